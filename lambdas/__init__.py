@@ -1,0 +1,1 @@
+"""The Lambda functions: one thin module each, and `registry`, which lists what is deployed."""

@@ -1,0 +1,220 @@
+"""Everything that is deployed around the Lambda functions, as data.
+
+`stacks` builds AWS resources from it and local mode builds the same on its own endpoint, so that the
+two cannot drift apart. It imports nothing of AWS.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final
+
+from stationmaster.domain.events import (
+    EVENT_SOURCE,
+    RELAY_BATCH_DETAIL_TYPE,
+    RUN_ENDED_DETAIL_TYPE,
+)
+
+
+class Permission(StrEnum):
+    """What a function may do; `stacks` turns each into the narrowest IAM statements."""
+
+    TABLE_READ = "table-read"
+    TABLE_WRITE = "table-write"
+    BUS_PUT = "bus-put"
+    START_TRAIN = "start-train"
+    START_TEARDOWN = "start-teardown"
+    SEND_TASK_RESULT = "send-task-result"
+    SLACK_SECRET = "slack-secret"
+    CLUSTER_CREATE = "cluster-create"
+    CLUSTER_READ = "cluster-read"
+    CLUSTER_DELETE = "cluster-delete"
+    NODE_GROUP_CREATE = "node-group-create"
+    NODE_GROUP_DELETE = "node-group-delete"
+    ADDON_CREATE = "addon-create"
+    FILE_SYSTEM_CREATE = "file-system-create"
+    FILE_SYSTEM_READ = "file-system-read"
+    FILE_SYSTEM_DELETE = "file-system-delete"
+    NETWORK_CREATE = "network-create"
+    NETWORK_READ = "network-read"
+    NETWORK_DELETE = "network-delete"
+    KUBERNETES = "kubernetes"
+
+
+class Package(StrEnum):
+    """Which third-party packages a function carries (extras of pyproject.toml)."""
+
+    LAMBDAS = "lambdas"
+    BOT = "bot"
+
+
+@dataclass(frozen=True)
+class Function:
+    """One Lambda function; `handler` is `module.attribute`."""
+
+    name: str
+    handler: str
+    permissions: frozenset[Permission]
+    timeout_s: int = 60
+    memory_mib: int = 256
+    package: Package = Package.LAMBDAS
+    reserved_concurrency: int | None = None
+
+
+@dataclass(frozen=True)
+class Rule:
+    """An EventBridge rule; `bus` is "product" for ours, "default" for the account's own."""
+
+    name: str
+    bus: str
+    event_pattern: dict[str, Any]
+    function: str
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """A function that is invoked every `rate_s` seconds."""
+
+    name: str
+    rate_s: int
+    function: str
+    payload: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Route:
+    """A path of the public HTTP API."""
+
+    method: str
+    path: str
+    function: str
+
+
+P = Permission
+_STEP: Final = frozenset({P.TABLE_READ, P.TABLE_WRITE})
+
+
+def _step(name: str, *permissions: Permission, memory_mib: int = 256) -> Function:
+    module = name.replace("-", "_")
+    return Function(
+        name=name,
+        handler=f"lambdas.{module}.handler",
+        permissions=_STEP | frozenset(permissions),
+        memory_mib=memory_mib,
+    )
+
+
+TRAIN_STEPS: Final = (
+    _step("prepare-run"),
+    _step("ensure-cluster", P.CLUSTER_CREATE, P.CLUSTER_READ, P.NETWORK_CREATE, P.NETWORK_READ),
+    _step(
+        "ensure-node-group", P.NODE_GROUP_CREATE, P.CLUSTER_READ, P.NETWORK_CREATE, P.NETWORK_READ
+    ),
+    _step("ensure-file-system", P.FILE_SYSTEM_CREATE, P.FILE_SYSTEM_READ, P.NETWORK_READ),
+    _step("install-plugin", P.ADDON_CREATE, P.CLUSTER_READ, P.KUBERNETES, memory_mib=512),
+    _step("run-check", P.CLUSTER_READ, P.FILE_SYSTEM_READ, P.KUBERNETES, memory_mib=512),
+    _step("submit-job", P.CLUSTER_READ, P.FILE_SYSTEM_READ, P.KUBERNETES, memory_mib=512),
+    _step("ensure-job-started", P.CLUSTER_READ, P.KUBERNETES, memory_mib=512),
+    _step("await-job", P.SEND_TASK_RESULT),
+    _step("conclude-run"),
+    _step("release-run", P.BUS_PUT),
+)
+
+TEARDOWN_STEPS: Final = (
+    _step("begin-teardown"),
+    _step("release-job", P.CLUSTER_READ, P.KUBERNETES, memory_mib=512),
+    _step("release-file-system", P.FILE_SYSTEM_READ, P.FILE_SYSTEM_DELETE),
+    _step("release-node-group", P.CLUSTER_READ, P.NODE_GROUP_DELETE),
+    _step("release-cluster", P.CLUSTER_READ, P.CLUSTER_DELETE),
+    _step("release-network", P.NETWORK_READ, P.NETWORK_DELETE),
+    _step("verify-released", P.CLUSTER_READ, P.FILE_SYSTEM_READ, P.NETWORK_READ),
+    _step("conclude-teardown"),
+)
+
+RECORDER: Final = Function(
+    name="recorder",
+    handler="lambdas.recorder.handler",
+    permissions=_STEP | {P.SEND_TASK_RESULT, P.BUS_PUT},
+)
+TEARDOWN_STARTER: Final = Function(
+    name="start-teardown",
+    handler="lambdas.start_teardown.handler",
+    permissions=frozenset({P.TABLE_READ, P.START_TEARDOWN}),
+)
+REAPER: Final = Function(
+    name="reaper",
+    handler="lambdas.reaper.handler",
+    permissions=_STEP | {P.START_TRAIN, P.START_TEARDOWN, P.BUS_PUT},
+    timeout_s=120,
+)
+BOT: Final = Function(
+    name="bot",
+    handler="bot.lambda_handler.handler",
+    permissions=_STEP | {P.SLACK_SECRET, P.START_TRAIN, P.SEND_TASK_RESULT},
+    timeout_s=10,
+    memory_mib=1024,  # CPU is sold by memory; the 3 s acknowledgement includes the cold start
+    package=Package.BOT,
+)
+NOTIFIER: Final = Function(
+    name="notifier",
+    handler="bot.notifier_handler.handler",
+    permissions=_STEP | {P.SLACK_SECRET},
+    timeout_s=120,
+    memory_mib=512,
+    package=Package.BOT,
+    reserved_concurrency=1,  # one writer to Slack: the workspace's rate limits are shared
+)
+
+FUNCTIONS: Final = (
+    *TRAIN_STEPS,
+    *TEARDOWN_STEPS,
+    RECORDER,
+    TEARDOWN_STARTER,
+    REAPER,
+    BOT,
+    NOTIFIER,
+)
+
+RULES: Final = (
+    Rule(
+        name="relay-batches",
+        bus="product",
+        event_pattern={"source": [EVENT_SOURCE], "detail-type": [RELAY_BATCH_DETAIL_TYPE]},
+        function=RECORDER.name,
+    ),
+    Rule(
+        name="ended-runs",
+        bus="product",
+        event_pattern={"source": [EVENT_SOURCE], "detail-type": [RUN_ENDED_DETAIL_TYPE]},
+        function=TEARDOWN_STARTER.name,
+    ),
+    # An execution that someone stops, or that dies of its own time limit, never reaches its release.
+    Rule(
+        name="dead-executions",
+        bus="default",
+        event_pattern={
+            "source": ["aws.states"],
+            "detail-type": ["Step Functions Execution Status Change"],
+            "detail": {"status": ["ABORTED", "FAILED", "TIMED_OUT"]},
+        },
+        function=RECORDER.name,
+    ),
+)
+
+SCHEDULES: Final = (Schedule(name="reaper", rate_s=900, function=REAPER.name),)
+
+ROUTES: Final = (Route(method="POST", path="/slack/events", function=BOT.name),)
+
+# The notifier reads the table's stream: new events and new states, in order, one shard at a time.
+STREAM_CONSUMER: Final = NOTIFIER.name
+STREAM_BATCH_SIZE: Final = 100
+
+# Files of the synthesized state machines; function ARNs stand in them as ${ensure-cluster} and so on.
+TRAIN_DEFINITION: Final = "lambdas/train.asl.json"
+TEARDOWN_DEFINITION: Final = "lambdas/teardown.asl.json"
+
+
+def get_function(name: str) -> Function:
+    """Look a function up by name; an unknown name is a programming error."""
+    return next(function for function in FUNCTIONS if function.name == name)

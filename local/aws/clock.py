@@ -1,0 +1,78 @@
+"""One thread that runs lifecycle changes (CREATING -> ACTIVE, DELETING -> gone) after emulated time.
+
+Used by the EKS and FSx services. It must not know what it runs. Durations are emulated seconds; `speed`
+emulated seconds pass in one real second.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+logger = logging.getLogger(__name__)
+
+
+class LifecycleClock:
+    """Runs callbacks in time order on one daemon thread."""
+
+    def __init__(self, *, speed: float) -> None:
+        if speed <= 0:
+            raise ValueError(f"speed: {speed} is not positive; use 1.0 for real time")
+        self.speed = speed
+        self._heap: list[tuple[float, int, Callable[[], None]]] = []
+        self._order = itertools.count()
+        self._changed = threading.Condition()
+        self._stopped = False
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread = threading.Thread(target=self._run, name="aws-lifecycle", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Drop what is pending and end the thread."""
+        with self._changed:
+            self._stopped = True
+            self._heap.clear()
+            self._changed.notify_all()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(timeout=5)
+
+    def after(self, emulated_s: float, callback: Callable[[], None]) -> None:
+        """Run `callback` once `emulated_s` emulated seconds have passed."""
+        due = time.monotonic() + emulated_s / self.speed
+        with self._changed:
+            if self._stopped:
+                return
+            heapq.heappush(self._heap, (due, next(self._order), callback))
+            self._changed.notify_all()
+
+    def real_s(self, emulated_s: float) -> float:
+        """Return how long `emulated_s` lasts in real seconds."""
+        return emulated_s / self.speed
+
+    def _next(self) -> Callable[[], None] | None:
+        """Wait for the next callback that is due; None once stopped."""
+        with self._changed:
+            while not self._stopped:
+                if not self._heap:
+                    self._changed.wait()
+                    continue
+                wait_s = self._heap[0][0] - time.monotonic()
+                if wait_s <= 0:
+                    return heapq.heappop(self._heap)[2]
+                self._changed.wait(timeout=wait_s)
+            return None
+
+    def _run(self) -> None:
+        while (callback := self._next()) is not None:
+            try:
+                callback()
+            except Exception:
+                # One observer that fails must not stop every other resource's lifecycle.
+                logger.exception("lifecycle change failed")

@@ -1,0 +1,109 @@
+"""The state that the endpoint, its patches and its services share while one endpoint runs.
+
+moto keeps its back ends in module globals, so one process can serve one emulated account at a time; this
+module holds that account's `Emulation`. Patches and services ask `current()` for it. It knows nothing of
+Stationmaster: only account, clock, runtime and queues.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from local.aws.clock import LifecycleClock
+from local.aws.faults import FaultInjector
+from local.aws.observer import AwsObserver
+
+if TYPE_CHECKING:
+    from local.aws.delivery import RuleDelivery
+    from local.aws.invocation import Invoker
+    from local.aws.streams import StreamPumps
+
+
+@dataclass
+class Emulation:
+    """One emulated account in one region."""
+
+    account_id: str
+    region: str
+    speed: float
+    kubernetes_endpoint: str
+    faults: set[str]
+    observer: AwsObserver
+    clock: LifecycleClock
+    injector: FaultInjector
+    url: str = ""
+    # One lock a service: moto's back ends check and then write, which two threads must not interleave.
+    locks: defaultdict[str, threading.RLock] = field(
+        default_factory=lambda: defaultdict(threading.RLock)
+    )
+    _invoker: Invoker | None = None
+    _delivery: RuleDelivery | None = None
+    _streams: StreamPumps | None = None
+
+    def connect(
+        self, *, invoker: Invoker, delivery: RuleDelivery, streams: StreamPumps
+    ) -> None:
+        """Attach the parts that themselves need the emulation."""
+        self._invoker, self._delivery, self._streams = invoker, delivery, streams
+
+    @property
+    def invoker(self) -> Invoker:
+        assert self._invoker is not None, "connect() runs before the server accepts requests"
+        return self._invoker
+
+    @property
+    def delivery(self) -> RuleDelivery:
+        assert self._delivery is not None, "connect() runs before the server accepts requests"
+        return self._delivery
+
+    @property
+    def streams(self) -> StreamPumps:
+        assert self._streams is not None, "connect() runs before the server accepts requests"
+        return self._streams
+
+
+_current: list[Emulation] = []
+_guard = threading.Lock()
+
+
+def activate(emulation: Emulation) -> None:
+    """Make `emulation` the one this process serves.
+
+    Raises:
+        RuntimeError: another endpoint still runs in this process.
+    """
+    with _guard:
+        if _current:
+            raise RuntimeError(
+                f"an AWS endpoint already runs in this process at {_current[0].url}; moto keeps its "
+                "state in module globals, so stop that one first or use another process"
+            )
+        _current.append(emulation)
+
+
+def deactivate(emulation: Emulation) -> None:
+    """Forget `emulation`; threads that still run for it find no current one and end."""
+    with _guard:
+        if emulation in _current:
+            _current.remove(emulation)
+
+
+def current() -> Emulation:
+    """Return the running emulation.
+
+    Raises:
+        RuntimeError: no endpoint runs.
+    """
+    found = _current[:1]
+    if not found:
+        raise RuntimeError("no AWS endpoint runs in this process; start a LocalAws first")
+    return found[0]
+
+
+def running() -> Emulation | None:
+    """Return the running emulation, or None between endpoints."""
+    found = _current[:1]
+    return found[0] if found else None

@@ -1,0 +1,105 @@
+"""Records every API call and makes chosen ones fail, so that tests can break each call of a happy path.
+
+Asked by the server's front before a request reaches its service, and by the Step Functions interpreter
+before it invokes a Lambda. It must not know what the calls mean.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+
+# The HTTP status that AWS answers with, for the codes that a test is likely to inject; others get 400.
+_STATUS = {
+    "AccessDenied": 403,
+    "AccessDeniedException": 403,
+    "UnauthorizedOperation": 403,
+    "InternalError": 500,
+    "InternalFailure": 500,
+    "InternalServerError": 500,
+    "InternalServerException": 500,
+    "ServerException": 500,
+    "ServiceException": 500,
+    "ServiceUnavailable": 503,
+    "ServiceUnavailableException": 503,
+    "RequestLimitExceeded": 503,
+    "TooManyRequestsException": 429,
+    "ResourceNotFoundException": 404,
+}
+
+
+@dataclass(frozen=True)
+class InjectedError:
+    """An error that a matching call answers with."""
+
+    code: str
+    message: str
+
+    @property
+    def status(self) -> int:
+        """Return the HTTP status of this error."""
+        return _STATUS.get(self.code, 400)
+
+
+@dataclass
+class _Rule:
+    service: str
+    operation: str
+    error: InjectedError
+    times: int
+    after: int
+
+
+class FaultInjector:
+    """Thread-safe list of calls seen and of errors to inject."""
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._rules: list[_Rule] = []
+        self._calls: list[tuple[str, str]] = []
+
+    @property
+    def calls(self) -> list[tuple[str, str]]:
+        """Return a copy of the (service, operation) pairs seen so far, in order."""
+        with self._guard:
+            return list(self._calls)
+
+    def forget_calls(self) -> None:
+        """Empty the record of calls."""
+        with self._guard:
+            self._calls.clear()
+
+    def clear(self) -> None:
+        """Drop every error that is still to be injected."""
+        with self._guard:
+            self._rules.clear()
+
+    def inject(
+        self, service: str, operation: str, code: str, *, times: int = 1, after: int = 0, message: str
+    ) -> None:
+        """Make the next `times` calls fail, once `after` matching calls have passed.
+
+        `service` is the endpoint prefix or signing name ("eks", "fsx", "ec2", "states", "dynamodb", ...),
+        `operation` the API name ("CreateCluster"); "*" matches any.
+        """
+        if times < 1 or after < 0:
+            raise ValueError(f"times={times}, after={after}: expected times >= 1 and after >= 0")
+        error = InjectedError(code=code, message=message)
+        with self._guard:
+            self._rules.append(_Rule(service, operation, error, times, after))
+
+    def check(self, service: str, operation: str) -> InjectedError | None:
+        """Record a call; return the error that it must fail with, or None."""
+        with self._guard:
+            self._calls.append((service, operation))
+            for rule in self._rules:
+                if rule.service not in ("*", service) or rule.operation not in ("*", operation):
+                    continue
+                if rule.after > 0:
+                    rule.after -= 1
+                    continue
+                rule.times -= 1
+                if rule.times == 0:
+                    self._rules.remove(rule)
+                return rule.error
+        return None

@@ -1,0 +1,247 @@
+"""The resource types that the local API server knows: a fixed table plus one row for each CRD.
+
+Discovery, routing and storage all read it. It knows names and flags of types, not their behaviour.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+Object = dict[str, Any]
+"""One Kubernetes object, as JSON. Objects read from the store are shared: never change them in place."""
+
+VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
+
+
+@dataclass(frozen=True)
+class Resource:
+    """One served type, `apps/v1 deployments` for example."""
+
+    group: str
+    version: str
+    plural: str
+    kind: str
+    namespaced: bool
+    short_names: tuple[str, ...] = ()
+    has_status: bool = False
+    scale_path: str = ""  # dotted path of the replica count, where the type can be scaled
+    categories: tuple[str, ...] = ()
+    custom: bool = False  # served because a CustomResourceDefinition says so
+    schema: Mapping[str, Any] | None = field(default=None, compare=False)
+    printer_columns: tuple[Mapping[str, Any], ...] = field(default=(), compare=False)
+
+    @property
+    def key(self) -> str:
+        """Qualified name, unique over all versions: `pods`, `deployments.apps`."""
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+    @property
+    def api_version(self) -> str:
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+
+def _core(plural: str, kind: str, *short: str, namespaced: bool = True, **flags: Any) -> Resource:
+    return Resource("", "v1", plural, kind, namespaced, short, **flags)
+
+
+NAMESPACES = _core("namespaces", "Namespace", "ns", namespaced=False, has_status=True)
+NODES = _core("nodes", "Node", "no", namespaced=False, has_status=True)
+PODS = _core("pods", "Pod", "po", has_status=True, categories=("all",))
+EVENTS = _core("events", "Event", "ev")
+SERVICES = _core("services", "Service", "svc", has_status=True, categories=("all",))
+CONFIG_MAPS = _core("configmaps", "ConfigMap", "cm")
+SECRETS = _core("secrets", "Secret")
+SERVICE_ACCOUNTS = _core("serviceaccounts", "ServiceAccount", "sa")
+VOLUMES = _core("persistentvolumes", "PersistentVolume", "pv", namespaced=False, has_status=True)
+CLAIMS = _core("persistentvolumeclaims", "PersistentVolumeClaim", "pvc", has_status=True)
+DEPLOYMENTS = Resource(
+    "apps",
+    "v1",
+    "deployments",
+    "Deployment",
+    True,
+    ("deploy",),
+    has_status=True,
+    scale_path="spec.replicas",
+    categories=("all",),
+)
+REPLICA_SETS = Resource(
+    "apps",
+    "v1",
+    "replicasets",
+    "ReplicaSet",
+    True,
+    ("rs",),
+    has_status=True,
+    scale_path="spec.replicas",
+    categories=("all",),
+)
+DAEMON_SETS = Resource(
+    "apps",
+    "v1",
+    "daemonsets",
+    "DaemonSet",
+    True,
+    ("ds",),
+    has_status=True,
+    categories=("all",),
+)
+JOBS = Resource("batch", "v1", "jobs", "Job", True, has_status=True, categories=("all",))
+CSI_DRIVERS = Resource("storage.k8s.io", "v1", "csidrivers", "CSIDriver", False)
+STORAGE_CLASSES = Resource("storage.k8s.io", "v1", "storageclasses", "StorageClass", False, ("sc",))
+CRDS = Resource(
+    "apiextensions.k8s.io",
+    "v1",
+    "customresourcedefinitions",
+    "CustomResourceDefinition",
+    False,
+    ("crd", "crds"),
+    has_status=True,
+)
+VALIDATING_WEBHOOKS = Resource(
+    "admissionregistration.k8s.io",
+    "v1",
+    "validatingwebhookconfigurations",
+    "ValidatingWebhookConfiguration",
+    False,
+)
+
+_RBAC = "rbac.authorization.k8s.io"
+
+BUILTIN: tuple[Resource, ...] = (
+    NAMESPACES,
+    NODES,
+    PODS,
+    EVENTS,
+    SERVICES,
+    CONFIG_MAPS,
+    SECRETS,
+    SERVICE_ACCOUNTS,
+    VOLUMES,
+    CLAIMS,
+    _core("endpoints", "Endpoints", "ep"),
+    _core("resourcequotas", "ResourceQuota", "quota", has_status=True),
+    _core("limitranges", "LimitRange", "limits"),
+    DEPLOYMENTS,
+    REPLICA_SETS,
+    DAEMON_SETS,
+    Resource("apps", "v1", "controllerrevisions", "ControllerRevision", True),
+    JOBS,
+    CSI_DRIVERS,
+    Resource("storage.k8s.io", "v1", "csinodes", "CSINode", False),
+    STORAGE_CLASSES,
+    Resource("storage.k8s.io", "v1", "volumeattachments", "VolumeAttachment", False),
+    CRDS,
+    VALIDATING_WEBHOOKS,
+    Resource(
+        "admissionregistration.k8s.io",
+        "v1",
+        "mutatingwebhookconfigurations",
+        "MutatingWebhookConfiguration",
+        False,
+    ),
+    Resource(_RBAC, "v1", "roles", "Role", True),
+    Resource(_RBAC, "v1", "rolebindings", "RoleBinding", True),
+    Resource(_RBAC, "v1", "clusterroles", "ClusterRole", False),
+    Resource(_RBAC, "v1", "clusterrolebindings", "ClusterRoleBinding", False),
+    Resource("coordination.k8s.io", "v1", "leases", "Lease", True),
+    Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", False, ("pc",)),
+    Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", True, ("pdb",)),
+    Resource("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy", True, ("netpol",)),
+    Resource("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice", True),
+    Resource(
+        "autoscaling",
+        "v2",
+        "horizontalpodautoscalers",
+        "HorizontalPodAutoscaler",
+        True,
+        ("hpa",),
+        has_status=True,
+    ),
+)
+
+
+class Catalog:
+    """The types served right now. Rows of CRDs come and go; the others stay."""
+
+    def __init__(self) -> None:
+        self._by_route: dict[tuple[str, str, str], Resource] = {}
+        self._custom: dict[str, list[Resource]] = {}
+        self._served: dict[str, Resource] = {}
+        for resource in BUILTIN:
+            self._add(resource)
+
+    def _add(self, resource: Resource) -> None:
+        self._by_route[resource.group, resource.version, resource.plural] = resource
+        self._served.setdefault(resource.key, resource)
+
+    def find(self, group: str, version: str, plural: str) -> Resource | None:
+        return self._by_route.get((group, version, plural))
+
+    def by_key(self, key: str) -> Resource | None:
+        """The type with this qualified name, in its preferred version."""
+        return self._served.get(key)
+
+    def by_kind(self, api_version: str, kind: str) -> Resource | None:
+        for resource in self:
+            if resource.kind == kind and resource.api_version == api_version:
+                return resource
+        return None
+
+    def __iter__(self) -> Iterator[Resource]:
+        return iter(list(self._by_route.values()))
+
+    def groups(self) -> dict[str, list[str]]:
+        """Served versions of each named group, preferred first."""
+        found: dict[str, list[str]] = {}
+        for resource in self:
+            versions = found.setdefault(resource.group, [])
+            if resource.version not in versions:
+                versions.append(resource.version)
+        found.pop("", None)
+        return found
+
+    def install(self, crd: Object) -> None:
+        """Serve what a CustomResourceDefinition describes, replacing what it described before."""
+        self.uninstall(crd["metadata"]["name"])
+        rows = _resources_of(crd)
+        self._custom[crd["metadata"]["name"]] = rows
+        for row in rows:
+            self._add(row)
+
+    def uninstall(self, crd_name: str) -> None:
+        for row in self._custom.pop(crd_name, []):
+            self._by_route.pop((row.group, row.version, row.plural), None)
+            self._served.pop(row.key, None)
+
+
+def _resources_of(crd: Object) -> list[Resource]:
+    spec = crd["spec"]
+    names = spec["names"]
+    rows = []
+    # The storage version first: it is the preferred one.
+    versions = sorted(spec.get("versions", []), key=lambda version: not version.get("storage"))
+    for version in versions:
+        if not version.get("served", True):
+            continue
+        subresources = version.get("subresources") or {}
+        scale = (subresources.get("scale") or {}).get("specReplicasPath", "")
+        rows.append(
+            Resource(
+                group=spec["group"],
+                version=version["name"],
+                plural=names["plural"],
+                kind=names["kind"],
+                namespaced=spec.get("scope", "Namespaced") == "Namespaced",
+                short_names=tuple(names.get("shortNames") or ()),
+                has_status="status" in subresources,
+                scale_path=scale.lstrip("."),
+                categories=tuple(names.get("categories") or ()),
+                custom=True,
+                schema=(version.get("schema") or {}).get("openAPIV3Schema"),
+                printer_columns=tuple(version.get("additionalPrinterColumns") or ()),
+            )
+        )
+    return rows

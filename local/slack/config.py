@@ -1,0 +1,105 @@
+"""What the local Slack endpoint is told about the app it hosts and the workspace it shows.
+
+The composition of the local mode builds a `SlackAppConfig` from the bot's manifest; the endpoint and
+the page read it. It must not know the product: recipes and keys arrive here as plain hints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One value that the autocomplete popover offers for an argument."""
+
+    value: str
+    description: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ArgumentHint:
+    """One argument of a slash command, as the composer explains it while it is typed.
+
+    `kind` "word" is the first word after the command (a recipe or a subcommand); "key" is a
+    `name=value` argument. `after` limits a key to some first words; empty means after any.
+    """
+
+    name: str
+    kind: Literal["word", "key"] = "key"
+    hint: str = ""
+    choices: Sequence[str | Choice] = ()
+    after: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SlashCommand:
+    """A slash command of the app, as its manifest declares it."""
+
+    command: str
+    description: str
+    usage_hint: str = ""
+    arguments: Sequence[ArgumentHint] = ()
+
+    def __post_init__(self) -> None:
+        if not self.command.startswith("/"):
+            raise ValueError(f'command "{self.command}": expected a leading slash, as in "/train"')
+
+
+@dataclass(frozen=True, slots=True)
+class SampleCommand:
+    """A command that the empty channel offers as a one-click chip."""
+
+    text: str
+    description: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SlackAppConfig:
+    """The app that lives in the local workspace."""
+
+    bot_name: str
+    commands: Sequence[SlashCommand]
+    sample_commands: Sequence[SampleCommand] = ()
+    tagline: str = ""
+
+    def command(self, name: str) -> SlashCommand | None:
+        """Return the declared command called `name` (with its slash), if there is one."""
+        return next((known for known in self.commands if known.command == name), None)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the form that the page reads."""
+        return {
+            "bot_name": self.bot_name,
+            "tagline": self.tagline,
+            "commands": [
+                {
+                    "command": command.command,
+                    "description": command.description,
+                    "usage_hint": command.usage_hint,
+                    "arguments": [_argument_json(hint) for hint in command.arguments],
+                }
+                for command in self.commands
+            ],
+            "sample_commands": [
+                {"text": sample.text, "description": sample.description}
+                for sample in self.sample_commands
+            ],
+        }
+
+
+def _argument_json(argument: ArgumentHint) -> dict[str, Any]:
+    choices = [
+        Choice(value=choice) if isinstance(choice, str) else choice for choice in argument.choices
+    ]
+    return {
+        "name": argument.name,
+        "kind": argument.kind,
+        "hint": argument.hint,
+        "after": list(argument.after),
+        "choices": [
+            {"value": choice.value, "description": choice.description} for choice in choices
+        ],
+    }

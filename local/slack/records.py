@@ -1,0 +1,275 @@
+"""What the local workspace is made of: people, channels, messages, files, calls.
+
+Plain data, shared by the whole package and handed out by `LocalSlack`. `to_json` gives the shape
+that Slack's Web API answers with; block lists stay JSON, as they arrive and leave.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+Json = dict[str, Any]
+"""A JSON object on the wire."""
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """A member of the workspace; `initials` and `hue` draw the avatar on the page."""
+
+    id: str
+    name: str
+    real_name: str
+    hue: int
+    is_bot: bool = False
+
+    def to_json(self, *, team_id: str) -> Json:
+        return {
+            "id": self.id,
+            "team_id": team_id,
+            "name": self.name,
+            "real_name": self.real_name,
+            "deleted": False,
+            "is_bot": self.is_bot,
+            "is_app_user": False,
+            "tz": "Etc/UTC",
+            "tz_offset": 0,
+            "profile": {
+                "real_name": self.real_name,
+                "display_name": self.real_name,
+                "email": f"{self.name}@example.com",
+            },
+        }
+
+
+@dataclass(slots=True)
+class Channel:
+    """A channel, or a direct conversation when `with_user` is set."""
+
+    id: str
+    name: str
+    topic: str
+    members: list[str]
+    created: int
+    with_user: str | None = None
+
+    def to_json(self, *, bot_user_id: str) -> Json:
+        if self.with_user is not None:
+            return {
+                "id": self.id,
+                "created": self.created,
+                "is_im": True,
+                "is_channel": False,
+                "user": self.with_user,
+                "is_open": True,
+            }
+        return {
+            "id": self.id,
+            "name": self.name,
+            "name_normalized": self.name,
+            "created": self.created,
+            "is_channel": True,
+            "is_group": False,
+            "is_im": False,
+            "is_private": False,
+            "is_archived": False,
+            "is_general": False,
+            "is_member": bot_user_id in self.members,
+            "num_members": len(self.members),
+            "topic": {"value": self.topic, "creator": "", "last_set": 0},
+            "purpose": {"value": "", "creator": "", "last_set": 0},
+        }
+
+
+@dataclass(slots=True)
+class SlackFile:
+    """An uploaded file; it is visible once an upload is completed with it."""
+
+    id: str
+    name: str
+    title: str
+    mimetype: str
+    user: str
+    created: int
+    alt_text: str = ""
+    size: int = 0
+    content: bytes | None = None
+    width: int | None = None
+    height: int | None = None
+    channels: list[str] = field(default_factory=list)
+
+    def to_json(self, *, base_url: str) -> Json:
+        address = f"{base_url}/files/{self.id}/{self.name}"
+        described: Json = {
+            "id": self.id,
+            "created": self.created,
+            "timestamp": self.created,
+            "name": self.name,
+            "title": self.title,
+            "mimetype": self.mimetype,
+            "filetype": self.name.rpartition(".")[2].lower(),
+            "user": self.user,
+            "size": self.size,
+            "mode": "hosted",
+            "is_external": False,
+            "is_public": True,
+            "url_private": address,
+            "url_private_download": address,
+            "permalink": address,
+            "channels": list(self.channels),
+            "alt_txt": self.alt_text,
+        }
+        if self.width is not None and self.height is not None:
+            described |= {"original_w": self.width, "original_h": self.height}
+        return described
+
+
+@dataclass(slots=True)
+class Message:
+    """A message of a channel; one with `ephemeral_to` is seen by that user only."""
+
+    ts: str
+    channel: str
+    user: str
+    text: str
+    blocks: list[Json] = field(default_factory=list)
+    bot_id: str | None = None
+    app_id: str | None = None
+    thread_ts: str | None = None
+    broadcast: bool = False
+    mrkdwn: bool = True
+    edited_ts: str | None = None
+    files: list[Json] = field(default_factory=list)
+    reactions: dict[str, list[str]] = field(default_factory=dict)
+    metadata: Json | None = None
+    ephemeral_to: str | None = None
+    replies: list[str] = field(default_factory=list)
+    reply_users: list[str] = field(default_factory=list)
+
+    @property
+    def is_reply(self) -> bool:
+        """Whether the message lives in a thread below another message."""
+        return self.thread_ts is not None and self.thread_ts != self.ts
+
+    def to_json(self, *, team_id: str, include_metadata: bool = False) -> Json:
+        described: Json = {
+            "type": "message",
+            "user": self.user,
+            "text": self.text,
+            "ts": self.ts,
+            "team": team_id,
+        }
+        if self.bot_id is not None:
+            described |= {"bot_id": self.bot_id, "app_id": self.app_id}
+        if self.blocks:
+            described["blocks"] = self.blocks
+        if self.files:
+            described["files"] = self.files
+        if self.thread_ts is not None:
+            described["thread_ts"] = self.thread_ts
+        if self.broadcast:
+            described["subtype"] = "thread_broadcast"
+        if self.replies:
+            described |= {
+                "thread_ts": self.ts,
+                "reply_count": len(self.replies),
+                "reply_users": self.reply_users,
+                "reply_users_count": len(self.reply_users),
+                "latest_reply": self.replies[-1],
+            }
+        if self.edited_ts is not None:
+            described["edited"] = {"user": self.user, "ts": self.edited_ts}
+        if self.reactions:
+            described["reactions"] = [
+                {"name": name, "users": users, "count": len(users)}
+                for name, users in self.reactions.items()
+            ]
+        if include_metadata and self.metadata is not None:
+            described["metadata"] = self.metadata
+        return described
+
+
+@dataclass(frozen=True, slots=True)
+class ApiCall:
+    """A call that changed what a channel shows.
+
+    `method` is the Web API method, or `response_url` / `command_response` for the two other ways in
+    which an app writes to a channel.
+    """
+
+    method: str
+    channel: str
+    ts: str
+    text: str
+    blocks: list[Json]
+    at: datetime
+    thread_ts: str | None = None
+    user: str | None = None
+    files: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TrafficEntry:
+    """One line of the traffic inspector; `direction` is `in` (to Slack) or `out` (to the app)."""
+
+    at: datetime
+    direction: str
+    method: str
+    status: int | None
+    error: str | None
+    duration_ms: float
+    detail: str = ""
+
+    def to_json(self) -> Json:
+        return {
+            "at": self.at.timestamp(),
+            "direction": self.direction,
+            "method": self.method,
+            "status": self.status,
+            "error": self.error,
+            "duration_ms": round(self.duration_ms, 1),
+            "detail": self.detail,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryResult:
+    """What one signed delivery to the app came to.
+
+    `error` is what Slack would show: `operation_timeout`, `dispatch_failed`, or None.
+    """
+
+    status_code: int | None
+    error: str | None
+    body: str
+    duration_ms: float
+
+    @property
+    def ok(self) -> bool:
+        return self.error is None
+
+
+@dataclass(frozen=True, slots=True)
+class CommandResult:
+    """What typing a slash command came to, as the person who typed it sees it.
+
+    `text` and `blocks` are what the app answered; `shown_ts` is the message (ephemeral unless the
+    app asked for `in_channel`) that shows the answer or the error. `deliveries` has one entry a
+    delivery, the first one being the one that Slack shows.
+    """
+
+    error: str | None
+    text: str
+    blocks: list[Json]
+    response_type: str
+    shown_ts: str | None
+    deliveries: tuple[DeliveryResult, ...]
+
+    @property
+    def ok(self) -> bool:
+        return self.error is None
+
+    @property
+    def status_code(self) -> int | None:
+        return self.deliveries[0].status_code if self.deliveries else None

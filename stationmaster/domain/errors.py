@@ -1,0 +1,121 @@
+"""Every error that Stationmaster raises on purpose.
+
+    StationmasterError
+    |-- UserError                 a person can mend it by typing something else; shown verbatim
+    |   |-- BadCommand            the text of a slash command or of the command line
+    |   |-- UnknownRecipe
+    |   |-- UnknownInstance
+    |   |-- BadParameter          a key=value that the recipe does not take, or a value out of range
+    |   |-- RunNotFound
+    |   |-- NotPossibleNow        e.g. stopping a run that has ended
+    |   `-- NotAvailable          a command that this version does not have
+    |-- TransientError            worth retrying; Step Functions retries it by this very name
+    |   `-- WriteConflict         another writer was faster; reload and apply again
+    `-- PermanentError            retrying will not help; the run fails with its sentence
+        |-- StepTimedOut          a resource did not become ready in time
+        |-- ResourceFailed        AWS says that a creation failed
+        |-- CheckFailed           validation said no
+        |-- JobNotStarted         the job's pods never ran
+        |-- TrainingFailed        the job ran and failed
+        |-- RunStopped            a person asked to stop; ends the workflow, is no failure
+        |-- IllegalTransition     an event that cannot happen in the run's phase
+        `-- LeftBehind            teardown finished and something billable is still there
+
+Step Functions matches errors by the bare class name, so names here are part of the state machines:
+a test holds every ErrorEquals of the committed machines against this tree.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class StationmasterError(Exception):
+    """Root of the tree. `str(error)` is one sentence for a person: lower case, no full stop."""
+
+
+class UserError(StationmasterError):
+    """Something a person typed; `suggestion` is a corrected command to paste, when there is one."""
+
+    def __init__(self, message: str, *, suggestion: str | None = None) -> None:
+        super().__init__(message)
+        self.suggestion = suggestion
+
+
+class BadCommand(UserError):
+    """The text does not follow the command grammar."""
+
+
+class UnknownRecipe(UserError):
+    """No recipe of that name."""
+
+
+class UnknownInstance(UserError):
+    """No instance type of that name in the catalogue."""
+
+
+class BadParameter(UserError):
+    """A key that the recipe does not take, or a value that the key does not take."""
+
+
+class RunNotFound(UserError):
+    """No run of that id."""
+
+
+class NotPossibleNow(UserError):
+    """The run is in a phase in which this cannot be done."""
+
+
+class NotAvailable(UserError):
+    """The command is part of the grammar, and this version does not do it."""
+
+
+class TransientError(StationmasterError):
+    """A throttle, a timeout, a 5xx: trying again is expected to help."""
+
+
+class WriteConflict(TransientError):
+    """The run was changed by another writer since it was read."""
+
+
+class PermanentError(StationmasterError):
+    """Trying again will not help; the sentence goes to the channel."""
+
+
+class StepTimedOut(PermanentError):
+    """A resource was given its time and is not ready."""
+
+
+class ResourceFailed(PermanentError):
+    """AWS reports that a creation ended in failure."""
+
+
+class CheckFailed(PermanentError):
+    """A validation check said no; training on such a cluster would waste money."""
+
+
+class JobNotStarted(PermanentError):
+    """The job was submitted and its pods never ran."""
+
+
+class TrainingFailed(PermanentError):
+    """The job ran and ended in failure."""
+
+
+class RunStopped(PermanentError):
+    """A person asked to stop; steps raise it so that the workflow goes to its end at once."""
+
+
+class IllegalTransition(PermanentError):
+    """An event that cannot happen in the phase the run is in: a bug or a corrupted stream."""
+
+
+class LeftBehind(PermanentError):
+    """Something tagged with the run still exists after its teardown."""
+
+
+def nearest(value: str, choices: Iterable[str]) -> str | None:
+    """The choice that `value` was most likely meant to be, or None when nothing is close."""
+    found = difflib.get_close_matches(value.lower(), list(choices), n=1, cutoff=0.5)
+    return found[0] if found else None

@@ -1,0 +1,342 @@
+"""What can happen in a run: facts in the past tense, told apart by `type`.
+
+Events are the contract between the relay, the workflow steps, the recorder, the table and the
+notifier. Each has an id that is the same on every delivery of the same fact, so that recording one
+twice changes nothing. Tokens and secrets never appear in an event.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
+
+class RunPhase(StrEnum):
+    """Where a run is in its life."""
+
+    REQUESTED = "requested"
+    AWAITING_APPROVAL = "awaiting_approval"
+    PROVISIONING = "provisioning"
+    VALIDATING = "validating"
+    SUBMITTING = "submitting"
+    RUNNING = "running"
+    RECOVERING = "recovering"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    STOPPED = "stopped"
+
+    @property
+    def is_terminal(self) -> bool:
+        """Training is over, one way or another; teardown is told apart by TeardownStatus."""
+        return self in (RunPhase.SUCCEEDED, RunPhase.FAILED, RunPhase.STOPPED)
+
+
+class ResourceKind(StrEnum):
+    """What a run creates in the account; the value is also how the channel names it."""
+
+    SECURITY_GROUP = "security group"
+    PLACEMENT_GROUP = "placement group"
+    LAUNCH_TEMPLATE = "launch template"
+    CLUSTER = "cluster"
+    NODE_GROUP = "node group"
+    ADDON = "add-on"
+    FILE_SYSTEM = "file system"
+
+
+class TrainingRequest(BaseModel):
+    """What a person asked for, with every default filled in."""
+
+    model_config = ConfigDict(frozen=True)
+
+    recipe: str
+    nodes: int
+    instance_type: str
+    overrides: dict[str, str] = {}
+    command: str
+    team_id: str
+    channel_id: str
+    user_id: str
+
+
+class _Event(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    event_id: str
+    run_id: str
+    at: datetime
+
+
+class RunRequested(_Event):
+    """A person asked for a run; the first event of each."""
+
+    type: Literal["run.requested"] = "run.requested"
+    request: TrainingRequest
+    price_per_hour_usd: float
+    estimated_cost_usd: float
+
+
+class PhaseChanged(_Event):
+    """The run went from one phase to the next; `reason` is a sentence for failures and stops."""
+
+    type: Literal["run.phase_changed"] = "run.phase_changed"
+    phase: RunPhase
+    reason: str = ""
+
+
+class StopRequested(_Event):
+    """A person asked to stop the run."""
+
+    type: Literal["run.stop_requested"] = "run.stop_requested"
+    user_id: str
+
+
+class ResourceRequested(_Event):
+    """A creation is about to be requested; recorded first, so that teardown knows of it."""
+
+    type: Literal["resource.requested"] = "resource.requested"
+    kind: ResourceKind
+    name: str
+    price_per_hour_usd: float = 0.0
+
+
+class ResourceCreated(_Event):
+    """A resource is there and usable; `resource_id` is AWS's id where that is not its name."""
+
+    type: Literal["resource.created"] = "resource.created"
+    kind: ResourceKind
+    name: str
+    resource_id: str = ""
+
+
+class ResourceDeleted(_Event):
+    """A resource is gone, as seen by asking AWS for it."""
+
+    type: Literal["resource.deleted"] = "resource.deleted"
+    kind: ResourceKind
+    name: str
+
+
+class PluginReady(_Event):
+    """A plugin or operator runs in the cluster."""
+
+    type: Literal["plugin.ready"] = "plugin.ready"
+    plugin: str
+
+
+class CheckFinished(_Event):
+    """A validation check came to its verdict; `detail` has the figures it looked at."""
+
+    type: Literal["check.finished"] = "check.finished"
+    check: str
+    passed: bool
+    detail: str
+
+
+class JobSubmitted(_Event):
+    """The PyTorchJob was accepted by the cluster."""
+
+    type: Literal["job.submitted"] = "job.submitted"
+    job: str
+
+
+class JobConditionChanged(_Event):
+    """A condition of the PyTorchJob turned true."""
+
+    type: Literal["job.condition_changed"] = "job.condition_changed"
+    condition: Literal["Created", "Running", "Restarting", "Suspended", "Succeeded", "Failed"]
+    reason: str
+    message: str
+
+
+class PodChanged(_Event):
+    """A pod of the job changed: its phase, a container's state, its node or its restart count.
+
+    `reason` and `message` are the container's waiting or terminated reason, as Kubernetes words it.
+    """
+
+    type: Literal["pod.changed"] = "pod.changed"
+    pod: str
+    phase: Literal["Pending", "Running", "Succeeded", "Failed", "Unknown", "Deleted"]
+    node: str = ""
+    reason: str = ""
+    message: str = ""
+    exit_code: int | None = None
+    restarts: int = 0
+
+
+class ClusterWarning(_Event):
+    """A Kubernetes event of type Warning about the job or one of its pods."""
+
+    type: Literal["cluster.warning"] = "cluster.warning"
+    object_name: str
+    reason: str
+    message: str
+    count: int = 1
+
+
+class TrainingStarted(_Event):
+    """The trainer is up on every rank and about to take its first step."""
+
+    type: Literal["training.started"] = "training.started"
+    total_steps: int
+    world_size: int = 0
+    num_parameters: int = 0
+
+
+class ProgressReported(_Event):
+    """One progress line of the trainer; `seq` grows within a run, over restarts too."""
+
+    type: Literal["progress.reported"] = "progress.reported"
+    seq: int
+    step: int
+    total_steps: int
+    loss_nats: float
+    tokens_per_s: float | None = None
+    samples_per_s: float | None = None
+    learning_rate: float | None = None
+    grad_norm: float | None = None
+    mfu: float | None = None
+    step_time_s: float | None = None
+    memory_gib: float | None = None
+
+
+class CheckpointSaved(_Event):
+    """A checkpoint is complete on the shared file system."""
+
+    type: Literal["checkpoint.saved"] = "checkpoint.saved"
+    step: int
+    path: str = ""
+    duration_s: float | None = None
+
+
+class WorkersRestarting(_Event):
+    """Torch elastic lost a training process and restarts the group inside the pods."""
+
+    type: Literal["workers.restarting"] = "workers.restarting"
+    pod: str
+    reason: str
+
+
+class TrainingResumed(_Event):
+    """The trainer loaded a checkpoint and goes on from `step`."""
+
+    type: Literal["training.resumed"] = "training.resumed"
+    step: int
+    path: str = ""
+
+
+class TrainingReportedFailure(_Event):
+    """The trainer itself said why it cannot go on; the job's condition follows."""
+
+    type: Literal["training.failed"] = "training.failed"
+    reason: str
+
+
+class TrainingFinished(_Event):
+    """The trainer took its last step."""
+
+    type: Literal["training.finished"] = "training.finished"
+    step: int
+    loss_nats: float | None = None
+
+
+class NodeLost(_Event):
+    """A node of the run's node group went away or NotReady."""
+
+    type: Literal["node.lost"] = "node.lost"
+    node: str
+    reason: str
+
+
+class TeardownStarted(_Event):
+    """The teardown workflow began."""
+
+    type: Literal["teardown.started"] = "teardown.started"
+
+
+class TeardownCompleted(_Event):
+    """Everything tagged with the run was looked for and is gone."""
+
+    type: Literal["teardown.completed"] = "teardown.completed"
+    cost_usd: float
+
+
+class TeardownFailed(_Event):
+    """The teardown gave up for now; `left` names what is still there. The reaper tries again."""
+
+    type: Literal["teardown.failed"] = "teardown.failed"
+    reason: str
+    left: list[str] = []
+
+
+RunEvent = Annotated[
+    RunRequested
+    | PhaseChanged
+    | StopRequested
+    | ResourceRequested
+    | ResourceCreated
+    | ResourceDeleted
+    | PluginReady
+    | CheckFinished
+    | JobSubmitted
+    | JobConditionChanged
+    | PodChanged
+    | ClusterWarning
+    | TrainingStarted
+    | ProgressReported
+    | CheckpointSaved
+    | WorkersRestarting
+    | TrainingResumed
+    | TrainingReportedFailure
+    | TrainingFinished
+    | NodeLost
+    | TeardownStarted
+    | TeardownCompleted
+    | TeardownFailed,
+    Field(discriminator="type"),
+]
+
+EVENT: TypeAdapter[RunEvent] = TypeAdapter(RunEvent)
+
+
+class LogTail(BaseModel):
+    """The newest log lines of one pod; kept beside the run for `/train logs`, not an event."""
+
+    model_config = ConfigDict(frozen=True)
+
+    pod: str
+    at: datetime
+    lines: list[str] = Field(max_length=200)
+
+
+class RelayBatch(BaseModel):
+    """Detail of one EventBridge entry of the relay: events in order, newest log tails, a heartbeat.
+
+    `heartbeat` says that the relay is alive and the job is still there; it keeps the workflow's
+    task token from expiring even when nothing happens.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    run_id: str
+    batch_id: str
+    at: datetime
+    events: list[RunEvent] = []
+    log_tails: list[LogTail] = []
+    heartbeat: bool = False
+
+
+# EventBridge source and detail types; rules match on them.
+EVENT_SOURCE = "stationmaster"
+RELAY_BATCH_DETAIL_TYPE = "Relay Batch"
+RUN_ENDED_DETAIL_TYPE = "Run Ended"
+
+
+def make_event_id(run_id: str, *parts: object) -> str:
+    """A short id that is the same whenever the same fact is told: a hash of what identifies it."""
+    text = "\x1f".join([run_id, *(str(part) for part in parts)])
+    return hashlib.sha256(text.encode()).hexdigest()[:24]

@@ -1,0 +1,289 @@
+"""Reads the text of a slash command: typed words in, a command or one helpful error out.
+
+`/train RECIPE [nodes=N] [instance=TYPE] [key=value ...]` starts a run; everything else is a
+subcommand. Chat clients turn quotes and dashes into typographic ones, so those are undone first.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from stationmaster.domain.errors import BadCommand, NotAvailable, UserError, nearest
+from stationmaster.domain.plan import make_plan
+from stationmaster.domain.recipes import CATALOGUE, get_recipe
+
+MAX_COMMAND_CHARACTERS: Final = 2_000
+
+# Composers turn "..." into curly quotes and -- into dashes; pasting brings no-break spaces.
+_TYPOGRAPHY: Final = str.maketrans(
+    {
+        "\u2018": "'",
+        "\u2019": "'",
+        "\u201a": "'",
+        "\u201b": "'",
+        "\u201c": '"',
+        "\u201d": '"',
+        "\u201e": '"',
+        "\u201f": '"',
+        "\u2010": "-",
+        "\u2011": "-",
+        "\u2012": "-",
+        "\u2013": "-",
+        "\u2014": "--",
+        "\u2212": "-",
+        "\u00a0": " ",
+        "\u2007": " ",
+        "\u202f": " ",
+        "\u200b": "",
+        "\ufeff": "",
+    }
+)
+
+
+@dataclass(frozen=True)
+class StartRun:
+    """Start training; `nodes` and `instance_type` are None where the recipe's default applies."""
+
+    recipe: str
+    nodes: int | None = None
+    instance_type: str | None = None
+    overrides: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ShowPlan:
+    """Show what starting would create and cost, and create nothing."""
+
+    request: StartRun
+
+
+@dataclass(frozen=True)
+class ShowHelp:
+    """Show how to use the command."""
+
+
+@dataclass(frozen=True)
+class ShowRecipes:
+    """List the catalogue."""
+
+
+@dataclass(frozen=True)
+class ListRuns:
+    """List the newest runs."""
+
+
+@dataclass(frozen=True)
+class ShowStatus:
+    """Show one run; None means the newest of the channel."""
+
+    run_id: str | None = None
+
+
+@dataclass(frozen=True)
+class ShowLogs:
+    """Show the last log lines of a run's pods."""
+
+    run_id: str | None = None
+
+
+@dataclass(frozen=True)
+class StopRun:
+    """Stop a run and tear it down."""
+
+    run_id: str | None = None
+
+
+Command = StartRun | ShowPlan | ShowHelp | ShowRecipes | ListRuns | ShowStatus | ShowLogs | StopRun
+
+SUBCOMMANDS: Final = ("help", "recipes", "plan", "status", "logs", "stop", "list")
+# Part of the grammar, so that they are never mistaken for recipes; each is refused with a sentence.
+NOT_YET: Final = (
+    "resume",
+    "scale",
+    "validate",
+    "cluster",
+    "keep",
+    "teardown",
+    "cost",
+    "compare",
+    "rerun",
+    "diff",
+)
+
+
+def parse_command(text: str) -> Command:
+    """Read what a person typed after `/train`.
+
+    Raises:
+        UserError: one sentence that names the value, what was expected, and where possible a
+            corrected command to paste in `suggestion`.
+    """
+    if len(text) > MAX_COMMAND_CHARACTERS:
+        raise BadCommand(
+            f"the command has {len(text):,} characters; at most {MAX_COMMAND_CHARACTERS:,} are read"
+        )
+    words = _split(text.translate(_TYPOGRAPHY))
+    if not words:
+        return ShowHelp()
+    first, rest = words[0], words[1:]
+    match first.lower():
+        case "help":
+            return ShowHelp()
+        case "recipes":
+            return _without_arguments(first, rest, ShowRecipes())
+        case "list":
+            return _without_arguments(first, rest, ListRuns())
+        case "plan":
+            return ShowPlan(_parse_start(rest, prefix="plan "))
+        case "status":
+            return ShowStatus(_optional_run(first, rest))
+        case "logs":
+            return ShowLogs(_optional_run(first, rest))
+        case "stop":
+            return StopRun(_optional_run(first, rest))
+        case word if word in NOT_YET:
+            raise NotAvailable(
+                f"/train {word} is not available in this version; "
+                f"available: {', '.join(SUBCOMMANDS)}"
+            )
+        case _:
+            return _parse_start(words, prefix="")
+
+
+def parse_request(words: Sequence[str]) -> StartRun:
+    """Read RECIPE and key=value words that a shell has already split.
+
+    Raises:
+        UserError: as parse_command.
+    """
+    return _parse_start(list(words), prefix="plan ")
+
+
+def _split(text: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError as exc:
+        raise BadCommand(
+            f"a quote is opened and not closed in: {_shorten(text)}; close it or leave it out"
+        ) from exc
+
+
+def _without_arguments(word: str, rest: list[str], command: Command) -> Command:
+    if rest:
+        raise BadCommand(
+            f'/train {word} takes nothing more, got "{_shorten(" ".join(rest))}"',
+            suggestion=f"/train {word}",
+        )
+    return command
+
+
+def _optional_run(word: str, rest: list[str]) -> str | None:
+    if len(rest) > 1:
+        raise BadCommand(
+            f'/train {word} takes one run id, got "{_shorten(" ".join(rest))}"',
+            suggestion=f"/train {word} {_shorten(rest[0])}",
+        )
+    return rest[0] if rest else None
+
+
+def _parse_start(words: list[str], *, prefix: str) -> StartRun:
+    if not words:
+        raise BadCommand(
+            f"/train {prefix}needs a recipe: {', '.join(CATALOGUE)}",
+            suggestion=f"/train {prefix}{next(iter(CATALOGUE))} nodes=2",
+        )
+    name, pairs = words[0], words[1:]
+    request = StartRun(recipe=name)
+    try:
+        if "=" in name:
+            raise BadCommand(f'the recipe comes first, got "{_shorten(name)}"')
+        recipe = get_recipe(name)
+        values = _pairs(pairs)
+        nodes = _nodes(values.pop("nodes", None), maximum=recipe.max_nodes)
+        instance_type = values.pop("instance", None)
+        request = StartRun(name, nodes=nodes, instance_type=instance_type, overrides=values)
+        # Planning holds every other rule, so a bad value is refused here and not after a creation.
+        make_plan(name, nodes=nodes, instance_type=instance_type, overrides=values)
+    except UserError as error:
+        if error.suggestion is None:
+            error.suggestion = _corrected(name, pairs, prefix=prefix)
+        raise
+    return request
+
+
+def _pairs(words: Sequence[str]) -> dict[str, str]:
+    values: dict[str, str] = {}
+    for word in words:
+        key, equals, value = word.partition("=")
+        key = key.lstrip("-").lower().replace("-", "_")
+        if not equals or not key:
+            raise BadCommand(f'expected key=value, got "{_shorten(word)}"')
+        if not value:
+            raise BadCommand(f"{_shorten(key)}= has no value; write {_shorten(key)}=VALUE")
+        if key in values:
+            raise BadCommand(f"{_shorten(key)} is given twice; keep one")
+        values[key] = value
+    return values
+
+
+def _nodes(value: str | None, *, maximum: int) -> int | None:
+    if value is None:
+        return None
+    if not value.isascii() or not value.isdigit() or not 1 <= int(value[:9]) <= maximum:
+        raise BadCommand(
+            f"nodes={_shorten(value)} is not accepted: expected a whole number from 1 to {maximum}"
+        )
+    return int(value)
+
+
+def _corrected(name: str, pairs: Sequence[str], *, prefix: str) -> str:
+    """A command that works and is as near as possible to what was typed.
+
+    Each word is kept if the command stands with it, replaced by its nearest valid form if not, and
+    left out as the last resort, so the suggestion never fails when pasted.
+    """
+    recipe = name if name in CATALOGUE else nearest(name, CATALOGUE) or next(iter(CATALOGUE))
+    kept: list[str] = []
+    for word in pairs[:20]:
+        for candidate in _candidates(word, recipe):
+            if _stands(recipe, [*kept, candidate]):
+                kept.append(candidate)
+                break
+    return " ".join([f"/train {prefix}{recipe}", *kept])
+
+
+def _candidates(word: str, recipe: str) -> list[str]:
+    key, _, value = word.partition("=")
+    known = ("nodes", "instance", *CATALOGUE[recipe].keys)
+    close = key if key in known else nearest(key, known)
+    candidates = [word]
+    if close is not None:
+        candidates.append(f"{close}={value}")
+        candidates.append(f"{close}={_default(close, recipe)}")
+    return candidates
+
+
+def _default(key: str, recipe: str) -> object:
+    found = CATALOGUE[recipe]
+    if key == "nodes":
+        return found.default_nodes
+    if key == "instance":
+        return found.default_instance
+    return getattr(found.training, key)
+
+
+def _stands(recipe: str, words: Sequence[str]) -> bool:
+    try:
+        values = _pairs(words)
+        nodes = _nodes(values.pop("nodes", None), maximum=CATALOGUE[recipe].max_nodes)
+        make_plan(recipe, nodes=nodes, instance_type=values.pop("instance", None), overrides=values)
+    except UserError:
+        return False
+    return True
+
+
+def _shorten(text: str, limit: int = 80) -> str:
+    return text if len(text) <= limit else text[: limit - 3] + "..."

@@ -1,0 +1,126 @@
+"""The EC2 instance types that recipes may ask for: what is in them and what they cost.
+
+Source: Karpenter's generated instance tables (August 2026) and its price list (us-east-1, on
+demand, 2026-07-20); TFLOP/s are dense bf16 per accelerator from the vendors' data sheets (fp16 for
+V100 and T4, which have no bf16). Prices drift: they are data here, and a plan states their date.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pydantic import BaseModel, ConfigDict
+
+from stationmaster.domain.errors import UnknownInstance, nearest
+
+PRICES_AS_OF: Final = "2026-07-20, us-east-1 on demand"
+
+
+class InstanceType(BaseModel):
+    """One row of the catalogue; `gpu` names the accelerator (Trainium included), or is None."""
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    gpu: str | None
+    num_gpus: int
+    gpu_memory_gib: float
+    num_efa: int
+    network_gbps: float
+    vcpus: int
+    memory_gib: int
+    price_per_hour_usd: float | None
+    peak_tflops_bf16: float | None
+
+    @property
+    def is_neuron(self) -> bool:
+        """Trainium: needs the Neuron SDK instead of CUDA and NCCL."""
+        return self.gpu is not None and self.gpu.startswith("Trainium")
+
+    @property
+    def num_network_cards(self) -> int:
+        """Network cards to attach: one EFA interface each, or the single plain one."""
+        return max(1, self.num_efa)
+
+
+def _row(
+    name: str,
+    gpu: str | None,
+    num_gpus: int,
+    gpu_memory_gib: float,
+    num_efa: int,
+    network_gbps: float,
+    vcpus: int,
+    memory_gib: int,
+    price: float | None,
+    tflops: float | None,
+) -> InstanceType:
+    return InstanceType(
+        name=name,
+        gpu=gpu,
+        num_gpus=num_gpus,
+        gpu_memory_gib=gpu_memory_gib,
+        num_efa=num_efa,
+        network_gbps=network_gbps,
+        vcpus=vcpus,
+        memory_gib=memory_gib,
+        price_per_hour_usd=price,
+        peak_tflops_bf16=tflops,
+    )
+
+
+# fmt: off
+_ROWS: Final = (
+    #    name               gpu     n  GB   efa  Gbps  vcpu  RAM   $/h      TFLOP/s
+    _row("c5.2xlarge",      None,   0,   0,  0,   10,    8,   16,   0.34,   None),
+    _row("m5.2xlarge",      None,   0,   0,  0,   10,    8,   32,   0.384,  None),
+    _row("p3.8xlarge",      "V100", 4,  16,  0,   10,   32,  244,  12.24,    125),
+    _row("p3dn.24xlarge",   "V100", 8,  32,  1,  100,   96,  768,  31.212,   125),
+    _row("p4d.24xlarge",    "A100", 8,  40,  4,  400,   96, 1152,  21.96,    312),
+    _row("p4de.24xlarge",   "A100", 8,  80,  4,  400,   96, 1152,  27.45,    312),
+    _row("p5.4xlarge",      "H100", 1,  80,  1,  100,   16,  256,   6.88,    989),
+    _row("p5.48xlarge",     "H100", 8,  80, 32, 3200,  192, 2048,  55.04,    989),
+    _row("p5e.48xlarge",    "H200", 8, 141, 32, 3200,  192, 2048,   None,    989),
+    _row("p5en.48xlarge",   "H200", 8, 141, 16, 3200,  192, 2048,  63.296,   989),
+    _row("p6-b200.48xlarge", "B200", 8, 179, 8, 3200,  192, 2048, 113.93,   2250),
+    _row("p6-b300.48xlarge", "B300", 8, 269, 16, 6400, 192, 4096, 142.416,  2250),
+    _row("g4dn.8xlarge",    "T4",   1,  16,  1,   50,   32,  128,   2.176,    65),
+    _row("g5.xlarge",       "A10G", 1,  24,  0,   10,    4,   16,   1.006,    70),
+    _row("g5.2xlarge",      "A10G", 1,  24,  0,   10,    8,   32,   1.212,    70),
+    _row("g5.8xlarge",      "A10G", 1,  24,  1,   25,   32,  128,   2.448,    70),
+    _row("g5.12xlarge",     "A10G", 4,  24,  1,   40,   48,  192,   5.672,    70),
+    _row("g5.24xlarge",     "A10G", 4,  24,  1,   50,   96,  384,   8.144,    70),
+    _row("g5.48xlarge",     "A10G", 8,  24,  1,  100,  192,  768,  16.288,    70),
+    _row("g6.xlarge",       "L4",   1,  24,  0,   10,    4,   16,   0.8048,  121),
+    _row("g6.2xlarge",      "L4",   1,  24,  0,   10,    8,   32,   0.9776,  121),
+    _row("g6.8xlarge",      "L4",   1,  24,  1,   25,   32,  128,   2.0144,  121),
+    _row("g6.12xlarge",     "L4",   4,  24,  1,   40,   48,  192,   4.6016,  121),
+    _row("g6.24xlarge",     "L4",   4,  24,  1,   50,   96,  384,   6.6752,  121),
+    _row("g6.48xlarge",     "L4",   8,  24,  1,  100,  192,  768,  13.3504,  121),
+    _row("g6e.xlarge",      "L40S", 1,  48,  0,   20,    4,   32,   1.861,   362),
+    _row("g6e.8xlarge",     "L40S", 1,  48,  1,   25,   32,  256,   4.5286,  362),
+    _row("g6e.12xlarge",    "L40S", 4,  48,  1,  100,   48,  384,  10.4926,  362),
+    _row("g6e.24xlarge",    "L40S", 4,  48,  2,  200,   96,  768,  15.0656,  362),
+    _row("g6e.48xlarge",    "L40S", 8,  48,  4,  400,  192, 1536,  30.1312,  362),
+    _row("g7e.48xlarge", "RTX PRO 6000", 8, 96, 4, 1600, 192, 2048, 33.14,  None),
+    _row("trn1.2xlarge",    "Trainium",  1, 32, 0, 12.5,   8,   32,  1.34375, 190),
+    _row("trn1.32xlarge",   "Trainium", 16, 32, 8,  800, 128,  512, 21.5,     190),
+    _row("trn1n.32xlarge",  "Trainium", 16, 32, 16, 1600, 128, 512, 24.78,    190),
+    _row("trn2.48xlarge",   "Trainium2", 16, 96, 16, 3200, 192, 2048, None,   667),
+)
+# fmt: on
+
+CATALOGUE: Final[dict[str, InstanceType]] = {row.name: row for row in _ROWS}
+
+
+def get_instance(name: str) -> InstanceType:
+    """Look an instance type up.
+
+    Raises:
+        UnknownInstance: with the nearest known name.
+    """
+    if name in CATALOGUE:
+        return CATALOGUE[name]
+    close = nearest(name, CATALOGUE)
+    hint = f"did you mean {close}" if close else "see stationmaster instances"
+    raise UnknownInstance(f'instance type "{name}" is not in the catalogue; {hint}')

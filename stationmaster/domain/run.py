@@ -1,0 +1,383 @@
+"""One run: its current state, and the pure function that takes it from event to event.
+
+`apply` is total: every event has a defined effect on every run, or raises IllegalTransition. What
+follows from a fact (a restart means the run is recovering) is decided by `consequences`, so that
+each change of phase is itself a recorded event.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from datetime import datetime
+from enum import StrEnum
+from typing import Final
+
+from pydantic import BaseModel, ConfigDict
+
+from stationmaster.domain import events as ev
+from stationmaster.domain.errors import IllegalTransition
+from stationmaster.domain.events import ResourceKind, RunEvent, RunPhase, TrainingRequest
+
+# Loss points kept on the run for the card's sparkline; the full curve is in the run's events.
+MAX_LOSS_POINTS: Final = 96
+
+_TRANSITIONS: Final[dict[RunPhase, frozenset[RunPhase]]] = {
+    phase: frozenset(following)
+    for phase, following in {
+        RunPhase.REQUESTED: {
+            RunPhase.AWAITING_APPROVAL,
+            RunPhase.PROVISIONING,
+            RunPhase.FAILED,
+            RunPhase.STOPPED,
+        },
+        RunPhase.AWAITING_APPROVAL: {RunPhase.PROVISIONING, RunPhase.FAILED, RunPhase.STOPPED},
+        RunPhase.PROVISIONING: {RunPhase.VALIDATING, RunPhase.FAILED, RunPhase.STOPPED},
+        RunPhase.VALIDATING: {RunPhase.SUBMITTING, RunPhase.FAILED, RunPhase.STOPPED},
+        RunPhase.SUBMITTING: {RunPhase.RUNNING, RunPhase.FAILED, RunPhase.STOPPED},
+        RunPhase.RUNNING: {
+            RunPhase.RECOVERING,
+            RunPhase.SUCCEEDED,
+            RunPhase.FAILED,
+            RunPhase.STOPPED,
+        },
+        RunPhase.RECOVERING: {
+            RunPhase.RUNNING,
+            RunPhase.SUCCEEDED,
+            RunPhase.FAILED,
+            RunPhase.STOPPED,
+        },
+        RunPhase.SUCCEEDED: set(),
+        RunPhase.FAILED: set(),
+        RunPhase.STOPPED: set(),
+    }.items()
+}
+
+
+class TeardownStatus(StrEnum):
+    """Where the teardown is; it runs beside the phase, after the run has ended."""
+
+    NOT_STARTED = "not_started"
+    RUNNING = "running"
+    COMPLETED = "completed"
+    FAILED = "failed"
+
+
+class ResourceStatus(StrEnum):
+    """Life of one resource: requested before it is created, deleted only once it is seen gone."""
+
+    REQUESTED = "requested"
+    ACTIVE = "active"
+    DELETED = "deleted"
+
+
+class Resource(BaseModel):
+    """Something billable, or something that holds something billable."""
+
+    model_config = ConfigDict(frozen=True)
+
+    kind: ResourceKind
+    name: str
+    resource_id: str = ""
+    status: ResourceStatus = ResourceStatus.REQUESTED
+    price_per_hour_usd: float = 0.0
+    requested_at: datetime
+    active_at: datetime | None = None
+    deleted_at: datetime | None = None
+
+
+class Check(BaseModel):
+    """Verdict of one validation check."""
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    passed: bool
+    detail: str
+
+
+class Pod(BaseModel):
+    """The newest word on one pod of the job."""
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    phase: str
+    node: str = ""
+    reason: str = ""
+    message: str = ""
+    exit_code: int | None = None
+    restarts: int = 0
+
+
+class Run(BaseModel):
+    """Everything that a card, a step or a receipt needs to know of one run."""
+
+    model_config = ConfigDict(frozen=True)
+
+    run_id: str
+    version: int = 0
+    request: TrainingRequest
+    phase: RunPhase = RunPhase.REQUESTED
+    phases: list[tuple[RunPhase, datetime]]
+    reason: str = ""
+    teardown: TeardownStatus = TeardownStatus.NOT_STARTED
+    teardown_reason: str = ""
+    left_behind: list[str] = []
+    stop_requested_by: str | None = None
+    price_per_hour_usd: float = 0.0
+    estimated_cost_usd: float = 0.0
+    final_cost_usd: float | None = None
+    requested_at: datetime
+    ended_at: datetime | None = None
+    torn_down_at: datetime | None = None
+    resources: dict[str, Resource] = {}
+    plugins: list[str] = []
+    checks: list[Check] = []
+    job: str | None = None
+    job_condition: str = ""
+    job_message: str = ""
+    pods: dict[str, Pod] = {}
+    training_started_at: datetime | None = None
+    progress: ev.ProgressReported | None = None
+    first_loss_nats: float | None = None
+    loss_points: list[tuple[int, float]] = []
+    last_checkpoint_step: int | None = None
+    resumed_from_step: int | None = None
+    num_restarts: int = 0
+    trainer_failure: str = ""
+
+    def cost_usd(self, now: datetime) -> float:
+        """What the run's resources cost until `now`, each from its request until seen gone."""
+        return sum(
+            resource.price_per_hour_usd
+            * ((resource.deleted_at or now) - resource.requested_at).total_seconds()
+            / 3600
+            for resource in self.resources.values()
+        )
+
+    @property
+    def billable_left(self) -> list[str]:
+        """Names of resources that were requested and not yet seen gone."""
+        return [
+            f"{resource.kind.value} {resource.name}"
+            for resource in self.resources.values()
+            if resource.status is not ResourceStatus.DELETED
+        ]
+
+    @property
+    def phase_names(self) -> list[str]:
+        """Every phase the run was in, in order, once each."""
+        return list(dict.fromkeys(phase.value for phase, _ in self.phases))
+
+
+def new_run_id(recipe: str, *, dedup_key: str) -> str:
+    """The id of a run: readable, a valid Kubernetes and EKS name, the same for the same dedup key.
+
+    At most 45 characters, DNS-1035: it names the PyTorchJob, and pods append `-worker-NN`.
+    """
+    slug = re.sub(r"[^a-z0-9]+", "-", recipe.lower()).strip("-")[:36].strip("-")
+    if not slug or not slug[0].isalpha():
+        slug = f"run-{slug}".strip("-")
+    return f"{slug}-{hashlib.sha256(dedup_key.encode()).hexdigest()[:8]}"
+
+
+def start_run(event: ev.RunRequested) -> Run:
+    """The run that a request begins."""
+    return Run(
+        run_id=event.run_id,
+        request=event.request,
+        phases=[(RunPhase.REQUESTED, event.at)],
+        requested_at=event.at,
+        price_per_hour_usd=event.price_per_hour_usd,
+        estimated_cost_usd=event.estimated_cost_usd,
+    )
+
+
+def apply(run: Run, event: RunEvent) -> Run:
+    """The run after `event`; the version is the store's business and stays as it is.
+
+    Late facts of an ended run (a pod deleted, a last progress line) are taken in without changing
+    its phase.
+
+    Raises:
+        IllegalTransition: an event of another run, a second request, or a phase that cannot follow.
+    """
+    if event.run_id != run.run_id:
+        raise IllegalTransition(f"event {event.type} of run {event.run_id} is not of {run.run_id}")
+    return run.model_copy(update=_changes(run, event))
+
+
+def consequences(run: Run, event: RunEvent) -> list[RunEvent]:
+    """Events that follow from `event`, which `run` has already taken in.
+
+    Only the way between running and recovering: every other change of phase is a step's decision.
+    """
+    match event:
+        case ev.WorkersRestarting() | ev.JobConditionChanged(condition="Restarting"):
+            following = RunPhase.RECOVERING if run.phase is RunPhase.RUNNING else None
+        case ev.PodChanged(exit_code=int(code)) if code != 0:
+            following = RunPhase.RECOVERING if run.phase is RunPhase.RUNNING else None
+        case ev.ProgressReported() | ev.TrainingResumed():
+            following = RunPhase.RUNNING if run.phase is RunPhase.RECOVERING else None
+        case _:
+            following = None
+    if following is None:
+        return []
+    return [
+        ev.PhaseChanged(
+            event_id=ev.make_event_id(run.run_id, event.event_id, following),
+            run_id=run.run_id,
+            at=event.at,
+            phase=following,
+            reason=_recovery_reason(event),
+        )
+    ]
+
+
+def _recovery_reason(event: RunEvent) -> str:
+    match event:
+        case ev.WorkersRestarting():
+            return event.reason
+        case ev.JobConditionChanged():
+            return event.message
+        case ev.PodChanged():
+            return f"pod {event.pod} exited with code {event.exit_code}"
+        case ev.TrainingResumed():
+            return f"resumed from step {event.step}"
+        case _:
+            return ""
+
+
+def _changes(run: Run, event: RunEvent) -> dict[str, object]:
+    match event:
+        case ev.RunRequested():
+            raise IllegalTransition(f"run {run.run_id} was requested twice")
+        case ev.PhaseChanged():
+            return _phase(run, event)
+        case ev.StopRequested():
+            return {"stop_requested_by": run.stop_requested_by or event.user_id}
+        case ev.ResourceRequested() | ev.ResourceCreated() | ev.ResourceDeleted():
+            return {"resources": _resources(run, event)}
+        case ev.PluginReady():
+            return {"plugins": list(dict.fromkeys([*run.plugins, event.plugin]))}
+        case ev.CheckFinished():
+            others = [check for check in run.checks if check.name != event.check]
+            check = Check(name=event.check, passed=event.passed, detail=event.detail)
+            return {"checks": [*others, check]}
+        case ev.TeardownStarted():
+            return {"teardown": TeardownStatus.RUNNING, "teardown_reason": "", "left_behind": []}
+        case ev.TeardownCompleted():
+            return {
+                "teardown": TeardownStatus.COMPLETED,
+                "final_cost_usd": event.cost_usd,
+                "torn_down_at": event.at,
+                "left_behind": [],
+            }
+        case ev.TeardownFailed():
+            return {
+                "teardown": TeardownStatus.FAILED,
+                "teardown_reason": event.reason,
+                "left_behind": event.left,
+            }
+        case _:
+            return _job_changes(run, event)
+
+
+def _job_changes(run: Run, event: RunEvent) -> dict[str, object]:
+    match event:
+        case ev.JobSubmitted():
+            return {"job": event.job}
+        case ev.JobConditionChanged():
+            return {"job_condition": event.condition, "job_message": event.message}
+        case ev.PodChanged():
+            pod = Pod(
+                name=event.pod,
+                phase=event.phase,
+                node=event.node,
+                reason=event.reason,
+                message=event.message,
+                exit_code=event.exit_code,
+                restarts=event.restarts,
+            )
+            return {"pods": run.pods | {event.pod: pod}}
+        case ev.TrainingStarted():
+            return {"training_started_at": run.training_started_at or event.at}
+        case ev.ProgressReported():
+            return _progress(run, event)
+        case ev.CheckpointSaved():
+            return {"last_checkpoint_step": max(event.step, run.last_checkpoint_step or 0)}
+        case ev.WorkersRestarting():
+            return {"num_restarts": run.num_restarts + 1}
+        case ev.TrainingResumed():
+            return {"resumed_from_step": event.step}
+        case ev.TrainingReportedFailure():
+            return {"trainer_failure": event.reason}
+        case _:  # warnings, lost nodes and the finish are told in the thread, they change no state
+            return {}
+
+
+def _phase(run: Run, event: ev.PhaseChanged) -> dict[str, object]:
+    if event.phase not in _TRANSITIONS[run.phase]:
+        raise IllegalTransition(
+            f"run {run.run_id} is {run.phase.value} and cannot become {event.phase.value}"
+        )
+    changes: dict[str, object] = {
+        "phase": event.phase,
+        "phases": [*run.phases, (event.phase, event.at)],
+        "reason": event.reason,
+    }
+    if event.phase.is_terminal:
+        changes["ended_at"] = event.at
+    return changes
+
+
+def _resources(
+    run: Run, event: ev.ResourceRequested | ev.ResourceCreated | ev.ResourceDeleted
+) -> dict[str, Resource]:
+    key = f"{event.kind.value}/{event.name}"
+    known = run.resources.get(key)
+    match event:
+        case ev.ResourceRequested():
+            resource = known or Resource(
+                kind=event.kind,
+                name=event.name,
+                price_per_hour_usd=event.price_per_hour_usd,
+                requested_at=event.at,
+            )
+            if resource.status is ResourceStatus.DELETED:
+                resource = resource.model_copy(
+                    update={"status": ResourceStatus.REQUESTED, "deleted_at": None}
+                )
+        case ev.ResourceCreated():
+            base = known or Resource(kind=event.kind, name=event.name, requested_at=event.at)
+            resource = base.model_copy(
+                update={
+                    "status": ResourceStatus.ACTIVE,
+                    "active_at": event.at,
+                    "resource_id": event.resource_id,
+                }
+            )
+        case ev.ResourceDeleted():
+            base = known or Resource(kind=event.kind, name=event.name, requested_at=event.at)
+            resource = base.model_copy(
+                update={"status": ResourceStatus.DELETED, "deleted_at": event.at}
+            )
+    return run.resources | {key: resource}
+
+
+def _progress(run: Run, event: ev.ProgressReported) -> dict[str, object]:
+    if run.progress is not None and event.seq <= run.progress.seq:
+        return {}  # an older line, delivered late
+    # After a resume the steps since the checkpoint are taken again: the newer curve wins.
+    points = [point for point in run.loss_points if point[0] < event.step]
+    points.append((event.step, event.loss_nats))
+    if len(points) > MAX_LOSS_POINTS:
+        points = points[:-1:2] + points[-1:]
+    first = event.loss_nats if run.first_loss_nats is None else run.first_loss_nats
+    return {
+        "progress": event,
+        "first_loss_nats": first,
+        "loss_points": points,
+        "training_started_at": run.training_started_at or event.at,
+    }

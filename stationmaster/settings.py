@@ -1,0 +1,98 @@
+"""Deployment settings: the only reader of the environment in the product.
+
+Every Lambda function, the relay and the command line get their settings here; `stacks` and local
+mode write the same variables with `Settings.to_environment`. Secrets are never settings: the value
+that is read here is the id of a secret in Secrets Manager.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Final
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from stationmaster.domain.errors import PermanentError
+
+PREFIX: Final = "STATIONMASTER_"
+
+
+class Settings(BaseModel):
+    """What differs between deployments. Durations are in seconds."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    deployment: str = Field(default="stationmaster", description="prefix of what is created")
+    region: str
+    table_name: str
+    bus_name: str
+    train_state_machine_arn: str = ""
+    teardown_state_machine_arn: str = ""
+
+    vpc_id: str = ""
+    subnet_ids: tuple[str, ...] = Field(
+        default=(), description="private subnets, each in another availability zone"
+    )
+    cluster_role_arn: str = ""
+    node_role_arn: str = ""
+    relay_role_arn: str = Field(default="", description="the relay's role, through Pod Identity")
+    fsx_csi_role_arn: str = Field(default="", description="the FSx CSI driver's role")
+    cluster_access_role_arns: tuple[str, ...] = Field(
+        default=(), description="roles of the functions that talk to a run's Kubernetes API"
+    )
+    kubernetes_version: str = "1.35"
+    training_image: str = "stationmaster/training:latest"
+    relay_image: str = "stationmaster/relay:latest"
+
+    slack_secret_id: str = Field(
+        default="", description="secret with the JSON fields bot_token and signing_secret"
+    )
+    slack_api_url: str = "https://slack.com/api/"
+
+    provision_timeout_s: float = Field(default=3600, description="cluster, nodes, file system each")
+    plugin_timeout_s: float = Field(default=900)
+    check_timeout_s: float = Field(default=900)
+    job_start_timeout_s: float = Field(default=1200, description="image pull and rendezvous")
+    release_timeout_s: float = Field(default=3600, description="each deletion of a teardown")
+
+    kubeconfig: str = Field(
+        default="", description="use this cluster instead of asking EKS for an endpoint and a token"
+    )
+    local_gpus: int | None = Field(
+        default=None, description="GPUs of the machine that pods run on, when it is one machine"
+    )
+
+    @classmethod
+    def from_environment(cls, environ: Mapping[str, str] | None = None) -> Settings:
+        """Read STATIONMASTER_* and AWS_REGION.
+
+        Raises:
+            PermanentError: naming the variable that is missing or has a bad value.
+        """
+        source = os.environ if environ is None else environ
+        values: dict[str, object] = {}
+        for name, field in cls.model_fields.items():
+            raw = source.get(PREFIX + name.upper())
+            if raw is None and name == "region":
+                raw = source.get("AWS_REGION") or source.get("AWS_DEFAULT_REGION")
+            if raw is None or (raw == "" and not field.is_required()):
+                continue
+            is_list = field.annotation == tuple[str, ...]
+            values[name] = [part for part in raw.split(",") if part] if is_list else raw
+        try:
+            return cls.model_validate(values)
+        except ValidationError as exc:
+            problem = exc.errors()[0]
+            name = f"{PREFIX}{str(problem['loc'][0]).upper()}"
+            raise PermanentError(
+                f"setting {name} is {problem['type'].replace('_', ' ')}: {problem['msg']}"
+            ) from exc
+
+    def to_environment(self) -> dict[str, str]:
+        """The variables that `from_environment` reads back to an equal object."""
+        variables = {}
+        for name, value in self.model_dump(exclude_none=True).items():
+            text = ",".join(value) if isinstance(value, tuple) else str(value)
+            variables[PREFIX + name.upper()] = text
+        return variables

@@ -1,0 +1,171 @@
+"""What one start of the trainer was asked to do: arguments and environment, read once.
+
+Called by `training.__main__` only. It must not import torch, so that a mistyped key or a missing
+data set is refused in a fraction of a second, on every rank, before anything heavy is loaded.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from stationmaster.domain.errors import BadParameter
+from stationmaster.domain.recipes import CATALOGUE, Recipe, TrainingConfig, get_recipe
+
+# Keys that change how long or how loudly a run trains, not which weights it has after step n. A run
+# continued with other values of these finds its checkpoints. (`dataset` is covered by the hash of the
+# tokens themselves.)
+_NOT_IN_FINGERPRINT = {"steps", "checkpoint_every", "log_every", "dataset"}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Launch:
+    """Where this process stands in the job, from the variables that torchrun sets."""
+
+    rank: int
+    local_rank: int
+    world_size: int
+    elastic: bool
+    """True under torchrun: there is an agent that restarts this process, and that it must not outlive."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainerConfig:
+    """One start of the trainer, checked."""
+
+    recipe: Recipe
+    output_dir: Path
+    cache_dir: Path
+    run_id: str
+    launch: Launch
+    micro_batch_tokens: int
+    """Most tokens in one forward pass of one rank; more are accumulated."""
+    checkpoints_kept: int
+    stop_deadline_s: float
+    """After SIGTERM the process is gone within this time, saved or not."""
+
+
+def parse_config(argv: Sequence[str], environ: Mapping[str, str]) -> TrainerConfig:
+    """Read the command line and the environment.
+
+    Raises:
+        UserError: an unknown recipe, key or value, in the words of the recipe catalogue.
+        SystemExit: argparse's own, code 2, or 0 after --help.
+    """
+    arguments = _parser().parse_args(argv)
+    overrides: dict[str, str] = {}
+    for text in arguments.overrides:
+        key, equals, value = text.partition("=")
+        if not equals or not key:
+            raise BadParameter(f'"{text}" is not a key=value pair; write e.g. steps=100')
+        overrides[key] = value
+    return TrainerConfig(
+        recipe=get_recipe(arguments.recipe).with_overrides(overrides),
+        output_dir=arguments.output_dir,
+        cache_dir=_cache_dir(environ),
+        run_id=run_id_from(environ),
+        launch=Launch(
+            rank=int(environ.get("RANK", "0")),
+            local_rank=int(environ.get("LOCAL_RANK", "0")),
+            world_size=int(environ.get("WORLD_SIZE", "1")),
+            elastic="TORCHELASTIC_RUN_ID" in environ,
+        ),
+        micro_batch_tokens=arguments.micro_batch_tokens,
+        checkpoints_kept=arguments.keep_checkpoints,
+        stop_deadline_s=arguments.stop_deadline,
+    )
+
+
+def run_id_from(environ: Mapping[str, str]) -> str:
+    """The run this process belongs to: STATIONMASTER_RUN_ID, or "local" outside the product.
+
+    Raises:
+        BadParameter: it holds characters that cannot stand in a file name.
+    """
+    run_id = environ.get("STATIONMASTER_RUN_ID", "local")
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}", run_id):
+        raise BadParameter(
+            f'STATIONMASTER_RUN_ID="{run_id}" is not accepted: expected letters, digits and ._-'
+        )
+    return run_id
+
+
+def fingerprint(recipe: Recipe, *, tokens_sha256: str) -> str:
+    """Name, in 12 hex digits, everything that decides the weights after a given step.
+
+    Checkpoints of different models, data or hyper-parameters lie in different directories because of it.
+    """
+    decisive = {
+        "model": recipe.model.model_dump(mode="json"),
+        "training": recipe.training.model_dump(mode="json", exclude=_NOT_IN_FINGERPRINT),
+        "tokens": tokens_sha256,
+    }
+    return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def _cache_dir(environ: Mapping[str, str]) -> Path:
+    configured = environ.get("STATIONMASTER_CACHE_DIR")
+    return Path(configured) if configured else Path.home() / ".cache" / "stationmaster"
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{value} is below 1")
+    return value
+
+
+def _parser() -> argparse.ArgumentParser:
+    keys = "\n".join(
+        f"  {name:<20}{field.description}" for name, field in TrainingConfig.model_fields.items()
+    )
+    parser = argparse.ArgumentParser(
+        prog="python -m training",
+        description="Train a recipe; one process, or many under torchrun.",
+        epilog=(
+            f"keys:\n{keys}\n\n"
+            "environment:\n"
+            "  STATIONMASTER_RUN_ID     the run named in the progress lines (default: local)\n"
+            "  STATIONMASTER_CACHE_DIR  prepared data sets (default: ~/.cache/stationmaster)\n\n"
+            "exit codes:\n"
+            "  0    all steps done, last checkpoint complete\n"
+            "  1    failed; one sentence on stderr, a `failed` line on stdout\n"
+            "  2    the command line is not understood\n"
+            "  75   another worker of the job is gone; start again to continue\n"
+            "  143  SIGTERM; the step in progress was finished and saved (128 + 15)\n"
+        ),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("recipe", metavar="RECIPE", help=f"one of {', '.join(CATALOGUE)}")
+    parser.add_argument("overrides", metavar="key=value", nargs="*", help="see keys below")
+    parser.add_argument(
+        "--output-dir", type=Path, required=True, help="checkpoints; shared by all nodes of the job"
+    )
+    parser.add_argument(
+        "--micro-batch-tokens",
+        type=_positive,
+        default=8192,
+        metavar="N",
+        help="most tokens in one forward pass of one rank; more are accumulated (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--keep-checkpoints",
+        type=_positive,
+        default=2,
+        metavar="N",
+        help="complete checkpoints kept (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--stop-deadline",
+        type=float,
+        default=25.0,
+        metavar="SECONDS",
+        help="time between SIGTERM and the end of the process, saved or not; keep it below the pod's "
+        "terminationGracePeriodSeconds (default: %(default)s)",
+    )
+    return parser
