@@ -18,8 +18,8 @@ from stationmaster.domain.errors import BadParameter
 from stationmaster.domain.recipes import CATALOGUE, Recipe, TrainingConfig, get_recipe
 
 # Keys that change how long or how loudly a run trains, not which weights it has after step n. A run
-# continued with other values of these finds its checkpoints. (`dataset` is covered by the hash of the
-# tokens themselves.)
+# continued with other values of these finds its checkpoints. (`dataset` is covered by the hash of
+# the tokens themselves.)
 _NOT_IN_FINGERPRINT = {"steps", "checkpoint_every", "log_every", "dataset"}
 
 
@@ -31,7 +31,8 @@ class Launch:
     local_rank: int
     world_size: int
     elastic: bool
-    """True under torchrun: there is an agent that restarts this process, and that it must not outlive."""
+    """True under torchrun: there is an agent that restarts this process, and that it must not
+    outlive."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -98,7 +99,8 @@ def run_id_from(environ: Mapping[str, str]) -> str:
 def fingerprint(recipe: Recipe, *, tokens_sha256: str) -> str:
     """Name, in 12 hex digits, everything that decides the weights after a given step.
 
-    Checkpoints of different models, data or hyper-parameters lie in different directories because of it.
+    Checkpoints of different models, data or hyper-parameters lie in different directories because
+    of it.
     """
     decisive = {
         "model": recipe.model.model_dump(mode="json"),
@@ -151,7 +153,7 @@ def _parser() -> argparse.ArgumentParser:
         type=_positive,
         default=8192,
         metavar="N",
-        help="most tokens in one forward pass of one rank; more are accumulated (default: %(default)s)",
+        help="most tokens in one forward pass of a rank; more accumulate (default: %(default)s)",
     )
     parser.add_argument(
         "--keep-checkpoints",
@@ -165,7 +167,7 @@ def _parser() -> argparse.ArgumentParser:
         type=float,
         default=25.0,
         metavar="SECONDS",
-        help="time between SIGTERM and the end of the process, saved or not; keep it below the pod's "
-        "terminationGracePeriodSeconds (default: %(default)s)",
+        help="time between SIGTERM and the end of the process, saved or not; keep it below the "
+        "pod's terminationGracePeriodSeconds (default: %(default)s)",
     )
     return parser

@@ -2,12 +2,12 @@
 
 Called by `training.__main__` before torch is loaded. A data set is the name `python-stdlib` (the
 sources of Python's own standard library: real text that every machine has) or a directory of UTF-8
-text files. A byte-level BPE of the recipe's vocabulary is trained on the spot, the text is tokenised,
-and one flat shard of token ids is written with a manifest.
+text files. A byte-level BPE of the recipe's vocabulary is trained on the spot, the text is
+tokenised, and one flat shard of token ids is written with a manifest.
 
 The result lies in the cache under a hash of the contents. It is built under a file lock in a
-temporary directory and renamed into place, so nobody ever reads half a shard. (On FSx for Lustre the
-lock needs the mount option `flock`, which the CSI driver's default options include.)
+temporary directory and renamed into place, so nobody ever reads half a shard. (On FSx for Lustre
+the lock needs the mount option `flock`, which the CSI driver's default options include.)
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ PYTHON_STDLIB: Final = "python-stdlib"
 END_OF_TEXT: Final = "<|endoftext|>"
 END_OF_TEXT_ID: Final = 0
 _FORMAT_VERSION: Final = 1
-# 5 MB of source is about 1.5 M tokens, 12,000 sequences of 128: 700 steps of tiny-llama before a sample
-# comes twice, and about 3 s to prepare on one core.
+# 5 MB of source is about 1.5 M tokens, 12,000 sequences of 128: 700 steps of tiny-llama before a
+# sample comes twice, and about 3 s to prepare on one core.
 _STDLIB_BYTES: Final = 5_000_000
 _STDLIB_SKIPPED: Final = {"test", "tests", "idlelib", "lib2to3", "site-packages", "dist-packages"}
-# The tokenizer sees a part of the text: 1 MB gives the same compression as all of it within 2 %, and
-# trains in 0.4 s.
+# The tokenizer sees a part of the text: 1 MB gives the same compression as all of it within 2 %,
+# and trains in 0.4 s.
 _TOKENIZER_BYTES: Final = 1_000_000
 _DOCUMENTS_PER_BATCH: Final = 256
 
@@ -110,8 +110,8 @@ def list_files(dataset: str) -> list[Path]:
     root = Path(dataset)
     if not root.is_dir():
         raise BadParameter(
-            f'dataset="{dataset}" is not a directory on this machine; expected {PYTHON_STDLIB} or the '
-            "path of a directory of text files that every node can read"
+            f'dataset="{dataset}" is not a directory on this machine; expected '
+            f"{PYTHON_STDLIB} or the path of a directory of text files that every node can read"
         )
     files = sorted(
         path

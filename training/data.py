@@ -49,16 +49,17 @@ def _permutation(num_samples: int, *, seed: int, epoch: int) -> npt.NDArray[np.i
 
 
 def rank_counters(*, start: int, global_batch_size: int, rank: int, world_size: int) -> range:
-    """The sample counters of one step that belong to one rank; over all ranks they are the batch."""
+    """The sample counters of one step that belong to one rank; over all ranks they are the
+    batch."""
     return range(start + rank, start + global_batch_size, world_size)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MicroBatch:
-    """Input ids and the ids that follow them; IGNORED_LABEL where there is nothing to predict."""
+    """Input ids (B, T) and the ids that follow them, IGNORED_LABEL where there is none."""
 
-    inputs_BT: torch.Tensor
-    labels_BT: torch.Tensor
+    inputs: torch.Tensor
+    labels: torch.Tensor
 
 
 class BatchLoader:
@@ -91,6 +92,7 @@ class BatchLoader:
         self._global_batch_size = global_batch_size
         self._rank = rank
         self._world_size = world_size
+        self.num_tokens = shard.num_tokens
         rows = -(-global_batch_size // world_size)
         fits = max(1, micro_batch_tokens // sequence_length)
         self.num_micro_batches = -(-rows // fits)
@@ -118,5 +120,6 @@ class BatchLoader:
         labels_BT = rows_BT[:, 1:].copy()
         labels_BT[len(counters) :] = IGNORED_LABEL
         return MicroBatch(
-            inputs_BT=torch.from_numpy(rows_BT[:, :-1].copy()), labels_BT=torch.from_numpy(labels_BT)
+            inputs=torch.from_numpy(rows_BT[:, :-1].copy()),
+            labels=torch.from_numpy(labels_BT),
         )

@@ -1,11 +1,12 @@
 """Progress lines: what the trainer tells the world, one JSON object a line on stdout.
 
-Written by rank 0 only, read by the relay from the pod's log. The format is a contract: the first key
-is the schema version, `kind` is one of started, progress, checkpoint_saved, resumed, finished, failed.
+Written by rank 0 only, read by the relay from the pod's log. The format is a contract: the first
+key is the schema version, `kind` is one of started, progress, checkpoint_saved, resumed, finished,
+failed.
 
-`seq` orders the lines of a run across restarts, on any node: each start takes the next attempt number
-from the shared output directory, and counts its lines from attempt x 1,000,000. So seq only grows,
-has no gaps within an attempt, and no clock is involved.
+`seq` orders the lines of a run across restarts, on any node: each start takes the next attempt
+number from the shared output directory, and counts its lines from attempt x 1,000,000. So seq only
+grows, has no gaps within an attempt, and no clock is involved.
 """
 
 from __future__ import annotations
@@ -51,8 +52,8 @@ class ProgressWriter:
 def take_attempt(output_dir: Path, *, run_id: str, rank: int) -> int:
     """Count this start of the run; 0 for the first. Ranks other than 0 do not count and get 0.
 
-    The number is taken by creating a file that must not exist yet, so two processes that both believe
-    to be rank 0 (a dying one and its successor) never share one.
+    The number is taken by creating a file that must not exist yet, so two processes that both
+    believe to be rank 0 (a dying one and its successor) never share one.
     """
     if rank != 0:
         return 0

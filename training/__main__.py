@@ -1,0 +1,130 @@
+"""Start the trainer.
+
+    torchrun --nnodes 2 --nproc-per-node 1 ... -m training tiny-llama steps=60 --output-dir DIR
+    python -m training tiny-llama steps=60 --output-dir DIR          (one process)
+    python -m training --help                                        (every key, exit codes)
+
+Wiring and exit codes only. Standard output carries progress lines and nothing else; everything for
+people goes to standard error.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from types import FrameType
+from typing import Final, NoReturn
+
+from stationmaster.domain.errors import BadParameter, StationmasterError
+from training.config import TrainerConfig, parse_config
+from training.corpus import prepare_dataset
+from training.progress import ProgressWriter, take_attempt
+
+EXIT_FINISHED: Final = 0
+EXIT_FAILED: Final = 1
+EXIT_STOPPED: Final = 128 + signal.SIGTERM
+
+logger = logging.getLogger("training")
+
+
+def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
+    """Train, and turn every ending into an exit code."""
+    logging.basicConfig(
+        stream=sys.stderr,
+        level=logging.INFO if environ.get("RANK", "0") == "0" else logging.WARNING,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+    )
+    progress = ProgressWriter(
+        run_id=environ.get("STATIONMASTER_RUN_ID", "local"), rank=_rank(environ)
+    )
+    try:
+        config = parse_config(argv, environ)
+        progress = _progress_writer(config)
+        return _train(config, progress)
+    except StationmasterError as error:
+        sys.stderr.write(f"{error}\n")
+        progress.emit("failed", error=type(error).__name__, message=str(error))
+        return EXIT_FAILED
+    except Exception as error:
+        # The boundary of the process: told to whoever follows the run, then shown in full.
+        progress.emit("failed", error=type(error).__name__, message=str(error)[:2000])
+        raise
+
+
+def _train(config: TrainerConfig, progress: ProgressWriter) -> int:
+    stop = _stop_on_sigterm(deadline_s=config.stop_deadline_s)
+    training = config.recipe.training
+    shard = prepare_dataset(
+        training.dataset, vocab_size=config.recipe.model.vocab_size, cache_dir=config.cache_dir
+    )
+    # Imported only now: these load torch and transformers, 3 s that a mistyped key need not wait
+    # for.
+    from training.parallel import (
+        EXIT_PEER_LOST,
+        check_same_data,
+        exit_with_parent,
+        is_lost_peer,
+        joined_ranks,
+    )
+    from training.trainer import Outcome, Trainer
+
+    if config.launch.elastic:
+        exit_with_parent()
+    try:
+        with joined_ranks(config.launch) as ranks:
+            check_same_data(shard.sha256, ranks)
+            trainer = Trainer(config, shard=shard, ranks=ranks, progress=progress, stop=stop)
+            outcome = trainer.train()
+    except RuntimeError as error:
+        if not is_lost_peer(error):
+            raise
+        logger.error("another worker of the job is gone, start again to continue: %s", error)
+        _exit_now(EXIT_PEER_LOST)
+    return EXIT_STOPPED if outcome is Outcome.STOPPED else EXIT_FINISHED
+
+
+def _progress_writer(config: TrainerConfig) -> ProgressWriter:
+    try:
+        attempt = take_attempt(config.output_dir, run_id=config.run_id, rank=config.launch.rank)
+    except OSError as exc:
+        raise BadParameter(
+            f"--output-dir {config.output_dir} cannot be written: {exc.strerror}; "
+            "give a directory that every node of the job can write"
+        ) from exc
+    return ProgressWriter(run_id=config.run_id, rank=config.launch.rank, attempt=attempt)
+
+
+def _stop_on_sigterm(*, deadline_s: float) -> threading.Event:
+    """SIGTERM lets the step in progress finish and saves; past the deadline the process just
+    ends."""
+    stop = threading.Event()
+
+    def handle(_signal: int, _frame: FrameType | None) -> None:
+        if stop.is_set():
+            return
+        stop.set()
+        deadline = threading.Timer(deadline_s, _exit_now, [EXIT_STOPPED])
+        deadline.daemon = True
+        deadline.start()
+
+    signal.signal(signal.SIGTERM, handle)
+    return stop
+
+
+def _exit_now(code: int) -> NoReturn:
+    """End without Python's shutdown, which would wait for threads that wait for a lost peer."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def _rank(environ: Mapping[str, str]) -> int:
+    return int(environ.get("RANK", "0"))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:], os.environ))
