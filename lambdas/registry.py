@@ -1,7 +1,7 @@
 """Everything that is deployed around the Lambda functions, as data.
 
-`stacks` builds AWS resources from it and local mode builds the same on its own endpoint, so that the
-two cannot drift apart. It imports nothing of AWS.
+`stacks` builds AWS resources from it and local mode builds the same on its own endpoint, so that
+the two cannot drift apart. It imports nothing of AWS.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ RULES: Final = (
         event_pattern={"source": [EVENT_SOURCE], "detail-type": [RUN_ENDED_DETAIL_TYPE]},
         function=TEARDOWN_STARTER.name,
     ),
-    # An execution that someone stops, or that dies of its own time limit, never reaches its release.
+    # An execution that someone stops, or that runs out of time, never reaches its own release.
     Rule(
         name="dead-executions",
         bus="default",
@@ -210,7 +210,7 @@ ROUTES: Final = (Route(method="POST", path="/slack/events", function=BOT.name),)
 STREAM_CONSUMER: Final = NOTIFIER.name
 STREAM_BATCH_SIZE: Final = 100
 
-# Files of the synthesized state machines; function ARNs stand in them as ${ensure-cluster} and so on.
+# The synthesized state machines; a function's ARN stands in them as ${ensure-cluster} and so on.
 TRAIN_DEFINITION: Final = "lambdas/train.asl.json"
 TEARDOWN_DEFINITION: Final = "lambdas/teardown.asl.json"
 

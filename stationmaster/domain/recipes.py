@@ -209,8 +209,8 @@ TINY_LLAMA: Final = Recipe(
 )
 
 # Shape: the published configuration of Llama 2 7B (6,738,415,616 parameters). Batch and schedule:
-# the public FSDP sample for Amazon EKS (context 4096, 100 steps, cosine 1e-4 to 1e-5, clip 1), with an
-# integer warm-up where the sample's fraction rounds to none.
+# the public FSDP sample for Amazon EKS (context 4096, 100 steps, cosine 1e-4 to 1e-5, clip 1), with
+# an integer warm-up where the sample's fraction rounds to none.
 LLAMA2_7B: Final = Recipe(
     name="llama2-7b",
     framework="fsdp",

@@ -1,0 +1,19 @@
+"""What the workflows do: one module a step, each an idempotent verb that never sleeps.
+
+A step takes the services and a run id, looks at what is there, does the next thing that is missing,
+and says whether it is done. Waiting belongs to the state machine, which calls again.
+"""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+
+class StepResult(TypedDict):
+    """What a step answers to its state machine: done, or call again after a while."""
+
+    ready: bool
+
+
+READY: StepResult = {"ready": True}
+NOT_READY: StepResult = {"ready": False}

@@ -1,0 +1,113 @@
+"""How every AWS call is made: client settings, and vendor errors turned into our own.
+
+Throttles, timeouts and server errors become TransientError, which the state machines retry; anything
+else becomes PermanentError with AWS's own sentence, unless the caller expects it (NotFound).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
+
+from stationmaster.domain.errors import PermanentError, TransientError
+
+# Three tries inside the call; the state machine waits and tries again after that.
+CONFIG: Final = Config(
+    retries={"mode": "standard", "max_attempts": 3}, connect_timeout=5, read_timeout=20
+)
+
+_TRANSIENT_CODES: Final = frozenset(
+    {
+        "Throttling",
+        "ThrottlingException",
+        "ThrottledException",
+        "TooManyRequestsException",
+        "RequestLimitExceeded",
+        "ProvisionedThroughputExceededException",
+        "RequestTimeout",
+        "RequestTimeoutException",
+        "InternalError",
+        "InternalFailure",
+        "InternalServerError",
+        "InternalServerException",
+        "ServerException",
+        "ServiceUnavailable",
+        "ServiceUnavailableException",
+        "UnavailableException",
+        "TransactionInProgressException",
+    }
+)
+
+
+class AwsNotFound(Exception):
+    """AWS does not know the resource; adapters turn it into None or into "gone"."""
+
+
+class AwsConflict(Exception):
+    """AWS refuses because of the resource's state (exists already, in use, dependency)."""
+
+
+_NOT_FOUND_CODES: Final = frozenset(
+    {
+        "ResourceNotFoundException",
+        "NotFoundException",
+        "FileSystemNotFound",
+        "InvalidGroup.NotFound",
+        "InvalidLaunchTemplateName.NotFoundException",
+        "InvalidLaunchTemplateId.NotFound",
+        "InvalidPlacementGroup.Unknown",
+        "ExecutionDoesNotExist",
+    }
+)
+_CONFLICT_CODES: Final = frozenset(
+    {
+        "ResourceInUseException",
+        "ResourceInUse",
+        "ExecutionAlreadyExists",
+        "InvalidGroup.Duplicate",
+        "InvalidPermission.Duplicate",
+        "InvalidPlacementGroup.Duplicate",
+        "InvalidPlacementGroup.InUse",
+        "InvalidLaunchTemplateName.AlreadyExistsException",
+        "DependencyViolation",
+    }
+)
+
+
+def make_client(service: str, *, region: str) -> Any:
+    """A boto3 client; AWS_ENDPOINT_URL, when set, is honoured by boto3 itself."""
+    return boto3.client(service, region_name=region, config=CONFIG)  # type: ignore[call-overload]  # the stubs list literal names
+
+
+@contextmanager
+def aws_call(what: str) -> Iterator[None]:
+    """Translate what goes wrong inside: `what` says in the error what was being done.
+
+    Raises:
+        AwsNotFound, AwsConflict: for the caller to handle.
+        TransientError: a throttle, a timeout or a 5xx.
+        PermanentError: anything else, with AWS's code and message.
+    """
+    try:
+        yield
+    except ClientError as exc:
+        error = exc.response.get("Error", {})
+        code = str(error.get("Code", "Unknown"))
+        status = exc.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+        sentence = f"{what}: AWS answers {code}: {error.get('Message', '')}".rstrip(": ")
+        if code in _NOT_FOUND_CODES:
+            raise AwsNotFound(sentence) from exc
+        if code in _CONFLICT_CODES:
+            raise AwsConflict(sentence) from exc
+        if code in _TRANSIENT_CODES or status >= 500:
+            raise TransientError(sentence) from exc
+        raise PermanentError(sentence) from exc
+    except NoCredentialsError as exc:
+        raise PermanentError(f"{what}: no AWS credentials were found") from exc
+    except BotoCoreError as exc:
+        raise TransientError(f"{what}: {exc}") from exc

@@ -1,0 +1,63 @@
+"""Names that more than one part must agree on: tags, labels, and what a run's things are called.
+
+Everything here is a pure function of the run id, so that teardown and the reaper find what a dead
+workflow created without asking it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+# Tags of every AWS resource that a run creates, set in the creating call itself.
+TAG_RUN_ID: Final = "stationmaster:run-id"
+TAG_CLUSTER: Final = "stationmaster:cluster"
+
+# Kubernetes: one namespace for jobs, checks and the relay; labels on every object of a run.
+NAMESPACE: Final = "stationmaster"
+LABEL_RUN_ID: Final = "stationmaster/run-id"
+LABEL_ROLE: Final = "stationmaster/role"
+RELAY: Final = "stationmaster-relay"
+
+# Nodes for training are tainted, so that system pods stay on the system node group.
+SYSTEM_NODE_GROUP: Final = "system"
+TRAINING_NODE_GROUP: Final = "training"
+SYSTEM_INSTANCE_TYPE: Final = "c5.2xlarge"
+TRAINING_TAINT: Final = "stationmaster/training"
+
+# Where the run's file system is mounted in every pod that needs it.
+SHARED_MOUNT: Final = "/fsx"
+
+
+def cluster_name(run_id: str) -> str:
+    """Name of the run's EKS cluster; 100 characters at most are allowed, run ids have 45."""
+    return f"stationmaster-{run_id}"
+
+
+def job_name(run_id: str) -> str:
+    """Name of the run's PyTorchJob: a DNS-1035 label, pods append -worker-NN."""
+    return run_id
+
+
+def volume_name(run_id: str) -> str:
+    """Name of the run's PersistentVolume and PersistentVolumeClaim."""
+    return f"{run_id}-fsx"
+
+
+def security_group_name(run_id: str) -> str:
+    """Name of the security group that nodes and the file system share."""
+    return f"stationmaster-{run_id}"
+
+
+def launch_template_name(run_id: str) -> str:
+    """Name of the launch template of the training node group."""
+    return f"stationmaster-{run_id}"
+
+
+def placement_group_name(run_id: str) -> str:
+    """Name of the cluster placement group of EFA instances."""
+    return f"stationmaster-{run_id}"
+
+
+def tags(run_id: str) -> dict[str, str]:
+    """The tags of everything that the run creates."""
+    return {TAG_RUN_ID: run_id, TAG_CLUSTER: cluster_name(run_id), "Name": cluster_name(run_id)}
