@@ -123,9 +123,7 @@ def _check_section(findings: Findings, block: Json, pointer: str) -> None:
     if fields is not None:
         items = findings.array(fields, limits.SECTION_FIELDS, f"{pointer}/fields")
         for index, item in enumerate(items):
-            check_text(
-                findings, item, f"{pointer}/fields/{index}", limit=limits.SECTION_FIELD_TEXT
-            )
+            check_text(findings, item, f"{pointer}/fields/{index}", limit=limits.SECTION_FIELD_TEXT)
     if "accessory" in block:
         allowed = _ACTION_ELEMENTS | {"image"}
         check_element(findings, block["accessory"], f"{pointer}/accessory", allowed=allowed)
@@ -142,9 +140,7 @@ def _check_header(findings: Findings, block: Json, pointer: str) -> None:
 
 
 def _check_context(findings: Findings, block: Json, pointer: str) -> None:
-    elements = findings.array(
-        block.get("elements"), limits.CONTEXT_ELEMENTS, f"{pointer}/elements"
-    )
+    elements = findings.array(block.get("elements"), limits.CONTEXT_ELEMENTS, f"{pointer}/elements")
     for index, element in enumerate(elements):
         where = f"{pointer}/elements/{index}"
         if isinstance(element, dict) and element.get("type") == "image":
@@ -154,9 +150,7 @@ def _check_context(findings: Findings, block: Json, pointer: str) -> None:
 
 
 def _check_actions(findings: Findings, block: Json, pointer: str) -> None:
-    elements = findings.array(
-        block.get("elements"), limits.ACTIONS_ELEMENTS, f"{pointer}/elements"
-    )
+    elements = findings.array(block.get("elements"), limits.ACTIONS_ELEMENTS, f"{pointer}/elements")
     for index, element in enumerate(elements):
         check_element(findings, element, f"{pointer}/elements/{index}", allowed=_ACTION_ELEMENTS)
 

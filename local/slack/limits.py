@@ -1,7 +1,7 @@
 """Slack's limits, one table with the source of each figure.
 
 `blocks.py`, `views.py`, `rates.py` and the Web API methods read it. A figure that Slack documents
-is quoted; one that it does not is marked as our reading. Nothing else in this package holds a limit.
+is quoted; one that it does not is marked as our reading. Nothing else here holds a limit.
 """
 
 from __future__ import annotations
@@ -108,6 +108,7 @@ METHOD_TIER = {
     "files.info": 4,
     "reactions.add": 3,
     "reactions.get": 3,
+    "reactions.remove": 2,
     "team.info": 3,
     "usergroups.users.list": 2,
     "users.info": 4,
@@ -115,4 +116,4 @@ METHOD_TIER = {
     "views.open": 4,
     "views.update": 4,
 }
-"""The tier on each method's page. auth.test and chat.getPermalink have special, far higher limits."""
+"""The tier on each method's page; auth.test and chat.getPermalink have far higher limits."""

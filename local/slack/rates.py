@@ -73,7 +73,5 @@ class RateLimiter:
             tier = limits.METHOD_TIER.get(method)
             if tier is None:
                 return 0
-            window = self._windows.setdefault(
-                method, _Window(limits.TIER_PER_MINUTE[tier].maximum)
-            )
+            window = self._windows.setdefault(method, _Window(limits.TIER_PER_MINUTE[tier].maximum))
             return window.retry_after_s(now)

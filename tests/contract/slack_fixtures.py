@@ -1,0 +1,151 @@
+"""A local workspace and a small real Bolt app behind a signed HTTP endpoint, for the Slack tests."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from slack_bolt import App, BoltRequest
+from slack_sdk import WebClient
+
+from local.slack import (
+    ArgumentHint,
+    Choice,
+    LocalSlack,
+    SampleCommand,
+    SlackAppConfig,
+    SlashCommand,
+)
+
+SIGNING_SECRET = "local-signing-secret"
+BOT_TOKEN = "xoxb-local"
+
+APP_CONFIG = SlackAppConfig(
+    bot_name="Stationmaster",
+    tagline="Distributed PyTorch training on Amazon EKS, from this channel.",
+    commands=[
+        SlashCommand(
+            command="/train",
+            description="Start, watch and stop training runs",
+            usage_hint="RECIPE [nodes=N] [steps=N] | help",
+            arguments=[
+                ArgumentHint(
+                    name="recipe",
+                    kind="word",
+                    hint="what to train, or a subcommand",
+                    choices=[
+                        Choice("tiny-llama", "4.2 M parameters, runs on this machine"),
+                        Choice("llama2-7b", "6.7 B parameters, p4d.24xlarge"),
+                        Choice("help", "what this app can do"),
+                        Choice("status", "the runs that are live"),
+                    ],
+                ),
+                ArgumentHint(
+                    name="nodes",
+                    hint="number of nodes",
+                    choices=["1", "2", "4"],
+                    after=["tiny-llama", "llama2-7b"],
+                ),
+                ArgumentHint(
+                    name="steps", hint="optimizer steps", after=["tiny-llama", "llama2-7b"]
+                ),
+                ArgumentHint(name="run", hint="which run", after=["status"]),
+            ],
+        )
+    ],
+    sample_commands=[
+        SampleCommand("/train tiny-llama nodes=2 steps=60", "a two-node FSDP run, on this machine"),
+        SampleCommand("/train plan llama2-7b nodes=2", "what it needs and what it costs"),
+        SampleCommand("/train recipes", "what can be trained"),
+        SampleCommand("/train help", "every command"),
+    ],
+)
+
+
+class Clock:
+    """A clock that tests move by hand."""
+
+    def __init__(self, now: float) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@contextmanager
+def http_app(handle: Any) -> Iterator[str]:
+    """Serve `handle(headers, body) -> (status, headers, body)` on a free port; yield its address."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:  # noqa: N802 - the name http.server calls
+            length = int(self.headers["Content-Length"])
+            body = self.rfile.read(length).decode()
+            status, headers, answer = handle(dict(self.headers.items()), body)
+            self.send_response(status)
+            for name, value in headers.items():
+                self.send_header(name, value)
+            self.send_header("Content-Length", str(len(answer.encode())))
+            self.end_headers()
+            self.wfile.write(answer.encode())
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Keep the test output clean."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}/slack/events"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+@contextmanager
+def bolt_app(app: App) -> Iterator[str]:
+    """Serve a Bolt app over signed HTTP; yield its address."""
+
+    def handle(headers: dict[str, str], body: str) -> tuple[int, dict[str, str], str]:
+        answer = app.dispatch(BoltRequest(body=body, headers=headers))
+        return answer.status, answer.first_headers_without_set_cookie(), answer.body or ""
+
+    with http_app(handle) as url:
+        yield url
+
+
+@contextmanager
+def local_slack(**overrides: Any) -> Iterator[LocalSlack]:
+    """Run a local workspace on a free port."""
+    arguments: dict[str, Any] = {
+        "host_port": 0,
+        "app": APP_CONFIG,
+        "signing_secret": SIGNING_SECRET,
+        "bot_token": BOT_TOKEN,
+        "delivery_url": "http://127.0.0.1:9/nobody-listens",
+        "enforce_rate_limits": False,
+    }
+    slack = LocalSlack(**(arguments | overrides))
+    slack.start()
+    try:
+        yield slack
+    finally:
+        slack.stop()
+
+
+def web_client(slack: LocalSlack, *, token: str = BOT_TOKEN) -> WebClient:
+    """Return the real SDK's client, talking to the local workspace."""
+    return WebClient(token=token, base_url=slack.api_url)
+
+
+def new_bolt_app(slack: LocalSlack) -> App:
+    """Return a Bolt app that verifies signatures and answers through the local workspace."""
+    return App(
+        client=web_client(slack),
+        signing_secret=SIGNING_SECRET,
+        token_verification_enabled=False,
+    )
