@@ -12,21 +12,24 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
 import sys
-import threading
 from collections.abc import Mapping, Sequence
-from types import FrameType
-from typing import Final, NoReturn
+from typing import Final
 
 from stationmaster.domain.errors import BadParameter, StationmasterError
 from training.config import TrainerConfig, parse_config
 from training.corpus import prepare_dataset
+from training.elastic import (
+    EXIT_PEER_LOST,
+    EXIT_STOPPED,
+    exit_now,
+    exit_with_parent,
+    stop_on_sigterm,
+)
 from training.progress import ProgressWriter, take_attempt
 
 EXIT_FINISHED: Final = 0
 EXIT_FAILED: Final = 1
-EXIT_STOPPED: Final = 128 + signal.SIGTERM
 
 logger = logging.getLogger("training")
 
@@ -47,16 +50,18 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
         return _train(config, progress)
     except StationmasterError as error:
         sys.stderr.write(f"{error}\n")
-        progress.emit("failed", error=type(error).__name__, message=str(error))
+        progress.emit("failed", error=type(error).__name__, reason=str(error))
         return EXIT_FAILED
     except Exception as error:
         # The boundary of the process: told to whoever follows the run, then shown in full.
-        progress.emit("failed", error=type(error).__name__, message=str(error)[:2000])
+        progress.emit("failed", error=type(error).__name__, reason=str(error)[:2000])
         raise
 
 
 def _train(config: TrainerConfig, progress: ProgressWriter) -> int:
-    stop = _stop_on_sigterm(deadline_s=config.stop_deadline_s)
+    stop = stop_on_sigterm(deadline_s=config.stop_deadline_s)
+    if config.launch.elastic:
+        exit_with_parent()
     training = config.recipe.training
     shard = prepare_dataset(
         training.dataset, vocab_size=config.recipe.model.vocab_size, cache_dir=config.cache_dir
@@ -64,16 +69,12 @@ def _train(config: TrainerConfig, progress: ProgressWriter) -> int:
     # Imported only now: these load torch and transformers, 3 s that a mistyped key need not wait
     # for.
     from training.parallel import (
-        EXIT_PEER_LOST,
         check_same_data,
-        exit_with_parent,
         is_lost_peer,
         joined_ranks,
     )
     from training.trainer import Outcome, Trainer
 
-    if config.launch.elastic:
-        exit_with_parent()
     try:
         with joined_ranks(config.launch) as ranks:
             check_same_data(shard.sha256, ranks)
@@ -83,7 +84,7 @@ def _train(config: TrainerConfig, progress: ProgressWriter) -> int:
         if not is_lost_peer(error):
             raise
         logger.error("another worker of the job is gone, start again to continue: %s", error)
-        _exit_now(EXIT_PEER_LOST)
+        exit_now(EXIT_PEER_LOST)
     return EXIT_STOPPED if outcome is Outcome.STOPPED else EXIT_FINISHED
 
 
@@ -96,30 +97,6 @@ def _progress_writer(config: TrainerConfig) -> ProgressWriter:
             "give a directory that every node of the job can write"
         ) from exc
     return ProgressWriter(run_id=config.run_id, rank=config.launch.rank, attempt=attempt)
-
-
-def _stop_on_sigterm(*, deadline_s: float) -> threading.Event:
-    """SIGTERM lets the step in progress finish and saves; past the deadline the process just
-    ends."""
-    stop = threading.Event()
-
-    def handle(_signal: int, _frame: FrameType | None) -> None:
-        if stop.is_set():
-            return
-        stop.set()
-        deadline = threading.Timer(deadline_s, _exit_now, [EXIT_STOPPED])
-        deadline.daemon = True
-        deadline.start()
-
-    signal.signal(signal.SIGTERM, handle)
-    return stop
-
-
-def _exit_now(code: int) -> NoReturn:
-    """End without Python's shutdown, which would wait for threads that wait for a lost peer."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
 
 
 def _rank(environ: Mapping[str, str]) -> int:

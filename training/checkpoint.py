@@ -22,7 +22,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.filesystem import FileSystemReader
+from torch.distributed.checkpoint.state_dict_loader import load
+from torch.distributed.checkpoint.state_dict_saver import async_save
 
 from stationmaster.domain.errors import PermanentError
 from training.parallel import Ranks, from_rank_0
@@ -89,12 +92,12 @@ class Checkpointer:
         Keys under "rng" that the checkpoint lacks (it was written by fewer ranks) are left as they
         are.
         """
-        path = self._path(step)
-        stored = dcp.FileSystemReader(path).read_metadata().state_dict_metadata
+        path = self.path(step)
+        stored = FileSystemReader(path).read_metadata().state_dict_metadata
         absent = [key for key in state["rng"] if f"rng.{key}" not in stored]
         for key in absent:
             del state["rng"][key]
-        dcp.load(state, checkpoint_id=path, process_group=self._ranks.checkpoint_group)
+        load(state, checkpoint_id=path, process_group=self._ranks.checkpoint_group)
 
     def start_save(self, step: int, state: State) -> None:
         """Copy the state and start writing it in the background; training goes on meanwhile.
@@ -103,10 +106,8 @@ class Checkpointer:
         one is waited for first, so that slow storage delays training and never piles up copies.
         """
         started = time.monotonic()
-        path = self._path(step)
-        future = dcp.async_save(
-            state, checkpoint_id=path, process_group=self._ranks.checkpoint_group
-        )
+        path = self.path(step)
+        future = async_save(state, checkpoint_id=path, process_group=self._ranks.checkpoint_group)
         if not isinstance(future, Future):
             raise TypeError(f"async_save returned {type(future).__name__}, expected a Future")
         self.last_step_started = step
@@ -129,7 +130,7 @@ class Checkpointer:
             return None
         try:
             pending.future.result()
-        except (dcp.CheckpointException, OSError) as exc:
+        except (CheckpointException, OSError) as exc:
             raise PermanentError(
                 f"writing checkpoint {pending.path} failed: {exc}; check space and permissions of "
                 f"{self._directory}"
@@ -149,7 +150,8 @@ class Checkpointer:
             duration_s=time.monotonic() - pending.started,
         )
 
-    def _path(self, step: int) -> Path:
+    def path(self, step: int) -> Path:
+        """Where the checkpoint of a step lies, or would lie."""
         return self._directory / f"step-{step:08d}"
 
     def _remove_all_but(self, steps: set[int]) -> None:

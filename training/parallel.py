@@ -6,10 +6,6 @@ or checkpoints' contents.
 
 from __future__ import annotations
 
-import logging
-import os
-import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,13 +21,9 @@ from transformers.models.llama.modeling_llama import LlamaForCausalLM
 from stationmaster.domain.errors import PermanentError
 from training.config import Launch
 
-logger = logging.getLogger(__name__)
-
-EXIT_PEER_LOST: Final = 75  # EX_TEMPFAIL of sysexits.h: the same command may succeed next time
 # A collective that no peer joins for this long is dead. Above the slowest honest wait, which is
 # another node's cold start of imports and tokenisation (a minute on a loaded machine).
 _COLLECTIVE_TIMEOUT: Final = timedelta(minutes=10)
-_PARENT_POLL_S: Final = 0.5
 # Below this size a rank keeps the gathered weights from forward to backward: a second all-gather
 # per block costs more than the memory it frees.
 _KEEP_GATHERED_BYTES: Final = 1 << 30
@@ -52,7 +44,7 @@ class Ranks:
 
 @contextmanager
 def joined_ranks(launch: Launch) -> Iterator[Ranks]:
-    """Join the other processes, or stand alone when there are none, and leave them at the end."""
+    """Join the other processes, or stand alone when there are none; leave them at a good end."""
     if torch.cuda.is_available():
         device = torch.device("cuda", launch.local_rank)
         torch.cuda.set_device(device)
@@ -64,18 +56,21 @@ def joined_ranks(launch: Launch) -> Iterator[Ranks]:
         dist.init_process_group(backend, timeout=_COLLECTIVE_TIMEOUT)
     else:
         dist.init_process_group(
-            backend, store=dist.HashStore(), rank=0, world_size=1, timeout=_COLLECTIVE_TIMEOUT
+            backend,
+            store=dist.HashStore(),  # type: ignore[attr-defined]  # public, not in torch's __all__
+            rank=0,
+            world_size=1,
+            timeout=_COLLECTIVE_TIMEOUT,
         )
-    try:
-        yield Ranks(
-            rank=dist.get_rank(),
-            world_size=dist.get_world_size(),
-            device=device,
-            mesh=init_device_mesh(device.type, (dist.get_world_size(),), mesh_dim_names=("shard",)),
-            checkpoint_group=dist.new_group(backend="gloo", timeout=_COLLECTIVE_TIMEOUT),
-        )
-    finally:
-        dist.destroy_process_group()
+    yield Ranks(
+        rank=dist.get_rank(),
+        world_size=dist.get_world_size(),
+        device=device,
+        mesh=init_device_mesh(device.type, (dist.get_world_size(),), mesh_dim_names=("shard",)),
+        checkpoint_group=dist.new_group(backend="gloo", timeout=_COLLECTIVE_TIMEOUT),
+    )
+    # Not after an error: destroying a group whose peers are gone may wait for them.
+    dist.destroy_process_group()
 
 
 def shard_model(model: LlamaForCausalLM, ranks: Ranks) -> None:
@@ -132,8 +127,8 @@ def check_same_data(tokens_sha256: str, ranks: Ranks) -> None:
     mine = int(tokens_sha256[:13], 16)
     if sum_over_ranks([float(mine != from_rank_0(mine, ranks))], ranks)[0]:
         raise PermanentError(
-            f"the nodes prepared different tokens (rank {ranks.rank} has {tokens_sha256[:12]}); give "
-            "all nodes the same dataset directory, Python and tokenizers versions, or one shared "
+            f"the nodes prepared different tokens (rank {ranks.rank} has {tokens_sha256[:12]}); "
+            "give all nodes the same dataset directory, Python and tokenizers versions, or a shared "
             "STATIONMASTER_CACHE_DIR"
         )
 
@@ -144,21 +139,3 @@ def is_lost_peer(error: RuntimeError) -> bool:
         return True
     text = str(error)
     return "gloo" in text.lower() or "Connection reset by peer" in text or "NCCL" in text
-
-
-def exit_with_parent() -> None:
-    """End this process soon after its agent is gone.
-
-    torchrun starts workers in sessions of their own, so killing the agent leaves them training, and
-    writing checkpoints, beside their successors. A daemon thread polls: portable, and 2 wake-ups a
-    second.
-    """
-    parent = os.getppid()
-
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(_PARENT_POLL_S)
-        logger.error("the elastic agent is gone; this worker ends")
-        os._exit(EXIT_PEER_LOST)
-
-    threading.Thread(target=watch, name="exit-with-parent", daemon=True).start()

@@ -82,10 +82,10 @@ class Trainer:
         self._stop = stop
         self._position = Position()
         torch.manual_seed(self._training.seed + ranks.rank)
-        self._model = build_model(recipe.model, device=ranks.device)
-        shard_model(self._model, ranks)
-        initialise(self._model, seed=self._training.seed, device=ranks.device)
-        self._optimizer = build_optimizer(self._model, self._training)
+        self.model = build_model(recipe.model, device=ranks.device)
+        shard_model(self.model, ranks)
+        initialise(self.model, seed=self._training.seed, device=ranks.device)
+        self._optimizer = build_optimizer(self.model, self._training)
         self._loader = BatchLoader(
             shard,
             sequence_length=self._training.sequence_length,
@@ -120,7 +120,7 @@ class Trainer:
         result: StepResult | None = None
         self._throughput.start()
         while self._position.step < self._training.steps:
-            result = self._train_step()
+            result = self._step_or_conclude()
             self._report(result)
             self._conclude_save(wait=False)
             if result.stop_agreed and self._position.step < self._training.steps:
@@ -142,6 +142,14 @@ class Trainer:
             )
         return outcome
 
+    def _step_or_conclude(self) -> StepResult:
+        try:
+            return self._train_step()
+        except TrainingFailed:
+            # Every rank fails in the same step: the save in progress can still be made complete.
+            self._conclude_save(wait=True)
+            raise
+
     def _train_step(self) -> StepResult:
         """Forward, backward, clip, refuse what is not finite, update.
 
@@ -159,9 +167,9 @@ class Trainer:
 
         local_loss = torch.zeros((), device=self._ranks.device)
         for index, micro_batch in enumerate(micro_batches):
-            self._model.set_requires_gradient_sync(index == len(micro_batches) - 1)
+            self.model.set_requires_gradient_sync(index == len(micro_batches) - 1)
             loss = sum_loss(
-                self._model,
+                self.model,
                 micro_batch.inputs.to(self._ranks.device),
                 micro_batch.labels.to(self._ranks.device),
             )
@@ -173,8 +181,8 @@ class Trainer:
 
         if not (math.isfinite(loss_nats) and math.isfinite(grad_norm)):
             raise TrainingFailed(
-                f"step {self._position.step + 1}: loss {loss_nats}, gradient norm {grad_norm}, expected "
-                "finite numbers; the step was not applied; lower "
+                f"step {self._position.step + 1}: loss {loss_nats}, gradient norm {grad_norm}, "
+                "expected finite numbers; the step was not applied; lower "
                 f"learning_rate={self._training.learning_rate:g} or raise warmup_steps, and start "
                 "again from the last checkpoint"
             )
@@ -191,7 +199,7 @@ class Trainer:
     def _clip_gradients(self) -> float:
         """Scale the gradients to at most `grad_clip` by their global norm; returns the norm
         before."""
-        norm = torch.nn.utils.clip_grad_norm_(self._model.parameters(), self._training.grad_clip)
+        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self._training.grad_clip)
         return float(norm.full_tensor() if isinstance(norm, DTensor) else norm)
 
     def _announce(self) -> None:
@@ -201,7 +209,7 @@ class Trainer:
             total_steps=self._training.steps,
             world_size=self._ranks.world_size,
             device=self._ranks.device.type,
-            num_parameters=sum(parameter.numel() for parameter in self._model.parameters()),
+            num_parameters=sum(parameter.numel() for parameter in self.model.parameters()),
             global_batch_size=self._training.global_batch_size,
             micro_batch_size=self._loader.micro_batch_size,
             grad_accumulation_steps=self._loader.num_micro_batches,
@@ -237,6 +245,7 @@ class Trainer:
             step=self._position.step,
             total_steps=self._training.steps,
             samples_seen=self._position.samples_seen,
+            path=str(self._checkpointer.path(step)),
         )
 
     def _start_save(self) -> None:
@@ -262,8 +271,8 @@ class Trainer:
             rng[f"rank-{self._ranks.rank}-cuda"] = torch.cuda.get_rng_state(self._ranks.device)
         position = self._position
         return {
-            "model": get_model_state_dict(self._model),
-            "optimizer": get_optimizer_state_dict(self._model, self._optimizer),
+            "model": get_model_state_dict(self.model),
+            "optimizer": get_optimizer_state_dict(self.model, self._optimizer),
             "position": {
                 "step": torch.tensor(position.step),
                 "samples_seen": torch.tensor(position.samples_seen),
@@ -273,8 +282,8 @@ class Trainer:
         }
 
     def _restore(self, state: State) -> None:
-        set_model_state_dict(self._model, state["model"])
-        set_optimizer_state_dict(self._model, self._optimizer, state["optimizer"])
+        set_model_state_dict(self.model, state["model"])
+        set_optimizer_state_dict(self.model, self._optimizer, state["optimizer"])
         self._position = Position(**{name: int(value) for name, value in state["position"].items()})
         for name, value in state["rng"].items():
             if name.endswith("-cuda"):

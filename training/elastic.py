@@ -1,0 +1,66 @@
+"""Living under an elastic agent: ending when asked, or orphaned, and not waiting for the dead.
+
+Called by `training.__main__`. It must not import torch: it is in force before torch is loaded.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from types import FrameType
+from typing import Final, NoReturn
+
+EXIT_PEER_LOST: Final = 75  # EX_TEMPFAIL of sysexits.h: the same command may succeed next time
+EXIT_STOPPED: Final = 128 + signal.SIGTERM
+_PARENT_POLL_S: Final = 0.5
+
+logger = logging.getLogger(__name__)
+
+
+def exit_with_parent() -> None:
+    """End this process soon after its agent is gone.
+
+    torchrun starts workers in sessions of their own, so killing the agent leaves them training, and
+    writing checkpoints, beside their successors. A daemon thread polls: portable, 2 wake-ups a
+    second.
+    """
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(_PARENT_POLL_S)
+        logger.error("the elastic agent is gone; this worker ends")
+        exit_now(EXIT_PEER_LOST)
+
+    threading.Thread(target=watch, name="exit-with-parent", daemon=True).start()
+
+
+def stop_on_sigterm(*, deadline_s: float) -> threading.Event:
+    """Turn SIGTERM into an event that the trainer looks at; past the deadline the process ends.
+
+    The trainer finishes the step in progress and saves. What it cannot save in time is lost, rather
+    than the process being killed while it writes the next thing.
+    """
+    stop = threading.Event()
+
+    def handle(_signal: int, _frame: FrameType | None) -> None:
+        if stop.is_set():
+            return
+        stop.set()
+        deadline = threading.Timer(deadline_s, exit_now, [EXIT_STOPPED])
+        deadline.daemon = True
+        deadline.start()
+
+    signal.signal(signal.SIGTERM, handle)
+    return stop
+
+
+def exit_now(code: int) -> NoReturn:
+    """End without Python's shutdown, which would wait for threads that wait for a lost peer."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
