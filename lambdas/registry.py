@@ -128,7 +128,17 @@ TEARDOWN_STEPS: Final = (
     _step("release-node-group", P.CLUSTER_READ, P.NODE_GROUP_DELETE),
     _step("release-cluster", P.CLUSTER_READ, P.CLUSTER_DELETE),
     _step("release-network", P.NETWORK_READ, P.NETWORK_DELETE),
-    _step("verify-released", P.CLUSTER_READ, P.FILE_SYSTEM_READ, P.NETWORK_READ),
+    # Finds what a dying workflow created at the last moment, and deletes it.
+    _step(
+        "verify-released",
+        P.CLUSTER_READ,
+        P.CLUSTER_DELETE,
+        P.NODE_GROUP_DELETE,
+        P.FILE_SYSTEM_READ,
+        P.FILE_SYSTEM_DELETE,
+        P.NETWORK_READ,
+        P.NETWORK_DELETE,
+    ),
     _step("conclude-teardown"),
 )
 

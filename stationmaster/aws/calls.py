@@ -1,7 +1,7 @@
 """How every AWS call is made: client settings, and vendor errors turned into our own.
 
-Throttles, timeouts and server errors become TransientError, which the state machines retry; anything
-else becomes PermanentError with AWS's own sentence, unless the caller expects it (NotFound).
+Throttles, timeouts and server errors become TransientError, which the state machines retry;
+anything else becomes PermanentError with AWS's own sentence, unless the caller expects it.
 """
 
 from __future__ import annotations

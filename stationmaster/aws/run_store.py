@@ -14,7 +14,7 @@ two writers cannot overwrite each other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -145,8 +145,8 @@ class RunStore:
         """Apply events that are not known yet, with their consequences, and return the run.
 
         Events that were recorded before are left out, so repeating a call changes nothing. A change
-        of phase that no longer follows (another writer ended the run meanwhile) is left out too when
-        the run has ended; a run's end is final.
+        of phase that no longer follows, because another writer ended the run meanwhile, is left out
+        too; a run's end is final.
 
         Raises:
             RunNotFound, IllegalTransition: as load and apply.
@@ -256,9 +256,17 @@ class RunStore:
         return [LogTail.model_validate_json(item["body"]["S"]) for item in items]
 
     def _record_chunk(self, run: Run, events: Sequence[RunEvent]) -> Run:
-        for _ in range(_WRITE_ATTEMPTS):
-            fresh = [event for event in events if not self._is_recorded(run.run_id, event.event_id)]
-            changed, accepted = _apply_all(run, fresh)
+        fresh = list(events)
+        for attempt in range(_WRITE_ATTEMPTS):
+            # Nearly always every event is new: look for known ones only when the first try fails.
+            if attempt > 0:
+                fresh = [e for e in events if not self._is_recorded(run.run_id, e.event_id)]
+            try:
+                changed, accepted = _apply_all(run, fresh)
+            except IllegalTransition:
+                if attempt > 0:
+                    raise
+                continue
             if not accepted:
                 return run
             changed = changed.model_copy(update={"version": run.version + 1})
@@ -399,6 +407,3 @@ def _event_item(event: RunEvent, *, version: int, index: int) -> Item:
         "place": {"N": str(version * 1000 + index)},
         "body": {"S": event.model_dump_json()},
     }
-
-
-Clock = Callable[[], datetime]

@@ -130,6 +130,7 @@ class Run(BaseModel):
     final_cost_usd: float | None = None
     requested_at: datetime
     ended_at: datetime | None = None
+    teardown_started_at: datetime | None = None
     torn_down_at: datetime | None = None
     resources: dict[str, Resource] = {}
     plugins: list[str] = []
@@ -155,6 +156,10 @@ class Run(BaseModel):
             / 3600
             for resource in self.resources.values()
         )
+
+    def entered(self, phase: RunPhase) -> datetime | None:
+        """When the run last came into `phase`, or None when it never was in it."""
+        return next((at for entered, at in reversed(self.phases) if entered is phase), None)
 
     @property
     def billable_left(self) -> list[str]:
@@ -266,7 +271,12 @@ def _changes(run: Run, event: RunEvent) -> dict[str, object]:
             check = Check(name=event.check, passed=event.passed, detail=event.detail)
             return {"checks": [*others, check]}
         case ev.TeardownStarted():
-            return {"teardown": TeardownStatus.RUNNING, "teardown_reason": "", "left_behind": []}
+            return {
+                "teardown": TeardownStatus.RUNNING,
+                "teardown_started_at": event.at,
+                "teardown_reason": "",
+                "left_behind": [],
+            }
         case ev.TeardownCompleted():
             return {
                 "teardown": TeardownStatus.COMPLETED,

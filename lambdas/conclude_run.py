@@ -1,0 +1,6 @@
+"""Lambda function conclude-run: payload {run_id} after success, {run_id, error} after a failure."""
+
+from lambdas.step import step_handler
+from stationmaster.steps.conclude_run import conclude_run
+
+handler = step_handler(conclude_run, optional=("error",))

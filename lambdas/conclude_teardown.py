@@ -1,0 +1,6 @@
+"""Lambda function conclude-teardown: payload {run_id} after success, {run_id, error} after a failure."""
+
+from lambdas.step import step_handler
+from stationmaster.steps.conclude_teardown import conclude_teardown
+
+handler = step_handler(conclude_teardown, optional=("error",))

@@ -1,0 +1,6 @@
+"""Lambda function ensure-cluster: payload {run_id}."""
+
+from lambdas.step import step_handler
+from stationmaster.steps.ensure_cluster import ensure_cluster
+
+handler = step_handler(ensure_cluster)

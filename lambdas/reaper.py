@@ -1,0 +1,14 @@
+"""Lambda function reaper: invoked on a schedule, takes no payload."""
+
+from typing import Any
+
+from aws_lambda_powertools.utilities.typing import LambdaContext
+
+from lambdas.step import guarded, services
+from stationmaster.steps.reap import reap
+
+
+def handler(event: dict[str, Any], context: LambdaContext) -> list[str]:
+    """Help every run whose workflow or teardown died; answers the ids of those runs."""
+    helped: list[str] = guarded(lambda: reap(services()), keys={"step": "reap"})
+    return helped

@@ -1,0 +1,71 @@
+"""From a step to a Lambda handler: the boundary where errors get their last word.
+
+Step Functions retries and catches by the class name of what a handler raises, so our own errors go
+out as they are. Anything else is a bug: it is logged with its traceback and leaves as one sentence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any
+
+from aws_lambda_powertools import Logger
+from aws_lambda_powertools.utilities.typing import LambdaContext
+
+from stationmaster.domain.errors import PermanentError, StationmasterError
+from stationmaster.services import Services
+
+logger = Logger(service="stationmaster")
+
+Handler = Callable[[dict[str, Any], LambdaContext], Any]
+
+
+@cache
+def services() -> Services:
+    """The function's services, made at its first invocation and kept while it is warm."""
+    return Services.create()
+
+
+def step_handler(
+    step: Callable[..., Any], *required: str, optional: tuple[str, ...] = ()
+) -> Handler:
+    """A handler that calls `step(services, run_id, ...)`.
+
+    Args:
+        required: further keys of the payload, passed by keyword.
+        optional: keys that are passed only where the payload has them.
+    """
+
+    def handler(event: dict[str, Any], context: LambdaContext) -> Any:
+        with_run = {"run_id": event.get("run_id"), "step": step.__name__}
+        return guarded(
+            lambda: step(
+                services(),
+                event["run_id"],
+                **{key: event[key] for key in required},
+                **{key: event[key] for key in optional if key in event},
+            ),
+            keys=with_run,
+        )
+
+    return handler
+
+
+def guarded(call: Callable[[], Any], *, keys: Mapping[str, Any]) -> Any:
+    """Run `call` with one log line for its end; raise only errors of our own tree.
+
+    Raises:
+        StationmasterError: as raised by the call.
+        PermanentError: in place of anything unexpected.
+    """
+    try:
+        result = call()
+    except StationmasterError as exc:
+        logger.warning("call ended in an error", extra={**keys, "error": repr(exc)})
+        raise
+    except Exception as exc:
+        logger.exception("call broke", extra=dict(keys))
+        raise PermanentError(f"internal error: {type(exc).__name__}: {exc}") from exc
+    logger.info("call done", extra={**keys, "result": result})
+    return result

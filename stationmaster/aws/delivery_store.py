@@ -1,0 +1,170 @@
+"""The notifier's memory in DynamoDB: what a channel has been told, and the budget of Slack edits.
+
+    PK                 SK               holds
+    DELIVERY#<run id>  STATE            the card's place, what it last showed, what was posted
+    DELIVERY#<run id>  EVENT#<event id> a claim: this event has been, or is being, told
+    SLACK              UPDATE_BUCKET    tokens for chat.update, shared by all runs
+
+It lies beside the run and never in it: losing all of it would repeat messages and change no run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+from botocore.exceptions import ClientError
+from pydantic import BaseModel, ConfigDict
+
+from stationmaster.aws.calls import aws_call
+from stationmaster.domain.errors import PermanentError, WriteConflict
+from stationmaster.domain.run import TeardownStatus
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBClient
+
+_KEPT: Final = timedelta(days=90)
+
+# Slack takes 50 chat.update calls a minute. A full bucket and a minute of refilling together are
+# never more than that: 10 + 40. Source: tier 3 of https://api.slack.com/docs/rate-limits.
+BUCKET_CAPACITY: Final = 10.0
+BUCKET_REFILL_PER_S: Final = 40 / 60
+_BUCKET_KEY: Final = {"PK": {"S": "SLACK"}, "SK": {"S": "UPDATE_BUCKET"}}
+_BUCKET_ATTEMPTS: Final = 5
+
+
+class Delivery(BaseModel):
+    """What a run's channel has been told; version 0 means nothing yet."""
+
+    model_config = ConfigDict(frozen=True)
+
+    run_id: str
+    version: int = 0
+    channel_id: str = ""
+    card_ts: str | None = None
+    card_digest: str = ""
+    card_milestone: str = ""
+    card_updated_at: datetime | None = None
+    chart_posted: bool = False
+    receipt_posted: TeardownStatus | None = None
+
+
+class DeliveryStore:
+    """Reads and writes deliveries; the notifier is its only caller."""
+
+    def __init__(self, table_name: str, client: DynamoDBClient) -> None:
+        self._table = table_name
+        self._client = client
+
+    def load(self, run_id: str) -> Delivery:
+        """What the channel knows of the run, by a consistent read; empty when nothing was told."""
+        item = self._get({"PK": {"S": _partition(run_id)}, "SK": {"S": "STATE"}})
+        if item is None:
+            return Delivery(run_id=run_id)
+        return Delivery.model_validate_json(item["body"]["S"])
+
+    def save(self, delivery: Delivery, *, now: datetime) -> Delivery:
+        """Write a delivery over the version that was read, and return it with its new version.
+
+        Raises:
+            WriteConflict: another notifier wrote meanwhile; the batch is to be tried again.
+        """
+        saved = delivery.model_copy(update={"version": delivery.version + 1})
+        item = {
+            "PK": {"S": _partition(delivery.run_id)},
+            "SK": {"S": "STATE"},
+            "version": {"N": str(saved.version)},
+            "body": {"S": saved.model_dump_json()},
+            "expires_at": _expiry(now),
+        }
+        if not self._put_if_version(item, read_version=delivery.version):
+            raise WriteConflict(
+                f"delivery of run {delivery.run_id} is not at version {delivery.version} any more"
+            )
+        return saved
+
+    def claim_event(self, run_id: str, event_id: str, *, now: datetime) -> bool:
+        """Whether the caller is the one to tell this event: True exactly once, until released."""
+        item = _claim_key(run_id, event_id) | {"expires_at": _expiry(now)}
+        return self._put_if(item, ConditionExpression="attribute_not_exists(PK)")
+
+    def release_events(self, run_id: str, event_ids: Sequence[str]) -> None:
+        """Give claims back, because telling the events did not work out."""
+        for event_id in event_ids:
+            with aws_call(f"releasing an event of run {run_id}"):
+                self._client.delete_item(TableName=self._table, Key=_claim_key(run_id, event_id))
+
+    def take_update_token(self, now: datetime, *, reserve: int = 0) -> float:
+        """Take one token for a chat.update; 0.0 means go, else the seconds to wait.
+
+        Args:
+            reserve: tokens that must stay in the bucket; edits that can wait leave some for ends
+                of runs. Nothing is written when no token is taken.
+        """
+        at = now.timestamp()
+        for _ in range(_BUCKET_ATTEMPTS):
+            item = self._get(_BUCKET_KEY)
+            version, tokens = 0, BUCKET_CAPACITY
+            if item is not None:
+                version = int(item["version"]["N"])
+                elapsed_s = max(0.0, at - float(item["at"]["N"]))
+                refilled = float(item["tokens"]["N"]) + elapsed_s * BUCKET_REFILL_PER_S
+                tokens = min(BUCKET_CAPACITY, refilled)
+                at = max(at, float(item["at"]["N"]))  # clocks of two machines may disagree
+            missing = 1 + reserve - tokens
+            if missing > 0:
+                return missing / BUCKET_REFILL_PER_S
+            bucket = _BUCKET_KEY | {
+                "tokens": {"N": f"{tokens - 1:.6f}"},
+                "at": {"N": f"{at:.6f}"},
+                "version": {"N": str(version + 1)},
+            }
+            if self._put_if_version(bucket, read_version=version):
+                return 0.0
+        raise WriteConflict("the budget of Slack edits is being taken from by others; try again")
+
+    def _get(self, key: dict[str, Any]) -> dict[str, Any] | None:
+        with aws_call("reading what Slack was told"):
+            answer = self._client.get_item(TableName=self._table, Key=key, ConsistentRead=True)
+        item: dict[str, Any] | None = answer.get("Item")
+        return item
+
+    def _put_if_version(self, item: dict[str, Any], *, read_version: int) -> bool:
+        if read_version == 0:
+            return self._put_if(item, ConditionExpression="attribute_not_exists(PK)")
+        return self._put_if(
+            item,
+            ConditionExpression="version = :read",
+            ExpressionAttributeValues={":read": {"N": str(read_version)}},
+        )
+
+    def _put_if(self, item: dict[str, Any], **condition: Any) -> bool:
+        try:
+            with aws_call("keeping what Slack was told"):
+                self._client.put_item(TableName=self._table, Item=item, **condition)
+        except PermanentError as exc:
+            if _is_condition_failure(exc):
+                return False
+            raise
+        return True
+
+
+def _is_condition_failure(exc: PermanentError) -> bool:
+    cause = exc.__cause__
+    return (
+        isinstance(cause, ClientError)
+        and cause.response.get("Error", {}).get("Code") == "ConditionalCheckFailedException"
+    )
+
+
+def _partition(run_id: str) -> str:
+    return f"DELIVERY#{run_id}"
+
+
+def _claim_key(run_id: str, event_id: str) -> dict[str, Any]:
+    return {"PK": {"S": _partition(run_id)}, "SK": {"S": f"EVENT#{event_id}"}}
+
+
+def _expiry(now: datetime) -> dict[str, str]:
+    return {"N": str(int((now + _KEPT).timestamp()))}

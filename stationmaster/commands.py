@@ -1,0 +1,168 @@
+"""What a person asks for, as plain functions: each checks, writes at most one thing, and returns.
+
+The bot's listeners call these and turn the answers into blocks; the command line could as well.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import timedelta
+from typing import Final
+
+from stationmaster.domain.errors import NotPossibleNow, RunNotFound, RunStopped
+from stationmaster.domain.events import (
+    LogTail,
+    RunRequested,
+    StopRequested,
+    TrainingRequest,
+    make_event_id,
+)
+from stationmaster.domain.grammar import StartRun
+from stationmaster.domain.plan import Plan, make_plan
+from stationmaster.domain.run import Run, new_run_id
+from stationmaster.services import Services
+
+# Chat platforms deliver a command again under a new id when an answer is late; a person who means a
+# second run of the very same words waits longer than that.
+SAME_WORDS_WINDOW: Final = timedelta(seconds=30)
+
+
+def plan_run(services: Services, start: StartRun) -> Plan:
+    """What starting would create and cost; creates nothing.
+
+    Raises:
+        UserError: it cannot work.
+    """
+    return make_plan(
+        start.recipe,
+        nodes=start.nodes,
+        instance_type=start.instance_type,
+        overrides=start.overrides,
+        local_gpus=services.settings.local_gpus,
+    )
+
+
+def request_run(
+    services: Services,
+    start: StartRun,
+    *,
+    request_id: str,
+    command: str,
+    team_id: str,
+    channel_id: str,
+    user_id: str,
+) -> tuple[Run, bool]:
+    """Write the run and start its workflow; both once for each request.
+
+    Args:
+        request_id: the delivery's own id (Slack's trigger_id); the same id is the same run.
+
+    Returns:
+        The run, and whether this call created it.
+
+    Raises:
+        NotPossibleNow: the model does not fit in the memory of what was asked for.
+    """
+    plan = plan_run(services, start)
+    if not plan.fits:
+        raise NotPossibleNow(f"{start.recipe} {plan.warnings[0]}")
+    now = services.now()
+    run_id = new_run_id(start.recipe, dedup_key=f"{team_id}/{request_id}")
+    requested = RunRequested(
+        event_id=make_event_id(run_id, "requested"),
+        run_id=run_id,
+        at=now,
+        request=TrainingRequest(
+            recipe=start.recipe,
+            nodes=plan.nodes,
+            instance_type=plan.instance_type,
+            overrides=start.overrides,
+            command=command,
+            team_id=team_id,
+            channel_id=channel_id,
+            user_id=user_id,
+        ),
+        price_per_hour_usd=plan.price_per_hour_usd,
+        estimated_cost_usd=plan.estimated_cost_usd,
+    )
+    words = "\x1f".join((team_id, channel_id, user_id, " ".join(command.split())))
+    run, created = services.runs.create(
+        requested,
+        dedup_key=hashlib.sha256(words.encode()).hexdigest(),
+        dedup_until=now + SAME_WORDS_WINDOW,
+    )
+    # Also for a run that exists: an earlier delivery may have died between the two.
+    services.workflows.start_train(run.run_id)
+    return run, created
+
+
+def stop_run(services: Services, run_id: str | None, *, channel_id: str, user_id: str) -> Run:
+    """Ask a run to stop; its workflow then ends and tears everything down.
+
+    Args:
+        run_id: None means the newest run of the channel that has not ended.
+
+    Raises:
+        RunNotFound, NotPossibleNow: nothing to stop.
+    """
+    run = _find(services, run_id, channel_id=channel_id, active=True)
+    if run.phase.is_terminal:
+        raise NotPossibleNow(f"run {run.run_id} has ended already: {run.phase.value}")
+    run = services.runs.record(
+        run.run_id,
+        [
+            StopRequested(
+                event_id=make_event_id(run.run_id, "stop"),
+                run_id=run.run_id,
+                at=services.now(),
+                user_id=user_id,
+            )
+        ],
+    )
+    # A workflow that waits for its job is woken; one that is busy asks before its next step.
+    token = services.runs.load_task_token(run.run_id)
+    if token is not None:
+        services.workflows.job_failed(
+            token, error=RunStopped.__name__, cause=f"stopped by {user_id}"
+        )
+    return run
+
+
+def describe_run(services: Services, run_id: str | None, *, channel_id: str) -> Run:
+    """One run; None means the newest of the channel.
+
+    Raises:
+        RunNotFound: no such run in this channel.
+    """
+    return _find(services, run_id, channel_id=channel_id, active=False)
+
+
+def list_runs(services: Services, *, channel_id: str) -> list[Run]:
+    """The channel's newest runs, newest first."""
+    return services.runs.list_recent(limit=10, channel_id=channel_id)
+
+
+def show_logs(
+    services: Services, run_id: str | None, *, channel_id: str
+) -> tuple[Run, list[LogTail]]:
+    """The newest log lines of each pod of a run; they stay readable after the teardown.
+
+    Raises:
+        RunNotFound: no such run in this channel.
+    """
+    run = _find(services, run_id, channel_id=channel_id, active=False)
+    return run, services.runs.log_tails(run.run_id)
+
+
+def _find(services: Services, run_id: str | None, *, channel_id: str, active: bool) -> Run:
+    if run_id is not None:
+        run = services.runs.load(run_id)
+        # A run of another channel is not told apart from one that does not exist.
+        if run.request.channel_id != channel_id:
+            raise RunNotFound(f'no run is called "{run_id[:60]}" in this channel; see /train list')
+        return run
+    for run in services.runs.list_recent(limit=50, channel_id=channel_id):
+        if not active or not run.phase.is_terminal:
+            return run
+    what = "no run is active in this channel" if active else "there is no run in this channel yet"
+    raise RunNotFound(f"{what}; start one with /train RECIPE")

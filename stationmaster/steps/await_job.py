@@ -1,0 +1,50 @@
+"""The wait for the job: keeps the workflow's task token for the recorder to resolve."""
+
+from __future__ import annotations
+
+from stationmaster.domain.errors import RunStopped, TrainingFailed
+from stationmaster.domain.run import Run
+from stationmaster.services import Services
+
+
+def await_job(services: Services, run_id: str, *, task_token: str) -> None:
+    """Keep the token, and resolve it at once if the job has ended or a stop came in meanwhile.
+
+    The token is written before the run is read, and the recorder writes the run before it reads the
+    token: one of the two always sees the other, so no end of a job is missed.
+    """
+    services.runs.save_task_token(run_id, task_token)
+    resolve_wait(services, services.runs.load(run_id), task_token)
+
+
+def resolve_wait(services: Services, run: Run, task_token: str) -> bool:
+    """Resolve the token if the run's state decides it; whether it did."""
+    if run.stop_requested_by is not None:
+        services.workflows.job_failed(
+            task_token,
+            error=RunStopped.__name__,
+            cause=f"stopped by {run.stop_requested_by}",
+        )
+    elif run.job_condition == "Succeeded":
+        services.workflows.job_succeeded(task_token)
+    elif run.trainer_failure:
+        services.workflows.job_failed(
+            task_token, error=TrainingFailed.__name__, cause=run.trainer_failure
+        )
+    elif run.job_condition == "Failed":
+        services.workflows.job_failed(
+            task_token, error=TrainingFailed.__name__, cause=_why_failed(run)
+        )
+    else:
+        return False
+    return True
+
+
+def _why_failed(run: Run) -> str:
+    """The operator's sentence, with the pod that ended badly if one is known."""
+    broken = [pod for pod in run.pods.values() if pod.exit_code not in (None, 0)]
+    if not broken:
+        return run.job_message or "the job failed"
+    pod = broken[0]
+    reason = f" ({pod.reason})" if pod.reason else ""
+    return f"pod {pod.name} exited with code {pod.exit_code}{reason}; {run.job_message}"

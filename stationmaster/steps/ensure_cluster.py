@@ -1,0 +1,61 @@
+"""The run's security group and EKS cluster, with access for the product and the relay."""
+
+from __future__ import annotations
+
+from stationmaster.aws.clusters import POD_IDENTITY_ADDON
+from stationmaster.domain.errors import ResourceFailed
+from stationmaster.domain.events import ResourceKind
+from stationmaster.domain.names import cluster_name, security_group_name
+from stationmaster.domain.plan import CLUSTER_USD_PER_HOUR
+from stationmaster.services import Services
+from stationmaster.steps import NOT_READY, READY, StepResult
+from stationmaster.steps.recording import (
+    check_time,
+    find_resource,
+    request_resource,
+    resource_created,
+)
+from stationmaster.steps.stopping import raise_if_stopped
+
+
+def ensure_cluster(services: Services, run_id: str) -> StepResult:
+    """Create what is missing; ready when the cluster is active and lets the product in.
+
+    Raises:
+        ResourceFailed: EKS gave up on the cluster.
+        StepTimedOut: it is not active in time.
+        RunStopped: someone asked to stop.
+    """
+    run = services.runs.load(run_id)
+    raise_if_stopped(run)
+    group_name, name = security_group_name(run_id), cluster_name(run_id)
+    run = request_resource(services, run, ResourceKind.SECURITY_GROUP, group_name)
+    group = services.networks.ensure_security_group(run_id, instance_type=run.request.instance_type)
+    run = resource_created(
+        services, run, ResourceKind.SECURITY_GROUP, group_name, resource_id=group.group_id
+    )
+
+    run = request_resource(
+        services, run, ResourceKind.CLUSTER, name, price_per_hour_usd=CLUSTER_USD_PER_HOUR
+    )
+    cluster = services.clusters.describe(run_id)
+    if cluster is None:
+        services.clusters.create(run_id, security_group_id=group.group_id)
+        return NOT_READY
+    if cluster.status == "FAILED":
+        raise ResourceFailed(
+            f"EKS could not create cluster {name}: {cluster.failure or 'no reason'}"
+        )
+    if cluster.status != "ACTIVE":
+        requested = find_resource(run, ResourceKind.CLUSTER, name)
+        check_time(
+            services,
+            since=requested.requested_at if requested else None,
+            limit_s=services.settings.provision_timeout_s,
+            what=f"cluster {name} is still {cluster.status}",
+        )
+        return NOT_READY
+    services.clusters.ensure_access(run_id)
+    services.clusters.ensure_addon(run_id, POD_IDENTITY_ADDON)
+    resource_created(services, run, ResourceKind.CLUSTER, name)
+    return READY

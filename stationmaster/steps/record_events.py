@@ -1,0 +1,94 @@
+"""What the recorder does: takes in what the relay and AWS tell, and resolves the wait for jobs."""
+
+from __future__ import annotations
+
+from stationmaster.domain.errors import RunNotFound
+from stationmaster.domain.events import (
+    PhaseChanged,
+    RelayBatch,
+    RunPhase,
+    TeardownFailed,
+    make_event_id,
+)
+from stationmaster.domain.run import TeardownStatus
+from stationmaster.services import Services
+from stationmaster.steps.await_job import resolve_wait
+from stationmaster.steps.verify_released import find_left
+
+
+def record_batch(services: Services, batch: RelayBatch) -> None:
+    """Record a relay's batch once, keep its log lines, and resolve or prolong the wait for the job.
+
+    Raises:
+        RunNotFound: a batch of a run that was never requested.
+    """
+    run = services.runs.record(batch.run_id, batch.events)
+    services.runs.save_log_tails(batch.run_id, batch.log_tails)
+    token = services.runs.load_task_token(batch.run_id)
+    if token is None or run.phase.is_terminal:
+        return
+    if not resolve_wait(services, run, token) and batch.heartbeat:
+        services.workflows.heartbeat(token)
+
+
+def record_dead_execution(
+    services: Services, *, state_machine_arn: str, execution_name: str, status: str, cause: str
+) -> None:
+    """Take in that an execution ended badly: a train workflow fails its run and releases it.
+
+    An execution that was stopped from outside, or ran out of time, has not concluded anything.
+    """
+    if state_machine_arn == services.settings.teardown_state_machine_arn:
+        _teardown_died(services, execution_name.rpartition("-teardown-")[0], status, cause)
+        return
+    if state_machine_arn != services.settings.train_state_machine_arn:
+        return  # some other workflow of the account
+    run_id = execution_name
+    try:
+        run = services.runs.load(run_id)
+    except RunNotFound:
+        return  # not started by the product
+    if not run.phase.is_terminal:
+        services.runs.record(
+            run_id,
+            [
+                PhaseChanged(
+                    event_id=make_event_id(run_id, "phase", RunPhase.FAILED, "execution"),
+                    run_id=run_id,
+                    at=services.now(),
+                    phase=RunPhase.FAILED,
+                    reason=_death(status, cause),
+                )
+            ],
+        )
+    services.bus.run_ended(run_id)
+
+
+def _death(status: str, cause: str) -> str:
+    ways = {
+        "ABORTED": "the workflow was stopped from outside",
+        "TIMED_OUT": "the workflow ran out of time",
+    }
+    sentence = ways.get(status, f"the workflow ended as {status}")
+    return f"{sentence}: {cause}" if cause else sentence
+
+
+def _teardown_died(services: Services, run_id: str, status: str, cause: str) -> None:
+    try:
+        run = services.runs.load(run_id)
+    except RunNotFound:
+        return
+    if run.teardown is not TeardownStatus.RUNNING:
+        return
+    services.runs.record(
+        run_id,
+        [
+            TeardownFailed(
+                event_id=make_event_id(run_id, "teardown.failed", run.teardown_started_at),
+                run_id=run_id,
+                at=services.now(),
+                reason=_death(status, cause),
+                left=find_left(services, run_id),
+            )
+        ],
+    )
