@@ -1,6 +1,6 @@
 """What a run's cluster must have before its job is submitted: plugins to install, checks to pass.
 
-Pure functions of the recipe and the instance type. prepare-run hands the lists to the state machine,
+Pure functions of the recipe and the instance type. prepare-run hands the lists to the workflow,
 which installs and checks each entry; the steps refuse names that are not here.
 """
 

@@ -1,0 +1,133 @@
+"""The storage check: a Job for each training node that writes to and reads from the file system.
+
+Each pod writes a file of random bytes, syncs it, reads it back, and waits until it sees the files
+of all other nodes with the right contents. So a pass says that every node mounts one file system
+and that data travels between them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Final
+
+from stationmaster.domain.names import SHARED_MOUNT
+from stationmaster.rendering.job_spec import KubernetesObject
+from stationmaster.rendering.metadata import (
+    LABEL_CHECK,
+    LABEL_HOSTNAME,
+    TRAINING_TOLERATION,
+    labels,
+    metadata,
+)
+from stationmaster.rendering.storage import shared_mount, shared_volume
+
+STORAGE_CHECK_FILE_BYTES: Final = 1 << 20
+# How long one pod waits for the files of the others: they start when their node has the image.
+STORAGE_CHECK_WAIT_S: Final = 300
+
+# Arguments: directory, own node, seconds to wait, all nodes. The last line of its output is what a
+# person reads; the exit code decides.
+STORAGE_CHECK_SCRIPT: Final = """\
+import hashlib, os, sys, time
+
+directory, own, wait_s, *nodes = sys.argv[1:]
+
+def fail(sentence):
+    print("storage check failed on", own + ":", sentence, flush=True)
+    sys.exit(1)
+
+def intact(path):
+    with open(path, "rb") as file:
+        content = file.read()
+    return hashlib.sha256(content[32:]).digest() == content[:32] and len(content) > 32
+
+try:
+    os.makedirs(directory, exist_ok=True)
+    data = os.urandom(%(size)d)
+    partial = os.path.join(directory, own + ".partial")
+    with open(partial, "wb") as file:
+        file.write(hashlib.sha256(data).digest() + data)
+        file.flush()
+        os.fsync(file.fileno())
+    if not intact(partial):
+        fail("what was read back differs from what was written")
+    os.replace(partial, os.path.join(directory, own))
+    deadline = time.monotonic() + float(wait_s)
+    missing = set(nodes)
+    while missing:
+        missing = {node for node in missing if not os.path.exists(os.path.join(directory, node))}
+        if missing and time.monotonic() > deadline:
+            fail("no file of " + ", ".join(sorted(missing)) + " after " + wait_s + " s")
+        if missing:
+            time.sleep(0.2)
+    torn = [node for node in nodes if not intact(os.path.join(directory, node))]
+    if torn:
+        fail("the file of " + ", ".join(torn) + " has other contents than were written")
+except OSError as error:
+    fail(str(error))
+print("storage check passed on", own + ": wrote, synced and read", len(data), "bytes, saw",
+      len(nodes), "nodes", flush=True)
+""" % {"size": STORAGE_CHECK_FILE_BYTES}  # noqa: UP031  # the script itself uses braces
+
+
+def storage_check_name(run_id: str, node: str) -> str:
+    """Name of one node's Job: short and a DNS label, whatever the node is called."""
+    return f"{run_id}-st-{hashlib.sha256(node.encode()).hexdigest()[:6]}"
+
+
+def render_storage_checks(
+    run_id: str, *, hostnames: Sequence[str], image: str
+) -> list[KubernetesObject]:
+    """A Job for each node; `hostnames` are the nodes' kubernetes.io/hostname labels."""
+    nodes = sorted(hostnames)
+    return [_storage_check(run_id, hostname, nodes=nodes, image=image) for hostname in nodes]
+
+
+def _storage_check(
+    run_id: str, hostname: str, *, nodes: Sequence[str], image: str
+) -> KubernetesObject:
+    check_labels = labels(run_id, "check") | {LABEL_CHECK: "storage"}
+    name = storage_check_name(run_id, hostname)
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": metadata(run_id, "check", name=name) | {"labels": check_labels},
+        "spec": {
+            "backoffLimit": 0,
+            "template": {
+                "metadata": {"labels": check_labels},
+                "spec": {
+                    "restartPolicy": "Never",
+                    "automountServiceAccountToken": False,
+                    "nodeSelector": {LABEL_HOSTNAME: hostname},
+                    "tolerations": [
+                        TRAINING_TOLERATION,
+                        {"key": "nvidia.com/gpu", "operator": "Exists"},
+                    ],
+                    "containers": [
+                        {
+                            "name": "check",
+                            "image": image,
+                            "command": [
+                                "python",
+                                "-c",
+                                STORAGE_CHECK_SCRIPT,
+                                f"{SHARED_MOUNT}/.stationmaster/storage-check",
+                                hostname,
+                                str(STORAGE_CHECK_WAIT_S),
+                                *nodes,
+                            ],
+                            "resources": {
+                                "requests": {"cpu": "100m", "memory": "64Mi"},
+                                "limits": {"memory": "256Mi"},
+                            },
+                            "securityContext": {"allowPrivilegeEscalation": False},
+                            "volumeMounts": [shared_mount()],
+                        }
+                    ],
+                    "volumes": [shared_volume(run_id)],
+                },
+            },
+        },
+    }

@@ -1,0 +1,84 @@
+"""Environment of training containers: what NCCL, libfabric and PyTorch need, and nothing else.
+
+The operator appends its own variables (PYTHONUNBUFFERED, PET_*) after these, and of two with the
+same name the last one counts. Left out on purpose: NCCL_PROTO, NCCL_ALGO and buffer sizes (the
+tuner knows better), NCCL_TIMEOUT, TORCH_DISTRIBUTED_TIMEOUT (nobody reads them), FI_EFA_FORK_SAFE
+(not needed on current kernels), GLOO_SOCKET_IFNAME (takes no exclusion list, and the interface's
+name differs between pods and hosts), OMP_NUM_THREADS on CPU recipes (the trainer counts cores).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from stationmaster.rendering.job_spec import JobSpec, KubernetesObject
+
+HUGGING_FACE_SECRET: Final = "huggingface"
+HUGGING_FACE_SECRET_KEY: Final = "token"
+
+# Loopback, bridges and the link-local interface of Pod Identity: a TCP fallback that picks one of
+# them hangs instead of failing.
+NOT_FOR_NCCL: Final = "^lo,docker,veth,eni,pod-id-link0"
+
+# EFA without GPUDirect RDMA: libfabric must not try device memory, and NCCL copies over shared
+# memory with the copy engine.
+_EFA_WITHOUT_GPUDIRECT: Final = ("g5.", "g6.", "g6e.")
+
+# Compiler caches take file locks, which are slow on Lustre: they go to a local emptyDir.
+SCRATCH_MOUNT: Final = "/scratch"
+
+# More threads a process than this bring a GPU trainer nothing: its CPU work is the data loader's.
+_MAX_THREADS: Final = 8
+
+
+def render_environment(spec: JobSpec) -> list[KubernetesObject]:
+    """The container's env, in a fixed order."""
+    values = {
+        "STATIONMASTER_RUN_ID": spec.run_id,
+        # The rendezvous store must not double as the workers' store: a restarted agent would find
+        # the old group's keys in it.
+        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
+    }
+    values |= _gpu_values(spec) if spec.num_gpus else {"NVIDIA_VISIBLE_DEVICES": "void"}
+    return [
+        *({"name": name, "value": value} for name, value in values.items()),
+        # The address that peers reach this pod under; host names are not resolvable everywhere.
+        {"name": "PET_LOCAL_ADDR", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
+        {
+            "name": "HF_TOKEN",
+            "valueFrom": {
+                "secretKeyRef": {
+                    "name": HUGGING_FACE_SECRET,
+                    "key": HUGGING_FACE_SECRET_KEY,
+                    "optional": True,
+                }
+            },
+        },
+    ]
+
+
+def _gpu_values(spec: JobSpec) -> dict[str, str]:
+    threads = max(1, min(_MAX_THREADS, spec.instance.vcpus // (2 * spec.processes_per_node)))
+    values = {
+        "OMP_NUM_THREADS": str(threads),
+        "NCCL_DEBUG": "WARN",
+        "NCCL_SOCKET_IFNAME": NOT_FOR_NCCL,
+        # The first name is deprecated and the second ignored by some releases for this option.
+        "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True",
+        "PYTORCH_ALLOC_CONF": "expandable_segments:True",
+        "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",
+        "TORCH_NCCL_DUMP_ON_TIMEOUT": "1",
+        "TORCH_NCCL_TRACE_BUFFER_SIZE": "20000",
+        "TORCH_NCCL_DEBUG_INFO_TEMP_FILE": f"{SCRATCH_MOUNT}/nccl_trace_rank_",
+        "TRITON_CACHE_DIR": f"{SCRATCH_MOUNT}/triton",
+        "TORCHINDUCTOR_CACHE_DIR": f"{SCRATCH_MOUNT}/inductor",
+    }
+    if spec.num_efa:
+        # Makes a missing EFA a hard error instead of a silent fall to TCP, 100 times slower.
+        values["FI_PROVIDER"] = "efa"
+        # Data loaders fork; with huge pages libfabric's memory makes that fail with ENOMEM.
+        values["FI_EFA_USE_HUGE_PAGE"] = "0"
+        if spec.instance.name.startswith(_EFA_WITHOUT_GPUDIRECT):
+            values["FI_EFA_USE_DEVICE_RDMA"] = "0"
+            values["NCCL_SHM_USE_CUDA_MEMCPY"] = "1"
+    return values

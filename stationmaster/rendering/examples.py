@@ -1,0 +1,81 @@
+"""python -m stationmaster.rendering.examples [--write]
+
+Renders each recipe of the catalogue with its defaults into manifests/examples. Without --write it
+only compares, and exits 1 when a committed file is stale; a test does the same.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+import yaml
+
+from stationmaster.domain.events import TrainingRequest
+from stationmaster.domain.recipes import CATALOGUE, Recipe
+from stationmaster.rendering.job_spec import KubernetesObject
+from stationmaster.rendering.run_objects import render_all
+
+DIRECTORY: Final = Path(__file__).resolve().parents[2] / "manifests" / "examples"
+_HEADER: Final = (
+    "# Rendered from the recipe {name} with its defaults; do not edit.\n"
+    "# Rewrite with: python -m stationmaster.rendering.examples --write\n"
+)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Block style with scripts as literal blocks, and no aliases."""
+
+    def ignore_aliases(self, data: object) -> bool:
+        return True
+
+
+def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    style = "|" if "\n" in text else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Dumper.add_representer(str, _represent_text)
+
+
+def to_yaml(objects: Iterable[KubernetesObject]) -> str:
+    """Objects as a YAML stream that kubectl takes."""
+    return yaml.dump_all(objects, Dumper=_Dumper, sort_keys=False, width=100, explicit_start=True)
+
+
+def example(recipe: Recipe) -> str:
+    """The file of one recipe."""
+    request = TrainingRequest(
+        recipe=recipe.name,
+        nodes=recipe.default_nodes,
+        instance_type=recipe.default_instance,
+        command=f"/train {recipe.name}",
+        team_id="T0000000000",
+        channel_id="C0000000000",
+        user_id="U0000000000",
+    )
+    objects = render_all(request, run_id=f"{recipe.name}-0123abcd")
+    return _HEADER.format(name=recipe.name) + to_yaml(objects)
+
+
+def main(arguments: list[str]) -> int:
+    """Write or compare every example."""
+    stale = []
+    for recipe in CATALOGUE.values():
+        path = DIRECTORY / f"{recipe.name}.yaml"
+        text = example(recipe)
+        if path.exists() and path.read_text(encoding="utf-8") == text:
+            continue
+        stale.append(path.name)
+        if "--write" in arguments:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+    verb = "rewritten" if "--write" in arguments else "stale"
+    sys.stdout.write("".join(f"{verb}: {name}\n" for name in stale))
+    return int(bool(stale) and "--write" not in arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

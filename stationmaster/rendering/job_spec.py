@@ -1,0 +1,68 @@
+"""Everything that decides how one run's job looks, resolved from the request.
+
+Made by `job_spec` in steps and in the command line; read by every renderer. It holds no secret.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from stationmaster.domain.events import TrainingRequest
+from stationmaster.domain.instances import InstanceType, get_instance
+from stationmaster.domain.names import SHARED_MOUNT
+from stationmaster.domain.plan import processes_per_node
+from stationmaster.domain.recipes import Recipe, get_recipe
+from stationmaster.domain.requirements import uses_efa
+
+KubernetesObject = dict[str, Any]
+"""One Kubernetes object as JSON; its shape is the API's business."""
+
+
+@dataclass(frozen=True)
+class JobSpec:
+    """One run's job: the recipe, where it runs and in which image."""
+
+    run_id: str
+    recipe: Recipe
+    overrides: Mapping[str, str]
+    instance: InstanceType
+    nodes: int
+    image: str
+
+    @property
+    def num_gpus(self) -> int:
+        """GPUs that each pod asks for; none for a CPU recipe, whatever the instance has."""
+        return self.instance.num_gpus if self.recipe.needs_gpu else 0
+
+    @property
+    def num_efa(self) -> int:
+        """EFA interfaces that each pod asks for: all of the instance, or none."""
+        return self.instance.num_efa if uses_efa(self.recipe, self.instance) else 0
+
+    @property
+    def processes_per_node(self) -> int:
+        """Training processes in each pod."""
+        return processes_per_node(self.recipe, self.instance)
+
+    @property
+    def output_dir(self) -> str:
+        """Where the trainer writes checkpoints, on the shared file system."""
+        return f"{SHARED_MOUNT}/runs/{self.run_id}"
+
+
+def job_spec(request: TrainingRequest, *, run_id: str, image: str) -> JobSpec:
+    """Resolve a request against the catalogues.
+
+    Raises:
+        UserError: the recipe, the instance type or an override is not (or no longer) known.
+    """
+    return JobSpec(
+        run_id=run_id,
+        recipe=get_recipe(request.recipe).with_overrides(request.overrides),
+        overrides=dict(sorted(request.overrides.items())),
+        instance=get_instance(request.instance_type),
+        nodes=request.nodes,
+        image=image,
+    )

@@ -1,0 +1,39 @@
+"""Metadata and placement that every rendered object shares: labels, the namespace, tolerations."""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+from stationmaster.domain.names import LABEL_ROLE, LABEL_RUN_ID, NAMESPACE, TRAINING_TAINT
+from stationmaster.rendering.job_spec import KubernetesObject
+
+Role = Literal["training", "check", "relay", "storage"]
+
+LABEL_MANAGED_BY: Final = "app.kubernetes.io/managed-by"
+LABEL_INSTANCE_TYPE: Final = "node.kubernetes.io/instance-type"
+LABEL_HOSTNAME: Final = "kubernetes.io/hostname"
+LABEL_CHECK: Final = "stationmaster/check"
+# Set on the nodes of a managed node group when it is created, "training" on those of the run.
+LABEL_NODE_GROUP: Final = "stationmaster/node-group"
+
+# The training node group is tainted; whatever the taint's value or effect, these pods belong there.
+TRAINING_TOLERATION: Final[KubernetesObject] = {"key": TRAINING_TAINT, "operator": "Exists"}
+
+
+def labels(run_id: str, role: Role) -> dict[str, str]:
+    """Labels of every object of a run; release and the relay find objects by them."""
+    return {LABEL_RUN_ID: run_id, LABEL_ROLE: role, LABEL_MANAGED_BY: "stationmaster"}
+
+
+def metadata(run_id: str, role: Role, *, name: str) -> KubernetesObject:
+    """Metadata of a namespaced object of the run."""
+    return {"name": name, "namespace": NAMESPACE, "labels": labels(run_id, role)}
+
+
+def namespace() -> KubernetesObject:
+    """The namespace of jobs, checks and the relay."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": {"name": NAMESPACE, "labels": {LABEL_MANAGED_BY: "stationmaster"}},
+    }

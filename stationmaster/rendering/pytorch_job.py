@@ -1,0 +1,176 @@
+"""The run's PyTorchJob for the Training Operator v1: one worker a node, c10d rendezvous.
+
+Worker-only, because torchrun elects its own master; a fixed number of replicas, because a sharded
+run on fewer nodes is a different run. No `metrics`: with them the operator would create a
+HorizontalPodAutoscaler.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from stationmaster.domain.names import job_name
+from stationmaster.rendering.environment import SCRATCH_MOUNT, render_environment
+from stationmaster.rendering.job_spec import JobSpec, KubernetesObject
+from stationmaster.rendering.metadata import (
+    LABEL_HOSTNAME,
+    LABEL_INSTANCE_TYPE,
+    TRAINING_TOLERATION,
+    labels,
+    metadata,
+)
+from stationmaster.rendering.storage import shared_mount, shared_volume
+
+API_VERSION: Final = "kubeflow.org/v1"
+KIND: Final = "PyTorchJob"
+# The operator's admission webhook insists on this name, and injects the port's number.
+CONTAINER: Final = "pytorch"
+PORT_NAME: Final = "pytorchjob-port"
+PORT: Final = 23456
+LABEL_JOB_NAME: Final = "training.kubeflow.org/job-name"
+
+# Torch elastic restarts the worker processes inside living pods this many times. When that is used
+# up, or an agent dies, the kubelet restarts the containers: a gang restart costs one for each node,
+# so the job survives one of them and fails with the second.
+MAX_WORKER_RESTARTS: Final = 3
+GANG_RESTARTS_TO_FAIL: Final = 2
+# Nodes pull the image at different speeds; the first agent waits for the last one this long.
+JOIN_TIMEOUT_S: Final = 900
+# From SIGTERM to SIGKILL: the trainer finishes its step and saves a checkpoint.
+TERMINATION_GRACE_S: Final = 120
+
+# EFA reserves 5128 huge pages of 2 MiB; NCCL's share of them is requested.
+HUGE_PAGES: Final = "5120Mi"
+_HUGE_PAGES_GIB: Final = 10.1
+# Allocatable is about 0.92 of a large node's memory, 0.90 of a small one's, less DaemonSets.
+_MEMORY_SHARE: Final = 0.85
+_CPU_LEFT_TO_NODE: Final = 0.05
+
+
+def render_pytorch_job(spec: JobSpec) -> KubernetesObject:
+    """The run's job."""
+    return {
+        "apiVersion": API_VERSION,
+        "kind": KIND,
+        "metadata": metadata(spec.run_id, "training", name=job_name(spec.run_id)),
+        "spec": {
+            "nprocPerNode": str(spec.processes_per_node),
+            "runPolicy": {
+                # Finished pods hold no resources, and their logs stay readable.
+                "cleanPodPolicy": "None",
+                "backoffLimit": GANG_RESTARTS_TO_FAIL * spec.nodes,
+                "suspend": False,
+            },
+            "elasticPolicy": {
+                "rdzvBackend": "c10d",
+                "rdzvId": spec.run_id,
+                "rdzvConf": [{"key": "join_timeout", "value": str(JOIN_TIMEOUT_S)}],
+                "minReplicas": spec.nodes,
+                "maxReplicas": spec.nodes,
+                "maxRestarts": MAX_WORKER_RESTARTS,
+            },
+            "pytorchReplicaSpecs": {
+                "Worker": {
+                    "replicas": spec.nodes,
+                    "restartPolicy": "OnFailure",
+                    "template": {
+                        "metadata": {
+                            "labels": labels(spec.run_id, "training"),
+                            "annotations": {
+                                # A gang must not lose a node to scale-down.
+                                "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
+                                "karpenter.sh/do-not-disrupt": "true",
+                            },
+                        },
+                        "spec": _pod_spec(spec),
+                    },
+                }
+            },
+        },
+    }
+
+
+def command(spec: JobSpec) -> list[str]:
+    """What each pod runs. How many nodes and where they meet comes from the operator's PET_*."""
+    return [
+        "torchrun",
+        "-m",
+        "training",
+        spec.recipe.name,
+        *(_literal(f"{key}={value}") for key, value in spec.overrides.items()),
+        "--output-dir",
+        spec.output_dir,
+    ]
+
+
+def _literal(argument: str) -> str:
+    """Keep the kubelet from expanding $(VAR) in text that a person typed."""
+    return argument.replace("$", "$$")
+
+
+def _pod_spec(spec: JobSpec) -> KubernetesObject:
+    return {
+        "terminationGracePeriodSeconds": TERMINATION_GRACE_S,
+        "automountServiceAccountToken": False,
+        "nodeSelector": {LABEL_INSTANCE_TYPE: spec.instance.name},
+        "tolerations": [TRAINING_TOLERATION, {"key": "nvidia.com/gpu", "operator": "Exists"}]
+        if spec.num_gpus
+        else [TRAINING_TOLERATION],
+        "affinity": {
+            "podAntiAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": [
+                    {
+                        "topologyKey": LABEL_HOSTNAME,
+                        "labelSelector": {"matchLabels": {LABEL_JOB_NAME: job_name(spec.run_id)}},
+                    }
+                ]
+            }
+        },
+        "containers": [
+            {
+                "name": CONTAINER,
+                "image": spec.image,
+                "command": command(spec),
+                "ports": [{"name": PORT_NAME, "containerPort": PORT}],
+                "env": render_environment(spec),
+                "resources": _resources(spec),
+                "securityContext": {"allowPrivilegeEscalation": False},
+                "volumeMounts": [
+                    shared_mount(),
+                    {"name": "shm", "mountPath": "/dev/shm"},
+                    {"name": "scratch", "mountPath": SCRATCH_MOUNT},
+                ],
+            }
+        ],
+        "volumes": [
+            shared_volume(spec.run_id),
+            # NCCL and data loaders exchange through shared memory; a container's default is 64 MiB.
+            {
+                "name": "shm",
+                "emptyDir": {
+                    "medium": "Memory",
+                    "sizeLimit": f"{max(1, spec.instance.memory_gib // 4)}Gi",
+                },
+            },
+            {"name": "scratch", "emptyDir": {}},
+        ],
+    }
+
+
+def _resources(spec: JobSpec) -> KubernetesObject:
+    """Requests below what the node can allocate; devices and memory limited to their request.
+
+    There is no CPU limit: the pod has the node to itself, and throttling would only slow it down.
+    """
+    vcpus = spec.instance.vcpus
+    memory_gib = spec.instance.memory_gib * _MEMORY_SHARE
+    if spec.num_efa:
+        memory_gib -= _HUGE_PAGES_GIB
+    fixed = {"memory": f"{int(memory_gib)}Gi"}
+    if spec.num_gpus:
+        fixed["nvidia.com/gpu"] = str(spec.num_gpus)
+    if spec.num_efa:
+        fixed["vpc.amazonaws.com/efa"] = str(spec.num_efa)
+        fixed["hugepages-2Mi"] = HUGE_PAGES
+    cpu = vcpus - max(1, round(vcpus * _CPU_LEFT_TO_NODE))
+    return {"requests": {"cpu": str(cpu), **fixed}, "limits": dict(fixed)}

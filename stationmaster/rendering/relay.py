@@ -1,0 +1,135 @@
+"""The relay in the cluster: its account, its rights and its Deployment.
+
+Reads jobs, pods, logs and events in its own namespace and nodes anywhere; writes nothing. Its AWS
+role comes from a Pod Identity association of the service account, made by the cluster step.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from stationmaster.domain.names import (
+    LABEL_ROLE,
+    LABEL_RUN_ID,
+    NAMESPACE,
+    RELAY,
+    TRAINING_NODE_GROUP,
+)
+from stationmaster.rendering.job_spec import KubernetesObject
+from stationmaster.rendering.metadata import LABEL_NODE_GROUP, labels, metadata, namespace
+
+_RBAC: Final = "rbac.authorization.k8s.io"
+_READ: Final = ["get", "list", "watch"]
+
+
+def render_relay(run_id: str, *, image: str, bus_name: str, region: str) -> list[KubernetesObject]:
+    """Everything that the relay needs, the namespace first."""
+    return [namespace(), *_account_and_rights(run_id), _deployment(run_id, image, bus_name, region)]
+
+
+def _account_and_rights(run_id: str) -> list[KubernetesObject]:
+    subject = {"kind": "ServiceAccount", "name": RELAY, "namespace": NAMESPACE}
+    return [
+        {
+            "apiVersion": "v1",
+            "kind": "ServiceAccount",
+            "metadata": metadata(run_id, "relay", name=RELAY),
+        },
+        {
+            "apiVersion": f"{_RBAC}/v1",
+            "kind": "Role",
+            "metadata": metadata(run_id, "relay", name=RELAY),
+            "rules": [
+                {"apiGroups": [""], "resources": ["pods", "events"], "verbs": _READ},
+                {"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"]},
+                {"apiGroups": ["kubeflow.org"], "resources": ["pytorchjobs"], "verbs": _READ},
+            ],
+        },
+        {
+            "apiVersion": f"{_RBAC}/v1",
+            "kind": "RoleBinding",
+            "metadata": metadata(run_id, "relay", name=RELAY),
+            "roleRef": {"apiGroup": _RBAC, "kind": "Role", "name": RELAY},
+            "subjects": [subject],
+        },
+        {
+            "apiVersion": f"{_RBAC}/v1",
+            "kind": "ClusterRole",
+            "metadata": {"name": RELAY, "labels": labels(run_id, "relay")},
+            "rules": [{"apiGroups": [""], "resources": ["nodes"], "verbs": _READ}],
+        },
+        {
+            "apiVersion": f"{_RBAC}/v1",
+            "kind": "ClusterRoleBinding",
+            "metadata": {"name": RELAY, "labels": labels(run_id, "relay")},
+            "roleRef": {"apiGroup": _RBAC, "kind": "ClusterRole", "name": RELAY},
+            "subjects": [subject],
+        },
+    ]
+
+
+def _deployment(run_id: str, image: str, bus_name: str, region: str) -> KubernetesObject:
+    selector = {LABEL_RUN_ID: run_id, LABEL_ROLE: "relay"}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": metadata(run_id, "relay", name=RELAY),
+        "spec": {
+            # One at a time: two would tell everything twice (harmless, and twice the traffic).
+            "replicas": 1,
+            "strategy": {"type": "Recreate"},
+            "selector": {"matchLabels": selector},
+            "template": {
+                "metadata": {"labels": labels(run_id, "relay")},
+                "spec": {
+                    "serviceAccountName": RELAY,
+                    "terminationGracePeriodSeconds": 10,
+                    "affinity": _off_the_training_nodes(),
+                    "containers": [
+                        {
+                            "name": "relay",
+                            "image": image,
+                            "command": ["python", "-m", "relay"],
+                            "env": [
+                                {"name": "STATIONMASTER_RUN_ID", "value": run_id},
+                                {"name": "STATIONMASTER_BUS_NAME", "value": bus_name},
+                                {"name": "AWS_REGION", "value": region},
+                            ],
+                            "resources": {
+                                "requests": {"cpu": "100m", "memory": "128Mi"},
+                                "limits": {"memory": "512Mi"},
+                            },
+                            "securityContext": {
+                                "allowPrivilegeEscalation": False,
+                                "runAsNonRoot": True,
+                                "runAsUser": 65532,
+                                "capabilities": {"drop": ["ALL"]},
+                            },
+                        }
+                    ],
+                },
+            },
+        },
+    }
+
+
+def _off_the_training_nodes() -> KubernetesObject:
+    """Prefer system nodes even where a cluster's training nodes carry no taint."""
+    return {
+        "nodeAffinity": {
+            "preferredDuringSchedulingIgnoredDuringExecution": [
+                {
+                    "weight": 100,
+                    "preference": {
+                        "matchExpressions": [
+                            {
+                                "key": LABEL_NODE_GROUP,
+                                "operator": "NotIn",
+                                "values": [TRAINING_NODE_GROUP],
+                            }
+                        ]
+                    },
+                }
+            ]
+        }
+    }

@@ -1,0 +1,60 @@
+"""All objects of one run together, for `stationmaster render` and the committed examples.
+
+The steps apply the same pieces one after another, because each needs what the ones before it made.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from stationmaster.domain.events import TrainingRequest
+from stationmaster.rendering.job_spec import KubernetesObject, job_spec
+from stationmaster.rendering.metadata import namespace
+from stationmaster.rendering.pytorch_job import render_pytorch_job
+from stationmaster.rendering.relay import render_relay
+from stationmaster.rendering.storage import SharedStorage, render_storage
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What the objects name and the request does not say; the defaults are examples."""
+
+    training_image: str = "stationmaster/training:latest"
+    relay_image: str = "stationmaster/relay:latest"
+    bus_name: str = "stationmaster"
+    region: str = "us-west-2"
+    file_system_id: str = "fs-0123456789abcdef0"
+    mount_name: str = "abcdefgh"
+
+
+EXAMPLE: Final = Surroundings()
+
+
+def render_all(
+    request: TrainingRequest, *, run_id: str, surroundings: Surroundings = EXAMPLE
+) -> list[KubernetesObject]:
+    """Every object of the run in an order in which they can be applied.
+
+    Raises:
+        UserError: the recipe, the instance type or an override is not known.
+    """
+    spec = job_spec(request, run_id=run_id, image=surroundings.training_image)
+    storage = SharedStorage(
+        file_system_id=surroundings.file_system_id,
+        dns_name=f"{surroundings.file_system_id}.fsx.{surroundings.region}.amazonaws.com",
+        mount_name=surroundings.mount_name,
+        storage_gib=spec.recipe.file_system_gib,
+    )
+    relay = render_relay(
+        run_id,
+        image=surroundings.relay_image,
+        bus_name=surroundings.bus_name,
+        region=surroundings.region,
+    )
+    return [
+        namespace(),
+        *render_storage(run_id, storage),
+        *(item for item in relay if item["kind"] != "Namespace"),
+        render_pytorch_job(spec),
+    ]

@@ -1,0 +1,78 @@
+"""The run's FSx for Lustre file system as a static PersistentVolume and its claim.
+
+Retain, because the file system is created and deleted by the workflow, never by Kubernetes; an
+empty storage class on both sides, so that no default class provisions a second one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from stationmaster.domain.names import NAMESPACE, SHARED_MOUNT, volume_name
+from stationmaster.rendering.job_spec import KubernetesObject
+from stationmaster.rendering.metadata import labels, metadata
+
+CSI_DRIVER: Final = "fsx.csi.aws.com"
+VOLUME: Final = "shared"
+
+
+@dataclass(frozen=True)
+class SharedStorage:
+    """What a volume says of its file system."""
+
+    file_system_id: str
+    dns_name: str
+    mount_name: str
+    storage_gib: int
+
+
+def render_storage(run_id: str, storage: SharedStorage) -> list[KubernetesObject]:
+    """PersistentVolume and PersistentVolumeClaim of the run, bound to each other by name."""
+    name = volume_name(run_id)
+    size = {"storage": f"{storage.storage_gib}Gi"}
+    volume = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": name, "labels": labels(run_id, "storage")},
+        "spec": {
+            "capacity": size,
+            "volumeMode": "Filesystem",
+            "accessModes": ["ReadWriteMany"],
+            "persistentVolumeReclaimPolicy": "Retain",
+            "storageClassName": "",
+            # The trainer's cache and checkpoints use file locks across nodes.
+            "mountOptions": ["flock"],
+            "claimRef": {"namespace": NAMESPACE, "name": name},
+            "csi": {
+                "driver": CSI_DRIVER,
+                "volumeHandle": storage.file_system_id,
+                "volumeAttributes": {
+                    "dnsname": storage.dns_name,
+                    "mountname": storage.mount_name,
+                },
+            },
+        },
+    }
+    claim = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": metadata(run_id, "storage", name=name),
+        "spec": {
+            "accessModes": ["ReadWriteMany"],
+            "storageClassName": "",
+            "volumeName": name,
+            "resources": {"requests": size},
+        },
+    }
+    return [volume, claim]
+
+
+def shared_volume(run_id: str) -> KubernetesObject:
+    """The pod volume of the run's claim."""
+    return {"name": VOLUME, "persistentVolumeClaim": {"claimName": volume_name(run_id)}}
+
+
+def shared_mount() -> KubernetesObject:
+    """Where a container sees it."""
+    return {"name": VOLUME, "mountPath": SHARED_MOUNT}
