@@ -1,0 +1,1 @@
+"""Building blocks of the stacks: state machines, functions, their permissions and deliveries."""

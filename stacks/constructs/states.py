@@ -1,0 +1,144 @@
+"""The shapes that both state machines are made of: a step, a loop around it, its retries.
+
+Used by `train_states` and `teardown_states`. A step is a Lambda function that never waits; the
+loops here do. State data holds the run id, two short lists of names, the newest step's answer and
+the error that ended a stretch: nothing else travels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import aws_cdk as cdk
+from aws_cdk import aws_lambda as lambda_
+from aws_cdk import aws_stepfunctions as sfn
+from aws_cdk import aws_stepfunctions_tasks as tasks
+from constructs import Construct
+
+from lambdas.registry import get_function
+
+RUN_ID: Final[Mapping[str, Any]] = {"run_id": sfn.JsonPath.string_at("$.run_id")}
+ERROR: Final[Mapping[str, Any]] = {"error": sfn.JsonPath.object_at("$.error")}
+
+# States.ALL does not match States.Runtime and States.DataLimitExceeded. Both mean a broken machine;
+# they end the execution, and the rule on dead executions takes over.
+ANY_ERROR: Final = ["States.ALL"]
+
+# What ends by itself. Steps are idempotent, so a call whose answer was lost may be made again.
+# Source: Step Functions developer guide, "Handling errors in Step Functions workflows" and "Handle
+# transient Lambda service exceptions".
+PASSING_ERRORS: Final = [
+    "TransientError",
+    "WriteConflict",
+    "Lambda.ServiceException",
+    "Lambda.AWSLambdaException",
+    "Lambda.SdkClientException",
+    "Lambda.ClientExecutionTimeoutException",
+    "Lambda.TooManyRequestsException",
+    "Lambda.Unknown",  # the function's process died
+    "Sandbox.Timedout",  # the function ran into its own time limit
+]
+LOST_ANSWER: Final = "States.Timeout"
+
+# Over a function's own time limit, for the queueing and the network on the way to it and back.
+CALL_MARGIN_S: Final = 60
+
+
+class StepStates:
+    """Makes the states of one machine; `scope` keeps the names of two machines apart."""
+
+    def __init__(self, scope: Construct, functions: Mapping[str, lambda_.IFunction]) -> None:
+        self._scope = scope
+        self._functions = functions
+
+    def step(
+        self,
+        name: str,
+        function: str,
+        *,
+        payload: Mapping[str, Any] = RUN_ID,
+        result_path: str = sfn.JsonPath.DISCARD,
+    ) -> tasks.LambdaInvoke:
+        """One call of a function, retried over what passes by itself."""
+        task = self._call(name, function, payload, result_path)
+        task.add_retry(
+            errors=[*PASSING_ERRORS, LOST_ANSWER],
+            interval=cdk.Duration.seconds(2),
+            backoff_rate=2,
+            max_attempts=6,
+            max_delay=cdk.Duration.seconds(60),
+            jitter_strategy=sfn.JitterType.FULL,
+        )
+        return task
+
+    def last_resort(
+        self,
+        name: str,
+        function: str,
+        *,
+        payload: Mapping[str, Any],
+        result_path: str = sfn.JsonPath.DISCARD,
+    ) -> tasks.LambdaInvoke:
+        """One call that everything else falls back on: retried for over ten minutes, on any error.
+
+        It has no Catch on purpose. When even this fails the execution ends with the error itself,
+        and the rule on dead executions and the reaper take over.
+        """
+        task = self._call(name, function, payload, result_path)
+        task.add_retry(
+            errors=ANY_ERROR,
+            interval=cdk.Duration.seconds(2),
+            backoff_rate=2,
+            max_attempts=15,
+            max_delay=cdk.Duration.seconds(60),
+        )
+        return task
+
+    def loop(
+        self,
+        name: str,
+        function: str,
+        *,
+        subject: str,
+        question: str,
+        every_s: int,
+        payload: Mapping[str, Any] = RUN_ID,
+        catch: sfn.IChainable | None = None,
+        error_path: str = "$.error",
+    ) -> sfn.Chain:
+        """Call a step until it answers {"ready": true}, waiting in between.
+
+        The step itself raises when its time is over, so the loop has no counter. Without `catch`
+        errors rise to the Map or Parallel around it.
+        """
+        task = self.step(name, function, payload=payload, result_path="$.step")
+        if catch is not None:
+            task.add_catch(catch, errors=ANY_ERROR, result_path=error_path)
+        wait = sfn.Wait(
+            self._scope,
+            f"WaitFor{subject}",
+            time=sfn.WaitTime.duration(cdk.Duration.seconds(every_s)),
+        )
+        wait.next(task)
+        # Anything but true waits: the way on is the default only once "not ready" is ruled out.
+        is_ready = sfn.Condition.boolean_equals("$.step.ready", True)
+        choice = sfn.Choice(self._scope, question).when(sfn.Condition.not_(is_ready), wait)
+        task.next(choice)
+        way_on = choice.afterwards(include_otherwise=True)
+        return sfn.Chain.custom(task, way_on.end_states, way_on)
+
+    def _call(
+        self, name: str, function: str, payload: Mapping[str, Any], result_path: str
+    ) -> tasks.LambdaInvoke:
+        timeout_s = get_function(function).timeout_s + CALL_MARGIN_S
+        return tasks.LambdaInvoke(
+            self._scope,
+            name,
+            lambda_function=self._functions[function],
+            payload=sfn.TaskInput.from_object(payload),
+            payload_response_only=True,
+            retry_on_service_exceptions=False,
+            task_timeout=sfn.Timeout.duration(cdk.Duration.seconds(timeout_s)),
+            result_path=result_path,
+        )

@@ -1,0 +1,113 @@
+"""The teardown workflow: delete what a run created, in dependency order, and prove that it is gone.
+
+Built by the workflow stack and by `stacks.generate`, which commits it as
+lambdas/teardown.asl.json. A deletion that fails does not stop the next one: whatever can still be
+deleted costs nothing from then on, and VerifyReleased, which lists what is tagged with the run,
+decides whether the teardown succeeded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import aws_cdk as cdk
+from aws_cdk import aws_lambda as lambda_
+from aws_cdk import aws_stepfunctions as sfn
+from constructs import Construct
+
+from stacks.constructs.states import ANY_ERROR, ERROR, RUN_ID, StepStates
+from stationmaster.domain.names import SYSTEM_NODE_GROUP, TRAINING_NODE_GROUP
+
+COMMENT: Final = "Stationmaster: delete what a run created, and prove that it is gone"
+
+# Six stretches of an hour each at most, by the steps' own limits; twice that cannot be reached.
+MACHINE_LIMIT: Final = cdk.Duration.hours(12)
+
+
+def teardown_states(scope: Construct, functions: Mapping[str, lambda_.IFunction]) -> sfn.IChainable:
+    """The chain of the teardown workflow; `functions` by registry name."""
+    states = StepStates(scope, functions)
+    failure = states.last_resort(
+        "ConcludeTeardownFailed", "conclude-teardown", payload={**RUN_ID, **ERROR}
+    )
+    failure.next(
+        sfn.Fail(scope, "TeardownFailed", error_path="$.error.Error", cause_path="$.error.Cause")
+    )
+
+    # From the last to the first: each stretch's Catch names the one after it.
+    conclude = states.step("ConcludeTeardown", "conclude-teardown")
+    conclude.add_catch(failure, errors=ANY_ERROR, result_path="$.error")
+    conclude.next(sfn.Succeed(scope, "TornDown"))
+    verify = states.loop(
+        "VerifyReleased",
+        "verify-released",
+        subject="Release",
+        question="Released?",
+        every_s=30,
+        catch=failure,
+    ).next(conclude)
+    network = states.loop(
+        "ReleaseNetwork",
+        "release-network",
+        subject="NetworkRelease",
+        question="NetworkReleased?",
+        every_s=15,
+        catch=verify,
+        error_path="$.network_error",
+    ).next(verify)
+    cluster = states.loop(
+        "ReleaseCluster",
+        "release-cluster",
+        subject="ClusterRelease",
+        question="ClusterReleased?",
+        every_s=30,
+        catch=network,
+        error_path="$.cluster_error",
+    ).next(network)
+    node_groups = _release_node_groups(scope, states).next(cluster)
+    file_system = states.loop(
+        "ReleaseFileSystem",
+        "release-file-system",
+        subject="FileSystemRelease",
+        question="FileSystemReleased?",
+        every_s=15,
+        catch=node_groups,
+        error_path="$.file_system_error",
+    ).next(node_groups)
+    job = states.loop(
+        "ReleaseJob",
+        "release-job",
+        subject="JobRelease",
+        question="JobReleased?",
+        every_s=10,
+        catch=file_system,
+        error_path="$.job_error",
+    ).next(file_system)
+    # A refusal to begin (the run has not ended, or is not known) must not delete anything.
+    begin = states.step("BeginTeardown", "begin-teardown")
+    begin.add_catch(failure, errors=ANY_ERROR, result_path="$.error")
+    return begin.next(job)
+
+
+def _release_node_groups(scope: Construct, states: StepStates) -> sfn.Parallel:
+    """Delete both groups side by side.
+
+    A Parallel stops its other branches when one fails, and the training nodes are the dearest
+    thing a run has: so each branch ends well whatever happens to it.
+    """
+    parallel = sfn.Parallel(scope, "ReleaseNodeGroups", result_path=sfn.JsonPath.DISCARD)
+    for node_group in (SYSTEM_NODE_GROUP, TRAINING_NODE_GROUP):
+        subject = f"{node_group.capitalize()}Nodes"
+        parallel.branch(
+            states.loop(
+                f"Release{subject}",
+                "release-node-group",
+                subject=f"{subject}Release",
+                question=f"{subject}Released?",
+                every_s=15,
+                payload={**RUN_ID, "node_group": node_group},
+                catch=sfn.Succeed(scope, f"{subject}LeftToVerification"),
+            ).next(sfn.Succeed(scope, f"{subject}Gone"))
+        )
+    return parallel

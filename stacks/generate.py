@@ -1,0 +1,122 @@
+"""Write the synthesized state machines that are committed: `python -m stacks.generate [--check]`.
+
+Run by `make generate` and, with `--check`, by the freshness test. Local mode executes the committed
+files, so it starts without Node or the CDK. A function's ARN stands in them as ${function-name}.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+from lambdas.registry import FUNCTIONS, TEARDOWN_DEFINITION, TRAIN_DEFINITION
+from stacks.node import use_packaged_node
+
+ROOT: Final = Path(__file__).parent.parent
+_ARN_PREFIX: Final = "arn:aws:lambda:us-east-1:123456789012:function:"
+
+
+def definitions() -> dict[str, str]:
+    """The text of each committed state machine, by its path from the repository's root."""
+    use_packaged_node()
+    # Imported late: importing the CDK starts Node, which the line above chooses.
+    import aws_cdk as cdk
+    from aws_cdk import aws_lambda as lambda_
+    from aws_cdk import aws_stepfunctions as sfn
+    from constructs import Construct
+
+    from stacks.constructs import teardown_states, train_states
+
+    stack = cdk.Stack(cdk.App(), "Definitions")
+    functions = {
+        function.name: lambda_.Function.from_function_arn(
+            stack, function.name, _ARN_PREFIX + function.name
+        )
+        for function in FUNCTIONS
+    }
+
+    def text(build: Any, *, name: str, comment: str, limit: cdk.Duration) -> str:
+        machine = sfn.StateMachine(
+            stack,
+            name,
+            definition_body=sfn.DefinitionBody.from_chainable(
+                build(Construct(stack, f"{name}States"), functions)
+            ),
+            comment=comment,
+            timeout=limit,
+        )
+        resource = machine.node.default_child
+        assert isinstance(resource, sfn.CfnStateMachine)
+        definition = json.loads(_literal(stack.resolve(resource.definition_string)))
+        return json.dumps(_with_placeholders(definition), indent=2) + "\n"
+
+    return {
+        TRAIN_DEFINITION: text(
+            train_states.train_states,
+            name="Train",
+            comment=train_states.COMMENT,
+            limit=train_states.MACHINE_LIMIT,
+        ),
+        TEARDOWN_DEFINITION: text(
+            teardown_states.teardown_states,
+            name="Teardown",
+            comment=teardown_states.COMMENT,
+            limit=teardown_states.MACHINE_LIMIT,
+        ),
+    }
+
+
+def stale_files() -> list[str]:
+    """Paths of the committed files that differ from what the code says."""
+    return [
+        path
+        for path, text in definitions().items()
+        if not (ROOT / path).exists() or (ROOT / path).read_text() != text
+    ]
+
+
+def _with_placeholders(value: Any) -> Any:
+    """The definition with each function's ARN replaced by its placeholder."""
+    match value:
+        case dict():
+            return {key: _with_placeholders(item) for key, item in value.items()}
+        case list():
+            return [_with_placeholders(item) for item in value]
+        case str() if value.startswith(_ARN_PREFIX):
+            return "${" + value.removeprefix(_ARN_PREFIX) + "}"
+        case _:
+            return value
+
+
+def _literal(value: Any) -> str:
+    """The text of a definition, which CloudFormation would join from its parts."""
+    match value:
+        case str():
+            return value
+        case {"Fn::Join": ["", parts]}:
+            return "".join(_literal(part) for part in parts)
+        case {"Ref": "AWS::Partition"}:
+            return "aws"
+        case _:
+            raise ValueError(f"a definition holds {value!r}; expected text, a join, the partition")
+
+
+def main() -> int:
+    """Write the files, or with --check name those that are stale and exit 1."""
+    parser = argparse.ArgumentParser(prog="python -m stacks.generate", description=__doc__)
+    parser.add_argument("--check", action="store_true", help="write nothing, fail when stale")
+    if parser.parse_args().check:
+        stale = stale_files()
+        for path in stale:
+            sys.stderr.write(f"{path} is stale; run: make generate\n")
+        return 1 if stale else 0
+    for path, text in definitions().items():
+        (ROOT / path).write_text(text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

