@@ -78,6 +78,8 @@ class Workspace:
         self._messages: dict[str, dict[str, Message]] = {id_: {} for id_ in self.channels}
         self._ephemerals: dict[str, Message] = {}
         self.files: dict[str, SlackFile] = {}
+        for person in people:
+            self.open_direct(person)
 
     def listen(self, listener: Callable[[Change], None]) -> Callable[[], None]:
         """Call `listener` on every change, in order; return what ends it."""

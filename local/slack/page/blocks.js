@@ -1,0 +1,158 @@
+// Block Kit as DOM nodes. What a click does is decided in actions.js, from the data attributes.
+
+import { h, icon } from "/static/dom.js";
+import { mrkdwn, plain, textObject } from "/static/mrkdwn.js";
+import { names, state } from "/static/state.js";
+
+/** The blocks of a message. */
+export function renderBlocks(message) {
+  const blocks = message.blocks.map((block) => {
+    const draw = BLOCKS[block.type];
+    const content = draw ? draw(block, message) : h("em", {}, `[${block.type}]`);
+    content.dataset.blockId = block.block_id || "";
+    return content;
+  });
+  return h("div", { class: "blocks", "data-testid": "blocks" }, ...blocks);
+}
+
+const BLOCKS = {
+  section: (block, message) =>
+    h("div", { class: "bk-section" },
+      h("div", { class: "bk-section-main" },
+        block.text && h("div", { class: "bk-text" }, ...textObject(block.text, names)),
+        block.fields && h("div", { class: "bk-fields" },
+          ...block.fields.map((field) =>
+            h("div", { class: "bk-field" }, ...textObject(field, names))))),
+      block.accessory && h("div", { class: "bk-accessory" }, renderElement(block.accessory, message))),
+  header: (block) => h("h3", { class: "bk-header" }, ...textObject(block.text, names)),
+  context: (block) =>
+    h("div", { class: "bk-context" },
+      ...block.elements.map((element) =>
+        element.type === "image"
+          ? picture(element, "bk-context-image")
+          : h("span", { class: "bk-context-text" }, ...textObject(element, names)))),
+  divider: () => h("hr", { class: "bk-divider" }),
+  actions: (block, message) =>
+    h("div", { class: "bk-actions" },
+      ...block.elements.map((element) => renderElement(element, message))),
+  image: (block) =>
+    h("figure", { class: "bk-image" },
+      block.title && h("figcaption", {}, ...plain(block.title.text)),
+      picture(block, "bk-image-picture")),
+  markdown: (block) => h("div", { class: "bk-text" }, ...mrkdwn(commonToMrkdwn(block.text), names)),
+  rich_text: (block) => h("div", { class: "bk-text" }, ...block.elements.map(richText)),
+  input: (block, message) =>
+    h("label", { class: "bk-input" },
+      h("span", { class: "bk-input-label" }, ...plain(block.label.text)),
+      renderElement(block.element, message)),
+};
+
+/** The key of an element of a message in state.pending and state.failed. */
+export function actionKey(message, actionId) {
+  return `${message.channel}/${message.ts}/${actionId}`;
+}
+
+/** An interactive element or an image. */
+export function renderElement(element, message) {
+  if (element.type === "image") return picture(element, "bk-thumbnail");
+  const key = actionKey(message, element.action_id);
+  const isPending = state.pending.has(key);
+  const error = state.failed.get(key);
+  const data = { actionId: element.action_id, elementType: element.type };
+  if (element.type === "button") {
+    return h("span", { class: "bk-button-slot" },
+      h("button", {
+        class: `bk-button ${element.style ? `bk-${element.style}` : ""}`,
+        type: "button",
+        disabled: isPending,
+        "aria-busy": isPending ? "true" : null,
+        "aria-label": element.accessibility_label,
+        dataset: data,
+      }, isPending && h("span", { class: "spinner" }), h("span", {}, ...plain(element.text.text))),
+      error && h("span", { class: "bk-error", role: "alert", title: error }, `⚠ ${error}`));
+  }
+  if (element.type === "overflow") {
+    return h("button", {
+      class: "bk-button bk-overflow", type: "button", disabled: isPending,
+      "aria-label": "More actions", "aria-haspopup": "menu", dataset: data,
+    }, icon("dots"));
+  }
+  if (element.options || element.type.endsWith("_select")) return select(element, isPending, data);
+  return h("input", {
+    class: "bk-field-input",
+    type: element.type === "datepicker" ? "date" : "text",
+    disabled: isPending,
+    dataset: data,
+  });
+}
+
+function select(element, isPending, data) {
+  const options = element.options || entities(element.type);
+  return h("select", { class: "bk-select", disabled: isPending, dataset: data },
+    h("option", { value: "" }, element.placeholder?.text || "Choose"),
+    ...options.map((option) =>
+      h("option", {
+        value: option.value,
+        selected: element.initial_option?.value === option.value,
+      }, ...plain(option.text.text).map((node) => node.textContent ?? node))));
+}
+
+function entities(kind) {
+  const source = kind.startsWith("users") ? state.users : state.channels;
+  return [...source.values()].map((item) => ({
+    value: item.id, text: { text: item.real_name || `#${item.name}` },
+  }));
+}
+
+function picture(holder, className) {
+  const source = fileOf(holder);
+  if (!source) {
+    // The page loads nothing from elsewhere; the alternative text says what would be here.
+    return h("span", { class: `${className} bk-image-elsewhere`, title: holder.image_url || "" },
+      `🖼 ${holder.alt_text}`);
+  }
+  return h("button", { class: `${className} image-button`, type: "button", "aria-label": holder.alt_text,
+    dataset: { lightbox: source, alt: holder.alt_text } },
+    h("img", { src: source, alt: holder.alt_text }));
+}
+
+function fileOf(holder) {
+  if (holder.slack_file?.id) return `/files/${holder.slack_file.id}/image`;
+  const address = holder.slack_file?.url || holder.image_url || "";
+  if (address.startsWith(location.origin)) return address.slice(location.origin.length);
+  return address.startsWith("data:image/") ? address : null;
+}
+
+// CommonMark's emphasis and headings, as far as mrkdwn can say them.
+function commonToMrkdwn(text) {
+  return text
+    .replace(/^#{1,6} +(.+)$/gm, "**$1**")
+    .replace(/\*\*([^*\n]+)\*\*/g, "*$1*")
+    .replace(/\[([^\]\n]+)\]\((https?:[^)\s]+)\)/g, "<$2|$1>");
+}
+
+function richText(element) {
+  const inner = (element.elements || []).map((piece) =>
+    piece.type.startsWith("rich_text") ? richText(piece) : richPiece(piece));
+  const tags = {
+    rich_text_preformatted: "pre", rich_text_quote: "blockquote", rich_text_section: "div",
+  };
+  if (element.type === "rich_text_list") {
+    return h(element.style === "ordered" ? "ol" : "ul", {}, ...inner.map((item) => h("li", {}, item)));
+  }
+  return h(tags[element.type] || "div", {}, ...inner);
+}
+
+function richPiece(piece) {
+  if (piece.type === "link") {
+    return h("a", { href: piece.url, target: "_blank", rel: "noopener noreferrer" }, piece.text || piece.url);
+  }
+  if (piece.type === "emoji") return h("span", {}, ...plain(`:${piece.name}:`));
+  if (piece.type === "user") return h("span", { class: "mention" }, `@${names.user(piece.user_id)}`);
+  if (piece.type === "channel") {
+    return h("span", { class: "mention" }, `#${names.channel(piece.channel_id)}`);
+  }
+  const style = piece.style || {};
+  const tag = style.code ? "code" : style.bold ? "strong" : style.italic ? "em" : style.strike ? "s" : "span";
+  return h(tag, {}, piece.text || "");
+}

@@ -1,0 +1,124 @@
+// The frame around the conversation: top bar, sidebar, channel header, traffic inspector.
+
+import { h, icon } from "/static/dom.js";
+import { avatar } from "/static/messages.js";
+import { actAs } from "/static/server.js";
+import { state } from "/static/state.js";
+
+const CONNECTION = { connecting: "Connecting", connected: "Connected", reconnecting: "Reconnecting" };
+
+function people() {
+  return [...state.users.values()].filter((user) => !user.is_bot);
+}
+
+function replaceIfChanged(slot, version, build) {
+  if (slot.dataset.version === version) return;
+  slot.dataset.version = version;
+  slot.replaceChildren(...build());
+}
+
+/** The top bar: team, connection, act-as switch. */
+export function drawTopbar(page) {
+  page.dataset.connection = state.connection;
+  page.querySelector('[data-slot="team-name"]').textContent = state.teamName;
+  page.querySelector('[data-slot="connection"]').textContent = CONNECTION[state.connection];
+  const actAsSlot = page.querySelector('[data-testid="act-as"]');
+  replaceIfChanged(actAsSlot, `${state.me} ${people().map((user) => user.id)}`, () => [
+    h("span", { class: "act-as-label" }, "Act as"),
+    ...people().map((user) =>
+      h("button", {
+        type: "button", role: "radio", "aria-checked": String(user.id === state.me),
+        dataset: { userId: user.id }, onclick: () => actAs(user.id),
+      }, avatar(user.id, "avatar-tiny"), user.real_name)),
+  ]);
+}
+
+/** The sidebar; `open(channel)` shows a channel. */
+export function drawSidebar(sidebar, open) {
+  const version = JSON.stringify([
+    [...state.channels.values()], [...state.unread], state.channel, state.me, state.app.bot_name,
+  ]);
+  const entry = (channel, label, lead) => {
+    const unread = state.unread.get(channel.id) || 0;
+    return h("button", {
+      class: `sidebar-item ${unread ? "sidebar-unread" : ""}`, type: "button",
+      "aria-current": channel.id === state.channel ? "page" : null,
+      dataset: { channel: channel.id, testid: "channel" },
+      onclick: () => open(channel.id),
+    }, lead, h("span", { class: "sidebar-name" }, label),
+      unread > 0 && h("span", { class: "sidebar-badge", "aria-label": `${unread} unread` }, String(unread)));
+  };
+  const channels = [...state.channels.values()];
+  replaceIfChanged(sidebar, version, () => [
+    h("h2", { class: "sidebar-title" }, "Channels"),
+    ...channels.filter((channel) => !channel.with_user)
+      .map((channel) => entry(channel, channel.name, icon("hash"))),
+    h("h2", { class: "sidebar-title" }, "Apps"),
+    ...channels.filter((channel) => channel.with_user)
+      .map((channel) => entry(channel, state.app.bot_name, avatar(state.botUserId, "avatar-tiny"))),
+    h("div", { class: "sidebar-foot" },
+      avatar(state.me, "avatar-mid"),
+      h("div", {},
+        h("strong", {}, state.users.get(state.me)?.real_name || ""),
+        h("span", {}, h("span", { class: "presence" }), "Active"))),
+  ]);
+}
+
+/** The line above the messages. */
+export function drawChannelHeader(header) {
+  const channel = state.channels.get(state.channel);
+  if (!channel) return;
+  replaceIfChanged(header, JSON.stringify([channel, state.me]), () => [
+    h("div", { class: "channel-title" },
+      channel.with_user ? avatar(state.botUserId, "avatar-tiny") : icon("hash"),
+      h("h1", {}, channel.with_user ? state.app.bot_name : channel.name)),
+    h("p", { class: "channel-topic" }, channel.topic),
+    h("div", { class: "channel-members", title: `${channel.members.length} members` },
+      h("span", { class: "reply-faces" }, ...channel.members.map((id) => avatar(id, "avatar-small"))),
+      h("span", {}, String(channel.members.length))),
+  ]);
+}
+
+/** The title of the browser's tab. */
+export function drawTitle() {
+  const total = [...state.unread.values()].reduce((sum, count) => sum + count, 0);
+  const channel = state.channels.get(state.channel);
+  const name = channel ? (channel.with_user ? state.app.bot_name : `#${channel.name}`) : "";
+  const title = [total ? `(${total}) ${name}` : name, state.teamName].filter(Boolean).join(" - ");
+  if (document.title !== title) document.title = title;
+}
+
+const clock = new Intl.DateTimeFormat([], { hour: "2-digit", minute: "2-digit", second: "2-digit" });
+
+/** The calls between the app and Slack, newest first. */
+export function drawTraffic(panel, toggle, close) {
+  const calls = state.traffic.length;
+  replaceIfChanged(toggle, `${calls} ${state.isTrafficOpen}`, () => [
+    icon("activity"), "Traffic", h("span", { class: "topbar-count" }, String(calls)),
+  ]);
+  toggle.setAttribute("aria-expanded", String(state.isTrafficOpen));
+  panel.hidden = !state.isTrafficOpen;
+  if (!state.isTrafficOpen) return;
+  const last = state.traffic.at(-1);
+  replaceIfChanged(panel, `${calls} ${last?.at} ${last?.method}`, () => [
+    h("header", {}, h("h2", {}, "Traffic"),
+      h("p", {}, "Every call between the app and Slack, newest first"),
+      h("button", { class: "tool", type: "button", "aria-label": "Close", onclick: close }, icon("close"))),
+    h("div", { class: "traffic-scroll", tabindex: 0 },
+      h("table", {},
+        h("thead", {}, h("tr", {},
+          ...["Time", "Direction", "Method", "Status", "ms", "Detail"].map((name) => h("th", { scope: "col" }, name)))),
+        h("tbody", {}, ...[...state.traffic].reverse().map(trafficRow)))),
+  ]);
+}
+
+function trafficRow(entry) {
+  const isBad = entry.error !== null;
+  return h("tr", { class: isBad ? "traffic-bad" : "", dataset: { testid: "traffic-row", method: entry.method } },
+    h("td", {}, clock.format(new Date(entry.at * 1000))),
+    h("td", {}, entry.direction === "in" ? "app → Slack" : "Slack → app"),
+    h("td", { class: "traffic-method" }, entry.method),
+    h("td", {}, h("span", { class: "traffic-status" }, isBad ? `${entry.status ?? ""} ${entry.error}` : String(entry.status))),
+    h("td", { class: "traffic-ms" }, entry.duration_ms.toFixed(1)),
+    h("td", { class: "traffic-detail", title: entry.detail }, entry.detail));
+}

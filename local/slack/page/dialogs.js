@@ -1,0 +1,146 @@
+// What comes over the page: confirm dialogs, the lightbox, menus, modal views.
+
+import { renderElement } from "/static/blocks.js";
+import { h, icon } from "/static/dom.js";
+import { mrkdwn, plain, textObject } from "/static/mrkdwn.js";
+import { act } from "/static/server.js";
+import { names, state } from "/static/state.js";
+
+function open(dialog) {
+  document.body.append(dialog);
+  dialog.addEventListener("close", () => dialog.remove());
+  // A click on the backdrop lands on the dialog itself.
+  dialog.addEventListener("click", (event) => event.target === dialog && dialog.close());
+  dialog.showModal();
+  return dialog;
+}
+
+/** Ask what a Block Kit confirm object asks; resolve to whether the answer was yes. */
+export function confirm(question) {
+  return new Promise((resolve) => {
+    const dialog = h("dialog", { class: "dialog", "data-testid": "confirm", "aria-labelledby": "confirm-title" },
+      h("div", { class: "dialog-body" },
+        h("h2", { id: "confirm-title" }, ...plain(question.title.text)),
+        h("div", { class: "dialog-text" }, ...textObject(question.text, names)),
+        h("div", { class: "dialog-buttons" },
+          h("button", { class: "bk-button", type: "button", "data-testid": "confirm-deny",
+            onclick: () => dialog.close("") }, ...plain(question.deny?.text || "Cancel")),
+          h("button", { class: `bk-button bk-${question.style || "primary"}`, type: "button",
+            "data-testid": "confirm-yes", autofocus: true,
+            onclick: () => dialog.close("yes") }, ...plain(question.confirm?.text || "Yes")))));
+    open(dialog).addEventListener("close", () => resolve(dialog.returnValue === "yes"));
+  });
+}
+
+/** Show an image as large as it fits. */
+export function lightbox(source, alt) {
+  const dialog = h("dialog", { class: "lightbox", "data-testid": "lightbox", "aria-label": alt },
+    h("header", {},
+      h("span", {}, alt),
+      h("a", { class: "tool", href: source, download: true, "aria-label": "Download", title: "Download" }, "↓"),
+      h("button", { class: "tool", type: "button", "aria-label": "Close", autofocus: true,
+        onclick: () => dialog.close() }, icon("close"))),
+    h("img", { src: source, alt }));
+  open(dialog);
+}
+
+/** Show the options of an overflow element next to its button; resolve to the chosen value. */
+export function menu(button, options) {
+  return new Promise((resolve) => {
+    const place = button.getBoundingClientRect();
+    const dialog = h("dialog", {
+      class: "menu", role: "menu",
+      vars: { "--left": `${place.left}px`, "--top": `${place.bottom + 4}px` },
+    }, ...options.map((option) =>
+      h("button", { type: "button", role: "menuitem", onclick: () => dialog.close(option.value) },
+        ...plain(option.text.text))));
+    open(dialog).addEventListener("close", () => resolve(dialog.returnValue || null));
+  });
+}
+
+const shown = new Map();
+
+/** Keep one dialog open for each modal view that the server has open for this person. */
+export function drawViews() {
+  for (const [id, entry] of shown) {
+    const view = state.views.get(id);
+    if (view && view.hash === entry.hash) continue;
+    shown.delete(id);
+    entry.isReplaced = true;
+    entry.dialog.close();
+  }
+  for (const view of state.views.values()) {
+    if (!shown.has(view.id)) shown.set(view.id, openView(view));
+  }
+}
+
+function openView(view) {
+  const entry = { hash: view.hash, isReplaced: false, dialog: null };
+  const blocks = view.blocks.map((block) => viewBlock(block));
+  const problem = h("p", { class: "view-error", role: "alert", hidden: true });
+  const submit = view.submit && h("button", { class: "bk-button bk-primary", type: "submit" },
+    ...plain(view.submit.text));
+  const form = h("form", { class: "dialog-body view", method: "dialog" },
+    h("h2", {}, ...plain(view.title.text)),
+    h("div", { class: "view-blocks" }, ...blocks), problem,
+    h("div", { class: "dialog-buttons" },
+      h("button", { class: "bk-button", type: "button", onclick: () => entry.dialog.close() },
+        ...plain(view.close?.text || "Cancel")),
+      submit));
+  form.addEventListener("submit", async (event) => {
+    event.preventDefault();
+    submit.disabled = true;
+    const answer = await act("submit", { view_id: view.id, values: valuesOf(view, form) });
+    submit.disabled = false;
+    problem.hidden = answer.ok && !answer.error;
+    problem.textContent = answer.error ? `This did not work: ${answer.error}` : "";
+    for (const slot of form.querySelectorAll("[data-error-for]")) {
+      slot.textContent = answer.errors?.[slot.dataset.errorFor] || "";
+    }
+  });
+  entry.dialog = h("dialog", { class: "dialog", "data-testid": "view", dataset: { viewId: view.id } }, form);
+  open(entry.dialog).addEventListener("close", () => {
+    if (!entry.isReplaced) act("close", { view_id: view.id });
+  });
+  return entry;
+}
+
+function viewBlock(block) {
+  if (block.type === "input") {
+    const element = block.element;
+    const field = element.type.endsWith("_input")
+      ? h(element.multiline ? "textarea" : "input", {
+        class: "bk-field-input", type: element.type === "number_input" ? "number" : "text",
+        placeholder: element.placeholder?.text, value: element.initial_value,
+        required: !block.optional, step: element.is_decimal_allowed ? "any" : null,
+        dataset: { actionId: element.action_id },
+      })
+      : renderElement(element, { channel: "", ts: "" });
+    if (element.multiline && element.initial_value) field.value = element.initial_value;
+    return h("label", { class: "bk-input", dataset: { blockId: block.block_id } },
+      h("span", { class: "bk-input-label" }, ...plain(block.label.text),
+        block.optional && h("span", { class: "bk-optional" }, " (optional)")),
+      field,
+      block.hint && h("span", { class: "bk-hint" }, ...plain(block.hint.text)),
+      h("span", { class: "view-error", role: "alert", dataset: { errorFor: block.block_id } }));
+  }
+  if (block.type === "divider") return h("hr", { class: "bk-divider" });
+  const texts = block.elements || [block.text, ...(block.fields || [])];
+  return h("div", { class: block.type === "context" ? "bk-context" : "bk-text" },
+    ...texts.filter(Boolean).map((text) => h("div", {},
+      ...(text.type === "mrkdwn" ? mrkdwn(text.text, names) : plain(text.text || text.alt_text || "")))));
+}
+
+function valuesOf(view, form) {
+  const values = {};
+  for (const block of view.blocks.filter((candidate) => candidate.type === "input")) {
+    const { action_id: actionId, type, options } = block.element;
+    const slot = form.querySelector(`[data-block-id="${CSS.escape(block.block_id)}"]`);
+    const typed = slot.querySelector("input, textarea, select")?.value || null;
+    const value = options
+      ? { type, selected_option: options.find((option) => option.value === typed) || null }
+      : { type, value: typed };
+    values[block.block_id] = { [actionId]: value };
+  }
+  return values;
+}
