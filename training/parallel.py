@@ -128,7 +128,7 @@ def check_same_data(tokens_sha256: str, ranks: Ranks) -> None:
     if sum_over_ranks([float(mine != from_rank_0(mine, ranks))], ranks)[0]:
         raise PermanentError(
             f"the nodes prepared different tokens (rank {ranks.rank} has {tokens_sha256[:12]}); "
-            "give all nodes the same dataset directory, Python and tokenizers versions, or a shared "
+            "give all nodes the same dataset directory, Python and tokenizers, or a shared "
             "STATIONMASTER_CACHE_DIR"
         )
 

@@ -1,0 +1,31 @@
+"""A small text data set and a place to train, for the trainer's tests."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+from trainer_runs import Workspace
+
+
+@pytest.fixture(scope="session")
+def text_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """60 kB of words with some structure to learn."""
+    directory = tmp_path_factory.mktemp("text")
+    rng = random.Random(7)
+    words = [f"{a}{b}" for a in ("track", "signal", "plat", "sta") for b in ("ion", "form", "man")]
+    for number in range(6):
+        text = " ".join(rng.choice(words) for _ in range(1200))
+        (directory / f"{number}.txt").write_text(text)
+    return directory
+
+
+@pytest.fixture(scope="session")
+def cache_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture
+def workspace(tmp_path: Path, text_dir: Path, cache_dir: Path) -> Workspace:
+    return Workspace(output_dir=tmp_path / "out", cache_dir=cache_dir, text_dir=text_dir)

@@ -1,0 +1,235 @@
+"""Whole runs of the trainer: parity over ranks, exact resume, refusals, and the ends of a run."""
+
+from __future__ import annotations
+
+import math
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+import torch
+from trainer_runs import (
+    Lines,
+    Workspace,
+    losses,
+    of_kind,
+    parse_lines,
+    train_here,
+    train_on_ranks,
+    wait_until,
+)
+
+from stationmaster.domain.errors import TrainingFailed
+from training.config import parse_config
+from training.corpus import prepare_dataset
+from training.parallel import joined_ranks
+from training.progress import ProgressWriter
+from training.trainer import Trainer
+
+KEYS = ("steps=10", "checkpoint_every=5")
+
+
+@pytest.fixture(scope="module")
+def alone(
+    tmp_path_factory: pytest.TempPathFactory, text_dir: Path, cache_dir: Path
+) -> tuple[Workspace, Lines]:
+    """An uninterrupted run of ten steps on one rank."""
+    workspace = Workspace(tmp_path_factory.mktemp("alone") / "out", cache_dir, text_dir)
+    return workspace, train_here(workspace, *KEYS)
+
+
+@pytest.fixture(scope="module")
+def paired(
+    tmp_path_factory: pytest.TempPathFactory, text_dir: Path, cache_dir: Path
+) -> tuple[Workspace, Lines]:
+    """The same run on two ranks, which share five sequences a step unequally."""
+    workspace = Workspace(tmp_path_factory.mktemp("paired") / "out", cache_dir, text_dir)
+    return workspace, train_on_ranks(workspace, *KEYS, num_ranks=2)
+
+
+def test_training_one_rank_learns_and_reports(alone: tuple[Workspace, Lines]) -> None:
+    _, lines = alone
+
+    by_step = losses(lines)
+
+    kinds = [line["kind"] for line in lines]
+    assert (kinds[0], kinds[-1], kinds.count("progress")) == ("started", "finished", 10)
+    assert [line["step"] for line in of_kind(lines, "checkpoint_saved")] == [5, 10]
+    assert by_step[1] == pytest.approx(math.log(4096), abs=0.1)
+    assert by_step[10] < by_step[1] - 1
+    assert [line["seq"] for line in lines] == list(range(len(lines)))
+    step = of_kind(lines, "progress")[-1]
+    assert (step["total_steps"], step["mfu"]) == (10, None)
+    assert step["tokens_per_s"] == pytest.approx(step["samples_per_s"] * 32, rel=1e-3)
+    assert step["step_time_s"] > 0
+    assert step["memory_gib"] > 0
+    assert lines[-1]["samples_seen"] == 50
+
+
+def test_training_two_ranks_equal_one(
+    alone: tuple[Workspace, Lines], paired: tuple[Workspace, Lines]
+) -> None:
+    one, two = losses(alone[1]), losses(paired[1])
+
+    assert of_kind(paired[1], "started")[0]["world_size"] == 2
+    assert two == pytest.approx(one, abs=1e-5)
+
+
+def test_training_accumulated_micro_batches_equal_full_batch(
+    alone: tuple[Workspace, Lines], workspace: Workspace
+) -> None:
+    lines = train_here(workspace, *KEYS, micro_batch_tokens=32)
+
+    assert of_kind(lines, "started")[0]["grad_accumulation_steps"] == 5
+    assert losses(lines) == pytest.approx(losses(alone[1]), abs=1e-5)
+
+
+def test_resume_same_ranks_is_bit_equal_to_uninterrupted(
+    alone: tuple[Workspace, Lines], tmp_path: Path
+) -> None:
+    interrupted = alone[0].copy(tmp_path / "out")
+    shutil.rmtree(interrupted.checkpoints()[10])
+
+    lines = train_here(interrupted, *KEYS)
+
+    assert of_kind(lines, "resumed")[0]["step"] == 5
+    assert losses(lines) == {step: loss for step, loss in losses(alone[1]).items() if step > 5}
+    assert lines[0]["seq"] > alone[1][-1]["seq"]
+
+
+def test_resume_from_two_ranks_on_one_continues(
+    paired: tuple[Workspace, Lines], tmp_path: Path
+) -> None:
+    interrupted = paired[0].copy(tmp_path / "out")
+    shutil.rmtree(interrupted.checkpoints()[10])
+
+    lines = train_here(interrupted, *KEYS)
+
+    expected = {step: loss for step, loss in losses(paired[1]).items() if step > 5}
+    assert of_kind(lines, "started")[0]["world_size"] == 1
+    assert losses(lines) == pytest.approx(expected, abs=1e-5)
+
+
+def test_resume_incomplete_checkpoint_is_skipped_and_replaced(
+    alone: tuple[Workspace, Lines], tmp_path: Path
+) -> None:
+    interrupted = alone[0].copy(tmp_path / "out")
+    (interrupted.checkpoints()[10] / "complete.json").unlink()
+    left_over = interrupted.checkpoints()[10].with_name("step-00000008")
+    left_over.mkdir()
+
+    lines = train_here(interrupted, *KEYS)
+
+    assert of_kind(lines, "resumed")[0]["step"] == 5
+    assert sorted(interrupted.checkpoints()) == [5, 10]
+    assert (interrupted.checkpoints()[10] / "complete.json").exists()
+
+
+def test_resume_finished_run_only_says_so(alone: tuple[Workspace, Lines], tmp_path: Path) -> None:
+    finished = alone[0].copy(tmp_path / "out")
+
+    lines = train_here(finished, *KEYS)
+
+    assert [line["kind"] for line in lines] == ["started", "resumed", "finished"]
+
+
+def test_checkpoints_only_the_newest_complete_ones_are_kept(workspace: Workspace) -> None:
+    train_here(workspace, "steps=5", "checkpoint_every=1", "warmup_steps=1")
+
+    assert sorted(workspace.checkpoints()) == [4, 5]
+
+
+def test_training_non_finite_gradient_is_refused_before_the_update(workspace: Workspace) -> None:
+    config = parse_config(workspace.arguments(*KEYS), workspace.environ())
+    shard = prepare_dataset(str(workspace.text_dir), vocab_size=4096, cache_dir=workspace.cache_dir)
+    with joined_ranks(config.launch) as ranks:
+        trainer = Trainer(
+            config,
+            shard=shard,
+            ranks=ranks,
+            progress=ProgressWriter(run_id="local", rank=1),
+            stop=threading.Event(),
+        )
+        with torch.no_grad():
+            trainer.model.lm_head.weight.to_local()[0, 0] = math.inf
+        before = [parameter.to_local().clone() for parameter in trainer.model.parameters()]
+
+        with pytest.raises(TrainingFailed, match=r"step 1: loss nan.* the step was not applied"):
+            trainer.train()
+
+    after = [parameter.to_local() for parameter in trainer.model.parameters()]
+    assert all(torch.equal(old, new) for old, new in zip(before, after, strict=True))
+    assert workspace.checkpoints() == {}
+
+
+@pytest.mark.parametrize(
+    ("overrides", "sentence"),
+    [
+        (["dataset=/nowhere/text"], 'dataset="/nowhere/text" is not a directory on this machine'),
+        (["stepz=4"], 'recipe tiny-llama has no key "stepz"; did you mean steps'),
+        (["steps=none"], 'steps="none" is not accepted: expected a whole number'),
+    ],
+)
+def test_main_bad_key_exits_1_with_one_sentence(
+    workspace: Workspace, overrides: list[str], sentence: str
+) -> None:
+    finished = subprocess.run(
+        [sys.executable, "-m", "training", *workspace.arguments(*overrides)],
+        env=workspace.environ(STATIONMASTER_RUN_ID="r-7"),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    (line,) = parse_lines(finished.stdout)
+    assert finished.returncode == 1
+    assert sentence in finished.stderr
+    assert len(finished.stderr.splitlines()) == 1
+    assert (line["kind"], line["run_id"]) == ("failed", "r-7")
+    assert line["reason"] == finished.stderr.strip()
+
+
+def test_main_unwritable_output_directory_exits_1(workspace: Workspace, tmp_path: Path) -> None:
+    (tmp_path / "out").write_text("a file, not a directory")
+
+    finished = subprocess.run(
+        [sys.executable, "-m", "training", *workspace.arguments()],
+        env=workspace.environ(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert finished.returncode == 1
+    assert "cannot be written" in finished.stderr
+    assert "Traceback" not in finished.stderr
+
+
+def test_main_sigterm_saves_the_finished_step_and_exits_143(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    log = tmp_path / "stdout"
+    keys = ("steps=100000", "checkpoint_every=100000")
+    with log.open("w") as out:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "training", *workspace.arguments(*keys)],
+            env=workspace.environ(),
+            stdout=out,
+        )
+    wait_until(lambda: '"step":3,' in log.read_text(), what="the third step")
+
+    process.send_signal(signal.SIGTERM)
+    code = process.wait(timeout=30)
+
+    lines = parse_lines(log.read_text())
+    last_step = max(losses(lines))
+    assert code == 143
+    assert [line["step"] for line in of_kind(lines, "checkpoint_saved")] == [last_step]
+    assert (workspace.checkpoints()[last_step] / "complete.json").exists()
+    assert of_kind(lines, "finished") == []

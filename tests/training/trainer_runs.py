@@ -1,0 +1,164 @@
+"""Starts the trainer as the pods do and reads its progress lines, for this folder's tests."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import dataclass
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+Lines = list[dict[str, Any]]
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run"]
+
+# Five sequences of 32 tokens: quick, and odd, so that two ranks do not get equal shares.
+SMALL = ("sequence_length=32", "global_batch_size=5")
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """Where a test's runs read and write."""
+
+    output_dir: Path
+    cache_dir: Path
+    text_dir: Path
+
+    def arguments(self, *overrides: str) -> list[str]:
+        """Everything after `-m training`."""
+        keys = [*SMALL, f"dataset={self.text_dir}", *overrides]
+        return ["tiny-llama", *keys, "--output-dir", str(self.output_dir)]
+
+    def environ(self, **extra: str) -> dict[str, str]:
+        """The environment of a pod's container, on this machine."""
+        return {
+            **os.environ,
+            "OMP_NUM_THREADS": "1",
+            "PYTHONWARNINGS": "default",
+            "STATIONMASTER_CACHE_DIR": str(self.cache_dir),
+            "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
+            **extra,
+        }
+
+    def checkpoints(self) -> dict[int, Path]:
+        """Checkpoint directories by step, complete or not."""
+        found = self.output_dir.glob("checkpoints/*/step-*")
+        return {int(path.name.removeprefix("step-")): path for path in found}
+
+    def copy(self, output_dir: Path) -> Workspace:
+        """The same state of the run in another place, to be spoiled."""
+        shutil.copytree(self.output_dir, output_dir)
+        return Workspace(output_dir, self.cache_dir, self.text_dir)
+
+
+def train_here(workspace: Workspace, *overrides: str, micro_batch_tokens: int = 8192) -> Lines:
+    """Train in this process, as the only rank, and return the progress lines."""
+    from training.__main__ import main
+
+    arguments = workspace.arguments(*overrides)
+    before = signal.getsignal(signal.SIGTERM)
+    with redirect_stdout(StringIO()) as out:
+        code = main(
+            [*arguments, "--micro-batch-tokens", str(micro_batch_tokens)], workspace.environ()
+        )
+    signal.signal(signal.SIGTERM, before)
+    assert code == 0
+    return parse_lines(out.getvalue())
+
+
+def train_on_ranks(workspace: Workspace, *overrides: str, num_ranks: int) -> Lines:
+    """Train under torchrun on one node and return the progress lines."""
+    finished = subprocess.run(
+        [
+            *TORCHRUN,
+            *("--nproc-per-node", str(num_ranks), "--rdzv-backend", "c10d"),
+            *("--rdzv-endpoint", f"127.0.0.1:{free_port()}", "--local-addr", "127.0.0.1"),
+            *("-m", "training", *workspace.arguments(*overrides)),
+        ],
+        env=workspace.environ(),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert finished.returncode == 0, finished.stderr
+    return parse_lines(finished.stdout)
+
+
+@contextmanager
+def agent(
+    workspace: Workspace, *overrides: str, port: int, log: Path
+) -> Iterator[subprocess.Popen[str]]:
+    """One of two torchrun agents with one worker, configured by PET_* as the operator does."""
+    environ = workspace.environ(
+        PET_NNODES="2:2",
+        PET_NPROC_PER_NODE="1",
+        PET_RDZV_BACKEND="c10d",
+        PET_RDZV_ENDPOINT=f"127.0.0.1:{port}",
+        PET_RDZV_ID="kill-test",
+        PET_MAX_RESTARTS="3",
+        PET_LOCAL_ADDR="127.0.0.1",
+    )
+    with log.open("w") as out, log.with_suffix(".err").open("w") as err:
+        process = subprocess.Popen(
+            [*TORCHRUN, "-m", "training", *workspace.arguments(*overrides)],
+            env=environ,
+            stdout=out,
+            stderr=err,
+            text=True,
+        )
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                process.kill()
+            process.wait(timeout=10)
+
+
+def parse_lines(text: str) -> Lines:
+    """Every line of standard output is a progress line; anything else fails here."""
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def losses(lines: Lines) -> dict[int, float]:
+    """Loss by step."""
+    return {line["step"]: line["loss_nats"] for line in lines if line["kind"] == "progress"}
+
+
+def of_kind(lines: Lines, kind: str) -> Lines:
+    """The lines of one kind."""
+    return [line for line in lines if line["kind"] == kind]
+
+
+def wait_until(condition: Callable[[], bool], *, what: str, timeout_s: float = 60.0) -> None:
+    """Poll a condition; fail with `what` when it does not come true in time."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {timeout_s:g} s: {what}"
+        threading.Event().wait(0.05)
+
+
+def free_port() -> int:
+    """A port of the loopback interface that nobody listens on."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+def child_of(pid: int) -> int | None:
+    """The process that `pid` started, if there is one."""
+    found = subprocess.run(
+        ["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, check=True
+    )
+    pairs = (line.split() for line in found.stdout.splitlines())
+    children = [int(child) for child, parent in pairs if int(parent) == pid]
+    return children[0] if children else None
