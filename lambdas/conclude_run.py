@@ -1,4 +1,4 @@
-"""Lambda function conclude-run: payload {run_id} after success, {run_id, error} after a failure."""
+"""Lambda function conclude-run: payload {run_id}, with error after a failure."""
 
 from lambdas.step import step_handler
 from stationmaster.steps.conclude_run import conclude_run

@@ -1,4 +1,4 @@
-"""Lambda function conclude-teardown: payload {run_id} after success, {run_id, error} after a failure."""
+"""Lambda function conclude-teardown: payload {run_id}, with error after a failure."""
 
 from lambdas.step import step_handler
 from stationmaster.steps.conclude_teardown import conclude_teardown

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict
 
 from stationmaster.domain.errors import BadParameter
 from stationmaster.domain.instances import PRICES_AS_OF, InstanceType, get_instance
+from stationmaster.domain.names import SYSTEM_INSTANCE_TYPE
 from stationmaster.domain.recipes import ModelShape, Recipe, get_recipe
 
 GIB: Final = 2**30
@@ -154,6 +155,7 @@ def hourly_price(recipe: Recipe, instance: InstanceType, *, nodes: int) -> float
     """USD an hour of everything that a run of this shape keeps alive."""
     return (
         CLUSTER_USD_PER_HOUR
+        + node_group_price(get_instance(SYSTEM_INSTANCE_TYPE), nodes=1)
         + node_group_price(instance, nodes=nodes)
         + file_system_price(recipe.file_system_gib, recipe.file_system_mbps_per_tib)
     )
@@ -239,6 +241,7 @@ def _will_create(recipe: Recipe, instance: InstanceType, *, nodes: int) -> list[
     efa = f", {instance.num_efa} EFA each" if instance.num_efa else ""
     return [
         "1 EKS cluster (control plane, access entries, FSx CSI add-on)",
+        f"1 node group of 1 x {SYSTEM_INSTANCE_TYPE} for operators and the relay",
         f"1 node group of {nodes} x {instance.name}{efa}",
         f"1 FSx for Lustre file system, {recipe.file_system_gib} GiB PERSISTENT_2 at "
         f"{recipe.file_system_mbps_per_tib} MB/s a TiB",

@@ -226,7 +226,7 @@ LLAMA2_7B: Final = Recipe(
     ),
     training=TrainingConfig(
         steps=100,
-        global_batch_size=16,
+        global_batch_size=64,
         sequence_length=4096,
         learning_rate=1e-4,
         min_learning_rate=1e-5,
