@@ -1,0 +1,40 @@
+"""The local AWS endpoint: moto with corrections, EKS and FSx lifecycles, Lambda, events, streams,
+HTTP.
+"""
+
+from local.aws.deployment import (
+    Deployment,
+    DeploymentSpec,
+    FunctionSpec,
+    NetworkSpec,
+    RuleSpec,
+    StateMachineSpec,
+    StreamSpec,
+    TableSpec,
+)
+from local.aws.endpoint import LocalAws
+from local.aws.http_api import Route
+from local.aws.observer import AwsObserver, SilentObserver
+from local.aws.ric import RicRuntime
+from local.aws.runtime import Function, InProcessRuntime, LambdaRuntime
+from local.aws.schedules import Schedule
+
+__all__ = [
+    "AwsObserver",
+    "Deployment",
+    "DeploymentSpec",
+    "Function",
+    "FunctionSpec",
+    "InProcessRuntime",
+    "LambdaRuntime",
+    "LocalAws",
+    "NetworkSpec",
+    "RicRuntime",
+    "Route",
+    "RuleSpec",
+    "Schedule",
+    "SilentObserver",
+    "StateMachineSpec",
+    "StreamSpec",
+    "TableSpec",
+]

@@ -1,7 +1,8 @@
-"""One thread that runs lifecycle changes (CREATING -> ACTIVE, DELETING -> gone) after emulated time.
+"""One thread that runs lifecycle changes (CREATING -> ACTIVE, DELETING -> gone) after emulated
+time.
 
-Used by the EKS and FSx services. It must not know what it runs. Durations are emulated seconds; `speed`
-emulated seconds pass in one real second.
+Used by the EKS and FSx services. It must not know what it runs. Durations are emulated seconds;
+`speed` emulated seconds pass in one real second.
 """
 
 from __future__ import annotations

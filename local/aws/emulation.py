@@ -1,8 +1,8 @@
 """The state that the endpoint, its patches and its services share while one endpoint runs.
 
-moto keeps its back ends in module globals, so one process can serve one emulated account at a time; this
-module holds that account's `Emulation`. Patches and services ask `current()` for it. It knows nothing of
-Stationmaster: only account, clock, runtime and queues.
+moto keeps its back ends in module globals, so one process can serve one emulated account at a
+time; this module holds that account's `Emulation`. Patches and services ask `current()` for it. It
+knows nothing of Stationmaster: only account, clock, runtime and queues.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ class Emulation:
     clock: LifecycleClock
     injector: FaultInjector
     url: str = ""
-    # One lock a service: moto's back ends check and then write, which two threads must not interleave.
+    # One lock a service: moto's back ends check and then write, which two threads must not
+    # interleave.
     locks: defaultdict[str, threading.RLock] = field(
         default_factory=lambda: defaultdict(threading.RLock)
     )
@@ -43,9 +44,7 @@ class Emulation:
     _delivery: RuleDelivery | None = None
     _streams: StreamPumps | None = None
 
-    def connect(
-        self, *, invoker: Invoker, delivery: RuleDelivery, streams: StreamPumps
-    ) -> None:
+    def connect(self, *, invoker: Invoker, delivery: RuleDelivery, streams: StreamPumps) -> None:
         """Attach the parts that themselves need the emulation."""
         self._invoker, self._delivery, self._streams = invoker, delivery, streams
 
@@ -78,8 +77,8 @@ def activate(emulation: Emulation) -> None:
     with _guard:
         if _current:
             raise RuntimeError(
-                f"an AWS endpoint already runs in this process at {_current[0].url}; moto keeps its "
-                "state in module globals, so stop that one first or use another process"
+                f"an AWS endpoint already runs in this process at {_current[0].url}; moto keeps "
+                "its state in module globals, so stop that one first or use another process"
             )
         _current.append(emulation)
 

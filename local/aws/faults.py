@@ -1,7 +1,8 @@
-"""Records every API call and makes chosen ones fail, so that tests can break each call of a happy path.
+"""Records every API call and makes chosen ones fail, so that tests can break each call of a happy
+path.
 
-Asked by the server's front before a request reaches its service, and by the Step Functions interpreter
-before it invokes a Lambda. It must not know what the calls mean.
+Asked by the server's front before a request reaches its service, and by the Step Functions
+interpreter before it invokes a Lambda. It must not know what the calls mean.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass
 
-# The HTTP status that AWS answers with, for the codes that a test is likely to inject; others get 400.
+# The HTTP status that AWS answers with, for the codes that a test is likely to inject; others get
+# 400.
 _STATUS = {
     "AccessDenied": 403,
     "AccessDeniedException": 403,
@@ -75,11 +77,18 @@ class FaultInjector:
             self._rules.clear()
 
     def inject(
-        self, service: str, operation: str, code: str, *, times: int = 1, after: int = 0, message: str
+        self,
+        service: str,
+        operation: str,
+        code: str,
+        *,
+        times: int = 1,
+        after: int = 0,
+        message: str,
     ) -> None:
         """Make the next `times` calls fail, once `after` matching calls have passed.
 
-        `service` is the endpoint prefix or signing name ("eks", "fsx", "ec2", "states", "dynamodb", ...),
+        `service` is the endpoint prefix or signing name ("eks", "ec2", "states", ...),
         `operation` the API name ("CreateCluster"); "*" matches any.
         """
         if times < 1 or after < 0:

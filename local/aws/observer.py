@@ -1,7 +1,7 @@
 """What the emulated AWS tells the rest of local mode when infrastructure changes.
 
-The composer of local mode implements `AwsObserver` to make nodes and add-ons appear in the local cluster.
-Methods are called on the lifecycle thread, one at a time, in order.
+The composer of local mode implements `AwsObserver` to make nodes and add-ons appear in the local
+cluster. Methods are called on the lifecycle thread, one at a time, in order.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Runs Lambda handlers: the runtime protocol, and the one that calls handlers inside this process.
 
-Called by `local.aws.invocation` for API invocations, Step Functions tasks, rules, streams and schedules.
-It must not know which of those asked. `local.aws.ric` holds the runtime with one process a call.
+Called by `local.aws.invocation` for API invocations, Step Functions tasks, rules, streams and
+schedules. It must not know which of those asked. `local.aws.ric` holds the runtime with one
+process a call.
 """
 
 from __future__ import annotations
@@ -71,9 +72,9 @@ def error_payload(*, error_type: str, message: str, stack: list[str] | None = No
 class InProcessRuntime:
     """Imports each handler once and calls it on the caller's thread.
 
-    Fast and easy to debug. os.environ is one for the process, so a function's variables are merged into it;
-    two functions that want different values for one name need `RicRuntime`. Timeouts are not enforced: a
-    thread cannot be ended from outside.
+    Fast and easy to debug. os.environ is one for the process, so a function's variables are merged
+    into it; two functions that want different values for one name need `RicRuntime`. Timeouts are
+    not enforced: a thread cannot be ended from outside.
     """
 
     def __init__(self) -> None:
@@ -91,7 +92,8 @@ class InProcessRuntime:
         except Exception as exc:
             # This is Lambda's own boundary: any exception of a handler becomes its error response.
             stack = traceback.format_tb(exc.__traceback__)
-            return error_payload(error_type=type(exc).__name__, message=str(exc), stack=stack), True
+            name = type(exc).__name__
+            return error_payload(error_type=name, message=str(exc), stack=stack), True
 
     def close(self) -> None:
         """Restore the environment variables that functions had set."""

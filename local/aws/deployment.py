@@ -1,0 +1,314 @@
+"""Creates what the product deploys (table, bus, functions, state machines, rules, network) from
+plain specs.
+
+Called by `LocalAws.deploy`. It speaks to the endpoint through boto3 as a deployment would. The
+specs carry names only, so that nothing here imports the product.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import zipfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from local.aws.http_api import Route
+from local.aws.schedules import Schedule
+
+_PLACEHOLDER = re.compile(r"\$\{([A-Za-z0-9_.-]+)\}")
+
+
+@dataclass(frozen=True)
+class FunctionSpec:
+    """A Lambda function; `handler` is module.attribute, importable from the repository root."""
+
+    name: str
+    handler: str
+    timeout_s: int = 30
+    memory_mib: int = 512
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class TableSpec:
+    """A DynamoDB table with string keys and a stream of new and old images."""
+
+    name: str
+    partition_key: str = "pk"
+    sort_key: str = "sk"
+    ttl_attribute: str = ""
+    # Index name -> (partition key, sort key).
+    indexes: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class StreamSpec:
+    """Feeds a table's stream to a function; no retry limit means until the function succeeds."""
+
+    table: str
+    function: str
+    batch_size: int = 100
+    max_retry_attempts: int = -1
+    report_batch_item_failures: bool = False
+
+
+@dataclass(frozen=True)
+class StateMachineSpec:
+    """A state machine; `${Name}` in its definition becomes a function's ARN or a given
+    substitution."""
+
+    name: str
+    definition: str
+    substitutions: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class RuleSpec:
+    """Sends matching events of a bus to a function, or starts a state machine with them."""
+
+    name: str
+    event_pattern: Mapping[str, Any]
+    bus: str = "default"
+    function: str = ""
+    state_machine: str = ""
+
+
+@dataclass(frozen=True)
+class NetworkSpec:
+    """A VPC with one private subnet in each zone."""
+
+    name: str = "stationmaster"
+    cidr_prefix: str = "10.42"
+    zone_letters: str = "abc"
+    tags: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class DeploymentSpec:
+    """Everything that a deployment creates."""
+
+    functions: Sequence[FunctionSpec] = ()
+    tables: Sequence[TableSpec] = ()
+    streams: Sequence[StreamSpec] = ()
+    buses: Sequence[str] = ()
+    rules: Sequence[RuleSpec] = ()
+    schedules: Sequence[Schedule] = ()
+    routes: Sequence[Route] = ()
+    state_machines: Sequence[StateMachineSpec] = ()
+    # Secret name -> value.
+    secrets: Mapping[str, str] = field(default_factory=dict)
+    # Names of IAM roles, beside the one that functions and state machines run with.
+    roles: Sequence[str] = ()
+    network: NetworkSpec | None = None
+
+
+@dataclass
+class Deployment:
+    """The identities of what was created."""
+
+    function_arns: dict[str, str] = field(default_factory=dict)
+    state_machine_arns: dict[str, str] = field(default_factory=dict)
+    stream_arns: dict[str, str] = field(default_factory=dict)
+    bus_arns: dict[str, str] = field(default_factory=dict)
+    secret_arns: dict[str, str] = field(default_factory=dict)
+    role_arns: dict[str, str] = field(default_factory=dict)
+    vpc_id: str = ""
+    subnet_ids: list[str] = field(default_factory=list)
+    http_url: str = ""
+
+
+Client = Callable[[str], Any]
+
+
+def create(spec: DeploymentSpec, *, client: Client, region: str) -> Deployment:
+    """Create everything in dependency order."""
+    made = Deployment()
+    _create_roles(spec, made, client)
+    if spec.network is not None:
+        _create_network(spec.network, made, client, region)
+    for name, value in spec.secrets.items():
+        answer = client("secretsmanager").create_secret(Name=name, SecretString=value)
+        made.secret_arns[name] = answer["ARN"]
+    for table in spec.tables:
+        made.stream_arns[table.name] = _create_table(table, client)
+    for function in spec.functions:
+        made.function_arns[function.name] = _create_function(function, made, client)
+    for machine in spec.state_machines:
+        made.state_machine_arns[machine.name] = _create_state_machine(machine, made, client)
+    for bus in spec.buses:
+        made.bus_arns[bus] = client("events").create_event_bus(Name=bus)["EventBusArn"]
+    for rule in spec.rules:
+        _create_rule(rule, made, client)
+    for stream in spec.streams:
+        _create_mapping(stream, made, client)
+    return made
+
+
+def substitute(definition: str, values: Mapping[str, str], *, name: str) -> str:
+    """Replace every `${Name}`.
+
+    Raises:
+        ValueError: a placeholder has no value.
+    """
+
+    def value(match: re.Match[str]) -> str:
+        found = values.get(match[1])
+        if found is None:
+            raise ValueError(
+                f'state machine "{name}": placeholder ${{{match[1]}}} has no value; '
+                f"known are {', '.join(sorted(values))}"
+            )
+        return found
+
+    return _PLACEHOLDER.sub(value, definition)
+
+
+def _create_roles(spec: DeploymentSpec, made: Deployment, client: Client) -> None:
+    trust = json.dumps(
+        {
+            "Version": "2012-10-17",
+            "Statement": [
+                {
+                    "Effect": "Allow",
+                    "Principal": {"Service": ["lambda.amazonaws.com", "states.amazonaws.com"]},
+                    "Action": "sts:AssumeRole",
+                }
+            ],
+        }
+    )
+    for role in ("local-execution", *spec.roles):
+        answer = client("iam").create_role(RoleName=role, AssumeRolePolicyDocument=trust)
+        made.role_arns[role] = answer["Role"]["Arn"]
+
+
+def _create_network(spec: NetworkSpec, made: Deployment, client: Client, region: str) -> None:
+    ec2 = client("ec2")
+
+    def tags(kind: str, name: str, **more: str) -> list[dict[str, Any]]:
+        values = {"Name": name, **more, **spec.tags}
+        return [{"ResourceType": kind, "Tags": [{"Key": k, "Value": v} for k, v in values.items()]}]
+
+    made.vpc_id = ec2.create_vpc(
+        CidrBlock=f"{spec.cidr_prefix}.0.0/16", TagSpecifications=tags("vpc", spec.name)
+    )["Vpc"]["VpcId"]
+    for index, letter in enumerate(spec.zone_letters):
+        subnet = ec2.create_subnet(
+            VpcId=made.vpc_id,
+            CidrBlock=f"{spec.cidr_prefix}.{index * 32}.0/19",
+            AvailabilityZone=f"{region}{letter}",
+            TagSpecifications=tags(
+                "subnet",
+                f"{spec.name}-private-{letter}",
+                **{"kubernetes.io/role/internal-elb": "1"},
+            ),
+        )
+        made.subnet_ids.append(subnet["Subnet"]["SubnetId"])
+
+
+def _create_table(spec: TableSpec, client: Client) -> str:
+    def key_schema(partition: str, sort: str) -> list[dict[str, str]]:
+        keys = [{"AttributeName": partition, "KeyType": "HASH"}]
+        return keys + ([{"AttributeName": sort, "KeyType": "RANGE"}] if sort else [])
+
+    names = {
+        spec.partition_key,
+        spec.sort_key,
+        *(n for pair in spec.indexes.values() for n in pair),
+    }
+    indexes = [
+        {
+            "IndexName": name,
+            "KeySchema": key_schema(partition, sort),
+            "Projection": {"ProjectionType": "ALL"},
+        }
+        for name, (partition, sort) in spec.indexes.items()
+    ]
+    dynamodb = client("dynamodb")
+    answer = dynamodb.create_table(
+        TableName=spec.name,
+        KeySchema=key_schema(spec.partition_key, spec.sort_key),
+        AttributeDefinitions=[
+            {"AttributeName": name, "AttributeType": "S"} for name in sorted(names) if name
+        ],
+        BillingMode="PAY_PER_REQUEST",
+        StreamSpecification={"StreamEnabled": True, "StreamViewType": "NEW_AND_OLD_IMAGES"},
+        **({"GlobalSecondaryIndexes": indexes} if indexes else {}),
+    )
+    if spec.ttl_attribute:
+        dynamodb.update_time_to_live(
+            TableName=spec.name,
+            TimeToLiveSpecification={"Enabled": True, "AttributeName": spec.ttl_attribute},
+        )
+    return str(answer["TableDescription"]["LatestStreamArn"])
+
+
+def _create_function(spec: FunctionSpec, made: Deployment, client: Client) -> str:
+    answer = client("lambda").create_function(
+        FunctionName=spec.name,
+        Runtime="python3.13",
+        Handler=spec.handler,
+        Role=made.role_arns["local-execution"],
+        Code={"ZipFile": _code()},
+        Timeout=spec.timeout_s,
+        MemorySize=spec.memory_mib,
+        Environment={"Variables": dict(spec.environment)},
+    )
+    return str(answer["FunctionArn"])
+
+
+def _code() -> bytes:
+    """Return an archive to satisfy the API: handlers are imported from the working tree."""
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w") as made:
+        made.writestr("README", "Handlers run from the working tree.\n")
+    return archive.getvalue()
+
+
+def _create_state_machine(spec: StateMachineSpec, made: Deployment, client: Client) -> str:
+    values = {**made.function_arns, **spec.substitutions}
+    answer = client("stepfunctions").create_state_machine(
+        name=spec.name,
+        definition=substitute(spec.definition, values, name=spec.name),
+        roleArn=made.role_arns["local-execution"],
+    )
+    return str(answer["stateMachineArn"])
+
+
+def _create_rule(spec: RuleSpec, made: Deployment, client: Client) -> None:
+    events = client("events")
+    events.put_rule(
+        Name=spec.name, EventBusName=spec.bus, EventPattern=json.dumps(spec.event_pattern)
+    )
+    targets = [made.function_arns[spec.function]] if spec.function else []
+    targets += [made.state_machine_arns[spec.state_machine]] if spec.state_machine else []
+    if not targets:
+        raise ValueError(f'rule "{spec.name}" has no target; give a function or a state machine')
+    role = made.role_arns["local-execution"]
+    events.put_targets(
+        Rule=spec.name,
+        EventBusName=spec.bus,
+        Targets=[
+            {
+                "Id": f"target-{index}",
+                "Arn": arn,
+                **({} if ":function:" in arn else {"RoleArn": role}),
+            }
+            for index, arn in enumerate(targets)
+        ],
+    )
+
+
+def _create_mapping(spec: StreamSpec, made: Deployment, client: Client) -> None:
+    client("lambda").create_event_source_mapping(
+        EventSourceArn=made.stream_arns[spec.table],
+        FunctionName=made.function_arns[spec.function],
+        StartingPosition="LATEST",
+        BatchSize=spec.batch_size,
+        MaximumRetryAttempts=spec.max_retry_attempts,
+        FunctionResponseTypes=(
+            ["ReportBatchItemFailures"] if spec.report_batch_item_failures else []
+        ),
+    )

@@ -1,0 +1,302 @@
+"""The local AWS endpoint: one loopback server that answers for one emulated account.
+
+Composed by local mode and by tests. It starts moto with the patches of `local.aws.patches`, the
+services of `local.aws.services`, and what carries events between them.
+"""
+
+from __future__ import annotations
+
+import shlex
+import threading
+import time
+import uuid
+from pathlib import Path
+from typing import Any
+
+import boto3
+from botocore.config import Config
+from moto.core.config import default_user_config
+from moto.events.models import events_backends
+from moto.moto_api._internal.models import moto_api_backend
+from moto.stepfunctions.parser.models import stepfunctions_parser_backends
+from werkzeug.serving import BaseWSGIServer, make_server
+
+from local.aws import deployment, emulation, patches
+from local.aws.clock import LifecycleClock
+from local.aws.delivery import Delivery, DeliveryError, RuleDelivery
+from local.aws.deployment import Deployment, DeploymentSpec
+from local.aws.emulation import Emulation
+from local.aws.faults import FaultInjector
+from local.aws.front import OWN_CLIENT, Front, QuietHandler
+from local.aws.http_api import HttpApi
+from local.aws.invocation import Invoker, UnknownFunctionError
+from local.aws.observer import AwsObserver, SilentObserver
+from local.aws.patches import tagging
+from local.aws.runtime import LambdaRuntime
+from local.aws.schedules import Ticker
+from local.aws.services.eks import EksService
+from local.aws.services.fsx import FsxService
+from local.aws.streams import StreamPumps
+
+_HOST = "127.0.0.1"
+_ACCOUNT = "123456789012"
+
+
+class LocalAws:
+    """An emulated AWS account on a loopback address; one at a time in a process."""
+
+    account_id = _ACCOUNT
+
+    def __init__(
+        self,
+        *,
+        state_dir: Path,
+        invoker: LambdaRuntime,
+        speed: float = 240.0,
+        region: str = "us-west-2",
+        observer: AwsObserver | None = None,
+        kubernetes_endpoint: str = "",
+        faults: set[str] | None = None,
+        http_port: int = 0,
+    ) -> None:
+        """`speed` emulated seconds pass in one real second; `faults` names lifecycles that fail.
+
+        Faults: "cluster-fails", "node-group-fails", "file-system-fails", "addon-fails".
+        """
+        self.region = region
+        self.url = ""
+        self.http_url = ""
+        self._state_dir = state_dir
+        self._runtime = invoker
+        self._http_port = http_port
+        self._emulation = Emulation(
+            account_id=_ACCOUNT,
+            region=region,
+            speed=speed,
+            kubernetes_endpoint=kubernetes_endpoint,
+            faults=faults if faults is not None else set(),
+            observer=observer or SilentObserver(),
+            clock=LifecycleClock(speed=speed),
+            injector=FaultInjector(),
+        )
+        self._server: BaseWSGIServer | None = None
+        self._http_api: HttpApi | None = None
+        self._ticker: Ticker | None = None
+        self._clients: dict[tuple[str, bool], Any] = {}
+        self._clients_guard = threading.Lock()
+
+    # -- life -------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start with an empty account.
+
+        Raises:
+            RuntimeError: another endpoint runs in this process, or moto has another version.
+        """
+        patches.apply()
+        running = self._emulation
+        emulation.activate(running)
+        try:
+            moto_api_backend.reset()
+            default_user_config["stepfunctions"] = {"execute_state_machine": True}
+            invoker = Invoker(runtime=self._runtime, account_id=_ACCOUNT, region=self.region)
+            running.connect(
+                invoker=invoker,
+                delivery=RuleDelivery(send=self._send),
+                streams=StreamPumps(invoke=invoker.invoke),
+            )
+            eks, fsx = EksService(running), FsxService(running)
+            tagging.add_source(eks)
+            tagging.add_source(fsx)
+            front = Front(emulation=running, services={"eks": eks, "fsx": fsx})
+            self._server = make_server(_HOST, 0, front, threaded=True, request_handler=QuietHandler)
+            threading.Thread(
+                target=self._server.serve_forever,
+                kwargs={"poll_interval": 0.05},
+                name="aws-endpoint",
+                daemon=True,
+            ).start()
+        except BaseException:
+            emulation.deactivate(running)
+            tagging.clear_sources()
+            raise
+        self.url = running.url = f"http://{_HOST}:{self._server.server_port}"
+        running.clock.start()
+        self._ticker = Ticker(
+            speed=running.speed, region=self.region, account_id=_ACCOUNT, invoke=invoker.invoke
+        )
+        self._write_environment()
+
+    def stop(self) -> None:
+        """Stop serving and end every thread and process that this endpoint started."""
+        if self._server is None:
+            return
+        if self._ticker is not None:
+            self._ticker.stop()
+        if self._http_api is not None:
+            self._http_api.stop()
+        self._stop_executions()
+        self._emulation.streams.stop()
+        self._emulation.delivery.stop()
+        self._emulation.clock.stop()
+        self._server.shutdown()
+        self._server.server_close()
+        self._server = None
+        self._emulation.invoker.close()
+        with self._clients_guard:
+            for client in self._clients.values():
+                client.close()
+            self._clients.clear()
+        tagging.clear_sources()
+        emulation.deactivate(self._emulation)
+
+    def __enter__(self) -> LocalAws:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    # -- use --------------------------------------------------------------------------------------
+
+    def environment(self) -> dict[str, str]:
+        """Return the variables that point any AWS SDK at this endpoint."""
+        return {
+            "AWS_ENDPOINT_URL": self.url,
+            "AWS_ACCESS_KEY_ID": "local",
+            "AWS_SECRET_ACCESS_KEY": "local",
+            "AWS_SESSION_TOKEN": "local",
+            "AWS_REGION": self.region,
+            "AWS_DEFAULT_REGION": self.region,
+            "AWS_EC2_METADATA_DISABLED": "true",
+        }
+
+    def client(self, service: str) -> Any:
+        """Return a boto3 client on this endpoint, the same one each time."""
+        return self._client(service, own=False)
+
+    def deploy(self, spec: DeploymentSpec) -> Deployment:
+        """Create everything in `spec`, start its schedules and its HTTP front."""
+        made = deployment.create(
+            spec, client=lambda service: self._client(service, own=True), region=self.region
+        )
+        assert self._ticker is not None, "start() comes before deploy()"
+        for schedule in spec.schedules:
+            self._ticker.add(schedule)
+        if spec.routes:
+            self._http_api = HttpApi(
+                routes=list(spec.routes),
+                invoke=self._emulation.invoker.invoke,
+                account_id=_ACCOUNT,
+                host=_HOST,
+                port=self._http_port,
+            )
+            self._http_api.start()
+            self.http_url = made.http_url = self._http_api.url
+        return made
+
+    def function_arn(self, name: str) -> str:
+        """Return the ARN that a function of this name has."""
+        return f"arn:aws:lambda:{self.region}:{_ACCOUNT}:function:{name}"
+
+    def state_machine_arn(self, name: str) -> str:
+        """Return the ARN that a state machine of this name has."""
+        return f"arn:aws:states:{self.region}:{_ACCOUNT}:stateMachine:{name}"
+
+    @property
+    def calls(self) -> list[tuple[str, str]]:
+        """Return the (signing name, operation) of each API call so far, deployment left out."""
+        return self._emulation.injector.calls
+
+    def forget_calls(self) -> None:
+        """Empty the record of calls."""
+        self._emulation.injector.forget_calls()
+
+    @property
+    def faults(self) -> set[str]:
+        """Return the lifecycles that fail; add to it or remove from it at any time."""
+        return self._emulation.faults
+
+    def inject(
+        self,
+        service: str,
+        operation: str,
+        error_code: str,
+        *,
+        times: int = 1,
+        after: int = 0,
+        message: str = "injected by a test",
+    ) -> None:
+        """Make matching API calls fail with an AWS error; see `FaultInjector.inject`."""
+        self._emulation.injector.inject(
+            service, operation, error_code, times=times, after=after, message=message
+        )
+
+    def clear_injected(self) -> None:
+        """Drop every error that is still to be injected."""
+        self._emulation.injector.clear()
+
+    def settle(self, *, timeout_s: float = 10.0) -> bool:
+        """Wait until events, stream records and asynchronous invocations were delivered."""
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline:
+            parts = (self._emulation.delivery, self._emulation.streams, self._emulation.invoker)
+            if all(part.idle for part in parts):
+                return True
+            time.sleep(0.01)
+        return False
+
+    # -- inside -----------------------------------------------------------------------------------
+
+    def _client(self, service: str, *, own: bool) -> Any:
+        with self._clients_guard:
+            found = self._clients.get((service, own))
+            if found is None:
+                found = self._clients[service, own] = boto3.Session(
+                    aws_access_key_id="local",
+                    aws_secret_access_key="local",
+                    region_name=self.region,
+                ).client(
+                    service,
+                    endpoint_url=self.url,
+                    config=Config(
+                        user_agent_extra=OWN_CLIENT if own else "",
+                        retries={"total_max_attempts": 1},
+                        max_pool_connections=32,
+                    ),
+                )
+            return found
+
+    def _send(self, delivery: Delivery) -> None:
+        """Make one attempt to deliver an event."""
+        if ":function:" in delivery.target_arn:
+            try:
+                payload, failed = self._emulation.invoker.invoke(
+                    delivery.target_arn, delivery.payload
+                )
+            except UnknownFunctionError as exc:
+                raise DeliveryError(str(exc)) from exc
+            if failed:
+                raise DeliveryError(payload[:500].decode(errors="replace"))
+            return
+        backend = stepfunctions_parser_backends[_ACCOUNT][self.region]
+        with self._emulation.locks["states"]:
+            backend.start_execution(
+                delivery.target_arn, str(uuid.uuid4()), delivery.payload.decode()
+            )
+
+    def _stop_executions(self) -> None:
+        """Stop what runs, silently: nobody is left to be told."""
+        bus = events_backends[_ACCOUNT][self.region].event_buses.get("default")
+        if bus is not None:
+            bus.rules.clear()
+        for execution in stepfunctions_parser_backends[_ACCOUNT][self.region]._get_executions():
+            execution.stop(stop_date=None, error=None, cause="the local endpoint stops")
+
+    def _write_environment(self) -> None:
+        """Leave a file for `source`, so that any AWS tool can look at this account."""
+        self._state_dir.mkdir(parents=True, exist_ok=True)
+        lines = [
+            f"export {name}={shlex.quote(value)}" for name, value in self.environment().items()
+        ]
+        (self._state_dir / "aws.env").write_text("\n".join(lines) + "\n")

@@ -1,0 +1,148 @@
+"""The WSGI application in front of moto: records calls, injects faults, routes to the endpoint's
+services.
+
+Served by the endpoint. Requests of the endpoint's own set-up clients carry a marker in their user
+agent and pass without being recorded. Each service but Lambda is entered by one request at a time.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+from moto.moto_server.werkzeug_app import (
+    DomainDispatcherApplication,
+    MotoRequestHandler,
+    create_backend_app,
+)
+
+from local.aws.emulation import Emulation
+from local.aws.faults import InjectedError
+from local.aws.services.wire import (
+    ApiRequest,
+    ApiResponse,
+    NativeService,
+    identify,
+    service_model,
+    signing_name,
+)
+
+logger = logging.getLogger(__name__)
+
+OWN_CLIENT = "stationmaster-local-setup"
+_XML_PROTOCOLS = frozenset({"ec2", "query", "rest-xml"})
+# A handler that is invoked calls AWS itself: locking Lambda would lock the caller out.
+_CONCURRENT = frozenset({"lambda"})
+
+
+class QuietHandler(MotoRequestHandler):
+    """moto's request handler without its access log, on persistent connections."""
+
+    disable_nagle_algorithm = True
+    protocol_version = "HTTP/1.1"
+
+    def log(self, type: str, message: str, *args: Any) -> None:
+        """Drop the access log: one line a call drowns everything else."""
+
+
+class Front:
+    """Callable as a WSGI application."""
+
+    def __init__(self, *, emulation: Emulation, services: dict[str, NativeService]) -> None:
+        self._emulation = emulation
+        self._services = services
+        self._moto = DomainDispatcherApplication(_create_app)
+
+    def __call__(
+        self, environ: dict[str, Any], start_response: Callable[..., Any]
+    ) -> Iterable[bytes]:
+        request = _read(environ)
+        service = signing_name(request.headers)
+        if OWN_CLIENT not in request.headers.get("User-Agent", ""):
+            operation = identify(service, request) if service else ""
+            error = self._emulation.injector.check(service, operation)
+            if error is not None:
+                return _send(_failure(service, error), start_response)
+        with self._turn(service):
+            try:
+                native = self._services.get(service)
+                if native is not None:
+                    return _send(native.handle(request), start_response)
+                answer: Iterable[bytes] = self._moto(environ, start_response)
+                return answer
+            except Exception:
+                # A bug of the emulation must be seen, and must reach the caller as AWS's own would.
+                logger.exception("emulated service failed", extra={"service": service})
+                error = InjectedError(
+                    "InternalFailure", "the local AWS endpoint failed; see its log"
+                )
+                return _send(_failure(service, error), start_response)
+
+    def _turn(self, service: str) -> AbstractContextManager[Any]:
+        if service in _CONCURRENT or not service:
+            return nullcontext()
+        return self._emulation.locks[service]
+
+
+def _create_app(service: Any) -> Any:
+    """Create moto's application for a service, with its exceptions raised to the front."""
+    app = create_backend_app(service)
+    app.config["PROPAGATE_EXCEPTIONS"] = True
+    return app
+
+
+def _read(environ: dict[str, Any]) -> ApiRequest:
+    """Read the request, leaving its body to be read again."""
+    body = b""
+    length = environ.get("CONTENT_LENGTH")
+    if length:
+        body = environ["wsgi.input"].read(int(length))
+        environ["wsgi.input"] = io.BytesIO(body)
+    names = {
+        "Authorization": "HTTP_AUTHORIZATION",
+        "X-Amz-Target": "HTTP_X_AMZ_TARGET",
+        "User-Agent": "HTTP_USER_AGENT",
+    }
+    raw_path = environ.get("REQUEST_URI") or environ.get("PATH_INFO", "/")
+    return ApiRequest(
+        method=environ["REQUEST_METHOD"],
+        path=raw_path.split("?")[0],
+        query=environ.get("QUERY_STRING", ""),
+        headers={name: environ[key] for name, key in names.items() if key in environ},
+        body=body,
+    )
+
+
+def _failure(service: str, error: InjectedError) -> ApiResponse:
+    """Word an error in the protocol of the service."""
+    protocol = service_model(service).metadata["protocol"] if service else "json"
+    if protocol not in _XML_PROTOCOLS:
+        content = {"__type": error.code, "message": error.message, "Message": error.message}
+        return ApiResponse(
+            status=error.status,
+            headers={
+                "Content-Type": "application/x-amz-json-1.0",
+                "x-amzn-ErrorType": error.code,
+            },
+            body=json.dumps(content).encode(),
+        )
+    text = f"<Error><Code>{error.code}</Code><Message>{error.message}</Message></Error>"
+    if protocol == "ec2":
+        text = f"<Response><Errors>{text}</Errors><RequestID>local</RequestID></Response>"
+    elif protocol == "query":
+        text = f"<ErrorResponse>{text}<RequestId>local</RequestId></ErrorResponse>"
+    return ApiResponse(
+        status=error.status, headers={"Content-Type": "text/xml"}, body=text.encode()
+    )
+
+
+def _send(response: ApiResponse, start_response: Callable[..., Any]) -> Iterable[bytes]:
+    start_response(
+        f"{response.status} -",
+        [*response.headers.items(), ("Content-Length", str(len(response.body)))],
+    )
+    return [response.body]

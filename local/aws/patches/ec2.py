@@ -1,0 +1,191 @@
+"""EC2: placement groups exist, and what a resource still uses cannot be deleted.
+
+moto 5.2.5 has no placement groups, deletes security groups and subnets that network interfaces or
+other groups still use (AWS: DependencyViolation), and leaves launch templates out of the tagging
+API.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from moto.core.resource_tagging import TaggedResource
+from moto.core.responses import ActionResult, EmptyResult
+from moto.ec2.exceptions import DependencyViolationError, EC2ClientError
+from moto.ec2.models import EC2Backend
+from moto.ec2.responses import EC2Response
+from moto.ec2.utils import random_id
+
+_STRATEGIES = ("cluster", "spread", "partition")
+_GONE = ("terminated", "shutting-down")
+
+_delete_security_group = EC2Backend.delete_security_group
+_delete_subnet = EC2Backend.delete_subnet
+_iter_tagged = EC2Backend.iter_tagged_resources
+
+
+@dataclass
+class PlacementGroup:
+    """One placement group."""
+
+    name: str
+    strategy: str
+    id: str = field(default_factory=lambda: random_id("pg"))
+
+
+def _groups(backend: Any) -> dict[str, PlacementGroup]:
+    groups: dict[str, PlacementGroup] = backend.__dict__.setdefault("placement_groups", {})
+    return groups
+
+
+def _described(response: Any, group: PlacementGroup) -> dict[str, Any]:
+    backend = response.ec2_backend
+    return {
+        "GroupName": group.name,
+        "GroupId": group.id,
+        "State": "available",
+        "Strategy": group.strategy,
+        "GroupArn": _group_arn(backend, group),
+        "Tags": [{"Key": k, "Value": v} for k, v in backend.tags.get(group.id, {}).items()],
+    }
+
+
+def _group_arn(backend: Any, group: PlacementGroup) -> str:
+    return f"arn:aws:ec2:{backend.region_name}:{backend.account_id}:placement-group/{group.name}"
+
+
+def _create_placement_group(self: Any) -> ActionResult:
+    backend = self.ec2_backend
+    name = self._get_param("GroupName")
+    strategy = self._get_param("Strategy") or "cluster"
+    if strategy not in _STRATEGIES:
+        raise EC2ClientError(
+            "InvalidParameterValue", f"Value ({strategy}) for parameter strategy is invalid."
+        )
+    if name in _groups(backend):
+        raise EC2ClientError(
+            "InvalidPlacementGroup.Duplicate", f"The Placement Group '{name}' already exists."
+        )
+    group = _groups(backend)[name] = PlacementGroup(name=name, strategy=strategy)
+    tags = self._parse_tag_specification().get("placement-group", {})
+    if tags:
+        backend.create_tags([group.id], tags)
+    return ActionResult({"PlacementGroup": _described(self, group)})
+
+
+def _matches(described: dict[str, Any], filters: dict[str, list[str]]) -> bool:
+    tags = {tag["Key"]: tag["Value"] for tag in described["Tags"]}
+    for name, values in filters.items():
+        if name.startswith("tag:"):
+            found = tags.get(name.removeprefix("tag:"))
+            if found is None or found not in values:
+                return False
+        elif name == "tag-key":
+            if not any(value in tags for value in values):
+                return False
+        elif name in ("group-name", "strategy", "state"):
+            key = {"group-name": "GroupName", "strategy": "Strategy", "state": "State"}[name]
+            if described[key] not in values:
+                return False
+        else:
+            raise EC2ClientError("InvalidParameterValue", f"The filter '{name}' is invalid")
+    return True
+
+
+def _describe_placement_groups(self: Any) -> ActionResult:
+    groups = _groups(self.ec2_backend)
+    names = self._get_param("GroupNames", []) or []
+    ids = self._get_param("GroupIds", []) or []
+    for name in names:
+        if name not in groups:
+            raise EC2ClientError(
+                "InvalidPlacementGroup.Unknown", f"The Placement Group '{name}' is unknown."
+            )
+    filters = self._filters_from_querystring()
+    found = [
+        described
+        for group in groups.values()
+        if (not names or group.name in names) and (not ids or group.id in ids)
+        if _matches(described := _described(self, group), filters)
+    ]
+    return ActionResult({"PlacementGroups": found})
+
+
+def _delete_placement_group(self: Any) -> ActionResult:
+    backend = self.ec2_backend
+    name = self._get_param("GroupName")
+    group = _groups(backend).pop(name, None)
+    if group is None:
+        raise EC2ClientError(
+            "InvalidPlacementGroup.Unknown", f"The Placement Group '{name}' is unknown."
+        )
+    backend.tags.pop(group.id, None)
+    return EmptyResult()
+
+
+def _referenced_by(backend: Any, group_id: str) -> str | None:
+    """Return the id of what still uses a security group."""
+    for eni in backend.enis.values():
+        if any(group.id == group_id for group in eni.group_set):
+            return str(eni.id)
+    for groups in backend.groups.values():
+        for other in groups.values():
+            if other.id == group_id:
+                continue
+            for rule in [*other.ingress_rules, *other.egress_rules]:
+                if any(source.get("GroupId") == group_id for source in rule.source_groups):
+                    return str(other.id)
+    return None
+
+
+def _delete_group(self: Any, name: str | None = None, group_id: str | None = None) -> None:
+    user = _referenced_by(self, group_id) if group_id else None
+    if user is not None:
+        raise DependencyViolationError(f"resource {group_id} has a dependent object ({user})")
+    _delete_security_group(self, name, group_id)
+
+
+def _delete_subnet_unused(self: Any, subnet_id: str) -> Any:
+    for eni in self.enis.values():
+        if eni.subnet.id == subnet_id:
+            raise DependencyViolationError(
+                f"The subnet '{subnet_id}' has dependencies and cannot be deleted."
+            )
+    return _delete_subnet(self, subnet_id)
+
+
+def _tagged(self: Any) -> Iterator[TaggedResource]:
+    gone = {
+        instance.id
+        for reservation in self.reservations.values()
+        for instance in reservation.instances
+        if instance.state in _GONE
+    }
+    for resource in _iter_tagged(self):
+        if resource.arn.rsplit("/", 1)[-1] not in gone:
+            yield resource
+    prefix = f"arn:aws:ec2:{self.region_name}:{self.account_id}"
+    for template in self.launch_templates.values():
+        yield TaggedResource(
+            arn=f"{prefix}:launch-template/{template.id}",
+            tags=dict(self.tags.get(template.id, {})),
+            resource_type="ec2:launch-template",
+        )
+    for group in _groups(self).values():
+        yield TaggedResource(
+            arn=_group_arn(self, group),
+            tags=dict(self.tags.get(group.id, {})),
+            resource_type="ec2:placement-group",
+        )
+
+
+def apply() -> None:
+    """Add what is missing and tighten the deletes."""
+    EC2Response.create_placement_group = _create_placement_group
+    EC2Response.describe_placement_groups = _describe_placement_groups
+    EC2Response.delete_placement_group = _delete_placement_group
+    EC2Backend.delete_security_group = _delete_group
+    EC2Backend.delete_subnet = _delete_subnet_unused
+    EC2Backend.iter_tagged_resources = _tagged

@@ -1,0 +1,369 @@
+"""Amazon EKS: clusters and managed node groups with the lifecycles of the real service, on a fast
+clock.
+
+Serves the EKS API for the endpoint. Add-ons, access entries and pod identity are in `eks_inside`.
+Node groups run (emulated) EC2 instances, so that whoever lists instances finds orphans. It must
+not know Kubernetes: what happens inside a cluster is told to the observer.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from moto.ec2.models import ec2_backends
+
+from local.aws.emulation import Emulation
+from local.aws.services import eks_shapes as shapes
+from local.aws.services.eks_inside import InsideCluster
+from local.aws.services.wire import ApiError, page
+
+# Emulated seconds. Real clusters take 8-12 min, node groups 2-4 min; source: AWS samples' measured
+# runs.
+CLUSTER_CREATE_S = 480.0
+CLUSTER_DELETE_S = 240.0
+NODE_GROUP_CREATE_S = 180.0
+NODE_GROUP_DELETE_S = 180.0
+
+_NAME = re.compile(r"[0-9A-Za-z][A-Za-z0-9_-]{0,99}")
+# Amazon Linux image id that moto ships; the emulated instances only need one that exists.
+_IMAGE = "ami-12c6146b"
+
+
+@dataclass
+class NodeGroup:
+    """One managed node group."""
+
+    described: dict[str, Any]
+    instance_ids: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Cluster:
+    """One cluster and what is in it."""
+
+    described: dict[str, Any]
+    node_groups: dict[str, NodeGroup] = field(default_factory=dict)
+    addons: dict[str, dict[str, Any]] = field(default_factory=dict)
+    access_entries: dict[str, dict[str, Any]] = field(default_factory=dict)
+    pod_identities: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+
+class EksService(InsideCluster):
+    """The EKS API."""
+
+    signing_name = "eks"
+
+    def __init__(self, emulation: Emulation) -> None:
+        self.emulation = emulation
+        self.clusters: dict[str, Cluster] = {}
+
+    # -- clusters ---------------------------------------------------------------------------------
+
+    def create_cluster(self, params: dict[str, Any]) -> dict[str, Any]:
+        """Start creating a cluster."""
+        name = params["name"]
+        if not _NAME.fullmatch(name):
+            raise ApiError(
+                "InvalidParameterException", f"The name {name!r} is not a valid cluster name"
+            )
+        if name in self.clusters:
+            raise ApiError(
+                "ResourceInUseException",
+                f"Cluster already exists with name: {name}",
+                status=409,
+                clusterName=name,
+            )
+        subnets = params["resourcesVpcConfig"].get("subnetIds", [])
+        if len(self._zones(subnets)) < 2:
+            raise ApiError(
+                "InvalidParameterException",
+                "Subnets specified must be in at least two different AZs",
+                clusterName=name,
+            )
+        cluster = self.clusters[name] = Cluster(
+            described=shapes.new_cluster(
+                params, emulation=self.emulation, vpc_id=self._vpc(subnets)
+            )
+        )
+        self.emulation.clock.after(CLUSTER_CREATE_S, lambda: self._cluster_created(name, cluster))
+        return {"cluster": cluster.described}
+
+    def describe_cluster(self, params: dict[str, Any]) -> dict[str, Any]:
+        """Return one cluster."""
+        return {"cluster": self.cluster(params["name"]).described}
+
+    def list_clusters(self, params: dict[str, Any]) -> dict[str, Any]:
+        """Return the names of clusters."""
+        names, token = page(sorted(self.clusters), params, limit="maxResults", token="nextToken")
+        return {"clusters": names, "nextToken": token}
+
+    def delete_cluster(self, params: dict[str, Any]) -> dict[str, Any]:
+        """Start deleting a cluster that has no node groups."""
+        name = params["name"]
+        cluster = self.cluster(name)
+        if cluster.node_groups:
+            raise ApiError(
+                "ResourceInUseException",
+                "Cluster has nodegroups attached",
+                status=409,
+                clusterName=name,
+                nodegroupName=",".join(cluster.node_groups),
+            )
+        if cluster.described["status"] == "CREATING":
+            raise ApiError(
+                "ResourceInUseException",
+                f"Cluster has a creation in progress: {name}",
+                status=409,
+                clusterName=name,
+            )
+        if cluster.described["status"] != "DELETING":
+            cluster.described["status"] = "DELETING"
+            self.emulation.clock.after(CLUSTER_DELETE_S, lambda: self._cluster_gone(name))
+        return {"cluster": cluster.described}
+
+    def update_cluster_config(self, params: dict[str, Any]) -> dict[str, Any]:
+        """Apply a change of logging, access or network settings at once."""
+        cluster = self._active(params["name"])
+        for key in ("logging", "accessConfig", "resourcesVpcConfig"):
+            if key in params:
+                cluster.described[key] = {**cluster.described.get(key, {}), **params[key]}
+        return {"update": shapes.update(params)}
+
+    def describe_cluster_versions(self, params: dict[str, Any]) -> dict[str, Any]:
+        """Return the Kubernetes versions on offer."""
+        wanted = params.get("clusterVersions")
+        found = [
+            version
+            for version in shapes.versions()
+            if not wanted or version["clusterVersion"] in wanted
+            if params.get("defaultOnly") != "true" or version["defaultVersion"]
+            if params.get("versionStatus") in (None, version["versionStatus"])
+        ]
+        return {"clusterVersions": found}
+
+    # -- node groups ------------------------------------------------------------------------------
+
+    def create_nodegroup(self, params: dict[str, Any]) -> dict[str, Any]:
+        """Start creating a node group."""
+        cluster = self._active(params["clusterName"])
+        name = params["nodegroupName"]
+        if name in cluster.node_groups:
+            raise ApiError(
+                "ResourceInUseException",
+                f"NodeGroup already exists with name {name} and cluster name "
+                f"{params['clusterName']}",
+                status=409,
+                clusterName=params["clusterName"],
+                nodegroupName=name,
+            )
+        if params.get("launchTemplate") and (params.get("diskSize") or params.get("remoteAccess")):
+            raise ApiError(
+                "InvalidParameterException",
+                "Disk size and remote access must be specified within the launch template.",
+                nodegroupName=name,
+            )
+        self._zones(params["subnets"])
+        described = shapes.new_node_group(
+            params, emulation=self.emulation, version=cluster.described["version"]
+        )
+        group = cluster.node_groups[name] = NodeGroup(described=described)
+        self.emulation.clock.after(
+            NODE_GROUP_CREATE_S, lambda: self._group_created(params["clusterName"], name, group)
+        )
+        return {"nodegroup": group.described}
+
+    def describe_nodegroup(self, params: dict[str, Any]) -> dict[str, Any]:
+        """Return one node group."""
+        return {"nodegroup": self._group(params).described}
+
+    def list_nodegroups(self, params: dict[str, Any]) -> dict[str, Any]:
+        """Return the names of a cluster's node groups."""
+        names = sorted(self.cluster(params["clusterName"]).node_groups)
+        shown, token = page(names, params, limit="maxResults", token="nextToken")
+        return {"nodegroups": shown, "nextToken": token}
+
+    def update_nodegroup_config(self, params: dict[str, Any]) -> dict[str, Any]:
+        """Apply a change of size or labels at once; a new size is told as a new set of nodes."""
+        group = self._group(params)
+        group.described["scalingConfig"].update(params.get("scalingConfig", {}))
+        labels = params.get("labels", {})
+        group.described["labels"].update(labels.get("addOrUpdateLabels", {}))
+        for key in labels.get("removeLabels", []):
+            group.described["labels"].pop(key, None)
+        group.described["modifiedAt"] = datetime.now(UTC)
+        if group.described["status"] == "ACTIVE":
+            self._terminate(group)
+            self._launch(params["clusterName"], params["nodegroupName"], group)
+            self.emulation.clock.after(0, lambda: self._tell_active(params["clusterName"], group))
+        return {"update": shapes.update(params)}
+
+    def delete_nodegroup(self, params: dict[str, Any]) -> dict[str, Any]:
+        """Start deleting a node group."""
+        group = self._group(params)
+        if group.described["status"] != "DELETING":
+            group.described["status"] = "DELETING"
+            cluster, name = params["clusterName"], params["nodegroupName"]
+            self.emulation.clock.after(
+                NODE_GROUP_DELETE_S, lambda: self._group_gone(cluster, name, group)
+            )
+        return {"nodegroup": group.described}
+
+    # -- lifecycle --------------------------------------------------------------------------------
+
+    def _cluster_created(self, name: str, cluster: Cluster) -> None:
+        if cluster.described["status"] != "CREATING":
+            return
+        if "cluster-fails" in self.emulation.faults:
+            cluster.described["status"] = "FAILED"
+            cluster.described["health"] = {
+                "issues": [
+                    {
+                        "code": "InternalFailure",
+                        "message": "The control plane could not be created",
+                        "resourceIds": [name],
+                    }
+                ]
+            }
+            return
+        cluster.described["status"] = "ACTIVE"
+        cluster.described["endpoint"] = self.emulation.kubernetes_endpoint
+        cluster.described["certificateAuthority"] = {
+            "data": base64.b64encode(b"local certificate authority").decode()
+        }
+        self.emulation.observer.cluster_active(name=name)
+
+    def _cluster_gone(self, name: str) -> None:
+        if self.clusters.pop(name, None) is not None:
+            self.emulation.observer.cluster_deleted(name=name)
+
+    def _group_created(self, cluster: str, name: str, group: NodeGroup) -> None:
+        if group.described["status"] != "CREATING":
+            return
+        if "node-group-fails" in self.emulation.faults:
+            group.described["status"] = "CREATE_FAILED"
+            instance_type = group.described["instanceTypes"][0]
+            group.described["health"] = {
+                "issues": [
+                    {
+                        "code": "InsufficientInstanceCapacity",
+                        "message": (
+                            "Could not launch On-Demand Instances. InsufficientInstanceCapacity - "
+                            f"We currently do not have sufficient {instance_type} capacity in "
+                            "the Availability Zone you requested."
+                        ),
+                        "resourceIds": [
+                            group.described["resources"]["autoScalingGroups"][0]["name"]
+                        ],
+                    }
+                ]
+            }
+            return
+        self._launch(cluster, name, group)
+        group.described["status"] = "ACTIVE"
+        self._tell_active(cluster, group)
+
+    def _tell_active(self, cluster: str, group: NodeGroup) -> None:
+        described = group.described
+        self.emulation.observer.node_group_active(
+            cluster=cluster,
+            name=described["nodegroupName"],
+            instance_type=described["instanceTypes"][0],
+            count=described["scalingConfig"]["desiredSize"],
+            zone=sorted(self._zones(described["subnets"]))[0],
+            labels=dict(described["labels"]),
+            taints=list(described["taints"]),
+        )
+
+    def _group_gone(self, cluster: str, name: str, group: NodeGroup) -> None:
+        self._terminate(group)
+        if self.clusters[cluster].node_groups.pop(name, None) is not None:
+            self.emulation.observer.node_group_deleted(cluster=cluster, name=name)
+
+    def _launch(self, cluster: str, name: str, group: NodeGroup) -> None:
+        """Run the group's instances in the emulated EC2, tagged as EKS tags them."""
+        tags = {
+            "eks:cluster-name": cluster,
+            "eks:nodegroup-name": name,
+            f"kubernetes.io/cluster/{cluster}": "owned",
+            **group.described["tags"],
+        }
+        with self.emulation.locks["ec2"]:
+            reservation = self._ec2().run_instances(
+                _IMAGE,
+                group.described["scalingConfig"]["desiredSize"],
+                None,
+                [],
+                instance_type=group.described["instanceTypes"][0],
+                is_instance_type_default=False,
+                subnet_id=group.described["subnets"][0],
+                region_name=self.emulation.region,
+                tags={"instance": tags},
+            )
+        group.instance_ids = [instance.id for instance in reservation.instances]
+
+    def _terminate(self, group: NodeGroup) -> None:
+        if group.instance_ids:
+            with self.emulation.locks["ec2"]:
+                self._ec2().terminate_instances(group.instance_ids)
+            group.instance_ids = []
+
+    # -- finding ----------------------------------------------------------------------------------
+
+    def cluster(self, name: str) -> Cluster:
+        """Return a cluster, or raise the service's error."""
+        found = self.clusters.get(name)
+        if found is None:
+            raise ApiError(
+                "ResourceNotFoundException",
+                f"No cluster found for name: {name}.",
+                status=404,
+                clusterName=name,
+            )
+        return found
+
+    def _active(self, name: str) -> Cluster:
+        cluster = self.cluster(name)
+        if cluster.described["status"] != "ACTIVE":
+            raise ApiError(
+                "InvalidRequestException",
+                f"Cluster '{name}' is not in ACTIVE status",
+                clusterName=name,
+            )
+        return cluster
+
+    def _group(self, params: dict[str, Any]) -> NodeGroup:
+        found = self.cluster(params["clusterName"]).node_groups.get(params["nodegroupName"])
+        if found is None:
+            raise ApiError(
+                "ResourceNotFoundException",
+                f"No node group found for name: {params['nodegroupName']}.",
+                status=404,
+                clusterName=params["clusterName"],
+                nodegroupName=params["nodegroupName"],
+            )
+        return found
+
+    def _ec2(self) -> Any:
+        return ec2_backends[self.emulation.account_id][self.emulation.region]
+
+    def _zones(self, subnet_ids: list[str]) -> set[str]:
+        known = {
+            subnet.id: subnet.availability_zone
+            for subnets in list(self._ec2().subnets.values())
+            for subnet in list(subnets.values())
+        }
+        missing = [subnet for subnet in subnet_ids if subnet not in known]
+        if missing or not subnet_ids:
+            raise ApiError(
+                "InvalidParameterException",
+                f"The subnet ID '{', '.join(missing) or 'none given'}' does not exist",
+            )
+        return {known[subnet] for subnet in subnet_ids}
+
+    def _vpc(self, subnet_ids: list[str]) -> str:
+        subnet = self._ec2().get_subnet(subnet_ids[0])
+        return str(subnet.vpc_id)

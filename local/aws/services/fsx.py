@@ -1,0 +1,285 @@
+"""Amazon FSx for Lustre: file systems with the lifecycle and the validation of the real service.
+
+Serves the FSx API for the endpoint. A file system holds a network interface in its subnet, as the
+real one does, so that the subnet and its security groups cannot be deleted before it. Only LUSTRE
+exists here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from moto.core.resource_tagging import TaggedResource
+from moto.ec2.models import ec2_backends
+
+from local.aws.emulation import Emulation
+from local.aws.services.wire import ApiError, NativeService, page
+
+# Emulated seconds. Real file systems take 5-12 min to create and a few minutes to go.
+CREATE_S = 360.0
+DELETE_S = 120.0
+
+# MB/s per TiB by deployment type. Source: FSx for Lustre API reference, PerUnitStorageThroughput.
+_THROUGHPUT = {
+    "SCRATCH_1": (),
+    "SCRATCH_2": (),
+    "PERSISTENT_1": (50, 100, 200),
+    "PERSISTENT_2": (125, 250, 500, 1000),
+}
+# GiB per step of an EFA-enabled PERSISTENT_2 file system, by throughput.
+_EFA_STEP_GIB = {125: 38400, 250: 19200, 500: 9600, 1000: 4800}
+
+
+@dataclass
+class FileSystem:
+    """One file system; `described` is what the API shows."""
+
+    described: dict[str, Any]
+    token: str | None
+    fingerprint: str
+    eni_id: str | None = None
+
+
+class FsxService(NativeService):
+    """The FSx API."""
+
+    signing_name = "fsx"
+
+    def __init__(self, emulation: Emulation) -> None:
+        self.emulation = emulation
+        self.file_systems: dict[str, FileSystem] = {}
+
+    def create_file_system(self, params: dict[str, Any]) -> dict[str, Any]:
+        """Start creating a file system; the same ClientRequestToken returns the same one."""
+        token = params.get("ClientRequestToken")
+        content = {key: value for key, value in params.items() if key != "ClientRequestToken"}
+        fingerprint = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+        for existing in self.file_systems.values():
+            if token is not None and existing.token == token:
+                if existing.fingerprint != fingerprint:
+                    raise ApiError(
+                        "IncompatibleParameterError",
+                        "The client request token was used with different parameters",
+                        Parameter="ClientRequestToken",
+                    )
+                return {"FileSystem": existing.described}
+        _validate(params)
+        described = self._describe_new(params)
+        file_system = FileSystem(described=described, token=token, fingerprint=fingerprint)
+        file_system.eni_id = self._attach(params, described)
+        described["NetworkInterfaceIds"] = [file_system.eni_id]
+        self.file_systems[described["FileSystemId"]] = file_system
+        self.emulation.clock.after(CREATE_S, lambda: self._created(file_system))
+        return {"FileSystem": described}
+
+    def describe_file_systems(self, params: dict[str, Any]) -> dict[str, Any]:
+        """Return file systems; an unknown id is an error."""
+        ids = params.get("FileSystemIds")
+        if ids:
+            return {"FileSystems": [self._find(each).described for each in ids]}
+        everything = [held.described for held in self.file_systems.values()]
+        shown, token = page(everything, params, limit="MaxResults", token="NextToken")
+        return {"FileSystems": shown, **({"NextToken": token} if token else {})}
+
+    def delete_file_system(self, params: dict[str, Any]) -> dict[str, Any]:
+        """Start deleting a file system."""
+        file_system = self._find(params["FileSystemId"])
+        if file_system.described["Lifecycle"] == "CREATING":
+            raise ApiError(
+                "BadRequest",
+                f"File system '{params['FileSystemId']}' is being created and cannot be "
+                "deleted yet.",
+            )
+        if file_system.described["Lifecycle"] != "DELETING":
+            file_system.described["Lifecycle"] = "DELETING"
+            self.emulation.clock.after(DELETE_S, lambda: self._gone(file_system))
+        return {"FileSystemId": params["FileSystemId"], "Lifecycle": "DELETING"}
+
+    def describe_data_repository_associations(self, params: dict[str, Any]) -> dict[str, Any]:
+        """Return no associations: none can be made here."""
+        return {"Associations": []}
+
+    def tag_resource(self, params: dict[str, Any]) -> dict[str, Any]:
+        """Add tags."""
+        file_system = self._by_arn(params["ResourceARN"])
+        tags = {tag["Key"]: tag["Value"] for tag in file_system.described["Tags"]}
+        tags.update({tag["Key"]: tag["Value"] for tag in params["Tags"]})
+        file_system.described["Tags"] = [{"Key": k, "Value": v} for k, v in tags.items()]
+        return {}
+
+    def untag_resource(self, params: dict[str, Any]) -> dict[str, Any]:
+        """Remove tags."""
+        file_system = self._by_arn(params["ResourceARN"])
+        file_system.described["Tags"] = [
+            tag for tag in file_system.described["Tags"] if tag["Key"] not in params["TagKeys"]
+        ]
+        return {}
+
+    def list_tags_for_resource(self, params: dict[str, Any]) -> dict[str, Any]:
+        """Return tags."""
+        return {"Tags": self._by_arn(params["ResourceARN"]).described["Tags"]}
+
+    def iter_tagged_resources(self) -> Iterator[TaggedResource]:
+        """Yield what the tagging API may show."""
+        for file_system in list(self.file_systems.values()):
+            yield TaggedResource(
+                arn=file_system.described["ResourceARN"],
+                tags={tag["Key"]: tag["Value"] for tag in file_system.described["Tags"]},
+                resource_type="fsx:file-system",
+            )
+
+    def owns_arn(self, arn: str) -> bool:
+        """Return whether an ARN is one of this service's."""
+        return arn.split(":")[2:3] == ["fsx"]
+
+    # -- lifecycle --------------------------------------------------------------------------------
+
+    def _created(self, file_system: FileSystem) -> None:
+        described = file_system.described
+        if described["Lifecycle"] != "CREATING":
+            return
+        if "file-system-fails" in self.emulation.faults:
+            described["Lifecycle"] = "FAILED"
+            described["FailureDetails"] = {
+                "Message": "The file system could not be created: insufficient storage capacity in "
+                "the Availability Zone of the subnet"
+            }
+            return
+        described["Lifecycle"] = "AVAILABLE"
+        self.emulation.observer.file_system_available(file_system_id=described["FileSystemId"])
+
+    def _gone(self, file_system: FileSystem) -> None:
+        identity = file_system.described["FileSystemId"]
+        with self.emulation.locks["ec2"]:
+            self._ec2().enis.pop(file_system.eni_id, None)
+        if self.file_systems.pop(identity, None) is not None:
+            self.emulation.observer.file_system_deleted(file_system_id=identity)
+
+    def _attach(self, params: dict[str, Any], described: dict[str, Any]) -> str:
+        """Put a network interface into the subnet, as the service does."""
+        subnet_id = params["SubnetIds"][0]
+        backend = self._ec2()
+        with self.emulation.locks["ec2"]:
+            subnet = next(
+                (found[subnet_id] for found in backend.subnets.values() if subnet_id in found), None
+            )
+            if subnet is None:
+                raise ApiError(
+                    "InvalidNetworkSettings",
+                    f"The subnet {subnet_id} does not exist",
+                    InvalidSubnetId=subnet_id,
+                )
+            for group_id in params.get("SecurityGroupIds", []):
+                if backend.get_security_group_from_id(group_id) is None:
+                    raise ApiError(
+                        "InvalidNetworkSettings",
+                        f"The security group {group_id} does not exist",
+                        InvalidSecurityGroupId=group_id,
+                    )
+            eni = backend.create_network_interface(
+                subnet,
+                None,
+                group_ids=params.get("SecurityGroupIds"),
+                description=f"FSx for Lustre {described['FileSystemId']}",
+            )
+            described["VpcId"] = subnet.vpc_id
+            return str(eni.id)
+
+    def _describe_new(self, params: dict[str, Any]) -> dict[str, Any]:
+        identity = f"fs-0{uuid.uuid4().hex[:16]}"
+        region, account = self.emulation.region, self.emulation.account_id
+        lustre = dict(params.get("LustreConfiguration") or {})
+        deployment = lustre.setdefault("DeploymentType", "SCRATCH_1")
+        lustre["MountName"] = "fsx" if deployment == "SCRATCH_1" else uuid.uuid4().hex[:8]
+        lustre.setdefault("DataCompressionType", "NONE")
+        # CreateFileSystem takes EfaEnabled and metadata settings that DescribeFileSystems shows
+        # back.
+        return {
+            "OwnerId": account,
+            "CreationTime": datetime.now(UTC),
+            "FileSystemId": identity,
+            "FileSystemType": "LUSTRE",
+            "FileSystemTypeVersion": params.get("FileSystemTypeVersion", "2.10"),
+            "Lifecycle": "CREATING",
+            "StorageCapacity": params["StorageCapacity"],
+            "StorageType": params.get("StorageType", "SSD"),
+            "SubnetIds": params["SubnetIds"],
+            "DNSName": f"{identity}.fsx.{region}.amazonaws.com",
+            "ResourceARN": f"arn:aws:fsx:{region}:{account}:file-system/{identity}",
+            "Tags": list(params.get("Tags", [])),
+            "LustreConfiguration": lustre,
+        }
+
+    # -- finding ----------------------------------------------------------------------------------
+
+    def _find(self, identity: str) -> FileSystem:
+        found = self.file_systems.get(identity)
+        if found is None:
+            raise ApiError("FileSystemNotFound", f"File system '{identity}' does not exist.")
+        return found
+
+    def _by_arn(self, arn: str) -> FileSystem:
+        for file_system in self.file_systems.values():
+            if file_system.described["ResourceARN"] == arn:
+                return file_system
+        raise ApiError("ResourceNotFound", f"Resource '{arn}' does not exist.", ResourceARN=arn)
+
+    def _ec2(self) -> Any:
+        return ec2_backends[self.emulation.account_id][self.emulation.region]
+
+
+def _validate(params: dict[str, Any]) -> None:
+    """Refuse what the service refuses."""
+    if params.get("FileSystemType") != "LUSTRE":
+        raise ApiError(
+            "BadRequest",
+            f"FileSystemType {params.get('FileSystemType')} is not emulated; use LUSTRE",
+        )
+    lustre = params.get("LustreConfiguration") or {}
+    deployment = lustre.get("DeploymentType", "SCRATCH_1")
+    if deployment not in _THROUGHPUT:
+        raise ApiError("BadRequest", f"Unknown Lustre deployment type {deployment}")
+    throughput = lustre.get("PerUnitStorageThroughput")
+    allowed = _THROUGHPUT[deployment]
+    if allowed and throughput not in allowed:
+        raise ApiError(
+            "InvalidPerUnitStorageThroughput",
+            f"PerUnitStorageThroughput {throughput} is not valid for {deployment}; "
+            f"use one of {', '.join(map(str, allowed))}",
+        )
+    if not allowed and throughput is not None:
+        raise ApiError(
+            "InvalidPerUnitStorageThroughput",
+            f"PerUnitStorageThroughput cannot be given for {deployment}",
+        )
+    if len(params.get("SubnetIds", [])) != 1:
+        raise ApiError("BadRequest", "Exactly one subnet ID is required for a Lustre file system")
+    _validate_capacity(
+        int(params.get("StorageCapacity", 0)),
+        deployment=deployment,
+        efa_step=_EFA_STEP_GIB.get(throughput, 0) if lustre.get("EfaEnabled") else 0,
+    )
+
+
+def _validate_capacity(capacity: int, *, deployment: str, efa_step: int) -> None:
+    if efa_step:
+        valid = capacity >= efa_step and capacity % efa_step == 0
+        expected = f"a multiple of {efa_step} GiB with EFA at this throughput"
+    elif deployment == "SCRATCH_1":
+        valid = capacity in (1200, 2400) or (capacity >= 3600 and capacity % 3600 == 0)
+        expected = "1200, 2400 or a multiple of 3600 GiB"
+    else:
+        valid = capacity == 1200 or (capacity >= 2400 and capacity % 2400 == 0)
+        expected = "1200 GiB or a multiple of 2400 GiB"
+    if not valid:
+        raise ApiError(
+            "BadRequest",
+            f"StorageCapacity {capacity} is not valid for a {deployment} file system; "
+            f"expected {expected}",
+        )

@@ -1,0 +1,194 @@
+"""Turns HTTP requests into API operations and back, from botocore's own service models.
+
+The server's front uses `identify` for every request (to record it and to inject faults) and
+`NativeService` for the services that this endpoint serves itself. It must not know what an
+operation does.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from functools import lru_cache
+from typing import Any
+from urllib.parse import parse_qs, unquote
+
+import botocore.session
+from botocore.model import OperationModel, ServiceModel
+
+# Signing names whose botocore model has another name, for the services that local mode uses.
+_MODELS = {"states": "stepfunctions", "tagging": "resourcegroupstaggingapi"}
+_REST_SERVICES = frozenset({"eks", "lambda", "scheduler", "s3"})
+
+
+class ApiError(Exception):
+    """An error that a service answers with."""
+
+    def __init__(self, code: str, message: str, *, status: int = 400, **members: Any) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.status = status
+        self.members = members
+
+
+@dataclass(frozen=True)
+class ApiRequest:
+    """One HTTP request, as far as an API operation needs it."""
+
+    method: str
+    path: str
+    query: str
+    headers: Mapping[str, str]
+    body: bytes
+
+
+@dataclass(frozen=True)
+class ApiResponse:
+    """One HTTP response."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+
+@lru_cache(maxsize=1)
+def _session() -> Any:
+    return botocore.session.get_session()
+
+
+@lru_cache(maxsize=32)
+def service_model(service: str) -> ServiceModel:
+    """Return botocore's model of the service with this signing name."""
+    model: ServiceModel = _session().get_service_model(_MODELS.get(service, service))
+    return model
+
+
+@lru_cache(maxsize=32)
+def _routes(service: str) -> list[tuple[str, re.Pattern[str], OperationModel]]:
+    """Return (method, path pattern, operation), the most literal path first."""
+    routes = []
+    for name in service_model(service).operation_names:
+        operation = service_model(service).operation_model(name)
+        template = operation.http["requestUri"].split("?")[0].rstrip("/") or "/"
+        pattern = re.sub(r"\{(\w+)\+\}", r"(?P<\1>.+)", template)
+        pattern = re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]+)", pattern)
+        routes.append((operation.http["method"], re.compile(pattern + "/?"), operation))
+    routes.sort(key=lambda route: route[1].pattern.count("(?P<"))
+    return routes
+
+
+def signing_name(headers: Mapping[str, str]) -> str:
+    """Return the service that a request is signed for, "" when it is not signed."""
+    match = re.search(
+        r"Credential=[^/]+/\d+/[^/]+/([^/]+)/aws4_request", headers.get("Authorization", "")
+    )
+    return match[1].lower() if match else ""
+
+
+def identify(service: str, request: ApiRequest) -> str:
+    """Return the operation's API name, "" when it cannot be told."""
+    target = request.headers.get("X-Amz-Target", "")
+    if target:
+        return target.rsplit(".", 1)[-1]
+    if service in _REST_SERVICES:
+        found = _match(service, request)
+        return found[0].name if found else ""
+    form = parse_qs(request.body.decode("utf-8", errors="replace")) if request.body else {}
+    return (form.get("Action") or parse_qs(request.query).get("Action") or [""])[0]
+
+
+def _match(service: str, request: ApiRequest) -> tuple[OperationModel, dict[str, str]] | None:
+    for method, pattern, operation in _routes(service):
+        if method != request.method:
+            continue
+        match = pattern.fullmatch(request.path)
+        if match:
+            return operation, {key: unquote(value) for key, value in match.groupdict().items()}
+    return None
+
+
+class NativeService:
+    """Base of a service that is a class with one method an operation: `create_cluster(params)`.
+
+    Parameters arrive under the names of the API's request members; the returned dict has the names
+    of the response members. Datetimes become what the service's protocol wants.
+    """
+
+    signing_name = ""
+
+    def handle(self, request: ApiRequest) -> ApiResponse:
+        """Serve one request."""
+        try:
+            operation, parameters = self._parse(request)
+            method = getattr(self, _snake(operation), None)
+            if method is None:
+                raise ApiError(
+                    "UnknownOperationException",
+                    f"{self.signing_name}:{operation} is not emulated by the local AWS endpoint",
+                    status=501,
+                )
+            return self._respond(200, method(parameters), {})
+        except ApiError as exc:
+            content = {
+                "__type": exc.code,
+                "message": exc.message,
+                "Message": exc.message,
+                **exc.members,
+            }
+            return self._respond(exc.status, content, {"x-amzn-ErrorType": exc.code})
+
+    def _parse(self, request: ApiRequest) -> tuple[str, dict[str, Any]]:
+        if request.headers.get("X-Amz-Target"):
+            return identify(self.signing_name, request), json.loads(request.body or b"{}")
+        found = _match(self.signing_name, request)
+        if found is None:
+            raise ApiError(
+                "UnknownOperationException", f"{request.method} {request.path}", status=404
+            )
+        operation, in_path = found
+        parameters: dict[str, Any] = json.loads(request.body) if request.body else {}
+        query = parse_qs(request.query)
+        shape = operation.input_shape
+        for member, model in shape.members.items() if shape is not None else ():
+            location = model.serialization.get("location")
+            name = model.serialization.get("name", member)
+            if location == "uri" and name in in_path:
+                parameters[member] = in_path[name]
+            elif location == "querystring" and name in query:
+                values = query[name]
+                parameters[member] = values if model.type_name == "list" else values[0]
+        return operation.name, parameters
+
+    def _respond(self, status: int, content: Any, headers: dict[str, str]) -> ApiResponse:
+        body = json.dumps(content if content is not None else {}, default=_json_default).encode()
+        return ApiResponse(
+            status=status,
+            headers={"Content-Type": "application/x-amz-json-1.1", **headers},
+            body=body,
+        )
+
+
+def page(
+    items: list[Any], parameters: Mapping[str, Any], *, limit: str, token: str
+) -> tuple[list[Any], str | None]:
+    """Return one page of `items` and the token of the next; tokens are offsets."""
+    start = int(parameters.get(token) or 0)
+    size = int(parameters.get(limit) or 100)
+    end = start + size
+    return items[start:end], str(end) if end < len(items) else None
+
+
+def _json_default(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return value.timestamp()
+    raise TypeError(
+        f"{type(value).__name__} in a service response: {value!r}; expected JSON values"
+    )
+
+
+def _snake(name: str) -> str:
+    return re.sub(r"(?<!^)(?=[A-Z][a-z])", "_", name).lower()
