@@ -66,6 +66,7 @@ def _train(config: TrainerConfig, progress: ProgressWriter) -> int:
     shard = prepare_dataset(
         training.dataset, vocab_size=config.recipe.model.vocab_size, cache_dir=config.cache_dir
     )
+    logger.info("data ready: %d tokens at %s", shard.num_tokens, shard.tokens_path)
     # Imported only now: these load torch and transformers, 3 s that a mistyped key need not wait
     # for.
     from training.parallel import (
@@ -76,7 +77,9 @@ def _train(config: TrainerConfig, progress: ProgressWriter) -> int:
     from training.trainer import Outcome, Trainer
 
     try:
+        logger.info("libraries loaded")
         with joined_ranks(config.launch) as ranks:
+            logger.info("joined: rank %d of %d on %s", ranks.rank, ranks.world_size, ranks.device)
             check_same_data(shard.sha256, ranks)
             trainer = Trainer(config, shard=shard, ranks=ranks, progress=progress, stop=stop)
             outcome = trainer.train()
