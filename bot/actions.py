@@ -1,0 +1,22 @@
+"""Ids and values of the buttons: what `bot.blocks` writes into them and the listeners read back."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class ActionId(StrEnum):
+    """Every interactive element of the app."""
+
+    STOP_RUN = "stop_run"
+    SHOW_LOGS = "show_logs"
+
+
+class RunButton(BaseModel):
+    """Value of a run's button; it comes back from Slack and is checked like any foreign input."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    run_id: str = Field(min_length=1, max_length=100)

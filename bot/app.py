@@ -1,0 +1,42 @@
+"""Builds the Slack app: verification, credentials, listeners.
+
+Called by `lambda_handler`; the same app would run under any other Bolt adapter. It must not know
+where it runs.
+"""
+
+from __future__ import annotations
+
+from slack_bolt import App
+from slack_bolt.authorization import AuthorizeResult
+from slack_sdk import WebClient
+
+from bot.listeners import register
+from stationmaster.services import Services
+
+
+def create_app(services: Services) -> App:
+    """An app that verifies Slack's signatures and serves `/train` and the buttons of the cards.
+
+    Raises:
+        PermanentError: the Slack secret is missing or malformed.
+    """
+    credentials = services.secrets.slack()
+
+    def authorize(enterprise_id: str | None, team_id: str | None) -> AuthorizeResult:
+        # Given here, so that a cold start does not ask Slack who we are within the 3 s to answer.
+        return AuthorizeResult(
+            enterprise_id=enterprise_id,
+            team_id=team_id,
+            bot_token=credentials.bot_token.get_secret_value(),
+        )
+
+    app = App(
+        name="stationmaster",
+        signing_secret=credentials.signing_secret.get_secret_value(),
+        authorize=authorize,
+        client=WebClient(base_url=services.settings.slack_api_url),
+        # Lambda freezes the process once it has answered: everything happens before that.
+        process_before_response=True,
+    )
+    register(app, services)
+    return app

@@ -1,0 +1,219 @@
+"""What a command answers to the one person who typed it; always ephemeral.
+
+The listeners call these with what `stationmaster.commands` returned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Final
+
+from bot.blocks import mrkdwn as md
+from bot.blocks import words
+from bot.blocks.elements import Block, Content, context, divider, fields, header, section
+from stationmaster.domain.events import LogTail
+from stationmaster.domain.instances import get_instance
+from stationmaster.domain.plan import Plan, hourly_price
+from stationmaster.domain.recipes import Recipe
+from stationmaster.domain.run import Run
+
+_MAX_RUNS: Final = 20
+_MAX_PODS: Final = 8
+# All code blocks of one answer together; Slack refuses messages of about 13,200 characters.
+_LOG_CHARACTERS: Final = 10_000
+_LOG_LINES_PER_POD: Final = 30
+
+_COMMANDS: Final = (
+    ("/train RECIPE [nodes=N] [instance=TYPE] [key=value ...]", "start a run"),
+    ("/train plan RECIPE [...]", "what it would create and cost; creates nothing"),
+    ("/train recipes", "what can be trained"),
+    ("/train list", "the newest runs of this channel"),
+    ("/train status [RUN]", "one run; without a run id the newest"),
+    ("/train logs [RUN]", "the last log lines of each pod"),
+    ("/train stop [RUN]", "stop a run and tear it down"),
+)
+
+
+def help_text(recipes: Iterable[Recipe]) -> Content:
+    """How to use the command."""
+    names = [recipe.name for recipe in recipes]
+    lines = [f"`{command}`\n{md.ARROW} {what}" for command, what in _COMMANDS]
+    return Content(
+        text="how to use /train",
+        blocks=[
+            header("\U0001f682 Train from this channel"),
+            section("\n".join(lines)),
+            section(f"*Try this*\n```/train {names[0]} nodes=2```"),
+            context(
+                f"recipes: {', '.join(names)} {md.DOT} every run gets one live card, a thread, and "
+                "a receipt once everything it created is deleted"
+            ),
+        ],
+    )
+
+
+def recipes_list(recipes: Iterable[Recipe]) -> Content:
+    """The catalogue."""
+    blocks: list[Block] = [header("Recipes")]
+    for recipe in recipes:
+        instance = get_instance(recipe.default_instance)
+        price = hourly_price(recipe, instance, nodes=recipe.default_nodes)
+        training = recipe.training
+        facts = [
+            f"{md.count(recipe.model.num_parameters)} parameters",
+            f"{recipe.default_nodes} {md.TIMES} {recipe.default_instance}",
+            f"{md.money(price)} an hour",
+            f"{training.steps:,} steps of {training.global_batch_size:,} {md.TIMES} "
+            f"{training.sequence_length:,} tokens",
+        ]
+        blocks.append(
+            section(
+                f"*{recipe.name}*\n{md.escape(recipe.summary)}\n```/train {recipe.name} "
+                f"nodes={recipe.default_nodes}```"
+            )
+        )
+        blocks.append(context(f" {md.DOT} ".join(facts)))
+        blocks.append(context(f"keys: {', '.join(recipe.keys)}"))
+    return Content(text="the recipes that can be trained", blocks=blocks[:48])
+
+
+def plan_summary(plan: Plan, *, command: str) -> Content:
+    """What a run would create, whether it fits, and what it costs; `command` starts it."""
+    memory = plan.memory_per_gpu_gib
+    holder = "GPU" if plan.num_gpus else "process"
+    mark = md.DONE if plan.fits else md.FAILED
+    parts = ", ".join(
+        f"{name} {value:.2f}"
+        for name, value in memory.model_dump(exclude={"total", "available"}).items()
+    )
+    fit = "fits" if plan.fits else "does not fit"
+    blocks = [
+        header(f"Plan: {plan.recipe} on {plan.nodes} {md.TIMES} {plan.instance_type}"),
+        section(
+            f"{mark} *{fit}*: {memory.total:.2f} of {memory.available:.1f} GiB on each {holder}\n"
+            f"{parts}"
+        ),
+        fields(
+            [
+                ("Price", f"{md.money(plan.price_per_hour_usd)} an hour"),
+                ("Cost, teardown included", f"about {md.money_escaped(plan.estimated_cost_usd)}"),
+                ("First step after", f"about {md.duration(plan.time_to_first_step_s)}"),
+                ("Duration", f"about {md.duration(plan.estimated_duration_s)}"),
+                ("Throughput", f"{md.count(plan.tokens_per_s)} tokens/s"),
+                ("Parallelism", md.escape(plan.parallelism)),
+            ]
+        ),
+        section("*It would create*\n" + _bullets(plan.will_create)),
+    ]
+    if plan.warnings:
+        blocks.append(context("\n".join(md.escape(warning, 400) for warning in plan.warnings[:8])))
+    if plan.fits:
+        blocks.append(section(f"*Start it*\n```{md.escape(command, 500)}```"))
+    text = f"plan of {plan.recipe}: {fit}, {md.money_escaped(plan.estimated_cost_usd)}"
+    return Content(text=text, blocks=blocks)
+
+
+def run_requested(run: Run, plan: Plan, *, created: bool) -> Content:
+    """The answer to a start: what was understood, and where to look."""
+    request = run.request
+    run_id = md.code(run.run_id, 120)
+    verb = "is on its way" if created else "was requested a moment ago; nothing new was started"
+    facts = (
+        f"{request.nodes} {md.TIMES} {md.escape(request.instance_type, 60)} {md.DOT} "
+        f"{md.money(run.price_per_hour_usd)} an hour {md.DOT} "
+        f"about {md.money_escaped(run.estimated_cost_usd)} in all"
+    )
+    blocks = [
+        section(f"{md.DONE} {run_id} {verb}\n{facts}"),
+        context("Its card appears in this channel and follows the run to its receipt."),
+    ]
+    notes = [warning for warning in plan.warnings if not warning.startswith("prices as of")]
+    if notes:
+        lines = "\n".join(f"\u26a0\ufe0f {md.escape(note, 400)}" for note in notes[:4])
+        blocks.insert(1, section(lines))
+    return Content(text=f"run {md.escape(run.run_id, 120)} {verb}", blocks=blocks)
+
+
+def runs_list(runs: Sequence[Run], *, now: datetime) -> Content:
+    """The newest runs of a channel."""
+    if not runs:
+        return Content(
+            text="there is no run in this channel yet",
+            blocks=[
+                section("There is no run in this channel yet."),
+                context("`/train recipes` shows what can be trained"),
+            ],
+        )
+    blocks: list[Block] = [header("Newest runs")]
+    blocks += [section(_run_line(run, now=now)) for run in runs[:_MAX_RUNS]]
+    blocks.append(context("`/train status RUN` shows one of them, `/train logs RUN` its log"))
+    return Content(text=f"the newest {len(runs[:_MAX_RUNS])} runs of this channel", blocks=blocks)
+
+
+def _run_line(run: Run, *, now: datetime) -> str:
+    parts = [words.status(run)]
+    if run.progress is not None:
+        parts.append(f"step {run.progress.step:,} of {run.progress.total_steps:,}")
+        parts.append(f"loss {md.loss(run.progress.loss_nats)}")
+    cost = run.cost_usd(now) if run.final_cost_usd is None else run.final_cost_usd
+    parts.append(md.money_escaped(cost))
+    parts.append(f"{md.duration(now - run.requested_at)} ago")
+    parts.append(f"by {md.user(run.request.user_id)}")
+    details = f" {md.DOT} ".join(parts)
+    return f"{words.EMOJI[run.phase]} {md.code(run.run_id, 120)}\n{details}"
+
+
+def run_logs(run: Run, tails: Sequence[LogTail], *, now: datetime) -> Content:
+    """The newest log lines of a run's pods."""
+    run_id = md.code(run.run_id, 120)
+    text = f"logs of {md.escape(run.run_id, 120)}"
+    if not tails:
+        why = "its pods have not written anything yet"
+        if not run.pods:
+            why = f"it has no pods yet, it is {words.status(run)}"
+        return Content(text=text, blocks=[section(f"There is no log of {run_id}: {why}.")])
+    shown = tails[:_MAX_PODS]
+    budget = min(2_800, _LOG_CHARACTERS // len(shown))
+    blocks: list[Block] = [section(f"*Newest log lines of* {run_id}")]
+    for tail in shown:
+        pod = md.code(tail.pod.removeprefix(f"{run.run_id}-"), 80)
+        blocks.append(divider())
+        blocks.append(context(f"{pod} {md.DOT} {md.duration(now - tail.at)} ago"))
+        blocks.append(section(md.code_block(tail.lines[-_LOG_LINES_PER_POD:], budget)))
+    if len(tails) > len(shown):
+        blocks.append(context(f"and {len(tails) - len(shown)} more pods"))
+    return Content(text=text, blocks=blocks)
+
+
+def stop_accepted(run: Run) -> Content:
+    """The answer to a stop."""
+    text = f"{md.code(run.run_id, 120)} is being stopped; everything it created will be deleted"
+    return Content(text=text, blocks=[section(f"\U0001f6d1 {text}.")])
+
+
+def refusal(message: str, *, suggestion: str | None) -> Content:
+    """A user error: the sentence as it is, and a corrected command to paste."""
+    sentence = md.escape(message, 1_500)
+    blocks: list[Block] = [section(f"\u26a0\ufe0f {sentence}")]
+    if suggestion is not None:
+        pasteable = md.escape(suggestion.replace("`", "'"), 900)
+        blocks.append(section(f"*Try this instead*\n```{pasteable}```"))
+    else:
+        blocks.append(context("`/train help` shows what is possible"))
+    return Content(text=sentence, blocks=blocks)
+
+
+def breakdown(*, reference: str, is_transient: bool) -> Content:
+    """An error of ours: one line, with the reference under which the log has the details."""
+    advice = (
+        "a service was busy, try again in a moment"
+        if is_transient
+        else "/train list shows whether a run was started"
+    )
+    text = f"this could not be carried out (reference {reference}); {advice}"
+    return Content(text=text, blocks=[section(f"\u274c {text}")])
+
+
+def _bullets(lines: Sequence[str]) -> str:
+    return "\n".join(f"\u2022 {md.escape(line, 300)}" for line in lines[:12])

@@ -1,0 +1,97 @@
+"""Block Kit's building blocks as plain dictionaries that never exceed Slack's limits.
+
+Called by the other modules of this package. Text given here is escaped already.
+Source of the limits: https://docs.slack.dev/reference/block-kit/blocks and its sub-pages.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from bot.blocks.mrkdwn import cut
+
+Block = dict[str, Any]
+
+_SECTION_CHARACTERS: Final = 3_000
+_FIELD_CHARACTERS: Final = 2_000
+_FIELDS: Final = 10
+_HEADER_CHARACTERS: Final = 150
+_CONTEXT_CHARACTERS: Final = 3_000
+_CONFIRM_CHARACTERS: Final = 300
+# Longer texts are folded or cut by Slack's clients.
+_MESSAGE_CHARACTERS: Final = 3_000
+
+
+@dataclass(frozen=True)
+class Content:
+    """One message: `blocks` are what is seen, `text` is the notification and the fallback."""
+
+    text: str
+    blocks: list[Block]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "text", cut(self.text, _MESSAGE_CHARACTERS))
+
+    @property
+    def digest(self) -> str:
+        """Equal for messages that look the same."""
+        packed = json.dumps([self.text, self.blocks], sort_keys=True)
+        return hashlib.sha256(packed.encode()).hexdigest()[:32]
+
+
+def header(text: str) -> Block:
+    """A large line of plain text."""
+    shown = text if len(text) <= _HEADER_CHARACTERS else text[: _HEADER_CHARACTERS - 3] + "..."
+    return {"type": "header", "text": {"type": "plain_text", "text": shown, "emoji": True}}
+
+
+def section(text: str) -> Block:
+    """A paragraph of mrkdwn."""
+    return {"type": "section", "text": _mrkdwn(cut(text, _SECTION_CHARACTERS))}
+
+
+def fields(pairs: Sequence[tuple[str, str]]) -> Block:
+    """Labelled values in two columns."""
+    texts = [_mrkdwn(cut(f"*{label}*\n{value}", _FIELD_CHARACTERS)) for label, value in pairs]
+    return {"type": "section", "fields": texts[:_FIELDS]}
+
+
+def context(text: str) -> Block:
+    """A small grey line of mrkdwn."""
+    return {"type": "context", "elements": [_mrkdwn(cut(text, _CONTEXT_CHARACTERS))]}
+
+
+def divider() -> Block:
+    """A thin line."""
+    return {"type": "divider"}
+
+
+def button(label: str, *, action_id: str, value: str) -> Block:
+    """A plain button."""
+    text = {"type": "plain_text", "text": label, "emoji": True}
+    return {"type": "button", "action_id": action_id, "text": text, "value": value}
+
+
+def dangerous(element: Block, *, title: str, text: str, confirm: str) -> Block:
+    """The button in red, asking once more before it acts."""
+    dialog = {
+        "title": {"type": "plain_text", "text": title},
+        "text": _mrkdwn(cut(text, _CONFIRM_CHARACTERS)),
+        "confirm": {"type": "plain_text", "text": confirm},
+        "deny": {"type": "plain_text", "text": "Keep it running"},
+        "style": "danger",
+    }
+    return element | {"style": "danger", "confirm": dialog}
+
+
+def actions(elements: Sequence[Block]) -> Block:
+    """A row of buttons."""
+    return {"type": "actions", "block_id": "run_actions", "elements": list(elements)}
+
+
+def _mrkdwn(text: str) -> Block:
+    return {"type": "mrkdwn", "text": text}

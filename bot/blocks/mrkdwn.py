@@ -1,0 +1,149 @@
+"""Words and figures as Slack shows them: escaped, shortened, with units.
+
+Called by everything that builds blocks. Text that a person, a pod or AWS wrote goes through
+`escape` or `code` exactly once.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Final
+
+# Symbols are written as escapes: sources are ASCII.
+DONE: Final = "\u2713"  # check mark
+CURRENT: Final = "\u25cf"  # black circle
+COMING: Final = "\u25cb"  # white circle
+FAILED: Final = "\u2717"  # ballot x
+DOT: Final = "\u00b7"
+ELLIPSIS: Final = "\u2026"
+TIMES: Final = "\u00d7"
+ARROW: Final = "\u2192"
+
+_BAR_FULL: Final = "\u2588"
+_BAR_EMPTY: Final = "\u2591"
+_SPARKS: Final = "\u2581\u2582\u2583\u2584\u2585\u2586\u2587\u2588"
+_USER_ID: Final = re.compile(r"[UW][A-Z0-9]{2,30}")
+
+
+def escape(text: str, limit: int = 600) -> str:
+    """Make foreign text harmless in mrkdwn, on one line, at most `limit` characters when escaped.
+
+    Slack reads &, < and > as control characters; everything else is shown as it is.
+    Source: https://docs.slack.dev/messaging/formatting-message-text#escaping
+    """
+    line = " ".join(text.split())
+    escaped = line.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return cut(escaped, limit)
+
+
+def cut(escaped: str, limit: int) -> str:
+    """Shorten text that is escaped already, never inside an entity."""
+    if len(escaped) <= limit:
+        return escaped
+    kept = escaped[: limit - 1]
+    entity = kept.rfind("&")
+    if entity > len(kept) - 5 and ";" not in kept[entity:]:
+        kept = kept[:entity]
+    return kept.rstrip() + ELLIPSIS
+
+
+def code(text: str, limit: int = 200) -> str:
+    """Foreign text as inline code; a back quote cannot be escaped inside it, so it is replaced."""
+    return f"`{escape(text.replace('`', chr(39)), limit) or ' '}`"
+
+
+def code_block(lines: Sequence[str], limit: int = 2_800) -> str:
+    """Foreign lines as a code block: the newest that fit, each shortened to 240 characters."""
+    kept: list[str] = []
+    size = 0
+    for line in reversed(lines):
+        clean = line.replace("```", "'''").replace("\t", "    ").rstrip()
+        printable = "".join(char for char in clean if char.isprintable())
+        escaped = printable.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+        shown = cut(escaped, 240)
+        if size + len(shown) + 1 > limit - 8:
+            break
+        kept.append(shown)
+        size += len(shown) + 1
+    return "```\n" + ("\n".join(reversed(kept)) or " ") + "\n```"
+
+
+def user(user_id: str) -> str:
+    """A mention of a member; anything that is no member id is shown as plain text."""
+    return f"<@{user_id}>" if _USER_ID.fullmatch(user_id) else escape(user_id, 60)
+
+
+def money(usd: float) -> str:
+    """Dollars with as many digits as tell something: $0.004, $0.31, $1,284."""
+    if usd >= 1_000:
+        return f"${usd:,.0f}"
+    if 0 < usd < 0.1:
+        return f"${usd:.3f}" if usd >= 0.0005 else "<$0.001"
+    return f"${usd:,.2f}"
+
+
+def money_escaped(usd: float) -> str:
+    """`money` for mrkdwn, where < is a control character."""
+    return money(usd).replace("<", "&lt;")
+
+
+def duration(span: timedelta | float) -> str:
+    """A span in two units at most: 8s, 2m 10s, 3h 05m, 2d 4h."""
+    seconds = span.total_seconds() if isinstance(span, timedelta) else span
+    if not math.isfinite(seconds):
+        return "unknown"
+    total = max(0, round(seconds))
+    if total < 60:
+        return f"{total}s"
+    if total < 3_600:
+        return f"{total // 60}m {total % 60:02d}s"
+    if total < 86_400:
+        return f"{total // 3_600}h {total % 3_600 // 60:02d}m"
+    return f"{total // 86_400:,}d {total % 86_400 // 3_600}h"
+
+
+def count(value: float) -> str:
+    """A large count in three digits: 842, 12.4 K, 6.74 B."""
+    for bound, unit in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "K")):
+        if abs(value) >= bound:
+            return f"{value / bound:.3g} {unit}"
+    return f"{value:.0f}"
+
+
+def loss(value: float | None) -> str:
+    """A loss in nats; a training that diverged shows nan or inf as such."""
+    if value is None:
+        return "unknown"
+    if not math.isfinite(value):
+        return str(value)
+    return f"{value:.3g}" if abs(value) >= 1_000 else f"{value:.3f}"
+
+
+def progress_bar(fraction: float, *, width: int = 24) -> str:
+    """A bar of `width` characters; it is full only at the very end."""
+    bounded = min(1.0, max(0.0, fraction))
+    full = width if bounded >= 1 else int(bounded * width)
+    return _BAR_FULL * full + _BAR_EMPTY * (width - full)
+
+
+def sparkline(values: Sequence[float], *, width: int = 24) -> str:
+    """The shape of a series in at most `width` characters, each the mean of its share."""
+    finite = [value for value in values if math.isfinite(value)]
+    if len(finite) < 2:
+        return ""
+    columns = min(width, len(finite))
+    means = []
+    for column in range(columns):
+        start = column * len(finite) // columns
+        share = finite[start : max(start + 1, (column + 1) * len(finite) // columns)]
+        means.append(math.fsum(value / len(share) for value in share))
+    low, high = min(means), max(means)
+    if high == low:
+        return _SPARKS[3] * columns
+    top = len(_SPARKS) - 1
+    # Halved before subtracting, so that the span of two huge losses cannot overflow.
+    span = high / 2 - low / 2
+    return "".join(_SPARKS[round((mean / 2 - low / 2) / span * top)] for mean in means)

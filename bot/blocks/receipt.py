@@ -1,0 +1,84 @@
+"""The receipt at the end of a teardown: what was deleted, what it cost, what is left.
+
+The notifier posts it once into the run's thread, and once more if a failed teardown is finished
+later.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Final
+
+from bot.blocks import mrkdwn as md
+from bot.blocks import words
+from bot.blocks.elements import Content, context, fields, header, section
+from stationmaster.domain.run import ResourceStatus, Run, TeardownStatus
+
+_MAX_LINES: Final = 24
+
+
+def run_receipt(run: Run, *, now: datetime) -> Content:
+    """The receipt of a run whose teardown has completed or has failed."""
+    is_clean = run.teardown is TeardownStatus.COMPLETED
+    cost = run.cost_usd(now) if run.final_cost_usd is None else run.final_cost_usd
+    left = [] if is_clean else run.left_behind or run.billable_left
+    if is_clean:
+        title, verdict = "\U0001f9fe Receipt", f"{md.DONE} *Nothing billable is left.*"
+    else:
+        title = "\u26a0\ufe0f Receipt, not yet final"
+        reason = md.escape(run.teardown_reason, 400) or "no reason was recorded"
+        verdict = f"{md.FAILED} *The teardown gave up for now:* {reason}"
+    blocks = [
+        header(f"{title}: {run.request.recipe}"),
+        section(verdict),
+        fields(
+            [
+                ("Cost", md.money_escaped(cost)),
+                ("Planned", md.money_escaped(run.estimated_cost_usd)),
+                ("Run", _outcome(run)),
+                (
+                    "From request to receipt",
+                    md.duration((run.torn_down_at or now) - run.requested_at),
+                ),
+            ]
+        ),
+    ]
+    deleted = _deleted(run)
+    if deleted:
+        blocks.append(section("*Deleted*\n" + "\n".join(deleted)))
+    if left:
+        lines = [f"{md.FAILED} {md.code(name, 120)}" for name in left[:_MAX_LINES]]
+        if len(left) > _MAX_LINES:
+            lines.append(f"and {len(left) - _MAX_LINES} more")
+        blocks.append(section("*Still there, and may cost money*\n" + "\n".join(lines)))
+        blocks.append(context("The reaper tries again on its own; this thread will be told."))
+    elif not deleted:
+        blocks.append(context("The run created nothing."))
+    text = f"receipt of {md.escape(run.run_id, 120)}: {md.money_escaped(cost)}, " + (
+        "nothing billable is left" if is_clean else f"{len(left)} resources are still there"
+    )
+    return Content(text=text, blocks=blocks)
+
+
+def _outcome(run: Run) -> str:
+    parts = [words.status(run)]
+    if run.progress is not None:
+        parts.append(f"step {run.progress.step:,} of {run.progress.total_steps:,}")
+        parts.append(f"final loss {md.loss(run.progress.loss_nats)}")
+    return ", ".join(parts)
+
+
+def _deleted(run: Run) -> list[str]:
+    gone = [one for one in run.resources.values() if one.status is ResourceStatus.DELETED]
+    gone.sort(key=lambda one: one.deleted_at or one.requested_at)
+    lines = []
+    for one in gone[:_MAX_LINES]:
+        lived = (one.deleted_at or one.requested_at) - one.requested_at
+        cost = one.price_per_hour_usd * lived.total_seconds() / 3600
+        price = f"  _{md.money_escaped(cost)}_" if one.price_per_hour_usd else ""
+        lines.append(
+            f"{md.DONE} {one.kind.value} {md.code(one.name, 70)}  _{md.duration(lived)}_{price}"
+        )
+    if len(gone) > _MAX_LINES:
+        lines.append(f"and {len(gone) - _MAX_LINES} more")
+    return lines

@@ -1,0 +1,215 @@
+"""What the thread of a run is told: one line an event, several events in one message.
+
+The notifier gives the new events of one batch in order. Progress is no news (the card shows it),
+and of a pod that changed twice within one batch only the newest word is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Final
+
+from bot.blocks import mrkdwn as md
+from bot.blocks import words
+from bot.blocks.elements import Content, context, section
+from stationmaster.domain import events as ev
+from stationmaster.domain.events import ResourceKind, RunEvent, RunPhase
+from stationmaster.domain.run import Run
+
+_MAX_LINES: Final = 24
+_MAX_NAMES: Final = 6
+_WARNING: Final = "\u26a0\ufe0f"
+_MAIN_RESOURCES: Final = (ResourceKind.CLUSTER, ResourceKind.NODE_GROUP, ResourceKind.FILE_SYSTEM)
+
+
+def is_noteworthy(event: RunEvent) -> bool:
+    """Whether the thread is told of this event at all."""
+    match event:
+        case ev.ProgressReported() | ev.RunRequested() | ev.ResourceRequested():
+            return False
+        case ev.TeardownCompleted() | ev.TeardownFailed():
+            return False  # the receipt says it
+        case ev.JobConditionChanged(condition="Created"):
+            return False  # the submission was told
+        case ev.ResourceCreated() | ev.ResourceDeleted():
+            return event.kind in _MAIN_RESOURCES
+        case _:
+            return True
+
+
+def thread_message(events: Sequence[RunEvent], run: Run) -> Content | None:
+    """One message for the noteworthy ones among `events`, or None when nothing is worth telling."""
+    told = _newest_only([event for event in events if is_noteworthy(event)])
+    if not told:
+        return None
+    lines = []
+    for _, same in groupby(told, key=_group):
+        lines.append(_line(list(same), run))
+    shown = lines[:_MAX_LINES]
+    if len(lines) > len(shown):
+        shown.append(f"and {len(lines) - len(shown)} more events")
+    since = told[-1].at - run.requested_at
+    blocks = [section("\n".join(shown)), context(f"{md.duration(since)} after the request")]
+    return Content(text="\n".join(shown), blocks=blocks)
+
+
+def _newest_only(events: list[RunEvent]) -> list[RunEvent]:
+    """Without what a later event of the same batch has overtaken; failures are always kept."""
+    last: dict[object, int] = {}
+    for index, event in enumerate(events):
+        last[_subject(event)] = index
+    return [
+        event
+        for index, event in enumerate(events)
+        if last[_subject(event)] == index or _is_failure(event)
+    ]
+
+
+def _subject(event: RunEvent) -> object:
+    match event:
+        case ev.PodChanged():
+            return ("pod", event.pod)
+        case ev.CheckpointSaved():
+            return ("checkpoint",)
+        case ev.ClusterWarning():
+            return ("warning", event.object_name, event.reason)
+        case _:
+            return event.event_id
+
+
+def _is_failure(event: RunEvent) -> bool:
+    return isinstance(event, ev.PodChanged) and (
+        event.phase == "Failed" or bool(event.exit_code) or event.reason == "OOMKilled"
+    )
+
+
+def _group(event: RunEvent) -> tuple[object, ...]:
+    """Neighbours with an equal key share a line."""
+    match event:
+        case ev.PodChanged() if not _is_failure(event) and event.restarts == 0:
+            return ("pod", event.phase, event.reason, bool(event.node))
+        case ev.PluginReady():
+            return ("plugin",)
+        case ev.ResourceCreated() | ev.ResourceDeleted():
+            return (event.type,)
+        case _:
+            return (event.event_id,)
+
+
+def _line(same: list[RunEvent], run: Run) -> str:
+    first = same[0]
+    match first:
+        case ev.PodChanged():
+            return _pods([event for event in same if isinstance(event, ev.PodChanged)], run)
+        case ev.PluginReady():
+            names = [event.plugin for event in same if isinstance(event, ev.PluginReady)]
+            return f"{md.DONE} ready: {_names(names)}"
+        case ev.ResourceCreated() | ev.ResourceDeleted():
+            return _resources(same)
+        case ev.PhaseChanged():
+            return _phase(first, run)
+        case ev.CheckFinished():
+            mark = md.DONE if first.passed else md.FAILED
+            return f"{mark} check *{md.escape(first.check, 80)}*: {md.escape(first.detail, 300)}"
+        case ev.StopRequested():
+            return f"\U0001f6d1 {md.user(first.user_id)} asked to stop the run"
+        case ev.ClusterWarning():
+            times = f" ({first.count} times)" if first.count > 1 else ""
+            name = md.code(_short(first.object_name, run), 80)
+            reason, message = md.escape(first.reason, 80), md.escape(first.message, 400)
+            return f"{_WARNING} {name} {reason}{times}: {message}"
+        case ev.NodeLost():
+            return f"{_WARNING} node {md.code(first.node, 80)} is lost: {md.escape(first.reason)}"
+        case ev.TeardownStarted():
+            return "\u267b\ufe0f teardown started"
+        case _:
+            return _training_line(first, run)
+
+
+def _training_line(event: RunEvent, run: Run) -> str:
+    match event:
+        case ev.JobSubmitted():
+            return f"\U0001f4e6 job {md.code(event.job, 80)} submitted"
+        case ev.JobConditionChanged():
+            said = f": {md.escape(event.message, 300)}" if event.message else ""
+            mark = _WARNING if event.condition in ("Failed", "Restarting") else "\u25b8"
+            return f"{mark} job is {event.condition.lower()}{said}"
+        case ev.TrainingStarted():
+            parts = [f"{event.total_steps:,} steps"]
+            if event.world_size:
+                parts.append(f"{event.world_size} ranks")
+            if event.num_parameters:
+                parts.append(f"{md.count(event.num_parameters)} parameters")
+            return f"\U0001f682 training started: {', '.join(parts)}"
+        case ev.CheckpointSaved():
+            took = f" in {event.duration_s:.2g} s" if event.duration_s is not None else ""
+            return f"\U0001f4be checkpoint at step {event.step:,}{took}"
+        case ev.WorkersRestarting():
+            pod = md.code(_short(event.pod, run), 80)
+            return f"{_WARNING} workers restart in {pod}: {md.escape(event.reason, 300)}"
+        case ev.TrainingResumed():
+            return f"\u21bb training resumed from step {event.step:,}"
+        case ev.TrainingReportedFailure():
+            return f"{md.FAILED} the trainer says: {md.escape(event.reason, 600)}"
+        case ev.TrainingFinished():
+            final = f", loss {md.loss(event.loss_nats)}" if event.loss_nats is not None else ""
+            return f"\U0001f3c1 last step {event.step:,} taken{final}"
+        case _:
+            return f"\u25b8 {event.type}"
+
+
+def _phase(event: ev.PhaseChanged, run: Run) -> str:
+    reason = f": {md.escape(event.reason, 600)}" if event.reason else ""
+    if event.phase.is_terminal:
+        return f"{words.EMOJI[event.phase]} *run {words.STATUS[event.phase]}*{reason}"
+    if event.phase is RunPhase.RUNNING and run.num_restarts:
+        return f"\u25b8 *training goes on*{reason}"
+    mark = _WARNING if event.phase is RunPhase.RECOVERING else "\u25b8"
+    return f"{mark} *{words.STATUS[event.phase]}*{reason}"
+
+
+def _resources(same: list[RunEvent]) -> str:
+    named = [
+        f"{event.kind.value} {md.code(event.name, 80)}"
+        for event in same
+        if isinstance(event, ev.ResourceCreated | ev.ResourceDeleted)
+    ]
+    verb = "ready" if isinstance(same[0], ev.ResourceCreated) else "deleted"
+    return f"{md.DONE} {', '.join(named[:_MAX_NAMES])} {verb}"
+
+
+def _pods(same: list[ev.PodChanged], run: Run) -> str:
+    first = same[0]
+    names = _names([_short(event.pod, run) for event in same])
+    where = f" on {md.code(first.node, 80)}" if first.node and len(same) == 1 else ""
+    reason = md.escape(first.reason, 80)
+    said = f": {md.escape(first.message, 300)}" if first.message else ""
+    if _is_failure(first):
+        exited = f" with exit code {first.exit_code}" if first.exit_code is not None else ""
+        because = f" ({reason})" if reason else ""
+        return f"{md.FAILED} {names} ended{exited}{because}{said}"
+    again = f", restart {first.restarts}" if first.restarts else ""
+    match first.phase:
+        case "Pending" if first.node:
+            return f"\u25b8 {names} scheduled{where}{f' ({reason})' if reason else ''}"
+        case "Pending":
+            return f"\u25b8 {names} pending{f' ({reason})' if reason else ''}{said}"
+        case "Running":
+            return f"{md.DONE} {names} running{where}{again}"
+        case "Succeeded":
+            return f"{md.DONE} {names} finished"
+        case "Deleted":
+            return f"\u25b8 {names} gone"
+        case _:
+            return f"{_WARNING} {names}: {first.phase.lower()}{again}{said}"
+
+
+def _names(names: list[str]) -> str:
+    shown = ", ".join(md.code(name, 80) for name in names[:_MAX_NAMES])
+    return f"{shown} and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else shown
+
+
+def _short(name: str, run: Run) -> str:
+    """A pod's name without the run id that each begins with."""
+    return name.removeprefix(f"{run.run_id}-")

@@ -1,0 +1,56 @@
+"""How phases and teardowns are called in the channel; all of this package reads it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from stationmaster.domain.events import RunPhase
+from stationmaster.domain.run import Run, TeardownStatus
+
+# Emoji of the header, as escapes because sources are ASCII.
+EMOJI: Final[dict[RunPhase, str]] = {
+    RunPhase.REQUESTED: "\U0001f4e8",  # incoming envelope
+    RunPhase.AWAITING_APPROVAL: "\u270b",  # raised hand
+    RunPhase.PROVISIONING: "\U0001f3d7\ufe0f",  # building construction
+    RunPhase.VALIDATING: "\U0001f50d",  # magnifying glass
+    RunPhase.SUBMITTING: "\U0001f4e6",  # package
+    RunPhase.RUNNING: "\U0001f682",  # locomotive
+    RunPhase.RECOVERING: "\U0001f6a7",  # construction sign
+    RunPhase.SUCCEEDED: "\u2705",  # white check mark
+    RunPhase.FAILED: "\u274c",  # cross mark
+    RunPhase.STOPPED: "\U0001f6d1",  # stop sign
+}
+
+STATUS: Final[dict[RunPhase, str]] = {
+    RunPhase.REQUESTED: "requested",
+    RunPhase.AWAITING_APPROVAL: "waiting for approval",
+    RunPhase.PROVISIONING: "provisioning",
+    RunPhase.VALIDATING: "validating the cluster",
+    RunPhase.SUBMITTING: "submitting the job",
+    RunPhase.RUNNING: "training",
+    RunPhase.RECOVERING: "recovering",
+    RunPhase.SUCCEEDED: "succeeded",
+    RunPhase.FAILED: "failed",
+    RunPhase.STOPPED: "stopped",
+}
+
+
+def status(run: Run) -> str:
+    """The run's status in a few words; a stop that was asked for shows before it has happened."""
+    if run.stop_requested_by and not run.phase.is_terminal:
+        return "stopping"
+    return STATUS[run.phase]
+
+
+def teardown_status(run: Run) -> str:
+    """The teardown in one sentence, empty while the run is alive."""
+    match run.teardown:
+        case TeardownStatus.NOT_STARTED:
+            return "teardown is about to start" if run.phase.is_terminal else ""
+        case TeardownStatus.RUNNING:
+            gone = sum(resource.deleted_at is not None for resource in run.resources.values())
+            return f"tearing down: {gone} of {len(run.resources)} resources are gone"
+        case TeardownStatus.COMPLETED:
+            return "torn down: nothing billable is left"
+        case TeardownStatus.FAILED:
+            return "teardown gave up for now; the reaper tries again"

@@ -1,0 +1,26 @@
+"""Entry point of the bot function: API Gateway HTTP API events in, Slack's answers out.
+
+Deployed as `bot.lambda_handler.handler`. Importing it has no side effect; the app is built on the
+first request and kept while the function is warm.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from slack_bolt.adapter.aws_lambda import SlackRequestHandler
+
+from bot.app import create_app
+from stationmaster.services import Services
+
+
+def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
+    """Answer one signed request; a forged or stale one gets 401."""
+    answer: dict[str, Any] = _request_handler().handle(event, context)
+    return answer
+
+
+@cache
+def _request_handler() -> SlackRequestHandler:
+    return SlackRequestHandler(create_app(Services.create()))

@@ -1,0 +1,153 @@
+"""What the Slack app does when a person types `/train` or presses a button.
+
+Registered on the Bolt app by `bot.app`. A listener reads the request, calls one command, and
+answers; it holds no rule about runs, and does no work after its answer.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import uuid
+from typing import Any, Final, assert_never
+
+from pydantic import ValidationError
+from slack_bolt import Ack, App, BoltRequest, BoltResponse, Respond
+
+from bot.actions import ActionId, RunButton
+from bot.blocks import answers
+from bot.blocks.card import run_card
+from bot.blocks.elements import Content
+from stationmaster import commands
+from stationmaster.domain import grammar
+from stationmaster.domain.errors import BadCommand, TransientError, UserError
+from stationmaster.domain.recipes import CATALOGUE
+from stationmaster.services import Services
+
+logger = logging.getLogger(__name__)
+
+COMMAND: Final = "/train"
+
+Json = dict[str, Any]
+
+
+def register(app: App, services: Services) -> None:
+    """Attach every listener to the app."""
+
+    def train(ack: Ack, command: Json) -> None:
+        content = _answer(services, command)
+        ack(text=content.text, blocks=content.blocks, response_type="ephemeral")
+
+    def stop_run(ack: Ack, body: Json, action: Json, respond: Respond) -> None:
+        button = _read_button(action)
+        run = commands.stop_run(
+            services, button.run_id, channel_id=_channel(body), user_id=_user(body)
+        )
+        ack()
+        _respond(respond, answers.stop_accepted(run))
+
+    def show_logs(ack: Ack, body: Json, action: Json, respond: Respond) -> None:
+        button = _read_button(action)
+        run, tails = commands.show_logs(services, button.run_id, channel_id=_channel(body))
+        ack()
+        _respond(respond, answers.run_logs(run, tails, now=services.now()))
+
+    app.command(COMMAND)(train)
+    app.action(ActionId.STOP_RUN.value)(stop_run)
+    app.action(ActionId.SHOW_LOGS.value)(show_logs)
+    app.error(explain_error)
+
+
+def explain_error(error: Exception, request: BoltRequest, respond: Respond) -> BoltResponse:
+    """Tell the person what went wrong: a user error verbatim, anything else by a reference."""
+    if isinstance(error, UserError):
+        content = answers.refusal(str(error), suggestion=error.suggestion)
+    else:
+        reference = uuid.uuid4().hex[:8]
+        logger.error("request failed", exc_info=error, extra={"reference": reference})
+        content = answers.breakdown(
+            reference=reference, is_transient=isinstance(error, TransientError)
+        )
+    if "command" in request.body:
+        answer = {"response_type": "ephemeral", "text": content.text, "blocks": content.blocks}
+        return BoltResponse(
+            status=200, body=json.dumps(answer), headers={"Content-Type": ["application/json"]}
+        )
+    # The answer to a click is shown to nobody; its response_url is.
+    _respond(respond, content)
+    return BoltResponse(status=200, body="")
+
+
+def _answer(services: Services, body: Json) -> Content:
+    text = str(body.get("text") or "")
+    channel_id, user_id = str(body["channel_id"]), str(body["user_id"])
+    command = grammar.parse_command(text)
+    match command:
+        case grammar.ShowHelp():
+            return answers.help_text(CATALOGUE.values())
+        case grammar.ShowRecipes():
+            return answers.recipes_list(CATALOGUE.values())
+        case grammar.ShowPlan(request=start):
+            plan = commands.plan_run(services, start)
+            return answers.plan_summary(plan, command=_command_of(start))
+        case grammar.ListRuns():
+            runs = commands.list_runs(services, channel_id=channel_id)
+            return answers.runs_list(runs, now=services.now())
+        case grammar.ShowStatus(run_id=run_id):
+            run = commands.describe_run(services, run_id, channel_id=channel_id)
+            return run_card(run, now=services.now())
+        case grammar.ShowLogs(run_id=run_id):
+            run, tails = commands.show_logs(services, run_id, channel_id=channel_id)
+            return answers.run_logs(run, tails, now=services.now())
+        case grammar.StopRun(run_id=run_id):
+            stopped = commands.stop_run(services, run_id, channel_id=channel_id, user_id=user_id)
+            return answers.stop_accepted(stopped)
+        case grammar.StartRun():
+            run, created = commands.request_run(
+                services,
+                command,
+                request_id=str(body["trigger_id"]),
+                command=f"{COMMAND} {text}",
+                team_id=str(body["team_id"]),
+                channel_id=channel_id,
+                user_id=user_id,
+            )
+            plan = commands.plan_run(services, command)
+            return answers.run_requested(run, plan, created=created)
+        case _:
+            assert_never(command)
+
+
+def _command_of(start: grammar.StartRun) -> str:
+    words = [COMMAND, start.recipe]
+    if start.nodes is not None:
+        words.append(f"nodes={start.nodes}")
+    if start.instance_type is not None:
+        words.append(f"instance={start.instance_type}")
+    return " ".join([*words, *(f"{key}={value}" for key, value in start.overrides.items())])
+
+
+def _read_button(action: Json) -> RunButton:
+    try:
+        return RunButton.model_validate_json(str(action.get("value")))
+    except ValidationError as exc:
+        raise BadCommand(
+            "this button is of an older version and cannot be read; use /train stop or /train logs"
+        ) from exc
+
+
+def _channel(body: Json) -> str:
+    return str(body["channel"]["id"])
+
+
+def _user(body: Json) -> str:
+    return str(body["user"]["id"])
+
+
+def _respond(respond: Respond, content: Content) -> None:
+    respond(
+        text=content.text,
+        blocks=content.blocks,
+        response_type="ephemeral",
+        replace_original=False,
+    )

@@ -1,0 +1,87 @@
+"""Reads batches of the table's stream: which runs changed, and which events are new.
+
+The notifier's entry point calls it. It knows the shape of stream records and of the run items'
+keys, and nothing of Slack. What it does not know (deliveries, tokens, logs) it leaves out.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any, Final
+
+from pydantic import BaseModel, Field, ValidationError
+
+from stationmaster.domain.events import EVENT, RunEvent
+
+logger = logging.getLogger(__name__)
+
+_RUN_PREFIX: Final = "RUN#"
+_EVENT_PREFIX: Final = "EVENT#"
+_STATE: Final = "STATE"
+
+
+class _Text(BaseModel):
+    S: str
+
+
+class _Number(BaseModel):
+    N: int
+
+
+class _Keys(BaseModel):
+    PK: _Text
+    SK: _Text
+
+
+class _Image(BaseModel):
+    body: _Text
+    place: _Number = _Number(N=0)
+
+
+class _Change(BaseModel):
+    Keys: _Keys
+    # Images of other items have other attributes; they are read only once the keys say "event".
+    NewImage: dict[str, Any] | None = None
+
+
+class _Record(BaseModel):
+    event_name: str = Field(alias="eventName")
+    dynamodb: _Change
+
+
+class _Batch(BaseModel):
+    Records: list[_Record]
+
+
+def read_batch(event: Mapping[str, Any]) -> dict[str, list[RunEvent]]:
+    """The runs of a batch with their new events in the order in which they were recorded.
+
+    A run whose state changed without a new event in this batch is there with an empty list.
+    """
+    places: dict[str, list[tuple[int, RunEvent]]] = {}
+    for record in _Batch.model_validate(event).Records:
+        partition, sort = record.dynamodb.Keys.PK.S, record.dynamodb.Keys.SK.S
+        image = record.dynamodb.NewImage
+        if image is None or not partition.startswith(_RUN_PREFIX):
+            continue
+        run_id = partition.removeprefix(_RUN_PREFIX)
+        if sort == _STATE:
+            places.setdefault(run_id, [])
+        elif sort.startswith(_EVENT_PREFIX) and record.event_name == "INSERT":
+            found = _read_event(image, sort)
+            places.setdefault(run_id, []).extend(found)
+    return {
+        run_id: [event for _, event in sorted(found, key=lambda pair: pair[0])]
+        for run_id, found in places.items()
+    }
+
+
+def _read_event(image: Mapping[str, Any], key: str) -> list[tuple[int, RunEvent]]:
+    try:
+        parsed = _Image.model_validate(image)
+        return [(parsed.place.N, EVENT.validate_json(parsed.body.S))]
+    except ValidationError:
+        # Retrying would stop the stream for every run; the card still shows the run's state.
+        logger.exception("event cannot be read", extra={"key": key})
+        return []
