@@ -1,0 +1,123 @@
+"""python -m relay
+
+The relay's process: a pod in the run's cluster (Deployment stationmaster-relay). It needs
+STATIONMASTER_RUN_ID, STATIONMASTER_BUS_NAME and AWS_REGION; AWS credentials come from Pod Identity,
+Kubernetes access from the service account, or from $KUBECONFIG where that is set. It stays up after
+the job has ended, until the teardown removes it; on SIGTERM it sends what it has and exits 0.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Mapping
+from types import FrameType
+from typing import TYPE_CHECKING, Final
+
+import boto3
+from botocore.config import Config
+
+from relay.batching import Outbox
+from relay.cluster import ClusterApi
+from relay.config import RelayConfig
+from relay.delivery import BusSender
+from relay.watching import RunWatcher
+from stationmaster.domain.errors import PermanentError
+
+if TYPE_CHECKING:
+    from mypy_boto3_events import EventBridgeClient
+
+logger = logging.getLogger("relay")
+
+# Kubernetes sends SIGKILL 30 s after SIGTERM; the relay is gone well before.
+FLUSH_WITHIN_S: Final = 4.0
+EXIT_CRASHED: Final = 1
+EXIT_BAD_SETTING: Final = 2
+
+
+class _KeyValueFormatter(logging.Formatter):
+    """One line a record: time, level, message, then the record's own fields as key=value."""
+
+    _standard: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
+
+    def format(self, record: logging.LogRecord) -> str:
+        text = super().format(record)
+        fields = {k: v for k, v in vars(record).items() if k not in self._standard}
+        return " ".join([text, *(f"{key}={value!r}" for key, value in fields.items())])
+
+
+def main(variables: Mapping[str, str]) -> int:
+    """Run until SIGTERM or SIGINT; return the exit code."""
+    _log_to_stderr()
+    try:
+        config = RelayConfig.from_variables(variables)
+    except PermanentError as error:
+        logger.error("bad setting", extra={"error": str(error)})
+        return EXIT_BAD_SETTING
+    stop = threading.Event()
+    _stop_on_signal(stop)
+    logger.info("relay starts", extra=config.model_dump())
+
+    outbox = Outbox(
+        run_id=config.run_id,
+        sender=BusSender(_events_client(config), bus_name=config.bus_name),
+    )
+    api = ClusterApi.connect(variables.get("KUBECONFIG"))
+    watcher = RunWatcher(api=api, config=config, outbox=outbox, stop=stop)
+    crashed = _stop_on_crash(stop)
+    outbox.start(job_may_exist=watcher.job_may_exist)
+    watcher.start()
+    stop.wait()
+
+    sent = outbox.close(timeout_s=FLUSH_WITHIN_S)
+    logger.info("relay stops", extra={"everything_sent": sent})
+    return EXIT_CRASHED if crashed.is_set() else 0
+
+
+def _events_client(config: RelayConfig) -> EventBridgeClient:
+    # The sender retries by itself and without end; a call that hangs must not hold up SIGTERM.
+    settings = Config(
+        connect_timeout=2, read_timeout=3, retries={"total_max_attempts": 1, "mode": "standard"}
+    )
+    return boto3.client("events", region_name=config.region, config=settings)
+
+
+def _stop_on_signal(stop: threading.Event) -> None:
+    def handle(_number: int, _frame: FrameType | None) -> None:
+        stop.set()
+
+    signal.signal(signal.SIGTERM, handle)
+    signal.signal(signal.SIGINT, handle)
+
+
+def _stop_on_crash(stop: threading.Event) -> threading.Event:
+    """A thread that dies takes the process with it: Kubernetes starts a whole one in its place."""
+    crashed = threading.Event()
+
+    def handle(failure: threading.ExceptHookArgs) -> None:
+        name = failure.thread.name if failure.thread else "?"
+        logger.critical(
+            "thread died",
+            extra={"thread_name": name},
+            exc_info=(failure.exc_type, failure.exc_value, failure.exc_traceback),  # type: ignore[arg-type]  # exc_value is None only while the interpreter ends
+        )
+        crashed.set()
+        stop.set()
+
+    threading.excepthook = handle
+    return crashed
+
+
+def _log_to_stderr() -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_KeyValueFormatter("%(asctime)s %(levelname)s %(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
+    logging.getLogger("botocore").setLevel(logging.WARNING)
+    logging.getLogger("urllib3").setLevel(logging.ERROR)
+
+
+if __name__ == "__main__":
+    sys.exit(main(os.environ))

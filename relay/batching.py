@@ -1,0 +1,246 @@
+"""Events, log tails and heartbeats on their way to the bus: the relay's only way out.
+
+Watchers and log followers put events in, one sender thread puts batches on EventBridge. The outbox
+is bounded: when the bus is slow or away, `put` waits, and with it the follower that reads the log,
+so that nothing is dropped and memory stays flat. Knows nothing of Kubernetes.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from time import monotonic
+from typing import Final
+
+from relay.delivery import BusSender
+from stationmaster.domain.events import LogTail, RelayBatch, RunEvent, make_event_id
+
+logger = logging.getLogger(__name__)
+
+FLUSH_AFTER_S: Final = 0.25
+MAX_BATCH_EVENTS: Final = 200
+# An EventBridge entry may have 256 KiB with its envelope; see also delivery.MAX_CALL_BYTES.
+MAX_BATCH_BYTES: Final = 200_000
+CAPACITY_EVENTS: Final = 4_000
+HEARTBEAT_EVERY_S: Final = 20.0
+TAIL_EVERY_S: Final = 2.0
+TAIL_LINES: Final = 60
+TAIL_LINE_CHARS: Final = 500
+MAX_TAIL_BYTES: Final = 40_000
+# Above this many pods, tails are sent less often, so that they never crowd out events.
+PODS_AT_FULL_TAIL_RATE: Final = 8
+
+
+@dataclass
+class _Tail:
+    lines: deque[str] = field(default_factory=lambda: deque(maxlen=TAIL_LINES))
+    at: datetime = datetime(1970, 1, 1, tzinfo=UTC)
+    changed: bool = False
+    due: float = 0.0  # monotonic time before which it is not sent again
+
+
+class Outbox:
+    """What waits to be sent, and the thread that sends it."""
+
+    def __init__(
+        self,
+        *,
+        run_id: str,
+        sender: BusSender,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._run_id = run_id
+        self._sender = sender
+        self._job_may_exist: Callable[[], bool] = lambda: True
+        self._now = now
+        self._condition = threading.Condition()
+        self._pending: deque[tuple[RunEvent, int]] = deque()
+        self._tails: dict[str, _Tail] = {}
+        self._flush_at: float | None = None  # when what waits must go
+        self._heartbeat_at = monotonic()
+        self._closing = False
+        self._thread = threading.Thread(target=self._run, name="sender", daemon=True)
+
+    def start(self, *, job_may_exist: Callable[[], bool] = lambda: True) -> None:
+        """Begin to send; the first batch is a heartbeat.
+
+        Heartbeats go on while `job_may_exist` says so. It is called under the outbox's lock and
+        must take none itself.
+        """
+        self._job_may_exist = job_may_exist
+        self._thread.start()
+
+    def put(self, events: Sequence[RunEvent], *, urgent: bool = False) -> bool:
+        """Hand over events, in order; waits while the outbox is full.
+
+        Returns:
+            False when the relay is going down and the events were not taken: a later relay reads
+            them again.
+        """
+        sized = [(event, len(event.model_dump_json())) for event in events]
+        with self._condition:
+            while len(self._pending) >= CAPACITY_EVENTS and not self._closing:
+                self._condition.wait()
+            if self._closing:
+                return False
+            was_below = len(self._pending) < MAX_BATCH_EVENTS
+            self._pending.extend(sized)
+            now_full = was_below and len(self._pending) >= MAX_BATCH_EVENTS
+            self._flush_by(monotonic() + (0.0 if urgent else FLUSH_AFTER_S), wake=now_full)
+        return True
+
+    def keep_line(self, pod: str, text: str, at: datetime) -> None:
+        """Remember a log line of a pod for its tail."""
+        with self._condition:
+            tail = self._tails.setdefault(pod, _Tail())
+            tail.lines.append(text[:TAIL_LINE_CHARS])
+            tail.at = max(tail.at, at)
+            if not tail.changed:
+                tail.changed = True
+                self._flush_by(max(tail.due, monotonic() + FLUSH_AFTER_S), wake=False)
+
+    def end_of_log(self, pod: str) -> None:
+        """The pod ended: its last lines are wanted at once."""
+        with self._condition:
+            tail = self._tails.get(pod)
+            if tail is not None and tail.changed:
+                tail.due = 0.0
+                self._flush_by(monotonic(), wake=True)
+
+    def forget_pod(self, pod: str) -> None:
+        """The pod is gone and its tail was sent; a changed one is kept until it is."""
+        with self._condition:
+            tail = self._tails.get(pod)
+            if tail is not None and not tail.changed:
+                del self._tails[pod]
+
+    def close(self, *, timeout_s: float) -> bool:
+        """Send what waits and stop; False when the time was not enough."""
+        deadline = monotonic() + timeout_s
+        with self._condition:
+            self._closing = True
+            self._condition.notify_all()
+        self._sender.stop_retrying_at(deadline)
+        if self._thread.ident is not None:
+            self._thread.join(max(0.0, deadline - monotonic()))
+        with self._condition:
+            left = len(self._pending)
+        if self._thread.is_alive() or left:
+            logger.warning("stopped before everything was sent", extra={"events_left": left})
+            return False
+        return True
+
+    def _flush_by(self, at: float, *, wake: bool) -> None:
+        """Let the sender run at `at` at the latest; the caller holds the lock."""
+        if self._flush_at is None or at < self._flush_at:
+            self._flush_at = at
+            wake = True
+        if wake:
+            self._condition.notify_all()
+
+    def _run(self) -> None:
+        while True:
+            with self._condition:
+                self._wait_until_due()
+                closing = self._closing
+                batches = self._take_batches()
+                self._condition.notify_all()  # there is room again
+            if batches and not self._sender.send(batches):
+                return  # going down, and the bus did not take them in time
+            if closing and not batches:
+                return
+
+    def _wait_until_due(self) -> None:
+        while not self._closing and len(self._pending) < MAX_BATCH_EVENTS:
+            due = self._heartbeat_at
+            if self._flush_at is not None:
+                due = min(due, self._flush_at)
+            wait_s = due - monotonic()
+            if wait_s <= 0:
+                return
+            self._condition.wait(wait_s)
+
+    def _take_batches(self) -> list[RelayBatch]:
+        now = monotonic()
+        tails = self._take_tails(now)
+        heartbeat = now >= self._heartbeat_at
+        if heartbeat:
+            self._heartbeat_at = now + HEARTBEAT_EVERY_S
+            heartbeat = self._job_may_exist()
+        batches: list[RelayBatch] = []
+        while len(batches) < self._sender.max_batches:
+            events, size = self._take_events()
+            some_tails: list[LogTail] = []
+            while tails and size + tails[-1][1] <= MAX_BATCH_BYTES:
+                tail, tail_size = tails.pop()
+                some_tails.append(tail)
+                size += tail_size
+            if not events and not some_tails and not heartbeat:
+                break
+            batches.append(self._batch(events, some_tails, heartbeat=heartbeat))
+            heartbeat = False
+        for tail, _ in tails:  # no room in this call: again in the next
+            self._tails[tail.pod].changed = True
+            self._tails[tail.pod].due = 0.0
+        self._flush_at = self._next_flush(now)
+        return batches
+
+    def _take_events(self) -> tuple[list[RunEvent], int]:
+        events: list[RunEvent] = []
+        size = 0
+        while self._pending and len(events) < MAX_BATCH_EVENTS:
+            event, event_size = self._pending[0]
+            if events and size + event_size > MAX_BATCH_BYTES:
+                break
+            self._pending.popleft()
+            events.append(event)
+            size += event_size + 1
+        return events, size
+
+    def _take_tails(self, now: float) -> list[tuple[LogTail, int]]:
+        every_s = TAIL_EVERY_S * max(1.0, len(self._tails) / PODS_AT_FULL_TAIL_RATE)
+        taken = []
+        for pod, tail in self._tails.items():
+            if tail.changed and (tail.due <= now or self._closing):
+                tail.changed = False
+                tail.due = now + every_s
+                taken.append(_capped(LogTail(pod=pod, at=tail.at, lines=list(tail.lines))))
+        return taken
+
+    def _next_flush(self, now: float) -> float | None:
+        times = [max(now, tail.due) for tail in self._tails.values() if tail.changed]
+        if self._pending:
+            times.append(now)
+        return min(times, default=None)
+
+    def _batch(
+        self, events: list[RunEvent], tails: list[LogTail], *, heartbeat: bool
+    ) -> RelayBatch:
+        at = self._now()
+        identity = [event.event_id for event in events]
+        identity += [f"{tail.pod} {tail.at.isoformat()} {len(tail.lines)}" for tail in tails]
+        if heartbeat:
+            identity.append(at.isoformat())
+        return RelayBatch(
+            run_id=self._run_id,
+            batch_id=make_event_id(self._run_id, "batch", *identity),
+            at=at,
+            events=events,
+            log_tails=tails,
+            heartbeat=heartbeat,
+        )
+
+
+def _capped(tail: LogTail) -> tuple[LogTail, int]:
+    """The tail and its size as JSON; oldest lines go when it is too large (control characters)."""
+    lines = tail.lines
+    while True:
+        capped = tail.model_copy(update={"lines": lines})
+        size = len(capped.model_dump_json().encode())
+        if size <= MAX_TAIL_BYTES or len(lines) <= 1:
+            return capped, size
+        lines = lines[max(1, len(lines) // 4) :]

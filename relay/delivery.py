@@ -1,0 +1,127 @@
+"""Putting batches on the EventBridge bus, until it has taken every one.
+
+Called by the sender thread of relay/batching.py only. A throttle, an outage and a partial failure
+are retried with a growing pause for as long as it takes; while that lasts, the outbox fills and
+holds its writers back. Delivery is at least once, and ids make the second time harmless.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+from collections.abc import Sequence
+from time import monotonic, sleep
+from typing import TYPE_CHECKING, Final
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from stationmaster.domain.events import EVENT_SOURCE, RELAY_BATCH_DETAIL_TYPE, RelayBatch
+
+if TYPE_CHECKING:
+    from mypy_boto3_events import EventBridgeClient
+    from mypy_boto3_events.type_defs import PutEventsRequestEntryTypeDef
+
+logger = logging.getLogger(__name__)
+
+# PutEvents takes 10 entries and 256 KiB a call.
+MAX_CALL_ENTRIES: Final = 10
+MAX_CALL_BYTES: Final = 250_000
+FIRST_PAUSE_S: Final = 0.1
+LONGEST_PAUSE_S: Final = 10.0
+# What no retry mends: said loudly and left behind, so that one bad entry cannot stop the stream.
+_PERMANENT_ENTRY_ERRORS: Final = frozenset({"MalformedDetail", "InvalidArgument"})
+
+
+class BusSender:
+    """Sends batches in order; one call is under way at a time."""
+
+    max_batches: Final = MAX_CALL_ENTRIES
+
+    def __init__(self, client: EventBridgeClient, *, bus_name: str) -> None:
+        self._client = client
+        self._bus_name = bus_name
+        self._deadline: float | None = None
+        self._hurry = threading.Event()
+
+    def stop_retrying_at(self, deadline: float) -> None:
+        """Give up at that monotonic time; until then go on without long pauses."""
+        self._deadline = deadline
+        self._hurry.set()
+
+    def send(self, batches: Sequence[RelayBatch]) -> bool:
+        """Put the batches on the bus.
+
+        Returns:
+            False only after `stop_retrying_at`, when the bus did not take them in time.
+        """
+        entries = [self._entry(batch) for batch in batches]
+        pause_s = FIRST_PAUSE_S
+        while entries:
+            call = _one_call(entries)
+            failed = self._put(call)
+            if len(failed) < len(call):
+                pause_s = FIRST_PAUSE_S
+            entries = failed + entries[len(call) :]
+            if failed and not self._pause(pause_s):
+                return False
+            if failed:
+                pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+        return True
+
+    def _entry(self, batch: RelayBatch) -> PutEventsRequestEntryTypeDef:
+        return {
+            "Source": EVENT_SOURCE,
+            "DetailType": RELAY_BATCH_DETAIL_TYPE,
+            "EventBusName": self._bus_name,
+            "Detail": batch.model_dump_json(),
+        }
+
+    def _put(
+        self, entries: list[PutEventsRequestEntryTypeDef]
+    ) -> list[PutEventsRequestEntryTypeDef]:
+        """Make one call; return the entries to send again."""
+        try:
+            response = self._client.put_events(Entries=entries)
+        except (ClientError, BotoCoreError) as error:
+            logger.warning("bus did not take a call", extra={"error": str(error)})
+            return entries
+        if not response["FailedEntryCount"]:
+            return []
+        again = []
+        for entry, result in zip(entries, response["Entries"], strict=True):
+            code = result.get("ErrorCode")
+            if code is None:
+                continue
+            details = {"code": code, "error": result.get("ErrorMessage", "")}
+            if code in _PERMANENT_ENTRY_ERRORS:
+                details["bytes"] = str(len(entry.get("Detail", "")))
+                logger.error("bus refuses an entry for good", extra=details)
+            else:
+                logger.warning("bus did not take an entry", extra=details)
+                again.append(entry)
+        return again
+
+    def _pause(self, seconds: float) -> bool:
+        """Wait before the next try; False when there is no time for one."""
+        # Up to half more, so that the relays of many runs do not retry in step.
+        self._hurry.wait(seconds * random.uniform(1.0, 1.5))
+        if self._deadline is None:
+            return True
+        if monotonic() >= self._deadline:
+            return False
+        # Going down: short pauses only, and never past the deadline.
+        sleep(min(FIRST_PAUSE_S, max(0.0, self._deadline - monotonic())))
+        return monotonic() < self._deadline
+
+
+def _one_call(entries: list[PutEventsRequestEntryTypeDef]) -> list[PutEventsRequestEntryTypeDef]:
+    call: list[PutEventsRequestEntryTypeDef] = []
+    size = 0
+    for entry in entries[:MAX_CALL_ENTRIES]:
+        # An entry's size is its text in UTF-8; the constant stands for time, source and type.
+        size += len(entry.get("Detail", "").encode()) + 100
+        if call and size > MAX_CALL_BYTES:
+            break
+        call.append(entry)
+    return call

@@ -1,0 +1,162 @@
+"""Follows the log of one pod's training container, over cut connections and container restarts.
+
+One thread a pod, started by relay/watching.py; it sleeps in a read or until the pod's status
+changes. The container's last run but one is read as well, so that what it said between two reads
+is not missed.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator
+from typing import Final
+
+from relay.batching import Outbox
+from relay.cluster import ClusterApi, ClusterUnreachable, ObjectMissing, RequestRefused
+from relay.logs import LogPipeline
+from relay.observations import (
+    TRAINING_CONTAINER,
+    ContainerState,
+    JsonObject,
+    container_state,
+    uid_of,
+)
+from relay.parsing import LineInterpreter, LogLine, PodFacts
+from stationmaster.domain.events import RunEvent
+
+logger = logging.getLogger(__name__)
+
+FIRST_PAUSE_S: Final = 0.1
+LONGEST_PAUSE_S: Final = 5.0
+
+
+class LogFollower:
+    """Turns everything that a pod's training container prints into events, each once."""
+
+    def __init__(
+        self,
+        *,
+        api: ClusterApi,
+        outbox: Outbox,
+        pod: PodFacts,
+        path: str,
+        stop: threading.Event,
+    ) -> None:
+        self._api = api
+        self._outbox = outbox
+        self._pod = pod
+        self._path = path
+        self._stop = stop
+        self._pipeline = LogPipeline(LineInterpreter(pod), keep_line=self._keep_line)
+        self._changed = threading.Condition()
+        self._state = ContainerState()
+        self._gone = False
+        self._read_through = -1  # newest container run that was read to its end
+        self._thread = threading.Thread(target=self._run, name=f"log {pod.name}", daemon=True)
+
+    def start(self) -> None:
+        """Begin to follow; needs an `update` to know that there is something to read."""
+        self._thread.start()
+
+    def update(self, state: ContainerState) -> None:
+        """The pod's status changed."""
+        with self._changed:
+            self._state = state
+            self._changed.notify_all()
+
+    def pod_gone(self) -> None:
+        """The pod was deleted: what the stream still brings is the last of it."""
+        with self._changed:
+            self._gone = True
+            self._changed.notify_all()
+
+    def _keep_line(self, line: LogLine) -> None:
+        self._outbox.keep_line(self._pod.name, line.text, line.at)
+
+    def _run(self) -> None:
+        pause_s = FIRST_PAUSE_S
+        while self._wait_for_unread():
+            before = self._pipeline.since
+            try:
+                done = self._read()
+            except ObjectMissing:
+                self._put(self._pipeline.finish())
+                break  # the pod is gone, and its log with it
+            except (ClusterUnreachable, RequestRefused) as error:
+                logger.info("log stream ended", extra={"pod": self._pod.name, "error": str(error)})
+                done = False
+            progressed = done or self._pipeline.since != before
+            pause_s = FIRST_PAUSE_S if progressed else min(2 * pause_s, LONGEST_PAUSE_S)
+            if not done:
+                with self._changed:
+                    self._changed.wait(pause_s)
+        self._outbox.end_of_log(self._pod.name)
+
+    def _wait_for_unread(self) -> bool:
+        """Sleep until the container has output that was not read; False when there is no more."""
+        with self._changed:
+            while not self._gone and not self._stop.is_set():
+                if self._state.has_log and self._read_through < self._state.restarts:
+                    return True
+                self._changed.wait()
+            return False
+
+    def _read(self) -> bool:
+        """Read what is there and follow it; True when a container run was read to its end."""
+        state = self._look()
+        if state.restarts > 0 and self._read_through < state.restarts - 1:
+            self._read_previous(state.restarts - 1)
+        if not (state.running or state.terminated):
+            # Between two runs: the status will change, and that wakes us.
+            return False
+        since = self._pipeline.since
+        with self._api.log(
+            self._path, container=TRAINING_CONTAINER, since=since, follow=True
+        ) as chunks:
+            # Which run is this the log of? That of the status, if it is the same before and after.
+            if self._look().restarts != state.restarts:
+                return False
+            self._pipeline.begin_stream(container_run=state.restarts)
+            if not self._take_in(chunks):
+                return False
+        state_after = self._look()
+        if not (state_after.restarts == state.restarts and state_after.terminated):
+            return False
+        # A stream may end early without an error: once more, whole, now that nothing is added.
+        self._read_ended(state.restarts, previous=False)
+        return True
+
+    def _read_previous(self, container_run: int) -> None:
+        try:
+            self._read_ended(container_run, previous=True)
+        except RequestRefused as error:
+            # Kubernetes keeps one earlier log, and not always; what is gone cannot be read.
+            logger.info(
+                "earlier log is not there", extra={"pod": self._pod.name, "error": str(error)}
+            )
+            self._read_through = container_run
+
+    def _read_ended(self, container_run: int, *, previous: bool) -> None:
+        since = self._pipeline.since
+        with self._api.log(
+            self._path, container=TRAINING_CONTAINER, since=since, previous=previous
+        ) as chunks:
+            self._pipeline.begin_stream(container_run=container_run)
+            if not self._take_in(chunks):
+                return
+        self._put(self._pipeline.finish())
+        self._read_through = container_run
+        self._outbox.end_of_log(self._pod.name)
+
+    def _take_in(self, chunks: Iterator[bytes]) -> bool:
+        return all(self._put(self._pipeline.feed(chunk)) for chunk in chunks)
+
+    def _put(self, events: list[RunEvent]) -> bool:
+        return self._outbox.put(events) if events else not self._stop.is_set()
+
+    def _look(self) -> ContainerState:
+        pod: JsonObject = self._api.get(self._path)
+        if uid_of(pod) != self._pod.uid:
+            raise ObjectMissing(f"pod {self._pod.name} was replaced by another of its name")
+        return container_state(pod)

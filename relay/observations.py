@@ -1,0 +1,389 @@
+"""Kubernetes objects turned into events: the job's conditions, its pods, warnings and nodes.
+
+Pure but for what each observer remembers of the objects it saw; called by relay/watching.py. An
+event's id comes from what Kubernetes itself uses to identify the fact, so that a relay that starts
+again and sees the same objects tells the same events. Objects are the API's JSON.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final, get_args
+
+from stationmaster.domain.events import (
+    ClusterWarning,
+    JobConditionChanged,
+    NodeLost,
+    PodChanged,
+    RunEvent,
+    make_event_id,
+)
+
+TRAINING_CONTAINER: Final = "pytorch"  # the operator demands a container of this name
+JOB_NAME_LABEL: Final = "training.kubeflow.org/job-name"
+MAX_MESSAGE: Final = 1000
+_CONDITIONS: Final = frozenset(get_args(JobConditionChanged.model_fields["condition"].annotation))
+_PHASES: Final = frozenset(get_args(PodChanged.model_fields["phase"].annotation))
+
+JsonObject = dict[str, Any]
+Clock = Callable[[], datetime]
+
+
+def name_of(thing: JsonObject) -> str:
+    """metadata.name"""
+    return str((thing.get("metadata") or {}).get("name", ""))
+
+
+def uid_of(thing: JsonObject) -> str:
+    """metadata.uid"""
+    return str((thing.get("metadata") or {}).get("uid", ""))
+
+
+def parse_time(value: object) -> datetime | None:
+    """A time of the API, or None."""
+    if not isinstance(value, str):
+        return None
+    try:
+        moment = datetime.fromisoformat(value)
+    except ValueError:
+        return None
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+class JobObserver:
+    """Tells each condition of the PyTorchJob when it turns true."""
+
+    def __init__(self, run_id: str, *, now: Clock) -> None:
+        self._run_id = run_id
+        self._now = now
+        self._told: set[str] = set()
+        self.exists: bool | None = None  # None: not seen yet
+        self.ended = False
+
+    def observe(self, job: JsonObject) -> list[RunEvent]:
+        """The events of conditions that were not told yet, oldest first."""
+        self.exists = True
+        events: list[RunEvent] = []
+        ended = False
+        for condition in (job.get("status") or {}).get("conditions") or []:
+            kind = condition.get("type")
+            if condition.get("status") != "True" or kind not in _CONDITIONS:
+                continue
+            ended = ended or kind in ("Succeeded", "Failed")
+            since = condition.get("lastTransitionTime")
+            event_id = make_event_id(self._run_id, "condition", uid_of(job), kind, since)
+            if event_id in self._told:
+                continue
+            self._told.add(event_id)
+            events.append(
+                JobConditionChanged(
+                    event_id=event_id,
+                    run_id=self._run_id,
+                    at=parse_time(since) or self._now(),
+                    condition=kind,
+                    reason=str(condition.get("reason", "")),
+                    message=str(condition.get("message", ""))[:MAX_MESSAGE],
+                )
+            )
+        self.ended = ended
+        return sorted(events, key=lambda event: event.at)
+
+    def gone(self) -> None:
+        """The job is not there; only news if it was."""
+        if self.exists:
+            self.exists = False
+
+
+@dataclass(frozen=True)
+class ContainerState:
+    """How the training container of a pod stands."""
+
+    restarts: int = 0
+    running: bool = False
+    terminated: bool = False  # and not running again yet
+
+    @property
+    def has_log(self) -> bool:
+        return self.running or self.terminated or self.restarts > 0
+
+
+def container_state(pod: JsonObject) -> ContainerState:
+    """The training container's state, from the pod's status."""
+    status = _training_status(pod)
+    state, last = status.get("state") or {}, status.get("lastState") or {}
+    return ContainerState(
+        restarts=int(status.get("restartCount") or 0),
+        running="running" in state,
+        terminated="terminated" in state or ("waiting" in state and "terminated" in last),
+    )
+
+
+def is_finished(pod: JsonObject) -> bool:
+    """The pod will run nothing more."""
+    return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
+
+
+def _training_status(pod: JsonObject) -> JsonObject:
+    for status in (pod.get("status") or {}).get("containerStatuses") or []:
+        if status.get("name") == TRAINING_CONTAINER:
+            return dict(status)
+    return {}
+
+
+@dataclass(frozen=True)
+class _PodView:
+    """What is told of a pod; another event follows only when this changes."""
+
+    phase: str
+    node: str = ""
+    reason: str = ""
+    message: str = ""
+    exit_code: int | None = None
+    restarts: int = 0
+
+
+class PodObserver:
+    """Tells what changes about the pods of the job."""
+
+    def __init__(self, run_id: str, *, now: Clock) -> None:
+        self._run_id = run_id
+        self._now = now
+        self._last: dict[str, _PodView] = {}  # by uid
+        self._names: dict[str, str] = {}
+        self._exits_told: dict[str, int] = {}  # by uid: newest container run whose end was told
+        self.nodes: set[str] = set()  # every node that had a pod of the job
+
+    @property
+    def known(self) -> dict[str, str]:
+        """Names of the pods that are there, by uid."""
+        return dict(self._names)
+
+    def observe(self, pod: JsonObject) -> list[RunEvent]:
+        """The events of what changed since this pod was last seen."""
+        uid = uid_of(pod)
+        self._names[uid] = name_of(pod)
+        view, at = _view(pod)
+        if view.node:
+            self.nodes.add(view.node)
+        events: list[RunEvent] = []
+        # A container that ended and runs again: the end was not seen, and the status still has it.
+        missed = _missed_exit(pod, view)
+        if missed is not None and self._exits_told.get(uid, -1) < missed[0].restarts:
+            self._exits_told[uid] = missed[0].restarts
+            events.append(self._event(uid, *missed))
+        if self._last.get(uid) != view:
+            self._last[uid] = view
+            events.append(self._event(uid, view, at))
+        if view.exit_code is not None:
+            self._exits_told[uid] = max(view.restarts, self._exits_told.get(uid, -1))
+        return events
+
+    def deleted(self, uid: str) -> list[RunEvent]:
+        """The event of a pod that is gone."""
+        view = self._last.pop(uid, None)
+        if view is None:
+            return []
+        gone = _PodView(phase="Deleted", node=view.node, restarts=view.restarts)
+        event = self._event(uid, gone, self._now())
+        self._exits_told.pop(uid, None)
+        del self._names[uid]
+        return [event]
+
+    def _event(self, uid: str, view: _PodView, at: datetime | None) -> PodChanged:
+        told = [view.phase, view.node, view.reason, view.message, view.exit_code, view.restarts]
+        return PodChanged.model_validate(
+            {
+                "event_id": make_event_id(self._run_id, "pod", uid, *told),
+                "run_id": self._run_id,
+                "at": at or self._now(),
+                "pod": self._names[uid],
+                **vars(view),
+            }
+        )
+
+
+def _view(pod: JsonObject) -> tuple[_PodView, datetime | None]:
+    spec, status = pod.get("spec") or {}, pod.get("status") or {}
+    phase = status.get("phase")
+    training = _training_status(pod)
+    reason, message, exit_code, at = _container_reason(training)
+    if not reason:
+        for init in status.get("initContainerStatuses") or []:
+            found = _container_reason(init)
+            if found[0] and found[2] != 0:  # one that is done is no reason
+                reason, message, _, at = found
+                break
+    if not reason and status.get("reason"):  # Evicted, NodeLost, DeadlineExceeded
+        reason, message = str(status["reason"]), str(status.get("message", ""))
+    conditions = status.get("conditions") or []
+    for condition in conditions:
+        unscheduled = condition.get("type") == "PodScheduled" and condition.get("status") == "False"
+        if not reason and unscheduled:
+            reason, message = str(condition.get("reason", "")), str(condition.get("message", ""))
+    changes = [parse_time(condition.get("lastTransitionTime")) for condition in conditions]
+    view = _PodView(
+        phase=str(phase) if phase in _PHASES else "Unknown",
+        node=str(spec.get("nodeName") or ""),
+        reason=reason,
+        message=message[:MAX_MESSAGE],
+        exit_code=exit_code,
+        restarts=int(training.get("restartCount") or 0),
+    )
+    return view, at or max((change for change in changes if change), default=None)
+
+
+def _container_reason(status: JsonObject) -> tuple[str, str, int | None, datetime | None]:
+    """Reason, message, exit code and time of a container's present state."""
+    state = status.get("state") or {}
+    if terminated := state.get("terminated"):
+        return _termination(terminated)
+    if waiting := state.get("waiting"):
+        return str(waiting.get("reason", "")), str(waiting.get("message", "")), None, None
+    return "", "", None, parse_time((state.get("running") or {}).get("startedAt"))
+
+
+def _termination(terminated: JsonObject) -> tuple[str, str, int | None, datetime | None]:
+    code = terminated.get("exitCode")
+    return (
+        str(terminated.get("reason", "")),
+        str(terminated.get("message", "")),
+        code if isinstance(code, int) else None,
+        parse_time(terminated.get("finishedAt")),
+    )
+
+
+def _missed_exit(pod: JsonObject, view: _PodView) -> tuple[_PodView, datetime | None] | None:
+    """How the container ended before it was started again, as its status would have told it.
+
+    The told fields are those of the status between end and restart, so that the id is the same
+    whether that status was seen or not.
+    """
+    status = _training_status(pod)
+    terminated = (status.get("lastState") or {}).get("terminated")
+    state = status.get("state") or {}
+    if not terminated or "terminated" in state:
+        return None
+    # While it waits to be restarted the count is still that of the run that ended.
+    restarts = view.restarts - (1 if "running" in state else 0)
+    reason, message, exit_code, at = _termination(terminated)
+    ended = _PodView(
+        phase="Running",
+        node=view.node,
+        reason=reason,
+        message=message[:MAX_MESSAGE],
+        exit_code=exit_code,
+        restarts=max(0, restarts),
+    )
+    return ended, at
+
+
+class WarningObserver:
+    """Tells Warning events about the job and its pods.
+
+    A repeated event is told when its count reaches a power of two: a pod that cannot be scheduled
+    for an hour would otherwise fill the thread. Which counts are told depends on nothing else.
+    """
+
+    def __init__(self, run_id: str, *, job: str, now: Clock) -> None:
+        self._run_id = run_id
+        self._job = job
+        self._now = now
+        self._pod_name = re.compile(rf"{re.escape(job)}-(?:master|worker)-\d+")
+        self._told: dict[str, int] = {}
+
+    def observe(self, event: JsonObject) -> list[RunEvent]:
+        """The event's news, if it has any."""
+        involved = event.get("involvedObject") or {}
+        if event.get("type") != "Warning" or not self._is_ours(involved):
+            return []
+        series = event.get("series") or {}
+        count = max(1, int(event.get("count") or series.get("count") or 1))
+        told_count = 1 << (count.bit_length() - 1)
+        uid = uid_of(event)
+        if self._told.get(uid, 0) >= told_count:
+            return []
+        self._told[uid] = told_count
+        moment = event.get("lastTimestamp") or series.get("lastObservedTime")
+        return [
+            ClusterWarning(
+                event_id=make_event_id(self._run_id, "warning", uid, told_count),
+                run_id=self._run_id,
+                at=parse_time(moment or event.get("eventTime")) or self._now(),
+                object_name=str(involved.get("name", "")),
+                reason=str(event.get("reason", "")),
+                message=str(event.get("message", ""))[:MAX_MESSAGE],
+                count=told_count,
+            )
+        ]
+
+    def forget(self, uid: str) -> None:
+        """The event expired."""
+        self._told.pop(uid, None)
+
+    def _is_ours(self, involved: JsonObject) -> bool:
+        name = str(involved.get("name", ""))
+        match involved.get("kind"):
+            case "PyTorchJob":
+                return name == self._job
+            case "Pod":
+                return self._pod_name.fullmatch(name) is not None
+            case _:
+                return False
+
+
+class NodeObserver:
+    """Tells when a node under the job goes away or stops being ready."""
+
+    def __init__(self, run_id: str, *, now: Clock) -> None:
+        self._run_id = run_id
+        self._now = now
+        self._uids: dict[str, str] = {}  # of the nodes that are there, by name
+        self._lost: set[str] = set()  # uids, until they are ready again
+
+    @property
+    def known(self) -> set[str]:
+        """Names of the nodes that are there."""
+        return set(self._uids)
+
+    def observe(self, node: JsonObject, *, matters: bool) -> list[RunEvent]:
+        """The event of a node that is not ready; `matters` when the job uses it."""
+        name, uid = name_of(node), uid_of(node)
+        self._uids[name] = uid
+        for condition in (node.get("status") or {}).get("conditions") or []:
+            if condition.get("type") != "Ready":
+                continue
+            if condition.get("status") == "True":
+                self._lost.discard(uid)
+                return []
+            since = condition.get("lastTransitionTime")
+            reason = str(condition.get("reason") or "NotReady")
+            return self._tell(name, uid, str(since), reason, parse_time(since), matters=matters)
+        return []
+
+    def deleted(self, name: str, *, matters: bool) -> list[RunEvent]:
+        """The event of a node that is gone, unless it was told lost already."""
+        uid = self._uids.pop(name, None)
+        if uid is None:
+            return []
+        events = self._tell(name, uid, "deleted", "the node was deleted", None, matters=matters)
+        self._lost.discard(uid)
+        return events
+
+    def _tell(
+        self, name: str, uid: str, what: str, reason: str, at: datetime | None, *, matters: bool
+    ) -> list[RunEvent]:
+        if not matters or uid in self._lost:
+            return []
+        self._lost.add(uid)
+        return [
+            NodeLost(
+                event_id=make_event_id(self._run_id, "node lost", uid, what),
+                run_id=self._run_id,
+                at=at or self._now(),
+                node=name,
+                reason=reason,
+            )
+        ]

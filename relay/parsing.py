@@ -1,0 +1,349 @@
+"""Log lines of a training container turned into events.
+
+Pure: given the same lines with the same stamps it tells the same events with the same ids, however
+often they are read. That is what makes a restart of the relay harmless. Called by relay/logs.py.
+Malformed lines are plain log lines, never errors.
+
+What identifies a fact that a line tells is the pod, the line's stamp and its ordinal among lines of
+that stamp. Two facts are told by more than one pod, and are identified by what they say: a restart
+of the workers (its number), and a checkpoint of a foreign trainer (its path).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from relay import foreign
+from stationmaster.domain.events import (
+    CheckpointSaved,
+    ProgressReported,
+    RunEvent,
+    TrainingFinished,
+    TrainingReportedFailure,
+    TrainingResumed,
+    TrainingStarted,
+    WorkersRestarting,
+    make_event_id,
+)
+
+SCHEMA_VERSION: Final = 1
+MAX_TEXT: Final = 1000  # characters of a reason or path that go into an event
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+# torchrun --tee puts "[default0]:" or "[rank8]:" before each line.
+_TEE_PREFIX = re.compile(r"^\[([A-Za-z_]{1,30})(\d{1,6})\]: ?")
+# Printed by torch/distributed/elastic/multiprocessing/api.py at level ERROR, always.
+_WORKER_FAILED = re.compile(r"failed \(exitcode: (-?\d{1,5})\) local_rank: (\d{1,6}) ")
+# Printed by torch/distributed/elastic/agent/server/api.py at level INFO, only with LOGLEVEL=INFO.
+# Its other "will restart worker group" line (new nodes detected) is how an agent takes part in a
+# restart that another one told of, so it is no fact of its own.
+_GROUP_RESTARTS = re.compile(
+    r"Worker group (?:FAILED|UNHEALTHY)\. (\d{1,6})/(\d{1,6}) attempts left;"
+    r" will restart worker group"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LogLine:
+    """One line of a container: `stamp` in UTC with nine decimals, `ordinal` among its equals."""
+
+    stamp: str
+    ordinal: int
+    text: str
+
+    @property
+    def at(self) -> datetime:
+        """The stamp as a time, in microseconds."""
+        return datetime.fromisoformat(self.stamp[:26] + "+00:00")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodFacts:
+    """What a pod's specification says that its log lines leave out."""
+
+    run_id: str
+    name: str
+    uid: str
+    max_restarts: int | None = None  # of torch elastic; None when the specification does not say
+    total_steps: int | None = None
+
+
+class LineInterpreter:
+    """Reads the lines of one pod's training container, in order, over its restarts."""
+
+    def __init__(self, pod: PodFacts) -> None:
+        self._pod = pod
+        self._container_run = 0
+        self._speaks_our_format = False
+        self._total_steps = pod.total_steps
+        self._saving: str | None = None
+        self._last_foreign_step = -1
+        self._failures = 0
+        self._restarts_told = 0
+        self._failure = ""
+
+    def start_container_run(self, container_run: int) -> None:
+        """What is read from now on was printed after the container's nth restart."""
+        if container_run == self._container_run:
+            return
+        self._container_run = container_run
+        self._failures = self._restarts_told = 0
+        self._failure = ""
+        self._last_foreign_step = -1
+
+    def read(self, line: LogLine) -> list[RunEvent]:
+        """The events that the line tells; mostly none, at most one."""
+        text = line.text
+        if '"stationmaster"' in text and (event := self._our_line(line)):
+            self._speaks_our_format = True
+            return [event]
+        if "orker group " in text or "exitcode: " in text:
+            return self._elastic_line(line)
+        if self._speaks_our_format:
+            return []
+        return self._foreign_line(line)
+
+    def _id(self, line: LogLine, what: str) -> str:
+        return make_event_id(self._pod.run_id, what, self._pod.uid, line.stamp, line.ordinal)
+
+    def _our_line(self, line: LogLine) -> RunEvent | None:
+        start = line.text.find("{")
+        try:
+            fields = json.loads(line.text[start:])
+        except (ValueError, RecursionError):
+            return None
+        if not isinstance(fields, dict) or fields.get("stationmaster") != SCHEMA_VERSION:
+            return None
+        kind = fields.get("kind")
+        build = _OUR_KINDS.get(kind) if isinstance(kind, str) else None
+        if build is None:
+            return None
+        return build(
+            fields,
+            {
+                "event_id": self._id(line, f"line {kind}"),
+                "run_id": self._pod.run_id,
+                "at": _time(fields.get("at")) or line.at,
+            },
+        )
+
+    def _elastic_line(self, line: LogLine) -> list[RunEvent]:
+        if match := _WORKER_FAILED.search(line.text):
+            self._failures += 1
+            self._failure = _describe_exit(int(match[1]), local_rank=int(match[2]))
+            self._last_foreign_step = -1  # what comes next starts again from a checkpoint
+            if self._failures > (self._pod.max_restarts or 0):
+                return []  # no attempt is left, or it is not known: the INFO line would say
+            return self._restart(line, self._failures)
+        if match := _GROUP_RESTARTS.search(line.text):
+            self._last_foreign_step = -1
+            return self._restart(line, int(match[2]) - int(match[1]) + 1)
+        return []
+
+    def _restart(self, line: LogLine, restart: int) -> list[RunEvent]:
+        if restart <= self._restarts_told:
+            return []
+        self._restarts_told = restart
+        # Every pod's agent tells the same restart: its number identifies it, not the pod.
+        identity = make_event_id(
+            self._pod.run_id, "workers restarting", self._container_run, restart
+        )
+        return [
+            WorkersRestarting(
+                event_id=identity,
+                run_id=self._pod.run_id,
+                at=line.at,
+                pod=self._pod.name,
+                reason=self._failure or "the worker group failed",
+            )
+        ]
+
+    def _foreign_line(self, line: LogLine) -> list[RunEvent]:
+        prefix = _TEE_PREFIX.match(line.text)
+        if prefix and prefix[1] == "rank" and int(prefix[2]) > 0:
+            return []  # every rank prints the same figures; rank 0 counts
+        match foreign.read(line.text):
+            case foreign.Progress() as progress:
+                return self._foreign_progress(line, progress)
+            case foreign.Saving(path):
+                self._saving = path
+            case foreign.SavingDone() if self._saving is not None:
+                path, self._saving = self._saving, None
+                step = foreign.checkpoint_step(path)
+                return [] if step is None else [self._saved(line, step, path)]
+            case foreign.Saved(step, path):
+                return [self._saved(line, step, path)]
+            case foreign.Resumed(step, path):
+                return [
+                    TrainingResumed(
+                        event_id=self._id(line, "resumed"),
+                        run_id=self._pod.run_id,
+                        at=line.at,
+                        step=step,
+                        path=path,
+                    )
+                ]
+            case foreign.TotalSteps(total):
+                self._total_steps = total
+        return []
+
+    def _saved(self, line: LogLine, step: int, path: str) -> CheckpointSaved:
+        return CheckpointSaved(
+            event_id=make_event_id(self._pod.run_id, "foreign checkpoint", path, step),
+            run_id=self._pod.run_id,
+            at=line.at,
+            step=step,
+            path=path,
+        )
+
+    def _foreign_progress(self, line: LogLine, progress: foreign.Progress) -> list[RunEvent]:
+        # Several ranks of a pod, or a redrawn bar, tell a step more than once: the first counts.
+        if progress.step <= self._last_foreign_step:
+            return []
+        self._last_foreign_step = progress.step
+        return [
+            ProgressReported(
+                event_id=self._id(line, "foreign progress"),
+                run_id=self._pod.run_id,
+                at=line.at,
+                # Grows over restarts and pods, and is the same whenever the line is read again.
+                seq=(line.at - _EPOCH) // timedelta(microseconds=1),
+                step=progress.step,
+                total_steps=progress.total_steps or self._total_steps or 0,
+                loss_nats=progress.loss_nats,
+                tokens_per_s=progress.tokens_per_s,
+                samples_per_s=progress.samples_per_s,
+                learning_rate=progress.learning_rate,
+                grad_norm=progress.grad_norm,
+                mfu=progress.mfu,
+                step_time_s=progress.step_time_s,
+                memory_gib=progress.memory_gib,
+            )
+        ]
+
+
+def _describe_exit(code: int, *, local_rank: int) -> str:
+    if code >= 0:
+        return f"process {local_rank} exited with code {code}"
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:
+        name = f"signal {-code}"
+    return f"process {local_rank} was killed by {name}"
+
+
+# JSON of the trainer is outside data: what has a wrong type or is out of range is left out, and a
+# line without a figure that its event needs is a plain line.
+
+
+def _number(value: object) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        result = float(value)
+    except OverflowError:
+        return None
+    return result if math.isfinite(result) else None
+
+
+def _count(value: object) -> int | None:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < foreign.MAX_STEP:
+        return None
+    return value
+
+
+def _text(value: object) -> str:
+    return value[:MAX_TEXT] if isinstance(value, str) else ""
+
+
+def _time(value: object) -> datetime | None:
+    if not isinstance(value, str):
+        return None
+    try:
+        at = datetime.fromisoformat(value)
+    except ValueError:
+        return None
+    return at if at.tzinfo is not None else None
+
+
+def _progress(fields: dict[str, Any], base: dict[str, Any]) -> RunEvent | None:
+    seq, step, total = (_count(fields.get(name)) for name in ("seq", "step", "total_steps"))
+    loss = _number(fields.get("loss_nats"))
+    if seq is None or step is None or total is None or loss is None:
+        return None
+    return ProgressReported(
+        **base,
+        seq=seq,
+        step=step,
+        total_steps=total,
+        loss_nats=loss,
+        tokens_per_s=_number(fields.get("tokens_per_s")),
+        samples_per_s=_number(fields.get("samples_per_s")),
+        learning_rate=_number(fields.get("learning_rate")),
+        grad_norm=_number(fields.get("grad_norm")),
+        mfu=_number(fields.get("mfu")),
+        step_time_s=_number(fields.get("step_time_s")),
+        memory_gib=_number(fields.get("memory_gib")),
+    )
+
+
+def _started(fields: dict[str, Any], base: dict[str, Any]) -> RunEvent | None:
+    total = _count(fields.get("total_steps"))
+    if total is None:
+        return None
+    return TrainingStarted(
+        **base,
+        total_steps=total,
+        world_size=_count(fields.get("world_size")) or 0,
+        num_parameters=_count(fields.get("num_parameters")) or 0,
+    )
+
+
+def _checkpoint_saved(fields: dict[str, Any], base: dict[str, Any]) -> RunEvent | None:
+    step = _count(fields.get("step"))
+    if step is None:
+        return None
+    return CheckpointSaved(
+        **base,
+        step=step,
+        path=_text(fields.get("path")),
+        duration_s=_number(fields.get("duration_s")),
+    )
+
+
+def _resumed(fields: dict[str, Any], base: dict[str, Any]) -> RunEvent | None:
+    step = _count(fields.get("step"))
+    if step is None:
+        return None
+    return TrainingResumed(**base, step=step, path=_text(fields.get("path")))
+
+
+def _finished(fields: dict[str, Any], base: dict[str, Any]) -> RunEvent | None:
+    step = _count(fields.get("step"))
+    if step is None:
+        return None
+    return TrainingFinished(**base, step=step, loss_nats=_number(fields.get("loss_nats")))
+
+
+def _failed(fields: dict[str, Any], base: dict[str, Any]) -> RunEvent | None:
+    reason = _text(fields.get("message")) or _text(fields.get("reason"))
+    return TrainingReportedFailure(
+        **base, reason=reason or _text(fields.get("error")) or "the trainer gave no reason"
+    )
+
+
+_OUR_KINDS: Final[dict[str, Callable[[dict[str, Any], dict[str, Any]], RunEvent | None]]] = {
+    "progress": _progress,
+    "started": _started,
+    "checkpoint_saved": _checkpoint_saved,
+    "resumed": _resumed,
+    "finished": _finished,
+    "failed": _failed,
+}

@@ -1,0 +1,279 @@
+"""Lists and watches what the run has in the cluster, and starts a follower for each pod's log.
+
+Composed by relay/__main__.py. Four watches, each in a thread that sleeps in a read: the PyTorchJob,
+its pods, Warning events of the namespace, the nodes. Each survives an API server that goes away, a
+resource version that expired, and a type that is not installed yet.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import re
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from time import monotonic
+from typing import Final
+
+from relay.batching import Outbox
+from relay.cluster import (
+    ClusterApi,
+    ClusterUnreachable,
+    ObjectMissing,
+    RequestRefused,
+    WatchExpired,
+)
+from relay.config import RelayConfig
+from relay.following import LogFollower
+from relay.observations import (
+    JOB_NAME_LABEL,
+    TRAINING_CONTAINER,
+    JobObserver,
+    JsonObject,
+    NodeObserver,
+    PodObserver,
+    WarningObserver,
+    container_state,
+    is_finished,
+    name_of,
+    uid_of,
+)
+from relay.parsing import PodFacts
+
+logger = logging.getLogger(__name__)
+
+FIRST_PAUSE_S: Final = 0.1
+LONGEST_PAUSE_S: Final = 10.0
+LONGEST_PAUSE_FOR_MISSING_S: Final = 2.0  # the operator's types come while we wait
+WATCH_TIMEOUT_S: Final = (240, 360)  # so that the watches of many relays do not end together
+# A watch that the server ends sooner than this is asked for again only after a pause.
+SHORT_WATCH_S: Final = 1.0
+
+
+@dataclass(frozen=True)
+class Watch:
+    """One list-and-watch: where, and what to do with what comes."""
+
+    path: str
+    query: Mapping[str, str]
+    listed: Callable[[Sequence[JsonObject]], None]
+    changed: Callable[[str, JsonObject], None]
+
+
+def keep_watching(api: ClusterApi, watch: Watch, stop: threading.Event) -> None:
+    """List, then watch on from there, for as long as the relay lives."""
+    pause_s = FIRST_PAUSE_S
+    version: str | None = None  # None: list first
+    while not stop.is_set():
+        began = monotonic()
+        longest_s = LONGEST_PAUSE_S
+        try:
+            if version is None:
+                items, version = api.list(watch.path, watch.query)
+                watch.listed(items)
+            version = _watch_once(api, watch, version, stop)
+        except ObjectMissing:
+            longest_s, version = LONGEST_PAUSE_FOR_MISSING_S, None
+            watch.listed([])
+        except (WatchExpired, RequestRefused) as error:
+            logger.info("listing again", extra={"path": watch.path, "error": str(error)})
+            version = None
+        except ClusterUnreachable as error:
+            logger.warning("cluster away", extra={"path": watch.path, "error": str(error)})
+        if monotonic() - began >= SHORT_WATCH_S:
+            pause_s = FIRST_PAUSE_S
+        else:
+            stop.wait(pause_s * random.uniform(1.0, 1.3))
+            pause_s = min(2 * pause_s, longest_s)
+
+
+def _watch_once(api: ClusterApi, watch: Watch, version: str, stop: threading.Event) -> str:
+    timeout_s = random.randint(*WATCH_TIMEOUT_S)
+    seen = version
+    try:
+        changes = api.watch(watch.path, watch.query, resource_version=version, timeout_s=timeout_s)
+        for kind, thing in changes:
+            if stop.is_set():
+                break
+            if kind != "BOOKMARK":
+                watch.changed(kind, thing)
+            seen = str((thing.get("metadata") or {}).get("resourceVersion") or seen)
+    except ClusterUnreachable as error:
+        if seen == version:
+            raise
+        logger.info("watch was cut", extra={"path": watch.path, "error": str(error)})
+    return seen
+
+
+class RunWatcher:
+    """Everything of one run that is watched in its cluster."""
+
+    def __init__(
+        self, *, api: ClusterApi, config: RelayConfig, outbox: Outbox, stop: threading.Event
+    ) -> None:
+        self._api = api
+        self._config = config
+        self._outbox = outbox
+        self._stop = stop
+        self._lock = threading.RLock()  # the four threads share the observers
+        self._job = JobObserver(config.run_id, now=_now)
+        self._pods = PodObserver(config.run_id, now=_now)
+        self._warnings = WarningObserver(config.run_id, job=config.job, now=_now)
+        self._nodes = NodeObserver(config.run_id, now=_now)
+        self._followers: dict[str, LogFollower] = {}  # by the pod's uid
+
+    def job_may_exist(self) -> bool:
+        """The job is there, or was not seen yet. Takes no lock."""
+        return self._job.exists is not False
+
+    def start(self) -> None:
+        """Start the watches; each runs until the process ends."""
+        namespace, job = self._config.namespace, self._config.job
+        core = f"/api/v1/namespaces/{namespace}"
+        watches = [
+            Watch(
+                f"/apis/kubeflow.org/v1/namespaces/{namespace}/pytorchjobs",
+                {"fieldSelector": f"metadata.name={job}"},
+                self._jobs_listed,
+                self._job_changed,
+            ),
+            Watch(
+                f"{core}/pods",
+                {"labelSelector": f"{JOB_NAME_LABEL}={job}"},
+                self._pods_listed,
+                self._pod_changed,
+            ),
+            Watch(
+                f"{core}/events",
+                {"fieldSelector": "type=Warning"},
+                self._warnings_listed,
+                self._warning_changed,
+            ),
+            Watch("/api/v1/nodes", {}, self._nodes_listed, self._node_changed),
+        ]
+        for watch in watches:
+            threading.Thread(
+                target=keep_watching,
+                args=(self._api, watch, self._stop),
+                name=f"watch {watch.path.rpartition('/')[2]}",
+                daemon=True,
+            ).start()
+
+    def _jobs_listed(self, jobs: Sequence[JsonObject]) -> None:
+        if not jobs:
+            self._job.gone()
+        for job in jobs:
+            self._job_changed("ADDED", job)
+
+    def _job_changed(self, kind: str, job: JsonObject) -> None:
+        with self._lock:
+            if name_of(job) != self._config.job:
+                return
+            if kind == "DELETED":
+                self._job.gone()
+                return
+            self._outbox.put(self._job.observe(job), urgent=self._job.ended)
+
+    def _pods_listed(self, pods: Sequence[JsonObject]) -> None:
+        with self._lock:
+            here = {uid_of(pod) for pod in pods}
+            for uid in set(self._pods.known) - here:
+                self._pod_deleted(uid)
+            for pod in pods:
+                self._pod_changed("ADDED", pod)
+
+    def _pod_changed(self, kind: str, pod: JsonObject) -> None:
+        with self._lock:
+            uid = uid_of(pod)
+            if kind == "DELETED":
+                self._pod_deleted(uid)
+                return
+            self._outbox.put(self._pods.observe(pod), urgent=is_finished(pod))
+            follower = self._followers.get(uid)
+            if follower is None:
+                follower = self._followers[uid] = self._new_follower(pod)
+                follower.start()
+            follower.update(container_state(pod))
+
+    def _pod_deleted(self, uid: str) -> None:
+        name = self._pods.known.get(uid)
+        self._outbox.put(self._pods.deleted(uid))
+        follower = self._followers.pop(uid, None)
+        if follower is not None:
+            follower.pod_gone()
+        if name is not None:
+            self._outbox.forget_pod(name)
+
+    def _new_follower(self, pod: JsonObject) -> LogFollower:
+        path = f"/api/v1/namespaces/{self._config.namespace}/pods/{name_of(pod)}"
+        return LogFollower(
+            api=self._api,
+            outbox=self._outbox,
+            pod=pod_facts(self._config.run_id, pod),
+            path=path,
+            stop=self._stop,
+        )
+
+    def _warnings_listed(self, warnings: Sequence[JsonObject]) -> None:
+        for warning in warnings:
+            self._warning_changed("ADDED", warning)
+
+    def _warning_changed(self, kind: str, warning: JsonObject) -> None:
+        with self._lock:
+            if kind == "DELETED":
+                self._warnings.forget(uid_of(warning))
+                return
+            self._outbox.put(self._warnings.observe(warning))
+
+    def _nodes_listed(self, nodes: Sequence[JsonObject]) -> None:
+        with self._lock:
+            for name in self._nodes.known - {name_of(node) for node in nodes}:
+                self._outbox.put(self._nodes.deleted(name, matters=self._node_matters(name)))
+            for node in nodes:
+                self._node_changed("ADDED", node)
+
+    def _node_changed(self, kind: str, node: JsonObject) -> None:
+        with self._lock:
+            name = name_of(node)
+            matters = self._node_matters(name)
+            if kind == "DELETED":
+                self._outbox.put(self._nodes.deleted(name, matters=matters))
+            else:
+                self._outbox.put(self._nodes.observe(node, matters=matters))
+
+    def _node_matters(self, name: str) -> bool:
+        """The job is under way and has or had a pod there; nodes going after it are no loss."""
+        return name in self._pods.nodes and self._job.exists is True and not self._job.ended
+
+
+# How trainers are told the number of steps, for formats that do not print it.
+_STEP_OPTIONS = re.compile(
+    r"(?:^|\s)--(?:max[_-]steps|train[_-]iters|training\.steps)(?:[= ]|$)(\d{1,15})?"
+)
+_RESTART_OPTION = re.compile(r"(?:^|\s)--max[_-]restarts[= ](\d{1,6})")
+
+
+def pod_facts(run_id: str, pod: JsonObject) -> PodFacts:
+    """What the pod's specification says that its log lines leave out."""
+    containers = (pod.get("spec") or {}).get("containers") or []
+    training: JsonObject = next((c for c in containers if c.get("name") == TRAINING_CONTAINER), {})
+    command = " ".join(
+        str(part) for part in [*(training.get("command") or []), *(training.get("args") or [])]
+    )
+    variables = {entry.get("name"): entry.get("value") for entry in training.get("env") or []}
+    steps = _STEP_OPTIONS.search(command)
+    option = _RESTART_OPTION.search(command)
+    restarts = option[1] if option else variables.get("PET_MAX_RESTARTS")
+    return PodFacts(
+        run_id=run_id,
+        name=name_of(pod),
+        uid=uid_of(pod),
+        max_restarts=int(restarts) if restarts and str(restarts).isdecimal() else None,
+        total_steps=int(steps[1]) if steps and steps[1] else None,
+    )
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
