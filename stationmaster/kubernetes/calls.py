@@ -1,0 +1,146 @@
+"""One HTTP call to a Kubernetes API, and vendor errors turned into our own.
+
+Objects travel as plain JSON: the typed classes of the client are neither needed nor parsed. What
+may heal by itself becomes TransientError, which the state machines retry; a refusal becomes
+PermanentError with the own sentence of the server, unless the caller expects it (NotFound).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from stationmaster.domain.errors import PermanentError, TransientError
+
+if TYPE_CHECKING:
+    from kubernetes.client import ApiClient
+
+_TIMEOUT_S: Final = (5, 30)  # connect, read
+_APPLY: Final = "application/apply-patch+yaml"
+
+# Answers that another try can turn: sign-in and rights take seconds to spread after an access entry
+# is made (401, RBAC's 403), 408, 409 is a lost race, 429 a throttle.
+_TRANSIENT_STATUS: Final = frozenset({401, 408, 409, 429})
+_RBAC_REFUSAL: Final = "is forbidden: User "
+_NAMESPACE_ENDS: Final = "because it is being terminated"
+
+
+class NotFound(Exception):
+    """The API server does not have the object, or does not (yet) serve its type."""
+
+
+class Calls:
+    """Requests to one API server."""
+
+    def __init__(self, client: ApiClient) -> None:
+        self._client = client
+
+    def get(self, path: str, *, what: str, query: Mapping[str, str] | None = None) -> Any:
+        """Read JSON.
+
+        Raises:
+            NotFound, TransientError, PermanentError: `what` says in the error what was being done.
+        """
+        return json.loads(self._request("GET", path, what=what, query=query))
+
+    def text(self, path: str, *, what: str, query: Mapping[str, str] | None = None) -> str:
+        """Read a text answer, e.g. a log."""
+        return self._request("GET", path, what=what, query=query).decode("utf-8", "replace")
+
+    def apply(self, path: str, body: Mapping[str, Any], *, manager: str, what: str) -> Any:
+        """Server-side apply, taking over fields that others manage."""
+        answer = self._request(
+            "PATCH",
+            path,
+            what=what,
+            query={"fieldManager": manager, "force": "true"},
+            body=body,
+            content_type=_APPLY,
+        )
+        return json.loads(answer)
+
+    def delete(self, path: str, *, what: str) -> None:
+        """Request a deletion, dependents after their owner."""
+        self._request("DELETE", path, what=what, body={"propagationPolicy": "Background"})
+
+    def is_answering(self) -> bool:
+        """Whether anything answers at the server's address, whatever it says."""
+        try:
+            self._send("GET", "/version", {}, None, "application/json", (3, 5))
+        except TransientError:
+            return False
+        return True
+
+    def _request(
+        self,
+        method: str,
+        path: str,
+        *,
+        what: str,
+        query: Mapping[str, str] | None = None,
+        body: Mapping[str, Any] | None = None,
+        content_type: str = "application/json",
+    ) -> bytes:
+        try:
+            status, data = self._send(method, path, query or {}, body, content_type, _TIMEOUT_S)
+        except TransientError as exc:
+            raise TransientError(f"{what}: {exc}") from exc
+        if status < 400:
+            return data
+        sentence = f"{what}: the cluster answers {status}: {_message(data)}"
+        if status == 404:
+            raise NotFound(sentence)
+        if _is_transient(status, sentence):
+            raise TransientError(sentence)
+        raise PermanentError(sentence)
+
+    def _send(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str],
+        body: Mapping[str, Any] | None,
+        content_type: str,
+        timeout_s: tuple[float, float],
+    ) -> tuple[int, bytes]:
+        # Imported here: see the package's docstring.
+        from kubernetes.client.exceptions import ApiException
+        from urllib3.exceptions import HTTPError
+
+        headers = {"Accept": "application/json"}
+        if body is not None:
+            headers["Content-Type"] = content_type
+        request = self._client.param_serialize(
+            method,
+            path,
+            query_params=list(query.items()),
+            header_params=headers,
+            body=body,
+            auth_settings=["BearerToken"],
+        )
+        try:
+            response = self._client.call_api(*request, _request_timeout=timeout_s)
+            return response.status, response.read() or b""
+        except (ApiException, HTTPError, OSError) as exc:
+            raise TransientError(
+                f"the cluster's API cannot be reached: {type(exc).__name__}: {exc}"
+            ) from exc
+
+
+def _is_transient(status: int, sentence: str) -> bool:
+    if status >= 500 or status in _TRANSIENT_STATUS:
+        return True
+    return status == 403 and (_RBAC_REFUSAL in sentence or _NAMESPACE_ENDS in sentence)
+
+
+def _message(data: bytes) -> str:
+    """The sentence of a Status object; the beginning of anything else."""
+    text = data.decode("utf-8", "replace").strip()
+    try:
+        status = json.loads(text)
+    except ValueError:
+        return text[:500] or "no explanation"
+    if isinstance(status, dict) and status.get("message"):
+        return str(status["message"])
+    return text[:500]

@@ -1,0 +1,76 @@
+"""How to reach a run's Kubernetes API: a kubeconfig where one is set, else EKS.
+
+Called by KubernetesGateway.connect. Where a kubeconfig is set the cluster is not asked for
+anything: any cluster can stand in for EKS.
+"""
+
+from __future__ import annotations
+
+import base64
+import time
+from typing import TYPE_CHECKING, Any, Protocol
+
+from stationmaster.domain.errors import PermanentError, TransientError
+from stationmaster.settings import Settings
+
+if TYPE_CHECKING:
+    from kubernetes.client import ApiClient
+
+
+class ClusterAddress(Protocol):
+    """What of an EKS cluster is needed to talk to it."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def endpoint(self) -> str: ...
+
+    @property
+    def certificate_authority(self) -> str: ...
+
+
+def connect(settings: Settings, *, cluster: ClusterAddress | None) -> ApiClient:
+    """A client of the kubernetes package, signed in; nothing is sent yet.
+
+    Raises:
+        TransientError: the cluster has no endpoint yet.
+        PermanentError: the kubeconfig cannot be used.
+    """
+    if settings.kubeconfig:
+        return _from_kubeconfig(settings.kubeconfig)
+    if cluster is None or not cluster.endpoint:
+        raise TransientError("the run's cluster has no Kubernetes endpoint yet")
+    return _from_eks(cluster, region=settings.region)
+
+
+def _from_kubeconfig(path: str) -> ApiClient:
+    # Imported here: see the package's docstring.
+    from kubernetes import config
+    from kubernetes.config import ConfigException
+
+    try:
+        return config.new_client_from_config(config_file=path, persist_config=False)
+    except (ConfigException, OSError) as exc:
+        raise PermanentError(
+            f"setting STATIONMASTER_KUBECONFIG={path} cannot be used: {exc}"
+        ) from exc
+
+
+def _from_eks(cluster: ClusterAddress, *, region: str) -> ApiClient:
+    from kubernetes.client import ApiClient, Configuration
+
+    from stationmaster.kubernetes.token import EksToken
+
+    token = EksToken(cluster.name, region=region, clock=time.monotonic)
+
+    def sign_in(configuration: Any) -> None:
+        configuration.api_key["BearerToken"] = f"Bearer {token.value()}"
+
+    configuration = Configuration(
+        host=cluster.endpoint,
+        ca_cert_data=base64.b64decode(cluster.certificate_authority).decode(),
+    )
+    configuration.refresh_api_key_hook = sign_in
+    sign_in(configuration)
+    return ApiClient(configuration)

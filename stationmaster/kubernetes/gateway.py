@@ -1,0 +1,231 @@
+"""What the product does in a run's cluster: apply, look, read logs, delete.
+
+One gateway for each cluster, kept by Services. Methods are single calls without waiting: the state
+machines wait. Every view is typed; plain dicts come in from `rendering` and manifests only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from stationmaster.domain.errors import TransientError
+from stationmaster.kubernetes.calls import Calls, NotFound
+from stationmaster.kubernetes.connect import ClusterAddress, connect
+from stationmaster.kubernetes.kinds import describe, path_of, path_of_object
+from stationmaster.kubernetes.views import (
+    BatchJobView,
+    JobView,
+    NodeView,
+    PodView,
+    WarningView,
+    parse_batch_job,
+    parse_job,
+    parse_node,
+    parse_pod,
+    parse_warning,
+)
+from stationmaster.settings import Settings
+
+if TYPE_CHECKING:
+    from kubernetes.client import ApiClient
+
+FIELD_MANAGER: Final = "stationmaster"
+_PAGE: Final = "500"
+# Namespaces and custom types first: what follows may live in the one and be of the other.
+_FIRST: Final = {"Namespace": 0, "CustomResourceDefinition": 1}
+
+
+class KubernetesGateway:
+    """One run's cluster."""
+
+    def __init__(self, client: ApiClient) -> None:
+        self._calls = Calls(client)
+
+    @classmethod
+    def connect(cls, settings: Settings, *, cluster: ClusterAddress | None) -> KubernetesGateway:
+        """The gateway of a cluster; nothing is sent yet.
+
+        Raises:
+            TransientError: the cluster has no endpoint yet.
+        """
+        return cls(connect(settings, cluster=cluster))
+
+    def apply(self, objects: Sequence[Mapping[str, Any]]) -> None:
+        """Create or update objects, repeatable at any time.
+
+        Raises:
+            TransientError: a type is not served yet, or an admission webhook does not answer yet.
+            PermanentError: the cluster refuses an object; has its reason.
+        """
+        for item in sorted(objects, key=lambda item: _FIRST.get(item["kind"], 2)):
+            try:
+                self._calls.apply(
+                    path_of_object(item),
+                    item,
+                    manager=FIELD_MANAGER,
+                    what=f"applying {describe(item)}",
+                )
+            except NotFound as exc:
+                # An apply creates what is missing, so it is the type or the namespace: both are
+                # served moments after they are made.
+                raise TransientError(str(exc)) from exc
+
+    def is_answering(self) -> bool:
+        """Whether an API server answers at all; False once its cluster is gone."""
+        return self._calls.is_answering()
+
+    def nodes(self, *, labels: Mapping[str, str] | None = None) -> list[NodeView]:
+        """Nodes that carry all the labels, by name."""
+        items = self._list("v1", "Node", labels=labels)
+        return sorted((parse_node(item) for item in items), key=lambda node: node.name)
+
+    def pods(self, namespace: str, *, labels: Mapping[str, str]) -> list[PodView]:
+        """Pods of a namespace that carry all the labels, by name."""
+        items = self._list("v1", "Pod", namespace=namespace, labels=labels)
+        return sorted((parse_pod(item) for item in items), key=lambda pod: pod.name)
+
+    def pods_of(self, kind: str, namespace: str, name: str) -> list[PodView]:
+        """Pods that a Deployment or DaemonSet selects; none while it does not exist."""
+        item = self._get("apps/v1", kind, namespace=namespace, name=name)
+        if item is None:
+            return []
+        return self.pods(namespace, labels=item["spec"]["selector"]["matchLabels"])
+
+    def deployment_ready(self, namespace: str, name: str) -> bool:
+        """Whether all replicas of the newest revision are available."""
+        item = self._get("apps/v1", "Deployment", namespace=namespace, name=name)
+        if item is None or not _is_observed(item):
+            return False
+        wanted, status = item["spec"].get("replicas", 1), item["status"]
+        counts = (status.get("updatedReplicas", 0), status.get("availableReplicas", 0))
+        return all(count >= wanted for count in counts)
+
+    def daemon_set_ready(self, namespace: str, name: str, *, nodes: int) -> bool:
+        """Whether its pod is ready on at least `nodes` nodes and on every one it is meant for."""
+        item = self._get("apps/v1", "DaemonSet", namespace=namespace, name=name)
+        if item is None or not _is_observed(item):
+            return False
+        wanted = max(nodes, item["status"].get("desiredNumberScheduled", 0))
+        return bool(item["status"].get("numberReady", 0) >= wanted)
+
+    def crd_established(self, name: str) -> bool:
+        """Whether the API server serves a custom type."""
+        item = self._get("apiextensions.k8s.io/v1", "CustomResourceDefinition", name=name)
+        conditions = ((item or {}).get("status") or {}).get("conditions") or []
+        return any(c["type"] == "Established" and c["status"] == "True" for c in conditions)
+
+    def csi_driver_registered(self, name: str) -> bool:
+        """Whether the cluster knows a CSI driver."""
+        return self._get("storage.k8s.io/v1", "CSIDriver", name=name) is not None
+
+    def job(self, namespace: str, name: str) -> JobView | None:
+        """A PyTorchJob, or None."""
+        item = self._get("kubeflow.org/v1", "PyTorchJob", namespace=namespace, name=name)
+        return None if item is None else parse_job(item)
+
+    def batch_jobs(self, namespace: str, *, labels: Mapping[str, str]) -> list[BatchJobView]:
+        """batch/v1 Jobs that carry all the labels, by name."""
+        items = self._list("batch/v1", "Job", namespace=namespace, labels=labels)
+        return sorted((parse_batch_job(item) for item in items), key=lambda job: job.name)
+
+    def warnings(self, namespace: str, *, object_names: Sequence[str]) -> list[WarningView]:
+        """Warning events about the objects, oldest first."""
+        items = self._list("v1", "Event", namespace=namespace, fields={"type": "Warning"})
+        ordered = sorted(items, key=_last_seen)
+        views = [parse_warning(item) for item in ordered]
+        return [view for view in views if view.object_name in object_names]
+
+    def explain(self, namespace: str, pods: Sequence[PodView]) -> str:
+        """Why pods do not run, in the cluster's words: their state and their newest warning."""
+        if not pods:
+            return "no pods were created"
+        stuck = [pod for pod in pods if not pod.ready and pod.phase != "Succeeded"]
+        if not stuck:
+            return f"{len(pods)} pods are ready"
+        sentence = stuck[0].waits_for
+        warnings = self.warnings(namespace, object_names=[stuck[0].name])
+        if warnings and warnings[-1].message not in sentence:
+            sentence += f" ({warnings[-1].reason}: {warnings[-1].message})"
+        others = len(stuck) - 1
+        return f"{sentence}; {others} more like it" if others else sentence
+
+    def last_log_line(self, namespace: str, pod: str) -> str:
+        """The last line that the pod's container printed; empty when there is none."""
+        path = path_of("v1", "Pod", namespace=namespace, name=pod)
+        try:
+            text = self._calls.text(
+                f"{path}/log", what=f"reading the log of pod {pod}", query={"tailLines": "5"}
+            )
+        except NotFound:
+            return ""
+        lines = [line.strip() for line in text.splitlines() if line.strip()]
+        return lines[-1] if lines else ""
+
+    def delete(
+        self, api_version: str, kind: str, *, name: str, namespace: str | None = None
+    ) -> None:
+        """Request the deletion of one object and its dependents; one that is gone is fine."""
+        path = path_of(api_version, kind, namespace=namespace, name=name)
+        try:
+            self._calls.delete(path, what=f"deleting {kind} {name}")
+        except NotFound:
+            return
+
+    def exists(
+        self, api_version: str, kind: str, *, name: str, namespace: str | None = None
+    ) -> bool:
+        """Whether an object is still there."""
+        return self._get(api_version, kind, namespace=namespace, name=name) is not None
+
+    def _get(self, api_version: str, kind: str, *, name: str, namespace: str | None = None) -> Any:
+        path = path_of(api_version, kind, namespace=namespace, name=name)
+        try:
+            return self._calls.get(path, what=f"reading {kind} {name}")
+        except NotFound:
+            return None
+
+    def _list(
+        self,
+        api_version: str,
+        kind: str,
+        *,
+        namespace: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        fields: Mapping[str, str] | None = None,
+    ) -> Iterator[Any]:
+        query = {"limit": _PAGE}
+        if labels:
+            query["labelSelector"] = _selector(labels)
+        if fields:
+            query["fieldSelector"] = _selector(fields)
+        path = path_of(api_version, kind, namespace=namespace)
+        while True:
+            try:
+                answer = self._calls.get(path, what=f"listing {kind}s", query=query)
+            except NotFound:
+                return  # the type is not served: there is none of it
+            yield from answer["items"]
+            token = (answer.get("metadata") or {}).get("continue")
+            if not token:
+                return
+            query["continue"] = token
+
+
+def _selector(pairs: Mapping[str, str]) -> str:
+    return ",".join(f"{key}={value}" for key, value in pairs.items())
+
+
+def _is_observed(item: Mapping[str, Any]) -> bool:
+    """Whether the status is about the present spec."""
+    generation = item["metadata"].get("generation", 0)
+    return bool((item.get("status") or {}).get("observedGeneration", 0) >= generation)
+
+
+def _last_seen(event: Mapping[str, Any]) -> str:
+    return str(
+        event.get("lastTimestamp")
+        or event.get("eventTime")
+        or event["metadata"].get("creationTimestamp")
+        or ""
+    )

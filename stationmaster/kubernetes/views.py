@@ -1,0 +1,187 @@
+"""What steps need to know of Kubernetes objects, parsed once from the API's JSON.
+
+Made by the gateway, read by the steps. Each `parse_*` takes an object as the API server sends it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from pydantic import BaseModel, ConfigDict
+
+from stationmaster.rendering.metadata import (
+    LABEL_HOSTNAME,
+    LABEL_INSTANCE_TYPE,
+    LABEL_NODE_GROUP,
+)
+
+LABEL_ZONE: Final = "topology.kubernetes.io/zone"
+
+Json = Mapping[str, Any]
+
+
+class _View(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+
+class NodeView(_View):
+    """One node and what pods may still be given of it in total."""
+
+    name: str
+    hostname: str
+    ready: bool
+    instance_type: str = ""
+    zone: str = ""
+    node_group: str = ""
+    allocatable: dict[str, str] = {}
+
+    def count(self, resource: str) -> int:
+        """Allocatable devices of an extended resource; 0 while no plugin advertises it."""
+        return int(self.allocatable.get(resource, "0"))
+
+
+class PodView(_View):
+    """One pod; `waiting_*` is of the first waiting container, `unschedulable` the scheduler's."""
+
+    name: str
+    phase: str
+    node: str = ""
+    ready: bool = False
+    waiting_reason: str = ""
+    waiting_message: str = ""
+    terminated_reason: str = ""
+    exit_code: int | None = None
+    restarts: int = 0
+    unschedulable: str = ""
+
+    @property
+    def waits_for(self) -> str:
+        """Why the pod does not run, in the cluster's own words."""
+        if self.unschedulable:
+            return f"pod {self.name} is not scheduled: {self.unschedulable}"
+        if self.waiting_reason:
+            detail = f": {self.waiting_message}" if self.waiting_message else ""
+            return f"pod {self.name} waits with {self.waiting_reason}{detail}"
+        return f"pod {self.name} is {self.phase}"
+
+
+class Condition(_View):
+    """One condition that holds."""
+
+    type: str
+    reason: str = ""
+    message: str = ""
+
+
+class JobView(_View):
+    """A PyTorchJob by the conditions that hold."""
+
+    name: str
+    conditions: list[Condition] = []
+
+    def condition(self, kind: str) -> Condition | None:
+        """The condition of that type if it holds."""
+        return next((c for c in self.conditions if c.type == kind), None)
+
+
+class BatchJobView(_View):
+    """A batch/v1 Job: at most one of the two is true."""
+
+    name: str
+    succeeded: bool = False
+    failed: bool = False
+
+
+class WarningView(_View):
+    """A Kubernetes event of type Warning."""
+
+    object_name: str
+    reason: str
+    message: str
+    count: int = 1
+
+
+def parse_node(item: Json) -> NodeView:
+    """From a Node."""
+    metadata, status = item["metadata"], item.get("status") or {}
+    labels = metadata.get("labels") or {}
+    return NodeView(
+        name=metadata["name"],
+        hostname=labels.get(LABEL_HOSTNAME, metadata["name"]),
+        ready=any(c.type == "Ready" for c in _holding(status)),
+        instance_type=labels.get(LABEL_INSTANCE_TYPE, ""),
+        zone=labels.get(LABEL_ZONE, ""),
+        node_group=labels.get(LABEL_NODE_GROUP, ""),
+        allocatable=status.get("allocatable") or {},
+    )
+
+
+def parse_pod(item: Json) -> PodView:
+    """From a Pod."""
+    status = item.get("status") or {}
+    containers = [
+        *(status.get("initContainerStatuses") or []),
+        *(status.get("containerStatuses") or []),
+    ]
+    states = [container.get("state") or {} for container in containers]
+    waiting = next((state["waiting"] for state in states if state.get("waiting")), {})
+    # Of a container that restarts, the end before tells more than the present wait.
+    ends = states + [container.get("lastState") or {} for container in containers]
+    terminated = next((end["terminated"] for end in ends if end.get("terminated")), {})
+    return PodView(
+        name=item["metadata"]["name"],
+        phase=status.get("phase", "Unknown"),
+        node=(item.get("spec") or {}).get("nodeName", ""),
+        ready=any(c.type == "Ready" for c in _holding(status)),
+        waiting_reason=waiting.get("reason", ""),
+        waiting_message=waiting.get("message", ""),
+        terminated_reason=terminated.get("reason", ""),
+        exit_code=terminated.get("exitCode"),
+        restarts=sum(container.get("restartCount", 0) for container in containers),
+        unschedulable=next(
+            (
+                condition.get("message", "")
+                for condition in status.get("conditions") or []
+                if condition["type"] == "PodScheduled" and condition["status"] == "False"
+            ),
+            "",
+        ),
+    )
+
+
+def parse_job(item: Json) -> JobView:
+    """From a PyTorchJob."""
+    return JobView(name=item["metadata"]["name"], conditions=_holding(item.get("status") or {}))
+
+
+def parse_batch_job(item: Json) -> BatchJobView:
+    """From a batch/v1 Job."""
+    holding = {condition.type for condition in _holding(item.get("status") or {})}
+    return BatchJobView(
+        name=item["metadata"]["name"],
+        succeeded="Complete" in holding,
+        failed="Failed" in holding,
+    )
+
+
+def parse_warning(item: Json) -> WarningView:
+    """From a core/v1 Event."""
+    return WarningView(
+        object_name=(item.get("involvedObject") or {}).get("name", ""),
+        reason=item.get("reason") or "",
+        message=item.get("message") or "",
+        count=item.get("count") or 1,
+    )
+
+
+def _holding(status: Json) -> list[Condition]:
+    return [
+        Condition(
+            type=condition["type"],
+            reason=condition.get("reason") or "",
+            message=condition.get("message") or "",
+        )
+        for condition in status.get("conditions") or []
+        if condition.get("status") == "True"
+    ]

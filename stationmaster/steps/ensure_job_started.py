@@ -1,0 +1,89 @@
+"""From a submitted job to one that runs on all its nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from stationmaster.domain.errors import JobNotStarted, StepTimedOut, TrainingFailed
+from stationmaster.domain.events import RunPhase
+from stationmaster.domain.names import LABEL_ROLE, LABEL_RUN_ID, NAMESPACE, job_name
+from stationmaster.domain.run import Run
+from stationmaster.kubernetes.gateway import KubernetesGateway
+from stationmaster.kubernetes.views import PodView
+from stationmaster.services import Services
+from stationmaster.steps import NOT_READY, READY, StepResult
+from stationmaster.steps.recording import check_time, enter_phase
+from stationmaster.steps.stopping import raise_if_stopped
+
+# Waiting reasons that do not heal: the pod's own definition is at fault. A failing image pull is
+# not among them, registries and node roles get their time.
+_PERMANENT_REASONS: Final = frozenset(
+    {
+        "CreateContainerError",
+        "CreateContainerConfigError",
+        "InvalidImageName",
+        "ErrImageNeverPull",
+        "RunContainerError",
+    }
+)
+_UP: Final = frozenset({"Running", "Succeeded"})
+
+
+def ensure_job_started(services: Services, run_id: str) -> StepResult:
+    """Look at the job once; ready when every worker runs, which begins phase running.
+
+    The operator calls a job running when one of its workers does, which is too early for a gang.
+
+    Raises:
+        JobNotStarted: a pod cannot start at all, or not all run in time; has the cluster's words.
+        TrainingFailed: the job has failed already.
+        RunStopped: someone asked to stop.
+    """
+    run = services.runs.load(run_id)
+    raise_if_stopped(run)
+    gateway = services.kubernetes(run_id)
+    job = gateway.job(NAMESPACE, job_name(run_id))
+    if job is None:
+        raise JobNotStarted(f"PyTorchJob {job_name(run_id)} is not in the cluster any more")
+    pods = gateway.pods(NAMESPACE, labels={LABEL_RUN_ID: run_id, LABEL_ROLE: "training"})
+    failed = job.condition("Failed")
+    if failed is not None:
+        raise TrainingFailed(_why_failed(failed.message, pods))
+    if job.condition("Succeeded") is None:
+        _raise_if_hopeless(pods)
+        if len(pods) < run.request.nodes or any(pod.phase not in _UP for pod in pods):
+            _check_deadline(services, gateway, run, pods)
+            return NOT_READY
+    enter_phase(services, run, RunPhase.RUNNING)
+    return READY
+
+
+def _raise_if_hopeless(pods: Sequence[PodView]) -> None:
+    for pod in pods:
+        if pod.waiting_reason in _PERMANENT_REASONS:
+            raise JobNotStarted(
+                f"pod {pod.name} cannot start: {pod.waiting_reason}: {pod.waiting_message}"
+            )
+
+
+def _check_deadline(
+    services: Services, gateway: KubernetesGateway, run: Run, pods: Sequence[PodView]
+) -> None:
+    up = sum(pod.phase in _UP for pod in pods)
+    try:
+        check_time(
+            services,
+            since=run.entered(RunPhase.SUBMITTING),
+            limit_s=services.settings.job_start_timeout_s,
+            what=f"the job did not start, {up} of {run.request.nodes} pods run",
+        )
+    except StepTimedOut as exc:
+        raise JobNotStarted(f"{exc}: {gateway.explain(NAMESPACE, pods)}") from exc
+
+
+def _why_failed(message: str, pods: Sequence[PodView]) -> str:
+    broken = next((pod for pod in pods if pod.exit_code not in (None, 0)), None)
+    if broken is None:
+        return message
+    return f"pod {broken.name} exited with code {broken.exit_code}; {message}"

@@ -1,0 +1,95 @@
+"""Teardown inside the cluster: the job, the checks, the relay, then the volume.
+
+The relay goes after the job's pods, so that it tells of their end; the volume after every pod that
+mounts it. What the cluster alone holds would go with it anyway, but the file system is deleted
+before the cluster, and must not be mounted then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from stationmaster.domain.names import (
+    LABEL_ROLE,
+    LABEL_RUN_ID,
+    NAMESPACE,
+    RELAY,
+    job_name,
+    volume_name,
+)
+from stationmaster.domain.run import Run
+from stationmaster.kubernetes.gateway import KubernetesGateway
+from stationmaster.kubernetes.views import PodView
+from stationmaster.services import Services
+from stationmaster.steps import NOT_READY, READY, StepResult
+from stationmaster.steps.recording import check_time
+
+_RBAC: Final = "rbac.authorization.k8s.io/v1"
+
+
+def release_job(services: Services, run_id: str) -> StepResult:
+    """Delete what the run has in its cluster; ready when nothing is left, or no cluster is.
+
+    Raises:
+        StepTimedOut: pods or the volume do not go away; says which.
+    """
+    run = services.runs.load(run_id)
+    cluster = services.clusters.describe(run_id)
+    if cluster is None or not cluster.endpoint:
+        return READY
+    gateway = services.kubernetes(run_id)
+    if not gateway.is_answering():
+        # An API server that does not answer cannot be asked to delete; its nodes are deleted next.
+        return READY
+    left = _release(gateway, run_id)
+    if not left:
+        return READY
+    _check_deadline(services, run, left)
+    return NOT_READY
+
+
+def _release(gateway: KubernetesGateway, run_id: str) -> list[str]:
+    """Delete the next things in order; what is still there."""
+    gateway.delete("kubeflow.org/v1", "PyTorchJob", name=job_name(run_id), namespace=NAMESPACE)
+    check_jobs = gateway.batch_jobs(NAMESPACE, labels={LABEL_RUN_ID: run_id})
+    for job in check_jobs:
+        gateway.delete("batch/v1", "Job", name=job.name, namespace=NAMESPACE)
+    working = [*_pods(gateway, run_id, "training"), *_pods(gateway, run_id, "check")]
+    if working:
+        return _names(working)
+    _delete_relay(gateway)
+    watching = _pods(gateway, run_id, "relay")
+    if watching:
+        return _names(watching)
+    name = volume_name(run_id)
+    gateway.delete("v1", "PersistentVolumeClaim", name=name, namespace=NAMESPACE)
+    gateway.delete("v1", "PersistentVolume", name=name)
+    if gateway.exists("v1", "PersistentVolume", name=name):
+        return [f"volume {name}"]
+    return []
+
+
+def _delete_relay(gateway: KubernetesGateway) -> None:
+    gateway.delete("apps/v1", "Deployment", name=RELAY, namespace=NAMESPACE)
+    gateway.delete(_RBAC, "ClusterRoleBinding", name=RELAY)
+    gateway.delete(_RBAC, "ClusterRole", name=RELAY)
+    gateway.delete(_RBAC, "RoleBinding", name=RELAY, namespace=NAMESPACE)
+    gateway.delete(_RBAC, "Role", name=RELAY, namespace=NAMESPACE)
+
+
+def _pods(gateway: KubernetesGateway, run_id: str, role: str) -> list[PodView]:
+    return gateway.pods(NAMESPACE, labels={LABEL_RUN_ID: run_id, LABEL_ROLE: role})
+
+
+def _names(pods: Sequence[PodView]) -> list[str]:
+    return [f"pod {pod.name}" for pod in pods]
+
+
+def _check_deadline(services: Services, run: Run, left: Sequence[str]) -> None:
+    check_time(
+        services,
+        since=run.ended_at,
+        limit_s=services.settings.release_timeout_s,
+        what=f"{left[0]} of run {run.run_id} is still there",
+    )
