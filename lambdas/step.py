@@ -15,16 +15,21 @@ from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from stationmaster.domain.errors import PermanentError, StationmasterError
 from stationmaster.services import Services
+from stationmaster.settings import Settings
 
 logger = Logger(service="stationmaster")
 
 Handler = Callable[[dict[str, Any], LambdaContext], Any]
 
 
-@cache
 def services() -> Services:
     """The function's services, made at its first invocation and kept while it is warm."""
-    return Services.create()
+    return _services_of(Settings.from_environment())
+
+
+@cache
+def _services_of(settings: Settings) -> Services:
+    return Services.create(settings)
 
 
 def step_handler(

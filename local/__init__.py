@@ -1,0 +1,1 @@
+"""Local mode: the product on one machine, with loopback endpoints for AWS, Kubernetes and Slack."""

@@ -1,0 +1,456 @@
+"""Local mode: the whole product on this machine, against three loopback endpoints.
+
+`stationmaster local up` and `local run` start it, and the end-to-end tests drive it. It deploys
+what `lambdas.registry` lists onto the local AWS endpoint, lets node groups appear in the local cluster,
+and lets the local Slack deliver to the shipped bot. Nothing here takes part in a run.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import glob
+import importlib
+import io
+import json
+import os
+import re
+import secrets
+import shutil
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import redirect_stdout
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, TextIO
+
+from lambdas import registry
+from local.aws import (
+    Deployment,
+    DeploymentSpec,
+    Function,
+    FunctionSpec,
+    InProcessRuntime,
+    LambdaRuntime,
+    LocalAws,
+    NetworkSpec,
+    Route,
+    RuleSpec,
+    Schedule,
+    StateMachineSpec,
+    StreamSpec,
+    TableSpec,
+)
+from local.cluster import LocalCluster
+from local.slack import LocalSlack
+from local.slack_app import app_config
+from stationmaster.domain.events import EVENT, RunEvent
+from stationmaster.domain.instances import get_instance
+from stationmaster.settings import Settings
+
+REPOSITORY: Final = Path(__file__).resolve().parent.parent
+DEPLOYMENT: Final = "stationmaster"
+REGION: Final = "us-west-2"
+# Emulated seconds in one real second: an EKS cluster that takes 8 minutes is there in 2 seconds.
+DEFAULT_SPEED: Final = 240.0
+
+# Faults that `--fault` can inject, by the endpoint that plays them.
+AWS_FAULTS: Final = ("cluster-fails", "node-group-fails", "file-system-fails")
+CLUSTER_FAULTS: Final = ("plugin-never-ready", "pods-never-start")
+
+
+@dataclass(frozen=True)
+class LocalOptions:
+    """How local mode is to run; limits are real seconds, since emulated work is quick."""
+
+    state_dir: Path
+    port: int = 8700
+    speed: float = DEFAULT_SPEED
+    faults: frozenset[str] = frozenset()
+    runtime: LambdaRuntime | None = None
+    limits: Mapping[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for fault in self.faults - {*AWS_FAULTS, *CLUSTER_FAULTS}:
+            known = ", ".join((*AWS_FAULTS, *CLUSTER_FAULTS))
+            raise ValueError(f'fault "{fault}" is not known; use one of {known}')
+
+
+DEFAULT_LIMITS: Final[dict[str, float]] = {
+    "provision_timeout_s": 120,
+    "plugin_timeout_s": 60,
+    "check_timeout_s": 90,
+    "job_start_timeout_s": 90,
+    "release_timeout_s": 120,
+}
+
+
+class LocalMode:
+    """The three endpoints and the deployed product, started and stopped together."""
+
+    def __init__(self, options: LocalOptions) -> None:
+        self.options = options
+        self.settings: Settings | None = None
+        self._listeners: list[Callable[[RunEvent], None]] = []
+        self._seen: set[str] = set()
+        state = options.state_dir
+        self._pod_environment: dict[str, str] = {}
+        self._signing_secret, self._bot_token = secrets.token_hex(16), "xoxb-local"
+        self.cluster = LocalCluster(
+            state_dir=state,
+            pod_environment=self._pod_environment,
+            python_path=REPOSITORY,
+            file_system_dir=self._file_system_dir,
+        )
+        self.aws: LocalAws | None = None
+        self.slack = LocalSlack(
+            host_port=options.port,
+            app=app_config(),
+            signing_secret=self._signing_secret,
+            bot_token=self._bot_token,
+            delivery_url=self._delivery_url,
+        )
+        self._lock: TextIO | None = None
+
+    def on_event(self, listener: Callable[[RunEvent], None]) -> None:
+        """Call `listener` for each run event once, as the table's stream delivers it."""
+        self._listeners.append(listener)
+
+    def start(self) -> None:
+        """Start everything on an empty account.
+
+        Raises:
+            OSError: the page's port or the state directory is in use by another local mode.
+        """
+        self._prepare_state()
+        self.slack.start()
+        self.cluster.faults |= self.options.faults & set(CLUSTER_FAULTS)
+        self.cluster.start()
+        self.aws = LocalAws(
+            state_dir=self.options.state_dir,
+            invoker=_Tap(self.options.runtime or InProcessRuntime(), self._stream_delivered),
+            speed=self.options.speed,
+            region=REGION,
+            observer=_ClusterBehindEks(self.cluster, self.options.state_dir),
+            kubernetes_endpoint=self.cluster.url,
+            faults=set(self.options.faults & set(AWS_FAULTS)),
+        )
+        self.aws.start()
+        self._pod_environment.update(self._node_environment())
+        self._deploy()
+
+    def stop(self) -> None:
+        """Stop everything; pods are ended with their process groups."""
+        self.cluster.stop()
+        if self.aws is not None:
+            self.aws.stop()
+        self.slack.stop()
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+    def __enter__(self) -> LocalMode:
+        try:
+            self.start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def _prepare_state(self) -> None:
+        state = self.options.state_dir
+        state.mkdir(parents=True, exist_ok=True)
+        lock = (state / "lock").open("w")
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as exc:
+            lock.close()
+            raise OSError(
+                exc.errno, f"{state} is in use by another local mode; give another --state-dir"
+            ) from exc
+        self._lock = lock
+        for name in ("pods", "file-systems"):
+            shutil.rmtree(state / name, ignore_errors=True)
+        (state / "file-systems").mkdir()
+        _HANDLER_LOG.path = state / "functions.log"
+        _HANDLER_LOG.path.unlink(missing_ok=True)
+
+    def _delivery_url(self) -> str:
+        assert self.aws is not None
+        return f"{self.aws.http_url}{registry.ROUTES[0].path}"
+
+    def _file_system_dir(self, volume_handle: str) -> Path | None:
+        directory = self.options.state_dir.resolve() / "file-systems" / volume_handle
+        return directory if directory.is_dir() else None
+
+    def _node_environment(self) -> dict[str, str]:
+        """What a node gives to each pod here: the AWS endpoint and this Python's programs.
+
+        In production Pod Identity injects the AWS part and the image brings the programs.
+        """
+        assert self.aws is not None
+        return {
+            **self.aws.environment(),
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}",
+            "HOME": os.environ.get("HOME", "/tmp"),
+            "PYTHONPATH": str(REPOSITORY),
+            "PYTHONUNBUFFERED": "1",
+        }
+
+    def _deploy(self) -> None:
+        """Create the account's long-lived part, then functions that know of it, then feeds."""
+        assert self.aws is not None
+        base = self.aws.deploy(
+            DeploymentSpec(
+                tables=[_table()],
+                buses=[DEPLOYMENT],
+                roles=["cluster", "nodes", "relay", "fsx-csi", "functions"],
+                network=NetworkSpec(name=DEPLOYMENT),
+                secrets={
+                    "slack": json.dumps(
+                        {"bot_token": self._bot_token, "signing_secret": self._signing_secret}
+                    )
+                },
+            )
+        )
+        self.settings = self._settings(base)
+        environment = self.settings.to_environment() | self.aws.environment()
+        # Imported here so that the handlers' loggers write to the state directory's file, and so
+        # that the first command does not wait for imports.
+        with redirect_stdout(_HANDLER_LOG):
+            for function in registry.FUNCTIONS:
+                if self.options.runtime is None:
+                    importlib.import_module(function.handler.rpartition(".")[0])
+        self.aws.deploy(
+            DeploymentSpec(
+                functions=[
+                    FunctionSpec(
+                        name=function.name,
+                        handler=function.handler,
+                        timeout_s=function.timeout_s,
+                        memory_mib=function.memory_mib,
+                        environment=environment,
+                    )
+                    for function in registry.FUNCTIONS
+                ],
+                state_machines=[
+                    StateMachineSpec(name=name, definition=self._definition(path))
+                    for name, path in _MACHINES.items()
+                ],
+                rules=[
+                    RuleSpec(
+                        name=rule.name,
+                        event_pattern=rule.event_pattern,
+                        bus=DEPLOYMENT if rule.bus == "product" else rule.bus,
+                        function=rule.function,
+                    )
+                    for rule in registry.RULES
+                ],
+                schedules=[
+                    Schedule(
+                        name=schedule.name,
+                        rate_s=schedule.rate_s,
+                        function=schedule.function,
+                        payload=schedule.payload,
+                    )
+                    for schedule in registry.SCHEDULES
+                ],
+                streams=[
+                    StreamSpec(
+                        table=DEPLOYMENT,
+                        function=registry.STREAM_CONSUMER,
+                        batch_size=registry.STREAM_BATCH_SIZE,
+                    )
+                ],
+                routes=[
+                    Route(method=route.method, path=route.path, function=route.function)
+                    for route in registry.ROUTES
+                ],
+            )
+        )
+
+    def _definition(self, path: str) -> str:
+        """The committed state machine with function ARNs in place of its placeholders."""
+        assert self.aws is not None
+        aws = self.aws
+        return re.sub(
+            r"\$\{([a-z-]+)\}",
+            lambda match: aws.function_arn(match[1]),
+            (REPOSITORY / path).read_text(),
+        )
+
+    def _settings(self, base: Deployment) -> Settings:
+        assert self.aws is not None
+        return Settings(
+            deployment=DEPLOYMENT,
+            region=REGION,
+            table_name=DEPLOYMENT,
+            bus_name=DEPLOYMENT,
+            train_state_machine_arn=self.aws.state_machine_arn("train"),
+            teardown_state_machine_arn=self.aws.state_machine_arn("teardown"),
+            vpc_id=base.vpc_id,
+            subnet_ids=tuple(base.subnet_ids),
+            cluster_role_arn=base.role_arns["cluster"],
+            node_role_arn=base.role_arns["nodes"],
+            relay_role_arn=base.role_arns["relay"],
+            fsx_csi_role_arn=base.role_arns["fsx-csi"],
+            cluster_access_role_arns=(base.role_arns["functions"],),
+            slack_secret_id="slack",
+            slack_api_url=self.slack.api_url,
+            kubeconfig=str(self.cluster.kubeconfig),
+            local_gpus=len(glob.glob("/dev/nvidia[0-9]*")),
+            **(DEFAULT_LIMITS | dict(self.options.limits)),
+        )
+
+    def _stream_delivered(self, payload: bytes) -> None:
+        """Hand new run events of a stream batch to the listeners; batches may come twice."""
+        for record in json.loads(payload)["Records"]:
+            image = record["dynamodb"].get("NewImage", {})
+            if not image.get("SK", {}).get("S", "").startswith("EVENT#"):
+                continue
+            if not image["PK"]["S"].startswith("RUN#"):
+                continue
+            event = EVENT.validate_json(image["body"]["S"])
+            if event.event_id in self._seen:
+                continue
+            self._seen.add(event.event_id)
+            for listener in self._listeners:
+                listener(event)
+
+
+_MACHINES: Final = {"train": registry.TRAIN_DEFINITION, "teardown": registry.TEARDOWN_DEFINITION}
+
+
+def _table() -> TableSpec:
+    return TableSpec(
+        name=DEPLOYMENT,
+        partition_key="PK",
+        sort_key="SK",
+        ttl_attribute="expires_at",
+        indexes={"GSI1": ("GSI1PK", "GSI1SK"), "GSI2": ("GSI2PK", "GSI2SK")},
+    )
+
+
+class _HandlerLog(io.TextIOBase):
+    """Where in-process handlers log: the file of the local mode that runs now."""
+
+    path: Path | None = None
+
+    def write(self, text: str) -> int:
+        """Append to the current file; without one the text is dropped."""
+        if self.path is not None and self.path.parent.is_dir():
+            with self.path.open("a") as log:
+                log.write(text)
+        return len(text)
+
+
+_HANDLER_LOG: Final = _HandlerLog()
+
+
+class _Tap:
+    """A Lambda runtime that lets local mode see what the table's stream delivers."""
+
+    def __init__(self, inner: LambdaRuntime, delivered: Callable[[bytes], None]) -> None:
+        self._inner = inner
+        self._delivered = delivered
+
+    def invoke(self, function: Function, payload: bytes) -> tuple[bytes, bool]:
+        """Invoke the function; a stream batch is shown first, even to a failing consumer."""
+        if function.name == registry.STREAM_CONSUMER:
+            self._delivered(payload)
+        return self._inner.invoke(function, payload)
+
+    def close(self) -> None:
+        """Release the runtime."""
+        self._inner.close()
+
+
+class _ClusterBehindEks:
+    """Makes the local cluster follow the emulated EKS: nodes and add-ons come and go with it.
+
+    One local cluster stands behind every EKS cluster, so runs at the same time share its nodes.
+    """
+
+    def __init__(self, cluster: LocalCluster, state_dir: Path) -> None:
+        self._cluster = cluster
+        self._file_systems = state_dir / "file-systems"
+        self._active: set[str] = set()
+
+    def cluster_active(self, *, name: str) -> None:
+        """Remember the cluster; its API is up already."""
+        self._active.add(name)
+
+    def cluster_deleted(self, *, name: str) -> None:
+        """Empty the local cluster with the last EKS cluster."""
+        self._active.discard(name)
+        if not self._active:
+            self._cluster.reset()
+
+    def node_group_active(
+        self,
+        *,
+        cluster: str,
+        name: str,
+        instance_type: str,
+        count: int,
+        zone: str,
+        labels: Mapping[str, str],
+        taints: Sequence[Mapping[str, str]],
+    ) -> None:
+        """Let the group's nodes join."""
+        instance = get_instance(instance_type)
+        capacity = {
+            "cpu": str(instance.vcpus),
+            "memory": f"{instance.memory_gib}Gi",
+            "pods": "110",
+        }
+        if instance.num_gpus:
+            capacity["nvidia.com/gpu"] = str(instance.num_gpus)
+        if instance.num_efa:
+            capacity["vpc.amazonaws.com/efa"] = str(instance.num_efa)
+            # EFA images reserve 5,128 huge pages of 2 MiB.
+            capacity["hugepages-2Mi"] = "10256Mi"
+        self._cluster.add_nodes(
+            node_group=f"{cluster}-{name}",
+            cluster=cluster,
+            instance_type=instance_type,
+            count=count,
+            zone=zone,
+            labels=labels,
+            taints=taints,
+            capacity=capacity,
+        )
+
+    def node_group_deleted(self, *, cluster: str, name: str) -> None:
+        """Let the group's nodes go."""
+        self._cluster.remove_nodes(node_group=f"{cluster}-{name}")
+
+    def addon_active(self, *, cluster: str, name: str) -> None:
+        """Install an add-on as EKS does."""
+        self._cluster.set_addon(name, active=True)
+
+    def addon_deleted(self, *, cluster: str, name: str) -> None:
+        """Remove an add-on with the last cluster that has it."""
+        if self._active <= {cluster}:
+            self._cluster.set_addon(name, active=False)
+
+    def file_system_available(self, *, file_system_id: str) -> None:
+        """A directory is what stands behind an FSx file system here."""
+        (self._file_systems / file_system_id).mkdir(parents=True, exist_ok=True)
+
+    def file_system_deleted(self, *, file_system_id: str) -> None:
+        """The data goes with the file system."""
+        shutil.rmtree(self._file_systems / file_system_id, ignore_errors=True)
+
+
+def describe_endpoints(mode: LocalMode) -> dict[str, Any]:
+    """Addresses that a person may want to use beside the page."""
+    assert mode.aws is not None
+    return {
+        "page": mode.slack.url,
+        "kubeconfig": str(mode.cluster.kubeconfig),
+        "aws": mode.aws.url,
+        "function log": str(mode.options.state_dir / "functions.log"),
+    }

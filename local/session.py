@@ -1,0 +1,240 @@
+"""What `stationmaster local up` and `stationmaster local run` do with a local mode.
+
+`run` plays a person: it types the command into the local Slack, prints the channel as it changes,
+and waits for the teardown's receipt.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import sys
+import threading
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from types import FrameType
+from typing import Any, Final, TextIO
+
+from rich.console import Console
+from rich.markup import escape
+
+from local.mode import LocalMode, LocalOptions, describe_endpoints
+from local.slack import ApiCall
+from stationmaster.domain.errors import StationmasterError
+from stationmaster.domain.events import RunEvent
+from stationmaster.domain.run import Run
+from stationmaster.services import Services
+from stationmaster.steps.verify_released import find_left
+
+OK, NO, BAD_INPUT = 0, 1, 2
+# After a stop at the time limit, the teardown gets this long before `run` gives up on it.
+TEARDOWN_GRACE_S: Final = 120.0
+
+
+def up(arguments: argparse.Namespace) -> int:
+    """Serve until Ctrl-C or SIGTERM."""
+    console = Console()
+    ended = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda _number, _frame: ended.set())
+    try:
+        with LocalMode(_options(arguments)) as mode:
+            places = describe_endpoints(mode)
+            console.print(f"[bold]Stationmaster[/] is up: [link]{places.pop('page')}[/link]")
+            for name, place in places.items():
+                console.print(f"  {name:<13}{place}", highlight=False)
+            console.print("type [bold]/train tiny-llama nodes=2 steps=60[/] there; Ctrl-C ends it")
+            ended.wait()
+            console.print("stopping, every pod ends with it")
+    except (OSError, ValueError) as exc:
+        return _refused(exc)
+    return OK
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Type one command and wait for its receipt; see `_verdict` for the exit code."""
+    word, _, text = arguments.command.strip().partition(" ")
+    if word != "/train":
+        return _refused(ValueError(f'command "{word}": expected /train, e.g. "/train help"'))
+    started = time.monotonic()
+    signal.signal(signal.SIGTERM, _raise_interrupt)
+    try:
+        with _Record(arguments.json) as record, LocalMode(_options(arguments)) as mode:
+            watch = _Watch(record)
+            mode.on_event(watch.event)
+            mode.slack.subscribe(watch.slack)
+            return _one_command(mode, watch, text=text, arguments=arguments, started=started)
+    except (OSError, ValueError) as exc:
+        return _refused(exc)
+    except KeyboardInterrupt:
+        print("stationmaster: interrupted; local mode and every pod were ended", file=sys.stderr)
+        return NO
+
+
+def _options(arguments: argparse.Namespace) -> LocalOptions:
+    if arguments.speed < 1:
+        raise ValueError(f"--speed {arguments.speed:g}: expected 1 or more")
+    return LocalOptions(
+        state_dir=arguments.state_dir.resolve(),
+        port=arguments.port,
+        speed=arguments.speed,
+        faults=frozenset(arguments.fault),
+    )
+
+
+def _refused(exc: Exception) -> int:
+    sentence = exc.strerror if isinstance(exc, OSError) and exc.strerror else str(exc)
+    print(f"stationmaster: {sentence}", file=sys.stderr)
+    return BAD_INPUT
+
+
+def _raise_interrupt(_number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def _one_command(
+    mode: LocalMode,
+    watch: _Watch,
+    *,
+    text: str,
+    arguments: argparse.Namespace,
+    started: float,
+) -> int:
+    answer = mode.slack.type_command(f"/train {text}".strip())
+    if answer.text:
+        watch.print_line("answer", answer.text)
+    if not watch.requested.wait(timeout=3.0):
+        # Nothing was started: help, a list, or a mistake that the answer explains.
+        return OK if _is_answer_only(text) else BAD_INPUT
+    timed_out = not watch.ended.wait(timeout=arguments.timeout)
+    if timed_out:
+        watch.print_line("limit", f"{arguments.timeout:g} s are over; stopping the run")
+        mode.slack.type_command(f"/train stop {watch.run_id}")
+        watch.ended.wait(timeout=TEARDOWN_GRACE_S)
+    assert mode.aws is not None
+    mode.aws.settle(timeout_s=10)
+    return _verdict(mode, watch, timed_out=timed_out, started=started)
+
+
+def _is_answer_only(text: str) -> bool:
+    first = text.split(maxsplit=1)[0].lower() if text.split() else "help"
+    return first in ("help", "recipes", "plan", "status", "logs", "list")
+
+
+def _verdict(mode: LocalMode, watch: _Watch, *, timed_out: bool, started: float) -> int:
+    """Write the result; 0 only if the run succeeded and nothing billable is left."""
+    assert mode.settings is not None
+    services = Services.create(mode.settings)
+    run = services.runs.load(watch.run_id)
+    try:
+        left = find_left(services, run.run_id)
+    except StationmasterError as exc:
+        left = [f"unknown: {exc}"]
+    result = _result(run, left, services, wall_s=time.monotonic() - started)
+    watch.record.write(result)
+    good = result["status"] == "succeeded" and not left and not timed_out
+    cost = f"{result['cost_usd']:.4f} USD"
+    remains = "nothing billable is left" if not left else f"left behind: {', '.join(left)}"
+    watch.print_line("result", f"{result['status']} in {result['wall_s']:.1f} s, {cost}, {remains}")
+    return OK if good else NO
+
+
+def _result(run: Run, left: list[str], services: Services, *, wall_s: float) -> dict[str, Any]:
+    return {
+        "kind": "result",
+        "status": run.phase.value,
+        "reason": run.reason,
+        "run_id": run.run_id,
+        "phases": run.phase_names,
+        "steps": run.progress.step if run.progress else 0,
+        "first_loss": run.first_loss_nats,
+        "last_loss": run.progress.loss_nats if run.progress else None,
+        "resumed_from_step": run.resumed_from_step,
+        "cost_usd": run.final_cost_usd
+        if run.final_cost_usd is not None
+        else run.cost_usd(services.now()),
+        "teardown": run.teardown.value,
+        "billable_resources_left": len(left),
+        "left": left,
+        "wall_s": round(wall_s, 2),
+    }
+
+
+class _Record:
+    """The JSON Lines file; without a path nothing is written."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._file: TextIO | None = None
+        self._path = path
+        self._guard = threading.Lock()
+
+    def __enter__(self) -> _Record:
+        if self._path is not None:
+            try:
+                self._file = self._path.open("w")
+            except OSError as exc:
+                raise ValueError(f"--json {self._path}: {exc.strerror}") from exc
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    def write(self, line: dict[str, Any]) -> None:
+        """Write one line at once, so that a reader can follow."""
+        if self._file is None or self._file.closed:
+            return
+        at = datetime.now(UTC).isoformat()
+        with self._guard:
+            self._file.write(json.dumps({"at": at, **line}) + "\n")
+            self._file.flush()
+
+
+class _Watch:
+    """Follows one run from the outside: prints the channel, records it, knows when it is over."""
+
+    def __init__(self, record: _Record) -> None:
+        self.record = record
+        self.run_id = ""
+        self.requested = threading.Event()
+        self.ended = threading.Event()
+        self._console = Console()
+        self._texts: dict[str, str] = {}
+
+    def print_line(self, what: str, text: str) -> None:
+        """One printed line, with the time of day."""
+        clock = datetime.now().astimezone().strftime("%H:%M:%S")
+        self._console.print(f"[dim]{clock}[/] [bold]{what:<8}[/] {escape(text)}", highlight=False)
+
+    def event(self, event: RunEvent) -> None:
+        """Take in a run event, as the table's stream delivers it."""
+        self.record.write({"kind": "event", **event.model_dump(mode="json")})
+        if event.type == "run.requested":
+            self.run_id = event.run_id
+            self.record.write({"kind": "phase", "run_id": event.run_id, "phase": "requested"})
+            self.requested.set()
+        elif event.type == "run.phase_changed":
+            line = {"kind": "phase", "run_id": event.run_id, "phase": event.phase.value}
+            self.record.write(line)
+        elif event.type in ("teardown.completed", "teardown.failed"):
+            self.ended.set()
+
+    def slack(self, call: ApiCall) -> None:
+        """Take in a change of the channel; an edit that says nothing new is not printed."""
+        self.record.write(
+            {
+                "kind": "slack",
+                "method": call.method,
+                "channel": call.channel,
+                "ts": call.ts,
+                "text": call.text,
+            }
+        )
+        key = f"{call.channel}/{call.ts}"
+        if self._texts.get(key) == call.text or not call.text:
+            return
+        what = "edited" if key in self._texts else "posted"
+        self._texts[key] = call.text
+        self.print_line(what, call.text)

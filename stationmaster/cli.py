@@ -1,0 +1,227 @@
+"""The command line: `stationmaster local up|run`, `recipes`, `instances`, `plan`, `render`.
+
+Exit codes: 0 done, 1 the answer is no (it does not fit, the run did not succeed), 2 bad input.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from stationmaster import __version__
+from stationmaster.domain.errors import StationmasterError, UserError
+from stationmaster.domain.grammar import parse_request
+from stationmaster.domain.instances import CATALOGUE as INSTANCES
+from stationmaster.domain.plan import Plan, make_plan
+from stationmaster.domain.recipes import CATALOGUE as RECIPES
+
+OK, NO, BAD_INPUT = 0, 1, 2
+DEFAULT_STATE_DIR = Path(".stationmaster")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point of the console script; the return value is the exit code."""
+    arguments = _parser().parse_args(argv)
+    try:
+        return int(arguments.run(arguments))
+    except UserError as error:
+        print(f"stationmaster: {error}", file=sys.stderr)
+        if error.suggestion:
+            pasted = error.suggestion.removeprefix("/train ").removeprefix("plan ")
+            print(f"  try: {pasted}", file=sys.stderr)
+        return BAD_INPUT
+    except StationmasterError as error:
+        print(f"stationmaster: {error}", file=sys.stderr)
+        return NO
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="stationmaster", description="Distributed PyTorch training, run from a chat channel."
+    )
+    parser.add_argument("--version", action="version", version=f"stationmaster {__version__}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    recipes = commands.add_parser("recipes", help="what can be trained")
+    recipes.add_argument("--json", action="store_true")
+    recipes.set_defaults(run=_recipes)
+
+    instances = commands.add_parser("instances", help="the EC2 instance types that are known")
+    instances.add_argument("--json", action="store_true")
+    instances.set_defaults(run=_instances)
+
+    plan = commands.add_parser("plan", help="what a run would create, need and cost")
+    plan.add_argument("words", nargs="*", metavar="RECIPE key=value")
+    plan.add_argument("--json", action="store_true")
+    plan.set_defaults(run=_plan)
+
+    render = commands.add_parser("render", help="a run's Kubernetes objects as YAML")
+    render.add_argument("words", nargs="*", metavar="RECIPE key=value")
+    render.set_defaults(run=_render)
+
+    _add_local(commands)
+    return parser
+
+
+def _add_local(commands: Any) -> None:
+    local = commands.add_parser("local", help="the whole product on this machine")
+    verbs = local.add_subparsers(required=True, metavar="up|run")
+    up = verbs.add_parser("up", help="serve the channel's page until Ctrl-C")
+    up.add_argument("--port", type=int, default=8700, help="port of the page (default 8700)")
+    run = verbs.add_parser("run", help="type one command and wait for its receipt")
+    run.add_argument("command", help='e.g. "/train tiny-llama nodes=2 steps=60"')
+    run.add_argument("--json", type=Path, metavar="FILE", help="write what happens as JSON Lines")
+    run.add_argument(
+        "--timeout", type=float, default=900, metavar="S", help="stop the run after S seconds"
+    )
+    run.add_argument("--port", type=int, default=0, help="port of the page (default: a free one)")
+    for parser in (up, run):
+        parser.add_argument("--state-dir", type=Path, default=DEFAULT_STATE_DIR)
+        parser.add_argument(
+            "--speed", type=float, default=240, help="emulated seconds in one real second"
+        )
+        parser.add_argument(
+            "--fault", action="append", default=[], help="make something go wrong, to see the end"
+        )
+    up.set_defaults(run=_local_up)
+    run.set_defaults(run=_local_run)
+
+
+def _recipes(arguments: argparse.Namespace) -> int:
+    rows = [
+        {
+            "name": recipe.name,
+            "framework": recipe.framework,
+            "model": recipe.summary,
+            "num_parameters": recipe.model.num_parameters,
+            "default_instance": recipe.default_instance,
+            "default_nodes": recipe.default_nodes,
+            "keys": ["nodes", "instance", *recipe.keys],
+        }
+        for recipe in RECIPES.values()
+    ]
+    if arguments.json:
+        print(json.dumps(rows, indent=2))
+        return OK
+    table = Table("recipe", "framework", "parameters", "default machines", "what it is", box=None)
+    for recipe in RECIPES.values():
+        table.add_row(
+            recipe.name,
+            recipe.framework,
+            f"{recipe.model.num_parameters:,}",
+            f"{recipe.default_nodes} x {recipe.default_instance}",
+            recipe.summary,
+        )
+    Console().print(table)
+    return OK
+
+
+def _instances(arguments: argparse.Namespace) -> int:
+    if arguments.json:
+        print(json.dumps([instance.model_dump() for instance in INSTANCES.values()], indent=2))
+        return OK
+    table = Table("instance", "accelerators", "GiB each", "EFA", "Gbps", "vCPU", "GiB", box=None)
+    table.add_column("USD/h", justify="right")
+    table.add_column("bf16 TFLOP/s each", justify="right")
+    for i in INSTANCES.values():
+        table.add_row(
+            i.name,
+            f"{i.num_gpus} x {i.gpu}" if i.gpu else "-",
+            f"{i.gpu_memory_gib:g}" if i.gpu else "-",
+            str(i.num_efa),
+            f"{i.network_gbps:g}",
+            str(i.vcpus),
+            str(i.memory_gib),
+            "-" if i.price_per_hour_usd is None else f"{i.price_per_hour_usd:.2f}",
+            "-" if i.peak_tflops_bf16 is None else f"{i.peak_tflops_bf16:g}",
+        )
+    Console().print(table)
+    return OK
+
+
+def _make_plan(words: Sequence[str]) -> Plan:
+    start = parse_request(words)
+    return make_plan(
+        start.recipe,
+        nodes=start.nodes,
+        instance_type=start.instance_type,
+        overrides=start.overrides,
+    )
+
+
+def _plan(arguments: argparse.Namespace) -> int:
+    plan = _make_plan(arguments.words)
+    if arguments.json:
+        print(plan.model_dump_json(indent=2))
+    else:
+        _print_plan(plan)
+    return OK if plan.fits else NO
+
+
+def _print_plan(plan: Plan) -> None:
+    console = Console()
+    memory = plan.memory_per_gpu_gib
+    console.print(
+        f"[bold]{plan.recipe}[/] on {plan.nodes} x {plan.instance_type}: {plan.parallelism}"
+    )
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    where = "each GPU" if plan.num_gpus else "each process"
+    table.add_row(
+        f"memory on {where}",
+        f"{memory.total:.2f} of {memory.available:.1f} GiB: weights {memory.weights:.2f}, "
+        f"gradients {memory.gradients:.2f}, optimizer {memory.optimizer:.2f}, "
+        f"activations {memory.activations:.2f}, logits {memory.logits:.2f}",
+    )
+    table.add_row("fits", "[green]yes[/]" if plan.fits else "[red]no[/]")
+    table.add_row("speed", f"about {plan.tokens_per_s:,.0f} tokens/s")
+    table.add_row("first step after", f"about {plan.time_to_first_step_s / 60:.0f} min")
+    table.add_row("training ends after", f"about {plan.estimated_duration_s / 60:.0f} min")
+    table.add_row(
+        "cost",
+        f"{plan.price_per_hour_usd:.2f} USD/h, about {plan.estimated_cost_usd:.2f} USD in all",
+    )
+    for index, line in enumerate(plan.will_create):
+        table.add_row("creates" if index == 0 else "", line)
+    console.print(table)
+    for warning in plan.warnings:
+        console.print(f"[yellow]note[/] {warning}")
+
+
+def _render(arguments: argparse.Namespace) -> int:
+    # The renderer is pure; it is imported here only to keep `--help` quick.
+    import yaml
+
+    from stationmaster.rendering.examples import render_request
+
+    start = parse_request(arguments.words)
+    print(yaml.safe_dump_all(render_request(start), sort_keys=False), end="")
+    return OK
+
+
+def _local_up(arguments: argparse.Namespace) -> int:
+    return _local(arguments, "up")
+
+
+def _local_run(arguments: argparse.Namespace) -> int:
+    return _local(arguments, "run")
+
+
+def _local(arguments: argparse.Namespace, verb: str) -> int:
+    # Local mode brings moto, uvicorn and the rest of the `local` extra.
+    try:
+        from local import session
+    except ImportError as exc:
+        print(
+            f"stationmaster: local mode needs the `local` extra, {exc.name} is missing; "
+            "run: pip install 'stationmaster[local]'",
+            file=sys.stderr,
+        )
+        return NO
+    return session.up(arguments) if verb == "up" else session.run(arguments)
