@@ -252,11 +252,13 @@ class LocalAws:
         with self._clients_guard:
             found = self._clients.get((service, own))
             if found is None:
-                found = self._clients[service, own] = boto3.Session(
+                # Typed as Any: the stubs overload `client` by literal service names only.
+                session: Any = boto3.Session(
                     aws_access_key_id="local",
                     aws_secret_access_key="local",
                     region_name=self.region,
-                ).client(
+                )
+                found = self._clients[service, own] = session.client(
                     service,
                     endpoint_url=self.url,
                     config=Config(

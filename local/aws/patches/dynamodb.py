@@ -39,7 +39,8 @@ _update_item = DynamoDBBackend.update_item
 @contextmanager
 def _held_back() -> Iterator[list[tuple[Any, StreamRecord]]]:
     """Collect the records of a write instead of publishing them."""
-    outer, held = _local.held, []
+    outer = _local.held
+    held: list[tuple[Any, StreamRecord]] = []
     _local.held = held
     try:
         yield held

@@ -41,7 +41,6 @@ from local.aws import emulation
 from local.aws.patches import states_tokens
 
 _start_execution = StepFunctionsParserBackend.start_execution
-_start = Execution.start
 _get_environment = ExecutionWorker._get_evaluation_environment
 _set_error = Environment.set_error
 _set_timed_out = Environment.set_timed_out
@@ -65,8 +64,11 @@ def _start_named(
 
 
 def _start_and_tell(self: Any) -> None:
-    _start(self)
+    self.exec_worker = self._get_start_execution_worker()
+    self.exec_status = ExecutionStatus.RUNNING
+    # Told before the first state runs: a short execution could end, and tell so, before.
     announce(self)
+    self.exec_worker.start()
 
 
 def _worker_start(self: Any) -> None:

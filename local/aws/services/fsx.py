@@ -263,7 +263,7 @@ def _validate(params: dict[str, Any]) -> None:
     _validate_capacity(
         int(params.get("StorageCapacity", 0)),
         deployment=deployment,
-        efa_step=_EFA_STEP_GIB.get(throughput, 0) if lustre.get("EfaEnabled") else 0,
+        efa_step=_EFA_STEP_GIB.get(int(throughput or 0), 0) if lustre.get("EfaEnabled") else 0,
     )
 
 

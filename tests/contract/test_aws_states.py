@@ -1,0 +1,475 @@
+"""The local Step Functions against what the service does, through its API."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from typing import Any
+
+import pytest
+from aws_fixtures import (  # noqa: F401
+    CapacityError,
+    Machines,
+    Script,
+    aws,
+    deployed,
+    machines,
+    script,
+    task,
+    until,
+)
+from botocore.exceptions import ClientError
+
+RETRY = {"ErrorEquals": ["CapacityError"], "IntervalSeconds": 60, "MaxAttempts": 3}
+CATCH = {"ErrorEquals": ["States.ALL"], "ResultPath": "$.error", "Next": "Caught"}
+CAUGHT = {"Type": "Pass", "End": True}
+
+
+def token_of(script: Script, name: str = "worker", *, index: int = 0) -> str:
+    """Wait for a function's call and return the task token that it got."""
+    found: str = until(lambda: script.received(name)[index:])[0]["token"]
+    return found
+
+
+def test_task_result_reaches_the_output(machines: Machines, script: Script) -> None:
+    script.on("worker", lambda event, context: {"seen": event["input"]["run_id"]})
+
+    ended = machines.run(
+        {"Do": task("worker", OutputPath="$.Payload")}, start_input={"run_id": "r1"}
+    )
+
+    assert ended["status"] == "SUCCEEDED"
+    assert json.loads(ended["output"]) == {"seen": "r1"}
+
+
+def test_function_arn_as_resource_returns_the_bare_payload(
+    machines: Machines, script: Script, deployed: Any
+) -> None:
+    script.on("worker", lambda event, context: {"bare": True})
+    state = {"Type": "Task", "Resource": deployed.function_arns["worker"], "End": True}
+
+    ended = machines.run({"Do": state})
+
+    assert json.loads(ended["output"]) == {"bare": True}
+
+
+def test_retry_by_exception_class_tries_again_until_success(
+    machines: Machines, script: Script
+) -> None:
+    script.fail("flaky", times=2, then="done")
+
+    ended = machines.run({"Do": task("flaky", Retry=[RETRY], OutputPath="$.Payload")})
+
+    assert ended["status"] == "SUCCEEDED"
+    assert len(script.received("flaky")) == 3
+
+
+def test_retry_exhausted_catch_gets_class_name_and_cause(
+    machines: Machines, script: Script
+) -> None:
+    script.fail("flaky", times=9)
+
+    ended = machines.run(
+        {"Do": task("flaky", Retry=[RETRY], Catch=[CATCH]), "Caught": CAUGHT}, start_input={"a": 1}
+    )
+
+    output = json.loads(ended["output"])
+    cause = json.loads(output["error"]["Cause"])
+    assert len(script.received("flaky")) == 4
+    assert output["a"] == 1
+    assert output["error"]["Error"] == "CapacityError"
+    assert (cause["errorType"], cause["errorMessage"]) == ("CapacityError", "no capacity")
+    assert cause["stackTrace"]
+
+
+def test_retry_of_another_class_does_not_apply(machines: Machines, script: Script) -> None:
+    script.fail("flaky", times=1)
+    other = {"ErrorEquals": ["SomethingElse"], "MaxAttempts": 3}
+
+    ended = machines.run({"Do": task("flaky", Retry=[other])})
+
+    assert (ended["status"], ended["error"]) == ("FAILED", "CapacityError")
+    assert len(script.received("flaky")) == 1
+
+
+def test_unknown_function_fails_as_resource_not_found(machines: Machines) -> None:
+    ended = machines.run({"Do": task("nobody")})
+
+    assert ended["error"] == "Lambda.ResourceNotFoundException"
+    assert "function:nobody" in ended["cause"]
+
+
+def test_wait_and_back_off_run_on_the_fast_clock(machines: Machines, script: Script) -> None:
+    script.fail("flaky", times=1)
+    slow = {"ErrorEquals": ["States.ALL"], "IntervalSeconds": 1800, "MaxAttempts": 1}
+    wait = {"Type": "Wait", "Seconds": 1800, "Next": "Do"}
+
+    # An hour of emulated waiting; in real time this would pass the deadline of `run` 240 times.
+    ended = machines.run({"Wait": wait, "Do": task("flaky", Retry=[slow])})
+
+    took = ended["stopDate"] - ended["startDate"]
+    assert ended["status"] == "SUCCEEDED"
+    assert 1.0 <= took.total_seconds() < 15.0
+
+
+def test_map_and_parallel_collect_results_in_order(machines: Machines, script: Script) -> None:
+    script.on("worker", lambda event, context: event["n"] * 10)
+    each = {
+        "Type": "Map",
+        "ItemsPath": "$.items",
+        "ItemProcessor": {
+            "StartAt": "Each",
+            "States": {"Each": task("worker", payload={"n.$": "$"}, OutputPath="$.Payload")},
+        },
+        "Next": "Both",
+    }
+    both = {
+        "Type": "Parallel",
+        "Branches": [
+            {"StartAt": "L", "States": {"L": {"Type": "Pass", "Result": "left", "End": True}}},
+            {"StartAt": "R", "States": {"R": {"Type": "Pass", "End": True}}},
+        ],
+        "End": True,
+    }
+
+    execution = machines.start({"Each of": each, "Both": both}, start_input={"items": [1, 2, 3]})
+    ended = machines.end(execution)
+
+    assert json.loads(ended["output"]) == ["left", [10, 20, 30]]
+    assert sorted(machines.entered(execution)) == [
+        "Both",
+        "Each",
+        "Each",
+        "Each",
+        "Each of",
+        "L",
+        "R",
+    ]
+
+
+def test_parallel_branch_failure_is_caught_with_the_branch_error(
+    machines: Machines, script: Script
+) -> None:
+    script.fail("flaky", times=1)
+    both = {
+        "Type": "Parallel",
+        "Branches": [
+            {"StartAt": "Ok", "States": {"Ok": task("worker")}},
+            {"StartAt": "Bad", "States": {"Bad": task("flaky")}},
+        ],
+        "Catch": [{**CATCH, "ErrorEquals": ["CapacityError"]}],
+        "End": True,
+    }
+
+    ended = machines.run({"Both": both, "Caught": CAUGHT})
+
+    assert json.loads(ended["output"])["error"]["Error"] == "CapacityError"
+
+
+def test_map_item_failure_is_caught(machines: Machines, script: Script) -> None:
+    script.fail("flaky", times=99)
+    each = {
+        "Type": "Map",
+        "ItemsPath": "$.items",
+        "ItemProcessor": {"StartAt": "Each", "States": {"Each": task("flaky")}},
+        "Catch": [{**CATCH, "ErrorEquals": ["CapacityError"]}],
+        "End": True,
+    }
+
+    ended = machines.run({"Each of": each, "Caught": CAUGHT}, start_input={"items": [1, 2]})
+
+    assert json.loads(ended["output"])["error"]["Error"] == "CapacityError"
+
+
+def test_choice_without_match_fails_as_no_choice_matched(machines: Machines) -> None:
+    choice = {
+        "Type": "Choice",
+        "Choices": [{"Variable": "$.a", "StringEquals": "x", "Next": "End"}],
+    }
+
+    ended = machines.run({"Choose": choice, "End": {"Type": "Succeed"}}, start_input={"a": "other"})
+
+    assert (ended["status"], ended["error"]) == ("FAILED", "States.NoChoiceMatched")
+    assert "Choose" in ended["cause"]
+
+
+def test_fail_state_reports_error_and_cause(machines: Machines) -> None:
+    ended = machines.run({"No": {"Type": "Fail", "Error": "Refused", "Cause": "too dear"}})
+
+    assert (ended["status"], ended["error"], ended["cause"]) == ("FAILED", "Refused", "too dear")
+
+
+def test_token_success_continues_with_its_output(machines: Machines, script: Script) -> None:
+    execution = machines.start({"Await": task("worker", token=True)})
+
+    machines.client.send_task_success(taskToken=token_of(script), output='{"steps": 60}')
+
+    assert json.loads(machines.end(execution)["output"]) == {"steps": 60}
+
+
+def test_token_failure_is_caught_with_error_and_cause(machines: Machines, script: Script) -> None:
+    execution = machines.start(
+        {"Await": task("worker", token=True, Catch=[CATCH]), "Caught": CAUGHT}
+    )
+
+    machines.client.send_task_failure(
+        taskToken=token_of(script), error="JobFailed", cause="exit code 1"
+    )
+
+    error = json.loads(machines.end(execution)["output"])["error"]
+    assert error == {"Error": "JobFailed", "Cause": "exit code 1"}
+
+
+def test_token_failure_uncaught_ends_with_error_and_cause(
+    machines: Machines, script: Script
+) -> None:
+    execution = machines.start({"Await": task("worker", token=True)})
+
+    machines.client.send_task_failure(taskToken=token_of(script), error="JobFailed", cause="exit 1")
+
+    ended = machines.end(execution)
+    assert (ended["error"], ended["cause"]) == ("JobFailed", "exit 1")
+
+
+def test_token_answered_twice_is_refused_as_timed_out(machines: Machines, script: Script) -> None:
+    execution = machines.start({"Await": task("worker", token=True)})
+    token = token_of(script)
+    machines.client.send_task_success(taskToken=token, output="{}")
+    machines.end(execution)
+
+    with pytest.raises(machines.client.exceptions.TaskTimedOut):
+        machines.client.send_task_success(taskToken=token, output="{}")
+
+
+def test_token_unknown_is_invalid(machines: Machines) -> None:
+    with pytest.raises(machines.client.exceptions.InvalidToken):
+        machines.client.send_task_success(taskToken="never-issued", output="{}")
+
+
+def test_token_retry_gets_a_new_token(machines: Machines, script: Script) -> None:
+    retry = {"ErrorEquals": ["JobFailed"], "IntervalSeconds": 1, "MaxAttempts": 1}
+    execution = machines.start({"Await": task("worker", token=True, Retry=[retry])})
+    first = token_of(script)
+    machines.client.send_task_failure(taskToken=first, error="JobFailed", cause="once")
+    second = token_of(script, index=1)
+
+    machines.client.send_task_success(taskToken=second, output='"again"')
+
+    assert second != first
+    assert json.loads(machines.end(execution)["output"]) == "again"
+
+
+def test_heartbeat_missed_fails_as_heartbeat_timeout(machines: Machines, script: Script) -> None:
+    execution = machines.start(
+        {"Await": task("worker", token=True, HeartbeatSeconds=1, Catch=[CATCH]), "Caught": CAUGHT}
+    )
+
+    ended = machines.end(execution)
+
+    assert json.loads(ended["output"])["error"]["Error"] == "States.HeartbeatTimeout"
+
+
+def test_heartbeat_sent_keeps_the_task_alive(machines: Machines, script: Script) -> None:
+    execution = machines.start({"Await": task("worker", token=True, HeartbeatSeconds=1)})
+    token = token_of(script)
+    until_s = time.monotonic() + 1.6
+
+    def beat_past_the_first_deadline() -> bool:
+        machines.client.send_task_heartbeat(taskToken=token)
+        return time.monotonic() > until_s
+
+    until(beat_past_the_first_deadline)
+    machines.client.send_task_success(taskToken=token, output="1")
+
+    assert machines.end(execution)["status"] == "SUCCEEDED"
+
+
+def test_heartbeat_without_timeout_has_no_timeout(machines: Machines, script: Script) -> None:
+    from moto.stepfunctions.parser.asl.parse.asl_parser import AmazonStateLanguageParser
+
+    definition = {"StartAt": "T", "States": {"T": task("f", token=True, HeartbeatSeconds=300)}}
+
+    program = AmazonStateLanguageParser.parse(json.dumps(definition))[0]
+
+    assert program.states.states["T"].timeout.timeout_seconds == 99999999
+
+
+def test_task_timeout_closes_its_token(machines: Machines, script: Script) -> None:
+    execution = machines.start(
+        {"Await": task("worker", token=True, TimeoutSeconds=1, Catch=[CATCH]), "Caught": CAUGHT}
+    )
+    token = token_of(script)
+
+    ended = machines.end(execution)
+
+    assert json.loads(ended["output"])["error"]["Error"] == "States.Timeout"
+    with pytest.raises(machines.client.exceptions.TaskTimedOut):
+        machines.client.send_task_success(taskToken=token, output="{}")
+
+
+@pytest.mark.parametrize(
+    "states",
+    [
+        {"Await": task("worker", token=True, Catch=[CATCH]), "Caught": CAUGHT},
+        {"Await": task("worker", token=True, HeartbeatSeconds=600)},
+        {
+            "Note": task("worker", Next="Wait"),
+            "Wait": {"Type": "Wait", "Seconds": 9000000, "End": True},
+        },
+        {
+            "Each": {
+                "Type": "Map",
+                "ItemsPath": "$.items",
+                "ItemProcessor": {
+                    "StartAt": "Await",
+                    "States": {"Await": task("worker", token=True)},
+                },
+                "Catch": [CATCH],
+                "End": True,
+            },
+            "Caught": CAUGHT,
+        },
+    ],
+    ids=["token", "heartbeat", "wait", "map"],
+)
+def test_stop_ends_as_aborted_with_error_and_cause(
+    machines: Machines, script: Script, states: dict[str, Any]
+) -> None:
+    execution = machines.start(json.loads(json.dumps(states)), start_input={"items": [1, 2]})
+    until(lambda: script.received("worker"))
+
+    machines.client.stop_execution(executionArn=execution, error="Stopped", cause="by a person")
+
+    ended = machines.describe(execution)
+    assert (ended["status"], ended["error"], ended["cause"]) == (
+        "ABORTED",
+        "Stopped",
+        "by a person",
+    )
+    until(lambda: machines.history(execution)[-1]["type"] == "ExecutionAborted")
+    assert "Caught" not in machines.entered(execution)
+
+
+def test_stop_during_back_off_does_not_try_again(machines: Machines, script: Script) -> None:
+    script.fail("flaky", times=99)
+    slow = {"ErrorEquals": ["States.ALL"], "IntervalSeconds": 9000000, "MaxAttempts": 5}
+    execution = machines.start({"Do": task("flaky", Retry=[slow])})
+    until(lambda: script.received("flaky"))
+
+    machines.client.stop_execution(executionArn=execution)
+
+    assert machines.describe(execution)["status"] == "ABORTED"
+    until(lambda: machines.history(execution)[-1]["type"] == "ExecutionAborted")
+    assert len(script.received("flaky")) == 1
+
+
+def test_stop_while_a_handler_runs_is_immediate_and_final(
+    machines: Machines, script: Script
+) -> None:
+    release = threading.Event()
+
+    def blocked(event: Any, context: Any) -> None:
+        release.wait(10)
+        raise CapacityError("too late")
+
+    script.on("worker", blocked)
+    execution = machines.start({"Do": task("worker", Catch=[CATCH]), "Caught": CAUGHT})
+    until(lambda: script.received("worker"))
+
+    machines.client.stop_execution(executionArn=execution)
+    while_running = machines.describe(execution)["status"]
+    release.set()
+
+    assert while_running == "ABORTED"
+    until(lambda: machines.history(execution)[-1]["type"] == "ExecutionAborted")
+    assert machines.describe(execution)["status"] == "ABORTED"
+    assert machines.entered(execution) == ["Do"]
+
+
+def test_machine_timeout_ends_as_timed_out_and_closes_tokens(
+    machines: Machines, script: Script
+) -> None:
+    execution = machines.start({"Await": task("worker", token=True)}, TimeoutSeconds=1)
+    token = token_of(script)
+
+    ended = machines.end(execution)
+
+    assert (ended["status"], ended["error"]) == ("TIMED_OUT", "States.Timeout")
+    with pytest.raises(machines.client.exceptions.TaskTimedOut):
+        machines.client.send_task_success(taskToken=token, output="{}")
+
+
+def test_definition_that_does_not_parse_is_refused(machines: Machines) -> None:
+    with pytest.raises(machines.client.exceptions.InvalidDefinition, match="Nowhere|ASLParser"):
+        machines.start({"P": {"Type": "Nonsense", "End": True}})
+
+
+def test_executions_unnamed_get_distinct_names(machines: Machines) -> None:
+    machine = machines.describe(machines.start({"P": CAUGHT}))["stateMachineArn"]
+
+    names = {
+        machines.client.start_execution(stateMachineArn=machine)["executionArn"].split(":")[-1]
+        for _ in range(3)
+    }
+
+    assert len(names) == 3
+    assert "None" not in names
+
+
+def test_execution_named_twice_is_refused_once_it_ended(machines: Machines) -> None:
+    execution = machines.start({"P": CAUGHT}, name="run-1")
+    machine = machines.end(execution)["stateMachineArn"]
+
+    with pytest.raises(ClientError, match="ExecutionAlreadyExists"):
+        machines.client.start_execution(stateMachineArn=machine, name="run-1", input="{}")
+
+
+def test_context_start_time_is_text(machines: Machines) -> None:
+    state = {"Type": "Pass", "Parameters": {"at.$": "$$.Execution.StartTime"}, "End": True}
+
+    ended = machines.run({"P": state})
+
+    started = json.loads(ended["output"])["at"]
+    assert started.startswith(ended["startDate"].strftime("%Y-"))
+    assert started.endswith("Z")
+
+
+@pytest.mark.parametrize(
+    ("state", "last"),
+    [
+        ({"Type": "Succeed"}, "SUCCEEDED"),
+        ({"Type": "Fail", "Error": "Refused", "Cause": "why"}, "FAILED"),
+    ],
+)
+def test_status_changes_reach_the_default_bus(
+    machines: Machines, script: Script, state: dict[str, Any], last: str
+) -> None:
+    execution = machines.start({"P": state}, start_input={"run_id": "r"})
+
+    def details() -> list[dict[str, Any]]:
+        found = [event["detail"] for event in script.received("sink") if "detail" in event]
+        return [detail for detail in found if detail["executionArn"] == execution]
+
+    until(lambda: len(details()) == 2)
+    first, second = details()
+    assert (first["status"], second["status"]) == ("RUNNING", last)
+    assert json.loads(second["input"]) == {"run_id": "r"}
+    assert second["stopDate"] >= second["startDate"]
+    assert second["error"] == state.get("Error")
+
+
+def test_status_change_of_a_stopped_execution_is_told(machines: Machines, script: Script) -> None:
+    execution = machines.start({"Await": task("worker", token=True)})
+    until(lambda: script.received("worker"))
+
+    machines.client.stop_execution(executionArn=execution, error="Stopped", cause="why")
+
+    def aborted() -> list[dict[str, Any]]:
+        return [
+            event["detail"]
+            for event in script.received("sink")
+            if event.get("detail", {}).get("status") == "ABORTED"
+        ]
+
+    assert until(aborted)[0]["cause"] == "why"
