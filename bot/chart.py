@@ -19,7 +19,7 @@ WIDTH: Final = 1200
 HEIGHT: Final = 600
 _SCALE: Final = 2
 
-_LEFT, _RIGHT, _TOP, _BOTTOM = 88, 104, 128, 72
+_LEFT, _RIGHT, _TOP, _BOTTOM = 88, 104, 142, 72
 
 _PAPER: Final = "#ffffff"
 _INK: Final = "#1d1c1d"
@@ -171,7 +171,7 @@ def _draw_axes(draw: ImageDraw.ImageDraw, plane: _Plane, y_ticks: Sequence[float
             draw.text((x, bottom + 20), label, fill=_GREY, font=_font(17), anchor="mt")
     draw.line([(left, bottom), (right, bottom)], fill=_AXIS, width=_SCALE + 1)
     top = plane.y(plane.y_high)
-    draw.text((_SCALE * 32, top - 22), "loss in nats", fill=_GREY, font=_font(15), anchor="lb")
+    draw.text((_SCALE * 32, top - 34), "loss in nats", fill=_GREY, font=_font(15), anchor="lb")
     middle = (left + right) / 2
     draw.text((middle, _SCALE * (HEIGHT - 10)), "step", fill=_GREY, font=_font(17), anchor="mb")
 

@@ -1,0 +1,215 @@
+"""Who and what the bot's tests are about: a clock, a person, a run's story, the table's stream."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import time
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import Any
+from urllib.parse import urlencode
+
+import boto3
+from recording_slack import RecordingSlack
+
+from bot import lambda_handler
+from stationmaster.domain import events as ev
+from stationmaster.domain.run import Run
+from stationmaster.services import Services
+from stationmaster.settings import Settings
+
+REGION = "us-east-1"
+SIGNING_SECRET = "8f742231b10e8888abcd99yyyzzz85a5"
+BOT_TOKEN = "xoxb-for-tests"
+CHANNEL = "C0TRAINING"
+USER = "U0OPERATOR"
+TEAM = "T0TEAM"
+
+
+class Clock:
+    """A clock that moves only when told to, or when somebody sleeps by it."""
+
+    def __init__(self) -> None:
+        self.at = datetime(2026, 1, 2, 9, 0, tzinfo=UTC)
+        self.slept: list[float] = []
+
+    def now(self) -> datetime:
+        return self.at
+
+    def monotonic(self) -> float:
+        return self.at.timestamp()
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.advance(seconds)
+
+    def advance(self, seconds: float) -> None:
+        self.at += timedelta(seconds=seconds)
+
+
+def started_workflows(settings: Settings) -> list[str]:
+    """Names of the executions of the train state machine."""
+    client = boto3.client("stepfunctions", REGION)
+    found = client.list_executions(stateMachineArn=settings.train_state_machine_arn)
+    return [execution["name"] for execution in found["executions"]]
+
+
+@dataclass
+class Person:
+    """Types commands and presses buttons the way Slack delivers it: signed, form-encoded."""
+
+    slack: RecordingSlack
+    secret: str = SIGNING_SECRET
+    age_s: int = 0
+    triggers: int = field(default=0)
+
+    def type(self, text: str, *, trigger_id: str | None = None, **more: str) -> dict[str, Any]:
+        """Deliver `/train TEXT`; the parsed answer is under "answer"."""
+        self.triggers += 1
+        fields = {
+            "team_id": TEAM,
+            "channel_id": CHANNEL,
+            "user_id": USER,
+            "command": "/train",
+            "text": text,
+            "trigger_id": trigger_id or f"trigger-{self.triggers}",
+            "response_url": f"{self.slack.url}/response/1",
+            **more,
+        }
+        return self._deliver(urlencode(fields))
+
+    def press(
+        self, action_id: str, value: str, *, channel: str = CHANNEL, user: str = USER
+    ) -> dict[str, Any]:
+        """Deliver a click on a button of a card."""
+        payload = {
+            "type": "block_actions",
+            "team": {"id": TEAM},
+            "user": {"id": user, "team_id": TEAM},
+            "channel": {"id": channel},
+            "container": {"type": "message", "message_ts": "1000.1", "channel_id": channel},
+            "trigger_id": "trigger-click",
+            "response_url": f"{self.slack.url}/response/2",
+            "actions": [
+                {
+                    "type": "button",
+                    "action_id": action_id,
+                    "block_id": "run_actions",
+                    "value": value,
+                    "action_ts": "1.0",
+                }
+            ],
+        }
+        return self._deliver(urlencode({"payload": json.dumps(payload)}))
+
+    def _deliver(self, body: str) -> dict[str, Any]:
+        timestamp = str(int(time.time()) - self.age_s)
+        digest = hmac.new(
+            self.secret.encode(), f"v0:{timestamp}:{body}".encode(), hashlib.sha256
+        ).hexdigest()
+        event = {
+            "version": "2.0",
+            "routeKey": "POST /slack/events",
+            "rawPath": "/slack/events",
+            "headers": {
+                "content-type": "application/x-www-form-urlencoded",
+                "x-slack-request-timestamp": timestamp,
+                "x-slack-signature": f"v0={digest}",
+            },
+            "requestContext": {"http": {"method": "POST", "path": "/slack/events"}},
+            "body": body,
+            "isBase64Encoded": False,
+        }
+        context = SimpleNamespace(function_name="bot", invoked_function_arn="arn:aws:lambda:bot")
+        answer = lambda_handler.handler(event, context)
+        text = answer["body"]
+        answer["answer"] = json.loads(text) if text.startswith("{") else {}
+        return answer
+
+
+class TableStream:
+    """The stream of the table, read as Lambda's event source mapping reads it."""
+
+    def __init__(self, table_name: str) -> None:
+        self._client = boto3.client("dynamodbstreams", REGION)
+        arn = self._client.list_streams(TableName=table_name)["Streams"][0]["StreamArn"]
+        shard = self._client.describe_stream(StreamArn=arn)["StreamDescription"]["Shards"][0]
+        self._iterator = self._client.get_shard_iterator(
+            StreamArn=arn, ShardId=shard["ShardId"], ShardIteratorType="TRIM_HORIZON"
+        )["ShardIterator"]
+
+    def next_batch(self) -> dict[str, Any]:
+        answer = self._client.get_records(ShardIterator=self._iterator, Limit=1000)
+        self._iterator = answer["NextShardIterator"]
+        return {"Records": answer["Records"]}
+
+
+@dataclass
+class Story:
+    """Makes things happen to one run, through the same store as the product."""
+
+    services: Services
+    clock: Clock
+    run_id: str = "tiny-llama-0123abcd"
+    told: int = 0
+
+    def begin(self) -> Run:
+        request = ev.TrainingRequest(
+            recipe="tiny-llama",
+            nodes=2,
+            instance_type="m5.2xlarge",
+            command="/train tiny-llama",
+            team_id=TEAM,
+            channel_id=CHANNEL,
+            user_id=USER,
+        )
+        requested = ev.RunRequested(
+            **self._about("requested"),
+            request=request,
+            price_per_hour_usd=1.1,
+            estimated_cost_usd=0.55,
+        )
+        run, _ = self.services.runs.create(
+            requested, dedup_key=self.run_id, dedup_until=self.clock.now() + timedelta(seconds=30)
+        )
+        return run
+
+    def happen(self, kind: type[Any], **values: Any) -> Run:
+        """Record one event."""
+        self.told += 1
+        event = kind(**self._about(kind.__name__, self.told), **values)
+        return self.services.runs.record(self.run_id, [event])
+
+    def phases(self, *phases: ev.RunPhase, reason: str = "") -> Run:
+        for phase in phases:
+            run = self.happen(ev.PhaseChanged, phase=phase, reason=reason)
+        return run
+
+    def reach_running(self) -> Run:
+        return self.phases(
+            ev.RunPhase.PROVISIONING,
+            ev.RunPhase.VALIDATING,
+            ev.RunPhase.SUBMITTING,
+            ev.RunPhase.RUNNING,
+        )
+
+    def progress(self, step: int, *, total_steps: int = 60) -> Run:
+        return self.happen(
+            ev.ProgressReported,
+            seq=self.told,
+            step=step,
+            total_steps=total_steps,
+            loss_nats=8.0 - step / 20,
+            tokens_per_s=2048.0,
+            step_time_s=0.5,
+        )
+
+    def _about(self, *parts: object) -> dict[str, Any]:
+        return {
+            "event_id": ev.make_event_id(self.run_id, *parts),
+            "run_id": self.run_id,
+            "at": self.clock.now(),
+        }

@@ -1,0 +1,82 @@
+"""An AWS account in memory with the product's table, secret and state machine, and a Slack that
+records; the shipped handlers run against both unchanged."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import boto3
+import pytest
+from bot_world import BOT_TOKEN, REGION, SIGNING_SECRET, Clock, Person, Story
+from moto import mock_aws
+from recording_slack import RecordingSlack
+
+from bot import lambda_handler, notifier_handler
+from stationmaster.aws.run_store import table_definition
+from stationmaster.services import Services
+from stationmaster.settings import Settings
+
+
+@pytest.fixture
+def slack() -> Iterator[RecordingSlack]:
+    server = RecordingSlack()
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def settings(slack: RecordingSlack, monkeypatch: pytest.MonkeyPatch) -> Iterator[Settings]:
+    """Settings of a deployment that exists in an in-memory account; also in the environment."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "testing")
+    monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
+    with mock_aws():
+        boto3.client("dynamodb", REGION).create_table(**table_definition("runs"))
+        boto3.client("secretsmanager", REGION).create_secret(
+            Name="slack",
+            SecretString=json.dumps({"bot_token": BOT_TOKEN, "signing_secret": SIGNING_SECRET}),
+        )
+        machine = boto3.client("stepfunctions", REGION).create_state_machine(
+            name="train",
+            definition=json.dumps(
+                {"StartAt": "Done", "States": {"Done": {"Type": "Pass", "End": True}}}
+            ),
+            roleArn="arn:aws:iam::123456789012:role/train",
+        )
+        made = Settings(
+            region=REGION,
+            table_name="runs",
+            bus_name="bus",
+            train_state_machine_arn=machine["stateMachineArn"],
+            slack_secret_id="slack",
+            slack_api_url=slack.api_url,
+        )
+        for name, value in made.to_environment().items():
+            monkeypatch.setenv(name, value)
+        lambda_handler._request_handler.cache_clear()
+        notifier_handler._notifier.cache_clear()
+        yield made
+        lambda_handler._request_handler.cache_clear()
+        notifier_handler._notifier.cache_clear()
+
+
+@pytest.fixture
+def services(settings: Settings, clock: Clock) -> Services:
+    return Services(settings, now=clock.now)
+
+
+@pytest.fixture
+def person(slack: RecordingSlack, settings: Settings) -> Person:
+    return Person(slack)
+
+
+@pytest.fixture
+def story(services: Services, clock: Clock) -> Story:
+    return Story(services, clock)

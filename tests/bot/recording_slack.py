@@ -1,0 +1,151 @@
+"""A Slack Web API on loopback that keeps what it is told, and fails when a test says so.
+
+Blocks are checked against Slack's limits on every call, so a message that Slack would refuse fails
+here too. It is smaller than the local Slack on purpose: every answer is under the test's control.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import defaultdict, deque
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qsl
+
+from local.slack.blocks import check_blocks, total_text
+
+
+@dataclass
+class Call:
+    """One accepted call."""
+
+    method: str
+    arguments: dict[str, Any]
+
+    @property
+    def blocks(self) -> list[dict[str, Any]]:
+        return self.arguments.get("blocks") or []
+
+    @property
+    def seen(self) -> str:
+        """All that a person reads in the message."""
+        return json.dumps(self.blocks, ensure_ascii=False)
+
+
+@dataclass
+class Refusal:
+    """An answer to give instead of accepting the next call of a method."""
+
+    status: int = 200
+    error: str = "internal_error"
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+class RecordingSlack:
+    """Start with `start`, point a WebClient at `api_url`, look at `calls`."""
+
+    def __init__(self) -> None:
+        self.calls: list[Call] = []
+        self.responses: list[Call] = []
+        self.uploads: list[bytes] = []
+        self.attempts: list[str] = []
+        self.refusals: dict[str, deque[Refusal]] = defaultdict(deque)
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler_class())
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True
+        )
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._server.server_port}"
+
+    @property
+    def api_url(self) -> str:
+        return f"{self.url}/api/"
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    def refuse(self, method: str, *refusals: Refusal) -> None:
+        self.refusals[method].extend(refusals)
+
+    def of(self, method: str) -> list[Call]:
+        return [call for call in self.calls if call.method == method]
+
+    @property
+    def card(self) -> Call:
+        """The card as the channel sees it now."""
+        posted = next(call for call in self.calls if "thread_ts" not in call.arguments)
+        edits = self.of("chat.update")
+        return edits[-1] if edits else posted
+
+    @property
+    def thread(self) -> list[Call]:
+        return [call for call in self.of("chat.postMessage") if call.arguments.get("thread_ts")]
+
+    def answer(self, path: str, arguments: dict[str, Any], raw: bytes) -> tuple[int, dict, Any]:
+        if path.startswith("/upload/"):
+            self.uploads.append(raw)
+            return 200, {}, "OK"
+        if path.startswith("/response/"):
+            assert not check_blocks(arguments.get("blocks") or [])
+            self.responses.append(Call("response_url", arguments))
+            return 200, {}, "ok"
+        method = path.removeprefix("/api/")
+        self.attempts.append(method)
+        if self.refusals[method]:
+            refusal = self.refusals[method].popleft()
+            return refusal.status, refusal.headers, {"ok": False, "error": refusal.error}
+        problems = check_blocks(arguments.get("blocks") or [])
+        if problems or total_text(arguments.get("blocks")) > 13_200:
+            return 200, {}, {"ok": False, "error": f"invalid_blocks {problems}"}
+        self.calls.append(Call(method, arguments))
+        return 200, {}, {"ok": True, **self._result(method, arguments)}
+
+    def _result(self, method: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        match method:
+            case "chat.postMessage":
+                return {"ts": f"1000.{len(self.calls):06d}", "channel": arguments["channel"]}
+            case "files.getUploadURLExternal":
+                return {"upload_url": f"{self.url}/upload/1", "file_id": "F1"}
+            case "files.completeUploadExternal":
+                return {"files": [{"id": "F1", "title": "chart"}]}
+            case _:
+                return {}
+
+    def _handler_class(self) -> type[BaseHTTPRequestHandler]:
+        slack = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                raw = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                arguments: dict[str, Any] = {}
+                kind = self.headers.get("Content-Type", "")
+                if kind.startswith("application/json") and raw:
+                    arguments = json.loads(raw)
+                elif kind.startswith("application/x-www-form-urlencoded"):
+                    arguments = dict(parse_qsl(raw.decode(), keep_blank_values=True))
+                    for name in ("blocks", "files"):
+                        if isinstance(arguments.get(name), str):
+                            arguments[name] = json.loads(arguments[name])
+                status, headers, body = slack.answer(self.path, arguments, raw)
+                sent = body if isinstance(body, str) else json.dumps(body)
+                self.send_response(status)
+                is_text = isinstance(body, str)
+                self.send_header("Content-Type", "text/plain" if is_text else "application/json")
+                for name, value in headers.items():
+                    self.send_header(name, value)
+                self.end_headers()
+                self.wfile.write(sent.encode())
+
+            def log_message(self, *_: object) -> None:
+                """Nothing: test output stays readable."""
+
+        return Handler

@@ -1,0 +1,261 @@
+"""Signed requests through the shipped Lambda handler: commands, buttons, forgeries, duplicates."""
+
+from __future__ import annotations
+
+import json
+
+import boto3
+import pytest
+from bot_world import CHANNEL, REGION, USER, Person, started_workflows
+
+from local.slack.blocks import check_blocks
+from stationmaster.domain import events as ev
+from stationmaster.domain.run import TeardownStatus
+
+
+def seen(answer: dict) -> str:
+    return json.dumps(answer["answer"].get("blocks", []), ensure_ascii=False)
+
+
+def test_train_starts_one_run_and_answers_only_the_person(person, services, settings):
+    answer = person.type("tiny-llama nodes=2 steps=60")
+
+    assert answer["statusCode"] == 200
+    assert answer["answer"]["response_type"] == "ephemeral"
+    runs = services.runs.list_recent()
+    assert [run.request.overrides for run in runs] == [{"steps": "60"}]
+    assert runs[0].request.channel_id == CHANNEL
+    assert runs[0].request.user_id == USER
+    assert runs[0].run_id in seen(answer)
+    assert started_workflows(settings) == [runs[0].run_id]
+
+
+def test_train_delivered_twice_starts_one_run(person, services, settings):
+    first = person.type("tiny-llama", trigger_id="same")
+    second = person.type("tiny-llama", trigger_id="same")
+
+    run_id = services.runs.list_recent()[0].run_id
+    assert len(services.runs.list_recent()) == 1
+    assert started_workflows(settings) == [run_id]
+    assert "is on its way" in seen(first)
+    assert "nothing new was started" in seen(second)
+
+
+def test_train_retyped_under_another_trigger_starts_one_run(person, services):
+    person.type("tiny-llama", trigger_id="one")
+    person.type("tiny-llama", trigger_id="two")
+
+    assert len(services.runs.list_recent()) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "named", "suggestion"),
+    [
+        ("tiny-lama nodes=2", "tiny-lama", "/train tiny-llama nodes=2"),
+        ("tiny-llama nodes=0", "nodes=0", "/train tiny-llama nodes=2"),
+        ("tiny-llama nodes=two", "nodes=two", "/train tiny-llama nodes=2"),
+        ("tiny-llama stepz=5", "stepz", "/train tiny-llama steps=5"),
+        ('tiny-llama dataset="x', "quote", None),
+        ("x" * 10_000, "10,000 characters", None),
+        ("\U0001f682\U0001f682", "\U0001f682", "/train tiny-llama"),
+        ("\u201ctiny-llama\u201d nodes=\u201ctwo\u201d", "nodes=two", "/train tiny-llama nodes=2"),
+        ("resume tiny-llama", "not available", None),
+        ("tiny-llama <!channel>=1", "&lt;!channel&gt;", "/train tiny-llama"),
+    ],
+)
+def test_bad_command_gets_one_helpful_answer_and_starts_nothing(
+    person, services, settings, slack, text, named, suggestion
+):
+    answer = person.type(text)
+
+    assert answer["statusCode"] == 200
+    assert answer["answer"]["response_type"] == "ephemeral"
+    assert named in seen(answer)
+    assert (f"```{suggestion}```" in seen(answer)) == (suggestion is not None)
+    assert not check_blocks(answer["answer"]["blocks"])
+    assert services.runs.list_recent() == []
+    assert started_workflows(settings) == []
+    assert slack.calls == []
+
+
+def test_curly_quotes_around_a_good_value_are_understood(person, services):
+    person.type("\u201ctiny-llama\u201d nodes=\u201c2\u201d")
+
+    assert [run.request.nodes for run in services.runs.list_recent()] == [2]
+
+
+@pytest.mark.parametrize(
+    "forger",
+    [
+        {"secret": "another-secret"},
+        {"age_s": 301},
+        {"age_s": -301},
+    ],
+    ids=["wrong secret", "five minutes old", "from the future"],
+)
+def test_forged_or_stale_signature_is_refused(slack, settings, services, forger):
+    answer = Person(slack, **forger).type("tiny-llama")
+
+    assert answer["statusCode"] == 401
+    assert services.runs.list_recent() == []
+
+
+def test_request_without_any_signature_is_refused(settings, services):
+    from types import SimpleNamespace
+
+    from bot.lambda_handler import handler
+
+    event = {
+        "requestContext": {"http": {"method": "POST"}},
+        "headers": {"content-type": "application/x-www-form-urlencoded"},
+        "body": "command=%2Ftrain&text=tiny-llama",
+        "isBase64Encoded": False,
+    }
+    context = SimpleNamespace(function_name="bot", invoked_function_arn="arn")
+
+    assert handler(event, context)["statusCode"] == 401
+    assert services.runs.list_recent() == []
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", "how to use /train"),
+        ("help", "/train stop"),
+        ("recipes", "llama2-7b"),
+        ("plan tiny-llama nodes=2", "EKS cluster"),
+        ("plan llama2-7b", "p4d.24xlarge"),
+        ("list", "no run in this channel"),
+    ],
+)
+def test_question_is_answered_in_valid_blocks_and_starts_nothing(person, services, text, expected):
+    answer = person.type(text)
+
+    assert expected in answer["body"]
+    assert answer["answer"]["response_type"] == "ephemeral"
+    assert not check_blocks(answer["answer"]["blocks"])
+    assert services.runs.list_recent() == []
+
+
+def test_plan_ends_with_the_command_that_starts_it(person):
+    answer = person.type("plan tiny-llama nodes=2 instance=m5.2xlarge steps=10")
+
+    assert "```/train tiny-llama nodes=2 instance=m5.2xlarge steps=10```" in seen(answer)
+
+
+def test_status_without_run_id_shows_the_newest_run(person, story):
+    story.begin()
+    story.reach_running()
+    story.progress(30)
+
+    answer = person.type("status")
+
+    assert "step 30 of 60" in seen(answer)
+
+
+def test_list_shows_runs_of_this_channel_only(person, story):
+    story.begin()
+
+    here = person.type("list")
+    elsewhere = person.type("list", channel_id="C0OTHER")
+
+    assert story.run_id in seen(here)
+    assert story.run_id not in seen(elsewhere)
+
+
+def test_logs_show_the_newest_lines_as_inert_code(person, story, services, clock):
+    story.begin()
+    tail = ev.LogTail(
+        pod=f"{story.run_id}-worker-0", at=clock.now(), lines=["old", "```<!here> & done"]
+    )
+    services.runs.save_log_tails(story.run_id, [tail])
+
+    answer = person.type("logs")
+
+    assert "'''&lt;!here&gt; &amp; done" in seen(answer)
+    assert "`worker-0`" in seen(answer)
+
+
+def test_stop_button_records_who_stopped_and_tells_them(person, story, services, slack):
+    story.begin()
+
+    answer = person.press("stop_run", json.dumps({"run_id": story.run_id}), user="U0OTHER")
+
+    assert answer["statusCode"] == 200
+    assert services.runs.load(story.run_id).stop_requested_by == "U0OTHER"
+    assert "is being stopped" in slack.responses[0].seen
+    assert slack.responses[0].arguments["response_type"] == "ephemeral"
+
+
+def test_stop_button_pressed_twice_stops_once(person, story, services):
+    story.begin()
+    value = json.dumps({"run_id": story.run_id})
+
+    person.press("stop_run", value, user="U0FIRST")
+    person.press("stop_run", value, user="U0SECOND")
+
+    assert services.runs.load(story.run_id).stop_requested_by == "U0FIRST"
+    stops = [e for e in services.runs.events(story.run_id) if e.type == "run.stop_requested"]
+    assert len(stops) == 1
+
+
+def test_stop_button_of_an_ended_run_is_explained(person, story, services, slack):
+    story.begin()
+    story.phases(ev.RunPhase.FAILED, reason="no capacity")
+
+    answer = person.press("stop_run", json.dumps({"run_id": story.run_id}))
+
+    assert answer["statusCode"] == 200
+    assert "has ended already" in slack.responses[0].seen
+    assert services.runs.load(story.run_id).stop_requested_by is None
+
+
+def test_button_from_another_channel_does_nothing(person, story, services, slack):
+    story.begin()
+
+    person.press("stop_run", json.dumps({"run_id": story.run_id}), channel="C0OTHER")
+
+    assert services.runs.load(story.run_id).stop_requested_by is None
+    assert "no run is called" in slack.responses[0].seen
+
+
+@pytest.mark.parametrize("value", ["", "tiny-llama-1", '{"run": "x"}', '{"run_id": ""}'])
+def test_button_with_a_foreign_value_is_explained(person, slack, settings, value):
+    answer = person.press("stop_run", value)
+
+    assert answer["statusCode"] == 200
+    assert "older version" in slack.responses[0].seen
+
+
+def test_logs_button_answers_the_person_who_pressed_it(person, story, services, slack, clock):
+    story.begin()
+    tail = ev.LogTail(pod="worker-0", at=clock.now(), lines=["step 1 loss 8.1"])
+    services.runs.save_log_tails(story.run_id, [tail])
+
+    person.press("show_logs", json.dumps({"run_id": story.run_id}))
+
+    assert "step 1 loss 8.1" in slack.responses[0].seen
+    assert slack.responses[0].arguments["replace_original"] is False
+
+
+def test_breakdown_shows_a_reference_that_the_log_has(person, caplog):
+    boto3.client("dynamodb", REGION).delete_table(TableName="runs")
+
+    answer = person.type("list")
+
+    assert answer["statusCode"] == 200
+    references = [getattr(record, "reference", None) for record in caplog.records]
+    reference = next(reference for reference in references if reference)
+    assert f"reference {reference}" in seen(answer)
+    assert "ResourceNotFound" not in seen(answer)
+
+
+def test_stop_command_without_run_id_stops_the_active_run(person, story, services):
+    story.begin()
+
+    answer = person.type("stop")
+
+    run = services.runs.load(story.run_id)
+    assert run.stop_requested_by == USER
+    assert run.teardown is TeardownStatus.NOT_STARTED
+    assert "is being stopped" in seen(answer)
