@@ -38,7 +38,7 @@ function argumentsLike(command, words, text) {
     if (!argument) return { title: `Unknown key ${key}`, items: [], hint };
     const items = choices(argument, value).map((choice) => ({
       label: `${key}=${choice.value}`,
-      description: choice.description || argument.hint,
+      description: choice.description,
       insert: `${head}${key}=${choice.value} `,
     }));
     return { title: argument.hint || key, items, hint };

@@ -149,8 +149,8 @@ threadScroller.addEventListener("scroll", () => {
   isThreadAtBottom = isNear(threadScroller);
 });
 // Images and a growing composer change heights after drawing.
-new ResizeObserver(() => scroll()).observe(part("messages"));
-new ResizeObserver(() => scroll()).observe(scroller);
+const resized = new ResizeObserver(() => state.channel && scroll());
+for (const box of [part("messages"), scroller, threadList, threadScroller]) resized.observe(box);
 jump.addEventListener("click", () => {
   isAtBottom = true;
   scroll();

@@ -63,8 +63,9 @@ export function renderMessage(message, { isCompact, place }) {
       !isCompact && h("div", { class: "message-head" },
         h("span", { class: "message-author" }, user?.real_name || message.user),
         user?.is_bot && h("span", { class: "badge-app" }, "App"),
-        stamp(message.ts)),
-      content(message),
+        stamp(message.ts),
+        message.blocks?.length > 0 && editedMark(message)),
+      content(message, isCompact),
       files(message),
       reactions(message),
       hasReplies && replyBar(message)),
@@ -78,14 +79,18 @@ function ephemeralLine(message) {
       "Dismiss"), h("span", { class: "sr-only" }, message.ts));
 }
 
-function content(message) {
-  const edited = message.edited && h("span", {
+function editedMark(message) {
+  return message.edited && h("span", {
     class: "edited", dataset: { testid: "edited" }, title: fullTime.format(at(message.edited.ts)),
   }, "(edited)");
+}
+
+function content(message, isCompact) {
   if (message.blocks?.length) {
-    return h("div", { class: "message-content" }, renderBlocks(message), edited);
+    return h("div", { class: "message-content" }, renderBlocks(message), isCompact && editedMark(message));
   }
   if (!message.text) return null;
+  const edited = editedMark(message);
   const isLong = message.text.length > state.shownText && !state.expanded.has(message.ts);
   const text = isLong ? `${message.text.slice(0, state.shownText)}…` : message.text;
   const nodes = message.mrkdwn === false ? plain(text) : mrkdwn(text, names);

@@ -3,11 +3,13 @@
 import { h } from "/static/dom.js";
 import { EMOJI } from "/static/emoji.js";
 
+// A code span of nothing but block elements is a progress bar or a sparkline.
+const METER = /^[\u2580-\u259f\u00b7 ]+$/;
 const ENTITIES = { "&amp;": "&", "&lt;": "<", "&gt;": ">" };
 
 // The earliest match wins; at the same place, the first of the list.
 const INLINE = [
-  [/`([^`\n]+)`/, (m) => h("code", {}, decode(m[1]))],
+  [/`([^`\n]+)`/, (m) => h("code", { class: METER.test(m[1]) ? "meter" : null }, decode(m[1]))],
   [/<([^<>\n]+)>/, (m, names) => angle(m[1], names)],
   [/(?<![\p{L}\p{N}*])\*(?!\s)([^*\n]*[^\s*])\*(?![\p{L}\p{N}*])/u, wrap("strong")],
   [/(?<![\p{L}\p{N}_])_(?!\s)([^_\n]*[^\s_])_(?![\p{L}\p{N}_])/u, wrap("em")],
