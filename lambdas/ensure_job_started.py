@@ -1,6 +1,7 @@
 """Lambda function ensure-job-started: payload {run_id}."""
 
-from lambdas.step import step_handler
 from stationmaster.steps.ensure_job_started import ensure_job_started
+
+from lambdas.step import step_handler
 
 handler = step_handler(ensure_job_started)

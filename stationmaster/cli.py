@@ -17,10 +17,14 @@ from rich.table import Table
 
 from stationmaster import __version__
 from stationmaster.domain.errors import StationmasterError, UserError
-from stationmaster.domain.grammar import parse_request
+from stationmaster.domain.events import TrainingRequest
+from stationmaster.domain.grammar import StartRun, parse_request
 from stationmaster.domain.instances import CATALOGUE as INSTANCES
 from stationmaster.domain.plan import Plan, make_plan
 from stationmaster.domain.recipes import CATALOGUE as RECIPES
+from stationmaster.domain.run import new_run_id
+from stationmaster.rendering.examples import to_yaml
+from stationmaster.rendering.run_objects import render_all
 
 OK, NO, BAD_INPUT = 0, 1, 2
 DEFAULT_STATE_DIR = Path(".stationmaster")
@@ -146,8 +150,7 @@ def _instances(arguments: argparse.Namespace) -> int:
     return OK
 
 
-def _make_plan(words: Sequence[str]) -> Plan:
-    start = parse_request(words)
+def _plan_of(start: StartRun) -> Plan:
     return make_plan(
         start.recipe,
         nodes=start.nodes,
@@ -157,7 +160,7 @@ def _make_plan(words: Sequence[str]) -> Plan:
 
 
 def _plan(arguments: argparse.Namespace) -> int:
-    plan = _make_plan(arguments.words)
+    plan = _plan_of(parse_request(arguments.words))
     if arguments.json:
         print(plan.model_dump_json(indent=2))
     else:
@@ -195,13 +198,20 @@ def _print_plan(plan: Plan) -> None:
 
 
 def _render(arguments: argparse.Namespace) -> int:
-    # The renderer is pure; it is imported here only to keep `--help` quick.
-    import yaml
-
-    from stationmaster.rendering.examples import render_request
-
     start = parse_request(arguments.words)
-    print(yaml.safe_dump_all(render_request(start), sort_keys=False), end="")
+    plan = _plan_of(start)
+    request = TrainingRequest(
+        recipe=plan.recipe,
+        nodes=plan.nodes,
+        instance_type=plan.instance_type,
+        overrides=start.overrides,
+        command="/train " + " ".join(arguments.words),
+        team_id="",
+        channel_id="",
+        user_id="",
+    )
+    run_id = new_run_id(plan.recipe, dedup_key=request.command)
+    print(to_yaml(render_all(request, run_id=run_id)), end="")
     return OK
 
 
