@@ -1,0 +1,25 @@
+"""How the stacks are put together; called by `app.py` and by the tests."""
+
+from __future__ import annotations
+
+import aws_cdk as cdk
+
+from stacks.bot import BotStack
+from stacks.config import StageConfig
+from stacks.data import DataStack
+from stacks.images import ImagesStack
+from stacks.network import NetworkStack
+from stacks.workflow import WorkflowStack
+
+
+def add_stacks(app: cdk.App, config: StageConfig) -> None:
+    """Add all stacks of one deployment to `app`; account and region are the deployer's own."""
+    prefix = config.deployment
+    network = NetworkStack(app, f"{prefix}-network", config=config)
+    data = DataStack(app, f"{prefix}-data")
+    images = ImagesStack(app, f"{prefix}-images", config=config)
+    workflow = WorkflowStack(
+        app, f"{prefix}-workflow", config=config, network=network, data=data, images=images
+    )
+    BotStack(app, f"{prefix}-bot", config=config, data=data, workflow=workflow)
+    cdk.Tags.of(app).add("stationmaster:deployment", prefix)

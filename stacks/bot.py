@@ -1,0 +1,109 @@
+"""The Slack side: the public HTTP API, the bot behind it, the notifier on the table's stream."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+import aws_cdk as cdk
+from aws_cdk import aws_apigatewayv2 as apigateway
+from aws_cdk import aws_apigatewayv2_integrations as integrations
+from aws_cdk import aws_lambda as lambda_
+from aws_cdk import aws_logs as logs
+from constructs import Construct
+
+from lambdas.registry import FUNCTIONS, ROUTES, STREAM_CONSUMER, Package
+from stacks.acknowledgements import accept
+from stacks.config import StageConfig
+from stacks.constructs.deliveries import add_stream_consumer
+from stacks.constructs.functions import FunctionRoles, Functions, dead_letter_queue
+from stacks.data import DataStack
+from stacks.workflow import WorkflowStack
+
+# No query string, no headers, no body: they carry Slack's signature and people's text.
+_ACCESS_LOG: Final = {
+    "requestId": "$context.requestId",
+    "at": "$context.requestTime",
+    "ip": "$context.identity.sourceIp",
+    "route": "$context.routeKey",
+    "status": "$context.status",
+    "latency_ms": "$context.responseLatency",
+    "integration_error": "$context.integrationErrorMessage",
+}
+
+
+class BotStack(cdk.Stack):
+    """HTTP API, the functions of package `bot`, the stream's consumer."""
+
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        config: StageConfig,
+        data: DataStack,
+        workflow: WorkflowStack,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(scope, construct_id, **kwargs)
+        specs = [spec for spec in FUNCTIONS if spec.package is Package.BOT]
+        roles = FunctionRoles(self, "Roles", specs=specs, granted=workflow.granted)
+        dead_letters = dead_letter_queue(self, "DeadLetters")
+        functions = Functions(
+            self,
+            "Functions",
+            specs=specs,
+            roles=roles.by_name,
+            settings=workflow.settings,
+            dead_letters=dead_letters,
+        ).by_name
+        add_stream_consumer(functions[STREAM_CONSUMER], table=data.table, dead_letters=dead_letters)
+        api = self._api(functions, config)
+        cdk.CfnOutput(
+            self,
+            "SlackRequestUrl",
+            value=f"{api.api_endpoint}{ROUTES[0].path}",
+            description="for the Slack app manifest: stationmaster slack-manifest --url URL",
+        )
+
+    def _api(
+        self, functions: Mapping[str, lambda_.Function], config: StageConfig
+    ) -> apigateway.HttpApi:
+        api = apigateway.HttpApi(self, "Api", create_default_stage=False)
+        for route in ROUTES:
+            created = api.add_routes(
+                path=route.path,
+                methods=[apigateway.HttpMethod(route.method)],
+                integration=integrations.HttpLambdaIntegration(
+                    f"{route.function}-integration", functions[route.function]
+                ),
+            )
+            for each in created:
+                accept(
+                    each,
+                    "APIG4",
+                    "Slack signs its requests; the bot verifies signature and age before all else",
+                )
+        log_group = logs.LogGroup(
+            self,
+            "AccessLogs",
+            retention=logs.RetentionDays.ONE_MONTH,
+            removal_policy=cdk.RemovalPolicy.DESTROY,
+        )
+        stage = apigateway.HttpStage(
+            self,
+            "Stage",
+            http_api=api,
+            stage_name="$default",
+            auto_deploy=True,
+            throttle=apigateway.ThrottleSettings(
+                rate_limit=config.requests_per_second, burst_limit=2 * config.requests_per_second
+            ),
+        )
+        resource = stage.node.default_child
+        assert isinstance(resource, apigateway.CfnStage)
+        resource.access_log_settings = apigateway.CfnStage.AccessLogSettingsProperty(
+            destination_arn=log_group.log_group_arn, format=json.dumps(_ACCESS_LOG)
+        )
+        return api

@@ -1,0 +1,23 @@
+"""What differs between two deployments of the infrastructure; read from cdk.json by `app.py`."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class StageConfig(BaseModel):
+    """The `stationmaster` object of cdk.json's context; every field can be left out."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    deployment: str = Field(
+        default="stationmaster",
+        pattern=r"^[a-z][a-z0-9-]{0,30}$",
+        description="prefix of the functions' and state machines' names",
+    )
+    image_tag: str = Field(default="0.1.0", description="tag that container/build.sh pushed")
+    kubernetes_version: str = "1.35"
+    num_nat_gateways: int = Field(
+        default=1, ge=1, description="training nodes of a run are in one zone; each gateway costs"
+    )
+    requests_per_second: int = Field(default=20, ge=1, description="of the public HTTP API")

@@ -1,0 +1,83 @@
+"""Roles that a run's cluster, its nodes and two of its pods take on; created once, passed to runs.
+
+Functions may pass exactly these roles and no other (see `permissions`).
+"""
+
+from __future__ import annotations
+
+import aws_cdk as cdk
+from aws_cdk import aws_events as events
+from aws_cdk import aws_iam as iam
+from constructs import Construct
+
+from stacks.acknowledgements import accept, accept_wildcard
+from stationmaster.domain.events import EVENT_SOURCE, RELAY_BATCH_DETAIL_TYPE
+from stationmaster.domain.names import cluster_name
+
+
+class ClusterRoles(Construct):
+    """One role each for the control plane, the nodes, the relay and the FSx CSI driver."""
+
+    def __init__(self, scope: Construct, construct_id: str, *, bus: events.IEventBus) -> None:
+        super().__init__(scope, construct_id)
+        self.cluster = self._managed("Cluster", "eks.amazonaws.com", ["AmazonEKSClusterPolicy"])
+        self.nodes = self._managed(
+            "Nodes",
+            "ec2.amazonaws.com",
+            [
+                "AmazonEKSWorkerNodePolicy",
+                "AmazonEKS_CNI_Policy",
+                "AmazonEC2ContainerRegistryPullOnly",
+            ],
+        )
+        self.relay = self._pod_role("Relay")
+        self.relay.add_to_policy(
+            iam.PolicyStatement(
+                actions=["events:PutEvents"],
+                resources=[bus.event_bus_arn],
+                conditions={
+                    "StringEquals": {
+                        "events:source": EVENT_SOURCE,
+                        "events:detail-type": RELAY_BATCH_DETAIL_TYPE,
+                    }
+                },
+            )
+        )
+        self.fsx_csi = self._pod_role("FsxCsi")
+        # Volumes are static: the driver mounts what exists, and neither creates nor deletes.
+        self.fsx_csi.add_to_policy(
+            iam.PolicyStatement(actions=["fsx:DescribeFileSystems"], resources=["*"])
+        )
+        accept_wildcard(
+            self.fsx_csi, "*", "fsx:DescribeFileSystems is not granted on single file systems"
+        )
+
+    def _managed(self, name: str, principal: str, policies: list[str]) -> iam.Role:
+        role = iam.Role(
+            self,
+            name,
+            assumed_by=iam.ServicePrincipal(principal),
+            managed_policies=[iam.ManagedPolicy.from_aws_managed_policy_name(p) for p in policies],
+        )
+        for policy in policies:
+            accept(
+                role,
+                f"IAM4[Policy::arn:<AWS::Partition>:iam::aws:policy/{policy}]",
+                "EKS documents this policy as required, and AWS keeps it in step with the AMIs",
+            )
+        return role
+
+    def _pod_role(self, name: str) -> iam.Role:
+        """A role for EKS Pod Identity, of this account's Stationmaster clusters only."""
+        stack = cdk.Stack.of(self)
+        clusters = stack.format_arn(
+            service="eks", resource="cluster", resource_name=cluster_name("*")
+        )
+        principal = iam.ServicePrincipal(
+            "pods.eks.amazonaws.com",
+            conditions={
+                "StringEquals": {"aws:SourceAccount": stack.account},
+                "ArnLike": {"aws:SourceArn": clusters},
+            },
+        )
+        return iam.Role(self, name, assumed_by=iam.SessionTagsPrincipal(principal))

@@ -1,0 +1,116 @@
+"""What invokes functions besides the state machines: event rules, schedules, the table's stream."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import aws_cdk as cdk
+from aws_cdk import aws_dynamodb as dynamodb
+from aws_cdk import aws_events as events
+from aws_cdk import aws_events_targets as targets
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_lambda as lambda_
+from aws_cdk import aws_lambda_event_sources as sources
+from aws_cdk import aws_scheduler as scheduler
+from aws_cdk import aws_scheduler_targets as scheduler_targets
+from aws_cdk import aws_sqs as sqs
+from constructs import Construct
+
+from lambdas.registry import STREAM_BATCH_SIZE, Rule, Schedule
+from stacks.acknowledgements import accept_wildcard
+
+
+def add_rules(
+    scope: Construct,
+    rules: Sequence[Rule],
+    *,
+    bus: events.IEventBus,
+    functions: Mapping[str, lambda_.Function],
+    machine_arns: Sequence[str],
+    dead_letters: sqs.IQueue,
+) -> None:
+    """One EventBridge rule each; those on executions see ours only, not the whole account's."""
+    for rule in rules:
+        target = targets.LambdaFunction(
+            functions[rule.function],
+            dead_letter_queue=dead_letters,
+            retry_attempts=10,
+            max_event_age=cdk.Duration.hours(6),
+        )
+        events.Rule(
+            scope,
+            rule.name,
+            event_bus=bus if rule.bus == "product" else None,
+            event_pattern=_pattern(rule, machine_arns),
+            targets=[target],
+        )
+
+
+def _pattern(rule: Rule, machine_arns: Sequence[str]) -> events.EventPattern:
+    pattern = rule.event_pattern
+    detail: dict[str, Any] = dict(pattern.get("detail", {}))
+    if pattern["source"] == ["aws.states"]:
+        detail["stateMachineArn"] = list(machine_arns)
+    return events.EventPattern(
+        source=pattern["source"],
+        detail_type=pattern["detail-type"],
+        detail=detail or None,
+    )
+
+
+def add_schedules(
+    scope: Construct,
+    schedules: Sequence[Schedule],
+    *,
+    functions: Mapping[str, lambda_.Function],
+    dead_letters: sqs.IQueue,
+) -> None:
+    """One schedule each, with a role that may invoke its function and nothing else."""
+    for schedule in schedules:
+        function = functions[schedule.function]
+        role = iam.Role(
+            scope,
+            f"{schedule.name}-schedule-role",
+            assumed_by=iam.ServicePrincipal("scheduler.amazonaws.com"),
+        )
+        accept_wildcard(
+            role, f"{function.function_arn}:*", "versions and aliases of this one function"
+        )
+        scheduler.Schedule(
+            scope,
+            f"{schedule.name}-schedule",
+            schedule=scheduler.ScheduleExpression.rate(cdk.Duration.seconds(schedule.rate_s)),
+            target=scheduler_targets.LambdaInvoke(
+                function,
+                input=scheduler.ScheduleTargetInput.from_object(schedule.payload),
+                role=role,
+                dead_letter_queue=dead_letters,
+                retry_attempts=3,
+                max_event_age=cdk.Duration.seconds(max(60, schedule.rate_s)),
+            ),
+        )
+
+
+def add_stream_consumer(
+    function: lambda_.Function, *, table: dynamodb.ITable, dead_letters: sqs.IQueue
+) -> None:
+    """Hand the table's stream to `function`, in order, one batch a shard at a time.
+
+    A batch that fails is halved until the record that fails is alone, and that one is set aside
+    after an hour: Slack may be away for a while, and one bad record must not hold up the rest.
+    """
+    function.add_event_source(
+        sources.DynamoEventSource(
+            table,
+            starting_position=lambda_.StartingPosition.TRIM_HORIZON,
+            batch_size=STREAM_BATCH_SIZE,
+            parallelization_factor=1,
+            bisect_batch_on_error=True,
+            retry_attempts=50,
+            max_record_age=cdk.Duration.hours(1),
+            on_failure=sources.SqsDlq(dead_letters),
+        )
+    )
+    assert function.role is not None
+    accept_wildcard(function.role, "*", "dynamodb:ListStreams is not granted on single streams")

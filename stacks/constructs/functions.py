@@ -1,0 +1,134 @@
+"""Lambda functions from the registry: each with its own role, log group and the same settings.
+
+Used by the workflow and bot stacks, which bring the permissions' resources and the settings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import aws_cdk as cdk
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_lambda as lambda_
+from aws_cdk import aws_lambda_destinations as destinations
+from aws_cdk import aws_logs as logs
+from aws_cdk import aws_sqs as sqs
+from constructs import Construct
+
+from lambdas.registry import RULES, SCHEDULES, Function, Permission
+from stacks.acknowledgements import accept
+from stacks.constructs.bundling import ARCHITECTURE, RUNTIME, code_of
+from stacks.constructs.permissions import Granted, grant
+from stationmaster.settings import Settings
+
+# EventBridge and the scheduler hand their events to Lambda's own queue, so only the function's
+# destination sees an event that was tried in vain; their own dead letter queues never do.
+ASYNCHRONOUS: Final = frozenset(
+    {rule.function for rule in RULES} | {schedule.function for schedule in SCHEDULES}
+)
+
+
+class FunctionRoles(Construct):
+    """One role a function; made before the settings, which name some of them."""
+
+    def __init__(
+        self, scope: Construct, construct_id: str, *, specs: Sequence[Function], granted: Granted
+    ) -> None:
+        super().__init__(scope, construct_id)
+        self._specs = specs
+        self.by_name = {spec.name: self._role(spec, granted) for spec in specs}
+
+    @property
+    def cluster_access_arns(self) -> tuple[str, ...]:
+        """Roles that need an access entry in every run's cluster."""
+        return tuple(
+            self.by_name[spec.name].role_arn
+            for spec in self._specs
+            if Permission.KUBERNETES in spec.permissions
+        )
+
+    def _role(self, spec: Function, granted: Granted) -> iam.Role:
+        role = iam.Role(
+            self,
+            spec.name,
+            assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"),
+            description=f"Stationmaster's function {spec.name}, and no other",
+        )
+        for permission in sorted(spec.permissions):
+            grant(role, permission, granted)
+        return role
+
+
+class Functions(Construct):
+    """The functions themselves; `by_name` is keyed by registry name."""
+
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        specs: Sequence[Function],
+        roles: Mapping[str, iam.Role],
+        settings: Settings,
+        dead_letters: sqs.IQueue,
+    ) -> None:
+        super().__init__(scope, construct_id)
+        self._settings = settings
+        self._dead_letters = dead_letters
+        codes = {spec.package: code_of(spec.package) for spec in specs}
+        self.by_name = {
+            spec.name: self._function(spec, roles[spec.name], codes[spec.package]) for spec in specs
+        }
+
+    def _function(self, spec: Function, role: iam.Role, code: lambda_.Code) -> lambda_.Function:
+        log_group = logs.LogGroup(
+            self,
+            f"{spec.name}-logs",
+            retention=logs.RetentionDays.ONE_MONTH,
+            removal_policy=cdk.RemovalPolicy.DESTROY,
+        )
+        log_group.grant_write(role)
+        asynchronous = spec.name in ASYNCHRONOUS
+        function = lambda_.Function(
+            self,
+            spec.name,
+            function_name=f"{self._settings.deployment}-{spec.name}",
+            runtime=RUNTIME,
+            architecture=ARCHITECTURE,
+            handler=spec.handler,
+            code=code,
+            role=role,
+            timeout=cdk.Duration.seconds(spec.timeout_s),
+            memory_size=spec.memory_mib,
+            reserved_concurrent_executions=spec.reserved_concurrency,
+            environment=_environment(self._settings),
+            log_group=log_group,
+            logging_format=lambda_.LoggingFormat.JSON,
+            on_failure=destinations.SqsDestination(self._dead_letters) if asynchronous else None,
+            retry_attempts=2 if asynchronous else None,
+        )
+        accept(
+            function,
+            "L1",
+            "the tests run on Python 3.11 to 3.13, and functions run what was tested",
+        )
+        return function
+
+
+def dead_letter_queue(scope: Construct, construct_id: str) -> sqs.Queue:
+    """A queue for what was tried in vain, kept for the two weeks that SQS can keep it."""
+    queue = sqs.Queue(
+        scope,
+        construct_id,
+        encryption=sqs.QueueEncryption.SQS_MANAGED,
+        enforce_ssl=True,
+        retention_period=cdk.Duration.days(14),
+    )
+    accept(queue, "SQS3", "this queue is itself the dead letter queue of its senders")
+    return queue
+
+
+def _environment(settings: Settings) -> dict[str, str]:
+    """The settings' variables without the empty ones, which mean the same when they are absent."""
+    return {name: value for name, value in settings.to_environment().items() if value}

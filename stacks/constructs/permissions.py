@@ -1,0 +1,369 @@
+"""Each registry Permission as the narrowest IAM statements that AWS lets us write.
+
+Used by `functions`. What AWS cannot narrow down to resources carries the reason beside it, and the
+reason is also what the AwsSolutions rules are told. Names and tags come from the domain, so a
+function can touch what Stationmaster created and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import aws_cdk as cdk
+from aws_cdk import aws_events as events
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_kms as kms
+from aws_cdk import aws_secretsmanager as secretsmanager
+
+from lambdas.registry import Permission
+from stacks.acknowledgements import accept_wildcard
+from stacks.constructs.cluster_roles import ClusterRoles
+from stacks.constructs.statements import Statement, arn, get_roles, pass_role, service_linked_role
+from stationmaster.domain.names import TAG_RUN_ID, cluster_name
+
+
+@dataclass(frozen=True)
+class Granted:
+    """What permissions are about: the resources of the other stacks."""
+
+    table_arns: tuple[str, ...]  # the table and each of its indexes
+    key: kms.IKey
+    bus: events.IEventBus
+    slack_secret: secretsmanager.ISecret
+    roles: ClusterRoles
+    vpc_arn: str
+    train_arn: str
+    teardown_arn: str
+
+
+# What DynamoDB does with a customer's key on behalf of the caller.
+_KEY_ACTIONS: Final = ("kms:Decrypt", "kms:Encrypt", "kms:GenerateDataKey", "kms:DescribeKey")
+
+_TAGGED_AT_CREATION: Final = {"Null": {f"aws:RequestTag/{TAG_RUN_ID}": "false"}}
+_OWN: Final = {"Null": {f"aws:ResourceTag/{TAG_RUN_ID}": "false"}}
+
+_NAMED: Final = "the name is the run's, unknown at deployment; the prefix limits it to our clusters"
+_IDS: Final = (
+    "AWS chooses the id at creation; the condition on the tag limits it to runs' resources"
+)
+_LISTING: Final = "AWS does not grant these listing actions on single resources"
+
+
+def grant(role: iam.Role, permission: Permission, granted: Granted) -> None:
+    """Give `role` what `permission` stands for."""
+    for statement in _STATEMENTS[permission](cdk.Stack.of(role), granted):
+        role.add_to_policy(
+            iam.PolicyStatement(
+                actions=list(statement.actions),
+                resources=list(statement.resources),
+                conditions=dict(statement.conditions),
+            )
+        )
+        for resource in statement.resources:
+            # A token's text may hold any character, so wildcards are looked for once resolved.
+            if "*" in str(cdk.Stack.of(role).resolve(resource)):
+                accept_wildcard(role, resource, statement.reason)
+
+
+def _table_read(stack: cdk.Stack, granted: Granted) -> list[Statement]:
+    return [
+        _table(granted, "dynamodb:GetItem", "dynamodb:BatchGetItem", "dynamodb:Query"),
+        _table_key(stack, granted),
+    ]
+
+
+def _table_write(stack: cdk.Stack, granted: Granted) -> list[Statement]:
+    return [
+        _table(
+            granted,
+            "dynamodb:PutItem",
+            "dynamodb:UpdateItem",
+            "dynamodb:DeleteItem",
+            "dynamodb:ConditionCheckItem",
+        ),
+        _table_key(stack, granted),
+    ]
+
+
+def _table(granted: Granted, *actions: str) -> Statement:
+    return Statement(actions, granted.table_arns)
+
+
+def _table_key(stack: cdk.Stack, granted: Granted) -> Statement:
+    via = {"StringEquals": {"kms:ViaService": f"dynamodb.{stack.region}.amazonaws.com"}}
+    return Statement(_KEY_ACTIONS, (granted.key.key_arn,), conditions=via)
+
+
+def _bus_put(_stack: cdk.Stack, granted: Granted) -> list[Statement]:
+    return [Statement(("events:PutEvents",), (granted.bus.event_bus_arn,))]
+
+
+def _start(machine_arn: str) -> list[Statement]:
+    executions = machine_arn.replace(":stateMachine:", ":execution:") + ":*"
+    return [
+        Statement(("states:StartExecution",), (machine_arn,)),
+        Statement(
+            ("states:DescribeExecution",),
+            (executions,),
+            "an execution is named after its run, unknown at deployment",
+        ),
+    ]
+
+
+def _send_task_result(_stack: cdk.Stack, granted: Granted) -> list[Statement]:
+    actions = ("states:SendTaskSuccess", "states:SendTaskFailure", "states:SendTaskHeartbeat")
+    return [Statement(actions, (granted.train_arn,))]
+
+
+def _slack_secret(stack: cdk.Stack, granted: Granted) -> list[Statement]:
+    via = {"StringEquals": {"kms:ViaService": f"secretsmanager.{stack.region}.amazonaws.com"}}
+    return [
+        Statement(("secretsmanager:GetSecretValue",), (granted.slack_secret.secret_arn,)),
+        Statement(("kms:Decrypt",), (granted.key.key_arn,), conditions=via),
+    ]
+
+
+def _cluster_create(stack: cdk.Stack, granted: Granted) -> list[Statement]:
+    return [
+        Statement(
+            ("eks:CreateCluster",),
+            (arn(stack, "eks", "cluster", cluster_name("*")),),
+            _NAMED,
+            _TAGGED_AT_CREATION,
+        ),
+        Statement(
+            ("eks:CreateAccessEntry", "eks:AssociateAccessPolicy", "eks:TagResource"),
+            (
+                arn(stack, "eks", "cluster", cluster_name("*")),
+                arn(stack, "eks", "access-entry", f"{cluster_name('*')}/*"),
+            ),
+            _NAMED,
+        ),
+        pass_role(granted.roles.cluster, "eks.amazonaws.com"),
+        service_linked_role(stack, "eks.amazonaws.com"),
+    ]
+
+
+def _cluster_read(stack: cdk.Stack, _granted: Granted) -> list[Statement]:
+    return [
+        Statement(
+            (
+                "eks:DescribeCluster",
+                "eks:ListNodegroups",
+                "eks:DescribeNodegroup",
+                "eks:ListAddons",
+                "eks:DescribeAddon",
+                "eks:ListAccessEntries",
+                "eks:DescribeAccessEntry",
+                "eks:ListPodIdentityAssociations",
+            ),
+            (
+                arn(stack, "eks", "cluster", cluster_name("*")),
+                arn(stack, "eks", "nodegroup", f"{cluster_name('*')}/*"),
+                arn(stack, "eks", "addon", f"{cluster_name('*')}/*"),
+                arn(stack, "eks", "access-entry", f"{cluster_name('*')}/*"),
+            ),
+            _NAMED,
+        ),
+        Statement(
+            ("eks:ListClusters", "eks:DescribeClusterVersions", "eks:DescribeAddonVersions"),
+            ("*",),
+            _LISTING,
+        ),
+    ]
+
+
+def _cluster_delete(stack: cdk.Stack, _granted: Granted) -> list[Statement]:
+    return [
+        Statement(
+            (
+                "eks:DeleteCluster",
+                "eks:DeleteAddon",
+                "eks:DeleteAccessEntry",
+                "eks:DeletePodIdentityAssociation",
+            ),
+            (
+                arn(stack, "eks", "cluster", cluster_name("*")),
+                arn(stack, "eks", "addon", f"{cluster_name('*')}/*"),
+                arn(stack, "eks", "access-entry", f"{cluster_name('*')}/*"),
+                arn(stack, "eks", "podidentityassociation", f"{cluster_name('*')}/*"),
+            ),
+            _NAMED,
+        )
+    ]
+
+
+def _node_group_create(stack: cdk.Stack, granted: Granted) -> list[Statement]:
+    return [
+        Statement(
+            ("eks:CreateNodegroup",),
+            (arn(stack, "eks", "cluster", cluster_name("*")),),
+            _NAMED,
+            _TAGGED_AT_CREATION,
+        ),
+        Statement(
+            ("eks:TagResource",),
+            (arn(stack, "eks", "nodegroup", f"{cluster_name('*')}/*"),),
+            _NAMED,
+        ),
+        # EKS checks that the caller itself may launch from the launch template that it names.
+        Statement(
+            ("ec2:RunInstances",),
+            (stack.format_arn(service="ec2", account="*", resource="*"),),
+            "an instance, its volumes, interfaces and image have no id before they are launched",
+            {"ArnLike": {"ec2:LaunchTemplate": arn(stack, "ec2", "launch-template", "*")}},
+        ),
+        pass_role(granted.roles.nodes, "eks.amazonaws.com", "ec2.amazonaws.com"),
+        get_roles(granted.roles.nodes),
+        service_linked_role(
+            stack, "eks-nodegroup.amazonaws.com", "autoscaling.amazonaws.com", "spot.amazonaws.com"
+        ),
+    ]
+
+
+def _node_group_delete(stack: cdk.Stack, _granted: Granted) -> list[Statement]:
+    node_groups = arn(stack, "eks", "nodegroup", f"{cluster_name('*')}/*")
+    return [Statement(("eks:DeleteNodegroup",), (node_groups,), _NAMED)]
+
+
+def _addon_create(stack: cdk.Stack, granted: Granted) -> list[Statement]:
+    return [
+        Statement(
+            ("eks:CreateAddon", "eks:CreatePodIdentityAssociation", "eks:TagResource"),
+            (
+                arn(stack, "eks", "cluster", cluster_name("*")),
+                arn(stack, "eks", "addon", f"{cluster_name('*')}/*"),
+                arn(stack, "eks", "podidentityassociation", f"{cluster_name('*')}/*"),
+            ),
+            _NAMED,
+        ),
+        pass_role(granted.roles.relay, "pods.eks.amazonaws.com"),
+        pass_role(granted.roles.fsx_csi, "pods.eks.amazonaws.com"),
+        get_roles(granted.roles.relay, granted.roles.fsx_csi),
+    ]
+
+
+def _file_system_create(stack: cdk.Stack, _granted: Granted) -> list[Statement]:
+    return [
+        Statement(
+            ("fsx:CreateFileSystem", "fsx:TagResource"),
+            (arn(stack, "fsx", "file-system", "*"),),
+            _IDS,
+            _TAGGED_AT_CREATION,
+        ),
+        service_linked_role(stack, "fsx.amazonaws.com"),
+    ]
+
+
+def _file_system_read(stack: cdk.Stack, _granted: Granted) -> list[Statement]:
+    return [
+        Statement(("fsx:DescribeFileSystems",), ("*",), _LISTING),
+        Statement(
+            ("fsx:ListTagsForResource",),
+            (arn(stack, "fsx", "file-system", "*"),),
+            "reads tags only, to find out whose a file system is",
+        ),
+    ]
+
+
+def _file_system_delete(stack: cdk.Stack, _granted: Granted) -> list[Statement]:
+    file_systems = arn(stack, "fsx", "file-system", "*")
+    return [Statement(("fsx:DeleteFileSystem",), (file_systems,), _IDS, _OWN)]
+
+
+def _network_create(stack: cdk.Stack, granted: Granted) -> list[Statement]:
+    created = tuple(
+        arn(stack, "ec2", kind, "*")
+        for kind in ("security-group", "launch-template", "placement-group")
+    )
+    creating = ("CreateSecurityGroup", "CreateLaunchTemplate", "CreatePlacementGroup")
+    return [
+        Statement(
+            tuple(f"ec2:{action}" for action in creating), created, _IDS, _TAGGED_AT_CREATION
+        ),
+        Statement(("ec2:CreateSecurityGroup",), (granted.vpc_arn,)),
+        Statement(
+            ("ec2:AuthorizeSecurityGroupIngress", "ec2:AuthorizeSecurityGroupEgress"),
+            created[:1],
+            _IDS,
+            _OWN,
+        ),
+        Statement(
+            ("ec2:CreateTags",),
+            created,
+            _IDS,
+            {"StringEquals": {"ec2:CreateAction": list(creating)}},
+        ),
+    ]
+
+
+def _network_read(_stack: cdk.Stack, _granted: Granted) -> list[Statement]:
+    described = (
+        "AvailabilityZones",
+        "InstanceTypeOfferings",
+        "InstanceTypes",
+        "Instances",
+        "LaunchTemplateVersions",
+        "LaunchTemplates",
+        "NetworkInterfaces",
+        "PlacementGroups",
+        "SecurityGroupRules",
+        "SecurityGroups",
+        "Subnets",
+        "Volumes",
+        "Vpcs",
+    )
+    actions = (*(f"ec2:Describe{each}" for each in described), "tag:GetResources")
+    return [Statement(actions, ("*",), _LISTING)]
+
+
+def _network_delete(stack: cdk.Stack, _granted: Granted) -> list[Statement]:
+    return [
+        Statement(
+            (
+                "ec2:DeleteSecurityGroup",
+                "ec2:RevokeSecurityGroupIngress",
+                "ec2:RevokeSecurityGroupEgress",
+                "ec2:DeleteLaunchTemplate",
+                "ec2:DeletePlacementGroup",
+            ),
+            tuple(
+                arn(stack, "ec2", kind, "*")
+                for kind in ("security-group", "launch-template", "placement-group")
+            ),
+            _IDS,
+            _OWN,
+        )
+    ]
+
+
+def _kubernetes(stack: cdk.Stack, _granted: Granted) -> list[Statement]:
+    """Finding the endpoint; what may be done there is the access entry's business."""
+    clusters = arn(stack, "eks", "cluster", cluster_name("*"))
+    return [Statement(("eks:DescribeCluster",), (clusters,), _NAMED)]
+
+
+_STATEMENTS: Final[Mapping[Permission, Callable[[cdk.Stack, Granted], list[Statement]]]] = {
+    Permission.TABLE_READ: _table_read,
+    Permission.TABLE_WRITE: _table_write,
+    Permission.BUS_PUT: _bus_put,
+    Permission.START_TRAIN: lambda _stack, granted: _start(granted.train_arn),
+    Permission.START_TEARDOWN: lambda _stack, granted: _start(granted.teardown_arn),
+    Permission.SEND_TASK_RESULT: _send_task_result,
+    Permission.SLACK_SECRET: _slack_secret,
+    Permission.CLUSTER_CREATE: _cluster_create,
+    Permission.CLUSTER_READ: _cluster_read,
+    Permission.CLUSTER_DELETE: _cluster_delete,
+    Permission.NODE_GROUP_CREATE: _node_group_create,
+    Permission.NODE_GROUP_DELETE: _node_group_delete,
+    Permission.ADDON_CREATE: _addon_create,
+    Permission.FILE_SYSTEM_CREATE: _file_system_create,
+    Permission.FILE_SYSTEM_READ: _file_system_read,
+    Permission.FILE_SYSTEM_DELETE: _file_system_delete,
+    Permission.NETWORK_CREATE: _network_create,
+    Permission.NETWORK_READ: _network_read,
+    Permission.NETWORK_DELETE: _network_delete,
+    Permission.KUBERNETES: _kubernetes,
+}

@@ -1,0 +1,54 @@
+"""One IAM statement as data, and the three that concern roles; `permissions` is made of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import aws_cdk as cdk
+from aws_cdk import aws_iam as iam
+
+
+@dataclass(frozen=True)
+class Statement:
+    """One IAM statement; `reason` says why a resource has a wildcard, and is needed then."""
+
+    actions: tuple[str, ...]
+    resources: tuple[str, ...]
+    reason: str = ""
+    conditions: Mapping[str, Any] = field(default_factory=dict)
+
+
+def arn(stack: cdk.Stack, service: str, resource: str, name: str) -> str:
+    """The ARN of `resource/name` of a service in this account and region."""
+    return stack.format_arn(service=service, resource=resource, resource_name=name)
+
+
+def pass_role(role: iam.IRole, *services: str) -> Statement:
+    """Allow handing `role` to these services only."""
+    condition = {"StringEquals": {"iam:PassedToService": list(services)}}
+    return Statement(("iam:PassRole",), (role.role_arn,), conditions=condition)
+
+
+def get_roles(*roles: iam.IRole) -> Statement:
+    """Allow reading roles, which EKS does in the caller's name before it takes them on."""
+    return Statement(("iam:GetRole",), tuple(role.role_arn for role in roles))
+
+
+def service_linked_role(stack: cdk.Stack, *services: str) -> Statement:
+    """Allow the creation of the roles that these services make for themselves on first use."""
+    return Statement(
+        ("iam:CreateServiceLinkedRole",),
+        tuple(
+            stack.format_arn(
+                service="iam",
+                region="",
+                resource="role",
+                resource_name=f"aws-service-role/{service}/*",
+            )
+            for service in services
+        ),
+        "AWS names the service-linked role; the path and the condition name the service",
+        {"StringEquals": {"iam:AWSServiceName": list(services)}},
+    )

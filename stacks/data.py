@@ -1,0 +1,102 @@
+"""What must outlive every deployment: the table, its key, the secret; and the event bus.
+
+Everything stateful is here and is retained when the stack is deleted. Logical ids of this stack
+never change: a changed id is a new, empty resource.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+import aws_cdk as cdk
+from aws_cdk import aws_dynamodb as dynamodb
+from aws_cdk import aws_events as events
+from aws_cdk import aws_kms as kms
+from aws_cdk import aws_secretsmanager as secretsmanager
+from constructs import Construct
+
+from stacks.acknowledgements import accept
+
+# Both are sparse: an item is in an index only while it carries the index's key.
+INDEXES: Final = ("GSI1", "GSI2")
+
+
+class DataStack(cdk.Stack):
+    """Table with stream, encryption key, event bus, Slack secret."""
+
+    def __init__(self, scope: Construct, construct_id: str, **kwargs: Any) -> None:
+        super().__init__(scope, construct_id, **kwargs)
+        self.key = kms.Key(
+            self,
+            "Key",
+            description="Stationmaster's table, secret and queues",
+            enable_key_rotation=True,
+            removal_policy=cdk.RemovalPolicy.RETAIN,
+        )
+        self.table = self._table()
+        self.bus = events.EventBus(self, "Bus", description="Facts reported from running clusters")
+        self.slack_secret = self._slack_secret()
+        cdk.CfnOutput(
+            self,
+            "SlackSecretName",
+            value=self.slack_secret.secret_name,
+            description="fill in bot_token and signing_secret here",
+        )
+
+    @property
+    def table_arns(self) -> tuple[str, ...]:
+        """The table and its indexes, for policies without a wildcard."""
+        arn = self.table.table_arn
+        return (arn, *(f"{arn}/index/{name}" for name in INDEXES))
+
+    def _table(self) -> dynamodb.Table:
+        # Not TableV2: with a key of ours that one cannot be synthesized for a region still unknown.
+        table = dynamodb.Table(
+            self,
+            "Table",
+            partition_key=_text("PK"),
+            sort_key=_text("SK"),
+            billing_mode=dynamodb.BillingMode.PAY_PER_REQUEST,
+            encryption=dynamodb.TableEncryption.CUSTOMER_MANAGED,
+            encryption_key=self.key,
+            stream=dynamodb.StreamViewType.NEW_AND_OLD_IMAGES,
+            point_in_time_recovery_specification=dynamodb.PointInTimeRecoverySpecification(
+                point_in_time_recovery_enabled=True
+            ),
+            time_to_live_attribute="expires_at",
+            deletion_protection=True,
+            removal_policy=cdk.RemovalPolicy.RETAIN,
+        )
+        for name in INDEXES:
+            table.add_global_secondary_index(
+                index_name=name,
+                partition_key=_text(f"{name}PK"),
+                sort_key=_text(f"{name}SK"),
+            )
+        return table
+
+    def _slack_secret(self) -> secretsmanager.Secret:
+        """The secret with empty fields; a person fills them in when the Slack app is created."""
+        secret = secretsmanager.Secret(
+            self,
+            "SlackSecret",
+            description="bot_token and signing_secret of the Slack app, filled in by hand",
+            encryption_key=self.key,
+            generate_secret_string=secretsmanager.SecretStringGenerator(
+                secret_string_template=json.dumps({"bot_token": "", "signing_secret": ""}),
+                # Secrets Manager wants one generated field; nothing reads it.
+                generate_string_key="placeholder",
+            ),
+            removal_policy=cdk.RemovalPolicy.RETAIN,
+        )
+        accept(
+            secret,
+            "SMG4",
+            "Slack issues these values and has no interface that a rotation function could call",
+        )
+        return secret
+
+
+def _text(name: str) -> dynamodb.Attribute:
+    return dynamodb.Attribute(name=name, type=dynamodb.AttributeType.STRING)

@@ -1,0 +1,162 @@
+"""The workflows: both state machines, their functions, and everything that sets them going."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import aws_cdk as cdk
+from aws_cdk import aws_lambda as lambda_
+from aws_cdk import aws_logs as logs
+from aws_cdk import aws_stepfunctions as sfn
+from constructs import Construct
+
+from lambdas.registry import FUNCTIONS, RULES, SCHEDULES, Package
+from stacks.acknowledgements import accept_wildcard
+from stacks.config import StageConfig
+from stacks.constructs import teardown_states, train_states
+from stacks.constructs.cluster_roles import ClusterRoles
+from stacks.constructs.deliveries import add_rules, add_schedules
+from stacks.constructs.functions import FunctionRoles, Functions, dead_letter_queue
+from stacks.constructs.permissions import Granted
+from stacks.data import DataStack
+from stacks.images import ImagesStack
+from stacks.network import NetworkStack
+from stationmaster.settings import Settings
+
+
+class WorkflowStack(cdk.Stack):
+    """State machines, the functions of package `lambdas`, rules, schedules, roles of clusters."""
+
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        config: StageConfig,
+        network: NetworkStack,
+        data: DataStack,
+        images: ImagesStack,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(scope, construct_id, **kwargs)
+        cluster_roles = ClusterRoles(self, "ClusterRoles", bus=data.bus)
+        # Functions know the machines and the machines their functions: names break the circle.
+        train_name, teardown_name = f"{config.deployment}-train", f"{config.deployment}-teardown"
+        self.granted = Granted(
+            table_arns=data.table_arns,
+            key=data.key,
+            bus=data.bus,
+            slack_secret=data.slack_secret,
+            roles=cluster_roles,
+            vpc_arn=self.format_arn(
+                service="ec2", resource="vpc", resource_name=network.vpc.vpc_id
+            ),
+            train_arn=self._machine_arn(train_name),
+            teardown_arn=self._machine_arn(teardown_name),
+        )
+        specs = [spec for spec in FUNCTIONS if spec.package is Package.LAMBDAS]
+        roles = FunctionRoles(self, "Roles", specs=specs, granted=self.granted)
+        self.settings = Settings(
+            deployment=config.deployment,
+            region=self.region,
+            table_name=data.table.table_name,
+            bus_name=data.bus.event_bus_name,
+            train_state_machine_arn=self.granted.train_arn,
+            teardown_state_machine_arn=self.granted.teardown_arn,
+            vpc_id=network.vpc.vpc_id,
+            subnet_ids=network.private_subnet_ids,
+            cluster_role_arn=cluster_roles.cluster.role_arn,
+            node_role_arn=cluster_roles.nodes.role_arn,
+            relay_role_arn=cluster_roles.relay.role_arn,
+            fsx_csi_role_arn=cluster_roles.fsx_csi.role_arn,
+            cluster_access_role_arns=roles.cluster_access_arns,
+            kubernetes_version=config.kubernetes_version,
+            training_image=images.training_image,
+            relay_image=images.relay_image,
+            slack_secret_id=data.slack_secret.secret_name,
+        )
+        dead_letters = dead_letter_queue(self, "DeadLetters")
+        functions = Functions(
+            self,
+            "Functions",
+            specs=specs,
+            roles=roles.by_name,
+            settings=self.settings,
+            dead_letters=dead_letters,
+        ).by_name
+        self._add_machines(train_name, teardown_name, functions)
+        add_rules(
+            self,
+            RULES,
+            bus=data.bus,
+            functions=functions,
+            machine_arns=[self.granted.train_arn, self.granted.teardown_arn],
+            dead_letters=dead_letters,
+        )
+        add_schedules(self, SCHEDULES, functions=functions, dead_letters=dead_letters)
+
+    def _add_machines(
+        self, train_name: str, teardown_name: str, functions: Mapping[str, lambda_.Function]
+    ) -> None:
+        self._machine(
+            "Train",
+            name=train_name,
+            states=train_states.train_states(Construct(self, "TrainStates"), functions),
+            comment=train_states.COMMENT,
+            limit=train_states.MACHINE_LIMIT,
+        )
+        self._machine(
+            "Teardown",
+            name=teardown_name,
+            states=teardown_states.teardown_states(Construct(self, "TeardownStates"), functions),
+            comment=teardown_states.COMMENT,
+            limit=teardown_states.MACHINE_LIMIT,
+        )
+        for machine in ("Train", "Teardown"):
+            role = self.node.find_child(machine).node.find_child("Role")
+            accept_wildcard(role, "*", "X-Ray and the delivery of logs take no single resources")
+            for function in functions.values():
+                accept_wildcard(
+                    role, f"{function.function_arn}:*", "versions and aliases of this one function"
+                )
+
+    def _machine(
+        self,
+        construct_id: str,
+        *,
+        name: str,
+        states: sfn.IChainable,
+        comment: str,
+        limit: cdk.Duration,
+    ) -> None:
+        log_group = logs.LogGroup(
+            self,
+            f"{construct_id}Logs",
+            # The prefix keeps Step Functions from adding to a resource policy of limited size.
+            log_group_name=f"/aws/vendedlogs/states/{name}",
+            retention=logs.RetentionDays.THREE_MONTHS,
+            removal_policy=cdk.RemovalPolicy.DESTROY,
+        )
+        sfn.StateMachine(
+            self,
+            construct_id,
+            state_machine_name=name,
+            definition_body=sfn.DefinitionBody.from_chainable(states),
+            comment=comment,
+            timeout=limit,
+            tracing_enabled=True,
+            logs=sfn.LogOptions(
+                destination=log_group,
+                level=sfn.LogLevel.ALL,
+                include_execution_data=False,  # the data of AwaitJob holds the task token
+            ),
+        )
+
+    def _machine_arn(self, name: str) -> str:
+        return self.format_arn(
+            service="states",
+            resource="stateMachine",
+            resource_name=name,
+            arn_format=cdk.ArnFormat.COLON_RESOURCE_NAME,
+        )
