@@ -125,10 +125,10 @@ def parse_pod(item: Json) -> PodView:
         *(status.get("containerStatuses") or []),
     ]
     states = [container.get("state") or {} for container in containers]
-    waiting = next((state["waiting"] for state in states if state.get("waiting")), {})
+    waiting: Json = next((state["waiting"] for state in states if state.get("waiting")), {})
     # Of a container that restarts, the end before tells more than the present wait.
     ends = states + [container.get("lastState") or {} for container in containers]
-    terminated = next((end["terminated"] for end in ends if end.get("terminated")), {})
+    terminated: Json = next((end["terminated"] for end in ends if end.get("terminated")), {})
     return PodView(
         name=item["metadata"]["name"],
         phase=status.get("phase", "Unknown"),

@@ -1,0 +1,30 @@
+"""The committed examples are what the code renders today."""
+
+import pytest
+import yaml
+
+from stationmaster.domain.recipes import CATALOGUE
+from stationmaster.rendering.examples import DIRECTORY, example
+
+
+@pytest.mark.parametrize("name", CATALOGUE)
+def test_example_of_each_recipe_is_fresh(name: str):
+    committed = (DIRECTORY / f"{name}.yaml").read_text(encoding="utf-8")
+
+    assert committed == example(CATALOGUE[name]), (
+        "stale; run: python -m stationmaster.rendering.examples --write"
+    )
+
+
+@pytest.mark.parametrize("name", CATALOGUE)
+def test_example_of_each_recipe_can_be_applied_in_its_order(name: str):
+    objects = list(yaml.safe_load_all((DIRECTORY / f"{name}.yaml").read_text(encoding="utf-8")))
+
+    kinds = [item["kind"] for item in objects]
+    assert kinds[0] == "Namespace"
+    assert kinds[-1] == "PyTorchJob"
+    assert kinds.index("PersistentVolumeClaim") < kinds.index("PyTorchJob")
+
+
+def test_examples_have_no_file_without_a_recipe():
+    assert {path.stem for path in DIRECTORY.glob("*.yaml")} == set(CATALOGUE)
