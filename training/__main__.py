@@ -4,6 +4,18 @@
     python -m training tiny-llama steps=60 --output-dir DIR          (one process)
     python -m training --help                                        (every key, exit codes)
 
+On several nodes the output directory is shared by all of them. Every pod carries, besides what the
+training operator sets:
+
+    TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1  or a restart may dial a port of the dead generation
+    OMP_NUM_THREADS                       cores of the pod / its workers
+    STATIONMASTER_RUN_ID                  the run named in the progress lines
+    PET_RDZV_CONF=join_timeout=120,keep_alive_interval=1,keep_alive_max_attempt=3
+                                          a dead agent is noticed after 3 s instead of 15 s
+
+torchrun starts failed workers again, up to its --max-restarts. An agent that dies, or that loses the
+agent on which the rendezvous lives, exits, and its pod's restart policy starts it again.
+
 Wiring and exit codes only. Standard output carries progress lines and nothing else; everything for
 people goes to standard error.
 """
@@ -67,21 +79,17 @@ def _train(config: TrainerConfig, progress: ProgressWriter) -> int:
         training.dataset, vocab_size=config.recipe.model.vocab_size, cache_dir=config.cache_dir
     )
     logger.info("data ready: %d tokens at %s", shard.num_tokens, shard.tokens_path)
-    # Imported only now: these load torch and transformers, 3 s that a mistyped key need not wait
-    # for.
-    from training.parallel import (
-        check_same_data,
-        is_lost_peer,
-        joined_ranks,
-    )
-    from training.trainer import Outcome, Trainer
+    # Imported only now: these load torch and transformers, 3 s and more, and a mistyped key or a
+    # missing data set is told before.
+    from training.parallel import check_same_data, is_lost_peer, joined_ranks
+    from training.trainer import Outcome, build_trainer
 
     try:
         logger.info("libraries loaded")
         with joined_ranks(config.launch) as ranks:
             logger.info("joined: rank %d of %d on %s", ranks.rank, ranks.world_size, ranks.device)
             check_same_data(shard.sha256, ranks)
-            trainer = Trainer(config, shard=shard, ranks=ranks, progress=progress, stop=stop)
+            trainer = build_trainer(config, shard=shard, ranks=ranks, progress=progress, stop=stop)
             outcome = trainer.train()
     except RuntimeError as error:
         if not is_lost_peer(error):

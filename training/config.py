@@ -31,8 +31,7 @@ class Launch:
     local_rank: int
     world_size: int
     elastic: bool
-    """True under torchrun: there is an agent that restarts this process, and that it must not
-    outlive."""
+    """True under torchrun: an agent restarts this process, which must not outlive it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -99,8 +98,8 @@ def run_id_from(environ: Mapping[str, str]) -> str:
 def fingerprint(recipe: Recipe, *, tokens_sha256: str) -> str:
     """Name, in 12 hex digits, everything that decides the weights after a given step.
 
-    Checkpoints of different models, data or hyper-parameters lie in different directories because
-    of it.
+    It is part of the name of the checkpoints' directory, so that other models, data or
+    hyper-parameters never meet there.
     """
     decisive = {
         "model": recipe.model.model_dump(mode="json"),

@@ -49,8 +49,7 @@ def _permutation(num_samples: int, *, seed: int, epoch: int) -> npt.NDArray[np.i
 
 
 def rank_counters(*, start: int, global_batch_size: int, rank: int, world_size: int) -> range:
-    """The sample counters of one step that belong to one rank; over all ranks they are the
-    batch."""
+    """The sample counters of one rank's part of a step; over all ranks they are the batch."""
     return range(start + rank, start + global_batch_size, world_size)
 
 

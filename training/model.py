@@ -55,12 +55,13 @@ def build_model(shape: ModelShape, *, device: torch.device) -> LlamaForCausalLM:
 
 
 def initialise(model: LlamaForCausalLM, *, seed: int, device: torch.device) -> None:
-    """Give every parameter memory on `device` and its initial value: ones for norms, else N(0,
-    0.02)."""
+    """Give every parameter memory on `device` and its initial value.
+
+    Norms begin at one, every other weight is drawn from N(0, 0.02).
+    """
     rotary = model.model.rotary_emb
-    model.model.rotary_emb = (
-        torch.nn.Identity()
-    )  # its tables are real already: keep them as they are
+    # Its tables are real already: out of the way, so that to_empty does not overwrite them.
+    model.model.rotary_emb = torch.nn.Identity()
     model.to_empty(device=device)
     model.model.rotary_emb = rotary
     model.tie_weights()

@@ -74,8 +74,7 @@ def joined_ranks(launch: Launch) -> Iterator[Ranks]:
 
 
 def shard_model(model: LlamaForCausalLM, ranks: Ranks) -> None:
-    """Shard every block over the ranks, then what is left (embedding, norm, head) with the root,
-    last.
+    """Shard every block over the ranks, and last, with the root, the embedding, norm and head.
 
     Gradients are summed, not averaged: the loss is already divided by the global token count. On a
     GPU the blocks compute in bfloat16 and reduce in float32.

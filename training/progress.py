@@ -5,7 +5,7 @@ key is the schema version, `kind` is one of started, progress, checkpoint_saved,
 failed.
 
 `seq` orders the lines of a run across restarts, on any node: each start takes the next attempt
-number from the shared output directory, and counts its lines from attempt x 1,000,000. So seq only
+number from the shared output directory, and counts its lines from attempt x 1e9. So seq only
 grows, has no gaps within an attempt, and no clock is involved.
 """
 
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 SCHEMA_VERSION: Final = 1
-LINES_PER_ATTEMPT: Final = 1_000_000
+LINES_PER_ATTEMPT: Final = 1_000_000_000
 
 Kind = Literal["started", "progress", "checkpoint_saved", "resumed", "finished", "failed"]
 Field = str | int | float | bool | None

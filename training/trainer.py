@@ -69,38 +69,25 @@ class Trainer:
         self,
         config: TrainerConfig,
         *,
-        shard: TokenShard,
         ranks: Ranks,
         progress: ProgressWriter,
         stop: threading.Event,
+        model: LlamaForCausalLM,
+        loader: BatchLoader,
+        checkpointer: Checkpointer,
     ) -> None:
-        recipe = config.recipe
-        self._name = recipe.name
-        self._training = recipe.training
+        self._name = config.recipe.name
+        self._training = config.recipe.training
         self._ranks = ranks
         self._progress = progress
         self._stop = stop
+        self._loader = loader
+        self._checkpointer = checkpointer
         self._position = Position()
-        torch.manual_seed(self._training.seed + ranks.rank)
-        self.model = build_model(recipe.model, device=ranks.device)
-        shard_model(self.model, ranks)
-        initialise(self.model, seed=self._training.seed, device=ranks.device)
-        self._optimizer = build_optimizer(self.model, self._training)
-        self._loader = BatchLoader(
-            shard,
-            sequence_length=self._training.sequence_length,
-            global_batch_size=self._training.global_batch_size,
-            micro_batch_tokens=config.micro_batch_tokens,
-            seed=self._training.seed,
-            rank=ranks.rank,
-            world_size=ranks.world_size,
-        )
-        identity = f"{recipe.name}-{fingerprint(recipe, tokens_sha256=shard.sha256)}"
-        self._checkpointer = Checkpointer(
-            config.output_dir / "checkpoints" / identity, ranks=ranks, kept=config.checkpoints_kept
-        )
+        self.model = model
+        self._optimizer = build_optimizer(model, self._training)
         self._throughput = Throughput(
-            recipe.model,
+            config.recipe.model,
             sequence_length=self._training.sequence_length,
             world_size=ranks.world_size,
         )
@@ -197,8 +184,7 @@ class Trainer:
         return StepResult(loss_nats, grad_norm, rate, tokens, ranks_stopping > 0)
 
     def _clip_gradients(self) -> float:
-        """Scale the gradients to at most `grad_clip` by their global norm; returns the norm
-        before."""
+        """Scale the gradients to a norm of at most `grad_clip`; returns the norm before."""
         norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self._training.grad_clip)
         return float(norm.full_tensor() if isinstance(norm, DTensor) else norm)
 
@@ -290,6 +276,49 @@ class Trainer:
                 torch.cuda.set_rng_state(value, self._ranks.device)
             else:
                 torch.set_rng_state(value)
+
+
+def build_trainer(
+    config: TrainerConfig,
+    *,
+    shard: TokenShard,
+    ranks: Ranks,
+    progress: ProgressWriter,
+    stop: threading.Event,
+) -> Trainer:
+    """Put a rank's part of a run together: model sharded and initialised, data and checkpoints.
+
+    Raises:
+        BadParameter: the data set is too small for one sequence.
+    """
+    recipe = config.recipe
+    training = recipe.training
+    torch.manual_seed(training.seed + ranks.rank)
+    model = build_model(recipe.model, device=ranks.device)
+    shard_model(model, ranks)
+    initialise(model, seed=training.seed, device=ranks.device)
+    loader = BatchLoader(
+        shard,
+        sequence_length=training.sequence_length,
+        global_batch_size=training.global_batch_size,
+        micro_batch_tokens=config.micro_batch_tokens,
+        seed=training.seed,
+        rank=ranks.rank,
+        world_size=ranks.world_size,
+    )
+    identity = f"{recipe.name}-{fingerprint(recipe, tokens_sha256=shard.sha256)}"
+    checkpointer = Checkpointer(
+        config.output_dir / "checkpoints" / identity, ranks=ranks, kept=config.checkpoints_kept
+    )
+    return Trainer(
+        config,
+        ranks=ranks,
+        progress=progress,
+        stop=stop,
+        model=model,
+        loader=loader,
+        checkpointer=checkpointer,
+    )
 
 
 def build_optimizer(model: LlamaForCausalLM, training: TrainingConfig) -> torch.optim.AdamW:

@@ -113,7 +113,7 @@ def test_progress_writer_line_follows_the_contract(capsys: pytest.CaptureFixture
     first, second = (json.loads(line) for line in capsys.readouterr().out.splitlines())
     assert list(first)[:5] == ["stationmaster", "kind", "run_id", "seq", "at"]
     assert (first["stationmaster"], first["kind"], first["run_id"]) == (1, "progress", "r-1")
-    assert (first["seq"], second["seq"]) == (2_000_000, 2_000_001)
+    assert (first["seq"], second["seq"]) == (2_000_000_000, 2_000_000_001)
     assert first["loss_nats"] is None
     assert first["at"].endswith("+00:00")
 

@@ -15,6 +15,7 @@ import torch
 from trainer_runs import (
     Lines,
     Workspace,
+    gradient_norms,
     losses,
     of_kind,
     parse_lines,
@@ -28,7 +29,7 @@ from training.config import parse_config
 from training.corpus import prepare_dataset
 from training.parallel import joined_ranks
 from training.progress import ProgressWriter
-from training.trainer import Trainer
+from training.trainer import build_trainer
 
 KEYS = ("steps=10", "checkpoint_every=5")
 
@@ -77,6 +78,7 @@ def test_training_two_ranks_equal_one(
 
     assert of_kind(paired[1], "started")[0]["world_size"] == 2
     assert two == pytest.approx(one, abs=1e-5)
+    assert gradient_norms(paired[1]) == pytest.approx(gradient_norms(alone[1]), abs=1e-4)
 
 
 def test_training_accumulated_micro_batches_equal_full_batch(
@@ -86,6 +88,7 @@ def test_training_accumulated_micro_batches_equal_full_batch(
 
     assert of_kind(lines, "started")[0]["grad_accumulation_steps"] == 5
     assert losses(lines) == pytest.approx(losses(alone[1]), abs=1e-5)
+    assert gradient_norms(lines) == pytest.approx(gradient_norms(alone[1]), abs=1e-4)
 
 
 def test_resume_same_ranks_is_bit_equal_to_uninterrupted(
@@ -147,7 +150,7 @@ def test_training_non_finite_gradient_is_refused_before_the_update(workspace: Wo
     config = parse_config(workspace.arguments(*KEYS), workspace.environ())
     shard = prepare_dataset(str(workspace.text_dir), vocab_size=4096, cache_dir=workspace.cache_dir)
     with joined_ranks(config.launch) as ranks:
-        trainer = Trainer(
+        trainer = build_trainer(
             config,
             shard=shard,
             ranks=ranks,

@@ -134,6 +134,11 @@ def losses(lines: Lines) -> dict[int, float]:
     return {line["step"]: line["loss_nats"] for line in lines if line["kind"] == "progress"}
 
 
+def gradient_norms(lines: Lines) -> dict[int, float]:
+    """Gradient norm by step: Adam and the clip hide a wrong scale from the loss, not from here."""
+    return {line["step"]: line["grad_norm"] for line in lines if line["kind"] == "progress"}
+
+
 def of_kind(lines: Lines, kind: str) -> Lines:
     """The lines of one kind."""
     return [line for line in lines if line["kind"] == kind]
