@@ -1,0 +1,182 @@
+"""A Kubernetes endpoint on this machine: API server, controllers, scheduler, kubelet, Training Operator.
+
+Composed by the local mode. Pods run as local process groups; nothing here knows AWS or Slack.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from local.cluster import infrastructure, resources
+from local.cluster.addons import objects_of
+from local.cluster.api import Api
+from local.cluster.controller import Controller
+from local.cluster.devices import GpuPool, machine_gpus
+from local.cluster.environment import Ports
+from local.cluster.events import EventRecorder
+from local.cluster.housekeeping import GarbageCollector, VolumeBinder
+from local.cluster.jobs import JobController
+from local.cluster.kubelet import Kubelet
+from local.cluster.nodes import NodeController
+from local.cluster.operator import PyTorchJobController
+from local.cluster.podworker import NodeContext
+from local.cluster.registry import Registry
+from local.cluster.resources import Catalog
+from local.cluster.scheduler import Scheduler
+from local.cluster.server import ApiServer, write_kubeconfig
+from local.cluster.store import Store
+from local.cluster.workloads import (
+    DaemonSetController,
+    DeploymentController,
+    ReplicaSetController,
+)
+
+__all__ = ["LocalCluster"]
+
+_NAMESPACES = ("default", "kube-system", "kube-public")
+
+
+class LocalCluster:
+    """One local cluster, empty of nodes and workloads until someone adds them.
+
+    Args:
+        state_dir: where the kubeconfig and the pods' logs and volumes go.
+        pod_environment: variables that the node injects in every container.
+        python_path: the directory that containers start in.
+        file_system_dir: volume handle of an FSx file system to the directory behind it.
+        images: commands of images that name none themselves, by a part of the image's name.
+        list_gpus: the NVIDIA GPUs of this machine.
+    """
+
+    def __init__(
+        self,
+        *,
+        state_dir: Path,
+        pod_environment: Mapping[str, str],
+        python_path: Path,
+        file_system_dir: Callable[[str], Path | None],
+        images: Mapping[str, Sequence[str]] | None = None,
+        list_gpus: Callable[[], list[int]] = machine_gpus,
+    ) -> None:
+        state_dir.mkdir(parents=True, exist_ok=True)
+        self.faults: set[str] = set()
+        self.kubeconfig = state_dir / "kubeconfig"
+        self._token = secrets.token_urlsafe(24)
+        self._registry = Registry(Store(), Catalog(), webhook_answers=self._operator_available)
+        registry = self._registry
+        self._kubelet = Kubelet(
+            NodeContext(
+                registry=registry,
+                recorder=EventRecorder(registry, "kubelet"),
+                ports=Ports(),
+                gpus=GpuPool(list_gpus),
+                state_dir=state_dir,
+                directory=python_path,
+                environment=dict(pod_environment),
+                kubeconfig=self.kubeconfig,
+                file_systems=file_system_dir,
+                image_commands={part: list(words) for part, words in (images or {}).items()},
+                faults=self.faults,
+            )
+        )
+        self._nodes = NodeController(registry, EventRecorder(registry, "node-controller"))
+        self._controllers: list[Controller] = [
+            self._nodes,
+            Scheduler(registry, EventRecorder(registry, "default-scheduler"), self.faults),
+            VolumeBinder(registry, EventRecorder(registry, "persistentvolume-controller")),
+            GarbageCollector(registry),
+            DeploymentController(registry, EventRecorder(registry, "deployment-controller")),
+            ReplicaSetController(registry, EventRecorder(registry, "replicaset-controller")),
+            DaemonSetController(registry, EventRecorder(registry, "daemonset-controller")),
+            JobController(registry, EventRecorder(registry, "job-controller")),
+            PyTorchJobController(registry, EventRecorder(registry, "pytorchjob-controller")),
+        ]
+        self._server = ApiServer(
+            Api(registry, token=self._token, find_log=self._kubelet.find_log), state_dir
+        )
+        self.url = self._server.url
+
+    def start(self) -> None:
+        """Serve the API and begin to act; `kubeconfig` works when this returns."""
+        self._create_namespaces()
+        self._kubelet.start()
+        for controller in self._controllers:
+            controller.start()
+        self._server.start()
+        write_kubeconfig(
+            self.kubeconfig,
+            url=self.url,
+            token=self._token,
+            authority=self._server.certificates.authority,
+        )
+
+    def stop(self, grace_s: float = 3.0) -> None:
+        """End every pod (TERM, KILL after `grace_s`), then the threads."""
+        for controller in self._controllers:
+            controller.stop()
+        self._kubelet.stop(grace_s)
+        self._server.stop()
+
+    def reset(self, grace_s: float = 3.0) -> None:
+        """The cluster was deleted: pods end, all objects go, the system namespaces are new."""
+        self._kubelet.end_all(grace_s)
+        registry = self._registry
+        with registry.store.lock:
+            for key, obj in list(registry.store.everything()):
+                metadata = obj["metadata"]
+                registry.store.remove(key, metadata.get("namespace", ""), metadata["name"])
+                if key == resources.CRDS.key:
+                    registry.catalog.uninstall(metadata["name"])
+            self._nodes.forget_all()
+            self._create_namespaces()
+
+    def add_nodes(
+        self,
+        *,
+        node_group: str,
+        cluster: str,
+        instance_type: str,
+        count: int,
+        zone: str,
+        labels: Mapping[str, str],
+        taints: Sequence[Mapping[str, str]],
+        capacity: Mapping[str, str],
+    ) -> None:
+        """Bring a node group to `count` nodes; calling again with the same count changes nothing.
+
+        `capacity` holds quantities by resource name, devices included; devices show on a node only
+        while their device plugin is ready on it.
+        """
+        self._nodes.add(
+            node_group=node_group,
+            cluster=cluster,
+            instance_type=instance_type,
+            count=count,
+            zone=zone,
+            labels=labels,
+            taints=taints,
+            capacity=capacity,
+        )
+
+    def remove_nodes(self, *, node_group: str) -> None:
+        """Take a node group's nodes away; their pods are killed and go too."""
+        self._nodes.remove_group(node_group)
+
+    def set_addon(self, name: str, *, active: bool) -> None:
+        """Install or remove what an EKS add-on brings; idempotent."""
+        for resource, obj in objects_of(name):
+            namespace = obj["metadata"].get("namespace", "")
+            found = self._registry.find(resource, namespace, obj["metadata"]["name"])
+            if active and found is None:
+                self._registry.create(resource, obj, namespace=namespace)
+            elif not active and found is not None:
+                self._registry.delete(resource, namespace, obj["metadata"]["name"])
+
+    def _create_namespaces(self) -> None:
+        for name in _NAMESPACES:
+            self._registry.create(resources.NAMESPACES, {"metadata": {"name": name}})
+
+    def _operator_available(self) -> bool:
+        return infrastructure.operator_available(self._registry)

@@ -1,7 +1,7 @@
 """API errors, in the shape every Kubernetes client expects: an HTTP code and a `Status` object.
 
-Raised by the store, the registry and the REST layer; turned into a response by `api.py` alone. It knows
-nothing of HTTP servers.
+Raised by the store, the registry and the REST layer; turned into a response by `api.py` alone. It
+knows nothing of HTTP servers.
 """
 
 from __future__ import annotations

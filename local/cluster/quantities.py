@@ -44,7 +44,9 @@ def parse_quantity(value: str | int | float) -> Fraction:
                 return Fraction(number) * _SUFFIXES[suffix]
             except ValueError:
                 continue
-    raise errors.bad_request(f'quantity "{value}" is not a number with a suffix such as 500m or 2Gi')
+    raise errors.bad_request(
+        f'quantity "{value}" is not a number with a suffix such as 500m or 2Gi'
+    )
 
 
 def container_requests(container: Mapping[str, Any]) -> dict[str, Fraction]:

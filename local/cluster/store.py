@@ -1,7 +1,8 @@
 """Objects in memory with one global resource version, and the stream of their changes.
 
-The registry writes here; watches and controllers subscribe. It keeps order (a subscriber sees changes in the
-order of their resource versions) and history (a ring for watch replay), and knows no object's meaning.
+The registry writes here; watches and controllers subscribe. It keeps order (a subscriber sees
+changes in the order of their resource versions) and history (a ring for watch replay), and knows no
+object's meaning.
 """
 
 from __future__ import annotations
@@ -65,9 +66,7 @@ class Store:
         """Objects in (namespace, name) order; all namespaces when `namespace` is empty."""
         with self.lock:
             places = self._objects.get(resource, {})
-            return [
-                places[place] for place in sorted(places) if namespace in ("", place[0])
-            ]
+            return [places[place] for place in sorted(places) if namespace in ("", place[0])]
 
     def resources(self) -> list[str]:
         with self.lock:
@@ -116,6 +115,7 @@ class Store:
         Raises:
             ApiError: 410 Expired when the history no longer reaches back to `since`.
         """
+
         def wanted(change: Change) -> None:
             if resource in ("", change.resource):
                 deliver(change)

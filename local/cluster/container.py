@@ -1,0 +1,101 @@
+"""One run of one container as a local process, under its supervisor.
+
+Used by the pod worker. Knows processes and logs, nothing of Kubernetes objects.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from local.cluster.logs import ContainerLog
+
+_SUPERVISOR = Path(__file__).with_name("supervisor.py")
+
+
+@dataclass(frozen=True)
+class Command:
+    """What to run: program and arguments, the whole environment, the directory."""
+
+    argv: Sequence[str]
+    env: Mapping[str, str]
+    cwd: Path
+
+
+class StartError(Exception):
+    """The program cannot be started; the message says why."""
+
+
+class ContainerProcess:
+    """A started container. `on_exit` is called once, from another thread, with the exit code."""
+
+    def __init__(self, command: Command, log: ContainerLog, on_exit: Callable[[int], None]) -> None:
+        _check_program(command)
+        self._log = log
+        self._on_exit = on_exit
+        self._process = subprocess.Popen(
+            [sys.executable, "-I", "-S", str(_SUPERVISOR), str(log.path), *command.argv],
+            env=dict(command.env),
+            cwd=command.cwd,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+            bufsize=0,
+        )
+        self.pid = self._read_pid()
+        threading.Thread(target=self._attend, name=f"container-{self.pid}", daemon=True).start()
+
+    def terminate(self) -> None:
+        """Ask the container's processes to end (SIGTERM)."""
+        self._command(b"T")
+
+    def kill(self) -> None:
+        """End every process of the container now (SIGKILL)."""
+        self._command(b"K")
+
+    def _command(self, letter: bytes) -> None:
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(letter)
+        except (BrokenPipeError, ValueError):
+            return  # it has ended already
+
+    def _read_pid(self) -> int:
+        assert self._process.stdout is not None
+        digits = b""
+        while not digits.endswith(b"\n"):
+            byte = os.read(self._process.stdout.fileno(), 1)
+            if not byte:
+                code = self._process.wait()
+                raise StartError(f"the supervisor of {self._log.path} ended with code {code}")
+            digits += byte
+        return int(digits)
+
+    def _attend(self) -> None:
+        assert self._process.stdout is not None
+        assert self._process.stdin is not None
+        while os.read(self._process.stdout.fileno(), 4096):
+            self._log.notify()
+        code = self._process.wait()
+        self._process.stdout.close()
+        self._process.stdin.close()
+        self._log.end()
+        self._on_exit(code if code >= 0 else 128 - code)
+
+
+def _check_program(command: Command) -> None:
+    program = command.argv[0]
+    if "/" in program:
+        path = Path(command.cwd, program)
+        if not path.exists():
+            raise StartError(f'exec: "{program}": stat {program}: no such file or directory')
+        if not os.access(path, os.X_OK):
+            raise StartError(f'exec: "{program}": permission denied')
+    elif shutil.which(program, path=command.env.get("PATH", os.defpath)) is None:
+        raise StartError(f'exec: "{program}": executable file not found in $PATH')

@@ -1,0 +1,209 @@
+"""Supervisor of one container: `python -I -S supervisor.py LOG PROGRAM ARGUMENT...`, its environment the container's.
+
+Started by `container.py`, one process a container. It leads a session of its own, runs the program
+in a process group of its own, stamps each line of its output into LOG, and ends with the program's
+exit code (128 + n after signal n). Nothing outlives it: when the program ends, or when standard
+input closes (which it does however the parent dies), every process that descends from the program
+is killed. Commands on standard input: `T` ends the group politely, `K` kills everything. On
+standard output it writes the program's process id and a newline first, then a dot whenever the log
+grew. It imports nothing but the standard library's quick parts: it starts often.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+
+# Source: linux/prctl.h.
+_PR_SET_CHILD_SUBREAPER = 36
+_MAX_LINE_BYTES = 16 * 1024
+_DRAIN_S = 0.5
+_IGNORED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGTTOU)
+
+
+def _adopt_orphans() -> None:
+    """On Linux, become the parent of descendants whose own parent ends, so that they can be found."""
+    if sys.platform == "linux":
+        import ctypes  # costs 5 ms, needed on Linux only
+
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def _parents() -> dict[int, int]:
+    """Process id to parent process id, of every process that can be seen."""
+    if sys.platform != "linux":
+        listing = subprocess.run(
+            ["/bin/ps", "-axo", "pid=,ppid="], capture_output=True, check=False
+        ).stdout
+        return {int(pid): int(parent) for pid, parent in map(bytes.split, listing.splitlines())}
+    found = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                with open(f"/proc/{name}/stat", "rb") as file:
+                    # The command name, in parentheses, may contain spaces: read behind it.
+                    found[int(name)] = int(file.read().rpartition(b")")[2].split()[1])
+            except (OSError, IndexError):
+                continue
+    return found
+
+
+def _descendants() -> list[int]:
+    children: dict[int, list[int]] = {}
+    for pid, parent in _parents().items():
+        children.setdefault(parent, []).append(pid)
+    found, waiting = [], [os.getpid()]
+    while waiting:
+        for pid in children.get(waiting.pop(), []):
+            found.append(pid)
+            waiting.append(pid)
+    return found
+
+
+class Supervisor:
+    """The program, its output and its end."""
+
+    def __init__(self, log_path: str, argv: list[str]) -> None:
+        self._log = os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        self._partial = b""
+        self._exit_code: int | None = None
+        self._wake_read, wake_write = os.pipe()
+        for descriptor in (self._wake_read, wake_write, 1):
+            os.set_blocking(descriptor, False)
+        signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        for number in _IGNORED:
+            signal.signal(number, signal.SIG_IGN)
+        self._output, output_write = os.pipe()
+        self._output_open = True
+        self._pid = os.posix_spawnp(
+            argv[0],
+            argv,
+            os.environ,
+            file_actions=[
+                (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
+                (os.POSIX_SPAWN_DUP2, output_write, 1),
+                (os.POSIX_SPAWN_DUP2, output_write, 2),
+            ],
+            setpgroup=0,
+            setsigdef=[*_IGNORED, signal.SIGPIPE, signal.SIGXFSZ],
+        )
+        os.close(output_write)
+        self._tell(f"{self._pid}\n".encode())
+
+    def run(self) -> int:
+        """Serve until the program has ended; the exit code."""
+        while self._exit_code is None:
+            self._step(None)
+        self._kill_everything()
+        deadline = time.monotonic() + _DRAIN_S
+        while self._output_open and time.monotonic() < deadline:
+            self._step(deadline - time.monotonic())
+        if self._partial:
+            self._write(self._partial + b"\n")
+        return self._exit_code
+
+    def _step(self, timeout_s: float | None) -> None:
+        watched = [0, self._wake_read]
+        if self._output_open:
+            watched.append(self._output)
+        if self._exit_code is not None:
+            watched.remove(0)
+        ready, _, _ = select.select(watched, [], [], timeout_s)
+        if self._output in ready:
+            self._pump()
+        if self._wake_read in ready:
+            os.read(self._wake_read, 4096)
+            self._reap()
+        if 0 in ready:
+            self._obey(os.read(0, 64))
+
+    def _obey(self, commands: bytes) -> None:
+        if not commands or b"K" in commands:
+            self._kill_everything()
+        elif b"T" in commands:
+            try:
+                os.killpg(self._pid, signal.SIGTERM)
+            except ProcessLookupError:
+                pass  # it has ended just now
+        if not commands:
+            # The parent is gone: there is nobody to report to.
+            os._exit(137)
+
+    def _reap(self) -> None:
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            if pid == self._pid:
+                code = os.waitstatus_to_exitcode(status)
+                self._exit_code = code if code >= 0 else 128 - code
+
+    def _kill_everything(self) -> None:
+        # Several passes, as a process may fork between the listing and its end.
+        for _ in range(20):
+            doomed = [pid for pid in _descendants() if not _is_zombie(pid)]
+            if not doomed:
+                return
+            for pid in doomed:
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    continue
+            self._reap()
+            time.sleep(0.002)
+
+    def _pump(self) -> None:
+        data = os.read(self._output, 65536)
+        if not data:
+            self._output_open = False
+            return
+        lines = (self._partial + data).split(b"\n")
+        self._partial = lines.pop()
+        if len(self._partial) > _MAX_LINE_BYTES:
+            lines.append(self._partial)
+            self._partial = b""
+        if lines:
+            self._write(b"".join(line + b"\n" for line in lines))
+
+    def _write(self, text: bytes) -> None:
+        now = time.time()
+        stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now))
+        prefix = f"{stamp}.{int(now % 1 * 1e6):06d}Z ".encode()
+        os.write(self._log, b"".join(prefix + line for line in text.splitlines(keepends=True)))
+        self._tell(b".")
+
+    @staticmethod
+    def _tell(message: bytes) -> None:
+        try:
+            os.write(1, message)
+        except (BlockingIOError, BrokenPipeError):
+            pass  # a dot more or less does not matter
+
+
+def _is_zombie(pid: int) -> bool:
+    if sys.platform != "linux":
+        return False
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()[0] == b"Z"
+    except (OSError, IndexError):
+        return True
+
+
+def main() -> None:
+    """Run the program named on the command line."""
+    _adopt_orphans()
+    log_path, *argv = sys.argv[1:]
+    sys.exit(Supervisor(log_path, argv).run())
+
+
+if __name__ == "__main__":
+    main()
