@@ -81,7 +81,7 @@ class Outbox:
             False when the relay is going down and the events were not taken: a later relay reads
             them again.
         """
-        sized = [(event, len(event.model_dump_json())) for event in events]
+        sized = [(event, len(event.model_dump_json().encode())) for event in events]
         with self._condition:
             while len(self._pending) >= CAPACITY_EVENTS and not self._closing:
                 self._condition.wait()

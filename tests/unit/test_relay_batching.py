@@ -1,0 +1,261 @@
+"""Events and tails in, EventBridge entries out."""
+
+from __future__ import annotations
+
+import threading
+from datetime import UTC, datetime
+from time import monotonic
+
+import pytest
+from botocore.exceptions import ClientError, EndpointConnectionError
+
+from relay.batching import Outbox
+from relay.delivery import BusSender
+from stationmaster.domain.events import ClusterWarning, RelayBatch
+
+NOW = datetime(2026, 1, 2, tzinfo=UTC)
+
+
+class RecordingBus:
+    """An EventBridge client: takes entries, or answers as told in `answers`, in order."""
+
+    def __init__(self, *answers):
+        self.answers = list(answers)
+        self.entries = []
+        self.calls = []
+        self.arrived = threading.Condition()
+        self.open = threading.Event()
+        self.open.set()
+
+    def put_events(self, *, Entries):  # noqa: N803
+        self.open.wait(10)
+        answer = self.answers.pop(0) if self.answers else None
+        if isinstance(answer, Exception):
+            raise answer
+        codes = answer or [None] * len(Entries)
+        results = [{"ErrorCode": code} if code else {"EventId": "1"} for code in codes]
+        with self.arrived:
+            self.calls.append(Entries)
+            self.entries += [e for e, code in zip(Entries, codes, strict=True) if code is None]
+            self.arrived.notify_all()
+        return {"FailedEntryCount": sum(c is not None for c in codes), "Entries": results}
+
+    @property
+    def batches(self):
+        return [RelayBatch.model_validate_json(entry["Detail"]) for entry in self.entries]
+
+    @property
+    def events(self):
+        return [event.event_id for batch in self.batches for event in batch.events]
+
+    def wait_for(self, condition, timeout_s=5):
+        with self.arrived:
+            assert self.arrived.wait_for(condition, timeout_s), self.batches
+
+
+@pytest.fixture
+def outbox_on():
+    outboxes = []
+
+    def build(bus, **start):
+        outbox = Outbox(run_id="run-1", sender=BusSender(bus, bus_name="bus"), now=lambda: NOW)
+        outboxes.append(outbox)
+        outbox.start(**start)
+        return outbox
+
+    yield build
+    for outbox in outboxes:
+        outbox.close(timeout_s=1)
+
+
+def events(count, *, size=0, first=0):
+    return [
+        ClusterWarning(
+            event_id=str(n),
+            run_id="run-1",
+            at=NOW,
+            object_name="o",
+            reason="r",
+            message="\u00e9" * (size // 2),
+        )
+        for n in range(first, first + count)
+    ]
+
+
+def test_start_sends_a_heartbeat(outbox_on):
+    bus = RecordingBus()
+
+    outbox_on(bus)
+
+    bus.wait_for(lambda: bus.entries)
+    assert bus.batches[0].heartbeat
+    assert {k: bus.entries[0][k] for k in ("Source", "DetailType", "EventBusName")} == {
+        "Source": "stationmaster",
+        "DetailType": "Relay Batch",
+        "EventBusName": "bus",
+    }
+
+
+def test_start_job_gone_sends_no_heartbeat(outbox_on):
+    bus = RecordingBus()
+
+    outbox = outbox_on(bus, job_may_exist=lambda: False)
+    outbox.put(events(1))
+
+    bus.wait_for(lambda: bus.events)
+    assert not any(batch.heartbeat for batch in bus.batches)
+
+
+def test_put_many_events_keeps_order_within_batch_limits(outbox_on):
+    bus = RecordingBus()
+    outbox = outbox_on(bus)
+
+    for start in range(0, 1000, 50):
+        outbox.put(events(50, first=start))
+
+    bus.wait_for(lambda: len(bus.events) == 1000)
+    assert bus.events == [str(n) for n in range(1000)]
+    assert max(len(batch.events) for batch in bus.batches) <= 200
+
+
+def test_put_large_events_stays_under_entry_and_call_limits(outbox_on):
+    bus = RecordingBus()
+    outbox = outbox_on(bus)
+
+    outbox.put(events(60, size=30_000))
+
+    bus.wait_for(lambda: len(bus.events) == 60)
+    assert max(len(e["Detail"].encode()) for e in bus.entries) < 256_000
+    assert max(sum(len(e["Detail"].encode()) for e in call) for call in bus.calls) < 256_000
+    assert max(len(call) for call in bus.calls) <= 10
+
+
+def test_send_outage_and_throttle_are_retried_until_taken(outbox_on):
+    throttled = ClientError({"Error": {"Code": "ThrottlingException"}}, "PutEvents")
+    bus = RecordingBus(EndpointConnectionError(endpoint_url="http://x"), throttled)
+    outbox = outbox_on(bus)
+
+    outbox.put(events(3))
+
+    bus.wait_for(lambda: len(bus.events) == 3)
+    assert bus.events == ["0", "1", "2"]
+
+
+def test_send_partial_failure_resends_only_what_failed():
+    bus = RecordingBus([None, "InternalFailure", "ThrottlingException"])
+    sender = BusSender(bus, bus_name="bus")
+    batches = [RelayBatch(run_id="run-1", batch_id=str(n), at=NOW) for n in range(3)]
+
+    assert sender.send(batches)
+
+    assert [len(call) for call in bus.calls] == [3, 2]
+    assert [batch.batch_id for batch in bus.batches] == ["0", "1", "2"]
+
+
+def test_send_entry_refused_for_good_does_not_stop_the_others():
+    bus = RecordingBus(["MalformedDetail", None])
+    sender = BusSender(bus, bus_name="bus")
+    batches = [RelayBatch(run_id="run-1", batch_id=str(n), at=NOW) for n in range(2)]
+
+    assert sender.send(batches)
+
+    assert [batch.batch_id for batch in bus.batches] == ["1"]
+
+
+def test_put_bus_away_holds_the_writer_back_and_loses_nothing(outbox_on):
+    bus = RecordingBus()
+    bus.open.clear()
+    outbox = outbox_on(bus)
+    written = []
+
+    def write():
+        for start in range(0, 12_000, 100):
+            outbox.put(events(100, first=start))
+            written.append(start)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    writer.join(1.0)
+    held_at = len(written) * 100
+    bus.open.set()
+    writer.join(10)
+
+    bus.wait_for(lambda: len(bus.events) == 12_000)
+    assert held_at < 8_000
+    assert bus.events == [str(n) for n in range(12_000)]
+
+
+def test_keep_line_tail_has_the_newest_lines_capped(outbox_on):
+    bus = RecordingBus()
+    outbox = outbox_on(bus)
+
+    for n in range(100):
+        outbox.keep_line("pod-0", f"{n} " + "x" * 600, NOW)
+
+    bus.wait_for(lambda: any(batch.log_tails for batch in bus.batches))
+    tail = next(tail for batch in bus.batches for tail in batch.log_tails)
+    assert [line.split()[0] for line in tail.lines] == [str(n) for n in range(40, 100)]
+    assert max(len(line) for line in tail.lines) == 500
+
+
+def test_keep_line_unprintable_tail_fits_an_entry(outbox_on):
+    bus = RecordingBus()
+    outbox = outbox_on(bus)
+
+    for pod in range(30):
+        for _ in range(60):
+            outbox.keep_line(f"pod-{pod}", "\x01" * 500, NOW)
+
+    bus.wait_for(lambda: len({t.pod for b in bus.batches for t in b.log_tails}) == 30, 10)
+    assert max(len(entry["Detail"].encode()) for entry in bus.entries) < 256_000
+
+
+def test_end_of_log_sends_the_tail_before_its_interval(outbox_on):
+    bus = RecordingBus()
+    outbox = outbox_on(bus)
+    outbox.keep_line("pod-0", "first", NOW)
+    bus.wait_for(lambda: any(batch.log_tails for batch in bus.batches))
+
+    began = monotonic()
+    outbox.keep_line("pod-0", "last", NOW)
+    outbox.end_of_log("pod-0")
+
+    bus.wait_for(lambda: any(t.lines[-1] == "last" for b in bus.batches for t in b.log_tails))
+    assert monotonic() - began < 1.5
+
+
+def test_close_sends_everything_that_waits(outbox_on):
+    bus = RecordingBus()
+    outbox = outbox_on(bus)
+    outbox.put(events(3000))
+    outbox.keep_line("pod-0", "last", NOW)
+
+    assert outbox.close(timeout_s=5)
+
+    assert len(bus.events) == 3000
+    assert [t.lines for b in bus.batches for t in b.log_tails][-1] == ["last"]
+    assert not outbox.put(events(1))
+
+
+def test_close_bus_away_gives_up_in_time(outbox_on):
+    bus = RecordingBus(*[EndpointConnectionError(endpoint_url="http://x")] * 1000)
+    outbox = outbox_on(bus)
+    outbox.put(events(1))
+
+    began = monotonic()
+
+    assert not outbox.close(timeout_s=0.5)
+    assert monotonic() - began < 2
+
+
+def test_batch_id_follows_from_the_events():
+    ids = []
+    for _ in range(2):
+        bus = RecordingBus()
+        outbox = Outbox(run_id="run-1", sender=BusSender(bus, bus_name="bus"))
+        outbox.put(events(3))
+        outbox.start(job_may_exist=lambda: False)
+        outbox.close(timeout_s=5)
+        ids.append(bus.batches[0].batch_id)
+
+    assert ids[0] == ids[1]

@@ -1,0 +1,326 @@
+"""Kubernetes objects turned into events, and what is told again after a restart of the relay."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from relay.config import RelayConfig
+from relay.observations import (
+    JobObserver,
+    NodeObserver,
+    PodObserver,
+    WarningObserver,
+    container_state,
+)
+from relay.watching import pod_facts
+from stationmaster.domain.errors import PermanentError
+
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+EARLIER = "2026-01-02T03:00:00Z"
+
+
+def now():
+    return NOW
+
+
+def job(*conditions):
+    return {
+        "metadata": {"name": "run-1", "uid": "job-uid"},
+        "status": {
+            "conditions": [
+                {
+                    "type": kind,
+                    "status": status,
+                    "reason": f"PyTorchJob{kind}",
+                    "message": f"job is {kind}",
+                    "lastTransitionTime": at,
+                }
+                for kind, status, at in conditions
+            ]
+        },
+    }
+
+
+def pod(*, phase="Running", state=None, last=None, restarts=0, uid="pod-uid", **status):
+    container = {
+        "name": "pytorch",
+        "restartCount": restarts,
+        "state": state or {},
+        "lastState": last or {},
+    }
+    return {
+        "metadata": {"name": "run-1-worker-0", "uid": uid},
+        "spec": {"nodeName": "node-a", "containers": [{"name": "pytorch"}]},
+        "status": {"phase": phase, "containerStatuses": [container], **status},
+    }
+
+
+def running(at=EARLIER):
+    return {"running": {"startedAt": at}}
+
+
+def terminated(code, *, reason="Error"):
+    return {"terminated": {"exitCode": code, "reason": reason, "finishedAt": EARLIER}}
+
+
+def waiting(reason, message=""):
+    return {"waiting": {"reason": reason, "message": message}}
+
+
+def warning(*, name="run-1-worker-0", kind="Pod", type_="Warning", count=1, uid="event-uid"):
+    return {
+        "metadata": {"uid": uid},
+        "type": type_,
+        "involvedObject": {"kind": kind, "name": name},
+        "reason": "BackOff",
+        "message": "back-off",
+        "count": count,
+        "lastTimestamp": EARLIER,
+    }
+
+
+def node(*, ready="True", since=EARLIER):
+    condition = {
+        "type": "Ready",
+        "status": ready,
+        "reason": "NodeStatusUnknown",
+        "lastTransitionTime": since,
+    }
+    return {
+        "metadata": {"name": "node-a", "uid": "node-uid"},
+        "status": {"conditions": [condition]},
+    }
+
+
+def test_job_conditions_are_told_once_when_they_turn_true():
+    observer = JobObserver("run-1", now=now)
+    created = ("Created", "True", EARLIER)
+
+    first = observer.observe(job(created))
+    second = observer.observe(job(created, ("Running", "True", "2026-01-02T03:00:01Z")))
+    third = observer.observe(
+        job(
+            created,
+            ("Running", "False", "2026-01-02T03:00:09Z"),
+            ("Succeeded", "True", "2026-01-02T03:00:09Z"),
+        )
+    )
+
+    told = [(e.condition, e.reason, e.at.second) for e in first + second + third]
+    assert told == [
+        ("Created", "PyTorchJobCreated", 0),
+        ("Running", "PyTorchJobRunning", 1),
+        ("Succeeded", "PyTorchJobSucceeded", 9),
+    ]
+    assert observer.ended
+
+
+def test_job_running_again_is_another_fact():
+    observer = JobObserver("run-1", now=now)
+
+    events = observer.observe(job(("Running", "True", EARLIER)))
+    events += observer.observe(job(("Running", "True", "2026-01-02T03:00:09Z")))
+
+    assert len({event.event_id for event in events}) == 2
+
+
+def test_job_never_seen_may_exist_and_deleted_does_not():
+    observer = JobObserver("run-1", now=now)
+
+    observer.gone()
+    unseen = observer.exists
+    observer.observe(job())
+    observer.gone()
+
+    assert unseen is None
+    assert observer.exists is False
+
+
+def test_pod_is_told_only_when_the_told_fields_change():
+    observer = PodObserver("run-1", now=now)
+    scheduled = {"conditions": [{"type": "PodScheduled", "status": "True"}]}
+
+    first = observer.observe(pod(state=running()))
+    same = observer.observe(pod(state=running(), podIP="10.0.0.1", **scheduled))
+    ended = observer.observe(pod(phase="Failed", state=terminated(1)))
+
+    assert [(e.phase, e.node, e.exit_code) for e in first] == [("Running", "node-a", None)]
+    assert same == []
+    assert [(e.phase, e.reason, e.exit_code) for e in ended] == [("Failed", "Error", 1)]
+
+
+def test_pod_exit_that_was_not_seen_is_told_from_the_last_state():
+    seen, missed = PodObserver("run-1", now=now), PodObserver("run-1", now=now)
+    steps = [
+        pod(state=running()),
+        pod(state=terminated(137)),
+        pod(state=waiting("CrashLoopBackOff", "back-off 1s"), last=terminated(137)),
+        pod(state=running(), last=terminated(137), restarts=1),
+    ]
+
+    told = [event for step in steps for event in seen.observe(step)]
+    told_later = missed.observe(steps[-1])
+
+    assert [(e.reason, e.exit_code, e.restarts) for e in told] == [
+        ("", None, 0),
+        ("Error", 137, 0),
+        ("CrashLoopBackOff", None, 0),
+        ("", None, 1),
+    ]
+    assert [e.event_id for e in told_later] == [told[1].event_id, told[3].event_id]
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "message"),
+    [
+        (
+            {
+                "conditions": [
+                    {
+                        "type": "PodScheduled",
+                        "status": "False",
+                        "reason": "Unschedulable",
+                        "message": "0/2 nodes are available",
+                    }
+                ]
+            },
+            "Unschedulable",
+            "0/2 nodes are available",
+        ),
+        (
+            {"state": waiting("ImagePullBackOff", "Back-off pulling image")},
+            "ImagePullBackOff",
+            "Back-off pulling image",
+        ),
+        ({"reason": "Evicted", "message": "disk pressure"}, "Evicted", "disk pressure"),
+        (
+            {"initContainerStatuses": [{"name": "init-pytorch", "state": waiting("ErrImagePull")}]},
+            "ErrImagePull",
+            "",
+        ),
+    ],
+)
+def test_pod_that_does_not_run_says_why(status, reason, message):
+    (event,) = PodObserver("run-1", now=now).observe(pod(phase="Pending", **status))
+
+    assert (event.phase, event.reason, event.message) == ("Pending", reason, message)
+
+
+def test_pod_deleted_is_told_once():
+    observer = PodObserver("run-1", now=now)
+    observer.observe(pod(state=running()))
+
+    events = observer.deleted("pod-uid") + observer.deleted("pod-uid")
+
+    assert [(e.pod, e.phase) for e in events] == [("run-1-worker-0", "Deleted")]
+
+
+@pytest.mark.parametrize(
+    ("states", "running_", "terminated_"),
+    [
+        ({"state": running()}, True, False),
+        ({"state": terminated(0)}, False, True),
+        ({"state": waiting("CrashLoopBackOff"), "last": terminated(1)}, False, True),
+        ({"state": waiting("ContainerCreating")}, False, False),
+    ],
+)
+def test_container_state_follows_the_status(states, running_, terminated_):
+    state = container_state(pod(**states))
+
+    assert (state.running, state.terminated) == (running_, terminated_)
+
+
+def test_warning_of_job_and_pods_only():
+    observer = WarningObserver("run-1", job="run-1", now=now)
+    others = [
+        warning(name="run-1-check-0"),
+        warning(name="other-worker-0"),
+        warning(name="run-1", kind="Deployment"),
+        warning(type_="Normal"),
+    ]
+
+    told = observer.observe(warning()) + observer.observe(
+        warning(name="run-1", kind="PyTorchJob", uid="2")
+    )
+
+    assert [event.object_name for event in told] == ["run-1-worker-0", "run-1"]
+    assert [observer.observe(other) for other in others] == [[], [], [], []]
+
+
+def test_warning_repeated_is_told_at_powers_of_two_whenever_it_is_seen():
+    steady = WarningObserver("run-1", job="run-1", now=now)
+    late = WarningObserver("run-1", job="run-1", now=now)
+
+    told = [e for count in range(1, 12) for e in steady.observe(warning(count=count))]
+    (seen_late,) = late.observe(warning(count=11))
+
+    assert [event.count for event in told] == [1, 2, 4, 8]
+    assert seen_late.event_id == told[-1].event_id
+
+
+def test_node_not_ready_then_deleted_is_lost_once():
+    observer = NodeObserver("run-1", now=now)
+    observer.observe(node(), matters=True)
+
+    told = observer.observe(node(ready="Unknown"), matters=True)
+    told += observer.observe(node(ready="Unknown"), matters=True)
+    told += observer.deleted("node-a", matters=True)
+
+    assert [(event.node, event.reason) for event in told] == [("node-a", "NodeStatusUnknown")]
+
+
+def test_node_deleted_under_the_job_is_lost():
+    observer = NodeObserver("run-1", now=now)
+    observer.observe(node(), matters=True)
+
+    (event,) = observer.deleted("node-a", matters=True)
+
+    assert event.reason == "the node was deleted"
+
+
+def test_node_that_does_not_matter_is_no_loss():
+    observer = NodeObserver("run-1", now=now)
+    observer.observe(node(), matters=False)
+
+    assert observer.observe(node(ready="False"), matters=False) == []
+    assert observer.deleted("node-a", matters=False) == []
+
+
+@pytest.mark.parametrize(
+    ("container", "max_restarts", "total_steps"),
+    [
+        ({"env": [{"name": "PET_MAX_RESTARTS", "value": "3"}]}, 3, None),
+        ({"command": ["torchrun", "--max-restarts=2", "--max_steps", "100"]}, 2, 100),
+        ({"args": ["--train-iters=500"], "env": [{"name": "X", "valueFrom": {}}]}, None, 500),
+        ({"args": ["--max_steps=$(STEPS)"]}, None, None),
+    ],
+)
+def test_pod_facts_come_from_the_specification(container, max_restarts, total_steps):
+    facts = pod_facts(
+        "run-1",
+        {
+            "metadata": {"name": "p", "uid": "u"},
+            "spec": {"containers": [{"name": "pytorch", **container}]},
+        },
+    )
+
+    assert (facts.max_restarts, facts.total_steps) == (max_restarts, total_steps)
+
+
+def test_config_missing_variable_is_named():
+    with pytest.raises(PermanentError, match="STATIONMASTER_BUS_NAME is missing"):
+        RelayConfig.from_variables({"STATIONMASTER_RUN_ID": "run-1", "AWS_REGION": "us-east-1"})
+
+
+def test_config_reads_its_variables():
+    config = RelayConfig.from_variables(
+        {
+            "STATIONMASTER_RUN_ID": "run-1",
+            "STATIONMASTER_BUS_NAME": "bus",
+            "AWS_DEFAULT_REGION": "eu-west-1",
+        }
+    )
+
+    assert (config.job, config.bus_name, config.region) == ("run-1", "bus", "eu-west-1")

@@ -1,0 +1,358 @@
+"""Log lines of trainers, ours and foreign, turned into events."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from relay.parsing import LineInterpreter, LogLine, PodFacts
+from stationmaster.domain.events import (
+    EVENT,
+    CheckpointSaved,
+    ProgressReported,
+    TrainingFinished,
+    TrainingReportedFailure,
+    TrainingResumed,
+    TrainingStarted,
+    WorkersRestarting,
+)
+
+STAMP = "2026-01-02T03:04:05.678901234Z"
+
+
+def pod(**facts):
+    return PodFacts(**({"run_id": "run-1", "name": "run-1-worker-0", "uid": "uid-0"} | facts))
+
+
+def line(text, *, stamp=STAMP, ordinal=0):
+    return LogLine(stamp, ordinal, text)
+
+
+def read(*texts, facts=None):
+    interpreter = LineInterpreter(facts or pod())
+    stamped = [
+        line(text, stamp=f"2026-01-02T03:04:{i:02}.000000000Z") for i, text in enumerate(texts)
+    ]
+    return [event for one in stamped for event in interpreter.read(one)]
+
+
+def ours(kind, **fields):
+    head = {"stationmaster": 1, "kind": kind, "run_id": "run-1", "seq": 7}
+    return json.dumps(head | {"at": "2026-01-02T03:04:05.678+00:00"} | fields)
+
+
+def progress_line(**fields):
+    return ours("progress", **({"step": 3, "total_steps": 60, "loss_nats": 8.25} | fields))
+
+
+def test_read_progress_line_reports_every_figure():
+    figures = {
+        "tokens_per_s": 1000.5,
+        "samples_per_s": 8,
+        "learning_rate": 3e-3,
+        "grad_norm": 1.5,
+        "mfu": None,
+        "step_time_s": 0.25,
+        "memory_gib": 0.5,
+    }
+
+    (event,) = read(progress_line(**figures))
+
+    assert isinstance(event, ProgressReported)
+    told = event.model_dump(include=set(figures) | {"seq", "step", "total_steps", "loss_nats"})
+    assert told == figures | {"seq": 7, "step": 3, "total_steps": 60, "loss_nats": 8.25}
+    assert event.at == datetime(2026, 1, 2, 3, 4, 5, 678000, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected", "fields"),
+    [
+        (
+            ours("started", total_steps=60, world_size=2, num_parameters=1000),
+            TrainingStarted,
+            {"total_steps": 60, "world_size": 2, "num_parameters": 1000},
+        ),
+        (
+            ours("checkpoint_saved", step=20, path="/fsx/step-20", duration_s=0.5),
+            CheckpointSaved,
+            {"step": 20, "path": "/fsx/step-20", "duration_s": 0.5},
+        ),
+        (ours("resumed", step=20), TrainingResumed, {"step": 20}),
+        (
+            ours("finished", step=60, loss_nats=5.5),
+            TrainingFinished,
+            {"step": 60, "loss_nats": 5.5},
+        ),
+        (
+            ours("failed", error="DataNotFound", message="dataset /x is not there"),
+            TrainingReportedFailure,
+            {"reason": "dataset /x is not there"},
+        ),
+    ],
+)
+def test_read_each_kind_becomes_its_event(text, expected, fields):
+    (event,) = read(text)
+
+    assert type(event) is expected
+    assert event.model_dump(include=set(fields)) == fields
+
+
+def test_read_line_behind_torchrun_prefix_is_understood():
+    (event,) = read("[default0]: " + progress_line())
+
+    assert event.step == 3
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "loading the tokenizer",
+        '{"stationmaster":1',
+        '{"stationmaster":2,"kind":"progress","seq":1,"step":1,"total_steps":2,"loss_nats":1.0}',
+        '{"stationmaster":1,"kind":"evaluated","step":1}',
+        '{"stationmaster":1,"kind":["progress"]}',
+        '["stationmaster"]',
+        progress_line(loss_nats=None),
+        progress_line(loss_nats="8.2"),
+        progress_line(loss_nats=True),
+        progress_line(step=-1),
+        progress_line(step=1.5),
+        progress_line(seq=10**30),
+        progress_line().replace("8.25", "1e999"),
+        progress_line().replace("8.25", "NaN"),
+        '{"stationmaster":1,"kind":"progress","a":' + "[" * 100_000,
+        "Batch 1 Loss: nan, Speed: 8.30 samples/sec, lr: 0.000010",
+    ],
+)
+def test_read_malformed_line_is_a_plain_line(text):
+    assert read(text) == []
+
+
+@given(st.text(max_size=300))
+def test_read_any_text_never_raises(text):
+    assert all(event.run_id == "run-1" for event in read(text, progress_line()[:40] + text))
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(
+            ["seq", "step", "total_steps", "loss_nats", "mfu", "at", "path", "message", "reason"]
+        ),
+        st.none()
+        | st.booleans()
+        | st.integers()
+        | st.floats()
+        | st.text(max_size=20)
+        | st.lists(st.integers(), max_size=2),
+    ),
+    st.sampled_from(
+        ["progress", "started", "checkpoint_saved", "resumed", "finished", "failed", "else"]
+    ),
+)
+def test_read_any_fields_give_an_event_that_survives_json(fields, kind):
+    for event in read(ours(kind, **fields)):
+        assert EVENT.validate_json(event.model_dump_json()) == event
+
+
+def test_read_again_gives_the_same_ids_and_equal_stamps_differ():
+    first = LineInterpreter(pod()).read(line(progress_line()))
+    again = LineInterpreter(pod()).read(line(progress_line()))
+    second_of_stamp = LineInterpreter(pod()).read(line(progress_line(), ordinal=1))
+    other_pod = LineInterpreter(pod(uid="uid-1")).read(line(progress_line()))
+
+    assert first == again
+    assert len({e[0].event_id for e in (first, second_of_stamp, other_pod)}) == 3
+
+
+FOREIGN = {
+    "fsdp old": (
+        "2024-05-01 10:00:00 I [train.py:102] Batch 93 Loss: 7.10000, Speed: 8.96 samples/sec, "
+        "lr: 0.000010",
+        {"step": 93, "loss_nats": 7.1, "samples_per_s": 8.96, "learning_rate": 1e-5},
+    ),
+    "fsdp new": (
+        "2026-02-20 10:00:00,123 [INFO] __main__: Batch 5 Loss: 11.64000, Speed: 0.40 samples/sec, "
+        "Tokens/s: 1638, TFLOPS/GPU: 12.5, MFU: 0.385, lr: 0.000025",
+        {"step": 5, "loss_nats": 11.64, "tokens_per_s": 1638.0, "mfu": 0.385},
+    ),
+    "megatron": (
+        " [2025-01-01 00:00:00] iteration      500/   10000 | consumed samples:       256000 | "
+        "elapsed time per iteration (ms): 2000.0 | throughput per GPU (TFLOP/s/GPU): 200.1 | "
+        "learning rate: 9.9E-06 | global batch size:   512 | lm loss: 2.345000E+00 | "
+        "loss scale: 1.0 | grad norm: 0.777 | number of skipped iterations:   0 |",
+        {
+            "step": 500,
+            "total_steps": 10000,
+            "loss_nats": 2.345,
+            "grad_norm": 0.777,
+            "samples_per_s": 256.0,
+            "step_time_s": 2.0,
+            "learning_rate": 9.9e-06,
+        },
+    ),
+    "cookbook": (
+        "Training Epoch: 2/3, step 31/64 completed (loss: 1.0512): : 50%|=====     | 32/64",
+        {"step": 96, "total_steps": 192, "loss_nats": 1.0512},
+    ),
+    "ddp toy": (
+        "[RANK 0] Epoch 12 | Batchsize: 32 | Steps: 8 | Loss: 0.51",
+        {"step": 12, "loss_nats": 0.51},
+    ),
+    "imagenet": (
+        "Epoch: [1][ 10/834]\tTime  0.500 ( 0.600)\tData  0.001 ( 0.002)\tLoss 6.9e+00 (7.0e+00)\t"
+        "Acc@1   0.10 (  0.10)\tAcc@5   0.50 (  0.50)",
+        {"step": 844, "loss_nats": 6.9, "step_time_s": 0.5},
+    ),
+    "torchtitan": (
+        "[rank0]:[titan] 2026-01-01 00:00:00,000 - root - INFO - step: 10  loss:  8.1234  "
+        "grad_norm:  1.2500  memory: 13.50GiB(17.05%)  tps: 7,000  tflops: 12.30  mfu: 41.50%",
+        {
+            "step": 10,
+            "loss_nats": 8.1234,
+            "grad_norm": 1.25,
+            "memory_gib": 13.5,
+            "mfu": 0.415,
+            "tokens_per_s": None,
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "figures"), FOREIGN.values(), ids=FOREIGN.keys())
+def test_read_foreign_format_reports_its_figures(text, figures):
+    (event,) = read(text)
+
+    assert isinstance(event, ProgressReported)
+    assert event.model_dump(include=set(figures)) == pytest.approx(figures)
+
+
+def test_read_foreign_lines_over_a_restart_keeps_seq_growing():
+    text = "Batch {} Loss: 7.1, Speed: 8.96 samples/sec, lr: 0.000010"
+
+    events = read(
+        text.format(1),
+        text.format(2),
+        "failed (exitcode: -9) local_rank: 0 (pid: 7) of binary: python",
+        text.format(1),
+    )
+
+    assert [event.step for event in events] == [1, 2, 1]
+    assert [event.seq for event in events] == sorted({event.seq for event in events})
+
+
+def test_read_step_told_by_several_ranks_counts_once():
+    text = "Training Epoch: 1/1, step {}/64 completed (loss: 1.5)"
+
+    events = read(text.format(0), text.format(0), text.format(1), text.format(0))
+
+    assert [event.step for event in events] == [1, 2]
+
+
+def test_read_other_ranks_than_0_are_left_out():
+    toy = "[RANK 3] Epoch 12 | Batchsize: 32 | Steps: 8 | Loss: 0.51"
+
+    assert read(toy, FOREIGN["torchtitan"][0].replace("rank0", "rank8")) == []
+
+
+def test_read_foreign_line_beside_our_format_is_left_out():
+    events = read(progress_line(), FOREIGN["fsdp old"][0])
+
+    assert [event.step for event in events] == [3]
+
+
+def test_read_foreign_total_steps_come_from_the_command_line():
+    (event,) = read(FOREIGN["fsdp old"][0], facts=pod(total_steps=100))
+
+    assert event.total_steps == 100
+
+
+def test_read_foreign_checkpoints_are_told_when_complete():
+    events = read(
+        "Writing checkpoint to ./checkpoints/llama_v2-50steps.",
+        "Completed checkpoint.",
+        "  successfully saved checkpoint from iteration     500 to /shared/ckpt",
+        "=> nothing",
+    )
+
+    assert [(e.type, e.step, e.path) for e in events] == [
+        ("checkpoint.saved", 50, "./checkpoints/llama_v2-50steps"),
+        ("checkpoint.saved", 500, "/shared/ckpt"),
+    ]
+
+
+def test_read_foreign_resumes_are_told():
+    events = read(
+        "Checkpoint loaded from ./checkpoints/llama_v2-50steps.",
+        "successfully loaded checkpoint from /shared/ckpt [ t 0, p 0 ] at iteration 500",
+        "[titan] - root - INFO - Loading the checkpoint from outputs/checkpoint/step-20.",
+    )
+
+    assert [(e.type, e.step) for e in events] == [("training.resumed", n) for n in (50, 500, 20)]
+
+
+FAILED = (
+    "E0102 03:04:05.000000 77 site-packages/torch/distributed/elastic/multiprocessing/api.py:1003] "
+    "failed (exitcode: {code}) local_rank: 0 (pid: 99) of binary: /usr/bin/python"
+)
+RESTARTS = (
+    "I0102 03:04:05.000000 77 site-packages/torch/distributed/elastic/agent/server/api.py:942] "
+    "[default] Worker group FAILED. {left}/3 attempts left; will restart worker group"
+)
+
+
+def test_read_worker_failure_with_attempts_left_tells_a_restart():
+    (event,) = read(FAILED.format(code=-9), facts=pod(max_restarts=3))
+
+    assert isinstance(event, WorkersRestarting)
+    assert event.pod == "run-1-worker-0"
+    assert event.reason == "process 0 was killed by SIGKILL"
+
+
+def test_read_failure_and_agent_line_tell_one_restart_each_time():
+    events = read(
+        FAILED.format(code=-9),
+        RESTARTS.format(left=3),
+        FAILED.format(code=1),
+        RESTARTS.format(left=2),
+        facts=pod(max_restarts=3),
+    )
+
+    assert [event.reason for event in events] == [
+        "process 0 was killed by SIGKILL",
+        "process 0 exited with code 1",
+    ]
+
+
+def test_read_failure_without_attempts_left_tells_no_restart():
+    lines = [FAILED.format(code=1)] * 2
+
+    assert len(read(*lines, facts=pod(max_restarts=1))) == 1
+    assert read(*lines, facts=pod(max_restarts=0)) == []
+
+
+def test_read_agent_line_tells_the_restart_when_attempts_are_unknown():
+    (event,) = read(FAILED.format(code=-9), RESTARTS.format(left=3))
+
+    assert event.reason == "process 0 was killed by SIGKILL"
+
+
+def test_read_same_restart_told_by_two_pods_has_one_id():
+    one = read(FAILED.format(code=-9), facts=pod(max_restarts=3))
+    other = read("", RESTARTS.format(left=3), facts=pod(name="run-1-worker-1", uid="uid-1"))
+
+    assert one[0].event_id == other[0].event_id
+
+
+def test_container_restart_begins_a_new_count_of_restarts():
+    interpreter = LineInterpreter(pod(max_restarts=1))
+    (first,) = interpreter.read(line(FAILED.format(code=-9)))
+
+    interpreter.start_container_run(1)
+    (second,) = interpreter.read(line(FAILED.format(code=-9)))
+
+    assert first.event_id != second.event_id
