@@ -1,0 +1,484 @@
+"""What the channel is shown: right for a person, and within Slack's limits for any run."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from bot.blocks import answers, mrkdwn
+from bot.blocks.card import card_milestone, run_card
+from bot.blocks.receipt import run_receipt
+from bot.blocks.thread import thread_message
+from local.slack.blocks import check_blocks, total_text
+from stationmaster.domain import events as ev
+from stationmaster.domain.plan import make_plan
+from stationmaster.domain.recipes import CATALOGUE
+from stationmaster.domain.run import (
+    Check,
+    Pod,
+    Resource,
+    ResourceStatus,
+    Run,
+    TeardownStatus,
+    apply,
+    new_run_id,
+)
+
+START = datetime(2026, 1, 2, 9, 0, tzinfo=UTC)
+NOW = START + timedelta(minutes=7)
+RUN_ID = "tiny-llama-0123abcd"
+
+REQUEST = ev.TrainingRequest(
+    recipe="tiny-llama",
+    nodes=2,
+    instance_type="m5.2xlarge",
+    command="/train tiny-llama",
+    team_id="T0TEAM",
+    channel_id="C0TRAINING",
+    user_id="U0OPERATOR",
+)
+
+
+def make_run(**values: object) -> Run:
+    made = {
+        "run_id": RUN_ID,
+        "request": REQUEST,
+        "phases": [(ev.RunPhase.REQUESTED, START)],
+        "requested_at": START,
+        "price_per_hour_usd": 1.1,
+        "estimated_cost_usd": 0.5,
+    }
+    return Run(**(made | values))
+
+
+def in_phase(*phases: ev.RunPhase, **values: object) -> Run:
+    entered = [
+        (phase, START + timedelta(minutes=index))
+        for index, phase in enumerate((ev.RunPhase.REQUESTED, *phases))
+    ]
+    ended = {"ended_at": entered[-1][1]} if entered[-1][0].is_terminal else {}
+    return make_run(phases=entered, phase=entered[-1][0], **(ended | values))
+
+
+def running(**values: object) -> Run:
+    return in_phase(
+        ev.RunPhase.PROVISIONING,
+        ev.RunPhase.VALIDATING,
+        ev.RunPhase.SUBMITTING,
+        ev.RunPhase.RUNNING,
+        **values,
+    )
+
+
+def progress(step: int, **values: object) -> ev.ProgressReported:
+    made = {"seq": step, "step": step, "total_steps": 60, "loss_nats": 4.25}
+    return ev.ProgressReported(event_id=f"p{step}", run_id=RUN_ID, at=NOW, **(made | values))
+
+
+def event(kind: type, index: int = 0, **values: object):
+    about = {"event_id": f"{kind.__name__}-{index}", "run_id": RUN_ID, "at": NOW}
+    return kind(**(about | values))
+
+
+def seen(content) -> str:
+    return json.dumps(content.blocks, ensure_ascii=False)
+
+
+def buttons(content) -> list[str]:
+    return [
+        element["action_id"]
+        for block in content.blocks
+        if block["type"] == "actions"
+        for element in block["elements"]
+    ]
+
+
+def assert_slack_takes(content) -> None:
+    assert check_blocks(content.blocks) == []
+    assert total_text(content.blocks) <= 13_200
+    assert 0 < len(content.text) <= 3_000
+
+
+# Any text, much of it hostile: control characters of mrkdwn, back quotes, very long, no spaces.
+TEXT = st.one_of(
+    st.text(max_size=40),
+    st.sampled_from(["<!channel>", "`" * 30, "&" * 900, "a" * 5_000, "", " \n\t ", "x\n" * 400]),
+)
+LOSS = st.floats(allow_nan=True, allow_infinity=True)
+AMOUNT = st.floats(min_value=0, max_value=1e12, allow_nan=False)
+MOMENT = st.integers(0, 10**7).map(lambda seconds: START + timedelta(seconds=seconds))
+
+
+@st.composite
+def any_run(draw) -> Run:
+    phase = draw(st.sampled_from(list(ev.RunPhase)))
+    resources = draw(
+        st.lists(
+            st.builds(
+                Resource,
+                kind=st.sampled_from(list(ev.ResourceKind)),
+                name=TEXT,
+                status=st.sampled_from(list(ResourceStatus)),
+                price_per_hour_usd=AMOUNT,
+                requested_at=MOMENT,
+                active_at=st.none() | MOMENT,
+                deleted_at=st.none() | MOMENT,
+            ),
+            max_size=40,
+        )
+    )
+    pods = draw(
+        st.lists(st.builds(Pod, name=TEXT, phase=TEXT, reason=TEXT, message=TEXT), max_size=5)
+    )
+    steps = draw(st.integers(0, 10**9))
+    return make_run(
+        run_id=new_run_id(draw(TEXT), dedup_key="any"),
+        request=REQUEST.model_copy(
+            update={"recipe": draw(TEXT), "instance_type": draw(TEXT), "user_id": draw(TEXT)}
+        ),
+        phase=phase,
+        phases=[(ev.RunPhase.REQUESTED, START), (phase, draw(MOMENT))],
+        reason=draw(TEXT),
+        teardown=draw(st.sampled_from(list(TeardownStatus))),
+        teardown_reason=draw(TEXT),
+        left_behind=draw(st.lists(TEXT, max_size=60)),
+        stop_requested_by=draw(st.none() | TEXT),
+        price_per_hour_usd=draw(AMOUNT),
+        estimated_cost_usd=draw(AMOUNT),
+        final_cost_usd=draw(st.none() | AMOUNT),
+        ended_at=draw(st.none() | MOMENT),
+        resources={f"{index}": resource for index, resource in enumerate(resources)},
+        plugins=draw(st.lists(TEXT, max_size=40)),
+        checks=draw(
+            st.lists(st.builds(Check, name=TEXT, passed=st.booleans(), detail=TEXT), max_size=40)
+        ),
+        pods={f"{index}": pod for index, pod in enumerate(pods)},
+        training_started_at=draw(st.none() | MOMENT),
+        progress=draw(
+            st.none()
+            | st.builds(
+                progress,
+                st.just(steps),
+                total_steps=st.integers(-1, 10**9),
+                loss_nats=LOSS,
+                tokens_per_s=st.none() | AMOUNT,
+                samples_per_s=st.none() | AMOUNT,
+                step_time_s=st.none() | LOSS,
+                mfu=st.none() | LOSS,
+            )
+        ),
+        first_loss_nats=draw(st.none() | LOSS),
+        loss_points=[(index, loss) for index, loss in enumerate(draw(st.lists(LOSS, max_size=96)))],
+        last_checkpoint_step=draw(st.none() | st.integers(0, 10**9)),
+        resumed_from_step=draw(st.none() | st.integers(0, 10**9)),
+        num_restarts=draw(st.integers(0, 100)),
+        trainer_failure=draw(TEXT),
+    )
+
+
+SLOW = settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
+)
+
+
+@SLOW
+@given(any_run())
+def test_card_and_receipt_of_any_run_are_within_slacks_limits(run):
+    assert_slack_takes(run_card(run, now=NOW))
+    assert_slack_takes(run_receipt(run, now=NOW))
+    assert_slack_takes(answers.runs_list([run] * 20, now=NOW))
+
+
+ANY_EVENT = st.one_of(
+    st.builds(
+        ev.PodChanged,
+        event_id=st.text(min_size=1, max_size=8),
+        run_id=st.just(RUN_ID),
+        at=MOMENT,
+        pod=TEXT,
+        node=TEXT,
+        reason=TEXT,
+        message=TEXT,
+    ),
+    *(
+        st.builds(kind, event_id=st.text(max_size=8), run_id=st.just(RUN_ID), at=MOMENT, **texts)
+        for kind, texts in (
+            (ev.PhaseChanged, {"reason": TEXT}),
+            (ev.StopRequested, {"user_id": TEXT}),
+            (ev.ResourceCreated, {"name": TEXT}),
+            (ev.ResourceDeleted, {"name": TEXT}),
+            (ev.PluginReady, {"plugin": TEXT}),
+            (ev.CheckFinished, {"check": TEXT, "detail": TEXT}),
+            (ev.JobSubmitted, {"job": TEXT}),
+            (ev.JobConditionChanged, {"reason": TEXT, "message": TEXT}),
+            (ev.ClusterWarning, {"object_name": TEXT, "reason": TEXT, "message": TEXT}),
+            (ev.TrainingStarted, {}),
+            (ev.CheckpointSaved, {}),
+            (ev.WorkersRestarting, {"pod": TEXT, "reason": TEXT}),
+            (ev.TrainingResumed, {}),
+            (ev.TrainingReportedFailure, {"reason": TEXT}),
+            (ev.TrainingFinished, {}),
+            (ev.NodeLost, {"node": TEXT, "reason": TEXT}),
+            (ev.TeardownStarted, {}),
+        )
+    ),
+)
+
+
+@SLOW
+@given(st.lists(ANY_EVENT, max_size=60), any_run())
+def test_thread_message_of_any_events_is_within_slacks_limits(events, run):
+    message = thread_message(events, run)
+
+    if message is not None:
+        assert_slack_takes(message)
+
+
+@SLOW
+@given(
+    st.lists(
+        st.builds(ev.LogTail, pod=TEXT, at=MOMENT, lines=st.lists(TEXT, max_size=200)), max_size=12
+    )
+)
+def test_logs_of_any_pods_are_within_slacks_limits(tails):
+    assert_slack_takes(answers.run_logs(make_run(pods={}), tails, now=NOW))
+
+
+@pytest.mark.parametrize("recipe", CATALOGUE)
+def test_plan_of_every_recipe_is_within_slacks_limits(recipe):
+    plan = make_plan(recipe, local_gpus=0)
+
+    assert_slack_takes(answers.plan_summary(plan, command=f"/train {recipe}"))
+
+
+@SLOW
+@given(st.text(), st.integers(1, 200))
+def test_escaped_text_holds_no_control_character_and_no_broken_entity(text, limit):
+    escaped = mrkdwn.escape(text, limit)
+
+    assert len(escaped) <= limit
+    assert "<" not in escaped
+    assert ">" not in escaped
+    rest = escaped.replace("&amp;", "").replace("&lt;", "").replace("&gt;", "")
+    assert "&" not in rest
+
+
+def test_card_shows_what_a_person_wants_to_know_of_a_running_run():
+    run = running(
+        progress=progress(40, tokens_per_s=2048.0, step_time_s=0.5),
+        first_loss_nats=8.3,
+        loss_points=[(step, 8.3 - step / 10) for step in range(1, 41)],
+        resources={
+            "cluster": Resource(
+                kind=ev.ResourceKind.CLUSTER,
+                name="stationmaster-x",
+                status=ResourceStatus.ACTIVE,
+                price_per_hour_usd=6.0,
+                requested_at=START,
+            )
+        },
+    )
+
+    shown = seen(run_card(run, now=NOW))
+
+    for part in ("66%", "step 40 of 60", "8.300", "4.250", "2.05 K tokens/s", "about 10s", "$0.70"):
+        assert part in shown
+    assert "<@U0OPERATOR>" in shown
+    assert "\u2588" * 16 + "\u2591" * 8 in shown
+
+
+def test_card_shows_details_of_the_current_phase_only():
+    provisioning = in_phase(
+        ev.RunPhase.PROVISIONING,
+        plugins=["fsx-csi"],
+        resources={
+            "c": Resource(
+                kind=ev.ResourceKind.CLUSTER,
+                name="c",
+                status=ResourceStatus.ACTIVE,
+                requested_at=START,
+                active_at=START + timedelta(seconds=90),
+            ),
+            "n": Resource(kind=ev.ResourceKind.NODE_GROUP, name="n", requested_at=START),
+        },
+    )
+
+    shown = seen(run_card(provisioning, now=NOW))
+
+    assert "\u2713 cluster  _1m 30s_" in shown
+    assert "\u25cf nodes" in shown
+    assert "plugins: fsx-csi" in shown
+    assert "plugins: fsx-csi" not in seen(run_card(running(plugins=["fsx-csi"]), now=NOW))
+
+
+def test_card_has_stop_and_logs_only_while_they_make_sense():
+    pods = {"w": Pod(name="w", phase="Running")}
+
+    assert buttons(run_card(make_run(), now=NOW)) == ["stop_run"]
+    assert buttons(run_card(running(pods=pods), now=NOW)) == ["stop_run", "show_logs"]
+    assert buttons(run_card(running(pods=pods, stop_requested_by="U0X"), now=NOW)) == ["show_logs"]
+    assert buttons(run_card(in_phase(ev.RunPhase.FAILED), now=NOW)) == []
+
+
+def test_stop_button_asks_before_it_acts():
+    stop = run_card(make_run(), now=NOW).blocks[-1]["elements"][0]
+
+    assert stop["style"] == "danger"
+    assert "everything it created is deleted" in stop["confirm"]["text"]["text"]
+
+
+def test_card_of_a_failure_says_why_and_where():
+    run = in_phase(
+        ev.RunPhase.PROVISIONING,
+        ev.RunPhase.FAILED,
+        reason="file system: AWS says <no capacity>",
+        trainer_failure="CUDA out of memory",
+    )
+
+    shown = seen(run_card(run, now=NOW))
+
+    assert "file system: AWS says &lt;no capacity&gt;" in shown
+    assert "CUDA out of memory" in shown
+    assert "\u2717\u2002*Provision*" in shown
+    assert "\u25cb\u2002Validate" in shown
+
+
+def test_card_says_that_training_resumed():
+    run = running(resumed_from_step=40, num_restarts=1)
+
+    assert "Resumed from step 40 after a restart" in seen(run_card(run, now=NOW))
+
+
+def test_card_of_a_recovered_run_keeps_one_line_a_phase():
+    run = running()
+    for index, phase in enumerate((ev.RunPhase.RECOVERING, ev.RunPhase.RUNNING)):
+        run = apply(run, event(ev.PhaseChanged, index, phase=phase))
+
+    checklist = run_card(run, now=NOW).blocks[2]["text"]["text"]
+
+    assert checklist.count("Train") == 1
+    assert "\u25cf\u2002*Training*" in checklist
+
+
+def test_milestone_moves_with_phases_and_not_with_progress():
+    before = running(progress=progress(1))
+    after = running(progress=progress(2))
+
+    assert card_milestone(before) == card_milestone(after)
+    assert card_milestone(after) != card_milestone(running(stop_requested_by="U0X"))
+    assert card_milestone(after) != card_milestone(
+        apply(after, event(ev.PhaseChanged, phase=ev.RunPhase.RECOVERING))
+    )
+
+
+def test_receipt_of_a_clean_teardown_lists_what_was_deleted():
+    run = in_phase(
+        ev.RunPhase.SUCCEEDED,
+        teardown=TeardownStatus.COMPLETED,
+        torn_down_at=NOW,
+        final_cost_usd=0.31,
+        resources={
+            "f": Resource(
+                kind=ev.ResourceKind.FILE_SYSTEM,
+                name="fs-1",
+                status=ResourceStatus.DELETED,
+                price_per_hour_usd=1.0,
+                requested_at=START,
+                deleted_at=START + timedelta(minutes=6),
+            )
+        },
+    )
+
+    shown = seen(run_receipt(run, now=NOW))
+
+    assert "Nothing billable is left" in shown
+    assert "file system `fs-1`  _6m 00s_  _$0.10_" in shown
+    assert "$0.31" in shown
+
+
+def test_receipt_of_a_failed_teardown_names_what_is_left():
+    run = in_phase(
+        ev.RunPhase.FAILED,
+        teardown=TeardownStatus.FAILED,
+        teardown_reason="cluster is still there",
+        left_behind=["cluster stationmaster-x"],
+    )
+
+    shown = seen(run_receipt(run, now=NOW))
+
+    assert "Nothing billable is left" not in shown
+    assert "`cluster stationmaster-x`" in shown
+    assert "cluster is still there" in shown
+
+
+def test_thread_tells_the_newest_word_on_each_pod_and_every_failure():
+    pod = f"{RUN_ID}-worker-0"
+    events = [
+        event(ev.PodChanged, 0, pod=pod, phase="Pending", node="n1"),
+        event(ev.PodChanged, 1, pod=pod, phase="Failed", reason="OOMKilled", exit_code=137),
+        event(ev.PodChanged, 2, pod=pod, phase="Running", node="n1", restarts=1),
+    ]
+
+    text = thread_message(events, running()).text
+
+    assert "scheduled" not in text
+    assert "`worker-0` ended with exit code 137 (OOMKilled)" in text
+    assert "`worker-0` running on `n1`, restart 1" in text
+
+
+def test_thread_puts_neighbours_of_one_kind_on_one_line():
+    events = [
+        event(ev.PodChanged, index, pod=f"{RUN_ID}-worker-{index}", phase="Running", node="n")
+        for index in range(9)
+    ]
+
+    lines = thread_message(events, running()).text.splitlines()
+
+    assert len(lines) == 1
+    assert "and 3 more running" in lines[0]
+
+
+def test_thread_is_silent_about_progress():
+    assert thread_message([progress(1), progress(2)], running()) is None
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([1.0, 1.0, 1.0], "\u2584\u2584\u2584"),
+        ([3.0, 2.0, 1.0], "\u2588\u2585\u2581"),
+        ([5.0], ""),
+        ([float("nan"), 2.0, 1.0], "\u2588\u2581"),
+        ([1.7e308, -1.7e308], "\u2588\u2581"),
+    ],
+)
+def test_sparkline_draws_the_shape(values, expected):
+    assert mrkdwn.sparkline(values) == expected
+
+
+def test_sparkline_is_never_wider_than_asked():
+    assert len(mrkdwn.sparkline([float(value) for value in range(96)], width=24)) == 24
+
+
+@pytest.mark.parametrize(("fraction", "full"), [(0, 0), (0.999, 23), (1, 24), (7, 24), (-1, 0)])
+def test_progress_bar_is_full_only_at_the_end(fraction, full):
+    assert mrkdwn.progress_bar(fraction).count("\u2588") == full
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [(8, "8s"), (130, "2m 10s"), (11_100, "3h 05m"), (187_200, "2d 4h"), (float("inf"), "unknown")],
+)
+def test_duration_uses_two_units_at_most(seconds, shown):
+    assert mrkdwn.duration(seconds) == shown
+
+
+@pytest.mark.parametrize(
+    ("usd", "shown"), [(0, "$0.00"), (0.004, "$0.004"), (0.31, "$0.31"), (1284.4, "$1,284")]
+)
+def test_money_keeps_the_digits_that_tell_something(usd, shown):
+    assert mrkdwn.money(usd) == shown
