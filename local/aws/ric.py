@@ -27,6 +27,8 @@ logger = logging.getLogger(__name__)
 
 # A cold start imports the handler's packages; on two busy cores that can take long.
 _INIT_TIMEOUT_S = 60.0
+# Run by path: importing it as a module would import the whole endpoint into each function.
+_WORKER = Path(__file__).with_name("ric_worker.py")
 _API = "/2018-06-01/runtime"
 
 
@@ -156,7 +158,7 @@ class _Worker:
         log = None if log_dir is None else (log_dir / f"{function.name}.log").open("ab")
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "local.aws.ric_worker", function.handler],
+                [sys.executable, "-P", str(_WORKER), function.handler],
                 env=variables,
                 cwd=working_dir,
                 # The child ends when this pipe closes, however this process ends.

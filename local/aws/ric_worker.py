@@ -1,6 +1,6 @@
 """One Lambda process: awslambdaric, with a watch that ends it when its parent ends.
 
-Run: python -m local.aws.ric_worker module.attribute
+Run: python -P local/aws/ric_worker.py module.attribute
 
 Started by `local.aws.ric` with the Runtime API's address in AWS_LAMBDA_RUNTIME_API and the read
 end of a pipe as standard input. The pipe closes when the parent ends, even by kill -9, and then so

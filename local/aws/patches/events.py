@@ -53,7 +53,8 @@ def _payload(target: dict[str, Any], event: dict[str, Any]) -> bytes:
         made = EventTemplateParser.parse(
             input_template=transformer.get("InputTemplate"),
             input_paths_map=transformer.get("InputPathsMap", {}),
-            event=event,
+            # moto's parser also offers the ingestion time, which targets never get.
+            event={"ingestion-time": event["time"], **event},
         )
         return json.dumps(made).encode()
     return event_payload(event)

@@ -1,0 +1,420 @@
+"""EventBridge rules, DynamoDB streams and schedules of the local endpoint."""
+
+# ruff: noqa: F811  # fixtures are imported by name
+from __future__ import annotations
+
+import json
+import threading
+from datetime import datetime
+from typing import Any
+
+import pytest
+from aws_fixtures import Script, aws, deployed, script, until  # noqa: F401
+from botocore.exceptions import ClientError
+
+from local.aws import Deployment, LocalAws, Schedule
+from local.aws.schedules import Ticker, parse_rate
+
+
+def put(aws: LocalAws, *numbers: int, source: str = "ours", bus: str = "events") -> None:
+    """Put one event a number."""
+    answer = aws.client("events").put_events(
+        Entries=[
+            {
+                "Source": source,
+                "DetailType": "run.requested",
+                "Detail": json.dumps({"n": n}),
+                "EventBusName": bus,
+            }
+            for n in numbers
+        ]
+    )
+    assert answer["FailedEntryCount"] == 0
+
+
+def numbers_of(script: Script) -> list[int]:
+    """Return the numbers of the events that the sink got."""
+    return [event["detail"]["n"] for event in script.received("sink") if "n" in event["detail"]]
+
+
+# -- rules --------------------------------------------------------------------
+
+
+def test_rule_delivers_the_event_as_the_service_words_it(aws: LocalAws, script: Script) -> None:
+    put(aws, 1)
+
+    event = until(lambda: script.received("sink"))[0]
+
+    assert set(event) == {
+        "version",
+        "id",
+        "detail-type",
+        "source",
+        "account",
+        "time",
+        "region",
+        "resources",
+        "detail",
+    }
+    assert (event["version"], event["account"], event["region"]) == (
+        "0",
+        "123456789012",
+        "us-west-2",
+    )
+    assert (event["source"], event["detail-type"]) == ("ours", "run.requested")
+    assert event["detail"] == {"n": 1}
+    datetime.strptime(event["time"], "%Y-%m-%dT%H:%M:%SZ")  # noqa: DTZ007  # format is the assertion
+
+
+def test_rule_does_not_deliver_what_its_pattern_excludes(aws: LocalAws, script: Script) -> None:
+    put(aws, 1, source="theirs")
+    put(aws, 2, bus="default")
+    put(aws, 3)
+
+    until(lambda: numbers_of(script))
+    assert aws.settle()
+    assert numbers_of(script) == [3]
+
+
+def test_rule_delivers_in_order(aws: LocalAws, script: Script) -> None:
+    for start in range(0, 50, 10):
+        put(aws, *range(start, start + 10))
+
+    until(lambda: len(numbers_of(script)) == 50)
+
+    assert numbers_of(script) == list(range(50))
+
+
+def test_rule_retries_a_failing_target(aws: LocalAws, script: Script) -> None:
+    script.fail("sink", times=2)
+
+    put(aws, 7)
+
+    until(lambda: len(numbers_of(script)) == 3)
+    assert aws.settle()
+    assert numbers_of(script) == [7, 7, 7]
+
+
+def test_rule_drops_an_event_after_its_retries_and_goes_on(aws: LocalAws, script: Script) -> None:
+    script.fail("sink", times=4)
+
+    put(aws, 1, 2)
+
+    until(lambda: 2 in numbers_of(script))
+    assert numbers_of(script) == [1, 1, 1, 1, 2]
+
+
+def test_put_events_does_not_wait_for_the_target(aws: LocalAws, script: Script) -> None:
+    release = threading.Event()
+    script.on("sink", lambda event, context: release.wait(10))
+
+    put(aws, 1)
+    put(aws, 2)
+    waiting = numbers_of(script)
+    release.set()
+
+    assert 2 not in waiting
+
+
+def test_rule_target_input_replaces_the_event(
+    aws: LocalAws, script: Script, deployed: Deployment
+) -> None:
+    events = aws.client("events")
+    events.put_rule(Name="fixed", EventBusName="events", EventPattern='{"source":["fixed"]}')
+    arn = deployed.function_arns["worker"]
+    events.put_targets(
+        Rule="fixed",
+        EventBusName="events",
+        Targets=[
+            {"Id": "a", "Arn": arn, "Input": '{"always":"this"}'},
+            {
+                "Id": "b",
+                "Arn": arn,
+                "InputTransformer": {
+                    "InputPathsMap": {"n": "$.detail.n"},
+                    "InputTemplate": '{"number": <n>}',
+                },
+            },
+            {"Id": "c", "Arn": arn, "InputPath": "$.detail"},
+        ],
+    )
+
+    put(aws, 5, source="fixed")
+
+    until(lambda: len(script.received("worker")) == 3)
+    assert sorted(script.received("worker"), key=str) == [
+        {"always": "this"},
+        {"n": 5},
+        {"number": 5},
+    ]
+
+
+def test_rule_starts_a_state_machine_with_the_event(
+    aws: LocalAws, script: Script, deployed: Deployment
+) -> None:
+    states = aws.client("stepfunctions")
+    machine = states.create_state_machine(
+        name="teardown",
+        definition='{"StartAt":"P","States":{"P":{"Type":"Pass","End":true}}}',
+        roleArn=deployed.role_arns["local-execution"],
+    )["stateMachineArn"]
+    events = aws.client("events")
+    events.put_rule(Name="end", EventBusName="events", EventPattern='{"source":["ended"]}')
+    events.put_targets(
+        Rule="end",
+        EventBusName="events",
+        Targets=[{"Id": "m", "Arn": machine, "RoleArn": deployed.role_arns["local-execution"]}],
+    )
+
+    put(aws, 9, source="ended")
+
+    def ended() -> list[Any]:
+        found: list[Any] = states.list_executions(
+            stateMachineArn=machine, statusFilter="SUCCEEDED"
+        )["executions"]
+        return found
+
+    execution = until(ended)[0]["executionArn"]
+    output = json.loads(states.describe_execution(executionArn=execution)["output"])
+    assert output["detail"] == {"n": 9}
+
+
+# -- stream -------------------------------------------------------------------
+
+
+def records(script: Script) -> list[dict[str, Any]]:
+    """Return the stream records that the function got, over all batches."""
+    return [record for batch in script.received("streamed") for record in batch["Records"]]
+
+
+def write(aws: LocalAws, pk: str, n: int) -> None:
+    """Put an item."""
+    aws.client("dynamodb").put_item(
+        TableName="runs", Item={"pk": {"S": pk}, "sk": {"S": "x"}, "n": {"N": str(n)}}
+    )
+
+
+def test_stream_carries_each_change_with_both_images(aws: LocalAws, script: Script) -> None:
+    write(aws, "images", 1)
+    write(aws, "images", 2)
+    write(aws, "images", 2)  # changes nothing, so it leaves no record
+    aws.client("dynamodb").delete_item(
+        TableName="runs", Key={"pk": {"S": "images"}, "sk": {"S": "x"}}
+    )
+
+    until(lambda: len(records(script)) == 3)
+    insert, modify, remove = records(script)
+    assert [r["eventName"] for r in (insert, modify, remove)] == ["INSERT", "MODIFY", "REMOVE"]
+    assert insert["dynamodb"]["Keys"] == {"pk": {"S": "images"}, "sk": {"S": "x"}}
+    assert "OldImage" not in insert["dynamodb"]
+    assert modify["dynamodb"]["OldImage"]["n"] == {"N": "1"}
+    assert modify["dynamodb"]["NewImage"]["n"] == {"N": "2"}
+    assert "NewImage" not in remove["dynamodb"]
+    assert insert["awsRegion"] == "us-west-2"
+    assert insert["eventSourceARN"].startswith(
+        "arn:aws:dynamodb:us-west-2:123456789012:table/runs/stream/"
+    )
+
+
+def test_stream_item_created_by_an_update_is_one_insert(aws: LocalAws, script: Script) -> None:
+    aws.client("dynamodb").update_item(
+        TableName="runs",
+        Key={"pk": {"S": "upsert"}, "sk": {"S": "x"}},
+        UpdateExpression="SET n = :n",
+        ExpressionAttributeValues={":n": {"N": "1"}},
+    )
+
+    until(lambda: records(script))
+    assert aws.settle()
+    assert [r["eventName"] for r in records(script)] == ["INSERT"]
+    assert records(script)[0]["dynamodb"]["NewImage"]["n"] == {"N": "1"}
+
+
+def test_stream_retries_the_same_batch_in_order_until_success(
+    aws: LocalAws, script: Script
+) -> None:
+    script.fail("streamed", times=3)
+
+    for n in range(5):
+        write(aws, "retry", n)
+
+    until(lambda: len(script.received("streamed")) > 3 and aws.settle())
+    batches = script.received("streamed")
+    assert batches[0] == batches[1] == batches[2] == batches[3]
+    delivered = [
+        int(record["dynamodb"]["NewImage"]["n"]["N"])
+        for batch in batches[3:]
+        for record in batch["Records"]
+    ]
+    assert delivered == [0, 1, 2, 3, 4]
+
+
+def test_stream_batches_what_waits_up_to_a_hundred(aws: LocalAws, script: Script) -> None:
+    entered, release = threading.Event(), threading.Event()
+
+    def blocked(event: Any, context: Any) -> None:
+        entered.set()
+        release.wait(20)
+
+    script.on("streamed", blocked)
+    write(aws, "batch", 0)
+    entered.wait(10)
+
+    for n in range(1, 121):
+        write(aws, "batch", n)
+    release.set()
+
+    until(lambda: len(records(script)) == 121)
+    assert [len(batch["Records"]) for batch in script.received("streamed")] == [1, 100, 20]
+    sequences = [int(record["dynamodb"]["SequenceNumber"]) for record in records(script)]
+    assert sequences == sorted(set(sequences))
+
+
+def test_stream_has_nothing_of_a_transaction_that_failed(aws: LocalAws, script: Script) -> None:
+    write(aws, "kept", 1)
+    client = aws.client("dynamodb")
+    key = {"pk": {"S": "kept"}, "sk": {"S": "x"}}
+    change = {"N": "2"}
+
+    with pytest.raises(client.exceptions.TransactionCanceledException):
+        client.transact_write_items(
+            TransactItems=[
+                {
+                    "Put": {
+                        "TableName": "runs",
+                        "Item": {"pk": {"S": "rolled-back"}, "sk": {"S": "x"}},
+                    }
+                },
+                {
+                    "Update": {
+                        "TableName": "runs",
+                        "Key": key,
+                        "UpdateExpression": "SET n = :n",
+                        "ExpressionAttributeValues": {":n": change},
+                    }
+                },
+                {
+                    "ConditionCheck": {
+                        "TableName": "runs",
+                        "Key": {"pk": {"S": "absent"}, "sk": {"S": "x"}},
+                        "ConditionExpression": "attribute_exists(pk)",
+                    }
+                },
+            ]
+        )
+    write(aws, "after", 1)
+
+    until(lambda: len(records(script)) >= 2)
+    assert aws.settle()
+    assert [r["dynamodb"]["Keys"]["pk"]["S"] for r in records(script)] == ["kept", "after"]
+    assert client.get_item(TableName="runs", Key=key)["Item"]["n"] == {"N": "1"}
+    absent = {"pk": {"S": "rolled-back"}, "sk": {"S": "x"}}
+    assert "Item" not in client.get_item(TableName="runs", Key=absent)
+
+
+def test_transaction_that_succeeds_streams_all_of_it(aws: LocalAws, script: Script) -> None:
+    aws.client("dynamodb").transact_write_items(
+        TransactItems=[
+            {"Put": {"TableName": "runs", "Item": {"pk": {"S": f"both-{n}"}, "sk": {"S": "x"}}}}
+            for n in range(2)
+        ]
+    )
+
+    until(lambda: len(records(script)) == 2)
+    assert [r["dynamodb"]["Keys"]["pk"]["S"] for r in records(script)] == ["both-0", "both-1"]
+
+
+def test_conditional_writes_from_many_threads_let_one_through(
+    aws: LocalAws, script: Script
+) -> None:
+    client = aws.client("dynamodb")
+    outcomes: list[str] = []
+
+    def claim(n: int) -> None:
+        try:
+            client.put_item(
+                TableName="runs",
+                Item={"pk": {"S": "claim"}, "sk": {"S": "x"}, "n": {"N": str(n)}},
+                ConditionExpression="attribute_not_exists(pk)",
+            )
+            outcomes.append("won")
+        except ClientError as exc:
+            outcomes.append(exc.response["Error"]["Code"])
+
+    threads = [threading.Thread(target=claim, args=(n,)) for n in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert sorted(outcomes) == ["ConditionalCheckFailedException"] * 7 + ["won"]
+
+
+def test_stream_mapping_with_a_retry_limit_gives_a_batch_up(
+    aws: LocalAws, script: Script, deployed: Deployment
+) -> None:
+    client = aws.client("dynamodb")
+    stream = client.create_table(
+        TableName="limited",
+        KeySchema=[{"AttributeName": "pk", "KeyType": "HASH"}],
+        AttributeDefinitions=[{"AttributeName": "pk", "AttributeType": "S"}],
+        BillingMode="PAY_PER_REQUEST",
+        StreamSpecification={"StreamEnabled": True, "StreamViewType": "NEW_AND_OLD_IMAGES"},
+    )["TableDescription"]["LatestStreamArn"]
+    aws.client("lambda").create_event_source_mapping(
+        EventSourceArn=stream,
+        FunctionName=deployed.function_arns["flaky"],
+        StartingPosition="LATEST",
+        MaximumRetryAttempts=1,
+    )
+    script.fail("flaky", times=2)
+
+    client.put_item(TableName="limited", Item={"pk": {"S": "lost"}})
+    until(lambda: len(script.received("flaky")) == 2 and aws.settle())
+    client.put_item(TableName="limited", Item={"pk": {"S": "next"}})
+
+    until(lambda: len(script.received("flaky")) == 3)
+    keys = [
+        batch["Records"][0]["dynamodb"]["Keys"]["pk"]["S"] for batch in script.received("flaky")
+    ]
+    assert keys == ["lost", "lost", "next"]
+
+
+# -- schedules ----------------------------------------------------------------
+
+
+def test_schedule_invokes_its_function_with_a_scheduled_event() -> None:
+    got: list[tuple[str, Any]] = []
+
+    def invoke(name: str, payload: bytes) -> tuple[bytes, bool]:
+        got.append((name, json.loads(payload)))
+        return b"null", len(got) == 1  # the first run fails, the schedule goes on
+
+    ticker = Ticker(speed=3600, region="us-west-2", account_id="123456789012", invoke=invoke)
+    ticker.add(Schedule(name="reaper", rate_s=900, function="reaper"))
+
+    until(lambda: len(got) >= 2)
+    ticker.stop()
+
+    assert got[0][0] == "reaper"
+    assert got[0][1]["detail-type"] == "Scheduled Event"
+    assert got[0][1]["resources"] == ["arn:aws:events:us-west-2:123456789012:rule/reaper"]
+
+
+@pytest.mark.parametrize(
+    ("expression", "seconds"),
+    [
+        ("rate(1 minute)", 60),
+        ("rate(15 minutes)", 900),
+        ("rate(2 hours)", 7200),
+        ("rate(1 day)", 86400),
+    ],
+)
+def test_parse_rate_reads_each_unit(expression: str, seconds: float) -> None:
+    assert parse_rate(expression) == seconds
+
+
+@pytest.mark.parametrize("expression", ["cron(0 12 * * ? *)", "rate(0 minutes)", "rate(5)", ""])
+def test_parse_rate_refuses_what_is_not_emulated(expression: str) -> None:
+    with pytest.raises(ValueError, match="is not emulated"):
+        parse_rate(expression)
