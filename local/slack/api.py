@@ -73,7 +73,7 @@ class WebApi:
         if known is None:
             return ApiAnswer(200, {"ok": False, "error": "unknown_method", "req_method": method})
         if self._rates is not None:
-            channel = str(values.get("channel") or "")
+            channel = self._channel_id(str(values.get("channel") or ""))
             retry_after_s = self._rates.retry_after_s(method, channel=channel)
             if retry_after_s:
                 headers = {"Retry-After": str(retry_after_s)}
@@ -82,6 +82,13 @@ class WebApi:
             return ApiAnswer(200, {"ok": True, **known(self._endpoint, Arguments(values))})
         except SlackRefusal as refusal:
             return _refused(refusal.error, refusal.extra)
+
+    def _channel_id(self, reference: str) -> str:
+        """Return the id of a channel called by id or name, so that both count as one."""
+        try:
+            return self._endpoint.workspace.find_channel(reference).id
+        except SlackRefusal:
+            return reference
 
 
 def _refused(error: str, extra: Json | None = None) -> ApiAnswer:

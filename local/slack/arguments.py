@@ -1,8 +1,8 @@
 """The arguments of a Web API call, however a client chose to send them.
 
-slack_sdk sends query parameters, forms, multipart forms and JSON (with an empty body for auth.test),
-and puts JSON strings into form fields. The dispatcher parses with `parse_arguments`; the methods
-read typed values from `Arguments`.
+slack_sdk sends query parameters, forms, multipart forms and JSON (with an empty body for
+auth.test), and puts JSON strings into form fields. The dispatcher parses with `parse_arguments`;
+the methods read typed values from `Arguments`.
 """
 
 from __future__ import annotations

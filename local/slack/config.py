@@ -1,7 +1,7 @@
 """What the local Slack endpoint is told about the app it hosts and the workspace it shows.
 
-The composition of the local mode builds a `SlackAppConfig` from the bot's manifest; the endpoint and
-the page read it. It must not know the product: recipes and keys arrive here as plain hints.
+The composition of the local mode builds a `SlackAppConfig` from the bot's manifest; the endpoint
+and the page read it. It must not know the product: recipes and keys arrive here as plain hints.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """files.*: the three-step upload that replaced files.upload, and what the page serves.
 
-The dispatcher calls the methods; `web.py` calls `receive_upload` for the address that the first step
-hands out. Source: https://docs.slack.dev/messaging/working-with-files
+The dispatcher calls the methods; `web.py` calls `receive_upload` for the address that the first
+step hands out. Source: https://docs.slack.dev/messaging/working-with-files
 """
 
 from __future__ import annotations

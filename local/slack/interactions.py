@@ -17,6 +17,7 @@ from local.slack.errors import SlackRefusal
 from local.slack.hooks import Answer, parse_ack, parse_answer, show_answer
 from local.slack.records import CommandResult, DeliveryResult, Json, Message
 from local.slack.tickets import ResponseTarget
+from local.slack.views import checked_view
 from local.slack.workspace import (
     APP_ID,
     BOT_ID,
@@ -205,11 +206,16 @@ class Interactions:
             case "errors":
                 return {"errors": answer.get("errors") or {}}
             case "update":
-                view = answer.get("view")
-                opened = self._endpoint.views.replace(view_id, view if view else opened.view)
+                try:
+                    view = checked_view(answer.get("view"))
+                except SlackRefusal as refusal:
+                    return {"error": refusal.error}
+                opened = self._endpoint.views.replace(view_id, view)
                 shown = opened.to_json(team_id=TEAM_ID, app_id=APP_ID, bot_id=BOT_ID)
                 self._endpoint.workspace.announce(Change("view", shown, audience=user))
                 return {}
+            case "push":
+                return {"error": "response_action push is not supported by the local workspace"}
         self._take_down(view_id)
         return {}
 

@@ -1,9 +1,10 @@
-"""A local workspace and a small real Bolt app behind a signed HTTP endpoint, for the Slack tests."""
+"""A local workspace and a real Bolt app behind a signed HTTP endpoint, for the Slack tests."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -77,10 +78,10 @@ class Clock:
 
 @contextmanager
 def http_app(handle: Any) -> Iterator[str]:
-    """Serve `handle(headers, body) -> (status, headers, body)` on a free port; yield its address."""
+    """Serve `handle(headers, body) -> (status, headers, body)`; yield its address."""
 
     class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:  # noqa: N802 - the name http.server calls
+        def do_POST(self) -> None:
             length = int(self.headers["Content-Length"])
             body = self.rfile.read(length).decode()
             status, headers, answer = handle(dict(self.headers.items()), body)
@@ -149,3 +150,11 @@ def new_bolt_app(slack: LocalSlack) -> App:
         signing_secret=SIGNING_SECRET,
         token_verification_enabled=False,
     )
+
+
+def wait_until(condition: Callable[[], Any], *, what: str, timeout_s: float = 10) -> None:
+    """Return once `condition()` is true; fail with `what` when it does not become so."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, f"{what} did not come within {timeout_s} s"
+        time.sleep(0.02)

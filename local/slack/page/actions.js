@@ -1,7 +1,7 @@
 // One listener for every click on a message: what its data attributes ask for.
 
 import { actionKey } from "/static/blocks.js";
-import { confirm, lightbox, menu } from "/static/dialogs.js";
+import { confirm, lightbox, menu, toast } from "/static/dialogs.js";
 import { act } from "/static/server.js";
 import { changed, isReply, messagesOf, state } from "/static/state.js";
 
@@ -39,7 +39,9 @@ const ACTS = {
     changed();
   },
   "copy-link": (message) =>
-    navigator.clipboard.writeText(`${location.origin}/archives/${message.channel}/p${message.ts.replace(".", "")}`),
+    navigator.clipboard
+      .writeText(`${location.origin}/archives/${message.channel}/p${message.ts.replace(".", "")}`)
+      .then(() => toast("Link copied"), () => toast("The browser did not allow copying")),
 };
 
 function messageAt(node) {

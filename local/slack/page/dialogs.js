@@ -58,6 +58,14 @@ export function menu(button, options) {
   });
 }
 
+/** Say something briefly at the foot of the page. */
+export function toast(text) {
+  document.querySelector(".toast")?.remove();
+  const note = h("div", { class: "toast", role: "status" }, text);
+  document.body.append(note);
+  setTimeout(() => note.remove(), 2500);
+}
+
 const shown = new Map();
 
 /** Keep one dialog open for each modal view that the server has open for this person. */

@@ -92,6 +92,8 @@ function intro(isEmpty) {
 function draw() {
   drawTopbar(page);
   drawTitle();
+  const announcer = part("announcer");
+  if (announcer.textContent !== state.announcement) announcer.textContent = state.announcement;
   if (!state.channels.size) return;
   followLink();
   drawSidebar(part("sidebar"), openChannel);

@@ -19,6 +19,7 @@ export const state = {
   failed: new Map(), // the same key -> error, until the next click
   expanded: new Set(), // ts of long messages shown whole
   isTrafficOpen: false,
+  announcement: "", // what a screen reader is told of the newest message
 };
 
 const listeners = new Set();
@@ -88,6 +89,9 @@ const APPLY = {
     const known = messagesOf(message.channel);
     const isNew = !known.has(message.ts);
     known.set(message.ts, message);
+    if (isNew && message.user !== state.me) {
+      state.announcement = `${names.user(message.user)}: ${message.text.slice(0, 160)}`;
+    }
     const isSeen = message.channel === state.channel && !document.hidden;
     if (isNew && message.user !== state.me && !isSeen && !isReply(message)) {
       state.unread.set(message.channel, (state.unread.get(message.channel) || 0) + 1);

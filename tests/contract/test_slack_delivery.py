@@ -1,0 +1,438 @@
+"""What people do reaches the app as Slack delivers it: a real Bolt app is at the other end."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from urllib.parse import parse_qs
+
+import httpx
+import pytest
+from slack_bolt import App
+from slack_fixtures import (
+    SIGNING_SECRET,
+    Clock,
+    bolt_app,
+    http_app,
+    local_slack,
+    new_bolt_app,
+    wait_until,
+    web_client,
+)
+from slack_sdk.errors import SlackApiError
+from slack_sdk.webhook import WebhookClient
+from websockets.sync.client import connect
+
+from local.slack import (
+    APPROVER_ID,
+    OPERATOR_ID,
+    TRAINING_CHANNEL_ID,
+    LocalSlack,
+    SlackRefusal,
+)
+
+BUTTON = {
+    "type": "actions",
+    "block_id": "run",
+    "elements": [
+        {
+            "type": "button",
+            "action_id": "stop",
+            "value": "run-1",
+            "style": "danger",
+            "text": {"type": "plain_text", "text": "Stop"},
+        },
+        {
+            "type": "overflow",
+            "action_id": "more",
+            "options": [
+                {"text": {"type": "plain_text", "text": "Logs"}, "value": "logs"},
+                {"text": {"type": "plain_text", "text": "Cost"}, "value": "cost"},
+            ],
+        },
+    ],
+}
+
+
+@contextmanager
+def workspace_with(**overrides: Any) -> Iterator[tuple[LocalSlack, App]]:
+    """A local workspace whose commands and clicks reach a real Bolt app."""
+    address: dict[str, str] = {}
+    with ExitStack() as stack:
+        slack = stack.enter_context(local_slack(delivery_url=lambda: address["url"], **overrides))
+        app = new_bolt_app(slack)
+        address["url"] = stack.enter_context(bolt_app(app))
+        yield slack, app
+
+
+@contextmanager
+def workspace_answering(handle: Any, **overrides: Any) -> Iterator[LocalSlack]:
+    """A local workspace that delivers to a plain HTTP handler."""
+    with http_app(handle) as url, local_slack(delivery_url=url, **overrides) as slack:
+        yield slack
+
+
+class Recorder:
+    """An app that records what it is sent and acknowledges it."""
+
+    def __init__(self, *, status: int = 200, body: str = "") -> None:
+        self.requests: list[tuple[dict[str, str], str]] = []
+        self.status = status
+        self.body = body
+
+    def __call__(self, headers: dict[str, str], body: str) -> tuple[int, dict[str, str], str]:
+        self.requests.append(({name.lower(): value for name, value in headers.items()}, body))
+        return self.status, {}, self.body
+
+    @property
+    def forms(self) -> list[dict[str, str]]:
+        return [
+            {name: values[0] for name, values in parse_qs(body, keep_blank_values=True).items()}
+            for _, body in self.requests
+        ]
+
+
+def test_command_reaches_bolt_and_its_ack_is_an_ephemeral_answer() -> None:
+    with workspace_with() as (slack, app):
+        seen: list[dict[str, Any]] = []
+
+        @app.command("/train")
+        def train(ack: Any, command: dict[str, Any]) -> None:
+            seen.append(command)
+            ack("unknown recipe")
+
+        result = slack.type_command("/train llama nodes=2", user=APPROVER_ID)
+
+        assert (result.ok, result.status_code, result.text) == (True, 200, "unknown recipe")
+        [ephemeral] = slack.ephemerals()
+        assert (ephemeral.ephemeral_to, ephemeral.text) == (APPROVER_ID, "unknown recipe")
+        assert slack.messages() == []
+        assert seen[0]["text"] == "llama nodes=2"
+        assert seen[0]["user_id"] == APPROVER_ID
+
+
+def test_command_form_has_every_field_that_slack_sends() -> None:
+    recorder = Recorder()
+    with workspace_answering(recorder) as slack:
+        slack.type_command("/train tiny-llama")
+
+        [form] = recorder.forms
+        assert set(form) == {
+            "token",
+            "team_id",
+            "team_domain",
+            "channel_id",
+            "channel_name",
+            "user_id",
+            "user_name",
+            "command",
+            "text",
+            "api_app_id",
+            "is_enterprise_install",
+            "response_url",
+            "trigger_id",
+        }
+        assert (form["command"], form["text"]) == ("/train", "tiny-llama")
+        assert form["response_url"].startswith(f"{slack.url}/hooks/response/")
+
+
+def test_delivery_is_signed_with_the_secret_over_time_and_body() -> None:
+    recorder = Recorder()
+    with workspace_answering(recorder) as slack:
+        slack.type_command("/train tiny-llama")
+
+    [(headers, body)] = recorder.requests
+    base = f"v0:{headers['x-slack-request-timestamp']}:{body}".encode()
+    expected = hmac.new(SIGNING_SECRET.encode(), base, hashlib.sha256).hexdigest()
+    assert headers["x-slack-signature"] == f"v0={expected}"
+    assert abs(time.time() - int(headers["x-slack-request-timestamp"])) < 60
+    assert headers["content-type"] == "application/x-www-form-urlencoded"
+
+
+def test_delivery_signed_with_another_secret_is_refused_by_bolt() -> None:
+    with workspace_with(signing_secret="another") as (slack, app):
+
+        @app.command("/train")
+        def train(ack: Any) -> None:
+            ack("must not run")
+
+        result = slack.type_command("/train tiny-llama")
+
+        assert (result.status_code, result.error) == (401, "dispatch_failed")
+        assert slack.ephemerals()[0].text == '/train failed with the error "dispatch_failed"'
+
+
+def test_delivery_with_a_stale_timestamp_is_refused_by_bolt() -> None:
+    clock = Clock(time.time() - 301)
+    with workspace_with(clock=clock) as (slack, app):
+
+        @app.command("/train")
+        def train(ack: Any) -> None:
+            ack("must not run")
+
+        assert slack.type_command("/train tiny-llama").status_code == 401
+
+
+def test_command_delivered_twice_is_the_same_command_with_retry_headers() -> None:
+    recorder = Recorder()
+    with workspace_answering(recorder) as slack:
+        result = slack.type_command("/train tiny-llama", deliveries=2)
+
+    (first, first_body), (second, second_body) = recorder.requests
+    assert first_body == second_body
+    assert "x-slack-retry-num" not in first
+    assert second["x-slack-retry-num"] == "1"
+    assert second["x-slack-retry-reason"] == "http_timeout"
+    assert len(result.deliveries) == 2
+
+
+def test_command_not_acknowledged_in_3_s_says_operation_timeout() -> None:
+    released = threading.Event()
+
+    def handle(headers: dict[str, str], body: str) -> tuple[int, dict[str, str], str]:
+        released.wait(10)
+        return 200, {}, "too late"
+
+    with workspace_answering(handle) as slack:
+        started = time.monotonic()
+        result = slack.type_command("/train tiny-llama")
+        waited_s = time.monotonic() - started
+        released.set()
+
+        assert result.error == "operation_timeout"
+        assert 2.9 < waited_s < 5
+        assert [message.text for message in slack.ephemerals()] == [
+            '/train failed with the error "operation_timeout"'
+        ]
+
+
+def test_command_to_nobody_says_dispatch_failed() -> None:
+    with local_slack() as slack:
+        assert slack.type_command("/train tiny-llama").error == "dispatch_failed"
+
+
+def test_command_in_channel_answer_is_posted_for_everyone() -> None:
+    answer = json.dumps({"response_type": "in_channel", "text": "hello all"})
+    with workspace_answering(Recorder(body=answer)) as slack:
+        slack.type_command("/train help")
+
+        assert [message.text for message in slack.messages()] == ["hello all"]
+        assert slack.ephemerals() == []
+
+
+def test_command_answer_with_invalid_blocks_is_not_shown() -> None:
+    answer = json.dumps({"text": "x", "blocks": [{"type": "section"}]})
+    with workspace_answering(Recorder(body=answer)) as slack:
+        result = slack.type_command("/train help")
+
+        assert result.error == "invalid_blocks"
+        assert slack.ephemerals()[0].text == '/train failed with the error "invalid_blocks"'
+
+
+def test_command_in_a_thread_is_refused_without_delivery() -> None:
+    recorder = Recorder()
+    with workspace_answering(recorder) as slack:
+        parent = web_client(slack).chat_postMessage(channel=TRAINING_CHANNEL_ID, text="card")["ts"]
+
+        result = slack.type_command("/train stop", thread_ts=parent)
+
+        assert result.text == "/train is not supported in threads. Sorry!"
+        assert recorder.requests == []
+
+
+def test_command_that_the_app_does_not_declare_is_refused_without_delivery() -> None:
+    recorder = Recorder()
+    with workspace_answering(recorder) as slack:
+        result = slack.type_command("/deploy now")
+
+        assert result.error == "unknown_command"
+        assert recorder.requests == []
+
+
+def test_click_reaches_bolt_with_message_state_and_response_url() -> None:
+    with workspace_with() as (slack, app):
+        seen: list[dict[str, Any]] = []
+
+        @app.action("stop")
+        def stop(ack: Any, body: dict[str, Any], respond: Any) -> None:
+            ack()
+            seen.append(body)
+            respond("stopping", replace_original=False)
+
+        client = web_client(slack)
+        ts = client.chat_postMessage(channel=TRAINING_CHANNEL_ID, text="c", blocks=[BUTTON])["ts"]
+        result = slack.click(message_ts=ts, channel=TRAINING_CHANNEL_ID, action_id="stop")
+
+        [body] = seen
+        [action] = body["actions"]
+        assert result.ok
+        assert (action["value"], action["block_id"], action["type"]) == ("run-1", "run", "button")
+        assert body["message"]["blocks"][0]["block_id"] == "run"
+        assert body["container"] == {
+            "type": "message",
+            "message_ts": ts,
+            "channel_id": TRAINING_CHANNEL_ID,
+            "is_ephemeral": False,
+        }
+        # Bolt answers the click before its listener goes on to respond.
+        wait_until(lambda: slack.ephemerals(user=OPERATOR_ID), what="the response")
+        assert [message.text for message in slack.ephemerals(user=OPERATOR_ID)] == ["stopping"]
+
+
+def test_click_on_overflow_sends_the_chosen_option() -> None:
+    recorder = Recorder()
+    with workspace_answering(recorder) as slack:
+        client = web_client(slack)
+        ts = client.chat_postMessage(channel=TRAINING_CHANNEL_ID, text="c", blocks=[BUTTON])["ts"]
+        slack.click(message_ts=ts, channel=TRAINING_CHANNEL_ID, action_id="more", value="cost")
+
+    [action] = json.loads(recorder.forms[0]["payload"])["actions"]
+    assert action["selected_option"]["value"] == "cost"
+
+
+def test_click_on_what_is_not_there_is_refused() -> None:
+    with local_slack() as slack:
+        ts = web_client(slack).chat_postMessage(channel=TRAINING_CHANNEL_ID, text="c")["ts"]
+
+        with pytest.raises(SlackRefusal, match="action_not_found"):
+            slack.click(message_ts=ts, channel=TRAINING_CHANNEL_ID, action_id="stop")
+
+
+def response_url_of(slack: LocalSlack, recorder: Recorder) -> str:
+    """Return the response URL of a click on a posted message."""
+    client = web_client(slack)
+    ts = client.chat_postMessage(channel=TRAINING_CHANNEL_ID, text="card", blocks=[BUTTON])["ts"]
+    slack.click(message_ts=ts, channel=TRAINING_CHANNEL_ID, action_id="stop")
+    return str(json.loads(recorder.forms[-1]["payload"])["response_url"])
+
+
+def test_response_url_replaces_then_deletes_the_original() -> None:
+    recorder = Recorder()
+    with workspace_answering(recorder) as slack:
+        hook = WebhookClient(response_url_of(slack, recorder))
+
+        replaced = hook.send(text="stopped", replace_original=True)
+        [message] = slack.messages()
+        hook.send(delete_original=True)
+
+        assert (replaced.status_code, message.text, message.blocks) == (200, "stopped", [])
+        assert slack.messages() == []
+
+
+def test_response_url_is_good_for_five_uses() -> None:
+    recorder = Recorder()
+    with workspace_answering(recorder) as slack:
+        hook = WebhookClient(response_url_of(slack, recorder))
+
+        answers = [hook.send(text=str(number)) for number in range(6)]
+
+        assert [answer.status_code for answer in answers] == [200] * 5 + [404]
+        assert answers[-1].body == "used_url"
+        assert len(slack.ephemerals()) == 5
+
+
+def test_response_url_expires_after_30_minutes() -> None:
+    recorder = Recorder()
+    clock = Clock(time.time())
+    with workspace_answering(recorder, clock=clock) as slack:
+        hook = WebhookClient(response_url_of(slack, recorder))
+        clock.now += 30 * 60 - 1
+        in_time = hook.send(text="a", response_type="in_channel")
+        clock.now += 2
+
+        late = hook.send(text="b")
+
+        assert (in_time.status_code, late.status_code, late.body) == (200, 404, "expired_url")
+        assert slack.messages()[-1].text == "a"
+
+
+MODAL = {
+    "type": "modal",
+    "callback_id": "launch",
+    "title": {"type": "plain_text", "text": "Launch"},
+    "submit": {"type": "plain_text", "text": "Start"},
+    "blocks": [
+        {
+            "type": "input",
+            "block_id": "nodes",
+            "label": {"type": "plain_text", "text": "Nodes"},
+            "element": {"type": "plain_text_input", "action_id": "count"},
+        }
+    ],
+}
+
+
+def test_trigger_opens_one_view_within_3_s() -> None:
+    recorder = Recorder()
+    clock = Clock(time.time())
+    with workspace_answering(recorder, clock=clock) as slack:
+        client = web_client(slack)
+        slack.type_command("/train form")
+        slack.type_command("/train form")
+        first, second = (form["trigger_id"] for form in recorder.forms)
+        clock.now += 2.9
+        opened = client.views_open(trigger_id=first, view=MODAL)
+        clock.now += 0.2
+
+        errors = []
+        for trigger in (first, second, "1.2"):
+            with pytest.raises(SlackApiError) as refused:
+                client.views_open(trigger_id=trigger, view=MODAL)
+            errors.append(refused.value.response["error"])
+
+        assert opened["view"]["callback_id"] == "launch"
+        assert errors == ["trigger_exchanged", "expired_trigger_id", "invalid_trigger_id"]
+
+
+def test_view_submission_shows_errors_then_closes() -> None:
+    with workspace_with() as (slack, app):
+        submitted: list[str] = []
+
+        @app.command("/train")
+        def train(ack: Any, client: Any, body: dict[str, Any]) -> None:
+            client.views_open(trigger_id=body["trigger_id"], view=MODAL)
+            ack()
+
+        @app.view("launch")
+        def launch(ack: Any, view: dict[str, Any]) -> None:
+            value = view["state"]["values"]["nodes"]["count"]["value"]
+            submitted.append(value)
+            if value == "2":
+                ack()
+            else:
+                ack(response_action="errors", errors={"nodes": "expected a number"})
+
+        opened: list[str] = []
+
+        def submit(value: str) -> dict[str, Any]:
+            field = {"count": {"type": "plain_text_input", "value": value}}
+            fields = {"user": OPERATOR_ID, "view_id": opened[0], "values": {"nodes": field}}
+            return dict(httpx.post(f"{slack.url}/local/submit", json=fields).json())
+
+        slack.type_command("/train form")
+        address = f"{slack.url}/local/socket?user={OPERATOR_ID}".replace("http:", "ws:")
+        with connect(address) as page:
+            snapshot = json.loads(page.recv(timeout=10))["payload"]
+        opened += [view["id"] for view in snapshot["views"]]
+        refused, accepted, again = submit("two"), submit("2"), submit("2")
+
+        assert refused == {"ok": True, "errors": {"nodes": "expected a number"}}
+        assert accepted == {"ok": True}
+        assert again == {"ok": False, "error": "not_found"}
+        assert submitted == ["two", "2"]
+
+
+def test_traffic_lists_both_directions_with_status() -> None:
+    with workspace_answering(Recorder(status=500)) as slack:
+        web_client(slack).auth_test()
+        slack.type_command("/train tiny-llama")
+
+        assert [
+            (entry.direction, entry.method, entry.status, entry.error) for entry in slack.traffic
+        ] == [("in", "auth.test", 200, None), ("out", "/train", 500, "dispatch_failed")]

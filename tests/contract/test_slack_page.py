@@ -1,0 +1,352 @@
+"""The page in headless Chromium: what a person sees and does reaches the app, and back."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from slack_fixtures import bolt_app, local_slack, new_bolt_app, web_client
+from slack_sdk import WebClient
+
+from local.slack import OPERATOR_ID, TRAINING_CHANNEL_ID, LocalSlack
+
+sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+CHROMIUM = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
+pytestmark = pytest.mark.skipif(
+    CHROMIUM is None, reason="no chromium, chromium-browser or google-chrome on this machine"
+)
+expect = sync_api.expect
+
+PNG_1X1 = bytes.fromhex(
+    "89504e470d0a1a0a0000000d49484452000000010000000108060000001f15c489"
+    "0000000d49444154789c6360000002000001e221bc330000000049454e44ae426082"
+)
+
+
+def card(step: int, *, is_live: bool = True) -> list[dict[str, Any]]:
+    blocks: list[dict[str, Any]] = [
+        {"type": "header", "text": {"type": "plain_text", "text": "tiny-llama on 2 nodes"}},
+        {"type": "section", "text": {"type": "mrkdwn", "text": f"*step {step}* of 60"}},
+    ]
+    if is_live:
+        stop = {
+            "type": "button",
+            "action_id": "stop",
+            "value": "run-1",
+            "style": "danger",
+            "text": {"type": "plain_text", "text": "Stop"},
+            "confirm": {
+                "title": {"type": "plain_text", "text": "Stop this run?"},
+                "text": {"type": "mrkdwn", "text": "It can be resumed."},
+                "confirm": {"type": "plain_text", "text": "Stop run"},
+                "deny": {"type": "plain_text", "text": "Keep training"},
+            },
+        }
+        logs = {
+            "type": "button",
+            "action_id": "logs",
+            "text": {"type": "plain_text", "text": "Logs"},
+        }
+        blocks.append({"type": "actions", "elements": [stop, logs]})
+    return blocks
+
+
+@dataclass
+class Demo:
+    """A workspace with an app that records what it was asked."""
+
+    slack: LocalSlack
+    client: WebClient
+    commands: list[str] = field(default_factory=list)
+    clicks: list[tuple[str, str, str]] = field(default_factory=list)
+    may_ack: threading.Event = field(default_factory=threading.Event)
+
+
+@pytest.fixture
+def demo() -> Iterator[Demo]:
+    address: dict[str, str] = {}
+    with ExitStack() as stack:
+        slack = stack.enter_context(local_slack(delivery_url=lambda: address["url"]))
+        state = Demo(slack, web_client(slack))
+        state.may_ack.set()
+        app = new_bolt_app(slack)
+
+        @app.command("/train")
+        def train(ack: Any, command: dict[str, Any]) -> None:
+            state.commands.append(command["text"])
+            ack(f"You asked for `{command['text']}`")
+
+        @app.action({"action_id": "stop"})
+        @app.action({"action_id": "logs"})
+        def click(ack: Any, body: dict[str, Any], action: dict[str, Any]) -> None:
+            state.may_ack.wait(2)
+            state.clicks.append((action["action_id"], action.get("value", ""), body["user"]["id"]))
+            ack()
+
+        address["url"] = stack.enter_context(bolt_app(app))
+        yield state
+        state.may_ack.set()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with sync_api.sync_playwright() as playwright:
+        launched = playwright.chromium.launch(
+            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"]
+        )
+        yield launched
+        launched.close()
+
+
+def is_problem(line: Any) -> bool:
+    """Whether a console line is one; the browser itself reports a network that a test cut."""
+    return line.type in {"error", "warning"} and "ERR_INTERNET_DISCONNECTED" not in line.text
+
+
+@pytest.fixture
+def page(browser: Any, demo: Demo) -> Iterator[Any]:
+    context = browser.new_context(viewport={"width": 1280, "height": 860})
+    opened = context.new_page()
+    problems: list[str] = []
+    elsewhere: list[str] = []
+    opened.on("pageerror", lambda error: problems.append(str(error)))
+    opened.on(
+        "console",
+        lambda line: problems.append(line.text) if is_problem(line) else None,
+    )
+    opened.on(
+        "request",
+        lambda request: (
+            None if request.url.startswith(demo.slack.url) else elsewhere.append(request.url)
+        ),
+    )
+    opened.goto(demo.slack.url)
+    opened.wait_for_selector('[data-testid="app"][data-connection="connected"]')
+    yield opened
+    context.close()
+    assert problems == []
+    assert elsewhere == []
+
+
+def by_id(page: Any, testid: str) -> Any:
+    return page.locator(f'[data-testid="{testid}"]')
+
+
+def shown(page: Any, ts: str) -> Any:
+    return page.locator(f'[data-testid="messages"] [data-ts="{ts}"]')
+
+
+def post_card(demo: Demo, step: int = 1) -> str:
+    answer = demo.client.chat_postMessage(
+        channel=TRAINING_CHANNEL_ID, text="card", blocks=card(step)
+    )
+    return str(answer["ts"])
+
+
+def test_page_command_typed_with_autocomplete_gets_an_ephemeral_answer(
+    page: Any, demo: Demo
+) -> None:
+    composer = by_id(page, "composer")
+    composer.press_sequentially("/tr")
+    expect(by_id(page, "suggestion")).to_contain_text("/train")
+    composer.press("Enter")
+    composer.press_sequentially("tiny")
+    composer.press("Tab")
+    expect(composer).to_have_value("/train tiny-llama ")
+    composer.press_sequentially("no")
+    composer.press("Tab")
+    composer.press("ArrowDown")
+    composer.press("Enter")
+    expect(composer).to_have_value("/train tiny-llama nodes=2 ")
+    composer.press("Escape")
+    composer.press("Enter")
+
+    note = by_id(page, "ephemeral-note")
+    expect(note).to_contain_text("Only visible to you")
+    assert demo.commands == ["tiny-llama nodes=2"]
+    expect(by_id(page, "messages").locator("code")).to_have_text("tiny-llama nodes=2")
+    by_id(page, "dismiss").click()
+    expect(note).to_have_count(0)
+    composer.press("ArrowUp")
+    expect(composer).to_have_value("/train tiny-llama nodes=2")
+
+
+def test_page_sample_command_is_sent_with_one_click(page: Any, demo: Demo) -> None:
+    by_id(page, "sample").first.click()
+
+    expect(by_id(page, "ephemeral-note")).to_be_visible()
+    assert demo.commands == ["tiny-llama nodes=2 steps=60"]
+    expect(by_id(page, "sample")).to_have_count(0)
+
+
+def test_page_card_is_edited_in_place_and_keeps_focus(page: Any, demo: Demo) -> None:
+    ts = post_card(demo)
+    expect(shown(page, ts)).to_contain_text("step 1 of 60")
+    shown(page, ts).locator('[data-action-id="logs"]').focus()
+    page.evaluate("window.nodeBefore = document.querySelector('[data-action-id=logs]')")
+
+    demo.client.chat_update(channel=TRAINING_CHANNEL_ID, ts=ts, text="card", blocks=card(2))
+
+    expect(shown(page, ts)).to_contain_text("step 2 of 60")
+    expect(shown(page, ts).locator('[data-testid="edited"]')).to_have_text("(edited)")
+    expect(by_id(page, "message")).to_have_count(1)
+    assert page.evaluate("document.activeElement === window.nodeBefore")
+
+
+def test_page_button_is_disabled_while_its_click_is_delivered(page: Any, demo: Demo) -> None:
+    ts = post_card(demo)
+    demo.may_ack.clear()
+    button = shown(page, ts).locator('[data-action-id="logs"]')
+
+    button.click()
+
+    expect(button).to_be_disabled()
+    demo.may_ack.set()
+    expect(button).to_be_enabled()
+    assert demo.clicks == [("logs", "", OPERATOR_ID)]
+
+
+def test_page_confirm_dialog_decides_whether_the_click_is_delivered(page: Any, demo: Demo) -> None:
+    ts = post_card(demo)
+    button = shown(page, ts).locator('[data-action-id="stop"]')
+
+    button.click()
+    expect(by_id(page, "confirm")).to_contain_text("Stop this run?")
+    by_id(page, "confirm-deny").click()
+    expect(by_id(page, "confirm")).to_have_count(0)
+    assert demo.clicks == []
+
+    button.click()
+    with page.expect_response("**/local/click"):
+        by_id(page, "confirm-yes").click()
+    assert demo.clicks == [("stop", "run-1", OPERATOR_ID)]
+
+
+def test_page_click_that_the_app_refuses_says_why(page: Any, demo: Demo) -> None:
+    blocks = card(1)
+    blocks[-1]["elements"][1]["action_id"] = "unhandled"
+    ts = demo.client.chat_postMessage(channel=TRAINING_CHANNEL_ID, text="c", blocks=blocks)["ts"]
+
+    shown(page, ts).locator('[data-action-id="unhandled"]').click()
+
+    expect(shown(page, ts).get_by_role("alert")).to_contain_text("dispatch_failed")
+
+
+def test_page_thread_shows_replies_and_takes_one(page: Any, demo: Demo) -> None:
+    ts = post_card(demo)
+    demo.client.chat_postMessage(channel=TRAINING_CHANNEL_ID, text="pod started", thread_ts=ts)
+    expect(by_id(page, "reply-bar")).to_contain_text("1 reply")
+
+    by_id(page, "reply-bar").click()
+    by_id(page, "thread-composer").fill("thanks <all> & *you*")
+    by_id(page, "thread-composer").press("Enter")
+
+    thread = by_id(page, "thread-messages")
+    expect(thread).to_contain_text("pod started")
+    expect(thread).to_contain_text("thanks <all> & you")
+    expect(by_id(page, "reply-bar")).to_contain_text("2 replies")
+    expect(by_id(page, "messages")).not_to_contain_text("pod started")
+    page.keyboard.press("Escape")
+    expect(by_id(page, "thread")).to_be_hidden()
+
+
+def test_page_uploaded_image_is_inline_and_enlarges(page: Any, demo: Demo) -> None:
+    demo.client.files_upload_v2(
+        channel=TRAINING_CHANNEL_ID, content=PNG_1X1, filename="loss.png", title="Loss"
+    )
+
+    image = by_id(page, "file").locator("img")
+    expect(image).to_be_visible()
+    page.wait_for_function(
+        "document.querySelector('[data-testid=file] img').naturalWidth === 1", timeout=10_000
+    )
+    image.click()
+    expect(by_id(page, "lightbox").locator("img")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(by_id(page, "lightbox")).to_have_count(0)
+
+
+def test_page_user_text_never_becomes_markup(page: Any, demo: Demo) -> None:
+    text = "<img src=x onerror=window.hit=1> <javascript:window.hit=1|click> `<b>`"
+    demo.client.chat_postMessage(channel=TRAINING_CHANNEL_ID, text=text)
+
+    expect(by_id(page, "text")).to_contain_text("click")
+    assert page.evaluate("window.hit") is None
+    expect(by_id(page, "text").locator("img, a, b")).to_have_count(0)
+
+
+def test_page_mrkdwn_becomes_elements(page: Any, demo: Demo) -> None:
+    text = (
+        "*bold* _it_ ~gone~ `code` :rocket: <https://example.com|site> <@U000OPERATOR> "
+        "a*b*c &lt;kept&gt;\n&gt; quoted\n• one\n• two\n```x = 1```"
+    )
+    demo.client.chat_postMessage(channel=TRAINING_CHANNEL_ID, text=text)
+
+    body = by_id(page, "text")
+    expect(body.locator("strong")).to_have_text("bold")
+    expect(body.locator("em")).to_have_text("it")
+    expect(body.locator("s")).to_have_text("gone")
+    expect(body.locator("code").first).to_have_text("code")
+    expect(body.locator(".emoji")).to_have_text("\N{ROCKET}")
+    expect(body.locator("a")).to_have_attribute("href", "https://example.com")
+    expect(body.locator(".mention")).to_have_text("@Operator")
+    expect(body).to_contain_text("a*b*c <kept>")
+    expect(body.locator("blockquote")).to_have_text("quoted")
+    expect(body.locator("li")).to_have_text(["one", "two"])
+    expect(body.locator("pre")).to_have_text("x = 1")
+
+
+def test_page_acting_as_another_user_hides_ephemerals_and_names_the_clicker(
+    page: Any, demo: Demo
+) -> None:
+    ts = post_card(demo)
+    demo.client.chat_postEphemeral(channel=TRAINING_CHANNEL_ID, user=OPERATOR_ID, text="psst")
+    expect(by_id(page, "ephemeral-note")).to_have_count(1)
+
+    page.locator('[data-user-id="U000APPROVER"]').click()
+
+    expect(by_id(page, "ephemeral-note")).to_have_count(0)
+    with page.expect_response("**/local/click"):
+        shown(page, ts).locator('[data-action-id="logs"]').click()
+    assert demo.clicks == [("logs", "", "U000APPROVER")]
+
+
+def test_page_unread_messages_of_another_channel_are_counted(page: Any, demo: Demo) -> None:
+    page.locator('[data-testid="channel"][data-channel="C000GENERAL"]').click()
+    post_card(demo)
+
+    entry = page.locator(f'[data-testid="channel"][data-channel="{TRAINING_CHANNEL_ID}"]')
+    expect(entry).to_contain_text("1")
+    expect(page).to_have_title("(1) #general - Local workspace")
+    entry.click()
+    expect(page).to_have_title("#training - Local workspace")
+
+
+def test_page_traffic_lists_the_calls(page: Any, demo: Demo) -> None:
+    post_card(demo)
+
+    by_id(page, "traffic-toggle").click()
+
+    expect(
+        page.locator('[data-testid="traffic-row"][data-method="chat.postMessage"]')
+    ).to_contain_text("200")
+
+
+def test_page_comes_back_after_the_connection_was_lost(page: Any, demo: Demo) -> None:
+    page.evaluate("window.stillTheSamePage = true")
+    page.context.set_offline(True)
+    page.locator('[data-user-id="U000APPROVER"]').click()
+    expect(by_id(page, "connection")).to_have_text("Reconnecting")
+    ts = post_card(demo, step=7)
+    page.context.set_offline(False)
+
+    expect(by_id(page, "connection")).to_have_text("Connected", timeout=15_000)
+    expect(shown(page, ts)).to_contain_text("step 7 of 60")
+    assert page.evaluate("window.stillTheSamePage")
