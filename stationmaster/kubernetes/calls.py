@@ -64,6 +64,10 @@ class Calls:
         """Request a deletion, dependents after their owner."""
         self._request("DELETE", path, what=what, body={"propagationPolicy": "Background"})
 
+    def close(self) -> None:
+        """Close idle connections; the next call opens a new one."""
+        self._client.rest_client.close()
+
     def is_answering(self) -> bool:
         """Whether anything answers at the server's address, whatever it says."""
         try:

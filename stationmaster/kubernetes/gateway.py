@@ -71,6 +71,10 @@ class KubernetesGateway:
                 # served moments after they are made.
                 raise TransientError(str(exc)) from exc
 
+    def close(self) -> None:
+        """Close idle connections; the gateway can still be used."""
+        self._calls.close()
+
     def is_answering(self) -> bool:
         """Whether an API server answers at all; False once its cluster is gone."""
         return self._calls.is_answering()

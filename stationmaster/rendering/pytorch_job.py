@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from stationmaster.domain.names import job_name
+from stationmaster.domain.names import TRAINING_NODE_GROUP, job_name
 from stationmaster.rendering.environment import SCRATCH_MOUNT, render_environment
 from stationmaster.rendering.job_spec import JobSpec, KubernetesObject
 from stationmaster.rendering.metadata import (
     LABEL_HOSTNAME,
     LABEL_INSTANCE_TYPE,
+    LABEL_NODE_GROUP,
     TRAINING_TOLERATION,
     labels,
     metadata,
@@ -112,7 +113,10 @@ def _pod_spec(spec: JobSpec) -> KubernetesObject:
     return {
         "terminationGracePeriodSeconds": TERMINATION_GRACE_S,
         "automountServiceAccountToken": False,
-        "nodeSelector": {LABEL_INSTANCE_TYPE: spec.instance.name},
+        "nodeSelector": {
+            LABEL_NODE_GROUP: TRAINING_NODE_GROUP,
+            LABEL_INSTANCE_TYPE: spec.instance.name,
+        },
         "tolerations": [TRAINING_TOLERATION, {"key": "nvidia.com/gpu", "operator": "Exists"}]
         if spec.num_gpus
         else [TRAINING_TOLERATION],

@@ -184,7 +184,10 @@ def test_token_comes_from_an_optional_secret_and_is_nowhere_in_clear():
 def test_pods_are_one_a_node_on_the_tainted_nodes_of_the_instance_type():
     spec = pod_spec(render())
 
-    assert spec["nodeSelector"] == {"node.kubernetes.io/instance-type": "p4d.24xlarge"}
+    assert spec["nodeSelector"] == {
+        "stationmaster/node-group": "training",
+        "node.kubernetes.io/instance-type": "p4d.24xlarge",
+    }
     assert {"key": "stationmaster/training", "operator": "Exists"} in spec["tolerations"]
     (term,) = spec["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
     assert term["topologyKey"] == "kubernetes.io/hostname"

@@ -1,0 +1,245 @@
+"""The gateway against a real API server on this machine: apply, views, logs, deletion."""
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from local.cluster import LocalCluster
+from stationmaster.domain.errors import PermanentError, TransientError
+from stationmaster.domain.events import TrainingRequest
+from stationmaster.kubernetes.gateway import KubernetesGateway
+from stationmaster.kubernetes.manifests import load_manifests
+from stationmaster.rendering import job_spec, render_all
+from stationmaster.rendering.pytorch_job import render_pytorch_job
+from stationmaster.settings import Settings
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+NAMESPACE = "stationmaster"
+RUN_ID = "tiny-llama-0123abcd"
+REQUEST = TrainingRequest(
+    recipe="tiny-llama",
+    nodes=2,
+    instance_type="m5.2xlarge",
+    command="/train tiny-llama",
+    team_id="T1",
+    channel_id="C1",
+    user_id="U1",
+)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
+    shared = tmp_path / "fsx"
+    shared.mkdir()
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+    cluster = LocalCluster(
+        state_dir=tmp_path / "state",
+        pod_environment={"PATH": path},
+        python_path=REPOSITORY,
+        file_system_dir=lambda handle: shared,
+        list_gpus=list,
+    )
+    cluster.start()
+    yield cluster
+    cluster.stop(grace_s=0.5)
+
+
+@pytest.fixture
+def gateway(cluster: LocalCluster) -> Iterator[KubernetesGateway]:
+    settings = Settings(
+        region="us-west-2", table_name="t", bus_name="b", kubeconfig=str(cluster.kubeconfig)
+    )
+    gateway = KubernetesGateway.connect(settings, cluster=None)
+    yield gateway
+    gateway.close()
+
+
+def add_nodes(cluster: LocalCluster, *, group: str, **capacity: str) -> None:
+    training = group == "training"
+    cluster.add_nodes(
+        node_group=group,
+        cluster="c",
+        instance_type="p4d.24xlarge" if "nvidia.com/gpu" in capacity else "m5.2xlarge",
+        count=2 if training else 1,
+        zone="us-west-2a",
+        labels={
+            "stationmaster/node-group": group,
+            **({"nvidia.com/gpu.present": "true"} if "nvidia.com/gpu" in capacity else {}),
+        },
+        taints=[{"key": "stationmaster/training", "value": "true", "effect": "NoSchedule"}]
+        if training
+        else [],
+        capacity={"cpu": "8", "memory": "32Gi"} | capacity,
+    )
+
+
+def eventually(condition: Callable[[], Any], *, within_s: float = 20) -> Any:
+    deadline = time.monotonic() + within_s
+    while not (seen := condition()):
+        assert time.monotonic() < deadline, f"not true within {within_s} s"
+        time.sleep(0.02)
+    return seen
+
+
+def test_apply_of_every_manifest_makes_the_plugins_ready_on_their_nodes(
+    cluster: LocalCluster, gateway: KubernetesGateway
+):
+    add_nodes(cluster, group="system")
+    devices = {"nvidia.com/gpu": "8", "vpc.amazonaws.com/efa": "4"}
+    add_nodes(cluster, group="training", cpu="96", memory="1152Gi", **devices)
+
+    for plugin in ("training-operator", "nvidia-device-plugin", "efa-device-plugin"):
+        gateway.apply(load_manifests(plugin))
+        gateway.apply(load_manifests(plugin))
+
+    eventually(lambda: gateway.crd_established("pytorchjobs.kubeflow.org"))
+    eventually(lambda: gateway.deployment_ready("kubeflow", "training-operator"))
+    for name in ("nvidia-device-plugin", "aws-efa-k8s-device-plugin"):
+        eventually(lambda name=name: gateway.daemon_set_ready("kube-system", name, nodes=2))
+    nodes = eventually(
+        lambda: [
+            node
+            for node in gateway.nodes(labels={"stationmaster/node-group": "training"})
+            if node.count("nvidia.com/gpu") and node.count("vpc.amazonaws.com/efa")
+        ][1:]
+    )
+    assert nodes[0].count("nvidia.com/gpu") == 8
+    assert nodes[0].count("vpc.amazonaws.com/efa") == 4
+    assert (nodes[0].instance_type, nodes[0].zone) == ("p4d.24xlarge", "us-west-2a")
+
+
+def test_apply_of_a_job_before_its_type_is_served_is_transient(gateway: KubernetesGateway):
+    job = render_pytorch_job(job_spec(REQUEST, run_id=RUN_ID, image="i"))
+
+    with pytest.raises(TransientError, match="applying PyTorchJob tiny-llama-0123abcd"):
+        gateway.apply([job])
+
+
+def test_apply_of_a_job_before_the_webhook_answers_is_transient(gateway: KubernetesGateway):
+    gateway.apply(load_manifests("training-operator"))  # no node, so the operator never runs
+    eventually(lambda: gateway.crd_established("pytorchjobs.kubeflow.org"))
+
+    with pytest.raises(TransientError, match="failed calling webhook"):
+        gateway.apply(render_all(REQUEST, run_id=RUN_ID))
+
+
+def test_apply_of_a_job_that_admission_refuses_is_permanent_with_its_reason(
+    cluster: LocalCluster, gateway: KubernetesGateway
+):
+    add_nodes(cluster, group="system")
+    gateway.apply(load_manifests("training-operator"))
+    eventually(lambda: gateway.deployment_ready("kubeflow", "training-operator"))
+    objects = render_all(REQUEST, run_id=RUN_ID)
+    template = objects[-1]["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]
+    template["spec"]["containers"][0]["name"] = "trainer"
+
+    with pytest.raises(PermanentError, match=r"denied the request.*pytorch"):
+        gateway.apply(objects)
+
+
+def test_apply_of_everything_a_run_renders_is_repeatable_and_bound(
+    cluster: LocalCluster, gateway: KubernetesGateway
+):
+    add_nodes(cluster, group="system")
+    gateway.apply(load_manifests("training-operator"))
+    eventually(lambda: gateway.deployment_ready("kubeflow", "training-operator"))
+    objects = render_all(REQUEST, run_id=RUN_ID)
+
+    gateway.apply(objects)
+    gateway.apply(objects)
+
+    pods = eventually(
+        lambda: [
+            pod
+            for pod in gateway.pods(NAMESPACE, labels={"stationmaster/role": "training"})
+            if pod.unschedulable
+        ][1:]
+    )
+    assert "nodes are available" in pods[0].unschedulable
+    assert gateway.job(NAMESPACE, RUN_ID).condition("Created") is not None
+    assert gateway.explain(NAMESPACE, pods).startswith(f"pod {pods[0].name} is not scheduled")
+
+
+def test_log_and_exit_code_of_a_finished_pod_are_read(
+    cluster: LocalCluster, gateway: KubernetesGateway
+):
+    add_nodes(cluster, group="system")
+    gateway.apply([batch_job("print('first'); print('last'); raise SystemExit(7)")])
+
+    labels = {"test": "job"}
+    (pod,) = eventually(
+        lambda: [p for p in gateway.pods("default", labels=labels) if p.phase == "Failed"]
+    )
+    eventually(lambda: gateway.batch_jobs("default", labels=labels)[0].failed)
+
+    assert pod.exit_code == 7
+    assert gateway.last_log_line("default", pod.name) == "last"
+
+
+def test_delete_takes_dependents_along_and_is_repeatable(
+    cluster: LocalCluster, gateway: KubernetesGateway
+):
+    add_nodes(cluster, group="system")
+    gateway.apply([batch_job("import time; time.sleep(600)")])
+    eventually(lambda: gateway.pods("default", labels={"test": "job"}))
+
+    for _ in range(2):
+        gateway.delete("batch/v1", "Job", name="job", namespace="default")
+
+    eventually(lambda: not gateway.pods("default", labels={"test": "job"}))
+    assert not gateway.exists("batch/v1", "Job", name="job", namespace="default")
+
+
+def test_reading_what_is_not_there_finds_nothing(gateway: KubernetesGateway):
+    assert gateway.job(NAMESPACE, "nothing") is None
+    assert gateway.pods(NAMESPACE, labels={"a": "b"}) == []
+    assert gateway.pods_of("DaemonSet", "kube-system", "nothing") == []
+    assert gateway.explain(NAMESPACE, []) == "no pods were created"
+    assert not gateway.deployment_ready("kubeflow", "nothing")
+    assert not gateway.daemon_set_ready("kube-system", "nothing", nodes=0)
+    assert gateway.last_log_line(NAMESPACE, "nothing") == ""
+
+
+def test_applying_a_kind_that_is_not_handled_is_refused(gateway: KubernetesGateway):
+    item = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "x"}}
+
+    with pytest.raises(PermanentError, match="objects of v1 Binding are not handled"):
+        gateway.apply([item])
+
+
+def test_api_server_that_went_away_is_seen_and_transient(
+    cluster: LocalCluster, gateway: KubernetesGateway
+):
+    assert gateway.is_answering()
+    gateway.close()
+    cluster.stop(grace_s=0.1)
+
+    assert not gateway.is_answering()
+    with pytest.raises(TransientError, match="listing Nodes: the cluster's API cannot be reached"):
+        gateway.nodes()
+
+
+def batch_job(script: str) -> dict[str, Any]:
+    labels = {"test": "job"}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "job", "namespace": "default", "labels": labels},
+        "spec": {
+            "backoffLimit": 0,
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {
+                    "restartPolicy": "Never",
+                    "containers": [
+                        {"name": "c", "image": "python", "command": ["python", "-uc", script]}
+                    ],
+                },
+            },
+        },
+    }
