@@ -4,8 +4,8 @@
     python -m training tiny-llama steps=60 --output-dir DIR          (one process)
     python -m training --help                                        (every key, exit codes)
 
-On several nodes the output directory is shared by all of them. Every pod carries, besides what the
-training operator sets:
+On several nodes the output directory is shared by all of them. Every pod carries, besides what
+the training operator sets:
 
     TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1  or a restart may dial a port of the dead generation
     OMP_NUM_THREADS                       cores of the pod / its workers
@@ -13,8 +13,8 @@ training operator sets:
     PET_RDZV_CONF=join_timeout=120,keep_alive_interval=1,keep_alive_max_attempt=3
                                           a dead agent is noticed after 3 s instead of 15 s
 
-torchrun starts failed workers again, up to its --max-restarts. An agent that dies, or that loses the
-agent on which the rendezvous lives, exits, and its pod's restart policy starts it again.
+torchrun starts failed workers again, up to its --max-restarts. An agent that dies, or that loses
+the agent on which the rendezvous lives, exits, and its pod's restart policy starts it again.
 
 Wiring and exit codes only. Standard output carries progress lines and nothing else; everything for
 people goes to standard error.

@@ -47,9 +47,9 @@ def alone(
 def paired(
     tmp_path_factory: pytest.TempPathFactory, text_dir: Path, cache_dir: Path
 ) -> tuple[Workspace, Lines]:
-    """The same run on two ranks, which share five sequences a step unequally."""
+    """The same run on two ranks: unequal shares of five sequences, accumulated over two passes."""
     workspace = Workspace(tmp_path_factory.mktemp("paired") / "out", cache_dir, text_dir)
-    return workspace, train_on_ranks(workspace, *KEYS, num_ranks=2)
+    return workspace, train_on_ranks(workspace, *KEYS, num_ranks=2, micro_batch_tokens=64)
 
 
 def test_training_one_rank_learns_and_reports(alone: tuple[Workspace, Lines]) -> None:
@@ -71,14 +71,15 @@ def test_training_one_rank_learns_and_reports(alone: tuple[Workspace, Lines]) ->
     assert lines[-1]["samples_seen"] == 50
 
 
-def test_training_two_ranks_equal_one(
+def test_training_two_accumulating_ranks_equal_one(
     alone: tuple[Workspace, Lines], paired: tuple[Workspace, Lines]
 ) -> None:
     one, two = losses(alone[1]), losses(paired[1])
 
-    assert of_kind(paired[1], "started")[0]["world_size"] == 2
+    started = of_kind(paired[1], "started")[0]
+    assert (started["world_size"], started["grad_accumulation_steps"]) == (2, 2)
     assert two == pytest.approx(one, abs=1e-5)
-    assert gradient_norms(paired[1]) == pytest.approx(gradient_norms(alone[1]), abs=1e-4)
+    assert gradient_norms(paired[1]) == pytest.approx(gradient_norms(alone[1]), rel=1e-3)
 
 
 def test_training_accumulated_micro_batches_equal_full_batch(
@@ -88,7 +89,7 @@ def test_training_accumulated_micro_batches_equal_full_batch(
 
     assert of_kind(lines, "started")[0]["grad_accumulation_steps"] == 5
     assert losses(lines) == pytest.approx(losses(alone[1]), abs=1e-5)
-    assert gradient_norms(lines) == pytest.approx(gradient_norms(alone[1]), abs=1e-4)
+    assert gradient_norms(lines) == pytest.approx(gradient_norms(alone[1]), rel=1e-3)
 
 
 def test_resume_same_ranks_is_bit_equal_to_uninterrupted(

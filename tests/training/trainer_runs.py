@@ -75,7 +75,9 @@ def train_here(workspace: Workspace, *overrides: str, micro_batch_tokens: int = 
     return parse_lines(out.getvalue())
 
 
-def train_on_ranks(workspace: Workspace, *overrides: str, num_ranks: int) -> Lines:
+def train_on_ranks(
+    workspace: Workspace, *overrides: str, num_ranks: int, micro_batch_tokens: int
+) -> Lines:
     """Train under torchrun on one node and return the progress lines."""
     finished = subprocess.run(
         [
@@ -83,6 +85,7 @@ def train_on_ranks(workspace: Workspace, *overrides: str, num_ranks: int) -> Lin
             *("--nproc-per-node", str(num_ranks), "--rdzv-backend", "c10d"),
             *("--rdzv-endpoint", f"127.0.0.1:{free_port()}", "--local-addr", "127.0.0.1"),
             *("-m", "training", *workspace.arguments(*overrides)),
+            *("--micro-batch-tokens", str(micro_batch_tokens)),
         ],
         env=workspace.environ(),
         capture_output=True,
