@@ -114,12 +114,13 @@ class Registry:
         metadata["creationTimestamp"] = timestamp()
         if resource.has_status or resource.custom:
             metadata["generation"] = 1
+        new = self._conform(resource, new, strict=strict)
+        metadata = new["metadata"]
         with self.store.lock:
             self._sequence += 1
             self._check_namespace(resource, metadata)
             if self.store.get(resource.key, metadata.get("namespace", ""), metadata["name"]):
                 raise errors.already_exists(resource.key, metadata["name"])
-            new = self._conform(resource, new, strict=strict)
             defaults.fill(resource, new, self._sequence)
             self._admit(resource, new)
             if dry_run:

@@ -18,6 +18,7 @@ from local.cluster import certificates
 from local.cluster.api import Api
 
 _START_TIMEOUT_S = 20.0
+_STREAMS_END_S = 0.1
 
 
 class ApiServer:
@@ -57,7 +58,6 @@ class ApiServer:
         """End the open watches and log streams, then the server."""
         if self._loop is not None and self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._api.closing.set)
-            self._server.should_exit = True
             self._thread.join(timeout=10)
         self._socket.close()
 
@@ -69,7 +69,19 @@ class ApiServer:
         # Connections queue in the listening socket from here on, so clients may start at once.
         self._socket.listen(128)
         self._started.set()
+        ending = asyncio.create_task(self._end_when_closing())
         await self._server.serve(sockets=[self._socket])
+        ending.cancel()
+
+    async def _end_when_closing(self) -> None:
+        await self._api.closing.wait()
+        # Streams see `closing` too and end by themselves. Idle connections are cut: a polite TLS
+        # goodbye would wait up to 30 s for clients that only keep a connection in their pool.
+        await asyncio.sleep(_STREAMS_END_S)
+        for connection in list(self._server.server_state.connections):
+            if connection.transport is not None:
+                connection.transport.abort()
+        self._server.should_exit = True
 
 
 def write_kubeconfig(
