@@ -23,8 +23,9 @@ class Choice:
 class ArgumentHint:
     """One argument of a slash command, as the composer explains it while it is typed.
 
-    `kind` "word" is the first word after the command (a recipe or a subcommand); "key" is a
-    `name=value` argument. `after` limits a key to some first words; empty means after any.
+    `kind` "word" is the first word after the command (a recipe or a subcommand), or the second one
+    where `after` names the first; "key" is a `name=value` argument, which `after` limits to some
+    first words.
     """
 
     name: str

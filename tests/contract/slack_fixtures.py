@@ -42,7 +42,14 @@ APP_CONFIG = SlackAppConfig(
                         Choice("llama2-7b", "6.7 B parameters, p4d.24xlarge"),
                         Choice("help", "what this app can do"),
                         Choice("status", "the runs that are live"),
+                        Choice("plan", "what a run needs and costs"),
                     ],
+                ),
+                ArgumentHint(
+                    name="planned recipe",
+                    kind="word",
+                    choices=["tiny-llama", "llama2-7b"],
+                    after=["plan"],
                 ),
                 ArgumentHint(
                     name="nodes",

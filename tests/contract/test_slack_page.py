@@ -285,7 +285,7 @@ def test_page_user_text_never_becomes_markup(page: Any, demo: Demo) -> None:
 def test_page_mrkdwn_becomes_elements(page: Any, demo: Demo) -> None:
     text = (
         "*bold* _it_ ~gone~ `code` :rocket: <https://example.com|site> <@U000OPERATOR> "
-        "a*b*c &lt;kept&gt;\n&gt; quoted\n• one\n• two\n```x = 1```"
+        "a*b*c &lt;kept&gt;\n&gt; quoted\n\N{BULLET} one\n\N{BULLET} two\n```x = 1```"
     )
     demo.client.chat_postMessage(channel=TRAINING_CHANNEL_ID, text=text)
 
@@ -350,3 +350,13 @@ def test_page_comes_back_after_the_connection_was_lost(page: Any, demo: Demo) ->
     expect(by_id(page, "connection")).to_have_text("Connected", timeout=15_000)
     expect(shown(page, ts)).to_contain_text("step 7 of 60")
     assert page.evaluate("window.stillTheSamePage")
+
+
+def test_page_autocomplete_offers_the_second_word_of_a_subcommand(page: Any) -> None:
+    composer = by_id(page, "composer")
+
+    composer.press_sequentially("/train plan ll")
+
+    expect(by_id(page, "suggestion")).to_have_text(["llama2-7b"])
+    composer.press("Tab")
+    expect(composer).to_have_value("/train plan llama2-7b ")

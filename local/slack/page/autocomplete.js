@@ -30,6 +30,7 @@ function argumentsLike(command, words, text) {
   const typed = words.at(-1);
   const head = text.slice(0, text.length - typed.length);
   const first = words.find((word) => word && !word.includes("=")) || "";
+  const numWords = words.slice(0, -1).filter((word) => word && !word.includes("=")).length;
   const isFirst = words.filter(Boolean).length <= (typed ? 1 : 0);
   const hint = `${command.command} ${command.usage_hint}`;
   const [key, value] = typed.split("=", 2);
@@ -45,13 +46,13 @@ function argumentsLike(command, words, text) {
   }
   if (isFirst) {
     const items = command.arguments
-      .filter((known) => known.kind === "word")
-      .flatMap((known) => choices(known, typed))
-      .map((choice) => ({
-        label: choice.value, description: choice.description, insert: `${head}${choice.value} `,
-      }));
+      .filter((known) => known.kind === "word" && !known.after.length)
+      .flatMap((known) => wordItems(known, typed, head));
     if (items.length) return { title: "Recipes and subcommands", items, hint };
   }
+  const second = command.arguments
+    .filter((known) => known.kind === "word" && known.after.includes(first) && numWords === 1)
+    .flatMap((known) => wordItems(known, typed, head));
   const used = new Set(words.slice(0, -1).map((word) => word.split("=")[0]));
   const items = command.arguments
     .filter((known) => known.kind === "key" && known.name.startsWith(typed))
@@ -60,8 +61,15 @@ function argumentsLike(command, words, text) {
     .map((known) => ({
       label: `${known.name}=`, description: known.hint, insert: `${head}${known.name}=`,
     }));
+  items.unshift(...second);
   if (!items.length) return { title: "", items, hint };
   return { title: `Options for ${first || command.command}`, items, hint };
+}
+
+function wordItems(argument, typed, head) {
+  return choices(argument, typed).map((choice) => ({
+    label: choice.value, description: choice.description, insert: `${head}${choice.value} `,
+  }));
 }
 
 function choices(argument, typed) {
