@@ -264,10 +264,10 @@ def _missed_exit(pod: JsonObject, view: _PodView) -> tuple[_PodView, datetime | 
     status = _training_status(pod)
     terminated = (status.get("lastState") or {}).get("terminated")
     state = status.get("state") or {}
-    if not terminated or "terminated" in state:
+    if not terminated:
         return None
     # While it waits to be restarted the count is still that of the run that ended.
-    restarts = view.restarts - (1 if "running" in state else 0)
+    restarts = view.restarts - (0 if "waiting" in state else 1)
     reason, message, exit_code, at = _termination(terminated)
     ended = _PodView(
         phase="Running",

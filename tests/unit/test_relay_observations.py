@@ -172,6 +172,24 @@ def test_pod_exit_that_was_not_seen_is_told_from_the_last_state():
     assert [e.event_id for e in told_later] == [told[1].event_id, told[3].event_id]
 
 
+def test_pod_first_seen_after_its_end_tells_both_exits():
+    observer = PodObserver("run-1", now=now)
+
+    told = observer.observe(
+        pod(
+            phase="Succeeded",
+            state=terminated(0, reason="Completed"),
+            last=terminated(9),
+            restarts=1,
+        )
+    )
+
+    assert [(e.phase, e.exit_code, e.restarts) for e in told] == [
+        ("Running", 9, 0),
+        ("Succeeded", 0, 1),
+    ]
+
+
 @pytest.mark.parametrize(
     ("status", "reason", "message"),
     [

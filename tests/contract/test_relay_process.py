@@ -1,0 +1,400 @@
+"""The relay as its own process, against the local cluster and an endpoint that records PutEvents.
+
+The pods are real processes that print progress lines, so what is checked is the whole way of a
+line: container, log, API, relay, bus. What the relay is for is that killing it changes nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections import Counter
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+from cluster_fixtures import eventually, pytorchjob, start_cluster
+
+from stationmaster.domain.events import RelayBatch
+
+REPOSITORY = Path(__file__).parents[2]
+NAMESPACE = "stationmaster"
+# A trainer as far as its log goes: waits for a file between steps, so that the test has the pace.
+TRAINER = """
+import json, os, pathlib, sys, time
+gate, first, last = pathlib.Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+def say(kind, **fields):
+    print(json.dumps({"stationmaster": 1, "kind": kind, "seq": fields.get("step", 0), **fields}))
+    sys.stdout.flush()
+if os.environ.get("PRINTS", "1") == "1":
+    say("started", total_steps=last, world_size=2)
+    for step in range(first, last + 1):
+        while not (gate / str(step)).exists():
+            time.sleep(0.01)
+        say("progress", step=step, total_steps=last, loss_nats=9 - step / 100)
+    say("finished", step=last)
+sys.exit(int(sys.argv[4]) if len(sys.argv) > 4 else 0)
+"""
+
+
+class Bus:
+    """An EventBridge endpoint that takes every entry and keeps it."""
+
+    def __init__(self):
+        self.entries = []
+        self.failures = 0  # calls to refuse from now on
+        self.arrived = threading.Condition()
+        bus = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self):
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                status, answer = bus.put(body["Entries"])
+                data = json.dumps(answer).encode()
+                self.send_response(status)
+                self.send_header("Content-Type", "application/x-amz-json-1.1")
+                self.send_header("Content-Length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+
+            def log_message(self, *_):
+                return
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+        self.thread = threading.Thread(target=self.server.serve_forever, daemon=True)
+        self.thread.start()
+
+    @property
+    def url(self):
+        return f"http://127.0.0.1:{self.server.server_address[1]}"
+
+    def put(self, entries):
+        with self.arrived:
+            if self.failures > 0:
+                self.failures -= 1
+                return 400, {"__type": "ThrottlingException", "message": "slow down"}
+            self.entries += entries
+            self.arrived.notify_all()
+        return 200, {"FailedEntryCount": 0, "Entries": [{"EventId": "1"} for _ in entries]}
+
+    @property
+    def batches(self):
+        with self.arrived:
+            return [RelayBatch.model_validate_json(entry["Detail"]) for entry in self.entries]
+
+    def events(self, type_=None):
+        found = [event for batch in self.batches for event in batch.events]
+        return [event for event in found if type_ is None or event.type == type_]
+
+    def steps(self):
+        return [event.step for event in self.events("progress.reported")]
+
+    def wait_for(self, condition, what, timeout_s=30):
+        with self.arrived:
+            assert self.arrived.wait_for(condition, timeout_s), (
+                f"{what}: {[e.type for e in self.events()]}"
+            )
+
+    def close(self):
+        self.server.shutdown()
+        self.server.server_close()
+        self.thread.join()
+
+
+class Relay:
+    """A relay process."""
+
+    def __init__(self, cluster, bus, run_id, log_path):
+        self.log_path = log_path
+        environment = {
+            "PATH": os.environ["PATH"],
+            "STATIONMASTER_RUN_ID": run_id,
+            "STATIONMASTER_BUS_NAME": "stationmaster",
+            "AWS_REGION": "us-east-1",
+            "AWS_ENDPOINT_URL": bus.url,
+            "AWS_ACCESS_KEY_ID": "testing",
+            "AWS_SECRET_ACCESS_KEY": "testing",
+            "KUBECONFIG": str(cluster.local.kubeconfig),
+        }
+        with log_path.open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "relay"], cwd=REPOSITORY, env=environment, stderr=log
+            )
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait(10)
+
+    def terminate(self):
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(10)
+
+
+@pytest.fixture
+def bus():
+    endpoint = Bus()
+    yield endpoint
+    endpoint.close()
+
+
+def start_with_namespace(state_dir):
+    started = start_cluster(state_dir)
+    started.add_nodes(node_group="training")
+    started.core.create_namespace({"metadata": {"name": NAMESPACE}})
+    return started
+
+
+@pytest.fixture
+def bare_cluster(tmp_path):
+    """A cluster that does not know of PyTorchJobs yet."""
+    started = start_with_namespace(tmp_path / "cluster")
+    yield started
+    started.close()
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    started = start_with_namespace(tmp_path_factory.mktemp("relay-cluster"))
+    started.install_operator()
+    yield started
+    started.close()
+
+
+@pytest.fixture
+def start_relay(bus, tmp_path):
+    started = []
+
+    def start(cluster, run_id):
+        relay = Relay(cluster, bus, run_id, tmp_path / "relay.log")
+        started.append(relay)
+        return relay
+
+    yield start
+    for relay in started:
+        if relay.process.poll() is None:
+            relay.kill()
+
+
+@pytest.fixture
+def gate(tmp_path):
+    folder = tmp_path / "gate"
+    folder.mkdir()
+    (tmp_path / "trainer.py").write_text(TRAINER)
+    return folder
+
+
+def open_gate(gate, steps):
+    for step in steps:
+        (gate / str(step)).touch()
+
+
+def job(name, gate, *arguments, **changes):
+    trainer = " ".join([f"{sys.executable} {gate.parent / 'trainer.py'} {gate}", *arguments])
+    # The operator tells each replica its rank; only the first prints.
+    script = f'PRINTS=$([ "$RANK" = 0 ] && echo 1 || echo 0) exec {trainer}'
+    return pytorchjob(name, script=script, **changes)
+
+
+def submit(cluster, body):
+    cluster.custom.create_namespaced_custom_object(
+        "kubeflow.org", "v1", NAMESPACE, "pytorchjobs", body
+    )
+
+
+def assert_nothing_doubled(events):
+    counts = Counter(event.event_id for event in events)
+    assert {event_id: n for event_id, n in counts.items() if n > 1} == {}
+
+
+def test_relay_before_type_and_job_exist_tells_the_whole_run(bare_cluster, bus, start_relay, gate):
+    relay = start_relay(bare_cluster, "run-a")
+    bus.wait_for(lambda: bus.batches, "the first heartbeat")
+    assert bus.batches[0].heartbeat
+
+    bare_cluster.install_operator()
+    submit(bare_cluster, job("run-a", gate, "1", "5"))
+    open_gate(gate, range(1, 6))
+    bus.wait_for(
+        lambda: (
+            "Succeeded" in [e.condition for e in bus.events("job.condition_changed")]
+            and bus.events("training.finished")
+        ),
+        "the end of the run",
+    )
+
+    assert bus.steps() == [1, 2, 3, 4, 5]
+    conditions = [event.condition for event in bus.events("job.condition_changed")]
+    assert conditions == ["Created", "Running", "Succeeded"]
+    phases = {(event.pod, event.phase) for event in bus.events("pod.changed")}
+    assert {("run-a-master-0", "Running"), ("run-a-worker-0", "Running")} <= phases
+    bus.wait_for(
+        lambda: any(
+            '"finished"' in tail.lines[-1]
+            for batch in bus.batches
+            for tail in batch.log_tails
+            if tail.pod == "run-a-master-0"
+        ),
+        "the last log line in a tail",
+    )
+    assert_nothing_doubled(bus.events())
+    assert relay.terminate() == 0
+
+
+def test_relay_killed_and_started_again_loses_and_doubles_nothing(cluster, bus, start_relay, gate):
+    relay = start_relay(cluster, "run-b")
+    submit(cluster, job("run-b", gate, "1", "40"))
+    open_gate(gate, range(1, 11))
+    bus.wait_for(lambda: 10 in bus.steps(), "step 10")
+
+    relay.kill()
+    open_gate(gate, range(11, 21))  # printed while no relay is there
+    second = start_relay(cluster, "run-b")
+    bus.wait_for(lambda: 20 in bus.steps(), "step 20")
+    second.kill()
+    third = start_relay(cluster, "run-b")
+    open_gate(gate, range(21, 41))
+    bus.wait_for(
+        lambda: "Succeeded" in [e.condition for e in bus.events("job.condition_changed")],
+        "the end of the job",
+    )
+    bus.wait_for(lambda: bus.events("training.finished"), "the last line")
+    assert third.terminate() == 0
+
+    progress = bus.events("progress.reported")
+    ids = {event.event_id: event.step for event in progress}
+    assert sorted(ids.values()) == list(range(1, 41))
+    for kind, expected in [("training.started", 1), ("training.finished", 1)]:
+        assert len({event.event_id for event in bus.events(kind)}) == expected
+    conditions = {event.event_id: event.condition for event in bus.events("job.condition_changed")}
+    assert sorted(conditions.values()) == ["Created", "Running", "Succeeded"]
+    # The same id is the same fact, told word for word.
+    told = {}
+    for event in bus.events():
+        if event.type not in ("pod.changed", "cluster.warning"):
+            assert told.setdefault(event.event_id, event) == event
+
+
+def test_relay_container_restarted_in_place_reads_both_runs(cluster, bus, start_relay, gate):
+    relay = start_relay(cluster, "run-c")
+    once = gate.parent / "once"
+    trainer = f"{sys.executable} {gate.parent / 'trainer.py'} {gate}"
+    script = f"if [ -e {once} ]; then exec {trainer} 3 5; fi; touch {once}; {trainer} 1 2; exit 9"
+    submit(cluster, pytorchjob("run-c", master=False, workers=1, script=script))
+    open_gate(gate, range(1, 6))
+
+    bus.wait_for(lambda: 5 in bus.steps(), "step 5")
+    bus.wait_for(
+        lambda: "Succeeded" in [e.condition for e in bus.events("job.condition_changed")],
+        "the end of the job",
+    )
+
+    assert bus.steps() == [1, 2, 3, 4, 5]
+    exits = [
+        (e.exit_code, e.restarts) for e in bus.events("pod.changed") if e.exit_code is not None
+    ]
+    assert exits[0] == (9, 0)
+    assert exits[-1] == (0, 1)
+    assert_nothing_doubled(bus.events())
+    assert relay.terminate() == 0
+
+
+def test_relay_throttled_bus_gets_everything_at_last(cluster, bus, start_relay, gate):
+    relay = start_relay(cluster, "run-d")
+    bus.wait_for(lambda: bus.batches, "the first heartbeat")
+    with bus.arrived:
+        bus.failures = 3
+
+    submit(cluster, job("run-d", gate, "1", "20"))
+    open_gate(gate, range(1, 21))
+
+    bus.wait_for(lambda: bus.events("training.finished"), "the last line")
+    assert bus.steps() == list(range(1, 21))
+    assert relay.terminate() == 0
+
+
+def test_relay_terminated_sends_what_it_has_within_5_s(cluster, bus, start_relay, gate):
+    relay = start_relay(cluster, "run-e")
+    submit(cluster, job("run-e", gate, "1", "30"))
+    open_gate(gate, range(1, 2))
+    bus.wait_for(lambda: 1 in bus.steps(), "step 1")
+
+    code = relay.terminate()
+
+    assert code == 0
+    assert "everything_sent=True" in relay.log_path.read_text()
+    cluster.custom.delete_namespaced_custom_object(
+        "kubeflow.org", "v1", NAMESPACE, "pytorchjobs", "run-e"
+    )
+
+
+def test_relay_job_deleted_tells_its_pods_gone_and_no_lost_node(cluster, bus, start_relay, gate):
+    cluster.add_nodes(node_group="brief", labels={"pool": "brief"})
+    body = job("run-f", gate, "1", "30")
+    for replica in body["spec"]["pytorchReplicaSpecs"].values():
+        replica["template"]["spec"]["nodeSelector"] = {"pool": "brief"}
+    start_relay(cluster, "run-f")
+    submit(cluster, body)
+    open_gate(gate, [1])
+    bus.wait_for(lambda: 1 in bus.steps(), "step 1")
+
+    cluster.custom.delete_namespaced_custom_object(
+        "kubeflow.org", "v1", NAMESPACE, "pytorchjobs", "run-f"
+    )
+    pods = {"run-f-master-0", "run-f-worker-0"}
+    bus.wait_for(
+        lambda: {e.pod for e in bus.events("pod.changed") if e.phase == "Deleted"} == pods,
+        "both pods deleted",
+    )
+    cluster.local.remove_nodes(node_group="brief")
+    eventually(lambda: not cluster.core.list_node(label_selector="pool=brief").items, "nodes gone")
+
+    assert bus.events("node.lost") == []
+
+
+def test_relay_node_taken_from_a_running_job_is_told(cluster, bus, start_relay, gate):
+    cluster.add_nodes(node_group="spot", labels={"pool": "spot"})
+    body = job("run-g", gate, "1", "30")
+    for replica in body["spec"]["pytorchReplicaSpecs"].values():
+        replica["template"]["spec"]["nodeSelector"] = {"pool": "spot"}
+    start_relay(cluster, "run-g")
+    submit(cluster, body)
+    open_gate(gate, [1])
+    bus.wait_for(lambda: 1 in bus.steps(), "step 1")
+
+    cluster.local.remove_nodes(node_group="spot")
+
+    bus.wait_for(lambda: bus.events("node.lost"), "the lost node")
+    assert len(bus.events("node.lost")) == 1
+    cluster.custom.delete_namespaced_custom_object(
+        "kubeflow.org", "v1", NAMESPACE, "pytorchjobs", "run-g"
+    )
+
+
+@pytest.mark.parametrize("missing", ["STATIONMASTER_RUN_ID", "STATIONMASTER_BUS_NAME"])
+def test_relay_without_a_variable_says_which_and_ends(missing):
+    variables = {
+        "STATIONMASTER_RUN_ID": "run-x",
+        "STATIONMASTER_BUS_NAME": "bus",
+        "AWS_REGION": "us-east-1",
+    }
+    del variables[missing]
+
+    result = subprocess.run(
+        [sys.executable, "-m", "relay"],
+        cwd=REPOSITORY,
+        env={"PATH": os.environ["PATH"], **variables},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+
+    assert result.returncode == 2
+    assert missing in result.stderr
