@@ -39,8 +39,8 @@ class DataStack(cdk.Stack):
         self.slack_secret = self._slack_secret()
         cdk.CfnOutput(
             self,
-            "SlackSecretName",
-            value=self.slack_secret.secret_name,
+            "SlackSecretArn",
+            value=self.slack_secret.secret_arn,
             description="fill in bot_token and signing_secret here",
         )
 

@@ -74,7 +74,7 @@ class WorkflowStack(cdk.Stack):
             kubernetes_version=config.kubernetes_version,
             training_image=images.training_image,
             relay_image=images.relay_image,
-            slack_secret_id=data.slack_secret.secret_name,
+            slack_secret_id=data.slack_secret.secret_arn,
         )
         dead_letters = dead_letter_queue(self, "DeadLetters")
         functions = Functions(

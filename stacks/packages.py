@@ -1,0 +1,83 @@
+"""What goes into a function's package: our folders, third-party requirements, a fingerprint.
+
+Used by `constructs.bundling` when it deploys; knows nothing of the CDK, so it is tested without.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from lambdas.registry import Package
+
+ROOT: Final = Path(__file__).parent.parent
+PYTHON_VERSION: Final = "3.13"
+# What Amazon Linux 2023 (glibc 2.34) runs, on the architecture that the tests run on: the wheels
+# that were tested are those that are shipped, and what arm64 would save is cents a run.
+PLATFORMS: Final = ("manylinux_2_28_x86_64", "manylinux_2_17_x86_64", "manylinux2014_x86_64")
+
+# How the project's extras include each other in pyproject.toml.
+_OWN_EXTRAS: Final = re.compile(r"stationmaster\[([a-z,]+)\]")
+_FOLDERS: Final = {
+    Package.LAMBDAS: ("stationmaster", "lambdas", "manifests"),
+    Package.BOT: ("stationmaster", "bot"),
+}
+_IGNORED: Final = shutil.ignore_patterns("__pycache__", "*.pyc")
+
+
+def requirements(package: Package, pyproject: dict[str, Any]) -> list[str]:
+    """Third-party requirements of a package: the project's own and those of its extra."""
+    extras = pyproject["project"]["optional-dependencies"]
+
+    def expand(requirement: str) -> Iterator[str]:
+        own = _OWN_EXTRAS.fullmatch(requirement)
+        if own is None:
+            yield requirement
+            return
+        for extra in own[1].split(","):
+            for nested in extras[extra]:
+                yield from expand(nested)
+
+    wanted = [*pyproject["project"]["dependencies"], *extras[package.value]]
+    return sorted({each for requirement in wanted for each in expand(requirement)})
+
+
+def install(package: Package, output_dir: Path) -> None:
+    """Fill `output_dir` with wheels for Lambda's platform and our folders beside them.
+
+    boto3 is carried too, although the runtime has one: the runtime's changes under a deployed
+    function, ours was tested.
+    """
+    pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    subprocess.run(
+        [
+            *(sys.executable, "-m", "pip", "install", "--quiet", "--no-compile"),
+            *("--disable-pip-version-check", "--target", str(output_dir)),
+            *(f"--platform={platform}" for platform in PLATFORMS),
+            *("--python-version", PYTHON_VERSION),
+            *("--only-binary", ":all:", "--constraint", str(ROOT / "constraints.txt")),
+            *requirements(package, pyproject),
+        ],
+        check=True,
+    )
+    for folder in _FOLDERS[package]:
+        shutil.copytree(ROOT / folder, output_dir / folder, ignore=_IGNORED)
+
+
+def fingerprint(package: Package) -> str:
+    """A digest of everything that decides what `install` writes."""
+    digest = hashlib.sha256()
+    paths = [ROOT / "constraints.txt", ROOT / "pyproject.toml"]
+    for folder in _FOLDERS[package]:
+        files = (path for path in (ROOT / folder).rglob("*") if path.is_file())
+        paths += sorted(path for path in files if "__pycache__" not in path.parts)
+    for path in paths:
+        digest.update(str(path.relative_to(ROOT)).encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()
