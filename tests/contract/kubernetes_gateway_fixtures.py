@@ -1,0 +1,87 @@
+"""A local cluster with a gateway to it, for the contract tests of the product's Kubernetes side.
+
+Imported by the test_kubernetes_gateway* modules.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from local.cluster import LocalCluster
+from stationmaster.domain.events import TrainingRequest
+from stationmaster.kubernetes.gateway import KubernetesGateway
+from stationmaster.settings import Settings
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+NAMESPACE = "stationmaster"
+RUN_ID = "tiny-llama-0123abcd"
+REQUEST = TrainingRequest(
+    recipe="tiny-llama",
+    nodes=2,
+    instance_type="m5.2xlarge",
+    command="/train tiny-llama",
+    team_id="T1",
+    channel_id="C1",
+    user_id="U1",
+)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
+    shared = tmp_path / "fsx"
+    shared.mkdir()
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+    cluster = LocalCluster(
+        state_dir=tmp_path / "state",
+        pod_environment={"PATH": path},
+        python_path=REPOSITORY,
+        file_system_dir=lambda handle: shared,
+        list_gpus=list,
+    )
+    cluster.start()
+    yield cluster
+    cluster.stop(grace_s=0.5)
+
+
+@pytest.fixture
+def gateway(cluster: LocalCluster) -> Iterator[KubernetesGateway]:
+    settings = Settings(
+        region="us-west-2", table_name="t", bus_name="b", kubeconfig=str(cluster.kubeconfig)
+    )
+    gateway = KubernetesGateway.connect(settings, cluster=None)
+    yield gateway
+    gateway.close()
+
+
+def add_nodes(cluster: LocalCluster, *, group: str, **capacity: str) -> None:
+    training = group == "training"
+    cluster.add_nodes(
+        node_group=group,
+        cluster="c",
+        instance_type="p4d.24xlarge" if "nvidia.com/gpu" in capacity else "m5.2xlarge",
+        count=2 if training else 1,
+        zone="us-west-2a",
+        labels={
+            "stationmaster/node-group": group,
+            **({"nvidia.com/gpu.present": "true"} if "nvidia.com/gpu" in capacity else {}),
+        },
+        taints=[{"key": "stationmaster/training", "value": "true", "effect": "NoSchedule"}]
+        if training
+        else [],
+        capacity={"cpu": "8", "memory": "32Gi"} | capacity,
+    )
+
+
+def eventually(condition: Callable[[], Any], *, within_s: float = 20) -> Any:
+    deadline = time.monotonic() + within_s
+    while not (seen := condition()):
+        assert time.monotonic() < deadline, f"not true within {within_s} s"
+        time.sleep(0.02)
+    return seen

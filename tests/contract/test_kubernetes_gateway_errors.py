@@ -1,0 +1,225 @@
+"""What the gateway makes of a server's answers, of silence, and how it signs in to EKS.
+
+The server is a real one on this machine that gives the answer it is told to give.
+"""
+
+import base64
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlparse
+
+import pytest
+import yaml
+from botocore.session import Session
+
+from stationmaster.domain.errors import PermanentError, TransientError
+from stationmaster.kubernetes.gateway import KubernetesGateway
+from stationmaster.kubernetes.token import EksToken
+from stationmaster.settings import Settings
+
+WEBHOOK = (
+    'admission webhook "validator.pytorchjob.training-operator.kubeflow.org" denied the request: '
+    "spec.pytorchReplicaSpecs: Forbidden"
+)
+RBAC = 'nodes is forbidden: User "u" cannot list resource "nodes" in API group ""'
+
+
+class AnsweringServer(ThreadingHTTPServer):
+    """Answers every request with the queued answers in turn, the last one for ever."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.answers: list[tuple[int, Any]] = []
+        self.requests: list[tuple[str, str, dict[str, str]]] = []
+
+    def say(self, *answers: tuple[int, Any]) -> None:
+        self.answers = list(answers)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: AnsweringServer
+
+    def do_GET(self) -> None:
+        length = int(self.headers.get("Content-Length") or 0)
+        self.rfile.read(length)
+        self.server.requests.append((self.command, self.path, dict(self.headers)))
+        answers = self.server.answers
+        status, body = answers.pop(0) if len(answers) > 1 else answers[0]
+        data = body.encode() if isinstance(body, str) else json.dumps(body).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    do_PATCH = do_GET  # noqa: N815  # the base class looks methods up by these names
+
+    def log_message(self, format: str, *args: Any) -> None:
+        return
+
+
+@pytest.fixture
+def server() -> Iterator[AnsweringServer]:
+    server = AnsweringServer()
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    yield server
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+@pytest.fixture
+def gateway(server: AnsweringServer, tmp_path: Path) -> Iterator[KubernetesGateway]:
+    kubeconfig = tmp_path / "kubeconfig"
+    address = f"http://127.0.0.1:{server.server_address[1]}"
+    kubeconfig.write_text(
+        yaml.safe_dump(
+            {
+                "apiVersion": "v1",
+                "kind": "Config",
+                "current-context": "c",
+                "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+                "clusters": [{"name": "c", "cluster": {"server": address}}],
+                "users": [{"name": "u", "user": {"token": "secret-token"}}],
+            }
+        )
+    )
+    gateway = KubernetesGateway.connect(settings(str(kubeconfig)), cluster=None)
+    yield gateway
+    gateway.close()
+
+
+def settings(kubeconfig: str = "") -> Settings:
+    return Settings(region="eu-west-1", table_name="t", bus_name="b", kubeconfig=kubeconfig)
+
+
+def status(code: int, message: str) -> tuple[int, dict[str, Any]]:
+    return code, {"kind": "Status", "status": "Failure", "message": message, "code": code}
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        status(429, "too many requests"),
+        status(500, 'failed calling webhook "v": connection refused'),
+        status(503, "the server is currently unable to handle the request"),
+        (502, "<html>bad gateway</html>"),
+        status(409, "the object has been modified"),
+        status(401, "Unauthorized"),
+        status(403, RBAC),
+        status(403, 'unable to create: namespace "n" because it is being terminated'),
+    ],
+)
+def test_answer_that_may_heal_is_transient(
+    server: AnsweringServer, gateway: KubernetesGateway, answer: tuple[int, Any]
+):
+    server.say(answer)
+
+    with pytest.raises(TransientError, match=f"listing Nodes: the cluster answers {answer[0]}"):
+        gateway.nodes()
+
+
+@pytest.mark.parametrize("answer", [status(403, WEBHOOK), status(422, "spec: Required value")])
+def test_refusal_is_permanent_with_the_servers_sentence(
+    server: AnsweringServer, gateway: KubernetesGateway, answer: tuple[int, Any]
+):
+    server.say(answer)
+    item = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "n"}}
+
+    with pytest.raises(PermanentError) as refused:
+        gateway.apply([item])
+
+    assert str(refused.value) == (
+        f"applying Namespace n: the cluster answers {answer[0]}: {answer[1]['message']}"
+    )
+
+
+def test_list_in_pages_is_read_to_its_end(server: AnsweringServer, gateway: KubernetesGateway):
+    def page(name: str, following: str) -> tuple[int, Any]:
+        node = {"metadata": {"name": name}}
+        return 200, {"metadata": {"continue": following}, "items": [node]}
+
+    server.say(page("b", "next"), page("a", ""))
+
+    names = [node.name for node in gateway.nodes()]
+
+    assert names == ["a", "b"]
+    assert "continue=next" in server.requests[1][1]
+
+
+def test_apply_takes_over_fields_under_our_name_and_signs_in(
+    server: AnsweringServer, gateway: KubernetesGateway
+):
+    server.say((200, {}))
+
+    gateway.apply([{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "n"}}])
+
+    method, path, headers = server.requests[0]
+    assert method == "PATCH"
+    assert parse_qs(urlparse(path).query) == {"fieldManager": ["stationmaster"], "force": ["true"]}
+    assert headers["Content-Type"] == "application/apply-patch+yaml"
+    assert headers["authorization"] == "Bearer secret-token"
+
+
+def test_cluster_without_an_endpoint_is_transient():
+    with pytest.raises(TransientError, match="has no Kubernetes endpoint yet"):
+        KubernetesGateway.connect(settings(), cluster=None)
+
+
+def test_kubeconfig_that_is_missing_is_refused_with_the_variable(tmp_path: Path):
+    path = tmp_path / "none"
+
+    with pytest.raises(PermanentError, match=f"STATIONMASTER_KUBECONFIG={path} cannot be used"):
+        KubernetesGateway.connect(settings(str(path)), cluster=None)
+
+
+class Clock:
+    """Seconds that a test moves on."""
+
+    def __init__(self) -> None:
+        self.now_s = 1000.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+@pytest.fixture
+def session() -> Session:
+    session = Session()
+    session.set_credentials("AKIDEXAMPLE", "secret")
+    return session
+
+
+def test_eks_token_is_a_presigned_call_bound_to_the_cluster(session: Session):
+    token = EksToken("my-cluster", region="eu-west-1", clock=Clock(), session=session).value()
+
+    assert token.startswith("k8s-aws-v1.")
+    encoded = token.removeprefix("k8s-aws-v1.")
+    assert "=" not in encoded
+    url = urlparse(base64.urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4)).decode())
+    query = parse_qs(url.query)
+    assert url.netloc == "sts.eu-west-1.amazonaws.com"
+    assert query["Action"] == ["GetCallerIdentity"]
+    assert query["X-Amz-SignedHeaders"] == ["host;x-k8s-aws-id"]
+    assert query["X-Amz-Credential"][0].startswith("AKIDEXAMPLE/")
+
+
+def test_eks_token_is_kept_while_young_and_signed_again_when_old(session: Session):
+    clock = Clock()
+    token = EksToken("my-cluster", region="eu-west-1", clock=clock, session=session)
+    first = token.value()
+    session.set_credentials("AKIDNEWER", "secret")
+
+    clock.now_s += 500
+    young = token.value()
+    clock.now_s += 500
+    old = token.value()
+
+    assert young == first
+    assert old != first

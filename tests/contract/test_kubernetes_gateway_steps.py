@@ -1,0 +1,428 @@
+"""The steps that act in the cluster, with the real gateway, store and objects.
+
+Only EKS and FSx are played by small objects of this module: their adapters have their own tests.
+"""
+
+# ruff: noqa: F811  # fixtures are imported by name
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from kubernetes_gateway_fixtures import (  # noqa: F401
+    NAMESPACE,
+    REQUEST,
+    RUN_ID,
+    add_nodes,
+    cluster,
+    eventually,
+    gateway,
+)
+from moto import mock_aws
+
+from local.cluster import LocalCluster
+from stationmaster.aws.clusters import EksCluster
+from stationmaster.aws.file_systems import FileSystem
+from stationmaster.aws.run_store import RunStore, table_definition
+from stationmaster.domain.errors import (
+    CheckFailed,
+    JobNotStarted,
+    PermanentError,
+    ResourceFailed,
+    RunStopped,
+    StepTimedOut,
+    TrainingFailed,
+)
+from stationmaster.domain.events import (
+    PhaseChanged,
+    ResourceCreated,
+    ResourceKind,
+    RunPhase,
+    RunRequested,
+    StopRequested,
+    TrainingRequest,
+)
+from stationmaster.domain.run import Run
+from stationmaster.kubernetes.gateway import KubernetesGateway
+from stationmaster.settings import Settings
+from stationmaster.steps.ensure_job_started import ensure_job_started
+from stationmaster.steps.install_plugin import install_plugin
+from stationmaster.steps.release_job import release_job
+from stationmaster.steps.run_check import run_check
+from stationmaster.steps.submit_job import submit_job
+
+GPU_REQUEST = REQUEST.model_copy(
+    update={"recipe": "llama2-7b", "instance_type": "p4d.24xlarge", "command": "/train llama2-7b"}
+)
+DEVICE = "nvidia.com/gpu"
+DEVICES = {DEVICE: "8", "vpc.amazonaws.com/efa": "4", "hugepages-2Mi": "10256Mi"}
+
+
+@dataclass
+class Eks:
+    """EKS as far as these steps ask it."""
+
+    cluster: LocalCluster
+    addon_status: str = "ACTIVE"
+    gone: bool = False
+    asked: list[tuple[str, str]] = field(default_factory=list)
+
+    def describe(self, run_id: str) -> EksCluster | None:
+        return None if self.gone else EksCluster(name=run_id, status="ACTIVE", endpoint="there")
+
+    def ensure_addon(self, run_id: str, name: str, *, role_arn: str = "") -> str:
+        self.asked.append((name, role_arn))
+        if self.addon_status == "ACTIVE":
+            self.cluster.set_addon(name, active=True)
+        return self.addon_status
+
+
+class Fsx:
+    """FSx with one file system that is available."""
+
+    def describe(self, run_id: str) -> FileSystem | None:
+        return FileSystem(
+            file_system_id="fs-1",
+            lifecycle="AVAILABLE",
+            dns_name="fs-1.fsx.us-west-2.amazonaws.com",
+            mount_name="abcdefgh",
+            storage_gib=1200,
+        )
+
+
+@dataclass
+class World:
+    """What steps take as services, with a clock that tests move on."""
+
+    settings: Settings
+    runs: RunStore
+    clusters: Eks
+    gateway: KubernetesGateway
+    file_systems: Fsx = field(default_factory=Fsx)
+    late_s: float = 0.0
+
+    def now(self) -> datetime:
+        return datetime.now(UTC) + timedelta(seconds=self.late_s)
+
+    def kubernetes(self, run_id: str) -> KubernetesGateway:
+        return self.gateway
+
+    def begin(self, *phases: RunPhase, request: TrainingRequest = REQUEST) -> Run:
+        """A run that has come through the phases, its last node group just active."""
+        requested = RunRequested(
+            event_id="requested",
+            run_id=RUN_ID,
+            at=self.now(),
+            request=request,
+            price_per_hour_usd=1,
+            estimated_cost_usd=1,
+        )
+        until = self.now() + timedelta(minutes=1)
+        self.runs.create(requested, dedup_key="k", dedup_until=until)
+        nodes = ResourceCreated(
+            event_id="nodes",
+            run_id=RUN_ID,
+            at=self.now(),
+            kind=ResourceKind.NODE_GROUP,
+            name="training",
+        )
+        changes = [
+            PhaseChanged(event_id=f"phase-{phase}", run_id=RUN_ID, at=self.now(), phase=phase)
+            for phase in phases
+        ]
+        return self.runs.record(RUN_ID, [nodes, *changes])
+
+    def events(self, kind: str) -> list[Any]:
+        return [event for event in self.runs.events(RUN_ID) if event.type == kind]
+
+
+@pytest.fixture
+def world(
+    cluster: LocalCluster, gateway: KubernetesGateway, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[World]:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "testing")
+    monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
+    with mock_aws():
+        client = boto3.client("dynamodb", region_name="us-west-2")
+        client.create_table(**table_definition("runs"))
+        settings = Settings(
+            region="us-west-2",
+            table_name="runs",
+            bus_name="bus",
+            fsx_csi_role_arn="arn:aws:iam::1:role/fsx",
+        )
+        yield World(settings, RunStore("runs", client), Eks(cluster), gateway)
+
+
+def until_ready(step: Any, world: World, **arguments: str) -> None:
+    eventually(lambda: step(world, RUN_ID, **arguments)["ready"])
+
+
+def install_operator(world: World) -> None:
+    until_ready(install_plugin, world, plugin="training-operator")
+
+
+def test_install_plugin_makes_it_ready_and_records_it_once(cluster: LocalCluster, world: World):
+    world.begin(RunPhase.PROVISIONING)
+    add_nodes(cluster, group="system")
+
+    for _ in range(2):
+        until_ready(install_plugin, world, plugin="training-operator")
+    until_ready(install_plugin, world, plugin="fsx-csi-driver")
+
+    assert [event.plugin for event in world.events("plugin.ready")] == [
+        "training-operator",
+        "fsx-csi-driver",
+    ]
+    assert world.clusters.asked[0] == ("eks-pod-identity-agent", "")
+    assert ("aws-fsx-csi-driver", "arn:aws:iam::1:role/fsx") in world.clusters.asked
+
+
+def test_install_plugin_that_never_becomes_ready_times_out_with_what_its_pods_wait_for(
+    cluster: LocalCluster, world: World
+):
+    world.begin(RunPhase.PROVISIONING)
+    add_nodes(cluster, group="system")
+    cluster.faults.add("plugin-never-ready")
+    assert install_plugin(world, RUN_ID, plugin="training-operator") == {"ready": False}
+    eventually(lambda: world.gateway.pods_of("Deployment", "kubeflow", "training-operator"))
+
+    world.late_s = world.settings.plugin_timeout_s + 1
+
+    with pytest.raises(
+        StepTimedOut, match=r"plugin training-operator is not ready after 9.. s"
+    ) as e:
+        install_plugin(world, RUN_ID, plugin="training-operator")
+    assert "pod training-operator-" in str(e.value)
+    assert world.events("plugin.ready") == []
+
+
+def test_install_plugin_of_an_addon_that_eks_cannot_create_fails(world: World):
+    world.begin(RunPhase.PROVISIONING)
+    world.clusters.addon_status = "CREATE_FAILED"
+
+    with pytest.raises(ResourceFailed, match="could not install add-on aws-fsx-csi-driver"):
+        install_plugin(world, RUN_ID, plugin="fsx-csi-driver")
+
+
+def test_install_plugin_of_an_unknown_name_is_refused(world: World):
+    world.begin(RunPhase.PROVISIONING)
+
+    with pytest.raises(PermanentError, match='plugin "nope" is not known'):
+        install_plugin(world, RUN_ID, plugin="nope")
+
+
+def test_checks_of_a_cpu_cluster_pass_with_real_pods_on_the_file_system(
+    cluster: LocalCluster, world: World, tmp_path: Path
+):
+    world.begin(RunPhase.PROVISIONING)
+    add_nodes(cluster, group="training")
+    cluster.set_addon("aws-fsx-csi-driver", active=True)
+
+    for check in ("nodes", "storage"):
+        until_ready(run_check, world, check=check)
+        until_ready(run_check, world, check=check)
+
+    finished = {event.check: event for event in world.events("check.finished")}
+    assert len(world.events("check.finished")) == 2
+    assert all(event.passed for event in finished.values())
+    assert finished["nodes"].detail == "2 of 2 m5.2xlarge nodes are ready in us-west-2a"
+    assert len(list((tmp_path / "fsx/.stationmaster/storage-check").iterdir())) == 2
+    assert world.runs.load(RUN_ID).phase is RunPhase.VALIDATING
+
+
+def test_check_of_a_file_system_that_cannot_be_written_fails_at_once_with_the_pods_line(
+    cluster: LocalCluster, world: World, tmp_path: Path
+):
+    world.begin(RunPhase.PROVISIONING)
+    add_nodes(cluster, group="training")
+    cluster.set_addon("aws-fsx-csi-driver", active=True)
+    (tmp_path / "fsx/.stationmaster").write_text("in the way")
+
+    with pytest.raises(CheckFailed, match=r"check storage failed: pod .* exited with 1: storage"):
+        until_ready(run_check, world, check="storage")
+
+    (event,) = world.events("check.finished")
+    assert not event.passed
+    assert "Not a directory" in event.detail
+    with pytest.raises(CheckFailed, match="Not a directory"):
+        run_check(world, RUN_ID, check="storage")
+
+
+def test_checks_of_devices_wait_for_their_plugins_and_then_pass(
+    cluster: LocalCluster, world: World
+):
+    world.begin(RunPhase.PROVISIONING, request=GPU_REQUEST)
+    add_nodes(cluster, group="training", cpu="96", memory="1152Gi", **DEVICES)
+    assert run_check(world, RUN_ID, check="gpus") == {"ready": False}
+
+    for plugin in ("nvidia-device-plugin", "efa-device-plugin"):
+        until_ready(install_plugin, world, plugin=plugin)
+    for check in ("gpus", "efa"):
+        until_ready(run_check, world, check=check)
+
+    assert [event.detail for event in world.events("check.finished")] == [
+        "8 nvidia.com/gpu on each of 2 nodes",
+        "4 vpc.amazonaws.com/efa on each of 2 nodes",
+    ]
+
+
+def test_check_of_too_few_devices_fails_closed_after_its_time_with_both_figures(
+    cluster: LocalCluster, world: World
+):
+    world.begin(RunPhase.PROVISIONING, request=GPU_REQUEST)
+    add_nodes(cluster, group="training", cpu="96", memory="1152Gi", **DEVICES | {DEVICE: "7"})
+    until_ready(install_plugin, world, plugin="nvidia-device-plugin")
+    eventually(lambda: world.gateway.nodes()[0].count(DEVICE))
+    assert run_check(world, RUN_ID, check="gpus") == {"ready": False}
+
+    world.late_s = world.settings.check_timeout_s + 1
+
+    with pytest.raises(CheckFailed, match=r"offers 7 nvidia.com/gpu, 8 expected"):
+        run_check(world, RUN_ID, check="gpus")
+    assert [event.passed for event in world.events("check.finished")] == [False]
+
+
+def test_check_of_nodes_that_do_not_join_fails_after_its_time(world: World):
+    world.begin(RunPhase.PROVISIONING)
+    run_check(world, RUN_ID, check="nodes")
+
+    world.late_s = world.settings.check_timeout_s + 1
+
+    with pytest.raises(CheckFailed, match=r"0 of 2 m5.2xlarge nodes are ready"):
+        run_check(world, RUN_ID, check="nodes")
+
+
+def test_job_is_submitted_started_and_released_to_the_last_object(
+    cluster: LocalCluster, world: World
+):
+    world.begin(RunPhase.PROVISIONING, RunPhase.VALIDATING)
+    add_nodes(cluster, group="system")
+    add_nodes(cluster, group="training")
+    cluster.set_addon("aws-fsx-csi-driver", active=True)
+    install_operator(world)
+
+    for _ in range(2):
+        submit_job(world, RUN_ID)
+    until_ready(ensure_job_started, world)
+    started = world.runs.load(RUN_ID)
+    until_ready(release_job, world)
+
+    assert started.phase is RunPhase.RUNNING
+    assert started.job == RUN_ID
+    assert len(world.events("job.submitted")) == 1
+    assert world.gateway.job(NAMESPACE, RUN_ID) is None
+    assert world.gateway.pods(NAMESPACE, labels={"stationmaster/run-id": RUN_ID}) == []
+    assert not world.gateway.exists("v1", "PersistentVolume", name=f"{RUN_ID}-fsx")
+    assert release_job(world, RUN_ID) == {"ready": True}
+
+
+def test_job_whose_pods_find_no_node_does_not_start_and_says_what_they_wait_for(
+    cluster: LocalCluster, world: World
+):
+    world.begin(RunPhase.PROVISIONING, RunPhase.VALIDATING)
+    add_nodes(cluster, group="system")
+    install_operator(world)
+    submit_job(world, RUN_ID)
+    labels = {"stationmaster/role": "training"}
+    eventually(lambda: [p for p in world.gateway.pods(NAMESPACE, labels=labels) if p.unschedulable])
+    assert ensure_job_started(world, RUN_ID) == {"ready": False}
+
+    world.late_s = world.settings.job_start_timeout_s + 1
+
+    with pytest.raises(JobNotStarted, match=r"0 of 2 pods run after 12.. s.*nodes are available"):
+        ensure_job_started(world, RUN_ID)
+
+
+def test_job_that_needs_gpus_where_there_are_none_does_not_start_and_says_so_verbatim(
+    cluster: LocalCluster, world: World
+):
+    world.begin(RunPhase.PROVISIONING, RunPhase.VALIDATING, request=GPU_REQUEST)
+    add_nodes(cluster, group="system")
+    add_nodes(cluster, group="training", cpu="96", memory="1152Gi", **DEVICES)
+    cluster.set_addon("aws-fsx-csi-driver", active=True)
+    for plugin in ("training-operator", "nvidia-device-plugin", "efa-device-plugin"):
+        until_ready(install_plugin, world, plugin=plugin)
+    submit_job(world, RUN_ID)
+
+    with pytest.raises(JobNotStarted, match="this machine has 0 NVIDIA GPUs") as refused:
+        until_ready(ensure_job_started, world)
+
+    assert f"pod {RUN_ID}-worker-" in str(refused.value)
+    assert "cannot start: CreateContainerError" in str(refused.value)
+
+
+def test_job_that_was_deleted_behind_our_back_is_told(cluster: LocalCluster, world: World):
+    world.begin(RunPhase.PROVISIONING, RunPhase.VALIDATING)
+    add_nodes(cluster, group="system")
+    install_operator(world)
+    submit_job(world, RUN_ID)
+    world.gateway.delete("kubeflow.org/v1", "PyTorchJob", name=RUN_ID, namespace=NAMESPACE)
+
+    with pytest.raises(JobNotStarted, match="is not in the cluster any more"):
+        eventually(lambda: ensure_job_started(world, RUN_ID) and False)
+
+
+def test_job_that_failed_before_it_was_seen_running_is_a_training_failure(
+    cluster: LocalCluster, world: World
+):
+    request = REQUEST.model_copy(update={"overrides": {"dataset": "/nowhere"}})
+    world.begin(RunPhase.PROVISIONING, RunPhase.VALIDATING, request=request)
+    add_nodes(cluster, group="system")
+    install_operator(world)
+    submit_job(world, RUN_ID)
+    status = {"conditions": [{"type": "Failed", "status": "True", "message": "it broke"}]}
+    set_job_status(cluster, status)
+
+    with pytest.raises(TrainingFailed, match="it broke"):
+        ensure_job_started(world, RUN_ID)
+
+
+def test_release_of_a_run_whose_cluster_is_gone_is_ready(world: World):
+    world.begin(RunPhase.PROVISIONING)
+    world.clusters.gone = True
+
+    assert release_job(world, RUN_ID) == {"ready": True}
+
+
+def test_release_of_a_run_whose_api_does_not_answer_is_ready(cluster: LocalCluster, world: World):
+    world.begin(RunPhase.PROVISIONING)
+    world.gateway.close()
+    cluster.stop(grace_s=0.1)
+
+    assert release_job(world, RUN_ID) == {"ready": True}
+
+
+@pytest.mark.parametrize(
+    ("step", "arguments"),
+    [
+        (install_plugin, {"plugin": "relay"}),
+        (run_check, {"check": "nodes"}),
+        (submit_job, {}),
+        (ensure_job_started, {}),
+    ],
+)
+def test_steps_of_a_stopped_run_end_the_workflow(
+    world: World, step: Any, arguments: dict[str, str]
+):
+    world.begin(RunPhase.PROVISIONING, RunPhase.VALIDATING)
+    stop = StopRequested(event_id="stop", run_id=RUN_ID, at=world.now(), user_id="U1")
+    world.runs.record(RUN_ID, [stop])
+
+    with pytest.raises(RunStopped, match="stopped by U1"):
+        step(world, RUN_ID, **arguments)
+
+
+def set_job_status(cluster: LocalCluster, status: dict[str, Any]) -> None:
+    """Write the job's status as the operator does."""
+    from kubernetes import client, config
+
+    with config.new_client_from_config(config_file=str(cluster.kubeconfig)) as api:
+        client.CustomObjectsApi(api).patch_namespaced_custom_object_status(
+            "kubeflow.org", "v1", NAMESPACE, "pytorchjobs", RUN_ID, {"status": status}
+        )
