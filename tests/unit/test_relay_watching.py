@@ -1,0 +1,289 @@
+"""Watches and followed logs over an API server that goes away, forgets, or cuts streams.
+
+The API here is a real object that plays a script: what a server that misbehaves at a chosen moment
+does cannot be had from a healthy one.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager
+
+import pytest
+
+from relay.batching import Outbox
+from relay.cluster import ClusterUnreachable, ObjectMissing, RequestRefused, WatchExpired
+from relay.following import LogFollower
+from relay.observations import container_state
+from relay.parsing import PodFacts
+from relay.watching import Watch, keep_watching
+
+
+class ScriptedWatches:
+    """Answers lists and watches as its script says, then stops the watcher."""
+
+    def __init__(self, *, lists, watches):
+        self.lists = list(lists)
+        self.watches = list(watches)
+        self.watched_from = []
+        self.stop = threading.Event()
+
+    def list(self, path, query):
+        answer = self.lists.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def watch(self, path, query, *, resource_version, timeout_s):
+        self.watched_from.append(resource_version)
+        for step in self.watches.pop(0):
+            if isinstance(step, Exception):
+                raise step
+            yield step
+        if not self.watches:
+            self.stop.set()
+
+
+def thing(name, version):
+    return {"metadata": {"name": name, "resourceVersion": version}}
+
+
+def follow_script(api):
+    seen = []
+    watch = Watch(
+        "/things",
+        {},
+        listed=lambda items: seen.append([item["metadata"]["name"] for item in items]),
+        changed=lambda kind, item: seen.append((kind, item["metadata"]["name"])),
+    )
+    keep_watching(api, watch, api.stop)
+    return seen
+
+
+def test_keep_watching_cut_watch_goes_on_from_the_last_version():
+    api = ScriptedWatches(
+        lists=[([thing("a", "1")], "5")],
+        watches=[
+            [("MODIFIED", thing("a", "6")), ClusterUnreachable("cut")],
+            [ClusterUnreachable("refused")],
+            [("BOOKMARK", thing("", "9"))],
+            [("DELETED", thing("a", "10"))],
+        ],
+    )
+
+    seen = follow_script(api)
+
+    assert seen == [["a"], ("MODIFIED", "a"), ("DELETED", "a")]
+    assert api.watched_from == ["5", "6", "6", "9"]
+
+
+def test_keep_watching_expired_version_lists_again():
+    api = ScriptedWatches(
+        lists=[([thing("a", "1")], "5"), ([thing("b", "50")], "50")],
+        watches=[[WatchExpired("too old")], [("ADDED", thing("c", "51"))]],
+    )
+
+    seen = follow_script(api)
+
+    assert seen == [["a"], ["b"], ("ADDED", "c")]
+    assert api.watched_from == ["5", "50"]
+
+
+def test_keep_watching_missing_type_and_absent_server_are_waited_for():
+    api = ScriptedWatches(
+        lists=[ObjectMissing("no such type"), ClusterUnreachable("refused"), ([], "5")],
+        watches=[[("ADDED", thing("a", "6"))]],
+    )
+
+    seen = follow_script(api)
+
+    assert seen == [[], [], ("ADDED", "a")]
+
+
+class Sink:
+    """The bus, as far as a follower needs it."""
+
+    max_batches = 10
+
+    def __init__(self):
+        self.events = []
+        self.arrived = threading.Condition()
+
+    def send(self, batches):
+        with self.arrived:
+            self.events += [event for batch in batches for event in batch.events]
+            self.arrived.notify_all()
+        return True
+
+    def stop_retrying_at(self, deadline):
+        return
+
+    def wait_for_steps(self, *steps):
+        with self.arrived:
+            assert self.arrived.wait_for(lambda: self.steps == list(steps), 5), self.steps
+
+    @property
+    def steps(self):
+        return [event.step for event in self.events if event.type == "progress.reported"]
+
+
+def line(step):
+    return (
+        f'2026-01-02T03:04:{step:02}.500000000Z {{"stationmaster":1,"kind":"progress",'
+        f'"seq":{step},"step":{step},"total_steps":9,"loss_nats":1.0}}\n'
+    ).encode()
+
+
+def pod(*, restarts=0, state=None, last=None, uid="uid-0"):
+    container = {
+        "name": "pytorch",
+        "restartCount": restarts,
+        "state": state or {"running": {}},
+        "lastState": last or {},
+    }
+    return {"metadata": {"uid": uid}, "status": {"containerStatuses": [container]}}
+
+
+ENDED = {"terminated": {"exitCode": 0}}
+
+
+class ScriptedLogs:
+    """A pod whose status and log streams follow a script; a stream is a list of chunks."""
+
+    def __init__(self, *, statuses, streams):
+        self.statuses = list(statuses)
+        self.streams = list(streams)
+        self.asked = []
+
+    def get(self, path):
+        status = self.statuses.pop(0) if len(self.statuses) > 1 else self.statuses[0]
+        if isinstance(status, Exception):
+            raise status
+        return status
+
+    @contextmanager
+    def log(self, path, *, container, since, follow=False, previous=False):
+        self.asked.append("previous" if previous else "follow" if follow else "read")
+        stream = self.streams.pop(0)
+        if isinstance(stream, Exception):
+            raise stream
+        yield self._chunks(stream)
+
+    def _chunks(self, stream):
+        for chunk in stream:
+            if isinstance(chunk, Exception):
+                raise chunk
+            yield chunk
+
+
+@pytest.fixture
+def follow():
+    stop = threading.Event()
+    boxes = []
+
+    def start(api, first_seen):
+        sink = Sink()
+        outbox = Outbox(run_id="run-1", sender=sink)
+        outbox.start()
+        boxes.append(outbox)
+        follower = LogFollower(
+            api=api,
+            outbox=outbox,
+            pod=PodFacts(run_id="run-1", name="run-1-worker-0", uid="uid-0"),
+            path="/api/v1/namespaces/n/pods/run-1-worker-0",
+            stop=stop,
+        )
+        follower.start()
+        follower.update(container_state(first_seen))
+        boxes.append(follower)
+        return sink
+
+    yield start
+    stop.set()
+    for box in boxes:
+        if isinstance(box, Outbox):
+            box.close(timeout_s=2)
+        else:
+            box.pod_gone()
+
+
+def test_follower_cut_stream_goes_on_without_loss_or_double(follow):
+    api = ScriptedLogs(
+        statuses=[pod(), pod(), pod(), pod(), pod(state=ENDED)],
+        streams=[
+            [line(1), line(2), line(3)[:30], ClusterUnreachable("cut")],
+            [line(1), line(2), line(3), line(4)],  # the server knows nothing of sinceTime
+            [line(4)],
+        ],
+    )
+
+    sink = follow(api, pod())
+
+    sink.wait_for_steps(1, 2, 3, 4)
+    assert api.asked == ["follow", "follow", "read"]
+
+
+def test_follower_stream_that_ended_early_is_completed_at_the_end(follow):
+    api = ScriptedLogs(
+        statuses=[pod(), pod(), pod(state=ENDED)],
+        streams=[[line(1)], [line(1), line(2), line(3).rstrip(b"\n")]],
+    )
+
+    follow(api, pod()).wait_for_steps(1, 2, 3)
+
+
+def test_follower_container_restarted_before_it_was_seen_reads_both_runs(follow):
+    restarted = pod(restarts=1, last=ENDED)
+    api = ScriptedLogs(
+        statuses=[restarted, restarted, pod(restarts=1, state=ENDED)],
+        streams=[[line(1), line(2)], [line(3)], [line(3), line(4)]],
+    )
+
+    sink = follow(api, restarted)
+
+    sink.wait_for_steps(1, 2, 3, 4)
+    assert api.asked == ["previous", "follow", "read"]
+
+
+def test_follower_container_restarted_while_opening_reads_the_run_between(follow):
+    first, second = pod(), pod(restarts=1, last=ENDED)
+    api = ScriptedLogs(
+        statuses=[first, second, second, second, pod(restarts=1, state=ENDED)],
+        streams=[[line(3)], [line(1), line(2)], [line(3)], [line(3)]],
+    )
+
+    sink = follow(api, first)
+
+    sink.wait_for_steps(1, 2, 3)
+    assert api.asked == ["follow", "previous", "follow", "read"]
+
+
+def test_follower_earlier_log_thrown_away_goes_on_with_this_one(follow):
+    restarted = pod(restarts=3, last=ENDED)
+    api = ScriptedLogs(
+        statuses=[restarted, restarted, pod(restarts=3, state=ENDED)],
+        streams=[RequestRefused("previous terminated container not found"), [line(5)], [line(5)]],
+    )
+
+    follow(api, restarted).wait_for_steps(5)
+
+
+def test_follower_pod_deleted_keeps_what_the_stream_brought(follow):
+    api = ScriptedLogs(
+        statuses=[pod(), pod(), ObjectMissing("gone")],
+        streams=[[line(1), line(2).rstrip(b"\n")]],
+    )
+
+    follow(api, pod()).wait_for_steps(1, 2)
+
+
+def test_follower_pod_replaced_by_another_of_its_name_is_left_to_that_one(follow):
+    api = ScriptedLogs(
+        statuses=[pod(), pod(), pod(uid="uid-1")],
+        streams=[[line(1)], [line(9)]],
+    )
+
+    sink = follow(api, pod())
+
+    sink.wait_for_steps(1)
+    assert api.streams == [[line(9)]]
