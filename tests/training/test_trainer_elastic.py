@@ -41,7 +41,7 @@ def test_elastic_killed_worker_resumes_from_the_newest_complete_checkpoint(
         assert worker is not None
 
         os.kill(worker, signal.SIGKILL)
-        codes = [process.wait(timeout=90) for process in agents]
+        codes = [process.wait(timeout=120) for process in agents]
 
     seen = lines()
     resumed = of_kind(seen, "resumed")

@@ -147,7 +147,7 @@ def of_kind(lines: Lines, kind: str) -> Lines:
     return [line for line in lines if line["kind"] == kind]
 
 
-def wait_until(condition: Callable[[], bool], *, what: str, timeout_s: float = 60.0) -> None:
+def wait_until(condition: Callable[[], bool], *, what: str, timeout_s: float = 120.0) -> None:
     """Poll a condition; fail with `what` when it does not come true in time."""
     deadline = time.monotonic() + timeout_s
     while not condition():
