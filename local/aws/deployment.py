@@ -179,8 +179,12 @@ def _create_roles(spec: DeploymentSpec, made: Deployment, client: Client) -> Non
             ],
         }
     )
+    iam = client("iam")
     for role in ("local-execution", *spec.roles):
-        answer = client("iam").create_role(RoleName=role, AssumeRolePolicyDocument=trust)
+        try:
+            answer = iam.create_role(RoleName=role, AssumeRolePolicyDocument=trust)
+        except iam.exceptions.EntityAlreadyExistsException:
+            answer = iam.get_role(RoleName=role)  # an earlier deployment made it
         made.role_arns[role] = answer["Role"]["Arn"]
 
 

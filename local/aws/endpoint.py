@@ -28,7 +28,7 @@ from local.aws.deployment import Deployment, DeploymentSpec
 from local.aws.emulation import Emulation
 from local.aws.faults import FaultInjector
 from local.aws.front import OWN_CLIENT, Front, QuietHandler
-from local.aws.http_api import HttpApi
+from local.aws.http_api import HttpApi, Route
 from local.aws.invocation import Invoker, UnknownFunctionError
 from local.aws.observer import AwsObserver, SilentObserver
 from local.aws.patches import tagging
@@ -176,7 +176,7 @@ class LocalAws:
         return self._client(service, own=False)
 
     def deploy(self, spec: DeploymentSpec) -> Deployment:
-        """Create everything in `spec`, start its schedules and its HTTP front."""
+        """Create everything in `spec`, start its schedules and serve its routes; repeatable."""
         made = deployment.create(
             spec, client=lambda service: self._client(service, own=True), region=self.region
         )
@@ -184,15 +184,8 @@ class LocalAws:
         for schedule in spec.schedules:
             self._ticker.add(schedule)
         if spec.routes:
-            self._http_api = HttpApi(
-                routes=list(spec.routes),
-                invoke=self._emulation.invoker.invoke,
-                account_id=_ACCOUNT,
-                host=_HOST,
-                port=self._http_port,
-            )
-            self._http_api.start()
-            self.http_url = made.http_url = self._http_api.url
+            self._http_api_with(list(spec.routes))
+        made.http_url = self.http_url
         return made
 
     def function_arn(self, name: str) -> str:
@@ -268,6 +261,20 @@ class LocalAws:
                     ),
                 )
             return found
+
+    def _http_api_with(self, routes: list[Route]) -> None:
+        if self._http_api is not None:
+            self._http_api.add(routes)
+            return
+        self._http_api = HttpApi(
+            routes=routes,
+            invoke=self._emulation.invoker.invoke,
+            account_id=_ACCOUNT,
+            host=_HOST,
+            port=self._http_port,
+        )
+        self._http_api.start()
+        self.http_url = self._http_api.url
 
     def _send(self, delivery: Delivery) -> None:
         """Make one attempt to deliver an event."""

@@ -44,7 +44,8 @@ class HttpApi:
     def __init__(
         self, *, routes: list[Route], invoke: Invoke, account_id: str, host: str, port: int = 0
     ) -> None:
-        self._routes = {(route.method.upper(), route.path): route for route in routes}
+        self._routes: dict[tuple[str, str], Route] = {}
+        self.add(routes)
         self._invoke = invoke
         self._account_id = account_id
         self._server = ThreadingHTTPServer((host, port), _handler_class(self))
@@ -61,6 +62,11 @@ class HttpApi:
         """Return the address, without a slash at its end."""
         host, port = self._server.server_address[:2]
         return f"http://{host!s}:{port}"
+
+    def add(self, routes: list[Route]) -> None:
+        """Serve these routes too."""
+        for route in routes:
+            self._routes[route.method.upper(), route.path] = route
 
     def start(self) -> None:
         """Serve in the background."""

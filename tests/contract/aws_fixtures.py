@@ -1,19 +1,18 @@
 """Fixtures of the local AWS endpoint's contract tests, and the Lambda handlers that they script.
 
-Imported by the test_aws_* modules; also imported as a handler's module inside Lambda processes.
+Imported by the test_aws_* modules.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
+from aws_handlers import CapacityError
 
 from local.aws import (
     Deployment,
@@ -35,10 +34,6 @@ _scripts: dict[str, Callable[[Any, Any], Any]] = {}
 _guard = threading.Lock()
 
 
-class CapacityError(Exception):
-    """What a scripted handler raises."""
-
-
 def scripted(event: Any, context: Any) -> Any:
     """Record the event and do what the test told this function to do."""
     name = context.function_name
@@ -46,31 +41,6 @@ def scripted(event: Any, context: Any) -> Any:
         _received.setdefault(name, []).append(event)
         script = _scripts.get(name)
     return script(event, context) if script is not None else {"function": name, "event": event}
-
-
-def in_process(event: Any, context: Any) -> Any:
-    """Handler for Lambda processes: tell who and where it is, or misbehave as asked."""
-    match event.get("do"):
-        case "raise":
-            raise CapacityError("no capacity in us-west-2a")
-        case "sleep":
-            time.sleep(event["seconds"])
-        case "exit":
-            os._exit(3)
-        case "meet":
-            # Two concurrent calls can only both end when they run at the same time.
-            mine, other = Path(event["mine"]), Path(event["other"])
-            mine.touch()
-            until(other.exists, timeout_s=event["seconds"])
-    return {
-        "pid": os.getpid(),
-        "function": context.function_name,
-        "memory": context.memory_limit_in_mb,
-        "remaining_ms": context.get_remaining_time_in_millis(),
-        "arn": context.invoked_function_arn,
-        "request_id": context.aws_request_id,
-        "variable": os.environ.get("COLOUR", ""),
-    }
 
 
 class Script:

@@ -26,7 +26,7 @@ def function(**fields: Any) -> Function:
     return Function(
         **{
             "name": "probe",
-            "handler": "aws_fixtures.in_process",
+            "handler": "aws_handlers.in_process",
             "arn": "arn:aws:lambda:us-west-2:123456789012:function:probe",
             "timeout_s": 30,
             "memory_mib": 256,
@@ -215,7 +215,7 @@ def test_ric_processes_end_when_their_parent_is_killed(tmp_path: Path) -> None:
         "import json, sys, time\n"
         "from local.aws import Function, RicRuntime\n"
         f"ric = RicRuntime(environment={{'PYTHONPATH': {str(HERE)!r}}})\n"
-        "out, _ = ric.invoke(Function(name='p', handler='aws_fixtures.in_process',"
+        "out, _ = ric.invoke(Function(name='p', handler='aws_handlers.in_process',"
         " timeout_s=30), b'{}')\n"
         "print(json.loads(out)['pid'], flush=True)\n"
         "time.sleep(60)\n"

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from aws_fixtures import (  # noqa: F401
-    CapacityError,
     Machines,
     Script,
     aws,
@@ -20,6 +19,7 @@ from aws_fixtures import (  # noqa: F401
     task,
     until,
 )
+from aws_handlers import CapacityError
 from botocore.exceptions import ClientError
 
 RETRY = {"ErrorEquals": ["CapacityError"], "IntervalSeconds": 60, "MaxAttempts": 3}

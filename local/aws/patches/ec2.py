@@ -135,7 +135,7 @@ def _referenced_by(backend: Any, group_id: str) -> str | None:
             if other.id == group_id:
                 continue
             for rule in [*other.ingress_rules, *other.egress_rules]:
-                if any(source.get("GroupId") == group_id for source in rule.source_groups):
+                if rule.source_group.get("GroupId") == group_id:
                     return str(other.id)
     return None
 

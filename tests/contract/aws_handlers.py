@@ -1,0 +1,44 @@
+"""Lambda handlers of the contract tests; light, because each Lambda process imports this module."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+
+class CapacityError(Exception):
+    """What a handler raises when it is told to fail."""
+
+
+def in_process(event: Any, context: Any) -> Any:
+    """Tell who and where the function is, or misbehave as asked."""
+    match event.get("do"):
+        case "raise":
+            raise CapacityError("no capacity in us-west-2a")
+        case "sleep":
+            time.sleep(event["seconds"])
+        case "exit":
+            os._exit(3)
+        case "meet":
+            _meet(Path(event["mine"]), Path(event["other"]), timeout_s=event["seconds"])
+    return {
+        "pid": os.getpid(),
+        "function": context.function_name,
+        "memory": context.memory_limit_in_mb,
+        "remaining_ms": context.get_remaining_time_in_millis(),
+        "arn": context.invoked_function_arn,
+        "request_id": context.aws_request_id,
+        "variable": os.environ.get("COLOUR", ""),
+    }
+
+
+def _meet(mine: Path, other: Path, *, timeout_s: float) -> None:
+    """Return when both files exist: two calls can only both return when they run at one time."""
+    mine.touch()
+    deadline = time.monotonic() + timeout_s
+    while not other.exists():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{other} did not appear within {timeout_s} s")
+        time.sleep(0.01)

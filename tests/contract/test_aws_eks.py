@@ -1,0 +1,352 @@
+"""The local EKS: lifecycles, error shapes, and what the observer and EC2 see."""
+
+# fixtures are imported by name
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from aws_fixtures import until
+
+from local.aws import Deployment, DeploymentSpec, InProcessRuntime, LocalAws, NetworkSpec
+
+TAGS = {"stationmaster:run-id": "run-1"}
+
+
+class Observer:
+    """Keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, dict[str, Any]]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda **fields: self.told.append((name, fields))
+
+    def names(self) -> list[str]:
+        return [name for name, _ in self.told]
+
+
+@pytest.fixture(scope="module")
+def observer() -> Observer:
+    return Observer()
+
+
+@pytest.fixture(scope="module")
+def endpoint(tmp_path_factory: pytest.TempPathFactory, observer: Observer) -> Iterator[LocalAws]:
+    """An endpoint whose clusters take 0.2 s."""
+    with LocalAws(
+        state_dir=tmp_path_factory.mktemp("aws"),
+        invoker=InProcessRuntime(),
+        speed=2400.0,
+        observer=observer,
+        kubernetes_endpoint="https://127.0.0.1:6443",
+    ) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def made(endpoint: LocalAws) -> Deployment:
+    return endpoint.deploy(DeploymentSpec(roles=["eks"], network=NetworkSpec()))
+
+
+@pytest.fixture
+def eks(endpoint: LocalAws, observer: Observer) -> Iterator[Any]:
+    yield endpoint.client("eks")
+    endpoint.faults.clear()
+    observer.told.clear()
+
+
+def wait_for(client: Any, waiter: str, **names: str) -> None:
+    """Wait as boto3 does, without its half minute between polls."""
+    found = client.get_waiter(waiter)
+    found.wait(**names, WaiterConfig={"Delay": 0.02, "MaxAttempts": 500})
+
+
+def create_cluster(eks: Any, made: Deployment, name: str, *, ready: bool = True) -> dict[str, Any]:
+    """Create a cluster, and wait until it is ACTIVE."""
+    answer: dict[str, Any] = eks.create_cluster(
+        name=name,
+        roleArn=made.role_arns["eks"],
+        version="1.35",
+        resourcesVpcConfig={"subnetIds": made.subnet_ids},
+        tags=TAGS,
+    )["cluster"]
+    if ready:
+        wait_for(eks, "cluster_active", name=name)
+    return answer
+
+
+def create_group(eks: Any, made: Deployment, cluster: str, **fields: Any) -> dict[str, Any]:
+    """Create a node group of two p4d in the first zone."""
+    answer: dict[str, Any] = eks.create_nodegroup(
+        **{
+            "clusterName": cluster,
+            "nodegroupName": "gpu",
+            "subnets": made.subnet_ids[:1],
+            "nodeRole": made.role_arns["eks"],
+            "instanceTypes": ["p4d.24xlarge"],
+            "scalingConfig": {"minSize": 0, "maxSize": 4, "desiredSize": 2},
+            "labels": {"pool": "gpu"},
+            "taints": [{"key": "nvidia.com/gpu", "value": "true", "effect": "NO_SCHEDULE"}],
+            "tags": TAGS,
+            **fields,
+        }
+    )["nodegroup"]
+    return answer
+
+
+def test_cluster_is_creating_then_active_with_its_endpoint(
+    eks: Any, made: Deployment, observer: Observer
+) -> None:
+    creating = create_cluster(eks, made, "life")
+
+    active = eks.describe_cluster(name="life")["cluster"]
+
+    assert creating["status"] == "CREATING"
+    assert "endpoint" not in creating
+    assert (active["status"], active["version"]) == ("ACTIVE", "1.35")
+    assert active["endpoint"] == "https://127.0.0.1:6443"
+    assert active["certificateAuthority"]["data"]
+    assert active["tags"] == TAGS
+    assert active["resourcesVpcConfig"]["vpcId"] == made.vpc_id
+    assert ("cluster_active", {"name": "life"}) in observer.told
+    assert "life" in eks.list_clusters()["clusters"]
+
+
+def test_cluster_delete_is_deleting_then_gone(
+    eks: Any, made: Deployment, observer: Observer
+) -> None:
+    create_cluster(eks, made, "gone")
+
+    deleting = eks.delete_cluster(name="gone")["cluster"]
+    wait_for(eks, "cluster_deleted", name="gone")
+
+    assert deleting["status"] == "DELETING"
+    with pytest.raises(eks.exceptions.ResourceNotFoundException, match="No cluster found"):
+        eks.describe_cluster(name="gone")
+    assert ("cluster_deleted", {"name": "gone"}) in observer.told
+
+
+def test_cluster_of_an_existing_name_is_in_use(eks: Any, made: Deployment) -> None:
+    create_cluster(eks, made, "twice", ready=False)
+
+    with pytest.raises(eks.exceptions.ResourceInUseException, match="already exists"):
+        create_cluster(eks, made, "twice", ready=False)
+
+
+def test_cluster_in_one_zone_is_refused(eks: Any, made: Deployment) -> None:
+    with pytest.raises(eks.exceptions.InvalidParameterException, match="two different AZs"):
+        eks.create_cluster(
+            name="narrow",
+            roleArn=made.role_arns["eks"],
+            resourcesVpcConfig={"subnetIds": made.subnet_ids[:1]},
+        )
+
+
+def test_cluster_that_fails_says_so(eks: Any, endpoint: LocalAws, made: Deployment) -> None:
+    endpoint.faults.add("cluster-fails")
+    create_cluster(eks, made, "broken", ready=False)
+
+    def failed() -> Any:
+        found = eks.describe_cluster(name="broken")["cluster"]
+        return found if found["status"] == "FAILED" else None
+
+    assert until(failed)["health"]["issues"][0]["code"] == "InternalFailure"
+
+
+def test_node_group_becomes_active_and_its_instances_exist(
+    eks: Any, endpoint: LocalAws, made: Deployment, observer: Observer
+) -> None:
+    create_cluster(eks, made, "nodes")
+
+    creating = create_group(eks, made, "nodes")
+    wait_for(eks, "nodegroup_active", clusterName="nodes", nodegroupName="gpu")
+
+    active = eks.describe_nodegroup(clusterName="nodes", nodegroupName="gpu")["nodegroup"]
+    told = [fields for name, fields in observer.told if name == "node_group_active"]
+    assert (creating["status"], active["status"]) == ("CREATING", "ACTIVE")
+    assert active["resources"]["autoScalingGroups"][0]["name"].startswith("eks-gpu-")
+    assert active["tags"] == TAGS
+    assert told == [
+        {
+            "cluster": "nodes",
+            "name": "gpu",
+            "instance_type": "p4d.24xlarge",
+            "count": 2,
+            "zone": "us-west-2a",
+            "labels": {"pool": "gpu"},
+            "taints": [{"key": "nvidia.com/gpu", "value": "true", "effect": "NO_SCHEDULE"}],
+        }
+    ]
+    assert len(instances(endpoint, "nodes")) == 2
+
+
+def instances(endpoint: LocalAws, cluster: str) -> list[Any]:
+    """Return the live instances of a cluster."""
+    found = endpoint.client("ec2").describe_instances(
+        Filters=[
+            {"Name": "tag:eks:cluster-name", "Values": [cluster]},
+            {"Name": "instance-state-name", "Values": ["pending", "running"]},
+        ]
+    )
+    return [each for group in found["Reservations"] for each in group["Instances"]]
+
+
+def test_node_group_delete_ends_its_instances_and_frees_the_cluster(
+    eks: Any, endpoint: LocalAws, made: Deployment, observer: Observer
+) -> None:
+    create_cluster(eks, made, "shrink")
+    create_group(eks, made, "shrink")
+    wait_for(eks, "nodegroup_active", clusterName="shrink", nodegroupName="gpu")
+    with pytest.raises(eks.exceptions.ResourceInUseException, match="nodegroups attached"):
+        eks.delete_cluster(name="shrink")
+
+    eks.delete_nodegroup(clusterName="shrink", nodegroupName="gpu")
+    wait_for(eks, "nodegroup_deleted", clusterName="shrink", nodegroupName="gpu")
+
+    assert instances(endpoint, "shrink") == []
+    assert ("node_group_deleted", {"cluster": "shrink", "name": "gpu"}) in observer.told
+    assert eks.delete_cluster(name="shrink")["cluster"]["status"] == "DELETING"
+
+
+def test_node_group_without_capacity_fails_with_health_issue(
+    eks: Any, endpoint: LocalAws, made: Deployment
+) -> None:
+    create_cluster(eks, made, "full")
+    endpoint.faults.add("node-group-fails")
+    create_group(eks, made, "full")
+
+    def failed() -> Any:
+        found = eks.describe_nodegroup(clusterName="full", nodegroupName="gpu")["nodegroup"]
+        return found if found["status"] == "CREATE_FAILED" else None
+
+    issue = until(failed)["health"]["issues"][0]
+    assert issue["code"] == "InsufficientInstanceCapacity"
+    assert "p4d.24xlarge" in issue["message"]
+    eks.delete_nodegroup(clusterName="full", nodegroupName="gpu")
+    wait_for(eks, "nodegroup_deleted", clusterName="full", nodegroupName="gpu")
+
+
+def test_node_group_before_the_cluster_is_ready_is_refused(eks: Any, made: Deployment) -> None:
+    create_cluster(eks, made, "early", ready=False)
+
+    with pytest.raises(eks.exceptions.InvalidRequestException, match="not in ACTIVE status"):
+        create_group(eks, made, "early")
+
+
+def test_node_group_errors_name_what_is_wrong(eks: Any, made: Deployment) -> None:
+    create_cluster(eks, made, "errors")
+    create_group(eks, made, "errors")
+
+    with pytest.raises(eks.exceptions.ResourceInUseException, match="already exists"):
+        create_group(eks, made, "errors")
+    with pytest.raises(eks.exceptions.ResourceNotFoundException, match="No node group found"):
+        eks.describe_nodegroup(clusterName="errors", nodegroupName="other")
+    with pytest.raises(eks.exceptions.InvalidParameterException, match="does not exist"):
+        create_group(eks, made, "errors", nodegroupName="x", subnets=["subnet-0"])
+
+
+def test_addon_life(eks: Any, made: Deployment, observer: Observer) -> None:
+    create_cluster(eks, made, "addons")
+
+    created = eks.create_addon(clusterName="addons", addonName="vpc-cni", tags=TAGS)["addon"]
+    wait_for(eks, "addon_active", clusterName="addons", addonName="vpc-cni")
+    listed = eks.list_addons(clusterName="addons")["addons"]
+    eks.delete_addon(clusterName="addons", addonName="vpc-cni")
+    wait_for(eks, "addon_deleted", clusterName="addons", addonName="vpc-cni")
+
+    assert created["status"] == "CREATING"
+    assert listed == ["vpc-cni"]
+    assert ("addon_active", {"cluster": "addons", "name": "vpc-cni"}) in observer.told
+    assert ("addon_deleted", {"cluster": "addons", "name": "vpc-cni"}) in observer.told
+    with pytest.raises(eks.exceptions.ResourceNotFoundException, match="No addon: vpc-cni"):
+        eks.describe_addon(clusterName="addons", addonName="vpc-cni")
+    with pytest.raises(eks.exceptions.InvalidParameterException, match="not supported"):
+        eks.create_addon(clusterName="addons", addonName="nvidia-plugin")
+
+
+def test_addon_versions_are_offered(eks: Any) -> None:
+    offered = eks.describe_addon_versions(addonName="aws-fsx-csi-driver")["addons"]
+
+    assert [addon["addonName"] for addon in offered] == ["aws-fsx-csi-driver"]
+    assert offered[0]["addonVersions"][0]["compatibilities"]
+
+
+def test_access_entry_life(eks: Any, made: Deployment) -> None:
+    create_cluster(eks, made, "access")
+    principal = made.role_arns["eks"]
+    policy = "arn:aws:eks::aws:cluster-access-policy/AmazonEKSClusterAdminPolicy"
+
+    eks.create_access_entry(clusterName="access", principalArn=principal, username="launcher")
+    eks.associate_access_policy(
+        clusterName="access",
+        principalArn=principal,
+        policyArn=policy,
+        accessScope={"type": "cluster"},
+    )
+    entry = eks.describe_access_entry(clusterName="access", principalArn=principal)["accessEntry"]
+    policies = eks.list_associated_access_policies(clusterName="access", principalArn=principal)
+
+    assert entry["username"] == "launcher"
+    assert [p["policyArn"] for p in policies["associatedAccessPolicies"]] == [policy]
+    assert eks.list_access_entries(clusterName="access")["accessEntries"] == [principal]
+    with pytest.raises(eks.exceptions.ResourceInUseException, match="already in use"):
+        eks.create_access_entry(clusterName="access", principalArn=principal)
+    eks.delete_access_entry(clusterName="access", principalArn=principal)
+    with pytest.raises(eks.exceptions.ResourceNotFoundException):
+        eks.describe_access_entry(clusterName="access", principalArn=principal)
+
+
+def test_pod_identity_life(eks: Any, made: Deployment) -> None:
+    create_cluster(eks, made, "identity")
+    names = {"namespace": "kube-system", "serviceAccount": "fsx-csi-controller-sa"}
+
+    association = eks.create_pod_identity_association(
+        clusterName="identity", roleArn=made.role_arns["eks"], **names
+    )["association"]
+    identity = association["associationId"]
+    described = eks.describe_pod_identity_association(
+        clusterName="identity", associationId=identity
+    )["association"]
+    listed = eks.list_pod_identity_associations(clusterName="identity")["associations"]
+
+    assert described["roleArn"] == made.role_arns["eks"]
+    assert [each["associationId"] for each in listed] == [identity]
+    with pytest.raises(eks.exceptions.ResourceInUseException, match="already exists"):
+        eks.create_pod_identity_association(
+            clusterName="identity", roleArn=made.role_arns["eks"], **names
+        )
+    eks.delete_pod_identity_association(clusterName="identity", associationId=identity)
+    assert eks.list_pod_identity_associations(clusterName="identity")["associations"] == []
+
+
+def test_tags_of_a_node_group_are_changed_by_arn(eks: Any, made: Deployment) -> None:
+    create_cluster(eks, made, "tags")
+    arn = create_group(eks, made, "tags")["nodegroupArn"]
+
+    eks.tag_resource(resourceArn=arn, tags={"more": "yes"})
+    eks.untag_resource(resourceArn=arn, tagKeys=["stationmaster:run-id"])
+
+    assert eks.list_tags_for_resource(resourceArn=arn)["tags"] == {"more": "yes"}
+
+
+def test_cluster_versions_have_one_default_in_standard_support(eks: Any) -> None:
+    versions = eks.describe_cluster_versions()["clusterVersions"]
+    default = eks.describe_cluster_versions(defaultOnly=True)["clusterVersions"]
+
+    assert len(versions) > len(default) == 1
+    assert default[0]["versionStatus"] == "STANDARD_SUPPORT"
+
+
+def test_tagging_api_finds_clusters_and_node_groups(
+    eks: Any, endpoint: LocalAws, made: Deployment
+) -> None:
+    cluster = create_cluster(eks, made, "found")["arn"]
+    group = create_group(eks, made, "found")["nodegroupArn"]
+
+    found = endpoint.client("resourcegroupstaggingapi").get_resources(
+        TagFilters=[{"Key": "stationmaster:run-id", "Values": ["run-1"]}], ResourcesPerPage=100
+    )["ResourceTagMappingList"]
+
+    assert {cluster, group} <= {each["ResourceARN"] for each in found}
