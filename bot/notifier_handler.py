@@ -19,9 +19,7 @@ from stationmaster.services import Services
 
 def handler(event: dict[str, Any], _context: Any) -> None:
     """Tell the channels what one batch of the stream brings."""
-    batch = read_batch(event)
-    if batch:
-        _notifier().notify(batch)
+    _notifier().notify(read_batch(event))
 
 
 @cache

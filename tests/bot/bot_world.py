@@ -134,7 +134,12 @@ class TableStream:
     """The stream of the table, read as Lambda's event source mapping reads it."""
 
     def __init__(self, table_name: str) -> None:
-        self._client = boto3.client("dynamodbstreams", REGION)
+        # moto does not serve the endpoints that botocore derives from the stream's ARN.
+        self._client = boto3.client(
+            "dynamodbstreams",
+            REGION,
+            endpoint_url=f"https://streams.dynamodb.{REGION}.amazonaws.com",
+        )
         arn = self._client.list_streams(TableName=table_name)["Streams"][0]["StreamArn"]
         shard = self._client.describe_stream(StreamArn=arn)["StreamDescription"]["Shards"][0]
         self._iterator = self._client.get_shard_iterator(

@@ -128,7 +128,9 @@ class RecordingSlack:
                 raw = self.rfile.read(int(self.headers.get("Content-Length") or 0))
                 arguments: dict[str, Any] = {}
                 kind = self.headers.get("Content-Type", "")
-                if kind.startswith("application/json") and raw:
+                if self.path.startswith("/upload/"):
+                    pass  # a picture, whatever urllib calls it
+                elif kind.startswith("application/json") and raw:
                     arguments = json.loads(raw)
                 elif kind.startswith("application/x-www-form-urlencoded"):
                     arguments = dict(parse_qsl(raw.decode(), keep_blank_values=True))

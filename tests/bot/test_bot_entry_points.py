@@ -1,0 +1,43 @@
+"""What the deployed functions load, and the manifest that the Slack app is created from."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from bot.listeners import COMMAND
+from bot.slack_manifest import app_manifest
+
+URL = "https://example.com/slack/events"
+
+
+@pytest.mark.parametrize("module", ["bot.lambda_handler", "bot.notifier_handler"])
+def test_entry_point_loads_nothing_that_it_does_not_need(module):
+    script = f"import json, sys, {module}; print(json.dumps(list(sys.modules)))"
+
+    answer = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60
+    )
+
+    loaded = {name.partition(".")[0] for name in json.loads(answer.stdout)}
+    assert "stationmaster" in loaded
+    assert loaded & {"kubernetes", "torch", "PIL", "aws_xray_sdk", "moto", "starlette"} == set()
+
+
+def test_manifest_declares_the_command_and_the_buttons_at_the_url():
+    manifest = app_manifest(URL)
+
+    command = manifest["features"]["slash_commands"][0]
+    assert (command["command"], command["url"]) == (COMMAND, URL)
+    assert manifest["settings"]["interactivity"] == {"is_enabled": True, "request_url": URL}
+    assert manifest["settings"]["socket_mode_enabled"] is False
+    json.dumps(manifest)
+
+
+def test_manifest_asks_for_no_scope_that_the_app_does_not_use():
+    scopes = set(app_manifest(URL)["oauth_config"]["scopes"]["bot"])
+
+    assert scopes == {"commands", "chat:write", "chat:write.public", "files:write"}

@@ -1,0 +1,410 @@
+"""The notifier on the table's real stream records, against a Slack that records and refuses."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from bot_world import BOT_TOKEN, CHANNEL, Clock, Story, TableStream
+from recording_slack import RecordingSlack, Refusal
+from slack_sdk import WebClient
+
+from bot import notifier_handler
+from bot.notifier import Notifier
+from bot.outbox import Outbox
+from bot.stream import read_batch
+from stationmaster.domain import events as ev
+from stationmaster.domain.errors import TransientError
+from stationmaster.services import Services
+
+RATE_LIMITED = {"status": 429, "error": "ratelimited"}
+
+
+@pytest.fixture
+def stream(settings) -> TableStream:
+    return TableStream(settings.table_name)
+
+
+@pytest.fixture
+def notifier(services: Services, slack: RecordingSlack, clock: Clock) -> Notifier:
+    client = WebClient(token=BOT_TOKEN, base_url=slack.api_url)
+    outbox = Outbox(client, sleep=clock.sleep, monotonic=clock.monotonic)
+    return Notifier(services, outbox, sleep=clock.sleep)
+
+
+def tell(notifier: Notifier, stream: TableStream) -> None:
+    notifier.notify(read_batch(stream.next_batch()))
+
+
+def end(story: Story, phase: ev.RunPhase = ev.RunPhase.SUCCEEDED) -> None:
+    story.phases(phase)
+    story.happen(ev.TeardownStarted)
+    story.happen(ev.TeardownCompleted, cost_usd=0.42)
+
+
+def test_new_run_gets_one_card_in_its_channel(notifier, stream, story, slack):
+    story.begin()
+
+    tell(notifier, stream)
+
+    assert [call.method for call in slack.calls] == ["chat.postMessage"]
+    assert slack.calls[0].arguments["channel"] == CHANNEL
+    assert story.run_id in slack.card.seen
+
+
+def test_card_is_edited_and_never_posted_again(notifier, stream, story, slack, clock):
+    story.begin()
+    tell(notifier, stream)
+    for step in (10, 20, 30):
+        if step == 10:
+            story.reach_running()
+        story.progress(step)
+        clock.advance(10)
+        tell(notifier, stream)
+
+    cards = [call for call in slack.of("chat.postMessage") if "thread_ts" not in call.arguments]
+    assert len(cards) == 1
+    assert {call.arguments["ts"] for call in slack.of("chat.update")} == {"1000.000001"}
+    assert "step 30 of 60" in slack.card.seen
+
+
+def test_progress_within_the_interval_is_coalesced(notifier, stream, story, slack, clock):
+    story.begin()
+    story.reach_running()
+    tell(notifier, stream)
+    for step in range(1, 21):
+        story.progress(step)
+        clock.advance(0.2)
+        tell(notifier, stream)
+
+    assert 1 <= len(slack.of("chat.update")) <= 3
+    assert slack.thread == slack.of("chat.postMessage")[1:]
+    assert len(slack.thread) == 1
+
+
+def test_skipped_card_is_drawn_with_the_next_batch_of_any_run(
+    notifier, stream, services, story, slack, clock
+):
+    story.begin()
+    story.reach_running()
+    tell(notifier, stream)
+    story.progress(7)
+    tell(notifier, stream)
+    assert "step 7" not in slack.card.seen
+
+    clock.advance(10)
+    other = Story(services, clock, run_id="tiny-llama-ffffffff")
+    other.begin()
+    tell(notifier, stream)
+
+    assert "step 7 of 60" in slack.of("chat.update")[-1].seen
+
+
+def test_details_of_provisioning_are_waited_for_and_not_skipped(
+    notifier, stream, story, slack, clock
+):
+    story.begin()
+    story.phases(ev.RunPhase.PROVISIONING)
+    tell(notifier, stream)
+
+    story.happen(ev.PluginReady, plugin="fsx-csi")
+    tell(notifier, stream)
+
+    assert "plugins: fsx-csi" in slack.card.seen
+    assert sum(clock.slept) == pytest.approx(1.5)
+
+
+def test_change_of_phase_is_delivered_at_once(notifier, stream, story, slack, clock):
+    story.begin()
+    tell(notifier, stream)
+
+    story.phases(ev.RunPhase.PROVISIONING)
+    tell(notifier, stream)
+
+    assert "Provisioning" in slack.card.seen
+    assert clock.slept == []
+
+
+def test_end_is_delivered_after_a_short_429(notifier, stream, story, slack, clock):
+    story.begin()
+    story.reach_running()
+    tell(notifier, stream)
+    story.phases(ev.RunPhase.FAILED, reason="out of memory")
+    slack.refuse("chat.update", Refusal(headers={"Retry-After": "3"}, **RATE_LIMITED))
+
+    tell(notifier, stream)
+
+    assert "out of memory" in slack.card.seen
+    assert 3.0 in clock.slept
+
+
+def test_end_is_delivered_by_the_repeated_batch_after_a_long_429(
+    notifier, stream, story, slack, clock
+):
+    story.begin()
+    story.reach_running()
+    tell(notifier, stream)
+    story.phases(ev.RunPhase.FAILED, reason="out of memory")
+    batch = read_batch(stream.next_batch())
+    slack.refuse("chat.update", Refusal(headers={"Retry-After": "30"}, **RATE_LIMITED))
+
+    with pytest.raises(TransientError, match="30 s"):
+        notifier.notify(batch)
+    notifier.notify(batch)
+
+    assert "out of memory" in slack.card.seen
+    assert 30.0 not in clock.slept
+    assert sum("run failed" in call.seen for call in slack.thread) == 1
+
+
+def test_end_takes_the_last_of_the_budget_that_progress_may_not(
+    notifier, stream, story, services, slack, clock
+):
+    story.begin()
+    story.reach_running()
+    tell(notifier, stream)
+    clock.advance(1.6)
+    while services.deliveries.take_update_token(clock.now(), reserve=3) == 0:
+        pass
+    story.progress(30)
+    tell(notifier, stream)
+    assert slack.of("chat.update") == []
+
+    story.phases(ev.RunPhase.SUCCEEDED)
+    tell(notifier, stream)
+
+    assert "succeeded" in slack.card.seen
+
+
+def test_end_fails_the_batch_when_the_budget_is_gone_for_long(
+    notifier, stream, story, services, slack, clock
+):
+    story.begin()
+    story.reach_running()
+    tell(notifier, stream)
+    now = clock.now()
+    clock.advance(1_800)
+    while services.deliveries.take_update_token(clock.now()) == 0:
+        pass
+    clock.at = now  # the bucket is empty, and is refilled in half an hour by this clock
+    story.phases(ev.RunPhase.FAILED, reason="out of memory")
+    batch = read_batch(stream.next_batch())
+
+    with pytest.raises(TransientError, match="budget"):
+        notifier.notify(batch)
+    clock.advance(3_600)
+    notifier.notify(batch)
+
+    assert "out of memory" in slack.card.seen
+
+
+def test_batch_delivered_twice_tells_everything_once(notifier, stream, story, slack, clock):
+    story.begin()
+    story.reach_running()
+    story.progress(30)
+    story.progress(60)
+    end(story)
+    batch = read_batch(stream.next_batch())
+
+    notifier.notify(batch)
+    first = [(call.method, call.seen) for call in slack.calls]
+    clock.advance(60)
+    notifier.notify(batch)
+
+    assert [(call.method, call.seen) for call in slack.calls] == first
+
+
+def test_events_of_one_batch_share_one_thread_message(notifier, stream, story, slack):
+    story.begin()
+    tell(notifier, stream)
+    story.reach_running()
+    for index in range(4):
+        story.happen(
+            ev.PodChanged, pod=f"{story.run_id}-worker-{index}", phase="Running", node="n1"
+        )
+        story.progress(index + 1)
+
+    tell(notifier, stream)
+
+    assert len(slack.thread) == 1
+    text = slack.thread[0].arguments["text"]
+    assert text.index("provisioning") < text.index("training") < text.index("worker-3")
+    assert slack.thread[0].arguments["thread_ts"] == "1000.000001"
+
+
+def test_thread_events_are_told_again_when_the_post_failed(notifier, stream, story, slack):
+    story.begin()
+    tell(notifier, stream)
+    story.happen(ev.CheckFinished, check="nodes", passed=True, detail="2 of 2 ready")
+    batch = read_batch(stream.next_batch())
+    slack.refuse("chat.postMessage", Refusal(status=503, error="service_unavailable"))
+
+    with pytest.raises(TransientError, match="service_unavailable"):
+        notifier.notify(batch)
+    notifier.notify(batch)
+
+    assert ["2 of 2 ready" in call.seen for call in slack.thread] == [True]
+
+
+def test_many_batches_keep_to_one_message_a_second(notifier, stream, story, slack, clock):
+    story.begin()
+    tell(notifier, stream)
+    started = clock.monotonic()
+    for step in range(1, 16):
+        story.happen(ev.CheckpointSaved, step=step)
+        tell(notifier, stream)
+
+    posts = len(slack.of("chat.postMessage"))
+    assert posts == 16
+    assert posts <= 5 + (clock.monotonic() - started) + 1
+
+
+def test_interval_of_a_card_grows_with_the_number_of_live_runs(
+    notifier, stream, services, slack, clock
+):
+    stories = [Story(services, clock, run_id=f"tiny-llama-{index:08x}") for index in range(4)]
+    for story in stories:
+        story.begin()
+    tell(notifier, stream)
+    stories[0].progress(1)
+    clock.advance(5.9)
+    tell(notifier, stream)
+    assert slack.of("chat.update") == []
+
+    clock.advance(0.2)
+    stories[0].progress(2)
+    tell(notifier, stream)
+
+    assert "step 2 of 60" in slack.of("chat.update")[0].seen
+
+
+def test_end_of_training_uploads_the_curve_once(notifier, stream, story, slack, clock):
+    story.begin()
+    story.reach_running()
+    for step in (20, 40, 60):
+        story.progress(step)
+    story.phases(ev.RunPhase.SUCCEEDED)
+    tell(notifier, stream)
+    story.happen(ev.TeardownStarted)
+    clock.advance(30)
+    tell(notifier, stream)
+
+    assert len(slack.uploads) == 1
+    assert b"\x89PNG" in slack.uploads[0]
+    completed = slack.of("files.completeUploadExternal")
+    assert [call.arguments["thread_ts"] for call in completed] == ["1000.000001"]
+    assert completed[0].arguments["channel_id"] == CHANNEL
+
+
+def test_run_without_progress_has_no_curve(notifier, stream, story, slack):
+    story.begin()
+    story.phases(ev.RunPhase.FAILED, reason="no capacity")
+
+    tell(notifier, stream)
+
+    assert slack.uploads == []
+
+
+def test_receipt_is_posted_once_and_seen_in_the_channel(notifier, stream, story, slack):
+    story.begin()
+    story.reach_running()
+    tell(notifier, stream)
+    end(story)
+    tell(notifier, stream)
+
+    receipts = [call for call in slack.thread if "Nothing billable is left" in call.seen]
+    assert len(receipts) == 1
+    assert receipts[0].arguments["reply_broadcast"]
+    assert "$0.42" in receipts[0].seen
+    assert "torn down: nothing billable is left" in slack.card.seen
+
+
+def test_refused_upload_does_not_hold_up_the_receipt(notifier, stream, story, slack):
+    story.begin()
+    story.reach_running()
+    for step in (30, 60):
+        story.progress(step)
+    end(story)
+    slack.refuse("files.getUploadURLExternal", Refusal(error="not_in_channel"))
+
+    tell(notifier, stream)
+
+    assert any("Nothing billable is left" in call.seen for call in slack.thread)
+
+
+def test_failed_teardown_is_told_and_its_later_success_too(notifier, stream, story, slack, clock):
+    story.begin()
+    story.phases(ev.RunPhase.FAILED, reason="no capacity")
+    story.happen(ev.TeardownStarted)
+    story.happen(ev.TeardownFailed, reason="cluster is in use", left=["cluster stationmaster-x"])
+    tell(notifier, stream)
+    story.happen(ev.TeardownStarted)
+    story.happen(ev.TeardownCompleted, cost_usd=1.5)
+    clock.advance(60)
+    tell(notifier, stream)
+
+    titles = [
+        call.blocks[0]["text"]["text"]
+        for call in slack.thread
+        if call.blocks[0]["type"] == "header"
+    ]
+    assert ["not yet final" in title for title in titles] == [True, False]
+
+
+def test_card_that_somebody_deleted_is_posted_anew(notifier, stream, story, slack):
+    story.begin()
+    tell(notifier, stream)
+    slack.refuse("chat.update", Refusal(error="message_not_found"))
+    story.phases(ev.RunPhase.PROVISIONING)
+
+    tell(notifier, stream)
+
+    cards = [call for call in slack.of("chat.postMessage") if "thread_ts" not in call.arguments]
+    assert len(cards) == 2
+    assert slack.thread[-1].arguments["thread_ts"] == "1000.000002"
+
+
+def test_channel_that_refuses_for_good_does_not_hold_up_others(
+    notifier, stream, services, story, slack, clock, caplog
+):
+    story.begin()
+    other = Story(services, clock, run_id="tiny-llama-ffffffff")
+    other.begin()
+    slack.refuse("chat.postMessage", Refusal(error="channel_not_found"))
+
+    tell(notifier, stream)
+
+    assert len(slack.of("chat.postMessage")) == 1
+    assert any("run cannot be told" in record.message for record in caplog.records)
+
+
+def test_own_memory_in_the_stream_is_no_news(notifier, stream, story, slack):
+    story.begin()
+    tell(notifier, stream)
+    told = len(slack.calls)
+
+    batch = stream.next_batch()
+
+    assert batch["Records"] != []
+    assert read_batch(batch) == {}
+    assert len(slack.calls) == told
+
+
+def test_unreadable_event_does_not_stop_the_card(notifier, stream, story, slack):
+    story.begin()
+    batch = stream.next_batch()
+    for record in batch["Records"]:
+        if record["dynamodb"]["Keys"]["SK"]["S"].startswith("EVENT#"):
+            record["dynamodb"]["NewImage"]["body"]["S"] = json.dumps({"type": "run.teleported"})
+
+    notifier.notify(read_batch(batch))
+
+    assert story.run_id in slack.card.seen
+
+
+def test_shipped_handler_tells_a_batch(settings, stream, story, slack):
+    story.begin()
+
+    notifier_handler.handler(stream.next_batch(), None)
+
+    assert story.run_id in slack.card.seen
