@@ -21,7 +21,7 @@ from local.cluster.errors import ApiError
 from local.cluster.logs import ContainerLog
 from local.cluster.registry import Registry, clone
 from local.cluster.requests import Target
-from local.cluster.resources import PODS, Object
+from local.cluster.resources import PODS, RETURNED_WHEN_DELETED, Object
 
 LogFinder = Callable[[Object, str, bool], ContainerLog]
 """(pod, container or "", previous) to its log; raises ApiError when there is none to read."""
@@ -281,7 +281,7 @@ class Api:
             uid=(options.get("preconditions") or {}).get("uid") or "",
             dry_run=bool(options.get("dryRun")),
         )
-        if not gone or target.resource.key == "pods":
+        if not gone or target.resource.key in RETURNED_WHEN_DELETED:
             return JSONResponse(last)
         details: Object = {"name": target.name, "kind": target.resource.plural}
         if target.resource.group:

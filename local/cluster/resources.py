@@ -12,6 +12,20 @@ from typing import Any
 Object = dict[str, Any]
 """One Kubernetes object, as JSON. Objects read from the store are shared: never change them in place."""
 
+# Types whose deletion answers with the deleted object; the others answer with a Status.
+RETURNED_WHEN_DELETED = {
+    "pods",
+    "services",
+    "serviceaccounts",
+    "persistentvolumes",
+    "persistentvolumeclaims",
+    "resourcequotas",
+    "csidrivers.storage.k8s.io",
+    "csinodes.storage.k8s.io",
+    "storageclasses.storage.k8s.io",
+    "volumeattachments.storage.k8s.io",
+}
+
 VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 
 

@@ -201,7 +201,12 @@ def test_delete_owner_treats_dependents_by_policy(
     owner = cluster.core.create_namespaced_config_map("default", config_map(f"owner-{name}"))
     dependent = config_map(f"dependent-{name}")
     dependent["metadata"]["ownerReferences"] = [
-        {"apiVersion": "v1", "kind": "ConfigMap", "name": f"owner-{name}", "uid": owner.metadata.uid}
+        {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "name": f"owner-{name}",
+            "uid": owner.metadata.uid,
+        }
     ]
     cluster.core.create_namespaced_config_map("default", dependent)
 

@@ -1,0 +1,440 @@
+"""Pods as local processes: environment, volumes, logs, restarts, ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cluster_fixtures import (  # noqa: F401  # fixtures
+    GPU,
+    REPOSITORY,
+    Cluster,
+    cluster,
+    eventually,
+    start_cluster,
+)
+from kubernetes import client, watch
+from kubernetes.client.exceptions import ApiException
+
+
+def alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        if Path("/proc/self").exists():
+            return False
+        return (
+            subprocess.run(["/bin/ps", "-p", str(pid)], capture_output=True, check=False).returncode
+            == 0
+        )
+    return state != "Z"
+
+
+def process_id(cluster: Cluster, pod: str) -> int:
+    status = cluster.pod(pod).status.container_statuses[0]
+    return int(status.container_id.removeprefix("process://"))
+
+
+def container_state(cluster: Cluster, pod: str) -> Any:
+    statuses = cluster.pod(pod).status.container_statuses
+    return statuses[0].state if statuses else None
+
+
+@pytest.mark.parametrize(
+    ("script", "phase", "code"), [("exit 0", "Succeeded", 0), ("exit 7", "Failed", 7)]
+)
+def test_pod_ends_with_its_exit_code(cluster: Cluster, script: str, phase: str, code: int) -> None:
+    cluster.run_pod(f"exit-{code}", script)
+
+    ended = cluster.pod_phase(f"exit-{code}", "Succeeded", "Failed")
+
+    state = ended.status.container_statuses[0].state.terminated
+    assert (ended.status.phase, state.exit_code) == (phase, code)
+    assert state.reason == ("Completed" if code == 0 else "Error")
+
+
+def test_pod_environment_comes_from_every_source(cluster: Cluster) -> None:
+    cluster.core.create_namespaced_secret(
+        "default", {"metadata": {"name": "env-secret"}, "stringData": {"TOKEN": "t0p"}}
+    )
+    cluster.core.create_namespaced_config_map(
+        "default", {"metadata": {"name": "env-map"}, "data": {"COLOR": "red", "FROM_NODE": "no"}}
+    )
+    variables = [
+        {"name": "POD", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+        {"name": "NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
+        {"name": "SECRET", "valueFrom": {"secretKeyRef": {"name": "env-secret", "key": "TOKEN"}}},
+        {
+            "name": "ABSENT",
+            "valueFrom": {"secretKeyRef": {"name": "none", "key": "x", "optional": True}},
+        },
+        {"name": "BOTH", "value": "$(POD)/$(SECRET)/$$(POD)/$(UNKNOWN)"},
+    ]
+    script = 'echo "$1|$BOTH|$COLOR|$FROM_NODE|${ABSENT-unset}|$NODE|$HOSTNAME"'
+    container = {
+        "command": ["sh", "-c", script, "sh", "$(COLOR)-argument"],
+        "env": variables,
+        "envFrom": [{"configMapRef": {"name": "env-map"}}],
+    }
+
+    cluster.run_pod("env", "", container=container)
+    pod = cluster.pod_phase("env", "Succeeded")
+
+    expected = ["red-argument", "env/t0p/$(POD)/$(UNKNOWN)", "red", "no", "unset"]
+    assert cluster.log("env").strip().split("|") == [*expected, pod.spec.node_name, "env"]
+
+
+def test_pod_with_missing_secret_waits_and_starts_when_it_comes(cluster: Cluster) -> None:
+    env = [{"name": "K", "valueFrom": {"secretKeyRef": {"name": "late", "key": "k"}}}]
+    cluster.run_pod("late-secret", "echo $K", container={"env": env})
+
+    event = cluster.event("late-secret", "Failed")
+    waiting = container_state(cluster, "late-secret").waiting
+    cluster.core.create_namespaced_secret(
+        "default", {"metadata": {"name": "late"}, "stringData": {"k": "came"}}
+    )
+    cluster.pod_phase("late-secret", "Succeeded")
+
+    assert event.message == 'Error: secret "late" not found'
+    assert waiting.reason == "CreateContainerConfigError"
+    assert cluster.log("late-secret") == "came\n"
+
+
+def test_pod_with_service_account_gets_a_kubeconfig(cluster: Cluster) -> None:
+    cluster.run_pod("account", "echo ${KUBECONFIG-none}", serviceAccountName="relay")
+    cluster.run_pod("no-account", "echo ${KUBECONFIG-none}")
+
+    cluster.pod_phase("account", "Succeeded")
+    cluster.pod_phase("no-account", "Succeeded")
+
+    assert cluster.log("account").strip() == str(cluster.local.kubeconfig)
+    assert cluster.log("no-account").strip() == "none"
+
+
+def test_pod_without_command_is_refused_with_the_reason(cluster: Cluster) -> None:
+    cluster.run_pod("imageless", "", container={"command": None})
+
+    event = cluster.event("imageless", "Failed")
+
+    assert 'image "trial:1" has no command here' in event.message
+    waiting = eventually(lambda: container_state(cluster, "imageless"), "a state").waiting
+    assert waiting.reason == "CreateContainerError"
+
+
+def test_pod_whose_program_does_not_exist_ends_with_start_error(cluster: Cluster) -> None:
+    cluster.run_pod("no-program", "", container={"command": ["no-such-program"]})
+
+    ended = cluster.pod_phase("no-program", "Failed").status.container_statuses[0].state.terminated
+
+    assert (ended.exit_code, ended.reason) == (128, "StartError")
+    assert 'exec: "no-such-program": executable file not found in $PATH' in ended.message
+
+
+def test_kill_9_of_main_process_is_137_and_restarts_in_place(cluster: Cluster) -> None:
+    cluster.run_pod("killed", "echo run; exec sleep 60", restartPolicy="OnFailure")
+    cluster.pod_phase("killed", "Running")
+    before = cluster.pod("killed").metadata.uid
+
+    os.kill(process_id(cluster, "killed"), signal.SIGKILL)
+
+    def restarted() -> Any:
+        status = cluster.pod("killed").status.container_statuses[0]
+        return status if status.restart_count == 1 and status.state.running else None
+
+    status = eventually(restarted, "a restart")
+    assert status.last_state.terminated.exit_code == 137
+    assert cluster.pod("killed").metadata.uid == before
+    assert cluster.log("killed", previous=True) == "run\n"
+    cluster.core.delete_namespaced_pod("killed", "default", grace_period_seconds=0)
+
+
+def test_failing_container_backs_off(cluster: Cluster) -> None:
+    cluster.run_pod("crashes", "exit 1", restartPolicy="Always")
+
+    event = cluster.event("crashes", "BackOff")
+    state = eventually(lambda: container_state(cluster, "crashes").waiting, "a waiting state")
+
+    assert event.message.startswith(
+        "Back-off restarting failed container main in pod crashes_default"
+    )
+    assert state.reason == "CrashLoopBackOff"
+    assert cluster.pod("crashes").status.phase == "Running"
+    cluster.core.delete_namespaced_pod("crashes", "default", grace_period_seconds=0)
+
+
+def test_end_of_main_process_takes_its_descendants_along(cluster: Cluster) -> None:
+    # A new session, as torchrun gives its workers: no signal to the group reaches it.
+    script = (
+        "import subprocess, sys;"
+        "p = subprocess.Popen(['sleep', '300'], start_new_session=True, stdout=subprocess.DEVNULL);"
+        "print(p.pid, flush=True)"
+    )
+    cluster.run_pod("parent", "", container={"command": ["python", "-c", script]})
+
+    cluster.pod_phase("parent", "Succeeded")
+
+    child = int(cluster.log("parent"))
+    assert not alive(child)
+
+
+def test_delete_sends_term_then_kill_after_the_grace(cluster: Cluster) -> None:
+    stubborn = "trap 'echo asked' TERM; echo ready; while true; do sleep 0.05; done"
+    cluster.run_pod("stubborn", stubborn, terminationGracePeriodSeconds=1)
+    cluster.pod_phase("stubborn", "Running")
+    eventually(lambda: "ready" in cluster.log("stubborn"), "the trap")
+    pid = process_id(cluster, "stubborn")
+
+    cluster.core.delete_namespaced_pod("stubborn", "default")
+
+    assert cluster.pod("stubborn").metadata.deletion_timestamp is not None
+    eventually(lambda: "asked" in cluster.log("stubborn"), "the TERM", deadline_s=0.9)
+    eventually(lambda: cluster.pod("stubborn") is None, "the pod gone")
+    assert not alive(pid)
+    assert cluster.event("stubborn", "Killing").message == "Stopping container main"
+
+
+def test_active_deadline_ends_the_pod(cluster: Cluster) -> None:
+    cluster.run_pod("overdue", "sleep 60", activeDeadlineSeconds=1)
+
+    ended = cluster.pod_phase("overdue", "Failed")
+
+    assert ended.status.reason == "DeadlineExceeded"
+
+
+def test_log_follow_streams_promptly_and_ends_with_the_container(cluster: Cluster) -> None:
+    script = (
+        "import time\nfor i in range(5):\n    print(time.time(), flush=True)\n    time.sleep(0.2)\n"
+    )
+    cluster.run_pod("chatty", "", container={"command": ["python", "-c", script]})
+    cluster.pod_phase("chatty", "Running")
+
+    delays = [
+        time.time() - float(line)
+        for line in watch.Watch().stream(
+            cluster.core.read_namespaced_pod_log, "chatty", "default", tail_lines=1
+        )
+    ]
+
+    assert len(delays) >= 3
+    # The first line may have been written before the stream began.
+    assert sorted(delays[1:])[len(delays[1:]) // 2] < 0.1
+
+
+def test_log_options_choose_what_is_shown(cluster: Cluster) -> None:
+    cluster.run_pod("lines", "for i in 1 2 3 4; do echo line-$i; done; printf end")
+    cluster.pod_phase("lines", "Succeeded")
+
+    assert cluster.log("lines", tail_lines=2) == "line-4\nend\n"
+    assert cluster.log("lines", limit_bytes=6) == "line-1"
+    assert cluster.log("lines", since_seconds=3600).startswith("line-1\n")
+    stamped = cluster.log("lines", timestamps=True, tail_lines=1)
+    stamp, _, text = stamped.partition(" ")
+    assert text == "end\n"
+    assert (
+        abs(time.time() - client.ApiClient()._ApiClient__deserialize_datetime(stamp).timestamp())
+        < 60
+    )
+
+
+def test_log_of_a_container_that_waits_is_a_bad_request(cluster: Cluster) -> None:
+    cluster.run_pod("speechless", "", container={"command": None})
+    cluster.event("speechless", "Failed")
+
+    with pytest.raises(ApiException) as caught:
+        cluster.log("speechless")
+
+    assert caught.value.status == 400
+    message = json.loads(caught.value.body)["message"]
+    assert message.startswith('container "main" in pod "speechless" is waiting to start: ')
+
+
+def volume_objects(name: str, handle: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    volume = {
+        "metadata": {"name": f"{name}-pv"},
+        "spec": {
+            "capacity": {"storage": "1200Gi"},
+            "accessModes": ["ReadWriteMany"],
+            "storageClassName": "",
+            "csi": {
+                "driver": "fsx.csi.aws.com",
+                "volumeHandle": handle,
+                "volumeAttributes": {"dnsname": f"{handle}.fsx.us-east-1.amazonaws.com"},
+            },
+        },
+    }
+    claim = {
+        "metadata": {"name": f"{name}-claim"},
+        "spec": {
+            "accessModes": ["ReadWriteMany"],
+            "storageClassName": "",
+            "volumeName": f"{name}-pv",
+            "resources": {"requests": {"storage": "1200Gi"}},
+        },
+    }
+    return volume, claim
+
+
+def test_file_system_mount_replaces_the_path_once_the_driver_is_there(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    cluster.file_systems["fs-1"] = tmp_path
+    (tmp_path / "data.txt").write_text("from the file system")
+    volume, claim = volume_objects("shared", "fs-1")
+    cluster.core.create_persistent_volume(volume)
+    cluster.core.create_namespaced_persistent_volume_claim("default", claim)
+    container = {
+        "command": ["sh", "-c", 'cat "$SOURCE"; echo /fsxother; cp $SOURCE /fsx/copy.txt'],
+        "env": [{"name": "SOURCE", "value": "/fsx/data.txt"}],
+        "volumeMounts": [{"name": "shared", "mountPath": "/fsx"}],
+    }
+    volumes = [{"name": "shared", "persistentVolumeClaim": {"claimName": "shared-claim"}}]
+
+    cluster.run_pod("mounted", "", container=container, volumes=volumes)
+    failed = cluster.event("mounted", "FailedMount")
+    cluster.local.set_addon("aws-fsx-csi-driver", active=True)
+    cluster.pod_phase("mounted", "Succeeded")
+
+    assert failed.message.endswith(
+        "driver name fsx.csi.aws.com not found in the list of registered CSI drivers"
+    )
+    assert cluster.log("mounted") == "from the file system/fsxother\n"
+    assert (tmp_path / "copy.txt").read_text() == "from the file system"
+    read = cluster.core.read_namespaced_persistent_volume_claim
+    assert read("shared-claim", "default").status.phase == "Bound"
+    cluster.core.delete_namespaced_persistent_volume_claim("shared-claim", "default")
+    eventually(
+        lambda: cluster.core.read_persistent_volume("shared-pv").status.phase == "Released",
+        "the volume released",
+    )
+
+
+def test_secret_volume_and_scratch_volume_are_directories(cluster: Cluster) -> None:
+    cluster.core.create_namespaced_secret(
+        "default", {"metadata": {"name": "files"}, "stringData": {"key.txt": "abc"}}
+    )
+    container = {
+        "command": ["sh", "-c", "cat /etc/keys/key.txt > /scratch/x; cat /scratch/x"],
+        "volumeMounts": [
+            {"name": "keys", "mountPath": "/etc/keys"},
+            {"name": "scratch", "mountPath": "/scratch"},
+            {"name": "shm", "mountPath": "/dev/shm"},
+        ],
+    }
+    volumes = [
+        {"name": "keys", "secret": {"secretName": "files"}},
+        {"name": "scratch", "emptyDir": {}},
+        {"name": "shm", "emptyDir": {"medium": "Memory"}},
+    ]
+
+    cluster.run_pod("files", "", container=container, volumes=volumes)
+    pod = cluster.pod_phase("files", "Succeeded")
+
+    assert cluster.log("files") == "abc" + "\n"
+    directory = cluster.state_dir / "pods" / pod.metadata.uid / "volumes"
+    assert (directory / "scratch" / "x").read_text() == "abc"
+
+
+def test_host_path_is_refused(cluster: Cluster) -> None:
+    volumes = [{"name": "host", "hostPath": {"path": "/var/lib"}}]
+    cluster.run_pod("host-path", "true", volumes=volumes)
+
+    assert "hostPath /var/lib is not offered" in cluster.event("host-path", "FailedMount").message
+
+
+def test_pod_that_fits_no_node_says_why(cluster: Cluster) -> None:
+    requests = {"requests": {"cpu": "1000"}, "limits": {GPU: "4"}}
+    cluster.run_pod("too-big", "true", container={"resources": requests})
+
+    event = cluster.event("too-big", "FailedScheduling")
+
+    assert event.message.startswith(
+        f"0/1 nodes are available: 1 Insufficient cpu, 1 Insufficient {GPU}. preemption: "
+    )
+    condition = next(c for c in cluster.pod("too-big").status.conditions)
+    assert (condition.type, condition.reason) == ("PodScheduled", "Unschedulable")
+
+
+def test_pod_with_unknown_claim_says_which(cluster: Cluster) -> None:
+    volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "nowhere"}}]
+    cluster.run_pod("claimless", "true", volumes=volumes)
+
+    event = cluster.event("claimless", "FailedScheduling")
+
+    assert 'persistentvolumeclaim "nowhere" not found' in event.message
+
+
+_HOST = """
+import sys, time
+from pathlib import Path
+sys.path[:0] = [{tests!r}, {repository!r}]
+import cluster_fixtures as fixtures
+cluster = fixtures.start_cluster(Path({state!r}))
+cluster.add_nodes()
+script = "import subprocess, os; p = subprocess.Popen(['sleep', '300'], start_new_session=True);" \\
+    "print(os.getpid(), p.pid, flush=True); p.wait()"
+cluster.run_pod("orphan", "", container={{"command": ["python", "-c", script]}})
+print(fixtures.eventually(lambda: cluster.pod_phase("orphan", "Running") and cluster.log("orphan"), "log"), flush=True)
+time.sleep(300)
+"""
+
+
+def test_kill_9_of_the_hosting_process_ends_every_pod(tmp_path: Path) -> None:
+    code = textwrap.dedent(_HOST).format(
+        tests=str(Path(__file__).parent), repository=str(REPOSITORY), state=str(tmp_path / "state")
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as host:
+        assert host.stdout is not None
+        pids = [int(word) for word in host.stdout.readline().split()]
+        assert all(alive(pid) for pid in pids)
+
+        host.kill()
+
+    assert len(pids) == 2
+    eventually(lambda: not any(alive(pid) for pid in pids), "the pod's processes gone")
+
+
+def test_stop_ends_every_pod(tmp_path: Path) -> None:
+    own = start_cluster(tmp_path / "state")
+    own.add_nodes()
+    own.run_pod("running", "sleep 300")
+    own.pod_phase("running", "Running")
+    pid = process_id(own, "running")
+
+    own.close()
+
+    assert not alive(pid)
+
+
+def test_gpu_container_here_is_refused_and_elsewhere_gets_its_devices(tmp_path: Path) -> None:
+    for gpus in ([], [0, 1, 2]):
+        own = start_cluster(tmp_path / f"state-{len(gpus)}", list_gpus=lambda found=gpus: found)
+        own.add_nodes()
+        from cluster_fixtures import device_plugin
+
+        own.apps.create_namespaced_daemon_set(
+            "kube-system", device_plugin("nvidia", "nvcr.io/nvidia/k8s-device-plugin:v0.19.0")
+        )
+        container = {"resources": {"limits": {GPU: "2"}}}
+        own.run_pod("gpu", "echo $CUDA_VISIBLE_DEVICES; sleep 30", container=container)
+        try:
+            if gpus:
+                own.pod_phase("gpu", "Running")
+                eventually(lambda: own.log("gpu") == "0,1\n", "the devices")
+            else:
+                message = own.event("gpu", "Failed").message
+                assert message == (
+                    "Error: this machine has 0 NVIDIA GPUs and the container asks for 2; local mode "
+                    "cannot run it"
+                )
+                waiting = container_state(own, "gpu").waiting
+                assert waiting.reason == "CreateContainerError"
+        finally:
+            own.close()
