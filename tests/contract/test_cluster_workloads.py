@@ -1,0 +1,270 @@
+"""Deployments, DaemonSets, Jobs, nodes, devices, faults and the end of a cluster."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from cluster_fixtures import (  # noqa: F401  # fixtures
+    EFA,
+    GPU,
+    Cluster,
+    cluster,
+    device_plugin,
+    empty_cluster,
+    eventually,
+    pytorchjob,
+)
+from kubernetes import client
+
+NVIDIA_IMAGE = "nvcr.io/nvidia/k8s-device-plugin:v0.19.0"
+EFA_IMAGE = "602401143452.dkr.ecr.us-west-2.amazonaws.com/eks/aws-efa-k8s-device-plugin:v0.5.20"
+
+
+def batch_job(name: str, script: str, **spec: Any) -> dict[str, Any]:
+    container = {"name": "main", "image": "trial:1", "command": ["sh", "-c", script]}
+    template = {"spec": {"restartPolicy": "Never", "containers": [container]}}
+    return {"metadata": {"name": name}, "spec": {"template": template, **spec}}
+
+
+def only_node(cluster: Cluster) -> Any:
+    (node,) = cluster.core.list_node().items
+    return node
+
+
+def test_devices_show_only_while_their_plugin_is_ready(empty_cluster: Cluster) -> None:
+    own = empty_cluster
+    own.add_nodes()
+    before = only_node(own).status.capacity
+
+    own.apps.create_namespaced_daemon_set("kube-system", device_plugin("nvidia", NVIDIA_IMAGE))
+    own.apps.create_namespaced_daemon_set("kube-system", device_plugin("efa", EFA_IMAGE))
+    eventually(lambda: only_node(own).status.allocatable.get(GPU) == "8", "8 GPUs")
+    eventually(lambda: only_node(own).status.allocatable.get(EFA) == "4", "4 EFA interfaces")
+    status = own.apps.read_namespaced_daemon_set("nvidia", "kube-system").status
+    own.apps.delete_namespaced_daemon_set("nvidia", "kube-system")
+
+    assert GPU not in before
+    assert EFA not in before
+    assert before["cpu"] == "64"
+    assert (status.desired_number_scheduled, status.updated_number_scheduled) == (1, 1)
+    eventually(lambda: GPU not in only_node(own).status.capacity, "no GPUs again")
+
+
+def test_daemon_set_runs_on_nodes_that_match_only(empty_cluster: Cluster) -> None:
+    own = empty_cluster
+    own.add_nodes(node_group="plain")
+    own.add_nodes(node_group="gpu", labels={"nvidia.com/gpu.present": "true"}, count=2)
+    taint = {"key": "dedicated", "value": "x", "effect": "NoSchedule"}
+    own.add_nodes(node_group="tainted", labels={"nvidia.com/gpu.present": "true"}, taints=[taint])
+    plugin = device_plugin("nvidia", NVIDIA_IMAGE)
+    plugin["spec"]["template"]["spec"]["tolerations"] = []
+    plugin["spec"]["template"]["spec"]["nodeSelector"] = {"nvidia.com/gpu.present": "true"}
+
+    own.apps.create_namespaced_daemon_set("kube-system", plugin)
+
+    def ready() -> bool:
+        return own.apps.read_namespaced_daemon_set("nvidia", "kube-system").status.number_ready == 2
+
+    eventually(ready, "two ready pods")
+    nodes = {p.spec.node_name for p in own.core.list_namespaced_pod("kube-system").items}
+    groups = {
+        node.metadata.labels["eks.amazonaws.com/nodegroup"]
+        for node in own.core.list_node().items
+        if node.metadata.name in nodes
+    }
+    assert groups == {"gpu"}
+
+
+def test_taints_and_affinity_keep_pods_off_with_the_schedulers_words(
+    empty_cluster: Cluster,
+) -> None:
+    own = empty_cluster
+    taint = {"key": "nvidia.com/gpu", "value": "true", "effect": "NoSchedule"}
+    own.add_nodes(node_group="tainted", taints=[taint])
+    own.add_nodes(node_group="other", instance_type="m5.large")
+    kind = {"node.kubernetes.io/instance-type": "p4d.24xlarge"}
+
+    own.run_pod("picky", "true", nodeSelector=kind)
+    event = own.event("picky", "FailedScheduling")
+    toleration = {"key": "nvidia.com/gpu", "operator": "Exists"}
+    own.run_pod("tolerant", "true", nodeSelector=kind, tolerations=[toleration])
+
+    assert event.message.startswith(
+        "0/2 nodes are available: 1 node(s) didn't match Pod's node affinity/selector, "
+        "1 node(s) had untolerated taint {nvidia.com/gpu: true}."
+    )
+    own.pod_phase("tolerant", "Succeeded")
+
+
+def test_pending_pod_is_scheduled_when_a_node_comes(empty_cluster: Cluster) -> None:
+    own = empty_cluster
+    own.run_pod("early", "true")
+    event = own.event("early", "FailedScheduling")
+
+    own.add_nodes()
+
+    assert event.message == "no nodes available to schedule pods"
+    own.pod_phase("early", "Succeeded")
+
+
+def test_add_nodes_again_changes_nothing(empty_cluster: Cluster) -> None:
+    own = empty_cluster
+    own.add_nodes(count=2)
+    before = {node.metadata.uid for node in own.core.list_node().items}
+
+    own.add_nodes(count=2)
+
+    nodes = own.core.list_node().items
+    assert {node.metadata.uid for node in nodes} == before
+    labels = nodes[0].metadata.labels
+    assert labels["node.kubernetes.io/instance-type"] == "p4d.24xlarge"
+    assert labels["topology.kubernetes.io/zone"] == "us-east-1a"
+    assert "nvidia.com/gpu.present" not in labels
+
+
+def test_removed_nodes_take_their_pods_and_the_job_makes_new_ones(empty_cluster: Cluster) -> None:
+    own = empty_cluster
+    own.add_nodes(node_group="system", labels={"role": "system"})
+    own.install_operator()
+    own.add_nodes(node_group="spot", labels={"role": "spot"})
+    job = pytorchjob("lost", workers=0)
+    job["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]["nodeSelector"] = {
+        "role": "spot"
+    }
+    own.submit(job)
+    own.job_condition("lost", "Running")
+    before = own.pod("lost-master-0").metadata.uid
+
+    own.local.remove_nodes(node_group="spot")
+
+    assert {n.metadata.labels["role"] for n in own.core.list_node().items} == {"system"}
+    replaced = eventually(
+        lambda: (pod := own.pod("lost-master-0")) and pod.metadata.uid != before and pod,
+        "a new pod",
+    )
+    own.event("lost-master-0", "FailedScheduling")
+    assert replaced.spec.node_name is None
+
+
+def test_batch_job_completes_and_fails_at_its_limit(cluster: Cluster) -> None:
+    cluster.batch.create_namespaced_job(
+        "default", batch_job("indexed", "echo $JOB_COMPLETION_INDEX", completions=2,
+                             parallelism=2, completionMode="Indexed"),
+    )  # fmt: skip
+    cluster.batch.create_namespaced_job("default", batch_job("fails", "exit 1", backoffLimit=1))
+
+    def ended(name: str) -> Any:
+        conditions = cluster.batch.read_namespaced_job(name, "default").status.conditions or []
+        return conditions[-1] if conditions else None
+
+    assert eventually(lambda: ended("indexed"), "an end").type == "Complete"
+    failed = eventually(lambda: ended("fails"), "an end")
+    assert (failed.type, failed.reason) == ("Failed", "BackoffLimitExceeded")
+    pods = cluster.core.list_namespaced_pod("default", label_selector="job-name=indexed").items
+    assert sorted(cluster.log(pod.metadata.name) for pod in pods) == ["0\n", "1\n"]
+    assert cluster.batch.read_namespaced_job("fails", "default").status.failed == 2
+
+
+def test_changed_template_replaces_the_pods_of_a_deployment(cluster: Cluster) -> None:
+    container = {"name": "main", "image": "trial:1", "command": ["sh", "-c", "sleep 300"]}
+    labels = {"app": "rolls"}
+    body = {
+        "metadata": {"name": "rolls"},
+        "spec": {
+            "selector": {"matchLabels": labels},
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {"containers": [container], "terminationGracePeriodSeconds": 1},
+            },
+        },
+    }
+    cluster.apps.create_namespaced_deployment("default", body)
+
+    def running() -> list[Any]:
+        pods = cluster.core.list_namespaced_pod("default", label_selector="app=rolls").items
+        return [pod for pod in pods if pod.status.phase == "Running"]
+
+    (first,) = eventually(running, "a pod")
+    changed = {"spec": {"template": {"metadata": {"annotations": {"revision": "2"}}}}}
+
+    cluster.apps.patch_namespaced_deployment("rolls", "default", changed)
+
+    def replaced() -> bool:
+        return [p.metadata.annotations for p in running()] == [{"revision": "2"}]
+
+    eventually(replaced, "the pod of the new template alone")
+    assert cluster.pod(first.metadata.name) is None
+    cluster.apps.delete_namespaced_deployment("rolls", "default")
+
+
+def test_fault_keeps_plugins_and_operator_from_becoming_ready(empty_cluster: Cluster) -> None:
+    own = empty_cluster
+    own.local.faults.add("plugin-never-ready")
+    own.add_nodes()
+    own.apps.create_namespaced_daemon_set("kube-system", device_plugin("nvidia", NVIDIA_IMAGE))
+    own.run_pod("ordinary", "true")
+    own.pod_phase("ordinary", "Succeeded")
+
+    def plugin_pod() -> Any:
+        pods = own.core.list_namespaced_pod("kube-system").items
+        return pods[0] if pods and pods[0].status.container_statuses else None
+
+    held = eventually(plugin_pod, "a plugin pod with a status")
+    own.local.faults.clear()
+
+    assert held.status.container_statuses[0].state.waiting.reason == "ContainerCreating"
+    eventually(lambda: plugin_pod().status.phase == "Running", "the plugin ready")
+
+
+def test_fault_keeps_job_pods_pending(empty_cluster: Cluster) -> None:
+    own = empty_cluster
+    own.local.faults.add("pods-never-start")
+    own.add_nodes()
+    own.install_operator()
+
+    own.submit(pytorchjob("stuck", workers=0))
+
+    event = own.event("stuck-master-0", "FailedScheduling")
+    assert event.message.startswith("0/1 nodes are available: 1 node(s) had untolerated taint")
+    assert own.pod("stuck-master-0").status.phase == "Pending"
+
+
+def test_addon_brings_its_objects_and_takes_them_away(cluster: Cluster) -> None:
+    storage = client.StorageV1Api(cluster.api)
+    cluster.local.set_addon("aws-fsx-csi-driver", active=True)
+    cluster.local.set_addon("aws-fsx-csi-driver", active=True)
+
+    def ready() -> bool:
+        status = cluster.apps.read_namespaced_daemon_set("fsx-csi-node", "kube-system").status
+        return status.number_ready == 1
+
+    eventually(ready, "a ready node pod")
+    drivers = [d.metadata.name for d in storage.list_csi_driver().items]
+    cluster.local.set_addon("aws-fsx-csi-driver", active=False)
+
+    assert drivers == ["fsx.csi.aws.com"]
+    assert not storage.list_csi_driver().items
+    eventually(
+        lambda: not cluster.core.list_namespaced_pod("kube-system").items, "the add-on's pods gone"
+    )
+
+
+def test_reset_leaves_an_empty_cluster_that_works(empty_cluster: Cluster) -> None:
+    own = empty_cluster
+    own.add_nodes()
+    own.install_operator()
+    own.submit(pytorchjob("old"))
+    own.job_condition("old", "Running")
+
+    own.local.reset()
+
+    assert not own.core.list_node().items
+    assert not own.core.list_pod_for_all_namespaces().items
+    names = [n.metadata.name for n in own.core.list_namespace().items]
+    assert names == ["default", "kube-public", "kube-system"]
+    with pytest.raises(client.exceptions.ApiException, match="404"):
+        own.job("old")
+    own.add_nodes()
+    own.run_pod("new", "true")
+    own.pod_phase("new", "Succeeded")
