@@ -71,6 +71,18 @@ class LogFollower:
             self._gone = True
             self._changed.notify_all()
 
+    def wait_until_read(self, *, timeout_s: float) -> bool:
+        """Wait until the log of a container that has ended is handed over in full."""
+        with self._changed:
+            return self._changed.wait_for(
+                lambda: (
+                    self._gone
+                    or not self._state.terminated
+                    or self._read_through >= self._state.restarts
+                ),
+                timeout_s,
+            )
+
     def _keep_line(self, line: LogLine) -> None:
         self._outbox.keep_line(self._pod.name, line.text, line.at)
 
@@ -135,7 +147,12 @@ class LogFollower:
             logger.info(
                 "earlier log is not there", extra={"pod": self._pod.name, "error": str(error)}
             )
+            self._set_read_through(container_run)
+
+    def _set_read_through(self, container_run: int) -> None:
+        with self._changed:
             self._read_through = container_run
+            self._changed.notify_all()
 
     def _read_ended(self, container_run: int, *, previous: bool) -> None:
         since = self._pipeline.since
@@ -146,7 +163,7 @@ class LogFollower:
             if not self._take_in(chunks):
                 return
         self._put(self._pipeline.finish())
-        self._read_through = container_run
+        self._set_read_through(container_run)
         self._outbox.end_of_log(self._pod.name)
 
     def _take_in(self, chunks: Iterator[bytes]) -> bool:

@@ -53,6 +53,14 @@ def parse_time(value: object) -> datetime | None:
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
+def has_ended(job: JsonObject) -> bool:
+    """The PyTorchJob succeeded or failed."""
+    return any(
+        condition.get("type") in ("Succeeded", "Failed") and condition.get("status") == "True"
+        for condition in (job.get("status") or {}).get("conditions") or []
+    )
+
+
 class JobObserver:
     """Tells each condition of the PyTorchJob when it turns true."""
 
@@ -67,12 +75,10 @@ class JobObserver:
         """The events of conditions that were not told yet, oldest first."""
         self.exists = True
         events: list[RunEvent] = []
-        ended = False
         for condition in (job.get("status") or {}).get("conditions") or []:
             kind = condition.get("type")
             if condition.get("status") != "True" or kind not in _CONDITIONS:
                 continue
-            ended = ended or kind in ("Succeeded", "Failed")
             since = condition.get("lastTransitionTime")
             event_id = make_event_id(self._run_id, "condition", uid_of(job), kind, since)
             if event_id in self._told:
@@ -88,7 +94,7 @@ class JobObserver:
                     message=str(condition.get("message", ""))[:MAX_MESSAGE],
                 )
             )
-        self.ended = ended
+        self.ended = has_ended(job)
         return sorted(events, key=lambda event: event.at)
 
     def gone(self) -> None:

@@ -36,6 +36,7 @@ from relay.observations import (
     PodObserver,
     WarningObserver,
     container_state,
+    has_ended,
     is_finished,
     name_of,
     uid_of,
@@ -50,6 +51,9 @@ LONGEST_PAUSE_FOR_MISSING_S: Final = 2.0  # the operator's types come while we w
 WATCH_TIMEOUT_S: Final = (240, 360)  # so that the watches of many relays do not end together
 # A watch that the server ends sooner than this is asked for again only after a pause.
 SHORT_WATCH_S: Final = 1.0
+# How long the end of the job may wait for the last log lines, so that it is told after them.
+LAST_LINES_WITHIN_S: Final = 1.0
+PODS_CATCH_UP_S: Final = 0.1
 
 
 @dataclass(frozen=True)
@@ -168,6 +172,8 @@ class RunWatcher:
             self._job_changed("ADDED", job)
 
     def _job_changed(self, kind: str, job: JsonObject) -> None:
+        if kind != "DELETED" and has_ended(job) and not self._job.ended:
+            self._let_logs_finish()
         with self._lock:
             if name_of(job) != self._config.job:
                 return
@@ -175,6 +181,18 @@ class RunWatcher:
                 self._job.gone()
                 return
             self._outbox.put(self._job.observe(job), urgent=self._job.ended)
+
+    def _let_logs_finish(self) -> None:
+        """The end of the job is told after the last lines of its pods, if they come in time."""
+        # The pods' ends are on another watch, which may be a moment behind this one.
+        self._stop.wait(PODS_CATCH_UP_S)
+        with self._lock:
+            followers = list(self._followers.values())
+        deadline = monotonic() + LAST_LINES_WITHIN_S
+        for follower in followers:
+            if not follower.wait_until_read(timeout_s=max(0.0, deadline - monotonic())):
+                logger.info("job ended before its logs were read")
+                return
 
     def _pods_listed(self, pods: Sequence[JsonObject]) -> None:
         with self._lock:

@@ -232,6 +232,10 @@ def test_relay_before_type_and_job_exist_tells_the_whole_run(bare_cluster, bus, 
     assert bus.steps() == [1, 2, 3, 4, 5]
     conditions = [event.condition for event in bus.events("job.condition_changed")]
     assert conditions == ["Created", "Running", "Succeeded"]
+    # The end of the job is told after everything that its pods printed.
+    order = [event.type for event in bus.events()]
+    last_condition = len(order) - 1 - order[::-1].index("job.condition_changed")
+    assert order.index("training.finished") < last_condition
     phases = {(event.pod, event.phase) for event in bus.events("pod.changed")}
     assert {("run-a-master-0", "Running"), ("run-a-worker-0", "Running")} <= phases
     bus.wait_for(

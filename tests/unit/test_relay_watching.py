@@ -232,6 +232,32 @@ def test_follower_stream_that_ended_early_is_completed_at_the_end(follow):
     follow(api, pod()).wait_for_steps(1, 2, 3)
 
 
+def test_follower_wait_until_read_returns_after_the_last_line():
+    class SlowLog(ScriptedLogs):
+        def _chunks(self, stream):
+            reading.wait(5)
+            yield from super()._chunks(stream)
+
+    reading = threading.Event()
+    api = SlowLog(statuses=[pod(state=ENDED)], streams=[[line(1)], [line(1)]])
+    sink = Sink()
+    outbox = Outbox(run_id="run-1", sender=sink)
+    facts = PodFacts(run_id="run-1", name="run-1-worker-0", uid="uid-0")
+    follower = LogFollower(api=api, outbox=outbox, pod=facts, path="/pod", stop=threading.Event())
+    follower.update(container_state(pod(state=ENDED)))
+    follower.start()
+
+    early = follower.wait_until_read(timeout_s=0.05)
+    reading.set()
+    late = follower.wait_until_read(timeout_s=5)
+    follower.pod_gone()
+    outbox.start()
+    outbox.close(timeout_s=2)
+
+    assert (early, late) == (False, True)
+    assert sink.steps == [1]
+
+
 def test_follower_container_restarted_before_it_was_seen_reads_both_runs(follow):
     restarted = pod(restarts=1, last=ENDED)
     api = ScriptedLogs(
