@@ -1,0 +1,99 @@
+"""The stack that must not lose anything, and the network."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from infra_templates import Resource, Template, of_type
+
+STATEFUL = {
+    "AWS::DynamoDB::Table",
+    "AWS::KMS::Key",
+    "AWS::SecretsManager::Secret",
+    "AWS::ECR::Repository",
+}
+
+
+def only(found: dict[str, Resource]) -> dict[str, Any]:
+    (resource,) = found.values()
+    return resource
+
+
+def test_stateful_resources_outlive_their_stack(resources: dict[str, Resource]) -> None:
+    stateful = {name: each for name, each in resources.items() if each["Type"] in STATEFUL}
+
+    assert {each["Type"] for each in stateful.values()} == STATEFUL
+    for name, resource in stateful.items():
+        assert resource["DeletionPolicy"] == "Retain", name
+        assert resource["UpdateReplacePolicy"] == "Retain", name
+
+
+def test_table_is_encrypted_recoverable_and_streamed(resources: dict[str, Resource]) -> None:
+    table = only(of_type(resources, "AWS::DynamoDB::Table"))["Properties"]
+
+    assert table["SSESpecification"]["SSEEnabled"] is True
+    assert "KMSMasterKeyId" in table["SSESpecification"]
+    assert table["PointInTimeRecoverySpecification"]["PointInTimeRecoveryEnabled"] is True
+    assert table["StreamSpecification"]["StreamViewType"] == "NEW_AND_OLD_IMAGES"
+    assert table["TimeToLiveSpecification"] == {"AttributeName": "expires_at", "Enabled": True}
+    assert table["BillingMode"] == "PAY_PER_REQUEST"
+    assert table["DeletionProtectionEnabled"] is True
+    assert "TableName" not in table
+
+
+def test_table_has_the_keys_that_the_store_uses(resources: dict[str, Resource]) -> None:
+    table = only(of_type(resources, "AWS::DynamoDB::Table"))["Properties"]
+
+    keys = {"table": table["KeySchema"]} | {
+        index["IndexName"]: index["KeySchema"] for index in table["GlobalSecondaryIndexes"]
+    }
+
+    assert {
+        name: [(key["AttributeName"], key["KeyType"]) for key in schema]
+        for name, schema in keys.items()
+    } == {
+        "table": [("PK", "HASH"), ("SK", "RANGE")],
+        "GSI1": [("GSI1PK", "HASH"), ("GSI1SK", "RANGE")],
+        "GSI2": [("GSI2PK", "HASH"), ("GSI2SK", "RANGE")],
+    }
+    assert {each["AttributeType"] for each in table["AttributeDefinitions"]} == {"S"}
+
+
+def test_key_rotates(resources: dict[str, Resource]) -> None:
+    assert only(of_type(resources, "AWS::KMS::Key"))["Properties"]["EnableKeyRotation"] is True
+
+
+def test_slack_secret_holds_no_value_of_ours(resources: dict[str, Resource]) -> None:
+    secret = only(of_type(resources, "AWS::SecretsManager::Secret"))["Properties"]
+
+    fields = json.loads(secret["GenerateSecretString"]["SecretStringTemplate"])
+    assert fields == {"bot_token": "", "signing_secret": ""}
+    assert "SecretString" not in secret
+    assert "KmsKeyId" in secret
+
+
+def test_images_cannot_be_overwritten(resources: dict[str, Resource]) -> None:
+    repositories = of_type(resources, "AWS::ECR::Repository")
+
+    assert {each["Properties"]["RepositoryName"] for each in repositories.values()} == {
+        "stationmaster/training",
+        "stationmaster/relay",
+    }
+    for repository in repositories.values():
+        assert repository["Properties"]["ImageTagMutability"] == "IMMUTABLE"
+        assert repository["Properties"]["ImageScanningConfiguration"] == {"ScanOnPush": True}
+
+
+def test_network_keeps_nodes_private(templates: dict[str, Template]) -> None:
+    network = templates["network"]["Resources"]
+    subnets = of_type(network, "AWS::EC2::Subnet").values()
+    endpoints = of_type(network, "AWS::EC2::VPCEndpoint").values()
+
+    assert not [each for each in subnets if each["Properties"].get("MapPublicIpOnLaunch")]
+    zones = {json.dumps(each["Properties"]["AvailabilityZone"]) for each in subnets}
+    assert len(zones) == 2
+    assert {each["Properties"]["VpcEndpointType"] for each in endpoints} == {"Gateway"}
+    assert len(endpoints) == 2
+    assert of_type(network, "AWS::EC2::FlowLog")
+    assert not of_type(network, "AWS::EC2::SecurityGroup")

@@ -1,0 +1,138 @@
+"""Rules, schedules, the stream and the public API: nothing is lost, and nothing is left open."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from infra_templates import Resource, of_type, reference, text_of
+
+from lambdas.registry import (
+    ROUTES,
+    RULES,
+    SCHEDULES,
+    STREAM_BATCH_SIZE,
+    STREAM_CONSUMER,
+    get_function,
+)
+
+
+def properties(resources: dict[str, Resource], kind: str) -> list[dict[str, Any]]:
+    return [each["Properties"] for each in of_type(resources, kind).values()]
+
+
+def logical_id(resources: dict[str, Resource], function_name: str) -> str:
+    (found,) = [
+        key.partition("/")[2]
+        for key, each in of_type(resources, "AWS::Lambda::Function").items()
+        if each["Properties"]["FunctionName"] == f"stationmaster-{function_name}"
+    ]
+    return found
+
+
+def test_rules_deliver_what_the_registry_says(resources: dict[str, Resource]) -> None:
+    deployed = {
+        (
+            json.dumps(rule["EventPattern"]["detail-type"]),
+            reference(rule["Targets"][0]["Arn"]),
+            "EventBusName" in rule,
+        )
+        for rule in properties(resources, "AWS::Events::Rule")
+    }
+
+    assert deployed == {
+        (
+            json.dumps(rule.event_pattern["detail-type"]),
+            logical_id(resources, rule.function),
+            rule.bus == "product",
+        )
+        for rule in RULES
+    }
+
+
+def test_rule_on_executions_sees_our_machines_only(resources: dict[str, Resource]) -> None:
+    (rule,) = [
+        each
+        for each in properties(resources, "AWS::Events::Rule")
+        if each["EventPattern"]["source"] == ["aws.states"]
+    ]
+    detail = rule["EventPattern"]["detail"]
+
+    assert detail["status"] == ["ABORTED", "FAILED", "TIMED_OUT"]
+    assert [text_of(arn).rpartition(":")[2] for arn in detail["stateMachineArn"]] == [
+        "stationmaster-train",
+        "stationmaster-teardown",
+    ]
+
+
+def test_rules_and_schedules_have_retries_and_a_dead_letter_queue(
+    resources: dict[str, Resource],
+) -> None:
+    targets = [rule["Targets"][0] for rule in properties(resources, "AWS::Events::Rule")]
+    targets += [each["Target"] for each in properties(resources, "AWS::Scheduler::Schedule")]
+
+    assert len(targets) == len(RULES) + len(SCHEDULES)
+    for target in targets:
+        assert "DeadLetters" in text_of(target["DeadLetterConfig"]["Arn"])
+        assert target["RetryPolicy"]["MaximumRetryAttempts"] >= 3
+
+
+def test_reaper_runs_every_quarter_of_an_hour(resources: dict[str, Resource]) -> None:
+    (schedule,) = properties(resources, "AWS::Scheduler::Schedule")
+
+    assert schedule["ScheduleExpression"] == "rate(15 minutes)"
+    assert reference(schedule["Target"]["Arn"]) == logical_id(resources, "reaper")
+
+
+def test_stream_survives_a_bad_record_and_an_absent_slack(resources: dict[str, Resource]) -> None:
+    (mapping,) = properties(resources, "AWS::Lambda::EventSourceMapping")
+
+    assert reference(mapping["FunctionName"]) == logical_id(resources, STREAM_CONSUMER)
+    assert mapping["BatchSize"] == STREAM_BATCH_SIZE
+    assert mapping["BisectBatchOnFunctionError"] is True
+    assert mapping["MaximumRetryAttempts"] == 50
+    assert mapping["MaximumRecordAgeInSeconds"] == 3600
+    assert mapping["ParallelizationFactor"] == 1
+    assert mapping["StartingPosition"] == "TRIM_HORIZON"
+    assert "DeadLetters" in text_of(mapping["DestinationConfig"]["OnFailure"]["Destination"])
+
+
+def test_queues_are_encrypted_and_keep_for_two_weeks(resources: dict[str, Resource]) -> None:
+    queues = properties(resources, "AWS::SQS::Queue")
+
+    assert queues
+    for queue in queues:
+        assert queue["SqsManagedSseEnabled"] is True
+        assert queue["MessageRetentionPeriod"] == 14 * 86_400
+
+
+def test_api_has_only_the_routes_of_the_registry(resources: dict[str, Resource]) -> None:
+    routes = {each["RouteKey"] for each in properties(resources, "AWS::ApiGatewayV2::Route")}
+
+    assert routes == {f"{route.method} {route.path}" for route in ROUTES}
+
+
+def test_api_is_throttled_and_logged_without_bodies(resources: dict[str, Resource]) -> None:
+    (stage,) = properties(resources, "AWS::ApiGatewayV2::Stage")
+    logged = json.loads(stage["AccessLogSettings"]["Format"])
+
+    assert stage["DefaultRouteSettings"]["ThrottlingRateLimit"] == 20
+    assert stage["DefaultRouteSettings"]["ThrottlingBurstLimit"] == 40
+    assert not [value for value in logged.values() if "header" in value or "body" in value]
+
+
+def test_bot_answers_within_the_gateways_time(resources: dict[str, Resource]) -> None:
+    for route in ROUTES:
+        assert get_function(route.function).timeout_s <= 30
+
+
+def test_machines_are_traced_and_logged_without_task_tokens(
+    resources: dict[str, Resource],
+) -> None:
+    machines = properties(resources, "AWS::StepFunctions::StateMachine")
+
+    assert len(machines) == 2
+    for machine in machines:
+        assert machine["TracingConfiguration"] == {"Enabled": True}
+        assert machine["LoggingConfiguration"]["Level"] == "ALL"
+        assert machine["LoggingConfiguration"]["IncludeExecutionData"] is False

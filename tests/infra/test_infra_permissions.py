@@ -1,0 +1,191 @@
+"""What each role may do: nothing in general, and nothing that another function is there for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from infra_templates import Resource, as_list, of_type, reference, text_of
+
+from lambdas.registry import FUNCTIONS, Permission
+from stationmaster.domain.events import EVENT_SOURCE, RELAY_BATCH_DETAIL_TYPE
+from stationmaster.domain.names import TAG_RUN_ID
+
+Statements = dict[str, list[dict[str, Any]]]
+
+# AWS grants these on everything or not at all, so "*" is the only resource that works.
+UNLIMITED = (
+    "ec2:Describe",
+    "eks:ListClusters",
+    "eks:DescribeClusterVersions",
+    "eks:DescribeAddonVersions",
+    "fsx:DescribeFileSystems",
+    "tag:GetResources",
+    "dynamodb:ListStreams",
+    "xray:",
+    "logs:",
+)
+
+# Which permission brings an action that creates, deletes, or reads a secret.
+DANGEROUS = {
+    "eks:CreateCluster": Permission.CLUSTER_CREATE,
+    "eks:DeleteCluster": Permission.CLUSTER_DELETE,
+    "eks:CreateNodegroup": Permission.NODE_GROUP_CREATE,
+    "eks:DeleteNodegroup": Permission.NODE_GROUP_DELETE,
+    "eks:CreateAddon": Permission.ADDON_CREATE,
+    "fsx:CreateFileSystem": Permission.FILE_SYSTEM_CREATE,
+    "fsx:DeleteFileSystem": Permission.FILE_SYSTEM_DELETE,
+    "ec2:CreateSecurityGroup": Permission.NETWORK_CREATE,
+    "ec2:DeleteSecurityGroup": Permission.NETWORK_DELETE,
+    "ec2:RunInstances": Permission.NODE_GROUP_CREATE,
+    "secretsmanager:GetSecretValue": Permission.SLACK_SECRET,
+    "dynamodb:PutItem": Permission.TABLE_WRITE,
+    "events:PutEvents": Permission.BUS_PUT,
+    "states:SendTaskSuccess": Permission.SEND_TASK_RESULT,
+}
+
+
+def all_statements(resources: dict[str, Resource]) -> list[dict[str, Any]]:
+    return [
+        statement
+        for policy in of_type(resources, "AWS::IAM::Policy").values()
+        for statement in policy["Properties"]["PolicyDocument"]["Statement"]
+    ]
+
+
+def test_no_statement_allows_every_action(resources: dict[str, Resource]) -> None:
+    actions = [action for each in all_statements(resources) for action in as_list(each["Action"])]
+
+    assert actions
+    assert [action for action in actions if "*" in action] == []
+
+
+def test_every_resource_is_named_where_aws_can(resources: dict[str, Resource]) -> None:
+    for statement in all_statements(resources):
+        if "*" in as_list(statement["Resource"]):
+            loose = [a for a in as_list(statement["Action"]) if not a.startswith(UNLIMITED)]
+            assert loose == []
+
+
+@pytest.mark.parametrize(("action", "permission"), DANGEROUS.items())
+def test_action_is_held_only_by_functions_with_its_permission(
+    action: str, permission: Permission, statements: Statements
+) -> None:
+    holders = {
+        name
+        for name, each in statements.items()
+        if any(action in as_list(statement["Action"]) for statement in each)
+    }
+
+    assert holders == {spec.name for spec in FUNCTIONS if permission in spec.permissions}
+
+
+@pytest.mark.parametrize(
+    "action", ["fsx:DeleteFileSystem", "ec2:DeleteSecurityGroup", "ec2:DeleteLaunchTemplate"]
+)
+def test_deletion_is_limited_to_what_is_tagged_with_a_run(
+    action: str, statements: Statements
+) -> None:
+    found = [
+        each for role in statements.values() for each in role if action in as_list(each["Action"])
+    ]
+
+    assert found
+    for statement in found:
+        assert statement["Condition"] == {"Null": {f"aws:ResourceTag/{TAG_RUN_ID}": "false"}}
+
+
+@pytest.mark.parametrize(
+    "action", ["eks:CreateCluster", "eks:CreateNodegroup", "fsx:CreateFileSystem"]
+)
+def test_creation_needs_the_tag_of_the_run(action: str, statements: Statements) -> None:
+    found = [
+        each for role in statements.values() for each in role if action in as_list(each["Action"])
+    ]
+
+    assert found
+    for statement in found:
+        assert statement["Condition"] == {"Null": {f"aws:RequestTag/{TAG_RUN_ID}": "false"}}
+
+
+def test_eks_statements_reach_our_clusters_only(statements: Statements) -> None:
+    for name, role in statements.items():
+        for statement in role:
+            narrow = [a for a in as_list(statement["Action"]) if not a.startswith(UNLIMITED)]
+            if any(action.startswith("eks:") for action in narrow):
+                for resource in as_list(statement["Resource"]):
+                    assert "/stationmaster-*" in text_of(resource), name
+
+
+def test_roles_are_passed_by_name_to_a_named_service(resources: dict[str, Resource]) -> None:
+    passing = [
+        each for each in all_statements(resources) if "iam:PassRole" in as_list(each["Action"])
+    ]
+
+    assert passing
+    for statement in passing:
+        assert "*" not in text_of(statement["Resource"])
+        assert statement["Condition"]["StringEquals"]["iam:PassedToService"]
+
+
+def test_functions_write_only_the_table_of_the_product(statements: Statements) -> None:
+    for name, role in statements.items():
+        for statement in role:
+            if "dynamodb:PutItem" in as_list(statement["Action"]):
+                targets = [text_of(each) for each in as_list(statement["Resource"])]
+                assert all("Table" in target for target in targets), name
+                assert not [target for target in targets if "*" in target], name
+
+
+def role_named(resources: dict[str, Resource], prefix: str) -> tuple[str, Resource]:
+    ((name, role),) = [
+        (key.partition("/")[2], each)
+        for key, each in of_type(resources, "AWS::IAM::Role").items()
+        if key.partition("/")[2].startswith(prefix)
+    ]
+    return name, role
+
+
+def test_relay_may_report_its_batches_and_nothing_else(resources: dict[str, Resource]) -> None:
+    name, role = role_named(resources, "ClusterRolesRelay")
+    (policy,) = [
+        each["Properties"]["PolicyDocument"]["Statement"]
+        for each in of_type(resources, "AWS::IAM::Policy").values()
+        if name in [reference(attached) for attached in each["Properties"]["Roles"]]
+    ]
+
+    (statement,) = policy
+    assert statement["Action"] == "events:PutEvents"
+    assert "Bus" in text_of(statement["Resource"])
+    assert statement["Condition"]["StringEquals"] == {
+        "events:source": EVENT_SOURCE,
+        "events:detail-type": RELAY_BATCH_DETAIL_TYPE,
+    }
+    assert "ManagedPolicyArns" not in role["Properties"]
+
+
+@pytest.mark.parametrize("prefix", ["ClusterRolesRelay", "ClusterRolesFsxCsi"])
+def test_pod_role_trusts_pods_of_our_clusters_only(
+    prefix: str, resources: dict[str, Resource]
+) -> None:
+    _, role = role_named(resources, prefix)
+    trust = role["Properties"]["AssumeRolePolicyDocument"]["Statement"]
+
+    actions = {action for each in trust for action in as_list(each["Action"])}
+    assert actions == {"sts:AssumeRole", "sts:TagSession"}
+    for statement in trust:
+        assert statement["Principal"] == {"Service": "pods.eks.amazonaws.com"}
+        condition = statement["Condition"]
+        assert condition["StringEquals"]["aws:SourceAccount"] == {"Ref": "AWS::AccountId"}
+        assert text_of(condition["ArnLike"]["aws:SourceArn"]).endswith(":cluster/stationmaster-*")
+
+
+def test_node_role_holds_what_al2023_nodes_need(resources: dict[str, Resource]) -> None:
+    _, role = role_named(resources, "ClusterRolesNodes")
+
+    policies = {text_of(arn).rpartition("/")[2] for arn in role["Properties"]["ManagedPolicyArns"]}
+    assert policies == {
+        "AmazonEKSWorkerNodePolicy",
+        "AmazonEKS_CNI_Policy",
+        "AmazonEC2ContainerRegistryPullOnly",
+    }

@@ -1,0 +1,343 @@
+"""Properties of the committed state machines that cost money or hang a run when they are wrong."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from infra_templates import Resource, of_type, text_of
+
+from lambdas.registry import (
+    FUNCTIONS,
+    TEARDOWN_DEFINITION,
+    TEARDOWN_STEPS,
+    TRAIN_DEFINITION,
+    TRAIN_STEPS,
+)
+from stationmaster.domain import errors
+from stationmaster.domain.names import SYSTEM_NODE_GROUP, TRAINING_NODE_GROUP
+
+ROOT = Path(__file__).parent.parent.parent
+State = dict[str, Any]
+
+# Names that AWS documents and that the machines rely on; all others are classes of our own.
+DOCUMENTED_ERRORS = {
+    "States.ALL",
+    "States.Timeout",
+    "Lambda.ServiceException",
+    "Lambda.AWSLambdaException",
+    "Lambda.SdkClientException",
+    "Lambda.ClientExecutionTimeoutException",
+    "Lambda.TooManyRequestsException",
+    "Lambda.Unknown",
+    "Sandbox.Timedout",
+}
+# They have no Catch on purpose: when they fail after minutes of retries, the execution ends FAILED
+# and the rule on dead executions takes over.
+LAST_RESORTS = {"ConcludeFailure", "ReleaseAfterFailure", "ConcludeTeardownFailed"}
+# The Map or Parallel around them has the Catch, which ends the whole stretch.
+CAUGHT_OUTSIDE = {
+    "EnsureSystemNodes",
+    "EnsureTrainingNodes",
+    "EnsureFileSystem",
+    "InstallPlugin",
+    "RunCheck",
+}
+
+
+def load(path: str) -> dict[str, Any]:
+    definition = json.loads((ROOT / path).read_text())
+    assert isinstance(definition, dict)
+    return definition
+
+
+TRAIN = load(TRAIN_DEFINITION)
+TEARDOWN = load(TEARDOWN_DEFINITION)
+
+
+def scopes(machine: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The machine and every branch and item processor in it: each is a small machine itself."""
+    yield machine
+    for state in machine["States"].values():
+        for inner in [*state.get("Branches", []), *filter(None, [state.get("ItemProcessor")])]:
+            yield from scopes(inner)
+
+
+def all_states(machine: dict[str, Any]) -> dict[str, State]:
+    return {name: state for scope in scopes(machine) for name, state in scope["States"].items()}
+
+
+def tasks(machine: dict[str, Any]) -> dict[str, State]:
+    return {name: each for name, each in all_states(machine).items() if each["Type"] == "Task"}
+
+
+def following(state: State) -> set[str]:
+    """Names of every state that can come after this one, errors included."""
+    names = {state.get("Next"), state.get("Default")}
+    names |= {choice["Next"] for choice in state.get("Choices", [])}
+    names |= {catcher["Next"] for catcher in state.get("Catch", [])}
+    return names - {None}
+
+
+def reachable(scope: dict[str, Any], start: str) -> set[str]:
+    seen: set[str] = set()
+    waiting = [start]
+    while waiting:
+        name = waiting.pop()
+        if name not in seen:
+            seen.add(name)
+            waiting += following(scope["States"][name])
+    return seen
+
+
+def function_of(task: State) -> str:
+    resource = task["Parameters"].get("FunctionName", task["Resource"])
+    return str(resource).removeprefix("${").removesuffix("}")
+
+
+def caught_by(state: State) -> str:
+    (catcher,) = state["Catch"]
+    assert catcher["ErrorEquals"] == ["States.ALL"]
+    return str(catcher["Next"])
+
+
+both = pytest.mark.parametrize("machine", [TRAIN, TEARDOWN], ids=["train", "teardown"])
+
+
+@both
+def test_machine_reaches_every_state(machine: dict[str, Any]) -> None:
+    for scope in scopes(machine):
+        assert reachable(scope, scope["StartAt"]) == set(scope["States"])
+
+
+@both
+def test_machine_names_each_state_once(machine: dict[str, Any]) -> None:
+    names = [name for scope in scopes(machine) for name in scope["States"]]
+
+    assert sorted(names) == sorted(set(names))
+
+
+@both
+def test_machine_ends_only_in_succeed_or_fail(machine: dict[str, Any]) -> None:
+    ends = {state["Type"] for state in all_states(machine).values() if not following(state)}
+
+    assert ends <= {"Succeed", "Fail"}
+
+
+@both
+def test_machine_matches_only_errors_that_exist(machine: dict[str, Any]) -> None:
+    own = {name for name, _ in inspect.getmembers(errors, inspect.isclass)}
+    named = {
+        error
+        for state in all_states(machine).values()
+        for handler in [*state.get("Retry", []), *state.get("Catch", [])]
+        for error in handler["ErrorEquals"]
+    }
+
+    assert named - DOCUMENTED_ERRORS <= own
+    assert {"TransientError", "WriteConflict"} <= named
+
+
+@both
+def test_task_retries_what_passes_by_itself(machine: dict[str, Any]) -> None:
+    for name, task in tasks(machine).items():
+        (retrier,) = task["Retry"]
+        expected = {"States.ALL"} if name in LAST_RESORTS else {"TransientError", "WriteConflict"}
+        assert expected <= set(retrier["ErrorEquals"]), name
+        assert retrier["MaxAttempts"] >= (15 if name in LAST_RESORTS else 6), name
+        assert retrier["MaxDelaySeconds"] == 60, name
+
+
+@both
+def test_task_catches_everything_or_is_caught_outside(machine: dict[str, Any]) -> None:
+    without = {name for name, task in tasks(machine).items() if "Catch" not in task}
+
+    assert without <= LAST_RESORTS | CAUGHT_OUTSIDE
+    for name in CAUGHT_OUTSIDE & set(all_states(machine)):
+        around = [
+            state
+            for state in all_states(machine).values()
+            for inner in [*state.get("Branches", []), *filter(None, [state.get("ItemProcessor")])]
+            if name in inner["States"]
+        ]
+        assert [caught_by(state) for state in around] == ["ConcludeFailure"]
+
+
+@both
+def test_task_passes_ids_only(machine: dict[str, Any]) -> None:
+    allowed = {"run_id.$", "node_group", "plugin.$", "check.$", "task_token.$", "error.$"}
+    for name, task in tasks(machine).items():
+        payload = task["Parameters"].get("Payload", task["Parameters"])
+        assert payload["run_id.$"] == "$.run_id", name
+        assert set(payload) <= allowed, name
+
+
+@both
+def test_task_outlasts_its_function(machine: dict[str, Any]) -> None:
+    limits = {function.name: function.timeout_s for function in FUNCTIONS}
+    for name, task in tasks(machine).items():
+        assert task["TimeoutSeconds"] > limits[function_of(task)], name
+
+
+@both
+def test_loop_waits_unless_the_step_says_ready(machine: dict[str, Any]) -> None:
+    loops = [
+        (scope, choice)
+        for scope in scopes(machine)
+        for name, choice in scope["States"].items()
+        if name.endswith("?")
+    ]
+
+    assert loops
+    for scope, choice in loops:
+        (rule,) = choice["Choices"]
+        assert rule["Not"] == {"Variable": "$.step.ready", "BooleanEquals": True}
+        wait = scope["States"][rule["Next"]]
+        step = scope["States"][wait["Next"]]
+        assert wait["Type"] == "Wait"
+        assert scope["States"][step["Next"]] is choice
+        assert step["ResultPath"] == "$.step"
+
+
+@pytest.mark.parametrize(
+    ("machine", "steps"),
+    [(TRAIN, TRAIN_STEPS), (TEARDOWN, TEARDOWN_STEPS)],
+    ids=["train", "teardown"],
+)
+def test_machine_calls_each_of_its_steps(machine: dict[str, Any], steps: tuple[Any, ...]) -> None:
+    called = {function_of(task) for task in tasks(machine).values()}
+
+    assert called == {step.name for step in steps}
+
+
+def test_train_when_anything_fails_concludes_and_releases() -> None:
+    for name, state in TRAIN["States"].items():
+        if "Catch" in state:
+            assert caught_by(state) == "ConcludeFailure", name
+            assert state["Catch"][0]["ResultPath"] == "$.error", name
+    conclude = TRAIN["States"]["ConcludeFailure"]
+    release = TRAIN["States"]["ReleaseAfterFailure"]
+
+    assert conclude["Next"] == "ReleaseAfterFailure"
+    assert conclude["Parameters"]["error.$"] == "$.error"
+    assert function_of(release) == "release-run"
+    assert release["Next"] == "RunOutcome"
+
+
+def test_train_ends_only_after_a_release() -> None:
+    before_the_end = {
+        name
+        for name, state in TRAIN["States"].items()
+        for target in following(state)
+        if TRAIN["States"][target]["Type"] in {"Succeed", "Fail"}
+    }
+
+    assert before_the_end == {"ReleaseRun", "RunOutcome"}
+    assert function_of(TRAIN["States"]["ReleaseRun"]) == "release-run"
+
+
+def test_train_when_stopped_ends_well_and_else_fails_with_the_error() -> None:
+    outcome = TRAIN["States"]["RunOutcome"]
+    ends = {rule["StringEquals"]: rule["Next"] for rule in outcome["Choices"]}
+
+    assert ends == {"stopped": "RunStopped", "succeeded": "RunReleasedLate"}
+    assert {TRAIN["States"][name]["Type"] for name in ends.values()} == {"Succeed"}
+    assert TRAIN["States"][outcome["Default"]] == {
+        "Type": "Fail",
+        "ErrorPath": "$.error.Error",
+        "CausePath": "$.error.Cause",
+    }
+
+
+def test_train_provisions_nodes_and_file_system_side_by_side() -> None:
+    branches = TRAIN["States"]["ProvisionCapacity"]["Branches"]
+    starts = [branch["States"][branch["StartAt"]] for branch in branches]
+
+    assert [function_of(state) for state in starts] == [
+        "ensure-node-group",
+        "ensure-node-group",
+        "ensure-file-system",
+    ]
+    assert [state["Parameters"].get("node_group") for state in starts] == [
+        SYSTEM_NODE_GROUP,
+        TRAINING_NODE_GROUP,
+        None,
+    ]
+
+
+def test_await_job_with_silence_is_not_waited_for_again() -> None:
+    state = TRAIN["States"]["AwaitJob"]
+    retried = {error for retrier in state["Retry"] for error in retrier["ErrorEquals"]}
+
+    assert state["Resource"].endswith(":lambda:invoke.waitForTaskToken")
+    assert state["Parameters"]["Payload"]["task_token.$"] == "$$.Task.Token"
+    assert state["HeartbeatSeconds"] == 900
+    assert state["TimeoutSeconds"] == 7 * 86_400
+    assert not retried & {"States.Timeout", "States.HeartbeatTimeout", "States.ALL"}
+
+
+def test_train_limit_cannot_cut_a_release_short() -> None:
+    assert TRAIN["TimeoutSeconds"] >= TRAIN["States"]["AwaitJob"]["TimeoutSeconds"] + 86_400
+
+
+def test_teardown_when_a_deletion_fails_deletes_the_rest() -> None:
+    states = TEARDOWN["States"]
+    order = [
+        "ReleaseJob",
+        "ReleaseFileSystem",
+        "ReleaseNodeGroups",
+        "ReleaseCluster",
+        "ReleaseNetwork",
+        "VerifyReleased",
+    ]
+
+    for name, after in itertools.pairwise(order):
+        if name != "ReleaseNodeGroups":
+            assert caught_by(states[name]) == after
+    assert states["ReleaseNodeGroups"]["Next"] == "ReleaseCluster"
+    assert caught_by(states["VerifyReleased"]) == "ConcludeTeardownFailed"
+
+
+def test_teardown_when_one_node_group_fails_deletes_the_other() -> None:
+    for branch in TEARDOWN["States"]["ReleaseNodeGroups"]["Branches"]:
+        start = branch["States"][branch["StartAt"]]
+        assert function_of(start) == "release-node-group"
+        assert branch["States"][caught_by(start)]["Type"] == "Succeed"
+
+
+def test_teardown_succeeds_only_after_verification() -> None:
+    before = [name for name, each in TEARDOWN["States"].items() if "TornDown" in following(each)]
+    conclude = [
+        name for name, each in TEARDOWN["States"].items() if "ConcludeTeardown" in following(each)
+    ]
+
+    assert before == ["ConcludeTeardown"]
+    assert conclude == ["Released?"]
+
+
+def test_teardown_when_it_may_not_begin_deletes_nothing() -> None:
+    begin = TEARDOWN["States"]["BeginTeardown"]
+
+    assert reachable(TEARDOWN, caught_by(begin)) == {"ConcludeTeardownFailed", "TeardownFailed"}
+
+
+def test_deployed_machines_are_the_committed_ones(resources: dict[str, Resource]) -> None:
+    names = {
+        logical_id.partition("/")[2]: "${" + function["Properties"]["FunctionName"] + "}"
+        for logical_id, function in of_type(resources, "AWS::Lambda::Function").items()
+    }
+    deployed = []
+    for machine in of_type(resources, "AWS::StepFunctions::StateMachine").values():
+        text = text_of(machine["Properties"]["DefinitionString"]).replace("{Partition}", "aws")
+        for logical_id, placeholder in names.items():
+            text = text.replace("{" + logical_id + "}", placeholder.replace("stationmaster-", ""))
+        deployed.append(json.loads(text))
+
+    assert TRAIN in deployed
+    assert TEARDOWN in deployed
+    assert len(deployed) == 2

@@ -1,0 +1,119 @@
+"""The templates as a whole, and what is put into the functions' packages.
+
+That the AwsSolutions rules pass is part of the fixture: synthesis fails on a finding.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from infra_templates import Template, synthesis_environment
+
+from lambdas.registry import Package
+from stacks import packages
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+# Runs app.py with one queue, unencrypted and open to plain HTTP, in place of our stacks.
+CARELESS_APP = f"""
+import runpy
+import aws_cdk as cdk
+from aws_cdk import aws_sqs as sqs
+import stacks.application as application
+application.add_stacks = lambda app, config: sqs.Queue(cdk.Stack(app, "Careless"), "Queue")
+runpy.run_path({str(ROOT / "app.py")!r})
+"""
+
+
+def test_templates_pass_cfn_lint(assembly: Path) -> None:
+    finished = subprocess.run(
+        [
+            *(str(Path(sys.executable).parent / "cfn-lint"), "--format", "parseable"),
+            # W3005: the CDK writes DependsOn where a reference already says so; it does no harm.
+            *("--ignore-checks", "W3005", "--"),
+            *sorted(str(path) for path in assembly.glob("*.template.json")),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert finished.returncode == 0, finished.stdout[-4000:] + finished.stderr[-2000:]
+
+
+def test_app_refuses_what_breaks_the_rules(tmp_path: Path) -> None:
+    finished = subprocess.run(
+        [sys.executable, "-c", CARELESS_APP],
+        cwd=tmp_path,
+        env=synthesis_environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert finished.returncode != 0
+    assert "AwsSolutions-SQS4" in finished.stdout + finished.stderr
+
+
+def test_application_has_the_five_stacks(templates: dict[str, Template]) -> None:
+    assert set(templates) == {"network", "data", "images", "workflow", "bot"}
+
+
+def test_templates_name_no_account_or_region(templates: dict[str, Template]) -> None:
+    text = json.dumps(templates)
+
+    assert "123456789012" not in text
+    assert "us-west-2" not in text
+    assert "us-east-1" not in text
+
+
+@pytest.mark.parametrize("package", list(Package))
+def test_requirements_of_a_function_leave_torch_out(package: Package) -> None:
+    pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text())
+
+    wanted = packages.requirements(package, pyproject)
+
+    assert not [each for each in wanted if each.startswith(("torch", "stationmaster", "aws-cdk"))]
+    assert [each for each in wanted if each.startswith("boto3")]
+    assert [each for each in wanted if each.startswith("pydantic")]
+
+
+def test_requirements_follow_extras_of_extras() -> None:
+    pyproject = {
+        "project": {
+            "dependencies": ["pydantic>=2"],
+            "optional-dependencies": {
+                "aws": ["boto3>=1"],
+                "lambdas": ["stationmaster[aws,kube]", "powertools>=3"],
+                "kube": ["kubernetes==37"],
+            },
+        }
+    }
+
+    wanted = packages.requirements(Package.LAMBDAS, pyproject)
+
+    assert wanted == ["boto3>=1", "kubernetes==37", "powertools>=3", "pydantic>=2"]
+
+
+def test_fingerprint_changes_with_a_file_of_the_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("constraints.txt", "pyproject.toml", "bot/app.py", "relay/app.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("one")
+    monkeypatch.setattr(packages, "ROOT", tmp_path)
+    before = packages.fingerprint(Package.BOT)
+
+    (tmp_path / "relay/app.py").write_text("two")
+    after_a_foreign_file = packages.fingerprint(Package.BOT)
+    (tmp_path / "bot/app.py").write_text("two")
+    after_its_own_file = packages.fingerprint(Package.BOT)
+
+    assert after_a_foreign_file == before
+    assert after_its_own_file != before
