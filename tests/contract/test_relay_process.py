@@ -18,8 +18,10 @@ from pathlib import Path
 
 import pytest
 from cluster_fixtures import eventually, pytorchjob, start_cluster
+from kubernetes.utils import create_from_dict
 
 from stationmaster.domain.events import RelayBatch
+from stationmaster.rendering.relay import render_relay
 
 REPOSITORY = Path(__file__).parents[2]
 NAMESPACE = "stationmaster"
@@ -249,6 +251,34 @@ def test_relay_before_type_and_job_exist_tells_the_whole_run(bare_cluster, bus, 
     )
     assert_nothing_doubled(bus.events())
     assert relay.terminate() == 0
+
+
+def test_relay_as_its_deployment_runs_in_the_cluster(bus, gate, tmp_path):
+    environment = {
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "AWS_ENDPOINT_URL": bus.url,
+        "AWS_ACCESS_KEY_ID": "testing",
+        "AWS_SECRET_ACCESS_KEY": "testing",
+    }
+    started = start_cluster(tmp_path / "cluster", pod_environment=environment)
+    try:
+        started.add_nodes(node_group="training")
+        started.install_operator()
+        objects = render_relay("run-h", image="relay:1", bus_name="bus", region="us-east-1")
+        for body in objects:
+            create_from_dict(started.api, body)
+        bus.wait_for(lambda: bus.batches, "the first heartbeat")
+
+        submit(started, job("run-h", gate, "1", "3"))
+        open_gate(gate, range(1, 4))
+
+        bus.wait_for(
+            lambda: "Succeeded" in [e.condition for e in bus.events("job.condition_changed")],
+            "the end of the job",
+        )
+        assert bus.steps() == [1, 2, 3]
+    finally:
+        started.close()
 
 
 def test_relay_killed_and_started_again_loses_and_doubles_nothing(cluster, bus, start_relay, gate):
