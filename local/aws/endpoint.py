@@ -125,6 +125,7 @@ class LocalAws:
         self._ticker = Ticker(
             speed=running.speed, region=self.region, account_id=_ACCOUNT, invoke=invoker.invoke
         )
+        self._runtime.configure(self.environment())
         self._write_environment()
 
     def stop(self) -> None:

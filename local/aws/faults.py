@@ -10,6 +10,9 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass
 
+# Injected as an error code, it closes the connection instead of answering.
+CONNECTION_CLOSED = "ConnectionClosed"
+
 # The HTTP status that AWS answers with, for the codes that a test is likely to inject; others get
 # 400.
 _STATUS = {
@@ -89,7 +92,8 @@ class FaultInjector:
         """Make the next `times` calls fail, once `after` matching calls have passed.
 
         `service` is the endpoint prefix or signing name ("eks", "ec2", "states", ...),
-        `operation` the API name ("CreateCluster"); "*" matches any.
+        `operation` the API name ("CreateCluster"); "*" matches any. The code
+        `CONNECTION_CLOSED` closes the connection instead of answering.
         """
         if times < 1 or after < 0:
             raise ValueError(f"times={times}, after={after}: expected times >= 1 and after >= 0")

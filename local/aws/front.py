@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+import socket
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -21,7 +22,7 @@ from moto.moto_server.werkzeug_app import (
 )
 
 from local.aws.emulation import Emulation
-from local.aws.faults import InjectedError
+from local.aws.faults import CONNECTION_CLOSED, InjectedError
 from local.aws.services.wire import (
     ApiRequest,
     ApiResponse,
@@ -65,6 +66,9 @@ class Front:
         if OWN_CLIENT not in request.headers.get("User-Agent", ""):
             operation = identify(service, request) if service else ""
             error = self._emulation.injector.check(service, operation)
+            if error is not None and error.code == CONNECTION_CLOSED:
+                environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
+                raise ConnectionResetError("closed by an injected fault")
             if error is not None:
                 return _send(_failure(service, error), start_response)
         with self._turn(service):

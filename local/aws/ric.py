@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from local.aws.runtime import Function, error_payload
+from local.aws.runtime import OVERRIDES, Function, error_payload
 
 logger = logging.getLogger(__name__)
 
@@ -65,8 +65,8 @@ class RicRuntime:
         self._guard = threading.Lock()
         self._closed = False
 
-    def set_environment(self, environment: Mapping[str, str]) -> None:
-        """Set what every function gets; takes effect for processes that start later."""
+    def configure(self, environment: Mapping[str, str]) -> None:
+        """Give every function these variables too; takes effect in processes that start later."""
         self._environment.update(environment)
 
     def invoke(self, function: Function, payload: bytes) -> tuple[bytes, bool]:
@@ -142,7 +142,7 @@ class _Worker:
             daemon=True,
         ).start()
         variables = {
-            **os.environ,
+            **{name: value for name, value in os.environ.items() if name not in OVERRIDES},
             **environment,
             **function.environment,
             "AWS_LAMBDA_RUNTIME_API": f"127.0.0.1:{self._server.server_port}",

@@ -18,6 +18,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+# A profile of the person's own account would take the place of the emulated credentials.
+OVERRIDES = ("AWS_PROFILE", "AWS_DEFAULT_PROFILE")
+
 
 @dataclass(frozen=True)
 class Function:
@@ -33,6 +36,9 @@ class Function:
 
 class LambdaRuntime(Protocol):
     """Executes one invocation at a time per calling thread; many threads may call."""
+
+    def configure(self, environment: Mapping[str, str]) -> None:
+        """Give every function these variables, beside its own; called when the endpoint starts."""
 
     def invoke(self, function: Function, payload: bytes) -> tuple[bytes, bool]:
         """Return the response payload and whether the function failed."""
@@ -83,6 +89,15 @@ class InProcessRuntime:
         self._set_by: dict[str, str] = {}
         self._before: dict[str, str | None] = {}
 
+    def configure(self, environment: Mapping[str, str]) -> None:
+        """Set variables of this process until `close`, and unset what would override them."""
+        with self._guard:
+            for name in OVERRIDES:
+                self._before.setdefault(name, os.environ.pop(name, None))
+            for name, value in environment.items():
+                self._before.setdefault(name, os.environ.get(name))
+                os.environ[name] = value
+
     def invoke(self, function: Function, payload: bytes) -> tuple[bytes, bool]:
         """Call the handler; a raised exception becomes Lambda's error payload."""
         try:
@@ -96,7 +111,7 @@ class InProcessRuntime:
             return error_payload(error_type=name, message=str(exc), stack=stack), True
 
     def close(self) -> None:
-        """Restore the environment variables that functions had set."""
+        """Restore the environment variables that this runtime had set."""
         with self._guard:
             for name, value in self._before.items():
                 if value is None:

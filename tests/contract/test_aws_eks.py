@@ -202,10 +202,15 @@ def test_node_group_delete_ends_its_instances_and_frees_the_cluster(
     with pytest.raises(eks.exceptions.ResourceInUseException, match="nodegroups attached"):
         eks.delete_cluster(name="shrink")
 
+    ec2 = endpoint.client("ec2")
+    held = instances(endpoint, "shrink")[0]["NetworkInterfaces"][0]["NetworkInterfaceId"]
+
     eks.delete_nodegroup(clusterName="shrink", nodegroupName="gpu")
     wait_for(eks, "nodegroup_deleted", clusterName="shrink", nodegroupName="gpu")
 
     assert instances(endpoint, "shrink") == []
+    with pytest.raises(ec2.exceptions.ClientError, match=r"InvalidNetworkInterfaceID\.NotFound"):
+        ec2.describe_network_interfaces(NetworkInterfaceIds=[held])
     assert ("node_group_deleted", {"cluster": "shrink", "name": "gpu"}) in observer.told
     assert eks.delete_cluster(name="shrink")["cluster"]["status"] == "DELETING"
 

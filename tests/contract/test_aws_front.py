@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 from aws_fixtures import HANDLER, Machines, Script, aws, deployed, machines, script, task  # noqa: F401
-from botocore.exceptions import ClientError
+from botocore.exceptions import ClientError, ConnectionClosedError
 
 from local.aws import (
     Deployment,
@@ -115,6 +115,15 @@ def test_injected_error_waits_for_its_turn_and_repeats(aws: LocalAws, script: Sc
             outcomes.append("failed")
 
     assert outcomes == ["ok", "failed", "failed", "ok"]
+
+
+def test_injected_closed_connection_is_one(aws: LocalAws, script: Script) -> None:
+    aws.inject("eks", "ListClusters", "ConnectionClosed")
+
+    with pytest.raises(ConnectionClosedError):
+        describe_nothing(aws, "eks")
+
+    assert "clusters" in describe_nothing(aws, "eks")
 
 
 def test_injected_lambda_error_reaches_the_state_machine(

@@ -1,8 +1,8 @@
 """EC2: placement groups exist, and what a resource still uses cannot be deleted.
 
 moto 5.2.5 has no placement groups, deletes security groups and subnets that network interfaces or
-other groups still use (AWS: DependencyViolation), and leaves launch templates out of the tagging
-API.
+other groups still use (AWS: DependencyViolation), keeps the interfaces of terminated instances, and
+leaves launch templates out of the tagging API.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ _GONE = ("terminated", "shutting-down")
 
 _delete_security_group = EC2Backend.delete_security_group
 _delete_subnet = EC2Backend.delete_subnet
+_terminate_instances = EC2Backend.terminate_instances
 _iter_tagged = EC2Backend.iter_tagged_resources
 
 
@@ -156,6 +157,15 @@ def _delete_subnet_unused(self: Any, subnet_id: str) -> Any:
     return _delete_subnet(self, subnet_id)
 
 
+def _terminate(self: Any, instance_ids: list[str]) -> Any:
+    """Terminate instances, and free the network interfaces that end with them."""
+    answer = _terminate_instances(self, instance_ids)
+    for eni_id, eni in list(self.enis.items()):
+        if eni.instance is not None and eni.instance.id in instance_ids:
+            del self.enis[eni_id]
+    return answer
+
+
 def _tagged(self: Any) -> Iterator[TaggedResource]:
     gone = {
         instance.id
@@ -188,4 +198,5 @@ def apply() -> None:
     EC2Response.delete_placement_group = _delete_placement_group
     EC2Backend.delete_security_group = _delete_group
     EC2Backend.delete_subnet = _delete_subnet_unused
+    EC2Backend.terminate_instances = _terminate
     EC2Backend.iter_tagged_resources = _tagged
