@@ -4,7 +4,7 @@ The operator appends its own variables (PYTHONUNBUFFERED, PET_*) after these, an
 same name the last one counts. Left out on purpose: NCCL_PROTO, NCCL_ALGO and buffer sizes (the
 tuner knows better), NCCL_TIMEOUT, TORCH_DISTRIBUTED_TIMEOUT (nobody reads them), FI_EFA_FORK_SAFE
 (not needed on current kernels), GLOO_SOCKET_IFNAME (takes no exclusion list, and the interface's
-name differs between pods and hosts), OMP_NUM_THREADS on CPU recipes (the trainer counts cores).
+name differs between pods and hosts), OMP_NUM_THREADS on CPU recipes (PyTorch takes every core).
 """
 
 from __future__ import annotations

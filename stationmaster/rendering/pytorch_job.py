@@ -35,8 +35,13 @@ LABEL_JOB_NAME: Final = "training.kubeflow.org/job-name"
 # so the job survives one of them and fails with the second.
 MAX_WORKER_RESTARTS: Final = 3
 GANG_RESTARTS_TO_FAIL: Final = 2
-# Nodes pull the image at different speeds; the first agent waits for the last one this long.
-JOIN_TIMEOUT_S: Final = 900
+# Nodes pull the image at different speeds, so the first agent waits 900 s for the last one; a dead
+# agent is noticed after 3 x 3 s, where the default of 3 x 5 s would cost idle GPUs.
+RENDEZVOUS: Final = {
+    "join_timeout": "900",
+    "keep_alive_interval": "3",
+    "keep_alive_max_attempt": "3",
+}
 # From SIGTERM to SIGKILL: the trainer finishes its step and saves a checkpoint.
 TERMINATION_GRACE_S: Final = 120
 
@@ -65,7 +70,7 @@ def render_pytorch_job(spec: JobSpec) -> KubernetesObject:
             "elasticPolicy": {
                 "rdzvBackend": "c10d",
                 "rdzvId": spec.run_id,
-                "rdzvConf": [{"key": "join_timeout", "value": str(JOIN_TIMEOUT_S)}],
+                "rdzvConf": [{"key": key, "value": value} for key, value in RENDEZVOUS.items()],
                 "minReplicas": spec.nodes,
                 "maxReplicas": spec.nodes,
                 "maxRestarts": MAX_WORKER_RESTARTS,
