@@ -121,7 +121,12 @@ class Notifier:
         if news.delivery.card_ts is None:
             delivery = self._post_card(news.run, news.delivery)
         else:
-            delivery = self._refresh_card(news, interval_s=interval_s)
+            try:
+                delivery = self._refresh_card(news, interval_s=interval_s)
+            except PermanentError:
+                # The thread and the receipt say the same in other words.
+                logger.exception("card is not accepted", extra={"run_id": news.run.run_id})
+                delivery = news.delivery
         card_ts = delivery.card_ts or ""
         self._tell_thread(news, channel=delivery.channel_id, card_ts=card_ts)
         run = news.run

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from typing import Final, TypeVar
-from urllib.error import URLError
+from urllib.error import HTTPError, URLError
 
 from slack_sdk import WebClient
 from slack_sdk.errors import SlackApiError, SlackClientError
@@ -138,7 +138,12 @@ class Outbox:
                     raise TransientError(
                         f"{what}: Slack asks to wait {delay_s:g} s; the batch is tried again"
                     ) from exc
-            except (SlackClientError, URLError, OSError) as exc:
+            except (SlackClientError, HTTPError) as exc:
+                # Not the Web API: the upload's own address, or a call that slack_sdk refuses.
+                is_busy = isinstance(exc, HTTPError) and (exc.code >= 500 or exc.code == 429)
+                kind = TransientError if is_busy else PermanentError
+                raise kind(f"{what}: Slack does not take it: {exc}") from exc
+            except (URLError, OSError) as exc:
                 raise TransientError(f"{what}: Slack cannot be reached: {exc}") from exc
             self._sleep(delay_s)
             waited_s += delay_s

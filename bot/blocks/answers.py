@@ -25,7 +25,7 @@ _LOG_CHARACTERS: Final = 10_000
 _LOG_LINES_PER_POD: Final = 30
 
 _COMMANDS: Final = (
-    ("/train RECIPE [nodes=N] [instance=TYPE] [key=value ...]", "start a run"),
+    ("/train RECIPE [nodes=N] [key=value ...]", "start a run"),
     ("/train plan RECIPE [...]", "what it would create and cost; creates nothing"),
     ("/train recipes", "what can be trained"),
     ("/train list", "the newest runs of this channel"),
@@ -38,7 +38,7 @@ _COMMANDS: Final = (
 def help_text(recipes: Iterable[Recipe]) -> Content:
     """How to use the command."""
     names = [recipe.name for recipe in recipes]
-    lines = [f"`{command}`\n{md.ARROW} {what}" for command, what in _COMMANDS]
+    lines = [f"`{command}`  {what}" for command, what in _COMMANDS]
     return Content(
         text="how to use /train",
         blocks=[

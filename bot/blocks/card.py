@@ -258,7 +258,8 @@ def _time_left(run: Run) -> str:
 def _notices(run: Run) -> list[Block]:
     notices = []
     if run.phase is RunPhase.RECOVERING:
-        why = f": {md.escape(run.reason, 300)}" if run.reason else ""
+        reason = run.reason.replace(f"{run.run_id}-", "")  # as the pods are called in the thread
+        why = f": {md.escape(reason, 300)}" if reason else ""
         notices.append(f"\u26a0\ufe0f *Recovering*{why}")
     elif run.resumed_from_step is not None:
         times = f"{run.num_restarts} restarts" if run.num_restarts > 1 else "a restart"
@@ -282,8 +283,9 @@ def _outcome(run: Run, *, now: datetime) -> list[Block]:
             by = f" by {md.user(run.stop_requested_by)}" if run.stop_requested_by else ""
             why = [md.escape(run.reason, 600)] if run.reason else []
             blocks.append(section("\n".join([f"*Stopped*{by}", *why])))
-    ended = run.ended_at or now
-    parts = [f"ran for {md.duration(ended - run.requested_at)}"]
+    parts = []
+    if run.progress is None:  # otherwise a field has it
+        parts.append(f"ended after {md.duration((run.ended_at or now) - run.requested_at)}")
     if run.last_checkpoint_step is not None:
         parts.append(f"last checkpoint at step {run.last_checkpoint_step:,}")
     parts.append(words.teardown_status(run))

@@ -75,10 +75,9 @@ def _deleted(run: Run) -> list[str]:
     for one in gone[:_MAX_LINES]:
         lived = (one.deleted_at or one.requested_at) - one.requested_at
         cost = one.price_per_hour_usd * lived.total_seconds() / 3600
-        price = f"  _{md.money_escaped(cost)}_" if one.price_per_hour_usd else ""
-        lines.append(
-            f"{md.DONE} {one.kind.value} {md.code(one.name, 70)}  _{md.duration(lived)}_{price}"
-        )
+        price = f", {md.money_escaped(cost)}" if one.price_per_hour_usd else ""
+        name = md.code(one.name, 70)
+        lines.append(f"{md.DONE} {one.kind.value} {name}  _{md.duration(lived)}{price}_")
     if len(gone) > _MAX_LINES:
         lines.append(f"and {len(gone) - _MAX_LINES} more")
     return lines

@@ -160,7 +160,8 @@ def _training_line(event: RunEvent, run: Run) -> str:
 
 
 def _phase(event: ev.PhaseChanged, run: Run) -> str:
-    reason = f": {md.escape(event.reason, 600)}" if event.reason else ""
+    said = event.reason.replace(f"{run.run_id}-", "")
+    reason = f": {md.escape(said, 600)}" if said else ""
     if event.phase.is_terminal:
         return f"{words.EMOJI[event.phase]} *run {words.STATUS[event.phase]}*{reason}"
     if event.phase is RunPhase.RUNNING and run.num_restarts:

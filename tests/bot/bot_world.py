@@ -182,7 +182,7 @@ class Story:
         )
         return run
 
-    def happen(self, kind: type[Any], **values: Any) -> Run:
+    def happen(self, kind: type[Any], /, **values: Any) -> Run:
         """Record one event."""
         self.told += 1
         event = kind(**self._about(kind.__name__, self.told), **values)

@@ -396,7 +396,7 @@ def test_receipt_of_a_clean_teardown_lists_what_was_deleted():
     shown = seen(run_receipt(run, now=NOW))
 
     assert "Nothing billable is left" in shown
-    assert "file system `fs-1`  _6m 00s_  _$0.10_" in shown
+    assert "file system `fs-1`  _6m 00s, $0.10_" in shown
     assert "$0.31" in shown
 
 

@@ -332,6 +332,20 @@ def test_refused_upload_does_not_hold_up_the_receipt(notifier, stream, story, sl
     assert any("Nothing billable is left" in call.seen for call in slack.thread)
 
 
+def test_refused_card_does_not_hold_up_the_receipt(notifier, stream, story, slack, caplog):
+    story.begin()
+    tell(notifier, stream)
+    slack.refuse("chat.update", Refusal(error="invalid_blocks"))
+    story.phases(ev.RunPhase.FAILED, reason="no capacity")
+    story.happen(ev.TeardownStarted)
+    story.happen(ev.TeardownCompleted, cost_usd=0.42)
+
+    tell(notifier, stream)
+
+    assert any("Nothing billable is left" in call.seen for call in slack.thread)
+    assert any("invalid_blocks" in str(record.exc_info) for record in caplog.records)
+
+
 def test_failed_teardown_is_told_and_its_later_success_too(notifier, stream, story, slack, clock):
     story.begin()
     story.phases(ev.RunPhase.FAILED, reason="no capacity")
