@@ -44,6 +44,9 @@ _KEY_ACTIONS: Final = ("kms:Decrypt", "kms:Encrypt", "kms:GenerateDataKey", "kms
 _TAGGED_AT_CREATION: Final = {"Null": {f"aws:RequestTag/{TAG_RUN_ID}": "false"}}
 _OWN: Final = {"Null": {f"aws:ResourceTag/{TAG_RUN_ID}": "false"}}
 
+# What the launch template of training nodes tags.
+_LAUNCHED: Final = ("instance", "volume", "network-interface")
+
 _NAMED: Final = "the name is the run's, unknown at deployment; the prefix limits it to our clusters"
 _IDS: Final = (
     "AWS chooses the id at creation; the condition on the tag limits it to runs' resources"
@@ -133,15 +136,26 @@ def _cluster_create(stack: cdk.Stack, granted: Granted) -> list[Statement]:
             _NAMED,
             _TAGGED_AT_CREATION,
         ),
+        # With a cluster come its access entries, the relay's identity and the add-on it needs.
         Statement(
-            ("eks:CreateAccessEntry", "eks:AssociateAccessPolicy", "eks:TagResource"),
+            (
+                "eks:CreateAccessEntry",
+                "eks:AssociateAccessPolicy",
+                "eks:CreateAddon",
+                "eks:CreatePodIdentityAssociation",
+                "eks:TagResource",
+            ),
             (
                 arn(stack, "eks", "cluster", cluster_name("*")),
                 arn(stack, "eks", "access-entry", f"{cluster_name('*')}/*"),
+                arn(stack, "eks", "addon", f"{cluster_name('*')}/*"),
+                arn(stack, "eks", "podidentityassociation", f"{cluster_name('*')}/*"),
             ),
             _NAMED,
         ),
         pass_role(granted.roles.cluster, "eks.amazonaws.com"),
+        pass_role(granted.roles.relay, "pods.eks.amazonaws.com"),
+        get_roles(granted.roles.relay),
         service_linked_role(stack, "eks.amazonaws.com"),
     ]
 
@@ -215,6 +229,12 @@ def _node_group_create(stack: cdk.Stack, granted: Granted) -> list[Statement]:
             "an instance, its volumes, interfaces and image have no id before they are launched",
             {"ArnLike": {"ec2:LaunchTemplate": arn(stack, "ec2", "launch-template", "*")}},
         ),
+        Statement(
+            ("ec2:CreateTags",),
+            tuple(arn(stack, "ec2", kind, "*") for kind in _LAUNCHED),
+            "the template tags what is launched, which has no id before it is",
+            {"StringEquals": {"ec2:CreateAction": "RunInstances"}},
+        ),
         pass_role(granted.roles.nodes, "eks.amazonaws.com", "ec2.amazonaws.com"),
         get_roles(granted.roles.nodes),
         service_linked_role(
@@ -239,9 +259,8 @@ def _addon_create(stack: cdk.Stack, granted: Granted) -> list[Statement]:
             ),
             _NAMED,
         ),
-        pass_role(granted.roles.relay, "pods.eks.amazonaws.com"),
         pass_role(granted.roles.fsx_csi, "pods.eks.amazonaws.com"),
-        get_roles(granted.roles.relay, granted.roles.fsx_csi),
+        get_roles(granted.roles.fsx_csi),
     ]
 
 

@@ -32,7 +32,7 @@ DANGEROUS = {
     "eks:DeleteCluster": Permission.CLUSTER_DELETE,
     "eks:CreateNodegroup": Permission.NODE_GROUP_CREATE,
     "eks:DeleteNodegroup": Permission.NODE_GROUP_DELETE,
-    "eks:CreateAddon": Permission.ADDON_CREATE,
+    "eks:CreateAccessEntry": Permission.CLUSTER_CREATE,
     "fsx:CreateFileSystem": Permission.FILE_SYSTEM_CREATE,
     "fsx:DeleteFileSystem": Permission.FILE_SYSTEM_DELETE,
     "ec2:CreateSecurityGroup": Permission.NETWORK_CREATE,
