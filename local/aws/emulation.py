@@ -19,6 +19,7 @@ from local.aws.observer import AwsObserver
 if TYPE_CHECKING:
     from local.aws.delivery import RuleDelivery
     from local.aws.invocation import Invoker
+    from local.aws.schedules import Ticker
     from local.aws.streams import StreamPumps
 
 
@@ -43,10 +44,14 @@ class Emulation:
     _invoker: Invoker | None = None
     _delivery: RuleDelivery | None = None
     _streams: StreamPumps | None = None
+    _ticker: Ticker | None = None
 
-    def connect(self, *, invoker: Invoker, delivery: RuleDelivery, streams: StreamPumps) -> None:
+    def connect(
+        self, *, invoker: Invoker, delivery: RuleDelivery, streams: StreamPumps, ticker: Ticker
+    ) -> None:
         """Attach the parts that themselves need the emulation."""
-        self._invoker, self._delivery, self._streams = invoker, delivery, streams
+        self._invoker, self._delivery = invoker, delivery
+        self._streams, self._ticker = streams, ticker
 
     @property
     def invoker(self) -> Invoker:
@@ -62,6 +67,11 @@ class Emulation:
     def streams(self) -> StreamPumps:
         assert self._streams is not None, "connect() runs before the server accepts requests"
         return self._streams
+
+    @property
+    def ticker(self) -> Ticker:
+        assert self._ticker is not None, "connect() runs before the server accepts requests"
+        return self._ticker
 
 
 _current: list[Emulation] = []

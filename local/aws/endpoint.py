@@ -81,7 +81,6 @@ class LocalAws:
         )
         self._server: BaseWSGIServer | None = None
         self._http_api: HttpApi | None = None
-        self._ticker: Ticker | None = None
         self._clients: dict[tuple[str, bool], Any] = {}
         self._clients_guard = threading.Lock()
 
@@ -104,6 +103,12 @@ class LocalAws:
                 invoker=invoker,
                 delivery=RuleDelivery(send=self._send),
                 streams=StreamPumps(invoke=invoker.invoke),
+                ticker=Ticker(
+                    speed=running.speed,
+                    region=self.region,
+                    account_id=_ACCOUNT,
+                    invoke=invoker.invoke,
+                ),
             )
             eks, fsx = EksService(running), FsxService(running)
             tagging.add_source(eks)
@@ -122,9 +127,6 @@ class LocalAws:
             raise
         self.url = running.url = f"http://{_HOST}:{self._server.server_port}"
         running.clock.start()
-        self._ticker = Ticker(
-            speed=running.speed, region=self.region, account_id=_ACCOUNT, invoke=invoker.invoke
-        )
         self._runtime.configure(self.environment())
         self._write_environment()
 
@@ -132,8 +134,7 @@ class LocalAws:
         """Stop serving and end every thread and process that this endpoint started."""
         if self._server is None:
             return
-        if self._ticker is not None:
-            self._ticker.stop()
+        self._emulation.ticker.stop()
         if self._http_api is not None:
             self._http_api.stop()
         self._stop_executions()
@@ -181,9 +182,8 @@ class LocalAws:
         made = deployment.create(
             spec, client=lambda service: self._client(service, own=True), region=self.region
         )
-        assert self._ticker is not None, "start() comes before deploy()"
         for schedule in spec.schedules:
-            self._ticker.add(schedule)
+            self._emulation.ticker.add(schedule)
         if spec.routes:
             self._http_api_with(list(spec.routes))
         made.http_url = self.http_url

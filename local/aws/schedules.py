@@ -29,6 +29,8 @@ class Schedule:
     name: str
     rate_s: float
     function: str
+    # What the function gets instead of a Scheduled Event.
+    payload: str = ""
 
 
 def parse_rate(expression: str) -> float:
@@ -64,10 +66,10 @@ class Ticker:
         self._stopped = threading.Event()
         self._threads: list[threading.Thread] = []
 
-    def add(self, schedule: Schedule) -> None:
-        """Start a schedule; its first run comes after one period."""
+    def add(self, schedule: Schedule, *, wanted: Callable[[], bool] = lambda: True) -> None:
+        """Start a schedule; its first run comes after one period, runs not `wanted` are skipped."""
         thread = threading.Thread(
-            target=self._run, args=(schedule,), name=f"schedule-{schedule.name}", daemon=True
+            target=self._run, args=(schedule, wanted), name=f"schedule-{schedule.name}", daemon=True
         )
         self._threads.append(thread)
         thread.start()
@@ -76,10 +78,13 @@ class Ticker:
         """End every schedule without waiting for a handler that runs."""
         self._stopped.set()
 
-    def _run(self, schedule: Schedule) -> None:
+    def _run(self, schedule: Schedule, wanted: Callable[[], bool]) -> None:
         period_s = max(_LEAST_REAL_S, schedule.rate_s / self._speed)
         while not self._stopped.wait(period_s):
-            _, failed = self._invoke(schedule.function, self._event(schedule))
+            if not wanted():
+                continue
+            payload = schedule.payload.encode() or self._event(schedule)
+            _, failed = self._invoke(schedule.function, payload)
             if failed:
                 logger.warning("scheduled run failed", extra={"schedule": schedule.name})
 

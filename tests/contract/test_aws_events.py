@@ -401,6 +401,42 @@ def test_schedule_invokes_its_function_with_a_scheduled_event() -> None:
     assert got[0][1]["resources"] == ["arn:aws:events:us-west-2:123456789012:rule/reaper"]
 
 
+def test_rule_with_a_rate_runs_until_it_is_disabled(
+    aws: LocalAws, script: Script, deployed: Deployment
+) -> None:
+    events = aws.client("events")
+    events.put_rule(Name="every-hour", ScheduleExpression="rate(1 hour)")
+    events.put_targets(
+        Rule="every-hour", Targets=[{"Id": "w", "Arn": deployed.function_arns["worker"]}]
+    )
+
+    until(lambda: script.received("worker"))
+    events.disable_rule(Name="every-hour")
+
+    assert script.received("worker")[0]["detail-type"] == "Scheduled Event"
+
+
+def test_scheduler_schedule_runs_with_its_input(
+    aws: LocalAws, script: Script, deployed: Deployment
+) -> None:
+    scheduler = aws.client("scheduler")
+    scheduler.create_schedule(
+        Name="reap",
+        ScheduleExpression="rate(30 minutes)",
+        FlexibleTimeWindow={"Mode": "OFF"},
+        Target={
+            "Arn": deployed.function_arns["worker"],
+            "RoleArn": deployed.role_arns["local-execution"],
+            "Input": '{"reap": true}',
+        },
+    )
+
+    until(lambda: {"reap": True} in script.received("worker"))
+    scheduler.delete_schedule(Name="reap")
+
+    assert scheduler.list_schedules()["Schedules"] == []
+
+
 @pytest.mark.parametrize(
     ("expression", "seconds"),
     [

@@ -67,6 +67,13 @@ def close_attempt(env: Any) -> None:
             endpoint.interrupt_all()
 
 
+def close_below(env: Any) -> None:
+    """Close the tokens that a part of an execution waits for."""
+    close_attempt(env)
+    for frame in list(env._frames):
+        close_below(frame)
+
+
 def renew(env: Any) -> None:
     """Give a task that waits for a token a new one for its next attempt."""
     if "Task" in env.states.context_object.context_object_data:

@@ -1,0 +1,77 @@
+"""EventBridge rules with a rate, and EventBridge Scheduler: `rate(...)` schedules really fire.
+
+moto 5.2.5 stores both and runs neither. Other expressions are still only stored, with a warning.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from moto.events.models import EventsBackend
+from moto.scheduler.models import EventBridgeSchedulerBackend
+
+from local.aws import emulation
+from local.aws.schedules import Schedule, parse_rate
+
+logger = logging.getLogger(__name__)
+
+_put_targets = EventsBackend.put_targets
+_create_schedule = EventBridgeSchedulerBackend.create_schedule
+
+
+def _tick(
+    *, name: str, expression: str, target: dict[str, Any], wanted: Callable[[], bool]
+) -> None:
+    running = emulation.running()
+    if running is None or ":function:" not in target["Arn"]:
+        return
+    try:
+        rate_s = parse_rate(expression)
+    except ValueError as exc:
+        logger.warning("schedule stored but not run", extra={"schedule": name, "reason": str(exc)})
+        return
+    schedule = Schedule(
+        name=name, rate_s=rate_s, function=target["Arn"], payload=target.get("Input", "")
+    )
+    running.ticker.add(schedule, wanted=wanted)
+
+
+def _put(self: Any, name: str, event_bus_arn: str | None, targets: list[dict[str, Any]]) -> None:
+    rule = self.describe_rule(name, event_bus_arn)
+    known = {target["Id"] for target in rule.targets}
+    _put_targets(self, name, event_bus_arn, targets)
+    for target in targets:
+        if not rule.scheduled_expression or target["Id"] in known:
+            continue
+
+        def wanted(target_id: str = target["Id"]) -> bool:
+            bus = self.event_buses.get(rule.event_bus_name)
+            exists = bus is not None and bus.rules.get(rule.name) is rule
+            held = any(each["Id"] == target_id for each in rule.targets)
+            return exists and held and rule.state == "ENABLED"
+
+        _tick(name=name, expression=rule.scheduled_expression, target=target, wanted=wanted)
+
+
+def _create(self: Any, **options: Any) -> Any:
+    schedule = _create_schedule(self, **options)
+    group = self.schedule_groups[schedule.group_name]
+
+    def wanted() -> bool:
+        return group.schedules.get(schedule.name) is schedule and schedule.state == "ENABLED"
+
+    _tick(
+        name=schedule.name,
+        expression=schedule.schedule_expression,
+        target=schedule.target,
+        wanted=wanted,
+    )
+    return schedule
+
+
+def apply() -> None:
+    """Start a tick for what is created."""
+    EventsBackend.put_targets = _put
+    EventBridgeSchedulerBackend.create_schedule = _create
