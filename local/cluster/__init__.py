@@ -1,4 +1,4 @@
-"""A Kubernetes endpoint on this machine: API server, controllers, scheduler, kubelet, Training Operator.
+"""A Kubernetes endpoint on this machine: API server, controllers, kubelet, Training Operator.
 
 Composed by the local mode. Pods run as local process groups; nothing here knows AWS or Slack.
 """
@@ -6,6 +6,7 @@ Composed by the local mode. Pods run as local process groups; nothing here knows
 from __future__ import annotations
 
 import secrets
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -19,9 +20,9 @@ from local.cluster.events import EventRecorder
 from local.cluster.housekeeping import GarbageCollector, VolumeBinder
 from local.cluster.jobs import JobController
 from local.cluster.kubelet import Kubelet
+from local.cluster.launch import NodeContext
 from local.cluster.nodes import NodeController
 from local.cluster.operator import PyTorchJobController
-from local.cluster.podworker import NodeContext
 from local.cluster.registry import Registry
 from local.cluster.resources import Catalog
 from local.cluster.scheduler import Scheduler
@@ -43,7 +44,8 @@ class LocalCluster:
 
     Args:
         state_dir: where the kubeconfig and the pods' logs and volumes go.
-        pod_environment: variables that the node injects in every container.
+        pod_environment: variables that the node injects in every container; read at each start
+            of one, so they may be filled in later.
         python_path: the directory that containers start in.
         file_system_dir: volume handle of an FSx file system to the directory behind it.
         images: commands of images that name none themselves, by a part of the image's name.
@@ -63,6 +65,7 @@ class LocalCluster:
         state_dir.mkdir(parents=True, exist_ok=True)
         self.faults: set[str] = set()
         self.kubeconfig = state_dir / "kubeconfig"
+        self._state_dir = state_dir
         self._token = secrets.token_urlsafe(24)
         self._registry = Registry(Store(), Catalog(), webhook_answers=self._operator_available)
         registry = self._registry
@@ -74,7 +77,7 @@ class LocalCluster:
                 gpus=GpuPool(list_gpus),
                 state_dir=state_dir,
                 directory=python_path,
-                environment=dict(pod_environment),
+                environment=pod_environment,
                 kubeconfig=self.kubeconfig,
                 file_systems=file_system_dir,
                 image_commands={part: list(words) for part, words in (images or {}).items()},
@@ -100,6 +103,8 @@ class LocalCluster:
 
     def start(self) -> None:
         """Serve the API and begin to act; `kubeconfig` works when this returns."""
+        # Objects live in memory only, so nothing refers to the pods of an earlier run.
+        shutil.rmtree(self._state_dir / "pods", ignore_errors=True)
         self._create_namespaces()
         self._kubelet.start()
         for controller in self._controllers:

@@ -6,16 +6,60 @@ their wording follow the operator's pytorchjob_webhook.go (v1.9).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from local.cluster import errors
 from local.cluster.defaults import DNS_1035_MESSAGE, is_dns_1035
 from local.cluster.resources import Object
 
+RESOURCE_KEY = "pytorchjobs.kubeflow.org"
 WEBHOOK_NAME = "validator.pytorchjob.training-operator.kubeflow.org"
 _MANAGERS = ("kubeflow.org/training-operator", "kueue.x-k8s.io/multikueue")
 _ROLES = ("Master", "Worker")
 _SPECS = "spec.pytorchReplicaSpecs"
+
+
+def admit(job: Object, configurations: Sequence[Object], *, answers: Callable[[], bool]) -> None:
+    """Let a PyTorchJob pass, or refuse it, as the configured webhook does.
+
+    Raises:
+        ApiError: 403 when the webhook denies it, 500 when the webhook does not answer.
+    """
+    hook = _webhook_for_jobs(configurations)
+    if hook is None:
+        return
+    if not answers():
+        if hook.get("failurePolicy") == "Ignore":
+            return
+        raise _no_answer(hook)
+    reasons = denials(job)
+    if reasons:
+        raise errors.forbidden(denial_message(reasons))
+
+
+def _webhook_for_jobs(configurations: Sequence[Object]) -> Object | None:
+    for configuration in configurations:
+        for hook in configuration.get("webhooks") or []:
+            for rule in hook.get("rules") or []:
+                groups, plurals = rule.get("apiGroups") or [], rule.get("resources") or []
+                if {"kubeflow.org", "*"} & {*groups} and {"pytorchjobs", "*"} & {*plurals}:
+                    found: Object = hook
+                    return found
+    return None
+
+
+def _no_answer(hook: Object) -> errors.ApiError:
+    service = (hook.get("clientConfig") or {}).get("service") or {}
+    name, namespace = service.get("name", ""), service.get("namespace", "")
+    url = (
+        f"https://{name}.{namespace}.svc:{service.get('port', 443)}{service.get('path', '/')}"
+        "?timeout=10s"
+    )
+    return errors.internal_error(
+        f'failed calling webhook "{hook["name"]}": failed to call webhook: Post "{url}": no '
+        f'endpoints available for service "{name}"'
+    )
 
 
 def denials(job: Object) -> list[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
-from typing import Any
+from typing import Any, TypedDict
 
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -25,6 +25,14 @@ from local.cluster.resources import PODS, RETURNED_WHEN_DELETED, Object
 
 LogFinder = Callable[[Object, str, bool], ContainerLog]
 """(pod, container or "", previous) to its log; raises ApiError when there is none to read."""
+
+
+class WriteOptions(TypedDict):
+    """How to write, as the query says."""
+
+    dry_run: bool
+    strict: bool
+
 
 _OPEN_PATHS = {"healthz", "readyz", "livez", "version"}
 _REVIEWS = {"selfsubjectaccessreviews", "selfsubjectrulesreviews"}
@@ -341,7 +349,7 @@ def _found(document: Object | None) -> Response:
     return JSONResponse(document)
 
 
-def _write_options(request: Request) -> dict[str, bool]:
+def _write_options(request: Request) -> WriteOptions:
     query = request.query_params
     return {
         "dry_run": bool(query.get("dryRun")),

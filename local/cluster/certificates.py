@@ -1,4 +1,4 @@
-"""A certificate authority for one run of the local cluster, and the server certificate that it signs.
+"""A certificate authority for one run of the local cluster, and the certificate that it signs.
 
 Used by `server.py`. TLS is needed because kubectl sends no bearer token over plain HTTP; the keys
 live in the state directory, readable by their owner only, and are new at each start.

@@ -41,7 +41,7 @@ class Controller(ABC):
 
     @abstractmethod
     def reconcile(self, key: Key) -> float | None:
-        """Bring the world of one key in order; a number asks to be called again after so many seconds."""
+        """Bring the world of one key in order; a number asks for another call after seconds."""
 
     def start(self) -> None:
         self._subscription = self.registry.store.subscribe(self._on_change)

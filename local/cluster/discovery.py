@@ -1,4 +1,4 @@
-"""What the server says about itself: version, groups, resources, and just enough OpenAPI for kubectl.
+"""What the server says about itself: version, groups, resources, and enough OpenAPI for kubectl.
 
 Called by the REST layer. kubectl needs OpenAPI only to learn whether the server checks unknown
 fields (`fieldValidation`), so the documents describe operations and no schemas.

@@ -1,4 +1,4 @@
-"""What a container sees: environment, arguments and directory, translated from the pod to this machine.
+"""What a container sees: environment, arguments, directory, translated from pod to this machine.
 
 Called by the pod worker at each start of a container. A pod specification is written for a cluster
 with DNS and mounted file systems; processes on one machine have neither, so addresses of a job's
@@ -12,6 +12,7 @@ import base64
 import re
 import secrets
 import socket
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -43,19 +44,22 @@ class ConfigError(Exception):
 
 
 class Ports:
-    """A free local port for each (job, port): every pod of a job sees the same one, two jobs never share."""
+    """A free local port for each (job, port): one for all pods of a job, never for two jobs."""
 
-    # Below the ephemeral ranges of Linux (32768) and macOS (49152), so no client socket takes it meanwhile.
+    # Below the ephemeral ranges of Linux (32768) and macOS (49152): no client socket takes it.
     FIRST, LAST = 20_000, 32_000
 
     def __init__(self) -> None:
+        # The pods of a job ask at the same moment, each from its own thread.
+        self._lock = threading.Lock()
         self._chosen: dict[tuple[str, int], int] = {}
 
     def of(self, owner: str, port: int) -> int:
         key = (owner, port)
-        if key not in self._chosen:
-            self._chosen[key] = self._free_port()
-        return self._chosen[key]
+        with self._lock:
+            if key not in self._chosen:
+                self._chosen[key] = self._free_port()
+            return self._chosen[key]
 
     def _free_port(self) -> int:
         taken = set(self._chosen.values())
@@ -225,7 +229,8 @@ def _value_from(registry: Registry, pod: Object, source: Mapping[str, Any]) -> s
             if reference.get("optional"):
                 return None
             raise ConfigError(
-                f"couldn't find key {reference['key']} in {kind.kind} {namespace}/{reference['name']}"
+                f"couldn't find key {reference['key']} in {kind.kind} {namespace}/"
+                f"{reference['name']}"
             )
     if "fieldRef" in source:
         return _field(pod, source["fieldRef"]["fieldPath"])

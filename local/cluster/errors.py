@@ -60,7 +60,15 @@ def conflict(resource: str, name: str, why: str) -> ApiError:
 
 
 def stale_version(resource: str, name: str) -> ApiError:
-    why = "the object has been modified; please apply your changes to the latest version and try again"
+    why = (
+        "the object has been modified; please apply your changes to the latest version and try "
+        "again"
+    )
+    return conflict(resource, name, why)
+
+
+def wrong_uid(resource: str, name: str, *, wanted: str, held: str) -> ApiError:
+    why = f"Precondition failed: UID in precondition: {wanted}, UID in object meta: {held}"
     return conflict(resource, name, why)
 
 

@@ -1,4 +1,4 @@
-"""Events as Kubernetes components write them: one object per fact, its count patched when it repeats.
+"""Events as Kubernetes components write them: one object a fact, its count raised when repeated.
 
 Used by every controller, the scheduler and the kubelet, each under its own component name.
 """

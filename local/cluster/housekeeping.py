@@ -1,4 +1,4 @@
-"""What a cluster does by itself: garbage collection, namespace deletion, binding of claims to volumes.
+"""What a cluster does by itself: garbage collection, namespace deletion, binding of volumes.
 
 Two controllers, started by `LocalCluster`.
 """

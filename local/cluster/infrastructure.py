@@ -18,7 +18,7 @@ NVIDIA_PLUGIN, EFA_PLUGIN = "nvidia-device-plugin", "efa-device-plugin"
 OPERATOR, ADDON = "training-operator", "addon"
 DEVICES = {NVIDIA_PLUGIN: "nvidia.com/gpu", EFA_PLUGIN: "vpc.amazonaws.com/efa"}
 
-# Checked in this order, on the image without its tag: the EFA plugin's name contains the NVIDIA plugin's.
+# Checked in this order: the EFA plugin's name contains the NVIDIA plugin's.
 _IMAGES: tuple[tuple[str, str], ...] = (
     ("aws-efa-k8s-device-plugin", EFA_PLUGIN),
     ("k8s-device-plugin", NVIDIA_PLUGIN),
@@ -74,7 +74,7 @@ def is_ready(pod: Object) -> bool:
 
 
 def operator_available(registry: Registry) -> bool:
-    """Whether a Deployment of the Training Operator is available, so that it reconciles and admits."""
+    """Whether a Deployment of the Training Operator is available: it reconciles and admits."""
     for deployment in registry.list(resources.DEPLOYMENTS):
         containers = deployment["spec"]["template"]["spec"].get("containers") or []
         if any(role_of(container.get("image", "")) == OPERATOR for container in containers):

@@ -58,19 +58,15 @@ def _replaced(old: str, new: Kind) -> bool:
 
 def _aged(condition: Object, new: Kind, now: str) -> Object:
     """Running turns False, its reason unchanged, when the job ends."""
-    if new in ("Succeeded", "Failed") and condition["type"] == "Running":
-        if condition["status"] == "True":
-            return {
-                **condition,
-                "status": "False",
-                "lastTransitionTime": now,
-                "lastUpdateTime": now,
-            }
+    ends = new in ("Succeeded", "Failed") and condition["type"] == "Running"
+    if ends and condition["status"] == "True":
+        times = {"lastTransitionTime": now, "lastUpdateTime": now}
+        return {**condition, "status": "False", **times}
     return condition
 
 
 def count(pods: Sequence[Object]) -> Object:
-    """active, succeeded and failed of one replica type; zero counts are left out, as in Go's JSON."""
+    """active, succeeded, failed of one replica type; zero counts are left out, as in Go's JSON."""
     counts = {"active": 0, "succeeded": 0, "failed": 0}
     for pod in pods:
         match phase(pod):

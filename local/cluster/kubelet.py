@@ -10,9 +10,10 @@ import time
 
 from local.cluster import errors, resources
 from local.cluster.errors import ApiError
+from local.cluster.launch import NodeContext
 from local.cluster.logs import ContainerLog
 from local.cluster.podstatus import ContainerRun
-from local.cluster.podworker import NodeContext, PodWorker
+from local.cluster.podworker import PodWorker
 from local.cluster.resources import Object
 from local.cluster.store import Change, Subscription
 
@@ -96,8 +97,8 @@ class Kubelet:
             raise errors.bad_request(
                 f"container {name} is not valid for pod {metadata['name']}"
                 if container
-                else f"a container name must be specified for pod {metadata['name']}, choose one of: "
-                f"[{' '.join(candidate['name'] for candidate in spec['containers'])}]"
+                else f"a container name must be specified for pod {metadata['name']}, choose one "
+                f"of: [{' '.join(candidate['name'] for candidate in spec['containers'])}]"
             )
         with self._lock:
             worker = self._workers.get(metadata["uid"])

@@ -96,11 +96,11 @@ async def stream(
     """Yield the log, and with `follow` what is appended until the container ends or `closing`."""
     left = query.limit_bytes
     async for chunk in _chunks(log, query, closing):
+        shown = chunk[:left]
         if left is not None:
-            chunk = chunk[:left]
-            left -= len(chunk)
-        if chunk:
-            yield chunk
+            left -= len(shown)
+        if shown:
+            yield shown
         if left == 0:
             return
 

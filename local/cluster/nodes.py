@@ -1,4 +1,4 @@
-"""Nodes: made for a node group, taken away with it, their devices visible while a device plugin is ready.
+"""Nodes: made for a node group, gone with it, their devices visible while a plugin is ready.
 
 `LocalCluster` adds and removes; the controller keeps capacity in step with the plugin pods.
 """
@@ -47,7 +47,7 @@ class NodeController(Controller):
         taints: Sequence[Mapping[str, str]],
         capacity: Mapping[str, str],
     ) -> None:
-        """Bring a node group to `count` nodes; more are made, surplus ones (the newest) taken away."""
+        """Bring a node group to `count` nodes: make new ones, or take the newest away."""
         existing = self.of_group(node_group)
         for node in existing[count:]:
             self._remove(node)

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from local.cluster import infrastructure, jobstatus, replicas, resources
+from local.cluster.admission import RESOURCE_KEY as JOBS_KEY
 from local.cluster.children import controller_of, delete_pod, is_going, owned, phase
 from local.cluster.controller import Controller, Key
 from local.cluster.events import EventRecorder
@@ -21,7 +22,6 @@ from local.cluster.replicas import CONTAINER, MASTER, WORKER
 from local.cluster.resources import Object, Resource
 from local.cluster.store import Change
 
-JOBS_KEY = "pytorchjobs.kubeflow.org"
 _OURS = (None, "", "kubeflow.org/training-operator")
 
 
@@ -182,14 +182,15 @@ class PyTorchJobController(Controller):
         total = 0
         for pod in pods:
             role = _role_of(pod)
-            if role in specs and specs[role]["restartPolicy"] != "Never":
-                if phase(pod) == "Running":
-                    status = pod["status"]
-                    listed = [
-                        *(status.get("initContainerStatuses") or []),
-                        *(status.get("containerStatuses") or []),
-                    ]
-                    total += sum(container.get("restartCount", 0) for container in listed)
+            restarts = role in specs and specs[role]["restartPolicy"] != "Never"
+            if not restarts or phase(pod) != "Running":
+                continue
+            status = pod["status"]
+            listed = [
+                *(status.get("initContainerStatuses") or []),
+                *(status.get("containerStatuses") or []),
+            ]
+            total += sum(container.get("restartCount", 0) for container in listed)
         return total
 
     # Replicas
@@ -348,7 +349,8 @@ class PyTorchJobController(Controller):
         where = f"Error pod {pod} container {container['name']}"
         ended = container["state"].get("terminated")
         if ended and ended["exitCode"] != 0:
-            message = f"{where} exitCode: {ended['exitCode']} terminated message: {ended.get('message', '')}"
+            text = ended.get("message", "")
+            message = f"{where} exitCode: {ended['exitCode']} terminated message: {text}"
             self._event(job, "Warning", ended["reason"], message)
         held = container["state"].get("waiting")
         if held and held.get("message"):

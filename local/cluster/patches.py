@@ -1,4 +1,4 @@
-"""The four ways a client patches an object: JSON patch, merge patch, strategic merge, server-side apply.
+"""The four ways to patch an object: JSON patch, merge patch, strategic merge, server-side apply.
 
 Called by the REST layer. Pure: takes JSON, returns new JSON, changes nothing in place.
 """
@@ -16,8 +16,8 @@ MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
 
-# Lists that are merged by a key rather than replaced, by field name. Source: the patchMergeKey tags of
-# k8s.io/api. A list of several keys means: the first that the elements carry.
+# Lists that are merged by a key rather than replaced, by field name. Source: the patchMergeKey
+# tags of k8s.io/api. Several keys mean: the first that the elements carry.
 MERGE_KEYS: dict[str, tuple[str, ...]] = {
     "containers": ("name",),
     "initContainers": ("name",),
@@ -135,7 +135,7 @@ def _merge_key(name: str, elements: Sequence[Any]) -> str | None:
 
 
 def strategic_merge(target: Any, patch: Any, name: str = "") -> Any:
-    """Merge as `kubectl patch` and client-side apply do for built-in types, `$patch` directives included."""
+    """Merge as `kubectl patch` does for built-in types, `$patch` directives included."""
     if isinstance(patch, Mapping):
         return _strategic_mapping(target if isinstance(target, Mapping) else {}, patch)
     if isinstance(patch, list):
@@ -186,7 +186,7 @@ def _strategic_list(target: list[Any], patch: list[Any], name: str) -> list[Any]
 
 
 def apply(live: Any, previous: Any, applied: Any, name: str = "") -> Any:
-    """Server-side apply with one rule for ownership: what this manager applied before and no longer does, goes.
+    """Server-side apply with one rule: what this manager applied before and no longer does, goes.
 
     `previous` is the manager's last applied configuration ({} when there is none); lists with a
     merge key are merged element by element, others are replaced whole.

@@ -58,7 +58,7 @@ def matches_affinity(spec: Mapping[str, Any], node: Object) -> bool:
 def reasons_against(
     spec: Mapping[str, Any], node: Object, reserved: Mapping[str, Fraction], num_pods: int
 ) -> list[str]:
-    """Why the pod does not fit on the node; empty when it fits. `reserved` is what its pods hold."""
+    """Why the pod does not fit on the node; empty when it does. `reserved`: what its pods hold."""
     if spec.get("nodeName") and spec["nodeName"] != node["metadata"]["name"]:
         return ["node(s) didn't match the requested node name"]
     if node["spec"].get("unschedulable"):

@@ -110,7 +110,7 @@ def pod_status(
     addresses: tuple[str, str],
     failure: tuple[str, str] | None,
 ) -> Object:
-    """The whole status. `addresses` are (host, pod); `failure` is (reason, message) of the pod itself."""
+    """The status. `addresses`: (host, pod); `failure`: (reason, message) of the pod itself."""
     phase = "Failed" if failure else phase_of(init, main)
     status: Object = {**current, "phase": phase}
     status.setdefault("startTime", timestamp())

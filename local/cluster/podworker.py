@@ -12,28 +12,19 @@ import queue
 import shutil
 import threading
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-from local.cluster import infrastructure, resources
+from local.cluster import infrastructure, launch, resources
 from local.cluster.container import Command, ContainerProcess, StartError
-from local.cluster.devices import GpuPool
-from local.cluster.environment import (
-    JOB_NAME_LABEL,
-    ConfigError,
-    Ports,
-    Translation,
-    container_command,
-)
-from local.cluster.events import EventRecorder
+from local.cluster.environment import JOB_NAME_LABEL, ConfigError
+from local.cluster.events import Level
+from local.cluster.launch import NodeContext
 from local.cluster.logs import ContainerLog
 from local.cluster.podstatus import ContainerRun, pod_status, running_since, terminated, waiting
-from local.cluster.quantities import container_requests
-from local.cluster.registry import Registry, clone, timestamp
+from local.cluster.registry import clone, timestamp
 from local.cluster.resources import Object
-from local.cluster.volumes import FileSystems, MountError, container_mounts, mount_all
+from local.cluster.volumes import MountError, mount_all
 
 logger = logging.getLogger(__name__)
 
@@ -44,23 +35,6 @@ BACK_OFF_FORGET_S = 60.0
 _RETRY_S = 1.0
 _COMPONENT_START_S = 0.2
 _WAIT_FOR_MASTER = "init-pytorch"
-
-
-@dataclass(frozen=True)
-class NodeContext:
-    """What every pod worker of the node needs."""
-
-    registry: Registry
-    recorder: EventRecorder
-    ports: Ports
-    gpus: GpuPool
-    state_dir: Path
-    directory: Path  # where processes start
-    environment: Mapping[str, str]
-    kubeconfig: Path
-    file_systems: FileSystems
-    image_commands: Mapping[str, list[str]]
-    faults: set[str]
 
 
 class PodWorker:
@@ -285,13 +259,16 @@ class PodWorker:
             self._container_event(run, "Normal", "Started", f"Started container {run.name}")
             return
         try:
-            command = self._command(run)
+            command = launch.command_of(self._context, self._pod, run.spec, self._volumes or {})
+        except launch.CannotRunError as exc:
+            run.cannot_run = True
+            run.state = waiting("CreateContainerError", str(exc))
+            self._container_event(run, "Warning", "Failed", f"Error: {exc}")
+            return
         except (ConfigError, MountError) as exc:
             run.state = waiting("CreateContainerConfigError", str(exc))
             self._container_event(run, "Warning", "Failed", f"Error: {exc}")
             self._next_try = time.monotonic() + _RETRY_S
-            return
-        if command is None:
             return
         self._container_event(
             run, "Normal", "Pulled", f'Container image "{image}" already present on machine'
@@ -321,64 +298,6 @@ class PodWorker:
         run.state = running_since(now)
         self._container_event(run, "Normal", "Started", f"Started container {run.name}")
 
-    def _command(self, run: ContainerRun) -> Command | None:
-        """The process of a container; None when this machine cannot run it."""
-        context, spec, pod = self._context, run.spec, self._pod
-        image = spec.get("image", "")
-        image_command = next(
-            (command for part, command in context.image_commands.items() if part in image), []
-        )
-        if not spec.get("command") and not image_command:
-            self._refuse(
-                run,
-                f'image "{image}" has no command here: local mode runs no images; set '
-                "the container's command",
-            )
-            return None
-        base = dict(context.environment)
-        num_gpus = int(container_requests(spec).get("nvidia.com/gpu", 0))
-        devices = context.gpus.allocate(self.uid, run.name, num_gpus)
-        if devices is None:
-            self._refuse(
-                run,
-                f"this machine has {context.gpus.count()} NVIDIA GPUs and the container asks for "
-                f"{num_gpus}; local mode cannot run it",
-            )
-            return None
-        base["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, devices))
-        if pod["spec"].get("serviceAccountName", "default") != "default":
-            base["KUBECONFIG"] = str(context.kubeconfig)
-        return container_command(
-            context.registry,
-            pod,
-            spec,
-            base=base,
-            image_command=list(image_command),
-            translation=self._translation(spec),
-            directory=context.directory,
-        )
-
-    def _refuse(self, run: ContainerRun, message: str) -> None:
-        run.cannot_run = True
-        run.state = waiting("CreateContainerError", message)
-        self._container_event(run, "Warning", "Failed", f"Error: {message}")
-
-    def _translation(self, spec: Mapping[str, Any]) -> Translation:
-        context, metadata = self._context, self._pod["metadata"]
-        job = (metadata.get("labels") or {}).get(JOB_NAME_LABEL, "")
-        owners = metadata.get("ownerReferences") or []
-        owner = next((ref["uid"] for ref in owners if ref.get("controller")), self.uid)
-        replicas = [
-            service["metadata"]["name"]
-            for service in context.registry.list(resources.SERVICES, metadata["namespace"])
-            if job and (service["metadata"].get("labels") or {}).get(JOB_NAME_LABEL) == job
-        ]
-        if job:
-            # The pod can start before its own job's services are all there.
-            replicas = list({*replicas, f"{job}-master-0", f"{job}-worker-0"})
-        mounts = container_mounts(spec, self._volumes or {})
-        return Translation(mounts, replicas, lambda port: context.ports.of(owner, port))
-
     # Ending
 
     def _exited(self, run: ContainerRun, exit_code: int, *, started_at: str, ran_s: float) -> None:
@@ -388,7 +307,7 @@ class PodWorker:
             self._decide_restart(run, exit_code, ran_s=ran_s)
 
     def _decide_restart(self, run: ContainerRun, exit_code: int, *, ran_s: float) -> None:
-        """Plan the next run, if the policy wants one: at once the first time, backing off after that."""
+        """Plan the next run, if the policy wants one: at once the first time, then backing off."""
         policy = self._pod["spec"].get("restartPolicy", "Always")
         finished = exit_code == 0 and (policy == "OnFailure" or run in self.init)
         if "deletionTimestamp" in self._pod["metadata"] or policy == "Never" or finished:
@@ -469,9 +388,9 @@ class PodWorker:
             resources.PODS, metadata["namespace"], metadata["name"], change, uid=self.uid
         )
 
-    def _event(self, level: Any, reason: str, message: str, field_path: str = "") -> None:
+    def _event(self, level: Level, reason: str, message: str, field_path: str = "") -> None:
         self._context.recorder.record(self._pod, level, reason, message, field_path=field_path)
 
-    def _container_event(self, run: ContainerRun, level: Any, reason: str, message: str) -> None:
+    def _container_event(self, run: ContainerRun, level: Level, reason: str, message: str) -> None:
         group = "initContainers" if run in self.init else "containers"
         self._event(level, reason, message, f"spec.{group}{{{run.name}}}")

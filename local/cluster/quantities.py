@@ -57,7 +57,7 @@ def container_requests(container: Mapping[str, Any]) -> dict[str, Fraction]:
 
 
 def pod_requests(spec: Mapping[str, Any]) -> dict[str, Fraction]:
-    """What the scheduler reserves for a pod: the sum of its containers, or its largest init container."""
+    """What a pod reserves: the sum of its containers, or its largest init container."""
     total: dict[str, Fraction] = {}
     for container in spec.get("containers") or []:
         for name, amount in container_requests(container).items():

@@ -1,4 +1,4 @@
-"""What it means to create, change and delete an object: identity, generations, finalizers, grace, admission.
+"""What it means to create, change and delete an object: identity, finalizers, grace, admission.
 
 The REST layer and every controller write through it, so a pod made by a controller obeys the same
 rules as one made by a client. It knows nothing of HTTP and starts no work of its own: controllers
@@ -146,8 +146,9 @@ class Registry:
             if wanted and wanted != held["resourceVersion"]:
                 raise errors.stale_version(resource.key, metadata["name"])
             if metadata.get("uid") and metadata["uid"] != held["uid"]:
-                why = f"Precondition failed: UID in precondition: {metadata['uid']}, UID in object meta: {held['uid']}"
-                raise errors.conflict(resource.key, metadata["name"], why)
+                raise errors.wrong_uid(
+                    resource.key, metadata["name"], wanted=metadata["uid"], held=held["uid"]
+                )
             new = self._merged(resource, current, clone(obj), subresource)
             new = self._conform(resource, new, strict=strict)
             if not subresource:
@@ -194,9 +195,9 @@ class Registry:
         """
         with self.store.lock:
             current = self.get(resource, namespace, name)
-            if uid and uid != current["metadata"]["uid"]:
-                why = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {current['metadata']['uid']}"
-                raise errors.conflict(resource.key, name, why)
+            held = current["metadata"]["uid"]
+            if uid and uid != held:
+                raise errors.wrong_uid(resource.key, name, wanted=uid, held=held)
             if dry_run:
                 return current, True
             if propagation == "Orphan":
@@ -226,11 +227,12 @@ class Registry:
         metadata = new["metadata"]
         if not resource.namespaced:
             metadata.pop("namespace", None)
-        elif metadata.setdefault("namespace", namespace or "default") != (
-            namespace or metadata["namespace"]
-        ):
+            return
+        metadata["namespace"] = metadata.get("namespace") or namespace or "default"
+        if namespace and metadata["namespace"] != namespace:
             raise errors.bad_request(
-                "the namespace of the provided object does not match the namespace sent on the request"
+                f"the namespace of the object ({metadata['namespace']}) does not match the "
+                f"namespace of the request ({namespace})"
             )
 
     def _check_namespace(self, resource: Resource, metadata: dict[str, Any]) -> None:
@@ -242,8 +244,8 @@ class Registry:
         # Events are still accepted, as they tell of the deletion itself.
         if "deletionTimestamp" in namespace["metadata"] and resource.key != "events":
             raise errors.forbidden(
-                f'{resource.key} "{metadata["name"]}" is forbidden: unable to create new content in '
-                f"namespace {metadata['namespace']} because it is being terminated"
+                f'{resource.key} "{metadata["name"]}" is forbidden: unable to create new content '
+                f"in namespace {metadata['namespace']} because it is being terminated"
             )
 
     def _conform(self, resource: Resource, new: Object, *, strict: bool) -> Object:
@@ -265,34 +267,9 @@ class Registry:
         return conformed
 
     def _admit(self, resource: Resource, new: Object) -> None:
-        if resource.key != "pytorchjobs.kubeflow.org":
-            return
-        hook = self._pytorchjob_webhook()
-        if hook is None:
-            return
-        if not self._webhook_answers():
-            if hook.get("failurePolicy") == "Ignore":
-                return
-            service = (hook.get("clientConfig") or {}).get("service") or {}
-            name, namespace = service.get("name", ""), service.get("namespace", "")
-            raise errors.internal_error(
-                f'failed calling webhook "{hook["name"]}": failed to call webhook: Post '
-                f'"https://{name}.{namespace}.svc:{service.get("port", 443)}{service.get("path", "/")}'
-                f'?timeout=10s": no endpoints available for service "{name}"'
-            )
-        reasons = admission.denials(new)
-        if reasons:
-            raise errors.forbidden(admission.denial_message(reasons))
-
-    def _pytorchjob_webhook(self) -> Object | None:
-        for configuration in self.store.list(resources.VALIDATING_WEBHOOKS.key):
-            for hook in configuration.get("webhooks") or []:
-                for rule in hook.get("rules") or []:
-                    groups, plurals = rule.get("apiGroups") or [], rule.get("resources") or []
-                    if {"kubeflow.org", "*"} & {*groups} and {"pytorchjobs", "*"} & {*plurals}:
-                        found: Object = hook
-                        return found
-        return None
+        if resource.key == admission.RESOURCE_KEY:
+            configurations = self.store.list(resources.VALIDATING_WEBHOOKS.key)
+            admission.admit(new, configurations, answers=self._webhook_answers)
 
     def _merged(self, resource: Resource, current: Object, new: Object, subresource: str) -> Object:
         """The object to store: the submitted part over what this endpoint may not change."""

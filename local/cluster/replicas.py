@@ -19,7 +19,7 @@ RETRYABLE_EXIT_CODE = 128
 
 
 def replica_specs(job: Object) -> dict[str, Object]:
-    """Replica specifications with the controller's defaults, Master first; the job is not changed."""
+    """Replica specifications with the controller's defaults, Master first; copies."""
     written = job["spec"].get("pytorchReplicaSpecs") or {}
     named = {
         name[:1].upper() + name[1:].lower(): clone(spec or {}) for name, spec in written.items()

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 Object = dict[str, Any]
-"""One Kubernetes object, as JSON. Objects read from the store are shared: never change them in place."""
+"""One Kubernetes object, as JSON. What the store returns is shared: never change it in place."""
 
 # Types whose deletion answers with the deleted object; the others answer with a Status.
 RETURNED_WHEN_DELETED = {

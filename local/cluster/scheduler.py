@@ -21,6 +21,7 @@ from local.cluster.store import Change
 
 # An unschedulable pod is looked at again after this time even if nothing changed.
 _RETRY_S = 10.0
+_ROOM_MAKERS = (resources.NODES.key, resources.CLAIMS.key)
 _ENDED = ("Succeeded", "Failed")
 
 
@@ -41,9 +42,8 @@ class Scheduler(Controller):
                 yield (metadata["namespace"], metadata["name"])
             elif _frees_resources(change):
                 yield from self._pending()
-        elif change.resource in (resources.NODES.key, resources.CLAIMS.key):
-            if change.type != "DELETED":
-                yield from self._pending()
+        elif change.resource in _ROOM_MAKERS and change.type != "DELETED":
+            yield from self._pending()
 
     def _pending(self) -> Iterable[Key]:
         for pod in self.registry.list(resources.PODS):

@@ -68,10 +68,6 @@ class Store:
             places = self._objects.get(resource, {})
             return [places[place] for place in sorted(places) if namespace in ("", place[0])]
 
-    def resources(self) -> list[str]:
-        with self.lock:
-            return [resource for resource, places in self._objects.items() if places]
-
     def everything(self) -> Iterator[tuple[str, Object]]:
         """A snapshot of all objects with their resource keys."""
         with self.lock:

@@ -1,4 +1,4 @@
-"""Supervisor of one container: `python -I -S supervisor.py LOG PROGRAM ARGUMENT...`, its environment the container's.
+"""Supervisor of one container: `python -I -S supervisor.py LOG PROGRAM ARGUMENT...`
 
 Started by `container.py`, one process a container. It leads a session of its own, runs the program
 in a process group of its own, stamps each line of its output into LOG, and ends with the program's
@@ -11,6 +11,7 @@ grew. It imports nothing but the standard library's quick parts: it starts often
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import signal
@@ -26,7 +27,7 @@ _IGNORED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGTTOU)
 
 
 def _adopt_orphans() -> None:
-    """On Linux, become the parent of descendants whose own parent ends, so that they can be found."""
+    """On Linux, become the parent of descendants whose own parent ends, to find them later."""
     if sys.platform == "linux":
         import ctypes  # costs 5 ms, needed on Linux only
 
@@ -126,10 +127,8 @@ class Supervisor:
         if not commands or b"K" in commands:
             self._kill_everything()
         elif b"T" in commands:
-            try:
+            with contextlib.suppress(ProcessLookupError):  # it may have ended just now
                 os.killpg(self._pid, signal.SIGTERM)
-            except ProcessLookupError:
-                pass  # it has ended just now
         if not commands:
             # The parent is gone: there is nobody to report to.
             os._exit(137)
@@ -182,10 +181,9 @@ class Supervisor:
 
     @staticmethod
     def _tell(message: bytes) -> None:
-        try:
+        # A dot more or less does not matter.
+        with contextlib.suppress(BlockingIOError, BrokenPipeError):
             os.write(1, message)
-        except (BlockingIOError, BrokenPipeError):
-            pass  # a dot more or less does not matter
 
 
 def _is_zombie(pid: int) -> bool:

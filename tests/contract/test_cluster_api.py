@@ -1,5 +1,7 @@
 """The local Kubernetes API through the official Python client: verbs, patches, watches, errors."""
 
+# ruff: noqa: F811  # fixtures are imported and then named as arguments
+
 from __future__ import annotations
 
 import json

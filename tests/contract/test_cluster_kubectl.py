@@ -1,5 +1,7 @@
 """The real kubectl against the local Kubernetes API."""
 
+# ruff: noqa: F811  # fixtures are imported and then named as arguments
+
 from __future__ import annotations
 
 import json
@@ -27,7 +29,10 @@ spec:
     spec:
       terminationGracePeriodSeconds: 1
       containers:
-      - {name: web, image: "web:1", command: [sh, -c, "echo serving; sleep 300"], env: [{name: A, value: "1"}]}
+      - name: web
+        image: web:1
+        command: [sh, -c, "echo serving; sleep 300"]
+        env: [{name: A, value: "1"}]
 """
 
 

@@ -1,4 +1,6 @@
-"""PyTorchJobs as the Training Operator runs them: environment, objects, conditions, events, limits."""
+"""PyTorchJobs as the Training Operator runs them: environment, conditions, events, limits."""
+
+# ruff: noqa: F811  # fixtures are imported and then named as arguments
 
 from __future__ import annotations
 
@@ -330,9 +332,8 @@ def test_admission_denies_what_the_webhook_denies(
 
     message = json.loads(caught.value.body)["message"]
     assert caught.value.status == 403
-    assert message.startswith(
-        'admission webhook "validator.pytorchjob.training-operator.kubeflow.org" denied the request: '
-    )
+    webhook = "validator.pytorchjob.training-operator.kubeflow.org"
+    assert message.startswith(f'admission webhook "{webhook}" denied the request: ')
     assert reason in message
 
 

@@ -1,5 +1,7 @@
 """Pods as local processes: environment, volumes, logs, restarts, ends."""
 
+# ruff: noqa: F811  # fixtures are imported and then named as arguments
+
 from __future__ import annotations
 
 import json
@@ -8,7 +10,9 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +22,14 @@ from cluster_fixtures import (  # noqa: F401  # fixtures
     REPOSITORY,
     Cluster,
     cluster,
+    device_plugin,
     eventually,
     start_cluster,
 )
 from kubernetes import client, watch
 from kubernetes.client.exceptions import ApiException
+
+from local.cluster.environment import Ports, Translation, expand
 
 
 def alive(pid: int) -> bool:
@@ -381,7 +388,8 @@ cluster.add_nodes()
 script = "import subprocess, os; p = subprocess.Popen(['sleep', '300'], start_new_session=True);" \\
     "print(os.getpid(), p.pid, flush=True); p.wait()"
 cluster.run_pod("orphan", "", container={{"command": ["python", "-c", script]}})
-print(fixtures.eventually(lambda: cluster.pod_phase("orphan", "Running") and cluster.log("orphan"), "log"), flush=True)
+cluster.pod_phase("orphan", "Running")
+print(fixtures.eventually(lambda: cluster.log("orphan"), "a log"), flush=True)
 time.sleep(300)
 """
 
@@ -413,28 +421,75 @@ def test_stop_ends_every_pod(tmp_path: Path) -> None:
     assert not alive(pid)
 
 
-def test_gpu_container_here_is_refused_and_elsewhere_gets_its_devices(tmp_path: Path) -> None:
-    for gpus in ([], [0, 1, 2]):
-        own = start_cluster(tmp_path / f"state-{len(gpus)}", list_gpus=lambda found=gpus: found)
-        own.add_nodes()
-        from cluster_fixtures import device_plugin
+@pytest.fixture
+def cluster_with_gpus(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    """A cluster on a machine with these GPUs, a node of 8 GPUs in it."""
+    own = start_cluster(tmp_path / "state", list_gpus=lambda: request.param)
+    own.add_nodes()
+    own.apps.create_namespaced_daemon_set(
+        "kube-system", device_plugin("nvidia", "nvcr.io/nvidia/k8s-device-plugin:v0.19.0")
+    )
+    container = {"resources": {"limits": {GPU: "2"}}}
+    own.run_pod("gpu", "echo $CUDA_VISIBLE_DEVICES; sleep 30", container=container)
+    yield own
+    own.close()
 
-        own.apps.create_namespaced_daemon_set(
-            "kube-system", device_plugin("nvidia", "nvcr.io/nvidia/k8s-device-plugin:v0.19.0")
-        )
-        container = {"resources": {"limits": {GPU: "2"}}}
-        own.run_pod("gpu", "echo $CUDA_VISIBLE_DEVICES; sleep 30", container=container)
-        try:
-            if gpus:
-                own.pod_phase("gpu", "Running")
-                eventually(lambda: own.log("gpu") == "0,1\n", "the devices")
-            else:
-                message = own.event("gpu", "Failed").message
-                assert message == (
-                    "Error: this machine has 0 NVIDIA GPUs and the container asks for 2; local mode "
-                    "cannot run it"
-                )
-                waiting = container_state(own, "gpu").waiting
-                assert waiting.reason == "CreateContainerError"
-        finally:
-            own.close()
+
+@pytest.mark.parametrize("cluster_with_gpus", [[]], indirect=True)
+def test_gpu_container_on_a_machine_without_gpus_is_refused(cluster_with_gpus: Cluster) -> None:
+    message = cluster_with_gpus.event("gpu", "Failed").message
+
+    assert message == (
+        "Error: this machine has 0 NVIDIA GPUs and the container asks for 2; "
+        "local mode cannot run it"
+    )
+    state = eventually(lambda: container_state(cluster_with_gpus, "gpu"), "a state")
+    assert state.waiting.reason == "CreateContainerError"
+    assert cluster_with_gpus.pod("gpu").status.phase == "Pending"
+
+
+@pytest.mark.parametrize("cluster_with_gpus", [[0, 1, 2]], indirect=True)
+def test_gpu_container_sees_the_gpus_allocated_to_it(cluster_with_gpus: Cluster) -> None:
+    cluster_with_gpus.pod_phase("gpu", "Running")
+
+    eventually(lambda: cluster_with_gpus.log("gpu") == "0,1\n", "the devices")
+
+
+def test_ports_asked_for_at_once_are_the_same_for_one_job_and_differ_between_jobs() -> None:
+    ports = Ports()
+    together = threading.Barrier(16)
+    found: list[tuple[str, int]] = []
+
+    def ask(owner: str) -> None:
+        together.wait()
+        found.append((owner, ports.of(owner, 23456)))
+
+    threads = [threading.Thread(target=ask, args=(f"job-{index % 2}",)) for index in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert len(found) == 16
+    assert len(set(found)) == 2
+    assert len({port for _, port in found}) == 2
+
+
+def test_translation_replaces_whole_paths_and_addresses_only() -> None:
+    mounts = {"/fsx": Path("/local/fs"), "/fsx/data": Path("/local/data")}
+    translation = Translation(mounts, ["job-master-0"], lambda port: port + 1)
+
+    assert translation.text("/fsx/a:/fsx/data/b") == "/local/fs/a:/local/data/b"
+    assert translation.text("--dir=/fsx") == "--dir=/local/fs"
+    assert translation.text("/fsx2 /opt/fsx x/fsx") == "/fsx2 /opt/fsx x/fsx"
+    assert translation.text("job-master-0:1000") == "127.0.0.1:1001"
+    assert translation.text("job-master-01:1000") == "job-master-01:1000"
+    assert translation.text("job-master-0.default.svc:5") == "127.0.0.1:6"
+    assert translation.text("job-master-0") == "job-master-0"
+    assert translation.variable("MASTER_ADDR", "job-master-0") == "127.0.0.1"
+    assert translation.variable("MASTER_PORT", "7") == "8"
+    assert translation.argument("--master_addr=job-master-0") == "--master_addr=127.0.0.1"
+
+
+def test_expansion_leaves_unknown_and_escaped_names() -> None:
+    assert expand("$(A)-$(B)-$$(A)", {"A": "1"}) == "1-$(B)-$(A)"

@@ -1,5 +1,7 @@
 """Deployments, DaemonSets, Jobs, nodes, devices, faults and the end of a cluster."""
 
+# ruff: noqa: F811  # fixtures are imported and then named as arguments
+
 from __future__ import annotations
 
 from typing import Any
