@@ -112,7 +112,7 @@ class Calls:
         from kubernetes.client.exceptions import ApiException
         from urllib3.exceptions import HTTPError
 
-        headers = {"Accept": "application/json"}
+        headers = {"Accept": "application/json, */*"}
         if body is not None:
             headers["Content-Type"] = content_type
         request = self._client.param_serialize(

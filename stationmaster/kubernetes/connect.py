@@ -62,7 +62,8 @@ def _from_eks(cluster: ClusterAddress, *, region: str) -> ApiClient:
 
     from stationmaster.kubernetes.token import EksToken
 
-    token = EksToken(cluster.name, region=region, clock=time.monotonic)
+    # Wall clock: a frozen Lambda environment may stop the monotonic one, tokens age all the same.
+    token = EksToken(cluster.name, region=region, clock=time.time)
 
     def sign_in(configuration: Any) -> None:
         configuration.api_key["BearerToken"] = f"Bearer {token.value()}"

@@ -23,8 +23,9 @@ from stationmaster.rendering.metadata import (
 from stationmaster.rendering.storage import shared_mount, shared_volume
 
 STORAGE_CHECK_FILE_BYTES: Final = 1 << 20
-# How long one pod waits for the files of the others: they start when their node has the image.
-STORAGE_CHECK_WAIT_S: Final = 300
+# How long one pod waits for the files of the others: they start when their node has pulled the
+# image, which for 20 GB takes minutes and not the same on each.
+STORAGE_CHECK_WAIT_S: Final = 600
 
 # Arguments: directory, own node, seconds to wait, all nodes. The last line of its output is what a
 # person reads; the exit code decides.
