@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from relay.config import RelayConfig
 from stationmaster.domain.errors import PermanentError
 from stationmaster.kubernetes.manifests import load_manifests
 from stationmaster.rendering.checks import (
@@ -178,3 +179,15 @@ def test_operator_is_restricted_to_pytorch_jobs_and_its_webhook_has_the_names_in
 def test_manifests_of_an_unknown_plugin_are_refused_with_the_folder():
     with pytest.raises(PermanentError, match=r'plugin "nope" has no manifests in .*manifests/nope'):
         load_manifests("nope")
+
+
+def test_relay_understands_the_variables_that_its_deployment_sets():
+    deployment = by_kind(render_relay(RUN_ID, image="relay:1", bus_name="bus", region="us-west-2"))[
+        "Deployment"
+    ]
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+
+    config = RelayConfig.from_variables({item["name"]: item["value"] for item in container["env"]})
+
+    assert (config.run_id, config.bus_name, config.region) == (RUN_ID, "bus", "us-west-2")
+    assert config.namespace == deployment["metadata"]["namespace"]
