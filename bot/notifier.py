@@ -39,10 +39,9 @@ from stationmaster.services import Services
 
 logger = logging.getLogger(__name__)
 
-# A card is edited at most this often, and less often the more runs share the budget of edits.
+# A card is edited at most this often; progress less often, the more runs share the budget.
 MIN_INTERVAL_S: Final = 1.5
-# How long one card may hold up the batch: for its own interval, and for the common budget.
-_MAX_INTERVAL_WAIT_S: Final = 2.0
+# How long one card may hold up the batch while the common budget is used up.
 _MAX_BUDGET_WAIT_S: Final = 6.0
 # Edits that can wait leave this many tokens of the budget to changes that cannot.
 _RESERVED_TOKENS: Final = 3
@@ -187,14 +186,11 @@ class Notifier:
             TransientError: an urgent change would have to wait too long.
         """
         if not news.is_urgent:
-            updated_at = news.delivery.card_updated_at
-            elapsed_s = interval_s
-            if updated_at is not None:
-                elapsed_s = (self._services.now() - updated_at).total_seconds()
-            wait_s = interval_s - elapsed_s
+            is_steady = _is_steady(news.events)
+            wait_s = self._remaining_s(news, interval_s if is_steady else MIN_INTERVAL_S)
+            if wait_s > 0 and is_steady:
+                return False
             if wait_s > 0:
-                if _is_steady(news.events) or wait_s > _MAX_INTERVAL_WAIT_S:
-                    return False
                 self._sleep(wait_s)
         waited_s = 0.0
         while True:
@@ -211,6 +207,12 @@ class Notifier:
                 )
             self._sleep(delay_s)
             waited_s += delay_s
+
+    def _remaining_s(self, news: _News, interval_s: float) -> float:
+        updated_at = news.delivery.card_updated_at
+        if updated_at is None:
+            return 0.0
+        return interval_s - (self._services.now() - updated_at).total_seconds()
 
     def _tell_thread(self, news: _News, *, channel: str, card_ts: str) -> None:
         """Post the noteworthy events that were not told yet, all of them in one message.

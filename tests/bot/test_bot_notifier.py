@@ -278,6 +278,24 @@ def test_interval_of_a_card_grows_with_the_number_of_live_runs(
     assert "step 2 of 60" in slack.of("chat.update")[0].seen
 
 
+def test_details_do_not_wait_for_the_interval_that_progress_keeps(
+    notifier, stream, services, slack, clock
+):
+    stories = [Story(services, clock, run_id=f"tiny-llama-{index:08x}") for index in range(4)]
+    for story in stories:
+        story.begin()
+        story.phases(ev.RunPhase.PROVISIONING)
+    tell(notifier, stream)
+
+    before = clock.monotonic()
+
+    stories[0].happen(ev.PluginReady, plugin="fsx-csi")
+    tell(notifier, stream)
+
+    assert "plugins: fsx-csi" in slack.of("chat.update")[0].seen
+    assert clock.monotonic() - before < 4 * 1.5
+
+
 def test_end_of_training_uploads_the_curve_once(notifier, stream, story, slack, clock):
     story.begin()
     story.reach_running()
