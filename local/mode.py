@@ -204,8 +204,6 @@ class LocalMode:
         assert self.aws is not None
         base = self.aws.deploy(
             DeploymentSpec(
-                tables=[_table()],
-                buses=[DEPLOYMENT],
                 roles=["cluster", "nodes", "relay", "fsx-csi", "functions"],
                 network=NetworkSpec(name=DEPLOYMENT),
                 secrets={
@@ -225,6 +223,8 @@ class LocalMode:
                     importlib.import_module(function.handler.rpartition(".")[0])
         self.aws.deploy(
             DeploymentSpec(
+                tables=[_table()],
+                buses=[DEPLOYMENT],
                 functions=[
                     FunctionSpec(
                         name=function.name,
@@ -253,7 +253,6 @@ class LocalMode:
                         name=schedule.name,
                         rate_s=schedule.rate_s,
                         function=schedule.function,
-                        payload=schedule.payload,
                     )
                     for schedule in registry.SCHEDULES
                 ],
@@ -361,6 +360,10 @@ class _Tap:
         if function.name == registry.STREAM_CONSUMER:
             self._delivered(payload)
         return self._inner.invoke(function, payload)
+
+    def configure(self, environment: Mapping[str, str]) -> None:
+        """Pass on what every function sees of the endpoint."""
+        self._inner.configure(environment)
 
     def close(self) -> None:
         """Release the runtime."""

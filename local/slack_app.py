@@ -44,7 +44,13 @@ def app_config() -> SlackAppConfig:
                 "/train",
                 description="Train a model on a cluster that comes and goes with the run",
                 usage_hint="RECIPE [nodes=N] [key=value ...]",
-                arguments=[ArgumentHint("recipe or subcommand", kind="word", choices=words), *keys],
+                arguments=[
+                    ArgumentHint("recipe or subcommand", kind="word", choices=words),
+                    ArgumentHint(
+                        "recipe", kind="word", choices=words[: len(recipes)], after=["plan"]
+                    ),
+                    *keys,
+                ],
             )
         ],
         sample_commands=[

@@ -1,6 +1,13 @@
 """A Kubernetes endpoint on this machine: API server, controllers, kubelet, Training Operator.
 
 Composed by the local mode. Pods run as local process groups; nothing here knows AWS or Slack.
+
+It serves the official Python client (typed and dynamic) and kubectl: get, describe, logs, apply,
+patch, scale, wait, rollout status, delete. What a real cluster has and this one has not: protobuf
+bodies (so no `kubectl auth can-i`, no `helm install`), exec, attach and port-forward, RBAC (one
+user, one token), cluster DNS between pods other than a job's own replicas, readiness and liveness
+probes (a started container is ready), resource limits, dynamic provisioning, hostPath volumes, and
+conflicts between field managers in server-side apply (the last one wins).
 """
 
 from __future__ import annotations
