@@ -10,11 +10,13 @@ import shutil
 import subprocess
 import sys
 import threading
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from local.cluster.logs import ContainerLog
+from local.cluster.supervisor import MARKER
 
 _SUPERVISOR = Path(__file__).with_name("supervisor.py")
 
@@ -41,7 +43,7 @@ class ContainerProcess:
         self._on_exit = on_exit
         self._process = subprocess.Popen(
             [sys.executable, "-I", "-S", str(_SUPERVISOR), str(log.path), *command.argv],
-            env=dict(command.env),
+            env={**command.env, MARKER: uuid.uuid4().hex},
             cwd=command.cwd,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
