@@ -60,7 +60,7 @@ class FsxService(NativeService):
         token = params.get("ClientRequestToken")
         content = {key: value for key, value in params.items() if key != "ClientRequestToken"}
         fingerprint = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-        for existing in self.file_systems.values():
+        for existing in list(self.file_systems.values()):
             if token is not None and existing.token == token:
                 if existing.fingerprint != fingerprint:
                     raise ApiError(
@@ -83,7 +83,7 @@ class FsxService(NativeService):
         ids = params.get("FileSystemIds")
         if ids:
             return {"FileSystems": [self._find(each).described for each in ids]}
-        everything = [held.described for held in self.file_systems.values()]
+        everything = [held.described for held in list(self.file_systems.values())]
         shown, token = page(everything, params, limit="MaxResults", token="NextToken")
         return {"FileSystems": shown, **({"NextToken": token} if token else {})}
 
@@ -225,7 +225,7 @@ class FsxService(NativeService):
         return found
 
     def _by_arn(self, arn: str) -> FileSystem:
-        for file_system in self.file_systems.values():
+        for file_system in list(self.file_systems.values()):
             if file_system.described["ResourceARN"] == arn:
                 return file_system
         raise ApiError("ResourceNotFound", f"Resource '{arn}' does not exist.", ResourceARN=arn)
