@@ -40,7 +40,6 @@ class WorkflowStack(cdk.Stack):
         **kwargs: Any,
     ) -> None:
         super().__init__(scope, construct_id, **kwargs)
-        cluster_roles = ClusterRoles(self, "ClusterRoles", bus=data.bus)
         # Functions know the machines and the machines their functions: names break the circle.
         train_name, teardown_name = f"{config.deployment}-train", f"{config.deployment}-teardown"
         self.granted = Granted(
@@ -48,7 +47,7 @@ class WorkflowStack(cdk.Stack):
             key=data.key,
             bus=data.bus,
             slack_secret=data.slack_secret,
-            roles=cluster_roles,
+            roles=ClusterRoles(self, "ClusterRoles", bus=data.bus),
             vpc_arn=self.format_arn(
                 service="ec2", resource="vpc", resource_name=network.vpc.vpc_id
             ),
@@ -57,25 +56,7 @@ class WorkflowStack(cdk.Stack):
         )
         specs = [spec for spec in FUNCTIONS if spec.package is Package.LAMBDAS]
         roles = FunctionRoles(self, "Roles", specs=specs, granted=self.granted)
-        self.settings = Settings(
-            deployment=config.deployment,
-            region=self.region,
-            table_name=data.table.table_name,
-            bus_name=data.bus.event_bus_name,
-            train_state_machine_arn=self.granted.train_arn,
-            teardown_state_machine_arn=self.granted.teardown_arn,
-            vpc_id=network.vpc.vpc_id,
-            subnet_ids=network.private_subnet_ids,
-            cluster_role_arn=cluster_roles.cluster.role_arn,
-            node_role_arn=cluster_roles.nodes.role_arn,
-            relay_role_arn=cluster_roles.relay.role_arn,
-            fsx_csi_role_arn=cluster_roles.fsx_csi.role_arn,
-            cluster_access_role_arns=roles.cluster_access_arns,
-            kubernetes_version=config.kubernetes_version,
-            training_image=images.training_image,
-            relay_image=images.relay_image,
-            slack_secret_id=data.slack_secret.secret_arn,
-        )
+        self.settings = self._settings(config, network, data, images, roles.cluster_access_arns)
         dead_letters = dead_letter_queue(self, "DeadLetters")
         functions = Functions(
             self,
@@ -95,6 +76,36 @@ class WorkflowStack(cdk.Stack):
             dead_letters=dead_letters,
         )
         add_schedules(self, SCHEDULES, functions=functions, dead_letters=dead_letters)
+
+    def _settings(
+        self,
+        config: StageConfig,
+        network: NetworkStack,
+        data: DataStack,
+        images: ImagesStack,
+        cluster_access_arns: tuple[str, ...],
+    ) -> Settings:
+        """What every function, the bot's included, finds in its environment."""
+        roles = self.granted.roles
+        return Settings(
+            deployment=config.deployment,
+            region=self.region,
+            table_name=data.table.table_name,
+            bus_name=data.bus.event_bus_name,
+            train_state_machine_arn=self.granted.train_arn,
+            teardown_state_machine_arn=self.granted.teardown_arn,
+            vpc_id=network.vpc.vpc_id,
+            subnet_ids=network.private_subnet_ids,
+            cluster_role_arn=roles.cluster.role_arn,
+            node_role_arn=roles.nodes.role_arn,
+            relay_role_arn=roles.relay.role_arn,
+            fsx_csi_role_arn=roles.fsx_csi.role_arn,
+            cluster_access_role_arns=cluster_access_arns,
+            kubernetes_version=config.kubernetes_version,
+            training_image=images.training_image,
+            relay_image=images.relay_image,
+            slack_secret_id=data.slack_secret.secret_arn,
+        )
 
     def _add_machines(
         self, train_name: str, teardown_name: str, functions: Mapping[str, lambda_.Function]

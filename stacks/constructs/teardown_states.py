@@ -36,35 +36,8 @@ def teardown_states(scope: Construct, functions: Mapping[str, lambda_.IFunction]
     )
 
     # From the last to the first: each stretch's Catch names the one after it.
-    conclude = states.step("ConcludeTeardown", "conclude-teardown")
-    conclude.add_catch(failure, errors=ANY_ERROR, result_path="$.error")
-    conclude.next(sfn.Succeed(scope, "TornDown"))
-    verify = states.loop(
-        "VerifyReleased",
-        "verify-released",
-        subject="Release",
-        question="Released?",
-        every_s=30,
-        catch=failure,
-    ).next(conclude)
-    network = states.loop(
-        "ReleaseNetwork",
-        "release-network",
-        subject="NetworkRelease",
-        question="NetworkReleased?",
-        every_s=15,
-        catch=verify,
-        error_path="$.network_error",
-    ).next(verify)
-    cluster = states.loop(
-        "ReleaseCluster",
-        "release-cluster",
-        subject="ClusterRelease",
-        question="ClusterReleased?",
-        every_s=30,
-        catch=network,
-        error_path="$.cluster_error",
-    ).next(network)
+    verify = _verify(scope, states, failure)
+    cluster = _release_cluster_and_network(states, verify)
     node_groups = _release_node_groups(scope, states).next(cluster)
     file_system = states.loop(
         "ReleaseFileSystem",
@@ -88,6 +61,43 @@ def teardown_states(scope: Construct, functions: Mapping[str, lambda_.IFunction]
     begin = states.step("BeginTeardown", "begin-teardown")
     begin.add_catch(failure, errors=ANY_ERROR, result_path="$.error")
     return begin.next(job)
+
+
+def _release_cluster_and_network(states: StepStates, verify: sfn.IChainable) -> sfn.Chain:
+    """The cluster holds the security group in use, so the network goes last."""
+    network = states.loop(
+        "ReleaseNetwork",
+        "release-network",
+        subject="NetworkRelease",
+        question="NetworkReleased?",
+        every_s=15,
+        catch=verify,
+        error_path="$.network_error",
+    ).next(verify)
+    return states.loop(
+        "ReleaseCluster",
+        "release-cluster",
+        subject="ClusterRelease",
+        question="ClusterReleased?",
+        every_s=30,
+        catch=network,
+        error_path="$.cluster_error",
+    ).next(network)
+
+
+def _verify(scope: Construct, states: StepStates, failure: sfn.IChainable) -> sfn.Chain:
+    """List what is tagged with the run until nothing is left, and only then say so."""
+    conclude = states.step("ConcludeTeardown", "conclude-teardown")
+    conclude.add_catch(failure, errors=ANY_ERROR, result_path="$.error")
+    conclude.next(sfn.Succeed(scope, "TornDown"))
+    return states.loop(
+        "VerifyReleased",
+        "verify-released",
+        subject="Release",
+        question="Released?",
+        every_s=30,
+        catch=failure,
+    ).next(conclude)
 
 
 def _release_node_groups(scope: Construct, states: StepStates) -> sfn.Parallel:
