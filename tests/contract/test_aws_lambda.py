@@ -52,11 +52,18 @@ def call(runtime: RicRuntime, payload: Any, **fields: Any) -> tuple[Any, bool]:
 
 
 def alive(pid: int) -> bool:
-    """Return whether a process exists and is not a zombie."""
-    found = subprocess.run(
-        ["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False
-    ).stdout
-    return bool(found.strip()) and not found.startswith("Z")
+    """Return whether a process exists and is not a zombie that nobody has waited for."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    status = Path(f"/proc/{pid}/stat")
+    if not Path("/proc/self").exists():
+        return True  # macOS: its init waits for orphans
+    try:
+        return status.read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
 
 
 # -- the Invoke API -----------------------------------------------------------
