@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from stationmaster.domain.errors import TransientError
+from stationmaster.domain.errors import PermanentError, TransientError
 from stationmaster.kubernetes.calls import Calls, NotFound
 from stationmaster.kubernetes.connect import ClusterAddress, connect
 from stationmaster.kubernetes.kinds import describe, path_of, path_of_object
@@ -155,13 +155,13 @@ class KubernetesGateway:
         return f"{sentence}; {others} more like it" if others else sentence
 
     def last_log_line(self, namespace: str, pod: str) -> str:
-        """The last line that the pod's container printed; empty when there is none."""
+        """The last line that the pod's container printed; empty when there is none (yet)."""
         path = path_of("v1", "Pod", namespace=namespace, name=pod)
         try:
             text = self._calls.text(
                 f"{path}/log", what=f"reading the log of pod {pod}", query={"tailLines": "5"}
             )
-        except NotFound:
+        except (NotFound, PermanentError):  # 400: the container never started
             return ""
         lines = [line.strip() for line in text.splitlines() if line.strip()]
         return lines[-1] if lines else ""

@@ -126,9 +126,13 @@ def parse_pod(item: Json) -> PodView:
     ]
     states = [container.get("state") or {} for container in containers]
     waiting: Json = next((state["waiting"] for state in states if state.get("waiting")), {})
-    # Of a container that restarts, the end before tells more than the present wait.
+    # Of a container that restarts, the end before tells more than the present wait; of several ends,
+    # the bad one tells more than an init container's good one.
     ends = states + [container.get("lastState") or {} for container in containers]
-    terminated: Json = next((end["terminated"] for end in ends if end.get("terminated")), {})
+    ended: list[Json] = [end["terminated"] for end in ends if end.get("terminated")]
+    terminated: Json = next(
+        (end for end in ended if end.get("exitCode")), ended[-1] if ended else {}
+    )
     return PodView(
         name=item["metadata"]["name"],
         phase=status.get("phase", "Unknown"),

@@ -2,7 +2,8 @@
 
 Each pod writes a file of random bytes, syncs it, reads it back, and waits until it sees the files
 of all other nodes with the right contents. So a pass says that every node mounts one file system
-and that data travels between them.
+and that data travels between them. Before it, a step as root opens the directories that training
+writes to.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from stationmaster.domain.names import SHARED_MOUNT
-from stationmaster.rendering.job_spec import KubernetesObject
+from stationmaster.rendering.job_spec import RUNS_DIRECTORY, KubernetesObject
 from stationmaster.rendering.metadata import (
     LABEL_CHECK,
     LABEL_HOSTNAME,
@@ -72,6 +73,26 @@ print("storage check passed on", own + ": wrote, synced and read", len(data), "b
 """ % {"size": STORAGE_CHECK_FILE_BYTES}  # noqa: UP031  # the script itself uses braces
 
 
+# A new Lustre file system belongs to root; training runs as an ordinary user. Arguments: the
+# directories to open to everyone, as /tmp is. What fails here, the check reports as it meets it.
+_OPEN_SCRIPT: Final = """\
+import os, sys
+
+for directory in sys.argv[1:]:
+    try:
+        os.makedirs(directory, exist_ok=True)
+        os.chmod(directory, 0o1777)
+    except OSError as error:
+        print(error, flush=True)
+"""
+
+_CHECK_DIRECTORY: Final = f"{SHARED_MOUNT}/.stationmaster/storage-check"
+_RESOURCES: Final[KubernetesObject] = {
+    "requests": {"cpu": "100m", "memory": "64Mi"},
+    "limits": {"memory": "256Mi"},
+}
+
+
 def storage_check_name(run_id: str, node: str) -> str:
     """Name of one node's Job: short and a DNS label, whatever the node is called."""
     return f"{run_id}-st-{hashlib.sha256(node.encode()).hexdigest()[:6]}"
@@ -106,6 +127,25 @@ def _storage_check(
                         TRAINING_TOLERATION,
                         {"key": "nvidia.com/gpu", "operator": "Exists"},
                     ],
+                    "initContainers": [
+                        {
+                            "name": "open",
+                            "image": image,
+                            "command": [
+                                "python",
+                                "-c",
+                                _OPEN_SCRIPT,
+                                _CHECK_DIRECTORY,
+                                RUNS_DIRECTORY,
+                            ],
+                            "resources": _RESOURCES,
+                            "securityContext": {
+                                "runAsUser": 0,
+                                "allowPrivilegeEscalation": False,
+                            },
+                            "volumeMounts": [shared_mount()],
+                        }
+                    ],
                     "containers": [
                         {
                             "name": "check",
@@ -114,15 +154,12 @@ def _storage_check(
                                 "python",
                                 "-c",
                                 STORAGE_CHECK_SCRIPT,
-                                f"{SHARED_MOUNT}/.stationmaster/storage-check",
+                                _CHECK_DIRECTORY,
                                 hostname,
                                 str(STORAGE_CHECK_WAIT_S),
                                 *nodes,
                             ],
-                            "resources": {
-                                "requests": {"cpu": "100m", "memory": "64Mi"},
-                                "limits": {"memory": "256Mi"},
-                            },
+                            "resources": _RESOURCES,
                             "securityContext": {"allowPrivilegeEscalation": False},
                             "volumeMounts": [shared_mount()],
                         }

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from stationmaster.domain.events import TrainingRequest
 from stationmaster.domain.instances import InstanceType, get_instance
@@ -15,6 +15,8 @@ from stationmaster.domain.names import SHARED_MOUNT
 from stationmaster.domain.plan import processes_per_node
 from stationmaster.domain.recipes import Recipe, get_recipe
 from stationmaster.domain.requirements import uses_efa
+
+RUNS_DIRECTORY: Final = f"{SHARED_MOUNT}/runs"
 
 KubernetesObject = dict[str, Any]
 """One Kubernetes object as JSON; its shape is the API's business."""
@@ -49,7 +51,7 @@ class JobSpec:
     @property
     def output_dir(self) -> str:
         """Where the trainer writes checkpoints, on the shared file system."""
-        return f"{SHARED_MOUNT}/runs/{self.run_id}"
+        return f"{RUNS_DIRECTORY}/{self.run_id}"
 
 
 def job_spec(request: TrainingRequest, *, run_id: str, image: str) -> JobSpec:

@@ -94,6 +94,21 @@ def test_storage_checks_are_one_for_each_node_and_know_each_other():
     assert {job["spec"]["backoffLimit"] for job in jobs} == {0}
 
 
+def test_storage_checks_open_directories_as_root_and_check_as_the_training_user(tmp_path: Path):
+    (job,) = render_storage_checks(RUN_ID, hostnames=["node-a"], image="training:1")
+    pod = job["spec"]["template"]["spec"]
+    (opening,), (checking,) = pod["initContainers"], pod["containers"]
+    directories = [str(tmp_path / path.lstrip("/")) for path in opening["command"][3:]]
+
+    subprocess.run([sys.executable, "-I", "-c", opening["command"][2], *directories], check=True)
+
+    assert opening["securityContext"]["runAsUser"] == 0
+    assert "runAsUser" not in checking["securityContext"]
+    assert opening["command"][4] == "/fsx/runs"
+    assert opening["command"][3] == checking["command"][3]
+    assert [os.stat(path).st_mode & 0o7777 for path in directories] == [0o1777, 0o1777]
+
+
 def test_storage_check_name_of_a_long_node_name_leaves_room_for_the_pod_suffix():
     name = storage_check_name("r" * 45, "ip-10-0-0-1.us-west-2.compute.internal")
 
