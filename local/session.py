@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import signal
 import sys
 import threading
@@ -76,11 +77,25 @@ def run(arguments: argparse.Namespace) -> int:
 def _options(arguments: argparse.Namespace) -> LocalOptions:
     if arguments.speed < 1:
         raise ValueError(f"--speed {arguments.speed:g}: expected 1 or more")
-    return LocalOptions(
+    options = LocalOptions(
         state_dir=arguments.state_dir.resolve(),
         port=arguments.port,
         speed=arguments.speed,
         faults=frozenset(arguments.fault),
+    )
+    _log_to_file(options)
+    return options
+
+
+def _log_to_file(options: LocalOptions) -> None:
+    """Keep what the endpoints log out of the terminal: it goes to the state directory."""
+    options.state_dir.mkdir(parents=True, exist_ok=True)
+    logging.basicConfig(
+        filename=options.state_dir / "local.log",
+        filemode="w",
+        level=logging.INFO,
+        format="%(asctime)s %(levelname)s %(name)s %(message)s",
+        force=True,
     )
 
 
