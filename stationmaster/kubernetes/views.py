@@ -126,7 +126,7 @@ def parse_pod(item: Json) -> PodView:
     ]
     states = [container.get("state") or {} for container in containers]
     waiting: Json = next((state["waiting"] for state in states if state.get("waiting")), {})
-    # Of a container that restarts, the end before tells more than the present wait; of several ends,
+    # Of a container that restarts, the end before tells more than the present wait; of many ends,
     # the bad one tells more than an init container's good one.
     ends = states + [container.get("lastState") or {} for container in containers]
     ended: list[Json] = [end["terminated"] for end in ends if end.get("terminated")]
