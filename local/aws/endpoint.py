@@ -150,6 +150,7 @@ class LocalAws:
                 client.close()
             self._clients.clear()
         tagging.clear_sources()
+        default_user_config.pop("stepfunctions", None)
         emulation.deactivate(self._emulation)
 
     def __enter__(self) -> LocalAws:
