@@ -87,10 +87,6 @@ for directory in sys.argv[1:]:
 """
 
 _CHECK_DIRECTORY: Final = f"{SHARED_MOUNT}/.stationmaster/storage-check"
-_RESOURCES: Final[KubernetesObject] = {
-    "requests": {"cpu": "100m", "memory": "64Mi"},
-    "limits": {"memory": "256Mi"},
-}
 
 
 def storage_check_name(run_id: str, node: str) -> str:
@@ -111,6 +107,9 @@ def _storage_check(
 ) -> KubernetesObject:
     check_labels = labels(run_id, "check") | {LABEL_CHECK: "storage"}
     name = storage_check_name(run_id, hostname)
+    opening = _container("open", image, [_OPEN_SCRIPT, _CHECK_DIRECTORY, RUNS_DIRECTORY])
+    opening["securityContext"]["runAsUser"] = 0
+    arguments = [STORAGE_CHECK_SCRIPT, _CHECK_DIRECTORY, hostname, str(STORAGE_CHECK_WAIT_S)]
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -127,45 +126,24 @@ def _storage_check(
                         TRAINING_TOLERATION,
                         {"key": "nvidia.com/gpu", "operator": "Exists"},
                     ],
-                    "initContainers": [
-                        {
-                            "name": "open",
-                            "image": image,
-                            "command": [
-                                "python",
-                                "-c",
-                                _OPEN_SCRIPT,
-                                _CHECK_DIRECTORY,
-                                RUNS_DIRECTORY,
-                            ],
-                            "resources": _RESOURCES,
-                            "securityContext": {
-                                "runAsUser": 0,
-                                "allowPrivilegeEscalation": False,
-                            },
-                            "volumeMounts": [shared_mount()],
-                        }
-                    ],
-                    "containers": [
-                        {
-                            "name": "check",
-                            "image": image,
-                            "command": [
-                                "python",
-                                "-c",
-                                STORAGE_CHECK_SCRIPT,
-                                _CHECK_DIRECTORY,
-                                hostname,
-                                str(STORAGE_CHECK_WAIT_S),
-                                *nodes,
-                            ],
-                            "resources": _RESOURCES,
-                            "securityContext": {"allowPrivilegeEscalation": False},
-                            "volumeMounts": [shared_mount()],
-                        }
-                    ],
+                    "initContainers": [opening],
+                    "containers": [_container("check", image, [*arguments, *nodes])],
                     "volumes": [shared_volume(run_id)],
                 },
             },
         },
+    }
+
+
+def _container(name: str, image: str, script_and_arguments: Sequence[str]) -> KubernetesObject:
+    return {
+        "name": name,
+        "image": image,
+        "command": ["python", "-c", *script_and_arguments],
+        "resources": {
+            "requests": {"cpu": "100m", "memory": "64Mi"},
+            "limits": {"memory": "256Mi"},
+        },
+        "securityContext": {"allowPrivilegeEscalation": False},
+        "volumeMounts": [shared_mount()],
     }

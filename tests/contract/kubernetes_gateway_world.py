@@ -1,0 +1,130 @@
+"""What the in-cluster steps take as services: the real gateway and store, EKS and FSx played.
+
+Imported by test_kubernetes_gateway_steps; the `cluster` and `gateway` fixtures come from
+kubernetes_gateway_fixtures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import boto3
+import pytest
+from kubernetes_gateway_fixtures import REQUEST, RUN_ID
+from moto import mock_aws
+
+from local.cluster import LocalCluster
+from stationmaster.aws.clusters import EksCluster
+from stationmaster.aws.file_systems import FileSystem
+from stationmaster.aws.run_store import RunStore, table_definition
+from stationmaster.domain.events import (
+    PhaseChanged,
+    ResourceCreated,
+    ResourceKind,
+    RunPhase,
+    RunRequested,
+    TrainingRequest,
+)
+from stationmaster.domain.run import Run
+from stationmaster.kubernetes.gateway import KubernetesGateway
+from stationmaster.settings import Settings
+
+
+@dataclass
+class Eks:
+    """EKS as far as these steps ask it."""
+
+    cluster: LocalCluster
+    addon_status: str = "ACTIVE"
+    gone: bool = False
+    asked: list[tuple[str, str]] = field(default_factory=list)
+
+    def describe(self, run_id: str) -> EksCluster | None:
+        return None if self.gone else EksCluster(name=run_id, status="ACTIVE", endpoint="there")
+
+    def ensure_addon(self, run_id: str, name: str, *, role_arn: str = "") -> str:
+        self.asked.append((name, role_arn))
+        if self.addon_status == "ACTIVE":
+            self.cluster.set_addon(name, active=True)
+        return self.addon_status
+
+
+class Fsx:
+    """FSx with one file system that is available."""
+
+    def describe(self, run_id: str) -> FileSystem | None:
+        return FileSystem(
+            file_system_id="fs-1",
+            lifecycle="AVAILABLE",
+            dns_name="fs-1.fsx.us-west-2.amazonaws.com",
+            mount_name="abcdefgh",
+            storage_gib=1200,
+        )
+
+
+@dataclass
+class World:
+    """What steps take as services, with a clock that tests move on."""
+
+    settings: Settings
+    runs: RunStore
+    clusters: Eks
+    gateway: KubernetesGateway
+    file_systems: Fsx = field(default_factory=Fsx)
+    late_s: float = 0.0
+
+    def now(self) -> datetime:
+        return datetime.now(UTC) + timedelta(seconds=self.late_s)
+
+    def kubernetes(self, run_id: str) -> KubernetesGateway:
+        return self.gateway
+
+    def begin(self, *phases: RunPhase, request: TrainingRequest = REQUEST) -> Run:
+        """A run that has come through the phases, its last node group just active."""
+        requested = RunRequested(
+            event_id="requested",
+            run_id=RUN_ID,
+            at=self.now(),
+            request=request,
+            price_per_hour_usd=1,
+            estimated_cost_usd=1,
+        )
+        until = self.now() + timedelta(minutes=1)
+        self.runs.create(requested, dedup_key="k", dedup_until=until)
+        nodes = ResourceCreated(
+            event_id="nodes",
+            run_id=RUN_ID,
+            at=self.now(),
+            kind=ResourceKind.NODE_GROUP,
+            name="training",
+        )
+        changes = [
+            PhaseChanged(event_id=f"phase-{phase}", run_id=RUN_ID, at=self.now(), phase=phase)
+            for phase in phases
+        ]
+        return self.runs.record(RUN_ID, [nodes, *changes])
+
+    def events(self, kind: str) -> list[Any]:
+        return [event for event in self.runs.events(RUN_ID) if event.type == kind]
+
+
+@pytest.fixture
+def world(
+    cluster: LocalCluster, gateway: KubernetesGateway, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[World]:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "testing")
+    monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
+    with mock_aws():
+        client = boto3.client("dynamodb", region_name="us-west-2")
+        client.create_table(**table_definition("runs"))
+        settings = Settings(
+            region="us-west-2",
+            table_name="runs",
+            bus_name="bus",
+            fsx_csi_role_arn="arn:aws:iam::1:role/fsx",
+        )
+        yield World(settings, RunStore("runs", client), Eks(cluster), gateway)
