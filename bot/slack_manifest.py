@@ -8,11 +8,16 @@ from stationmaster.domain.recipes import CATALOGUE
 
 # commands: the slash command; chat:write and chat:write.public: cards in any public channel;
 # files:write: the loss curve.
+# The route of the HTTP API that leads to the bot.
+PATH: Final = "/slack/events"
 BOT_SCOPES: Final = ("commands", "chat:write", "chat:write.public", "files:write")
 
 
 def app_manifest(url: str) -> dict[str, Any]:
-    """The app's manifest for a deployment that answers at `url`, e.g. .../slack/events."""
+    """The app's manifest for a deployment whose HTTP API is at `url`."""
+    endpoint = url.rstrip("/")
+    if not endpoint.endswith(PATH):
+        endpoint += PATH
     return {
         "display_information": {
             "name": "Stationmaster",
@@ -24,7 +29,7 @@ def app_manifest(url: str) -> dict[str, Any]:
             "slash_commands": [
                 {
                     "command": "/train",
-                    "url": url,
+                    "url": endpoint,
                     "description": "Start, follow and stop training runs",
                     "usage_hint": f"{next(iter(CATALOGUE))} nodes=2 | help | recipes | list",
                     "should_escape": False,
@@ -33,7 +38,7 @@ def app_manifest(url: str) -> dict[str, Any]:
         },
         "oauth_config": {"scopes": {"bot": list(BOT_SCOPES)}},
         "settings": {
-            "interactivity": {"is_enabled": True, "request_url": url},
+            "interactivity": {"is_enabled": True, "request_url": endpoint},
             "org_deploy_enabled": False,
             "socket_mode_enabled": False,
             "token_rotation_enabled": False,

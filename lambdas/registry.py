@@ -6,7 +6,7 @@ the two cannot drift apart. It imports nothing of AWS.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
@@ -79,7 +79,6 @@ class Schedule:
     name: str
     rate_s: int
     function: str
-    payload: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -93,6 +92,8 @@ class Route:
 
 P = Permission
 _STEP: Final = frozenset({P.TABLE_READ, P.TABLE_WRITE})
+# Looking for what a run still has in the account, asked of AWS and not of records.
+_FIND_LEFT: Final = frozenset({P.CLUSTER_READ, P.FILE_SYSTEM_READ, P.NETWORK_READ})
 
 
 def _step(name: str, *permissions: Permission, memory_mib: int = 256) -> Function:
@@ -139,13 +140,13 @@ TEARDOWN_STEPS: Final = (
         P.NETWORK_READ,
         P.NETWORK_DELETE,
     ),
-    _step("conclude-teardown"),
+    _step("conclude-teardown", *_FIND_LEFT),
 )
 
 RECORDER: Final = Function(
     name="recorder",
     handler="lambdas.recorder.handler",
-    permissions=_STEP | {P.SEND_TASK_RESULT, P.BUS_PUT},
+    permissions=_STEP | _FIND_LEFT | {P.SEND_TASK_RESULT, P.BUS_PUT},
 )
 TEARDOWN_STARTER: Final = Function(
     name="start-teardown",
@@ -155,7 +156,7 @@ TEARDOWN_STARTER: Final = Function(
 REAPER: Final = Function(
     name="reaper",
     handler="lambdas.reaper.handler",
-    permissions=_STEP | {P.START_TRAIN, P.START_TEARDOWN, P.BUS_PUT},
+    permissions=_STEP | _FIND_LEFT | {P.START_TRAIN, P.START_TEARDOWN, P.BUS_PUT},
     timeout_s=120,
 )
 BOT: Final = Function(

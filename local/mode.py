@@ -80,6 +80,7 @@ DEFAULT_LIMITS: Final[dict[str, float]] = {
     "plugin_timeout_s": 60,
     "check_timeout_s": 90,
     "job_start_timeout_s": 90,
+    "release_job_timeout_s": 60,
     "release_timeout_s": 120,
 }
 

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from stationmaster import __version__
-from stationmaster.domain.errors import StationmasterError, UserError
+from stationmaster.domain.errors import BadCommand, StationmasterError, UserError
 from stationmaster.domain.events import TrainingRequest
 from stationmaster.domain.grammar import StartRun, parse_request
 from stationmaster.domain.instances import CATALOGUE as INSTANCES
@@ -69,6 +69,10 @@ def _parser() -> argparse.ArgumentParser:
     render = commands.add_parser("render", help="a run's Kubernetes objects as YAML")
     render.add_argument("words", nargs="*", metavar="RECIPE key=value")
     render.set_defaults(run=_render)
+
+    manifest = commands.add_parser("slack-manifest", help="the Slack app manifest to paste")
+    manifest.add_argument("--url", required=True, help="address of the deployed HTTP API")
+    manifest.set_defaults(run=_slack_manifest)
 
     _add_local(commands)
     return parser
@@ -215,6 +219,27 @@ def _render(arguments: argparse.Namespace) -> int:
     return OK
 
 
+def _slack_manifest(arguments: argparse.Namespace) -> int:
+    # The manifest belongs to the bot, whose packages a plain installation may lack.
+    try:
+        from bot.slack_manifest import app_manifest
+    except ImportError as exc:
+        return _missing_extra("the Slack manifest", "bot", exc)
+    if not arguments.url.startswith("https://"):
+        raise BadCommand(f'--url "{arguments.url}": Slack accepts addresses with https:// only')
+    print(json.dumps(app_manifest(arguments.url), indent=2))
+    return OK
+
+
+def _missing_extra(what: str, extra: str, exc: ImportError) -> int:
+    print(
+        f"stationmaster: {what} needs the `{extra}` extra, {exc.name} is missing; "
+        f"run: pip install 'stationmaster[{extra}]'",
+        file=sys.stderr,
+    )
+    return NO
+
+
 def _local_up(arguments: argparse.Namespace) -> int:
     return _local(arguments, "up")
 
@@ -228,10 +253,5 @@ def _local(arguments: argparse.Namespace, verb: str) -> int:
     try:
         from local import session
     except ImportError as exc:
-        print(
-            f"stationmaster: local mode needs the `local` extra, {exc.name} is missing; "
-            "run: pip install 'stationmaster[local]'",
-            file=sys.stderr,
-        )
-        return NO
+        return _missing_extra("local mode", "local", exc)
     return session.up(arguments) if verb == "up" else session.run(arguments)

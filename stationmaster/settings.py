@@ -54,6 +54,9 @@ class Settings(BaseModel):
     plugin_timeout_s: float = Field(default=900)
     check_timeout_s: float = Field(default=900)
     job_start_timeout_s: float = Field(default=1200, description="image pull and rendezvous")
+    release_job_timeout_s: float = Field(
+        default=300, description="pods get this long to end before their nodes are deleted"
+    )
     release_timeout_s: float = Field(default=3600, description="each deletion of a teardown")
 
     kubeconfig: str = Field(

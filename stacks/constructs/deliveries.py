@@ -83,7 +83,7 @@ def add_schedules(
             schedule=scheduler.ScheduleExpression.rate(cdk.Duration.seconds(schedule.rate_s)),
             target=scheduler_targets.LambdaInvoke(
                 function,
-                input=scheduler.ScheduleTargetInput.from_object(schedule.payload),
+                input=scheduler.ScheduleTargetInput.from_object({}),
                 role=role,
                 dead_letter_queue=dead_letters,
                 retry_attempts=3,

@@ -8,14 +8,12 @@ before the cluster, and must not be mounted then.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
-
 from stationmaster.domain.names import (
     LABEL_ROLE,
     LABEL_RUN_ID,
     NAMESPACE,
-    RELAY,
     job_name,
+    relay_name,
     volume_name,
 )
 from stationmaster.domain.run import Run
@@ -24,8 +22,6 @@ from stationmaster.kubernetes.views import PodView
 from stationmaster.services import Services
 from stationmaster.steps import NOT_READY, READY, StepResult
 from stationmaster.steps.recording import check_time
-
-_RBAC: Final = "rbac.authorization.k8s.io/v1"
 
 
 def release_job(services: Services, run_id: str) -> StepResult:
@@ -58,7 +54,8 @@ def _release(gateway: KubernetesGateway, run_id: str) -> list[str]:
     working = [*_pods(gateway, run_id, "training"), *_pods(gateway, run_id, "check")]
     if working:
         return _names(working)
-    _delete_relay(gateway)
+    # The relay's account and rights stay: they are the cluster's, and cost nothing.
+    gateway.delete("apps/v1", "Deployment", name=relay_name(run_id), namespace=NAMESPACE)
     watching = _pods(gateway, run_id, "relay")
     if watching:
         return _names(watching)
@@ -68,14 +65,6 @@ def _release(gateway: KubernetesGateway, run_id: str) -> list[str]:
     if gateway.exists("v1", "PersistentVolume", name=name):
         return [f"volume {name}"]
     return []
-
-
-def _delete_relay(gateway: KubernetesGateway) -> None:
-    gateway.delete("apps/v1", "Deployment", name=RELAY, namespace=NAMESPACE)
-    gateway.delete(_RBAC, "ClusterRoleBinding", name=RELAY)
-    gateway.delete(_RBAC, "ClusterRole", name=RELAY)
-    gateway.delete(_RBAC, "RoleBinding", name=RELAY, namespace=NAMESPACE)
-    gateway.delete(_RBAC, "Role", name=RELAY, namespace=NAMESPACE)
 
 
 def _pods(gateway: KubernetesGateway, run_id: str, role: str) -> list[PodView]:
@@ -90,6 +79,6 @@ def _check_deadline(services: Services, run: Run, left: Sequence[str]) -> None:
     check_time(
         services,
         since=run.ended_at,
-        limit_s=services.settings.release_timeout_s,
+        limit_s=services.settings.release_job_timeout_s,
         what=f"{left[0]} of run {run.run_id} is still there",
     )
