@@ -29,14 +29,14 @@ _ADDRESS_NAMES = {"MASTER_ADDR", "PET_MASTER_ADDR"}
 _PORT_NAMES = {"MASTER_PORT", "PET_MASTER_PORT"}
 _MASTER_ADDR_FLAG = re.compile(r"(--master[-_]addr[= ])([\w.\-]+)")
 _FIELDS = {
-    "metadata.name": "metadata.name",
-    "metadata.namespace": "metadata.namespace",
-    "metadata.uid": "metadata.uid",
-    "spec.nodeName": "spec.nodeName",
-    "spec.serviceAccountName": "spec.serviceAccountName",
-    "status.podIP": "status.podIP",
-    "status.hostIP": "status.hostIP",
+    "metadata.name",
+    "metadata.namespace",
+    "metadata.uid",
+    "spec.nodeName",
+    "spec.serviceAccountName",
 }
+LOCAL_ADDRESS = "127.0.0.1"  # of every pod and its host: all processes share the loopback
+_ADDRESS_FIELDS = {"status.podIP", "status.hostIP"}
 
 
 class ConfigError(Exception):
@@ -113,7 +113,7 @@ class Translation:
             text = self._mount_pattern.sub(lambda match: self._mounts[match[1]], text)
         if self._address_pattern is not None:
             text = self._address_pattern.sub(
-                lambda match: f"127.0.0.1:{self._port(int(match[2]))}", text
+                lambda match: f"{LOCAL_ADDRESS}:{self._port(int(match[2]))}", text
             )
         return text
 
@@ -128,7 +128,7 @@ class Translation:
         return self.text(value)
 
     def _host(self, host: str) -> str:
-        return "127.0.0.1" if host.partition(".")[0] in self._replicas else host
+        return LOCAL_ADDRESS if host.partition(".")[0] in self._replicas else host
 
 
 def _alternatives(words: Iterable[str], *, before: str, after: str) -> re.Pattern[str] | None:
@@ -241,8 +241,10 @@ def _field(pod: Object, path: str) -> str:
     labelled = re.fullmatch(r"metadata\.(labels|annotations)\['(.+)'\]", path)
     if labelled:
         return str((pod["metadata"].get(labelled[1]) or {}).get(labelled[2], ""))
+    if path in _ADDRESS_FIELDS:
+        # Known before the first status is written, as a container may start before that.
+        return LOCAL_ADDRESS
     if path not in _FIELDS:
-        raise ConfigError(
-            f"fieldRef {path} is not offered; use one of {', '.join(sorted(_FIELDS))}"
-        )
+        offered = ", ".join(sorted(_FIELDS | _ADDRESS_FIELDS))
+        raise ConfigError(f"fieldRef {path} is not offered; use one of {offered}")
     return str(value_at(pod, path) or "")

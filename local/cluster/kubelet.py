@@ -25,7 +25,6 @@ class Kubelet:
         self._context = context
         self._lock = threading.Lock()
         self._workers: dict[str, PodWorker] = {}
-        self._num_addresses = 0
         self._stopping = False
         self._subscription: Subscription | None = None
 
@@ -72,14 +71,12 @@ class Kubelet:
 
     def _new_worker(self, pod: Object) -> PodWorker:
         uid = pod["metadata"]["uid"]
-        self._num_addresses += 1
-        address = f"10.0.{self._num_addresses // 250 % 250}.{self._num_addresses % 250 + 4}"
 
         def ended() -> None:
             with self._lock:
                 self._workers.pop(uid, None)
 
-        worker = PodWorker(self._context, pod, ("127.0.0.1", address), ended)
+        worker = PodWorker(self._context, pod, ended)
         worker.start()
         return worker
 

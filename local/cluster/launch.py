@@ -13,7 +13,13 @@ from typing import Any
 from local.cluster import resources
 from local.cluster.container import Command
 from local.cluster.devices import GpuPool
-from local.cluster.environment import JOB_NAME_LABEL, Ports, Translation, container_command
+from local.cluster.environment import (
+    JOB_NAME_LABEL,
+    LOCAL_ADDRESS,
+    Ports,
+    Translation,
+    container_command,
+)
 from local.cluster.events import EventRecorder
 from local.cluster.quantities import container_requests
 from local.cluster.registry import Registry
@@ -94,7 +100,7 @@ def _node_variables(
         variables["KUBECONFIG"] = str(context.kubeconfig)
     if _job_of(pod):
         # torchrun's c10d rendezvous announces the machine's host name, which need not resolve.
-        variables["PET_LOCAL_ADDR"] = "127.0.0.1"
+        variables["PET_LOCAL_ADDR"] = LOCAL_ADDRESS
     return variables
 
 

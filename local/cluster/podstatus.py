@@ -107,16 +107,15 @@ def pod_status(
     init: Sequence[ContainerRun],
     main: Sequence[ContainerRun],
     *,
-    addresses: tuple[str, str],
+    address: str,
     failure: tuple[str, str] | None,
 ) -> Object:
-    """The status. `addresses`: (host, pod); `failure`: (reason, message) of the pod itself."""
+    """The whole status; `failure` is (reason, message) of the pod itself."""
     phase = "Failed" if failure else phase_of(init, main)
     status: Object = {**current, "phase": phase}
     status.setdefault("startTime", timestamp())
-    host, pod = addresses
-    status.update({"hostIP": host, "hostIPs": [{"ip": host}]})
-    status.update({"podIP": pod, "podIPs": [{"ip": pod}]})
+    status.update({"hostIP": address, "hostIPs": [{"ip": address}]})
+    status.update({"podIP": address, "podIPs": [{"ip": address}]})
     if failure:
         status["reason"], status["message"] = failure
     initialised = all(run.done and not (run.terminated or {}).get("exitCode") for run in init)

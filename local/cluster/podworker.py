@@ -12,12 +12,12 @@ import queue
 import shutil
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 from local.cluster import infrastructure, launch, resources
 from local.cluster.container import Command, ContainerProcess, StartError
-from local.cluster.environment import JOB_NAME_LABEL, ConfigError
+from local.cluster.environment import JOB_NAME_LABEL, LOCAL_ADDRESS, ConfigError
 from local.cluster.events import Level
 from local.cluster.launch import NodeContext
 from local.cluster.logs import ContainerLog
@@ -44,12 +44,10 @@ class PodWorker:
         self,
         context: NodeContext,
         pod: Object,
-        addresses: tuple[str, str],
         on_end: Callable[[], None],
     ) -> None:
         self._context = context
         self._pod = pod
-        self._addresses = addresses
         self._on_end = on_end
         self.uid: str = pod["metadata"]["uid"]
         self._directory = context.state_dir / "pods" / self.uid
@@ -379,7 +377,7 @@ class PodWorker:
                     pod.get("status") or {},
                     self.init,
                     self.main,
-                    addresses=self._addresses,
+                    address=LOCAL_ADDRESS,
                     failure=self._failure,
                 )
             )

@@ -78,6 +78,7 @@ def test_pod_environment_comes_from_every_source(cluster: Cluster) -> None:
     variables = [
         {"name": "POD", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
         {"name": "NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
+        {"name": "IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
         {"name": "SECRET", "valueFrom": {"secretKeyRef": {"name": "env-secret", "key": "TOKEN"}}},
         {
             "name": "ABSENT",
@@ -85,7 +86,7 @@ def test_pod_environment_comes_from_every_source(cluster: Cluster) -> None:
         },
         {"name": "BOTH", "value": "$(POD)/$(SECRET)/$$(POD)/$(UNKNOWN)"},
     ]
-    script = 'echo "$1|$BOTH|$COLOR|$FROM_NODE|${ABSENT-unset}|$NODE|$HOSTNAME"'
+    script = 'echo "$1|$BOTH|$COLOR|$FROM_NODE|${ABSENT-unset}|$NODE|$HOSTNAME|$IP"'
     container = {
         "command": ["sh", "-c", script, "sh", "$(COLOR)-argument"],
         "env": variables,
@@ -96,7 +97,12 @@ def test_pod_environment_comes_from_every_source(cluster: Cluster) -> None:
     pod = cluster.pod_phase("env", "Succeeded")
 
     expected = ["red-argument", "env/t0p/$(POD)/$(UNKNOWN)", "red", "no", "unset"]
-    assert cluster.log("env").strip().split("|") == [*expected, pod.spec.node_name, "env"]
+    assert cluster.log("env").strip().split("|") == [
+        *expected,
+        pod.spec.node_name,
+        "env",
+        "127.0.0.1",
+    ]
 
 
 def test_pod_with_missing_secret_waits_and_starts_when_it_comes(cluster: Cluster) -> None:
