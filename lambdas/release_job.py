@@ -1,7 +1,6 @@
 """Lambda function release-job: payload {run_id}."""
 
-from stationmaster.steps.release_job import release_job
-
 from lambdas.step import step_handler
+from stationmaster.steps.release_job import release_job
 
 handler = step_handler(release_job)
