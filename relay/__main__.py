@@ -1,6 +1,6 @@
 """python -m relay
 
-The relay's process: a pod in the run's cluster (Deployment stationmaster-relay). It needs
+The relay's process: a pod in the run's cluster (Deployment <run id>-relay). It needs
 STATIONMASTER_RUN_ID, STATIONMASTER_BUS_NAME and AWS_REGION; AWS credentials come from Pod Identity,
 Kubernetes access from the service account, or from $KUBECONFIG where that is set. It stays up after
 the job has ended, until the teardown removes it; on SIGTERM it sends what it has and exits 0.

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict
 from stationmaster.aws.calls import AwsConflict, AwsNotFound, aws_call
 from stationmaster.domain.instances import InstanceType
 from stationmaster.domain.names import (
+    LABEL_RUN_ID,
     NAMESPACE,
     RELAY,
     SYSTEM_NODE_GROUP,
@@ -185,7 +186,7 @@ class Clusters:
     ) -> None:
         """Request the tainted node group that training runs on, in one zone, at a fixed size."""
         has_gpu = instance.num_gpus > 0
-        labels = {"stationmaster/node-group": TRAINING_NODE_GROUP}
+        labels = {"stationmaster/node-group": TRAINING_NODE_GROUP, LABEL_RUN_ID: run_id}
         if has_gpu:
             labels["nvidia.com/gpu.present"] = "true"  # the device plugin's DaemonSet selects it
         self._create_node_group(

@@ -38,6 +38,11 @@ def job_name(run_id: str) -> str:
     return run_id
 
 
+def relay_name(run_id: str) -> str:
+    """Name of the run's relay Deployment; its account and rights are shared, as RELAY."""
+    return f"{run_id}-relay"
+
+
 def volume_name(run_id: str) -> str:
     """Name of the run's PersistentVolume and PersistentVolumeClaim."""
     return f"{run_id}-fsx"

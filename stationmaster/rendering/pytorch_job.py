@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from stationmaster.domain.names import TRAINING_NODE_GROUP, job_name
+from stationmaster.domain.names import LABEL_RUN_ID, TRAINING_NODE_GROUP, job_name
 from stationmaster.rendering.environment import SCRATCH_MOUNT, render_environment
 from stationmaster.rendering.job_spec import JobSpec, KubernetesObject
 from stationmaster.rendering.metadata import (
@@ -120,6 +120,7 @@ def _pod_spec(spec: JobSpec) -> KubernetesObject:
         "automountServiceAccountToken": False,
         "nodeSelector": {
             LABEL_NODE_GROUP: TRAINING_NODE_GROUP,
+            LABEL_RUN_ID: spec.run_id,  # runs may share a cluster, but not nodes
             LABEL_INSTANCE_TYPE: spec.instance.name,
         },
         "tolerations": [TRAINING_TOLERATION, {"key": "nvidia.com/gpu", "operator": "Exists"}]

@@ -1,5 +1,8 @@
 """The relay in the cluster: its account, its rights and its Deployment.
 
+Account and rights are the same for every run and named after the product, so that runs can share a
+cluster; the Deployment is the run's own.
+
 Reads jobs, pods, logs and events in its own namespace and nodes anywhere; writes nothing. Its AWS
 role comes from a Pod Identity association of the service account, made by the cluster step.
 """
@@ -14,9 +17,16 @@ from stationmaster.domain.names import (
     NAMESPACE,
     RELAY,
     TRAINING_NODE_GROUP,
+    relay_name,
 )
 from stationmaster.rendering.job_spec import KubernetesObject
-from stationmaster.rendering.metadata import LABEL_NODE_GROUP, labels, metadata, namespace
+from stationmaster.rendering.metadata import (
+    LABEL_MANAGED_BY,
+    LABEL_NODE_GROUP,
+    labels,
+    metadata,
+    namespace,
+)
 
 _RBAC: Final = "rbac.authorization.k8s.io"
 _READ: Final = ["get", "list", "watch"]
@@ -24,21 +34,23 @@ _READ: Final = ["get", "list", "watch"]
 
 def render_relay(run_id: str, *, image: str, bus_name: str, region: str) -> list[KubernetesObject]:
     """Everything that the relay needs, the namespace first."""
-    return [namespace(), *_account_and_rights(run_id), _deployment(run_id, image, bus_name, region)]
+    return [namespace(), *_account_and_rights(), _deployment(run_id, image, bus_name, region)]
 
 
-def _account_and_rights(run_id: str) -> list[KubernetesObject]:
+def _account_and_rights() -> list[KubernetesObject]:
+    ours = {LABEL_MANAGED_BY: "stationmaster"}
+    shared = {"name": RELAY, "namespace": NAMESPACE, "labels": ours}
     subject = {"kind": "ServiceAccount", "name": RELAY, "namespace": NAMESPACE}
     return [
         {
             "apiVersion": "v1",
             "kind": "ServiceAccount",
-            "metadata": metadata(run_id, "relay", name=RELAY),
+            "metadata": shared,
         },
         {
             "apiVersion": f"{_RBAC}/v1",
             "kind": "Role",
-            "metadata": metadata(run_id, "relay", name=RELAY),
+            "metadata": shared,
             "rules": [
                 {"apiGroups": [""], "resources": ["pods", "events"], "verbs": _READ},
                 {"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"]},
@@ -48,20 +60,20 @@ def _account_and_rights(run_id: str) -> list[KubernetesObject]:
         {
             "apiVersion": f"{_RBAC}/v1",
             "kind": "RoleBinding",
-            "metadata": metadata(run_id, "relay", name=RELAY),
+            "metadata": shared,
             "roleRef": {"apiGroup": _RBAC, "kind": "Role", "name": RELAY},
             "subjects": [subject],
         },
         {
             "apiVersion": f"{_RBAC}/v1",
             "kind": "ClusterRole",
-            "metadata": {"name": RELAY, "labels": labels(run_id, "relay")},
+            "metadata": {"name": RELAY, "labels": ours},
             "rules": [{"apiGroups": [""], "resources": ["nodes"], "verbs": _READ}],
         },
         {
             "apiVersion": f"{_RBAC}/v1",
             "kind": "ClusterRoleBinding",
-            "metadata": {"name": RELAY, "labels": labels(run_id, "relay")},
+            "metadata": {"name": RELAY, "labels": ours},
             "roleRef": {"apiGroup": _RBAC, "kind": "ClusterRole", "name": RELAY},
             "subjects": [subject],
         },
@@ -73,7 +85,7 @@ def _deployment(run_id: str, image: str, bus_name: str, region: str) -> Kubernet
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
-        "metadata": metadata(run_id, "relay", name=RELAY),
+        "metadata": metadata(run_id, "relay", name=relay_name(run_id)),
         "spec": {
             # One at a time: two would tell everything twice (harmless, and twice the traffic).
             "replicas": 1,

@@ -6,7 +6,7 @@ from typing import Final
 
 from stationmaster.domain.errors import PermanentError, ResourceFailed
 from stationmaster.domain.events import PluginReady, make_event_id
-from stationmaster.domain.names import NAMESPACE, RELAY
+from stationmaster.domain.names import NAMESPACE, relay_name
 from stationmaster.domain.requirements import (
     EFA_DEVICE_PLUGIN,
     FSX_CSI_DRIVER,
@@ -115,7 +115,7 @@ def _missing(gateway: KubernetesGateway, run: Run, plugin: str) -> str:
             kind, (namespace, name) = "Deployment", _OPERATOR
             ready = gateway.deployment_ready(namespace, name)
         case "relay":
-            kind, namespace, name = "Deployment", NAMESPACE, RELAY
+            kind, namespace, name = "Deployment", NAMESPACE, relay_name(run.run_id)
             ready = gateway.deployment_ready(namespace, name)
         case "nvidia-device-plugin" | "efa-device-plugin":
             kind, (namespace, name) = "DaemonSet", _DAEMON_SETS[plugin]

@@ -8,6 +8,7 @@ before the cluster, and must not be mounted then.
 from __future__ import annotations
 
 from collections.abc import Sequence
+
 from stationmaster.domain.names import (
     LABEL_ROLE,
     LABEL_RUN_ID,

@@ -76,7 +76,8 @@ def run_check(services: Services, run_id: str, *, check: str) -> StepResult:
 
 def _look(services: Services, spec: JobSpec, check: str) -> Finding:
     gateway = services.kubernetes(spec.run_id)
-    nodes = gateway.nodes(labels={LABEL_NODE_GROUP: TRAINING_NODE_GROUP})
+    # Runs may share a cluster: the nodes of others do not count.
+    nodes = gateway.nodes(labels={LABEL_NODE_GROUP: TRAINING_NODE_GROUP, LABEL_RUN_ID: spec.run_id})
     joined = _check_nodes(spec, nodes)
     if check == NODES_CHECK or not joined.passed:
         return joined

@@ -70,6 +70,7 @@ def add_nodes(cluster: LocalCluster, *, group: str, **capacity: str) -> None:
         zone="us-west-2a",
         labels={
             "stationmaster/node-group": group,
+            **({"stationmaster/run-id": RUN_ID} if training else {}),
             **({"nvidia.com/gpu.present": "true"} if "nvidia.com/gpu" in capacity else {}),
         },
         taints=[{"key": "stationmaster/training", "value": "true", "effect": "NoSchedule"}]

@@ -186,6 +186,7 @@ def test_pods_are_one_a_node_on_the_tainted_nodes_of_the_instance_type():
 
     assert spec["nodeSelector"] == {
         "stationmaster/node-group": "training",
+        "stationmaster/run-id": "llama2-7b-0123abcd",
         "node.kubernetes.io/instance-type": "p4d.24xlarge",
     }
     assert {"key": "stationmaster/training", "operator": "Exists"} in spec["tolerations"]
