@@ -1,0 +1,75 @@
+"""Measure the project's figures.
+
+    python -m bench                       all of them, about five minutes on two cores
+    python -m bench relay trainer         some of them
+    python -m bench --json figures.json   and write them to a file
+
+Prints one line a figure: name, measured, held, pass or over. The exit code is 0 when every
+benchmark could be measured, over its limit or not, 1 when one could not, 2 for a bad command line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+
+from bench.figures import Figure
+from bench.machine import describe_machine, load_average
+from bench.registry import BENCHMARKS
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the named benchmarks, or all."""
+    arguments = _parser().parse_args(argv)
+    # What the measured parts log belongs to them; the figures alone go to the terminal.
+    logging.basicConfig(level=logging.ERROR)
+    machine = describe_machine()
+    print("  ".join(f"{key}={value}" for key, value in machine.items()))
+    figures: list[Figure] = []
+    broken: list[str] = []
+    for name in arguments.names or BENCHMARKS:
+        try:
+            measured = BENCHMARKS[name].measure()
+        except Exception:
+            # The boundary of the program: one broken benchmark must not hide the figures of others.
+            traceback.print_exc()
+            broken.append(name)
+            continue
+        for figure in measured:
+            print(figure.as_line(), flush=True)
+        figures += measured
+    print(f"load average at the end: {load_average():.2f}")
+    if broken:
+        print(f"could not be measured: {', '.join(broken)}")
+    if arguments.json:
+        document = {
+            "machine": machine,
+            "figures": [figure.as_json() for figure in figures],
+            "not_measured": broken,
+        }
+        arguments.json.write_text(json.dumps(document, indent=2) + "\n")
+    return 1 if broken else 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    names = "\n".join(f"  {one.name:<14}{one.summary}" for one in BENCHMARKS.values())
+    parser = argparse.ArgumentParser(
+        prog="python -m bench",
+        description="Measure the figures of docs/figures.md.",
+        epilog=f"benchmarks:\n{names}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", choices=[*BENCHMARKS, []], help="see below; all"
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures here")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

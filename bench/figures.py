@@ -1,0 +1,99 @@
+"""What a benchmark hands back: a number, its unit, and the limit that the project holds, if any.
+
+Every benchmark module builds these; `bench.__main__` prints them. Nothing here measures.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Verdict(StrEnum):
+    """How a figure stands against its limit."""
+
+    PASS = "pass"
+    OVER = "over"
+    INFO = "info"
+
+
+@dataclass(frozen=True, slots=True)
+class AtMost:
+    """The figure must not be above this."""
+
+    limit: float
+
+
+@dataclass(frozen=True, slots=True)
+class AtLeast:
+    """The figure must not be below this."""
+
+    limit: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """One measured number; without `held` it is only told."""
+
+    name: str
+    value: float
+    unit: str
+    held: AtMost | AtLeast | None = None
+    note: str = ""
+
+    @property
+    def verdict(self) -> Verdict:
+        """Pass on the limit itself."""
+        match self.held:
+            case None:
+                return Verdict.INFO
+            case AtMost(limit):
+                return Verdict.PASS if self.value <= limit else Verdict.OVER
+            case AtLeast(limit):
+                return Verdict.PASS if self.value >= limit else Verdict.OVER
+
+    def as_line(self) -> str:
+        """Name, measured, held, verdict and what there is to know, in aligned columns."""
+        measured = f"{number(self.value)} {self.unit}".rstrip()
+        line = f"{self.name:<42} {measured:>20}  {self._held_text():<22} {self.verdict.value:<4}"
+        return f"{line}  {self.note}".rstrip()
+
+    def as_json(self) -> dict[str, object]:
+        """One object of the `--json` file."""
+        return {
+            "name": self.name,
+            "value": self.value,
+            "unit": self.unit,
+            "held": self._held_text() or None,
+            "verdict": self.verdict.value,
+            "note": self.note,
+        }
+
+    def _held_text(self) -> str:
+        if self.held is None:
+            return ""
+        sign = "<=" if isinstance(self.held, AtMost) else ">="
+        return f"{sign} {number(self.held.limit)} {self.unit}".rstrip()
+
+
+def number(value: float) -> str:
+    """Three significant digits, or whole with separators from a thousand on."""
+    if not math.isfinite(value):
+        return str(value)
+    if abs(value) >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:.3g}"
+
+
+def percentile(values: Sequence[float], percent: float) -> float:
+    """The smallest value that `percent` of the values do not exceed.
+
+    Raises:
+        ValueError: there are no values, or the percentage is not in (0, 100].
+    """
+    if not values or not 0 < percent <= 100:
+        raise ValueError(f"percentile {percent:g} of {len(values)} values: expected 0 < p <= 100")
+    ordered = sorted(values)
+    return ordered[math.ceil(percent / 100 * len(ordered)) - 1]

@@ -1,0 +1,45 @@
+"""The benchmarks by name, in the order in which they run.
+
+`bench.__main__` reads it. Modules are imported when their benchmark runs: one of them loads torch,
+another a whole AWS emulation, and none may slow down the next.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from bench.figures import Figure
+
+
+@dataclass(frozen=True, slots=True)
+class Benchmark:
+    """A function `module.function() -> Sequence[Figure]`, found by name."""
+
+    name: str
+    module: str
+    function: str
+    summary: str
+
+    def measure(self) -> Sequence[Figure]:
+        """Run it here and now."""
+        function: Callable[[], Sequence[Figure]] = getattr(
+            importlib.import_module(self.module), self.function
+        )
+        return function()
+
+
+_ALL: Final = (
+    Benchmark("bot-import", "bench.bot", "measure_import", "CPU of a cold start's imports"),
+    Benchmark("bot-handling", "bench.bot", "measure_handling", "20 warm functions at once"),
+    Benchmark("relay", "bench.relay", "measure_pipeline", "log lines to events"),
+    Benchmark("data", "bench.data", "measure_data", "tokenise and pack, load"),
+    Benchmark("checkpoint", "bench.checkpoints", "measure_checkpoints", "stall of a save"),
+    Benchmark("trainer", "bench.trainer", "measure_trainer", "trainer against a bare loop"),
+    Benchmark("main-job", "bench.job", "measure_job", "a run from command to receipt"),
+    Benchmark("slack-calls", "bench.job", "measure_slack_calls", "edits a minute of that run"),
+)
+
+BENCHMARKS: Final = {benchmark.name: benchmark for benchmark in _ALL}
