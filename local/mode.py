@@ -33,6 +33,7 @@ from local.aws import (
     LambdaRuntime,
     LocalAws,
     NetworkSpec,
+    RicRuntime,
     Route,
     RuleSpec,
     Schedule,
@@ -68,6 +69,8 @@ class LocalOptions:
     faults: frozenset[str] = frozenset()
     runtime: LambdaRuntime | None = None
     limits: Mapping[str, float] = field(default_factory=dict)
+    # A directory of programs that pods find first, e.g. a torchrun that only says that it trains.
+    extra_path: Path | None = None
 
     def __post_init__(self) -> None:
         for fault in self.faults - {*AWS_FAULTS, *CLUSTER_FAULTS}:
@@ -192,9 +195,12 @@ class LocalMode:
         In production Pod Identity injects the AWS part and the image brings the programs.
         """
         assert self.aws is not None
+        programs = [str(Path(sys.executable).parent), os.environ.get("PATH", "")]
+        if self.options.extra_path is not None:
+            programs.insert(0, str(self.options.extra_path))
         return {
             **self.aws.environment(),
-            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}",
+            "PATH": os.pathsep.join(programs),
             "HOME": os.environ.get("HOME", "/tmp"),
             "PYTHONPATH": str(REPOSITORY),
             "PYTHONUNBUFFERED": "1",
@@ -222,7 +228,7 @@ class LocalMode:
         # that the first command does not wait for imports.
         with redirect_stdout(_HANDLER_LOG):
             for function in registry.FUNCTIONS:
-                if self.options.runtime is None:
+                if not isinstance(self.options.runtime, RicRuntime):  # it has its own processes
                     importlib.import_module(function.handler.rpartition(".")[0])
         self.aws.deploy(
             DeploymentSpec(
