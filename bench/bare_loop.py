@@ -2,6 +2,7 @@
 
 The same transformers model, the same batches (read before, kept in memory), the same optimizer and
 clipping; no data loading, no sharding, no collectives, no checks, no reports.
+"""
 
 from __future__ import annotations
 
