@@ -24,6 +24,7 @@ from typing import Any, Final
 
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.filesystem import FileSystemReader
+from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import async_save
 
@@ -69,6 +70,16 @@ class Checkpointer:
         self._ranks = ranks
         self._kept = kept
         self._pending: _Pending | None = None
+        # Kept, so that every copy goes into the memory of the one before: new memory costs four
+        # times the copy. There is never more than one save in progress that reads it.
+        self._stager = DefaultStager(
+            StagingOptions(
+                use_pinned_memory=False,
+                use_shared_memory=False,
+                use_async_staging=False,
+                use_non_blocking_copy=False,
+            )
+        )
         self.last_step_started: int | None = None
 
     def newest_complete_step(self) -> int | None:
@@ -104,10 +115,20 @@ class Checkpointer:
 
         Only the copy stalls the caller, unless the previous save is still being written: then that
         one is waited for first, so that slow storage delays training and never piles up copies.
+
+        Raises:
+            PermanentError: the previous save failed.
         """
         started = time.monotonic()
         path = self.path(step)
-        future = async_save(state, checkpoint_id=path, process_group=self._ranks.checkpoint_group)
+        if self._pending is not None:
+            self._await_written(self._pending)
+        future = async_save(
+            state,
+            checkpoint_id=path,
+            process_group=self._ranks.checkpoint_group,
+            async_stager=self._stager,
+        )
         if not isinstance(future, Future):
             raise TypeError(f"async_save returned {type(future).__name__}, expected a Future")
         self.last_step_started = step
@@ -128,13 +149,7 @@ class Checkpointer:
         pending = self._pending
         if pending is None or not (wait or pending.future.done()):
             return None
-        try:
-            pending.future.result()
-        except (CheckpointException, OSError) as exc:
-            raise PermanentError(
-                f"writing checkpoint {pending.path} failed: {exc}; check space and permissions of "
-                f"{self._directory}"
-            ) from exc
+        self._await_written(pending)
         self._pending = None
         num_bytes = 0
         if self._ranks.rank == 0:
@@ -149,6 +164,15 @@ class Checkpointer:
             stall_s=pending.stall_s,
             duration_s=time.monotonic() - pending.started,
         )
+
+    def _await_written(self, pending: _Pending) -> None:
+        try:
+            pending.future.result()
+        except (CheckpointException, OSError) as exc:
+            raise PermanentError(
+                f"writing checkpoint {pending.path} failed: {exc}; check space and permissions of "
+                f"{self._directory}"
+            ) from exc
 
     def path(self, step: int) -> Path:
         """Where the checkpoint of a step lies, or would lie."""
