@@ -56,6 +56,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 1 if broken else 0
 
 
+def _name(text: str) -> str:
+    if text not in BENCHMARKS:
+        raise argparse.ArgumentTypeError(f'"{text}" is none of {", ".join(BENCHMARKS)}')
+    return text
+
+
 def _parser() -> argparse.ArgumentParser:
     names = "\n".join(f"  {one.name:<14}{one.summary}" for one in BENCHMARKS.values())
     parser = argparse.ArgumentParser(
@@ -64,9 +70,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog=f"benchmarks:\n{names}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument(
-        "names", nargs="*", metavar="NAME", choices=[*BENCHMARKS, []], help="see below; all"
-    )
+    parser.add_argument("names", nargs="*", metavar="NAME", type=_name, help="see below; all")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures here")
     return parser
 

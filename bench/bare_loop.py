@@ -47,7 +47,7 @@ class BareLoop:
     def _step(self, inputs: torch.Tensor, labels: torch.Tensor) -> None:
         logits = self._model(input_ids=inputs).logits
         loss = functional.cross_entropy(logits.flatten(0, 1), labels.flatten())
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]  # torch does not annotate it
         torch.nn.utils.clip_grad_norm_(self._model.parameters(), self._clip)
         self._optimizer.step()
         self._optimizer.zero_grad(set_to_none=True)
