@@ -13,15 +13,18 @@ from slack_bolt.adapter.aws_lambda import SlackRequestHandler
 
 from bot.app import create_app
 from stationmaster.services import Services
+from stationmaster.settings import Settings
 
 
 def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
     """Answer one signed request; a forged or stale one gets 401."""
     # Bolt does not annotate its adapters.
-    answer: dict[str, Any] = _request_handler().handle(event, context)  # type: ignore[no-untyped-call]
+    answer: dict[str, Any] = _request_handler(Settings.from_environment()).handle(  # type: ignore[no-untyped-call]
+        event, context
+    )
     return answer
 
 
 @cache
-def _request_handler() -> SlackRequestHandler:
-    return SlackRequestHandler(create_app(Services.create()))
+def _request_handler(settings: Settings) -> SlackRequestHandler:
+    return SlackRequestHandler(create_app(Services.create(settings)))

@@ -15,16 +15,17 @@ from bot.notifier import Notifier
 from bot.outbox import Outbox
 from bot.stream import read_batch
 from stationmaster.services import Services
+from stationmaster.settings import Settings
 
 
 def handler(event: dict[str, Any], _context: Any) -> None:
     """Tell the channels what one batch of the stream brings."""
-    _notifier().notify(read_batch(event))
+    _notifier(Settings.from_environment()).notify(read_batch(event))
 
 
 @cache
-def _notifier() -> Notifier:
-    services = Services.create()
+def _notifier(settings: Settings) -> Notifier:
+    services = Services.create(settings)
     token = services.secrets.slack().bot_token.get_secret_value()
     client = WebClient(token=token, base_url=services.settings.slack_api_url, timeout=15)
     return Notifier(services, Outbox(client))

@@ -1,0 +1,145 @@
+"""The main job from the command line, as a person without a browser runs it."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+STATIONMASTER = Path(sys.executable).parent / "stationmaster"
+
+
+def test_local_run_trains_to_a_receipt_and_kubectl_follows(tmp_path):
+    record, state = tmp_path / "out.jsonl", tmp_path / "state"
+
+    process = subprocess.Popen(
+        [
+            STATIONMASTER,
+            "local",
+            "run",
+            "/train tiny-llama nodes=2 steps=60",
+            "--json",
+            record,
+            "--state-dir",
+            state,
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        seen = _follow_with_kubectl(state, record, process)
+        output, _ = process.communicate(timeout=240)
+    finally:
+        process.kill()
+        process.wait()
+
+    lines = [json.loads(line) for line in record.read_text().splitlines()]
+    result = lines[-1]
+    assert process.returncode == 0, output
+    assert result["kind"] == "result"
+    assert (result["status"], result["steps"]) == ("succeeded", 60)
+    assert result["last_loss"] < result["first_loss"] - 1.5
+    assert result["billable_resources_left"] == 0
+    assert [line["phase"] for line in lines if line["kind"] == "phase"] == [
+        "requested",
+        "provisioning",
+        "validating",
+        "submitting",
+        "running",
+        "succeeded",
+    ]
+    steps = [line["step"] for line in lines if line.get("type") == "progress.reported"]
+    assert steps == list(range(1, 61))
+    assert "nothing billable is left" in output
+    if seen is not None:
+        jobs, log = seen
+        assert "-worker-0" in jobs
+        assert "-worker-1" in jobs
+        assert "pytorchjob.kubeflow.org/tiny-llama-" in jobs
+        assert '"kind": "progress"' in log or '"kind":"progress"' in log
+
+
+def _follow_with_kubectl(state, record, process):
+    """`kubectl get` and `logs -f` while the job runs, as (table, log); None without kubectl."""
+    kubectl = shutil.which("kubectl")
+    if kubectl is None:
+        return None
+    deadline = time.monotonic() + 150
+    while '"progress.reported"' not in (record.read_text() if record.exists() else ""):
+        assert process.poll() is None, process.stdout.read()
+        assert time.monotonic() < deadline, "no progress was recorded"
+        time.sleep(0.2)
+    base = [kubectl, "--kubeconfig", state / "kubeconfig", "-n", "stationmaster"]
+    table = subprocess.run(
+        [*base, "get", "pytorchjobs,pods"], capture_output=True, text=True, check=True, timeout=60
+    ).stdout
+    worker = next(word for word in table.split() if word.endswith("-worker-0"))
+    logs = []
+    for pod in (worker, worker.removesuffix("0") + "1"):
+        follow = subprocess.run(
+            [*base, "logs", "-f", pod], capture_output=True, text=True, check=False, timeout=150
+        )
+        logs.append(follow.stdout)
+    return table, "\n".join(logs)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["plan", "tiny-llama", "nodes=2"], 0, "fits"),
+        (["plan", "llama2-7b", "nodes=1", "instance=g5.12xlarge"], 1, "does not fit"),
+        (["plan", "tinyllama"], 2, "did you mean tiny-llama"),
+        (["plan", "tiny-llama", "nodes=two"], 2, "nodes=two is not accepted"),
+        (["render", "tiny-llama", "learning_rate=fast"], 2, "expected a number"),
+        (["local", "run", "train tiny-llama"], 2, "expected /train"),
+        (
+            ["local", "run", "/train help", "--fault", "gremlins"],
+            2,
+            'fault "gremlins" is not known',
+        ),
+        (["local", "run", "/train help", "--speed", "0"], 2, "expected 1 or more"),
+        (["slack-manifest", "--url", "http://x"], 2, "https://"),
+    ],
+)
+def test_command_line_answers_with_its_exit_code_and_one_sentence(arguments, code, words, tmp_path):
+    process = subprocess.run(
+        [STATIONMASTER, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        cwd=tmp_path,
+        env=os.environ | {"COLUMNS": "200"},
+    )
+
+    assert process.returncode == code, process.stderr
+    assert words in process.stdout + process.stderr
+    assert "Traceback" not in process.stderr
+
+
+@pytest.mark.parametrize("catalogue", ["recipes", "instances"])
+def test_catalogues_print_json_with_the_contract_fields(catalogue):
+    process = subprocess.run(
+        [STATIONMASTER, catalogue, "--json"], capture_output=True, text=True, check=True, timeout=60
+    )
+
+    rows = json.loads(process.stdout)
+    names = {row["name"] for row in rows}
+    if catalogue == "recipes":
+        assert names >= {"tiny-llama", "llama2-7b"}
+        assert {
+            "name",
+            "framework",
+            "model",
+            "num_parameters",
+            "default_instance",
+            "default_nodes",
+            "keys",
+        } <= rows[0].keys()
+    else:
+        assert names >= {"p4d.24xlarge", "p5.48xlarge", "g5.xlarge"}

@@ -1,0 +1,111 @@
+"""Runs that go wrong: each ends in a clear card, an empty account and no pod left behind."""
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from conftest import world
+
+from local.slack import TRAINING_CHANNEL_ID
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory):
+    """One healthy local mode for the cases whose fault is in the run itself."""
+    with world(tmp_path_factory.mktemp("failures")) as started:
+        yield started
+
+
+def trainer_pids(run_id):
+    """Training processes of the run: torchrun's children that run the trainer module."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            command = (entry / "cmdline").read_bytes().split(b"\0")
+            parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            parents_command = Path(f"/proc/{parent}/cmdline").read_bytes()
+        except OSError:
+            continue
+        is_worker = b"training" in command and b"torchrun" not in b" ".join(command)
+        if is_worker and b"torchrun" in parents_command and run_id.encode() in parents_command:
+            found.append(int(entry.name))
+    return found
+
+
+def test_run_when_a_training_process_is_killed_resumes_from_the_checkpoint(running):
+    run_id = running.start("/train tiny-llama nodes=2 steps=60 checkpoint_every=10 seed=1")
+    running.wait_for("checkpoint.saved")
+    victims = trainer_pids(run_id)
+    assert victims, "no training process was found"
+
+    os.kill(victims[0], signal.SIGKILL)
+    run = running.wait_for_receipt(run_id)
+
+    assert run.phase.value == "succeeded"
+    assert run.progress.step == 60
+    assert run.resumed_from_step >= 10
+    assert "recovering" in run.phase_names
+    told = str(running.card(run_id).blocks).lower()
+    assert f"resumed from step {run.resumed_from_step} after a restart" in told
+    assert running.left(run_id) == []
+
+
+def test_run_when_the_training_command_exits_1_fails_with_its_sentence(running):
+    run_id = running.start("/train tiny-llama nodes=2 dataset=/fsx/no-such-dataset seed=2")
+    run = running.wait_for_receipt(run_id)
+
+    assert run.phase.value == "failed"
+    assert "/no-such-dataset" in run.reason
+    assert "/no-such-dataset" in str(running.card(run_id).blocks)
+    assert running.left(run_id) == []
+    assert trainer_pids(run_id) == []
+
+
+def test_run_when_its_workflow_is_stopped_from_outside_is_torn_down(running):
+    run_id = running.start("/train tiny-llama nodes=2 steps=2000 seed=3")
+    running.wait(
+        lambda: any(e.run_id == run_id for e in running.of_type("progress.reported")), "progress"
+    )
+    arn = running.mode.settings.train_state_machine_arn.replace(":stateMachine:", ":execution:")
+
+    running.mode.aws.client("stepfunctions").stop_execution(
+        executionArn=f"{arn}:{run_id}", cause="stopped by a test"
+    )
+    run = running.wait_for_receipt(run_id)
+
+    assert run.phase.value == "failed"
+    assert "stopped from outside" in run.reason
+    assert "stopped from outside" in str(running.card(run_id).blocks)
+    assert running.left(run_id) == []
+    assert trainer_pids(run_id) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "/train no-such-recipe",
+        "/train tiny-llama nodes=0",
+        "/train tiny-llama nodes=two",
+        "/train tiny-llama colour=red",
+        '/train tiny-llama "nodes=2',
+        "/train " + "x" * 10_000,
+        "/train \U0001f680\U0001f525",
+        "/train tiny-llama “nodes=two”",
+    ],
+    ids=["recipe", "zero", "word", "key", "quote", "long", "emoji", "curly"],
+)
+def test_bad_command_gets_one_ephemeral_answer_and_starts_nothing(running, text):
+    runs_before = len(running.of_type("run.requested"))
+    messages_before = len(running.mode.slack.messages(TRAINING_CHANNEL_ID))
+
+    answer = running.type(text)
+
+    assert answer.ok
+    assert answer.response_type == "ephemeral"
+    assert answer.text
+    assert running.mode.aws.settle(timeout_s=10)
+    assert len(running.of_type("run.requested")) == runs_before
+    assert len(running.mode.slack.messages(TRAINING_CHANNEL_ID)) == messages_before

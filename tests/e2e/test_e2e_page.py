@@ -1,0 +1,106 @@
+"""The page in headless Chromium: the main job by typing it, then a run stopped with its button."""
+
+import os
+from pathlib import Path
+
+import pytest
+from conftest import world
+from playwright.sync_api import expect, sync_playwright
+
+from local.slack import TRAINING_CHANNEL_ID
+
+LAUNCH_FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+PATIENCE_MS = 150_000
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory, chromium):
+    with (
+        world(tmp_path_factory.mktemp("page")) as running,
+        sync_playwright() as playwright,
+    ):
+        browser = playwright.chromium.launch(executable_path=chromium, args=LAUNCH_FLAGS)
+        page = browser.new_page(viewport={"width": 1440, "height": 900})
+        page.goto(running.mode.slack.url)
+        expect(page.locator("[data-testid=app][data-connection=connected]")).to_be_visible()
+        yield running, page
+        browser.close()
+
+
+def type_command(page, text):
+    page.get_by_test_id("composer").click()
+    page.keyboard.type(text)
+    page.keyboard.press("Escape")  # closes the suggestions
+    page.keyboard.press("Enter")
+
+
+def card_of(page, ts):
+    return page.locator(f"[data-testid=messages] [data-testid=message][data-ts='{ts}']")
+
+
+def test_page_when_the_main_job_is_typed_ends_with_card_curve_and_receipt(stage, tmp_path):
+    running, page = stage
+
+    type_command(page, "/train tiny-llama nodes=2 steps=60")
+    run_id = running.wait_for("run.requested").run_id
+    expect(page.get_by_test_id("ephemeral-note").first).to_be_visible(timeout=PATIENCE_MS)
+    running.wait(lambda: _steps(running) >= 40, "step 40")
+    card = card_of(page, running.card(run_id).ts)
+    expect(card).to_contain_text("tokens/s", timeout=PATIENCE_MS)
+    expect(card.get_by_role("button", name="Stop")).to_be_visible()
+    picture = Path(os.environ.get("STATIONMASTER_SCREENSHOTS", tmp_path)) / "channel.png"
+    page.screenshot(path=str(picture))
+    run = running.wait_for_receipt(run_id)
+
+    assert run.phase.value == "succeeded"
+    assert running.left(run_id) == []
+    assert run.progress.step == 60
+    assert run.progress.loss_nats < run.first_loss_nats - 1.5
+    expect(card).to_contain_text("100%", timeout=PATIENCE_MS)
+    expect(card).to_contain_text("nothing billable is left")
+    expect(card.get_by_role("button", name="Stop")).to_have_count(0)
+    receipt = page.get_by_test_id("messages").get_by_text("Nothing billable is left")
+    expect(receipt.first).to_be_visible()
+    card.get_by_test_id("reply-bar").click()
+    image = page.locator("[data-testid=thread] [data-testid=file] img")
+    expect(image).to_be_visible(timeout=PATIENCE_MS)
+    assert image.evaluate("image => image.naturalWidth") >= 600
+    page.screenshot(path=str(picture.with_name("receipt.png")))
+    page.get_by_test_id("thread-close").click()
+
+
+def test_page_when_stop_is_clicked_stops_tears_down_and_tells(stage):
+    running, page = stage
+
+    type_command(page, "/train tiny-llama nodes=2 steps=2000 seed=7")
+    running.wait(lambda: len(running.of_type("run.requested")) == 2, "a second run")
+    run_id = running.of_type("run.requested")[-1].run_id
+    running.wait(
+        lambda: any(e.run_id == run_id for e in running.of_type("progress.reported")), "progress"
+    )
+    card = card_of(page, running.card(run_id).ts)
+    card.get_by_role("button", name="Logs").click()
+    expect(page.get_by_test_id("messages")).to_contain_text("worker-0", timeout=PATIENCE_MS)
+    card.get_by_role("button", name="Stop").click()
+    page.get_by_test_id("confirm-yes").click()
+    run = running.wait_for_receipt(run_id)
+
+    assert run.phase.value == "stopped"
+    assert running.left(run_id) == []
+    assert run.progress.step < 2000
+    expect(card).to_contain_text("stopped", timeout=PATIENCE_MS, ignore_case=True)
+    pods = running.mode.slack.thread(TRAINING_CHANNEL_ID, running.card(run_id).ts)
+    assert any("stop" in reply.text.lower() for reply in pods)
+
+
+def _steps(running):
+    reported = running.of_type("progress.reported")
+    return reported[-1].step if reported else 0
