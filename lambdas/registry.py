@@ -127,8 +127,15 @@ TEARDOWN_STEPS: Final = (
     _step("release-job", P.CLUSTER_READ, P.KUBERNETES, memory_mib=512),
     _step("release-file-system", P.FILE_SYSTEM_READ, P.FILE_SYSTEM_DELETE),
     _step("release-node-group", P.CLUSTER_READ, P.NODE_GROUP_DELETE),
-    _step("release-cluster", P.CLUSTER_READ, P.CLUSTER_DELETE),
-    _step("release-network", P.NETWORK_READ, P.NETWORK_DELETE),
+    # These two also delete what landed after its own release: a creation that was on its way.
+    _step("release-cluster", P.CLUSTER_READ, P.CLUSTER_DELETE, P.NODE_GROUP_DELETE),
+    _step(
+        "release-network",
+        P.NETWORK_READ,
+        P.NETWORK_DELETE,
+        P.FILE_SYSTEM_READ,
+        P.FILE_SYSTEM_DELETE,
+    ),
     # Finds what a dying workflow created at the last moment, and deletes it.
     _step(
         "verify-released",

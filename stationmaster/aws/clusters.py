@@ -206,9 +206,17 @@ class Clusters:
         cluster = self.describe(run_id)
         if cluster is None:
             return []
-        with aws_call(f"listing node groups of {cluster.name}"):
-            groups = self._client.list_nodegroups(clusterName=cluster.name)["nodegroups"]
+        groups = self.list_node_groups(run_id)
         return [f"cluster {cluster.name}", *(f"node group {name}" for name in groups)]
+
+    def list_node_groups(self, run_id: str) -> list[str]:
+        """Names of the node groups that the run's cluster has now; none without a cluster."""
+        name = cluster_name(run_id)
+        try:
+            with aws_call(f"listing node groups of {name}"):
+                return self._client.list_nodegroups(clusterName=name)["nodegroups"]
+        except AwsNotFound:
+            return []
 
     def delete_node_group(self, run_id: str, name: str) -> None:
         """Request the deletion; a group that is gone or busy is left to the next call."""

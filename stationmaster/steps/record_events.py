@@ -13,6 +13,7 @@ from stationmaster.domain.events import (
 from stationmaster.domain.run import TeardownStatus
 from stationmaster.services import Services
 from stationmaster.steps.await_job import resolve_wait
+from stationmaster.steps.conclude_run import sentence_of
 from stationmaster.steps.verify_released import find_left
 
 
@@ -70,7 +71,7 @@ def _death(status: str, cause: str) -> str:
         "TIMED_OUT": "the workflow ran out of time",
     }
     sentence = ways.get(status, f"the workflow ended as {status}")
-    return f"{sentence}: {cause}" if cause else sentence
+    return f"{sentence}: {sentence_of(cause)}" if cause else sentence
 
 
 def _teardown_died(services: Services, run_id: str, status: str, cause: str) -> None:

@@ -1,4 +1,8 @@
-"""Deletes the run's EKS cluster, and waits until EKS says that it is gone."""
+"""Deletes the run's EKS cluster, and waits until EKS says that it is gone.
+
+A creation that was on its way when the run failed can land after the node groups were released;
+EKS refuses to delete a cluster that has one, so any that is found here is deleted first.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +25,10 @@ def release_cluster(services: Services, run_id: str) -> StepResult:
             services, run, {ResourceKind.CLUSTER, ResourceKind.ADDON, ResourceKind.NODE_GROUP}
         )
         return READY
-    if found.status != "DELETING":
+    late = services.clusters.list_node_groups(run_id)
+    for node_group in late:
+        services.clusters.delete_node_group(run_id, node_group)
+    if not late and found.status != "DELETING":
         services.clusters.delete(run_id)
     check_time(
         services,

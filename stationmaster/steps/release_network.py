@@ -1,4 +1,8 @@
-"""Deletes the run's launch template, placement group and security group; the VPC is shared."""
+"""Deletes the run's launch template, placement group and security group; the VPC is shared.
+
+A file system whose creation landed after its release holds the security group, so one that is
+found here is deleted again.
+"""
 
 from __future__ import annotations
 
@@ -26,6 +30,8 @@ def release_network(services: Services, run_id: str) -> StepResult:
     if not left:
         resources_deleted(services, run, NETWORK_KINDS)
         return READY
+    for file_system in services.file_systems.list_for_run(run_id):
+        services.file_systems.delete(file_system.file_system_id)
     check_time(
         services,
         since=run.teardown_started_at,

@@ -5,7 +5,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from conftest import world
+from e2e_world import world
 
 from local.slack import TRAINING_CHANNEL_ID
 

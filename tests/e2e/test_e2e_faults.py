@@ -1,7 +1,10 @@
 """Infrastructure that fails: each run says what failed, tears down and leaves an empty account."""
 
 import pytest
-from conftest import world
+from e2e_world import make_requested, poll, world
+
+from stationmaster.steps.release_cluster import release_cluster
+from stationmaster.steps.release_network import release_network
 
 
 @pytest.mark.parametrize(
@@ -56,4 +59,24 @@ def test_run_of_a_gpu_recipe_walks_to_submission_and_says_that_pods_cannot_run_h
             "failed",
         ]
         assert {check.name for check in run.checks if check.passed} >= {"nodes", "gpus", "efa"}
+        assert healthy.left(run_id) == []
+
+
+def test_release_cluster_when_a_node_group_landed_after_its_release_deletes_both(tmp_path):
+    with world(tmp_path) as healthy:
+        services, run_id = healthy.services, "tiny-llama-0a1b2c3d"
+        services.runs.create(
+            make_requested(run_id, at=services.now()),
+            dedup_key=run_id,
+            dedup_until=services.now(),
+        )
+        group = services.networks.ensure_security_group(run_id, instance_type="m5.2xlarge")
+        services.clusters.create(run_id, security_group_id=group.group_id)
+        poll(lambda: services.clusters.describe(run_id).status == "ACTIVE")
+        services.clusters.create_system_nodes(run_id, instance_type="c5.2xlarge")
+
+        poll(lambda: release_cluster(services, run_id)["ready"])
+
+        assert services.clusters.list_for_run(run_id) == []
+        poll(lambda: release_network(services, run_id)["ready"])
         assert healthy.left(run_id) == []

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
-from conftest import world
+from e2e_world import world
 from playwright.sync_api import expect, sync_playwright
 
 from local.slack import TRAINING_CHANNEL_ID

@@ -1,0 +1,139 @@
+"""Whole local modes for the end-to-end tests: started on free ports, watched through run events."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from local.mode import LocalMode, LocalOptions
+from local.slack import TRAINING_CHANNEL_ID
+from stationmaster.domain.events import RunEvent, RunRequested, TrainingRequest, make_event_id
+from stationmaster.domain.run import Run
+from stationmaster.services import Services
+from stationmaster.steps.verify_released import find_left
+
+# Generous, because the machine may be busy; every wait ends as soon as its condition holds.
+PATIENCE_S = 150.0
+
+
+class World:
+    """A running local mode and everything that was seen of its runs."""
+
+    def __init__(self, mode: LocalMode) -> None:
+        self.mode = mode
+        self.events: list[RunEvent] = []
+        self._changed = threading.Condition()
+        mode.on_event(self._take)
+
+    def _take(self, event: RunEvent) -> None:
+        with self._changed:
+            self.events.append(event)
+            self._changed.notify_all()
+
+    def type(self, text: str):
+        """Type a command as a person; the answer's text."""
+        return self.mode.slack.type_command(text)
+
+    def start(self, text: str) -> str:
+        """Type a command that starts a run; its id."""
+        known = len(self.of_type("run.requested"))
+        self.type(text)
+        self.wait(lambda: len(self.of_type("run.requested")) > known, f"{text} starts a run")
+        return self.of_type("run.requested")[-1].run_id
+
+    def of_type(self, name: str) -> list[RunEvent]:
+        """Events of one type, in order."""
+        return [event for event in list(self.events) if event.type == name]
+
+    def wait(self, condition: Callable[[], object], what: str, limit_s: float = PATIENCE_S) -> None:
+        """Wait until `condition` holds, looking again at each event."""
+        deadline = time.monotonic() + limit_s
+        with self._changed:
+            while not condition():
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    told = [f"{event.type} {getattr(event, 'reason', '')}" for event in self.events]
+                    pytest.fail(f"waited {limit_s:.0f} s in vain: {what}; seen: {told[-15:]}")
+                self._changed.wait(timeout=min(left, 0.5))
+
+    def wait_for(self, name: str, limit_s: float = PATIENCE_S) -> RunEvent:
+        """Wait for the first event of a type."""
+        self.wait(lambda: self.of_type(name), f"an event {name}", limit_s)
+        return self.of_type(name)[0]
+
+    def wait_for_receipt(self, run_id: str) -> Run:
+        """Wait until the run is torn down and told; the run as stored."""
+        self.wait(
+            lambda: any(
+                event.run_id == run_id and event.type in ("teardown.completed", "teardown.failed")
+                for event in list(self.events)
+            ),
+            f"the end of {run_id}'s teardown",
+        )
+        assert self.mode.aws is not None
+        assert self.mode.aws.settle(timeout_s=30)
+        return self.services.runs.load(run_id)
+
+    @property
+    def services(self) -> Services:
+        """The product's own view of the account."""
+        assert self.mode.settings is not None
+        return Services(self.mode.settings)
+
+    def left(self, run_id: str) -> list[str]:
+        """What AWS still has of the run."""
+        return find_left(self.services, run_id)
+
+    def card(self, run_id: str):
+        """The run's card in the channel."""
+        return next(
+            message
+            for message in self.mode.slack.messages(TRAINING_CHANNEL_ID)
+            if run_id in str(message.blocks) and "receipt" not in message.text.lower()
+        )
+
+    def thread_text(self, run_id: str) -> str:
+        """Everything that was said in the run's thread."""
+        replies = self.mode.slack.thread(TRAINING_CHANNEL_ID, self.card(run_id).ts)
+        return "\n".join(f"{reply.text} {reply.blocks}" for reply in replies)
+
+
+@contextmanager
+def world(state_dir: Path, **options: object) -> Iterator[World]:
+    """A local mode of its own, stopped at the end with every pod."""
+    with LocalMode(LocalOptions(state_dir=state_dir, port=0, **options)) as mode:
+        yield World(mode)
+
+
+def poll(condition: Callable[[], object], limit_s: float = 60.0) -> None:
+    """Ask until `condition` holds, as a state machine does."""
+    deadline = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {limit_s:.0f} s in vain"
+        time.sleep(0.05)
+
+
+def make_requested(run_id: str, *, at: datetime) -> RunRequested:
+    """The first event of a run that no workflow was started for."""
+    return RunRequested(
+        event_id=make_event_id(run_id, "requested"),
+        run_id=run_id,
+        at=at,
+        request=TrainingRequest(
+            recipe="tiny-llama",
+            nodes=2,
+            instance_type="m5.2xlarge",
+            command="/train tiny-llama",
+            team_id="T1",
+            channel_id=TRAINING_CHANNEL_ID,
+            user_id="U1",
+        ),
+        price_per_hour_usd=1.0,
+        estimated_cost_usd=1.0,
+    )
