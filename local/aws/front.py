@@ -50,13 +50,27 @@ class QuietHandler(MotoRequestHandler):
         """Drop the access log: one line a call drowns everything else."""
 
 
+class Dispatcher(DomainDispatcherApplication):
+    """moto's dispatcher, but for listing moto's 200 folders from disk at each request."""
+
+    def __init__(self) -> None:
+        super().__init__(_create_app)
+        self._backends: dict[str | None, Any] = {}
+
+    def get_backend_for_host(self, host: str | None) -> Any:
+        """Return the name of the backend that serves a host; None when the host does not tell."""
+        if host not in self._backends:
+            self._backends[host] = super().get_backend_for_host(host)
+        return self._backends[host]
+
+
 class Front:
     """Callable as a WSGI application."""
 
     def __init__(self, *, emulation: Emulation, services: dict[str, NativeService]) -> None:
         self._emulation = emulation
         self._services = services
-        self._moto = DomainDispatcherApplication(_create_app)
+        self._moto = Dispatcher()
 
     def __call__(
         self, environ: dict[str, Any], start_response: Callable[..., Any]
