@@ -20,6 +20,7 @@ logger = logging.getLogger(__name__)
 
 Key = tuple[str, ...]
 _RETRY_S = 0.5
+_AFTER_BUG_S = 2.0
 
 
 class Controller(ABC):
@@ -94,6 +95,6 @@ class Controller(ABC):
             except Exception:
                 # The boundary of the thread: one bad object must not stop the work on the others.
                 logger.exception("reconcile failed", extra={"controller": self.name, "key": key})
-                again_s = None
+                again_s = _AFTER_BUG_S
             if again_s is not None:
                 self.enqueue(key, after_s=again_s)

@@ -69,7 +69,8 @@ def reasons_against(
         return [f"node(s) had untolerated taint {{{shown}}}"]
     if not matches_affinity(spec, node):
         return ["node(s) didn't match Pod's node affinity/selector"]
-    allocatable = node["status"].get("allocatable") or {}
+    # A node that has just joined has no status yet, so nothing fits on it.
+    allocatable = (node.get("status") or {}).get("allocatable") or {}
     found = []
     if num_pods >= parse_quantity(allocatable.get("pods", 0)):
         found.append("Too many pods")
