@@ -43,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         for figure in measured:
             print(figure.as_line(), flush=True)
         figures += measured
-    print(f"load average at the end: {load_average():.2f}")
+        print(f"  {name}: load average {load_average():.2f}", flush=True)
     if broken:
         print(f"could not be measured: {', '.join(broken)}")
     if arguments.json:

@@ -11,8 +11,8 @@ import pytest
 # The benchmarks are run from the checkout and are no part of what is installed.
 sys.path.append(str(Path(__file__).resolve().parents[2]))
 
-from bench.figures import AtLeast, AtMost, Figure, Verdict, percentile  # noqa: E402
-from bench.job import JobRecord, busiest_minute, line_delays_s, stretches  # noqa: E402
+from bench.figures import AtLeast, AtMost, Figure, Verdict, percentile
+from bench.job import JobRecord, busiest_minute, line_delays_s, stretches
 
 BEGAN = datetime(2026, 1, 2, 9, 0, tzinfo=UTC)
 
