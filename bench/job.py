@@ -109,8 +109,8 @@ def stretches(record: JobRecord) -> Stretches:
             f"{len(ends)} pods succeeded, {len(steps)} progress lines, {len(receipts)} receipts; "
             "expected at least one of each"
         )
-    started, first_step = _time(running["at"]), _time(steps[0][1]["at"])
-    ended = max(_end_of_second(seen, _time(line["at"])) for seen, line in ends)
+    started, first_step = _time(running["event_at"]), _time(steps[0][1]["event_at"])
+    ended = max(_end_of_second(seen, _time(line["event_at"])) for seen, line in ends)
     return Stretches(
         to_receipt=(receipts[-1] - record.began).total_seconds(),
         to_command=(asked - record.began).total_seconds(),
@@ -124,7 +124,7 @@ def stretches(record: JobRecord) -> Stretches:
 def line_delays_s(record: JobRecord) -> list[float]:
     """From the trainer's own stamp in a progress line to its event out of the table's stream."""
     return [
-        (seen - _time(line["at"])).total_seconds()
+        (seen - _time(line["event_at"])).total_seconds()
         for seen, line in record.events("progress.reported")
     ]
 

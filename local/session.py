@@ -177,6 +177,15 @@ def _result(run: Run, left: list[str], services: Services, *, wall_s: float) -> 
     }
 
 
+def _event_line(event: RunEvent) -> dict[str, Any]:
+    """The event with its `type`; its own `at` and `kind` make room for those of the line."""
+    fields = event.model_dump(mode="json")
+    fields["event_at"] = fields.pop("at")
+    if "kind" in fields:
+        fields["resource_kind"] = fields.pop("kind")
+    return {"kind": "event", **fields}
+
+
 class _Record:
     """The JSON Lines file; without a path nothing is written."""
 
@@ -225,7 +234,7 @@ class _Watch:
 
     def event(self, event: RunEvent) -> None:
         """Take in a run event, as the table's stream delivers it."""
-        self.record.write({"kind": "event", **event.model_dump(mode="json")})
+        self.record.write(_event_line(event))
         if event.type == "run.requested":
             self.run_id = event.run_id
             self.record.write({"kind": "phase", "run_id": event.run_id, "phase": "requested"})

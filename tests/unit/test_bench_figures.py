@@ -23,7 +23,7 @@ def at(seconds: float) -> datetime:
 
 def seen(seconds: float, **line: object) -> tuple[datetime, dict[str, object]]:
     """A line that comes out 0.25 s after what it tells of."""
-    return at(seconds + 0.25), {"kind": "event", "at": at(seconds).isoformat(), **line}
+    return at(seconds + 0.25), {"kind": "event", "event_at": at(seconds).isoformat(), **line}
 
 
 def record(*, last: dict[str, object] | None = None) -> JobRecord:
