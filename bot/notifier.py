@@ -222,18 +222,19 @@ class Notifier:
         """
         run, deliveries = news.run, self._services.deliveries
         now = self._services.now()
-        claimed = [
-            event
+        claimed = {
+            _claim_key(event): event
             for event in news.events
-            if is_noteworthy(event) and deliveries.claim_event(run.run_id, event.event_id, now=now)
-        ]
-        message = thread_message(claimed, run)
+            if is_noteworthy(event)
+            and deliveries.claim_event(run.run_id, _claim_key(event), now=now)
+        }
+        message = thread_message([*claimed.values()], run)
         if message is None:
             return
         try:
             self._outbox.post(message, channel=channel, thread_ts=card_ts)
         except StationmasterError:
-            deliveries.release_events(run.run_id, [event.event_id for event in claimed])
+            deliveries.release_events(run.run_id, [*claimed])
             raise
 
     def _post_chart(self, run: Run, delivery: Delivery) -> Delivery:
@@ -278,6 +279,16 @@ class Notifier:
         self._services.deliveries.save(
             delivery.model_copy(update={"receipt_posted": run.teardown}), now=now
         )
+
+
+def _claim_key(event: RunEvent) -> str:
+    """What is claimed before an event is told: the event, or for a checkpoint its minute.
+
+    A run that saves every few seconds would drown its thread; the card names the newest one.
+    """
+    if isinstance(event, CheckpointSaved):
+        return f"checkpoint-{event.at:%Y%m%dT%H%M}"
+    return event.event_id
 
 
 def _is_steady(events: Sequence[RunEvent]) -> bool:

@@ -158,7 +158,9 @@ class Interactions:
 
     def _action_payload(self, message: Message, action: Json, *, user: str) -> Json:
         described = self._endpoint.workspace.find_channel(message.channel)
-        target = ResponseTarget(message.channel, user, message.thread_ts, message.ts)
+        # A message that others reply to carries its own timestamp as its thread's.
+        thread_ts = None if message.thread_ts == message.ts else message.thread_ts
+        target = ResponseTarget(message.channel, user, thread_ts, message.ts)
         container: Json = {
             "type": "message",
             "message_ts": message.ts,

@@ -45,7 +45,7 @@ def _verdict(run: Run, error: Mapping[str, str] | None) -> tuple[RunPhase, str]:
         return RunPhase.SUCCEEDED, ""
     name = error.get("Error", "")
     if name == RunStopped.__name__ or run.stop_requested_by is not None:
-        return RunPhase.STOPPED, f"stopped by <@{run.stop_requested_by}>"
+        return RunPhase.STOPPED, ""  # who asked is in the run
     return RunPhase.FAILED, _STATES_ERRORS.get(name) or sentence_of(error.get("Cause", "")) or name
 
 

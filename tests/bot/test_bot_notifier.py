@@ -251,7 +251,7 @@ def test_many_batches_keep_to_one_message_a_second(notifier, stream, story, slac
     tell(notifier, stream)
     started = clock.monotonic()
     for step in range(1, 16):
-        story.happen(ev.CheckpointSaved, step=step)
+        story.happen(ev.CheckFinished, check=f"check-{step}", passed=True, detail="")
         tell(notifier, stream)
 
     posts = len(slack.of("chat.postMessage"))
@@ -440,3 +440,22 @@ def test_shipped_handler_tells_a_batch(settings, stream, story, slack):
     notifier_handler.handler(stream.next_batch(), None)
 
     assert story.run_id in slack.card.seen
+
+
+def test_checkpoints_of_one_minute_are_told_once_in_the_thread(
+    notifier, stream, story, slack, clock
+):
+    story.begin()
+    story.reach_running()
+    tell(notifier, stream)
+    for step in (10, 20, 30):
+        story.happen(ev.CheckpointSaved, step=step)
+        tell(notifier, stream)
+    clock.sleep(61)
+    story.happen(ev.CheckpointSaved, step=40)
+    tell(notifier, stream)
+
+    told = [call.seen for call in slack.calls if "checkpoint at step" in call.seen]
+    in_thread = [text for text in told if "last checkpoint" not in text]
+    assert len(in_thread) == 2
+    assert "checkpoint at step 40" in in_thread[-1]
