@@ -28,6 +28,7 @@ NEEDED = {
     "clusters.describe": P.CLUSTER_READ,
     "clusters.ensure_access": P.CLUSTER_CREATE,
     "clusters.list_for_run": P.CLUSTER_READ,
+    "clusters.list_node_groups": P.CLUSTER_READ,
     "clusters.node_group": P.CLUSTER_READ,
     "file_systems.create": P.FILE_SYSTEM_CREATE,
     "file_systems.delete": P.FILE_SYSTEM_DELETE,
