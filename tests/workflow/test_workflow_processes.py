@@ -1,0 +1,63 @@
+"""The whole workflow with every function in processes of AWS's own Lambda runtime client.
+
+In-process handlers share modules, clients and an environment; these share nothing, as in AWS. The
+run is typed as a person types it, so bot and notifier take part.
+"""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+from workflow_world import LIMITS, programs_in
+
+from local.aws import RicRuntime
+from local.mode import REPOSITORY, LocalMode, LocalOptions
+from stationmaster.domain.events import RunEvent
+from stationmaster.services import Services
+from stationmaster.steps.verify_released import find_left
+
+# Twenty functions start a Python process each, on a machine that may be busy.
+LIMIT_S = 200
+
+
+@pytest.mark.timeout(LIMIT_S + 60)
+def test_run_typed_in_slack_goes_through_lambda_processes_to_its_receipt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "logs").mkdir()
+    runtime = RicRuntime(log_dir=tmp_path / "logs", working_dir=REPOSITORY)
+    options = LocalOptions(
+        state_dir=tmp_path / "state",
+        port=0,
+        runtime=runtime,
+        limits=LIMITS,
+        extra_path=programs_in(tmp_path),
+    )
+    seen: list[RunEvent] = []
+    over = threading.Event()
+
+    def follow(event: RunEvent) -> None:
+        seen.append(event)
+        if event.type in ("teardown.completed", "teardown.failed"):
+            over.set()
+
+    with LocalMode(options) as mode:
+        assert mode.aws is not None
+        assert mode.settings is not None
+        mode.on_event(follow)
+        mode.slack.type_command("/train tiny-llama nodes=1")
+        assert over.wait(LIMIT_S), f"the run is not over; last event: {seen[-1:]}"
+        mode.aws.settle(timeout_s=30)
+        for name, value in mode.aws.environment().items():
+            monkeypatch.setenv(name, value)
+        services = Services.create(mode.settings)
+        run = services.runs.load(seen[0].run_id)
+        left = find_left(services, run.run_id)
+        (card, *_) = [message.text for message in mode.slack.messages()]
+        functions = {path.stem for path in (tmp_path / "logs").glob("*.log")}
+
+    assert (run.phase.value, run.teardown.value, left) == ("succeeded", "completed", [])
+    assert "succeeded" in card.lower()
+    assert {"bot", "notifier", "recorder", "start-teardown", "await-job"} <= functions

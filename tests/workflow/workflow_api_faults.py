@@ -1,0 +1,112 @@
+"""Runs in which AWS refuses calls of the happy path: once with a throttle, or for good.
+
+Played beside the scenarios of workflow_scenarios. The refusals are made by run, so that all of them
+can be played at the same time.
+"""
+
+from __future__ import annotations
+
+from workflow_runtime import ApiFault, Fault
+from workflow_scenarios import Scenario, simple
+from workflow_world import World
+
+# Every operation that the functions of a run call from its request to its receipt; a test holds
+# this list against the calls of a run that nothing disturbed.
+OPERATIONS = [
+    ("dynamodb", "GetItem"),
+    ("dynamodb", "PutItem"),
+    ("dynamodb", "TransactWriteItems"),
+    ("ec2", "AuthorizeSecurityGroupEgress"),
+    ("ec2", "AuthorizeSecurityGroupIngress"),
+    ("ec2", "CreateLaunchTemplate"),
+    ("ec2", "CreateSecurityGroup"),
+    ("ec2", "DeleteLaunchTemplate"),
+    ("ec2", "DeleteSecurityGroup"),
+    ("ec2", "DescribeInstanceTypeOfferings"),
+    ("ec2", "DescribeLaunchTemplates"),
+    ("ec2", "DescribePlacementGroups"),
+    ("ec2", "DescribeSecurityGroups"),
+    ("ec2", "DescribeSubnets"),
+    ("eks", "AssociateAccessPolicy"),
+    ("eks", "CreateAccessEntry"),
+    ("eks", "CreateAddon"),
+    ("eks", "CreateCluster"),
+    ("eks", "CreateNodegroup"),
+    ("eks", "CreatePodIdentityAssociation"),
+    ("eks", "DeleteCluster"),
+    ("eks", "DeleteNodegroup"),
+    ("eks", "DescribeAddon"),
+    ("eks", "DescribeCluster"),
+    ("eks", "DescribeNodegroup"),
+    ("eks", "ListNodegroups"),
+    ("events", "PutEvents"),
+    ("fsx", "CreateFileSystem"),
+    ("fsx", "DeleteFileSystem"),
+    ("fsx", "DescribeFileSystems"),
+    ("stepfunctions", "DescribeExecution"),
+    ("stepfunctions", "SendTaskSuccess"),
+    ("stepfunctions", "StartExecution"),
+]
+# Called only when a batch of the relay meets a wait that it cannot resolve: not in every run.
+OCCASIONAL = {("stepfunctions", "SendTaskHeartbeat")}
+
+# One or two of each kind: the request of each dear thing, its deletion, a look, the table, the bus
+# and the workflows. All of them would take five minutes. SendTaskSuccess could not be among them:
+# without it the wait for the job ends with its heartbeat, a quarter of an hour later.
+REFUSED = [
+    ("dynamodb", "TransactWriteItems"),
+    ("ec2", "CreateSecurityGroup"),
+    ("eks", "CreateCluster"),
+    ("eks", "CreateNodegroup"),
+    ("eks", "DeleteCluster"),
+    ("eks", "DescribeCluster"),
+    ("events", "PutEvents"),
+    ("fsx", "CreateFileSystem"),
+    ("fsx", "DeleteFileSystem"),
+    ("stepfunctions", "StartExecution"),
+]
+
+# A state machine makes 6 further attempts at a step: no run may meet more throttles in one step.
+NUM_THROTTLED_RUNS = 6
+_THROTTLES = {
+    "ec2": "RequestLimitExceeded",
+    "dynamodb": "ProvisionedThroughputExceededException",
+}
+
+
+def throttled_name(part: int) -> str:
+    """Name of one of the runs that share the throttles."""
+    return f"api: throttled {part}"
+
+
+def refused_name(service: str, operation: str) -> str:
+    """Name of the run in which an operation is refused for good."""
+    return f"api: {service} {operation} refused"
+
+
+def api_scenarios() -> list[Scenario]:
+    """The runs with throttles and the runs with refusals."""
+    throttled = [
+        simple(
+            throttled_name(part),
+            *(
+                ApiFault(service, operation, _THROTTLES.get(service, "ThrottlingException"), 1)
+                for service, operation in OPERATIONS[part::NUM_THROTTLED_RUNS]
+            ),
+        )
+        for part in range(NUM_THROTTLED_RUNS)
+    ]
+    return [*throttled, *(_refused(service, operation) for service, operation in REFUSED)]
+
+
+def _refused(service: str, operation: str) -> Scenario:
+    code = "UnauthorizedOperation" if service == "ec2" else "AccessDeniedException"
+
+    def play(world: World, name: str) -> str:
+        # What the teardown meets needs no training before it.
+        early = [Fault("install-plugin")] if operation.startswith("Delete") else []
+        run_id = world.request(name, ApiFault(service, operation, code), *early)
+        world.until_still(run_id)
+        return run_id
+
+    return Scenario(refused_name(service, operation), play)
