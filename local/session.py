@@ -13,6 +13,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
@@ -21,7 +22,7 @@ from typing import Any, Final, TextIO
 from rich.console import Console
 from rich.markup import escape
 
-from local.mode import LocalMode, LocalOptions, describe_endpoints
+from local.mode import DEFAULT_SPEED, LocalMode, LocalOptions, describe_endpoints
 from local.slack import ApiCall
 from stationmaster.domain.errors import StationmasterError
 from stationmaster.domain.events import RunEvent
@@ -75,12 +76,13 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _options(arguments: argparse.Namespace) -> LocalOptions:
-    if arguments.speed < 1:
-        raise ValueError(f"--speed {arguments.speed:g}: expected 1 or more")
+    speed = DEFAULT_SPEED if arguments.speed is None else arguments.speed
+    if not speed >= 1:
+        raise ValueError(f"--speed {speed:g}: expected 1 or more")
     options = LocalOptions(
         state_dir=arguments.state_dir.resolve(),
         port=arguments.port,
-        speed=arguments.speed,
+        speed=speed,
         faults=frozenset(arguments.fault),
     )
     _log_to_file(options)
@@ -117,9 +119,7 @@ def _one_command(
     arguments: argparse.Namespace,
     started: float,
 ) -> int:
-    answer = mode.slack.type_command(f"/train {text}".strip())
-    if answer.text:
-        watch.print_line("answer", answer.text)
+    mode.slack.type_command(f"/train {text}".strip())
     if not watch.requested.wait(timeout=3.0):
         # Nothing was started: help, a list, or a mistake that the answer explains.
         return OK if _is_answer_only(text) else BAD_INPUT
@@ -184,6 +184,15 @@ def _event_line(event: RunEvent) -> dict[str, Any]:
     if "kind" in fields:
         fields["resource_kind"] = fields.pop("kind")
     return {"kind": "event", **fields}
+
+
+def _block_texts(blocks: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """The texts of Block Kit blocks, in the order in which a person reads them."""
+    for block in blocks:
+        parts = [block.get("text"), *block.get("fields", []), *block.get("elements", [])]
+        for part in parts:
+            if isinstance(part, dict) and isinstance(part.get("text"), str):
+                yield part["text"]
 
 
 class _Record:
@@ -259,6 +268,9 @@ class _Watch:
         key = f"{call.channel}/{call.ts}"
         if self._texts.get(key) == call.text or not call.text:
             return
-        what = "edited" if key in self._texts else "posted"
+        what, shown = "edited" if key in self._texts else "posted", call.text
+        if call.method == "command_response":
+            # An answer is read once, so it is printed in full; everything else is a line.
+            what, shown = "answer", "\n".join(_block_texts(call.blocks)) or call.text
         self._texts[key] = call.text
-        self.print_line(what, call.text)
+        self.print_line(what, shown)

@@ -93,7 +93,7 @@ def _add_local(commands: Any) -> None:
     for parser in (up, run):
         parser.add_argument("--state-dir", type=Path, default=DEFAULT_STATE_DIR)
         parser.add_argument(
-            "--speed", type=float, default=240, help="emulated seconds in one real second"
+            "--speed", type=float, help="emulated seconds in one real second (default 720)"
         )
         parser.add_argument(
             "--fault", action="append", default=[], help="make something go wrong, to see the end"

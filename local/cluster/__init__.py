@@ -57,6 +57,7 @@ class LocalCluster:
         file_system_dir: volume handle of an FSx file system to the directory behind it.
         images: commands of images that name none themselves, by a part of the image's name.
         list_gpus: the NVIDIA GPUs of this machine.
+        kubectl_namespace: where kubectl looks when it is not told.
     """
 
     def __init__(
@@ -68,7 +69,9 @@ class LocalCluster:
         file_system_dir: Callable[[str], Path | None],
         images: Mapping[str, Sequence[str]] | None = None,
         list_gpus: Callable[[], list[int]] = machine_gpus,
+        kubectl_namespace: str = "default",
     ) -> None:
+        self._kubectl_namespace = kubectl_namespace
         state_dir.mkdir(parents=True, exist_ok=True)
         self.faults: set[str] = set()
         self.kubeconfig = state_dir / "kubeconfig"
@@ -122,6 +125,7 @@ class LocalCluster:
             url=self.url,
             token=self._token,
             authority=self._server.certificates.authority,
+            namespace=self._kubectl_namespace,
         )
 
     def stop(self, grace_s: float = 3.0) -> None:

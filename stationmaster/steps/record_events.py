@@ -79,8 +79,8 @@ def _teardown_died(services: Services, run_id: str, status: str, cause: str) -> 
         run = services.runs.load(run_id)
     except RunNotFound:
         return
-    if run.teardown is not TeardownStatus.RUNNING:
-        return
+    if run.teardown in (TeardownStatus.COMPLETED, TeardownStatus.FAILED):
+        return  # told already; one that died before its first step is told here
     services.runs.record(
         run_id,
         [

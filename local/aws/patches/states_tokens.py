@@ -1,6 +1,7 @@
 """Step Functions: a task token is good for one answer to one attempt.
 
-moto 5.2.5 accepts a second answer to a token, reuses the token (and the old answer) when a
+moto 5.2.5 sleeps through an answer that comes before the task has set up its heartbeat (a function
+may answer its own token), accepts a second answer to a token, reuses the token (and the old answer) when a
 waitForTaskToken task is retried, and finds tokens of running executions only, so that a late
 answer reads as InvalidToken. AWS answers TaskTimedOut once the task is closed, and makes a new
 token for each attempt.
@@ -23,6 +24,7 @@ from moto.stepfunctions.parser.asl.eval.callback.callback import (
     CallbackOutcome,
     CallbackOutcomeFailure,
     CallbackOutcomeSuccess,
+    HeartbeatEndpoint,
 )
 from moto.stepfunctions.parser.models import StepFunctionsParserBackend
 
@@ -44,12 +46,21 @@ class TaskTimedOut(AWSError):
 _CLOSED = "Task Timed Out: 'Provided task does not exist anymore'"
 
 _interrupt_all = CallbackEndpoint.interrupt_all
+_set_up_heartbeat = CallbackEndpoint.setup_heartbeat_endpoint
 
 
 def _close(self: Any) -> None:
     """Wake whoever waits for the token, and refuse every later answer."""
     self.report(CallbackConsumerTimeout())
     _interrupt_all(self)
+
+
+def _set_up_heartbeat_and_look(self: Any, heartbeat_seconds: int) -> HeartbeatEndpoint:
+    """Set up the heartbeat, and wake its waiter at once when the answer is there already."""
+    heartbeat = _set_up_heartbeat(self, heartbeat_seconds=heartbeat_seconds)
+    if self.get_outcome() is not None or self.consumer_error is not None:
+        heartbeat.notify()
+    return heartbeat
 
 
 def close_all(env: Any) -> None:
@@ -122,7 +133,8 @@ def _send_task_heartbeat(self: Any, task_token: str) -> SendTaskHeartbeatOutput:
 
 
 def apply() -> None:
-    """Replace the three answers and the closing of a token."""
+    """Replace the three answers, the closing of a token and the start of its heartbeat."""
+    CallbackEndpoint.setup_heartbeat_endpoint = _set_up_heartbeat_and_look
     CallbackEndpoint.interrupt_all = _close
     StepFunctionsParserBackend.send_task_success = _send_task_success
     StepFunctionsParserBackend.send_task_failure = _send_task_failure
