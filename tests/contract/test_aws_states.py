@@ -363,6 +363,18 @@ def test_heartbeat_sent_keeps_the_task_alive(machines: Machines, script: Script)
     assert machines.end(execution)["status"] == "SUCCEEDED"
 
 
+def test_answer_sent_by_the_called_function_itself_ends_a_task_with_a_heartbeat(
+    machines: Machines, script: Script
+) -> None:
+    def answer(event: Any, context: Any) -> None:
+        machines.client.send_task_success(taskToken=event["token"], output='"early"')
+
+    script.on("worker", answer)
+    execution = machines.start({"Await": task("worker", token=True, HeartbeatSeconds=60)})
+
+    assert json.loads(machines.end(execution)["output"]) == "early"
+
+
 def test_heartbeat_without_timeout_has_no_timeout(machines: Machines, script: Script) -> None:
     from moto.stepfunctions.parser.asl.parse.asl_parser import AmazonStateLanguageParser
 

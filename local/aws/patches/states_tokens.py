@@ -1,8 +1,8 @@
 """Step Functions: a task token is good for one answer to one attempt.
 
 moto 5.2.5 sleeps through an answer that comes before the task has set up its heartbeat (a function
-may answer its own token), accepts a second answer to a token, reuses the token (and the old answer) when a
-waitForTaskToken task is retried, and finds tokens of running executions only, so that a late
+may answer its own token), accepts a second answer to a token, reuses the token (and the old answer)
+when a waitForTaskToken task is retried, and finds tokens of running executions only, so that a late
 answer reads as InvalidToken. AWS answers TaskTimedOut once the task is closed, and makes a new
 token for each attempt.
 """
