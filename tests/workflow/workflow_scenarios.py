@@ -148,6 +148,7 @@ def state_scenarios() -> list[Scenario]:
         simple("plain"),
         simple("training fails", plan="fails"),
         Scenario("heartbeat stops", _heartbeat),
+        Scenario("job starts late", _late_start),
         Scenario("stopped while awaiting", _stopped_while_awaiting),
         Scenario("killed while awaiting", _killed_while_awaiting),
         Scenario("killed while provisioning", _killed_while_provisioning),
@@ -267,6 +268,27 @@ def _killed_while_provisioning(world: World, name: str) -> str:
     world.until(held[0].reached.is_set, "the file system is asked for")
     world.kill(run_id)
     held[0].released.set()
+    world.until_rested(run_id)
+    return run_id
+
+
+def _late_start(world: World, name: str) -> str:
+    """The job's pod finds no node at the first look, and one before the second."""
+    held: list[Any] = []
+
+    def hold(run_id: str) -> None:
+        for function in ("submit-job", "ensure-job-started", "ensure-job-started"):
+            held.append(world.runtime.hold(run_id, function))
+
+    run_id = world.request(name, before=hold)
+    submit, first_look, second_look = held
+    world.until(submit.reached.is_set, "the job is about to be submitted")
+    world.cordon(run_id, unschedulable=True)
+    submit.released.set()
+    first_look.released.set()
+    world.until(second_look.reached.is_set, "the job is looked at again")
+    world.cordon(run_id, unschedulable=False)
+    second_look.released.set()
     world.until_rested(run_id)
     return run_id
 

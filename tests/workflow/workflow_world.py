@@ -15,6 +15,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import kubernetes
 from moto.stepfunctions.parser.models import stepfunctions_parser_backends
 from workflow_runtime import ApiFault, Fault, InterferingRuntime
 
@@ -23,7 +24,7 @@ from local.slack import OPERATOR_ID, TEAM_ID, TRAINING_CHANNEL_ID
 from stationmaster import commands
 from stationmaster.domain.events import RunEvent
 from stationmaster.domain.grammar import parse_request
-from stationmaster.domain.names import NAMESPACE, job_name
+from stationmaster.domain.names import LABEL_RUN_ID, NAMESPACE, job_name
 from stationmaster.domain.run import Run, TeardownStatus, new_run_id
 from stationmaster.services import Services
 from stationmaster.steps.reap import reap
@@ -149,6 +150,13 @@ class World:
         self.aws.client("stepfunctions").stop_execution(
             executionArn=self._arn("train", run_id), cause="killed by the test"
         )
+
+    def cordon(self, run_id: str, *, unschedulable: bool) -> None:
+        """Close the run's training nodes to new pods, or open them again."""
+        with kubernetes.config.new_client_from_config(str(self.mode.cluster.kubeconfig)) as client:
+            core = kubernetes.client.CoreV1Api(client)
+            for node in core.list_node(label_selector=f"{LABEL_RUN_ID}={run_id}").items:
+                core.patch_node(node.metadata.name, {"spec": {"unschedulable": unschedulable}})
 
     def invoke(self, function: str, payload: bytes) -> Any:
         """Invoke a function through the Lambda API; what it answered."""
