@@ -1,9 +1,13 @@
 """Runs that go wrong: each ends in a clear card, an empty account and no pod left behind."""
 
+import hmac
 import os
 import signal
+import time
 from pathlib import Path
+from urllib.parse import urlencode
 
+import httpx
 import pytest
 from e2e_world import world
 
@@ -109,3 +113,29 @@ def test_bad_command_gets_one_ephemeral_answer_and_starts_nothing(running, text)
     assert running.mode.aws.settle(timeout_s=10)
     assert len(running.of_type("run.requested")) == runs_before
     assert len(running.mode.slack.messages(TRAINING_CHANNEL_ID)) == messages_before
+
+
+@pytest.mark.parametrize(
+    ("age_s", "secret"), [(0, "not-the-secret"), (301, None)], ids=["forged", "stale"]
+)
+def test_request_with_a_bad_signature_gets_401_and_starts_nothing(running, age_s, secret):
+    runs_before = len(running.of_type("run.requested"))
+    body = urlencode({"command": "/train", "text": "tiny-llama nodes=2 seed=99"})
+    stamp = str(int(time.time()) - age_s)
+    credentials = running.services.secrets.slack()
+    key = secret or credentials.signing_secret.get_secret_value()
+    digest = hmac.new(key.encode(), f"v0:{stamp}:{body}".encode(), "sha256").hexdigest()
+
+    answer = httpx.post(
+        f"{running.mode.aws.http_url}/slack/events",
+        content=body,
+        headers={
+            "Content-Type": "application/x-www-form-urlencoded",
+            "X-Slack-Request-Timestamp": stamp,
+            "X-Slack-Signature": f"v0={digest}",
+        },
+    )
+
+    assert answer.status_code == 401
+    assert running.mode.aws.settle(timeout_s=10)
+    assert len(running.of_type("run.requested")) == runs_before
