@@ -32,7 +32,7 @@ def teardown_states(scope: Construct, functions: Mapping[str, lambda_.IFunction]
         "ConcludeTeardownFailed", "conclude-teardown", payload={**RUN_ID, **ERROR}
     )
     failure.next(
-        sfn.Fail(scope, "TeardownFailed", error_path="$.error.Error", cause_path="$.error.Cause")
+        sfn.Fail(scope, "TeardownFailed", error="TeardownFailed", cause_path="$.error.Cause")
     )
 
     # From the last to the first: each stretch's Catch names the one after it.

@@ -194,7 +194,8 @@ def _after_failure(scope: Construct, states: StepStates) -> sfn.IChainable:
             sfn.Succeed(scope, "RunReleasedLate"),
         )
         .otherwise(
-            sfn.Fail(scope, "RunFailed", error_path="$.error.Error", cause_path="$.error.Cause")
+            # A name of our own: a caught States.* name is reserved and not accepted here.
+            sfn.Fail(scope, "RunFailed", error="RunFailed", cause_path="$.error.Cause")
         )
     )
     conclude = states.last_resort(

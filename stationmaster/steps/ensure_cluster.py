@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from stationmaster.aws.clusters import POD_IDENTITY_ADDON
+from stationmaster.aws.networks import SecurityGroup
 from stationmaster.domain.errors import ResourceFailed
 from stationmaster.domain.events import ResourceKind
 from stationmaster.domain.names import cluster_name, security_group_name
 from stationmaster.domain.plan import CLUSTER_USD_PER_HOUR
+from stationmaster.domain.run import ResourceStatus, Run
 from stationmaster.services import Services
 from stationmaster.steps import NOT_READY, READY, StepResult
 from stationmaster.steps.recording import (
@@ -28,13 +30,8 @@ def ensure_cluster(services: Services, run_id: str) -> StepResult:
     """
     run = services.runs.load(run_id)
     raise_if_stopped(run)
-    group_name, name = security_group_name(run_id), cluster_name(run_id)
-    run = request_resource(services, run, ResourceKind.SECURITY_GROUP, group_name)
-    group = services.networks.ensure_security_group(run_id, instance_type=run.request.instance_type)
-    run = resource_created(
-        services, run, ResourceKind.SECURITY_GROUP, group_name, resource_id=group.group_id
-    )
-
+    name = cluster_name(run_id)
+    run, group = _ensure_security_group(services, run)
     run = request_resource(
         services, run, ResourceKind.CLUSTER, name, price_per_hour_usd=CLUSTER_USD_PER_HOUR
     )
@@ -59,3 +56,21 @@ def ensure_cluster(services: Services, run_id: str) -> StepResult:
     services.clusters.ensure_addon(run_id, POD_IDENTITY_ADDON)
     resource_created(services, run, ResourceKind.CLUSTER, name)
     return READY
+
+
+def _ensure_security_group(services: Services, run: Run) -> tuple[Run, SecurityGroup]:
+    """The run's security group; one that is recorded as open is only looked up."""
+    name = security_group_name(run.run_id)
+    known = find_resource(run, ResourceKind.SECURITY_GROUP, name)
+    if known is not None and known.status is ResourceStatus.ACTIVE:
+        group = services.networks.security_group(run.run_id)
+        if group is not None:
+            return run, group
+    run = request_resource(services, run, ResourceKind.SECURITY_GROUP, name)
+    group = services.networks.ensure_security_group(
+        run.run_id, instance_type=run.request.instance_type
+    )
+    run = resource_created(
+        services, run, ResourceKind.SECURITY_GROUP, name, resource_id=group.group_id
+    )
+    return run, group

@@ -79,7 +79,7 @@ def _names(pods: Sequence[PodView]) -> list[str]:
 def _check_deadline(services: Services, run: Run, left: Sequence[str]) -> None:
     check_time(
         services,
-        since=run.ended_at,
+        since=run.teardown_started_at,
         limit_s=services.settings.release_job_timeout_s,
         what=f"{left[0]} of run {run.run_id} is still there",
     )

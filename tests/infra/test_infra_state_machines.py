@@ -241,7 +241,7 @@ def test_train_ends_only_after_a_release() -> None:
     assert function_of(TRAIN["States"]["ReleaseRun"]) == "release-run"
 
 
-def test_train_when_stopped_ends_well_and_else_fails_with_the_error() -> None:
+def test_train_when_stopped_ends_well_and_else_fails_with_the_cause() -> None:
     outcome = TRAIN["States"]["RunOutcome"]
     ends = {rule["StringEquals"]: rule["Next"] for rule in outcome["Choices"]}
 
@@ -249,7 +249,7 @@ def test_train_when_stopped_ends_well_and_else_fails_with_the_error() -> None:
     assert {TRAIN["States"][name]["Type"] for name in ends.values()} == {"Succeed"}
     assert TRAIN["States"][outcome["Default"]] == {
         "Type": "Fail",
-        "ErrorPath": "$.error.Error",
+        "Error": "RunFailed",
         "CausePath": "$.error.Cause",
     }
 
