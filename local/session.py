@@ -102,7 +102,9 @@ def _log_to_file(options: LocalOptions) -> None:
 
 
 def _refused(exc: Exception) -> int:
-    sentence = exc.strerror if isinstance(exc, OSError) and exc.strerror else str(exc)
+    sentence = str(exc)
+    if isinstance(exc, OSError) and exc.strerror:
+        sentence = f"{exc.filename}: {exc.strerror}" if exc.filename else exc.strerror
     print(f"stationmaster: {sentence}", file=sys.stderr)
     return BAD_INPUT
 

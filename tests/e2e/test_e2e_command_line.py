@@ -105,6 +105,7 @@ def _follow_with_kubectl(state, record, process):
             'fault "gremlins" is not known',
         ),
         (["local", "run", "/train help", "--speed", "0"], 2, "expected 1 or more"),
+        (["local", "run", "/train help", "--state-dir", "/proc/no"], 2, "/proc/no: No such file"),
         (["slack-manifest", "--url", "http://x"], 2, "https://"),
     ],
 )
