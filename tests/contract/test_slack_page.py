@@ -264,9 +264,7 @@ def test_page_uploaded_image_is_inline_and_enlarges(page: Any, demo: Demo) -> No
 
     image = by_id(page, "file").locator("img")
     expect(image).to_be_visible()
-    page.wait_for_function(
-        "document.querySelector('[data-testid=file] img').naturalWidth === 1", timeout=10_000
-    )
+    expect(image).to_have_js_property("naturalWidth", 1, timeout=10_000)
     image.click()
     expect(by_id(page, "lightbox").locator("img")).to_be_visible()
     page.keyboard.press("Escape")

@@ -72,7 +72,7 @@ def test_page_when_the_main_job_is_typed_ends_with_card_curve_and_receipt(stage,
     card.get_by_test_id("reply-bar").click()
     image = page.locator("[data-testid=thread] [data-testid=file] img")
     expect(image).to_be_visible(timeout=PATIENCE_MS)
-    assert image.evaluate("image => image.naturalWidth") >= 600
+    expect(image).to_have_js_property("naturalWidth", 1200, timeout=PATIENCE_MS)
     image.scroll_into_view_if_needed()
     page.screenshot(path=str(picture.with_name("receipt.png")))
     page.get_by_test_id("thread-close").click()
