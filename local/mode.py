@@ -17,7 +17,7 @@ import re
 import secrets
 import shutil
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -42,10 +42,10 @@ from local.aws import (
     TableSpec,
 )
 from local.cluster import LocalCluster
+from local.cluster_behind_eks import ClusterBehindEks
 from local.slack import LocalSlack
 from local.slack_app import app_config
 from stationmaster.domain.events import EVENT, RunEvent
-from stationmaster.domain.instances import get_instance
 from stationmaster.domain.names import NAMESPACE
 from stationmaster.settings import Settings
 
@@ -136,7 +136,7 @@ class LocalMode:
             invoker=_Tap(self.options.runtime or InProcessRuntime(), self._stream_delivered),
             speed=self.options.speed,
             region=REGION,
-            observer=_ClusterBehindEks(self.cluster, self.options.state_dir),
+            observer=ClusterBehindEks(self.cluster, self.options.state_dir),
             kubernetes_endpoint=self.cluster.url,
             faults=set(self.options.faults & set(AWS_FAULTS)),
         )
@@ -379,84 +379,6 @@ class _Tap:
     def close(self) -> None:
         """Release the runtime."""
         self._inner.close()
-
-
-class _ClusterBehindEks:
-    """Makes the local cluster follow the emulated EKS: nodes and add-ons come and go with it.
-
-    One local cluster stands behind every EKS cluster, so runs at the same time share its nodes.
-    """
-
-    def __init__(self, cluster: LocalCluster, state_dir: Path) -> None:
-        self._cluster = cluster
-        self._file_systems = state_dir / "file-systems"
-        self._active: set[str] = set()
-
-    def cluster_active(self, *, name: str) -> None:
-        """Remember the cluster; its API is up already."""
-        self._active.add(name)
-
-    def cluster_deleted(self, *, name: str) -> None:
-        """Empty the local cluster with the last EKS cluster."""
-        self._active.discard(name)
-        if not self._active:
-            self._cluster.reset()
-
-    def node_group_active(
-        self,
-        *,
-        cluster: str,
-        name: str,
-        instance_type: str,
-        count: int,
-        zone: str,
-        labels: Mapping[str, str],
-        taints: Sequence[Mapping[str, str]],
-    ) -> None:
-        """Let the group's nodes join."""
-        instance = get_instance(instance_type)
-        capacity = {
-            "cpu": str(instance.vcpus),
-            "memory": f"{instance.memory_gib}Gi",
-            "pods": "110",
-        }
-        if instance.num_gpus:
-            capacity["nvidia.com/gpu"] = str(instance.num_gpus)
-        if instance.num_efa:
-            capacity["vpc.amazonaws.com/efa"] = str(instance.num_efa)
-            # EFA images reserve 5,128 huge pages of 2 MiB.
-            capacity["hugepages-2Mi"] = "10256Mi"
-        self._cluster.add_nodes(
-            node_group=f"{cluster}-{name}",
-            cluster=cluster,
-            instance_type=instance_type,
-            count=count,
-            zone=zone,
-            labels=labels,
-            taints=taints,
-            capacity=capacity,
-        )
-
-    def node_group_deleted(self, *, cluster: str, name: str) -> None:
-        """Let the group's nodes go."""
-        self._cluster.remove_nodes(node_group=f"{cluster}-{name}")
-
-    def addon_active(self, *, cluster: str, name: str) -> None:
-        """Install an add-on as EKS does."""
-        self._cluster.set_addon(name, active=True)
-
-    def addon_deleted(self, *, cluster: str, name: str) -> None:
-        """Remove an add-on with the last cluster that has it."""
-        if self._active <= {cluster}:
-            self._cluster.set_addon(name, active=False)
-
-    def file_system_available(self, *, file_system_id: str) -> None:
-        """A directory is what stands behind an FSx file system here."""
-        (self._file_systems / file_system_id).mkdir(parents=True, exist_ok=True)
-
-    def file_system_deleted(self, *, file_system_id: str) -> None:
-        """The data goes with the file system."""
-        shutil.rmtree(self._file_systems / file_system_id, ignore_errors=True)
 
 
 def describe_endpoints(mode: LocalMode) -> dict[str, Any]:
