@@ -52,6 +52,10 @@ class AwsConflict(Exception):
     """AWS refuses because of the resource's state (exists already, in use, dependency)."""
 
 
+class AwsConditionFailed(Exception):
+    """A condition of a DynamoDB write did not hold; nothing was written."""
+
+
 _NOT_FOUND_CODES: Final = frozenset(
     {
         "ResourceNotFoundException",
@@ -79,6 +83,15 @@ _CONFLICT_CODES: Final = frozenset(
 )
 
 
+_CONDITION_CODES: Final = frozenset(
+    {
+        "ConditionalCheckFailedException",
+        "TransactionCanceledException",
+        "TransactionConflictException",
+    }
+)
+
+
 def make_client(service: str, *, region: str) -> Any:
     """A boto3 client; AWS_ENDPOINT_URL, when set, is honoured by boto3 itself."""
     return boto3.client(service, region_name=region, config=CONFIG)  # type: ignore[call-overload]  # the stubs list literal names
@@ -89,7 +102,7 @@ def aws_call(what: str) -> Iterator[None]:
     """Translate what goes wrong inside: `what` says in the error what was being done.
 
     Raises:
-        AwsNotFound, AwsConflict: for the caller to handle.
+        AwsNotFound, AwsConflict, AwsConditionFailed: for the caller to handle.
         TransientError: a throttle, a timeout or a 5xx.
         PermanentError: anything else, with AWS's code and message.
     """
@@ -104,6 +117,8 @@ def aws_call(what: str) -> Iterator[None]:
             raise AwsNotFound(sentence) from exc
         if code in _CONFLICT_CODES:
             raise AwsConflict(sentence) from exc
+        if code in _CONDITION_CODES:
+            raise AwsConditionFailed(sentence) from exc
         if code in _TRANSIENT_CODES or status >= 500:
             raise TransientError(sentence) from exc
         raise PermanentError(sentence) from exc

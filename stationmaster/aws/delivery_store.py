@@ -14,11 +14,10 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from botocore.exceptions import ClientError
 from pydantic import BaseModel, ConfigDict
 
-from stationmaster.aws.calls import aws_call
-from stationmaster.domain.errors import PermanentError, WriteConflict
+from stationmaster.aws.calls import AwsConditionFailed, aws_call
+from stationmaster.domain.errors import WriteConflict
 from stationmaster.domain.run import TeardownStatus
 
 if TYPE_CHECKING:
@@ -143,19 +142,9 @@ class DeliveryStore:
         try:
             with aws_call("keeping what Slack was told"):
                 self._client.put_item(TableName=self._table, Item=item, **condition)
-        except PermanentError as exc:
-            if _is_condition_failure(exc):
-                return False
-            raise
+        except AwsConditionFailed:
+            return False
         return True
-
-
-def _is_condition_failure(exc: PermanentError) -> bool:
-    cause = exc.__cause__
-    return (
-        isinstance(cause, ClientError)
-        and cause.response.get("Error", {}).get("Code") == "ConditionalCheckFailedException"
-    )
 
 
 def _partition(run_id: str) -> str:

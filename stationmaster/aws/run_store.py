@@ -18,9 +18,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from botocore.exceptions import ClientError
-
-from stationmaster.aws.calls import aws_call
+from stationmaster.aws.calls import AwsConditionFailed, aws_call
 from stationmaster.domain.errors import IllegalTransition, RunNotFound, WriteConflict
 from stationmaster.domain.events import EVENT, LogTail, RunEvent, RunRequested
 from stationmaster.domain.run import Run, TeardownStatus, apply, consequences, start_run
@@ -119,7 +117,7 @@ class RunStore:
                     ),
                 ]
             )
-        except _Cancelled:
+        except AwsConditionFailed:
             existing = self._duplicate_of(run.run_id, f"DEDUP#{dedup_key}")
             return existing, False
         return run, True
@@ -242,10 +240,8 @@ class RunStore:
                         ExpressionAttributeNames={"#at": "at"},
                         ExpressionAttributeValues={":at": {"S": tail.at.isoformat()}},
                     )
-            except Exception as exc:
-                if _is_condition_failure(exc):
-                    continue
-                raise
+            except AwsConditionFailed:
+                continue  # newer lines are kept already
 
     def log_tails(self, run_id: str) -> list[LogTail]:
         """The newest log lines of each pod, by pod name."""
@@ -287,7 +283,7 @@ class RunStore:
                         ),
                     ]
                 )
-            except _Cancelled:
+            except AwsConditionFailed:
                 run = self.load(run.run_id)
                 continue
             return changed
@@ -328,13 +324,8 @@ class RunStore:
         return {"Put": put}
 
     def _transact(self, writes: Sequence[Any]) -> None:
-        try:
-            with aws_call("writing a run"):
-                self._client.transact_write_items(TransactItems=writes)
-        except Exception as exc:
-            if _is_cancelled(exc):
-                raise _Cancelled from exc
-            raise
+        with aws_call("writing a run"):
+            self._client.transact_write_items(TransactItems=writes)
 
     def _query(self, **arguments: Any) -> Iterator[Item]:
         start: dict[str, Any] = {}
@@ -346,23 +337,6 @@ class RunStore:
             if not last:
                 return
             start = {"ExclusiveStartKey": last}
-
-
-class _Cancelled(Exception):
-    """A condition of the transaction did not hold; nothing was written."""
-
-
-def _cause_code(exc: BaseException) -> str:
-    cause = exc.__cause__
-    return cause.response["Error"].get("Code", "") if isinstance(cause, ClientError) else ""
-
-
-def _is_cancelled(exc: BaseException) -> bool:
-    return _cause_code(exc) in ("TransactionCanceledException", "TransactionConflictException")
-
-
-def _is_condition_failure(exc: BaseException) -> bool:
-    return _cause_code(exc) == "ConditionalCheckFailedException"
 
 
 def _apply_all(run: Run, events: Sequence[RunEvent]) -> tuple[Run, list[RunEvent]]:

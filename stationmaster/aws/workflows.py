@@ -6,6 +6,7 @@ Executions are named after the run (and the teardown's attempt), so starting one
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from stationmaster.aws.calls import AwsConflict, AwsNotFound, aws_call
@@ -88,9 +89,8 @@ class Workflows:
             return None
 
     @staticmethod
-    def _resolve(send: object) -> None:
+    def _resolve(send: Callable[[], object]) -> None:
         """Call `send`; a token that nobody waits for any more is no error."""
-        assert callable(send)
         try:
             with aws_call("resolving the wait for the job"):
                 send()

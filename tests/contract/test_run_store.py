@@ -1,0 +1,196 @@
+"""The run store on DynamoDB's semantics: facts count once, writers do not overwrite each other."""
+
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+
+import boto3
+import pytest
+from moto import mock_aws
+
+from stationmaster.aws.run_store import RunStore, table_definition
+from stationmaster.domain import events as ev
+from stationmaster.domain.errors import IllegalTransition, RunNotFound
+from stationmaster.domain.events import RunPhase
+
+NOW = datetime(2026, 11, 20, 18, 0, tzinfo=UTC)
+RUN_ID = "tiny-llama-0a1b2c3d"
+
+
+@pytest.fixture
+def store(monkeypatch):
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "test")
+    monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
+    with mock_aws():
+        client = boto3.client("dynamodb", region_name="us-west-2")
+        client.create_table(**table_definition("t"))
+        yield RunStore("t", client)
+
+
+def requested(run_id=RUN_ID, *, at=NOW, channel_id="C1"):
+    return ev.RunRequested(
+        event_id=ev.make_event_id(run_id, "requested"),
+        run_id=run_id,
+        at=at,
+        request=ev.TrainingRequest(
+            recipe="tiny-llama",
+            nodes=2,
+            instance_type="m5.2xlarge",
+            command="/train tiny-llama",
+            team_id="T1",
+            channel_id=channel_id,
+            user_id="U1",
+        ),
+        price_per_hour_usd=1.0,
+        estimated_cost_usd=1.0,
+    )
+
+
+def create(store, run_id=RUN_ID, *, words="same words", at=NOW, **more):
+    return store.create(
+        requested(run_id, at=at, **more), dedup_key=words, dedup_until=at + timedelta(seconds=30)
+    )
+
+
+def phase(value, *, event_id=None):
+    return ev.PhaseChanged(
+        event_id=event_id or f"phase-{value}", run_id=RUN_ID, at=NOW, phase=value
+    )
+
+
+def progress(seq):
+    return ev.ProgressReported(
+        event_id=f"p{seq}", run_id=RUN_ID, at=NOW, seq=seq, step=seq, total_steps=500, loss_nats=1.0
+    )
+
+
+def test_create_of_the_same_request_twice_creates_one_run(store):
+    first, created = create(store)
+    again, created_again = create(store, words="other words")
+
+    assert (created, created_again) == (True, False)
+    assert first.run_id == again.run_id
+
+
+def test_create_of_the_same_words_within_the_window_gives_the_first_run(store):
+    create(store)
+
+    soon, created_soon = create(store, "tiny-llama-ffffffff", at=NOW + timedelta(seconds=29))
+    later, created_later = create(store, "tiny-llama-eeeeeeee", at=NOW + timedelta(seconds=31))
+
+    assert (soon.run_id, created_soon) == (RUN_ID, False)
+    assert (later.run_id, created_later) == ("tiny-llama-eeeeeeee", True)
+
+
+def test_load_of_an_unknown_run_names_it(store):
+    with pytest.raises(RunNotFound, match="no-such-run"):
+        store.load("no-such-run")
+
+
+def test_record_of_the_same_events_twice_changes_nothing(store):
+    create(store)
+    restart = ev.WorkersRestarting(event_id="w1", run_id=RUN_ID, at=NOW, pod="p", reason="r")
+
+    once = store.record(RUN_ID, [restart])
+    twice = store.record(RUN_ID, [restart, restart])
+
+    assert once.num_restarts == twice.num_restarts == 1
+    assert twice.version == once.version
+    assert [event.type for event in store.events(RUN_ID)] == ["run.requested", "workers.restarting"]
+
+
+def test_record_of_more_events_than_a_transaction_takes_keeps_all_in_order(store):
+    create(store)
+
+    run = store.record(RUN_ID, [progress(seq) for seq in range(1, 251)])
+
+    assert run.progress.seq == 250
+    recorded = [e.seq for e in store.events(RUN_ID) if e.type == "progress.reported"]
+    assert recorded == list(range(1, 251))
+
+
+def test_record_by_writers_at_the_same_time_loses_none(store):
+    create(store)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda seq: store.record(RUN_ID, [progress(seq)]), range(1, 13)))
+
+    recorded = {e.seq for e in store.events(RUN_ID) if e.type == "progress.reported"}
+    assert recorded == set(range(1, 13))
+    assert store.load(RUN_ID).version == 13
+
+
+def test_record_writes_what_follows_from_an_event_as_an_event_of_its_own(store):
+    create(store)
+    for value in (
+        RunPhase.PROVISIONING,
+        RunPhase.VALIDATING,
+        RunPhase.SUBMITTING,
+        RunPhase.RUNNING,
+    ):
+        store.record(RUN_ID, [phase(value)])
+
+    run = store.record(
+        RUN_ID,
+        [ev.WorkersRestarting(event_id="w1", run_id=RUN_ID, at=NOW, pod="p", reason="lost")],
+    )
+
+    assert run.phase is RunPhase.RECOVERING
+    assert store.events(RUN_ID)[-1].phase is RunPhase.RECOVERING
+
+
+def test_record_of_a_phase_after_the_end_leaves_the_end(store):
+    create(store)
+    store.record(RUN_ID, [phase(RunPhase.FAILED)])
+
+    run = store.record(RUN_ID, [phase(RunPhase.PROVISIONING)])
+
+    assert run.phase is RunPhase.FAILED
+
+
+def test_record_of_a_phase_that_cannot_follow_raises_and_writes_nothing(store):
+    create(store)
+
+    with pytest.raises(IllegalTransition, match="cannot become running"):
+        store.record(RUN_ID, [phase(RunPhase.RUNNING)])
+
+    assert store.load(RUN_ID).version == 1
+
+
+def test_lists_know_channels_and_what_is_still_open(store):
+    create(store)
+    create(store, "tiny-llama-ffffffff", words="b", at=NOW + timedelta(minutes=1), channel_id="C2")
+    store.record(RUN_ID, [phase(RunPhase.FAILED)])
+    store.record(
+        RUN_ID,
+        [ev.TeardownCompleted(event_id="done", run_id=RUN_ID, at=NOW, cost_usd=0.1)],
+    )
+
+    assert [run.run_id for run in store.list_recent()] == ["tiny-llama-ffffffff", RUN_ID]
+    assert [run.run_id for run in store.list_recent(channel_id="C1")] == [RUN_ID]
+    assert [run.run_id for run in store.list_open()] == ["tiny-llama-ffffffff"]
+
+
+def test_log_tails_keep_the_newest_of_each_pod(store):
+    create(store)
+    newer = ev.LogTail(pod="w-0", at=NOW + timedelta(seconds=1), lines=["new"])
+    older = ev.LogTail(pod="w-0", at=NOW, lines=["old"])
+
+    store.save_log_tails(RUN_ID, [newer])
+    store.save_log_tails(RUN_ID, [older, ev.LogTail(pod="w-1", at=NOW, lines=["x"])])
+
+    assert [(tail.pod, tail.lines) for tail in store.log_tails(RUN_ID)] == [
+        ("w-0", ["new"]),
+        ("w-1", ["x"]),
+    ]
+
+
+def test_task_token_is_kept_beside_the_run_and_in_no_event(store):
+    create(store)
+    assert store.load_task_token(RUN_ID) is None
+
+    store.save_task_token(RUN_ID, "secret-token")
+
+    assert store.load_task_token(RUN_ID) == "secret-token"
+    assert "secret-token" not in store.load(RUN_ID).model_dump_json()
+    assert all("secret-token" not in event.model_dump_json() for event in store.events(RUN_ID))
