@@ -3,6 +3,7 @@
 import hmac
 import os
 import signal
+import subprocess
 import time
 from pathlib import Path
 from urllib.parse import urlencode
@@ -21,22 +22,38 @@ def running(tmp_path_factory):
         yield started
 
 
-def trainer_pids(run_id):
-    """Training processes of the run: torchrun's children that run the trainer module."""
-    found = []
+def processes():
+    """Every process as pid -> (parent's pid, command line)."""
+    if not Path("/proc/self/stat").exists():  # macOS
+        listing = subprocess.run(
+            ["ps", "-axwwo", "pid=,ppid=,command="], capture_output=True, text=True, check=True
+        ).stdout
+        rows = (line.split(maxsplit=2) for line in listing.splitlines())
+        return {int(row[0]): (int(row[1]), row[2]) for row in rows if len(row) == 3}
+    found = {}
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
             continue
         try:
-            command = (entry / "cmdline").read_bytes().split(b"\0")
+            command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
             parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-            parents_command = Path(f"/proc/{parent}/cmdline").read_bytes()
         except OSError:
-            continue
-        is_worker = b"training" in command and b"torchrun" not in b" ".join(command)
-        if is_worker and b"torchrun" in parents_command and run_id.encode() in parents_command:
-            found.append(int(entry.name))
+            continue  # it ended meanwhile
+        found[int(entry.name)] = (parent, command)
     return found
+
+
+def trainer_pids(run_id):
+    """Training processes of the run: children of its torchrun that run the trainer's module."""
+    found = processes()
+    return [
+        pid
+        for pid, (parent, command) in found.items()
+        if "-m training" in command
+        and "torchrun" not in command
+        and "torchrun" in found.get(parent, (0, ""))[1]
+        and run_id in found[parent][1]
+    ]
 
 
 def test_run_when_a_training_process_is_killed_resumes_from_the_checkpoint(running):
