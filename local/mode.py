@@ -13,7 +13,6 @@ import importlib
 import io
 import json
 import os
-import re
 import secrets
 import shutil
 import sys
@@ -247,7 +246,7 @@ class LocalMode:
                     for function in registry.FUNCTIONS
                 ],
                 state_machines=[
-                    StateMachineSpec(name=name, definition=self._definition(path))
+                    StateMachineSpec(name=name, definition=(REPOSITORY / path).read_text())
                     for name, path in _MACHINES.items()
                 ],
                 rules=[
@@ -279,16 +278,6 @@ class LocalMode:
                     for route in registry.ROUTES
                 ],
             )
-        )
-
-    def _definition(self, path: str) -> str:
-        """The committed state machine with function ARNs in place of its placeholders."""
-        assert self.aws is not None
-        aws = self.aws
-        return re.sub(
-            r"\$\{([a-z-]+)\}",
-            lambda match: aws.function_arn(match[1]),
-            (REPOSITORY / path).read_text(),
         )
 
     def _settings(self, base: Deployment) -> Settings:

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from stationmaster.domain.errors import RunNotFound
-from stationmaster.domain.events import (
-    PhaseChanged,
-    RelayBatch,
-    RunPhase,
-    TeardownFailed,
-    make_event_id,
-)
+from stationmaster.domain.events import RelayBatch, RunPhase
 from stationmaster.domain.run import TeardownStatus
 from stationmaster.services import Services
 from stationmaster.steps.await_job import resolve_wait
 from stationmaster.steps.conclude_run import sentence_of
-from stationmaster.steps.verify_released import find_left
+from stationmaster.steps.conclude_teardown import conclude_teardown
+from stationmaster.steps.recording import enter_phase
 
 
 def record_batch(services: Services, batch: RelayBatch) -> None:
@@ -50,18 +45,7 @@ def record_dead_execution(
     except RunNotFound:
         return  # not started by the product
     if not run.phase.is_terminal:
-        services.runs.record(
-            run_id,
-            [
-                PhaseChanged(
-                    event_id=make_event_id(run_id, "phase", RunPhase.FAILED, "execution"),
-                    run_id=run_id,
-                    at=services.now(),
-                    phase=RunPhase.FAILED,
-                    reason=_death(status, cause),
-                )
-            ],
-        )
+        enter_phase(services, run, RunPhase.FAILED, reason=_death(status, cause))
     services.bus.run_ended(run_id)
 
 
@@ -81,15 +65,4 @@ def _teardown_died(services: Services, run_id: str, status: str, cause: str) -> 
         return
     if run.teardown in (TeardownStatus.COMPLETED, TeardownStatus.FAILED):
         return  # told already; one that died before its first step is told here
-    services.runs.record(
-        run_id,
-        [
-            TeardownFailed(
-                event_id=make_event_id(run_id, "teardown.failed", run.teardown_started_at),
-                run_id=run_id,
-                at=services.now(),
-                reason=_death(status, cause),
-                left=find_left(services, run_id),
-            )
-        ],
-    )
+    conclude_teardown(services, run_id, error={"Cause": _death(status, cause)})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from stationmaster.domain.errors import LeftBehind, StepTimedOut
 from stationmaster.domain.events import ResourceKind
-from stationmaster.domain.names import SYSTEM_NODE_GROUP, TRAINING_NODE_GROUP
 from stationmaster.services import Services
 from stationmaster.steps import NOT_READY, READY, StepResult
 from stationmaster.steps.recording import check_time, resources_deleted
@@ -54,7 +53,7 @@ def _delete_again(services: Services, run_id: str) -> None:
     for file_system in services.file_systems.list_for_run(run_id):
         services.file_systems.delete(file_system.file_system_id)
     if services.clusters.describe(run_id) is not None:
-        for node_group in (SYSTEM_NODE_GROUP, TRAINING_NODE_GROUP):
+        for node_group in services.clusters.list_node_groups(run_id):
             services.clusters.delete_node_group(run_id, node_group)
         services.clusters.delete(run_id)
     services.networks.delete(run_id)
