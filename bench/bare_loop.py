@@ -14,8 +14,8 @@ from torch.nn import functional
 from transformers.models.llama.modeling_llama import LlamaForCausalLM
 
 from stationmaster.domain.recipes import Recipe
-from training.data import MicroBatch
-from training.model import build_model, initialise
+from training.data.packed import MicroBatch
+from training.models.language import build_model, initialise
 
 CPU = torch.device("cpu")
 

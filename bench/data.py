@@ -16,8 +16,8 @@ from typing import Final
 import numpy as np
 
 from bench.figures import AtLeast, Figure
-from training.corpus import PYTHON_STDLIB, TokenShard, list_files, prepare_dataset
-from training.data import BatchLoader
+from training.data.corpus import PYTHON_STDLIB, TokenShard, list_files, prepare_dataset
+from training.data.packed import BatchLoader
 
 ROUNDS: Final = 3
 _VOCABULARY: Final = 4096

@@ -22,8 +22,8 @@ from typing import Final
 from bench.bare_loop import BareLoop
 from bench.figures import AtLeast, Figure, percentile
 from training.config import TrainerConfig, parse_config
-from training.corpus import TokenShard, prepare_dataset
-from training.data import BatchLoader, MicroBatch
+from training.data.corpus import TokenShard, prepare_dataset
+from training.data.packed import BatchLoader, MicroBatch
 from training.parallel import Ranks, joined_ranks
 from training.progress import ProgressWriter
 from training.trainer import build_trainer

@@ -20,8 +20,8 @@ from bot.blocks.card import run_card
 from bot.blocks.elements import Content
 from stationmaster import commands
 from stationmaster.domain import grammar
+from stationmaster.domain.catalogue import CATALOGUE
 from stationmaster.domain.errors import BadCommand, TransientError, UserError
-from stationmaster.domain.recipes import CATALOGUE
 from stationmaster.services import Services
 
 logger = logging.getLogger(__name__)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from stationmaster.domain.recipes import CATALOGUE
+from stationmaster.domain.catalogue import CATALOGUE
 
 # commands: the slash command; chat:write and chat:write.public: cards in any public channel;
 # files:write: the loss curve.

@@ -16,12 +16,12 @@ from rich.console import Console
 from rich.table import Table
 
 from stationmaster import __version__
+from stationmaster.domain.catalogue import CATALOGUE as RECIPES
 from stationmaster.domain.errors import BadCommand, StationmasterError, UserError
 from stationmaster.domain.events import TrainingRequest
 from stationmaster.domain.grammar import StartRun, parse_request
 from stationmaster.domain.instances import CATALOGUE as INSTANCES
 from stationmaster.domain.plan import Plan, make_plan
-from stationmaster.domain.recipes import CATALOGUE as RECIPES
 from stationmaster.domain.run import new_run_id
 from stationmaster.rendering.examples import to_yaml
 from stationmaster.rendering.run_objects import render_all

@@ -30,7 +30,7 @@ from typing import Final
 
 from stationmaster.domain.errors import BadParameter, StationmasterError
 from training.config import TrainerConfig, parse_config
-from training.corpus import prepare_dataset
+from training.data.corpus import prepare_dataset
 from training.elastic import (
     EXIT_PEER_LOST,
     EXIT_STOPPED,

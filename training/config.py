@@ -14,8 +14,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from stationmaster.domain.catalogue import CATALOGUE, get_recipe
 from stationmaster.domain.errors import BadParameter
-from stationmaster.domain.recipes import CATALOGUE, Recipe, TrainingConfig, get_recipe
+from stationmaster.domain.recipes import Recipe
+from stationmaster.domain.training_config import TrainingConfig
 
 # Keys that change how long or how loudly a run trains, not which weights it has after step n. A run
 # continued with other values of these finds its checkpoints. (`dataset` is covered by the hash of

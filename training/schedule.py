@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 
-from stationmaster.domain.recipes import TrainingConfig
+from stationmaster.domain.training_config import TrainingConfig
 
 
 def learning_rate(step: int, training: TrainingConfig) -> float:

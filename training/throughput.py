@@ -12,7 +12,7 @@ from typing import Final
 
 import torch
 
-from stationmaster.domain.recipes import ModelShape
+from stationmaster.domain.models import LanguageModel
 
 # Dense bfloat16 FLOP/s of the SXM parts. Source: NVIDIA's A100, H100 and H200 data sheets.
 _PEAK_FLOPS: Final = {"A100": 312e12, "H100": 989e12, "H200": 989e12}
@@ -21,7 +21,7 @@ _PEAK_FLOPS: Final = {"A100": 312e12, "H100": 989e12, "H200": 989e12}
 class Throughput:
     """Counts what all ranks did since the last progress line."""
 
-    def __init__(self, shape: ModelShape, *, sequence_length: int, world_size: int) -> None:
+    def __init__(self, shape: LanguageModel, *, sequence_length: int, world_size: int) -> None:
         self._flops_per_token = flops_per_token(shape, sequence_length=sequence_length)
         self._world_size = world_size
         self.start()
@@ -62,7 +62,7 @@ class Throughput:
         return round(tokens_per_s * self._flops_per_token / (peak * self._world_size), 4)
 
 
-def flops_per_token(shape: ModelShape, *, sequence_length: int) -> float:
+def flops_per_token(shape: LanguageModel, *, sequence_length: int) -> float:
     """Forward and backward FLOPs a token: 6 (N - N_embedding) + 12 L d T, attention not halved.
 
     Source: torchtitan's convention, which reproduces its published MFU figures.

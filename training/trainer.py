@@ -23,12 +23,12 @@ from torch.distributed.tensor import DTensor
 from transformers.models.llama.modeling_llama import LlamaForCausalLM
 
 from stationmaster.domain.errors import TrainingFailed
-from stationmaster.domain.recipes import TrainingConfig
+from stationmaster.domain.training_config import TrainingConfig
 from training.checkpoint import Checkpointer, State
 from training.config import TrainerConfig, fingerprint
-from training.corpus import TokenShard
-from training.data import IGNORED_LABEL, BatchLoader
-from training.model import build_model, initialise, sum_loss
+from training.data.corpus import TokenShard
+from training.data.packed import IGNORED_LABEL, BatchLoader
+from training.models.language import build_model, initialise, sum_loss
 from training.parallel import Ranks, shard_model, sum_over_ranks
 from training.progress import ProgressWriter
 from training.schedule import learning_rate

@@ -17,6 +17,7 @@ from stationmaster.domain.instances import get_instance
 from stationmaster.domain.plan import Plan, hourly_price
 from stationmaster.domain.recipes import Recipe
 from stationmaster.domain.run import Run
+from stationmaster.domain.training_config import LanguageTraining
 
 _MAX_RUNS: Final = 20
 _MAX_PODS: Final = 8
@@ -60,12 +61,16 @@ def recipes_list(recipes: Iterable[Recipe]) -> Content:
         instance = get_instance(recipe.default_instance)
         price = hourly_price(recipe, instance, nodes=recipe.default_nodes)
         training = recipe.training
+        sample = (
+            f"{md.TIMES} {training.sequence_length:,} tokens"
+            if isinstance(training, LanguageTraining)
+            else "images"
+        )
         facts = [
             f"{md.count(recipe.model.num_parameters)} parameters",
             f"{recipe.default_nodes} {md.TIMES} {recipe.default_instance}",
             f"{md.money(price)} an hour",
-            f"{training.steps:,} steps of {training.global_batch_size:,} {md.TIMES} "
-            f"{training.sequence_length:,} tokens",
+            f"{training.steps:,} steps of {training.global_batch_size:,} {sample}",
         ]
         blocks.append(
             section(

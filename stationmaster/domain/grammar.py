@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from stationmaster.domain.catalogue import CATALOGUE, get_recipe
 from stationmaster.domain.errors import BadCommand, NotAvailable, UserError, nearest
 from stationmaster.domain.plan import make_plan
-from stationmaster.domain.recipes import CATALOGUE, get_recipe
 
 MAX_COMMAND_CHARACTERS: Final = 2_000
 

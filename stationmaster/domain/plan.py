@@ -12,10 +12,13 @@ from typing import Final
 
 from pydantic import BaseModel, ConfigDict
 
+from stationmaster.domain.catalogue import get_recipe
 from stationmaster.domain.errors import BadParameter
+from stationmaster.domain.estimate import flops_per_sample, tokens_per_sample
 from stationmaster.domain.instances import PRICES_AS_OF, InstanceType, get_instance
+from stationmaster.domain.models import ImageModel
 from stationmaster.domain.names import SYSTEM_INSTANCE_TYPE
-from stationmaster.domain.recipes import ModelShape, Recipe, get_recipe
+from stationmaster.domain.recipes import Recipe
 
 GIB: Final = 2**30
 HOURS_PER_MONTH: Final = 730
@@ -86,13 +89,8 @@ class Plan(BaseModel):
     warnings: list[str]
 
 
-def flops_per_token(model: ModelShape, *, sequence_length: int) -> float:
-    """Training FLOPs a token: 6 (N - N_embedding) + 12 L H S, attention not halved for causality.
-
-    Source: the formula torchtitan reports MFU with; reproduces its published figures.
-    """
-    body = model.num_parameters - model.vocab_size * model.hidden_size
-    return 6 * body + 12 * model.layers * model.hidden_size * sequence_length
+# Part of the peak FLOP/s that a well-kept FSDP run reaches.
+ASSUMED_MFU: Final = 0.35
 
 
 def processes_per_node(recipe: Recipe, instance: InstanceType) -> int:
@@ -127,10 +125,10 @@ def make_plan(
     fits = memory.total <= memory.available
     tokens_per_s = _tokens_per_s(recipe, instance, processes=processes)
     time_to_first_step_s = CLUSTER_S + CAPACITY_S + PLUGINS_S + VALIDATION_S + JOB_START_S
-    tokens = (
-        recipe.training.steps * recipe.training.global_batch_size * recipe.training.sequence_length
+    samples = recipe.training.steps * recipe.training.global_batch_size
+    duration_s = time_to_first_step_s + math.ceil(
+        samples * tokens_per_sample(recipe) / tokens_per_s
     )
-    duration_s = time_to_first_step_s + math.ceil(tokens / tokens_per_s)
     price = hourly_price(recipe, instance, nodes=num_nodes)
     return Plan(
         recipe=recipe.name,
@@ -203,7 +201,9 @@ def _check_batch(recipe: Recipe, processes: int) -> None:
 
 def _memory(recipe: Recipe, instance: InstanceType, *, processes: int) -> MemoryPerGpu:
     model, training = recipe.model, recipe.training
-    tokens = training.sequence_length  # the planned micro-batch is one sequence
+    if isinstance(model, ImageModel):
+        return _image_memory(recipe, instance)
+    tokens = tokens_per_sample(recipe) * training.micro_batch_size
     weights = WEIGHT_BYTES * model.num_parameters / processes
     gradients = GRADIENT_BYTES * model.num_parameters / processes
     optimizer = OPTIMIZER_BYTES * model.num_parameters / processes
@@ -229,11 +229,25 @@ def _memory(recipe: Recipe, instance: InstanceType, *, processes: int) -> Memory
     )
 
 
+def _image_memory(recipe: Recipe, instance: InstanceType) -> MemoryPerGpu:
+    available = instance.gpu_memory_gib if recipe.needs_gpu else instance.memory_gib
+    state = 4 * recipe.model.num_parameters / GIB
+    return MemoryPerGpu(
+        weights=state,
+        gradients=state,
+        optimizer=state,
+        activations=0,
+        logits=0,
+        total=3 * state,
+        available=available,
+    )
+
+
 def _tokens_per_s(recipe: Recipe, instance: InstanceType, *, processes: int) -> float:
-    per_token = flops_per_token(recipe.model, sequence_length=recipe.training.sequence_length)
+    per_token = flops_per_sample(recipe) / tokens_per_sample(recipe)
     if recipe.needs_gpu:
         peak = (instance.peak_tflops_bf16 or 100.0) * 1e12
-        return recipe.assumed_mfu * peak * processes / per_token
+        return ASSUMED_MFU * peak * processes / per_token
     return CPU_GFLOPS_PER_PROCESS * 1e9 * processes / per_token
 
 

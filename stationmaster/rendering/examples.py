@@ -13,8 +13,9 @@ from typing import Final
 
 import yaml
 
+from stationmaster.domain.catalogue import CATALOGUE
 from stationmaster.domain.events import TrainingRequest
-from stationmaster.domain.recipes import CATALOGUE, Recipe
+from stationmaster.domain.recipes import Recipe
 from stationmaster.rendering.job_spec import KubernetesObject
 from stationmaster.rendering.run_objects import render_all
 

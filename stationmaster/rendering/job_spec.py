@@ -9,11 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from stationmaster.domain.catalogue import get_recipe
 from stationmaster.domain.events import TrainingRequest
 from stationmaster.domain.instances import InstanceType, get_instance
 from stationmaster.domain.names import SHARED_MOUNT
 from stationmaster.domain.plan import processes_per_node
-from stationmaster.domain.recipes import Recipe, get_recipe
+from stationmaster.domain.recipes import Recipe
 from stationmaster.domain.requirements import uses_efa
 
 RUNS_DIRECTORY: Final = f"{SHARED_MOUNT}/runs"

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from stationmaster.domain.catalogue import get_recipe
 from stationmaster.domain.errors import ResourceFailed, TransientError
 from stationmaster.domain.events import ResourceKind
 from stationmaster.domain.names import cluster_name
 from stationmaster.domain.plan import file_system_price
-from stationmaster.domain.recipes import get_recipe
 from stationmaster.services import Services
 from stationmaster.steps import NOT_READY, READY, StepResult
 from stationmaster.steps.recording import (
@@ -31,7 +31,7 @@ def ensure_file_system(services: Services, run_id: str) -> StepResult:
     name = cluster_name(run_id)
     found = services.file_systems.describe(run_id)
     if found is None:
-        recipe = get_recipe(run.request.recipe)
+        recipe = get_recipe(run.request.recipe).with_overrides(run.request.overrides)
         group = services.networks.security_group(run_id)
         if group is None:
             raise TransientError(f"run {run_id} has no security group yet")

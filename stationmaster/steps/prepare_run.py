@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TypedDict
 
+from stationmaster.domain.catalogue import get_recipe
 from stationmaster.domain.events import RunPhase
 from stationmaster.domain.instances import get_instance
-from stationmaster.domain.recipes import get_recipe
 from stationmaster.domain.requirements import checks_for, plugins_for
 from stationmaster.services import Services
 from stationmaster.steps.recording import enter_phase
@@ -25,7 +25,7 @@ def prepare_run(services: Services, run_id: str) -> Preparation:
     """Enter provisioning and list the plugins and checks of the run's recipe and instance."""
     run = services.runs.load(run_id)
     raise_if_stopped(run)
-    recipe = get_recipe(run.request.recipe)
+    recipe = get_recipe(run.request.recipe).with_overrides(run.request.overrides)
     instance = get_instance(run.request.instance_type)
     enter_phase(services, run, RunPhase.PROVISIONING)
     return {

@@ -15,8 +15,8 @@ from bot.blocks.receipt import run_receipt
 from bot.blocks.thread import thread_message
 from local.slack.blocks import check_blocks, total_text
 from stationmaster.domain import events as ev
+from stationmaster.domain.catalogue import CATALOGUE
 from stationmaster.domain.plan import make_plan
-from stationmaster.domain.recipes import CATALOGUE
 from stationmaster.domain.run import (
     Check,
     Pod,

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 from stationmaster.domain.errors import BadParameter
-from training.corpus import list_files, prepare_dataset, read_shard
-from training.data import IGNORED_LABEL, BatchLoader, SampleOrder, rank_counters
+from training.data.corpus import list_files, prepare_dataset, read_shard
+from training.data.packed import IGNORED_LABEL, BatchLoader, SampleOrder, rank_counters
 
 
 @settings(deadline=None)
@@ -163,7 +163,7 @@ def test_prepare_dataset_changed_text_builds_another_shard(tmp_path: Path) -> No
 
 def test_prepare_dataset_concurrent_processes_build_once(text_dir: Path, tmp_path: Path) -> None:
     program = (
-        "import sys; from pathlib import Path; from training.corpus import prepare_dataset; "
+        "import sys; from pathlib import Path; from training.data.corpus import prepare_dataset; "
         "s = prepare_dataset(sys.argv[1], vocab_size=1024, cache_dir=Path(sys.argv[2])); "
         "print(s.sha256, s.tokens_path.stat().st_ino)"
     )

@@ -10,11 +10,13 @@ from typing import Literal
 import pytest
 import torch
 
+from stationmaster.domain.catalogue import CATALOGUE, get_recipe
 from stationmaster.domain.errors import BadParameter
-from stationmaster.domain.recipes import CATALOGUE, ModelShape, TrainingConfig, get_recipe
+from stationmaster.domain.models import LanguageModel
+from stationmaster.domain.training_config import TrainingConfig
 from training.checkpoint import complete_steps, mark_complete
 from training.config import fingerprint, parse_config
-from training.model import build_model, initialise
+from training.models.language import build_model, initialise
 from training.progress import ProgressWriter, take_attempt
 from training.schedule import learning_rate
 from training.throughput import flops_per_token
@@ -131,7 +133,7 @@ def test_take_attempt_counts_starts_of_a_run(tmp_path: Path) -> None:
 
 
 def test_flops_per_token_llama_8b_matches_the_published_convention() -> None:
-    llama31_8b = ModelShape(
+    llama31_8b = LanguageModel(
         layers=32,
         hidden_size=4096,
         heads=32,

@@ -26,7 +26,7 @@ from trainer_runs import (
 
 from stationmaster.domain.errors import TrainingFailed
 from training.config import parse_config
-from training.corpus import prepare_dataset
+from training.data.corpus import prepare_dataset
 from training.parallel import joined_ranks
 from training.progress import ProgressWriter
 from training.trainer import build_trainer

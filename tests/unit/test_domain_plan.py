@@ -2,11 +2,12 @@
 
 import pytest
 
+from stationmaster.domain.catalogue import CATALOGUE, LLAMA2_7B, TINY_LLAMA
 from stationmaster.domain.errors import BadParameter, UnknownInstance
+from stationmaster.domain.estimate import flops_per_token
 from stationmaster.domain.instances import CATALOGUE as INSTANCES
 from stationmaster.domain.instances import get_instance
-from stationmaster.domain.plan import flops_per_token, make_plan
-from stationmaster.domain.recipes import CATALOGUE, LLAMA2_7B, TINY_LLAMA
+from stationmaster.domain.plan import make_plan
 
 
 def test_llama2_7b_has_the_published_number_of_parameters():

@@ -3,7 +3,7 @@
 import pytest
 import yaml
 
-from stationmaster.domain.recipes import CATALOGUE
+from stationmaster.domain.catalogue import CATALOGUE
 from stationmaster.rendering.examples import DIRECTORY, example
 
 

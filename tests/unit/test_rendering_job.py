@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stationmaster.domain.catalogue import CATALOGUE as RECIPES
+from stationmaster.domain.catalogue import get_recipe
 from stationmaster.domain.events import TrainingRequest
 from stationmaster.domain.instances import CATALOGUE as INSTANCES
 from stationmaster.domain.instances import get_instance
-from stationmaster.domain.recipes import CATALOGUE as RECIPES
-from stationmaster.domain.recipes import get_recipe
 from stationmaster.domain.requirements import checks_for, plugins_for
 from stationmaster.domain.run import new_run_id
 from stationmaster.rendering import job_spec

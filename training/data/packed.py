@@ -18,7 +18,7 @@ import numpy.typing as npt
 import torch
 
 from stationmaster.domain.errors import BadParameter
-from training.corpus import TokenShard
+from training.data.corpus import TokenShard
 
 IGNORED_LABEL: Final = -100
 """A position without a target: it adds neither to the loss nor to the token count."""

@@ -21,14 +21,14 @@ from torch.nn import functional
 from transformers.models.llama.configuration_llama import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaForCausalLM, LlamaRotaryEmbedding
 
-from stationmaster.domain.recipes import ModelShape
-from training.data import IGNORED_LABEL
+from stationmaster.domain.models import LanguageModel
+from training.data.packed import IGNORED_LABEL
 
 # Source: Llama and GPT-2 configurations, `initializer_range`.
 _INITIAL_STD = 0.02
 
 
-def build_model(shape: ModelShape, *, device: torch.device) -> LlamaForCausalLM:
+def build_model(shape: LanguageModel, *, device: torch.device) -> LlamaForCausalLM:
     """Build the model with parameters on the meta device and real rotary tables on `device`.
 
     The rotary tables are buffers that no checkpoint holds: materialising them with `to_empty` would

@@ -1,0 +1,109 @@
+"""The shapes of models: what the trainer builds, the plan reckons with, and a recipe names.
+
+Pure data and arithmetic; no framework. `LanguageModel` covers decoder-only transformers of the
+Llama line (Llama, Mistral, Mixtral) by their published configurations, and any causal language
+model of the Hugging Face hub by what its own configuration says. `ImageModel` covers the two image
+classifiers of the catalogue.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+
+class RopeScaling(BaseModel):
+    """Llama 3's stretching of rotary embeddings beyond the context of pre-training."""
+
+    model_config = ConfigDict(frozen=True)
+
+    factor: float
+    low_freq_factor: float = 1.0
+    high_freq_factor: float = 4.0
+    original_context_length: int = 8192
+
+
+class LanguageModel(BaseModel):
+    """A decoder-only transformer, with the field names of published configurations."""
+
+    model_config = ConfigDict(frozen=True)
+
+    family: Literal["llama", "mistral", "mixtral", "hub"]
+    """`hub`: the architecture is whatever the repository's own configuration says."""
+    repository: str = ""
+    """Where the published weights and tokenizer are, ORG/MODEL on the Hugging Face hub."""
+    layers: int
+    hidden_size: int
+    heads: int
+    kv_heads: int
+    ffn_size: int
+    """Inner size of the feed-forward part; of each expert, where there are experts."""
+    vocab_size: int
+    context_length: int
+    rope_theta: float = 10_000.0
+    rope_scaling: RopeScaling | None = None
+    norm_epsilon: float = 1e-5
+    tied_embeddings: bool = False
+    experts: int = 0
+    """Experts in each block; 0 for a dense feed-forward part."""
+    experts_per_token: int = 0
+    router_aux_loss: float = 0.0
+    """Weight of the load-balancing loss that keeps the router from using few experts."""
+    published_parameters: int | None = None
+    """The repository's own count, for architectures that the closed form does not cover."""
+
+    @property
+    def head_dim(self) -> int:
+        """Size of one attention head."""
+        return self.hidden_size // self.heads
+
+    @property
+    def num_parameters(self) -> int:
+        """Trainable parameters: embeddings, blocks (attention, SwiGLU, norms), final norm, head."""
+        if self.published_parameters is not None:
+            return self.published_parameters
+        return self._count(self.experts)
+
+    @property
+    def num_active_parameters(self) -> int:
+        """Parameters that one token passes through: all, or with its own experts only."""
+        if not self.experts:
+            return self.num_parameters
+        return self._count(self.experts_per_token)
+
+    def _count(self, experts: int) -> int:
+        attention = self.hidden_size * self.head_dim * (2 * self.heads + 2 * self.kv_heads)
+        feed_forward = 3 * self.hidden_size * self.ffn_size
+        if self.experts:
+            feed_forward = experts * feed_forward + self.experts * self.hidden_size  # and router
+        block = attention + feed_forward + 2 * self.hidden_size
+        embedding = self.vocab_size * self.hidden_size
+        head = 0 if self.tied_embeddings else embedding
+        return embedding + self.layers * block + self.hidden_size + head
+
+
+class ImageModel(BaseModel):
+    """An image classifier: a ResNet by its stages, or an EfficientNet by its two coefficients."""
+
+    model_config = ConfigDict(frozen=True)
+
+    architecture: Literal["resnet", "efficientnet"]
+    stem_width: int = 64
+    stage_widths: tuple[int, ...] = ()
+    stage_depths: tuple[int, ...] = ()
+    width_coefficient: float = 1.0
+    depth_coefficient: float = 1.0
+    dropout: float = 0.0
+    num_classes: int = 1000
+    native_image_size: int
+    """Pixels a side that the published accuracy was reached with."""
+    num_parameters: int
+    """Held against the built model by a test."""
+    forward_gflops: float
+    """Of one image at the native size, a multiply-add counted as two."""
+
+    @property
+    def num_active_parameters(self) -> int:
+        """All of them."""
+        return self.num_parameters

@@ -1,0 +1,112 @@
+"""Every key=value that decides how a recipe trains: the slash command's keys and the trainer's.
+
+`TrainingConfig` holds what language models and image classifiers share; each kind adds its own.
+A field's description is what `--help` and the chat say about the key.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Schedule = Literal["cosine", "linear", "step", "constant"]
+Optimizer = Literal["adamw", "sgd"]
+Parallelism = Literal["full", "hybrid", "ddp"]
+ActivationCheckpointing = Literal["off", "full", "selective"]
+Precision = Literal["auto", "bf16", "fp32"]
+
+
+class TrainingConfig(BaseModel):
+    """Keys of every recipe."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    steps: int = Field(ge=1, le=10_000_000, description="optimizer steps to run")
+    global_batch_size: int = Field(
+        ge=1, le=1_000_000, description="samples a step, over all ranks together"
+    )
+    micro_batch_size: int = Field(
+        default=1,
+        ge=1,
+        le=100_000,
+        description="most samples in one forward pass of a rank; more are accumulated",
+    )
+    optimizer: Optimizer = Field(default="adamw", description="adamw or sgd (with momentum)")
+    learning_rate: float = Field(gt=0, le=10, description="peak learning rate")
+    min_learning_rate: float = Field(
+        default=0.0, ge=0, le=10, description="learning rate at the last step (cosine, linear)"
+    )
+    schedule: Schedule = Field(
+        default="cosine",
+        description="after warm-up: cosine, linear, step (x decay_factor every decay_every steps) "
+        "or constant",
+    )
+    warmup_steps: int = Field(default=0, ge=0, description="steps of linear warm-up")
+    decay_every: int = Field(default=1000, ge=1, description="steps between decays (step)")
+    decay_factor: float = Field(default=0.1, gt=0, le=1, description="size of a decay (step)")
+    weight_decay: float = Field(default=0.1, ge=0, le=1, description="weight decay, matrices only")
+    beta1: float = Field(default=0.9, ge=0, lt=1, description="AdamW first moment decay")
+    beta2: float = Field(default=0.95, ge=0, lt=1, description="AdamW second moment decay")
+    momentum: float = Field(default=0.9, ge=0, lt=1, description="SGD momentum")
+    grad_clip: float = Field(default=1.0, ge=0, description="largest gradient norm; 0 for no limit")
+    parallelism: Parallelism = Field(
+        default="full",
+        description="full (FSDP over all ranks), hybrid (FSDP in a node, copies over nodes) or ddp",
+    )
+    precision: Precision = Field(
+        default="auto", description="bf16 (gradients summed in fp32), fp32, or auto: bf16 on a GPU"
+    )
+    activation_checkpointing: ActivationCheckpointing = Field(
+        default="off",
+        description="off, full (each block again in backward) or selective (keep matrix products)",
+    )
+    compile: bool = Field(default=False, description="torch.compile each block")
+    cpu_offload: bool = Field(
+        default=False, description="keep weights and optimizer state in host memory (not ddp)"
+    )
+    seed: int = Field(
+        default=1234, ge=0, le=2**31 - 1, description="seed of weights and data order"
+    )
+    checkpoint_every: int = Field(ge=1, description="steps between checkpoints")
+    log_every: int = Field(default=1, ge=1, description="steps between progress lines")
+    eval_every: int = Field(default=0, ge=0, description="steps between evaluations; 0 for none")
+    eval_samples: int = Field(
+        default=0, ge=0, le=1_000_000, description="samples held out for evaluation; 0 for none"
+    )
+    dataset: str = Field(
+        min_length=1,
+        max_length=500,
+        description="what to train on: python-stdlib, c4, hub:ORG/NAME[/CONFIG] (streamed), or a "
+        "path that all nodes see",
+    )
+
+
+class LanguageTraining(TrainingConfig):
+    """Keys of language models."""
+
+    sequence_length: int = Field(ge=8, le=1_048_576, description="tokens a sequence")
+    tokenizer: str = Field(
+        default="bpe",
+        min_length=1,
+        max_length=500,
+        description="ORG/MODEL on the Hugging Face hub, a path, or bpe: trained on the data itself",
+    )
+    weights: str = Field(
+        default="random",
+        min_length=1,
+        max_length=500,
+        description="first weights: random, ORG/MODEL on the Hugging Face hub, or a path",
+    )
+
+
+class ImageTraining(TrainingConfig):
+    """Keys of image classifiers."""
+
+    image_size: int = Field(ge=16, le=2048, description="pixels a side of a training crop")
+    label_smoothing: float = Field(
+        default=0.0, ge=0, lt=1, description="part of the target spread over all classes"
+    )
+    data_workers: int = Field(
+        default=4, ge=0, le=64, description="threads of a rank that decode images; 0: none"
+    )

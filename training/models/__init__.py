@@ -1,0 +1,1 @@
+"""What the trainer learns: models of transformers, built without memory and filled in place."""

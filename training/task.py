@@ -1,0 +1,108 @@
+"""What a run learns from what: all that the training loop knows of models and data.
+
+A `Task` has a model, the batches it learns from, and its loss. Language models and image
+classifiers are two tasks; nothing in the loop, in sharding or in checkpoints tells them apart.
+
+Shape legend: B samples of a micro-batch, T tokens of a sequence, H and W pixels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+import torch
+from torch import nn
+
+IGNORED_LABEL: Final = -100
+"""A position without a target: it adds neither to the loss nor to the count of targets."""
+
+DataState = dict[str, Any]
+"""What a source needs besides the sample counter to go on; tensors or what torch.save takes."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Batch:
+    """Token ids (B, T) or pixels (B, 3, H, W); targets (B, T) or (B,), IGNORED_LABEL for none."""
+
+    inputs: torch.Tensor
+    targets: torch.Tensor
+
+    def to(self, device: torch.device) -> Batch:
+        """The same batch on a device."""
+        return Batch(
+            inputs=self.inputs.to(device, non_blocking=True),
+            targets=self.targets.to(device, non_blocking=True),
+        )
+
+    def count_targets(self) -> int:
+        """Positions that have a target."""
+        return int((self.targets != IGNORED_LABEL).sum())
+
+
+class BatchSource(Protocol):
+    """One rank's part of a data set.
+
+    Every rank gets the same number of equally shaped micro-batches, because collectives must pair
+    up; where a batch does not divide, rows without any target fill the gap.
+    """
+
+    identity: str
+    """Names the contents, the same on every rank; part of the checkpoints' fingerprint."""
+    micro_batch_size: int
+    num_micro_batches: int
+    """In one step, on every rank."""
+
+    def micro_batches(self, samples_seen: int) -> Iterator[Batch]:
+        """The micro-batches of the step that follows after `samples_seen` samples, on the CPU."""
+        ...
+
+    def evaluation_batches(self) -> Iterator[Batch]:
+        """This rank's part of the held-out samples: none, or the same number on every rank."""
+        ...
+
+    def facts(self) -> Mapping[str, str | int]:
+        """What the `started` line says about the data, e.g. `dataset_tokens`."""
+        ...
+
+    def state(self) -> DataState:
+        """What this rank must keep to go on exactly here; {} where the counter decides alone.
+
+        Keys must be the same for any number of ranks, or be absent on ranks that do not own them.
+        """
+        ...
+
+    def restore(self, state: DataState) -> None:
+        """Go on from a state, which other ranks, more or fewer, may have written."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Forward:
+    """What one forward pass gives."""
+
+    loss_sum: torch.Tensor
+    """The loss to go backward from: a sum over targets, auxiliary losses included."""
+    reported_sum: torch.Tensor
+    """The plain cross-entropy in nats, summed over targets, detached."""
+    correct: Mapping[str, torch.Tensor]
+    """Counts of targets met, detached: {"top1": n, "top5": n} for images, {} for text."""
+
+
+class Task(Protocol):
+    """A model and what it learns from."""
+
+    model: nn.Module
+    """On the meta device until `initialise`."""
+    blocks: Sequence[nn.Module]
+    """The repeated units: each is sharded, compiled and checkpointed on its own."""
+    source: BatchSource
+
+    def initialise(self, *, device: torch.device) -> None:
+        """Give every parameter and buffer its memory and first value, sharded or not."""
+        ...
+
+    def forward(self, model: nn.Module, batch: Batch) -> Forward:
+        """One pass through `model`, which is the task's own model as sharding has wrapped it."""
+        ...
