@@ -6,9 +6,11 @@ trainer reports its MFU with the same FLOP count.
 
 from __future__ import annotations
 
+from typing import Final
+
 from stationmaster.domain.models import ImageModel, LanguageModel
 from stationmaster.domain.recipes import Recipe
-from stationmaster.domain.training_config import ImageTraining, LanguageTraining
+from stationmaster.domain.training_config import ImageTraining, LanguageTraining, Parallelism
 
 
 def flops_per_token(model: LanguageModel, *, sequence_length: int) -> float:
@@ -37,3 +39,18 @@ def tokens_per_sample(recipe: Recipe) -> int:
     if isinstance(recipe.training, LanguageTraining):
         return recipe.training.sequence_length
     return 1
+
+
+# Gradients that wait for the last micro-batch are whole and in fp32 on every rank.
+_MOST_WAITING_GRADIENT_BYTES: Final = 2 * 2**30
+
+
+def defers_gradient_exchange(num_parameters: int, parallelism: Parallelism) -> bool:
+    """Whether ranks exchange gradients in the last micro-batch of a step only.
+
+    DDP's gradients are whole anyway. Sharded training would hold 4 bytes for each parameter on
+    every rank meanwhile (27 GB for 7 B parameters), so only small models wait; the others hand
+    their gradients over in each micro-batch, beside the backward pass. A small model also keeps its
+    gathered weights from forward to backward.
+    """
+    return parallelism == "ddp" or 4 * num_parameters <= _MOST_WAITING_GRADIENT_BYTES
