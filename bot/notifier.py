@@ -32,6 +32,7 @@ from stationmaster.domain.events import (
     CheckpointSaved,
     ProgressReported,
     RunEvent,
+    TrainingEvaluated,
     TrainingResumed,
 )
 from stationmaster.domain.run import Run, TeardownStatus
@@ -282,15 +283,20 @@ class Notifier:
 
 
 def _claim_key(event: RunEvent) -> str:
-    """What is claimed before an event is told: the event, or for a checkpoint its minute.
+    """What is claimed before an event is told: the event, or its minute where many may follow.
 
-    A run that saves every few seconds would drown its thread; the card names the newest one.
+    A run that saves or evaluates every few seconds would drown its thread; the card names the newest one.
     """
     if isinstance(event, CheckpointSaved):
         return f"checkpoint-{event.at:%Y%m%dT%H%M}"
+    if isinstance(event, TrainingEvaluated):
+        return f"evaluation-{event.at:%Y%m%dT%H%M}"
     return event.event_id
 
 
 def _is_steady(events: Sequence[RunEvent]) -> bool:
     """Whether more of the same is about to follow, so that skipping loses nothing."""
-    return all(isinstance(event, ProgressReported | CheckpointSaved) for event in events)
+    return all(
+        isinstance(event, ProgressReported | CheckpointSaved | TrainingEvaluated)
+        for event in events
+    )

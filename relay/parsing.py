@@ -25,6 +25,7 @@ from stationmaster.domain.events import (
     CheckpointSaved,
     ProgressReported,
     RunEvent,
+    TrainingEvaluated,
     TrainingFinished,
     TrainingReportedFailure,
     TrainingResumed,
@@ -306,6 +307,20 @@ def _started(fields: dict[str, Any], base: dict[str, Any]) -> RunEvent | None:
     )
 
 
+def _evaluated(fields: dict[str, Any], base: dict[str, Any]) -> RunEvent | None:
+    step, loss = _count(fields.get("step")), _number(fields.get("loss_nats"))
+    if step is None or loss is None:
+        return None
+    return TrainingEvaluated(
+        **base,
+        step=step,
+        loss_nats=loss,
+        perplexity=_number(fields.get("perplexity")),
+        top1=_number(fields.get("top1")),
+        top5=_number(fields.get("top5")),
+    )
+
+
 def _checkpoint_saved(fields: dict[str, Any], base: dict[str, Any]) -> RunEvent | None:
     step = _count(fields.get("step"))
     if step is None:
@@ -342,6 +357,7 @@ def _failed(fields: dict[str, Any], base: dict[str, Any]) -> RunEvent | None:
 _OUR_KINDS: Final[dict[str, Callable[[dict[str, Any], dict[str, Any]], RunEvent | None]]] = {
     "progress": _progress,
     "started": _started,
+    "evaluated": _evaluated,
     "checkpoint_saved": _checkpoint_saved,
     "resumed": _resumed,
     "finished": _finished,

@@ -220,6 +220,8 @@ def _progress(run: Run, *, now: datetime) -> list[Block]:
         ("Throughput", _throughput(run)),
         (cost_label, md.money_escaped(cost)),
     ]
+    if run.evaluation is not None:
+        pairs.append(("Held-out", words.evaluation(run.evaluation)))
     if not run.phase.is_terminal:
         pairs.append(("Time left", _time_left(run)))
     elif run.ended_at is not None:

@@ -72,6 +72,8 @@ def _subject(event: RunEvent) -> object:
             return ("pod", event.pod)
         case ev.CheckpointSaved():
             return ("checkpoint",)
+        case ev.TrainingEvaluated():
+            return ("evaluation",)
         case ev.ClusterWarning():
             return ("warning", event.object_name, event.reason)
         case _:
@@ -142,6 +144,8 @@ def _training_line(event: RunEvent, run: Run) -> str:
             if event.num_parameters:
                 parts.append(f"{md.count(event.num_parameters)} parameters")
             return f"\U0001f682 training started: {', '.join(parts)}"
+        case ev.TrainingEvaluated():
+            return f"\U0001f4cf step {event.step:,}, held-out: {words.evaluation(event)}"
         case ev.CheckpointSaved():
             took = f" in {event.duration_s:.2g} s" if event.duration_s is not None else ""
             return f"\U0001f4be checkpoint at step {event.step:,}{took}"

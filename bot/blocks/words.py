@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from stationmaster.domain.events import RunPhase
+from bot.blocks import mrkdwn as md
+from stationmaster.domain.events import RunPhase, TrainingEvaluated
 from stationmaster.domain.run import Run, TeardownStatus
 
 # Emoji of the header, as escapes because sources are ASCII.
@@ -54,3 +55,12 @@ def teardown_status(run: Run) -> str:
             return "torn down: nothing billable is left"
         case TeardownStatus.FAILED:
             return "teardown gave up for now; the reaper tries again"
+
+
+def evaluation(event: TrainingEvaluated) -> str:
+    """What the newest evaluation on held-out samples found."""
+    if event.top1 is not None:
+        top5 = f", top-5 {event.top5:.1%}" if event.top5 is not None else ""
+        return f"top-1 {event.top1:.1%}{top5}"
+    loss = f"loss {md.loss(event.loss_nats)}"
+    return loss if event.perplexity is None else f"{loss}, perplexity {event.perplexity:,.1f}"

@@ -204,6 +204,17 @@ class ProgressReported(_Event):
     memory_gib: float | None = None
 
 
+class TrainingEvaluated(_Event):
+    """The trainer measured its model on held-out samples; figures are means over them."""
+
+    type: Literal["training.evaluated"] = "training.evaluated"
+    step: int
+    loss_nats: float
+    perplexity: float | None = None
+    top1: float | None = None
+    top5: float | None = None
+
+
 class CheckpointSaved(_Event):
     """A checkpoint is complete on the shared file system."""
 
@@ -288,6 +299,7 @@ RunEvent = Annotated[
     | ClusterWarning
     | TrainingStarted
     | ProgressReported
+    | TrainingEvaluated
     | CheckpointSaved
     | WorkersRestarting
     | TrainingResumed

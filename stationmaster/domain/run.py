@@ -143,6 +143,7 @@ class Run(BaseModel):
     progress: ev.ProgressReported | None = None
     first_loss_nats: float | None = None
     loss_points: list[tuple[int, float]] = []
+    evaluation: ev.TrainingEvaluated | None = None
     last_checkpoint_step: int | None = None
     resumed_from_step: int | None = None
     num_restarts: int = 0
@@ -315,6 +316,8 @@ def _job_changes(run: Run, event: RunEvent) -> dict[str, object]:
             return {"training_started_at": run.training_started_at or event.at}
         case ev.ProgressReported():
             return _progress(run, event)
+        case ev.TrainingEvaluated():
+            return {"evaluation": event}
         case ev.CheckpointSaved():
             return {"last_checkpoint_step": max(event.step, run.last_checkpoint_step or 0)}
         case ev.WorkersRestarting():

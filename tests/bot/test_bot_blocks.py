@@ -217,6 +217,7 @@ ANY_EVENT = st.one_of(
             (ev.JobConditionChanged, {"reason": TEXT, "message": TEXT}),
             (ev.ClusterWarning, {"object_name": TEXT, "reason": TEXT, "message": TEXT}),
             (ev.TrainingStarted, {}),
+            (ev.TrainingEvaluated, {}),
             (ev.CheckpointSaved, {}),
             (ev.WorkersRestarting, {"pod": TEXT, "reason": TEXT}),
             (ev.TrainingResumed, {}),
@@ -289,6 +290,23 @@ def test_card_shows_what_a_person_wants_to_know_of_a_running_run():
         assert part in shown
     assert "<@U0OPERATOR>" in shown
     assert "\u2588" * 16 + "\u2591" * 8 in shown
+
+
+@pytest.mark.parametrize(
+    ("figures", "expected"),
+    [
+        ({"perplexity": 7.389}, "loss 2.000, perplexity 7.4"),
+        ({"top1": 0.5, "top5": 0.75}, "top-1 50.0%, top-5 75.0%"),
+    ],
+)
+def test_card_shows_the_newest_evaluation_on_held_out_samples(figures, expected):
+    evaluated = ev.TrainingEvaluated(
+        event_id="e", run_id=RUN_ID, at=NOW, step=40, loss_nats=2.0, **figures
+    )
+
+    run = apply(running(progress=progress(40)), evaluated)
+
+    assert expected in seen(run_card(run, now=NOW))
 
 
 def test_card_shows_details_of_the_current_phase_only():

@@ -14,6 +14,7 @@ from stationmaster.domain.events import (
     EVENT,
     CheckpointSaved,
     ProgressReported,
+    TrainingEvaluated,
     TrainingFinished,
     TrainingReportedFailure,
     TrainingResumed,
@@ -80,6 +81,16 @@ def test_read_progress_line_reports_every_figure():
             ours("checkpoint_saved", step=20, path="/fsx/step-20", duration_s=0.5),
             CheckpointSaved,
             {"step": 20, "path": "/fsx/step-20", "duration_s": 0.5},
+        ),
+        (
+            ours("evaluated", step=20, loss_nats=2.0, perplexity=7.389, targets=512),
+            TrainingEvaluated,
+            {"step": 20, "loss_nats": 2.0, "perplexity": 7.389, "top1": None},
+        ),
+        (
+            ours("evaluated", step=20, loss_nats=2.0, perplexity=None, top1=0.5, top5=0.75),
+            TrainingEvaluated,
+            {"perplexity": None, "top1": 0.5, "top5": 0.75},
         ),
         (ours("resumed", step=20), TrainingResumed, {"step": 20}),
         (
