@@ -285,7 +285,8 @@ class Notifier:
 def _claim_key(event: RunEvent) -> str:
     """What is claimed before an event is told: the event, or its minute where many may follow.
 
-    A run that saves or evaluates every few seconds would drown its thread; the card names the newest one.
+    A run that saves or evaluates every few seconds would drown its thread; the card names the
+    newest.
     """
     if isinstance(event, CheckpointSaved):
         return f"checkpoint-{event.at:%Y%m%dT%H%M}"
