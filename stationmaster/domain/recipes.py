@@ -52,6 +52,11 @@ class Recipe(BaseModel):
         """Every key that a person may set, in the order of help texts."""
         return (PRESET, *type(self.training).model_fields)
 
+    @property
+    def directory_name(self) -> str:
+        """The name as it may stand in a path: hf:ORG/MODEL has characters that may not."""
+        return re.sub(r"[^A-Za-z0-9._-]+", "-", self.name)
+
     def with_overrides(self, overrides: Mapping[str, str]) -> Recipe:
         """Check and apply key=value pairs as typed; preset=smoke is applied before all others.
 
@@ -157,6 +162,13 @@ def _check_together(training: LanguageTraining | ImageTraining) -> None:
             f"eval_every={training.eval_every} needs samples to evaluate on; "
             "add e.g. eval_samples=64"
         )
+    if isinstance(training, ImageTraining):
+        for key, only in (("parallelism", "ddp"), ("activation_checkpointing", "off")):
+            if getattr(training, key) != only:
+                raise BadParameter(
+                    f"{key}={getattr(training, key)} does not work with batch normalisation; "
+                    f"image classifiers take {key}={only}"
+                )
     if training.cpu_offload and training.parallelism == "ddp":
         raise BadParameter("cpu_offload=true needs sharded weights; use parallelism=full or hybrid")
     for key in ("dataset", "tokenizer", "weights"):
