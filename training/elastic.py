@@ -11,12 +11,15 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from types import FrameType
 from typing import Final, NoReturn
 
 EXIT_PEER_LOST: Final = 75  # EX_TEMPFAIL of sysexits.h: the same command may succeed next time
 EXIT_STOPPED: Final = 128 + signal.SIGTERM
 _PARENT_POLL_S: Final = 0.5
+# Agents look for joining nodes every 0.1 s; a loaded one may need much longer.
+_OWN_SIGTERM_S: Final = 5.0
 
 logger = logging.getLogger(__name__)
 
@@ -57,6 +60,22 @@ def stop_on_sigterm(*, deadline_s: float) -> threading.Event:
 
     signal.signal(signal.SIGTERM, handle)
     return stop
+
+
+def wait_for_own_sigterm(stop: threading.Event) -> None:
+    """Let a worker that stops because others were told to stop be told so itself, before it ends.
+
+    When nodes join or leave, every agent stops its worker with SIGTERM, some milliseconds apart,
+    and the workers agree on a last step. One that were gone before its agent looks would pass for a
+    crash and use up one of the agent's restarts.
+    """
+    stop.wait(_OWN_SIGTERM_S)
+
+
+def restarts_left(environ: Mapping[str, str]) -> int:
+    """How often the agent of this worker would start it again; 0 without an agent."""
+    allowed = int(environ.get("TORCHELASTIC_MAX_RESTARTS", "0"))
+    return max(0, allowed - int(environ.get("TORCHELASTIC_RESTART_COUNT", "0")))
 
 
 def exit_now(code: int) -> NoReturn:

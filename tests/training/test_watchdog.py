@@ -1,0 +1,193 @@
+"""The watchdog: what counts as standing still, by a clock of the test's own, and one real end."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from training.elastic import restarts_left
+from training.watchdog import EXIT_STALLED, Stall, Watchdog, WatchdogLimits
+
+LIMITS = WatchdogLimits(factor=10, floor_s=60, slow_s=600)
+
+
+class Clock:
+    """Seconds that pass when told to."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def watchdog(clock: Clock) -> Watchdog:
+    return Watchdog(LIMITS, on_stall=lambda stall: None, clock=clock)
+
+
+def take_steps(watchdog: Watchdog, clock: Clock, *, number: int, seconds: float) -> None:
+    for step in range(1, number + 1):
+        clock.now += seconds
+        watchdog.step_done(step)
+
+
+def test_watchdog_first_step_may_take_its_own_limit(watchdog: Watchdog, clock: Clock) -> None:
+    clock.now += 600
+    in_time = watchdog.check()
+    clock.now += 1
+    late = watchdog.check()
+
+    assert in_time is None
+    assert late == Stall(waited_s=601, limit_s=600, last_step=None, doing="a step")
+
+
+def test_watchdog_short_steps_are_allowed_the_floor(watchdog: Watchdog, clock: Clock) -> None:
+    take_steps(watchdog, clock, number=9, seconds=0.2)
+    clock.now += 60
+    in_time = watchdog.check()
+    clock.now += 1
+    late = watchdog.check()
+
+    assert in_time is None
+    assert late == Stall(waited_s=61, limit_s=60, last_step=9, doing="a step")
+
+
+def test_watchdog_long_steps_are_allowed_a_multiple_of_their_median(
+    watchdog: Watchdog, clock: Clock
+) -> None:
+    # The first one compiled for minutes and one was slow; the median does not see either.
+    take_steps(watchdog, clock, number=1, seconds=500)
+    take_steps(watchdog, clock, number=4, seconds=20)
+    take_steps(watchdog, clock, number=1, seconds=190)
+    clock.now += 200
+    in_time = watchdog.check()
+    clock.now += 1
+    late = watchdog.check()
+
+    assert in_time is None
+    assert late is not None
+    assert late.limit_s == pytest.approx(200)
+
+
+def test_watchdog_median_follows_the_latest_steps(watchdog: Watchdog, clock: Clock) -> None:
+    take_steps(watchdog, clock, number=10, seconds=20)
+    take_steps(watchdog, clock, number=60, seconds=7)
+    clock.now += 71
+    late = watchdog.check()
+
+    assert late is not None
+    assert late.limit_s == pytest.approx(70)
+
+
+def test_watchdog_pause_has_the_generous_limit_and_is_not_part_of_the_step(
+    watchdog: Watchdog, clock: Clock
+) -> None:
+    take_steps(watchdog, clock, number=3, seconds=1)
+    clock.now += 50
+    with watchdog.paused("a checkpoint"):
+        clock.now += 600
+        in_time = watchdog.check()
+        clock.now += 1
+        late = watchdog.check()
+    clock.now += 10
+    after = watchdog.check()
+    clock.now += 1
+    too_long_in_all = watchdog.check()
+
+    assert in_time is None
+    assert late == Stall(waited_s=601, limit_s=600, last_step=3, doing="a checkpoint")
+    assert after is None
+    assert too_long_in_all == Stall(waited_s=61, limit_s=60, last_step=3, doing="a step")
+
+
+def test_watchdog_pause_ended_by_an_error_is_over(watchdog: Watchdog, clock: Clock) -> None:
+    take_steps(watchdog, clock, number=3, seconds=1)
+    with pytest.raises(OSError, match="disk full"), watchdog.paused("a checkpoint"):
+        raise OSError("disk full")
+    clock.now += 61
+    late = watchdog.check()
+
+    assert late is not None
+    assert late.doing == "a step"
+
+
+def test_watchdog_factor_0_never_watches(clock: Clock) -> None:
+    seen: list[Stall] = []
+    watchdog = Watchdog(WatchdogLimits(factor=0), on_stall=seen.append, clock=clock)
+    watchdog.start()
+    watchdog.stop()
+
+    assert watchdog._thread is None
+    assert seen == []
+
+
+@pytest.mark.parametrize(
+    ("environ", "left"),
+    [
+        ({}, 0),
+        ({"TORCHELASTIC_MAX_RESTARTS": "3", "TORCHELASTIC_RESTART_COUNT": "1"}, 2),
+        ({"TORCHELASTIC_MAX_RESTARTS": "3", "TORCHELASTIC_RESTART_COUNT": "3"}, 0),
+    ],
+)
+def test_restarts_left_counts_the_agents_own(environ: dict[str, str], left: int) -> None:
+    assert restarts_left(environ) == left
+
+
+def test_watchdog_hung_process_shows_its_stacks_says_why_and_ends() -> None:
+    program = """
+import threading
+from training.progress import ProgressWriter
+from training.watchdog import Watchdog, WatchdogLimits, tell_and_exit
+
+end = tell_and_exit(ProgressWriter(run_id="r", rank=0), rank=0, restarting=True)
+watchdog = Watchdog(WatchdogLimits(factor=2, floor_s=0.2, slow_s=30), on_stall=end)
+watchdog.start()
+for step in range(1, 4):
+    watchdog.step_done(step)
+
+def wait_for_a_lost_peer():
+    threading.Event().wait(60)
+
+wait_for_a_lost_peer()
+"""
+    finished = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=False
+    )
+
+    (line,) = [json.loads(text) for text in finished.stdout.splitlines()]
+    assert finished.returncode == EXIT_STALLED
+    assert "in wait_for_a_lost_peer" in finished.stderr
+    assert (line["kind"], line["error"], line["step"]) == ("failed", "Stalled", 3)
+    assert line["restarting"] is True
+    assert line["reason"].startswith("rank 0 stood still in a step for ")
+
+
+def test_watchdog_interpreter_lock_held_ends_the_process_too() -> None:
+    # PyDLL calls keep the interpreter's lock, as a hung library call may.
+    program = """
+import ctypes
+from training.watchdog import Watchdog, WatchdogLimits
+
+def hold_the_lock():
+    ctypes.PyDLL(None).sleep(60)
+
+watchdog = Watchdog(WatchdogLimits(floor_s=0.2, slow_s=1), on_stall=lambda stall: None)
+watchdog.start()
+watchdog._ended.wait(0.7)
+hold_the_lock()
+"""
+    finished = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=False
+    )
+
+    assert finished.returncode == 1
+    assert "in hold_the_lock" in finished.stderr
