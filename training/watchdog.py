@@ -114,13 +114,18 @@ class Watchdog:
             self._thread.join()
             self._thread = None
 
-    def step_done(self, step: int) -> None:
-        """Step number `step` is complete; the next one begins."""
+    def step_done(self, step: int | None = None) -> None:
+        """Step number `step` is complete; the next one begins.
+
+        Without a number it is a sign of life between steps, such as a batch of an evaluation: it
+        says nothing about how long a step takes.
+        """
         with self._lock:
             now = self._clock()
-            if self._last_step is not None:
-                self._durations.append(now - self._since)
-            self._last_step = step
+            if step is not None:
+                if self._last_step is not None:
+                    self._durations.append(now - self._since)
+                self._last_step = step
             self._since = now
 
     @contextmanager

@@ -120,6 +120,23 @@ def test_watchdog_pause_ended_by_an_error_is_over(watchdog: Watchdog, clock: Clo
     assert late.doing == "a step"
 
 
+def test_watchdog_sign_of_life_starts_the_clock_again_and_leaves_the_median(
+    watchdog: Watchdog, clock: Clock
+) -> None:
+    take_steps(watchdog, clock, number=5, seconds=20)
+    for _ in range(60):
+        clock.now += 0.5
+        watchdog.step_done()
+    clock.now += 200
+    in_time = watchdog.check()
+    clock.now += 1
+    late = watchdog.check()
+
+    assert in_time is None
+    assert late is not None
+    assert (late.limit_s, late.last_step) == (pytest.approx(200), 5)
+
+
 def test_watchdog_factor_0_never_watches(clock: Clock) -> None:
     seen: list[Stall] = []
     watchdog = Watchdog(WatchdogLimits(factor=0), on_stall=seen.append, clock=clock)
