@@ -1,0 +1,339 @@
+"""A model spread over the ranks: what is computed again, compiled, sharded and exchanged.
+
+Called by `training.build` once, and by the trainer around every micro-batch. It knows modules and
+ranks, and nothing of data, loss or checkpoints. The blocks are changed in place, so that names in
+checkpoints do not depend on any of this.
+
+The order is fixed, and each part of it has a reason:
+
+1. Activation checkpointing, innermost: what is compiled next contains the recomputation, and the
+   compiler decides what it keeps of it.
+2. torch.compile of each block's forward: a model of 80 equal blocks compiles one of them. The hooks
+   of FSDP stay outside, where they cannot break the graph.
+3. FSDP2 for each block, then for the root with embedding, final norm and head in one group, so that
+   tied weights are one parameter there. Parameters have no memory yet: no rank ever holds the whole
+   model.
+4. The first values.
+5. DistributedDataParallel, last of all: it refuses parameters without memory.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from functools import partial
+from typing import Any, Final
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import (
+    CPUOffloadPolicy,
+    FSDPModule,
+    MixedPrecisionPolicy,
+    OffloadPolicy,
+    fully_shard,
+)
+from torch.distributed.tensor import DTensor, Shard
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
+
+from stationmaster.domain.errors import BadParameter
+from stationmaster.domain.estimate import defers_gradient_exchange
+from stationmaster.domain.training_config import ActivationCheckpointing, TrainingConfig
+from training.parallel import Ranks
+
+# What selective checkpointing keeps: the matrix products and attention, nearly all FLOPs of a
+# block. The rest (norms, rotations, SwiGLU's product) is cheap to compute again and most of the
+# memory. Source: torchtitan's list for selective activation checkpointing.
+_aten = torch.ops.aten
+_KEPT_OPERATIONS: Final = [
+    _aten.mm.default,
+    _aten.addmm.default,
+    _aten._grouped_mm.default,
+    _aten._scaled_dot_product_flash_attention.default,
+    _aten._scaled_dot_product_efficient_attention.default,
+    _aten._scaled_dot_product_cudnn_attention.default,
+    _aten._scaled_dot_product_flash_attention_for_cpu.default,
+]
+
+logger = logging.getLogger("training")
+
+
+class ParallelModel:
+    """A model as the ranks run it together; of this very class, the model of a lone rank."""
+
+    loss_scale: float = 1.0
+    """What the loss, a sum over this rank's samples divided by the global count of targets, is
+    multiplied by before backward, so that the exchanged gradients are sums over all ranks."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self.module = module
+        """What is called."""
+
+    @contextmanager
+    def micro_batch(self, *, last: bool) -> Iterator[None]:
+        """Around forward and backward of one micro-batch; `last` of its optimizer step."""
+        yield
+
+    def clip_gradients(self, limit: float) -> float:
+        """Scale the gradients to a global norm of at most `limit`; 0 only measures.
+
+        Returns the norm before, the same on every rank, which may be inf or nan; gradients are then
+        of no use. Waits for the device once.
+        """
+        gradients = [p.grad for p in self.module.parameters() if p.grad is not None]
+        # A rank may have no row of a small weight; the norm of nothing is 0.
+        local = [g.to_local() if isinstance(g, DTensor) else g for g in gradients]
+        norm = math.sqrt(float(self._sum_over_shards(_squared_norm(local))))
+        if limit and norm > limit:
+            torch._foreach_mul_(local, limit / norm)
+        return norm
+
+    def _sum_over_shards(self, value: torch.Tensor) -> torch.Tensor:
+        return value
+
+
+class _ReplicatedModel(ParallelModel):
+    """DistributedDataParallel: each rank has all weights; gradients are averaged over ranks."""
+
+    def __init__(self, module: nn.Module, ranks: Ranks) -> None:
+        normalises_batches = any(isinstance(part, _BatchNorm) for part in module.modules())
+        self._ddp = DistributedDataParallel(
+            module,
+            device_ids=[ranks.device.index] if ranks.device.type == "cuda" else None,
+            # Running means follow rank 0's, which is what a checkpoint holds; tables of rotary
+            # embeddings never change, and sending them each step would be for nothing.
+            forward_sync_buffers=normalises_batches,
+            gradient_as_bucket_view=True,
+        )
+        super().__init__(self._ddp)
+        self.loss_scale = float(ranks.world_size)
+
+    @contextmanager
+    def micro_batch(self, *, last: bool) -> Iterator[None]:
+        """See `ParallelModel`; gradients are exchanged in the last one only."""
+        with nullcontext() if last else self._ddp.no_sync():
+            yield
+
+
+class _ShardedModel(ParallelModel):
+    """FSDP2: each rank has a part of every weight; gradients are summed into these parts."""
+
+    def __init__(self, module: FSDPModule, mesh: DeviceMesh, *, defers_exchange: bool) -> None:
+        assert isinstance(module, nn.Module)
+        super().__init__(module)
+        self._fsdp = module
+        self._defers_exchange = defers_exchange
+        self._has_copies = mesh.ndim == 2
+        self._shard_group = mesh.get_group("shard")
+
+    @contextmanager
+    def micro_batch(self, *, last: bool) -> Iterator[None]:
+        """See `ParallelModel`.
+
+        A small model gathers its weights once a step and exchanges gradients in the last
+        micro-batch. A large one cannot hold all weights or gradients at once: it exchanges them
+        within the group of shards in each, and over the copies of this group in the last one only.
+        """
+        if self._defers_exchange:
+            self._fsdp.set_requires_gradient_sync(last)
+            self._fsdp.set_reshard_after_backward(last)
+        elif self._has_copies:
+            self._fsdp.set_requires_all_reduce(last)
+        yield
+
+    def _sum_over_shards(self, value: torch.Tensor) -> torch.Tensor:
+        # Offloaded gradients are in host memory; their backend for that is gloo.
+        dist.all_reduce(value, group=self._shard_group)
+        return value
+
+
+def parallelise(
+    model: nn.Module,
+    blocks: Sequence[nn.Module],
+    *,
+    training: TrainingConfig,
+    ranks: Ranks,
+    initialise: Callable[[], None],
+    compile_backend: str = "inductor",
+) -> ParallelModel:
+    """Spread a model on the meta device over the ranks and give it its first values.
+
+    Args:
+        model: changed in place.
+        blocks: its repeated units; modules of `model`.
+        training: parallelism, precision, activation_checkpointing, compile and cpu_offload count.
+        ranks: all of which call this together.
+        initialise: called once, when every parameter has its place, to give all parameters and
+            buffers memory on the ranks' device and their values.
+        compile_backend: what torch.compile calls; tests name one that needs no C++ compiler.
+
+    Raises:
+        BadParameter: the keys do not fit the model or the number of ranks.
+    """
+    _check(model, training)
+    in_bfloat16 = training.precision == "bf16" or (
+        training.precision == "auto" and ranks.device.type == "cuda"
+    )
+    for block in blocks:
+        _checkpoint_activations(block, training.activation_checkpointing)
+        if training.compile:
+            # Shapes never change within training, so none is worth a general kernel.
+            block.forward = torch.compile(block.forward, backend=compile_backend, dynamic=False)
+    if training.parallelism == "ddp":
+        if in_bfloat16:
+            model.forward = torch.autocast(ranks.device.type, torch.bfloat16)(model.forward)
+        initialise()
+        if ranks.world_size == 1:
+            return ParallelModel(model)
+        if training.compile:
+            # Blocks are graphs of their own, between which gradients can leave: the compiler need
+            # not cut them at DDP's buckets.
+            torch._dynamo.config.optimize_ddp = False
+        return _ReplicatedModel(model, ranks)
+    mesh = _mesh(training, ranks)
+    if ranks.world_size == 1 and not in_bfloat16 and not _offloads(training, ranks):
+        initialise()
+        return ParallelModel(model)
+    num_parameters = sum(parameter.numel() for parameter in model.parameters())
+    small = defers_gradient_exchange(num_parameters, training.parallelism)
+    _shard(
+        model,
+        blocks,
+        mesh=mesh,
+        precision=MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+        if in_bfloat16
+        else MixedPrecisionPolicy(),
+        offload=CPUOffloadPolicy() if _offloads(training, ranks) else OffloadPolicy(),
+        keep_gathered=small,
+    )
+    initialise()
+    if _offloads(training, ranks):
+        _move_weights_to_host(model, ranks.device)
+    assert isinstance(model, FSDPModule)
+    return _ShardedModel(model, mesh, defers_exchange=small)
+
+
+def _check(model: nn.Module, training: TrainingConfig) -> None:
+    """Batch norm takes its statistics from what one rank sees, in one pass: nothing may split it.
+
+    FSDP would also reduce its running means to bfloat16, and a second forward pass of a block would
+    count its batch twice.
+    """
+    if not any(isinstance(part, _BatchNorm) for part in model.modules()):
+        return
+    if training.parallelism != "ddp":
+        raise BadParameter(
+            f"parallelism={training.parallelism} is not for image classifiers, whose batch norm "
+            "needs whole weights on every rank; use parallelism=ddp"
+        )
+    if training.activation_checkpointing != "off":
+        raise BadParameter(
+            f"activation_checkpointing={training.activation_checkpointing} is not for image "
+            "classifiers, whose batch norm would count every batch twice; use "
+            "activation_checkpointing=off"
+        )
+
+
+def _checkpoint_activations(block: nn.Module, mode: ActivationCheckpointing) -> None:
+    """Keep only a block's inputs, or also its matrix products, and compute the rest in backward."""
+    if mode == "off":
+        return
+    options: dict[str, Any] = {"use_reentrant": False}
+    if mode == "selective":
+        options["context_fn"] = partial(create_selective_checkpoint_contexts, _KEPT_OPERATIONS)
+    block.forward = partial(checkpoint, block.forward, **options)
+
+
+def _offloads(training: TrainingConfig, ranks: Ranks) -> bool:
+    if training.cpu_offload and ranks.device.type == "cpu":
+        logger.warning("cpu_offload=true changes nothing here: this machine trains on CPUs")
+    return training.cpu_offload and ranks.device.type == "cuda"
+
+
+def _mesh(training: TrainingConfig, ranks: Ranks) -> DeviceMesh:
+    """All ranks in one line to shard over; or, for hybrid, a row for each node's copy.
+
+    Raises:
+        BadParameter: hybrid, and nodes run different numbers of processes.
+    """
+    if training.parallelism != "hybrid":
+        return init_device_mesh(ranks.device.type, (ranks.world_size,), mesh_dim_names=("shard",))
+    of_nodes: list[int | None] = [None] * ranks.world_size
+    dist.all_gather_object(of_nodes, ranks.local_world_size)
+    if len(set(of_nodes)) > 1 or ranks.world_size % ranks.local_world_size:
+        raise BadParameter(
+            f"parallelism=hybrid shards within a node and needs the same number of processes on "
+            f"every node; {ranks.world_size} processes are on nodes of "
+            f"{', '.join(str(size) for size in sorted(set(of_nodes), key=str))}; "
+            "use equal nodes or parallelism=full"
+        )
+    return init_device_mesh(
+        ranks.device.type,
+        (ranks.world_size // ranks.local_world_size, ranks.local_world_size),
+        mesh_dim_names=("replicate", "shard"),
+    )
+
+
+def _shard(
+    model: nn.Module,
+    blocks: Sequence[nn.Module],
+    *,
+    mesh: DeviceMesh,
+    precision: MixedPrecisionPolicy,
+    offload: OffloadPolicy,
+    keep_gathered: bool,
+) -> None:
+    """FSDP2 for each block and, last, for the root with all that is in no block.
+
+    `keep_gathered`: whole weights stay from forward to backward; a second all-gather would cost
+    more than the memory it frees.
+    """
+    shared: dict[str, Any] = {
+        "mesh": mesh,
+        "mp_policy": precision,
+        "offload_policy": offload,
+        "shard_placement_fn": partial(_placement, num_shards=mesh["shard"].size()),
+    }
+    for block in blocks:
+        # The last block's backward comes right after its forward: freeing it is for nothing.
+        reshard = not keep_gathered and block is not blocks[-1]
+        fully_shard(block, reshard_after_forward=reshard, **shared)
+    fully_shard(model, **shared)
+    for module in model.modules():
+        if isinstance(module, FSDPModule):
+            # Sums, because the loss is already divided by the global count of targets; and plain
+            # ones, because gloo has no sum that multiplies first.
+            module.set_force_sum_reduction_for_comms(True)
+            module.set_gradient_divide_factor(1.0)
+
+
+def _placement(parameter: nn.Parameter, *, num_shards: int) -> Shard | None:
+    """Rows by default; the inner dimension of experts' weights that do not divide among ranks.
+
+    These are stacked as (experts, out, in): 8 experts over 32 ranks by rows would leave 24 ranks
+    with nothing, and gather four times the bytes as padding. Source: torchtitan's experts.
+    """
+    if parameter.ndim == 3 and parameter.shape[0] % num_shards:
+        return Shard(1) if parameter.shape[1] % num_shards == 0 else None
+    return None
+
+
+def _move_weights_to_host(model: nn.Module, device: torch.device) -> None:
+    """Offloaded weights live in host memory; buffers are computed with, and stay on the device."""
+    model.to("cpu")
+    for module in model.modules():
+        for name, buffer in module.named_buffers(recurse=False):
+            persistent = name not in module._non_persistent_buffers_set
+            module.register_buffer(name, buffer.to(device), persistent=persistent)
+
+
+def _squared_norm(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+    """The sum of squares of all elements, () float64, on the tensors' device."""
+    norms = torch.stack(torch._foreach_norm(list(tensors)))
+    return norms.double().square().sum()
