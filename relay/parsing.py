@@ -350,7 +350,9 @@ def _finished(fields: dict[str, Any], base: dict[str, Any]) -> RunEvent | None:
 def _failed(fields: dict[str, Any], base: dict[str, Any]) -> RunEvent | None:
     reason = _text(fields.get("message")) or _text(fields.get("reason"))
     return TrainingReportedFailure(
-        **base, reason=reason or _text(fields.get("error")) or "the trainer gave no reason"
+        **base,
+        reason=reason or _text(fields.get("error")) or "the trainer gave no reason",
+        restarting=fields.get("restarting") is True,
     )
 
 

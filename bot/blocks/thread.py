@@ -154,6 +154,8 @@ def _training_line(event: RunEvent, run: Run) -> str:
             return f"{_WARNING} workers restart in {pod}: {md.escape(event.reason, 300)}"
         case ev.TrainingResumed():
             return f"\u21bb training resumed from step {event.step:,}"
+        case ev.TrainingReportedFailure(restarting=True):
+            return f"{_WARNING} the workers start again: {md.escape(event.reason, 600)}"
         case ev.TrainingReportedFailure():
             return f"{md.FAILED} the trainer says: {md.escape(event.reason, 600)}"
         case ev.TrainingFinished():

@@ -245,6 +245,8 @@ class TrainingReportedFailure(_Event):
 
     type: Literal["training.failed"] = "training.failed"
     reason: str
+    restarting: bool = False
+    """True where the workers start again by themselves: a setback of the run, not its end."""
 
 
 class TrainingFinished(_Event):

@@ -324,7 +324,7 @@ def _job_changes(run: Run, event: RunEvent) -> dict[str, object]:
             return {"num_restarts": run.num_restarts + 1}
         case ev.TrainingResumed():
             return {"resumed_from_step": event.step}
-        case ev.TrainingReportedFailure():
+        case ev.TrainingReportedFailure(restarting=False):
             return {"trainer_failure": event.reason}
         case _:  # warnings, lost nodes and the finish are told in the thread, they change no state
             return {}

@@ -186,6 +186,13 @@ def test_consequences_of_progress_while_recovering_is_running_again():
     assert consequences(make_run(RunPhase.RUNNING), progress(9, 41, 5.0)) == []
 
 
+@pytest.mark.parametrize(("restarting", "kept"), [(False, "stood still"), (True, "")])
+def test_failure_that_workers_restart_from_is_no_failure_of_the_run(restarting, kept):
+    told = event(ev.TrainingReportedFailure, reason="stood still", restarting=restarting)
+
+    assert apply(make_run(RunPhase.RUNNING), told).trainer_failure == kept
+
+
 def test_teardown_failed_then_completed_ends_with_nothing_left():
     run = make_run(RunPhase.FAILED)
     run = apply(run, event(ev.TeardownStarted))

@@ -99,6 +99,11 @@ def test_read_progress_line_reports_every_figure():
             {"step": 60, "loss_nats": 5.5},
         ),
         (
+            ours("failed", reason="rank 1 stood still", restarting=True),
+            TrainingReportedFailure,
+            {"reason": "rank 1 stood still", "restarting": True},
+        ),
+        (
             ours("failed", error="DataNotFound", message="dataset /x is not there"),
             TrainingReportedFailure,
             {"reason": "dataset /x is not there"},
