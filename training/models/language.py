@@ -1,99 +1,210 @@
-"""The model: transformers' Llama, built on the meta device and initialised shard by shard.
+"""Language models: transformers' Llama, Mistral and Mixtral, and any causal model of the hub.
 
-Called by the trainer. Nothing in here knows of ranks except through the DTensors it fills:
-`build_model` gives shapes without memory, `training.parallel.shard_model` lays them out over the
-ranks, and `initialise` fills weights in place.
+Called by `training.build`, and by whoever needs a model of a recipe's shape. Nothing in here knows
+of ranks except through the DTensors it fills: `build_model` gives shapes without memory,
+`training.sharding` lays them out over the ranks, and `LanguageTask.initialise` fills them in place.
 
-Every parameter is drawn from its own generator, seeded by the run's seed and the parameter's name,
-so the weights are the same for any number of ranks, and no rank ever holds more than one full
-parameter.
+Import costs seconds: transformers' modules are imported for the one family that is built.
 
-Shape legend: B sequences, T tokens, V vocabulary.
+Shape legend: B sequences, T tokens, V vocabulary, N tokens of all sequences, H heads, C head size.
 """
 
 from __future__ import annotations
 
-import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
 
 import torch
-from torch.distributed.tensor import DTensor, distribute_tensor
+from torch import Tensor, nn
 from torch.nn import functional
-from transformers.models.llama.configuration_llama import LlamaConfig
-from transformers.models.llama.modeling_llama import LlamaForCausalLM, LlamaRotaryEmbedding
+from transformers.modeling_utils import AttentionInterface, PreTrainedModel
 
+from stationmaster.domain.errors import PermanentError
 from stationmaster.domain.models import LanguageModel
-from training.data.packed import IGNORED_LABEL
+from stationmaster.domain.recipes import Recipe
+from training.models.cross_entropy import sum_cross_entropy
+from training.models.initialisation import initialise
+from training.parallel import Ranks
+from training.task import IGNORED_LABEL, Batch, BatchSource, Forward
 
-# Source: Llama and GPT-2 configurations, `initializer_range`.
-_INITIAL_STD = 0.02
+_ATTENTION: Final = "stationmaster_causal"
 
 
-def build_model(shape: LanguageModel, *, device: torch.device) -> LlamaForCausalLM:
-    """Build the model with parameters on the meta device and real rotary tables on `device`.
+class LanguageTask:
+    """A language model that learns to tell the next token; implements `training.task.Task`."""
 
-    The rotary tables are buffers that no checkpoint holds: materialising them with `to_empty` would
-    leave whatever was in memory and train on NaN, so they are made here, once, for real.
+    def __init__(
+        self, recipe: Recipe, source: BatchSource, *, ranks: Ranks, cache_dir: Path
+    ) -> None:
+        assert isinstance(recipe.model, LanguageModel)
+        self.source = source
+        self.model = (
+            _build_hub_model(recipe, cache_dir=cache_dir)
+            if recipe.model.family == "hub"
+            else build_model(recipe.model)
+        )
+        self.blocks = find_blocks(self.model, name=recipe.name)
+        self._recipe = recipe
+        self._shape = recipe.model
+        self._ranks = ranks
+        self._cache_dir = cache_dir
+        # The head of a model that we do not know may need its result for its own backward.
+        self._overwrite_logits = recipe.model.family != "hub"
+        self._compiled_loss = recipe.training.compile and ranks.device.type == "cuda"
+
+    def initialise(self, *, device: torch.device) -> None:
+        """Give every parameter and buffer its memory and first value: drawn, or a checkpoint's.
+
+        Raises:
+            UserError: `weights` cannot be had, or are not of this model's shape.
+        """
+        training = self._recipe.training
+        initialise(self.model, seed=training.seed, device=device)
+        if getattr(training, "weights", "random") != "random":
+            from training.models.hub import load_weights
+
+            load_weights(self.model, self._recipe, cache_dir=self._cache_dir, ranks=self._ranks)
+
+    def forward(self, model: nn.Module, batch: Batch) -> Forward:
+        """Cross-entropy in nats, summed over targets; with experts, also what balances them.
+
+        A sequence's balancing loss (see `mixtral.balancing_loss`) counts as often as it has
+        targets, so that after the division by all targets it is the mean over the global batch,
+        for any split of that batch into ranks and micro-batches.
+        """
+        output = model(input_ids=batch.inputs, use_cache=False)
+        loss = sum_cross_entropy(
+            output.logits.flatten(0, 1),
+            batch.targets.flatten(),
+            overwrite=self._overwrite_logits,
+            compiled=self._compiled_loss,
+        )
+        reported = loss.detach()
+        if self._shape.router_aux_loss and self._shape.family == "mixtral":
+            from training.models.mixtral import balancing_loss
+
+            uneven_B = balancing_loss(
+                output.router_logits,
+                num_sequences=len(batch.inputs),
+                experts_per_token=self._shape.experts_per_token,
+            )
+            targets_B = (batch.targets != IGNORED_LABEL).sum(dim=1)
+            loss = loss + self._shape.router_aux_loss * (uneven_B * targets_B).sum()
+        return Forward(loss_sum=loss, reported_sum=reported, correct={})
+
+
+def build_model(shape: LanguageModel) -> PreTrainedModel:
+    """Build a Llama, Mistral or Mixtral of this shape on the meta device.
+
+    Names and mathematics of parameters are those of transformers, so published weights fit.
     """
-    config = LlamaConfig(
-        num_hidden_layers=shape.layers,
-        hidden_size=shape.hidden_size,
-        num_attention_heads=shape.heads,
-        num_key_value_heads=shape.kv_heads,
-        intermediate_size=shape.ffn_size,
-        vocab_size=shape.vocab_size,
-        max_position_embeddings=shape.context_length,
-        rope_parameters={"rope_type": "default", "rope_theta": shape.rope_theta},
-        tie_word_embeddings=shape.tied_embeddings,
-        attn_implementation="sdpa",
-        use_cache=False,
-    )
+    rope: dict[str, Any] = {"rope_type": "default", "rope_theta": shape.rope_theta}
+    if shape.rope_scaling is not None:
+        rope |= {
+            "rope_type": "llama3",
+            "factor": shape.rope_scaling.factor,
+            "low_freq_factor": shape.rope_scaling.low_freq_factor,
+            "high_freq_factor": shape.rope_scaling.high_freq_factor,
+            "original_max_position_embeddings": shape.rope_scaling.original_context_length,
+        }
+    common: dict[str, Any] = {
+        "num_hidden_layers": shape.layers,
+        "hidden_size": shape.hidden_size,
+        "num_attention_heads": shape.heads,
+        "num_key_value_heads": shape.kv_heads,
+        "intermediate_size": shape.ffn_size,
+        "vocab_size": shape.vocab_size,
+        "max_position_embeddings": shape.context_length,
+        "rms_norm_eps": shape.norm_epsilon,
+        "rope_parameters": rope,
+        "tie_word_embeddings": shape.tied_embeddings,
+        "attn_implementation": _ATTENTION,
+        "use_cache": False,
+    }
+    model: PreTrainedModel
     with torch.device("meta"):
-        model = LlamaForCausalLM(config)
-    with device:
-        model.model.rotary_emb = LlamaRotaryEmbedding(config)
+        match shape.family:
+            case "llama":
+                from transformers.models.llama.configuration_llama import LlamaConfig
+                from transformers.models.llama.modeling_llama import LlamaForCausalLM
+
+                model = LlamaForCausalLM(LlamaConfig(**common))
+            case "mistral":
+                from transformers.models.mistral.configuration_mistral import MistralConfig
+                from transformers.models.mistral.modeling_mistral import MistralForCausalLM
+
+                model = MistralForCausalLM(MistralConfig(**common, sliding_window=None))
+            case "mixtral":
+                from transformers.models.mixtral.configuration_mixtral import MixtralConfig
+
+                from training.models.mixtral import build_routed_mixtral
+
+                model = build_routed_mixtral(
+                    MixtralConfig(
+                        **common,
+                        sliding_window=None,
+                        num_local_experts=shape.experts,
+                        num_experts_per_tok=shape.experts_per_token,
+                        router_aux_loss_coef=shape.router_aux_loss,
+                        # One product for all experts, on CPUs and GPUs alike. The other way, a
+                        # loop over experts, waits for the GPU and adds up in no fixed order there.
+                        experts_implementation="grouped_mm",
+                    )
+                )
+            case "hub":
+                raise ValueError("a model of the hub is built from its own configuration")
     return model
 
 
-def initialise(model: LlamaForCausalLM, *, seed: int, device: torch.device) -> None:
-    """Give every parameter memory on `device` and its initial value.
+def _build_hub_model(recipe: Recipe, *, cache_dir: Path) -> PreTrainedModel:
+    """Build what the repository's own configuration describes, on the meta device."""
+    from transformers.models.auto.modeling_auto import AutoModelForCausalLM
 
-    Norms begin at one, every other weight is drawn from N(0, 0.02).
+    from training.models.hub import model_config
+
+    config = model_config(recipe, cache_dir=cache_dir)
+    with torch.device("meta"):
+        model: PreTrainedModel = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    return model
+
+
+def find_blocks(model: PreTrainedModel, *, name: str) -> Sequence[nn.Module]:
+    """The decoder's repeated blocks, in their order.
+
+    Raises:
+        PermanentError: the architecture does not keep them in one list.
     """
-    rotary = model.model.rotary_emb
-    # Its tables are real already: out of the way, so that to_empty does not overwrite them.
-    model.model.rotary_emb = torch.nn.Identity()
-    model.to_empty(device=device)
-    model.model.rotary_emb = rotary
-    model.tie_weights()
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            full = _initial_value(name, parameter.shape, seed=seed, device=device)
-            if isinstance(parameter, DTensor):
-                # src_data_rank=None: every rank has the full value, so nothing is sent.
-                full = distribute_tensor(
-                    full, parameter.device_mesh, parameter.placements, src_data_rank=None
-                )
-            parameter.copy_(full)
-
-
-def sum_loss(
-    model: LlamaForCausalLM, inputs_BT: torch.Tensor, labels_BT: torch.Tensor
-) -> torch.Tensor:
-    """Cross-entropy in nats, summed over the positions that have a label."""
-    logits_BTV = model(input_ids=inputs_BT).logits
-    return functional.cross_entropy(
-        logits_BTV.flatten(0, 1).float(),
-        labels_BT.flatten(),
-        ignore_index=IGNORED_LABEL,
-        reduction="sum",
+    num_layers = model.config.get_text_config(decoder=True).num_hidden_layers
+    for module in model.get_decoder().children():
+        if isinstance(module, nn.ModuleList) and len(module) == num_layers:
+            return list(module)
+    raise PermanentError(
+        f"recipe {name}: {type(model).__name__} has no list of {num_layers} decoder blocks, "
+        "which sharding needs; use a model whose blocks are in one list"
     )
 
 
-def _initial_value(
-    name: str, shape: torch.Size, *, seed: int, device: torch.device
-) -> torch.Tensor:
-    if len(shape) < 2:
-        return torch.ones(shape, device=device)
-    digest = hashlib.sha256(f"{seed} {name}".encode()).digest()
-    generator = torch.Generator(device=device).manual_seed(int.from_bytes(digest[:8], "big") >> 1)
-    return torch.empty(shape, device=device).normal_(0.0, _INITIAL_STD, generator=generator)
+def _attend(
+    module: nn.Module,
+    q_BHTC: Tensor,
+    k_BHTC: Tensor,
+    v_BHTC: Tensor,
+    attention_mask: Tensor | None,
+    *,
+    scaling: float,
+    **_unused: Any,
+) -> tuple[Tensor, None]:
+    """Causal attention over whole sequences, by the fastest kernel that torch has for the device.
+
+    transformers' own entry to the same kernels first compares the positions of every batch with a
+    packed layout, which makes the CPU wait for the GPU once a forward pass. Ours are never packed.
+    """
+    assert attention_mask is None
+    mixed_BHTC = functional.scaled_dot_product_attention(
+        q_BHTC, k_BHTC, v_BHTC, is_causal=True, scale=scaling, enable_gqa=True
+    )
+    return mixed_BHTC.transpose(1, 2).contiguous(), None
+
+
+AttentionInterface.register(_ATTENTION, _attend)
