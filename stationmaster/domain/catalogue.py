@@ -48,6 +48,8 @@ def _language_smoke(recipe: Recipe) -> Recipe:
         | {
             "kv_heads": _TINY_SHAPE["kv_heads"] if grouped else _TINY_SHAPE["heads"],
             "experts": 4 if recipe.model.experts else 0,
+            "rope_scaling": recipe.model.rope_scaling
+            and recipe.model.rope_scaling.model_copy(update={"original_context_length": 64}),
         }
     )
     small: dict[str, Any] = {
