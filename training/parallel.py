@@ -8,7 +8,7 @@ nothing of models, data, loss or checkpoints' contents; how a model is spread ov
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -45,6 +45,7 @@ def joined_ranks(launch: Launch) -> Iterator[Ranks]:
     if torch.cuda.is_available():
         device = torch.device("cuda", launch.local_rank)
         torch.cuda.set_device(device)
+        torch.set_float32_matmul_precision("high")
         backend = "cpu:gloo,cuda:nccl"
     else:
         device = torch.device("cpu")
@@ -71,15 +72,29 @@ def joined_ranks(launch: Launch) -> Iterator[Ranks]:
 
 
 def sum_over_ranks(values: list[float], ranks: Ranks) -> list[float]:
-    """Add up numbers over all ranks; every rank gets the same sums, exactly.
+    """Add up numbers of the host over all ranks; every rank gets the same sums, exactly.
 
-    float64 holds counts up to 2**53 exactly.
+    float64 holds counts up to 2**53 exactly. The sum goes over the host's network, so that nobody
+    waits for a GPU.
     """
     if ranks.world_size == 1:
         return values
-    total = torch.tensor(values, dtype=torch.float64, device=ranks.device)
+    total = torch.tensor(values, dtype=torch.float64)
     dist.all_reduce(total)
     return [float(value) for value in total.tolist()]
+
+
+def start_sum_over_ranks(value: torch.Tensor, ranks: Ranks) -> Callable[[], torch.Tensor]:
+    """Begin to add up a tensor of the device over all ranks, in place; the result on call."""
+    if ranks.world_size == 1:
+        return lambda: value
+    work = dist.all_reduce(value, async_op=True)
+
+    def finish() -> torch.Tensor:
+        work.wait()
+        return value
+
+    return finish
 
 
 def from_rank_0(value: int, ranks: Ranks) -> int:
