@@ -60,6 +60,7 @@ def _language_smoke(recipe: Recipe) -> Recipe:
         "learning_rate": 3e-3,
         "min_learning_rate": 3e-4,
         "warmup_steps": 2,
+        "compile": False,  # the compiler would take longer than all of the run
         "checkpoint_every": 3,
         "eval_every": 3,
         "eval_samples": 4,
