@@ -55,7 +55,8 @@ class TrainingConfig(BaseModel):
         description="full (FSDP over all ranks), hybrid (FSDP in a node, copies over nodes) or ddp",
     )
     precision: Precision = Field(
-        default="auto", description="bf16 (gradients summed in fp32), fp32 (TF32 products), or auto: bf16 on a GPU"
+        default="auto",
+        description="bf16 (gradients summed in fp32), fp32 (TF32 products), or auto: bf16 on a GPU",
     )
     activation_checkpointing: ActivationCheckpointing = Field(
         default="off",
