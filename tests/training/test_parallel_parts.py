@@ -1,0 +1,271 @@
+"""One rank's part of spreading a model: wrapping, precision, recomputation, clipping, optimizer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from parallel_runs import OperationCounts
+from torch import nn
+from torch.distributed.tensor import DTensor
+
+from stationmaster.domain.catalogue import get_recipe
+from stationmaster.domain.errors import BadParameter
+from stationmaster.domain.training_config import TrainingConfig
+from training.config import Launch
+from training.optimizer import build_optimizer
+from training.parallel import Ranks, check_same_data, joined_ranks
+from training.sharding import ParallelModel, parallelise
+
+WIDTH = 8
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.up = nn.Linear(WIDTH, 2 * WIDTH)
+        self.down = nn.Linear(2 * WIDTH, WIDTH)
+
+    def forward(self, x: torch.Tensor, *, scale: float) -> torch.Tensor:
+        return x + scale * self.down(torch.tanh(self.up(x)))
+
+
+class Model(nn.Module):
+    """Three blocks between an embedding and a head that is tied to it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(16, WIDTH)
+        self.blocks = nn.ModuleList(Block() for _ in range(3))
+        self.norm = nn.LayerNorm(WIDTH)
+        self.head = nn.Linear(WIDTH, 16, bias=False)
+        self.head.weight = self.embedding.weight
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        x = self.embedding(tokens)
+        for block in self.blocks:
+            x = block(x, scale=0.5)
+        return self.head(self.norm(x))
+
+
+@pytest.fixture(scope="module")
+def ranks() -> Iterator[Ranks]:
+    """A lone rank."""
+    with joined_ranks(Launch(rank=0, local_rank=0, world_size=1, elastic=False)) as lone:
+        yield lone
+
+
+def keys(**changed: Any) -> TrainingConfig:
+    return get_recipe("tiny-llama").training.model_copy(update=changed)
+
+
+def spread(ranks: Ranks, **changed: Any) -> ParallelModel:
+    """The same model with the same weights, spread as the keys say."""
+    with torch.device("meta"):
+        model = Model()
+
+    def initialise() -> None:
+        model.to_empty(device="cpu")
+        model.head.weight = model.embedding.weight
+        generator = torch.Generator().manual_seed(1)
+        for parameter in model.parameters():
+            local = parameter.to_local() if isinstance(parameter, DTensor) else parameter
+            with torch.no_grad():
+                local.normal_(0.0, 0.3, generator=generator)
+
+    return parallelise(
+        model,
+        list(model.blocks),
+        training=keys(**changed),
+        ranks=ranks,
+        initialise=initialise,
+        compile_backend="aot_eager",
+    )
+
+
+def gradients(parallel: ParallelModel) -> list[torch.Tensor]:
+    """Of one micro-batch, in the order of parameters."""
+    tokens = torch.arange(12).reshape(3, 4)
+    with parallel.micro_batch(last=True):
+        logits = parallel.module(tokens)
+        nn.functional.cross_entropy(logits.flatten(0, 1), tokens.flatten()).backward()
+    found = [parameter.grad for parameter in parallel.module.parameters()]
+    return [g.to_local() if isinstance(g, DTensor) else g for g in found if g is not None]
+
+
+@pytest.mark.parametrize("parallelism", ["full", "hybrid", "ddp"])
+def test_lone_rank_in_fp32_pays_for_no_wrapper(ranks: Ranks, parallelism: str) -> None:
+    parallel = spread(ranks, parallelism=parallelism)
+
+    with OperationCounts() as operations:
+        gradients(parallel)
+        parallel.clip_gradients(1.0)
+
+    assert type(parallel.module) is Model
+    assert not any(isinstance(p, DTensor) for p in parallel.module.parameters())
+    assert parallel.loss_scale == 1.0
+    assert not operations.collectives
+
+
+@pytest.mark.parametrize("parallelism", ["full", "ddp"])
+def test_bf16_computes_in_bfloat16_and_keeps_fp32_weights(ranks: Ranks, parallelism: str) -> None:
+    seen: list[torch.dtype] = []
+    parallel = spread(ranks, parallelism=parallelism, precision="bf16")
+    hook = lambda _module, _args, output: seen.append(output.dtype)  # noqa: E731
+    parallel.module.blocks[0].up.register_forward_hook(hook)  # type: ignore[union-attr]
+
+    own = gradients(parallel)
+
+    assert seen == [torch.bfloat16]
+    assert {p.dtype for p in parallel.module.parameters()} == {torch.float32}
+    assert {gradient.dtype for gradient in own} == {torch.float32}
+    assert_close(own, gradients(spread(ranks)), atol=0.01)
+
+
+def test_full_checkpointing_computes_products_again_and_selective_does_not(ranks: Ranks) -> None:
+    counts = {}
+    expected = gradients(spread(ranks))
+    for mode in ("off", "full", "selective"):
+        with OperationCounts() as operations:
+            actual = gradients(spread(ranks, activation_checkpointing=mode))
+        counts[mode] = operations.counts
+        assert_close(actual, expected, atol=0.0)
+
+    products = {mode: count["aten::addmm"] for mode, count in counts.items()}
+    assert products["off"] == products["selective"] < products["full"]
+    assert counts["selective"]["aten::tanh"] == 2 * counts["off"]["aten::tanh"]
+
+
+# The compiler looks at every tensor it meets; torch hides the warning, which pytest undoes.
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
+@pytest.mark.parametrize("mode", ["off", "full", "selective"])
+def test_compile_makes_one_graph_for_all_blocks(ranks: Ranks, mode: str) -> None:
+    torch._dynamo.reset()
+    statistics = torch._dynamo.utils.counters
+    statistics.clear()
+
+    compiled = spread(ranks, compile=True, activation_checkpointing=mode)
+    actual = gradients(compiled)
+
+    assert_close(actual, gradients(spread(ranks)), atol=1e-6)
+    assert statistics["stats"]["unique_graphs"] == 1
+    assert not statistics["graph_break"]
+    assert list(compiled.module.state_dict()) == list(Model().state_dict())
+
+
+@pytest.mark.parametrize(
+    ("changed", "sentence"),
+    [
+        ({"parallelism": "full"}, "parallelism=full is not for image classifiers"),
+        (
+            {"parallelism": "ddp", "activation_checkpointing": "full"},
+            "activation_checkpointing=full is not for image classifiers",
+        ),
+    ],
+)
+def test_batch_norm_is_not_split(ranks: Ranks, changed: dict[str, Any], sentence: str) -> None:
+    model = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
+
+    with pytest.raises(BadParameter, match=sentence):
+        parallelise(model, [], training=keys(**changed), ranks=ranks, initialise=lambda: None)
+
+
+def test_cpu_offload_without_a_gpu_says_that_it_changes_nothing(
+    ranks: Ranks, caplog: pytest.LogCaptureFixture
+) -> None:
+    parallel = spread(ranks, cpu_offload=True)
+
+    assert "cpu_offload=true changes nothing here" in caplog.text
+    assert_close(gradients(parallel), gradients(spread(ranks)), atol=0.0)
+
+
+def test_clip_gradients_scales_to_the_limit_and_returns_the_norm_before(ranks: Ranks) -> None:
+    parallel = spread(ranks)
+    before = gradients(parallel)
+    norm = math.sqrt(sum(float(gradient.square().sum()) for gradient in before))
+    assert norm > 0.5
+
+    assert parallel.clip_gradients(0.0) == pytest.approx(norm, rel=1e-6)
+    assert parallel.clip_gradients(0.5) == pytest.approx(norm, rel=1e-6)
+    assert parallel.clip_gradients(2.0) == pytest.approx(0.5, rel=1e-6)
+    assert parallel.clip_gradients(0.0) == pytest.approx(0.5, rel=1e-6)
+
+
+@pytest.mark.parametrize("value", [math.inf, math.nan])
+def test_clip_gradients_not_finite_is_told(ranks: Ranks, value: float) -> None:
+    parallel = spread(ranks)
+    gradients(parallel)[0][0, 0] = value
+
+    assert not math.isfinite(parallel.clip_gradients(1.0))
+
+
+def test_optimizer_decays_matrices_only_and_takes_tied_weights_once() -> None:
+    model = Model()
+
+    decayed, kept = build_optimizer(model, keys(weight_decay=0.3)).param_groups
+
+    assert {p.ndim for p in decayed["params"]} == {2}
+    assert {p.ndim for p in kept["params"]} == {1}
+    assert (decayed["weight_decay"], kept["weight_decay"]) == (0.3, 0.0)
+    assert sum(p is model.head.weight for p in decayed["params"]) == 1
+    assert len(decayed["params"]) + len(kept["params"]) == len(list(model.parameters()))
+
+
+def test_optimizer_frozen_weights_stay_out() -> None:
+    model = Model()
+    model.embedding.requires_grad_(False)
+
+    groups = build_optimizer(model, keys()).param_groups
+
+    assert not any(p is model.embedding.weight for group in groups for p in group["params"])
+
+
+@pytest.mark.parametrize("name", ["adamw", "sgd"])
+def test_optimizer_follows_the_published_update(name: str) -> None:
+    training = keys(optimizer=name, learning_rate=0.1, momentum=0.5, beta1=0.8, beta2=0.9)
+    weight = nn.Parameter(torch.tensor([[2.0]]))
+    module = nn.Module()
+    module.weight = weight
+    optimizer = build_optimizer(module, training.model_copy(update={"weight_decay": 0.1}))
+
+    for gradient in (1.0, -3.0):
+        weight.grad = torch.tensor([[gradient]])
+        optimizer.step()
+
+    assert weight.item() == pytest.approx(_by_hand(name), rel=1e-5)
+
+
+def _by_hand(name: str) -> float:
+    """Two updates of a weight of 2 with gradients 1 and -3; see the papers of both optimizers."""
+    weight = 2.0
+    first = second = 0.0
+    for step, gradient in ((1, 1.0), (2, -3.0)):
+        if name == "sgd":
+            decayed = gradient + 0.1 * weight
+            first = decayed if step == 1 else 0.5 * first + decayed
+            weight -= 0.1 * first
+        else:
+            weight -= 0.1 * 0.1 * weight
+            first = 0.8 * first + 0.2 * gradient
+            second = 0.9 * second + 0.1 * gradient**2
+            mean, spread_ = first / (1 - 0.8**step), second / (1 - 0.9**step)
+            weight -= 0.1 * mean / (math.sqrt(spread_) + 1e-8)
+    return weight
+
+
+def test_optimizer_nothing_to_train_is_refused() -> None:
+    model = Model().requires_grad_(False)
+
+    with pytest.raises(BadParameter, match="no parameter to train"):
+        build_optimizer(model, keys())
+
+
+def test_check_same_data_accepts_what_all_ranks_share(ranks: Ranks) -> None:
+    check_same_data("any name at all, not a hash", ranks)
+
+
+def assert_close(actual: list[torch.Tensor], expected: list[torch.Tensor], *, atol: float) -> None:
+    torch.testing.assert_close(actual, expected, rtol=0.0, atol=atol)
