@@ -1,0 +1,278 @@
+"""Weights in the published form of Hugging Face: into a sharded model, and the way back out.
+
+Called by the language task, which has built a model and wants published weights in it, and by
+`training.build`, which leaves beside the checkpoints what `python -m training.export` needs. Every
+architecture goes through transformers' own reading and writing, with its conversions (Mixtral's
+experts lie in one tensor in memory and in many in a repository). Where weights come from is the
+business of `training.models.repositories`.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import logging
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor, distribute_tensor
+
+from stationmaster.domain.errors import BadParameter, PermanentError, StationmasterError
+from stationmaster.domain.models import LanguageModel
+from stationmaster.domain.recipes import Recipe
+from stationmaster.domain.training_config import LanguageTraining
+from training.data.corpus import END_OF_TEXT
+from training.models.repositories import (
+    DESCRIPTION,
+    SAMPLE,
+    config_directory,
+    read_config,
+    weights_directory,
+)
+from training.parallel import Ranks
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig, PreTrainedModel
+
+_SAMPLE_SEED: Final = 20240229  # any but a run's: its weights must not pass for random ones
+
+logger = logging.getLogger(__name__)
+
+
+def load_weights(model: PreTrainedModel, recipe: Recipe, *, cache_dir: Path, ranks: Ranks) -> None:
+    """Fill the model in place with the weights that the recipe names; every rank calls it.
+
+    Rank 0 reads the checkpoint in its own precision into host memory and sends one tensor after the
+    other; each rank keeps its shard, cast to the parameter's type. Besides rank 0's copy nobody
+    holds more than one full tensor.
+
+    Args:
+        model: with memory; its parameters may be DTensors. Other buffers than the checkpoint's
+            keep their values.
+
+    Raises:
+        UserError: the weights are missing or do not fit the model, the same error on every rank.
+    """
+    stored: Mapping[str, Tensor] = {}
+    found: dict[str, tuple[torch.Size, torch.dtype]] | StationmasterError = {}
+    if ranks.rank == 0:
+        try:
+            stored = _read(recipe, cache_dir=cache_dir)
+            found = {name: (tensor.shape, tensor.dtype) for name, tensor in stored.items()}
+        except StationmasterError as error:
+            found = error
+    shared = [found]
+    if ranks.world_size > 1:
+        dist.broadcast_object_list(shared, src=0)
+    found = shared[0]
+    if isinstance(found, StationmasterError):
+        raise found
+    targets = dict(_targets(model))
+    _check_fit(targets, found, recipe=recipe)
+    with torch.no_grad():
+        for name, target in targets.items():
+            shape, dtype = found[name]
+            full = (
+                stored[name].to(ranks.device)
+                if ranks.rank == 0
+                else torch.empty(shape, dtype=dtype, device=ranks.device)
+            )
+            if ranks.world_size > 1:
+                dist.broadcast(full, src=0)
+            own = target
+            if isinstance(target, DTensor):
+                # src_data_rank=None: every rank has the full value, so nothing more is sent.
+                full = distribute_tensor(
+                    full, target.device_mesh, target.placements, src_data_rank=None
+                ).to_local()
+                own = target.to_local()
+            own.copy_(full)
+    logger.info("weights loaded: %d tensors", len(targets))
+
+
+def model_config(recipe: Recipe, *, cache_dir: Path) -> PretrainedConfig:
+    """The configuration of a recipe of family `hub`, without dropout: see the code.
+
+    Raises:
+        UserError: transformers cannot build the architecture.
+    """
+    from transformers import AutoConfig
+    from transformers import __version__ as version
+
+    directory = config_directory(recipe, cache_dir=cache_dir)
+    try:
+        config = AutoConfig.from_pretrained(
+            directory, trust_remote_code=False, local_files_only=True
+        )
+    except (ValueError, KeyError, OSError) as exc:
+        kind = read_config(directory).get("model_type")
+        raise BadParameter(
+            f"recipe {recipe.name}: model type {kind} is not one that transformers {version} can "
+            "build without running the repository's own code; use another model"
+        ) from exc
+    # Dropout draws differ with the number of ranks, and a run must not depend on that. Published
+    # models of today are pre-trained without it.
+    for name, value in config.to_dict().items():
+        if isinstance(value, float) and ("dropout" in name or name.endswith("_pdrop")):
+            setattr(config, name, 0.0)
+    config.use_cache = False
+    return config
+
+
+def describe_model(
+    checkpoints: Path, *, model: nn.Module, tokenizer: Path | None, ranks: Ranks
+) -> None:
+    """Leave config.json and the tokenizer beside the checkpoints, once, by rank 0.
+
+    Args:
+        checkpoints: the directory of one run's checkpoints.
+        model: a transformers model, sharded or not.
+        tokenizer: the tokenizer.json that encoded the data; None for images.
+    """
+    directory = checkpoints / DESCRIPTION
+    if ranks.rank != 0 or directory.exists():
+        return
+    checkpoints.mkdir(parents=True, exist_ok=True)
+    building = Path(tempfile.mkdtemp(prefix=f".{DESCRIPTION}-", dir=checkpoints))
+    try:
+        config: dict[str, Any] = model.config.to_dict()  # type: ignore[union-attr,operator]
+        config["architectures"] = [_published_class(model)]
+        config["use_cache"] = True
+        config["dtype"] = "float32"
+        if tokenizer is not None:
+            config |= _save_tokenizer(tokenizer, building, context=_context(config))
+        (building / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
+        building.chmod(0o755)
+        building.rename(directory)
+    finally:
+        shutil.rmtree(building, ignore_errors=True)
+
+
+def _read(recipe: Recipe, *, cache_dir: Path) -> Mapping[str, Tensor]:
+    """The state dict of the recipe's weights, with the names that the model has in memory."""
+    from transformers import AutoModelForCausalLM
+
+    assert isinstance(recipe.training, LanguageTraining)
+    assert isinstance(recipe.model, LanguageModel)
+    weights = recipe.training.weights
+    if weights == SAMPLE:
+        directory = _sample_directory(recipe.model, cache_dir=cache_dir)
+    else:
+        directory = weights_directory(weights, cache_dir=cache_dir)
+    logger.info("reading weights from %s", directory)
+    try:
+        model, report = AutoModelForCausalLM.from_pretrained(
+            directory,
+            dtype="auto",
+            trust_remote_code=False,
+            local_files_only=True,
+            use_safetensors=True,
+            output_loading_info=True,
+        )
+    except (OSError, ValueError, RuntimeError, KeyError) as exc:
+        reason = str(exc).strip().splitlines()[0][:300]
+        raise BadParameter(
+            f'weights="{weights}" cannot be read from {directory}: {reason}; expected config.json '
+            "and complete safetensors files"
+        ) from exc
+    absent = sorted(report["missing_keys"]) + sorted(str(key) for key in report["mismatched_keys"])
+    if absent:
+        raise BadParameter(
+            f'weights="{weights}" lack {len(absent)} of the model\'s tensors, e.g. {absent[0]}; '
+            "expected a complete checkpoint of the same model"
+        )
+    state: Mapping[str, Tensor] = model.state_dict()
+    return state
+
+
+def _targets(model: PreTrainedModel) -> Iterator[tuple[str, Tensor]]:
+    """What a checkpoint must fill: every parameter once, and the buffers that it holds."""
+    yield from model.named_parameters()
+    saved = model.state_dict(keep_vars=True)
+    for name, buffer in model.named_buffers():
+        if name in saved:
+            yield name, buffer
+
+
+def _check_fit(
+    targets: Mapping[str, Tensor],
+    found: Mapping[str, tuple[torch.Size, torch.dtype]],
+    *,
+    recipe: Recipe,
+) -> None:
+    assert isinstance(recipe.training, LanguageTraining)
+    for name, target in targets.items():
+        shape = found[name][0] if name in found else None
+        if shape != target.shape:
+            held = "none" if shape is None else f"one of shape {tuple(shape)}"
+            raise BadParameter(
+                f'weights="{recipe.training.weights}" do not fit {recipe.name}: the model has a '
+                f"tensor {name} of shape {tuple(target.shape)}, the weights have {held}"
+            )
+
+
+def _sample_directory(model: LanguageModel, *, cache_dir: Path) -> Path:
+    """Seeded weights of this shape in the published form; written once, under a file lock."""
+    from training.models.initialisation import initialise
+    from training.models.language import build_model
+
+    shape = hashlib.sha256(model.model_dump_json().encode()).hexdigest()[:16]
+    directory = cache_dir / "samples" / f"{model.family}-{shape}"
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    with directory.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not directory.exists():
+            built = build_model(model)
+            initialise(built, seed=_SAMPLE_SEED, device=torch.device("cpu"))
+            building = Path(tempfile.mkdtemp(prefix=".building-", dir=directory.parent))
+            try:
+                built.save_pretrained(building)
+                building.rename(directory)
+            finally:
+                shutil.rmtree(building, ignore_errors=True)
+    return directory
+
+
+def _published_class(model: nn.Module) -> str:
+    """transformers' name of the model's class, which sharding or we may have subclassed."""
+    for kind in type(model).__mro__:
+        if kind.__module__.startswith("transformers.models."):
+            return kind.__name__
+    raise PermanentError(f"{type(model).__name__} is no model of transformers and has no config")
+
+
+def _context(config: Mapping[str, Any]) -> int | None:
+    value = config.get("max_position_embeddings")
+    return int(value) if value else None
+
+
+def _save_tokenizer(
+    tokenizer: Path, directory: Path, *, context: int | None
+) -> dict[str, int | None]:
+    """Copy a tokenizer with its configuration, made up where it has none; returns special ids."""
+    from tokenizers import Tokenizer
+
+    shutil.copyfile(tokenizer, directory / "tokenizer.json")
+    beside = tokenizer.parent / "tokenizer_config.json"
+    if beside.exists():
+        settings = json.loads(beside.read_text())
+    else:
+        settings = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": END_OF_TEXT}
+        if context is not None:
+            settings["model_max_length"] = context
+    (directory / "tokenizer_config.json").write_text(json.dumps(settings, indent=2) + "\n")
+    vocabulary = Tokenizer.from_file(str(tokenizer))
+    ids: dict[str, int | None] = {}
+    for role in ("bos", "eos", "pad"):
+        token = settings.get(f"{role}_token")
+        text = token.get("content") if isinstance(token, dict) else token
+        found = vocabulary.token_to_id(text) if text else None
+        ids[f"{role}_token_id"] = found
+    return ids

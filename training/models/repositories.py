@@ -1,0 +1,269 @@
+"""Where published models are: a directory, or a repository of the Hugging Face hub.
+
+Called before torch is loaded, by `training.build` and the tokenizers, so that a missing repository,
+a licence that nobody accepted or weights of another shape are told in seconds; and by
+`training.models.hub`, which reads what lies here. It must not import torch or transformers.
+
+A repository is downloaded once into the cache, under a file lock, by one process of all that share
+the cache; the others wait for it. What is there is not asked for again: a restart needs no hub, and
+all ranks read the same commit. HF_ENDPOINT and HF_TOKEN are honoured.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from stationmaster.domain.errors import BadParameter, PermanentError, StationmasterError
+from stationmaster.domain.hub import is_repository, language_model_from_config
+from stationmaster.domain.models import LanguageModel
+from stationmaster.domain.recipes import Recipe
+from stationmaster.domain.training_config import LanguageTraining
+
+RANDOM: Final = "random"
+SAMPLE: Final = "sample"
+"""Weights of the recipe's own shape, seeded, written once in the published form: for trying out."""
+
+DESCRIPTION: Final = "huggingface"
+"""Directory beside a run's checkpoints with the model's config.json and tokenizer."""
+
+Files = Literal["config", "tokenizer", "weights"]
+
+_PATTERNS: Final[dict[Files, list[str]]] = {
+    "config": ["config.json", "generation_config.json"],
+    "tokenizer": ["tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"],
+    # Some repositories hold the same weights a second time (original/, consolidated.safetensors)
+    # or pickled, which would run code: neither is wanted.
+    "weights": [
+        "config.json",
+        "generation_config.json",
+        "model.safetensors",
+        "model-*.safetensors",
+        "model.safetensors.index.json",
+    ],
+}
+_NEEDED: Final[dict[Files, str]] = {
+    "config": "config.json",
+    "tokenizer": "tokenizer.json",
+    "weights": "model*.safetensors",
+}
+# How a shape is counted and where it came from; the rest decides the maths.
+_NOT_COMPARED: Final = {
+    "family",
+    "repository",
+    "published_parameters",
+    "router_aux_loss",
+    "context_length",
+}
+_FAMILIES: Final = {"llama": "llama", "mistral": "mistral", "mixtral": "mixtral"}
+
+logger = logging.getLogger(__name__)
+
+
+def prepare_weights(recipe: Recipe, *, cache_dir: Path) -> None:
+    """Bring the recipe's first weights to this machine and check that they are of its model.
+
+    Raises:
+        UserError: no such directory or repository, no safetensors in it, another shape.
+        PermanentError: the hub cannot be reached.
+    """
+    if not (
+        isinstance(recipe.model, LanguageModel) and isinstance(recipe.training, LanguageTraining)
+    ):
+        return
+    weights = recipe.training.weights
+    if weights == SAMPLE and recipe.model.family == "hub":
+        raise BadParameter(
+            f"weights={SAMPLE} is for recipes of the catalogue; {recipe.name} takes {RANDOM}, "
+            f"{recipe.model.repository} or a directory"
+        )
+    if weights not in (RANDOM, SAMPLE):
+        directory = weights_directory(weights, cache_dir=cache_dir)
+        _check_shape(recipe.model, directory, weights=weights)
+    elif recipe.model.family == "hub":
+        config_directory(recipe, cache_dir=cache_dir)
+
+
+def weights_directory(weights: str, *, cache_dir: Path) -> Path:
+    """The directory with config.json and safetensors that `weights=` names, downloaded if need be.
+
+    Raises:
+        UserError, PermanentError: as prepare_weights.
+    """
+    if not Path(weights).is_dir():
+        if weights.startswith((".", "/", "~")) or not is_repository(weights):
+            raise BadParameter(
+                f'weights="{weights}" is not a directory on this machine; expected {RANDOM}, '
+                "ORG/MODEL on the Hugging Face hub, or a directory with config.json and "
+                "safetensors that every node can read"
+            )
+        return fetch_repository(weights, cache_dir=cache_dir, files="weights")
+    directory = Path(weights)
+    for needed in ("config.json", _NEEDED["weights"]):
+        if not any(directory.glob(needed)):
+            raise BadParameter(
+                f'weights="{weights}" has no {needed}; expected a directory written by '
+                "save_pretrained or python -m training.export"
+            )
+    return directory
+
+
+def config_directory(recipe: Recipe, *, cache_dir: Path) -> Path:
+    """The directory whose config.json says how a recipe of family `hub` is built.
+
+    Raises:
+        UserError, PermanentError: as prepare_weights.
+    """
+    assert isinstance(recipe.model, LanguageModel)
+    assert isinstance(recipe.training, LanguageTraining)
+    if recipe.training.weights not in (RANDOM, SAMPLE):
+        return weights_directory(recipe.training.weights, cache_dir=cache_dir)
+    return fetch_repository(recipe.model.repository, cache_dir=cache_dir, files="config")
+
+
+def fetch_repository(repository: str, *, cache_dir: Path, files: Files) -> Path:
+    """Download what is needed of a repository unless the cache has it; returns the directory.
+
+    Raises:
+        BadParameter: there is no such repository, it is gated, or it lacks the files.
+        PermanentError: the hub cannot be reached, or the download broke off.
+    """
+    store = cache_dir / "hub"
+    store.mkdir(parents=True, exist_ok=True)
+    note = store / f"{repository.replace('/', '--')}.{files}.json"
+    with _locked(note.with_suffix(".lock")):
+        if note.exists():
+            return Path(json.loads(note.read_text())["directory"])
+        logger.info("downloading %s of %s", files, repository)
+        directory = _download(repository, store=store, files=files)
+        if not any(directory.glob(_NEEDED[files])):
+            raise BadParameter(
+                f"{repository} on the Hugging Face hub has no {_NEEDED[files]}; {_WITHOUT[files]}"
+            )
+        temporary = note.with_suffix(".tmp")
+        temporary.write_text(json.dumps({"directory": str(directory)}))
+        temporary.rename(note)
+    return directory
+
+
+_WITHOUT: Final[dict[Files, str]] = {
+    "config": "expected a model that transformers can build",
+    "tokenizer": "give another tokenizer=ORG/MODEL, or tokenizer=bpe to train one on the data",
+    "weights": "only safetensors are read, because pickled weights can run code; use a repository "
+    "that has them",
+}
+
+
+def read_config(directory: Path) -> dict[str, Any]:
+    """The config.json of a directory.
+
+    Raises:
+        BadParameter: it is not a JSON object.
+    """
+    path = directory / "config.json"
+    try:
+        config = json.loads(path.read_text())
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as exc:
+        raise BadParameter(f"{path} cannot be read: {exc}; expected a JSON object") from exc
+    if not isinstance(config, dict):
+        raise BadParameter(f"{path} holds {type(config).__name__}, expected a JSON object")
+    return config
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    with path.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _download(repository: str, *, store: Path, files: Files) -> Path:
+    import huggingface_hub
+    from huggingface_hub import errors
+    from huggingface_hub.utils.tqdm import disable_progress_bars
+
+    token = huggingface_hub.get_token()
+    endpoint = os.environ.get("HF_ENDPOINT") or None
+    disable_progress_bars()
+    logging.getLogger("httpx2").setLevel(logging.WARNING)  # a line for each request otherwise
+    try:
+        return Path(
+            huggingface_hub.snapshot_download(
+                repository,
+                cache_dir=store,
+                allow_patterns=_PATTERNS[files],
+                endpoint=endpoint,
+                token=token,
+            )
+        )
+    except errors.RepositoryNotFoundError as exc:
+        raise _refused(repository, exc, has_token=token is not None) from exc
+    except errors.HfHubHTTPError as exc:
+        status = exc.response.status_code
+        if status in (401, 403):
+            raise _refused(repository, exc, has_token=token is not None) from exc
+        raise _unreachable(repository, f"HTTP {status}") from exc
+    # The hub's client lets errors of its HTTP library through when a file breaks off.
+    except (OSError, errors.HTTPError) as exc:  # type: ignore[attr-defined]  # not in an __all__
+        raise _unreachable(repository, _first_line(exc.__cause__ or exc)) from exc
+
+
+def _refused(repository: str, exc: Exception, *, has_token: bool) -> StationmasterError:
+    from huggingface_hub.errors import GatedRepoError
+
+    where = f"https://huggingface.co/{repository}"
+    if isinstance(exc, GatedRepoError):
+        mend = "with the account of HF_TOKEN" if has_token else "and set HF_TOKEN to a read token"
+        return BadParameter(f"{repository} is gated: accept its licence at {where} {mend}")
+    if has_token:
+        return BadParameter(
+            f"{repository} is not on the Hugging Face hub, or HF_TOKEN may not read it; check the "
+            f"name at {where}"
+        )
+    return BadParameter(
+        f"{repository} is not on the Hugging Face hub, or private; check the name at {where}, or "
+        "set HF_TOKEN to a token that may read it"
+    )
+
+
+def _unreachable(repository: str, why: str) -> StationmasterError:
+    return PermanentError(
+        f"the Hugging Face hub did not deliver {repository} ({why}); check the network and "
+        "HF_ENDPOINT and start again, or give a directory that every node can read"
+    )
+
+
+def _first_line(exc: BaseException) -> str:
+    return (str(exc).strip().splitlines() or [type(exc).__name__])[0][:200]
+
+
+def _check_shape(model: LanguageModel, directory: Path, *, weights: str) -> None:
+    config = read_config(directory)
+    found = language_model_from_config(weights, config)
+    differing = []
+    expected_kind = _FAMILIES.get(model.family)
+    if expected_kind is not None and config.get("model_type") != expected_kind:
+        differing.append(f"model_type {config.get('model_type')} instead of {expected_kind}")
+    if expected_kind is not None and config.get("sliding_window") is not None:
+        differing.append(f"sliding_window {config['sliding_window']} instead of none")
+    for name in type(model).model_fields.keys() - _NOT_COMPARED:
+        theirs, ours = getattr(found, name), getattr(model, name)
+        if theirs != ours:
+            differing.append(f"{name} {_text(theirs)} instead of {_text(ours)}")
+    if differing:
+        raise BadParameter(
+            f'weights="{weights}" are of another model: {", ".join(sorted(differing))}; give '
+            "weights of the recipe's own shape, or choose the recipe of these weights"
+        )
+
+
+def _text(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:g}"
+    return f"factor {value.factor:g}" if hasattr(value, "factor") else str(value)
