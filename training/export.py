@@ -1,0 +1,176 @@
+"""Write a checkpoint of the trainer in the published form of Hugging Face.
+
+    python -m training.export OUTPUT_DIR --output-dir DIR [--step N] [--dtype fp32|bf16]
+
+OUTPUT_DIR is what a run was given as --output-dir, or one run's directory in its checkpoints/. The
+newest complete checkpoint is read, by one process, without torchrun and for any number of ranks
+that wrote it, in host memory of 4 bytes a parameter. DIR, which must not exist, then holds
+config.json, generation_config.json, the tokenizer and safetensors in files of at most 5 GB:
+AutoModelForCausalLM.from_pretrained(DIR) reads it, and so does a recipe with weights=DIR.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import shutil
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from stationmaster.domain.errors import BadParameter, StationmasterError
+from training.models.repositories import DESCRIPTION
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from transformers import PreTrainedModel
+
+_MAX_FILE: Final = "5GB"
+_DTYPES: Final = {"fp32": "float32", "bf16": "bfloat16"}
+
+logger = logging.getLogger("training.export")
+
+
+def main(argv: Sequence[str]) -> int:
+    """Export, and turn an error into one sentence and exit code 1."""
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(message)s")
+    arguments = _parser().parse_args(argv)
+    try:
+        written = export(
+            arguments.checkpoints,
+            output_dir=arguments.output_dir,
+            step=arguments.step,
+            dtype=arguments.dtype,
+        )
+    except StationmasterError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    sys.stdout.write(f"{written}\n")
+    return 0
+
+
+def export(checkpoints: Path, *, output_dir: Path, step: int | None, dtype: str) -> Path:
+    """Write the checkpoint of `step`, or the newest, to `output_dir`; all of it or nothing.
+
+    Raises:
+        BadParameter: there is no such complete checkpoint, or `output_dir` exists.
+    """
+    run = _run_directory(checkpoints)
+    if output_dir.exists():
+        raise BadParameter(
+            f"--output-dir {output_dir} exists; give a directory that does not, so that nothing is "
+            "overwritten"
+        )
+    chosen = _choose_step(run, step)
+    logger.info("reading step %d of %s", chosen, run)
+    model, state = _read(run, chosen, dtype=dtype)
+    output_dir.parent.mkdir(parents=True, exist_ok=True)
+    building = Path(tempfile.mkdtemp(prefix=f".{output_dir.name}-", dir=output_dir.parent))
+    try:
+        model.save_pretrained(building, state_dict=state, max_shard_size=_MAX_FILE)
+        for name in ("tokenizer.json", "tokenizer_config.json"):
+            if (run / DESCRIPTION / name).exists():
+                shutil.copyfile(run / DESCRIPTION / name, building / name)
+        building.chmod(0o755)
+        building.rename(output_dir)
+    finally:
+        shutil.rmtree(building, ignore_errors=True)
+    return output_dir
+
+
+def _run_directory(path: Path) -> Path:
+    """The directory with one run's checkpoints, found from it or from the run's output."""
+    inside = path / "checkpoints"
+    runs = sorted(found.parent for found in inside.glob(f"*/{DESCRIPTION}"))
+    if (path / DESCRIPTION).is_dir():
+        return path
+    if len(runs) == 1:
+        return runs[0]
+    if runs:
+        names = ", ".join(run.name for run in runs)
+        raise BadParameter(
+            f"{inside} holds checkpoints of {len(runs)} configurations: {names}; give the "
+            "directory of one of them"
+        )
+    raise BadParameter(
+        f"{path} holds no checkpoints that can be exported; expected the --output-dir of a run "
+        "that has begun, or a directory in its checkpoints/"
+    )
+
+
+def _choose_step(run: Path, step: int | None) -> int:
+    from training.checkpoint import complete_steps
+
+    complete = complete_steps(run)
+    if not complete:
+        raise BadParameter(f"{run} has no complete checkpoint yet; let the run save one first")
+    if step is None:
+        return max(complete)
+    if step not in complete:
+        steps = ", ".join(str(found) for found in sorted(complete))
+        raise BadParameter(f"--step {step} is not a complete checkpoint of {run}; it has {steps}")
+    return step
+
+
+def _read(run: Path, step: int, *, dtype: str) -> tuple[PreTrainedModel, dict[str, Tensor]]:
+    """The model, without memory, and its state dict, tied weights being one tensor."""
+    import torch
+    import transformers
+    from torch.distributed.checkpoint.filesystem import FileSystemReader
+    from torch.distributed.checkpoint.state_dict_loader import load
+
+    config = transformers.AutoConfig.from_pretrained(run / DESCRIPTION, local_files_only=True)
+    # The class that the description names, so that image classifiers are exported like language
+    # models.
+    architecture = getattr(transformers, config.architectures[0])
+    with torch.device("meta"):
+        model: PreTrainedModel = architecture(config)
+    path = run / f"step-{step:08d}"
+    stored = FileSystemReader(path).read_metadata().state_dict_metadata
+    wanted: dict[int, Tensor] = {}
+    to_read: dict[str, Tensor] = {}
+    expected = model.state_dict(keep_vars=True)
+    for name, tensor in expected.items():
+        if f"model.{name}" in stored and id(tensor) not in wanted:
+            to_read[name] = torch.empty(tensor.shape, dtype=tensor.dtype)
+            wanted[id(tensor)] = to_read[name]
+    absent = [name for name, tensor in expected.items() if id(tensor) not in wanted]
+    if absent:
+        raise BadParameter(f"{path} lacks {absent[0]}, which {config.architectures[0]} needs")
+    load({"model": to_read}, checkpoint_id=path, no_dist=True)
+    cast_to = getattr(torch, _DTYPES[dtype])
+    cast: dict[int, Tensor] = {}
+    for key, tensor in wanted.items():
+        cast[key] = tensor.to(cast_to) if tensor.is_floating_point() else tensor
+    model.to(cast_to)  # save_pretrained states the type in config.json
+    return model, {name: cast[id(tensor)] for name, tensor in expected.items()}
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m training.export",
+        description="Write a checkpoint of the trainer in the published form of Hugging Face.",
+    )
+    parser.add_argument(
+        "checkpoints",
+        metavar="OUTPUT_DIR",
+        type=Path,
+        help="the --output-dir of a run, or one directory in its checkpoints/",
+    )
+    parser.add_argument(
+        "--output-dir", type=Path, required=True, metavar="DIR", help="where to write; must be new"
+    )
+    parser.add_argument("--step", type=int, metavar="N", help="default: the newest complete one")
+    parser.add_argument(
+        "--dtype",
+        choices=list(_DTYPES),
+        default="fp32",
+        help="of the weights; the trainer keeps fp32 (default: %(default)s)",
+    )
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
