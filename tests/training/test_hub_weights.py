@@ -1,0 +1,368 @@
+"""Published weights into our models: bit by bit, sharded or not, or one sentence why not.
+
+The repositories are written by transformers' own save_pretrained. One start of two gloo ranks
+checks every architecture at once, because a start costs seconds.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.multiprocessing
+from hub_stand_in import HubStandIn, Repository, hub_stand_in
+from torch.distributed.tensor import DTensor
+from transformers import (
+    AutoModelForCausalLM,
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    MixtralConfig,
+    MixtralForCausalLM,
+)
+
+from stationmaster.domain.catalogue import get_recipe
+from stationmaster.domain.errors import BadParameter, PermanentError, UserError
+from stationmaster.domain.hub import language_model_from_config
+from stationmaster.domain.recipes import Recipe
+from training.models.hub import load_weights
+from training.models.language import LanguageTask
+from training.models.repositories import (
+    fetch_repository,
+    prepare_weights,
+    read_config,
+    weights_directory,
+)
+from training.parallel import Ranks
+from training.sharding import parallelise
+
+PARALLELISMS = ("full", "ddp")
+
+
+class NoData:
+    """Loading weights reads no batch."""
+
+    identity = "none"
+    micro_batch_size = 1
+    num_micro_batches = 1
+
+
+def smoke_recipe(name: str, **overrides: str) -> Recipe:
+    return get_recipe(name).with_overrides({"preset": "smoke"} | overrides)
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Directories `llama`, `tied`, `mixtral` of the smoke shapes, and `gpt2`."""
+    root = tmp_path_factory.mktemp("published")
+    torch.manual_seed(20)
+    shape = {
+        "num_hidden_layers": 2,
+        "hidden_size": 64,
+        "num_attention_heads": 4,
+        "vocab_size": 2048,
+        "intermediate_size": 160,
+        "max_position_embeddings": 128,
+    }
+    llama = LlamaForCausalLM(LlamaConfig(**shape, num_key_value_heads=4, rms_norm_eps=1e-5))
+    # Two files and an index, as large models have.
+    llama.save_pretrained(root / "llama", max_shard_size="800KB")
+    llama3 = get_recipe("llama3.2-1b").with_overrides({"preset": "smoke"}).model
+    scaling = llama3.rope_scaling
+    LlamaForCausalLM(
+        LlamaConfig(
+            **shape,
+            num_key_value_heads=2,
+            rms_norm_eps=1e-5,
+            tie_word_embeddings=True,
+            rope_parameters={
+                "rope_type": "llama3",
+                "rope_theta": llama3.rope_theta,
+                "factor": scaling.factor,
+                "low_freq_factor": scaling.low_freq_factor,
+                "high_freq_factor": scaling.high_freq_factor,
+                "original_max_position_embeddings": scaling.original_context_length,
+            },
+        )
+    ).to(torch.bfloat16).save_pretrained(root / "tied")
+    MixtralForCausalLM(
+        MixtralConfig(
+            **shape,
+            num_key_value_heads=2,
+            rms_norm_eps=1e-5,
+            num_local_experts=4,
+            num_experts_per_tok=2,
+            rope_parameters={"rope_type": "default", "rope_theta": 1e6},
+        )
+    ).save_pretrained(root / "mixtral")
+    GPT2LMHeadModel(
+        GPT2Config(n_layer=2, n_embd=64, n_head=4, vocab_size=512, n_positions=64)
+    ).save_pretrained(root / "gpt2")
+    return root
+
+
+def recipes(published: Path) -> dict[str, Recipe]:
+    gpt2 = language_model_from_config("stand-in/gpt2", read_config(published / "gpt2"))
+    hub_like = smoke_recipe("llama2-7b", weights=str(published / "gpt2"))
+    return {
+        "llama": smoke_recipe("llama2-7b", weights=str(published / "llama")),
+        "tied": smoke_recipe("llama3.2-1b", weights=str(published / "tied")),
+        "mixtral": smoke_recipe("mixtral-8x7b", weights=str(published / "mixtral")),
+        "gpt2": hub_like.model_copy(update={"name": "hf:stand-in/gpt2", "model": gpt2}),
+    }
+
+
+def differing_tensors(task: LanguageTask, directory: Path) -> list[str]:
+    """Names of the tensors that are not what transformers reads from the directory."""
+    theirs = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32).state_dict()
+    ours = {
+        name: tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+        for name, tensor in task.model.state_dict().items()
+    }
+    assert ours.keys() == theirs.keys()
+    return [name for name, tensor in ours.items() if not torch.equal(tensor, theirs[name])]
+
+
+def load_everything(rank: int, world_size: int, port: int, published: Path, out: Path) -> None:
+    """One rank: every architecture in every parallelism, and a failure of rank 0 alone."""
+    torch.set_num_threads(1)
+    store = dist.TCPStore("127.0.0.1", port, world_size, is_master=rank == 0)
+    dist.init_process_group(
+        "gloo", store=store, rank=rank, world_size=world_size, timeout=timedelta(seconds=60)
+    )
+    ranks = Ranks(
+        rank=rank,
+        world_size=world_size,
+        local_world_size=world_size,
+        device=torch.device("cpu"),
+        checkpoint_group=dist.group.WORLD,
+    )
+    report: dict[str, Any] = {}
+    for name, recipe in recipes(published).items():
+        for parallelism in PARALLELISMS:
+            chosen = recipe.with_overrides({"parallelism": parallelism})
+            task = LanguageTask(chosen, NoData(), ranks=ranks, cache_dir=out)
+            parallelise(
+                task.model,
+                task.blocks,
+                training=chosen.training,
+                ranks=ranks,
+                initialise=lambda task=task: task.initialise(device=ranks.device),
+            )
+            report[f"{name} {parallelism}"] = {
+                "sharded": any(isinstance(p, DTensor) for p in task.model.parameters()),
+                "differing": differing_tensors(task, published / name),
+            }
+    missing = smoke_recipe("llama2-7b", weights=str(published / "nothing"))
+    try:
+        load_weights(task.model, missing, cache_dir=out, ranks=ranks)
+    except BadParameter as error:
+        report["refusal"] = str(error)
+    (out / f"{rank}.json").write_text(json.dumps(report))
+    dist.destroy_process_group()
+
+
+@pytest.fixture(scope="module")
+def two_ranks(published: Path, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """What each of two gloo ranks saw."""
+    out = tmp_path_factory.mktemp("two-ranks")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    torch.multiprocessing.spawn(load_everything, (2, port, published, out), nprocs=2)
+    return [json.loads((out / f"{rank}.json").read_text()) for rank in range(2)]
+
+
+@pytest.mark.parametrize("parallelism", PARALLELISMS)
+@pytest.mark.parametrize("name", ["llama", "tied", "mixtral", "gpt2"])
+def test_two_ranks_hold_exactly_the_published_weights(
+    two_ranks: list[dict[str, Any]], name: str, parallelism: str
+) -> None:
+    seen = [report[f"{name} {parallelism}"] for report in two_ranks]
+
+    assert seen == [{"sharded": parallelism == "full", "differing": []}] * 2
+
+
+def test_a_failure_on_rank_0_is_the_same_sentence_everywhere(
+    two_ranks: list[dict[str, Any]],
+) -> None:
+    sentences = {report["refusal"] for report in two_ranks}
+
+    assert len(sentences) == 1
+    assert "is not a directory on this machine" in sentences.pop()
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HubStandIn]:
+    monkeypatch.delenv("HF_TOKEN", raising=False)
+    monkeypatch.setenv("HF_TOKEN_PATH", str(tmp_path / "no-token"))
+    with hub_stand_in() as hub:
+        monkeypatch.setenv("HF_ENDPOINT", hub.url)
+        yield hub
+
+
+def test_a_repository_is_downloaded_once_and_needs_no_hub_afterwards(
+    hub: HubStandIn, published: Path, tmp_path: Path
+) -> None:
+    hub.models["stand-in/llama"] = Repository(published / "llama")
+    recipe = smoke_recipe("llama2-7b", weights="stand-in/llama")
+
+    prepare_weights(recipe, cache_dir=tmp_path)
+    hub.requests.clear()
+    del hub.models["stand-in/llama"]
+    prepare_weights(recipe, cache_dir=tmp_path)
+
+    assert hub.requests == []
+    found = {
+        path.name for path in weights_directory("stand-in/llama", cache_dir=tmp_path).iterdir()
+    }
+    assert {"config.json", "model.safetensors.index.json"} <= found
+    assert sum(name.startswith("model-0") for name in found) >= 2
+
+
+def test_only_what_is_read_is_downloaded(hub: HubStandIn, published: Path, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    for name in ("config.json", "model.safetensors"):
+        (source / name).write_bytes((published / "gpt2" / name).read_bytes())
+    for name in ("consolidated.safetensors", "pytorch_model.bin", "modeling.py"):
+        (source / name).write_bytes(b"not wanted")
+    hub.models["stand-in/gpt2"] = Repository(source)
+
+    directory = fetch_repository("stand-in/gpt2", cache_dir=tmp_path / "cache", files="weights")
+
+    assert sorted(path.name for path in directory.iterdir()) == ["config.json", "model.safetensors"]
+
+
+def test_a_gated_repository_is_read_with_a_token_only(
+    hub: HubStandIn, published: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub.models["stand-in/gated"] = Repository(published / "gpt2", gated=True)
+
+    with pytest.raises(BadParameter, match=r"is gated: accept its licence at .* set HF_TOKEN"):
+        fetch_repository("stand-in/gated", cache_dir=tmp_path, files="weights")
+    monkeypatch.setenv("HF_TOKEN", hub.token)
+    directory = fetch_repository("stand-in/gated", cache_dir=tmp_path, files="weights")
+
+    assert (directory / "model.safetensors").exists()
+
+
+def test_an_unknown_repository_is_named(hub: HubStandIn, tmp_path: Path) -> None:
+    with pytest.raises(BadParameter, match=r"stand-in/none is not on the Hugging Face hub"):
+        fetch_repository("stand-in/none", cache_dir=tmp_path, files="weights")
+
+
+def test_pickled_weights_alone_are_refused(hub: HubStandIn, tmp_path: Path) -> None:
+    source = tmp_path / "pickled"
+    source.mkdir()
+    (source / "config.json").write_text("{}")
+    (source / "pytorch_model.bin").write_bytes(b"pickle")
+    hub.models["stand-in/pickled"] = Repository(source)
+
+    with pytest.raises(BadParameter, match=r"no model\*\.safetensors; only safetensors are read"):
+        fetch_repository("stand-in/pickled", cache_dir=tmp_path / "cache", files="weights")
+
+
+def test_a_hub_that_does_not_answer_is_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # bound and not listening: connections are refused
+        monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{taken.getsockname()[1]}")
+
+        with pytest.raises(PermanentError, match=r"the Hugging Face hub did not deliver a/b \("):
+            fetch_repository("a/b", cache_dir=tmp_path, files="config")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "sentence"),
+    [
+        ({"weights": "/no/such/place"}, r'weights="/no/such/place" is not a directory'),
+        ({"weights": "a b"}, r'weights="a b" is not a directory'),
+    ],
+)
+def test_weights_that_are_nowhere_are_refused(
+    overrides: dict[str, str], sentence: str, tmp_path: Path
+) -> None:
+    with pytest.raises(BadParameter, match=sentence):
+        prepare_weights(smoke_recipe("llama2-7b", **overrides), cache_dir=tmp_path)
+
+
+def test_weights_of_another_shape_are_refused_by_the_differing_fields(
+    published: Path, tmp_path: Path
+) -> None:
+    recipe = smoke_recipe("llama2-7b", weights=str(published / "tied"))
+
+    with pytest.raises(UserError, match="of another model") as refused:
+        prepare_weights(recipe, cache_dir=tmp_path)
+
+    for difference in (
+        "kv_heads 2 instead of 4",
+        "tied_embeddings True instead of False",
+        "rope_theta 500000 instead of 10000",
+    ):
+        assert difference in str(refused.value)
+    assert "hidden_size" not in str(refused.value)
+
+
+def test_weights_of_another_family_are_refused(published: Path, tmp_path: Path) -> None:
+    recipe = smoke_recipe("mathstral-7b", weights=str(published / "llama"))
+
+    with pytest.raises(BadParameter, match="model_type llama instead of mistral"):
+        prepare_weights(recipe, cache_dir=tmp_path)
+
+
+def test_a_checkpoint_without_a_tensor_is_refused(published: Path, tmp_path: Path) -> None:
+    import shutil
+
+    from safetensors.torch import load_file, save_file
+
+    broken = tmp_path / "broken"
+    shutil.copytree(published / "mixtral", broken)
+    tensors = load_file(broken / "model.safetensors")
+    del tensors["model.norm.weight"]
+    save_file(tensors, broken / "model.safetensors", metadata={"format": "pt"})
+    recipe = smoke_recipe("mixtral-8x7b", weights=str(broken))
+
+    with pytest.raises(BadParameter, match=r"lack 1 of the model's tensors, e\.g\. model\.norm"):
+        load_weights(build_lone(recipe, tmp_path), recipe, cache_dir=tmp_path, ranks=lone_ranks())
+
+
+def test_sample_weights_are_the_same_for_all_and_not_the_random_ones(tmp_path: Path) -> None:
+    recipe = smoke_recipe("llama2-7b-finetune")
+    models = [build_lone(recipe, tmp_path) for _ in range(2)]
+    untouched = {name: value.clone() for name, value in models[0].state_dict().items()}
+
+    for model, cache in zip(models, (tmp_path / "one", tmp_path / "two"), strict=True):
+        load_weights(model, recipe, cache_dir=cache, ranks=lone_ranks())
+
+    first, second = (model.state_dict() for model in models)
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    assert not torch.equal(first["lm_head.weight"], untouched["lm_head.weight"])
+    assert list((tmp_path / "one" / "samples").glob("llama-*/model.safetensors"))
+
+
+def lone_ranks() -> Ranks:
+    return Ranks(
+        rank=0,
+        world_size=1,
+        local_world_size=1,
+        device=torch.device("cpu"),
+        checkpoint_group=None,  # type: ignore[arg-type]  # nothing here saves
+    )
+
+
+def build_lone(recipe: Recipe, cache_dir: Path) -> Any:
+    """The recipe's model with drawn weights, in this process."""
+    drawn = recipe.with_overrides({"weights": "random"})
+    task = LanguageTask(drawn, NoData(), ranks=lone_ranks(), cache_dir=cache_dir)
+    task.initialise(device=torch.device("cpu"))
+    return task.model
