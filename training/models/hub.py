@@ -28,7 +28,6 @@ from stationmaster.domain.errors import BadParameter, PermanentError, Stationmas
 from stationmaster.domain.models import LanguageModel
 from stationmaster.domain.recipes import Recipe
 from stationmaster.domain.training_config import LanguageTraining
-from training.data.corpus import END_OF_TEXT
 from training.models.repositories import (
     DESCRIPTION,
     SAMPLE,
@@ -259,20 +258,26 @@ def _save_tokenizer(
     """Copy a tokenizer with its configuration, made up where it has none; returns special ids."""
     from tokenizers import Tokenizer
 
+    from training.data.tokenizers import describe_tokenizer
+
+    described = describe_tokenizer(tokenizer)
     shutil.copyfile(tokenizer, directory / "tokenizer.json")
-    beside = tokenizer.parent / "tokenizer_config.json"
-    if beside.exists():
-        settings = json.loads(beside.read_text())
+    published = tokenizer.with_name("tokenizer_config.json")
+    if published.exists():
+        shutil.copyfile(published, directory / published.name)
     else:
-        settings = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": END_OF_TEXT}
+        vocabulary = Tokenizer.from_file(str(tokenizer))
+        settings: dict[str, Any] = {
+            "tokenizer_class": "PreTrainedTokenizerFast",
+            "eos_token": vocabulary.id_to_token(described.end_id),
+        }
+        if described.begin_ids:
+            settings["bos_token"] = vocabulary.id_to_token(described.begin_ids[0])
         if context is not None:
             settings["model_max_length"] = context
-    (directory / "tokenizer_config.json").write_text(json.dumps(settings, indent=2) + "\n")
-    vocabulary = Tokenizer.from_file(str(tokenizer))
-    ids: dict[str, int | None] = {}
-    for role in ("bos", "eos", "pad"):
-        token = settings.get(f"{role}_token")
-        text = token.get("content") if isinstance(token, dict) else token
-        found = vocabulary.token_to_id(text) if text else None
-        ids[f"{role}_token_id"] = found
-    return ids
+        (directory / published.name).write_text(json.dumps(settings, indent=2) + "\n")
+    return {
+        "bos_token_id": described.begin_ids[0] if described.begin_ids else None,
+        "eos_token_id": described.end_id,
+        "pad_token_id": None,
+    }
