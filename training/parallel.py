@@ -99,7 +99,7 @@ def start_sum_over_ranks(value: torch.Tensor, ranks: Ranks) -> Callable[[], torc
 
 def from_rank_0(value: int, ranks: Ranks) -> int:
     """The value that rank 0 has, on every rank: decisions that all must share are taken once."""
-    shared = torch.tensor([value], dtype=torch.int64, device=ranks.device)
+    shared = torch.tensor([value], dtype=torch.int64)
     dist.broadcast(shared, src=0)
     return int(shared.item())
 

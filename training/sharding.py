@@ -170,8 +170,7 @@ def parallelise(
         training: parallelism, precision, activation_checkpointing, compile and cpu_offload count.
         ranks: all of which call this together.
         initialise: called once, when every parameter has its place, to give all parameters and
-            buffers memory on the ranks' device and their values; offloaded parameters in host
-            memory.
+            buffers memory on the ranks' device and their values.
         compile_backend: what torch.compile calls; tests name one that needs no C++ compiler.
 
     Raises:
@@ -214,6 +213,8 @@ def parallelise(
         keep_gathered=small,
     )
     initialise()
+    if _offloads(training, ranks):
+        _move_weights_to_host(model, ranks.device)
     assert isinstance(model, FSDPModule)
     return _ShardedModel(model, mesh, defers_exchange=small)
 
@@ -321,6 +322,15 @@ def _placement(parameter: nn.Parameter, *, num_shards: int) -> Shard | None:
     if parameter.ndim == 3 and parameter.shape[0] % num_shards:
         return Shard(1) if parameter.shape[1] % num_shards == 0 else None
     return None
+
+
+def _move_weights_to_host(model: nn.Module, device: torch.device) -> None:
+    """Offloaded weights live in host memory; buffers are computed with, and stay on the device."""
+    model.to("cpu")
+    for module in model.modules():
+        for name, buffer in module.named_buffers(recurse=False):
+            persistent = name not in module._non_persistent_buffers_set
+            module.register_buffer(name, buffer.to(device), persistent=persistent)
 
 
 def _squared_norm(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
