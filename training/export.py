@@ -16,11 +16,13 @@ import logging
 import shutil
 import sys
 import tempfile
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from stationmaster.domain.errors import BadParameter, StationmasterError
+from training.manifest import checkpoint_path, complete_steps, first_damage, read_manifest
 from training.models.repositories import DESCRIPTION
 
 if TYPE_CHECKING:
@@ -101,17 +103,24 @@ def _run_directory(path: Path) -> Path:
 
 
 def _choose_step(run: Path, step: int | None) -> int:
-    from training.checkpoint import complete_steps
-
+    """The newest complete step whose files are as they were written, or the one asked for."""
     complete = complete_steps(run)
     if not complete:
         raise BadParameter(f"{run} has no complete checkpoint yet; let the run save one first")
-    if step is None:
-        return max(complete)
-    if step not in complete:
+    if step is not None and step not in complete:
         steps = ", ".join(str(found) for found in sorted(complete))
         raise BadParameter(f"--step {step} is not a complete checkpoint of {run}; it has {steps}")
-    return step
+    damage = ""
+    for candidate in [step] if step is not None else sorted(complete, reverse=True):
+        path = checkpoint_path(run, candidate)
+        manifest = read_manifest(path)
+        if manifest is None:
+            continue  # removed by the run's retention meanwhile
+        damage = first_damage(path, manifest, names=manifest.files, cached=True)
+        if not damage:
+            return candidate
+        logger.warning("step %d is passed over: %s", candidate, damage)
+    raise BadParameter(f"{run} has no undamaged checkpoint to export; {damage}")
 
 
 def _read(run: Path, step: int, *, dtype: str) -> tuple[PreTrainedModel, dict[str, Tensor]]:
@@ -127,7 +136,7 @@ def _read(run: Path, step: int, *, dtype: str) -> tuple[PreTrainedModel, dict[st
     architecture = getattr(transformers, config.architectures[0])
     with torch.device("meta"):
         model: PreTrainedModel = architecture(config)
-    path = run / f"step-{step:08d}"
+    path = checkpoint_path(run, step)
     stored = FileSystemReader(path).read_metadata().state_dict_metadata
     wanted: dict[int, Tensor] = {}
     to_read: dict[str, Tensor] = {}
@@ -139,7 +148,9 @@ def _read(run: Path, step: int, *, dtype: str) -> tuple[PreTrainedModel, dict[st
     absent = [name for name, tensor in expected.items() if id(tensor) not in wanted]
     if absent:
         raise BadParameter(f"{path} lacks {absent[0]}, which {config.architectures[0]} needs")
-    load({"model": to_read}, checkpoint_id=path, no_dist=True)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="torch.distributed is disabled")  # as intended
+        load({"model": to_read}, checkpoint_id=path, no_dist=True)
     cast_to = getattr(torch, _DTYPES[dtype])
     cast: dict[int, Tensor] = {}
     for key, tensor in wanted.items():

@@ -17,6 +17,7 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing
+from hub_lone import NoData, build_lone, lone_ranks, smoke_recipe
 from hub_stand_in import HubStandIn, Repository, hub_stand_in
 from torch.distributed.tensor import DTensor
 from transformers import (
@@ -29,7 +30,6 @@ from transformers import (
     MixtralForCausalLM,
 )
 
-from stationmaster.domain.catalogue import get_recipe
 from stationmaster.domain.errors import BadParameter, PermanentError, UserError
 from stationmaster.domain.hub import language_model_from_config
 from stationmaster.domain.recipes import Recipe
@@ -45,18 +45,6 @@ from training.parallel import Ranks
 from training.sharding import parallelise
 
 PARALLELISMS = ("full", "ddp")
-
-
-class NoData:
-    """Loading weights reads no batch."""
-
-    identity = "none"
-    micro_batch_size = 1
-    num_micro_batches = 1
-
-
-def smoke_recipe(name: str, **overrides: str) -> Recipe:
-    return get_recipe(name).with_overrides({"preset": "smoke"} | overrides)
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +63,7 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
     llama = LlamaForCausalLM(LlamaConfig(**shape, num_key_value_heads=4, rms_norm_eps=1e-5))
     # Two files and an index, as large models have.
     llama.save_pretrained(root / "llama", max_shard_size="800KB")
-    llama3 = get_recipe("llama3.2-1b").with_overrides({"preset": "smoke"}).model
+    llama3 = smoke_recipe("llama3.2-1b").model
     scaling = llama3.rope_scaling
     LlamaForCausalLM(
         LlamaConfig(
@@ -348,21 +336,3 @@ def test_sample_weights_are_the_same_for_all_and_not_the_random_ones(tmp_path: P
     assert all(torch.equal(first[name], second[name]) for name in first)
     assert not torch.equal(first["lm_head.weight"], untouched["lm_head.weight"])
     assert list((tmp_path / "one" / "samples").glob("llama-*/model.safetensors"))
-
-
-def lone_ranks() -> Ranks:
-    return Ranks(
-        rank=0,
-        world_size=1,
-        local_world_size=1,
-        device=torch.device("cpu"),
-        checkpoint_group=None,  # type: ignore[arg-type]  # nothing here saves
-    )
-
-
-def build_lone(recipe: Recipe, cache_dir: Path) -> Any:
-    """The recipe's model with drawn weights, in this process."""
-    drawn = recipe.with_overrides({"weights": "random"})
-    task = LanguageTask(drawn, NoData(), ranks=lone_ranks(), cache_dir=cache_dir)
-    task.initialise(device=torch.device("cpu"))
-    return task.model

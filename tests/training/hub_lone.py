@@ -1,0 +1,43 @@
+"""A recipe's model on one rank in this process, for the tests of weights and export."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from transformers.modeling_utils import PreTrainedModel
+
+from stationmaster.domain.catalogue import get_recipe
+from stationmaster.domain.recipes import Recipe
+from training.models.language import LanguageTask
+from training.parallel import Ranks
+
+
+class NoData:
+    """A source for those who read no batch."""
+
+    identity = "none"
+    micro_batch_size = 1
+    num_micro_batches = 1
+
+
+def smoke_recipe(name: str, **overrides: str) -> Recipe:
+    return get_recipe(name).with_overrides({"preset": "smoke"} | overrides)
+
+
+def lone_ranks() -> Ranks:
+    return Ranks(
+        rank=0,
+        world_size=1,
+        local_world_size=1,
+        device=torch.device("cpu"),
+        checkpoint_group=None,  # type: ignore[arg-type]  # nothing here saves through a group
+    )
+
+
+def build_lone(recipe: Recipe, cache_dir: Path) -> PreTrainedModel:
+    """The recipe's model with drawn weights, in this process."""
+    drawn = recipe.with_overrides({"weights": "random"})
+    task = LanguageTask(drawn, NoData(), ranks=lone_ranks(), cache_dir=cache_dir)
+    task.initialise(device=torch.device("cpu"))
+    return task.model

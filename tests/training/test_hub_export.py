@@ -1,0 +1,178 @@
+"""A checkpoint of the trainer, out into the published form and back in again."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hub_lone import build_lone, lone_ranks, smoke_recipe
+from safetensors import safe_open
+from tokenizers import Tokenizer, models, pre_tokenizers
+from torch.distributed.checkpoint.state_dict import get_model_state_dict
+from torch.distributed.checkpoint.state_dict_saver import save
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from stationmaster.domain.errors import BadParameter
+from training.export import export, main
+from training.manifest import Manifest, StoredFile, checkpoint_path, write_manifest
+from training.models.hub import describe_model, load_weights
+from training.models.repositories import prepare_weights
+
+FAMILIES = {"llama": "llama2-7b", "tied": "llama3.2-1b", "mixtral": "mixtral-8x7b"}
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("tokenizer") / "tokenizer.json"
+    vocabulary = {"<|endoftext|>": 0, "all": 1, "aboard": 2, "[UNK]": 3}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.add_special_tokens(["<|endoftext|>"])
+    tokenizer.save(str(path))
+    return path
+
+
+def save_checkpoint(output_dir: Path, *, model: Any, step: int, tokenizer: Path | None) -> Path:
+    """What a run of the trainer leaves behind, as far as an export looks at it."""
+    run = output_dir / "checkpoints" / "recipe-0123456789ab"
+    path = checkpoint_path(run, step)
+    path.mkdir(parents=True)
+    with pytest.warns(UserWarning, match="save in a single process"):
+        save({"model": get_model_state_dict(model)}, checkpoint_id=path, no_dist=True)
+    files = {
+        file.name: StoredFile(
+            size_bytes=file.stat().st_size,
+            sha256=hashlib.sha256(file.read_bytes()).hexdigest(),
+            rank=0,
+        )
+        for file in path.iterdir()
+    }
+    manifest = Manifest(step=step, world_size=1, verified=True, configuration={}, files=files)
+    write_manifest(path, manifest)
+    describe_model(run, model=model, tokenizer=tokenizer, ranks=lone_ranks())
+    return run
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_an_exported_model_answers_as_the_trained_one_bit_by_bit(
+    family: str, tokenizer: Path, tmp_path: Path
+) -> None:
+    trained = build_lone(smoke_recipe(FAMILIES[family]), tmp_path)
+    save_checkpoint(tmp_path / "out", model=trained, step=7, tokenizer=tokenizer)
+
+    written = export(tmp_path / "out", output_dir=tmp_path / "hf", step=None, dtype="fp32")
+
+    reread = AutoModelForCausalLM.from_pretrained(written, dtype="auto")
+    tokens = torch.arange(24).reshape(2, 12)
+    with torch.no_grad():
+        # The same attention kernel: the trainer has its own entry to it, which changes no bit.
+        theirs = reread(input_ids=tokens).logits
+        ours = trained(input_ids=tokens, use_cache=False).logits
+    assert reread.dtype == torch.float32
+    assert torch.equal(ours, theirs)
+
+
+def test_an_exported_mixtral_has_the_published_names(tokenizer: Path, tmp_path: Path) -> None:
+    trained = build_lone(smoke_recipe("mixtral-8x7b"), tmp_path)
+    save_checkpoint(tmp_path / "out", model=trained, step=1, tokenizer=tokenizer)
+
+    written = export(tmp_path / "out", output_dir=tmp_path / "hf", step=None, dtype="fp32")
+
+    with safe_open(written / "model.safetensors", "pt") as tensors:
+        names = set(tensors.keys())
+    assert "model.layers.1.block_sparse_moe.experts.3.w2.weight" in names
+    assert "model.layers.0.block_sparse_moe.gate.weight" in names
+
+
+def test_an_exported_model_is_first_weights_again(tokenizer: Path, tmp_path: Path) -> None:
+    recipe = smoke_recipe("mixtral-8x7b")
+    trained = build_lone(recipe, tmp_path)
+    with torch.no_grad():
+        for parameter in trained.parameters():
+            parameter.add_(0.25)
+    save_checkpoint(tmp_path / "out", model=trained, step=1, tokenizer=tokenizer)
+    written = export(tmp_path / "out", output_dir=tmp_path / "hf", step=None, dtype="fp32")
+
+    again = recipe.with_overrides({"weights": str(written)})
+    prepare_weights(again, cache_dir=tmp_path)
+    model = build_lone(recipe, tmp_path)
+    load_weights(model, again, cache_dir=tmp_path, ranks=lone_ranks())
+
+    expected = trained.state_dict()
+    assert all(torch.equal(value, expected[name]) for name, value in model.state_dict().items())
+
+
+def test_an_exported_model_generates_text_with_its_tokenizer(
+    tokenizer: Path, tmp_path: Path
+) -> None:
+    trained = build_lone(smoke_recipe("llama2-7b"), tmp_path)
+    save_checkpoint(tmp_path / "out", model=trained, step=1, tokenizer=tokenizer)
+    written = export(tmp_path / "out", output_dir=tmp_path / "hf", step=None, dtype="bf16")
+
+    reread = AutoModelForCausalLM.from_pretrained(written, dtype="auto")
+    text = AutoTokenizer.from_pretrained(written)
+    prompt = text("all aboard", return_tensors="pt")
+    answer = reread.generate(prompt["input_ids"], max_new_tokens=4, do_sample=False)
+
+    assert reread.dtype == torch.bfloat16
+    assert prompt["input_ids"].tolist() == [[1, 2]]
+    assert 3 <= answer.shape[1] <= 6
+    assert reread.generation_config.eos_token_id == text.eos_token_id == 0
+
+
+def test_the_newest_undamaged_step_is_taken(tokenizer: Path, tmp_path: Path) -> None:
+    trained = build_lone(smoke_recipe("llama2-7b"), tmp_path)
+    for step in (1, 2, 3):
+        with torch.no_grad():
+            trained.model.norm.weight.fill_(step)
+        run = save_checkpoint(tmp_path / "out", model=trained, step=step, tokenizer=tokenizer)
+    (run / "step-00000003" / "complete.json").unlink()
+    data = next((run / "step-00000002").glob("*.distcp"))
+    data.write_bytes(data.read_bytes()[:-1] + b"?")
+
+    written = export(run, output_dir=tmp_path / "hf", step=None, dtype="fp32")
+
+    reread = AutoModelForCausalLM.from_pretrained(written, dtype="auto")
+    assert reread.model.norm.weight.unique().tolist() == [1.0]
+    with pytest.raises(BadParameter, match=r"step-00000002.* is not what was written"):
+        export(run, output_dir=tmp_path / "second", step=2, dtype="fp32")
+    with pytest.raises(BadParameter, match=r"--step 3 is not a complete checkpoint .* it has 1, 2"):
+        export(run, output_dir=tmp_path / "second", step=3, dtype="fp32")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["hf", "out"]
+
+
+def test_nothing_is_overwritten_and_nothing_is_guessed(
+    tokenizer: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trained = build_lone(smoke_recipe("llama2-7b"), tmp_path)
+    run = save_checkpoint(tmp_path / "out", model=trained, step=1, tokenizer=tokenizer)
+    shutil.copytree(run, run.with_name("recipe-ba9876543210"))
+    (tmp_path / "taken").mkdir()
+
+    attempts = [
+        ([str(tmp_path / "nowhere")], "holds no checkpoints that can be exported"),
+        ([str(tmp_path / "out")], "recipe-0123456789ab, recipe-ba9876543210"),
+        ([str(run), "--output-dir", str(tmp_path / "taken")], "exists"),
+    ]
+    for arguments, sentence in attempts:
+        code = main(["--output-dir", str(tmp_path / "hf"), *arguments])
+        error = capsys.readouterr().err
+        assert code == 1
+        assert sentence in error
+        assert "Traceback" not in error
+
+
+def test_the_description_names_the_published_class(tmp_path: Path) -> None:
+    model = build_lone(smoke_recipe("mixtral-8x7b"), tmp_path)
+
+    describe_model(tmp_path / "run", model=model, tokenizer=None, ranks=lone_ranks())
+
+    config = json.loads((tmp_path / "run" / "huggingface" / "config.json").read_text())
+    assert config["architectures"] == ["MixtralForCausalLM"]
+    assert (config["num_local_experts"], config["num_hidden_layers"]) == (4, 2)
+    assert "stationmaster" not in json.dumps(config)
