@@ -53,8 +53,9 @@ class _SumCrossEntropy(torch.autograd.Function):
         log_totals_N = torch.empty(len(targets_N), dtype=torch.float32, device=logits_NV.device)
         losses_N = torch.empty_like(log_totals_N)
         rows_loss = _compiled(_rows_loss) if compiled else _rows_loss
-        for rows in _row_ranges(logits_NV):
-            losses_N[rows], log_totals_N[rows] = rows_loss(logits_NV[rows], indices_N[rows])
+        values_NV = logits_NV.detach()  # the compiler would guard what autograd knows of a view
+        for rows in _row_ranges(values_NV):
+            losses_N[rows], log_totals_N[rows] = rows_loss(values_NV[rows], indices_N[rows])
         ctx.save_for_backward(logits_NV, indices_N, valid_N, log_totals_N)
         ctx.overwrite, ctx.compiled = overwrite, compiled
         return torch.where(valid_N, losses_N, 0.0).sum()
@@ -64,14 +65,11 @@ class _SumCrossEntropy(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
         saved_NV, indices_N, valid_N, log_totals_N = ctx.saved_tensors
         logits_NV = saved_NV.detach()  # shares autograd's version counter: misuse is noticed
-        gradient_NV = logits_NV if ctx.overwrite else torch.empty_like(logits_NV)
+        gradient_NV = logits_NV if ctx.overwrite else logits_NV.clone()
         scales_N = valid_N * gradient
-        rows_gradient = _compiled(_rows_gradient) if ctx.compiled else _rows_gradient
+        write_gradient = _compiled(_write_gradient_fused) if ctx.compiled else _write_gradient
         for rows in _row_ranges(logits_NV):
-            rows_gradient(
-                logits_NV[rows], indices_N[rows], log_totals_N[rows], scales_N[rows],
-                gradient_NV[rows],
-            )  # fmt: skip
+            write_gradient(gradient_NV[rows], indices_N[rows], log_totals_N[rows], scales_N[rows])
         return gradient_NV, None, None, None
 
 
@@ -82,15 +80,25 @@ def _rows_loss(logits_RV: Tensor, indices_R: Tensor) -> tuple[Tensor, Tensor]:
     return -log_p_R, logits_RV.gather(1, targets_R1).squeeze(1).float() - log_p_R
 
 
-def _rows_gradient(
-    logits_RV: Tensor, indices_R: Tensor, log_totals_R: Tensor, scales_R: Tensor, into_RV: Tensor
+def _write_gradient(
+    logits_RV: Tensor, indices_R: Tensor, log_totals_R: Tensor, scales_R: Tensor
 ) -> None:
-    """Write p, less 1 at the target, times the row's scale; all of it reckoned in float32."""
+    """Replace logits by (p, less 1 at the target) times the row's scale; reckoned in float32."""
     targets_R1, scales_R1 = indices_R.unsqueeze(1), scales_R.unsqueeze(1)
     log_totals_R1 = log_totals_R.unsqueeze(1)
     at_target_R1 = torch.exp(logits_RV.gather(1, targets_R1).float() - log_totals_R1) - 1.0
-    into_RV.copy_(torch.exp(logits_RV.float() - log_totals_R1) * scales_R1)
-    into_RV.scatter_(1, targets_R1, (at_target_R1 * scales_R1).to(into_RV.dtype))
+    logits_RV.copy_((logits_RV.float() - log_totals_R1).exp_().mul_(scales_R1))
+    logits_RV.scatter_(1, targets_R1, (at_target_R1 * scales_R1).to(logits_RV.dtype))
+
+
+def _write_gradient_fused(
+    logits_RV: Tensor, indices_R: Tensor, log_totals_R: Tensor, scales_R: Tensor
+) -> None:
+    """The same as one expression of each value: a compiler makes one pass of it, in place."""
+    columns_V = torch.arange(logits_RV.shape[1], device=logits_RV.device)
+    p_RV = torch.exp(logits_RV.float() - log_totals_R.unsqueeze(1))
+    less_RV = torch.where(columns_V == indices_R.unsqueeze(1), 1.0, 0.0)
+    logits_RV.copy_((p_RV - less_RV) * scales_R.unsqueeze(1))
 
 
 def _row_ranges(logits_NV: Tensor) -> list[slice]:

@@ -1,0 +1,481 @@
+"""Language models: published shapes, transformers' own logits, first values, and balancing.
+
+In one process. That sharding changes nothing is held by the parity tests; here a fake process group
+stands for two ranks, to see that each gets its part of the same weights.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.testing._internal.distributed.fake_pg import FakeStore
+from transformers.modeling_utils import PreTrainedModel
+
+from stationmaster.domain.catalogue import CATALOGUE, get_recipe
+from stationmaster.domain.models import LanguageModel, RopeScaling
+from stationmaster.domain.recipes import Recipe
+from training.models.initialisation import initialise
+from training.models.language import LanguageTask, build_model, find_blocks
+from training.models.mixtral import balancing_loss
+from training.parallel import Ranks
+from training.task import IGNORED_LABEL, Batch
+
+CPU = torch.device("cpu")
+
+# The sums over the published checkpoints' tensors.
+PUBLISHED_PARAMETERS = {
+    "llama2-7b": 6_738_415_616,
+    "llama2-13b": 13_015_864_320,
+    "llama2-70b": 68_976_648_192,
+    "llama3.1-8b": 8_030_261_248,
+    "llama3.1-70b": 70_553_706_496,
+    "llama3.2-1b": 1_235_814_400,
+    "llama3.2-3b": 3_212_749_824,
+    "mixtral-8x7b": 46_702_792_704,
+    "mathstral-7b": 7_248_023_552,
+    "llama2-7b-finetune": 6_738_415_616,
+}
+LANGUAGE_RECIPES = {
+    name: recipe for name, recipe in CATALOGUE.items() if isinstance(recipe.model, LanguageModel)
+}
+
+_COMMON: dict[str, Any] = {
+    "num_hidden_layers": 2,
+    "hidden_size": 32,
+    "num_attention_heads": 4,
+    "intermediate_size": 48,
+    "vocab_size": 64,
+    "max_position_embeddings": 128,
+}
+_LLAMA3_ROPE = {
+    "rope_type": "llama3",
+    "rope_theta": 5e5,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 32,
+}
+
+
+def small(family: str, **changes: Any) -> LanguageModel:
+    shape: dict[str, Any] = {
+        "family": family,
+        "layers": 2,
+        "hidden_size": 32,
+        "heads": 4,
+        "kv_heads": 2,
+        "ffn_size": 48,
+        "vocab_size": 64,
+        "context_length": 128,
+    }
+    return LanguageModel(**shape | changes)
+
+
+def small_mixtral() -> LanguageModel:
+    return small("mixtral", experts=4, experts_per_token=2, router_aux_loss=0.02)
+
+
+def initialised(shape: LanguageModel, *, seed: int = 1) -> PreTrainedModel:
+    model = build_model(shape)
+    initialise(model, seed=seed, device=CPU)
+    return model
+
+
+def tokens(shape: LanguageModel, *, sequences: int, length: int, seed: int = 3) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(0, shape.vocab_size, (sequences, length), generator=generator)
+
+
+def task_of(shape: LanguageModel, tmp_path: Path) -> LanguageTask:
+    recipe = get_recipe("tiny-llama").model_copy(update={"model": shape})
+    # No collective is called by what these tests use.
+    ranks = Ranks.__new__(Ranks)
+    object.__setattr__(ranks, "device", CPU)
+    source: Any = None
+    task = LanguageTask(recipe, source, ranks=ranks, cache_dir=tmp_path)
+    task.initialise(device=CPU)
+    return task
+
+
+@pytest.mark.parametrize("name", list(LANGUAGE_RECIPES))
+def test_build_model_has_the_published_number_of_parameters(name: str) -> None:
+    shape = LANGUAGE_RECIPES[name].model
+
+    model = build_model(shape)
+
+    counted = sum(parameter.numel() for parameter in model.parameters())
+    assert counted == PUBLISHED_PARAMETERS.get(name, 1_836_160)
+    assert counted == shape.num_parameters
+
+
+@pytest.mark.parametrize("name", list(LANGUAGE_RECIPES))
+def test_build_model_smoke_preset_has_the_recipes_number_of_parameters(name: str) -> None:
+    smoke = LANGUAGE_RECIPES[name].smoke
+    assert isinstance(smoke, Recipe)
+
+    model = build_model(smoke.model)
+
+    counted = sum(parameter.numel() for parameter in model.parameters())
+    assert counted == smoke.model.num_parameters
+    assert type(model) is type(build_model(LANGUAGE_RECIPES[name].model))
+
+
+@pytest.mark.parametrize(
+    ("name", "kv_heads", "head_dim", "ffn", "vocab", "context", "theta", "tied", "scaling"),
+    [
+        ("llama2-7b", 32, 128, 11008, 32000, 4096, 1e4, False, None),
+        ("llama2-13b", 40, 128, 13824, 32000, 4096, 1e4, False, None),
+        ("llama2-70b", 8, 128, 28672, 32000, 4096, 1e4, False, None),
+        ("llama3.1-8b", 8, 128, 14336, 128256, 131072, 5e5, False, 8.0),
+        ("llama3.1-70b", 8, 128, 28672, 128256, 131072, 5e5, False, 8.0),
+        ("llama3.2-1b", 8, 64, 8192, 128256, 131072, 5e5, True, 32.0),
+        ("llama3.2-3b", 8, 128, 8192, 128256, 131072, 5e5, True, 32.0),
+        ("mixtral-8x7b", 8, 128, 14336, 32000, 32768, 1e6, False, None),
+        ("mathstral-7b", 8, 128, 14336, 32768, 32768, 1e6, False, None),
+    ],
+)
+def test_build_model_follows_the_published_configuration(
+    name: str,
+    kv_heads: int,
+    head_dim: int,
+    ffn: int,
+    vocab: int,
+    context: int,
+    theta: float,
+    tied: bool,
+    scaling: float | None,
+) -> None:
+    model = build_model(CATALOGUE[name].model)
+
+    attention = find_blocks(model, name=name)[0].self_attn
+    assert attention.k_proj.weight.shape[0] == kv_heads * head_dim
+    assert attention.head_dim == head_dim
+    config = model.config
+    assert (config.intermediate_size, config.vocab_size) == (ffn, vocab)
+    assert (config.max_position_embeddings, config.rms_norm_eps) == (context, 1e-5)
+    assert config.rope_parameters["rope_theta"] == theta
+    assert (model.lm_head.weight is model.model.embed_tokens.weight) is tied
+    assert getattr(config, "sliding_window", None) is None
+    if scaling is None:
+        assert config.rope_parameters["rope_type"] == "default"
+    else:
+        assert config.rope_parameters == {
+            "rope_type": "llama3",
+            "rope_theta": theta,
+            "factor": scaling,
+            "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 8192,
+        }
+
+
+def test_build_model_mixtral_has_eight_experts_of_which_two_work() -> None:
+    model = build_model(CATALOGUE["mixtral-8x7b"].model)
+
+    block = find_blocks(model, name="mixtral-8x7b")[0]
+    assert block.mlp.experts.gate_up_proj.shape == (8, 2 * 14336, 4096)
+    assert block.mlp.experts.down_proj.shape == (8, 4096, 14336)
+    assert block.mlp.gate.top_k == 2
+
+
+def transformers_own(family: str) -> PreTrainedModel:
+    """The model as a user of transformers writes it, with default attention."""
+    match family:
+        case "llama":
+            from transformers.models.llama import LlamaConfig, LlamaForCausalLM
+
+            return LlamaForCausalLM(
+                LlamaConfig(**_COMMON, num_key_value_heads=4, rms_norm_eps=1e-5)
+            )
+        case "llama3":
+            from transformers.models.llama import LlamaConfig, LlamaForCausalLM
+
+            return LlamaForCausalLM(
+                LlamaConfig(
+                    **_COMMON,
+                    num_key_value_heads=2,
+                    rms_norm_eps=1e-5,
+                    rope_parameters=_LLAMA3_ROPE,
+                    tie_word_embeddings=True,
+                )
+            )
+        case "mistral":
+            from transformers.models.mistral import MistralConfig, MistralForCausalLM
+
+            return MistralForCausalLM(
+                MistralConfig(
+                    **_COMMON,
+                    num_key_value_heads=2,
+                    rms_norm_eps=1e-5,
+                    rope_parameters={"rope_type": "default", "rope_theta": 1e6},
+                    sliding_window=None,
+                )
+            )
+        case _:
+            from transformers.models.mixtral import MixtralConfig, MixtralForCausalLM
+
+            return MixtralForCausalLM(
+                MixtralConfig(
+                    **_COMMON,
+                    num_key_value_heads=2,
+                    num_local_experts=4,
+                    num_experts_per_tok=2,
+                    rope_parameters={"rope_type": "default", "rope_theta": 1e6},
+                    experts_implementation="eager",
+                )
+            )
+
+
+@pytest.mark.parametrize(
+    ("family", "shape"),
+    [
+        ("llama", small("llama", kv_heads=4)),
+        (
+            "llama3",
+            small(
+                "llama",
+                rope_theta=5e5,
+                rope_scaling=RopeScaling(factor=8, original_context_length=32),
+                tied_embeddings=True,
+            ),
+        ),
+        ("mistral", small("mistral", rope_theta=1e6)),
+        ("mixtral", small_mixtral().model_copy(update={"rope_theta": 1e6})),
+    ],
+)
+def test_logits_same_weights_equal_transformers_own(family: str, shape: LanguageModel) -> None:
+    ours = initialised(shape)
+    theirs = transformers_own(family)
+    theirs.load_state_dict(ours.state_dict(), strict=True)
+    inputs = tokens(shape, sequences=2, length=100)
+
+    with torch.no_grad():
+        our_logits = ours(input_ids=inputs, use_cache=False).logits
+        their_logits = theirs(input_ids=inputs, use_cache=False).logits
+
+    torch.testing.assert_close(our_logits, their_logits, rtol=1e-5, atol=1e-5)
+    assert float(our_logits.std()) > 0.05
+
+
+@pytest.fixture
+def poisoned_memory() -> Iterator[None]:
+    """Memory that nobody has written reads as NaN."""
+    torch.use_deterministic_algorithms(True)
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+def unset(model: nn.Module) -> list[str]:
+    named = [*model.named_parameters(), *model.named_buffers()]
+    return [name for name, tensor in named if tensor.is_meta or not tensor.isfinite().all()]
+
+
+@pytest.mark.usefixtures("poisoned_memory")
+def test_to_empty_alone_leaves_buffers_without_values() -> None:
+    model = build_model(small("llama"))
+
+    model.to_empty(device=CPU)
+
+    assert "model.rotary_emb.inv_freq" in unset(model)
+
+
+@pytest.mark.usefixtures("poisoned_memory")
+@pytest.mark.parametrize("family", ["llama", "mistral", "mixtral"])
+def test_initialise_leaves_no_parameter_or_buffer_without_values(family: str) -> None:
+    shape = small_mixtral() if family == "mixtral" else small(family)
+
+    model = initialised(shape)
+
+    assert unset(model) == []
+    assert model(input_ids=tokens(shape, sequences=1, length=8)).logits.isfinite().all()
+
+
+def test_initialise_fills_rotary_tables_by_the_formula() -> None:
+    plain = initialised(small("llama")).model.rotary_emb
+    scaling = RopeScaling(factor=8, original_context_length=32)
+    stretched = initialised(small("llama", rope_scaling=scaling)).model.rotary_emb
+
+    wavelengths = 1.0 / 10_000.0 ** (torch.arange(0, 8, 2) / 8)
+    torch.testing.assert_close(plain.inv_freq, wavelengths)
+    # Waves shorter than 32 / 4 positions stay, longer than 32 are stretched 8 times, and in between
+    # the two are blended: 2 pi = 6.3 and 63, 628, 6283 positions.
+    torch.testing.assert_close(
+        stretched.inv_freq, wavelengths * torch.tensor([1.0, 0.125, 0.125, 0.125])
+    )
+    torch.testing.assert_close(stretched.original_inv_freq, stretched.inv_freq)
+
+
+def test_initialise_draws_matrices_and_leaves_norms_at_one() -> None:
+    model = initialised(small_mixtral().model_copy(update={"hidden_size": 128, "vocab_size": 512}))
+
+    for name, parameter in model.named_parameters():
+        if parameter.ndim == 1:
+            assert torch.equal(parameter, torch.ones_like(parameter)), name
+        else:
+            assert float(parameter.detach().std()) == pytest.approx(0.02, rel=0.1), name
+            assert abs(float(parameter.detach().mean())) < 0.003, name
+
+
+def test_initialise_seed_decides_the_weights_and_modules_differ() -> None:
+    first, again, other = (initialised(small("llama"), seed=seed) for seed in (1, 1, 2))
+
+    assert all(
+        torch.equal(a, b) for a, b in zip(first.parameters(), again.parameters(), strict=True)
+    )
+    assert not torch.equal(first.lm_head.weight, other.lm_head.weight)
+    assert not torch.equal(first.lm_head.weight, first.model.embed_tokens.weight)
+    blocks = first.model.layers
+    assert not torch.equal(blocks[0].mlp.up_proj.weight, blocks[1].mlp.up_proj.weight)
+
+
+def test_initialise_tied_embeddings_stay_one_parameter() -> None:
+    model = initialised(small("llama", tied_embeddings=True))
+
+    assert model.lm_head.weight is model.model.embed_tokens.weight
+    assert "lm_head.weight" not in dict(model.named_parameters())
+
+
+@pytest.mark.parametrize(
+    "shape", [small("llama", tied_embeddings=True), small_mixtral()], ids=["tied", "mixtral"]
+)
+def test_initialise_sharded_rank_holds_its_part_of_the_same_weights(shape: LanguageModel) -> None:
+    whole = dict(initialised(shape).named_parameters())
+    dist.init_process_group("fake", store=FakeStore(), rank=2, world_size=3)
+    try:
+        model = build_model(shape)
+        mesh = init_device_mesh("cpu", (3,))
+        for block in find_blocks(model, name="small"):
+            fully_shard(block, mesh=mesh)
+        fully_shard(model, mesh=mesh)
+        initialise(model, seed=1, device=CPU)
+        parts = {name: part.to_local().clone() for name, part in model.named_parameters()}
+        assert unset(model) == []
+    finally:
+        dist.destroy_process_group()
+
+    assert parts.keys() == whole.keys()
+    for name, parameter in whole.items():
+        # Rows divide into 22 + 22 + 20; four experts into 2 + 2 + none.
+        expected = [*parameter.chunk(3), parameter[:0]][2]
+        assert torch.equal(parts[name], expected), name
+
+
+def test_forward_first_loss_is_near_that_of_guessing(tmp_path: Path) -> None:
+    task = task_of(small("llama"), tmp_path)
+    inputs = tokens(small("llama"), sequences=4, length=33)
+    targets = inputs[:, 1:].clone()
+    targets[1] = IGNORED_LABEL
+
+    forward = task.forward(task.model, Batch(inputs=inputs[:, :-1], targets=targets))
+
+    assert float(forward.reported_sum) / (3 * 32) == pytest.approx(math.log(64), rel=0.02)
+    assert torch.equal(forward.loss_sum.detach(), forward.reported_sum)
+
+
+def routed(shape: LanguageModel, *, sequences: int) -> tuple[torch.Tensor, ...]:
+    logits = initialised(shape)(
+        input_ids=tokens(shape, sequences=sequences, length=24), use_cache=False
+    ).router_logits
+    assert len(logits) == shape.layers
+    return tuple(40.0 * one for one in logits)  # far from even
+
+
+def test_balancing_loss_one_sequence_equals_transformers_formula() -> None:
+    from transformers.models.mixtral.modeling_mixtral import load_balancing_loss_func
+
+    logits = routed(small_mixtral(), sequences=1)
+
+    ours = balancing_loss(logits, num_sequences=1, experts_per_token=2)
+
+    theirs = load_balancing_loss_func(logits, num_experts=4, top_k=2)
+    torch.testing.assert_close(ours, theirs.unsqueeze(0))
+    assert ours.item() > 2.05
+
+
+def test_balancing_loss_takes_each_sequence_by_itself() -> None:
+    logits = routed(small_mixtral(), sequences=3)
+
+    together = balancing_loss(logits, num_sequences=3, experts_per_token=2)
+
+    alone = [
+        balancing_loss(
+            tuple(one.unflatten(0, (3, -1))[row] for one in logits),
+            num_sequences=1,
+            experts_per_token=2,
+        )
+        for row in range(3)
+    ]
+    torch.testing.assert_close(together, torch.cat(alone))
+
+
+def test_balancing_loss_even_use_costs_least() -> None:
+    even = torch.eye(4).repeat(2, 1) + torch.eye(4).roll(1, 0).repeat(2, 1)
+    one_sided = torch.tensor([5.0, 4.0, 0.0, 0.0]).repeat(8, 1)
+
+    least = balancing_loss((even,), num_sequences=1, experts_per_token=2)
+    most = balancing_loss((one_sided,), num_sequences=1, experts_per_token=2)
+
+    assert float(least) == pytest.approx(2.0)  # experts a token
+    assert float(most) == pytest.approx(4.0, rel=0.02)  # experts
+
+
+def test_forward_mixtral_does_not_depend_on_how_the_batch_is_split(tmp_path: Path) -> None:
+    task = task_of(small_mixtral(), tmp_path)
+    inputs = tokens(small_mixtral(), sequences=4, length=17)
+    targets = inputs[:, 1:].clone()
+    targets[0, :9] = IGNORED_LABEL
+    batch = Batch(inputs=inputs[:, :-1], targets=targets)
+    sums: list[tuple[float, float]] = []
+    gradients: list[torch.Tensor] = []
+
+    for rows in ([slice(0, 4)], [slice(0, 1), slice(1, 4)]):
+        task.model.zero_grad()
+        parts = []
+        for row in rows:
+            part = task.forward(
+                task.model, Batch(inputs=batch.inputs[row], targets=batch.targets[row])
+            )
+            part.loss_sum.backward()
+            parts.append(part)
+        sums.append(
+            (
+                float(sum(part.loss_sum.detach() for part in parts)),
+                float(sum(part.reported_sum for part in parts)),
+            )
+        )
+        gradients.append(task.blocks[0].mlp.gate.weight.grad.clone())
+
+    assert sums[0] == pytest.approx(sums[1], rel=1e-6)
+    torch.testing.assert_close(gradients[0], gradients[1], rtol=1e-4, atol=1e-6)
+    assert sums[0][0] - sums[0][1] == pytest.approx(0.02 * 2.0 * 55, rel=0.1)
+
+
+def test_balancing_loss_gradient_reaches_the_routers_and_evens_them_out() -> None:
+    model = initialised(small_mixtral())
+    inputs = tokens(small_mixtral(), sequences=8, length=32)
+    gates = [block.mlp.gate.weight for block in model.model.layers]
+    with torch.no_grad():
+        for gate in gates:
+            gate.mul_(40.0)
+    optimizer = torch.optim.SGD(gates, lr=0.5)
+    losses = []
+
+    for _ in range(30):
+        output = model(input_ids=inputs, use_cache=False)
+        loss = balancing_loss(output.router_logits, num_sequences=8, experts_per_token=2).mean()
+        loss.backward()
+        assert all(gate.grad.abs().max() > 0 for gate in gates)
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+
+    assert losses[-1] - 2.0 < (losses[0] - 2.0) / 2
