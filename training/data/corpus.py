@@ -1,117 +1,175 @@
-"""Text to packed tokens: prepares a data set once, and every process of the node reads the result.
+"""What `dataset=` names, as files of documents: where text comes from, before any tokenizer.
 
-Called by `training.__main__` before torch is loaded. A data set is the name `python-stdlib` (the
-sources of Python's own standard library: real text that every machine has) or a directory of UTF-8
-text files. A byte-level BPE of the recipe's vocabulary is trained on the spot, the text is
-tokenised, and one flat shard of token ids is written with a manifest.
+Called by `sources`, `pack` and `streaming`. A data set is one of
 
-The result lies in the cache under a hash of the contents. It is built under a file lock in a
-temporary directory and renamed into place, so nobody ever reads half a shard. (On FSx for Lustre
-the lock needs the mount option `flock`, which the CSI driver's default options include.)
+    python-stdlib                the sources of Python's own library: text that every machine has
+    DIR                          a directory of files
+    stream:DIR                   the same files, read while training instead of packed before
+    hub:ORG/NAME[/CONFIG]        a data set of the Hugging Face hub, streamed; c4 is short for one
+
+A file ending in .jsonl, .json or .parquet, or the first two gzipped, holds a document in the column
+`text` of every row; any other file is one document, UTF-8. A position in a file is a row number, so
+reading can go on anywhere. This module must not import torch and knows nothing of tokens.
 """
 
 from __future__ import annotations
 
-import fcntl
+import gzip
 import hashlib
+import io
 import json
 import os
-import shutil
+import re
 import sysconfig
-import tempfile
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
-
-import numpy as np
+from typing import IO, Final
 
 from stationmaster.domain.errors import BadParameter
 
-if TYPE_CHECKING:
-    from tokenizers import Tokenizer
-
 PYTHON_STDLIB: Final = "python-stdlib"
-END_OF_TEXT: Final = "<|endoftext|>"
-END_OF_TEXT_ID: Final = 0
-_FORMAT_VERSION: Final = 1
+STREAM_PREFIX: Final = "stream:"
+HUB_PREFIX: Final = "hub:"
+SHORT_NAMES: Final = {"c4": "hub:allenai/c4/en"}
+TEXT_COLUMN: Final = "text"
+
 # 5 MB of source is about 1.5 M tokens, 12,000 sequences of 128: 700 steps of tiny-llama before a
-# sample comes twice, and about 3 s to prepare on one core.
+# sample comes twice, and about 2 s to prepare on one core.
 _STDLIB_BYTES: Final = 5_000_000
 _STDLIB_SKIPPED: Final = {"test", "tests", "idlelib", "lib2to3", "site-packages", "dist-packages"}
-# The tokenizer sees a part of the text: 1 MB gives the same compression as all of it within 2 %,
-# and trains in 0.4 s.
-_TOKENIZER_BYTES: Final = 1_000_000
-_DOCUMENTS_PER_BATCH: Final = 256
+_JSON_LINES: Final = (".jsonl", ".json", ".jsonl.gz", ".json.gz")
+_PARQUET: Final = ".parquet"
+TABLES: Final = (*_JSON_LINES, _PARQUET)
+"""Endings of files with many documents."""
+_HELD_OUT_NAMES: Final = ("validation", "valid", "val", "dev", "eval", "test")
+_ROWS_AT_ONCE: Final = 64
+_HUB_FILE: Final = "hf://"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TokenShard:
-    """A prepared data set on disk: `tokens_path` holds `num_tokens` ids of numpy type `dtype`."""
+class Corpus:
+    """The files of a data set: paths on this machine, or hf:// addresses of one commit."""
 
-    tokens_path: Path
-    num_tokens: int
-    vocab_size: int
-    dtype: str
-    sha256: str
+    dataset: str
+    """The name it was found under."""
+    revision: str
+    """The commit on the hub; "" on this machine."""
+    files: tuple[str, ...]
+    held_out: tuple[str, ...]
+    """Files that the data set itself sets apart for evaluation; often none."""
+
+    @property
+    def identity(self) -> str:
+        """Names the contents: the data set on the hub, or the names and sizes of local files.
+
+        A hub data set keeps its identity when its repository moves on, so that a run finds its
+        checkpoints; these say which commit to go on with.
+        """
+        if self.revision:
+            return self.dataset
+        listed = [(Path(file).name, Path(file).stat().st_size) for file in self.files]
+        return hashlib.sha256(json.dumps(listed).encode()).hexdigest()
+
+    @property
+    def on_hub(self) -> bool:
+        """Whether reading goes over the network."""
+        return bool(self.revision)
+
+    def with_held_out(self) -> Corpus:
+        """The same, with a file held out for evaluation where the data set itself has none.
+
+        Raises:
+            BadParameter: it is a single file.
+        """
+        if self.held_out:
+            return self
+        if len(self.files) == 1:
+            raise BadParameter(
+                f'dataset="{self.dataset}" is one file and has none to evaluate on; add one with '
+                "validation in its name, or set eval_every=0 eval_samples=0"
+            )
+        return replace(self, files=self.files[:-1], held_out=self.files[-1:])
 
 
-def prepare_dataset(dataset: str, *, vocab_size: int, cache_dir: Path) -> TokenShard:
-    """Return the packed shard of a data set, building it unless the cache has it.
+def find_corpus(dataset: str, *, revision: str = "") -> Corpus:
+    """List a data set's files, in an order that depends on their names only.
 
-    Safe to call from many processes at once: one builds, the others wait for it.
+    Args:
+        dataset: as in the module's table.
+        revision: the commit of a hub data set; the newest without.
 
     Raises:
-        BadParameter: the data set is not a directory, or holds no text.
+        BadParameter: no such data set, not readable, or no text in it.
+        PermanentError: the hub cannot be reached.
     """
-    files = list_files(dataset)
-    directory = cache_dir / "datasets" / _content_key(files, vocab_size=vocab_size)
-    if not (directory / "manifest.json").exists():
-        directory.parent.mkdir(parents=True, exist_ok=True)
-        with (directory.parent / f"{directory.name}.lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if not (directory / "manifest.json").exists():
-                _build(files, dataset=dataset, vocab_size=vocab_size, directory=directory)
-    return read_shard(directory)
+    name = SHORT_NAMES.get(dataset, dataset)
+    if name.startswith(HUB_PREFIX):
+        from training.data.hub_files import find_on_hub  # the hub's client; local runs need none
 
-
-def read_shard(directory: Path) -> TokenShard:
-    """Read a prepared data set's manifest and check the shard's size against it.
-
-    Raises:
-        BadParameter: the shard does not have the size that its manifest states.
-    """
-    manifest = json.loads((directory / "manifest.json").read_text())
-    shard = TokenShard(
-        tokens_path=directory / "tokens.bin",
-        num_tokens=int(manifest["num_tokens"]),
-        vocab_size=int(manifest["vocab_size"]),
-        dtype=str(manifest["dtype"]),
-        sha256=str(manifest["sha256"]),
-    )
-    found = shard.tokens_path.stat().st_size
-    expected = shard.num_tokens * np.dtype(shard.dtype).itemsize
-    if found != expected:
-        raise BadParameter(
-            f"{shard.tokens_path} has {found} bytes, its manifest says {expected}; "
-            f"remove {directory} to have it built again"
+        return find_on_hub(dataset, name.removeprefix(HUB_PREFIX), revision=revision)
+    if name == PYTHON_STDLIB:
+        return Corpus(
+            dataset=dataset,
+            revision="",
+            files=tuple(str(path) for path in _stdlib_files()),
+            held_out=(),
         )
-    return shard
+    files, held_out = split_files([str(path) for path in _list_directory(dataset)])
+    return Corpus(dataset=dataset, revision="", files=tuple(files), held_out=tuple(held_out))
 
 
-def list_files(dataset: str) -> list[Path]:
-    """The files of a data set, in an order that depends on their names only.
+def split_files(files: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Tell files for training from those that their names set apart for evaluation.
+
+    Only files of rows are told apart, and all others are for training. `validation` goes before
+    `test` where there are both; when some names say `train`, names that say nothing are left out.
+    """
+    tables = [file for file in files if file.endswith(TABLES)]
+    others = [file for file in files if not file.endswith(TABLES)]
+    said = {file: set(re.split(r"[^a-z]+", Path(file).name.lower())) for file in tables}
+    by_name = {
+        name: [file for file in tables if name in said[file]]
+        for name in (*_HELD_OUT_NAMES, "train")
+    }
+    held_out = next((by_name[name] for name in _HELD_OUT_NAMES if by_name[name]), [])
+    if by_name["train"]:
+        return [*by_name["train"], *others], held_out
+    remaining = [file for file in tables if not said[file] & set(_HELD_OUT_NAMES)]
+    return ([*remaining, *others], held_out) if remaining or others else (tables, [])
+
+
+def read_documents(file: str, *, start: int = 0) -> Iterator[str]:
+    """The texts of a file's rows from row `start` on, "" for a row without text.
 
     Raises:
-        BadParameter: there is no such directory, or no file in it.
+        BadParameter: not in the form that the file's name says, or no column `text`.
+        OSError, EOFError: the file, or the connection to the hub, broke off.
     """
-    if dataset == PYTHON_STDLIB:
-        return _stdlib_files()
-    root = Path(dataset)
+    if file.endswith(_PARQUET):
+        yield from _read_parquet(file, start=start)
+    elif file.endswith(_JSON_LINES):
+        yield from _read_json_lines(file, start=start)
+    elif start == 0:
+        with _open(file) as raw:
+            # A few standard library files are Latin-1; a replaced byte in a comment harms nobody.
+            yield raw.read().decode("utf-8", errors="replace")
+
+
+def read_corpus(corpus: Corpus) -> Iterator[str]:
+    """The texts of all files for training, in order."""
+    for file in corpus.files:
+        yield from read_documents(file)
+
+
+def _list_directory(dataset: str) -> list[Path]:
+    streamed = dataset.startswith(STREAM_PREFIX)
+    root = Path(dataset.removeprefix(STREAM_PREFIX))
     if not root.is_dir():
         raise BadParameter(
-            f'dataset="{dataset}" is not a directory on this machine; expected '
-            f"{PYTHON_STDLIB} or the path of a directory of text files that every node can read"
+            f'dataset="{dataset}" is not a directory on this machine; expected {PYTHON_STDLIB}, '
+            f"{', '.join(SHORT_NAMES)}, hub:ORG/NAME[/CONFIG], or the path of a directory of text "
+            "files, or of packed ones, that every node can read"
         )
     files = sorted(
         path
@@ -119,7 +177,8 @@ def list_files(dataset: str) -> list[Path]:
         if path.is_file() and not any(part.startswith(".") for part in path.relative_to(root).parts)
     )
     if not files:
-        raise BadParameter(f'dataset="{dataset}" holds no files; expected UTF-8 text files')
+        example = "files of rows (.jsonl, .parquet)" if streamed else "UTF-8 text files"
+        raise BadParameter(f'dataset="{dataset}" holds no files; expected {example}')
     return files
 
 
@@ -141,79 +200,63 @@ def _stdlib_files() -> list[Path]:
     return chosen
 
 
-def _content_key(files: list[Path], *, vocab_size: int) -> str:
-    digest = hashlib.sha256(f"{_FORMAT_VERSION} {vocab_size}".encode())
-    for path in files:
-        digest.update(hashlib.sha256(path.read_bytes()).digest())
-    return digest.hexdigest()[:24]
+def _read_json_lines(file: str, *, start: int) -> Iterator[str]:
+    with _open(file) as raw:
+        lines = gzip.GzipFile(fileobj=raw) if file.endswith(".gz") else raw
+        for number, line in enumerate(lines):
+            # Rows before `start` are not parsed: that costs as much again as unpacking them.
+            if number >= start:
+                yield _text_of(line, where=f"{file}:{number + 1}")
 
 
-def _build(files: list[Path], *, dataset: str, vocab_size: int, directory: Path) -> None:
-    # The Rust tokenizer starts a thread a core unless told not to; ranks and pods share the cores.
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    dtype = np.dtype(np.uint16 if vocab_size <= 2**16 else np.uint32)
-    tokenizer = _train_tokenizer(files, vocab_size=vocab_size)
-    building = Path(tempfile.mkdtemp(prefix=".building-", dir=directory.parent))
+def _text_of(line: bytes, *, where: str) -> str:
+    if not line.strip():
+        return ""
     try:
-        digest, num_tokens = hashlib.sha256(), 0
-        with (building / "tokens.bin").open("wb") as out:
-            for ids in _tokenise(tokenizer, files):
-                packed = np.asarray(ids, dtype=dtype).tobytes()
-                digest.update(packed)
-                out.write(packed)
-                num_tokens += len(ids)
-            out.flush()
-            os.fsync(out.fileno())
-        tokenizer.save(str(building / "tokenizer.json"))
-        manifest = {
-            "format": _FORMAT_VERSION,
-            "dataset": dataset,
-            "num_documents": len(files),
-            "num_tokens": num_tokens,
-            "vocab_size": vocab_size,
-            "dtype": dtype.name,
-            "sha256": digest.hexdigest(),
-        }
-        (building / "manifest.json").write_text(json.dumps(manifest, indent=2) + "\n")
-        building.rename(directory)
-    finally:
-        shutil.rmtree(building, ignore_errors=True)
+        row = json.loads(line)
+    except (json.JSONDecodeError, UnicodeDecodeError) as exc:
+        raise BadParameter(f"{where} is not JSON: {exc}; expected one object a line") from exc
+    if not isinstance(row, dict) or TEXT_COLUMN not in row:
+        keys = ", ".join(row) if isinstance(row, dict) else type(row).__name__
+        raise BadParameter(f'{where} has no "{TEXT_COLUMN}" but {keys[:200]}; rename the column')
+    return str(row[TEXT_COLUMN] or "")
 
 
-def _train_tokenizer(files: list[Path], *, vocab_size: int) -> Tokenizer:
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers  # only to build
-
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=vocab_size,
-        special_tokens=[END_OF_TEXT],
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
+def _read_parquet(file: str, *, start: int) -> Iterator[str]:
+    from pyarrow import (  # type: ignore[import-untyped]  # ships no types; 0.2 s
+        ArrowInvalid,
+        parquet,
     )
-    tokenizer.train_from_iterator(_texts_up_to(files, limit=_TOKENIZER_BYTES), trainer)
-    return tokenizer
+
+    with _open(file) as raw:
+        try:
+            # pre_buffer would hold whole row groups in memory, for every lane of a stream.
+            table = parquet.ParquetFile(raw, pre_buffer=False, buffer_size=2**20)
+        except ArrowInvalid as exc:
+            raise BadParameter(f"{file} is not a parquet file: {exc}") from exc
+        names = table.schema_arrow.names
+        if TEXT_COLUMN not in names:
+            raise BadParameter(
+                f'{file} has no column "{TEXT_COLUMN}" but {", ".join(names)[:200]}; '
+                "rename the column"
+            )
+        skip = start
+        for group in range(table.num_row_groups):
+            num_rows = table.metadata.row_group(group).num_rows
+            if skip >= num_rows:
+                skip -= num_rows
+                continue
+            for batch in table.iter_batches(
+                batch_size=_ROWS_AT_ONCE, row_groups=[group], columns=[TEXT_COLUMN]
+            ):
+                texts = batch.column(0).to_pylist()
+                yield from (text or "" for text in texts[skip:])
+                skip = max(0, skip - len(texts))
 
 
-def _texts_up_to(files: list[Path], *, limit: int) -> Iterator[str]:
-    total = 0
-    for path in files:
-        if total >= limit:
-            return
-        text = _read_text(path)
-        total += len(text)
-        yield text
+def _open(file: str) -> IO[bytes]:
+    if file.startswith(_HUB_FILE):
+        from training.data.hub_files import open_on_hub  # as in find_corpus
 
-
-def _tokenise(tokenizer: Tokenizer, files: list[Path]) -> Iterator[list[int]]:
-    """The ids of each document, with the end-of-text id after it."""
-    for start in range(0, len(files), _DOCUMENTS_PER_BATCH):
-        texts = [_read_text(path) for path in files[start : start + _DOCUMENTS_PER_BATCH]]
-        for encoding in tokenizer.encode_batch_fast(texts, add_special_tokens=False):
-            yield [*encoding.ids, END_OF_TEXT_ID]
-
-
-def _read_text(path: Path) -> str:
-    # A few standard library files are Latin-1; a replaced byte in a comment harms nobody.
-    return path.read_bytes().decode("utf-8", errors="replace")
+        return open_on_hub(file, seekable=file.endswith(_PARQUET))
+    return io.BufferedReader(io.FileIO(file), 2**20)

@@ -1,104 +1,67 @@
-"""Packed tokens to batches: which samples a step trains on, and this rank's part of them.
+"""Packed tokens to batches: this rank's part of any step, read from the memory-mapped files.
 
-Called by the trainer. One global counter of samples and a seeded permutation decide everything, so
-that the order of samples, and what has been seen at a given step, does not depend on the number of
-ranks: a run may go on with more or fewer of them and sees every sample of an epoch exactly once.
+Called by `sources`. Nothing is kept between steps: the sample counter decides alone. The last
+sequences are held out for evaluation and never trained on.
 
 Shape legend: B sequences of a micro-batch, T tokens of a sequence.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from stationmaster.domain.errors import BadParameter
-from training.data.corpus import TokenShard
-
-IGNORED_LABEL: Final = -100
-"""A position without a target: it adds neither to the loss nor to the token count."""
-
-
-class SampleOrder:
-    """Maps the global sample counter to sample indices: a fresh seeded permutation every epoch."""
-
-    def __init__(self, *, num_samples: int, seed: int) -> None:
-        self._num_samples = num_samples
-        self._seed = seed
-        self._epoch = -1
-        self._permutation: npt.NDArray[np.int64] = np.empty(0, dtype=np.int64)
-
-    def index(self, counter: int) -> int:
-        """The sample that is `counter`-th over the whole run, all ranks together."""
-        epoch, position = divmod(counter, self._num_samples)
-        if epoch != self._epoch:
-            self._permutation = _permutation(self._num_samples, seed=self._seed, epoch=epoch)
-            self._epoch = epoch
-        return int(self._permutation[position])
+from training.data.order import SampleOrder, micro_batch_shape, rank_counters
+from training.data.shards import PackedData
+from training.task import IGNORED_LABEL, Batch, DataState
 
 
-def _permutation(num_samples: int, *, seed: int, epoch: int) -> npt.NDArray[np.int64]:
-    """Shuffle by sorting random keys: numpy promises Philox's stream for ever, not its shuffle."""
-    keys = np.random.Philox(key=[seed, epoch]).random_raw(num_samples)
-    return np.argsort(keys, kind="stable").astype(np.int64)
+class PackedSource:
+    """One rank's part of a packed data set; a `training.task.BatchSource`.
 
-
-def rank_counters(*, start: int, global_batch_size: int, rank: int, world_size: int) -> range:
-    """The sample counters of one rank's part of a step; over all ranks they are the batch."""
-    return range(start + rank, start + global_batch_size, world_size)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MicroBatch:
-    """Input ids (B, T) and the ids that follow them, IGNORED_LABEL where there is none."""
-
-    inputs: torch.Tensor
-    labels: torch.Tensor
-
-
-class BatchLoader:
-    """Reads this rank's part of any step's batch from the memory-mapped shard.
-
-    Every rank gets the same number of equally shaped micro-batches, because FSDP's collectives must
-    pair up; where the batch does not divide, rows without any label fill the gap.
+    Sample i is the tokens [i T, i T + T], the last of which is the next sample's first: each token
+    but the very first is a target once. A sample may begin in one document and end in another.
     """
 
     def __init__(
         self,
-        shard: TokenShard,
+        data: PackedData,
         *,
         sequence_length: int,
         global_batch_size: int,
-        micro_batch_tokens: int,
+        micro_batch_size: int,
+        eval_samples: int,
         seed: int,
         rank: int,
         world_size: int,
     ) -> None:
-        num_samples = (shard.num_tokens - 1) // sequence_length
-        if num_samples < 1:
+        manifest = data.manifest
+        num_samples = (manifest.num_tokens - 1) // sequence_length
+        self._num_trained = num_samples - eval_samples
+        if self._num_trained < 1:
+            held = f" and {eval_samples} held out by eval_samples" if eval_samples else ""
             raise BadParameter(
-                f"the data set has {shard.num_tokens} tokens, too few for one sequence of "
-                f"{sequence_length}; use more text or a shorter sequence_length"
+                f"the data set has {manifest.num_tokens} tokens, too few for one sequence of "
+                f"{sequence_length}{held}; use more text or a shorter sequence_length"
             )
-        # A plain view of the mapped file: slicing np.memmap itself costs five times as much.
-        self._tokens = np.asarray(np.memmap(shard.tokens_path, dtype=shard.dtype, mode="r"))
-        self._order = SampleOrder(num_samples=num_samples, seed=seed)
+        self._tokens = MappedTokens(data, sequence_length=sequence_length)
+        self._order = SampleOrder(num_samples=self._num_trained, seed=seed)
         self._sequence_length = sequence_length
         self._global_batch_size = global_batch_size
+        self._eval_samples = eval_samples
         self._rank = rank
         self._world_size = world_size
-        self.num_tokens = shard.num_tokens
-        rows = -(-global_batch_size // world_size)
-        fits = max(1, micro_batch_tokens // sequence_length)
-        self.num_micro_batches = -(-rows // fits)
-        self.micro_batch_size = -(-rows // self.num_micro_batches)
+        self._num_tokens = manifest.num_tokens
+        self.identity = manifest.sha256
+        self.num_micro_batches, self.micro_batch_size = micro_batch_shape(
+            -(-global_batch_size // world_size), micro_batch_size=micro_batch_size
+        )
 
-    def micro_batches(self, samples_seen: int) -> Iterator[MicroBatch]:
+    def micro_batches(self, samples_seen: int) -> Iterator[Batch]:
         """The micro-batches of the step that follows after `samples_seen` samples."""
         counters = rank_counters(
             start=samples_seen,
@@ -106,20 +69,85 @@ class BatchLoader:
             rank=self._rank,
             world_size=self._world_size,
         )
-        for first in range(
-            0, self.num_micro_batches * self.micro_batch_size, self.micro_batch_size
-        ):
-            yield self._read(counters[first : first + self.micro_batch_size])
+        size = self.micro_batch_size
+        for first in range(0, self.num_micro_batches * size, size):
+            yield self._read(self._order.indices(counters[first : first + size]))
 
-    def _read(self, counters: range) -> MicroBatch:
-        length = self._sequence_length
-        rows_BT = np.zeros((self.micro_batch_size, length + 1), dtype=np.int64)
-        for row, counter in enumerate(counters):
-            start = self._order.index(counter) * length
-            rows_BT[row] = self._tokens[start : start + length + 1]
-        labels_BT = rows_BT[:, 1:].copy()
-        labels_BT[len(counters) :] = IGNORED_LABEL
-        return MicroBatch(
-            inputs=torch.from_numpy(rows_BT[:, :-1].copy()),
-            labels=torch.from_numpy(labels_BT),
-        )
+    def evaluation_batches(self) -> Iterator[Batch]:
+        """This rank's part of the held-out samples, the same number of batches on every rank."""
+        most = -(-self._eval_samples // self._world_size)
+        samples = np.arange(self._eval_samples)[self._rank :: self._world_size] + self._num_trained
+        for first in range(0, most, self.micro_batch_size):
+            yield self._read(samples[first : first + self.micro_batch_size])
+
+    def facts(self) -> Mapping[str, str | int]:
+        """Tokens, and sequences of an epoch."""
+        return {"dataset_tokens": self._num_tokens, "dataset_samples": self._num_trained}
+
+    def state(self) -> DataState:
+        """Nothing: the sample counter decides alone."""
+        return {}
+
+    def restore(self, state: DataState) -> None:
+        """Nothing to restore."""
+        assert not state
+
+    def _read(self, samples: npt.NDArray[np.int64]) -> Batch:
+        rows_BT = np.zeros((self.micro_batch_size, self._sequence_length + 1), dtype=np.int64)
+        self._tokens.read_into(rows_BT, samples)
+        return as_batch(rows_BT, num_rows=len(samples))
+
+
+def as_batch(rows_BT: npt.NDArray[np.int64], *, num_rows: int) -> Batch:
+    """Rows of T + 1 tokens as inputs and targets; rows after the first `num_rows` are padding."""
+    targets_BT = rows_BT[:, 1:].copy()
+    targets_BT[num_rows:] = IGNORED_LABEL
+    return Batch(
+        inputs=torch.from_numpy(rows_BT[:, :-1].copy()), targets=torch.from_numpy(targets_BT)
+    )
+
+
+class MappedTokens:
+    """The tokens of all files as one sequence, mapped into memory; the system caches what is read.
+
+    A training process of many ranks on a node maps the same pages.
+    """
+
+    def __init__(self, data: PackedData, *, sequence_length: int) -> None:
+        self._sequence_length = sequence_length
+        dtype = data.manifest.plan.dtype
+        # Plain views of the mapped files: slicing np.memmap itself costs five times as much.
+        self._files = [np.asarray(np.memmap(path, dtype=dtype, mode="r")) for path in data.paths]
+        lengths = [len(file) for file in self._files]
+        self._ends = np.cumsum(lengths)
+        self._starts = self._ends - lengths
+        # windows[k] is the sequence of T + 1 tokens that starts at token k of a file.
+        self._windows = [
+            np.lib.stride_tricks.sliding_window_view(file, sequence_length + 1)
+            if len(file) > sequence_length
+            else None
+            for file in self._files
+        ]
+
+    def read_into(self, rows_BT: npt.NDArray[np.int64], samples: npt.NDArray[np.int64]) -> None:
+        """Fill the first len(samples) rows with the samples' T + 1 tokens."""
+        starts = samples * self._sequence_length
+        files = np.searchsorted(self._ends, starts, side="right")
+        whole = starts + self._sequence_length < self._ends[files]
+        for file in np.unique(files):
+            rows = np.flatnonzero((files == file) & whole)
+            windows = self._windows[file]
+            if rows.size and windows is not None:
+                rows_BT[rows] = windows[starts[rows] - self._starts[file]]
+        for row in np.flatnonzero(~whole):
+            self._read_across(rows_BT[row], start=int(starts[row]), file=int(files[row]))
+
+    def _read_across(self, row_T: npt.NDArray[np.int64], *, start: int, file: int) -> None:
+        """A sample that begins in one file and ends in another."""
+        filled = 0
+        while filled < len(row_T):
+            position = start + filled - int(self._starts[file])
+            part = self._files[file][position : position + len(row_T) - filled]
+            row_T[filled : filled + len(part)] = part
+            filled += len(part)
+            file += 1

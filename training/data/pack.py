@@ -1,0 +1,275 @@
+"""Text to packed tokens, on any number of cores, and again from where a killed start left off.
+
+Called by `training.pack`, the command, and by `sources`, for data sets that are small enough to be
+packed when training starts. The bytes written depend on the plan alone: not on the number of
+workers, and not on how often the packing was killed. This module must not import torch.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import itertools
+import logging
+import os
+import shutil
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from multiprocessing import connection, get_context, parent_process
+from pathlib import Path
+from typing import Final
+
+from stationmaster.domain.errors import BadParameter, NotPossibleNow, PermanentError
+from training.data.corpus import Corpus
+from training.data.reading import read_patiently
+from training.data.shards import (
+    MANIFEST,
+    PACKING,
+    TOKENIZER,
+    PackedData,
+    Packing,
+    PackPlan,
+    Position,
+    ShardWriter,
+    read_packed,
+    write_atomically,
+)
+from training.data.tokenizers import TextTokenizer, TokenIds, TokenizerFile
+
+DEFAULT_SHARD_TOKENS: Final = 128 * 2**20
+"""256 MiB a file of uint16: a few seconds to write, and seldom a sequence that spans two."""
+
+# A second of work for a core, and little to hold: (workers x 2) of these are read ahead.
+_BATCH_CHARACTERS: Final = 2_000_000
+_BATCH_DOCUMENTS: Final = 4096
+_REPORT_EVERY_S: Final = 5.0
+
+Batch = tuple[list[Position], list[str]]
+
+logger = logging.getLogger(__name__)
+
+
+def make_plan(
+    corpus: Corpus, tokenizer: TokenizerFile, *, spec: str, shard_tokens: int
+) -> PackPlan:
+    """What will be written: `spec` is the tokenizer as it was asked for."""
+    return PackPlan(
+        dataset=corpus.dataset,
+        revision=corpus.revision,
+        corpus=corpus.identity,
+        tokenizer=spec,
+        tokenizer_sha256=tokenizer.identity,
+        vocab_size=tokenizer.vocab_size,
+        begin_ids=tokenizer.begin_ids,
+        end_id=tokenizer.end_id,
+        dtype="uint16" if tokenizer.dtype.itemsize == 2 else "uint32",
+        shard_tokens=shard_tokens,
+    )
+
+
+def unfinished_packing(directory: Path) -> Packing | None:
+    """What an earlier start was packing into a directory, if it did not come to its end."""
+    path = directory / PACKING
+    return Packing.model_validate_json(path.read_bytes()) if path.is_file() else None
+
+
+def pack(
+    corpus: Corpus,
+    tokenizer: TokenizerFile,
+    plan: PackPlan,
+    *,
+    directory: Path,
+    workers: int = 1,
+    wait: bool = False,
+) -> PackedData:
+    """Write a packed data set, or the rest of one, or return the one that is there.
+
+    With `wait`, a process that finds another at work waits for its result.
+
+    Raises:
+        BadParameter: the directory holds something else, or the data set holds no text.
+        NotPossibleNow: another process is packing into the directory.
+        PermanentError: reading broke off for good; started again, packing goes on.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    with _alone(directory, wait=wait):
+        if (directory / MANIFEST).exists():
+            packed = read_packed(directory)
+            _check_same(packed.manifest.plan, plan, directory=directory)
+            return packed
+        packing = unfinished_packing(directory)
+        if packing is None:
+            _check_empty(directory)
+            packing = Packing(plan=plan)
+            shutil.copyfile(tokenizer.path, directory / TOKENIZER)
+            write_atomically(directory / PACKING, packing.model_dump(mode="json"))
+        else:
+            _check_same(packing.plan, plan, directory=directory)
+            logger.info("going on after %d files", len(packing.shards))
+        return _write(corpus, tokenizer, packing, directory=directory, workers=workers)
+
+
+def _write(
+    corpus: Corpus,
+    tokenizer: TokenizerFile,
+    packing: Packing,
+    *,
+    directory: Path,
+    workers: int,
+) -> PackedData:
+    writer = ShardWriter(directory, packing)
+    report = _Report(writer)
+    resumed = packing.position
+    batches = _batches(_documents(corpus, since=resumed))
+    for positions, encoded in _encode(batches, tokenizer, workers=workers):
+        for at, ids in zip(positions, encoded, strict=True):
+            if (at.file, at.row) == (resumed.file, resumed.row) and resumed.offset:
+                writer.add(ids[resumed.offset :], at=resumed, begins=False)
+            else:
+                writer.add(ids, at=at)
+        report.tell()
+    if not writer.num_tokens:
+        raise BadParameter(f'dataset="{corpus.dataset}" holds no text')
+    packed = writer.finish()
+    report.tell(at_the_end=True)
+    return packed
+
+
+def _documents(corpus: Corpus, *, since: Position) -> Iterator[tuple[Position, str]]:
+    """Every document with text, from a position on, its own document included."""
+    for number in range(since.file, len(corpus.files)):
+        first = since.row if number == since.file else 0
+        texts = read_patiently(corpus.files[number], start=first, remote=corpus.on_hub)
+        for row, text in enumerate(texts, start=first):
+            if text:
+                yield Position(file=number, row=row), text
+
+
+def _batches(documents: Iterable[tuple[Position, str]]) -> Iterator[Batch]:
+    positions: list[Position] = []
+    texts: list[str] = []
+    num_characters = 0
+    for position, text in documents:
+        positions.append(position)
+        texts.append(text)
+        num_characters += len(text)
+        if num_characters >= _BATCH_CHARACTERS or len(texts) >= _BATCH_DOCUMENTS:
+            yield positions, texts
+            positions, texts, num_characters = [], [], 0
+    if texts:
+        yield positions, texts
+
+
+def _encode(
+    batches: Iterator[Batch], tokenizer: TokenizerFile, *, workers: int
+) -> Iterator[tuple[list[Position], list[TokenIds]]]:
+    """The ids of each batch, in order; with several workers, in processes of their own."""
+    if workers == 1:
+        encoder = TextTokenizer(tokenizer)
+        for positions, texts in batches:
+            yield positions, encoder.encode_documents(texts)
+        return
+    with ProcessPoolExecutor(
+        workers,
+        # A forked process would inherit the threads' locks of libraries that start threads.
+        mp_context=get_context("spawn"),
+        initializer=_start_worker,
+        initargs=(tokenizer,),
+    ) as pool:
+        waiting: deque[tuple[list[Position], Future[list[TokenIds]]]] = deque()
+        try:
+            # Twice as many as workers: none waits for the reading of the next.
+            for positions, texts in itertools.islice(batches, 2 * workers):
+                waiting.append((positions, pool.submit(_encode_in_worker, texts)))
+            while waiting:
+                positions, future = waiting.popleft()
+                yield positions, future.result()
+                for following, texts in itertools.islice(batches, 1):
+                    waiting.append((following, pool.submit(_encode_in_worker, texts)))
+        except BrokenProcessPool as exc:
+            raise PermanentError(
+                "a packing worker died, most often for want of memory; start again with fewer "
+                "--workers to go on"
+            ) from exc
+        finally:
+            for _, future in waiting:
+                future.cancel()
+
+
+_encoders: list[TextTokenizer] = []
+"""In a worker: its one tokenizer, which costs too much to send with every batch."""
+
+
+def _start_worker(tokenizer: TokenizerFile) -> None:
+    parent = parent_process()
+    assert parent is not None
+
+    def follow() -> None:
+        # A killed packing would leave its workers behind: nothing else tells them.
+        connection.wait([parent.sentinel])
+        os._exit(1)
+
+    threading.Thread(target=follow, daemon=True).start()
+    _encoders.append(TextTokenizer(tokenizer))
+
+
+def _encode_in_worker(texts: list[str]) -> list[TokenIds]:
+    return _encoders[0].encode_documents(texts)
+
+
+class _Report:
+    """One line every few seconds, with the rate since the start."""
+
+    def __init__(self, writer: ShardWriter, clock: Callable[[], float] = time.monotonic) -> None:
+        self._writer = writer
+        self._clock = clock
+        self._began = self._told = clock()
+        self._before = writer.num_tokens
+
+    def tell(self, *, at_the_end: bool = False) -> None:
+        now = self._clock()
+        if now - self._told < _REPORT_EVERY_S and not at_the_end:
+            return
+        self._told = now
+        rate = (self._writer.num_tokens - self._before) / max(now - self._began, 1e-9)
+        logger.info(
+            "packed %.1f M tokens in %d whole files, %.2f M tokens/s",
+            self._writer.num_tokens / 1e6,
+            self._writer.num_shards,
+            rate / 1e6,
+        )
+
+
+def _check_same(there: PackPlan, asked: PackPlan, *, directory: Path) -> None:
+    differing = [
+        f"{name} {getattr(there, name)}, asked for is {getattr(asked, name)}"
+        for name in PackPlan.model_fields
+        if getattr(there, name) != getattr(asked, name)
+    ]
+    if differing:
+        raise BadParameter(
+            f"{directory} holds another packing: {'; '.join(differing)[:600]}; give another "
+            "--output-dir, or remove this one"
+        )
+
+
+def _check_empty(directory: Path) -> None:
+    found = sorted(path.name for path in directory.iterdir() if not path.name.startswith("."))
+    if found and found != [TOKENIZER]:
+        raise BadParameter(
+            f"{directory} holds {found[0]} and no packed data set; give a new or empty directory"
+        )
+
+
+@contextmanager
+def _alone(directory: Path, *, wait: bool) -> Iterator[None]:
+    with (directory / ".lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError as exc:
+            raise NotPossibleNow(f"another process is packing into {directory}") from exc
+        yield

@@ -1,0 +1,265 @@
+"""Packed data sets on disk: files of token ids with a manifest, written once and never changed.
+
+    DIR/tokens-00000.bin ...   the ids of all documents one after the other, little-endian uint16 or
+                               uint32, the same number in every file but the last
+    DIR/tokenizer.json         the tokenizer that made them
+    DIR/manifest.json          number and SHA-256 of each file's tokens; it is there: complete
+    DIR/packing.json           until then: what is being packed, and how far it is
+
+Called by `pack`, which writes them, and by `sources` and `packed`, which read them. A file of
+tokens appears under its name when it is whole and on disk, then packing.json says so; a packing
+that was killed goes on after the last file it names. This module must not import torch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, Final, Literal
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from stationmaster.domain.errors import BadParameter
+from training.data.tokenizers import TokenIds, TokenizerFile
+
+MANIFEST: Final = "manifest.json"
+PACKING: Final = "packing.json"
+TOKENIZER: Final = "tokenizer.json"
+FORMAT_VERSION: Final = 2
+
+
+class PackPlan(BaseModel):
+    """Everything that decides the bytes of a packed data set."""
+
+    model_config = ConfigDict(frozen=True)
+
+    format: Literal[2] = FORMAT_VERSION
+    dataset: str
+    revision: str
+    """The commit of a data set on the hub; "" elsewhere."""
+    corpus: str
+    """`Corpus.identity`."""
+    tokenizer: str
+    """As it was asked for."""
+    tokenizer_sha256: str
+    vocab_size: int
+    begin_ids: tuple[int, ...]
+    end_id: int
+    dtype: Literal["uint16", "uint32"]
+    shard_tokens: int
+    """In every file but the last."""
+
+
+class Shard(BaseModel):
+    """One file of token ids."""
+
+    model_config = ConfigDict(frozen=True)
+
+    file: str
+    num_tokens: int
+    sha256: str
+
+
+class Position(BaseModel):
+    """The document that the last whole file ends in, and how many of its tokens are in it."""
+
+    model_config = ConfigDict(frozen=True)
+
+    file: int = 0
+    row: int = 0
+    offset: int = 0
+
+
+class Packing(BaseModel):
+    """packing.json: a data set in the making."""
+
+    model_config = ConfigDict(frozen=True)
+
+    plan: PackPlan
+    shards: tuple[Shard, ...] = ()
+    num_documents: int = 0
+    """Begun in the shards; the one at `position` included."""
+    position: Position = Position()
+
+
+class Manifest(BaseModel):
+    """manifest.json: a complete data set."""
+
+    model_config = ConfigDict(frozen=True)
+
+    plan: PackPlan
+    num_tokens: int
+    num_documents: int
+    sha256: str
+    """Of the shards' hashes, in order."""
+    shards: tuple[Shard, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PackedData:
+    """A packed data set whose files are all there, at their sizes."""
+
+    directory: Path
+    manifest: Manifest
+
+    @property
+    def paths(self) -> list[Path]:
+        """The files of tokens, in order."""
+        return [self.directory / shard.file for shard in self.manifest.shards]
+
+    @property
+    def tokenizer(self) -> TokenizerFile:
+        """The tokenizer that made the tokens."""
+        plan = self.manifest.plan
+        return TokenizerFile(
+            path=self.directory / TOKENIZER,
+            identity=plan.tokenizer_sha256,
+            vocab_size=plan.vocab_size,
+            begin_ids=plan.begin_ids,
+            end_id=plan.end_id,
+        )
+
+
+def read_packed(directory: Path) -> PackedData:
+    """Read a manifest and check the size of every file against it.
+
+    Raises:
+        BadParameter: not a manifest of this format, or a file is missing or has another size.
+    """
+    path = directory / MANIFEST
+    try:
+        manifest = Manifest.model_validate_json(path.read_bytes())
+    except ValidationError as exc:
+        raise BadParameter(
+            f"{path} is not a manifest of format {FORMAT_VERSION}; pack the data set again with "
+            "python -m training.pack, into a new directory"
+        ) from exc
+    itemsize = np.dtype(manifest.plan.dtype).itemsize
+    for shard in manifest.shards:
+        file = directory / shard.file
+        found = file.stat().st_size if file.is_file() else 0
+        if found != shard.num_tokens * itemsize:
+            raise BadParameter(
+                f"{file} has {found} bytes, its manifest says {shard.num_tokens * itemsize}; "
+                f"remove {directory} and have it made again"
+            )
+    return PackedData(directory=directory, manifest=manifest)
+
+
+def verify_packed(data: PackedData) -> None:
+    """Compare every file with its hash; reads all of it, about 1 GB/s on a core.
+
+    Raises:
+        BadParameter: a file's contents are not what was written.
+    """
+    for path, shard in zip(data.paths, data.manifest.shards, strict=True):
+        with path.open("rb") as file:
+            found = hashlib.file_digest(file, "sha256").hexdigest()
+        if found != shard.sha256:
+            raise BadParameter(
+                f"{path} has SHA-256 {found}, its manifest says {shard.sha256}; remove "
+                f"{data.directory} and have it made again"
+            )
+
+
+class ShardWriter:
+    """Writes ids into files of `shard_tokens` each, and packing.json after every whole one."""
+
+    def __init__(self, directory: Path, packing: Packing) -> None:
+        self._directory = directory
+        self._packing = packing
+        self._dtype = np.dtype(packing.plan.dtype)
+        self._file: IO[bytes] | None = None
+        self._digest = hashlib.sha256()
+        self._written = 0
+        self._num_documents = packing.num_documents
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens written so far, earlier starts included."""
+        return sum(shard.num_tokens for shard in self._packing.shards) + self._written
+
+    @property
+    def num_shards(self) -> int:
+        """Whole files so far."""
+        return len(self._packing.shards)
+
+    def add(self, ids: TokenIds, *, at: Position, begins: bool = True) -> None:
+        """Append a document, or with `begins` false the rest of one.
+
+        Args:
+            ids: its tokens; those already in whole files left out.
+            at: where the document is, `offset` being the number of tokens left out.
+            begins: count it as a document.
+        """
+        self._num_documents += begins
+        taken = 0
+        while taken < len(ids):
+            room = self._packing.plan.shard_tokens - self._written
+            part = ids[taken : taken + room]
+            self._write(part.astype(self._dtype, copy=False).tobytes(), len(part))
+            taken += len(part)
+            if self._written == self._packing.plan.shard_tokens:
+                self._conclude(Position(file=at.file, row=at.row, offset=at.offset + taken))
+
+    def finish(self) -> PackedData:
+        """Conclude the last file and write the manifest."""
+        if self._written:
+            # The position only matters to a packing that goes on, and this one is at its end.
+            self._conclude(self._packing.position)
+        digests = "".join(shard.sha256 for shard in self._packing.shards)
+        manifest = Manifest(
+            plan=self._packing.plan,
+            num_tokens=self.num_tokens,
+            num_documents=self._num_documents,
+            sha256=hashlib.sha256(digests.encode()).hexdigest(),
+            shards=self._packing.shards,
+        )
+        write_atomically(self._directory / MANIFEST, manifest.model_dump(mode="json"))
+        (self._directory / PACKING).unlink(missing_ok=True)
+        return PackedData(directory=self._directory, manifest=manifest)
+
+    def _write(self, data: bytes, num_tokens: int) -> None:
+        if self._file is None:
+            self._file = self._temporary.open("wb")
+            self._digest = hashlib.sha256()
+        self._file.write(data)
+        self._digest.update(data)
+        self._written += num_tokens
+
+    def _conclude(self, position: Position) -> None:
+        assert self._file is not None
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._file.close()
+        name = f"tokens-{self.num_shards:05d}.bin"
+        self._temporary.rename(self._directory / name)
+        shard = Shard(file=name, num_tokens=self._written, sha256=self._digest.hexdigest())
+        self._packing = self._packing.model_copy(
+            update={
+                "shards": (*self._packing.shards, shard),
+                "num_documents": self._num_documents,
+                "position": position,
+            }
+        )
+        write_atomically(self._directory / PACKING, self._packing.model_dump(mode="json"))
+        self._file, self._written = None, 0
+
+    @property
+    def _temporary(self) -> Path:
+        return self._directory / ".tokens.tmp"
+
+
+def write_atomically(path: Path, document: Any) -> None:
+    """Write JSON so that the file is there whole or not at all."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    with temporary.open("w") as out:
+        json.dump(document, out, indent=2)
+        out.write("\n")
+        out.flush()
+        os.fsync(out.fileno())
+    temporary.rename(path)

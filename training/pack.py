@@ -1,0 +1,135 @@
+"""Tokenise a data set once, for many runs to read.
+
+    python -m training.pack python-stdlib --vocab-size 4096 --output-dir DIR
+    python -m training.pack c4 --tokenizer meta-llama/Llama-2-7b-hf --workers 16 --output-dir DIR
+    python -m training.pack --verify DIR
+
+Then train with dataset=DIR. Killed at any time and started again with the same arguments, it goes
+on after the last whole file, and the result is the same byte for byte. Exit codes: 0 done, 1 failed
+with one sentence, 2 the command line is not understood.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from stationmaster.domain.errors import StationmasterError
+from training.config import cache_dir_from
+from training.data.corpus import find_corpus, read_corpus
+from training.data.pack import DEFAULT_SHARD_TOKENS, make_plan, pack, unfinished_packing
+from training.data.shards import MANIFEST, PackedData, read_packed, verify_packed
+from training.data.tokenizers import TRAINED, prepare_tokenizer
+
+
+def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
+    """Pack or verify, and turn every ending into an exit code."""
+    parser = _parser()
+    arguments = parser.parse_args(argv)
+    if arguments.verify is None and arguments.output_dir is None:
+        parser.error("--output-dir is needed")
+    logging.basicConfig(
+        stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s: %(message)s"
+    )
+    for library in ("httpx", "httpx2", "huggingface_hub", "fsspec"):
+        logging.getLogger(library).setLevel(logging.WARNING)
+    try:
+        if arguments.verify is not None:
+            packed = read_packed(arguments.verify)
+            verify_packed(packed)
+        else:
+            packed = _pack(arguments, environ)
+    except StationmasterError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    manifest = packed.manifest
+    sys.stdout.write(
+        f"{packed.directory}: {manifest.num_tokens:,} tokens of {manifest.num_documents:,} "
+        f"documents in {len(manifest.shards)} files, sha256 {manifest.sha256}\n"
+    )
+    return 0
+
+
+def _pack(arguments: argparse.Namespace, environ: Mapping[str, str]) -> PackedData:
+    directory: Path = arguments.output_dir
+    # A data set on the hub may have moved on since: what was begun is ended at the same commit.
+    begun = unfinished_packing(directory)
+    if (directory / MANIFEST).exists():
+        revision = read_packed(directory).manifest.plan.revision
+    else:
+        revision = begun.plan.revision if begun else ""
+    corpus = find_corpus(arguments.dataset, revision=revision)
+    tokenizer = prepare_tokenizer(
+        arguments.tokenizer,
+        vocab_size=arguments.vocab_size,
+        cache_dir=cache_dir_from(environ),
+        texts=lambda: read_corpus(corpus),
+    )
+    plan = make_plan(
+        corpus, tokenizer, spec=arguments.tokenizer, shard_tokens=arguments.shard_tokens
+    )
+    return pack(corpus, tokenizer, plan, directory=directory, workers=arguments.workers)
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{value} is below 1")
+    return value
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m training.pack",
+        description="Tokenise a data set into packed shards, resumably.",
+    )
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument(
+        "dataset",
+        nargs="?",
+        metavar="DATASET",
+        help="python-stdlib, a directory of text, .jsonl or .parquet files, c4, or "
+        "hub:ORG/NAME[/CONFIG]",
+    )
+    what.add_argument(
+        "--verify", type=Path, metavar="DIR", help="compare a packed data set with its hashes"
+    )
+    parser.add_argument(
+        "--output-dir", type=Path, metavar="DIR", help="new, or one of an interrupted packing"
+    )
+    parser.add_argument(
+        "--tokenizer",
+        default=TRAINED,
+        metavar="T",
+        help="ORG/MODEL on the Hugging Face hub, a path, or bpe: trained on the data "
+        "(default: %(default)s)",
+    )
+    parser.add_argument(
+        "--vocab-size",
+        type=_positive,
+        metavar="N",
+        help="entries of the model's vocabulary: trained for bpe, checked for others",
+    )
+    parser.add_argument(
+        "--shard-tokens",
+        type=_positive,
+        default=DEFAULT_SHARD_TOKENS,
+        metavar="N",
+        help="tokens a file (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--workers",
+        type=_positive,
+        default=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1,
+        metavar="N",
+        help="processes that tokenise (default: one a core)",
+    )
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:], os.environ))
