@@ -29,16 +29,20 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from stationmaster.domain.errors import BadParameter, StationmasterError
+from training.build import build_trainer, prepare_data
 from training.config import TrainerConfig, parse_config
-from training.data.corpus import prepare_dataset
 from training.elastic import (
     EXIT_PEER_LOST,
     EXIT_STOPPED,
     exit_now,
     exit_with_parent,
+    restarts_left,
     stop_on_sigterm,
+    wait_for_own_sigterm,
 )
 from training.progress import ProgressWriter, take_attempt
+from training.sinks import open_sinks, require_packages
+from training.watchdog import Watchdog, tell_and_exit
 
 EXIT_FINISHED: Final = 0
 EXIT_FAILED: Final = 1
@@ -59,55 +63,94 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     try:
         config = parse_config(argv, environ)
         progress = _progress_writer(config)
-        return _train(config, progress)
+        return _train(config, progress, restarting=restarts_left(environ) > 0)
     except StationmasterError as error:
         sys.stderr.write(f"{error}\n")
         progress.emit("failed", error=type(error).__name__, reason=str(error))
         return EXIT_FAILED
     except Exception as error:
         # The boundary of the process: told to whoever follows the run, then shown in full.
-        progress.emit("failed", error=type(error).__name__, reason=str(error)[:2000])
+        progress.emit(
+            "failed",
+            error=type(error).__name__,
+            reason=str(error)[:2000],
+            restarting=restarts_left(environ) > 0,
+        )
         raise
+    finally:
+        progress.close()
 
 
-def _train(config: TrainerConfig, progress: ProgressWriter) -> int:
+def _train(config: TrainerConfig, progress: ProgressWriter, *, restarting: bool) -> int:
+    # Read when CUDA starts. Growing segments instead of new ones: fragmentation is out of the way.
+    os.environ.setdefault("PYTORCH_ALLOC_CONF", "expandable_segments:True")
     stop = stop_on_sigterm(deadline_s=config.stop_deadline_s)
     if config.launch.elastic:
         exit_with_parent()
-    training = config.recipe.training
-    shard = prepare_dataset(
-        training.dataset, vocab_size=config.recipe.model.vocab_size, cache_dir=config.cache_dir
-    )
-    logger.info("data ready: %d tokens at %s", shard.num_tokens, shard.tokens_path)
+    prepared = prepare_data(config)
+    logger.info("data ready")
     # Imported only now: these load torch and transformers, 3 s and more, and a mistyped key or a
     # missing data set is told before.
-    from training.parallel import check_same_data, is_lost_peer, joined_ranks
-    from training.trainer import Outcome, build_trainer
+    from training.parallel import is_lost_peer, joined_ranks
+    from training.trainer import Outcome
 
+    watchdog = Watchdog(
+        config.watchdog,
+        on_stall=tell_and_exit(progress, rank=config.launch.rank, restarting=restarting),
+    )
     try:
         logger.info("libraries loaded")
         with joined_ranks(config.launch) as ranks:
             logger.info("joined: rank %d of %d on %s", ranks.rank, ranks.world_size, ranks.device)
-            check_same_data(shard.sha256, ranks)
-            trainer = build_trainer(config, shard=shard, ranks=ranks, progress=progress, stop=stop)
+            watchdog.start()
+            trainer = build_trainer(
+                config,
+                prepared=prepared,
+                ranks=ranks,
+                progress=progress,
+                stop=stop,
+                watchdog=watchdog,
+            )
             outcome = trainer.train()
+            watchdog.stop()
     except RuntimeError as error:
         if not is_lost_peer(error):
             raise
         logger.error("another worker of the job is gone, start again to continue: %s", error)
         exit_now(EXIT_PEER_LOST)
-    return EXIT_STOPPED if outcome is Outcome.STOPPED else EXIT_FINISHED
+    finally:
+        watchdog.stop()
+    if outcome is Outcome.FINISHED:
+        return EXIT_FINISHED
+    if config.launch.elastic:
+        wait_for_own_sigterm(stop)
+    return EXIT_STOPPED
 
 
 def _progress_writer(config: TrainerConfig) -> ProgressWriter:
+    sinks = config.sinks
+    require_packages(tensorboard=sinks.tensorboard, wandb_project=sinks.wandb_project)
+    rank = config.launch.rank
     try:
-        attempt = take_attempt(config.output_dir, run_id=config.run_id, rank=config.launch.rank)
+        attempt = take_attempt(config.output_dir, run_id=config.run_id, rank=rank)
     except OSError as exc:
         raise BadParameter(
             f"--output-dir {config.output_dir} cannot be written: {exc.strerror}; "
             "give a directory that every node of the job can write"
         ) from exc
-    return ProgressWriter(run_id=config.run_id, rank=config.launch.rank, attempt=attempt)
+    return ProgressWriter(
+        run_id=config.run_id,
+        rank=rank,
+        attempt=attempt,
+        sinks=open_sinks(
+            tensorboard=sinks.tensorboard,
+            wandb_project=sinks.wandb_project,
+            output_dir=config.output_dir,
+            run_id=config.run_id,
+        )
+        if rank == 0
+        else (),
+    )
 
 
 def _rank(environ: Mapping[str, str]) -> int:

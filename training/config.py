@@ -9,20 +9,40 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from stationmaster.domain.catalogue import CATALOGUE, get_recipe
 from stationmaster.domain.errors import BadParameter
-from stationmaster.domain.recipes import Recipe
-from stationmaster.domain.training_config import TrainingConfig
+from stationmaster.domain.recipes import PRESET, SMOKE, Recipe
+from stationmaster.domain.training_config import ImageTraining, LanguageTraining, TrainingConfig
+from training.watchdog import (
+    DEFAULT_FACTOR,
+    DEFAULT_FLOOR_S,
+    DEFAULT_SLOW_S,
+    WatchdogLimits,
+)
 
-# Keys that change how long or how loudly a run trains, not which weights it has after step n. A run
-# continued with other values of these finds its checkpoints. (`dataset` is covered by the hash of
-# the tokens themselves.)
-_NOT_IN_FINGERPRINT = {"steps", "checkpoint_every", "log_every", "dataset"}
+# Keys that change how long, how loudly or how fast a run trains, not which weights it has after
+# step n. A run continued with other values of these finds its checkpoints. (`dataset` and
+# `tokenizer` are covered by the identity of the data itself.)
+_NOT_DECISIVE = {
+    "steps",
+    "checkpoint_every",
+    "log_every",
+    "eval_every",
+    "micro_batch_size",
+    "parallelism",
+    "activation_checkpointing",
+    "compile",
+    "cpu_offload",
+    "data_workers",
+    "dataset",
+    "tokenizer",
+}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,8 +52,18 @@ class Launch:
     rank: int
     local_rank: int
     world_size: int
+    local_world_size: int = 1
+    """Processes on this node."""
     elastic: bool
     """True under torchrun: an agent restarts this process, which must not outlive it."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SinkOptions:
+    """Where the figures of the progress lines go besides; None for nowhere."""
+
+    tensorboard: Path | None
+    wandb_project: str | None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,11 +75,11 @@ class TrainerConfig:
     cache_dir: Path
     run_id: str
     launch: Launch
-    micro_batch_tokens: int
-    """Most tokens in one forward pass of one rank; more are accumulated."""
     checkpoints_kept: int
     stop_deadline_s: float
     """After SIGTERM the process is gone within this time, saved or not."""
+    watchdog: WatchdogLimits
+    sinks: SinkOptions
 
 
 def parse_config(argv: Sequence[str], environ: Mapping[str, str]) -> TrainerConfig:
@@ -69,17 +99,23 @@ def parse_config(argv: Sequence[str], environ: Mapping[str, str]) -> TrainerConf
     return TrainerConfig(
         recipe=get_recipe(arguments.recipe).with_overrides(overrides),
         output_dir=arguments.output_dir,
-        cache_dir=_cache_dir(environ),
+        cache_dir=cache_dir_from(environ),
         run_id=run_id_from(environ),
         launch=Launch(
             rank=int(environ.get("RANK", "0")),
             local_rank=int(environ.get("LOCAL_RANK", "0")),
             world_size=int(environ.get("WORLD_SIZE", "1")),
+            local_world_size=int(environ.get("LOCAL_WORLD_SIZE", "1")),
             elastic="TORCHELASTIC_RUN_ID" in environ,
         ),
-        micro_batch_tokens=arguments.micro_batch_tokens,
         checkpoints_kept=arguments.keep_checkpoints,
         stop_deadline_s=arguments.stop_deadline,
+        watchdog=WatchdogLimits(
+            factor=arguments.watchdog_factor,
+            floor_s=arguments.watchdog_floor,
+            slow_s=arguments.watchdog_slow,
+        ),
+        sinks=SinkOptions(tensorboard=arguments.tensorboard, wandb_project=arguments.wandb),
     )
 
 
@@ -97,21 +133,28 @@ def run_id_from(environ: Mapping[str, str]) -> str:
     return run_id
 
 
-def fingerprint(recipe: Recipe, *, tokens_sha256: str) -> str:
-    """Name, in 12 hex digits, everything that decides the weights after a given step.
+def decisive(recipe: Recipe, *, data_identity: str) -> dict[str, str]:
+    """Everything that decides the weights after a given step, by name, as text."""
+    training = recipe.training.model_dump(mode="json", exclude=_NOT_DECISIVE)
+    values = {
+        f"model.{name}": value for name, value in recipe.model.model_dump(mode="json").items()
+    }
+    return {name: str(value) for name, value in (values | training).items()} | {
+        "data": data_identity
+    }
+
+
+def fingerprint(recipe: Recipe, *, data_identity: str) -> str:
+    """Name, in 12 hex digits, all that is `decisive`.
 
     It is part of the name of the checkpoints' directory, so that other models, data or
     hyper-parameters never meet there.
     """
-    decisive = {
-        "model": recipe.model.model_dump(mode="json"),
-        "training": recipe.training.model_dump(mode="json", exclude=_NOT_IN_FINGERPRINT),
-        "tokens": tokens_sha256,
-    }
-    return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()[:12]
+    values = json.dumps(decisive(recipe, data_identity=data_identity), sort_keys=True)
+    return hashlib.sha256(values.encode()).hexdigest()[:12]
 
 
-def _cache_dir(environ: Mapping[str, str]) -> Path:
+def cache_dir_from(environ: Mapping[str, str]) -> Path:
     configured = environ.get("STATIONMASTER_CACHE_DIR")
     return Path(configured) if configured else Path.home() / ".cache" / "stationmaster"
 
@@ -123,15 +166,31 @@ def _positive(text: str) -> int:
     return value
 
 
-def _parser() -> argparse.ArgumentParser:
-    keys = "\n".join(
-        f"  {name:<20}{field.description}" for name, field in TrainingConfig.model_fields.items()
+def _not_negative(text: str) -> float:
+    value = float(text)
+    if not 0 <= value < math.inf:
+        raise argparse.ArgumentTypeError(f"{text} is not a number from 0")
+    return value
+
+
+def _describe_keys(kind: type[TrainingConfig], *, leave_out: Collection[str]) -> str:
+    return "\n".join(
+        f"  {name:<26}{field.description}"
+        for name, field in kind.model_fields.items()
+        if name not in leave_out
     )
+
+
+def _parser() -> argparse.ArgumentParser:
+    keys = _describe_keys(TrainingConfig, leave_out=())
+    for title, kind in (("of language models", LanguageTraining), ("of images", ImageTraining)):
+        keys += f"\n\nkeys {title}:\n" + _describe_keys(kind, leave_out=TrainingConfig.model_fields)
     parser = argparse.ArgumentParser(
         prog="python -m training",
         description="Train a recipe; one process, or many under torchrun.",
         epilog=(
-            f"keys:\n{keys}\n\n"
+            f"keys of all recipes:\n  {PRESET:<26}{SMOKE}: the same code path, small, on CPUs\n"
+            f"{keys}\n\n"
             "environment:\n"
             "  STATIONMASTER_RUN_ID     the run named in the progress lines (default: local)\n"
             "  STATIONMASTER_CACHE_DIR  prepared data sets (default: ~/.cache/stationmaster)\n\n"
@@ -140,6 +199,7 @@ def _parser() -> argparse.ArgumentParser:
             "  1    failed; one sentence on stderr, a `failed` line on stdout\n"
             "  2    the command line is not understood\n"
             "  75   another worker of the job is gone; start again to continue\n"
+            "  76   this rank stood still too long (stacks on stderr); start again to continue\n"
             "  143  SIGTERM; the step in progress was finished and saved (128 + 15)\n"
         ),
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -148,13 +208,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("overrides", metavar="key=value", nargs="*", help="see keys below")
     parser.add_argument(
         "--output-dir", type=Path, required=True, help="checkpoints; shared by all nodes of the job"
-    )
-    parser.add_argument(
-        "--micro-batch-tokens",
-        type=_positive,
-        default=8192,
-        metavar="N",
-        help="most tokens in one forward pass of a rank; more accumulate (default: %(default)s)",
     )
     parser.add_argument(
         "--keep-checkpoints",
@@ -170,5 +223,33 @@ def _parser() -> argparse.ArgumentParser:
         metavar="SECONDS",
         help="time between SIGTERM and the end of the process, saved or not; keep it below the "
         "pod's terminationGracePeriodSeconds (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--watchdog-factor",
+        type=_not_negative,
+        default=DEFAULT_FACTOR,
+        metavar="N",
+        help="end the process, with its stacks, when a step takes N times the median step; 0: never"
+        " (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--watchdog-floor",
+        type=_not_negative,
+        default=DEFAULT_FLOOR_S,
+        metavar="SECONDS",
+        help="no step is late before this (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--watchdog-slow",
+        type=_not_negative,
+        default=DEFAULT_SLOW_S,
+        metavar="SECONDS",
+        help="most time for the first step, a checkpoint or an evaluation (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--tensorboard", type=Path, metavar="DIR", help="write TensorBoard event files as well"
+    )
+    parser.add_argument(
+        "--wandb", metavar="PROJECT", help="report to Weights & Biases as well (WANDB_* apply)"
     )
     return parser

@@ -12,17 +12,20 @@ from typing import Final
 
 import torch
 
+from stationmaster.domain.estimate import flops_per_sample
 from stationmaster.domain.models import LanguageModel
+from stationmaster.domain.recipes import Recipe
 
-# Dense bfloat16 FLOP/s of the SXM parts. Source: NVIDIA's A100, H100 and H200 data sheets.
-_PEAK_FLOPS: Final = {"A100": 312e12, "H100": 989e12, "H200": 989e12}
+# Dense bfloat16 FLOP/s of the SXM parts. Source: NVIDIA's A100, H100, H200 and B200 data sheets.
+_PEAK_FLOPS: Final = {"A100": 312e12, "H100": 989e12, "H200": 989e12, "B200": 2250e12}
 
 
 class Throughput:
     """Counts what all ranks did since the last progress line."""
 
-    def __init__(self, shape: LanguageModel, *, sequence_length: int, world_size: int) -> None:
-        self._flops_per_token = flops_per_token(shape, sequence_length=sequence_length)
+    def __init__(self, recipe: Recipe, *, world_size: int) -> None:
+        self._flops_per_sample = flops_per_sample(recipe)
+        self._reads_tokens = isinstance(recipe.model, LanguageModel)
         self._world_size = world_size
         self.start()
 
@@ -30,46 +33,49 @@ class Throughput:
         """Begin a window: nothing counted yet."""
         self._started = time.perf_counter()
         self._steps = self._samples = 0
-        self._tokens = 0.0
+        self._targets = 0.0
 
-    def add_step(self, *, tokens: float, samples: int) -> None:
-        """Count one step; `tokens` and `samples` are sums over all ranks."""
+    def add_step(self, *, targets: float, samples: int) -> None:
+        """Count one step; `targets` (tokens or images) and `samples` are sums over all ranks."""
         self._steps += 1
-        self._tokens += tokens
+        self._targets += targets
         self._samples += samples
 
+    def leave_out(self, seconds: float) -> None:
+        """Do not count time that was spent on something else than steps, e.g. evaluation."""
+        self._started += seconds
+
     def take(self, device: torch.device) -> dict[str, float | None]:
-        """The rates of the window as fields of a progress line; a new window starts."""
+        """The rates of the window as fields of a progress line; a new window starts.
+
+        `mfu` is the recipe's FLOPs a sample (`stationmaster.domain.estimate`) times samples a
+        second over the peak bfloat16 FLOP/s of all GPUs; null on a CPU or an unknown GPU.
+        """
         elapsed = time.perf_counter() - self._started
-        tokens_per_s = self._tokens / elapsed
+        samples_per_s = self._samples / elapsed
         fields = {
-            "tokens_per_s": round(tokens_per_s, 1),
-            "samples_per_s": round(self._samples / elapsed, 3),
+            "tokens_per_s": round(self._targets / elapsed, 1) if self._reads_tokens else None,
+            "samples_per_s": round(samples_per_s, 3),
             "step_time_s": round(elapsed / self._steps, 4),
             "memory_gib": round(peak_memory_bytes(device) / 2**30, 3),
-            "mfu": self._mfu(tokens_per_s, device),
+            "mfu": self._mfu(samples_per_s, device),
         }
         self.start()
         return fields
 
-    def _mfu(self, tokens_per_s: float, device: torch.device) -> float | None:
-        if device.type != "cuda":
-            return None
-        name = torch.cuda.get_device_name(device)
-        peak = next((flops for part, flops in _PEAK_FLOPS.items() if part in name), None)
+    def _mfu(self, samples_per_s: float, device: torch.device) -> float | None:
+        peak = peak_flops(device)
         if peak is None:
             return None
-        return round(tokens_per_s * self._flops_per_token / (peak * self._world_size), 4)
+        return round(samples_per_s * self._flops_per_sample / (peak * self._world_size), 4)
 
 
-def flops_per_token(shape: LanguageModel, *, sequence_length: int) -> float:
-    """Forward and backward FLOPs a token: 6 (N - N_embedding) + 12 L d T, attention not halved.
-
-    Source: torchtitan's convention, which reproduces its published MFU figures.
-    """
-    embedding = shape.vocab_size * shape.hidden_size
-    num_weights = shape.num_parameters - (0 if shape.tied_embeddings else embedding)
-    return 6.0 * num_weights + 12.0 * shape.layers * shape.hidden_size * sequence_length
+def peak_flops(device: torch.device) -> float | None:
+    """Dense bfloat16 FLOP/s that the GPU's data sheet names; None on a CPU or an unknown GPU."""
+    if device.type != "cuda":
+        return None
+    name = torch.cuda.get_device_name(device)
+    return next((flops for part, flops in _PEAK_FLOPS.items() if part in name), None)
 
 
 def peak_memory_bytes(device: torch.device) -> int:

@@ -2,15 +2,18 @@
 
 Called by `training.__main__` on every rank, with the ranks joined and the data prepared. All ranks
 run every line of the loop; only the progress writer and the checkpoint marker look at the rank
-number.
+number. What the model is and where its batches come from is the task's business.
 """
 
 from __future__ import annotations
 
+import gc
 import math
 import threading
+import time
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 import torch
 from torch.distributed.checkpoint.state_dict import (
@@ -19,20 +22,21 @@ from torch.distributed.checkpoint.state_dict import (
     set_model_state_dict,
     set_optimizer_state_dict,
 )
-from torch.distributed.tensor import DTensor
-from transformers.models.llama.modeling_llama import LlamaForCausalLM
 
 from stationmaster.domain.errors import TrainingFailed
-from stationmaster.domain.training_config import TrainingConfig
 from training.checkpoint import Checkpointer, State
-from training.config import TrainerConfig, fingerprint
-from training.data.corpus import TokenShard
-from training.data.packed import IGNORED_LABEL, BatchLoader
-from training.models.language import build_model, initialise, sum_loss
-from training.parallel import Ranks, shard_model, sum_over_ranks
+from training.config import TrainerConfig
+from training.parallel import Ranks, start_sum_over_ranks, sum_over_ranks
 from training.progress import ProgressWriter
 from training.schedule import learning_rate
+from training.sharding import ParallelModel
+from training.task import Batch, Forward, Task
 from training.throughput import Throughput
+from training.watchdog import Watchdog
+
+# The garbage collector would stop ranks at different moments, and each time all of them wait for
+# one: it runs at the same steps everywhere instead. Source: torchtitan.
+_STEPS_BETWEEN_COLLECTIONS: Final = 50
 
 
 class Outcome(StrEnum):
@@ -48,7 +52,7 @@ class Position:
 
     step: int = 0
     samples_seen: int = 0
-    tokens_seen: int = 0
+    targets_seen: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +62,7 @@ class StepResult:
     loss_nats: float
     grad_norm: float
     learning_rate: float
-    tokens: float
+    targets: float
     stop_agreed: bool
 
 
@@ -72,25 +76,26 @@ class Trainer:
         ranks: Ranks,
         progress: ProgressWriter,
         stop: threading.Event,
-        model: LlamaForCausalLM,
-        loader: BatchLoader,
+        task: Task,
+        parallel: ParallelModel,
+        optimizer: torch.optim.Optimizer,
         checkpointer: Checkpointer,
+        watchdog: Watchdog,
     ) -> None:
-        self._name = config.recipe.name
+        self._recipe = config.recipe
         self._training = config.recipe.training
         self._ranks = ranks
         self._progress = progress
         self._stop = stop
-        self._loader = loader
+        self._task = task
+        self.model = task.model
+        self._parallel = parallel
+        self._optimizer = optimizer
         self._checkpointer = checkpointer
+        self._watchdog = watchdog
         self._position = Position()
-        self.model = model
-        self._optimizer = build_optimizer(model, self._training)
-        self._throughput = Throughput(
-            config.recipe.model,
-            sequence_length=self._training.sequence_length,
-            world_size=ranks.world_size,
-        )
+        self._evaluated_step: int | None = None
+        self._throughput = Throughput(config.recipe, world_size=ranks.world_size)
 
     def train(self) -> Outcome:
         """Resume if there is something to resume from, and train to the last step or to SIGTERM.
@@ -99,35 +104,53 @@ class Trainer:
 
         Raises:
             TrainingFailed: the loss or the gradient is not finite.
-            PermanentError: a checkpoint could not be written.
+            PermanentError: a checkpoint could not be written, or does not belong to this run.
         """
         self._announce()
         self._resume()
+        gc.collect()
+        gc.disable()
+        try:
+            return self._train()
+        finally:
+            gc.enable()
+
+    def _train(self) -> Outcome:
         outcome = Outcome.FINISHED
         result: StepResult | None = None
         self._throughput.start()
         while self._position.step < self._training.steps:
+            if self._position.step % _STEPS_BETWEEN_COLLECTIONS == 0:
+                gc.collect(1)
             result = self._step_or_conclude()
+            self._watchdog.step_done(self._position.step)
             self._report(result)
             self._conclude_save(wait=False)
             if result.stop_agreed and self._position.step < self._training.steps:
                 outcome = Outcome.STOPPED
                 break
-            if self._position.step % self._training.checkpoint_every == 0:
+            if self._is_every(self._training.checkpoint_every):
                 self._start_save()
+            if self._is_every(self._training.eval_every):
+                self._evaluate()
         if self._checkpointer.last_step_started != self._position.step:
             self._start_save()
         self._conclude_save(wait=True)
         if outcome is Outcome.FINISHED:
+            if self._training.eval_every and self._evaluated_step != self._position.step:
+                self._evaluate()
             self._progress.emit(
                 "finished",
                 step=self._position.step,
                 total_steps=self._training.steps,
                 loss_nats=result.loss_nats if result else None,
                 samples_seen=self._position.samples_seen,
-                tokens_seen=self._position.tokens_seen,
+                tokens_seen=self._position.targets_seen,
             )
         return outcome
+
+    def _is_every(self, interval: int) -> bool:
+        return interval > 0 and self._position.step % interval == 0
 
     def _step_or_conclude(self) -> StepResult:
         try:
@@ -140,31 +163,31 @@ class Trainer:
     def _train_step(self) -> StepResult:
         """Forward, backward, clip, refuse what is not finite, update.
 
-        The loss of a step is the sum of -log p over all tokens of the global batch, over all ranks,
-        divided by their number. Each rank divides its own sum by the global count and the gradients
-        are summed, so the result does not depend on how the batch is split into ranks and
+        The loss of a step is the sum of -log p over all targets of the global batch, over all
+        ranks, divided by their number. Each rank divides its own sum by the global count and the
+        gradients are summed, so the result does not depend on how the batch is split into ranks and
         micro-batches.
         """
         rate = learning_rate(self._position.step + 1, self._training)
-        micro_batches = list(self._loader.micro_batches(self._position.samples_seen))
-        local_tokens = sum(int((m.labels != IGNORED_LABEL).sum()) for m in micro_batches)
-        tokens, ranks_stopping = sum_over_ranks(
-            [float(local_tokens), float(self._stop.is_set())], self._ranks
+        batches = list(self._task.source.micro_batches(self._position.samples_seen))
+        targets, ranks_stopping = sum_over_ranks(
+            [
+                float(sum(batch.count_targets() for batch in batches)),
+                float(self._stop.is_set()),
+            ],
+            self._ranks,
         )
 
-        local_loss = torch.zeros((), device=self._ranks.device)
-        for index, micro_batch in enumerate(micro_batches):
-            self.model.set_requires_gradient_sync(index == len(micro_batches) - 1)
-            loss = sum_loss(
-                self.model,
-                micro_batch.inputs.to(self._ranks.device),
-                micro_batch.labels.to(self._ranks.device),
-            )
-            (loss / tokens).backward()
-            local_loss += loss.detach()
-        grad_norm = self._clip_gradients()
-        (loss_sum,) = sum_over_ranks([float(local_loss)], self._ranks)
-        loss_nats = loss_sum / tokens
+        loss_sum = torch.zeros((), dtype=torch.float64, device=self._ranks.device)
+        for index, batch in enumerate(batches):
+            with self._parallel.micro_batch(last=index == len(batches) - 1):
+                forward = self._forward(batch)
+                (forward.loss_sum * (self._parallel.loss_scale / targets)).backward()
+            loss_sum += forward.reported_sum
+        summed_loss = start_sum_over_ranks(loss_sum, self._ranks)
+        grad_norm = self._parallel.clip_gradients(self._training.grad_clip)
+        # The only place of a step that waits for the device, except for the norm just before.
+        loss_nats = float(summed_loss()) / targets
 
         if not (math.isfinite(loss_nats) and math.isfinite(grad_norm)):
             raise TrainingFailed(
@@ -175,37 +198,76 @@ class Trainer:
             )
         for group in self._optimizer.param_groups:
             group["lr"] = rate
+        with self._watchdog.paused("a checkpoint"):
+            self._checkpointer.wait_staged()  # a copy in progress must not see the new weights
         self._optimizer.step()
         self._optimizer.zero_grad(set_to_none=True)
 
         self._position.step += 1
         self._position.samples_seen += self._training.global_batch_size
-        self._position.tokens_seen += int(tokens)
-        return StepResult(loss_nats, grad_norm, rate, tokens, ranks_stopping > 0)
+        self._position.targets_seen += int(targets)
+        return StepResult(loss_nats, grad_norm, rate, targets, ranks_stopping > 0)
 
-    def _clip_gradients(self) -> float:
-        """Scale the gradients to a norm of at most `grad_clip`; returns the norm before."""
-        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self._training.grad_clip)
-        return float(norm.full_tensor() if isinstance(norm, DTensor) else norm)
+    def _forward(self, batch: Batch) -> Forward:
+        return self._task.forward(self._parallel.module, batch.to(self._ranks.device))
+
+    def _evaluate(self) -> None:
+        """Measure the loss on the held-out samples: means over all their targets, all ranks."""
+        began = time.perf_counter()
+        targets = 0
+        loss_sum = torch.zeros((), dtype=torch.float64, device=self._ranks.device)
+        counts: dict[str, torch.Tensor] = {}
+        self._parallel.module.eval()
+        with torch.no_grad(), self._watchdog.paused("an evaluation"):
+            for batch in self._task.source.evaluation_batches():
+                forward = self._forward(batch)
+                loss_sum += forward.reported_sum
+                targets += batch.count_targets()
+                for name, count in forward.correct.items():
+                    counts[name] = counts[name] + count if name in counts else count
+                self._watchdog.step_done()
+        self._parallel.module.train()
+        loss_total, num_targets, *correct = sum_over_ranks(
+            [float(loss_sum), float(targets), *(float(count) for count in counts.values())],
+            self._ranks,
+        )
+        self._evaluated_step = self._position.step
+        self._throughput.leave_out(time.perf_counter() - began)
+        if not num_targets:
+            return
+        loss_nats = loss_total / num_targets
+        self._progress.emit(
+            "evaluated",
+            step=self._position.step,
+            total_steps=self._training.steps,
+            loss_nats=round(loss_nats, 6),
+            perplexity=None if counts else round(math.exp(min(loss_nats, 700.0)), 4),
+            targets=int(num_targets),
+            **{
+                name: round(count / num_targets, 6)
+                for name, count in zip(counts, correct, strict=True)
+            },
+        )
 
     def _announce(self) -> None:
+        source = self._task.source
         self._progress.emit(
             "started",
-            recipe=self._name,
+            recipe=self._recipe.name,
             total_steps=self._training.steps,
             world_size=self._ranks.world_size,
             device=self._ranks.device.type,
-            num_parameters=sum(parameter.numel() for parameter in self.model.parameters()),
+            parallelism=self._training.parallelism,
+            num_parameters=sum(parameter.numel() for parameter in self._task.model.parameters()),
             global_batch_size=self._training.global_batch_size,
-            micro_batch_size=self._loader.micro_batch_size,
-            grad_accumulation_steps=self._loader.num_micro_batches,
-            sequence_length=self._training.sequence_length,
+            micro_batch_size=source.micro_batch_size,
+            grad_accumulation_steps=source.num_micro_batches,
             dataset=self._training.dataset,
-            dataset_tokens=self._loader.num_tokens,
+            **source.facts(),
         )
 
     def _report(self, result: StepResult) -> None:
-        self._throughput.add_step(tokens=result.tokens, samples=self._training.global_batch_size)
+        self._throughput.add_step(targets=result.targets, samples=self._training.global_batch_size)
         step = self._position.step
         if step % self._training.log_every and step != self._training.steps:
             return
@@ -220,12 +282,13 @@ class Trainer:
         )
 
     def _resume(self) -> None:
-        step = self._checkpointer.newest_complete_step()
-        if step is None:
-            return
-        state = self._state()
-        self._checkpointer.load(step, state)
-        self._restore(state)
+        with self._watchdog.paused("loading a checkpoint"):
+            step = self._checkpointer.newest_complete_step()
+            if step is None:
+                return
+            state = self._state()
+            self._checkpointer.load(step, state)
+            self._restore(state)
         self._progress.emit(
             "resumed",
             step=self._position.step,
@@ -236,10 +299,16 @@ class Trainer:
 
     def _start_save(self) -> None:
         self._conclude_save(wait=True)
-        self._checkpointer.start_save(self._position.step, self._state())
+        with self._watchdog.paused("a checkpoint"):
+            self._checkpointer.start_save(
+                self._position.step,
+                self._state(),
+                changing=tuple(self._task.model.buffers()),  # batch norm's, in forward
+            )
 
     def _conclude_save(self, *, wait: bool) -> None:
-        saved = self._checkpointer.completed(wait=wait)
+        with self._watchdog.paused("a checkpoint"):
+            saved = self._checkpointer.completed(wait=wait)
         if saved is not None:
             self._progress.emit(
                 "checkpoint_saved",
@@ -257,80 +326,24 @@ class Trainer:
             rng[f"rank-{self._ranks.rank}-cuda"] = torch.cuda.get_rng_state(self._ranks.device)
         position = self._position
         return {
-            "model": get_model_state_dict(self.model),
-            "optimizer": get_optimizer_state_dict(self.model, self._optimizer),
+            "model": get_model_state_dict(self._parallel.module),
+            "optimizer": get_optimizer_state_dict(self._parallel.module, self._optimizer),
             "position": {
                 "step": torch.tensor(position.step),
                 "samples_seen": torch.tensor(position.samples_seen),
-                "tokens_seen": torch.tensor(position.tokens_seen),
+                "targets_seen": torch.tensor(position.targets_seen),
             },
             "rng": rng,
+            "data": self._task.source.state(),
         }
 
     def _restore(self, state: State) -> None:
-        set_model_state_dict(self.model, state["model"])
-        set_optimizer_state_dict(self.model, self._optimizer, state["optimizer"])
+        set_model_state_dict(self._parallel.module, state["model"])
+        set_optimizer_state_dict(self._parallel.module, self._optimizer, state["optimizer"])
         self._position = Position(**{name: int(value) for name, value in state["position"].items()})
         for name, value in state["rng"].items():
             if name.endswith("-cuda"):
                 torch.cuda.set_rng_state(value, self._ranks.device)
             else:
                 torch.set_rng_state(value)
-
-
-def build_trainer(
-    config: TrainerConfig,
-    *,
-    shard: TokenShard,
-    ranks: Ranks,
-    progress: ProgressWriter,
-    stop: threading.Event,
-) -> Trainer:
-    """Put a rank's part of a run together: model sharded and initialised, data and checkpoints.
-
-    Raises:
-        BadParameter: the data set is too small for one sequence.
-    """
-    recipe = config.recipe
-    training = recipe.training
-    torch.manual_seed(training.seed + ranks.rank)
-    model = build_model(recipe.model, device=ranks.device)
-    shard_model(model, ranks)
-    initialise(model, seed=training.seed, device=ranks.device)
-    loader = BatchLoader(
-        shard,
-        sequence_length=training.sequence_length,
-        global_batch_size=training.global_batch_size,
-        micro_batch_tokens=config.micro_batch_tokens,
-        seed=training.seed,
-        rank=ranks.rank,
-        world_size=ranks.world_size,
-    )
-    identity = f"{recipe.name}-{fingerprint(recipe, tokens_sha256=shard.sha256)}"
-    checkpointer = Checkpointer(
-        config.output_dir / "checkpoints" / identity, ranks=ranks, kept=config.checkpoints_kept
-    )
-    return Trainer(
-        config,
-        ranks=ranks,
-        progress=progress,
-        stop=stop,
-        model=model,
-        loader=loader,
-        checkpointer=checkpointer,
-    )
-
-
-def build_optimizer(model: LlamaForCausalLM, training: TrainingConfig) -> torch.optim.AdamW:
-    """AdamW with weight decay on matrices only: norms' gains are not pulled towards zero."""
-    matrices = [p for p in model.parameters() if p.ndim >= 2]
-    gains = [p for p in model.parameters() if p.ndim < 2]
-    return torch.optim.AdamW(
-        [
-            {"params": matrices, "weight_decay": training.weight_decay},
-            {"params": gains, "weight_decay": 0.0},
-        ],
-        lr=training.learning_rate,
-        betas=(training.beta1, training.beta2),
-        fused=True,
-    )
+        self._task.source.restore(state["data"])

@@ -1,27 +1,19 @@
-"""The trainer's pure parts: schedule, fingerprint, progress lines, FLOP count, model shapes."""
+"""The trainer's pure parts: schedule, configuration, fingerprint, progress lines."""
 
 from __future__ import annotations
 
 import json
 import math
 from pathlib import Path
-from typing import Literal
 
 import pytest
-import torch
 
-from stationmaster.domain.catalogue import CATALOGUE, get_recipe
+from stationmaster.domain.catalogue import get_recipe
 from stationmaster.domain.errors import BadParameter
-from stationmaster.domain.models import LanguageModel
 from stationmaster.domain.training_config import TrainingConfig
-from training.checkpoint import complete_steps, mark_complete
 from training.config import fingerprint, parse_config
-from training.models.language import build_model, initialise
 from training.progress import ProgressWriter, take_attempt
 from training.schedule import learning_rate
-from training.throughput import flops_per_token
-
-CPU = torch.device("cpu")
 
 
 def schedule(*, warmup_steps: int) -> TrainingConfig:
@@ -45,6 +37,27 @@ def test_learning_rate_warms_up_then_follows_the_cosine(step: int, expected: flo
     assert rate == pytest.approx(expected)
 
 
+@pytest.mark.parametrize(
+    ("keys", "step", "expected"),
+    [
+        ({"schedule": "linear"}, 10, 1.0),
+        ({"schedule": "linear"}, 55, 0.55),
+        ({"schedule": "linear"}, 100, 0.1),
+        ({"schedule": "step", "decay_every": 30, "decay_factor": 0.5}, 30, 1.0),
+        ({"schedule": "step", "decay_every": 30, "decay_factor": 0.5}, 31, 0.5),
+        ({"schedule": "step", "decay_every": 30, "decay_factor": 0.5}, 91, 0.125),
+        ({"schedule": "step", "decay_every": 30, "decay_factor": 0.5}, 5, 0.5),
+        ({"schedule": "constant"}, 99, 1.0),
+    ],
+)
+def test_learning_rate_follows_the_other_schedules(
+    keys: dict[str, object], step: int, expected: float
+) -> None:
+    training = schedule(warmup_steps=10).model_copy(update=keys)
+
+    assert learning_rate(step, training) == pytest.approx(expected)
+
+
 @pytest.mark.parametrize(("warmup_steps", "step", "expected"), [(0, 100, 0.1), (100, 100, 1.0)])
 def test_learning_rate_all_or_no_warmup_is_defined(
     warmup_steps: int, step: int, expected: float
@@ -61,6 +74,8 @@ def test_learning_rate_all_or_no_warmup_is_defined(
         ({"learning_rate": "1e-3"}, False),
         ({"global_batch_size": "8"}, False),
         ({"seed": "9"}, False),
+        ({"parallelism": "ddp", "micro_batch_size": "2", "compile": "true"}, True),
+        ({"eval_every": "5", "eval_samples": "4"}, False),  # held-out samples are not trained on
     ],
 )
 def test_fingerprint_changes_with_what_decides_the_weights(
@@ -68,9 +83,9 @@ def test_fingerprint_changes_with_what_decides_the_weights(
 ) -> None:
     recipe = get_recipe("tiny-llama")
 
-    changed = fingerprint(recipe.with_overrides(override), tokens_sha256="a")
+    changed = fingerprint(recipe.with_overrides(override), data_identity="a")
 
-    assert (changed == fingerprint(recipe, tokens_sha256="a")) is same
+    assert (changed == fingerprint(recipe, data_identity="a")) is same
 
 
 def test_fingerprint_other_tokens_or_model_differ() -> None:
@@ -78,9 +93,9 @@ def test_fingerprint_other_tokens_or_model_differ() -> None:
     wider = tiny.model_copy(update={"model": tiny.model.model_copy(update={"ffn_size": 512})})
 
     names = {
-        fingerprint(tiny, tokens_sha256="a"),
-        fingerprint(tiny, tokens_sha256="b"),
-        fingerprint(wider, tokens_sha256="a"),
+        fingerprint(tiny, data_identity="a"),
+        fingerprint(tiny, data_identity="b"),
+        fingerprint(wider, data_identity="a"),
     }
 
     assert len(names) == 3
@@ -130,87 +145,3 @@ def test_take_attempt_counts_starts_of_a_run(tmp_path: Path) -> None:
     taken = [take_attempt(tmp_path, run_id=run, rank=0) for run in ("a", "a", "b", "a")]
 
     assert taken == [0, 1, 0, 2]
-
-
-def test_flops_per_token_llama_8b_matches_the_published_convention() -> None:
-    llama31_8b = LanguageModel(
-        layers=32,
-        hidden_size=4096,
-        heads=32,
-        kv_heads=8,
-        ffn_size=14336,
-        vocab_size=128256,
-        context_length=131072,
-        rope_theta=5e5,
-    )
-
-    assert flops_per_token(llama31_8b, sequence_length=8192) == pytest.approx(57.91e9, rel=1e-4)
-
-
-@pytest.mark.parametrize("name", list(CATALOGUE))
-def test_build_model_has_the_recipes_parameter_count(name: str) -> None:
-    shape = CATALOGUE[name].model
-
-    model = build_model(shape, device=CPU)
-
-    assert sum(parameter.numel() for parameter in model.parameters()) == shape.num_parameters
-
-
-def test_initialise_fills_weights_and_rotary_tables_for_real() -> None:
-    shape = get_recipe("tiny-llama").model
-    model = build_model(shape, device=CPU)
-
-    initialise(model, seed=1, device=CPU)
-
-    wavelengths = 1.0 / 10_000.0 ** (torch.arange(0, shape.head_dim, 2) / shape.head_dim)
-    torch.testing.assert_close(model.model.rotary_emb.inv_freq, wavelengths)
-    head = model.lm_head.weight.detach()
-    assert float(head.std()) == pytest.approx(0.02, rel=0.02)
-    assert torch.equal(model.model.norm.weight, torch.ones(shape.hidden_size))
-    assert not torch.equal(head, model.model.embed_tokens.weight)
-    assert not [name for name, tensor in model.state_dict().items() if tensor.is_meta]
-
-
-def test_initialise_same_seed_gives_the_same_weights() -> None:
-    shape = get_recipe("tiny-llama").model
-    weights = []
-    for seed in (1, 1, 2):
-        model = build_model(shape, device=CPU)
-        initialise(model, seed=seed, device=CPU)
-        weights.append(model.lm_head.weight)
-
-    assert torch.equal(weights[0], weights[1])
-    assert not torch.equal(weights[0], weights[2])
-
-
-def test_initialise_tied_embeddings_stay_one_parameter() -> None:
-    shape = get_recipe("tiny-llama").model.model_copy(update={"tied_embeddings": True})
-    model = build_model(shape, device=CPU)
-
-    initialise(model, seed=1, device=CPU)
-
-    assert model.lm_head.weight is model.model.embed_tokens.weight
-
-
-@pytest.mark.parametrize("damage", ["no marker", "torn marker", "missing file", "short file"])
-def test_complete_steps_damaged_checkpoint_does_not_count(
-    tmp_path: Path, damage: Literal["no marker", "torn marker", "missing file", "short file"]
-) -> None:
-    for step in (5, 10):
-        path = tmp_path / f"step-{step:08d}"
-        path.mkdir()
-        (path / "__0_0.distcp").write_bytes(b"weights")
-        assert mark_complete(path, step=step) == 7
-    newest = tmp_path / "step-00000010"
-
-    match damage:
-        case "no marker":
-            (newest / "complete.json").unlink()
-        case "torn marker":
-            (newest / "complete.json").write_text('{"step": 10, "fi')
-        case "missing file":
-            (newest / "__0_0.distcp").unlink()
-        case "short file":
-            (newest / "__0_0.distcp").write_bytes(b"wei")
-
-    assert complete_steps(tmp_path) == {5}

@@ -25,11 +25,11 @@ from trainer_runs import (
 )
 
 from stationmaster.domain.errors import TrainingFailed
+from training.build import build_trainer, prepare_data
 from training.config import parse_config
-from training.data.corpus import prepare_dataset
 from training.parallel import joined_ranks
 from training.progress import ProgressWriter
-from training.trainer import build_trainer
+from training.watchdog import Watchdog
 
 KEYS = ("steps=10", "checkpoint_every=5")
 
@@ -49,7 +49,7 @@ def paired(
 ) -> tuple[Workspace, Lines]:
     """The same run on two ranks: unequal shares of five sequences, accumulated over two passes."""
     workspace = Workspace(tmp_path_factory.mktemp("paired") / "out", cache_dir, text_dir)
-    return workspace, train_on_ranks(workspace, *KEYS, num_ranks=2, micro_batch_tokens=64)
+    return workspace, train_on_ranks(workspace, *KEYS, "micro_batch_size=2", num_ranks=2)
 
 
 def test_training_one_rank_learns_and_reports(alone: tuple[Workspace, Lines]) -> None:
@@ -85,7 +85,7 @@ def test_training_two_accumulating_ranks_equal_one(
 def test_training_accumulated_micro_batches_equal_full_batch(
     alone: tuple[Workspace, Lines], workspace: Workspace
 ) -> None:
-    lines = train_here(workspace, *KEYS, micro_batch_tokens=32)
+    lines = train_here(workspace, *KEYS, "micro_batch_size=1")
 
     assert of_kind(lines, "started")[0]["grad_accumulation_steps"] == 5
     assert losses(lines) == pytest.approx(losses(alone[1]), abs=1e-5)
@@ -149,24 +149,25 @@ def test_checkpoints_only_the_newest_complete_ones_are_kept(workspace: Workspace
 
 def test_training_non_finite_gradient_is_refused_before_the_update(workspace: Workspace) -> None:
     config = parse_config(workspace.arguments(*KEYS), workspace.environ())
-    shard = prepare_dataset(str(workspace.text_dir), vocab_size=4096, cache_dir=workspace.cache_dir)
+    prepared = prepare_data(config)
     with joined_ranks(config.launch) as ranks:
         trainer = build_trainer(
             config,
-            shard=shard,
+            prepared=prepared,
             ranks=ranks,
             progress=ProgressWriter(run_id="local", rank=1),
             stop=threading.Event(),
+            watchdog=Watchdog(config.watchdog, on_stall=lambda _stall: None),
         )
+        weights = list(trainer.model.parameters())
         with torch.no_grad():
-            trainer.model.lm_head.weight.to_local()[0, 0] = math.inf
-        before = [parameter.to_local().clone() for parameter in trainer.model.parameters()]
+            weights[-1][0, 0] = math.inf
+        before = [weight.clone() for weight in weights]
 
         with pytest.raises(TrainingFailed, match=r"step 1: loss nan.* the step was not applied"):
             trainer.train()
 
-    after = [parameter.to_local() for parameter in trainer.model.parameters()]
-    assert all(torch.equal(old, new) for old, new in zip(before, after, strict=True))
+    assert all(torch.equal(old, new) for old, new in zip(before, weights, strict=True))
     assert workspace.checkpoints() == {}
 
 

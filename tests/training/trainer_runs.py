@@ -60,24 +60,20 @@ class Workspace:
         return Workspace(output_dir, self.cache_dir, self.text_dir)
 
 
-def train_here(workspace: Workspace, *overrides: str, micro_batch_tokens: int = 8192) -> Lines:
+def train_here(workspace: Workspace, *overrides: str) -> Lines:
     """Train in this process, as the only rank, and return the progress lines."""
     from training.__main__ import main
 
     arguments = workspace.arguments(*overrides)
     before = signal.getsignal(signal.SIGTERM)
     with redirect_stdout(StringIO()) as out:
-        code = main(
-            [*arguments, "--micro-batch-tokens", str(micro_batch_tokens)], workspace.environ()
-        )
+        code = main(arguments, workspace.environ())
     signal.signal(signal.SIGTERM, before)
     assert code == 0
     return parse_lines(out.getvalue())
 
 
-def train_on_ranks(
-    workspace: Workspace, *overrides: str, num_ranks: int, micro_batch_tokens: int
-) -> Lines:
+def train_on_ranks(workspace: Workspace, *overrides: str, num_ranks: int) -> Lines:
     """Train under torchrun on one node and return the progress lines."""
     finished = subprocess.run(
         [
@@ -85,7 +81,6 @@ def train_on_ranks(
             *("--nproc-per-node", str(num_ranks), "--rdzv-backend", "c10d"),
             *("--rdzv-endpoint", f"127.0.0.1:{free_port()}", "--local-addr", "127.0.0.1"),
             *("-m", "training", *workspace.arguments(*overrides)),
-            *("--micro-batch-tokens", str(micro_batch_tokens)),
         ],
         env=workspace.environ(),
         capture_output=True,

@@ -1,0 +1,124 @@
+"""Puts one rank's part of a run together: task, sharding, optimizer, checkpoints, watchdog.
+
+Called by `training.__main__`. `prepare_data` comes first and loads no torch, so that a missing data
+set is told at once; `build_trainer` follows when the ranks have joined. The only place that tells
+language models and image classifiers apart.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from stationmaster.domain.models import ImageModel
+from training.config import TrainerConfig, decisive, fingerprint
+from training.data.images import PreparedImages, prepare_images
+from training.data.sources import PreparedData, prepare_source
+from training.models.repositories import prepare_weights
+
+if TYPE_CHECKING:
+    from training.parallel import Ranks
+    from training.progress import ProgressWriter
+    from training.task import Task
+    from training.trainer import Trainer
+    from training.watchdog import Watchdog
+
+Prepared = PreparedData | PreparedImages
+
+
+def prepare_data(config: TrainerConfig) -> Prepared:
+    """Bring the recipe's data and first weights to this machine; safe from many processes.
+
+    Raises:
+        UserError: the data set or the weights are missing, malformed, or do not fit the model.
+    """
+    if isinstance(config.recipe.model, ImageModel):
+        return prepare_images(config)
+    prepare_weights(config.recipe, cache_dir=config.cache_dir)
+    return prepare_source(config)
+
+
+def build_task(config: TrainerConfig, prepared: Prepared, ranks: Ranks) -> Task:
+    """The model on the meta device and this rank's part of the data.
+
+    Raises:
+        UserError: the data set is too small for one step.
+    """
+    if isinstance(prepared, PreparedImages):
+        from training.data.images import open_images
+        from training.models.image import ImageTask
+
+        images = open_images(prepared, config, rank=ranks.rank, world_size=ranks.world_size)
+        return ImageTask(config.recipe, images, device=ranks.device)
+    from training.data.sources import open_source
+    from training.models.language import LanguageTask
+
+    source = open_source(prepared, config, rank=ranks.rank, world_size=ranks.world_size)
+    return LanguageTask(config.recipe, source, ranks=ranks, cache_dir=config.cache_dir)
+
+
+def build_trainer(
+    config: TrainerConfig,
+    *,
+    prepared: Prepared,
+    ranks: Ranks,
+    progress: ProgressWriter,
+    stop: threading.Event,
+    watchdog: Watchdog,
+) -> Trainer:
+    """Everything in its order: model, sharding, first weights, optimizer, checkpoints.
+
+    Raises:
+        UserError: the data do not suffice, or the weights do not fit the model.
+        PermanentError: the nodes prepared different data.
+    """
+    import torch
+
+    from training.checkpoint import Checkpointer
+    from training.models.hub import describe_model
+    from training.optimizer import build_optimizer
+    from training.parallel import check_same_data
+    from training.sharding import parallelise
+    from training.trainer import Trainer
+
+    recipe = config.recipe
+    training = recipe.training
+    # Dropout differs between ranks; first weights do not come from this generator.
+    torch.manual_seed(training.seed + ranks.rank)
+    task = build_task(config, prepared, ranks)
+    check_same_data(task.source.identity, ranks)
+    parallel = parallelise(
+        task.model,
+        task.blocks,
+        training=training,
+        ranks=ranks,
+        initialise=lambda: task.initialise(device=ranks.device),
+    )
+    identity = task.source.identity
+    directory = (
+        config.output_dir
+        / "checkpoints"
+        / f"{recipe.directory_name}-{fingerprint(recipe, data_identity=identity)}"
+    )
+    checkpointer = Checkpointer(
+        directory,
+        ranks=ranks,
+        kept=config.checkpoints_kept,
+        configuration=decisive(recipe, data_identity=identity),
+        rank_0_only=training.parallelism == "ddp",
+    )
+    # So that training.export can write the checkpoints' weights for the Hub without the recipe.
+    describe_model(
+        directory, model=task.model, tokenizer=getattr(prepared, "tokenizer", None), ranks=ranks
+    )
+    return Trainer(
+        config,
+        ranks=ranks,
+        progress=progress,
+        stop=stop,
+        task=task,
+        parallel=parallel,
+        optimizer=build_optimizer(task.model, training),
+        checkpointer=checkpointer,
+        watchdog=watchdog,
+    )
