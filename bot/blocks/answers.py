@@ -12,9 +12,10 @@ from typing import Final
 from bot.blocks import mrkdwn as md
 from bot.blocks import words
 from bot.blocks.elements import Block, Content, context, divider, fields, header, section
+from stationmaster.domain.cost import hourly_price
 from stationmaster.domain.events import LogTail
 from stationmaster.domain.instances import get_instance
-from stationmaster.domain.plan import Plan, hourly_price
+from stationmaster.domain.plan import Plan
 from stationmaster.domain.recipes import Recipe
 from stationmaster.domain.run import Run
 from stationmaster.domain.training_config import LanguageTraining

@@ -92,6 +92,7 @@ def _pretraining(
     nodes: int,
     sequence_length: int,
     file_system_gib: int = 2400,
+    file_system_mbps_per_tib: int = 250,
     **keys: Any,
 ) -> Recipe:
     """An FSDP pre-training recipe on C4, the family of the public FSDP sample."""
@@ -127,7 +128,7 @@ def _pretraining(
             needs_gpu=True,
             nproc_per_node=0,
             file_system_gib=file_system_gib,
-            file_system_mbps_per_tib=250,
+            file_system_mbps_per_tib=file_system_mbps_per_tib,
         )
     )
 
@@ -193,6 +194,7 @@ LLAMA2_7B: Final = _pretraining(
     LLAMA2_7B_MODEL,
     instance="p4d.24xlarge",
     nodes=2,
+    activation_checkpointing="selective",
     sequence_length=4096,
 )
 
@@ -234,7 +236,8 @@ LLAMA2_70B: Final = _pretraining(
     instance="p5.48xlarge",
     nodes=4,
     sequence_length=4096,
-    file_system_gib=9600,
+    file_system_gib=4800,
+    file_system_mbps_per_tib=1000,  # a checkpoint of 828 GB in 3 minutes
     steps=30,
     checkpoint_every=15,
     eval_every=10,
@@ -258,6 +261,7 @@ LLAMA31_8B: Final = _pretraining(
     ),
     instance="p5.48xlarge",
     nodes=2,
+    activation_checkpointing="selective",
     sequence_length=8192,
     steps=50,
     eval_every=25,
@@ -279,10 +283,11 @@ LLAMA31_70B: Final = _pretraining(
         rope_theta=5e5,
         rope_scaling=RopeScaling(factor=8),
     ),
-    instance="p5.48xlarge",
-    nodes=8,
+    instance="p5en.48xlarge",
+    nodes=4,
     sequence_length=8192,
-    file_system_gib=9600,
+    file_system_gib=4800,
+    file_system_mbps_per_tib=1000,
     steps=30,
     checkpoint_every=15,
     eval_every=10,
@@ -307,6 +312,7 @@ LLAMA32_1B: Final = _pretraining(
     ),
     instance="g5.12xlarge",
     nodes=2,
+    activation_checkpointing="selective",
     sequence_length=8192,
     file_system_gib=1200,
 )
@@ -330,6 +336,7 @@ LLAMA32_3B: Final = _pretraining(
     ),
     instance="g6e.12xlarge",
     nodes=2,
+    activation_checkpointing="selective",
     sequence_length=8192,
     file_system_gib=1200,
 )
@@ -394,14 +401,13 @@ LLAMA2_7B_FINETUNE: Final = _with_smoke(
         training=LanguageTraining(
             steps=192,
             global_batch_size=48,
-            micro_batch_size=3,
             sequence_length=4096,
             learning_rate=1e-4,
             schedule="step",
             decay_every=64,
             decay_factor=0.85,
             weight_decay=0.0,
-            activation_checkpointing="full",
+            activation_checkpointing="selective",
             checkpoint_every=64,
             eval_every=64,
             eval_samples=200,
@@ -450,11 +456,13 @@ def _image_smoke(recipe: Recipe) -> Recipe:
             "stage_widths": (32, 64),
             "stage_depths": (1, 1),
             "num_parameters": 10_484,
+            "kept_elements_per_pixel": 28,
         },
         "efficientnet": {
             "width_coefficient": 0.25,
             "depth_coefficient": 0.25,
             "num_parameters": 124_896,
+            "kept_elements_per_pixel": 113,
         },
     }
     return recipe.model_copy(
@@ -471,6 +479,7 @@ def _image_smoke(recipe: Recipe) -> Recipe:
                     "learning_rate": 0.05,
                     "warmup_steps": 2,
                     "decay_every": 100,
+                    "log_every": 1,
                     "checkpoint_every": 3,
                     "eval_every": 4,
                     "eval_samples": 16,
@@ -531,6 +540,7 @@ RESNET50: Final = _images(
         native_image_size=224,
         num_parameters=25_557_032,
         forward_gflops=8.2,
+        kept_elements_per_pixel=428,
     ),
     instance="g5.12xlarge",
     nodes=2,
@@ -555,6 +565,7 @@ EFFICIENTNET_B7: Final = _images(
         native_image_size=600,
         num_parameters=66_347_960,
         forward_gflops=74.0,
+        kept_elements_per_pixel=2679,
     ),
     instance="p4d.24xlarge",
     nodes=3,

@@ -1,8 +1,9 @@
 """The EC2 instance types that recipes may ask for: what is in them and what they cost.
 
 Source: Karpenter's generated instance tables (August 2026) and its price list (us-east-1, on
-demand, 2026-07-20); TFLOP/s are dense bf16 per accelerator from the vendors' data sheets (fp16 for
-V100 and T4, which have no bf16). Prices drift: they are data here, and a plan states their date.
+demand, 2026-07-20); GPU memory is what EC2 reports in GiB; TFLOP/s are dense bf16 per accelerator
+from the vendors' data sheets (fp16 for V100 and T4, which have no bf16). Prices drift: they are
+data here, and a plan states their date.
 """
 
 from __future__ import annotations
@@ -14,6 +15,66 @@ from pydantic import BaseModel, ConfigDict
 from stationmaster.domain.errors import UnknownInstance, nearest
 
 PRICES_AS_OF: Final = "2026-07-20, us-east-1 on demand"
+
+
+class Gpu(BaseModel):
+    """What a GPU of one generation brings to training, besides its peak and its memory's size."""
+
+    model_config = ConfigDict(frozen=True)
+
+    has_bf16: bool = True
+    memory_gb_per_s: float
+    """Bandwidth of its own memory. Source: NVIDIA's data sheets."""
+    tflops_fp32: float
+    """Outside the tensor cores, where full float32 products run. Source: NVIDIA's data sheets."""
+    link_gb_per_s: float
+    """What a ring of the GPUs of one node sustains: NCCL's bus bandwidth."""
+    assumed_mfu: float
+    """Part of the bf16 peak that FSDP training of a dense language model keeps busy, with
+    torch.compile and without checkpointed activations. An assumption, each with its source."""
+
+
+# NVLink: 230 GB/s measured on p4d and 468 on p5 within one node, AWS's NCCL test logs; newer
+# generations by their links' ratio. Without NVLink all GPUs of a node share PCIe: about 10 GB/s.
+_PCIE_GB_PER_S: Final = 10.0
+
+# A100: torchtitan reports 58.2 % for Llama 3 8B on 64 of them; less here, to be on the safe side.
+# H100: torchtitan 39.0 %, AWS's log of torchtitan on 4 x p5 39.7 %. H200 has the same
+# cores; of B200 and B300 only FP8 figures are public (41 % of the FP8 peak, NVIDIA NeMo). No FSDP
+# figures are public for the rest: slower memory for their peak, and PCIe, so less.
+GPUS: Final[dict[str, Gpu]] = {
+    "V100": Gpu(
+        has_bf16=False,
+        memory_gb_per_s=900,
+        tflops_fp32=15.7,
+        link_gb_per_s=120,
+        assumed_mfu=0.35,
+    ),
+    "T4": Gpu(
+        has_bf16=False,
+        memory_gb_per_s=320,
+        tflops_fp32=8.1,
+        link_gb_per_s=_PCIE_GB_PER_S,
+        assumed_mfu=0.30,
+    ),
+    "A100": Gpu(memory_gb_per_s=1555, tflops_fp32=19.5, link_gb_per_s=230, assumed_mfu=0.45),
+    "H100": Gpu(memory_gb_per_s=3350, tflops_fp32=67, link_gb_per_s=468, assumed_mfu=0.39),
+    "H200": Gpu(memory_gb_per_s=4800, tflops_fp32=67, link_gb_per_s=468, assumed_mfu=0.40),
+    "B200": Gpu(memory_gb_per_s=8000, tflops_fp32=80, link_gb_per_s=800, assumed_mfu=0.38),
+    "B300": Gpu(memory_gb_per_s=8000, tflops_fp32=80, link_gb_per_s=800, assumed_mfu=0.38),
+    "A10G": Gpu(
+        memory_gb_per_s=600, tflops_fp32=31.2, link_gb_per_s=_PCIE_GB_PER_S, assumed_mfu=0.35
+    ),
+    "L4": Gpu(
+        memory_gb_per_s=300, tflops_fp32=30.3, link_gb_per_s=_PCIE_GB_PER_S, assumed_mfu=0.30
+    ),
+    "L40S": Gpu(
+        memory_gb_per_s=864, tflops_fp32=91.6, link_gb_per_s=_PCIE_GB_PER_S, assumed_mfu=0.30
+    ),
+    "RTX PRO 6000": Gpu(
+        memory_gb_per_s=1597, tflops_fp32=117, link_gb_per_s=_PCIE_GB_PER_S, assumed_mfu=0.30
+    ),
+}
 
 
 class InstanceType(BaseModel):
@@ -36,6 +97,11 @@ class InstanceType(BaseModel):
     def is_neuron(self) -> bool:
         """Trainium: needs the Neuron SDK instead of CUDA and NCCL."""
         return self.gpu is not None and self.gpu.startswith("Trainium")
+
+    @property
+    def gpu_figures(self) -> Gpu | None:
+        """Its GPUs' generation, or None where it has no NVIDIA GPU."""
+        return GPUS.get(self.gpu or "")
 
     @property
     def num_network_cards(self) -> int:
@@ -71,7 +137,7 @@ def _row(
 
 # fmt: off
 _ROWS: Final = (
-    #    name               gpu     n  GB   efa  Gbps  vcpu  RAM   $/h      TFLOP/s
+    #    name               gpu     n  GiB  efa  Gbps  vcpu  RAM   $/h      TFLOP/s
     _row("c5.2xlarge",      None,   0,   0,  0,   10,    8,   16,   0.34,   None),
     _row("m5.2xlarge",      None,   0,   0,  0,   10,    8,   32,   0.384,  None),
     _row("p3.8xlarge",      "V100", 4,  16,  0,   10,   32,  244,  12.24,    125),
@@ -84,24 +150,24 @@ _ROWS: Final = (
     _row("p5en.48xlarge",   "H200", 8, 141, 16, 3200,  192, 2048,  63.296,   989),
     _row("p6-b200.48xlarge", "B200", 8, 179, 8, 3200,  192, 2048, 113.93,   2250),
     _row("p6-b300.48xlarge", "B300", 8, 269, 16, 6400, 192, 4096, 142.416,  2250),
-    _row("g4dn.8xlarge",    "T4",   1,  16,  1,   50,   32,  128,   2.176,    65),
-    _row("g5.xlarge",       "A10G", 1,  24,  0,   10,    4,   16,   1.006,    70),
-    _row("g5.2xlarge",      "A10G", 1,  24,  0,   10,    8,   32,   1.212,    70),
-    _row("g5.8xlarge",      "A10G", 1,  24,  1,   25,   32,  128,   2.448,    70),
-    _row("g5.12xlarge",     "A10G", 4,  24,  1,   40,   48,  192,   5.672,    70),
-    _row("g5.24xlarge",     "A10G", 4,  24,  1,   50,   96,  384,   8.144,    70),
-    _row("g5.48xlarge",     "A10G", 8,  24,  1,  100,  192,  768,  16.288,    70),
-    _row("g6.xlarge",       "L4",   1,  24,  0,   10,    4,   16,   0.8048,  121),
-    _row("g6.2xlarge",      "L4",   1,  24,  0,   10,    8,   32,   0.9776,  121),
-    _row("g6.8xlarge",      "L4",   1,  24,  1,   25,   32,  128,   2.0144,  121),
-    _row("g6.12xlarge",     "L4",   4,  24,  1,   40,   48,  192,   4.6016,  121),
-    _row("g6.24xlarge",     "L4",   4,  24,  1,   50,   96,  384,   6.6752,  121),
-    _row("g6.48xlarge",     "L4",   8,  24,  1,  100,  192,  768,  13.3504,  121),
-    _row("g6e.xlarge",      "L40S", 1,  48,  0,   20,    4,   32,   1.861,   362),
-    _row("g6e.8xlarge",     "L40S", 1,  48,  1,   25,   32,  256,   4.5286,  362),
-    _row("g6e.12xlarge",    "L40S", 4,  48,  1,  100,   48,  384,  10.4926,  362),
-    _row("g6e.24xlarge",    "L40S", 4,  48,  2,  200,   96,  768,  15.0656,  362),
-    _row("g6e.48xlarge",    "L40S", 8,  48,  4,  400,  192, 1536,  30.1312,  362),
+    _row("g4dn.8xlarge",    "T4",   1,  15,  1,   50,   32,  128,   2.176,    65),
+    _row("g5.xlarge",       "A10G", 1, 22.4,  0,   10,    4,   16,   1.006,    70),
+    _row("g5.2xlarge",      "A10G", 1, 22.4,  0,   10,    8,   32,   1.212,    70),
+    _row("g5.8xlarge",      "A10G", 1, 22.4,  1,   25,   32,  128,   2.448,    70),
+    _row("g5.12xlarge",     "A10G", 4, 22.4,  1,   40,   48,  192,   5.672,    70),
+    _row("g5.24xlarge",     "A10G", 4, 22.4,  1,   50,   96,  384,   8.144,    70),
+    _row("g5.48xlarge",     "A10G", 8, 22.4,  1,  100,  192,  768,  16.288,    70),
+    _row("g6.xlarge",       "L4",   1, 22.4,  0,   10,    4,   16,   0.8048,  121),
+    _row("g6.2xlarge",      "L4",   1, 22.4,  0,   10,    8,   32,   0.9776,  121),
+    _row("g6.8xlarge",      "L4",   1, 22.4,  1,   25,   32,  128,   2.0144,  121),
+    _row("g6.12xlarge",     "L4",   4, 22.4,  1,   40,   48,  192,   4.6016,  121),
+    _row("g6.24xlarge",     "L4",   4, 22.4,  1,   50,   96,  384,   6.6752,  121),
+    _row("g6.48xlarge",     "L4",   8, 22.4,  1,  100,  192,  768,  13.3504,  121),
+    _row("g6e.xlarge",      "L40S", 1, 44.7,  0,   20,    4,   32,   1.861,   362),
+    _row("g6e.8xlarge",     "L40S", 1, 44.7,  1,   25,   32,  256,   4.5286,  362),
+    _row("g6e.12xlarge",    "L40S", 4, 44.7,  1,  100,   48,  384,  10.4926,  362),
+    _row("g6e.24xlarge",    "L40S", 4, 44.7,  2,  200,   96,  768,  15.0656,  362),
+    _row("g6e.48xlarge",    "L40S", 8, 44.7,  4,  400,  192, 1536,  30.1312,  362),
     _row("g7e.48xlarge", "RTX PRO 6000", 8, 96, 4, 1600, 192, 2048, 33.14,  None),
     _row("trn1.2xlarge",    "Trainium",  1, 32, 0, 12.5,   8,   32,  1.34375, 190),
     _row("trn1.32xlarge",   "Trainium", 16, 32, 8,  800, 128,  512, 21.5,     190),

@@ -102,6 +102,9 @@ class ImageModel(BaseModel):
     """Held against the built model by a test."""
     forward_gflops: float
     """Of one image at the native size, a multiply-add counted as two."""
+    kept_elements_per_pixel: float
+    """Numbers that a forward pass keeps for backward, for each pixel of its input; traced, and
+    held against the built model by a test."""
 
     @property
     def num_active_parameters(self) -> int:

@@ -12,8 +12,8 @@ from typing import Any, Final
 from stationmaster.domain.catalogue import get_recipe
 from stationmaster.domain.events import TrainingRequest
 from stationmaster.domain.instances import InstanceType, get_instance
+from stationmaster.domain.layout import processes_per_node
 from stationmaster.domain.names import SHARED_MOUNT
-from stationmaster.domain.plan import processes_per_node
 from stationmaster.domain.recipes import Recipe
 from stationmaster.domain.requirements import uses_efa
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from stationmaster.domain.cost import node_group_price
 from stationmaster.domain.errors import ResourceFailed, TransientError
 from stationmaster.domain.events import ResourceKind
 from stationmaster.domain.instances import InstanceType, get_instance
@@ -11,7 +12,6 @@ from stationmaster.domain.names import (
     launch_template_name,
     placement_group_name,
 )
-from stationmaster.domain.plan import node_group_price
 from stationmaster.domain.run import Run
 from stationmaster.services import Services
 from stationmaster.steps import NOT_READY, READY, StepResult

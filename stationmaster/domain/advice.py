@@ -1,0 +1,213 @@
+"""What a plan warns of, and which change would make a recipe fit.
+
+Pure functions of the figures. A suggestion is never guessed: every change in it has been reckoned,
+and is the cheapest of those that fit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Final
+
+from stationmaster.domain.cost import Figures, reckon
+from stationmaster.domain.errors import UserError
+from stationmaster.domain.instances import CATALOGUE as INSTANCES
+from stationmaster.domain.instances import InstanceType
+from stationmaster.domain.layout import Layout
+from stationmaster.domain.memory import GIB, available_host_bytes, checkpoint_bytes
+from stationmaster.domain.models import LanguageModel
+from stationmaster.domain.speed import UNKNOWN_PEAK_TFLOPS
+from stationmaster.domain.training_config import LanguageTraining
+
+# Above this part of what is usable, a longer batch or another version of a library may not fit.
+_TIGHT: Final = 0.9
+# Two checkpoints are kept while a third is written.
+_CHECKPOINTS_ON_DISK: Final = 3
+# Numbers of nodes that a suggestion may name.
+_NODE_COUNTS: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+# A wait for checkpoints worth a word.
+_NOTABLE_WAIT_S: Final = 30
+# With fewer images, the statistics of batch normalisation are too noisy (He et al. train with 32).
+_FEWEST_IMAGES_TO_NORMALISE: Final = 16
+
+# Settings that take memory away, from the least costly in speed to the most.
+_SAVING_SETTINGS: Final[tuple[Mapping[str, str], ...]] = (
+    {"parallelism": "full"},
+    {"micro_batch_size": "1"},
+    {"activation_checkpointing": "selective"},
+    {"activation_checkpointing": "full"},
+    {"activation_checkpointing": "full", "micro_batch_size": "1"},
+    {"cpu_offload": "true"},
+    {"cpu_offload": "true", "activation_checkpointing": "full", "micro_batch_size": "1"},
+)
+
+
+def check_instance(layout: Layout) -> str | None:
+    """Why these machines cannot run the recipe at all, or None."""
+    recipe, instance = layout.recipe, layout.instance
+    if instance.is_neuron:
+        return f"has Trainium accelerators and {recipe.name} needs CUDA"
+    if not recipe.needs_gpu:
+        return None
+    if instance.num_gpus == 0:
+        return f"has no GPU and {recipe.name} needs one"
+    figures = instance.gpu_figures
+    if figures is not None and not figures.has_bf16 and layout.compute == "bf16":
+        return f"has {instance.gpu} GPUs, which lack bfloat16; add precision=fp32 (far slower)"
+    return None
+
+
+def warnings_of(figures: Figures, *, suggestion: str | None) -> list[str]:
+    """What a person should know before starting, the gravest first."""
+    return [
+        *_memory_warnings(figures, suggestion=suggestion),
+        *_file_system_warnings(figures),
+        *_speed_warnings(figures),
+        *_training_warnings(figures.layout),
+    ]
+
+
+def suggested_change(figures: Figures) -> str | None:
+    """The key=value words of the cheapest change that makes a recipe fit; None if nothing does."""
+    candidates = [
+        (reckoned.cost_usd, len(words), words)
+        for words, layout in _changes(figures.layout)
+        if (reckoned := reckon(layout)).fits
+    ]
+    return min(candidates)[2] if candidates else None
+
+
+def smallest_file_system_gib(layout: Layout) -> int:
+    """The smallest size that FSx offers which holds the checkpoints with a tenth to spare."""
+    needed = _CHECKPOINTS_ON_DISK * checkpoint_bytes(layout) / GIB * 1.1
+    if needed <= 1200:
+        return 1200
+    return 2400 * math.ceil(needed / 2400)
+
+
+def _changes(layout: Layout) -> Iterator[tuple[str, Layout]]:
+    """Each change as a person would type it, and the layout it leads to."""
+    training = layout.recipe.training
+    for settings in _SAVING_SETTINGS:
+        changed = {
+            key: value
+            for key, value in settings.items()
+            if value != str(getattr(training, key)).lower()
+        }
+        if not changed:
+            continue
+        try:
+            recipe = layout.recipe.with_overrides(changed)
+        except UserError:
+            continue
+        yield _words(changed), replace(layout, recipe=recipe)
+    for instance in INSTANCES.values():
+        yield from _machines(layout, instance)
+
+
+def _machines(layout: Layout, instance: InstanceType) -> Iterator[tuple[str, Layout]]:
+    """The fewest of these instances that fit, if any."""
+    if (layout.recipe.needs_gpu and not instance.num_gpus) or instance.price_per_hour_usd is None:
+        return
+    for nodes in _NODE_COUNTS:
+        changed = replace(layout, instance=instance, nodes=nodes)
+        if nodes > layout.recipe.max_nodes or check_instance(changed) is not None:
+            return
+        batch = layout.recipe.training.global_batch_size
+        if batch % changed.processes == 0 and reckon(changed).fits:
+            words = {"nodes": str(nodes)} if nodes != layout.nodes else {}
+            if instance != layout.instance:
+                words["instance"] = instance.name
+            yield _words(words), changed
+            return
+
+
+def _words(settings: Mapping[str, str]) -> str:
+    return " ".join(f"{key}={value}" for key, value in settings.items())
+
+
+def _memory_warnings(figures: Figures, *, suggestion: str | None) -> Iterator[str]:
+    memory, layout = figures.memory, figures.layout
+    holder = "GPU" if layout.recipe.needs_gpu else "process"
+    remedy = f"the cheapest change that fits: {suggestion}" if suggestion else _no_remedy(layout)
+    if memory.total > figures.available:
+        yield (
+            f"does not fit: {memory.total / GIB:.1f} GiB needed on each {holder}, "
+            f"{figures.available / GIB:.1f} GiB available; {remedy}"
+        )
+    elif memory.total > _TIGHT * figures.available:
+        yield (
+            f"tight: {memory.total / figures.available:.0%} of the usable memory of each {holder}; "
+            "micro_batch_size or activation_checkpointing would give room"
+        )
+    host = available_host_bytes(layout)
+    if memory.offloaded > host:
+        yield (
+            f"does not fit: cpu_offload moves {memory.offloaded / GIB:.1f} GiB of each process to "
+            f"host memory, {host / GIB:.1f} GiB available; {remedy}"
+        )
+
+
+def _no_remedy(layout: Layout) -> str:
+    return f"no instance of the catalogue fits it on up to {layout.recipe.max_nodes} nodes"
+
+
+def _file_system_warnings(figures: Figures) -> Iterator[str]:
+    layout, training = figures.layout, figures.layout.recipe.training
+    recipe = layout.recipe
+    size = checkpoint_bytes(layout)
+    if _CHECKPOINTS_ON_DISK * size > recipe.file_system_gib * GIB:
+        yield (
+            f"the file system's {recipe.file_system_gib:,} GiB do not hold {_CHECKPOINTS_ON_DISK} "
+            f"checkpoints of {size / 1e9:,.0f} GB; it takes {smallest_file_system_gib(layout):,} "
+            "GiB"
+        )
+    # The last checkpoint is written at the end, whatever the interval.
+    interval_s = training.checkpoint_every * figures.step.total
+    waits = figures.checkpoint_write_s - interval_s
+    if training.checkpoint_every < training.steps and waits > _NOTABLE_WAIT_S:
+        enough = math.ceil(figures.checkpoint_write_s / figures.step.total)
+        yield (
+            f"a checkpoint of {size / 1e9:,.0f} GB takes {figures.checkpoint_write_s / 60:.0f} min "
+            f"to write, longer than the {interval_s / 60:.0f} min between two; training waits for "
+            f"it; use checkpoint_every={enough} or more"
+        )
+
+
+def _speed_warnings(figures: Figures) -> Iterator[str]:
+    layout, step = figures.layout, figures.step
+    instance = layout.instance
+    if instance.price_per_hour_usd is None:
+        yield f"no price is known for {instance.name}; the cost leaves its instances out"
+    if layout.recipe.needs_gpu and instance.peak_tflops_bf16 is None:
+        yield (
+            f"the bf16 peak of {instance.gpu} is not known; speed and cost assume "
+            f"{UNKNOWN_PEAK_TFLOPS:g} TFLOP/s"
+        )
+    if not layout.recipe.needs_gpu:
+        return
+    idle = 1 - step.computing / step.total
+    if idle > 0.2:
+        yield f"{step.limited_by} takes longer than computing: GPUs idle {idle:.0%} of the time"
+    if layout.compute == "fp32":
+        yield "precision=fp32 leaves the tensor cores unused"
+
+
+def _training_warnings(layout: Layout) -> Iterator[str]:
+    recipe, training = layout.recipe, layout.recipe.training
+    model = recipe.model
+    if isinstance(training, LanguageTraining) and isinstance(model, LanguageModel):
+        if training.sequence_length > model.context_length:
+            yield (
+                f"sequence_length={training.sequence_length:,} is longer than the "
+                f"{model.context_length:,} tokens that {recipe.name} was published for"
+            )
+    elif layout.rows < _FEWEST_IMAGES_TO_NORMALISE and recipe.needs_gpu:
+        yield (
+            f"batch normalisation sees {layout.rows} images at a time on each process; below "
+            f"{_FEWEST_IMAGES_TO_NORMALISE} accuracy suffers"
+        )
+    if training.schedule != "constant" and training.warmup_steps > training.steps // 2:
+        yield f"warmup_steps={training.warmup_steps} is most of the {training.steps} steps"
