@@ -7,13 +7,14 @@ subcommand. Chat clients turn quotes and dashes into typographic ones, so those 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from stationmaster.domain.catalogue import CATALOGUE, get_recipe
 from stationmaster.domain.errors import BadCommand, NotAvailable, UserError, nearest
 from stationmaster.domain.plan import make_plan
+from stationmaster.domain.recipes import PRESET, SMOKE, Recipe
 
 MAX_COMMAND_CHARACTERS: Final = 2_000
 
@@ -202,7 +203,7 @@ def _parse_start(words: list[str], *, prefix: str) -> StartRun:
             raise BadCommand(f'the recipe comes first, got "{_shorten(name)}"')
         recipe = get_recipe(name)
         values = _pairs(pairs)
-        nodes = _nodes(values.pop("nodes", None), maximum=recipe.max_nodes)
+        nodes = _nodes(values.pop("nodes", None), maximum=_most_nodes(recipe, values))
         instance_type = values.pop("instance", None)
         request = StartRun(name, nodes=nodes, instance_type=instance_type, overrides=values)
         # Planning holds every other rule, so a bad value is refused here and not after a creation.
@@ -239,6 +240,12 @@ def _nodes(value: str | None, *, maximum: int) -> int | None:
     return int(value)
 
 
+def _most_nodes(recipe: Recipe, values: Mapping[str, str]) -> int:
+    """A preset has machines of its own; a preset that is not known is refused by the plan."""
+    preset = {key: value for key, value in values.items() if key == PRESET}
+    return recipe.with_overrides(preset).max_nodes
+
+
 def _corrected(name: str, pairs: Sequence[str], *, prefix: str) -> str:
     """A command that works and is as near as possible to what was typed.
 
@@ -247,7 +254,9 @@ def _corrected(name: str, pairs: Sequence[str], *, prefix: str) -> str:
     """
     recipe = name if name in CATALOGUE else nearest(name, CATALOGUE) or next(iter(CATALOGUE))
     kept: list[str] = []
-    for word in pairs[:20]:
+    # The preset first: it decides what else stands, and what a run costs.
+    ordered = sorted(pairs[:20], key=lambda word: not word.startswith(f"{PRESET}="))
+    for word in ordered:
         for candidate in _candidates(word, recipe):
             if _stands(recipe, [*kept, candidate]):
                 kept.append(candidate)
@@ -272,13 +281,16 @@ def _default(key: str, recipe: str) -> object:
         return found.default_nodes
     if key == "instance":
         return found.default_instance
+    if key == PRESET:
+        return SMOKE
     return getattr(found.training, key)
 
 
 def _stands(recipe: str, words: Sequence[str]) -> bool:
     try:
         values = _pairs(words)
-        nodes = _nodes(values.pop("nodes", None), maximum=CATALOGUE[recipe].max_nodes)
+        most = _most_nodes(CATALOGUE[recipe], values)
+        nodes = _nodes(values.pop("nodes", None), maximum=most)
         make_plan(recipe, nodes=nodes, instance_type=values.pop("instance", None), overrides=values)
     except UserError:
         return False
