@@ -7,13 +7,14 @@ Called by `sources`, `pack` and `streaming`. A data set is one of
     stream:DIR                   the same files, read while training instead of packed before
     hub:ORG/NAME[/CONFIG]        a data set of the Hugging Face hub, streamed; c4 is short for one
 
-A file ending in .jsonl, .json or .parquet, or the first two gzipped, holds a document in the column
+A file of rows (.jsonl, .json, both also gzipped, .csv, .parquet) holds a document in the column
 `text` of every row; any other file is one document, UTF-8. A position in a file is a row number, so
 reading can go on anywhere. This module must not import torch and knows nothing of tokens.
 """
 
 from __future__ import annotations
 
+import csv
 import gzip
 import hashlib
 import io
@@ -21,12 +22,13 @@ import json
 import os
 import re
 import sysconfig
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Final
 
-from stationmaster.domain.errors import BadParameter
+from stationmaster.domain.errors import BadParameter, PermanentError
 
 PYTHON_STDLIB: Final = "python-stdlib"
 STREAM_PREFIX: Final = "stream:"
@@ -39,8 +41,9 @@ TEXT_COLUMN: Final = "text"
 _STDLIB_BYTES: Final = 5_000_000
 _STDLIB_SKIPPED: Final = {"test", "tests", "idlelib", "lib2to3", "site-packages", "dist-packages"}
 _JSON_LINES: Final = (".jsonl", ".json", ".jsonl.gz", ".json.gz")
+_CSV: Final = ".csv"
 _PARQUET: Final = ".parquet"
-TABLES: Final = (*_JSON_LINES, _PARQUET)
+TABLES: Final = (*_JSON_LINES, _CSV, _PARQUET)
 """Endings of files with many documents."""
 _HELD_OUT_NAMES: Final = ("validation", "valid", "val", "dev", "eval", "test")
 _ROWS_AT_ONCE: Final = 64
@@ -144,16 +147,25 @@ def read_documents(file: str, *, start: int = 0) -> Iterator[str]:
 
     Raises:
         BadParameter: not in the form that the file's name says, or no column `text`.
-        OSError, EOFError: the file, or the connection to the hub, broke off.
+        PermanentError: the file cannot be read to its end, on the hub after several tries.
     """
-    if file.endswith(_PARQUET):
-        yield from _read_parquet(file, start=start)
-    elif file.endswith(_JSON_LINES):
-        yield from _read_json_lines(file, start=start)
-    elif start == 0:
-        with _open(file) as raw:
-            # A few standard library files are Latin-1; a replaced byte in a comment harms nobody.
-            yield raw.read().decode("utf-8", errors="replace")
+    try:
+        if file.endswith(_PARQUET):
+            yield from _read_parquet(file, start=start)
+        elif file.endswith(_JSON_LINES):
+            yield from _read_json_lines(file, start=start)
+        elif file.endswith(_CSV):
+            yield from _read_csv(file, start=start)
+        elif start == 0:
+            with _open(file) as raw:
+                # A few standard library files are Latin-1; a replaced byte in a comment harms
+                # nobody.
+                yield raw.read().decode("utf-8", errors="replace")
+    except (OSError, EOFError, zlib.error) as exc:
+        raise PermanentError(
+            f"reading {file} broke off ({exc}); check the file and the network, then start again "
+            "to go on from where this was saved last"
+        ) from exc
 
 
 def read_corpus(corpus: Corpus) -> Iterator[str]:
@@ -222,6 +234,26 @@ def _text_of(line: bytes, *, where: str) -> str:
     return str(row[TEXT_COLUMN] or "")
 
 
+def _read_csv(file: str, *, start: int) -> Iterator[str]:
+    csv.field_size_limit(2**31 - 1)  # a document may be longer than the 128 KiB it starts with
+    with _open(file) as raw:
+        rows = csv.DictReader(io.TextIOWrapper(raw, "utf-8-sig", errors="replace", newline=""))
+        try:
+            _check_column(list(rows.fieldnames or ()), file=file)
+            for number, row in enumerate(rows):
+                if number >= start:
+                    yield row[TEXT_COLUMN] or ""
+        except csv.Error as exc:
+            raise BadParameter(f"{file}:{rows.line_num} is not CSV: {exc}") from exc
+
+
+def _check_column(names: list[str], *, file: str) -> None:
+    if TEXT_COLUMN not in names:
+        raise BadParameter(
+            f'{file} has no column "{TEXT_COLUMN}" but {", ".join(names)[:200]}; rename the column'
+        )
+
+
 def _read_parquet(file: str, *, start: int) -> Iterator[str]:
     from pyarrow import (  # type: ignore[import-untyped]  # ships no types; 0.2 s
         ArrowInvalid,
@@ -234,12 +266,7 @@ def _read_parquet(file: str, *, start: int) -> Iterator[str]:
             table = parquet.ParquetFile(raw, pre_buffer=False, buffer_size=2**20)
         except ArrowInvalid as exc:
             raise BadParameter(f"{file} is not a parquet file: {exc}") from exc
-        names = table.schema_arrow.names
-        if TEXT_COLUMN not in names:
-            raise BadParameter(
-                f'{file} has no column "{TEXT_COLUMN}" but {", ".join(names)[:200]}; '
-                "rename the column"
-            )
+        _check_column(table.schema_arrow.names, file=file)
         skip = start
         for group in range(table.num_row_groups):
             num_rows = table.metadata.row_group(group).num_rows

@@ -9,22 +9,41 @@ from __future__ import annotations
 
 import fnmatch
 import io
+import logging
 import os
-from collections.abc import Mapping, Sequence
-from typing import IO, Any, Final, cast
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import IO, Any, Final, TypeVar
 
 import huggingface_hub
 from huggingface_hub import errors
+from huggingface_hub.utils import (  # type: ignore[attr-defined]  # not in an __all__
+    build_hf_headers,
+    get_session,
+    hf_raise_for_status,
+)
 
 from stationmaster.domain.errors import BadParameter, PermanentError, StationmasterError
 from training.data.corpus import TABLES, Corpus, split_files
 
 _TIMEOUT_S: Final = 20.0
+_STREAMING_BUFFER_BYTES: Final = 4 * 2**20
+_JUMPING_BUFFER_BYTES: Final = 2**20
+# About two minutes: a hub that restarts is back, and longer would look like a hanging run.
+_WAITS_S: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0)
+_ADDRESS: Final = re.compile(
+    r"hf://datasets/(?P<repository>[^@]+)@(?P<revision>[^/]+)/(?P<file>.+)"
+)
 _HELD_OUT_SPLITS: Final = ("validation", "test")
 _DISCONNECTED: Final = (
     "allow outbound HTTPS to the hub, or train on dataset=python-stdlib or a directory that every "
     "node can read"
 )
+
+_Answer = TypeVar("_Answer")
+
+logger = logging.getLogger(__name__)
 
 
 def find_on_hub(dataset: str, name: str, *, revision: str) -> Corpus:
@@ -73,54 +92,115 @@ def find_on_hub(dataset: str, name: str, *, revision: str) -> Corpus:
     )
 
 
-def open_on_hub(address: str, *, seekable: bool) -> IO[bytes]:
-    """Open an hf:// address for reading: from start to end, or anywhere, by ranges.
+def open_on_hub(
+    address: str,
+    *,
+    seekable: bool,
+    wait: Callable[[float], None] = time.sleep,
+) -> IO[bytes]:
+    """Open a file of a `Corpus` for reading.
+
+    Every read is a request of its own for a range of the file. One long response would be dropped:
+    a training run takes hours to consume what a connection may carry in seconds. A request that
+    fails is repeated after `wait` seconds, for about two minutes, and nothing read before is lost.
+
+    Args:
+        address: as in `Corpus.files`.
+        seekable: whether the reader jumps about, so that reading far ahead would be in vain.
+        wait: called with the seconds to wait before asking again.
 
     Raises:
-        OSError: the hub does not answer, or refuses.
+        OSError: the hub refuses, or does not answer for that long; so does reading.
     """
-    files = huggingface_hub.HfFileSystem(endpoint=_endpoint(), token=huggingface_hub.get_token())
-    try:
-        # Ranges of 1 MiB: a column of one row group in a few requests, without holding much.
-        opened = files.open(address, "rb", block_size=2**20 if seekable else 0)
-    except errors.HTTPError as exc:  # type: ignore[attr-defined]  # not in an __all__
-        raise ConnectionError(_first_line(exc)) from exc
-    remote = _HubFile(opened, seekable=seekable)
-    return cast("IO[bytes]", remote) if seekable else io.BufferedReader(remote, 2**20)
+    match = _ADDRESS.fullmatch(address)
+    assert match is not None
+    url = huggingface_hub.hf_hub_url(
+        match["repository"],
+        match["file"],
+        repo_type="dataset",
+        revision=match["revision"],
+        endpoint=_endpoint(),
+    )
+    ahead = _JUMPING_BUFFER_BYTES if seekable else _STREAMING_BUFFER_BYTES
+    return io.BufferedReader(_RangedFile(url, wait=wait), ahead)
 
 
-class _HubFile(io.RawIOBase):
-    """A file of the hub's client whose network errors are all OSError."""
+class _RangedFile(io.RawIOBase):
+    """A file of the hub, each read a request for a range of it."""
 
-    def __init__(self, opened: Any, *, seekable: bool) -> None:
-        self._opened = opened
-        self._seekable = seekable
+    def __init__(self, url: str, *, wait: Callable[[float], None]) -> None:
+        self._url = url
+        self._wait = wait
+        self._position = 0
+        self._size = self._patiently(self._ask_size)
 
     def readable(self) -> bool:
         return True
 
     def seekable(self) -> bool:
-        return self._seekable
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self._opened.seek(offset, whence)
-        return int(self._opened.tell())
+        return True
 
     def tell(self) -> int:
-        return int(self._opened.tell())
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
+        self._position = base + offset
+        return self._position
 
     def readinto(self, buffer: Any) -> int:
-        try:
-            data = self._opened.read(len(buffer))
-        except errors.HTTPError as exc:  # type: ignore[attr-defined]  # not in an __all__
-            raise ConnectionError(_first_line(exc)) from exc
+        end = min(self._position + len(buffer), self._size)
+        if end <= self._position:
+            return 0
+        data = self._patiently(lambda: self._ask_range(self._position, end))
         buffer[: len(data)] = data
+        self._position = end
         return len(data)
 
-    def close(self) -> None:
-        if not self.closed:
-            self._opened.close()
-        super().close()
+    def _ask_size(self) -> int:
+        found = huggingface_hub.get_hf_file_metadata(
+            self._url, token=huggingface_hub.get_token(), timeout=_TIMEOUT_S, endpoint=_endpoint()
+        )
+        if found.size is None:
+            raise ConnectionError(f"the hub does not say how large {self._url} is")
+        return found.size
+
+    def _ask_range(self, start: int, end: int) -> bytes:
+        response = get_session().get(
+            self._url,
+            headers=_headers() | {"Range": f"bytes={start}-{end - 1}"},
+            timeout=_TIMEOUT_S,
+            follow_redirects=True,
+        )
+        hf_raise_for_status(response)
+        data = bytes(response.content)
+        if len(data) != end - start:
+            raise ConnectionError(f"the hub gave {len(data)} bytes of {end - start}")
+        return data
+
+    def _patiently(self, ask: Callable[[], _Answer]) -> _Answer:
+        for wait_s in (*_WAITS_S, None):
+            try:
+                return ask()
+            except (OSError, errors.HTTPError) as exc:  # type: ignore[attr-defined]  # no __all__
+                refused = isinstance(exc, errors.HfHubHTTPError) and not _may_pass(exc)
+                if wait_s is None or refused:
+                    raise ConnectionError(_first_line(exc)) from exc
+                logger.warning("asking again in %.0f s: %s", wait_s, _first_line(exc))
+                self._wait(wait_s)
+        raise AssertionError("the last round returns or raises")
+
+
+def _may_pass(exc: errors.HfHubHTTPError) -> bool:
+    """A time-out, a rate limit, or a server in trouble; not: no such file, no permission."""
+    status = exc.response.status_code
+    return status in (408, 429) or status >= 500
+
+
+def _headers() -> dict[str, str]:
+    # Ranges are counted in the file as it is: not packed for the way.
+    token = huggingface_hub.get_token()
+    return build_hf_headers(token=token) | {"Accept-Encoding": "identity"}
 
 
 def _configured(

@@ -24,8 +24,7 @@ from pathlib import Path
 from typing import Final
 
 from stationmaster.domain.errors import BadParameter, NotPossibleNow, PermanentError
-from training.data.corpus import Corpus
-from training.data.reading import read_patiently
+from training.data.corpus import Corpus, read_documents
 from training.data.shards import (
     MANIFEST,
     PACKING,
@@ -143,7 +142,7 @@ def _documents(corpus: Corpus, *, since: Position) -> Iterator[tuple[Position, s
     """Every document with text, from a position on, its own document included."""
     for number in range(since.file, len(corpus.files)):
         first = since.row if number == since.file else 0
-        texts = read_patiently(corpus.files[number], start=first, remote=corpus.on_hub)
+        texts = read_documents(corpus.files[number], start=first)
         for row, text in enumerate(texts, start=first):
             if text:
                 yield Position(file=number, row=row), text

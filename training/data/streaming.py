@@ -28,10 +28,9 @@ import numpy.typing as npt
 import torch
 
 from stationmaster.domain.errors import BadParameter
-from training.data.corpus import Corpus, find_corpus
+from training.data.corpus import Corpus, find_corpus, read_documents
 from training.data.order import SampleOrder, micro_batch_shape
 from training.data.packed import as_batch
-from training.data.reading import read_patiently
 from training.data.tokenizers import TextTokenizer, TokenIds, TokenizerFile
 from training.task import Batch, DataState
 
@@ -93,13 +92,11 @@ class Lane:
         sequence_length: int,
         seed: int,
         position: LanePosition,
-        remote: bool,
     ) -> None:
         self.position = position
         self._share = share
         self._tokenizer = tokenizer
         self._sequence_length = sequence_length
-        self._remote = remote
         self._order = SampleOrder(num_samples=len(share.files), seed=seed)
         self._documents = self._read(position)
         self._buffer: deque[tuple[LanePosition, TokenIds]] = deque()
@@ -140,7 +137,7 @@ class Lane:
         while True:
             name = share.files[self._order.index(file)]
             empty_files += row == 0
-            texts = read_patiently(name, start=row, remote=self._remote)
+            texts = read_documents(name, start=row)
             for number, text in enumerate(texts, start=row):
                 if number % share.parts == share.part and text:
                     empty_files = 0
@@ -278,7 +275,6 @@ class StreamingSource:
                 sequence_length=self._sequence_length,
                 seed=self._seed,
                 position=position,
-                remote=self._corpus.on_hub,
             )
             for lane, position in self._positions.items()
         }
@@ -298,7 +294,6 @@ class StreamingSource:
             sequence_length=self._sequence_length,
             seed=self._seed,
             position=LanePosition(0, 0, 0),
-            remote=self._corpus.on_hub,
         )
         rows: list[npt.NDArray[np.int64]] = []
         while len(rows) < self._eval_samples:
