@@ -118,6 +118,20 @@ def test_resume_from_two_ranks_on_one_continues(
     assert losses(lines) == pytest.approx(expected, abs=1e-5)
 
 
+def test_resume_from_two_ranks_on_three_continues(
+    paired: tuple[Workspace, Lines], tmp_path: Path
+) -> None:
+    interrupted = paired[0].copy(tmp_path / "out")
+    shutil.rmtree(interrupted.checkpoints()[10])
+
+    lines = train_on_ranks(interrupted, *KEYS, num_ranks=3)
+
+    expected = {step: loss for step, loss in losses(paired[1]).items() if step > 5}
+    assert of_kind(lines, "started")[0]["world_size"] == 3
+    assert of_kind(lines, "resumed")[0]["samples_seen"] == 25
+    assert losses(lines) == pytest.approx(expected, abs=1e-5)
+
+
 def test_resume_incomplete_checkpoint_is_skipped_and_replaced(
     alone: tuple[Workspace, Lines], tmp_path: Path
 ) -> None:
