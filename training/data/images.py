@@ -1,0 +1,244 @@
+"""An image folder, listed once: which images there are, of which classes, in a stable order.
+
+Called by `training.build` before torch is loaded. A data set is a directory that all nodes see,
+with a folder for each class, as ImageNet is laid out once its validation images are sorted:
+
+    DIR/train/CLASS/*.jpg    DIR/val/CLASS/*.jpg        (or both under DIR/ILSVRC/Data/CLS-LOC)
+
+or the name `shapes`, small images drawn on the spot. Classes are numbered by their sorted names.
+
+ImageNet has 1.28 million files, and a shared file system answers slowly about each of them. So the
+folders are read once, and the listing is kept in the cache until one of them changes: it is built
+under a file lock in a temporary directory and renamed into place, and all processes of a node map
+the same pages of it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from stationmaster.domain.errors import BadParameter
+from stationmaster.domain.models import ImageModel
+from stationmaster.domain.training_config import ImageTraining
+from training.config import TrainerConfig
+from training.data.shapes import SHAPES, draw_shapes
+
+if TYPE_CHECKING:
+    from training.data.image_source import ImageSource
+
+IMAGE_SUFFIXES: Final = (".jpg", ".jpeg", ".png")
+_FORMAT_VERSION: Final = 1
+# Where `train` and `val` are in the archive that ImageNet is distributed as.
+_PLACES: Final = ("", "ILSVRC/Data/CLS-LOC", "Data/CLS-LOC")
+# Folders read at once: each waits for a round trip or two to the file system's servers.
+_FOLDERS_AT_ONCE: Final = 16
+
+
+class ImageList:
+    """The images of one split; maps the listing's files and so costs a process next to nothing."""
+
+    def __init__(self, directory: Path, *, root: Path) -> None:
+        manifest = json.loads((directory / "manifest.json").read_text())
+        self.classes: tuple[str, ...] = tuple(manifest["classes"])
+        self.sha256: str = manifest["sha256"]
+        """Of the relative names, in order."""
+        self._root = root
+        self._names = np.memmap(directory / "names.bin", dtype=np.uint8, mode="r")
+        self._ends = np.load(directory / "ends.npy", mmap_mode="r")
+        self._labels = np.load(directory / "labels.npy", mmap_mode="r")
+
+    def __len__(self) -> int:
+        return len(self._ends)
+
+    def path(self, index: int) -> Path:
+        """Where an image is."""
+        start = int(self._ends[index - 1]) if index else 0
+        name = self._names[start : int(self._ends[index])].tobytes()
+        return self._root / os.fsdecode(name)
+
+    def label(self, index: int) -> int:
+        """The number of an image's class."""
+        return int(self._labels[index])
+
+
+@dataclass(frozen=True, kw_only=True)
+class PreparedImages:
+    """An image folder that fits the recipe's model."""
+
+    train: ImageList
+    validation: ImageList | None
+    """None for a run that does not evaluate."""
+
+
+def prepare_images(config: TrainerConfig) -> PreparedImages:
+    """List the recipe's images, from the cache where they were listed before.
+
+    Safe to call from many processes at once: one lists, the others wait for it.
+
+    Raises:
+        BadParameter: there is no such folder, it is not laid out in classes, or their number is not
+            the model's.
+    """
+    model, training = config.recipe.model, config.recipe.training
+    assert isinstance(model, ImageModel)
+    assert isinstance(training, ImageTraining)
+    listings = config.cache_dir / "datasets"
+    listings.mkdir(parents=True, exist_ok=True)
+    if training.dataset == SHAPES:
+        root = listings / "shapes"
+        with locked(root.with_name("shapes.lock")):
+            if not root.exists():
+                _publish(root, write=draw_shapes)
+    else:
+        root = _find_root(training.dataset)
+    train = list_images(root / "train", listings=listings, dataset=training.dataset)
+    if len(train.classes) != model.num_classes:
+        raise BadParameter(
+            f'dataset="{training.dataset}" has {len(train.classes)} classes in {root / "train"}, '
+            f"the model of {config.recipe.name} tells {model.num_classes} apart; "
+            f"use a folder of {model.num_classes} classes"
+        )
+    if not training.eval_every:
+        return PreparedImages(train=train, validation=None)
+    validation = list_images(root / "val", listings=listings, dataset=training.dataset)
+    strays = sorted(set(train.classes) ^ set(validation.classes))
+    if strays:
+        raise BadParameter(
+            f'dataset="{training.dataset}" has {len(train.classes)} classes in train and '
+            f'{len(validation.classes)} in val, "{strays[0]}" is in one of them only; '
+            "give both the same class folders"
+        )
+    return PreparedImages(train=train, validation=validation)
+
+
+def open_images(
+    prepared: PreparedImages, config: TrainerConfig, *, rank: int, world_size: int
+) -> ImageSource:
+    """One rank's part of the images.
+
+    Raises:
+        BadParameter: the batch has fewer images than there are ranks.
+    """
+    from training.data.image_source import ImageSource  # loads torch
+
+    assert isinstance(config.recipe.training, ImageTraining)
+    return ImageSource(prepared, training=config.recipe.training, rank=rank, world_size=world_size)
+
+
+def list_images(split: Path, *, listings: Path, dataset: str) -> ImageList:
+    """The images of one split, listed anew when a folder has changed since.
+
+    Raises:
+        BadParameter: the split does not exist, or a class of it has no images.
+    """
+    folders = _class_folders(split, dataset=dataset)
+    directory = listings / f"images-{_key(split, folders)}"
+    if not directory.exists():
+        with locked(directory.with_name(f"{directory.name}.lock")):
+            if not directory.exists():
+                _publish(directory, write=lambda building: _list(folders, building))
+    return ImageList(directory, root=split)
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold a file lock: one process of all that see the file, on any node, at a time."""
+    with path.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _find_root(dataset: str) -> Path:
+    given = Path(dataset)
+    for place in _PLACES:
+        if (given / place / "train").is_dir():
+            return given / place
+    problem = "has no folder train" if given.is_dir() else "is not a directory on this machine"
+    raise BadParameter(
+        f'dataset="{dataset}" {problem}; expected {SHAPES} or the path of a directory with '
+        "train/CLASS/*.jpg and val/CLASS/*.jpg that every node can read"
+    )
+
+
+def _class_folders(split: Path, *, dataset: str) -> list[Path]:
+    if not split.is_dir():
+        raise BadParameter(
+            f'dataset="{dataset}" has no folder {split.name} in {split.parent}; '
+            f"add {split.name}/CLASS/*.jpg, or use eval_every=0 to train without evaluation"
+        )
+    folders = sorted(
+        (Path(entry) for entry in os.scandir(split) if entry.is_dir() and entry.name[0] != "."),
+        key=lambda folder: folder.name,
+    )
+    if not folders:
+        raise BadParameter(
+            f'dataset="{dataset}" has no class folders in {split}; move each image into a folder '
+            "that is named for its class"
+        )
+    return folders
+
+
+def _key(split: Path, folders: list[Path]) -> str:
+    """Names a state of the folders: their modification times change when a file comes or goes."""
+    digest = hashlib.sha256(f"{_FORMAT_VERSION} {split.resolve()}".encode())
+    for folder in folders:
+        digest.update(f"\0{folder.name}\0{folder.stat().st_mtime_ns}".encode())
+    return digest.hexdigest()[:24]
+
+
+def _list(folders: list[Path], building: Path) -> None:
+    """Write the listing: names one after the other, where each ends, and its class's number."""
+    names: list[bytes] = []
+    labels: list[int] = []
+    with ThreadPoolExecutor(_FOLDERS_AT_ONCE) as pool:
+        for label, found in enumerate(pool.map(_image_names, folders)):
+            if not found:
+                raise BadParameter(
+                    f"{folders[label]} holds no images; expected files that end in "
+                    f"{', '.join(IMAGE_SUFFIXES)}, or remove the folder"
+                )
+            names += [os.fsencode(f"{folders[label].name}/{name}") for name in found]
+            labels += [label] * len(found)
+    (building / "names.bin").write_bytes(b"".join(names))
+    np.save(building / "ends.npy", np.cumsum([len(name) for name in names], dtype=np.int64))
+    np.save(building / "labels.npy", np.array(labels, dtype=np.int32))
+    manifest = {
+        "format": _FORMAT_VERSION,
+        "split": str(folders[0].parent),
+        "num_images": len(names),
+        "classes": [folder.name for folder in folders],
+        "sha256": hashlib.sha256(b"\0".join(names)).hexdigest(),
+    }
+    (building / "manifest.json").write_text(json.dumps(manifest, indent=2) + "\n")
+
+
+def _image_names(folder: Path) -> list[str]:
+    with os.scandir(folder) as entries:
+        return sorted(
+            entry.name
+            for entry in entries
+            if entry.name.lower().endswith(IMAGE_SUFFIXES) and entry.name[0] != "."
+        )
+
+
+def _publish(directory: Path, *, write: Callable[[Path], None]) -> None:
+    """Let `write` fill a temporary directory and rename it, so that nobody reads half of it."""
+    building = Path(tempfile.mkdtemp(prefix=".building-", dir=directory.parent))
+    try:
+        write(building)
+        building.rename(directory)
+    finally:
+        shutil.rmtree(building, ignore_errors=True)
