@@ -1,0 +1,374 @@
+"""Fine-tuning data: every form of rows, what is learned of them, and who gets which when."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hub_stand_in import HubStandIn, Repository, hub_stand_in
+from tokenizers import Tokenizer
+
+from stationmaster.domain.errors import BadParameter, PermanentError
+from training.config import TrainerConfig, parse_config
+from training.data.docstrings import docstring_pairs
+from training.data.examples import read_examples
+from training.data.instruction_source import InstructionSource
+from training.data.instructions import (
+    PreparedInstructions,
+    open_instructions,
+    prepare_instructions,
+)
+from training.task import IGNORED_LABEL
+
+LENGTH = 64
+
+
+def config_for(dataset: Path | str, cache_dir: Path, **overrides: str) -> TrainerConfig:
+    keys = {"dataset": str(dataset), "sequence_length": str(LENGTH), "eval_samples": "4"}
+    keys |= {"steps": "6"} | overrides
+    return parse_config(
+        [
+            "llama2-7b-finetune",
+            "preset=smoke",
+            *(f"{key}={value}" for key, value in keys.items()),
+            "--output-dir",
+            str(cache_dir / "out"),
+        ],
+        {"STATIONMASTER_CACHE_DIR": str(cache_dir)},
+    )
+
+
+def write_rows(path: Path, rows: list[dict[str, Any]]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def numbered(count: int) -> list[dict[str, Any]]:
+    """Examples that can be told apart: number n answers with itself, n times over."""
+    return [
+        {"prompt": f"Say {n}.", "response": " ".join([f"train{n}"] * (1 + n % 7))}
+        for n in range(count)
+    ]
+
+
+@pytest.fixture(scope="module")
+def hundred(tmp_path_factory: pytest.TempPathFactory) -> tuple[PreparedInstructions, TrainerConfig]:
+    root = tmp_path_factory.mktemp("hundred")
+    config = config_for(write_rows(root / "rows.jsonl", numbered(100)), root)
+    return prepare_instructions(config), config
+
+
+def read_all(source: InstructionSource, *, steps: int, batch: int) -> list[list[int]]:
+    """The rows of the first steps, each as its tokens."""
+    rows = []
+    for step in range(steps):
+        for micro_batch in source.micro_batches(step * batch):
+            for inputs, targets in zip(micro_batch.inputs, micro_batch.targets, strict=True):
+                if (targets != IGNORED_LABEL).any():
+                    rows.append(inputs.tolist())
+    return rows
+
+
+def responses_in(prepared: PreparedInstructions, source_batches: Iterator[Any]) -> list[str]:
+    """What a reader of the targets alone would read, one entry an example."""
+    tokenizer = Tokenizer.from_file(str(prepared.tokenizer))
+    end = tokenizer.token_to_id("<|endoftext|>")
+    found = []
+    for batch in source_batches:
+        for targets_T in batch.targets.tolist():
+            response: list[int] = []
+            for target in targets_T:
+                if target == end:
+                    found.append(tokenizer.decode(response))
+                    response = []
+                elif target != IGNORED_LABEL:
+                    response.append(target)
+            assert not response
+    return found
+
+
+def test_only_responses_and_their_end_are_learned(
+    hundred: tuple[PreparedInstructions, TrainerConfig],
+) -> None:
+    prepared, config = hundred
+    number = prepared.manifest.num_sequences
+    source = open_instructions(
+        prepared,
+        replace(config, recipe=config.recipe.with_overrides({"global_batch_size": str(number)})),
+        rank=0,
+        world_size=1,
+    )
+
+    learned = responses_in(prepared, source.micro_batches(0))
+
+    expected = Counter(row["response"] for row in numbered(100)[:96])
+    assert Counter(learned) == expected
+
+
+def test_a_target_is_the_token_after_its_input(
+    hundred: tuple[PreparedInstructions, TrainerConfig],
+) -> None:
+    prepared, config = hundred
+    source = open_instructions(prepared, config, rank=0, world_size=1)
+
+    batch = next(source.micro_batches(0))
+
+    assert batch.inputs.shape == batch.targets.shape == (2, LENGTH)
+    known = batch.targets[:, :-1] != IGNORED_LABEL
+    assert known.sum() > 10
+    assert (batch.targets[:, :-1][known] == batch.inputs[:, 1:][known]).all()
+
+
+def test_the_last_records_are_held_out(hundred: tuple[PreparedInstructions, TrainerConfig]) -> None:
+    prepared, config = hundred
+    ranks = [open_instructions(prepared, config, rank=rank, world_size=2) for rank in range(2)]
+
+    batches = [list(source.evaluation_batches()) for source in ranks]
+    learned = [text for part in batches for text in responses_in(prepared, iter(part))]
+
+    assert len(batches[0]) == len(batches[1]) >= 1
+    assert Counter(learned) == Counter(row["response"] for row in numbered(100)[96:])
+
+
+def test_the_order_does_not_depend_on_the_number_of_ranks(
+    hundred: tuple[PreparedInstructions, TrainerConfig],
+) -> None:
+    prepared, config = hundred
+    steps, batch = 12, config.recipe.training.global_batch_size
+
+    seen = {}
+    for world_size in (1, 2, 3):
+        parts = [
+            read_all(
+                open_instructions(prepared, config, rank=rank, world_size=world_size),
+                steps=steps,
+                batch=batch,
+            )
+            for rank in range(world_size)
+        ]
+        seen[world_size] = Counter(tuple(row) for part in parts for row in part)
+
+    assert seen[1] == seen[2] == seen[3]
+    assert seen[1].total() == steps * batch
+
+
+def test_an_epoch_has_every_sequence_once(
+    hundred: tuple[PreparedInstructions, TrainerConfig],
+) -> None:
+    prepared, config = hundred
+    number = prepared.manifest.num_sequences
+    one_by_one = replace(config, recipe=config.recipe.with_overrides({"global_batch_size": "1"}))
+    source = open_instructions(prepared, one_by_one, rank=0, world_size=1)
+
+    epochs = [read_all(source, steps=2 * number, batch=1)[part::2] for part in (0, 1)]
+    rows = read_all(source, steps=2 * number, batch=1)
+
+    assert Counter(map(tuple, rows)) == {tuple(row): 2 for row in rows}
+    assert rows[:number] != rows[number:]
+    assert len(epochs[0]) == number
+
+
+def test_sequences_are_nearly_full(hundred: tuple[PreparedInstructions, TrainerConfig]) -> None:
+    prepared, _ = hundred
+    manifest = prepared.manifest
+
+    tokens = manifest.num_tokens / (manifest.num_sequences * (LENGTH + 1))
+
+    assert tokens > 0.9
+
+
+def test_a_long_example_is_cut_and_counted_and_a_long_prompt_left_out(tmp_path: Path) -> None:
+    rows = [
+        *numbered(20),
+        {"prompt": "Short.", "response": " ".join(f"word{n}" for n in range(LENGTH))},
+        {"prompt": " ".join(f"word{n}" for n in range(LENGTH)), "response": "never seen"},
+    ]
+    config = config_for(
+        write_rows(tmp_path / "a.jsonl", rows), tmp_path, eval_samples="0", eval_every="0"
+    )
+
+    manifest = prepare_instructions(config).manifest
+
+    assert (manifest.num_examples, manifest.num_truncated, manifest.num_left_out) == (21, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("row", "prompt", "response"),
+    [
+        ({"prompt": "Where to? ", "response": "Home."}, "Where to? ", "Home."),
+        ({"prompt": "Where to?", "response": "Home."}, "Where to?\n", "Home."),
+        (
+            {"instruction": "Add.", "input": "1 and 2", "output": "3"},
+            "### Instruction:\nAdd.\n\n### Input:\n1 and 2\n\n### Response:\n",
+            "3",
+        ),
+        (
+            {"instruction": "Greet.", "input": "", "output": "Hello"},
+            "the request.\n\n### Instruction:\nGreet.\n\n### Response:\n",
+            "Hello",
+        ),
+        (
+            {"id": "1", "dialogue": "A: Tea?\r\nB: Yes.", "summary": "B has tea."},
+            "Summarize this dialog:\nA: Tea?\r\nB: Yes.\n---\nSummary:\n",
+            "B has tea.",
+        ),
+    ],
+)
+def test_each_form_of_a_row_is_one_prompt_and_one_response(
+    row: dict[str, str], prompt: str, response: str, tmp_path: Path
+) -> None:
+    (example,) = read_examples(str(write_rows(tmp_path / "one.jsonl", [row])))
+
+    (first, learned), (second, learned_too) = example
+    assert first.endswith(prompt)
+    assert (second, learned, learned_too) == (response, False, True)
+
+
+def test_every_turn_of_the_assistant_is_learned(tmp_path: Path) -> None:
+    turns = [
+        ("system", "Be brief."),
+        ("user", "Hi"),
+        ("assistant", "Hello"),
+        ("user", "Bye"),
+        ("assistant", "Goodbye"),
+    ]
+    row = {"messages": [{"role": role, "content": content} for role, content in turns]}
+
+    (example,) = read_examples(str(write_rows(tmp_path / "one.jsonl", [row])))
+
+    assert [text for text, is_response in example if is_response] == ["Hello", "Goodbye"]
+    assert "".join(text for text, _ in example).startswith(
+        "### System:\nBe brief.\n\n### User:\nHi"
+    )
+
+
+def test_all_file_formats_hold_the_same_examples(tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow", reason="parquet needs pyarrow")
+    from pyarrow import parquet
+
+    rows = [*numbered(5), {"prompt": 'Say,\n"it".', "response": "it, and\nmore"}]
+    write_rows(tmp_path / "rows.jsonl", rows)
+    (tmp_path / "array.json").write_text(json.dumps(rows, indent=1))
+    with (tmp_path / "rows.csv").open("w", newline="") as stream:
+        writer = csv.DictWriter(stream, ["prompt", "response"])
+        writer.writeheader()
+        writer.writerows(rows)
+    parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "rows.parquet")
+
+    found = {file.name: list(read_examples(str(file))) for file in tmp_path.iterdir()}
+
+    assert len(found) == 4
+    assert all(examples == found["rows.jsonl"] for examples in found.values())
+    assert len(found["rows.jsonl"]) == 6
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("{not json", r"b\.jsonl:3 is not JSON"),
+        ('["a"]', r"b\.jsonl:3 is list, not an object; expected prompt and response"),
+        ('{"question": "a", "answer": "b"}', r"b\.jsonl:3 has the keys question, answer; expected"),
+        ('{"prompt": "a", "response": null}', r"b\.jsonl:3: response is 'None', expected a text"),
+        (
+            '{"messages": [{"role": "user", "content": "a"}]}',
+            r"b\.jsonl:3 has no message of the as",
+        ),
+        ('{"messages": [{"from": "human"}]}', r"b\.jsonl:3: .* expected role and content"),
+    ],
+)
+def test_a_malformed_row_is_named_by_file_and_line(
+    line: str, sentence: str, tmp_path: Path
+) -> None:
+    write_rows(tmp_path / "a.jsonl", numbered(3))
+    rows = [json.dumps(row) for row in numbered(4)]
+    rows[2] = line
+    (tmp_path / "b.jsonl").write_text("\n".join(rows))
+    (tmp_path / "cache").mkdir()
+    data = tmp_path / "data"
+    data.mkdir()
+    for name in ("a.jsonl", "b.jsonl"):
+        (tmp_path / name).rename(data / name)
+
+    with pytest.raises(BadParameter, match=sentence):
+        prepare_instructions(config_for(data, tmp_path / "cache"))
+    assert not list((tmp_path / "cache" / "instructions").glob("*/"))
+
+
+def test_a_data_set_that_is_nowhere_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadParameter, match=r'dataset="/no/such" is not on this machine'):
+        prepare_instructions(config_for("/no/such", tmp_path))
+
+
+def test_too_few_examples_to_hold_any_out_are_refused(tmp_path: Path) -> None:
+    data = write_rows(tmp_path / "few.jsonl", numbered(4))
+
+    with pytest.raises(BadParameter, match="all held out by eval_samples=4"):
+        prepare_instructions(config_for(data, tmp_path))
+
+
+def test_the_cache_is_used_and_contents_decide(tmp_path: Path) -> None:
+    data = write_rows(tmp_path / "rows.jsonl", numbered(30))
+    first = prepare_instructions(config_for(data, tmp_path))
+    stamp = (first.directory / "train.tokens").stat().st_mtime_ns
+
+    again = prepare_instructions(config_for(data, tmp_path))
+    write_rows(data, numbered(31))
+    changed = prepare_instructions(config_for(data, tmp_path))
+
+    assert again == first
+    assert (again.directory / "train.tokens").stat().st_mtime_ns == stamp
+    assert changed.identity != first.identity
+
+
+def test_docstrings_are_questions_and_answers_enough_to_train_on(tmp_path: Path) -> None:
+    pairs = docstring_pairs()
+    prepared = prepare_instructions(config_for("python-docstrings", tmp_path))
+
+    assert len(pairs) == len(dict(pairs)) == 2000
+    answers = dict(pairs)
+    assert any(question.startswith("What does json.") for question in answers)
+    assert prepared.manifest.num_examples + prepared.manifest.num_eval_examples == 2000
+    stored = np.fromfile(prepared.directory / "train.targets", dtype=np.bool_)
+    assert 0.3 < stored.mean() < 0.9
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HubStandIn]:
+    monkeypatch.delenv("HF_TOKEN", raising=False)
+    monkeypatch.setenv("HF_TOKEN_PATH", str(tmp_path / "no-token"))
+    with hub_stand_in() as hub:
+        monkeypatch.setenv("HF_ENDPOINT", hub.url)
+        yield hub
+
+
+def test_a_data_set_of_the_hub_is_read_once_with_its_own_validation_split(
+    hub: HubStandIn, tmp_path: Path
+) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    write_rows(source / "train.jsonl", numbered(40))
+    write_rows(source / "validation.jsonl", [{"prompt": "p", "response": "held out"}] * 9)
+    hub.datasets["stand-in/talks"] = Repository(source)
+    config = config_for("hub:stand-in/talks", tmp_path)
+
+    prepared = prepare_instructions(config)
+    hub.requests.clear()
+    again = prepare_instructions(config)
+
+    assert (prepared.manifest.num_examples, prepared.manifest.num_eval_examples) == (40, 4)
+    assert again == prepared
+    assert hub.requests == []
+    evaluated = open_instructions(prepared, config, rank=0, world_size=1).evaluation_batches()
+    assert responses_in(prepared, evaluated) == ["held out"] * 4
+
+
+def test_an_unknown_data_set_of_the_hub_is_named(hub: HubStandIn, tmp_path: Path) -> None:
+    with pytest.raises((BadParameter, PermanentError), match="stand-in/none"):
+        prepare_instructions(config_for("hub:stand-in/none", tmp_path))

@@ -1,0 +1,127 @@
+"""Packed instructions to batches: this rank's part of any step.
+
+Called by `instructions`. Nothing is kept between steps: one global counter of sequences and a
+seeded permutation decide which are read, for any number of ranks (see `order`).
+
+Shape legend: B sequences of a micro-batch, T tokens of a sequence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from training.data.instructions import PreparedInstructions
+from training.data.order import SampleOrder, micro_batch_shape, rank_counters
+from training.task import IGNORED_LABEL, Batch, DataState
+
+
+class InstructionSource:
+    """One rank's part of packed instructions; a `training.task.BatchSource`."""
+
+    def __init__(
+        self,
+        prepared: PreparedInstructions,
+        *,
+        global_batch_size: int,
+        micro_batch_size: int,
+        seed: int,
+        rank: int,
+        world_size: int,
+    ) -> None:
+        manifest = prepared.manifest
+        self._manifest = manifest
+        self._trained = _Sequences(
+            prepared.directory / "train",
+            num_sequences=manifest.num_sequences,
+            length=manifest.sequence_length + 1,
+            dtype=manifest.dtype,
+        )
+        self._evaluated = _Sequences(
+            prepared.directory / "eval",
+            num_sequences=manifest.num_eval_sequences,
+            length=manifest.sequence_length + 1,
+            dtype=manifest.dtype,
+        )
+        self._order = SampleOrder(num_samples=manifest.num_sequences, seed=seed)
+        self._global_batch_size = global_batch_size
+        self._rank = rank
+        self._world_size = world_size
+        self.identity = manifest.sha256
+        self.num_micro_batches, self.micro_batch_size = micro_batch_shape(
+            -(-global_batch_size // world_size), micro_batch_size=micro_batch_size
+        )
+
+    def micro_batches(self, samples_seen: int) -> Iterator[Batch]:
+        """The micro-batches of the step that follows after `samples_seen` sequences."""
+        counters = rank_counters(
+            start=samples_seen,
+            global_batch_size=self._global_batch_size,
+            rank=self._rank,
+            world_size=self._world_size,
+        )
+        size = self.micro_batch_size
+        for first in range(0, self.num_micro_batches * size, size):
+            indices = self._order.indices(counters[first : first + size])
+            yield self._trained.read(indices, num_rows=size)
+
+    def evaluation_batches(self) -> Iterator[Batch]:
+        """This rank's part of the held-out sequences, the same number of batches on every rank."""
+        num_held_out = self._manifest.num_eval_sequences
+        most = -(-num_held_out // self._world_size)
+        mine = np.arange(num_held_out)[self._rank :: self._world_size]
+        size = self.micro_batch_size
+        for first in range(0, most, size):
+            yield self._evaluated.read(mine[first : first + size], num_rows=size)
+
+    def facts(self) -> Mapping[str, str | int]:
+        """Counts for the `started` line: what is trained on in one epoch."""
+        return {
+            "dataset_tokens": self._manifest.num_tokens,
+            "dataset_targets": self._manifest.num_targets,
+            "dataset_samples": self._manifest.num_sequences,
+            "dataset_examples": self._manifest.num_examples,
+            "dataset_examples_cut": self._manifest.num_truncated,
+        }
+
+    def state(self) -> DataState:
+        """Nothing: the sample counter decides alone."""
+        return {}
+
+    def restore(self, state: DataState) -> None:
+        """Nothing to restore."""
+        assert not state
+
+
+class _Sequences:
+    """Two mapped files: token ids, and which of them are targets, T + 1 of each a sequence."""
+
+    def __init__(self, path: Path, *, num_sequences: int, length: int, dtype: str) -> None:
+        shape = (num_sequences, length)
+        # An empty file cannot be mapped.
+        self._tokens = (
+            np.memmap(path.with_suffix(".tokens"), dtype=dtype, mode="r", shape=shape)
+            if num_sequences
+            else np.empty(shape, dtype=dtype)
+        )
+        self._is_target = (
+            np.memmap(path.with_suffix(".targets"), dtype=np.bool_, mode="r", shape=shape)
+            if num_sequences
+            else np.empty(shape, dtype=np.bool_)
+        )
+        self._length = length
+
+    def read(self, indices: npt.NDArray[np.int64], *, num_rows: int) -> Batch:
+        """`num_rows` rows: those of `indices`, then rows without any target."""
+        tokens_BT = np.zeros((num_rows, self._length), dtype=np.int64)
+        is_target_BT = np.zeros((num_rows, self._length), dtype=np.bool_)
+        tokens_BT[: len(indices)] = self._tokens[indices]
+        is_target_BT[: len(indices)] = self._is_target[indices]
+        targets_BT = np.where(is_target_BT[:, 1:], tokens_BT[:, 1:], IGNORED_LABEL)
+        return Batch(
+            inputs=torch.from_numpy(tokens_BT[:, :-1].copy()), targets=torch.from_numpy(targets_BT)
+        )
