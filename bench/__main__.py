@@ -3,9 +3,11 @@
     python -m bench                       all of them, about five minutes on two cores
     python -m bench relay trainer         some of them
     python -m bench --json figures.json   and write them to a file
+    python -m bench gpu --torchtitan PY   on a GPU, beside torchtitan as the Python PY has it
 
 Prints one line a figure: name, measured, held, pass or over. The exit code is 0 when every
-benchmark could be measured, over its limit or not, 1 when one could not, 2 for a bad command line.
+benchmark could be measured, over its limit or not, or is not for this machine; 1 when one failed,
+2 for a bad command line.
 """
 
 from __future__ import annotations
@@ -13,12 +15,13 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import os
 import sys
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench.figures import Figure
+from bench.figures import Figure, NotHere
 from bench.machine import describe_machine, load_average
 from bench.registry import BENCHMARKS
 
@@ -32,9 +35,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     print("  ".join(f"{key}={value}" for key, value in machine.items()))
     figures: list[Figure] = []
     broken: list[str] = []
+    left_out: dict[str, str] = {}
+    if arguments.torchtitan:
+        os.environ["TORCHTITAN_PYTHON"] = arguments.torchtitan
     for name in arguments.names or BENCHMARKS:
         try:
             measured = BENCHMARKS[name].measure()
+        except NotHere as reason:
+            print(f"  {name}: not measured here: {reason}", flush=True)
+            left_out[name] = str(reason)
+            continue
         except Exception:
             # The boundary of the program: one broken benchmark must not hide the figures of others.
             traceback.print_exc()
@@ -51,6 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             "machine": machine,
             "figures": [figure.as_json() for figure in figures],
             "not_measured": broken,
+            "not_for_this_machine": left_out,
         }
         arguments.json.write_text(json.dumps(document, indent=2) + "\n")
     return 1 if broken else 0
@@ -72,6 +83,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("names", nargs="*", metavar="NAME", type=_name, help="see below; all")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures here")
+    parser.add_argument(
+        "--torchtitan",
+        metavar="PYTHON",
+        help="gpu: the Python that torchtitan is installed for (default: this one)",
+    )
     return parser
 
 

@@ -11,6 +11,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
+class NotHere(Exception):
+    """This machine lacks what a benchmark needs; the message is one line that says what."""
+
+
 class Verdict(StrEnum):
     """How a figure stands against its limit."""
 
