@@ -1,0 +1,71 @@
+"""Small data sets whose contents tell which document or sample a token came from."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow
+from pyarrow import parquet
+from tokenizers import Tokenizer, models, pre_tokenizers
+
+from training.data.shards import PackedData, Packing, PackPlan, Position, ShardWriter
+from training.data.tokenizers import END_OF_TEXT, TokenizerFile, describe_tokenizer
+
+FORMATS = ("rows.jsonl", "rows.json", "rows.jsonl.gz", "rows.csv", "rows.parquet")
+
+
+def write_rows(path: Path, texts: Sequence[str]) -> Path:
+    """A file of rows with a column `text`, in the form that its name says."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.suffix == ".parquet":
+        table = pyarrow.table({"id": range(len(texts)), "text": list(texts)})
+        parquet.write_table(table, path, row_group_size=3)
+    elif path.suffix == ".csv":
+        with path.open("w", newline="") as out:
+            writer = csv.writer(out)
+            writer.writerows([["id", "text"], *enumerate(texts)])
+    else:
+        lines = "".join(json.dumps({"text": text}) + "\n" for text in texts).encode()
+        path.write_bytes(gzip.compress(lines) if path.suffix == ".gz" else lines)
+    return path
+
+
+def number_tokenizer(directory: Path, *, vocab_size: int = 4096) -> TokenizerFile:
+    """Splits at spaces; the word n is the token n. <|endoftext|> is the last id."""
+    words = {str(n): n for n in range(vocab_size - 1)}
+    tokenizer = Tokenizer(models.WordLevel(words, unk_token="0"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer.add_special_tokens([END_OF_TEXT])
+    directory.mkdir(parents=True, exist_ok=True)
+    tokenizer.save(str(directory / "tokenizer.json"))
+    return describe_tokenizer(directory / "tokenizer.json")
+
+
+def numbered(document: int, *, length: int) -> str:
+    """A document that is the same number over and over."""
+    return " ".join([str(document)] * length)
+
+
+def pack_ids(directory: Path, ids: Sequence[int], *, shard_tokens: int) -> PackedData:
+    """A packed data set of exactly these ids."""
+    directory.mkdir(parents=True, exist_ok=True)
+    plan = PackPlan(
+        dataset="ids",
+        revision="",
+        corpus="",
+        tokenizer="none",
+        tokenizer_sha256="",
+        vocab_size=2**20,
+        begin_ids=(),
+        end_id=0,
+        dtype="uint32",
+        shard_tokens=shard_tokens,
+    )
+    writer = ShardWriter(directory, Packing(plan=plan))
+    writer.add(np.asarray(ids, dtype=np.uint32), at=Position())
+    return writer.finish()

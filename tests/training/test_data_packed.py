@@ -1,0 +1,155 @@
+"""Packed tokens as every rank's batches."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+from data_sets import pack_ids
+
+from stationmaster.domain.errors import BadParameter
+from training.data.packed import PackedSource
+from training.data.shards import PackedData, read_packed, verify_packed
+from training.task import IGNORED_LABEL, Batch
+
+LENGTH = 8
+
+
+@pytest.fixture
+def counting(tmp_path: Path) -> PackedData:
+    """29 samples of 8; the tokens count upwards, so that a token tells its place."""
+    return pack_ids(tmp_path / "packed", range(29 * LENGTH + 3), shard_tokens=50)
+
+
+def source(
+    data: PackedData,
+    *,
+    rank: int = 0,
+    world_size: int = 1,
+    eval_samples: int = 0,
+    global_batch_size: int = 5,
+) -> PackedSource:
+    return PackedSource(
+        data,
+        sequence_length=LENGTH,
+        global_batch_size=global_batch_size,
+        micro_batch_size=2,
+        eval_samples=eval_samples,
+        seed=3,
+        rank=rank,
+        world_size=world_size,
+    )
+
+
+def samples_of(batches: Iterable[Batch]) -> list[int]:
+    """The numbers of the samples; checks every token of each, and that padding is all padding."""
+    samples = []
+    for batch in batches:
+        for inputs, targets in zip(batch.inputs.tolist(), batch.targets.tolist(), strict=True):
+            if IGNORED_LABEL in targets:
+                assert targets == [IGNORED_LABEL] * LENGTH
+                continue
+            assert inputs == list(range(inputs[0], inputs[0] + LENGTH))
+            assert targets == [token + 1 for token in inputs]
+            assert inputs[0] % LENGTH == 0
+            samples.append(inputs[0] // LENGTH)
+    return samples
+
+
+def test_packed_source_changing_ranks_mid_epoch_reads_every_sample_once(
+    counting: PackedData,
+) -> None:
+    seen: list[int] = []
+    samples_seen = 0
+    for world_size, steps in ((2, 2), (1, 1), (3, 2)):
+        for _ in range(steps):
+            for rank in range(world_size):
+                reader = source(counting, rank=rank, world_size=world_size, eval_samples=4)
+                seen += samples_of(reader.micro_batches(samples_seen))
+            samples_seen += 5
+
+    assert samples_seen == 29 - 4
+    assert Counter(seen) == Counter(range(25))
+
+
+def test_packed_source_uneven_ranks_get_equal_shapes(counting: PackedData) -> None:
+    per_rank = [
+        list(source(counting, rank=rank, world_size=2).micro_batches(10)) for rank in range(2)
+    ]
+
+    shapes = [[tuple(batch.inputs.shape) for batch in batches] for batches in per_rank]
+    assert shapes == [[(2, LENGTH)] * 2] * 2
+    assert [batch.count_targets() for batch in per_rank[1]] == [2 * LENGTH, 0]
+    together = samples_of(batch for batches in per_rank for batch in batches)
+    assert Counter(together) == Counter(samples_of(source(counting).micro_batches(10)))
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 3, 6])
+def test_packed_source_held_out_samples_are_evaluated_once_and_never_trained_on(
+    counting: PackedData, world_size: int
+) -> None:
+    readers = [
+        source(counting, rank=rank, world_size=world_size, eval_samples=5)
+        for rank in range(world_size)
+    ]
+
+    evaluated = [list(reader.evaluation_batches()) for reader in readers]
+    trained = [
+        sample for step in range(30) for sample in samples_of(readers[0].micro_batches(step))
+    ]
+
+    assert Counter(s for batches in evaluated for s in samples_of(batches)) == Counter(
+        range(24, 29)
+    )
+    assert len({len(batches) for batches in evaluated}) == 1
+    assert set(trained).isdisjoint(range(24, 29))
+
+
+def test_packed_source_one_file_or_many_give_the_same_batches(tmp_path: Path) -> None:
+    ids = range(29 * LENGTH + 3)
+    whole = pack_ids(tmp_path / "whole", ids, shard_tokens=1000)
+    # Of 3 tokens: every sample spans several files.
+    pieces = [pack_ids(tmp_path / str(n), ids, shard_tokens=n) for n in (3, 8, 50)]
+
+    expected = samples_of(source(whole, global_batch_size=29).micro_batches(0))
+
+    assert sorted(expected) == list(range(29))
+    for data in pieces:
+        assert samples_of(source(data, global_batch_size=29).micro_batches(0)) == expected
+
+
+@pytest.mark.parametrize(
+    ("num_tokens", "eval_samples", "message"),
+    [
+        (LENGTH, 0, "has 8 tokens, too few for one sequence of 8; use more text"),
+        (3 * LENGTH + 1, 3, "too few for one sequence of 8 and 3 held out by eval_samples"),
+    ],
+)
+def test_packed_source_too_little_text_names_the_remedy(
+    tmp_path: Path, num_tokens: int, eval_samples: int, message: str
+) -> None:
+    data = pack_ids(tmp_path / "packed", range(num_tokens), shard_tokens=100)
+
+    with pytest.raises(BadParameter, match=message):
+        source(data, eval_samples=eval_samples)
+
+
+def test_read_packed_truncated_file_is_refused(counting: PackedData) -> None:
+    counting.paths[1].write_bytes(counting.paths[1].read_bytes()[:-2])
+
+    with pytest.raises(
+        BadParameter, match=r"tokens-00001.bin has 198 bytes, its manifest says 200"
+    ):
+        read_packed(counting.directory)
+
+
+def test_verify_packed_changed_byte_is_found(counting: PackedData) -> None:
+    verify_packed(counting)
+    spoiled = bytearray(counting.paths[2].read_bytes())
+    spoiled[7] ^= 1
+    counting.paths[2].write_bytes(spoiled)
+
+    with pytest.raises(BadParameter, match=r"tokens-00002.bin has SHA-256"):
+        verify_packed(read_packed(counting.directory))

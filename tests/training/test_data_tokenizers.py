@@ -1,0 +1,96 @@
+"""Which tokenizer a run uses, and what a document becomes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from data_sets import number_tokenizer
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+
+from stationmaster.domain.errors import BadParameter
+from training.data.tokenizers import TextTokenizer, describe_tokenizer, prepare_tokenizer
+
+TEXTS = ["the first train leaves\n", "é and 中 stay whole\n", "it says <|endoftext|> here\n"]
+
+
+def test_trained_tokenizer_documents_decode_to_their_text(tmp_path: Path) -> None:
+    file = prepare_tokenizer("bpe", vocab_size=512, cache_dir=tmp_path, texts=lambda: TEXTS)
+
+    documents = TextTokenizer(file).encode_documents(TEXTS)
+
+    decoder = Tokenizer.from_file(str(file.path))
+    for ids, text in zip(documents, TEXTS, strict=True):
+        assert ids[-1] == file.end_id
+        assert file.end_id not in ids[:-1]
+        assert decoder.decode(ids[:-1].tolist()) == text
+    assert file.vocab_size <= 512
+    assert documents[0].dtype == np.uint16
+
+
+def test_trained_tokenizer_is_trained_once_for_the_same_text(tmp_path: Path) -> None:
+    first = prepare_tokenizer("bpe", vocab_size=512, cache_dir=tmp_path, texts=lambda: TEXTS)
+    written = first.path.stat().st_mtime_ns
+
+    again = prepare_tokenizer("bpe", vocab_size=512, cache_dir=tmp_path, texts=lambda: TEXTS)
+    other = prepare_tokenizer("bpe", vocab_size=512, cache_dir=tmp_path, texts=lambda: TEXTS[:1])
+
+    assert again == first
+    assert again.path.stat().st_mtime_ns == written
+    assert other.identity != first.identity
+
+
+def test_prepare_tokenizer_larger_than_the_model_is_refused(tmp_path: Path) -> None:
+    file = number_tokenizer(tmp_path, vocab_size=300)
+
+    with pytest.raises(BadParameter, match="has 300 entries, the model's vocabulary is 299"):
+        prepare_tokenizer(str(tmp_path), vocab_size=299, cache_dir=tmp_path, texts=list)
+    assert prepare_tokenizer(str(file.path), vocab_size=300, cache_dir=tmp_path, texts=list) == file
+
+
+def test_describe_tokenizer_takes_begin_and_end_from_its_own_files(tmp_path: Path) -> None:
+    words = {"<s>": 0, "<stop>": 1, "<|endoftext|>": 2, "a": 3}
+    tokenizer = Tokenizer(models.WordLevel(words, unk_token="a"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer.add_special_tokens(["<s>", "<stop>", "<|endoftext|>"])
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A", special_tokens=[("<s>", 0)]
+    )
+    tokenizer.enable_truncation(2)
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    config = {"eos_token": {"content": "<stop>", "special": True}}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+
+    file = describe_tokenizer(tmp_path / "tokenizer.json")
+
+    (ids,) = TextTokenizer(file).encode_documents(["a a a"])
+    assert ids.tolist() == [0, 3, 3, 3, 1]
+    assert TextTokenizer(file).encode(["a a"])[0].tolist() == [3, 3]
+
+
+def test_describe_tokenizer_without_an_end_token_says_where_to_name_one(tmp_path: Path) -> None:
+    tokenizer = Tokenizer(models.WordLevel({"a": 0}, unk_token="a"))
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+
+    with pytest.raises(BadParameter, match=r"name one as eos_token in tokenizer_config\.json"):
+        describe_tokenizer(tmp_path / "tokenizer.json")
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("/no/such/tokenizer.json", "is not on this machine; expected bpe, ORG/MODEL"),
+        ("llama", "is not on this machine; expected bpe, ORG/MODEL"),
+        ("{directory}", "has no tokenizer.json"),
+        ("{directory}/text.txt", "is not a tokenizer.json"),
+    ],
+)
+def test_prepare_tokenizer_what_is_none_is_refused(tmp_path: Path, spec: str, message: str) -> None:
+    (tmp_path / "text.txt").write_text("text")
+
+    with pytest.raises(BadParameter, match=message):
+        prepare_tokenizer(
+            spec.format(directory=tmp_path), vocab_size=10, cache_dir=tmp_path, texts=list
+        )
