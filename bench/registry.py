@@ -38,6 +38,8 @@ _ALL: Final = (
     Benchmark("data", "bench.data", "measure_data", "tokenise and pack, load"),
     Benchmark("checkpoint", "bench.checkpoints", "measure_checkpoints", "stall of a save"),
     Benchmark("trainer", "bench.trainer", "measure_trainer", "trainer against a bare loop"),
+    Benchmark("recovery", "bench.recovery", "measure_recovery", "from a death to the next step"),
+    Benchmark("gpu", "bench.gpu", "measure_gpu", "Llama 3.2 1B beside torchtitan, on a GPU"),
     Benchmark("main-job", "bench.job", "measure_job", "a run from command to receipt"),
     Benchmark("slack-calls", "bench.job", "measure_slack_calls", "edits a minute of that run"),
 )
