@@ -44,7 +44,7 @@ from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_conte
 
 from stationmaster.domain.errors import BadParameter
 from stationmaster.domain.estimate import defers_gradient_exchange
-from stationmaster.domain.training_config import ActivationCheckpointing, TrainingConfig
+from stationmaster.domain.training_config import ActivationCheckpointing, Parallelism, TrainingConfig
 from training.parallel import Ranks
 
 # What selective checkpointing keeps: the matrix products and attention, nearly all FLOPs of a
@@ -161,6 +161,7 @@ def parallelise(
     ranks: Ranks,
     initialise: Callable[[], None],
     compile_backend: str = "inductor",
+    defers_exchange: Callable[[int, Parallelism], bool] = defers_gradient_exchange,
 ) -> ParallelModel:
     """Spread a model on the meta device over the ranks and give it its first values.
 
@@ -172,6 +173,8 @@ def parallelise(
         initialise: called once, when every parameter has its place, to give all parameters and
             buffers memory on the ranks' device and their values.
         compile_backend: what torch.compile calls; tests name one that needs no C++ compiler.
+        defers_exchange: tells by the number of parameters which models are small; see
+            `_ShardedModel.micro_batch`.
 
     Raises:
         BadParameter: the keys do not fit the model or the number of ranks.
@@ -201,7 +204,7 @@ def parallelise(
         initialise()
         return ParallelModel(model)
     num_parameters = sum(parameter.numel() for parameter in model.parameters())
-    small = defers_gradient_exchange(num_parameters, training.parallelism)
+    small = defers_exchange(num_parameters, training.parallelism)
     _shard(
         model,
         blocks,

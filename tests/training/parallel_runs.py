@@ -1,11 +1,147 @@
-"""Several gloo ranks in one start, each running many configurations, for the tests of sharding."""
+"""Trainers on several gloo ranks, many one after the other in one start, for the sharding tests.
+
+A start of processes costs seconds, a run of the tiny model tenths of one.
+"""
 
 from __future__ import annotations
 
+import io
+import json
+import multiprocessing
+import os
+import threading
 from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import nullcontext, redirect_stdout
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
+import torch
+import torch.multiprocessing
 from torch.utils._python_dispatch import TorchDispatchMode
+from trainer_runs import free_port, parse_lines
+
+from stationmaster.domain.recipes import Recipe
+from training.config import TrainerConfig, parse_config
+from training.models.language import LanguageTask
+from training.optimizer import build_optimizer
+from training.parallel import Ranks, joined_ranks
+from training.progress import ProgressWriter
+from training.sharding import ParallelModel, parallelise
+from training.task import IGNORED_LABEL, Batch
+from training.trainer import Trainer
+from training.watchdog import Watchdog
+
+STEPS = 50
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of a trainer: a recipe's smoke preset, made smaller still."""
+
+    recipe: str = "llama3.2-1b"
+    keys: Mapping[str, str] = field(default_factory=dict)
+    model: Mapping[str, int] = field(default_factory=dict)
+    local_world_size: int = 1
+    as_large_model: bool = False
+    """Exchange gradients in every micro-batch, as models that fill a GPU must."""
+    count_operations: bool = False
+
+    def config(self, environ: Mapping[str, str]) -> TrainerConfig:
+        """The small model learns in a few steps, from sequences that follow a rule."""
+        keys = {
+            "steps": str(STEPS),
+            "sequence_length": "16",
+            "global_batch_size": "8",
+            "micro_batch_size": "8",
+            "schedule": "constant",
+            "warmup_steps": "1",
+            "eval_every": "0",
+            **self.keys,
+        }
+        words = [self.recipe, "preset=smoke", *(f"{key}={value}" for key, value in keys.items())]
+        config = parse_config([*words, "--output-dir", os.devnull], environ)
+        recipe = config.recipe
+        model = {"vocab_size": 64, "hidden_size": 32, "ffn_size": 48, "layers": 3, **self.model}
+        small = recipe.model.model_copy(update=model)
+        return replace(config, recipe=recipe.model_copy(update={"model": small}))
+
+
+@dataclass(frozen=True)
+class Result:
+    """What rank 0 saw, step by step."""
+
+    losses: list[float]
+    gradient_norms: list[float]
+    collectives: Counter[str]
+
+
+class NumberedSamples:
+    """Samples that follow from their numbers: counting upwards by a step, from a first token.
+
+    Implements `training.task.BatchSource`, for any number of ranks.
+    """
+
+    identity = "numbered samples"
+
+    def __init__(self, recipe: Recipe, ranks: Ranks) -> None:
+        training = recipe.training
+        self._vocab_size = recipe.model.vocab_size  # type: ignore[union-attr]
+        self._length = training.sequence_length  # type: ignore[union-attr]
+        self._batch = training.global_batch_size
+        self._ranks = ranks
+        rows = -(-training.global_batch_size // ranks.world_size)
+        self.num_micro_batches = -(-rows // training.micro_batch_size)
+        self.micro_batch_size = -(-rows // self.num_micro_batches)
+
+    def micro_batches(self, samples_seen: int) -> Iterator[Batch]:
+        own = range(
+            samples_seen + self._ranks.rank, samples_seen + self._batch, self._ranks.world_size
+        )
+        for first in range(
+            0, self.num_micro_batches * self.micro_batch_size, self.micro_batch_size
+        ):
+            yield self._read(own[first : first + self.micro_batch_size])
+
+    def _read(self, numbers: range) -> Batch:
+        rows = torch.zeros(self.micro_batch_size, self._length + 1, dtype=torch.int64)
+        for row, number in enumerate(numbers):
+            steps = torch.arange(self._length + 1) * (1 + number % 3)
+            rows[row] = (number * 7 + steps) % self._vocab_size
+        targets = rows[:, 1:].clone()
+        targets[len(numbers) :] = IGNORED_LABEL
+        return Batch(inputs=rows[:, :-1].clone(), targets=targets)
+
+    def evaluation_batches(self) -> Iterator[Batch]:
+        return iter(())
+
+    def facts(self) -> dict[str, str | int]:
+        return {}
+
+    def state(self) -> dict[str, Any]:
+        return {}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        assert not state
+
+
+class NoCheckpoints:
+    """Stands where the checkpointer does, and saves nothing."""
+
+    last_step_started = 0
+
+    def newest_complete_step(self) -> None:
+        return None
+
+    def start_save(self, step: int, state: Any, **_how: Any) -> None:
+        self.last_step_started = step
+
+    def completed(self, *, wait: bool) -> None:
+        return None
+
+    def wait_staged(self) -> None:
+        return None
 
 
 class OperationCounts(TorchDispatchMode):
@@ -26,3 +162,111 @@ class OperationCounts(TorchDispatchMode):
     ) -> Any:
         self.counts[func.name()] += 1
         return func(*args, **(kwargs or {}))
+
+
+def train_here(run: Run) -> Result:
+    """Run the trainer in this process, as the only rank."""
+    config = run.config({})
+    with joined_ranks(config.launch) as ranks:
+        try:
+            return _train(run, config, ranks)
+        except BaseException:
+            torch.distributed.destroy_process_group()  # or the next test cannot join
+            raise
+
+
+def train_on_ranks(
+    runs: Mapping[str, Run], *, world_size: int, directory: Path
+) -> dict[str, Result]:
+    """Run them one after the other on the same ranks."""
+    results = directory / "results.json"
+    # One process imports what takes seconds, and is forked before it has any thread.
+    multiprocessing.get_context("forkserver").set_forkserver_preload(
+        ["training.trainer", "training.models.language", "training.models.mixtral"]
+    )
+    torch.multiprocessing.start_processes(
+        _train_as_rank,
+        args=(world_size, free_port(), dict(runs), results),
+        nprocs=world_size,
+        daemon=True,
+        start_method="forkserver",
+    )
+    stored = json.loads(results.read_text())
+    return {
+        name: Result(one["losses"], one["gradient_norms"], Counter(one["collectives"]))
+        for name, one in stored.items()
+    }
+
+
+def _train_as_rank(
+    rank: int, world_size: int, port: int, runs: dict[str, Run], results: Path
+) -> None:
+    torch.set_num_threads(1)
+    environ = {
+        "RANK": str(rank),
+        "LOCAL_RANK": str(rank),
+        "WORLD_SIZE": str(world_size),
+        "LOCAL_WORLD_SIZE": str(world_size),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "TORCHELASTIC_RUN_ID": "sharding tests",
+    }
+    os.environ.update(environ)
+    found: dict[str, Any] = {}
+    with joined_ranks(Run().config(environ).launch) as ranks:
+        for name, run in runs.items():
+            result = _train(run, run.config(environ), ranks)
+            found[name] = {
+                "losses": result.losses,
+                "gradient_norms": result.gradient_norms,
+                "collectives": result.collectives,
+            }
+    if rank == 0:
+        results.write_text(json.dumps(found))
+
+
+def _train(run: Run, config: TrainerConfig, ranks: Ranks) -> Result:
+    """What `training.build` does, with other samples and without checkpoints."""
+    ranks = replace(ranks, local_world_size=run.local_world_size)
+    source = NumberedSamples(config.recipe, ranks)
+    task = LanguageTask(config.recipe, source, ranks=ranks, cache_dir=Path(os.devnull))
+    parallel = _parallelise(run, config, task, ranks)
+    trainer = Trainer(
+        config,
+        ranks=ranks,
+        progress=ProgressWriter(run_id="sharding", rank=ranks.rank),
+        stop=threading.Event(),
+        task=task,
+        parallel=parallel,
+        optimizer=build_optimizer(task.model, config.recipe.training),
+        checkpointer=NoCheckpoints(),  # type: ignore[arg-type]
+        watchdog=Watchdog(config.watchdog, on_stall=lambda _stall: None),  # never started
+    )
+    operations = OperationCounts()
+    with (
+        redirect_stdout(io.StringIO()) as told,
+        operations if run.count_operations else nullcontext(),
+    ):
+        trainer.train()
+    lines = [line for line in parse_lines(told.getvalue()) if line["kind"] == "progress"]
+    return Result(
+        losses=[line["loss_nats"] for line in lines],
+        gradient_norms=[line["grad_norm"] for line in lines],
+        collectives=operations.collectives,
+    )
+
+
+def _parallelise(
+    run: Run, config: TrainerConfig, task: LanguageTask, ranks: Ranks
+) -> ParallelModel:
+    chosen: dict[str, Any] = {"compile_backend": "aot_eager"}
+    if run.as_large_model:
+        chosen["defers_exchange"] = lambda _parameters, _parallelism: False
+    return parallelise(
+        task.model,
+        task.blocks,
+        training=config.recipe.training,
+        ranks=ranks,
+        initialise=lambda: task.initialise(device=ranks.device),
+        **chosen,
+    )

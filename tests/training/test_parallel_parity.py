@@ -1,0 +1,228 @@
+"""Any number of ranks, any sharding, any split of the batch: the same losses over 50 steps.
+
+Gradient norms are compared too: Adam and the clip hide a wrong scale of gradients from the loss.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Final
+
+import pytest
+import torch
+from parallel_runs import STEPS, NumberedSamples, Result, Run, train_here, train_on_ranks
+from torch import nn
+
+from training.config import Launch
+from training.models.initialisation import initialise
+from training.models.language import build_model
+from training.parallel import joined_ranks
+from training.schedule import learning_rate
+
+ACCUMULATED: Final = {"micro_batch_size": "2"}
+UNEVEN: Final = {"global_batch_size": "5"}
+MIXTRAL: Final = Run(recipe="mixtral-8x7b")
+# Three experts do not divide among two ranks: these shard another dimension.
+THREE_EXPERTS: Final = Run(recipe="mixtral-8x7b", model={"experts": 3}, keys={"steps": "15"})
+
+SHORT: Final = {"steps": "15"}
+DDP: Final = {"parallelism": "ddp"}
+
+# Each run on two ranks, and the run of a lone rank whose first steps it must equal.
+ON_TWO_RANKS: Final = {
+    "fsdp": (Run(), Run()),
+    "fsdp, accumulated": (Run(keys=ACCUMULATED), Run()),
+    "fsdp, accumulated, exchanging every time": (
+        Run(keys=ACCUMULATED | SHORT, as_large_model=True),
+        Run(),
+    ),
+    "fsdp, uneven batch": (Run(keys=UNEVEN | SHORT), Run(keys=UNEVEN | SHORT)),
+    "fsdp, full checkpointing": (Run(keys={"activation_checkpointing": "full"} | SHORT), Run()),
+    "fsdp, selective checkpointing, compiled": (
+        Run(keys={"activation_checkpointing": "selective", "compile": "true"} | SHORT),
+        Run(),
+    ),
+    "ddp": (Run(keys=DDP), Run()),
+    "ddp, accumulated": (Run(keys=DDP | ACCUMULATED), Run()),
+    "ddp, uneven batch": (Run(keys=DDP | UNEVEN | SHORT), Run(keys=UNEVEN | SHORT)),
+    "ddp, full checkpointing, compiled": (
+        Run(keys=DDP | {"activation_checkpointing": "full", "compile": "true"} | SHORT),
+        Run(),
+    ),
+    "hybrid, two nodes": (Run(keys={"parallelism": "hybrid"}), Run()),
+    "mixtral, fsdp": (MIXTRAL, MIXTRAL),
+    "mixtral, fsdp, accumulated": (
+        Run(recipe="mixtral-8x7b", keys=ACCUMULATED | SHORT),
+        MIXTRAL,
+    ),
+    "mixtral, experts that do not divide": (THREE_EXPERTS, THREE_EXPERTS),
+}
+ON_FOUR_RANKS: Final = {
+    "hybrid, two nodes of two": Run(keys={"parallelism": "hybrid"}, local_world_size=2),
+    "hybrid, accumulated, exchanging within a node every time": Run(
+        keys={"parallelism": "hybrid", "micro_batch_size": "1"} | SHORT,
+        local_world_size=2,
+        as_large_model=True,
+    ),
+}
+
+
+def counted(parallelism: str, *, micro_batch_size: int, as_large_model: bool) -> Run:
+    """Two steps; each rank has four samples a step."""
+    return Run(
+        keys={
+            "parallelism": parallelism,
+            "steps": "2",
+            "micro_batch_size": str(micro_batch_size),
+        },
+        as_large_model=as_large_model,
+        count_operations=True,
+    )
+
+
+COUNTED: Final = {
+    f"{parallelism} {size} {large}": counted(
+        parallelism, micro_batch_size=size, as_large_model=large
+    )
+    for parallelism, large in (
+        ("full", False),
+        ("full", True),
+        ("hybrid", False),
+        ("hybrid", True),
+        ("ddp", False),
+    )
+    for size in (4, 1)
+}
+
+
+@pytest.fixture(scope="module")
+def on_two_ranks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Result]:
+    runs = {name: run for name, (run, _) in ON_TWO_RANKS.items()}
+    return train_on_ranks(
+        runs | COUNTED, world_size=2, directory=tmp_path_factory.mktemp("two-ranks")
+    )
+
+
+@pytest.fixture(scope="module")
+def on_four_ranks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Result]:
+    return train_on_ranks(
+        ON_FOUR_RANKS, world_size=4, directory=tmp_path_factory.mktemp("four-ranks")
+    )
+
+
+_known: dict[str, Result] = {}
+
+
+def alone(run: Run) -> Result:
+    """A lone rank's run; most are asked for more than once."""
+    key = repr(run)
+    if key not in _known:
+        _known[key] = train_here(run)
+    return _known[key]
+
+
+def assert_same(actual: Result, expected: Result) -> None:
+    num_steps = len(actual.losses)
+    assert num_steps >= 15
+    assert actual.losses == pytest.approx(expected.losses[:num_steps], abs=1e-5)
+    assert actual.gradient_norms == pytest.approx(expected.gradient_norms[:num_steps], rel=1e-4)
+
+
+def test_lone_rank_learns_what_a_bare_loop_learns() -> None:
+    result = alone(Run())
+
+    assert result.losses == pytest.approx(_bare_losses(Run()), abs=1e-5)
+    assert result.losses[-1] < result.losses[0] - 1.0
+
+
+def _bare_losses(run: Run) -> list[float]:
+    """PyTorch and transformers, and nothing of the trainer but the schedule and first weights."""
+    recipe = run.config({}).recipe
+    training = recipe.training
+    model = build_model(recipe.model)
+    initialise(model, seed=training.seed, device=torch.device("cpu"))
+    optimizer = torch.optim.AdamW(
+        [
+            {"params": [p for p in model.parameters() if p.ndim >= 2]},
+            {"params": [p for p in model.parameters() if p.ndim < 2], "weight_decay": 0.0},
+        ],
+        weight_decay=training.weight_decay,
+        betas=(training.beta1, training.beta2),
+    )
+    with joined_ranks(Launch(rank=0, local_rank=0, world_size=1, elastic=False)) as ranks:
+        source = NumberedSamples(recipe, ranks)
+    losses = []
+    for step in range(STEPS):
+        (batch,) = source.micro_batches(step * training.global_batch_size)
+        for group in optimizer.param_groups:
+            group["lr"] = learning_rate(step + 1, training)
+        logits = model(input_ids=batch.inputs).logits
+        loss = nn.functional.cross_entropy(logits.flatten(0, 1), batch.targets.flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), training.grad_clip)
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [ACCUMULATED, {"activation_checkpointing": "full"}, {"activation_checkpointing": "selective"}],
+    ids=["accumulated", "full checkpointing", "selective checkpointing"],
+)
+def test_lone_rank_gives_the_same_losses_however_a_step_is_computed(keys: dict[str, str]) -> None:
+    assert_same(alone(Run(keys=keys)), alone(Run()))
+
+
+@pytest.mark.parametrize("name", list(ON_TWO_RANKS))
+def test_two_ranks_give_a_lone_ranks_losses(on_two_ranks: dict[str, Result], name: str) -> None:
+    _, reference = ON_TWO_RANKS[name]
+
+    assert_same(on_two_ranks[name], alone(reference))
+
+
+def test_checkpointing_changes_no_bit(on_two_ranks: dict[str, Result]) -> None:
+    again = on_two_ranks["fsdp, full checkpointing"].losses
+
+    assert again == on_two_ranks["fsdp"].losses[: len(again)]
+
+
+@pytest.mark.parametrize("name", list(ON_FOUR_RANKS))
+def test_four_ranks_give_a_lone_ranks_losses(on_four_ranks: dict[str, Result], name: str) -> None:
+    assert_same(on_four_ranks[name], alone(Run()))
+
+
+def exchanges(results: dict[str, Result], parallelism: str, *, size: int, large: bool) -> Counter:
+    return results[f"{parallelism} {size} {large}"].collectives
+
+
+@pytest.mark.parametrize("parallelism", ["full", "ddp", "hybrid"])
+def test_four_micro_batches_exchange_gradients_as_often_as_one(
+    on_two_ranks: dict[str, Result], parallelism: str
+) -> None:
+    one = exchanges(on_two_ranks, parallelism, size=4, large=False)
+    four = exchanges(on_two_ranks, parallelism, size=1, large=False)
+
+    assert one["allreduce_"] or one["_reduce_scatter_base_"]
+    assert four == one
+
+
+def test_large_model_exchanges_within_the_shards_each_time(
+    on_two_ranks: dict[str, Result],
+) -> None:
+    # Two steps, three blocks and the root; gathered again in backward but for the last block.
+    one = exchanges(on_two_ranks, "full", size=4, large=True)
+    four = exchanges(on_two_ranks, "full", size=1, large=True)
+
+    assert (one["_reduce_scatter_base_"], four["_reduce_scatter_base_"]) == (8, 32)
+    assert (one["_allgather_base_"], four["_allgather_base_"]) == (12, 48)
+
+
+def test_large_hybrid_model_exchanges_over_the_copies_once_a_step(
+    on_two_ranks: dict[str, Result],
+) -> None:
+    one = exchanges(on_two_ranks, "hybrid", size=4, large=True)
+    four = exchanges(on_two_ranks, "hybrid", size=1, large=True)
+
+    assert four["allreduce_"] == one["allreduce_"]
