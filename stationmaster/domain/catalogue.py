@@ -11,11 +11,11 @@ from __future__ import annotations
 from typing import Any, Final
 
 from stationmaster.domain.errors import UnknownRecipe, nearest
+from stationmaster.domain.hub import HUB_PREFIX, repository_of
+from stationmaster.domain.hub_recipes import hub_recipe
 from stationmaster.domain.models import ImageModel, LanguageModel, RopeScaling
 from stationmaster.domain.recipes import Recipe
 from stationmaster.domain.training_config import ImageTraining, LanguageTraining
-
-HUB_PREFIX: Final = "hf:"
 
 _SMOKE_MACHINES: Final[dict[str, Any]] = {
     "default_instance": "m5.2xlarge",
@@ -600,19 +600,23 @@ CATALOGUE: Final[dict[str, Recipe]] = {
 }
 
 
-def get_recipe(name: str) -> Recipe:
-    """Look a recipe up.
+def get_recipe(name: str, model: LanguageModel | None = None) -> Recipe:
+    """Look a recipe up; `model` is what the hub said of it where the name is hf:ORG/MODEL.
 
     Raises:
         UnknownRecipe: with the nearest known name.
+        BadParameter: hf: is not followed by the name of a repository.
     """
     if name in CATALOGUE:
         return CATALOGUE[name]
     if name.startswith(HUB_PREFIX):
-        raise UnknownRecipe(
-            f'recipe "{name[:80]}": models from the Hugging Face hub are not available in this '
-            f"version; use one of {', '.join(CATALOGUE)}"
-        )
+        repository = repository_of(name)
+        if model is None or model.repository != repository:
+            raise UnknownRecipe(
+                f'recipe "{name}": the shape of {repository} is not known here; it is asked of the '
+                "Hugging Face hub when the command is typed, so type the command again"
+            )
+        return hub_recipe(model)
     close = nearest(name, CATALOGUE)
     hint = f"did you mean {close}" if close else f"the catalogue has {', '.join(CATALOGUE)}"
     raise UnknownRecipe(f'recipe "{name[:80]}" is not in the catalogue; {hint}')
