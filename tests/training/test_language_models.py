@@ -21,6 +21,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from transformers.modeling_utils import PreTrainedModel
 
 from stationmaster.domain.catalogue import CATALOGUE, get_recipe
+from stationmaster.domain.errors import PermanentError
 from stationmaster.domain.models import LanguageModel, RopeScaling
 from stationmaster.domain.recipes import Recipe
 from training.models.initialisation import initialise
@@ -30,6 +31,7 @@ from training.parallel import Ranks
 from training.task import IGNORED_LABEL, Batch
 
 CPU = torch.device("cpu")
+NO_GROUP: Any = None
 
 # The sums over the published checkpoints' tensors.
 PUBLISHED_PARAMETERS = {
@@ -95,11 +97,12 @@ def tokens(shape: LanguageModel, *, sequences: int, length: int, seed: int = 3) 
     return torch.randint(0, shape.vocab_size, (sequences, length), generator=generator)
 
 
-def task_of(shape: LanguageModel, tmp_path: Path) -> LanguageTask:
-    recipe = get_recipe("tiny-llama").model_copy(update={"model": shape})
+def task_of(shape: LanguageModel, tmp_path: Path, *, weights: str = "random") -> LanguageTask:
+    tiny = get_recipe("tiny-llama")
+    training = tiny.training.model_copy(update={"weights": weights})
+    recipe = tiny.model_copy(update={"model": shape, "training": training})
     # No collective is called by what these tests use.
-    ranks = Ranks.__new__(Ranks)
-    object.__setattr__(ranks, "device", CPU)
+    ranks = Ranks(rank=0, world_size=1, local_world_size=1, device=CPU, checkpoint_group=NO_GROUP)
     source: Any = None
     task = LanguageTask(recipe, source, ranks=ranks, cache_dir=tmp_path)
     task.initialise(device=CPU)
@@ -479,3 +482,63 @@ def test_balancing_loss_gradient_reaches_the_routers_and_evens_them_out() -> Non
         losses.append(loss.item())
 
     assert losses[-1] - 2.0 < (losses[0] - 2.0) / 2
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "qwen2", "gemma", "gpt_neox", "qwen3_moe"])
+@pytest.mark.usefixtures("poisoned_memory")
+def test_initialise_follows_the_rules_of_other_architectures(kind: str) -> None:
+    theirs, ours = hub_model(kind, device=CPU), hub_model(kind, device=torch.device("meta"))
+
+    initialise(ours, seed=1, device=CPU)
+
+    assert unset(ours) == []
+    assert len(find_blocks(ours, name=kind)) == 2
+    buffers = dict(ours.named_buffers())
+    for name, buffer in theirs.named_buffers():
+        assert torch.equal(buffers[name], buffer), name
+    parameters = dict(ours.named_parameters())
+    for name, parameter in theirs.named_parameters():
+        if parameter.ndim == 1:  # norms at one, or for Gemma at nought, and biases at nought
+            assert torch.equal(parameters[name], parameter), name
+
+
+def hub_model(kind: str, *, device: torch.device) -> PreTrainedModel:
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    sizes: dict[str, Any] = {**_COMMON, "num_key_value_heads": 2}
+    if kind == "gpt_neox":
+        sizes = dict(_COMMON)
+    if kind == "gpt2":
+        sizes = {"n_layer": 2, "n_embd": 32, "n_head": 4, "vocab_size": 64, "n_positions": 128}
+    if kind == "qwen3_moe":
+        sizes |= {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24}
+    ends = {"bos_token_id": 0, "eos_token_id": 1, "pad_token_id": None}
+    config = AutoConfig.for_model(kind, **sizes, **ends)
+    with device:
+        model: PreTrainedModel = AutoModelForCausalLM.from_config(config)
+    return model
+
+
+def test_find_blocks_model_without_a_list_of_blocks_is_refused() -> None:
+    model = hub_model("gpt2", device=torch.device("meta"))
+    model.transformer.h = model.transformer.h[:1]
+
+    with pytest.raises(PermanentError, match="recipe hf:a/b: GPT2LMHeadModel has no list of 2"):
+        find_blocks(model, name="hf:a/b")
+
+
+def test_task_of_a_hub_model_has_its_weights_and_logits(tmp_path: Path) -> None:
+    published = hub_model("qwen2", device=CPU).eval()
+    published.save_pretrained(tmp_path / "model")
+    shape = small("hub", repository="org/model")
+
+    task = task_of(shape, tmp_path, weights=str(tmp_path / "model"))
+
+    inputs = tokens(shape, sequences=2, length=24)
+    forward = task.forward(task.model, Batch(inputs=inputs[:, :-1], targets=inputs[:, 1:]))
+    with torch.no_grad():
+        expected = published(input_ids=inputs, labels=inputs).loss
+    assert len(task.blocks) == 2
+    assert forward.reported_sum / (2 * 23) == pytest.approx(expected, rel=1e-5)
+    forward.loss_sum.backward()
+    assert all(parameter.grad is not None for parameter in task.model.parameters())

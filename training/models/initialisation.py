@@ -5,6 +5,9 @@ sharding: giving them memory without values trains on whatever was there, often 
 that owns a parameter or a buffer is initialised by transformers' own rule for it, one after the
 other, on a full-sized stand-in, of which each rank keeps its shard.
 
+What some architectures do beyond that to the weights of a module's children (GPT-2 narrows those
+that end a residual branch) is left out: it matters to random first weights of these only.
+
 Each module is drawn from its own seed, made of the run's seed and the module's name: the weights
 are the same for any number of ranks, and a rank never holds more than one full module besides its
 shards.
