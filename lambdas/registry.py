@@ -27,6 +27,7 @@ class Permission(StrEnum):
     START_TEARDOWN = "start-teardown"
     SEND_TASK_RESULT = "send-task-result"
     SLACK_SECRET = "slack-secret"
+    HUGGING_FACE_SECRET = "hugging-face-secret"
     CLUSTER_CREATE = "cluster-create"
     CLUSTER_READ = "cluster-read"
     CLUSTER_DELETE = "cluster-delete"
@@ -115,7 +116,14 @@ TRAIN_STEPS: Final = (
     _step("ensure-file-system", P.FILE_SYSTEM_CREATE, P.FILE_SYSTEM_READ, P.NETWORK_READ),
     _step("install-plugin", P.ADDON_CREATE, P.CLUSTER_READ, P.KUBERNETES, memory_mib=512),
     _step("run-check", P.CLUSTER_READ, P.FILE_SYSTEM_READ, P.KUBERNETES, memory_mib=512),
-    _step("submit-job", P.CLUSTER_READ, P.FILE_SYSTEM_READ, P.KUBERNETES, memory_mib=512),
+    _step(
+        "submit-job",
+        P.CLUSTER_READ,
+        P.FILE_SYSTEM_READ,
+        P.HUGGING_FACE_SECRET,
+        P.KUBERNETES,
+        memory_mib=512,
+    ),
     _step("ensure-job-started", P.CLUSTER_READ, P.KUBERNETES, memory_mib=512),
     _step("await-job", P.SEND_TASK_RESULT),
     _step("conclude-run"),

@@ -219,7 +219,8 @@ class LocalMode:
                 secrets={
                     "slack": json.dumps(
                         {"bot_token": self._bot_token, "signing_secret": self._signing_secret}
-                    )
+                    ),
+                    "huggingface": json.dumps({"token": os.environ.get("HF_TOKEN", "")}),
                 },
             )
         )
@@ -297,6 +298,7 @@ class LocalMode:
             fsx_csi_role_arn=base.role_arns["fsx-csi"],
             cluster_access_role_arns=(base.role_arns["functions"],),
             slack_secret_id="slack",
+            hugging_face_secret_id="huggingface",
             slack_api_url=self.slack.api_url,
             kubeconfig=str(self.cluster.kubeconfig),
             local_gpus=len(glob.glob("/dev/nvidia[0-9]*")),

@@ -36,12 +36,28 @@ class DataStack(cdk.Stack):
         )
         self.table = self._table()
         self.bus = events.EventBus(self, "Bus", description="Facts reported from running clusters")
-        self.slack_secret = self._slack_secret()
+        self.slack_secret = self._secret(
+            "SlackSecret",
+            "bot_token and signing_secret of the Slack app, filled in by hand",
+            "bot_token",
+            "signing_secret",
+        )
+        self.hugging_face_secret = self._secret(
+            "HuggingFaceSecret",
+            "token of a Hugging Face account, filled in by hand; empty for none",
+            "token",
+        )
         cdk.CfnOutput(
             self,
             "SlackSecretArn",
             value=self.slack_secret.secret_arn,
             description="fill in bot_token and signing_secret here",
+        )
+        cdk.CfnOutput(
+            self,
+            "HuggingFaceSecretArn",
+            value=self.hugging_face_secret.secret_arn,
+            description="fill in token here, for models and data that need an account",
         )
 
     @property
@@ -76,15 +92,15 @@ class DataStack(cdk.Stack):
             )
         return table
 
-    def _slack_secret(self) -> secretsmanager.Secret:
-        """The secret with empty fields; a person fills them in when the Slack app is created."""
+    def _secret(self, construct_id: str, description: str, *fields: str) -> secretsmanager.Secret:
+        """A secret with empty fields, which a person fills in."""
         secret = secretsmanager.Secret(
             self,
-            "SlackSecret",
-            description="bot_token and signing_secret of the Slack app, filled in by hand",
+            construct_id,
+            description=description,
             encryption_key=self.key,
             generate_secret_string=secretsmanager.SecretStringGenerator(
-                secret_string_template=json.dumps({"bot_token": "", "signing_secret": ""}),
+                secret_string_template=json.dumps(dict.fromkeys(fields, "")),
                 # Secrets Manager wants one generated field; nothing reads it.
                 generate_string_key="placeholder",
             ),
@@ -93,7 +109,7 @@ class DataStack(cdk.Stack):
         accept(
             secret,
             "SMG4",
-            "Slack issues these values and has no interface that a rotation function could call",
+            "their issuers have no interface that a rotation function could call",
         )
         return secret
 

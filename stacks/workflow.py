@@ -47,6 +47,7 @@ class WorkflowStack(cdk.Stack):
             key=data.key,
             bus=data.bus,
             slack_secret=data.slack_secret,
+            hugging_face_secret=data.hugging_face_secret,
             roles=ClusterRoles(self, "ClusterRoles", bus=data.bus),
             vpc_arn=self.format_arn(
                 service="ec2", resource="vpc", resource_name=network.vpc.vpc_id
@@ -105,6 +106,7 @@ class WorkflowStack(cdk.Stack):
             training_image=images.training_image,
             relay_image=images.relay_image,
             slack_secret_id=data.slack_secret.secret_arn,
+            hugging_face_secret_id=data.hugging_face_secret.secret_arn,
         )
 
     def _add_machines(

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from stationmaster.aws.run_store import RunStore
     from stationmaster.aws.secrets import Secrets
     from stationmaster.aws.workflows import Workflows
+    from stationmaster.hub import Hub
     from stationmaster.kubernetes.gateway import KubernetesGateway
 
 
@@ -110,9 +111,20 @@ class Services:
         from stationmaster.aws.secrets import Secrets
 
         return Secrets(
-            self.settings.slack_secret_id,
-            make_client("secretsmanager", region=self.settings.region),
+            slack_secret_id=self.settings.slack_secret_id,
+            hugging_face_secret_id=self.settings.hugging_face_secret_id,
+            client=make_client("secretsmanager", region=self.settings.region),
         )
+
+    @cached_property
+    def hub(self) -> Hub:
+        """The Hugging Face hub, asked with the product's own token where there is one."""
+        from pydantic import SecretStr
+
+        from stationmaster.hub import Hub
+
+        token = self.secrets.hugging_face_token()
+        return Hub(self.settings.hub_url, token=token or SecretStr(""))
 
     def kubernetes(self, run_id: str) -> KubernetesGateway:
         """The Kubernetes API of the run's cluster.

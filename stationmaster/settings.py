@@ -11,11 +11,12 @@ import os
 from collections.abc import Mapping
 from typing import Final
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
 
 from stationmaster.domain.errors import PermanentError
 
 PREFIX: Final = "STATIONMASTER_"
+HUB_URL: Final = "https://huggingface.co"
 
 
 class Settings(BaseModel):
@@ -48,7 +49,13 @@ class Settings(BaseModel):
     slack_secret_id: str = Field(
         default="", description="secret with the JSON fields bot_token and signing_secret"
     )
+    hugging_face_secret_id: str = Field(
+        default="", description="secret with the JSON field token, handed to training pods if set"
+    )
     slack_api_url: str = "https://slack.com/api/"
+    hub_url: str = Field(
+        default=HUB_URL, description="the Hugging Face hub; HF_ENDPOINT where this is not set"
+    )
 
     provision_timeout_s: float = Field(default=3600, description="cluster, nodes, file system each")
     plugin_timeout_s: float = Field(default=900)
@@ -79,6 +86,8 @@ class Settings(BaseModel):
             raw = source.get(PREFIX + name.upper())
             if raw is None and name == "region":
                 raw = source.get("AWS_REGION") or source.get("AWS_DEFAULT_REGION")
+            if raw is None and name == "hub_url":
+                raw = source.get("HF_ENDPOINT") or None
             if raw is None or (raw == "" and not field.is_required()):
                 continue
             is_list = field.annotation == tuple[str, ...]
@@ -99,3 +108,21 @@ class Settings(BaseModel):
             text = ",".join(value) if isinstance(value, tuple) else str(value)
             variables[PREFIX + name.upper()] = text
         return variables
+
+
+class HubAccess(BaseModel):
+    """How a command line on somebody's machine asks the hub: with that person's own token."""
+
+    model_config = ConfigDict(frozen=True)
+
+    url: str = HUB_URL
+    token: SecretStr = SecretStr("")
+
+    @classmethod
+    def from_environment(cls, environ: Mapping[str, str] | None = None) -> HubAccess:
+        """Read HF_ENDPOINT and HF_TOKEN, as Hugging Face's own tools do."""
+        source = os.environ if environ is None else environ
+        return cls(
+            url=source.get("HF_ENDPOINT") or HUB_URL,
+            token=SecretStr(source.get("HF_TOKEN", "")),
+        )

@@ -32,6 +32,7 @@ class Granted:
     key: kms.IKey
     bus: events.IEventBus
     slack_secret: secretsmanager.ISecret
+    hugging_face_secret: secretsmanager.ISecret
     roles: ClusterRoles
     vpc_arn: str
     train_arn: str
@@ -120,10 +121,10 @@ def _send_task_result(_stack: cdk.Stack, granted: Granted) -> list[Statement]:
     return [Statement(actions, (granted.train_arn,))]
 
 
-def _slack_secret(stack: cdk.Stack, granted: Granted) -> list[Statement]:
+def _secret(stack: cdk.Stack, granted: Granted, secret: secretsmanager.ISecret) -> list[Statement]:
     via = {"StringEquals": {"kms:ViaService": f"secretsmanager.{stack.region}.amazonaws.com"}}
     return [
-        Statement(("secretsmanager:GetSecretValue",), (granted.slack_secret.secret_arn,)),
+        Statement(("secretsmanager:GetSecretValue",), (secret.secret_arn,)),
         Statement(("kms:Decrypt",), (granted.key.key_arn,), conditions=via),
     ]
 
@@ -371,7 +372,10 @@ _STATEMENTS: Final[Mapping[Permission, Callable[[cdk.Stack, Granted], list[State
     Permission.START_TRAIN: lambda _stack, granted: _start(granted.train_arn),
     Permission.START_TEARDOWN: lambda _stack, granted: _start(granted.teardown_arn),
     Permission.SEND_TASK_RESULT: _send_task_result,
-    Permission.SLACK_SECRET: _slack_secret,
+    Permission.SLACK_SECRET: lambda stack, granted: _secret(stack, granted, granted.slack_secret),
+    Permission.HUGGING_FACE_SECRET: lambda stack, granted: _secret(
+        stack, granted, granted.hugging_face_secret
+    ),
     Permission.CLUSTER_CREATE: _cluster_create,
     Permission.CLUSTER_READ: _cluster_read,
     Permission.CLUSTER_DELETE: _cluster_delete,

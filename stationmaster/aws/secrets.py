@@ -1,8 +1,8 @@
-"""Secrets Manager: the Slack app's credentials."""
+"""Secrets Manager: the Slack app's credentials and the Hugging Face token of training pods."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from pydantic import BaseModel, ConfigDict, SecretStr, ValidationError
 
@@ -22,11 +22,25 @@ class SlackCredentials(BaseModel):
     signing_secret: SecretStr
 
 
+class HuggingFaceCredentials(BaseModel):
+    """Fields of the Hugging Face secret's JSON; an empty token stands for none."""
+
+    model_config = ConfigDict(frozen=True)
+
+    token: SecretStr
+
+
+Fields = TypeVar("Fields", bound=BaseModel)
+
+
 class Secrets:
     """Reads secrets, once for each warm function."""
 
-    def __init__(self, slack_secret_id: str, client: SecretsManagerClient) -> None:
+    def __init__(
+        self, *, slack_secret_id: str, hugging_face_secret_id: str, client: SecretsManagerClient
+    ) -> None:
         self._slack_secret_id = slack_secret_id
+        self._hugging_face_secret_id = hugging_face_secret_id
         self._client = client
         self._slack: SlackCredentials | None = None
 
@@ -37,24 +51,36 @@ class Secrets:
             PermanentError: the secret is missing or is not the JSON that is expected.
         """
         if self._slack is None:
-            self._slack = self._read_slack()
+            self._slack = self._read(self._slack_secret_id, SlackCredentials)
         return self._slack
 
-    def _read_slack(self) -> SlackCredentials:
-        secret_id = self._slack_secret_id
+    def hugging_face_token(self) -> SecretStr | None:
+        """The token that training pods read gated models with; None when nobody has set one.
+
+        Not kept: a token that is filled in counts for the next run.
+
+        Raises:
+            PermanentError: the secret is missing or is not the JSON that is expected.
+        """
+        if not self._hugging_face_secret_id:
+            return None
+        token = self._read(self._hugging_face_secret_id, HuggingFaceCredentials).token
+        return token if token.get_secret_value() else None
+
+    def _read(self, secret_id: str, fields: type[Fields]) -> Fields:
         try:
-            with aws_call("reading the Slack secret"):
+            with aws_call(f'reading secret "{secret_id}"'):
                 text = self._client.get_secret_value(SecretId=secret_id)["SecretString"]
         except AwsNotFound as exc:
             raise PermanentError(
                 f'secret "{secret_id}" does not exist; deploy the data stack and fill it in'
             ) from exc
         try:
-            return SlackCredentials.model_validate_json(text)
+            return fields.model_validate_json(text)
         except ValidationError as exc:
             # The validation error would repeat the secret's text, so it is not chained.
-            fields = ", ".join(str(error["loc"][0]) for error in exc.errors() if error["loc"])
+            wrong = ", ".join(str(error["loc"][0]) for error in exc.errors() if error["loc"])
             raise PermanentError(
-                f'secret "{secret_id}" is not JSON with bot_token and signing_secret; '
-                f"check {fields or 'its text'}"
+                f'secret "{secret_id}" is not JSON with {" and ".join(fields.model_fields)}; '
+                f"check {wrong or 'its text'}"
             ) from None

@@ -9,9 +9,14 @@ name differs between pods and hosts), OMP_NUM_THREADS on CPU recipes (PyTorch ta
 
 from __future__ import annotations
 
+import base64
 from typing import Final
 
+from pydantic import SecretStr
+
+from stationmaster.domain.names import NAMESPACE
 from stationmaster.rendering.job_spec import JobSpec, KubernetesObject
+from stationmaster.rendering.metadata import LABEL_MANAGED_BY
 
 HUGGING_FACE_SECRET: Final = "huggingface"
 HUGGING_FACE_SECRET_KEY: Final = "token"
@@ -55,6 +60,23 @@ def render_environment(spec: JobSpec) -> list[KubernetesObject]:
             },
         },
     ]
+
+
+def render_hugging_face_secret(token: SecretStr) -> KubernetesObject:
+    """The Secret behind HF_TOKEN, shared by the jobs of the cluster."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {
+            "name": HUGGING_FACE_SECRET,
+            "namespace": NAMESPACE,
+            "labels": {LABEL_MANAGED_BY: "stationmaster"},
+        },
+        "type": "Opaque",
+        "data": {
+            HUGGING_FACE_SECRET_KEY: base64.b64encode(token.get_secret_value().encode()).decode()
+        },
+    }
 
 
 def _gpu_values(spec: JobSpec) -> dict[str, str]:

@@ -6,6 +6,7 @@ from stationmaster.domain.errors import TransientError
 from stationmaster.domain.events import JobSubmitted, RunPhase, make_event_id
 from stationmaster.domain.names import job_name
 from stationmaster.rendering import JobSpec, job_spec
+from stationmaster.rendering.environment import render_hugging_face_secret
 from stationmaster.rendering.job_spec import KubernetesObject
 from stationmaster.rendering.metadata import namespace
 from stationmaster.rendering.pytorch_job import render_pytorch_job
@@ -17,7 +18,9 @@ from stationmaster.steps.stopping import raise_if_stopped
 
 
 def submit_job(services: Services, run_id: str) -> StepResult:
-    """Apply the volume, its claim and the PyTorchJob; repeating it changes nothing.
+    """Apply the volume, its claim, the Hugging Face token if there is one, and the PyTorchJob.
+
+    Repeating it changes nothing.
 
     Raises:
         TransientError: the operator's admission webhook does not answer yet.
@@ -28,8 +31,14 @@ def submit_job(services: Services, run_id: str) -> StepResult:
     raise_if_stopped(run)
     run = enter_phase(services, run, RunPhase.SUBMITTING)
     spec = job_spec(run.request, run_id=run_id, image=services.settings.training_image)
+    token = services.secrets.hugging_face_token()
     services.kubernetes(run_id).apply(
-        [namespace(), *storage_objects(services, spec), render_pytorch_job(spec)]
+        [
+            namespace(),
+            *storage_objects(services, spec),
+            *([render_hugging_face_secret(token)] if token else []),
+            render_pytorch_job(spec),
+        ]
     )
     event = JobSubmitted(
         event_id=make_event_id(run_id, "job.submitted"),

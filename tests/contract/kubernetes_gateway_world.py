@@ -20,6 +20,7 @@ from local.cluster import LocalCluster
 from stationmaster.aws.clusters import EksCluster
 from stationmaster.aws.file_systems import FileSystem
 from stationmaster.aws.run_store import RunStore, table_definition
+from stationmaster.aws.secrets import Secrets
 from stationmaster.domain.events import (
     PhaseChanged,
     ResourceCreated,
@@ -78,6 +79,14 @@ class World:
 
     def now(self) -> datetime:
         return datetime.now(UTC) + timedelta(seconds=self.late_s)
+
+    @property
+    def secrets(self) -> Secrets:
+        return Secrets(
+            slack_secret_id="",
+            hugging_face_secret_id=self.settings.hugging_face_secret_id,
+            client=boto3.client("secretsmanager", region_name="us-west-2"),
+        )
 
     def kubernetes(self, run_id: str) -> KubernetesGateway:
         return self.gateway

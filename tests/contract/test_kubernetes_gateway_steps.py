@@ -5,9 +5,11 @@ Only EKS and FSx are played, by kubernetes_gateway_world: their adapters have th
 
 # ruff: noqa: F811  # fixtures are imported by name
 
+import json
 from pathlib import Path
 from typing import Any
 
+import boto3
 import pytest
 from kubernetes_gateway_fixtures import (  # noqa: F401
     NAMESPACE,
@@ -205,6 +207,25 @@ def test_job_is_submitted_started_and_released_to_the_last_object(
     assert world.gateway.pods(NAMESPACE, labels={"stationmaster/run-id": RUN_ID}) == []
     assert not world.gateway.exists("v1", "PersistentVolume", name=f"{RUN_ID}-fsx")
     assert release_job(world, RUN_ID) == {"ready": True}
+
+
+@pytest.mark.parametrize(("token", "handed_over"), [("hf_not_a_real_one", True), ("", False)])
+def test_submit_job_hands_the_hugging_face_token_to_the_pods_where_there_is_one(
+    cluster: LocalCluster, world: World, token: str, handed_over: bool
+):
+    world.begin(RunPhase.PROVISIONING, RunPhase.VALIDATING)
+    add_nodes(cluster, group="system")
+    install_operator(world)
+    boto3.client("secretsmanager", region_name="us-west-2").create_secret(
+        Name="huggingface", SecretString=json.dumps({"token": token})
+    )
+    world.settings = world.settings.model_copy(update={"hugging_face_secret_id": "huggingface"})
+
+    submit_job(world, RUN_ID)
+
+    assert world.gateway.exists("v1", "Secret", name="huggingface", namespace=NAMESPACE) == (
+        handed_over
+    )
 
 
 def test_job_whose_pods_find_no_node_does_not_start_and_says_what_they_wait_for(

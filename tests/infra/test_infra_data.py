@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from infra_templates import Resource, Template, of_type
 
 STATEFUL = {
@@ -64,11 +65,22 @@ def test_key_rotates(resources: dict[str, Resource]) -> None:
     assert only(of_type(resources, "AWS::KMS::Key"))["Properties"]["EnableKeyRotation"] is True
 
 
-def test_slack_secret_holds_no_value_of_ours(resources: dict[str, Resource]) -> None:
-    secret = only(of_type(resources, "AWS::SecretsManager::Secret"))["Properties"]
+@pytest.mark.parametrize(
+    ("described", "names"),
+    [("Slack app", {"bot_token", "signing_secret"}), ("Hugging Face", {"token"})],
+)
+def test_secret_holds_no_value_of_ours(
+    resources: dict[str, Resource], described: str, names: set[str]
+) -> None:
+    secrets = of_type(resources, "AWS::SecretsManager::Secret")
+    (secret,) = (
+        found["Properties"]
+        for found in secrets.values()
+        if described in found["Properties"]["Description"]
+    )
 
     fields = json.loads(secret["GenerateSecretString"]["SecretStringTemplate"])
-    assert fields == {"bot_token": "", "signing_secret": ""}
+    assert fields == dict.fromkeys(names, "")
     assert "SecretString" not in secret
     assert "KmsKeyId" in secret
 

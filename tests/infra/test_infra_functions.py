@@ -79,6 +79,7 @@ def test_environment_gives_complete_settings(name: str, functions: dict[str, Res
         settings.fsx_csi_role_arn,
         settings.relay_image,
         settings.slack_secret_id,
+        settings.hugging_face_secret_id,
     ):
         assert required
 
