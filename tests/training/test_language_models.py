@@ -539,6 +539,6 @@ def test_task_of_a_hub_model_has_its_weights_and_logits(tmp_path: Path) -> None:
     with torch.no_grad():
         expected = published(input_ids=inputs, labels=inputs).loss
     assert len(task.blocks) == 2
-    assert forward.reported_sum / (2 * 23) == pytest.approx(expected, rel=1e-5)
+    assert float(forward.reported_sum) / (2 * 23) == pytest.approx(float(expected), rel=1e-5)
     forward.loss_sum.backward()
     assert all(parameter.grad is not None for parameter in task.model.parameters())
