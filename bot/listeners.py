@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import uuid
+from functools import partial
 from typing import Any, Final, assert_never
 
 from pydantic import ValidationError
@@ -81,7 +82,7 @@ def explain_error(error: Exception, request: BoltRequest, respond: Respond) -> B
 def _answer(services: Services, body: Json) -> Content:
     text = str(body.get("text") or "")
     channel_id, user_id = str(body["channel_id"]), str(body["user_id"])
-    command = grammar.parse_command(text)
+    command = grammar.parse_command(text, look_up=partial(commands.look_up, services))
     match command:
         case grammar.ShowHelp():
             return answers.help_text(CATALOGUE.values())

@@ -21,10 +21,12 @@ from stationmaster.domain.errors import BadCommand, StationmasterError, UserErro
 from stationmaster.domain.events import TrainingRequest
 from stationmaster.domain.grammar import StartRun, parse_request
 from stationmaster.domain.instances import CATALOGUE as INSTANCES
+from stationmaster.domain.models import LanguageModel
 from stationmaster.domain.plan import Plan, make_plan
 from stationmaster.domain.run import new_run_id
 from stationmaster.rendering.examples import to_yaml
 from stationmaster.rendering.run_objects import render_all
+from stationmaster.settings import HubAccess
 
 OK, NO, BAD_INPUT = 0, 1, 2
 DEFAULT_STATE_DIR = Path(".stationmaster")
@@ -160,11 +162,19 @@ def _plan_of(start: StartRun) -> Plan:
         nodes=start.nodes,
         instance_type=start.instance_type,
         overrides=start.overrides,
+        model=start.model,
     )
 
 
+def _look_up(repository: str) -> LanguageModel:
+    from stationmaster.hub import Hub  # an HTTP client, which most commands do without
+
+    access = HubAccess.from_environment()
+    return Hub(access.url, token=access.token).look_up(repository)
+
+
 def _plan(arguments: argparse.Namespace) -> int:
-    plan = _plan_of(parse_request(arguments.words))
+    plan = _plan_of(parse_request(arguments.words, look_up=_look_up))
     if arguments.json:
         print(plan.model_dump_json(indent=2))
     else:
@@ -202,13 +212,14 @@ def _print_plan(plan: Plan) -> None:
 
 
 def _render(arguments: argparse.Namespace) -> int:
-    start = parse_request(arguments.words)
+    start = parse_request(arguments.words, look_up=_look_up)
     plan = _plan_of(start)
     request = TrainingRequest(
         recipe=plan.recipe,
         nodes=plan.nodes,
         instance_type=plan.instance_type,
         overrides=start.overrides,
+        model=start.model,
         command="/train " + " ".join(arguments.words),
         team_id="",
         channel_id="",

@@ -18,6 +18,7 @@ from stationmaster.domain.events import (
     make_event_id,
 )
 from stationmaster.domain.grammar import StartRun
+from stationmaster.domain.models import LanguageModel
 from stationmaster.domain.plan import Plan, make_plan
 from stationmaster.domain.run import Run, new_run_id
 from stationmaster.services import Services
@@ -25,6 +26,15 @@ from stationmaster.services import Services
 # Chat platforms deliver a command again under a new id when an answer is late; a person who means a
 # second run of the very same words waits longer than that.
 SAME_WORDS_WINDOW: Final = timedelta(seconds=30)
+
+
+def look_up(services: Services, repository: str) -> LanguageModel:
+    """Ask the Hugging Face hub what a repository holds; for hf:ORG/MODEL, once a command.
+
+    Raises:
+        UserError: it is not a causal language model, cannot be read, or the hub does not answer.
+    """
+    return services.hub.look_up(repository)
 
 
 def plan_run(services: Services, start: StartRun) -> Plan:
@@ -38,6 +48,7 @@ def plan_run(services: Services, start: StartRun) -> Plan:
         nodes=start.nodes,
         instance_type=start.instance_type,
         overrides=start.overrides,
+        model=start.model,
         local_gpus=services.settings.local_gpus,
     )
 
@@ -77,6 +88,7 @@ def request_run(
             nodes=plan.nodes,
             instance_type=plan.instance_type,
             overrides=start.overrides,
+            model=start.model,
             command=command,
             team_id=team_id,
             channel_id=channel_id,

@@ -14,6 +14,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
+from stationmaster.domain.models import LanguageModel
+
 
 class RunPhase(StrEnum):
     """Where a run is in its life."""
@@ -56,6 +58,8 @@ class TrainingRequest(BaseModel):
     nodes: int
     instance_type: str
     overrides: dict[str, str] = {}
+    model: LanguageModel | None = None
+    """What the Hugging Face hub said of hf:ORG/MODEL when it was typed; nothing asks it again."""
     command: str
     team_id: str
     channel_id: str

@@ -7,13 +7,21 @@ subcommand. Chat clients turn quotes and dashes into typographic ones, so those 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from stationmaster.domain.catalogue import CATALOGUE, get_recipe
-from stationmaster.domain.errors import BadCommand, NotAvailable, UserError, nearest
-from stationmaster.domain.plan import make_plan
+from stationmaster.domain.errors import (
+    BadCommand,
+    NotAvailable,
+    NotPossibleNow,
+    UserError,
+    nearest,
+)
+from stationmaster.domain.hub import HUB_PREFIX, repository_of
+from stationmaster.domain.models import LanguageModel
+from stationmaster.domain.plan import plan_recipe
 from stationmaster.domain.recipes import PRESET, SMOKE, Recipe
 
 MAX_COMMAND_CHARACTERS: Final = 2_000
@@ -52,6 +60,8 @@ class StartRun:
     nodes: int | None = None
     instance_type: str | None = None
     overrides: dict[str, str] = field(default_factory=dict)
+    model: LanguageModel | None = None
+    """What the hub said of hf:ORG/MODEL; None for a recipe of the catalogue."""
 
 
 @dataclass(frozen=True)
@@ -115,8 +125,24 @@ NOT_YET: Final = (
 )
 
 
-def parse_command(text: str) -> Command:
-    """Read what a person typed after `/train`.
+LookUp = Callable[[str], LanguageModel]
+"""Asks the Hugging Face hub what ORG/MODEL is; raises a UserError that says why it cannot."""
+
+
+def no_hub(repository: str) -> LanguageModel:
+    """Look nothing up: where no hub is at hand, or is meant to be asked.
+
+    Raises:
+        NotPossibleNow: always.
+    """
+    raise NotPossibleNow(
+        f"{repository} cannot be looked up on the Hugging Face hub from here; use a recipe of the "
+        "catalogue"
+    )
+
+
+def parse_command(text: str, *, look_up: LookUp = no_hub) -> Command:
+    """Read what a person typed after `/train`; `look_up` is called for hf:ORG/MODEL only.
 
     Raises:
         UserError: one sentence that names the value, what was expected, and where possible a
@@ -138,7 +164,7 @@ def parse_command(text: str) -> Command:
         case "list":
             return _without_arguments(first, rest, ListRuns())
         case "plan":
-            return ShowPlan(_parse_start(rest, prefix="plan "))
+            return ShowPlan(_parse_start(rest, prefix="plan ", look_up=look_up))
         case "status":
             return ShowStatus(_optional_run(first, rest))
         case "logs":
@@ -151,16 +177,16 @@ def parse_command(text: str) -> Command:
                 f"available: {', '.join(SUBCOMMANDS)}"
             )
         case _:
-            return _parse_start(words, prefix="")
+            return _parse_start(words, prefix="", look_up=look_up)
 
 
-def parse_request(words: Sequence[str]) -> StartRun:
+def parse_request(words: Sequence[str], *, look_up: LookUp = no_hub) -> StartRun:
     """Read RECIPE and key=value words that a shell has already split.
 
     Raises:
         UserError: as parse_command.
     """
-    return _parse_start(list(words), prefix="plan ")
+    return _parse_start(list(words), prefix="plan ", look_up=look_up)
 
 
 def _split(text: str) -> list[str]:
@@ -190,29 +216,34 @@ def _optional_run(word: str, rest: list[str]) -> str | None:
     return rest[0] if rest else None
 
 
-def _parse_start(words: list[str], *, prefix: str) -> StartRun:
+def _parse_start(words: list[str], *, prefix: str, look_up: LookUp) -> StartRun:
     if not words:
         raise BadCommand(
-            f"/train {prefix}needs a recipe: {', '.join(CATALOGUE)}",
+            f"/train {prefix}needs a recipe: {', '.join(CATALOGUE)}, or {HUB_PREFIX}ORG/MODEL",
             suggestion=f"/train {prefix}{next(iter(CATALOGUE))} nodes=2",
         )
     name, pairs = words[0], words[1:]
-    request = StartRun(recipe=name)
+    if "=" in name:
+        raise BadCommand(
+            f'the recipe comes first, got "{_shorten(name)}"',
+            suggestion=_corrected(next(iter(CATALOGUE.values())), pairs, prefix=prefix),
+        )
+    # What the hub says against a model has no nearest command that would work.
+    model = look_up(repository_of(name)) if name.startswith(HUB_PREFIX) else None
+    recipe: Recipe | None = None
     try:
-        if "=" in name:
-            raise BadCommand(f'the recipe comes first, got "{_shorten(name)}"')
-        recipe = get_recipe(name)
+        recipe = get_recipe(name, model)
         values = _pairs(pairs)
         nodes = _nodes(values.pop("nodes", None), maximum=_most_nodes(recipe, values))
         instance_type = values.pop("instance", None)
-        request = StartRun(name, nodes=nodes, instance_type=instance_type, overrides=values)
         # Planning holds every other rule, so a bad value is refused here and not after a creation.
-        make_plan(name, nodes=nodes, instance_type=instance_type, overrides=values)
+        plan_recipe(recipe.with_overrides(values), nodes=nodes, instance_type=instance_type)
     except UserError as error:
         if error.suggestion is None:
-            error.suggestion = _corrected(name, pairs, prefix=prefix)
+            nearest_recipe = recipe or CATALOGUE[nearest(name, CATALOGUE) or next(iter(CATALOGUE))]
+            error.suggestion = _corrected(nearest_recipe, pairs, prefix=prefix)
         raise
-    return request
+    return StartRun(name, nodes=nodes, instance_type=instance_type, overrides=values, model=model)
 
 
 def _pairs(words: Sequence[str]) -> dict[str, str]:
@@ -246,13 +277,12 @@ def _most_nodes(recipe: Recipe, values: Mapping[str, str]) -> int:
     return recipe.with_overrides(preset).max_nodes
 
 
-def _corrected(name: str, pairs: Sequence[str], *, prefix: str) -> str:
+def _corrected(recipe: Recipe, pairs: Sequence[str], *, prefix: str) -> str:
     """A command that works and is as near as possible to what was typed.
 
     Each word is kept if the command stands with it, replaced by its nearest valid form if not, and
     left out as the last resort, so the suggestion never fails when pasted.
     """
-    recipe = name if name in CATALOGUE else nearest(name, CATALOGUE) or next(iter(CATALOGUE))
     kept: list[str] = []
     # The preset first: it decides what else stands, and what a run costs.
     ordered = sorted(pairs[:20], key=lambda word: not word.startswith(f"{PRESET}="))
@@ -261,12 +291,12 @@ def _corrected(name: str, pairs: Sequence[str], *, prefix: str) -> str:
             if _stands(recipe, [*kept, candidate]):
                 kept.append(candidate)
                 break
-    return " ".join([f"/train {prefix}{recipe}", *kept])
+    return " ".join([f"/train {prefix}{recipe.name}", *kept])
 
 
-def _candidates(word: str, recipe: str) -> list[str]:
+def _candidates(word: str, recipe: Recipe) -> list[str]:
     key, _, value = word.partition("=")
-    known = ("nodes", "instance", *CATALOGUE[recipe].keys)
+    known = ("nodes", "instance", *recipe.keys)
     close = key if key in known else nearest(key, known)
     candidates = [word]
     if close is not None:
@@ -275,23 +305,23 @@ def _candidates(word: str, recipe: str) -> list[str]:
     return candidates
 
 
-def _default(key: str, recipe: str) -> object:
-    found = CATALOGUE[recipe]
+def _default(key: str, recipe: Recipe) -> object:
     if key == "nodes":
-        return found.default_nodes
+        return recipe.default_nodes
     if key == "instance":
-        return found.default_instance
+        return recipe.default_instance
     if key == PRESET:
         return SMOKE
-    return getattr(found.training, key)
+    return getattr(recipe.training, key)
 
 
-def _stands(recipe: str, words: Sequence[str]) -> bool:
+def _stands(recipe: Recipe, words: Sequence[str]) -> bool:
     try:
         values = _pairs(words)
-        most = _most_nodes(CATALOGUE[recipe], values)
+        most = _most_nodes(recipe, values)
         nodes = _nodes(values.pop("nodes", None), maximum=most)
-        make_plan(recipe, nodes=nodes, instance_type=values.pop("instance", None), overrides=values)
+        instance_type = values.pop("instance", None)
+        plan_recipe(recipe.with_overrides(values), nodes=nodes, instance_type=instance_type)
     except UserError:
         return False
     return True

@@ -18,7 +18,7 @@ from stationmaster.domain.errors import BadParameter
 from stationmaster.domain.instances import PRICES_AS_OF, InstanceType, get_instance
 from stationmaster.domain.layout import Layout
 from stationmaster.domain.memory import GIB, checkpoint_bytes
-from stationmaster.domain.models import ImageModel
+from stationmaster.domain.models import ImageModel, LanguageModel
 from stationmaster.domain.names import SYSTEM_INSTANCE_TYPE
 from stationmaster.domain.recipes import Recipe
 from stationmaster.domain.speed import assumed_mfu
@@ -85,14 +85,15 @@ def make_plan(
     nodes: int | None = None,
     instance_type: str | None = None,
     overrides: Mapping[str, str] | None = None,
+    model: LanguageModel | None = None,
     local_gpus: int | None = None,
 ) -> Plan:
-    """Plan a request, as typed; see `plan_recipe`.
+    """Plan a request, as typed; see `plan_recipe`, and `get_recipe` for `model`.
 
     Raises:
         UserError: an unknown recipe, instance or key, or a value that cannot work at all.
     """
-    recipe = get_recipe(recipe_name).with_overrides(overrides or {})
+    recipe = get_recipe(recipe_name, model).with_overrides(overrides or {})
     return plan_recipe(recipe, nodes=nodes, instance_type=instance_type, local_gpus=local_gpus)
 
 

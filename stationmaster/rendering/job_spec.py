@@ -63,7 +63,7 @@ def job_spec(request: TrainingRequest, *, run_id: str, image: str) -> JobSpec:
     """
     return JobSpec(
         run_id=run_id,
-        recipe=get_recipe(request.recipe).with_overrides(request.overrides),
+        recipe=get_recipe(request.recipe, request.model).with_overrides(request.overrides),
         overrides=dict(sorted(request.overrides.items())),
         instance=get_instance(request.instance_type),
         nodes=request.nodes,

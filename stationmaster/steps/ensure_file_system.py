@@ -31,7 +31,8 @@ def ensure_file_system(services: Services, run_id: str) -> StepResult:
     name = cluster_name(run_id)
     found = services.file_systems.describe(run_id)
     if found is None:
-        recipe = get_recipe(run.request.recipe).with_overrides(run.request.overrides)
+        request = run.request
+        recipe = get_recipe(request.recipe, request.model).with_overrides(request.overrides)
         group = services.networks.security_group(run_id)
         if group is None:
             raise TransientError(f"run {run_id} has no security group yet")

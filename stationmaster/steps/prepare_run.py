@@ -25,8 +25,9 @@ def prepare_run(services: Services, run_id: str) -> Preparation:
     """Enter provisioning and list the plugins and checks of the run's recipe and instance."""
     run = services.runs.load(run_id)
     raise_if_stopped(run)
-    recipe = get_recipe(run.request.recipe).with_overrides(run.request.overrides)
-    instance = get_instance(run.request.instance_type)
+    request = run.request
+    recipe = get_recipe(request.recipe, request.model).with_overrides(request.overrides)
+    instance = get_instance(request.instance_type)
     enter_phase(services, run, RunPhase.PROVISIONING)
     return {
         "run_id": run_id,

@@ -1,0 +1,130 @@
+"""The Hugging Face hub over HTTP: what a model is, asked once, when its name is typed.
+
+Called by the command line and, through `Services`, by the bot. What is found travels in the
+request, so that no later step needs the hub. Both questions are asked at the same time and given
+two seconds, because Slack waits three for an answer.
+"""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+from http.client import HTTPException
+from typing import IO, Any, Final
+from urllib.parse import urlsplit
+
+from pydantic import SecretStr
+
+from stationmaster.domain.errors import BadParameter, NotPossibleNow
+from stationmaster.domain.hub import language_model_from_config
+from stationmaster.domain.models import LanguageModel
+
+_TIMEOUT_S: Final = 2.0
+# A model's page lists its files, which are a few hundred at most; a configuration is a few KB.
+_MOST_BYTES: Final = 4_000_000
+
+
+class Hub:
+    """Looks models up; makes no connection before it is asked to."""
+
+    def __init__(self, url: str, *, token: SecretStr, timeout_s: float = _TIMEOUT_S) -> None:
+        self._url = url.rstrip("/")
+        self._token = token
+        self._timeout_s = timeout_s
+        self._opener = urllib.request.build_opener(_KeepTokenAtHome)
+
+    def look_up(self, repository: str) -> LanguageModel:
+        """The shape and size of a causal language model.
+
+        Raises:
+            BadParameter: no such repository, gated, or not a causal language model.
+            NotPossibleNow: the hub does not answer.
+        """
+        # Not in a `with`: leaving one waits for an answer that may never come.
+        pool = ThreadPoolExecutor(max_workers=2)
+        try:
+            page = pool.submit(self._get, repository, f"/api/models/{repository}")
+            config = pool.submit(self._get, repository, f"/{repository}/resolve/main/config.json")
+            # The page first: of a repository that is missing, it says so in clearer words.
+            counted = page.result(timeout=self._timeout_s)
+            shape = config.result(timeout=self._timeout_s)
+        except TimeoutError as exc:
+            raise self._unreachable(repository, f"no answer in {self._timeout_s:g} s") from exc
+        finally:
+            pool.shutdown(wait=False)
+        return language_model_from_config(repository, shape, num_parameters=_count(counted))
+
+    def _get(self, repository: str, path: str) -> dict[str, Any]:
+        request = urllib.request.Request(f"{self._url}{path}")
+        if self._token.get_secret_value():
+            request.add_header("Authorization", f"Bearer {self._token.get_secret_value()}")
+        try:
+            with self._opener.open(request, timeout=self._timeout_s) as response:
+                answer = json.loads(response.read(_MOST_BYTES))
+        except urllib.error.HTTPError as exc:
+            with exc:
+                raise self._refused(repository, path, exc) from exc
+        except TimeoutError:
+            raise
+        except (OSError, HTTPException) as exc:
+            reason = getattr(exc, "reason", None) or exc
+            if isinstance(reason, TimeoutError):
+                raise reason from exc
+            raise self._unreachable(repository, str(reason)) from exc
+        except ValueError as exc:
+            raise self._unreachable(repository, f"{path} is not JSON") from exc
+        if not isinstance(answer, dict):
+            raise self._unreachable(repository, f"{path} is not a JSON object")
+        return answer
+
+    def _refused(
+        self, repository: str, path: str, exc: urllib.error.HTTPError
+    ) -> BadParameter | NotPossibleNow:
+        code = exc.headers.get("X-Error-Code", "")
+        where = f"{self._url}/{repository}"
+        if code == "GatedRepo" or exc.code == 403:
+            mend = (
+                "with the account of the token that is set"
+                if self._token.get_secret_value()
+                else "and set HF_TOKEN to a token that may read it"
+            )
+            return BadParameter(f"{repository} is gated: accept its licence at {where} {mend}")
+        if code == "EntryNotFound":
+            return BadParameter(
+                f"{repository} has no config.json on the Hugging Face hub; expected a model that "
+                "transformers can build"
+            )
+        if exc.code in (401, 404):
+            return BadParameter(
+                f"{repository} is not on the Hugging Face hub, or private; check the name at "
+                f"{where}"
+            )
+        return self._unreachable(repository, f"HTTP {exc.code} for {path}")
+
+    def _unreachable(self, repository: str, why: str) -> NotPossibleNow:
+        return NotPossibleNow(
+            f"the Hugging Face hub at {self._url} cannot be asked about {repository} ({why}); try "
+            "again, or use a recipe of the catalogue"
+        )
+
+
+class _KeepTokenAtHome(urllib.request.HTTPRedirectHandler):
+    """Follows redirects, and leaves the token behind when one goes to another host."""
+
+    def redirect_request(
+        self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: Any,
+        newurl: str,
+    ) -> urllib.request.Request | None:  # fmt: skip
+        followed = super().redirect_request(req, fp, code, msg, headers, newurl)
+        if followed is not None and urlsplit(newurl).netloc != urlsplit(req.full_url).netloc:
+            followed.remove_header("Authorization")
+        return followed
+
+
+def _count(page: dict[str, Any]) -> int | None:
+    """Parameters, as the hub counts them from the safetensors' headers; None where it does not."""
+    counted = page.get("safetensors")
+    total = counted.get("total") if isinstance(counted, dict) else None
+    return total if isinstance(total, int) and total > 0 else None
