@@ -19,6 +19,7 @@ from stationmaster.domain.catalogue import CATALOGUE, get_recipe
 from stationmaster.domain.errors import BadParameter
 from stationmaster.domain.recipes import PRESET, SMOKE, Recipe
 from stationmaster.domain.training_config import ImageTraining, LanguageTraining, TrainingConfig
+from training.models.repositories import hub_model
 from training.watchdog import (
     DEFAULT_FACTOR,
     DEFAULT_FLOOR_S,
@@ -96,10 +97,12 @@ def parse_config(argv: Sequence[str], environ: Mapping[str, str]) -> TrainerConf
         if not equals or not key:
             raise BadParameter(f'"{text}" is not a key=value pair; write e.g. steps=100')
         overrides[key] = value
+    cache_dir = cache_dir_from(environ)
+    model = hub_model(arguments.recipe, weights=overrides.get("weights"), cache_dir=cache_dir)
     return TrainerConfig(
-        recipe=get_recipe(arguments.recipe).with_overrides(overrides),
+        recipe=get_recipe(arguments.recipe, model).with_overrides(overrides),
         output_dir=arguments.output_dir,
-        cache_dir=cache_dir_from(environ),
+        cache_dir=cache_dir,
         run_id=run_id_from(environ),
         launch=Launch(
             rank=int(environ.get("RANK", "0")),
@@ -204,7 +207,9 @@ def _parser() -> argparse.ArgumentParser:
         ),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("recipe", metavar="RECIPE", help=f"one of {', '.join(CATALOGUE)}")
+    parser.add_argument(
+        "recipe", metavar="RECIPE", help=f"one of {', '.join(CATALOGUE)}, or hf:ORG/MODEL"
+    )
     parser.add_argument("overrides", metavar="key=value", nargs="*", help="see keys below")
     parser.add_argument(
         "--output-dir", type=Path, required=True, help="checkpoints; shared by all nodes of the job"

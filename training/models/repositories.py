@@ -1,8 +1,8 @@
 """Where published models are: a directory, or a repository of the Hugging Face hub.
 
-Called before torch is loaded, by `training.build` and the tokenizers, so that a missing repository,
-a licence that nobody accepted or weights of another shape are told in seconds; and by
-`training.models.hub`, which reads what lies here. It must not import torch or transformers.
+Called before torch is loaded, by `training.config`, `training.build` and the tokenizers, so that a
+missing repository, a licence that nobody accepted or weights of another shape are told in seconds;
+and by `training.models.hub`, which reads what lies here. It must not import torch or transformers.
 
 A repository is downloaded once into the cache, under a file lock, by one process of all that share
 the cache; the others wait for it. What is there is not asked for again: a restart needs no hub, and
@@ -21,7 +21,12 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from stationmaster.domain.errors import BadParameter, PermanentError, StationmasterError
-from stationmaster.domain.hub import is_repository, language_model_from_config
+from stationmaster.domain.hub import (
+    HUB_PREFIX,
+    is_repository,
+    language_model_from_config,
+    repository_of,
+)
 from stationmaster.domain.models import LanguageModel
 from stationmaster.domain.recipes import Recipe
 from stationmaster.domain.training_config import LanguageTraining
@@ -64,6 +69,27 @@ _NOT_COMPARED: Final = {
 _FAMILIES: Final = {"llama": "llama", "mistral": "mistral", "mixtral": "mixtral"}
 
 logger = logging.getLogger(__name__)
+
+
+def hub_model(recipe: str, *, weights: str | None, cache_dir: Path) -> LanguageModel | None:
+    """What hf:ORG/MODEL is, from its config.json; None for a recipe of the catalogue.
+
+    Args:
+        recipe: a recipe's name.
+        weights: as typed. A directory's own config.json counts, and then no hub is asked.
+        cache_dir: where the repository's files are kept.
+
+    Raises:
+        UserError, PermanentError: as prepare_weights.
+    """
+    if not recipe.startswith(HUB_PREFIX):
+        return None
+    repository = repository_of(recipe)
+    if weights is not None and Path(weights).is_dir():
+        directory = weights_directory(weights, cache_dir=cache_dir)
+    else:
+        directory = fetch_repository(repository, cache_dir=cache_dir, files="config")
+    return language_model_from_config(repository, read_config(directory))
 
 
 def prepare_weights(recipe: Recipe, *, cache_dir: Path) -> None:
