@@ -255,10 +255,7 @@ def _check_column(names: list[str], *, file: str) -> None:
 
 
 def _read_parquet(file: str, *, start: int) -> Iterator[str]:
-    from pyarrow import (  # type: ignore[import-untyped]  # ships no types; 0.2 s
-        ArrowInvalid,
-        parquet,
-    )
+    from pyarrow import ArrowInvalid, parquet  # 0.2 s, for parquet only
 
     with _open(file) as raw:
         try:

@@ -157,6 +157,13 @@ class _RangedFile(io.RawIOBase):
         self._position = end
         return len(data)
 
+    def readall(self) -> bytes:
+        # The base class would ask for 8 KiB at a time.
+        pieces = []
+        while piece := self.read(_STREAMING_BUFFER_BYTES):
+            pieces.append(piece)
+        return b"".join(pieces)
+
     def _ask_size(self) -> int:
         found = huggingface_hub.get_hf_file_metadata(
             self._url, token=huggingface_hub.get_token(), timeout=_TIMEOUT_S, endpoint=_endpoint()

@@ -42,9 +42,9 @@ from training.data.tokenizers import TextTokenizer, TokenIds, TokenizerFile
 DEFAULT_SHARD_TOKENS: Final = 128 * 2**20
 """256 MiB a file of uint16: a few seconds to write, and seldom a sequence that spans two."""
 
-# A second of work for a core, and little to hold: (workers x 2) of these are read ahead.
-_BATCH_CHARACTERS: Final = 2_000_000
-_BATCH_DOCUMENTS: Final = 4096
+# A tenth of a second's work for a core; twice as many of these as workers are read ahead.
+_BATCH_CHARACTERS: Final = 500_000
+_BATCH_DOCUMENTS: Final = 1024
 _REPORT_EVERY_S: Final = 5.0
 
 Batch = tuple[list[Position], list[str]]

@@ -95,7 +95,7 @@ class Manifest(BaseModel):
     num_tokens: int
     num_documents: int
     sha256: str
-    """Of the shards' hashes, in order."""
+    """Of the hashes of the tokenizer and of the shards, in order."""
     shards: tuple[Shard, ...]
 
 
@@ -211,12 +211,13 @@ class ShardWriter:
         if self._written:
             # The position only matters to a packing that goes on, and this one is at its end.
             self._conclude(self._packing.position)
-        digests = "".join(shard.sha256 for shard in self._packing.shards)
+        plan = self._packing.plan
+        digests = [plan.tokenizer_sha256, *(shard.sha256 for shard in self._packing.shards)]
         manifest = Manifest(
-            plan=self._packing.plan,
+            plan=plan,
             num_tokens=self.num_tokens,
             num_documents=self._num_documents,
-            sha256=hashlib.sha256(digests.encode()).hexdigest(),
+            sha256=hashlib.sha256(" ".join(digests).encode()).hexdigest(),
             shards=self._packing.shards,
         )
         write_atomically(self._directory / MANIFEST, manifest.model_dump(mode="json"))

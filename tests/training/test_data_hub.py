@@ -1,0 +1,197 @@
+"""Data sets of the Hugging Face hub, from a stand-in on the loopback."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from data_sets import number_tokenizer, numbered, write_rows
+from dataset_hub import DatasetHub, dataset_hub
+
+from stationmaster.domain.errors import BadParameter, PermanentError
+from training.data.corpus import find_corpus, read_documents
+from training.data.hub_files import open_on_hub
+from training.data.streaming import StreamingSource
+
+OLD, NEW = "a" * 40, "b" * 40
+CONFIGS = [
+    {
+        "config_name": name,
+        "data_files": [
+            {"split": "train", "path": f"{name}/train.*.json.gz"},
+            {"split": "validation", "path": [f"{name}/validation.*.json.gz"]},
+        ],
+    }
+    for name in ("en", "de")
+]
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DatasetHub]:
+    monkeypatch.setenv("HF_HOME", str(tmp_path))
+    monkeypatch.delenv("HF_TOKEN", raising=False)
+    with dataset_hub("allenai/c4") as hub:
+        monkeypatch.setenv("HF_ENDPOINT", hub.url)
+        yield hub
+
+
+def files(directory: Path, *, first: int) -> dict[str, bytes]:
+    """Two configurations of three files for training and one for validation, and others."""
+    contents = {"README.md": b"# c4", "en/notes.txt": b"none"}
+    for config in ("en", "de"):
+        for number in range(3):
+            name = f"{config}/train.{number}.json.gz"
+            texts = [numbered(first + number + 3 * n, length=8) for n in range(12)]
+            contents[name] = write_rows(directory / name, texts).read_bytes()
+        name = f"{config}/validation.0.json.gz"
+        texts = [numbered(2000, length=20)]
+        contents[name] = write_rows(directory / name, texts).read_bytes()
+    name = "data/train-0.parquet"
+    contents[name] = write_rows(directory / name, list("abcdefgh")).read_bytes()
+    return contents
+
+
+def test_c4_is_the_english_configuration_at_its_newest_commit(
+    hub: DatasetHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub.commits = {NEW: files(tmp_path, first=1)}
+    hub.configs = CONFIGS
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+
+    corpus = find_corpus("c4")
+    texts = list(read_documents(corpus.files[1], start=10))
+
+    prefix = f"hf://datasets/allenai/c4@{NEW}/en"
+    assert corpus.files == tuple(f"{prefix}/train.{n}.json.gz" for n in range(3))
+    assert corpus.held_out == (f"{prefix}/validation.0.json.gz",)
+    assert corpus.revision == NEW
+    assert texts == [numbered(1 + 1 + 3 * n, length=8) for n in (10, 11)]
+    assert {token for _, path, token in hub.requests if "c4" in path} == {"hf_secret"}
+
+
+def test_a_data_set_without_card_is_read_by_its_file_names(hub: DatasetHub, tmp_path: Path) -> None:
+    hub.commits = {NEW: files(tmp_path, first=1)}
+
+    corpus = find_corpus("hub:allenai/c4/data")
+
+    assert [Path(file).name for file in corpus.files] == ["train-0.parquet"]
+    assert list(read_documents(corpus.files[0], start=5)) == ["f", "g", "h"]
+    assert len(find_corpus("hub:allenai/c4").files) == 7
+
+
+@pytest.mark.parametrize(
+    ("dataset", "message"),
+    [
+        ("hub:allenai/c4", "has the configurations en, de; name one as hub:ORG/NAME/CONFIG"),
+        ("hub:allenai/c4/fr", "has the configurations en, de; name one"),
+        ("hub:allenai/c5", "allenai/c5 is not on the Hugging Face hub, or it is private and HF_TO"),
+    ],
+)
+def test_find_on_hub_what_is_not_there_is_told_in_a_sentence(
+    hub: DatasetHub, tmp_path: Path, dataset: str, message: str
+) -> None:
+    hub.commits = {NEW: files(tmp_path, first=1)}
+    hub.configs = CONFIGS
+
+    with pytest.raises(BadParameter, match=message):
+        find_corpus(dataset)
+
+
+def test_find_on_hub_without_rows_is_refused(hub: DatasetHub) -> None:
+    hub.commits = {NEW: {"README.md": b"x", "picture.png": b"x"}}
+
+    with pytest.raises(BadParameter, match=r"no files for training that end in \.jsonl"):
+        find_corpus("hub:allenai/c4")
+
+
+def test_find_on_hub_gated_names_the_terms_and_the_token(hub: DatasetHub) -> None:
+    hub.commits = {NEW: {}}
+    hub.gated = True
+
+    with pytest.raises(
+        BadParameter, match=r"is gated: accept its terms at https://huggingface\.co/"
+    ):
+        find_corpus("c4")
+
+
+def test_find_on_hub_unreachable_says_what_else_can_be_done(
+    hub: DatasetHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+
+    with pytest.raises(PermanentError, match=r"did not answer for data set allenai/c4 .*stdlib or"):
+        find_corpus("c4")
+
+
+def test_open_on_hub_asks_again_where_a_download_broke_off(hub: DatasetHub) -> None:
+    contents = bytes(range(256)) * 40_000  # three requests of 4 MiB
+    hub.commits = {NEW: {"a.bin": contents}}
+    failures = iter([False, True, True, False, True, False])
+    hub.fail = lambda path: next(failures)
+    waits: list[float] = []
+
+    with open_on_hub(
+        f"hf://datasets/allenai/c4@{NEW}/a.bin", seekable=False, wait=waits.append
+    ) as file:
+        received = file.read()
+
+    assert received == contents
+    assert waits == [1, 2, 1]
+    assert hub.file_requests() == 6
+
+
+def test_open_on_hub_gives_up_on_a_hub_that_stays_broken(hub: DatasetHub) -> None:
+    hub.commits = {NEW: {"a.bin": bytes(100)}}
+    hub.fail = lambda path: True
+    waits: list[float] = []
+
+    file = open_on_hub(f"hf://datasets/allenai/c4@{NEW}/a.bin", seekable=False, wait=waits.append)
+
+    with pytest.raises(ConnectionError, match="peer closed connection"):
+        file.read()
+    assert 100 < sum(waits) < 150
+
+
+def test_read_documents_file_that_is_gone_fails_at_once(hub: DatasetHub) -> None:
+    hub.commits = {NEW: {}}
+
+    with pytest.raises(
+        PermanentError, match=r"reading hf://datasets/allenai/c4@\w+/a.json broke off"
+    ):
+        list(read_documents(f"hf://datasets/allenai/c4@{NEW}/a.json"))
+
+
+def test_stream_goes_on_at_the_commit_it_began_with(hub: DatasetHub, tmp_path: Path) -> None:
+    hub.configs = CONFIGS
+    hub.commits = {OLD: files(tmp_path / "old", first=1)}
+    tokenizer = number_tokenizer(tmp_path / "tokenizer")
+
+    def source() -> StreamingSource:
+        return StreamingSource(
+            find_corpus("c4"),
+            tokenizer,
+            sequence_length=8,
+            global_batch_size=3,
+            micro_batch_size=3,
+            eval_samples=1,
+            seed=1,
+            rank=0,
+            world_size=1,
+        )
+
+    first = source()
+    list(first.micro_batches(0))
+    state = first.state()
+    (expected,) = first.micro_batches(3)
+    hub.commits[NEW] = files(tmp_path / "new", first=1001)
+    again = source()
+    assert again.facts()["dataset_revision"] == NEW
+    assert again.identity == first.identity
+    again.restore(state)
+    (batch,) = again.micro_batches(3)
+
+    assert batch.inputs.tolist() == expected.inputs.tolist()
+    assert again.facts()["dataset_revision"] == OLD
+    (held_out,) = again.evaluation_batches()
+    assert held_out.inputs[0].tolist() == [2000] * 8

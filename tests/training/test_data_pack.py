@@ -1,0 +1,176 @@
+"""Packing: the same bytes however many workers there are and however often it was killed."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from data_sets import number_tokenizer, numbered, write_rows
+
+from stationmaster.domain.errors import BadParameter, NotPossibleNow
+from training.data.corpus import find_corpus
+from training.data.pack import make_plan, pack, unfinished_packing
+from training.data.shards import PackedData
+from training.pack import main
+
+
+@dataclass(frozen=True)
+class PackedOnce:
+    """A packed directory, what it was packed with, and the environment for it."""
+
+    directory: Path
+    arguments: list[str]
+    environ: dict[str, str]
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    """Every file a reader may see."""
+    files = (path for path in directory.iterdir() if not path.name.startswith("."))
+    return {path.name: path.read_bytes() for path in files}
+
+
+@pytest.fixture(scope="module")
+def packed_once(tmp_path_factory: pytest.TempPathFactory) -> PackedOnce:
+    """2 MB of the standard library packed by one worker, uninterrupted."""
+    root = tmp_path_factory.mktemp("packed-once")
+    (root / "text").mkdir()
+    for number, file in enumerate(find_corpus("python-stdlib").files[:90]):
+        shutil.copyfile(file, root / "text" / f"{number:03}.py")
+    once = PackedOnce(
+        directory=root / "out",
+        arguments=[str(root / "text"), "--vocab-size", "1024", "--shard-tokens", "30000"],
+        environ={**os.environ, "STATIONMASTER_CACHE_DIR": str(root / "cache")},
+    )
+    arguments = [*once.arguments, "--workers", "1", "--output-dir", str(once.directory)]
+    assert main(arguments, once.environ) == 0
+    return once
+
+
+def test_pack_killed_and_started_again_ends_with_the_same_bytes(
+    packed_once: PackedOnce, tmp_path: Path
+) -> None:
+    arguments = [*packed_once.arguments, "--output-dir", str(tmp_path)]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "training.pack", *arguments, "--workers", "2"],
+        env=packed_once.environ,
+        stderr=subprocess.DEVNULL,
+    )
+    wait_until(lambda: whole_files(tmp_path) > 0)
+    workers = children(process.pid)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    assert unfinished_packing(tmp_path) is not None, "it ended before it was killed"
+    assert workers
+    wait_until(lambda: not any(map(alive, workers)))
+
+    code = main([*arguments, "--workers", "1"], packed_once.environ)
+
+    assert code == 0
+    assert contents(tmp_path) == contents(packed_once.directory)
+
+
+def test_pack_again_is_done_at_once_and_changes_nothing(
+    packed_once: PackedOnce, capsys: pytest.CaptureFixture[str]
+) -> None:
+    directory = packed_once.directory
+    before = {path.name: path.stat().st_mtime_ns for path in directory.glob("[!.]*")}
+
+    code = main([*packed_once.arguments, "--output-dir", str(directory)], packed_once.environ)
+
+    assert code == 0
+    assert {path.name: path.stat().st_mtime_ns for path in directory.glob("[!.]*")} == before
+    assert main(["--verify", str(directory)], packed_once.environ) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == lines[1]
+    assert re.search(r": [\d,]+ tokens of \d+ documents in \d+ files, sha256 \w{64}$", lines[0])
+
+
+def test_pack_with_other_arguments_into_the_same_directory_is_refused(
+    packed_once: PackedOnce, capsys: pytest.CaptureFixture[str]
+) -> None:
+    directory = packed_once.directory
+    before = contents(directory)
+
+    arguments = [*packed_once.arguments[:-1], "60000", "--output-dir", str(directory)]
+    code = main(arguments, packed_once.environ)
+
+    assert code == 1
+    message = capsys.readouterr().err
+    assert "holds another packing: shard_tokens 30000, asked for is 60000" in message
+    assert contents(directory) == before
+
+
+def tiny(tmp_path: Path, *, directory: Path, documents: int = 7, workers: int = 1) -> PackedData:
+    write_rows(
+        tmp_path / "text" / "a.jsonl",
+        [numbered(n, length=n % 5) for n in range(documents)],
+    )
+    corpus = find_corpus(str(tmp_path / "text"))
+    tokenizer = number_tokenizer(tmp_path / "tokenizer")
+    plan = make_plan(corpus, tokenizer, spec="numbers", shard_tokens=4)
+    return pack(corpus, tokenizer, plan, directory=directory, workers=workers)
+
+
+def test_pack_leaves_empty_documents_out_and_counts_the_others(tmp_path: Path) -> None:
+    packed = tiny(tmp_path, directory=tmp_path / "out")
+
+    # Documents 0 and 5 are empty; of the others each token and an end.
+    assert packed.manifest.num_documents == 5
+    assert packed.manifest.num_tokens == (1 + 2 + 3 + 4 + 1) + 5
+    assert [shard.num_tokens for shard in packed.manifest.shards] == [4, 4, 4, 4]
+
+
+def test_pack_a_data_set_without_text_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadParameter, match="holds no text"):
+        tiny(tmp_path, directory=tmp_path / "out", documents=1)
+
+
+def test_pack_into_a_directory_with_other_files_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "thesis.txt").write_text("mine")
+
+    with pytest.raises(BadParameter, match=r"holds thesis\.txt and no packed data set"):
+        tiny(tmp_path, directory=tmp_path / "out")
+    assert contents(tmp_path / "out") == {"thesis.txt": b"mine"}
+
+
+def test_pack_while_another_packs_there_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    with (tmp_path / "out" / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+
+        with pytest.raises(NotPossibleNow, match="another process is packing into"):
+            tiny(tmp_path, directory=tmp_path / "out")
+
+
+def whole_files(directory: Path) -> int:
+    packing = unfinished_packing(directory)
+    return len(packing.shards) if packing else 0
+
+
+def children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def wait_until(true: Callable[[], bool], *, limit_s: float = 60.0) -> None:
+    deadline = time.monotonic() + limit_s
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
