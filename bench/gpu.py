@@ -395,7 +395,8 @@ def write_tokens(directory: Path) -> Path:
     from training.data.shards import TOKENIZER, Packing, PackPlan, Position, ShardWriter
 
     directory.mkdir()
-    Tokenizer(models.WordLevel({"a": 0}, unk_token="a")).save(str(directory / TOKENIZER))
+    end = "<|endoftext|>"
+    Tokenizer(models.WordLevel({end: 0}, unk_token=end)).save(str(directory / TOKENIZER))
     # As many as the longer run reads, four batches of eight aside: no token is seen twice.
     num_tokens = (_LAST_STEP + 4) * _LARGEST_BATCH * 8192 + 1
     plan = PackPlan(
