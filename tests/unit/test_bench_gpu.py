@@ -35,6 +35,7 @@ from stationmaster.domain.estimate import flops_per_token
 from stationmaster.domain.training_config import LanguageTraining
 from training.config import parse_config
 from training.data.sources import prepare_source
+from training.data.tokenizers import describe_tokenizer
 from training.progress import ProgressWriter
 
 SETUP = Setup(batch=6, sequence_length=8192)
@@ -116,6 +117,9 @@ def test_our_command_is_understood_by_the_trainer_as_meant(tmp_path: Path) -> No
     prepared = prepare_source(config)
     last_step = (WARM_UP_WINDOWS + WINDOWS) * WINDOW_STEPS
     assert prepared.data.manifest.num_tokens > last_step * 6 * 8192
+    # What a run writes beside its checkpoints needs to know how a document ends.
+    assert prepared.tokenizer is not None
+    assert describe_tokenizer(prepared.tokenizer).end_id == 0
 
 
 def test_titan_command_has_our_batch_and_data(tmp_path: Path) -> None:
