@@ -68,6 +68,7 @@ def _language_smoke(recipe: Recipe) -> Recipe:
     if recipe.task == "pretraining":
         small |= {"dataset": "python-stdlib", "tokenizer": "bpe"}
     else:
+        model = _TINY_LLAMA_MODEL  # so that weights= takes what tiny-llama has trained
         small |= {"dataset": "python-docstrings", "tokenizer": "bpe", "weights": "sample"}
     return recipe.model_copy(
         update={
