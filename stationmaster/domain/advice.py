@@ -192,7 +192,7 @@ def _speed_warnings(figures: Figures) -> Iterator[str]:
     if idle > 0.2:
         yield f"{step.limited_by} takes longer than computing: GPUs idle {idle:.0%} of the time"
     if layout.compute == "fp32":
-        yield "precision=fp32 leaves the tensor cores unused"
+        yield "precision=fp32 is at most half as fast as bf16"
 
 
 def _training_warnings(layout: Layout) -> Iterator[str]:

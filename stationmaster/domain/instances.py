@@ -26,7 +26,8 @@ class Gpu(BaseModel):
     memory_gb_per_s: float
     """Bandwidth of its own memory. Source: NVIDIA's data sheets."""
     tflops_fp32: float
-    """Outside the tensor cores, where full float32 products run. Source: NVIDIA's data sheets."""
+    """Peak of float32 products: on TF32 tensor cores where there are. Source: NVIDIA's data sheets;
+    half the bf16 peak where these have TF32."""
     link_gb_per_s: float
     """What a ring of the GPUs of one node sustains: NCCL's bus bandwidth."""
     assumed_mfu: float
@@ -57,22 +58,22 @@ GPUS: Final[dict[str, Gpu]] = {
         link_gb_per_s=_PCIE_GB_PER_S,
         assumed_mfu=0.30,
     ),
-    "A100": Gpu(memory_gb_per_s=1555, tflops_fp32=19.5, link_gb_per_s=230, assumed_mfu=0.45),
-    "H100": Gpu(memory_gb_per_s=3350, tflops_fp32=67, link_gb_per_s=468, assumed_mfu=0.39),
-    "H200": Gpu(memory_gb_per_s=4800, tflops_fp32=67, link_gb_per_s=468, assumed_mfu=0.40),
-    "B200": Gpu(memory_gb_per_s=8000, tflops_fp32=80, link_gb_per_s=800, assumed_mfu=0.38),
-    "B300": Gpu(memory_gb_per_s=8000, tflops_fp32=80, link_gb_per_s=800, assumed_mfu=0.38),
+    "A100": Gpu(memory_gb_per_s=1555, tflops_fp32=156, link_gb_per_s=230, assumed_mfu=0.45),
+    "H100": Gpu(memory_gb_per_s=3350, tflops_fp32=494.5, link_gb_per_s=468, assumed_mfu=0.39),
+    "H200": Gpu(memory_gb_per_s=4800, tflops_fp32=494.5, link_gb_per_s=468, assumed_mfu=0.40),
+    "B200": Gpu(memory_gb_per_s=8000, tflops_fp32=1125, link_gb_per_s=800, assumed_mfu=0.38),
+    "B300": Gpu(memory_gb_per_s=8000, tflops_fp32=1125, link_gb_per_s=800, assumed_mfu=0.38),
     "A10G": Gpu(
-        memory_gb_per_s=600, tflops_fp32=31.2, link_gb_per_s=_PCIE_GB_PER_S, assumed_mfu=0.35
+        memory_gb_per_s=600, tflops_fp32=35, link_gb_per_s=_PCIE_GB_PER_S, assumed_mfu=0.35
     ),
     "L4": Gpu(
-        memory_gb_per_s=300, tflops_fp32=30.3, link_gb_per_s=_PCIE_GB_PER_S, assumed_mfu=0.30
+        memory_gb_per_s=300, tflops_fp32=60.5, link_gb_per_s=_PCIE_GB_PER_S, assumed_mfu=0.30
     ),
     "L40S": Gpu(
-        memory_gb_per_s=864, tflops_fp32=91.6, link_gb_per_s=_PCIE_GB_PER_S, assumed_mfu=0.30
+        memory_gb_per_s=864, tflops_fp32=181, link_gb_per_s=_PCIE_GB_PER_S, assumed_mfu=0.30
     ),
     "RTX PRO 6000": Gpu(
-        memory_gb_per_s=1597, tflops_fp32=117, link_gb_per_s=_PCIE_GB_PER_S, assumed_mfu=0.30
+        memory_gb_per_s=1597, tflops_fp32=181, link_gb_per_s=_PCIE_GB_PER_S, assumed_mfu=0.30
     ),
 }
 

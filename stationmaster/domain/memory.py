@@ -139,17 +139,18 @@ def _activations(layout: Layout, model: LanguageModel) -> float:
     )
     match training.activation_checkpointing:
         case "off":
-            kept, again = whole_block, 0.0
+            kept = whole_block
         case "selective":
             kept = _kept_selectively(model, e=e, stream=stream)
-            again = whole_block
         case "full":
-            kept, again = float(stream * model.hidden_size), whole_block
-    # Gradients inside one block: of the feed-forward part's three products, and of the stream.
-    backward = 3 * e * max(1, model.experts_per_token) * model.ffn_size + 4 * model.hidden_size
-    # The final norm keeps its input in fp32, its output, and what the head reads.
+            kept = float(stream * model.hidden_size)
+    # While one block's backward runs: what its forward, run again, adds to what was kept, and the
+    # gradients of the feed-forward part's products and of the stream.
+    ffn = max(1, model.experts_per_token) * model.ffn_size
+    backward = whole_block - kept + 2 * e * ffn + 4 * model.hidden_size
+    # Before that, the final norm keeps its input in fp32, its output, and what the head reads.
     norm = (4 + stream + e) * model.hidden_size
-    return tokens * (model.layers * kept + again + backward + norm)
+    return tokens * (model.layers * kept + max(backward, norm))
 
 
 def _stream_bytes(layout: Layout) -> int:

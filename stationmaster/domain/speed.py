@@ -12,7 +12,7 @@ from typing import Final
 from stationmaster.domain.estimate import defers_gradient_exchange, flops_per_sample
 from stationmaster.domain.layout import FP32_BYTES, Layout
 from stationmaster.domain.memory import kept_elements
-from stationmaster.domain.models import ImageModel, LanguageModel
+from stationmaster.domain.models import ImageModel
 from stationmaster.domain.training_config import ImageTraining
 
 # torchtitan's Llama 3.1 8B on 8 H100: 5,762 tokens/s a GPU without torch.compile, 6,667 with it.
@@ -21,7 +21,7 @@ _WITHOUT_COMPILE: Final = 0.86
 _FULL_CHECKPOINTING: Final = 0.75
 # Products of experts are smaller, and their rows uneven; assumed.
 _EXPERTS: Final = 0.7
-# Large float32 products reach about this part of a GPU's peak outside the tensor cores; assumed.
+# Large float32 products reach about this part of the peak of a GPU without TF32; assumed.
 _FP32_UTILISATION: Final = 0.6
 # Where the vendor's dense bf16 peak is not known: that of the L40S, the nearest known part.
 UNKNOWN_PEAK_TFLOPS: Final = 362.0
@@ -107,15 +107,15 @@ def step_time(layout: Layout) -> StepTime:
 
 
 def assumed_mfu(layout: Layout) -> float | None:
-    """Part of the bf16 peak that the plan counts on; None where it reckons otherwise."""
+    """Part of the peak at its precision that the plan counts on; None where it reckons otherwise.
+
+    Precisions are bf16, and fp32 on TF32 tensor cores.
+    """
     figures = layout.instance.gpu_figures
-    model = layout.recipe.model
-    if not layout.recipe.needs_gpu or figures is None or layout.compute == "fp32":
+    model, training = layout.recipe.model, layout.recipe.training
+    if not layout.recipe.needs_gpu or figures is None or isinstance(model, ImageModel):
         return None
-    if not isinstance(model, LanguageModel):
-        return None
-    training = layout.recipe.training
-    mfu = figures.assumed_mfu
+    mfu = figures.assumed_mfu if figures.has_bf16 else _FP32_UTILISATION
     mfu *= 1 if training.compile else _WITHOUT_COMPILE
     mfu *= _FULL_CHECKPOINTING if training.activation_checkpointing == "full" else 1
     return mfu * (_EXPERTS if model.experts else 1)
@@ -128,16 +128,15 @@ def _sample_s(layout: Layout) -> float:
     flops = flops_per_sample(recipe)
     if not recipe.needs_gpu or figures is None:
         return flops / (CPU_GFLOPS_PER_PROCESS * 1e9)
-    mfu = assumed_mfu(layout)
-    if mfu is not None:
-        return flops / (mfu * 1e12 * (layout.instance.peak_tflops_bf16 or UNKNOWN_PEAK_TFLOPS))
-    again = recipe.training.activation_checkpointing == "full"
-    computing = flops / (_FP32_UTILISATION * figures.tflops_fp32 * 1e12)
-    if not isinstance(recipe.model, ImageModel):
-        return computing / (_FULL_CHECKPOINTING if again else 1)
+    if (mfu := assumed_mfu(layout)) is not None:
+        bf16 = layout.instance.peak_tflops_bf16 or UNKNOWN_PEAK_TFLOPS
+        peak = bf16 if layout.compute == "bf16" else figures.tflops_fp32
+        return flops / (mfu * peak * 1e12)
     moved = _MOVES_OF_A_KEPT_NUMBER * layout.compute_bytes * kept_elements(layout)
     moving = moved / (figures.memory_gb_per_s * 1e9)
-    return moving if layout.compute == "bf16" else max(moving, computing)
+    if layout.compute == "bf16":
+        return moving
+    return max(moving, flops / (_FP32_UTILISATION * figures.tflops_fp32 * 1e12))
 
 
 def _exchanged_bytes(layout: Layout) -> float:

@@ -298,7 +298,7 @@ def test_gpus_without_bfloat16_are_refused_unless_fp32_is_asked_for(instance):
         make_plan("llama3.2-1b", instance_type=instance)
 
     plan = make_plan("llama3.2-1b", instance_type=instance, overrides={"precision": "fp32"})
-    assert any("tensor cores unused" in warning for warning in plan.warnings)
+    assert any("half as fast as bf16" in warning for warning in plan.warnings)
 
 
 def test_every_gpu_of_the_instances_has_its_figures():
