@@ -1,0 +1,176 @@
+"""Runs that lose workers, agents and nodes, under both rendezvous backends, in real processes.
+
+Each scenario is one run that suffers many things in a row, because every start of a worker takes
+seconds. The model is the smallest preset; the losses must be those of a run that nothing happened
+to.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from elastic_runs import gang_of
+from trainer_runs import Workspace, losses, of_kind, train_here
+
+from bench.gang import Lines, Pod, etcd_server, newest_start, num_starts
+from training.watchdog import EXIT_STALLED
+
+BATCH = 8
+# Large enough a step that a run does not end while a process is being looked up and killed. The
+# rate is constant so that the number of steps does not decide the losses, and small so that what
+# two ranks round otherwise than one does not grow.
+KEYS = (
+    *("preset=smoke", "sequence_length=128", f"global_batch_size={BATCH}", "micro_batch_size=8"),
+    *("schedule=constant", "learning_rate=3e-4", "min_learning_rate=0", "warmup_steps=5"),
+    *("eval_every=0", "log_every=1"),
+)
+STEPS = 100
+NUM_WORKER_KILLS = 5
+
+
+@pytest.fixture(scope="module")
+def undisturbed(
+    tmp_path_factory: pytest.TempPathFactory, text_dir: Path, cache_dir: Path
+) -> dict[int, float]:
+    """Loss by step of the same run in one process that nothing happens to."""
+    workspace = Workspace(tmp_path_factory.mktemp("undisturbed"), cache_dir, text_dir)
+    return losses(train_here(workspace, *KEYS, f"steps={STEPS}", "checkpoint_every=1000"))
+
+
+@contextmanager
+def rendezvous(backend: str, directory: Path) -> Iterator[str | None]:
+    """Whatever server the backend needs beside the agents; gives its endpoint."""
+    if backend == "c10d":
+        yield None
+    elif shutil.which("etcd") is None:
+        pytest.skip("there is no etcd on this machine (Debian: apt-get install etcd-server)")
+    else:
+        pytest.importorskip("etcd", reason="python-etcd is not installed")
+        with etcd_server(directory) as endpoint:
+            yield endpoint
+
+
+def stop_worker(pod: Pod) -> None:
+    """Let a worker stand still, alive, its connections open."""
+    os.kill(pod.worker(), signal.SIGSTOP)
+
+
+@pytest.mark.parametrize(
+    ("backend", "first"), [("c10d", stop_worker), ("etcd-v2", Pod.kill_worker)]
+)
+def test_elastic_deaths_in_a_row_lose_nothing_but_time(
+    backend: str,
+    first: Callable[[Pod], None],
+    workspace: Workspace,
+    tmp_path: Path,
+    undisturbed: dict[int, float],
+) -> None:
+    num_deaths = NUM_WORKER_KILLS + (first is stop_worker)
+    with (
+        rendezvous(backend, tmp_path) as endpoint,
+        gang_of(
+            workspace,
+            *(*KEYS, f"steps={STEPS}", "checkpoint_every=5"),
+            directory=tmp_path,
+            nnodes="2:2",
+            backend=backend,
+            endpoint=endpoint,
+            max_restarts=num_deaths + 2,
+            flags=("--watchdog-floor", "8"),
+        ) as gang,
+    ):
+        gang.add(2)
+        for death in range(num_deaths):
+            gang.wait_for_save(start=death + 1)
+            kill = first if death == 0 else Pod.kill_worker
+            kill(gang.pods[(death + 1) % 2])
+        gang.wait_for_save(start=num_deaths + 1)
+        agents_ended = [list(pod.exit_codes) for pod in gang.pods]
+        # Under c10d this one hosts the rendezvous, so that the other agent ends as well.
+        gang.pods[0].kill_agent()
+        seen = gang.wait_for_end()
+
+    errors = "".join(pod.errors() for pod in gang.pods)
+    stalled = f"exitcode: {EXIT_STALLED}" in errors and "in _train_step" in errors
+    assert agents_ended == [[], []]
+    assert gang.pods[0].exit_codes == [-signal.SIGKILL, 0]
+    assert gang.pods[1].exit_codes == ([1, 0] if backend == "c10d" else [0])
+    assert stalled == (first is stop_worker)
+    assert_resumed_from_checkpoints(seen, interval=5, at_least=num_deaths + 1)
+    assert of_kind(seen, "finished")[0]["samples_seen"] == STEPS * BATCH
+    assert losses(seen).keys() == undisturbed.keys()
+    assert different_losses(seen, undisturbed) == []
+    assert [line["seq"] for line in seen] == sorted({line["seq"] for line in seen})
+
+
+def test_elastic_nodes_come_and_go_and_each_sample_is_used_once(
+    workspace: Workspace, tmp_path: Path, undisturbed: dict[int, float]
+) -> None:
+    with gang_of(
+        workspace,
+        # No end that comes too early, and no checkpoint but those that a change asks for.
+        *(*KEYS, "steps=1000000", "checkpoint_every=1000000"),
+        directory=tmp_path,
+        nnodes="1:3",
+    ) as gang:
+        gang.add(2)
+        gang.wait_for(lambda lines: is_training(lines, world_size=2), what="two nodes")
+        gang.add(1)
+        gang.wait_for(lambda lines: is_training(lines, world_size=3), what="three nodes")
+        failed_while_growing = ["failed (exitcode" in pod.errors() for pod in gang.pods]
+        gang.pods[2].delete()
+        seen = gang.wait_for(
+            lambda lines: num_starts(lines) == 3 and is_training(lines, world_size=2),
+            what="two nodes again",
+        )
+        agents_ended = [list(pod.exit_codes) for pod in gang.pods]
+
+    resumed = of_kind(seen, "resumed")
+    steps = [line["step"] for line in of_kind(seen, "progress")]
+    assert [line["world_size"] for line in of_kind(seen, "started")] == [2, 3, 2]
+    assert failed_while_growing == [False, False, False]
+    assert agents_ended == [[], [], []]
+    assert steps == list(range(1, len(steps) + 1))
+    assert [line["samples_seen"] for line in resumed] == [line["step"] * BATCH for line in resumed]
+    assert different_losses(seen, undisturbed) == []
+
+
+def is_training(lines: Lines, *, world_size: int) -> bool:
+    """Tell whether the newest start has so many ranks and has taken a step."""
+    newest = newest_start(lines)
+    return bool(newest) and newest[0]["world_size"] == world_size and bool(losses(newest))
+
+
+def assert_resumed_from_checkpoints(lines: Lines, *, interval: int, at_least: int) -> None:
+    """Every start but the first went on from the newest checkpoint that was complete."""
+    saved = 0
+    resumes = 0
+    for line in lines:
+        if line["kind"] == "checkpoint_saved":
+            saved = max(saved, line["step"])
+        elif line["kind"] == "resumed":
+            resumes += 1
+            # One may have been completed in the moment before the line about it was written.
+            assert line["step"] in {saved, saved + interval}
+            assert line["samples_seen"] == line["step"] * BATCH
+    assert resumes == num_starts(lines) - 1 >= at_least
+
+
+def different_losses(lines: Lines, expected: dict[int, float]) -> list[tuple[int, float, float]]:
+    """Steps of any start whose loss is not what it is when nothing happens: step, loss, expected.
+
+    Sums over two ranks are rounded otherwise than over one: 1e-5 nats at most over these steps.
+    """
+    reported = [(line["step"], line["loss_nats"]) for line in of_kind(lines, "progress")]
+    return [
+        (step, loss, expected[step])
+        for step, loss in reported
+        if step in expected and not math.isclose(loss, expected[step], abs_tol=1e-5)
+    ]
