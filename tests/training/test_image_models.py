@@ -194,6 +194,20 @@ def test_initialise_depends_on_the_seed_and_on_nothing_else() -> None:
     assert not torch.equal(first[0].flatten()[:16], first[3].flatten()[:16])
 
 
+@pytest.mark.parametrize("name", ["resnet50", "efficientnet-b7"])
+def test_gradients_lie_in_memory_as_their_weights_do(name: str) -> None:
+    task = _task(name)
+    task.initialise(device=CPU)
+    # As the source gives them: colours last in memory.
+    pixels = torch.zeros(4, 64, 64, 3, dtype=torch.uint8).permute(0, 3, 1, 2)
+
+    task.forward(task.model, Batch(inputs=pixels, targets=torch.arange(4))).loss_sum.backward()
+
+    # DDP copies, and warns about, every gradient that is laid out otherwise.
+    convolutions = [p for p in task.model.parameters() if p.ndim == 4]
+    assert [p.grad.stride() for p in convolutions] == [p.stride() for p in convolutions]
+
+
 def test_drop_path_leaves_out_whole_images_and_keeps_the_mean() -> None:
     torch.manual_seed(0)
     drop = DropPath(0.25)

@@ -180,9 +180,9 @@ def initialise(model: Classifier, *, seed: int, device: torch.device) -> None:
                     module.bias.zero_()
             else:
                 assert not module._parameters, f"no rule for the first values of {name}"
-    if device.type == "cuda":
-        # The layout that tensor cores want for convolutions; pixels arrive in it already.
-        model.to(memory_format=torch.channels_last)
+    # The layout that tensor cores want and CPUs like. Pixels arrive in it, so gradients have it
+    # too, and DDP need not copy them.
+    model.to(memory_format=torch.channels_last)
 
 
 def _normal(name: str, shape: torch.Size, std: float, *, seed: int) -> torch.Tensor:
