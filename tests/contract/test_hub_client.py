@@ -1,0 +1,240 @@
+"""The product's own questions to the Hugging Face hub, against the answers that the hub gives.
+
+Paths, statuses, the header X-Error-Code and the redirect of config.json are those of the real hub.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+from pydantic import SecretStr
+
+from stationmaster.cli import main
+from stationmaster.domain.errors import BadParameter, NotPossibleNow
+from stationmaster.hub import Hub
+from stationmaster.settings import HubAccess, Settings
+
+CONFIG = {
+    "architectures": ["Qwen2ForCausalLM"],
+    "model_type": "qwen2",
+    "hidden_size": 896,
+    "intermediate_size": 4864,
+    "max_position_embeddings": 32768,
+    "num_attention_heads": 14,
+    "num_hidden_layers": 24,
+    "num_key_value_heads": 2,
+    "tie_word_embeddings": True,
+    "vocab_size": 151936,
+}
+PAGE = {"id": "org/model", "safetensors": {"parameters": {"BF16": 494032768}, "total": 494032768}}
+TOKEN = "hf_secret"
+
+Answer = tuple[int, dict[str, str], bytes]
+Answers = dict[str, Answer]
+
+
+def ok(body: Any) -> Answer:
+    return 200, {}, json.dumps(body).encode()
+
+
+def error(status: int, code: str) -> Answer:
+    return status, {"X-Error-Code": code}, b'{"error": "no"}'
+
+
+@contextmanager
+def serving(answer: Callable[[BaseHTTPRequestHandler], Answer]) -> Iterator[str]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            status, headers, body = answer(self)
+            self.send_response(status)
+            for name, value in headers.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *arguments: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+PAGE_PATH, CONFIG_PATH = "/api/models/org/model", "/org/model/resolve/main/config.json"
+
+
+@contextmanager
+def hub_with(answers: Answers) -> Iterator[str]:
+    with serving(lambda request: answers.get(request.path, error(404, "RepoNotFound"))) as url:
+        yield url
+
+
+def ask(url: str, *, token: str = "", timeout_s: float = 10.0) -> Any:
+    return Hub(url, token=SecretStr(token), timeout_s=timeout_s).look_up("org/model")
+
+
+def test_a_model_has_the_shape_of_its_config_and_the_size_that_the_hub_counted() -> None:
+    with hub_with({PAGE_PATH: ok(PAGE), CONFIG_PATH: ok(CONFIG)}) as url:
+        model = ask(url)
+
+    assert (model.repository, model.layers, model.kv_heads) == ("org/model", 24, 2)
+    assert model.num_parameters == 494_032_768
+
+
+def test_a_model_that_the_hub_has_not_counted_is_counted_by_its_shape() -> None:
+    with hub_with({PAGE_PATH: ok({"id": "org/model"}), CONFIG_PATH: ok(CONFIG)}) as url:
+        model = ask(url)
+
+    assert model.num_parameters == pytest.approx(494_032_768, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("answers", "kind", "sentence"),
+    [
+        ({}, BadParameter, "org/model is not on the Hugging Face hub, or private"),
+        (
+            {PAGE_PATH: error(401, "RepoNotFound"), CONFIG_PATH: error(401, "RepoNotFound")},
+            BadParameter,
+            "not on the Hugging Face hub, or private",
+        ),
+        (
+            {PAGE_PATH: ok(PAGE), CONFIG_PATH: error(401, "GatedRepo")},
+            BadParameter,
+            "is gated: accept its licence at .*/org/model and set HF_TOKEN",
+        ),
+        (
+            {PAGE_PATH: ok(PAGE), CONFIG_PATH: error(404, "EntryNotFound")},
+            BadParameter,
+            r"has no config\.json",
+        ),
+        (
+            {PAGE_PATH: ok(PAGE), CONFIG_PATH: ok({"architectures": ["ViTModel"]})},
+            BadParameter,
+            r"is not a causal language model .*ViTModel",
+        ),
+        (
+            {PAGE_PATH: error(503, ""), CONFIG_PATH: ok(CONFIG)},
+            NotPossibleNow,
+            r"cannot be asked about org/model \(HTTP 503",
+        ),
+        (
+            {PAGE_PATH: ok(PAGE), CONFIG_PATH: (200, {}, b"<html>")},
+            NotPossibleNow,
+            "config.json is not JSON",
+        ),
+        (
+            {PAGE_PATH: ok(PAGE), CONFIG_PATH: ok([CONFIG])},
+            NotPossibleNow,
+            "is not a JSON object",
+        ),
+    ],
+)
+def test_every_refusal_of_the_hub_is_one_sentence(
+    answers: Answers, kind: type[Exception], sentence: str
+) -> None:
+    with hub_with(answers) as url, pytest.raises(kind, match=sentence) as refused:
+        ask(url)
+
+    assert "\n" not in str(refused.value)
+
+
+def test_a_hub_that_does_not_listen_is_named() -> None:
+    with hub_with({}) as url:
+        pass
+
+    with pytest.raises(NotPossibleNow, match=f"the Hugging Face hub at {url} cannot be asked"):
+        ask(url)
+
+
+def test_a_hub_that_does_not_answer_costs_no_more_than_the_time_given() -> None:
+    asked, release = threading.Event(), threading.Event()
+
+    def hang(_request: BaseHTTPRequestHandler) -> Answer:
+        asked.set()
+        release.wait(30)
+        return ok({})
+
+    with ExitStack() as stack:
+        url = stack.enter_context(serving(hang))
+        stack.callback(release.set)
+        started = time.monotonic()
+        with pytest.raises(NotPossibleNow, match=r"no answer in 0\.2 s"):
+            ask(url, timeout_s=0.2)
+        waited_s = time.monotonic() - started
+
+    assert asked.is_set()
+    assert waited_s < 10  # generous: the answer itself would come after 30 s
+
+
+def test_the_token_goes_to_the_hub_and_not_where_it_redirects() -> None:
+    seen: dict[str, str | None] = {}
+
+    def elsewhere(request: BaseHTTPRequestHandler) -> Answer:
+        seen["elsewhere"] = request.headers.get("Authorization")
+        return ok(CONFIG)
+
+    with serving(elsewhere) as other:
+
+        def hub(request: BaseHTTPRequestHandler) -> Answer:
+            seen[request.path] = request.headers.get("Authorization")
+            if request.path == CONFIG_PATH:
+                return 307, {"Location": "/api/resolve-cache/config.json"}, b""
+            if request.path.startswith("/api/resolve-cache"):
+                return 302, {"Location": f"{other}/config.json"}, b""
+            return ok(PAGE)
+
+        with serving(hub) as url:
+            model = ask(url, token=TOKEN)
+
+    assert model.layers == 24
+    assert seen == {
+        PAGE_PATH: f"Bearer {TOKEN}",
+        CONFIG_PATH: f"Bearer {TOKEN}",
+        "/api/resolve-cache/config.json": f"Bearer {TOKEN}",
+        "elsewhere": None,
+    }
+
+
+def test_the_command_line_plans_a_hub_model_and_says_when_it_cannot(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("HF_TOKEN", raising=False)
+    with hub_with({PAGE_PATH: ok(PAGE), CONFIG_PATH: ok(CONFIG)}) as url:
+        monkeypatch.setenv("HF_ENDPOINT", url)
+        planned = main(["plan", "hf:org/model", "nodes=2", "--json"])
+        plan = json.loads(capsys.readouterr().out)
+        rendered = main(["render", "hf:org/model"])
+        manifest = capsys.readouterr().out
+    unreachable = main(["plan", "hf:org/model"])
+    sentence = capsys.readouterr().err
+
+    assert (planned, rendered, unreachable) == (0, 0, 2)
+    assert (plan["recipe"], plan["nodes"], plan["fits"]) == ("hf:org/model", 2, True)
+    assert "- hf:org/model\n" in manifest
+    assert "cannot be asked about org/model" in sentence
+    assert "Traceback" not in sentence
+
+
+def test_where_the_hub_is_comes_from_the_usual_variables() -> None:
+    access = HubAccess.from_environment({"HF_ENDPOINT": "https://mirror", "HF_TOKEN": TOKEN})
+    deployed = {"STATIONMASTER_TABLE_NAME": "t", "STATIONMASTER_BUS_NAME": "b", "AWS_REGION": "r"}
+
+    assert (access.url, access.token.get_secret_value()) == ("https://mirror", TOKEN)
+    assert TOKEN not in repr(access)
+    assert HubAccess.from_environment({}).url == "https://huggingface.co"
+    settings = Settings.from_environment(deployed | {"HF_ENDPOINT": "https://mirror"})
+    assert settings.hub_url == "https://mirror"
+    assert Settings.from_environment(deployed).hub_url == "https://huggingface.co"
