@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import shutil
 import sys
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 # The benchmarks are run from the checkout and are no part of what is installed.
 sys.path.append(str(Path(__file__).resolve().parents[2]))
 
+from bench.__main__ import main
 from bench.figures import Verdict
 from bench.gpu import (
     WARM_UP_WINDOWS,
@@ -232,3 +234,15 @@ def test_figures_without_torchtitan_say_why() -> None:
         "gpu llama3.2-1b peak memory",
     ]
     assert told[-1].note == "torchtitan was not measured: it is not installed"
+
+
+def test_bench_gpu_without_a_gpu_says_so_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    if shutil.which("nvidia-smi"):
+        pytest.skip("this machine may have a GPU, on which the benchmark runs for minutes")
+
+    code = main(["gpu"])
+
+    _machine, *lines = capsys.readouterr().out.splitlines()
+    assert code == 0
+    assert len(lines) == 1
+    assert lines[0].startswith("  gpu: not measured here: no NVIDIA GPU that torch 2.")
