@@ -129,7 +129,8 @@ def test_build_model_smoke_preset_has_the_recipes_number_of_parameters(name: str
 
     counted = sum(parameter.numel() for parameter in model.parameters())
     assert counted == smoke.model.num_parameters
-    assert type(model) is type(build_model(LANGUAGE_RECIPES[name].model))
+    assert smoke.model.family == LANGUAGE_RECIPES[name].model.family
+    assert counted < 2_000_000
 
 
 @pytest.mark.parametrize(
