@@ -36,6 +36,7 @@ _ALL: Final = (
     Benchmark("bot-handling", "bench.bot", "measure_handling", "20 warm functions at once"),
     Benchmark("relay", "bench.relay", "measure_pipeline", "log lines to events"),
     Benchmark("data", "bench.data", "measure_data", "tokenise and pack, load"),
+    Benchmark("images", "bench.images", "measure_images", "image files to batches"),
     Benchmark("checkpoint", "bench.checkpoints", "measure_checkpoints", "stall of a save"),
     Benchmark("trainer", "bench.trainer", "measure_trainer", "trainer against a bare loop"),
     Benchmark("recovery", "bench.recovery", "measure_recovery", "from a death to the next step"),
