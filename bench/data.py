@@ -1,105 +1,100 @@
-"""Text to packed tokens, and packed tokens to batches, on one core.
+"""Text to packed tokens, packed tokens to batches, and a stream to batches, on one core.
 
-CPU time is what counts: both are plain computation, and the machine may do other things meanwhile.
+CPU time is what counts: all are plain computation, and the machine may do other things meanwhile.
 """
 
 from __future__ import annotations
 
-import os
-import shutil
+import gzip
+import itertools
+import json
 import statistics
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 
 from bench.figures import AtLeast, Figure
-from training.data.corpus import PYTHON_STDLIB, TokenShard, list_files, prepare_dataset
-from training.data.packed import BatchLoader
+from training.data.corpus import PYTHON_STDLIB, Corpus, find_corpus, read_corpus
+from training.data.pack import DEFAULT_SHARD_TOKENS, make_plan, pack
+from training.data.packed import PackedSource
+from training.data.shards import PackedData, Packing, Position, ShardWriter
+from training.data.streaming import StreamingSource
+from training.data.tokenizers import TokenizerFile, prepare_tokenizer
+from training.task import BatchSource
 
 ROUNDS: Final = 3
 _VOCABULARY: Final = 4096
-_SHARD_TOKENS: Final = 20_000_000
+_LOADED_TOKENS: Final = 20_000_000
+_STREAM_FILES: Final = 16
+# As long as a document of a web crawl.
+_DOCUMENT_CHARACTERS: Final = 2000
 
 
 def measure_data() -> list[Figure]:
-    """Tokens a second on a core of packing, and of loading short and long sequences."""
-    with tempfile.TemporaryDirectory(prefix="bench-data-") as directory:
-        shard = _large_shard(Path(directory))
+    """Tokens a second on a core of packing, of loading, and of streaming."""
+    with tempfile.TemporaryDirectory(prefix="bench-data-") as name:
+        directory = Path(name)
+        corpus = find_corpus(PYTHON_STDLIB)
+        tokenizer = prepare_tokenizer(
+            "bpe",
+            vocab_size=_VOCABULARY,
+            cache_dir=directory,
+            texts=lambda: read_corpus(corpus),
+        )
+        loaded = _random_tokens(directory / "random", corpus, tokenizer)
         return [
-            _packing(Path(directory)),
-            _loading(shard, sequence_length=128, sequences=20_000),
-            _loading(shard, sequence_length=4096, sequences=2_000),
+            _packing(directory, corpus, tokenizer),
+            _loading(loaded, sequence_length=128, sequences=20_000),
+            _loading(loaded, sequence_length=4096, sequences=2_000),
+            _streaming(directory / "stream", corpus, tokenizer),
         ]
 
 
-def _packing(directory: Path) -> Figure:
-    """What the later text costs: all of it less its first quarter.
-
-    The tokenizer is trained on the same first megabyte both times, so that this drops out.
-    """
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    files = list_files(PYTHON_STDLIB)
-    whole, quarter = directory / "whole", directory / "quarter"
-    for target, chosen in ((whole, files), (quarter, files[: len(files) // 4])):
-        target.mkdir()
-        for number, file in enumerate(chosen):
-            shutil.copyfile(file, target / f"{number:05d}.txt")
+def _packing(directory: Path, corpus: Corpus, tokenizer: TokenizerFile) -> Figure:
+    plan = make_plan(corpus, tokenizer, spec="bpe", shard_tokens=DEFAULT_SHARD_TOKENS)
     rates = []
     for turn in range(ROUNDS):
-        all_tokens, all_s = _prepare(whole, directory / f"cache-{turn}")
-        few_tokens, few_s = _prepare(quarter, directory / f"cache-{turn}")
-        rates.append((all_tokens - few_tokens) / (all_s - few_s))
+        began = time.process_time()
+        packed = pack(corpus, tokenizer, plan, directory=directory / f"packed-{turn}")
+        rates.append(packed.manifest.num_tokens / (time.process_time() - began))
     return Figure(
         name="data tokenise and pack",
         value=statistics.median(rates),
         unit="tokens/s",
         held=AtLeast(1e6),
-        note=f"median of {ROUNDS}; {all_tokens:,} tokens, {all_s:.1f} s with the tokenizer's "
-        "training",
+        note=f"median of {ROUNDS} x {packed.manifest.num_tokens:,} tokens, one process",
     )
 
 
-def _prepare(text: Path, cache: Path) -> tuple[int, float]:
-    began = time.process_time()
-    shard = prepare_dataset(str(text), vocab_size=_VOCABULARY, cache_dir=cache)
-    return shard.num_tokens, time.process_time() - began
-
-
-def _large_shard(directory: Path) -> TokenShard:
+def _random_tokens(directory: Path, corpus: Corpus, tokenizer: TokenizerFile) -> PackedData:
     """Random ids: the loader does not look at them, and this many would take long to make."""
-    path = directory / "tokens.bin"
-    ids = np.random.default_rng(0).integers(0, _VOCABULARY, _SHARD_TOKENS, dtype=np.uint16)
-    path.write_bytes(ids.tobytes())
-    return TokenShard(
-        tokens_path=path,
-        num_tokens=_SHARD_TOKENS,
-        vocab_size=_VOCABULARY,
-        dtype="uint16",
-        sha256="",
-    )
+    directory.mkdir()
+    plan = make_plan(corpus, tokenizer, spec="bpe", shard_tokens=DEFAULT_SHARD_TOKENS)
+    writer = ShardWriter(directory, Packing(plan=plan))
+    ids = np.random.default_rng(0).integers(0, _VOCABULARY, _LOADED_TOKENS, dtype=np.uint16)
+    writer.add(ids, at=Position())
+    return writer.finish()
 
 
-def _loading(shard: TokenShard, *, sequence_length: int, sequences: int) -> Figure:
+def _loading(data: PackedData, *, sequence_length: int, sequences: int) -> Figure:
     batch = 16
-    loader = BatchLoader(
-        shard,
+    source = PackedSource(
+        data,
         sequence_length=sequence_length,
         global_batch_size=batch,
-        micro_batch_tokens=batch * sequence_length,
+        micro_batch_size=batch,
+        eval_samples=0,
         seed=1,
         rank=0,
         world_size=1,
     )
-    rates = []
-    for _ in range(ROUNDS + 1):
-        began = time.process_time()
-        for start in range(0, sequences, batch):
-            for _micro_batch in loader.micro_batches(start):
-                pass
-        rates.append(sequences * sequence_length / (time.process_time() - began))
+    rates = [
+        _rate(source, batch=batch, steps=sequences // batch, first=0) for _ in range(ROUNDS + 1)
+    ]
     return Figure(
         name=f"data loader, sequences of {sequence_length}",
         value=statistics.median(rates[1:]),
@@ -107,3 +102,56 @@ def _loading(shard: TokenShard, *, sequence_length: int, sequences: int) -> Figu
         held=AtLeast(100e6),
         note=f"median of {ROUNDS} x {sequences * sequence_length:,} tokens, after one not counted",
     )
+
+
+def _streaming(directory: Path, corpus: Corpus, tokenizer: TokenizerFile) -> Figure:
+    """Gzipped JSON lines, unpacked, tokenised and packed by the thread that reads ahead."""
+    directory.mkdir()
+    documents = [
+        text[start : start + _DOCUMENT_CHARACTERS]
+        for text in read_corpus(corpus)
+        for start in range(0, len(text), _DOCUMENT_CHARACTERS)
+    ]
+    for number in range(_STREAM_FILES):
+        rows = "".join(
+            json.dumps({"text": text}) + "\n" for text in documents[number::_STREAM_FILES]
+        )
+        (directory / f"{number:02}.jsonl.gz").write_bytes(gzip.compress(rows.encode()))
+    batch, steps = 16, 80
+    source = StreamingSource(
+        find_corpus(f"stream:{directory}"),
+        tokenizer,
+        sequence_length=512,
+        global_batch_size=batch,
+        micro_batch_size=batch,
+        eval_samples=0,
+        seed=1,
+        rank=0,
+        world_size=1,
+    )
+    rates = [
+        _rate(source, batch=batch, steps=steps, first=turn * steps * batch)
+        for turn in range(ROUNDS)
+    ]
+    return Figure(
+        name="data streaming",
+        value=statistics.median(rates),
+        unit="tokens/s",
+        held=AtLeast(0.5e6),
+        note=f"median of {ROUNDS} x {steps * batch * 512:,} tokens, {_STREAM_FILES} gzipped files",
+    )
+
+
+def _rate(
+    source: BatchSource,
+    *,
+    batch: int,
+    steps: int,
+    first: int,
+    clock: Callable[[], float] = time.process_time,
+) -> float:
+    began, num_tokens = clock(), 0
+    for step in itertools.islice(itertools.count(first, batch), steps):
+        for micro_batch in source.micro_batches(step):
+            num_tokens += micro_batch.inputs.numel()
+    return num_tokens / (clock() - began)

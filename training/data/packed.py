@@ -9,6 +9,7 @@ Shape legend: B sequences of a micro-batch, T tokens of a sequence.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +18,7 @@ import torch
 from stationmaster.domain.errors import BadParameter
 from training.data.order import SampleOrder, micro_batch_shape, rank_counters
 from training.data.shards import PackedData
+from training.data.tokenizers import TokenIds
 from training.task import IGNORED_LABEL, Batch, DataState
 
 
@@ -122,23 +124,21 @@ class MappedTokens:
         self._ends = np.cumsum(lengths)
         self._starts = self._ends - lengths
         # windows[k] is the sequence of T + 1 tokens that starts at token k of a file.
-        self._windows = [
-            np.lib.stride_tricks.sliding_window_view(file, sequence_length + 1)
-            if len(file) > sequence_length
-            else None
-            for file in self._files
-        ]
+        self._windows = [_windows(file, sequence_length + 1) for file in self._files]
 
     def read_into(self, rows_BT: npt.NDArray[np.int64], samples: npt.NDArray[np.int64]) -> None:
         """Fill the first len(samples) rows with the samples' T + 1 tokens."""
         starts = samples * self._sequence_length
+        if len(self._files) == 1 and len(samples):
+            # The usual case of a small data set, at twice the speed of the general one.
+            rows_BT[: len(samples)] = self._windows[0][starts]
+            return
         files = np.searchsorted(self._ends, starts, side="right")
         whole = starts + self._sequence_length < self._ends[files]
         for file in np.unique(files):
             rows = np.flatnonzero((files == file) & whole)
-            windows = self._windows[file]
-            if rows.size and windows is not None:
-                rows_BT[rows] = windows[starts[rows] - self._starts[file]]
+            if rows.size:
+                rows_BT[rows] = self._windows[file][starts[rows] - self._starts[file]]
         for row in np.flatnonzero(~whole):
             self._read_across(rows_BT[row], start=int(starts[row]), file=int(files[row]))
 
@@ -151,3 +151,10 @@ class MappedTokens:
             row_T[filled : filled + len(part)] = part
             filled += len(part)
             file += 1
+
+
+def _windows(file: TokenIds, length: int) -> npt.NDArray[Any]:
+    """A view whose row k is the tokens [k, k + length) of a file; no rows if that is too short."""
+    if len(file) < length:
+        return file[:0].reshape(0, length)
+    return np.lib.stride_tricks.sliding_window_view(file, length)
