@@ -90,7 +90,11 @@ def _answer(services: Services, body: Json) -> Content:
             return answers.recipes_list(CATALOGUE.values())
         case grammar.ShowPlan(request=start):
             plan = commands.plan_run(services, start)
-            return answers.plan_summary(plan, command=_command_of(start))
+            if plan.suggestion:
+                return answers.plan_summary(
+                    plan, command=f"{COMMAND} plan {start.changed(plan.suggestion).words}"
+                )
+            return answers.plan_summary(plan, command=f"{COMMAND} {start.words}")
         case grammar.ListRuns():
             runs = commands.list_runs(services, channel_id=channel_id)
             return answers.runs_list(runs, now=services.now())
@@ -117,15 +121,6 @@ def _answer(services: Services, body: Json) -> Content:
             return answers.run_requested(run, plan, created=created)
         case _:
             assert_never(command)
-
-
-def _command_of(start: grammar.StartRun) -> str:
-    words = [COMMAND, start.recipe]
-    if start.nodes is not None:
-        words.append(f"nodes={start.nodes}")
-    if start.instance_type is not None:
-        words.append(f"instance={start.instance_type}")
-    return " ".join([*words, *(f"{key}={value}" for key, value in start.overrides.items())])
 
 
 def _read_button(action: Json) -> RunButton:

@@ -24,6 +24,7 @@ from stationmaster.domain.instances import CATALOGUE as INSTANCES
 from stationmaster.domain.models import LanguageModel
 from stationmaster.domain.plan import Plan, make_plan
 from stationmaster.domain.run import new_run_id
+from stationmaster.plan_view import print_plan
 from stationmaster.rendering.examples import to_yaml
 from stationmaster.rendering.run_objects import render_all
 from stationmaster.settings import HubAccess
@@ -174,41 +175,15 @@ def _look_up(repository: str) -> LanguageModel:
 
 
 def _plan(arguments: argparse.Namespace) -> int:
-    plan = _plan_of(parse_request(arguments.words, look_up=_look_up))
+    start = parse_request(arguments.words, look_up=_look_up)
+    plan = _plan_of(start)
     if arguments.json:
         print(plan.model_dump_json(indent=2))
     else:
-        _print_plan(plan)
+        print_plan(plan)
+        if plan.suggestion:
+            print(f"try   stationmaster plan {start.changed(plan.suggestion).words}")
     return OK if plan.fits else NO
-
-
-def _print_plan(plan: Plan) -> None:
-    console = Console()
-    memory = plan.memory_per_gpu_gib
-    console.print(
-        f"[bold]{plan.recipe}[/] on {plan.nodes} x {plan.instance_type}: {plan.parallelism}"
-    )
-    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
-    where = "each GPU" if plan.num_gpus else "each process"
-    table.add_row(
-        f"memory on {where}",
-        f"{memory.total:.2f} of {memory.available:.1f} GiB: weights {memory.weights:.2f}, "
-        f"gradients {memory.gradients:.2f}, optimizer {memory.optimizer:.2f}, "
-        f"activations {memory.activations:.2f}, logits {memory.logits:.2f}",
-    )
-    table.add_row("fits", "[green]yes[/]" if plan.fits else "[red]no[/]")
-    table.add_row("speed", f"about {plan.tokens_per_s:,.0f} tokens/s")
-    table.add_row("first step after", f"about {plan.time_to_first_step_s / 60:.0f} min")
-    table.add_row("training ends after", f"about {plan.estimated_duration_s / 60:.0f} min")
-    table.add_row(
-        "cost",
-        f"{plan.price_per_hour_usd:.2f} USD/h, about {plan.estimated_cost_usd:.2f} USD in all",
-    )
-    for index, line in enumerate(plan.will_create):
-        table.add_row("creates" if index == 0 else "", line)
-    console.print(table)
-    for warning in plan.warnings:
-        console.print(f"[yellow]note[/] {warning}")
 
 
 def _render(arguments: argparse.Namespace) -> int:

@@ -76,7 +76,8 @@ def request_run(
     """
     plan = plan_run(services, start)
     if not plan.fits:
-        raise NotPossibleNow(f"{start.recipe} {plan.warnings[0]}")
+        remedy = f"/train {start.changed(plan.suggestion).words}" if plan.suggestion else None
+        raise NotPossibleNow(f"{start.recipe} {plan.warnings[0]}", suggestion=remedy)
     now = services.now()
     run_id = new_run_id(start.recipe, dedup_key=f"{team_id}/{request_id}")
     requested = RunRequested(

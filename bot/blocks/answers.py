@@ -20,6 +20,7 @@ from stationmaster.domain.recipes import Recipe
 from stationmaster.domain.run import Run
 from stationmaster.domain.training_config import LanguageTraining
 
+_MAX_BLOCKS: Final = 48
 _MAX_RUNS: Final = 20
 _MAX_PODS: Final = 8
 # All code blocks of one answer together; Slack refuses messages of about 13,200 characters.
@@ -56,8 +57,9 @@ def help_text(recipes: Iterable[Recipe]) -> Content:
 
 
 def recipes_list(recipes: Iterable[Recipe]) -> Content:
-    """The catalogue."""
+    """The catalogue, and once for each kind of model the keys that its recipes take."""
     blocks: list[Block] = [header("Recipes")]
+    keys: dict[str, tuple[str, ...]] = {}
     for recipe in recipes:
         instance = get_instance(recipe.default_instance)
         price = hourly_price(recipe, instance, nodes=recipe.default_nodes)
@@ -80,25 +82,34 @@ def recipes_list(recipes: Iterable[Recipe]) -> Content:
             )
         )
         blocks.append(context(f" {md.DOT} ".join(facts)))
-        blocks.append(context(f"keys: {', '.join(recipe.keys)}"))
-    return Content(text="the recipes that can be trained", blocks=blocks[:48])
+        kind = "text" if isinstance(training, LanguageTraining) else "images"
+        keys.setdefault(kind, ("nodes", "instance", *recipe.keys))
+    blocks = blocks[: _MAX_BLOCKS - len(keys)]
+    for kind, names in keys.items():
+        blocks.append(context(f"*keys of recipes on {kind}*: {', '.join(names)}"))
+    return Content(text="the recipes that can be trained", blocks=blocks)
 
 
 def plan_summary(plan: Plan, *, command: str) -> Content:
-    """What a run would create, whether it fits, and what it costs; `command` starts it."""
+    """What a run would create, whether it fits, and what it costs.
+
+    Args:
+        command: what starts it, or, where it does not fit and something helps, plans what would.
+    """
     memory = plan.memory_per_gpu_gib
     holder = "GPU" if plan.num_gpus else "process"
     mark = md.DONE if plan.fits else md.FAILED
-    parts = ", ".join(
-        f"{name} {value:.2f}"
-        for name, value in memory.model_dump(exclude={"total", "available"}).items()
-    )
+    parts = memory.model_dump(exclude={"total", "available", "in_host_memory"})
+    shares = " + ".join(f"{name} {_gib(size)}" for name, size in parts.items() if size)
+    if memory.in_host_memory:
+        shares += f"; {_gib(memory.in_host_memory)} of each process in host memory"
     fit = "fits" if plan.fits else "does not fit"
+    unit = "images" if plan.counts_images else "tokens"
     blocks = [
         header(f"Plan: {plan.recipe} on {plan.nodes} {md.TIMES} {plan.instance_type}"),
         section(
-            f"{mark} *{fit}*: {memory.total:.2f} of {memory.available:.1f} GiB on each {holder}\n"
-            f"{parts}"
+            f"{mark} *{fit}*: {_gib(memory.total)} of {memory.available:.1f} GiB on each {holder}\n"
+            f"`{md.progress_bar(memory.total / memory.available)}`\n{shares}"
         ),
         fields(
             [
@@ -106,18 +117,28 @@ def plan_summary(plan: Plan, *, command: str) -> Content:
                 ("Cost, teardown included", f"about {md.money_escaped(plan.estimated_cost_usd)}"),
                 ("First step after", f"about {md.duration(plan.time_to_first_step_s)}"),
                 ("Duration", f"about {md.duration(plan.estimated_duration_s)}"),
-                ("Throughput", f"{md.count(plan.tokens_per_s)} tokens/s"),
+                ("Throughput", f"{md.count(plan.tokens_per_s)} {unit}/s"),
+                ("Limited by", md.escape(plan.limited_by)),
                 ("Parallelism", md.escape(plan.parallelism)),
+                (
+                    "Checkpoint",
+                    f"{plan.checkpoint_gb:.3g} GB in {md.duration(plan.checkpoint_write_s)}",
+                ),
             ]
         ),
         section("*It would create*\n" + _bullets(plan.will_create)),
     ]
     if plan.warnings:
         blocks.append(context("\n".join(md.escape(warning, 400) for warning in plan.warnings[:8])))
-    if plan.fits:
-        blocks.append(section(f"*Start it*\n```{md.escape(command, 500)}```"))
+    if plan.fits or plan.suggestion:
+        invitation = "Start it" if plan.fits else "This would fit"
+        blocks.append(section(f"*{invitation}*\n```{md.escape(command, 500)}```"))
     text = f"plan of {plan.recipe}: {fit}, {md.money_escaped(plan.estimated_cost_usd)}"
     return Content(text=text, blocks=blocks)
+
+
+def _gib(size: float) -> str:
+    return f"{size:.1f} GiB" if size >= 1 else f"{size * 1024:.0f} MiB"
 
 
 def run_requested(run: Run, plan: Plan, *, created: bool) -> Content:

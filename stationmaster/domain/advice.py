@@ -7,14 +7,13 @@ and is the cheapest of those that fit.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 from stationmaster.domain.cost import Figures, reckon
 from stationmaster.domain.errors import UserError
 from stationmaster.domain.instances import CATALOGUE as INSTANCES
-from stationmaster.domain.instances import InstanceType
 from stationmaster.domain.layout import Layout
 from stationmaster.domain.memory import GIB, available_host_bytes, checkpoint_bytes
 from stationmaster.domain.models import LanguageModel
@@ -59,24 +58,29 @@ def check_instance(layout: Layout) -> str | None:
     return None
 
 
-def warnings_of(figures: Figures, *, suggestion: str | None) -> list[str]:
+def warnings_of(figures: Figures, *, changes: Sequence[Change]) -> list[str]:
     """What a person should know before starting, the gravest first."""
     return [
-        *_memory_warnings(figures, suggestion=suggestion),
+        *_memory_warnings(figures, changes=changes),
         *_file_system_warnings(figures),
         *_speed_warnings(figures),
         *_training_warnings(figures.layout),
     ]
 
 
-def suggested_change(figures: Figures) -> str | None:
-    """The key=value words of the cheapest change that makes a recipe fit; None if nothing does."""
-    candidates = [
-        (reckoned.cost_usd, len(words), words)
-        for words, layout in _changes(figures.layout)
-        if (reckoned := reckon(layout)).fits
-    ]
-    return min(candidates)[2] if candidates else None
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Words that make a recipe fit, and what the run costs with them."""
+
+    words: str
+    cost_usd: float
+
+
+def changes_that_fit(figures: Figures) -> list[Change]:
+    """The cheapest change of settings and the cheapest one of machines, the cheaper first."""
+    layout = figures.layout
+    found = [_cheapest(_other_settings(layout)), _cheapest(_other_machines(layout))]
+    return sorted((change for change in found if change), key=lambda change: change.cost_usd)
 
 
 def smallest_file_system_gib(layout: Layout) -> int:
@@ -87,8 +91,17 @@ def smallest_file_system_gib(layout: Layout) -> int:
     return 2400 * math.ceil(needed / 2400)
 
 
-def _changes(layout: Layout) -> Iterator[tuple[str, Layout]]:
-    """Each change as a person would type it, and the layout it leads to."""
+def _cheapest(layouts: Iterator[tuple[str, Layout]]) -> Change | None:
+    fitting = [
+        Change(words, reckoned.cost_usd)
+        for words, layout in layouts
+        if (reckoned := reckon(layout)).fits
+    ]
+    return min(fitting, key=lambda change: (change.cost_usd, len(change.words)), default=None)
+
+
+def _other_settings(layout: Layout) -> Iterator[tuple[str, Layout]]:
+    """Each change of keys as a person would type it, and the layout it leads to."""
     training = layout.recipe.training
     for settings in _SAVING_SETTINGS:
         changed = {
@@ -96,42 +109,39 @@ def _changes(layout: Layout) -> Iterator[tuple[str, Layout]]:
             for key, value in settings.items()
             if value != str(getattr(training, key)).lower()
         }
-        if not changed:
-            continue
         try:
             recipe = layout.recipe.with_overrides(changed)
         except UserError:
-            continue
+            continue  # not for images, say
         yield _words(changed), replace(layout, recipe=recipe)
+
+
+def _other_machines(layout: Layout) -> Iterator[tuple[str, Layout]]:
+    """For each instance type, the fewest nodes that fit."""
+    batch = layout.recipe.training.global_batch_size
     for instance in INSTANCES.values():
-        yield from _machines(layout, instance)
-
-
-def _machines(layout: Layout, instance: InstanceType) -> Iterator[tuple[str, Layout]]:
-    """The fewest of these instances that fit, if any."""
-    if (layout.recipe.needs_gpu and not instance.num_gpus) or instance.price_per_hour_usd is None:
-        return
-    for nodes in _NODE_COUNTS:
-        changed = replace(layout, instance=instance, nodes=nodes)
-        if nodes > layout.recipe.max_nodes or check_instance(changed) is not None:
-            return
-        batch = layout.recipe.training.global_batch_size
-        if batch % changed.processes == 0 and reckon(changed).fits:
-            words = {"nodes": str(nodes)} if nodes != layout.nodes else {}
-            if instance != layout.instance:
-                words["instance"] = instance.name
-            yield _words(words), changed
-            return
+        if instance.price_per_hour_usd is None:
+            continue
+        for nodes in _NODE_COUNTS:
+            changed = replace(layout, instance=instance, nodes=nodes)
+            if nodes > layout.recipe.max_nodes or check_instance(changed) is not None:
+                break
+            if batch % changed.processes == 0 and reckon(changed).fits:
+                words = {"nodes": str(nodes)} if nodes != layout.nodes else {}
+                if instance != layout.instance:
+                    words["instance"] = instance.name
+                yield _words(words), changed
+                break
 
 
 def _words(settings: Mapping[str, str]) -> str:
     return " ".join(f"{key}={value}" for key, value in settings.items())
 
 
-def _memory_warnings(figures: Figures, *, suggestion: str | None) -> Iterator[str]:
+def _memory_warnings(figures: Figures, *, changes: Sequence[Change]) -> Iterator[str]:
     memory, layout = figures.memory, figures.layout
     holder = "GPU" if layout.recipe.needs_gpu else "process"
-    remedy = f"the cheapest change that fits: {suggestion}" if suggestion else _no_remedy(layout)
+    remedy = _remedy(layout, changes)
     if memory.total > figures.available:
         yield (
             f"does not fit: {memory.total / GIB:.1f} GiB needed on each {holder}, "
@@ -150,8 +160,11 @@ def _memory_warnings(figures: Figures, *, suggestion: str | None) -> Iterator[st
         )
 
 
-def _no_remedy(layout: Layout) -> str:
-    return f"no instance of the catalogue fits it on up to {layout.recipe.max_nodes} nodes"
+def _remedy(layout: Layout, changes: Sequence[Change]) -> str:
+    if not changes:
+        return f"no instance of the catalogue fits it on up to {layout.recipe.max_nodes} nodes"
+    named = [f"{change.words} (about ${change.cost_usd:,.0f} in all)" for change in changes]
+    return f"it fits with {', or with '.join(named)}"
 
 
 def _file_system_warnings(figures: Figures) -> Iterator[str]:

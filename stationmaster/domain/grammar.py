@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from stationmaster.domain.catalogue import CATALOGUE, get_recipe
@@ -62,6 +62,27 @@ class StartRun:
     overrides: dict[str, str] = field(default_factory=dict)
     model: LanguageModel | None = None
     """What the hub said of hf:ORG/MODEL; None for a recipe of the catalogue."""
+
+    @property
+    def words(self) -> str:
+        """The request as it could be typed after /train, each value once."""
+        words = [self.recipe]
+        if self.nodes is not None:
+            words.append(f"nodes={self.nodes}")
+        if self.instance_type is not None:
+            words.append(f"instance={self.instance_type}")
+        return " ".join([*words, *(f"{key}={value}" for key, value in self.overrides.items())])
+
+    def changed(self, words: str) -> StartRun:
+        """The same request with the key=value words of a plan's suggestion in place of its own."""
+        values = _pairs(words.split())
+        nodes, instance_type = values.pop("nodes", None), values.pop("instance", None)
+        return replace(
+            self,
+            nodes=int(nodes) if nodes else self.nodes,
+            instance_type=instance_type or self.instance_type,
+            overrides=self.overrides | values,
+        )
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from pydantic import BaseModel, ConfigDict
 
-from stationmaster.domain.advice import check_instance, suggested_change, warnings_of
+from stationmaster.domain.advice import changes_that_fit, check_instance, warnings_of
 from stationmaster.domain.catalogue import get_recipe
 from stationmaster.domain.cost import TIME_TO_FIRST_STEP_S, Figures, reckon, tokens_per_s
 from stationmaster.domain.errors import BadParameter
@@ -75,7 +75,7 @@ class Plan(BaseModel):
     time_to_first_step_s: int
     will_create: list[str]
     suggestion: str | None
-    """Words to add to the command so that it fits; None if it does, or if nothing helps."""
+    """Words to add so that it fits, for the lowest cost; None if it does, or if nothing helps."""
     warnings: list[str]
 
 
@@ -123,7 +123,7 @@ def plan_recipe(
         raise BadParameter(f"instance={instance.name} {reason}; use {recipe.default_instance}")
     _check_batch(recipe, layout.processes)
     figures = reckon(layout)
-    suggestion = None if figures.fits else suggested_change(figures)
+    changes = [] if figures.fits else changes_that_fit(figures)
     mfu = assumed_mfu(layout)
     return Plan(
         recipe=recipe.name,
@@ -149,9 +149,9 @@ def plan_recipe(
         checkpoint_write_s=round(figures.checkpoint_write_s, 1),
         time_to_first_step_s=TIME_TO_FIRST_STEP_S,
         will_create=_will_create(recipe, instance, nodes=layout.nodes),
-        suggestion=suggestion,
+        suggestion=changes[0].words if changes else None,
         warnings=[
-            *warnings_of(figures, suggestion=suggestion),
+            *warnings_of(figures, changes=changes),
             *_local_warnings(recipe, instance, local_gpus=local_gpus),
             f"prices as of {PRICES_AS_OF}",
         ],

@@ -256,6 +256,33 @@ def test_plan_of_every_recipe_is_within_slacks_limits(recipe):
     assert_slack_takes(answers.plan_summary(plan, command=f"/train {recipe}"))
 
 
+def test_plan_of_images_counts_images_and_one_of_text_tokens():
+    images = seen(answers.plan_summary(make_plan("resnet50"), command="/train resnet50"))
+    text = seen(answers.plan_summary(make_plan("llama2-7b"), command="/train llama2-7b"))
+
+    assert "images/s" in images
+    assert "tokens/s" in text
+    assert "48.7 K tokens/s" in text  # 16 A100 at 45 % MFU, 46 GFLOP a token
+
+
+def test_plan_that_does_not_fit_invites_to_what_would():
+    plan = make_plan("mixtral-8x7b", nodes=2, instance_type="p4d.24xlarge")
+    card = seen(answers.plan_summary(plan, command="/train plan mixtral-8x7b nodes=4"))
+
+    assert "does not fit" in card
+    assert "This would fit" in card
+    assert "Start it" not in card
+    assert "```/train plan mixtral-8x7b nodes=4```" in card
+
+
+def test_recipes_name_every_recipe_and_every_key_once():
+    card = seen(answers.recipes_list(CATALOGUE.values()))
+
+    assert all(f"*{name}*" in card for name in CATALOGUE)
+    assert card.count("activation_checkpointing") == 2  # of text, of images
+    assert "preset" in card
+
+
 @SLOW
 @given(st.text(), st.integers(1, 200))
 def test_escaped_text_holds_no_control_character_and_no_broken_entity(text, limit):

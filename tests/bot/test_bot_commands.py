@@ -143,6 +143,22 @@ def test_plan_ends_with_the_command_that_starts_it(person):
     assert "```/train tiny-llama nodes=2 instance=m5.2xlarge steps=10```" in seen(answer)
 
 
+def test_start_that_does_not_fit_names_what_would_and_creates_nothing(person, services):
+    answer = person.type("llama2-7b nodes=1 instance=g5.12xlarge steps=10")
+
+    assert "does not fit" in seen(answer)
+    assert "Try this instead" in seen(answer)
+    assert "```/train llama2-7b nodes=1 " in seen(answer)
+    assert "steps=10" in seen(answer)
+    assert services.runs.list_recent() == []
+
+
+def test_plan_that_does_not_fit_ends_with_the_command_that_plans_what_would(person):
+    answer = person.type("plan llama2-7b nodes=1 instance=g5.12xlarge")
+
+    assert "```/train plan llama2-7b nodes=1 " in seen(answer)
+
+
 def test_status_without_run_id_shows_the_newest_run(person, story):
     story.begin()
     story.reach_running()

@@ -96,6 +96,25 @@ def test_parse_command_with_typographic_characters_undoes_them(text):
         ("llama2-7b instance=m5.2xlarge", BadParameter, "has no GPU", None),
         ("llama2-7b instance=trn1.32xlarge", BadParameter, "Trainium", None),
         ("nodes=2", BadCommand, "the recipe comes first", None),
+        (
+            "llama2-7b preset=smoke nodes=16",
+            BadCommand,
+            "from 1 to 8",
+            "/train llama2-7b preset=smoke nodes=2",
+        ),
+        (
+            "llama2-7b nodes=2 preset=smok",
+            BadParameter,
+            "expected smoke",
+            "/train llama2-7b preset=smoke nodes=2",
+        ),
+        ("llama2-7b nodes=99", BadCommand, "from 1 to 64", "/train llama2-7b nodes=2"),
+        (
+            "llama2-7b instance=g4dn.8xlarge",
+            BadParameter,
+            "lack bfloat16; add precision=fp32",
+            "/train llama2-7b instance=p4d.24xlarge",
+        ),
         ("\U0001f680", UnknownRecipe, "\U0001f680", None),
         ("hf:org/model", NotPossibleNow, "cannot be looked up on the Hugging Face hub", None),
         ("list all", BadCommand, "takes nothing more", "/train list"),
@@ -160,3 +179,25 @@ def test_suggestion_when_pasted_is_accepted(recipe, pairs):
     except UserError as error:
         if error.suggestion is not None:
             parse_command(error.suggestion.removeprefix("/train "))
+
+
+def test_request_is_written_as_it_could_be_typed():
+    text = "llama2-7b nodes=4 instance=p5.48xlarge steps=10 preset=smoke"
+    start = StartRun(
+        "llama2-7b",
+        nodes=4,
+        instance_type="p5.48xlarge",
+        overrides={"steps": "10", "preset": "smoke"},
+    )
+
+    assert start.words == text
+    assert StartRun("tiny-llama").words == "tiny-llama"
+
+
+def test_request_changed_by_a_suggestion_keeps_the_rest():
+    start = StartRun("llama2-70b", nodes=2, overrides={"steps": "10", "cpu_offload": "false"})
+
+    changed = start.changed("nodes=4 instance=p4de.24xlarge cpu_offload=true")
+
+    assert changed.words == "llama2-70b nodes=4 instance=p4de.24xlarge steps=10 cpu_offload=true"
+    assert start.nodes == 2
