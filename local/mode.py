@@ -46,7 +46,7 @@ from local.slack import LocalSlack
 from local.slack_app import app_config
 from stationmaster.domain.events import EVENT, RunEvent
 from stationmaster.domain.names import NAMESPACE
-from stationmaster.settings import Settings
+from stationmaster.settings import HubAccess, Settings
 
 REPOSITORY: Final = Path(__file__).resolve().parent.parent
 DEPLOYMENT: Final = "stationmaster"
@@ -205,6 +205,7 @@ class LocalMode:
             "HOME": os.environ.get("HOME", "/tmp"),
             "PYTHONPATH": str(REPOSITORY),
             "PYTHONUNBUFFERED": "1",
+            "HF_ENDPOINT": HubAccess.from_environment().url,
             # Two nodes of a run share this machine's cores.
             "OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // 2)),
         }
@@ -300,6 +301,7 @@ class LocalMode:
             slack_secret_id="slack",
             hugging_face_secret_id="huggingface",
             slack_api_url=self.slack.api_url,
+            hub_url=HubAccess.from_environment().url,
             kubeconfig=str(self.cluster.kubeconfig),
             local_gpus=len(glob.glob("/dev/nvidia[0-9]*")),
             **(DEFAULT_LIMITS | dict(self.options.limits)),
