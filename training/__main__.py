@@ -36,6 +36,7 @@ from training.elastic import (
     EXIT_STOPPED,
     exit_now,
     exit_with_parent,
+    leave_in_time,
     restarts_left,
     stop_on_sigterm,
     wait_for_own_sigterm,
@@ -113,6 +114,9 @@ def _train(config: TrainerConfig, progress: ProgressWriter, *, restarting: bool)
             )
             outcome = trainer.train()
             watchdog.stop()
+            code = EXIT_FINISHED if outcome is Outcome.FINISHED else EXIT_STOPPED
+            overdue = leave_in_time(code)
+        overdue.cancel()
     except RuntimeError as error:
         if not is_lost_peer(error):
             raise
@@ -120,11 +124,9 @@ def _train(config: TrainerConfig, progress: ProgressWriter, *, restarting: bool)
         exit_now(EXIT_PEER_LOST)
     finally:
         watchdog.stop()
-    if outcome is Outcome.FINISHED:
-        return EXIT_FINISHED
-    if config.launch.elastic:
+    if code == EXIT_STOPPED and config.launch.elastic:
         wait_for_own_sigterm(stop)
-    return EXIT_STOPPED
+    return code
 
 
 def _progress_writer(config: TrainerConfig) -> ProgressWriter:
@@ -158,4 +160,5 @@ def _rank(environ: Mapping[str, str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:], os.environ))
+    # Not sys.exit: all is written, and native threads of libraries may hang a shutdown.
+    exit_now(main(sys.argv[1:], os.environ))

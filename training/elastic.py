@@ -20,6 +20,8 @@ EXIT_STOPPED: Final = 128 + signal.SIGTERM
 _PARENT_POLL_S: Final = 0.5
 # Agents look for joining nodes every 0.1 s; a loaded one may need much longer.
 _OWN_SIGTERM_S: Final = 5.0
+# Leaving a process group takes milliseconds, unless a peer or a native thread hangs.
+_LEAVING_S: Final = 30.0
 
 logger = logging.getLogger(__name__)
 
@@ -76,6 +78,17 @@ def restarts_left(environ: Mapping[str, str]) -> int:
     """How often the agent of this worker would start it again; 0 without an agent."""
     allowed = int(environ.get("TORCHELASTIC_MAX_RESTARTS", "0"))
     return max(0, allowed - int(environ.get("TORCHELASTIC_RESTART_COUNT", "0")))
+
+
+def leave_in_time(code: int) -> threading.Timer:
+    """Say when all is saved: leaving the other ranks may hang, and then the process ends anyway.
+
+    Cancel what is returned once they are left.
+    """
+    overdue = threading.Timer(_LEAVING_S, exit_now, [code])
+    overdue.daemon = True
+    overdue.start()
+    return overdue
 
 
 def exit_now(code: int) -> NoReturn:

@@ -23,6 +23,9 @@ from training.config import Launch
 # A collective that no peer joins for this long is dead. Above the slowest honest wait, which is
 # another node's cold start of imports and tokenisation (a minute on a loaded machine).
 _COLLECTIVE_TIMEOUT: Final = timedelta(minutes=10)
+# Ranks of a large save wait for the slowest writer: 100 GB at 150 MB/s are 11 min. A peer that died
+# is noticed at once all the same, by its closed connection.
+_SAVE_TIMEOUT: Final = timedelta(hours=2)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -65,7 +68,7 @@ def joined_ranks(launch: Launch) -> Iterator[Ranks]:
         world_size=dist.get_world_size(),
         local_world_size=launch.local_world_size,
         device=device,
-        checkpoint_group=dist.new_group(backend="gloo", timeout=_COLLECTIVE_TIMEOUT),
+        checkpoint_group=dist.new_group(backend="gloo", timeout=_SAVE_TIMEOUT),
     )
     # Not after an error: destroying a group whose peers are gone may wait for them.
     dist.destroy_process_group()

@@ -477,7 +477,7 @@ def _image_smoke(recipe: Recipe) -> Recipe:
                     "steps": 8,
                     "global_batch_size": 16,
                     "micro_batch_size": 8,
-                    "learning_rate": 0.05,
+                    "learning_rate": 0.02,
                     "warmup_steps": 2,
                     "decay_every": 100,
                     "log_every": 1,

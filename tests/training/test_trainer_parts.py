@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -145,3 +147,14 @@ def test_take_attempt_counts_starts_of_a_run(tmp_path: Path) -> None:
     taken = [take_attempt(tmp_path, run_id=run, rank=0) for run in ("a", "a", "b", "a")]
 
     assert taken == [0, 1, 0, 2]
+
+
+def test_leave_in_time_ends_a_process_that_hangs_after_all_is_saved() -> None:
+    hanging = (
+        "import threading, training.elastic as elastic; elastic._LEAVING_S = 0.1; "
+        "elastic.leave_in_time(143); threading.Event().wait()"
+    )
+
+    finished = subprocess.run([sys.executable, "-c", hanging], timeout=60, check=False)
+
+    assert finished.returncode == 143
