@@ -31,8 +31,6 @@ Lines = list[dict[str, Any]]
 _RENDEZVOUS: Final = (
     "join_timeout=120,last_call_timeout=1,keep_alive_interval=1,keep_alive_max_attempt=3"
 )
-# A worker that does not end at SIGTERM is killed after this; 30 s on a cluster.
-_SHUTDOWN_TIMEOUT_S: Final = 5
 _POLL_S: Final = 0.05
 
 
@@ -116,8 +114,7 @@ class Gang:
         `command` is what torchrun runs, e.g. `-m training ...`; `endpoint` is where the backend's
         server listens, None for c10d, whose store the first pod hosts.
         """
-        torchrun = [sys.executable, "-m", "torch.distributed.run"]
-        self._command = [*torchrun, f"--shutdown-timeout={_SHUTDOWN_TIMEOUT_S}", *command]
+        self._command = [sys.executable, "-m", "torch.distributed.run", *command]
         self._environ = {
             **environ,
             "PET_NNODES": nnodes,

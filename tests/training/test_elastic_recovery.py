@@ -11,7 +11,7 @@ import math
 import os
 import shutil
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -19,7 +19,7 @@ import pytest
 from elastic_runs import gang_of
 from trainer_runs import Workspace, losses, of_kind, train_here
 
-from bench.gang import Lines, Pod, etcd_server, newest_start, num_starts
+from bench.gang import Gang, Lines, Pod, etcd_server, newest_start, num_starts
 from training.watchdog import EXIT_STALLED
 
 BATCH = 8
@@ -57,22 +57,23 @@ def rendezvous(backend: str, directory: Path) -> Iterator[str | None]:
             yield endpoint
 
 
-def stop_worker(pod: Pod) -> None:
-    """Let a worker stand still, alive, its connections open."""
-    os.kill(pod.worker(), signal.SIGSTOP)
+def freeze_worker(gang: Gang, pod: Pod) -> None:
+    """Let a worker stand still, alive, its connections open, until its peer has given up on it.
+
+    Left frozen it would be killed by its agent, which waits 30 s for it to end.
+    """
+    worker = pod.worker()
+    os.kill(worker, signal.SIGSTOP)
+    gang.wait_for(lambda lines: lines[-1]["kind"] == "failed", what="the peer's end")
+    os.kill(worker, signal.SIGCONT)
 
 
-@pytest.mark.parametrize(
-    ("backend", "first"), [("c10d", stop_worker), ("etcd-v2", Pod.kill_worker)]
-)
+@pytest.mark.parametrize("backend", ["c10d", "etcd-v2"])
 def test_elastic_deaths_in_a_row_lose_nothing_but_time(
-    backend: str,
-    first: Callable[[Pod], None],
-    workspace: Workspace,
-    tmp_path: Path,
-    undisturbed: dict[int, float],
+    backend: str, workspace: Workspace, tmp_path: Path, undisturbed: dict[int, float]
 ) -> None:
-    num_deaths = NUM_WORKER_KILLS + (first is stop_worker)
+    freezes = backend == "c10d"
+    num_deaths = NUM_WORKER_KILLS + freezes
     with (
         rendezvous(backend, tmp_path) as endpoint,
         gang_of(
@@ -89,8 +90,11 @@ def test_elastic_deaths_in_a_row_lose_nothing_but_time(
         gang.add(2)
         for death in range(num_deaths):
             gang.wait_for_save(start=death + 1)
-            kill = first if death == 0 else Pod.kill_worker
-            kill(gang.pods[(death + 1) % 2])
+            pod = gang.pods[(death + 1) % 2]
+            if freezes and death == 0:
+                freeze_worker(gang, pod)
+            else:
+                pod.kill_worker()
         gang.wait_for_save(start=num_deaths + 1)
         agents_ended = [list(pod.exit_codes) for pod in gang.pods]
         # Under c10d this one hosts the rendezvous, so that the other agent ends as well.
@@ -98,11 +102,13 @@ def test_elastic_deaths_in_a_row_lose_nothing_but_time(
         seen = gang.wait_for_end()
 
     errors = "".join(pod.errors() for pod in gang.pods)
-    stalled = f"exitcode: {EXIT_STALLED}" in errors and "in _train_step" in errors
+    failed = of_kind(seen, "failed")
+    stacks_shown = f"exitcode: {EXIT_STALLED}" in errors and "in _train_step" in errors
     assert agents_ended == [[], []]
     assert gang.pods[0].exit_codes == [-signal.SIGKILL, 0]
     assert gang.pods[1].exit_codes == ([1, 0] if backend == "c10d" else [0])
-    assert stalled == (first is stop_worker)
+    assert stacks_shown == freezes
+    assert [(line["error"], line["restarting"]) for line in failed] == [("Stalled", True)] * freezes
     assert_resumed_from_checkpoints(seen, interval=5, at_least=num_deaths + 1)
     assert of_kind(seen, "finished")[0]["samples_seen"] == STEPS * BATCH
     assert losses(seen).keys() == undisturbed.keys()
