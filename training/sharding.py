@@ -44,7 +44,11 @@ from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_conte
 
 from stationmaster.domain.errors import BadParameter
 from stationmaster.domain.estimate import defers_gradient_exchange
-from stationmaster.domain.training_config import ActivationCheckpointing, Parallelism, TrainingConfig
+from stationmaster.domain.training_config import (
+    ActivationCheckpointing,
+    Parallelism,
+    TrainingConfig,
+)
 from training.parallel import Ranks
 
 # What selective checkpointing keeps: the matrix products and attention, nearly all FLOPs of a
@@ -87,7 +91,6 @@ class ParallelModel:
         of no use. Waits for the device once.
         """
         gradients = [p.grad for p in self.module.parameters() if p.grad is not None]
-        # A rank may have no row of a small weight; the norm of nothing is 0.
         local = [g.to_local() if isinstance(g, DTensor) else g for g in gradients]
         norm = math.sqrt(float(self._sum_over_shards(_squared_norm(local))))
         if limit and norm > limit:
@@ -185,19 +188,14 @@ def parallelise(
     )
     for block in blocks:
         _checkpoint_activations(block, training.activation_checkpointing)
-        if training.compile:
-            # Shapes never change within training, so none is worth a general kernel.
-            block.forward = torch.compile(block.forward, backend=compile_backend, dynamic=False)
+    if training.compile:
+        _compile(blocks, backend=compile_backend)
     if training.parallelism == "ddp":
         if in_bfloat16:
             model.forward = torch.autocast(ranks.device.type, torch.bfloat16)(model.forward)
         initialise()
         if ranks.world_size == 1:
             return ParallelModel(model)
-        if training.compile:
-            # Blocks are graphs of their own, between which gradients can leave: the compiler need
-            # not cut them at DDP's buckets.
-            torch._dynamo.config.optimize_ddp = False
         return _ReplicatedModel(model, ranks)
     mesh = _mesh(training, ranks)
     if ranks.world_size == 1 and not in_bfloat16 and not _offloads(training, ranks):
@@ -251,6 +249,20 @@ def _checkpoint_activations(block: nn.Module, mode: ActivationCheckpointing) -> 
     if mode == "selective":
         options["context_fn"] = partial(create_selective_checkpoint_contexts, _KEPT_OPERATIONS)
     block.forward = partial(checkpoint, block.forward, **options)
+
+
+def _compile(blocks: Sequence[nn.Module], *, backend: str) -> None:
+    """Compile each block's forward, once for all equal ones, when it first runs."""
+    compiler = torch._dynamo.config
+    # Image classifiers have many different blocks of one class, each compiled for training and for
+    # evaluation; beyond the limit a block would silently stay as it is.
+    compiler.recompile_limit = max(compiler.recompile_limit, 4 * len(blocks))
+    # Blocks are graphs of their own, between which gradients can leave: no need to cut them where
+    # DDP's buckets end.
+    compiler.optimize_ddp = False
+    for block in blocks:
+        # Shapes never change within training, so none is worth a general kernel.
+        block.forward = torch.compile(block.forward, backend=backend, dynamic=False)
 
 
 def _offloads(training: TrainingConfig, ranks: Ranks) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -19,6 +20,9 @@ from training.config import Launch
 from training.optimizer import build_optimizer
 from training.parallel import Ranks, check_same_data, joined_ranks
 from training.sharding import ParallelModel, parallelise
+
+# The compiler looks at every tensor it meets; torch hides the warning, which pytest undoes.
+pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
 
 WIDTH = 8
 
@@ -139,8 +143,6 @@ def test_full_checkpointing_computes_products_again_and_selective_does_not(ranks
     assert counts["selective"]["aten::tanh"] == 2 * counts["off"]["aten::tanh"]
 
 
-# The compiler looks at every tensor it meets; torch hides the warning, which pytest undoes.
-@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
 @pytest.mark.parametrize("mode", ["off", "full", "selective"])
 def test_compile_makes_one_graph_for_all_blocks(ranks: Ranks, mode: str) -> None:
     torch._dynamo.reset()
@@ -171,6 +173,30 @@ def test_batch_norm_is_not_split(ranks: Ranks, changed: dict[str, Any], sentence
 
     with pytest.raises(BadParameter, match=sentence):
         parallelise(model, [], training=keys(**changed), ranks=ranks, initialise=lambda: None)
+
+
+def test_hybrid_uneven_nodes_are_refused(ranks: Ranks) -> None:
+    with pytest.raises(BadParameter, match="same number of processes on every node"):
+        spread(replace(ranks, local_world_size=2), parallelism="hybrid")
+
+
+def test_compile_many_different_blocks_leaves_none_out(ranks: Ranks) -> None:
+    torch._dynamo.reset()
+    statistics = torch._dynamo.utils.counters
+    statistics.clear()
+    model = nn.Sequential(*(nn.Linear(2 + i, 3 + i) for i in range(12)))
+
+    parallel = parallelise(
+        model,
+        list(model),
+        training=keys(compile=True),
+        ranks=ranks,
+        initialise=lambda: None,
+        compile_backend="eager",
+    )
+    parallel.module(torch.zeros(1, 2))
+
+    assert statistics["stats"]["unique_graphs"] == 12
 
 
 def test_cpu_offload_without_a_gpu_says_that_it_changes_nothing(
