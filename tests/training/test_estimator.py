@@ -41,7 +41,9 @@ SHAPE = {
 }
 # Large enough in tokens that activations, and not gradients, decide when the peak is.
 BATCH = {"global_batch_size": 8, "micro_batch_size": 8, "sequence_length": 2048}
-EXPERTS = {"experts": 4, "experts_per_token": 2}
+# Blocks enough that what each keeps outweighs what one of them needs in backward.
+DEEP = {"layers": 5}
+EXPERTS = DEEP | {"experts": 4, "experts_per_token": 2}
 
 
 def lay(
@@ -159,8 +161,8 @@ def reckoned_working(layout: Layout) -> float:
     ("mode", "shape", "parallelism"),
     [
         ("off", {}, "full"),
-        ("selective", {}, "full"),
-        ("full", {}, "full"),
+        ("selective", DEEP, "full"),
+        ("full", DEEP, "full"),
         ("off", {}, "ddp"),  # autocast
         ("selective", EXPERTS, "full"),
     ],
@@ -175,7 +177,7 @@ def test_states_activations_and_logits_are_what_a_trace_finds(mode, shape, paral
     assert traced.gradients == part * reckoned.gradients
     # AdamW also counts its steps, in four bytes a tensor.
     assert traced.optimizer == pytest.approx(part * reckoned.optimizer, rel=1e-5)
-    assert reckoned_working(layout) == pytest.approx(traced.working, rel=0.12)
+    assert reckoned_working(layout) == pytest.approx(traced.working, rel=0.08)
 
 
 def test_modes_of_checkpointing_keep_less_and_less():
