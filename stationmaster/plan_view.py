@@ -74,6 +74,8 @@ def _memory(plan: Plan) -> Table:
     before = 0.0
     for field, name in _MEMORY_PARTS:
         size = getattr(memory, field)
+        if not size:
+            continue
         table.add_row(f"  {name}", _size(size), Text(_bar(before, size, memory), style="cyan"))
         before += size
     if memory.in_host_memory:

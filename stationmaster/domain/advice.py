@@ -31,10 +31,9 @@ _NOTABLE_WAIT_S: Final = 30
 # With fewer images, the statistics of batch normalisation are too noisy (He et al. train with 32).
 _FEWEST_IMAGES_TO_NORMALISE: Final = 16
 
-# Settings that take memory away, from the least costly in speed to the most.
+# Settings that take memory away, beside smaller micro-batches.
 _SAVING_SETTINGS: Final[tuple[Mapping[str, str], ...]] = (
     {"parallelism": "full"},
-    {"micro_batch_size": "1"},
     {"activation_checkpointing": "selective"},
     {"activation_checkpointing": "full"},
     {"activation_checkpointing": "full", "micro_batch_size": "1"},
@@ -103,7 +102,9 @@ def _cheapest(layouts: Iterator[tuple[str, Layout]]) -> Change | None:
 def _other_settings(layout: Layout) -> Iterator[tuple[str, Layout]]:
     """Each change of keys as a person would type it, and the layout it leads to."""
     training = layout.recipe.training
-    for settings in _SAVING_SETTINGS:
+    halves = [layout.rows >> halving for halving in range(1, layout.rows.bit_length())]
+    smaller = [{"micro_batch_size": str(rows)} for rows in halves]
+    for settings in (*smaller, *_SAVING_SETTINGS):
         changed = {
             key: value
             for key, value in settings.items()

@@ -230,6 +230,13 @@ def test_suggestion_is_the_cheapest_of_the_changes_that_fit():
     assert suggested.estimated_cost_usd <= min(fitting)
 
 
+def test_suggestion_keeps_the_micro_batch_as_large_as_it_fits():
+    plan = make_plan("efficientnet-b7", nodes=4, instance_type="g5.12xlarge")
+
+    # 24 images of a rank in passes of 16 are too many for these GPUs, and 8 are not.
+    assert "micro_batch_size=8 (about" in plan.warnings[0]
+
+
 def test_plan_that_nothing_can_make_fit_says_so():
     overrides = {"sequence_length": "1048576", "micro_batch_size": "1"}
     plan = make_plan("llama2-70b", overrides=overrides)
