@@ -13,12 +13,13 @@ import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext, redirect_stdout
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.multiprocessing
+from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from trainer_runs import free_port, parse_lines
 
@@ -74,7 +75,10 @@ class Result:
 
     losses: list[float]
     gradient_norms: list[float]
-    collectives: Counter[str]
+    collectives: dict[str, int]
+    """How many there were of each kind."""
+    share: float
+    """The part of all parameters that rank 0 held."""
 
 
 class NumberedSamples:
@@ -192,10 +196,7 @@ def train_on_ranks(
         start_method="forkserver",
     )
     stored = json.loads(results.read_text())
-    return {
-        name: Result(one["losses"], one["gradient_norms"], Counter(one["collectives"]))
-        for name, one in stored.items()
-    }
+    return {name: Result(**one) for name, one in stored.items()}
 
 
 def _train_as_rank(
@@ -215,12 +216,7 @@ def _train_as_rank(
     found: dict[str, Any] = {}
     with joined_ranks(Run().config(environ).launch) as ranks:
         for name, run in runs.items():
-            result = _train(run, run.config(environ), ranks)
-            found[name] = {
-                "losses": result.losses,
-                "gradient_norms": result.gradient_norms,
-                "collectives": result.collectives,
-            }
+            found[name] = asdict(_train(run, run.config(environ), ranks))
     if rank == 0:
         results.write_text(json.dumps(found))
 
@@ -252,8 +248,18 @@ def _train(run: Run, config: TrainerConfig, ranks: Ranks) -> Result:
     return Result(
         losses=[line["loss_nats"] for line in lines],
         gradient_norms=[line["grad_norm"] for line in lines],
-        collectives=operations.collectives,
+        collectives=dict(operations.collectives),
+        share=_share(task.model),
     )
+
+
+def _share(model: torch.nn.Module) -> float:
+    own = total = 0
+    for parameter in model.parameters():
+        total += parameter.numel()
+        local = parameter.to_local() if isinstance(parameter, DTensor) else parameter
+        own += local.numel()
+    return own / total
 
 
 def _parallelise(

@@ -182,6 +182,19 @@ def test_two_ranks_give_a_lone_ranks_losses(on_two_ranks: dict[str, Result], nam
     assert_same(on_two_ranks[name], alone(reference))
 
 
+@pytest.mark.parametrize(
+    ("name", "share"),
+    [
+        ("fsdp", 0.5),
+        ("ddp", 1.0),
+        ("hybrid, two nodes", 1.0),
+        ("mixtral, experts that do not divide", 0.5),
+    ],
+)
+def test_ranks_hold_equal_shares(on_two_ranks: dict[str, Result], name: str, share: float) -> None:
+    assert on_two_ranks[name].share == pytest.approx(share, abs=0.01)
+
+
 def test_checkpointing_changes_no_bit(on_two_ranks: dict[str, Result]) -> None:
     again = on_two_ranks["fsdp, full checkpointing"].losses
 
@@ -193,8 +206,10 @@ def test_four_ranks_give_a_lone_ranks_losses(on_four_ranks: dict[str, Result], n
     assert_same(on_four_ranks[name], alone(Run()))
 
 
-def exchanges(results: dict[str, Result], parallelism: str, *, size: int, large: bool) -> Counter:
-    return results[f"{parallelism} {size} {large}"].collectives
+def exchanges(
+    results: dict[str, Result], parallelism: str, *, size: int, large: bool
+) -> Counter[str]:
+    return Counter(results[f"{parallelism} {size} {large}"].collectives)
 
 
 @pytest.mark.parametrize("parallelism", ["full", "ddp", "hybrid"])
