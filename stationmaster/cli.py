@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -46,6 +47,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return BAD_INPUT
     except StationmasterError as error:
         print(f"stationmaster: {error}", file=sys.stderr)
+        return NO
+    except BrokenPipeError:
+        # Whoever read the output has seen enough, e.g. head. What is left to flush goes nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return NO
 
 
@@ -121,17 +126,28 @@ def _recipes(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps(rows, indent=2))
         return OK
-    table = Table("recipe", "framework", "parameters", "default machines", "what it is", box=None)
+    table = Table("recipe", "size", "default machines", "what", box=None)
+    for column in table.columns[:-1]:
+        column.no_wrap = True
     for recipe in RECIPES.values():
         table.add_row(
             recipe.name,
-            recipe.framework,
-            f"{recipe.model.num_parameters:,}",
+            _short_count(recipe.model.num_parameters),
             f"{recipe.default_nodes} x {recipe.default_instance}",
             recipe.summary,
         )
-    Console().print(table)
+    console = Console()
+    console.print(table)
+    console.print("\nany causal language model of the Hugging Face hub: hf:ORG/MODEL")
+    console.print("any of them small, on CPUs: add preset=smoke", highlight=False)
     return OK
+
+
+def _short_count(count: int) -> str:
+    for size, unit in ((10**9, "B"), (10**6, "M"), (10**3, "K")):
+        if count >= size:
+            return f"{count / size:.3g} {unit}"
+    return str(count)
 
 
 def _instances(arguments: argparse.Namespace) -> int:

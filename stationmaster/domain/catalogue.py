@@ -162,9 +162,7 @@ TINY_LLAMA: Final = _with_smoke(
         name="tiny-llama",
         framework="fsdp",
         task="pretraining",
-        summary=(
-            "a 1.8 M parameter Llama on the Python library's own sources; minutes on two CPU nodes"
-        ),
+        summary="small Llama on Python's sources",
         model=_TINY_LLAMA_MODEL,
         training=_TINY_TRAINING,
         default_instance="m5.2xlarge",
@@ -191,7 +189,7 @@ LLAMA2_7B_MODEL: Final = LanguageModel(
 
 LLAMA2_7B: Final = _pretraining(
     "llama2-7b",
-    "Llama 2 7B pre-training from scratch with FSDP",
+    "FSDP pre-training, 4,096 tokens",
     LLAMA2_7B_MODEL,
     instance="p4d.24xlarge",
     nodes=2,
@@ -201,7 +199,7 @@ LLAMA2_7B: Final = _pretraining(
 
 LLAMA2_13B: Final = _pretraining(
     "llama2-13b",
-    "Llama 2 13B pre-training from scratch with FSDP",
+    "FSDP pre-training, 4,096 tokens",
     LanguageModel(
         family="llama",
         repository="meta-llama/Llama-2-13b-hf",
@@ -222,7 +220,7 @@ LLAMA2_13B: Final = _pretraining(
 
 LLAMA2_70B: Final = _pretraining(
     "llama2-70b",
-    "Llama 2 70B pre-training from scratch with FSDP",
+    "FSDP pre-training, 4,096 tokens",
     LanguageModel(
         family="llama",
         repository="meta-llama/Llama-2-70b-hf",
@@ -246,7 +244,7 @@ LLAMA2_70B: Final = _pretraining(
 
 LLAMA31_8B: Final = _pretraining(
     "llama3.1-8b",
-    "Llama 3.1 8B pre-training from scratch with FSDP",
+    "FSDP pre-training, 8,192 tokens",
     LanguageModel(
         family="llama",
         repository="meta-llama/Llama-3.1-8B",
@@ -270,7 +268,7 @@ LLAMA31_8B: Final = _pretraining(
 
 LLAMA31_70B: Final = _pretraining(
     "llama3.1-70b",
-    "Llama 3.1 70B pre-training from scratch with FSDP",
+    "FSDP pre-training, 8,192 tokens",
     LanguageModel(
         family="llama",
         repository="meta-llama/Llama-3.1-70B",
@@ -296,7 +294,7 @@ LLAMA31_70B: Final = _pretraining(
 
 LLAMA32_1B: Final = _pretraining(
     "llama3.2-1b",
-    "Llama 3.2 1B pre-training from scratch with FSDP",
+    "FSDP pre-training, 8,192 tokens",
     LanguageModel(
         family="llama",
         repository="meta-llama/Llama-3.2-1B",
@@ -320,7 +318,7 @@ LLAMA32_1B: Final = _pretraining(
 
 LLAMA32_3B: Final = _pretraining(
     "llama3.2-3b",
-    "Llama 3.2 3B pre-training from scratch with FSDP",
+    "FSDP pre-training, 8,192 tokens",
     LanguageModel(
         family="llama",
         repository="meta-llama/Llama-3.2-3B",
@@ -344,7 +342,7 @@ LLAMA32_3B: Final = _pretraining(
 
 MIXTRAL_8X7B: Final = _pretraining(
     "mixtral-8x7b",
-    "Mixtral 8x7B pre-training from scratch with FSDP and the router's load-balancing loss",
+    "FSDP, 8 experts, 32,768 tokens",
     LanguageModel(
         family="mixtral",
         repository="mistralai/Mixtral-8x7B-v0.1",
@@ -370,7 +368,7 @@ MIXTRAL_8X7B: Final = _pretraining(
 
 MATHSTRAL_7B: Final = _pretraining(
     "mathstral-7b",
-    "Mathstral 7B pre-training from scratch with FSDP, full attention over 32,768 tokens",
+    "FSDP pre-training, 32,768 tokens",
     LanguageModel(
         family="mistral",
         repository="mistralai/Mathstral-7B-v0.1",
@@ -397,7 +395,7 @@ LLAMA2_7B_FINETUNE: Final = _with_smoke(
         name="llama2-7b-finetune",
         framework="fsdp",
         task="finetuning",
-        summary="Llama 2 7B fine-tuned from its published weights on instructions",
+        summary="FSDP fine-tuning on instructions",
         model=LLAMA2_7B_MODEL,
         training=LanguageTraining(
             steps=192,
@@ -432,9 +430,7 @@ DDP_CPU: Final = _with_smoke(
         name="ddp-cpu",
         framework="ddp",
         task="pretraining",
-        summary=(
-            "a 1.8 M parameter Llama with DistributedDataParallel, four processes on each CPU node"
-        ),
+        summary="tiny-llama with DDP, 4 ranks a node",
         model=_TINY_LLAMA_MODEL,
         training=_TINY_TRAINING.model_copy(update={"parallelism": "ddp", "steps": 200}),
         default_instance="m5.2xlarge",
@@ -533,7 +529,7 @@ def _images(
 
 RESNET50: Final = _images(
     "resnet50",
-    "ResNet-50 on an ImageNet folder with torch elastic; 224 pixels, rate 0.1 x batch / 256",
+    "DDP on ImageNet, 224 pixels, learning rate 0.1 x batch / 256",
     ImageModel(
         architecture="resnet",
         stage_widths=(256, 512, 1024, 2048),
@@ -557,7 +553,7 @@ RESNET50: Final = _images(
 
 EFFICIENTNET_B7: Final = _images(
     "efficientnet-b7",
-    "EfficientNet-B7 on an ImageNet folder with torch elastic; 600 pixels, rate 0.1 x batch / 256",
+    "DDP on ImageNet, 600 pixels, learning rate 0.1 x batch / 256",
     ImageModel(
         architecture="efficientnet",
         width_coefficient=2.0,

@@ -15,7 +15,7 @@ from typing import Final
 from pydantic import SecretStr
 
 from stationmaster.domain.names import NAMESPACE
-from stationmaster.rendering.job_spec import JobSpec, KubernetesObject
+from stationmaster.rendering.job_spec import RUNS_DIRECTORY, JobSpec, KubernetesObject
 from stationmaster.rendering.metadata import LABEL_MANAGED_BY
 
 HUGGING_FACE_SECRET: Final = "huggingface"
@@ -83,6 +83,8 @@ def _gpu_values(spec: JobSpec) -> dict[str, str]:
     threads = max(1, min(_MAX_THREADS, spec.instance.vcpus // (2 * spec.processes_per_node)))
     values = {
         "OMP_NUM_THREADS": str(threads),
+        # Weights and tokenised data are gigabytes: one node fetches them, all read them.
+        "STATIONMASTER_CACHE_DIR": f"{RUNS_DIRECTORY}/cache",
         "NCCL_DEBUG": "WARN",
         "NCCL_SOCKET_IFNAME": NOT_FOR_NCCL,
         # The first name is deprecated and the second ignored by some releases for this option.

@@ -125,6 +125,19 @@ def test_command_line_answers_with_its_exit_code_and_one_sentence(arguments, cod
     assert "Traceback" not in process.stderr
 
 
+def test_output_that_nobody_reads_on_is_no_error():
+    reader = subprocess.run(
+        f"{STATIONMASTER} recipes --json | head -n 1",
+        shell=True,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+
+    assert (reader.stdout, reader.stderr) == ("[\n", "")
+
+
 @pytest.mark.parametrize("catalogue", ["recipes", "instances"])
 def test_catalogues_print_json_with_the_contract_fields(catalogue):
     process = subprocess.run(
