@@ -1,0 +1,50 @@
+"""Recipes of every kind through the whole product, in their small presets, on two nodes each.
+
+All of them are typed at once into one channel: side by side they take little longer than one.
+"""
+
+import pytest
+from e2e_world import World, world
+
+from stationmaster.domain.catalogue import get_recipe
+from stationmaster.domain.events import RunPhase
+from stationmaster.domain.run import TeardownStatus
+
+# One of each kind: experts, weights from a checkpoint and instructions, images, whole replicas.
+RECIPES = ("mixtral-8x7b", "llama2-7b-finetune", "resnet50", "ddp-cpu")
+
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory):
+    """The local mode after all runs have their receipts, and the run of each recipe."""
+    with world(tmp_path_factory.mktemp("recipes")) as local:
+        started = {name: local.start(f"/train {name} preset=smoke nodes=2") for name in RECIPES}
+        yield local, {name: local.wait_for_receipt(run_id) for name, run_id in started.items()}
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_small_preset_of_a_recipe_trains_on_two_nodes_to_its_receipt(ended, name):
+    local, runs = ended
+    run = runs[name]
+    steps = get_recipe(name).with_overrides({"preset": "smoke"}).training.steps
+
+    assert run.phase is RunPhase.SUCCEEDED, run.reason
+    assert run.progress is not None
+    assert run.progress.step == run.progress.total_steps == steps
+    assert run.last_checkpoint_step == steps
+    assert run.evaluation is not None
+    assert run.evaluation.step == steps
+    assert _of(local, run.run_id, "training.started").world_size == 2
+    assert run.teardown is TeardownStatus.COMPLETED
+    assert local.left(run.run_id) == []
+
+
+def test_images_are_told_by_accuracy_and_text_by_perplexity(ended):
+    _, runs = ended
+
+    assert runs["resnet50"].evaluation.top1 is not None
+    assert runs["llama2-7b-finetune"].evaluation.perplexity > 1
+
+
+def _of(local: World, run_id: str, kind: str):
+    return next(event for event in local.of_type(kind) if event.run_id == run_id)
