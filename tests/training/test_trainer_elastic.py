@@ -1,12 +1,15 @@
-"""A worker whose agent dies."""
+"""A worker whose agent dies, and one that its agent is about to stop."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 from trainer_runs import wait_until
+
+from training.elastic import wait_for_own_sigterm
 
 
 def test_elastic_orphaned_worker_ends_soon_after_its_agent(tmp_path: Path) -> None:
@@ -36,3 +39,14 @@ def is_alive(pid: int) -> bool:
         ["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False
     ).stdout.strip()
     return state != "" and not state.startswith("Z")
+
+
+def test_elastic_worker_that_stops_with_others_waits_for_its_own_signal() -> None:
+    stop = threading.Event()
+    signal_comes = threading.Timer(0.3, stop.set)
+    signal_comes.start()
+
+    wait_for_own_sigterm(stop)
+
+    assert stop.is_set()
+    signal_comes.join()
