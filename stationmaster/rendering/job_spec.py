@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from stationmaster.domain.catalogue import get_recipe
 from stationmaster.domain.events import TrainingRequest
@@ -18,6 +18,8 @@ from stationmaster.domain.recipes import Recipe
 from stationmaster.domain.requirements import uses_efa
 
 RUNS_DIRECTORY: Final = f"{SHARED_MOUNT}/runs"
+
+Rendezvous = Literal["c10d", "etcd"]
 
 KubernetesObject = dict[str, Any]
 """One Kubernetes object as JSON; its shape is the API's business."""
@@ -33,6 +35,8 @@ class JobSpec:
     instance: InstanceType
     nodes: int
     image: str
+    rendezvous: Rendezvous = "c10d"
+    """Where agents meet: on the first worker, or on an etcd that outlives any of them."""
 
     @property
     def num_gpus(self) -> int:

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
-from stationmaster.domain.names import LABEL_ROLE, LABEL_RUN_ID, NAMESPACE, TRAINING_TAINT
+from stationmaster.domain.names import (
+    LABEL_ROLE,
+    LABEL_RUN_ID,
+    NAMESPACE,
+    TRAINING_NODE_GROUP,
+    TRAINING_TAINT,
+)
 from stationmaster.rendering.job_spec import KubernetesObject
 
-Role = Literal["training", "check", "relay", "storage"]
+Role = Literal["training", "check", "relay", "storage", "rendezvous"]
 
 LABEL_MANAGED_BY: Final = "app.kubernetes.io/managed-by"
 LABEL_INSTANCE_TYPE: Final = "node.kubernetes.io/instance-type"
@@ -36,4 +42,26 @@ def namespace() -> KubernetesObject:
         "apiVersion": "v1",
         "kind": "Namespace",
         "metadata": {"name": NAMESPACE, "labels": {LABEL_MANAGED_BY: "stationmaster"}},
+    }
+
+
+def off_the_training_nodes() -> KubernetesObject:
+    """Prefer system nodes even where a cluster's training nodes carry no taint."""
+    return {
+        "nodeAffinity": {
+            "preferredDuringSchedulingIgnoredDuringExecution": [
+                {
+                    "weight": 100,
+                    "preference": {
+                        "matchExpressions": [
+                            {
+                                "key": LABEL_NODE_GROUP,
+                                "operator": "NotIn",
+                                "values": [TRAINING_NODE_GROUP],
+                            }
+                        ]
+                    },
+                }
+            ]
+        }
     }

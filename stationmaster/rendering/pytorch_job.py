@@ -1,4 +1,4 @@
-"""The run's PyTorchJob for the Training Operator v1: one worker a node, c10d rendezvous.
+"""The run's PyTorchJob for the Training Operator v1: one worker a node, c10d or etcd rendezvous.
 
 Worker-only, because torchrun elects its own master; a fixed number of replicas, because a sharded
 run on fewer nodes is a different run. No `metrics`: with them the operator would create a
@@ -11,6 +11,7 @@ from typing import Final
 
 from stationmaster.domain.names import LABEL_RUN_ID, TRAINING_NODE_GROUP, job_name
 from stationmaster.rendering.environment import SCRATCH_MOUNT, render_environment
+from stationmaster.rendering.etcd import ETCD_PORT, etcd_name
 from stationmaster.rendering.job_spec import JobSpec, KubernetesObject
 from stationmaster.rendering.metadata import (
     LABEL_HOSTNAME,
@@ -68,7 +69,7 @@ def render_pytorch_job(spec: JobSpec) -> KubernetesObject:
                 "suspend": False,
             },
             "elasticPolicy": {
-                "rdzvBackend": "c10d",
+                **_rendezvous(spec),
                 "rdzvId": spec.run_id,
                 "rdzvConf": [{"key": key, "value": value} for key, value in RENDEZVOUS.items()],
                 "minReplicas": spec.nodes,
@@ -112,6 +113,19 @@ def command(spec: JobSpec) -> list[str]:
 def _literal(argument: str) -> str:
     """Keep the kubelet from expanding $(VAR) in text that a person typed."""
     return argument.replace("$", "$$")
+
+
+def _rendezvous(spec: JobSpec) -> KubernetesObject:
+    match spec.rendezvous:
+        case "c10d":
+            # The operator puts the first worker's address in.
+            return {"rdzvBackend": "c10d"}
+        case "etcd":
+            return {
+                "rdzvBackend": "etcd-v2",
+                "rdzvHost": etcd_name(spec.run_id),
+                "rdzvPort": ETCD_PORT,
+            }
 
 
 def _pod_spec(spec: JobSpec) -> KubernetesObject:

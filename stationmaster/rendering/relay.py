@@ -16,16 +16,15 @@ from stationmaster.domain.names import (
     LABEL_RUN_ID,
     NAMESPACE,
     RELAY,
-    TRAINING_NODE_GROUP,
     relay_name,
 )
 from stationmaster.rendering.job_spec import KubernetesObject
 from stationmaster.rendering.metadata import (
     LABEL_MANAGED_BY,
-    LABEL_NODE_GROUP,
     labels,
     metadata,
     namespace,
+    off_the_training_nodes,
 )
 
 _RBAC: Final = "rbac.authorization.k8s.io"
@@ -96,7 +95,7 @@ def _deployment(run_id: str, image: str, bus_name: str, region: str) -> Kubernet
                 "spec": {
                     "serviceAccountName": RELAY,
                     "terminationGracePeriodSeconds": 10,
-                    "affinity": _off_the_training_nodes(),
+                    "affinity": off_the_training_nodes(),
                     "containers": [
                         {
                             "name": "relay",
@@ -122,26 +121,4 @@ def _deployment(run_id: str, image: str, bus_name: str, region: str) -> Kubernet
                 },
             },
         },
-    }
-
-
-def _off_the_training_nodes() -> KubernetesObject:
-    """Prefer system nodes even where a cluster's training nodes carry no taint."""
-    return {
-        "nodeAffinity": {
-            "preferredDuringSchedulingIgnoredDuringExecution": [
-                {
-                    "weight": 100,
-                    "preference": {
-                        "matchExpressions": [
-                            {
-                                "key": LABEL_NODE_GROUP,
-                                "operator": "NotIn",
-                                "values": [TRAINING_NODE_GROUP],
-                            }
-                        ]
-                    },
-                }
-            ]
-        }
     }

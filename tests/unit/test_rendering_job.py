@@ -1,6 +1,7 @@
 """The PyTorchJob: what the operator insists on, what devices need, what must never be in it."""
 
 import re
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -16,6 +17,7 @@ from stationmaster.domain.instances import get_instance
 from stationmaster.domain.requirements import checks_for, plugins_for
 from stationmaster.domain.run import new_run_id
 from stationmaster.rendering import job_spec
+from stationmaster.rendering.etcd import render_etcd
 from stationmaster.rendering.pytorch_job import render_pytorch_job
 
 DNS_1035 = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -73,6 +75,43 @@ def test_job_is_worker_only_and_fixed_in_size_without_autoscaler():
     assert elastic["rdzvId"] == "llama2-7b-0123abcd"
     assert "metrics" not in elastic
     assert "nProcPerNode" not in elastic  # together with nprocPerNode the webhook refuses the job
+
+
+def test_job_with_etcd_meets_where_the_runs_etcd_listens_with_the_protocol_that_torch_speaks():
+    request = TrainingRequest(
+        recipe="llama2-7b",
+        nodes=2,
+        instance_type="p4d.24xlarge",
+        command="/train",
+        team_id="T1",
+        channel_id="C1",
+        user_id="U1",
+    )
+    run_id = "llama2-7b-0123abcd"
+    spec = replace(job_spec(request, run_id=run_id, image="i"), rendezvous="etcd")
+
+    elastic = render_pytorch_job(spec)["spec"]["elasticPolicy"]
+    deployment, service = render_etcd(run_id)
+
+    pod = deployment["spec"]["template"]
+    (etcd,) = pod["spec"]["containers"]
+    assert elastic["rdzvBackend"] == "etcd-v2"
+    assert elastic["rdzvHost"] == service["metadata"]["name"]
+    assert elastic["rdzvPort"] == service["spec"]["ports"][0]["port"]
+    assert elastic["rdzvPort"] == etcd["ports"][0]["containerPort"]
+    assert service["spec"]["selector"].items() <= pod["metadata"]["labels"].items()
+    assert deployment["spec"]["selector"]["matchLabels"] == service["spec"]["selector"]
+    assert pod["metadata"]["labels"]["stationmaster/run-id"] == run_id
+    assert "--enable-v2=true" in etcd["command"]
+    # The last minor version that has the v2 protocol.
+    assert re.fullmatch(r".*/etcd:3\.5\.[0-9.-]+", etcd["image"])
+
+
+@given(st.text(min_size=1, max_size=200))
+def test_etcd_of_any_run_has_a_name_that_a_service_may_have(recipe: str):
+    _, service = render_etcd(new_run_id(recipe, dedup_key="C1"))
+
+    assert DNS_1035.fullmatch(service["metadata"]["name"])
 
 
 def test_job_survives_one_gang_restart_and_fails_with_the_second():

@@ -1,0 +1,109 @@
+"""A run's own etcd: where its agents meet when they do not meet on the first worker.
+
+With c10d the first worker's agent hosts the rendezvous, and every agent starts again when that one
+dies. With etcd they wait for it instead. One member without a volume: what it holds is worth
+something only while the agents that wrote it live. Applied before the job, deleted after its pods.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from stationmaster.domain.names import LABEL_ROLE, LABEL_RUN_ID
+from stationmaster.rendering.job_spec import KubernetesObject
+from stationmaster.rendering.metadata import labels, metadata, off_the_training_nodes
+
+# torch's rendezvous speaks the v2 protocol, which etcd has on demand up to 3.5 and no more in 3.6.
+IMAGE: Final = "registry.k8s.io/etcd:3.5.21-0"
+ETCD_PORT: Final = 2379
+_PEER_PORT: Final = 2380
+_DATA: Final = "/var/lib/etcd"
+
+
+def etcd_name(run_id: str) -> str:
+    """Name of the run's etcd Deployment and Service: a DNS-1035 label, run ids have 45 letters."""
+    return f"{run_id}-etcd"
+
+
+def render_etcd(run_id: str) -> list[KubernetesObject]:
+    """The Deployment and the Service that the agents find it under."""
+    selector = {LABEL_RUN_ID: run_id, LABEL_ROLE: "rendezvous"}
+    name = etcd_name(run_id)
+    return [
+        {
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": metadata(run_id, "rendezvous", name=name),
+            "spec": {
+                # Two at a time would be two different meeting places.
+                "replicas": 1,
+                "strategy": {"type": "Recreate"},
+                "selector": {"matchLabels": selector},
+                "template": {
+                    "metadata": {"labels": labels(run_id, "rendezvous")},
+                    "spec": _pod_spec(name),
+                },
+            },
+        },
+        {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": metadata(run_id, "rendezvous", name=name),
+            "spec": {
+                "selector": selector,
+                "ports": [{"name": "client", "port": ETCD_PORT, "targetPort": ETCD_PORT}],
+            },
+        },
+    ]
+
+
+def _pod_spec(name: str) -> KubernetesObject:
+    return {
+        "automountServiceAccountToken": False,
+        # The variables that Kubernetes makes of every Service of the namespace would be read by
+        # etcd as its own settings: a Service named etcd gives ETCD_PORT.
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": 10,
+        "affinity": off_the_training_nodes(),
+        "containers": [
+            {
+                "name": "etcd",
+                "image": IMAGE,
+                "command": _command(name),
+                "ports": [{"name": "client", "containerPort": ETCD_PORT}],
+                "readinessProbe": {
+                    "httpGet": {"path": "/health", "port": ETCD_PORT},
+                    "periodSeconds": 2,
+                },
+                "resources": {
+                    "requests": {"cpu": "100m", "memory": "128Mi"},
+                    "limits": {"memory": "512Mi"},
+                },
+                "securityContext": {
+                    "allowPrivilegeEscalation": False,
+                    "runAsNonRoot": True,
+                    "runAsUser": 65532,
+                    "capabilities": {"drop": ["ALL"]},
+                },
+                "volumeMounts": [{"name": "data", "mountPath": _DATA}],
+            }
+        ],
+        "securityContext": {"fsGroup": 65532},
+        "volumes": [{"name": "data", "emptyDir": {}}],
+    }
+
+
+def _command(name: str) -> list[str]:
+    """etcd with the v2 protocol, alone, and known to clients under the Service's name."""
+    peer = f"http://127.0.0.1:{_PEER_PORT}"
+    return [
+        "etcd",
+        "--enable-v2=true",
+        f"--data-dir={_DATA}/data",
+        f"--listen-client-urls=http://0.0.0.0:{ETCD_PORT}",
+        # Clients that lose their connection dial what is advertised.
+        f"--advertise-client-urls=http://{name}:{ETCD_PORT}",
+        f"--listen-peer-urls={peer}",
+        f"--initial-advertise-peer-urls={peer}",
+        f"--initial-cluster=default={peer}",
+    ]
