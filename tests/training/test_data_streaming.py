@@ -205,6 +205,19 @@ def test_stream_state_is_of_the_step_that_was_taken_not_read_ahead(tmp_path: Pat
     assert str(reader.state()) == str(after_one_step)
 
 
+def test_stream_in_use_can_be_taken_back_to_a_state(tmp_path: Path) -> None:
+    stream(tmp_path, files=4)
+    reader = source(tmp_path)
+    list(reader.micro_batches(0))
+    state = reader.state()
+    expected = rows_of(reader.micro_batches(BATCH))
+    list(reader.micro_batches(2 * BATCH))
+
+    reader.restore(state)
+
+    assert rows_of(reader.micro_batches(BATCH)) == expected
+
+
 def test_stream_asked_for_another_place_than_its_own_says_so(tmp_path: Path) -> None:
     stream(tmp_path, files=4)
     reader = source(tmp_path)
