@@ -1,0 +1,115 @@
+"""Whole runs that begin with published weights: train, export, and train on from the export."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Iterator
+from contextlib import redirect_stdout
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hub_stand_in import HubStandIn, Repository, hub_stand_in
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import GPT2Config, GPT2LMHeadModel
+
+from training.__main__ import main
+from training.export import export
+
+HUB_MODEL = "hf:stand-in/gpt2"
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HubStandIn]:
+    """A hub with stand-in/gpt2, an architecture that the catalogue does not have."""
+    monkeypatch.delenv("HF_TOKEN", raising=False)
+    monkeypatch.setenv("HF_TOKEN_PATH", str(tmp_path / "no-token"))
+    source = tmp_path / "gpt2"
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.train_from_iterator(
+        ["a station, a platform"],
+        trainers.BpeTrainer(
+            vocab_size=300,
+            special_tokens=["<|endoftext|>"],
+            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+            show_progress=False,
+        ),
+    )
+    config = GPT2Config(
+        n_layer=2, n_embd=32, n_head=2, vocab_size=300, n_positions=64,
+        bos_token_id=0, eos_token_id=0,
+    )  # fmt: skip
+    GPT2LMHeadModel(config).save_pretrained(source)
+    tokenizer.save(str(source / "tokenizer.json"))
+    with hub_stand_in() as hub:
+        hub.models["stand-in/gpt2"] = Repository(source)
+        monkeypatch.setenv("HF_ENDPOINT", hub.url)
+        yield hub
+
+
+def train(tmp_path: Path, name: str, *words: str) -> list[dict[str, Any]]:
+    """Train in this process and return the progress lines, or those of a failure."""
+    arguments = [name, "preset=smoke", *words]
+    before = signal.getsignal(signal.SIGTERM)
+    with redirect_stdout(StringIO()) as out:
+        main(arguments, {"STATIONMASTER_CACHE_DIR": str(tmp_path / "cache")})
+    signal.signal(signal.SIGTERM, before)
+    return [json.loads(line) for line in out.getvalue().splitlines()]
+
+
+def last_evaluation(lines: list[dict[str, Any]]) -> float:
+    losses: list[float] = [line["loss_nats"] for line in lines if line["kind"] == "evaluated"]
+    return losses[-1]
+
+
+@pytest.fixture
+def instructions(tmp_path: Path) -> Path:
+    path = tmp_path / "instructions.jsonl"
+    rows = [
+        {"prompt": f"Which platform for {n}?", "response": f"Platform {n % 5}."} for n in range(80)
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+@pytest.mark.parametrize("name", [HUB_MODEL, "llama2-7b-finetune"])
+def test_training_goes_on_from_an_export_where_it_ended(
+    name: str, hub: HubStandIn, tmp_path: Path, text_dir: Path, instructions: Path
+) -> None:
+    data = f"dataset={text_dir if name == HUB_MODEL else instructions}"
+    keys = [data, "sequence_length=32", "eval_every=2", "learning_rate=0.01"]
+
+    first = train(tmp_path, name, *keys, "steps=4", "--output-dir", str(tmp_path / "first"))
+    exported = export(tmp_path / "first", output_dir=tmp_path / "hf", step=None, dtype="fp32")
+    still = [data, "sequence_length=32", "eval_every=1", "learning_rate=1e-12", "steps=1"]
+    second = train(
+        tmp_path,
+        name,
+        *still,
+        "min_learning_rate=0",
+        f"weights={exported}",
+        "--output-dir",
+        str(tmp_path / "second"),
+    )
+
+    assert [line["kind"] for line in first][-1] == "finished"
+    losses = [line["loss_nats"] for line in first if line["kind"] == "evaluated"]
+    assert losses[-1] < losses[0]
+    assert last_evaluation(second) == pytest.approx(last_evaluation(first), abs=1e-6)
+    assert second[0]["num_parameters"] == first[0]["num_parameters"]
+
+
+def test_a_hub_recipe_without_a_hub_is_told_before_torch_is_loaded(
+    tmp_path: Path, hub: HubStandIn
+) -> None:
+    hub.models.clear()
+
+    (line,) = train(tmp_path, HUB_MODEL, "--output-dir", str(tmp_path / "out"))
+
+    assert line["kind"] == "failed"
+    assert line["reason"].startswith("stand-in/gpt2 is not on the Hugging Face hub")
+    assert not (tmp_path / "out").exists()
