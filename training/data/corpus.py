@@ -70,7 +70,7 @@ class Corpus:
         checkpoints; these say which commit to go on with.
         """
         if self.revision:
-            return self.dataset
+            return SHORT_NAMES.get(self.dataset, self.dataset)
         listed = [(Path(file).name, Path(file).stat().st_size) for file in self.files]
         return hashlib.sha256(json.dumps(listed).encode()).hexdigest()
 
