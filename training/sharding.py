@@ -127,10 +127,13 @@ class _ReplicatedModel(ParallelModel):
 class _ShardedModel(ParallelModel):
     """FSDP2: each rank has a part of every weight; gradients are summed into these parts."""
 
-    def __init__(self, module: FSDPModule, mesh: DeviceMesh, *, defers_exchange: bool) -> None:
+    def __init__(
+        self, module: FSDPModule, mesh: DeviceMesh, *, keeps_gathered: bool, defers_exchange: bool
+    ) -> None:
         assert isinstance(module, nn.Module)
         super().__init__(module)
         self._fsdp = module
+        self._keeps_gathered = keeps_gathered
         self._defers_exchange = defers_exchange
         self._has_copies = mesh.ndim == 2
         self._shard_group = mesh.get_group("shard")
@@ -143,9 +146,10 @@ class _ShardedModel(ParallelModel):
         micro-batch. A large one cannot hold all weights or gradients at once: it exchanges them
         within the group of shards in each, and over the copies of this group in the last one only.
         """
+        if self._keeps_gathered:
+            self._fsdp.set_reshard_after_backward(last)
         if self._defers_exchange:
             self._fsdp.set_requires_gradient_sync(last)
-            self._fsdp.set_reshard_after_backward(last)
         elif self._has_copies:
             self._fsdp.set_requires_all_reduce(last)
         yield
@@ -203,6 +207,8 @@ def parallelise(
         return ParallelModel(model)
     num_parameters = sum(parameter.numel() for parameter in model.parameters())
     small = defers_exchange(num_parameters, training.parallelism)
+    # A rank that has all shards frees nothing worth a second cast of the weights.
+    keeps_gathered = small or mesh["shard"].size() == 1
     _shard(
         model,
         blocks,
@@ -211,13 +217,13 @@ def parallelise(
         if in_bfloat16
         else MixedPrecisionPolicy(),
         offload=CPUOffloadPolicy() if _offloads(training, ranks) else OffloadPolicy(),
-        keep_gathered=small,
+        keeps_gathered=keeps_gathered,
     )
     initialise()
     if _offloads(training, ranks):
         _move_weights_to_host(model, ranks.device)
     assert isinstance(model, FSDPModule)
-    return _ShardedModel(model, mesh, defers_exchange=small)
+    return _ShardedModel(model, mesh, keeps_gathered=keeps_gathered, defers_exchange=small)
 
 
 def _check(model: nn.Module, training: TrainingConfig) -> None:
@@ -302,11 +308,11 @@ def _shard(
     mesh: DeviceMesh,
     precision: MixedPrecisionPolicy,
     offload: OffloadPolicy,
-    keep_gathered: bool,
+    keeps_gathered: bool,
 ) -> None:
     """FSDP2 for each block and, last, for the root with all that is in no block.
 
-    `keep_gathered`: whole weights stay from forward to backward; a second all-gather would cost
+    `keeps_gathered`: whole weights stay from forward to backward; a second all-gather would cost
     more than the memory it frees.
     """
     shared: dict[str, Any] = {
@@ -317,7 +323,7 @@ def _shard(
     }
     for block in blocks:
         # The last block's backward comes right after its forward: freeing it is for nothing.
-        reshard = not keep_gathered and block is not blocks[-1]
+        reshard = not keeps_gathered and block is not blocks[-1]
         fully_shard(block, reshard_after_forward=reshard, **shared)
     fully_shard(model, **shared)
     for module in model.modules():

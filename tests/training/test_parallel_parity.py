@@ -50,6 +50,10 @@ ON_TWO_RANKS: Final = {
         Run(),
     ),
     "hybrid, two nodes": (Run(keys={"parallelism": "hybrid"}), Run()),
+    "hybrid, two nodes, accumulated, exchanging every time": (
+        Run(keys={"parallelism": "hybrid"} | ACCUMULATED | SHORT, as_large_model=True),
+        Run(),
+    ),
     "mixtral, fsdp": (MIXTRAL, MIXTRAL),
     "mixtral, fsdp, accumulated": (
         Run(recipe="mixtral-8x7b", keys=ACCUMULATED | SHORT),
