@@ -7,6 +7,7 @@ checks every architecture at once, because a start costs seconds.
 from __future__ import annotations
 
 import json
+import os
 import socket
 from collections.abc import Iterator
 from datetime import timedelta
@@ -119,10 +120,10 @@ def differing_tensors(task: LanguageTask, directory: Path) -> list[str]:
     return [name for name, tensor in ours.items() if not torch.equal(tensor, theirs[name])]
 
 
-def load_everything(rank: int, world_size: int, port: int, published: Path, out: Path) -> None:
+def load_everything(rank: int, world_size: int, published: Path, out: Path) -> None:
     """One rank: every architecture in every parallelism, and a failure of rank 0 alone."""
     torch.set_num_threads(1)
-    store = dist.TCPStore("127.0.0.1", port, world_size, is_master=rank == 0)
+    store = dist.FileStore(str(out / "store"), world_size)  # no rank serves it, none dies with it
     dist.init_process_group(
         "gloo", store=store, rank=rank, world_size=world_size, timeout=timedelta(seconds=60)
     )
@@ -155,17 +156,17 @@ def load_everything(rank: int, world_size: int, port: int, published: Path, out:
     except BadParameter as error:
         report["refusal"] = str(error)
     (out / f"{rank}.json").write_text(json.dumps(report))
-    dist.destroy_process_group()
+    store.set(f"done-{rank}", "")
+    store.wait([f"done-{other}" for other in range(world_size)])
+    # Not through Python's shutdown: gloo's threads may abort when a peer's sockets close first.
+    os._exit(0)
 
 
 @pytest.fixture(scope="module")
 def two_ranks(published: Path, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """What each of two gloo ranks saw."""
     out = tmp_path_factory.mktemp("two-ranks")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    torch.multiprocessing.spawn(load_everything, (2, port, published, out), nprocs=2)
+    torch.multiprocessing.spawn(load_everything, (2, published, out), nprocs=2)
     return [json.loads((out / f"{rank}.json").read_text()) for rank in range(2)]
 
 
