@@ -174,21 +174,32 @@ def test_a_name_that_no_repository_can_have_is_refused_before_anyone_is_asked(na
         repository_of(name)
 
 
+QWEN_32B = QWEN | {
+    "hidden_size": 5120,
+    "intermediate_size": 27648,
+    "num_attention_heads": 40,
+    "num_hidden_layers": 64,
+    "num_key_value_heads": 8,
+}
+
+
 @pytest.mark.parametrize(
-    ("num_layers", "num_parameters", "instance"),
-    [(2, 100_000_000, "g5.12xlarge"), (28, QWEN_PARAMETERS, "p4d.24xlarge")],
+    ("config", "num_parameters", "machines"),
+    [
+        (QWEN | {"num_hidden_layers": 2}, 1_500_000_000, ("g5.12xlarge", 1)),
+        (QWEN, QWEN_PARAMETERS, ("p4d.24xlarge", 1)),
+        (QWEN_32B, 32_763_876_352, ("p5.48xlarge", 2)),
+    ],
 )
-def test_a_recipe_of_the_hub_asks_for_machines_that_it_fits_on(
-    num_layers: int, num_parameters: int, instance: str
+def test_a_recipe_of_the_hub_asks_for_the_cheapest_machines_that_it_fits_on(
+    config: dict[str, Any], num_parameters: int, machines: tuple[str, int]
 ) -> None:
-    model = language_model_from_config(
-        "org/model", QWEN | {"num_hidden_layers": num_layers}, num_parameters=num_parameters
-    )
+    model = language_model_from_config("org/model", config, num_parameters=num_parameters)
 
     plan = make_plan("hf:org/model", model=model)
 
     assert plan.fits
-    assert plan.instance_type == instance
+    assert (plan.instance_type, plan.nodes) == machines
 
 
 def test_a_model_that_fits_nowhere_on_the_list_says_so_in_its_plan() -> None:
