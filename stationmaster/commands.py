@@ -9,6 +9,7 @@ import hashlib
 from datetime import timedelta
 from typing import Final
 
+from stationmaster.domain.catalogue import get_recipe
 from stationmaster.domain.errors import NotPossibleNow, RunNotFound, RunStopped
 from stationmaster.domain.events import (
     LogTail,
@@ -78,6 +79,12 @@ def request_run(
     if not plan.fits:
         remedy = f"/train {start.changed(plan.suggestion).words}" if plan.suggestion else None
         raise NotPossibleNow(f"{start.recipe} {plan.warnings[0]}", suggestion=remedy)
+    recipe = get_recipe(start.recipe, start.model).with_overrides(start.overrides)
+    if recipe.training.rendezvous == "etcd" and services.settings.local_gpus is not None:
+        raise NotPossibleNow(
+            "rendezvous=etcd starts etcd from its image, and local mode runs no images; "
+            "leave it out"
+        )
     now = services.now()
     run_id = new_run_id(start.recipe, dedup_key=f"{team_id}/{request_id}")
     requested = RunRequested(

@@ -41,6 +41,7 @@ _NOT_DECISIVE = {
     "compile",
     "cpu_offload",
     "data_workers",
+    "rendezvous",
     "dataset",
     "tokenizer",
 }

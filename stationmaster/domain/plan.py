@@ -15,6 +15,7 @@ from stationmaster.domain.advice import changes_that_fit, check_instance, warnin
 from stationmaster.domain.catalogue import get_recipe
 from stationmaster.domain.cost import TIME_TO_FIRST_STEP_S, Figures, reckon, tokens_per_s
 from stationmaster.domain.errors import BadParameter
+from stationmaster.domain.hub import is_repository
 from stationmaster.domain.instances import PRICES_AS_OF, InstanceType, get_instance
 from stationmaster.domain.layout import Layout
 from stationmaster.domain.memory import GIB, checkpoint_bytes
@@ -22,6 +23,7 @@ from stationmaster.domain.models import ImageModel, LanguageModel
 from stationmaster.domain.names import SYSTEM_INSTANCE_TYPE
 from stationmaster.domain.recipes import Recipe
 from stationmaster.domain.speed import assumed_mfu
+from stationmaster.domain.training_config import MADE_ON_THE_SPOT, LanguageTraining
 
 
 class MemoryPerGpu(BaseModel):
@@ -153,6 +155,7 @@ def plan_recipe(
         warnings=[
             *warnings_of(figures, changes=changes),
             *_local_warnings(recipe, instance, local_gpus=local_gpus),
+            *_hub_notes(recipe),
             f"prices as of {PRICES_AS_OF}",
         ],
     )
@@ -200,6 +203,24 @@ def _will_create(recipe: Recipe, instance: InstanceType, *, nodes: int) -> list[
         f"1 FSx for Lustre file system, {recipe.file_system_gib} GiB PERSISTENT_2 at "
         f"{recipe.file_system_mbps_per_tib} MB/s a TiB",
         "1 security group, 1 launch template" + (", 1 placement group" if instance.num_efa else ""),
+    ]
+
+
+def _hub_notes(recipe: Recipe) -> list[str]:
+    """What the pods read from the Hugging Face hub; most published weights need an account."""
+    training = recipe.training
+    if not isinstance(training, LanguageTraining):
+        return []
+    read = dict.fromkeys(
+        text
+        for text in (training.weights, training.tokenizer)
+        if text not in MADE_ON_THE_SPOT and is_repository(text)
+    )
+    if not read:
+        return []
+    return [
+        f"pods read {' and '.join(read)} from the Hugging Face hub; where that needs an account, "
+        "the product's Hugging Face secret holds its token"
     ]
 
 

@@ -6,7 +6,7 @@ A field's description is what `--help` and the chat say about the key.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -15,6 +15,10 @@ Optimizer = Literal["adamw", "sgd"]
 Parallelism = Literal["full", "hybrid", "ddp"]
 ActivationCheckpointing = Literal["off", "full", "selective"]
 Precision = Literal["auto", "bf16", "fp32"]
+Rendezvous = Literal["c10d", "etcd"]
+
+# Values of `tokenizer` and `weights` that stand for no repository and no path.
+MADE_ON_THE_SPOT: Final = frozenset({"bpe", "random", "sample"})
 
 
 class TrainingConfig(BaseModel):
@@ -65,6 +69,11 @@ class TrainingConfig(BaseModel):
     compile: bool = Field(default=False, description="torch.compile each block")
     cpu_offload: bool = Field(
         default=False, description="keep weights and optimizer state in host memory (not ddp)"
+    )
+    rendezvous: Rendezvous = Field(
+        default="c10d",
+        description="where the pods' agents meet: at the first worker (c10d) or in an etcd of the "
+        "run's own, which outlives workers; a torchrun started by hand has its own flags",
     )
     seed: int = Field(
         default=1234, ge=0, le=2**31 - 1, description="seed of weights and data order"

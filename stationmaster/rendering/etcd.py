@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from stationmaster.domain.names import LABEL_ROLE, LABEL_RUN_ID
-from stationmaster.rendering.job_spec import KubernetesObject
+from stationmaster.rendering.job_spec import JobSpec, KubernetesObject
 from stationmaster.rendering.metadata import labels, metadata, off_the_training_nodes
 
 # torch's rendezvous speaks the v2 protocol, which etcd has on demand up to 3.5 and no more in 3.6.
@@ -23,6 +23,11 @@ _DATA: Final = "/var/lib/etcd"
 def etcd_name(run_id: str) -> str:
     """Name of the run's etcd Deployment and Service: a DNS-1035 label, run ids have 45 letters."""
     return f"{run_id}-etcd"
+
+
+def render_rendezvous(spec: JobSpec) -> list[KubernetesObject]:
+    """What the job's agents need besides themselves to meet; nothing for c10d."""
+    return render_etcd(spec.run_id) if spec.rendezvous == "etcd" else []
 
 
 def render_etcd(run_id: str) -> list[KubernetesObject]:

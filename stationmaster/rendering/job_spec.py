@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from stationmaster.domain.catalogue import get_recipe
 from stationmaster.domain.events import TrainingRequest
@@ -16,10 +16,9 @@ from stationmaster.domain.layout import processes_per_node
 from stationmaster.domain.names import SHARED_MOUNT
 from stationmaster.domain.recipes import Recipe
 from stationmaster.domain.requirements import uses_efa
+from stationmaster.domain.training_config import Rendezvous
 
 RUNS_DIRECTORY: Final = f"{SHARED_MOUNT}/runs"
-
-Rendezvous = Literal["c10d", "etcd"]
 
 KubernetesObject = dict[str, Any]
 """One Kubernetes object as JSON; its shape is the API's business."""
@@ -35,8 +34,6 @@ class JobSpec:
     instance: InstanceType
     nodes: int
     image: str
-    rendezvous: Rendezvous = "c10d"
-    """Where agents meet: on the first worker, or on an etcd that outlives any of them."""
 
     @property
     def num_gpus(self) -> int:
@@ -52,6 +49,11 @@ class JobSpec:
     def processes_per_node(self) -> int:
         """Training processes in each pod."""
         return processes_per_node(self.recipe, self.instance)
+
+    @property
+    def rendezvous(self) -> Rendezvous:
+        """Where agents meet: on the first worker, or on an etcd that outlives any of them."""
+        return self.recipe.training.rendezvous
 
     @property
     def output_dir(self) -> str:

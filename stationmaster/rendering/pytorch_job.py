@@ -10,7 +10,12 @@ from __future__ import annotations
 from typing import Final
 
 from stationmaster.domain.names import LABEL_RUN_ID, TRAINING_NODE_GROUP, job_name
-from stationmaster.rendering.environment import SCRATCH_MOUNT, render_environment
+from stationmaster.rendering.environment import (
+    SCRATCH_MOUNT,
+    STOP_DEADLINE_S,
+    TERMINATION_GRACE_S,
+    render_environment,
+)
 from stationmaster.rendering.etcd import ETCD_PORT, etcd_name
 from stationmaster.rendering.job_spec import JobSpec, KubernetesObject
 from stationmaster.rendering.metadata import (
@@ -43,8 +48,6 @@ RENDEZVOUS: Final = {
     "keep_alive_interval": "3",
     "keep_alive_max_attempt": "3",
 }
-# From SIGTERM to SIGKILL: the trainer finishes its step and saves a checkpoint.
-TERMINATION_GRACE_S: Final = 120
 
 # EFA reserves 5128 huge pages of 2 MiB; NCCL's share of them is requested.
 HUGE_PAGES: Final = "5120Mi"
@@ -105,6 +108,8 @@ def command(spec: JobSpec) -> list[str]:
         "training",
         spec.recipe.name,
         *(_literal(f"{key}={value}") for key, value in spec.overrides.items()),
+        "--stop-deadline",
+        str(STOP_DEADLINE_S),
         "--output-dir",
         spec.output_dir,
     ]

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from stationmaster.domain.events import TrainingRequest
+from stationmaster.rendering.etcd import render_rendezvous
 from stationmaster.rendering.job_spec import KubernetesObject, job_spec
 from stationmaster.rendering.metadata import namespace
 from stationmaster.rendering.pytorch_job import render_pytorch_job
@@ -56,5 +57,6 @@ def render_all(
         namespace(),
         *render_storage(run_id, storage),
         *(item for item in relay if item["kind"] != "Namespace"),
+        *render_rendezvous(spec),
         render_pytorch_job(spec),
     ]

@@ -20,6 +20,7 @@ from stationmaster.domain.names import (
 from stationmaster.domain.run import Run
 from stationmaster.kubernetes.gateway import KubernetesGateway
 from stationmaster.kubernetes.views import PodView
+from stationmaster.rendering.etcd import etcd_name
 from stationmaster.services import Services
 from stationmaster.steps import NOT_READY, READY, StepResult
 from stationmaster.steps.recording import check_time
@@ -47,7 +48,7 @@ def release_job(services: Services, run_id: str) -> StepResult:
 
 
 def _release(gateway: KubernetesGateway, run_id: str) -> list[str]:
-    """Delete the next things in order; what is still there."""
+    """Delete the next things in order; what is still there. Most runs have no etcd."""
     gateway.delete("kubeflow.org/v1", "PyTorchJob", name=job_name(run_id), namespace=NAMESPACE)
     check_jobs = gateway.batch_jobs(NAMESPACE, labels={LABEL_RUN_ID: run_id})
     for job in check_jobs:
@@ -55,9 +56,11 @@ def _release(gateway: KubernetesGateway, run_id: str) -> list[str]:
     working = [*_pods(gateway, run_id, "training"), *_pods(gateway, run_id, "check")]
     if working:
         return _names(working)
+    for api_version, kind in (("apps/v1", "Deployment"), ("v1", "Service")):
+        gateway.delete(api_version, kind, name=etcd_name(run_id), namespace=NAMESPACE)
     # The relay's account and rights stay: they are the cluster's, and cost nothing.
     gateway.delete("apps/v1", "Deployment", name=relay_name(run_id), namespace=NAMESPACE)
-    watching = _pods(gateway, run_id, "relay")
+    watching = [*_pods(gateway, run_id, "relay"), *_pods(gateway, run_id, "rendezvous")]
     if watching:
         return _names(watching)
     name = volume_name(run_id)

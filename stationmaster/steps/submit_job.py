@@ -7,6 +7,7 @@ from stationmaster.domain.events import JobSubmitted, RunPhase, make_event_id
 from stationmaster.domain.names import job_name
 from stationmaster.rendering import JobSpec, job_spec
 from stationmaster.rendering.environment import render_hugging_face_secret
+from stationmaster.rendering.etcd import render_rendezvous
 from stationmaster.rendering.job_spec import KubernetesObject
 from stationmaster.rendering.metadata import namespace
 from stationmaster.rendering.pytorch_job import render_pytorch_job
@@ -18,7 +19,7 @@ from stationmaster.steps.stopping import raise_if_stopped
 
 
 def submit_job(services: Services, run_id: str) -> StepResult:
-    """Apply the volume, its claim, the Hugging Face token if there is one, and the PyTorchJob.
+    """Apply the volume, the Hugging Face token and the etcd where there is one, and the PyTorchJob.
 
     Repeating it changes nothing.
 
@@ -37,6 +38,7 @@ def submit_job(services: Services, run_id: str) -> StepResult:
             namespace(),
             *storage_objects(services, spec),
             *([render_hugging_face_secret(token)] if token else []),
+            *render_rendezvous(spec),
             render_pytorch_job(spec),
         ]
     )

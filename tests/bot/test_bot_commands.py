@@ -30,6 +30,18 @@ def test_train_starts_one_run_and_answers_only_the_person(person, services, sett
     assert started_workflows(settings) == [runs[0].run_id]
 
 
+@pytest.mark.parametrize(("local_gpus", "started"), [("0", False), ("", True)])
+def test_etcd_is_refused_where_pods_have_no_images(
+    person, services, monkeypatch, local_gpus, started
+):
+    monkeypatch.setenv("STATIONMASTER_LOCAL_GPUS", local_gpus)
+
+    answer = person.type("tiny-llama rendezvous=etcd")
+
+    assert ("rendezvous=etcd starts etcd from its image" in seen(answer)) is not started
+    assert bool(services.runs.list_recent()) is started
+
+
 def test_train_delivered_twice_starts_one_run(person, services, settings):
     first = person.type("tiny-llama", trigger_id="same")
     second = person.type("tiny-llama", trigger_id="same")

@@ -11,8 +11,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stdout
+from collections.abc import Callable
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
@@ -92,36 +92,6 @@ def train_on_ranks(workspace: Workspace, *overrides: str, num_ranks: int) -> Lin
     return parse_lines(finished.stdout)
 
 
-@contextmanager
-def agent(
-    workspace: Workspace, *overrides: str, port: int, log: Path
-) -> Iterator[subprocess.Popen[str]]:
-    """One of two torchrun agents with one worker, configured by PET_* as the operator does."""
-    environ = workspace.environ(
-        PET_NNODES="2:2",
-        PET_NPROC_PER_NODE="1",
-        PET_RDZV_BACKEND="c10d",
-        PET_RDZV_ENDPOINT=f"127.0.0.1:{port}",
-        PET_RDZV_ID="kill-test",
-        PET_MAX_RESTARTS="3",
-        PET_LOCAL_ADDR="127.0.0.1",
-    )
-    with log.open("w") as out, log.with_suffix(".err").open("w") as err:
-        process = subprocess.Popen(
-            [*TORCHRUN, "-m", "training", *workspace.arguments(*overrides)],
-            env=environ,
-            stdout=out,
-            stderr=err,
-            text=True,
-        )
-        try:
-            yield process
-        finally:
-            if process.poll() is None:
-                process.kill()
-            process.wait(timeout=10)
-
-
 def parse_lines(text: str) -> Lines:
     """Every line of standard output is a progress line; anything else fails here."""
     return [json.loads(line) for line in text.splitlines()]
@@ -155,13 +125,3 @@ def free_port() -> int:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return int(listener.getsockname()[1])
-
-
-def child_of(pid: int) -> int | None:
-    """The process that `pid` started, if there is one."""
-    found = subprocess.run(
-        ["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, check=True
-    )
-    pairs = (line.split() for line in found.stdout.splitlines())
-    children = [int(child) for child, parent in pairs if int(parent) == pid]
-    return children[0] if children else None

@@ -348,7 +348,14 @@ def test_file_system_that_cannot_hold_the_checkpoints_is_told_with_the_right_siz
 
 @pytest.mark.parametrize("name", CATALOGUE)
 def test_no_recipe_is_warned_about_with_its_defaults(name):
-    assert all(text.startswith("prices as of") for text in make_plan(name).warnings)
+    assert all(text.startswith(("prices as of", "pods read")) for text in make_plan(name).warnings)
+
+
+def test_plan_says_what_pods_read_from_the_hub():
+    (note, _) = make_plan("llama2-7b-finetune").warnings
+
+    assert note.startswith("pods read meta-llama/Llama-2-7b-hf from the Hugging Face hub")
+    assert "hub" not in " ".join(make_plan("llama2-7b", overrides={"preset": "smoke"}).warnings)
 
 
 # The rest of a plan

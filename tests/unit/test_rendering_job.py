@@ -1,7 +1,6 @@
 """The PyTorchJob: what the operator insists on, what devices need, what must never be in it."""
 
 import re
-from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -82,13 +81,14 @@ def test_job_with_etcd_meets_where_the_runs_etcd_listens_with_the_protocol_that_
         recipe="llama2-7b",
         nodes=2,
         instance_type="p4d.24xlarge",
+        overrides={"rendezvous": "etcd"},
         command="/train",
         team_id="T1",
         channel_id="C1",
         user_id="U1",
     )
     run_id = "llama2-7b-0123abcd"
-    spec = replace(job_spec(request, run_id=run_id, image="i"), rendezvous="etcd")
+    spec = job_spec(request, run_id=run_id, image="i")
 
     elastic = render_pytorch_job(spec)["spec"]["elasticPolicy"]
     deployment, service = render_etcd(run_id)
@@ -131,9 +131,20 @@ def test_command_is_an_explicit_list_with_the_overrides_and_the_output_on_the_sh
         "tiny-llama",
         "dataset=/fsx/text",
         "steps=9",
+        "--stop-deadline",
+        "100",
         "--output-dir",
         "/fsx/runs/tiny-llama-1",
     ]
+
+
+def test_deadlines_after_sigterm_end_from_the_inside_out():
+    job = render()
+    words = container(job)["command"]
+
+    trainer_s = float(words[words.index("--stop-deadline") + 1])
+    torchrun_s = float(environment(job)["TORCH_ELASTIC_SHUTDOWN_TIMEOUT"])
+    assert trainer_s < torchrun_s < pod_spec(job)["terminationGracePeriodSeconds"]
 
 
 def test_command_with_a_dollar_sign_is_kept_from_being_expanded():
