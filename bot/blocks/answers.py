@@ -49,8 +49,10 @@ def help_text(recipes: Iterable[Recipe]) -> Content:
             section("\n".join(lines)),
             section(f"*Try this*\n```/train {names[0]} nodes=2```"),
             context(
-                f"recipes: {', '.join(names)} {md.DOT} every run gets one live card, a thread, and "
-                "a receipt once everything it created is deleted"
+                f"recipes: {', '.join(names)}, or hf:ORG/MODEL for a language model of the "
+                f"Hugging Face hub {md.DOT} preset=smoke runs any of them small, on CPUs {md.DOT} "
+                "every run gets one live card, a thread, and a receipt once everything it created "
+                "is deleted"
             ),
         ],
     )
