@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 import random
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from trainer_runs import Workspace
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _leave_process_group() -> Iterator[None]:
+    """A trainer that fails in this process leaves its group as it is; the next file starts anew."""
+    yield
+    if "torch.distributed" in sys.modules:
+        distributed = sys.modules["torch.distributed"]
+        if distributed.is_initialized():
+            distributed.destroy_process_group()
 
 
 @pytest.fixture(scope="session")

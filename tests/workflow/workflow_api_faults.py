@@ -43,6 +43,7 @@ OPERATIONS = [
     ("fsx", "CreateFileSystem"),
     ("fsx", "DeleteFileSystem"),
     ("fsx", "DescribeFileSystems"),
+    ("secretsmanager", "GetSecretValue"),
     ("stepfunctions", "DescribeExecution"),
     ("stepfunctions", "SendTaskSuccess"),
     ("stepfunctions", "StartExecution"),
