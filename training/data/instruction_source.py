@@ -8,7 +8,7 @@ Shape legend: B sequences of a micro-batch, T tokens of a sequence.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -16,11 +16,11 @@ import numpy.typing as npt
 import torch
 
 from training.data.instructions import PreparedInstructions
-from training.data.order import SampleOrder, micro_batch_shape, rank_counters
-from training.task import IGNORED_LABEL, Batch, DataState
+from training.data.packed import CountedSource
+from training.task import IGNORED_LABEL, Batch
 
 
-class InstructionSource:
+class InstructionSource(CountedSource):
     """One rank's part of packed instructions; a `training.task.BatchSource`."""
 
     def __init__(
@@ -47,36 +47,22 @@ class InstructionSource:
             length=manifest.sequence_length + 1,
             dtype=manifest.dtype,
         )
-        self._order = SampleOrder(num_samples=manifest.num_sequences, seed=seed)
-        self._global_batch_size = global_batch_size
-        self._rank = rank
-        self._world_size = world_size
-        self.identity = manifest.sha256
-        self.num_micro_batches, self.micro_batch_size = micro_batch_shape(
-            -(-global_batch_size // world_size), micro_batch_size=micro_batch_size
+        super().__init__(
+            identity=manifest.sha256,
+            num_trained=manifest.num_sequences,
+            num_held_out=manifest.num_eval_sequences,
+            global_batch_size=global_batch_size,
+            micro_batch_size=micro_batch_size,
+            seed=seed,
+            rank=rank,
+            world_size=world_size,
         )
 
-    def micro_batches(self, samples_seen: int) -> Iterator[Batch]:
-        """The micro-batches of the step that follows after `samples_seen` sequences."""
-        counters = rank_counters(
-            start=samples_seen,
-            global_batch_size=self._global_batch_size,
-            rank=self._rank,
-            world_size=self._world_size,
-        )
-        size = self.micro_batch_size
-        for first in range(0, self.num_micro_batches * size, size):
-            indices = self._order.indices(counters[first : first + size])
-            yield self._trained.read(indices, num_rows=size)
+    def _read_trained(self, samples: npt.NDArray[np.int64]) -> Batch:
+        return self._trained.read(samples, num_rows=self.micro_batch_size)
 
-    def evaluation_batches(self) -> Iterator[Batch]:
-        """This rank's part of the held-out sequences, the same number of batches on every rank."""
-        num_held_out = self._manifest.num_eval_sequences
-        most = -(-num_held_out // self._world_size)
-        mine = np.arange(num_held_out)[self._rank :: self._world_size]
-        size = self.micro_batch_size
-        for first in range(0, most, size):
-            yield self._evaluated.read(mine[first : first + size], num_rows=size)
+    def _read_held_out(self, samples: npt.NDArray[np.int64]) -> Batch:
+        return self._evaluated.read(samples, num_rows=self.micro_batch_size)
 
     def facts(self) -> Mapping[str, str | int]:
         """Counts for the `started` line: what is trained on in one epoch."""
@@ -87,14 +73,6 @@ class InstructionSource:
             "dataset_examples": self._manifest.num_examples,
             "dataset_examples_cut": self._manifest.num_truncated,
         }
-
-    def state(self) -> DataState:
-        """Nothing: the sample counter decides alone."""
-        return {}
-
-    def restore(self, state: DataState) -> None:
-        """Nothing to restore."""
-        assert not state
 
 
 class _Sequences:

@@ -50,7 +50,6 @@ if TYPE_CHECKING:
     from training.data.instruction_source import InstructionSource
 
 _FORMAT_VERSION: Final = 1
-_ROWS: Final = tuple({*TABLES, ".csv"})
 _EXAMPLES_AT_ONCE: Final = 512
 # Sequences that still take examples while packing: 32 fill to 99 % with examples of a tenth of a
 # sequence, and reorder nothing over more than a few hundred examples.
@@ -196,7 +195,7 @@ def _contents(dataset: str) -> str:
 
 def _find(dataset: str) -> Corpus:
     path = Path(dataset)
-    if path.is_file() and dataset.endswith(_ROWS):
+    if path.is_file() and dataset.endswith(TABLES):
         return Corpus(dataset=dataset, revision="", files=(dataset,), held_out=())
     if not path.is_dir() and not dataset.startswith(HUB_PREFIX):
         raise BadParameter(
@@ -205,11 +204,11 @@ def _find(dataset: str) -> Corpus:
             "node can read"
         )
     corpus = find_corpus(dataset)
-    strange = [file for file in corpus.files if not file.endswith(_ROWS)]
+    strange = [file for file in corpus.files if not file.endswith(TABLES)]
     if strange:
         raise BadParameter(
             f'dataset="{dataset}" holds {strange[0]}; expected files of rows, which end in '
-            f"{', '.join(sorted(_ROWS))}"
+            f"{', '.join(sorted(TABLES))}"
         )
     return corpus
 

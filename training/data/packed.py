@@ -8,6 +8,7 @@ Shape legend: B sequences of a micro-batch, T tokens of a sequence.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -22,7 +23,71 @@ from training.data.tokenizers import TokenIds
 from training.task import IGNORED_LABEL, Batch, DataState
 
 
-class PackedSource:
+class CountedSource(ABC):
+    """Sequences that are found by number, so that the global sample counter alone is the state.
+
+    What packed text and instructions share; `training.task.BatchSource` says the rest.
+    """
+
+    def __init__(
+        self,
+        *,
+        identity: str,
+        num_trained: int,
+        num_held_out: int,
+        global_batch_size: int,
+        micro_batch_size: int,
+        seed: int,
+        rank: int,
+        world_size: int,
+    ) -> None:
+        self._order = SampleOrder(num_samples=num_trained, seed=seed)
+        self._num_held_out = num_held_out
+        self._global_batch_size = global_batch_size
+        self._rank = rank
+        self._world_size = world_size
+        self.identity = identity
+        self.num_micro_batches, self.micro_batch_size = micro_batch_shape(
+            -(-global_batch_size // world_size), micro_batch_size=micro_batch_size
+        )
+
+    @abstractmethod
+    def _read_trained(self, samples: npt.NDArray[np.int64]) -> Batch:
+        """Sequences that are trained on, by number; padded to a whole micro-batch."""
+
+    @abstractmethod
+    def _read_held_out(self, samples: npt.NDArray[np.int64]) -> Batch:
+        """Held-out sequences, counted from 0; padded to a whole micro-batch."""
+
+    def micro_batches(self, samples_seen: int) -> Iterator[Batch]:
+        """The micro-batches of the step that follows after `samples_seen` samples."""
+        counters = rank_counters(
+            start=samples_seen,
+            global_batch_size=self._global_batch_size,
+            rank=self._rank,
+            world_size=self._world_size,
+        )
+        size = self.micro_batch_size
+        for first in range(0, self.num_micro_batches * size, size):
+            yield self._read_trained(self._order.indices(counters[first : first + size]))
+
+    def evaluation_batches(self) -> Iterator[Batch]:
+        """This rank's part of the held-out samples, the same number of batches on every rank."""
+        most = -(-self._num_held_out // self._world_size)
+        mine = np.arange(self._num_held_out)[self._rank :: self._world_size]
+        for first in range(0, most, self.micro_batch_size):
+            yield self._read_held_out(mine[first : first + self.micro_batch_size])
+
+    def state(self) -> DataState:
+        """Nothing: the sample counter decides alone."""
+        return {}
+
+    def restore(self, state: DataState) -> None:
+        """Nothing to restore."""
+        assert not state
+
+
+class PackedSource(CountedSource):
     """One rank's part of a packed data set; a `training.task.BatchSource`.
 
     Sample i is the tokens [i T, i T + T], the last of which is the next sample's first: each token
@@ -51,50 +116,27 @@ class PackedSource:
                 f"{sequence_length}{held}; use more text or a shorter sequence_length"
             )
         self._tokens = MappedTokens(data, sequence_length=sequence_length)
-        self._order = SampleOrder(num_samples=self._num_trained, seed=seed)
         self._sequence_length = sequence_length
-        self._global_batch_size = global_batch_size
-        self._eval_samples = eval_samples
-        self._rank = rank
-        self._world_size = world_size
         self._num_tokens = manifest.num_tokens
-        self.identity = manifest.sha256
-        self.num_micro_batches, self.micro_batch_size = micro_batch_shape(
-            -(-global_batch_size // world_size), micro_batch_size=micro_batch_size
+        super().__init__(
+            identity=manifest.sha256,
+            num_trained=self._num_trained,
+            num_held_out=eval_samples,
+            global_batch_size=global_batch_size,
+            micro_batch_size=micro_batch_size,
+            seed=seed,
+            rank=rank,
+            world_size=world_size,
         )
-
-    def micro_batches(self, samples_seen: int) -> Iterator[Batch]:
-        """The micro-batches of the step that follows after `samples_seen` samples."""
-        counters = rank_counters(
-            start=samples_seen,
-            global_batch_size=self._global_batch_size,
-            rank=self._rank,
-            world_size=self._world_size,
-        )
-        size = self.micro_batch_size
-        for first in range(0, self.num_micro_batches * size, size):
-            yield self._read(self._order.indices(counters[first : first + size]))
-
-    def evaluation_batches(self) -> Iterator[Batch]:
-        """This rank's part of the held-out samples, the same number of batches on every rank."""
-        most = -(-self._eval_samples // self._world_size)
-        samples = np.arange(self._eval_samples)[self._rank :: self._world_size] + self._num_trained
-        for first in range(0, most, self.micro_batch_size):
-            yield self._read(samples[first : first + self.micro_batch_size])
 
     def facts(self) -> Mapping[str, str | int]:
         """Tokens, and sequences of an epoch."""
         return {"dataset_tokens": self._num_tokens, "dataset_samples": self._num_trained}
 
-    def state(self) -> DataState:
-        """Nothing: the sample counter decides alone."""
-        return {}
+    def _read_held_out(self, samples: npt.NDArray[np.int64]) -> Batch:
+        return self._read_trained(samples + self._num_trained)
 
-    def restore(self, state: DataState) -> None:
-        """Nothing to restore."""
-        assert not state
-
-    def _read(self, samples: npt.NDArray[np.int64]) -> Batch:
+    def _read_trained(self, samples: npt.NDArray[np.int64]) -> Batch:
         rows_BT = np.zeros((self.micro_batch_size, self._sequence_length + 1), dtype=np.int64)
         self._tokens.read_into(rows_BT, samples)
         return as_batch(rows_BT, num_rows=len(samples))
