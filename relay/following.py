@@ -29,6 +29,12 @@ logger = logging.getLogger(__name__)
 
 FIRST_PAUSE_S: Final = 0.1
 LONGEST_PAUSE_S: Final = 5.0
+# A log that is not there may come at once or never: an evicted pod's is gone, its pod stays.
+LONGEST_PAUSE_FOR_MISSING_S: Final = 30.0
+
+
+class PodGone(Exception):
+    """The pod was deleted, and its log with it; never raised out of this module."""
 
 
 class LogFollower:
@@ -90,16 +96,20 @@ class LogFollower:
         pause_s = FIRST_PAUSE_S
         while self._wait_for_unread():
             before = self._pipeline.since
+            done, longest_s = False, LONGEST_PAUSE_S
             try:
                 done = self._read()
-            except ObjectMissing:
+            except PodGone:
                 self._put(self._pipeline.finish())
-                break  # the pod is gone, and its log with it
+                break
+            except ObjectMissing as error:
+                # A kubelet answers so until it has synced its list of pods.
+                longest_s = LONGEST_PAUSE_FOR_MISSING_S
+                self._log("pod's log is not there yet", error)
             except (ClusterUnreachable, RequestRefused) as error:
-                logger.info("log stream ended", extra={"pod": self._pod.name, "error": str(error)})
-                done = False
+                self._log("log stream ended", error)
             progressed = done or self._pipeline.since != before
-            pause_s = FIRST_PAUSE_S if progressed else min(2 * pause_s, LONGEST_PAUSE_S)
+            pause_s = FIRST_PAUSE_S if progressed else min(2 * pause_s, longest_s)
             if not done:
                 with self._changed:
                     self._changed.wait(pause_s)
@@ -144,10 +154,11 @@ class LogFollower:
             self._read_ended(container_run, previous=True)
         except RequestRefused as error:
             # Kubernetes keeps one earlier log, and not always; what is gone cannot be read.
-            logger.info(
-                "earlier log is not there", extra={"pod": self._pod.name, "error": str(error)}
-            )
+            self._log("earlier log is not there", error)
             self._set_read_through(container_run)
+
+    def _log(self, message: str, error: Exception) -> None:
+        logger.info(message, extra={"pod": self._pod.name, "error": str(error)})
 
     def _set_read_through(self, container_run: int) -> None:
         with self._changed:
@@ -173,7 +184,10 @@ class LogFollower:
         return self._outbox.put(events) if events else not self._stop.is_set()
 
     def _look(self) -> ContainerState:
-        pod: JsonObject = self._api.get(self._path)
+        try:
+            pod: JsonObject = self._api.get(self._path)
+        except ObjectMissing as exc:
+            raise PodGone(f"pod {self._pod.name} was deleted") from exc
         if uid_of(pod) != self._pod.uid:
-            raise ObjectMissing(f"pod {self._pod.name} was replaced by another of its name")
+            raise PodGone(f"pod {self._pod.name} was replaced by another of its name")
         return container_state(pod)

@@ -49,6 +49,12 @@ def not_found(resource: str, name: str) -> ApiError:
     return ApiError(404, "NotFound", f'{resource} "{name}" not found', _details(resource, name))
 
 
+def unknown_to_kubelet(pod: str) -> ApiError:
+    """What the API server makes of a kubelet's 404 to a request for a log."""
+    message = f"the server could not find the requested resource ( pods/log {pod})"
+    return ApiError(404, "NotFound", message, {"name": pod, "kind": "pods/log"})
+
+
 def already_exists(resource: str, name: str) -> ApiError:
     message = f'{resource} "{name}" already exists'
     return ApiError(409, "AlreadyExists", message, _details(resource, name))

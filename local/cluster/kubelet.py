@@ -84,7 +84,8 @@ class Kubelet:
         """The log of a container's current (or previous) run.
 
         Raises:
-            ApiError: 400 when there is no such container, or no run of it to read.
+            ApiError: 400 when there is no such container, or no run of it to read; 404 when this
+                kubelet does not know the pod, as one does until its list of pods is synced.
         """
         metadata = pod["metadata"]
         spec = pod["spec"]
@@ -99,8 +100,10 @@ class Kubelet:
             )
         with self._lock:
             worker = self._workers.get(metadata["uid"])
-        if worker is None:
+        if not spec.get("nodeName"):
             raise errors.bad_request(f"pod {metadata['name']} does not have a host assigned")
+        if worker is None:
+            raise errors.unknown_to_kubelet(metadata["name"])
         run = next(run for run in [*worker.init, *worker.main] if run.name == name)
         log = run.previous_log if previous else run.log
         if log is None:

@@ -30,6 +30,8 @@ from kubernetes import client, watch
 from kubernetes.client.exceptions import ApiException
 
 from local.cluster.environment import Ports, Translation, expand
+from local.cluster.errors import ApiError
+from local.cluster.kubelet import Kubelet
 
 
 def alive(pid: int) -> bool:
@@ -66,6 +68,20 @@ def test_pod_ends_with_its_exit_code(cluster: Cluster, script: str, phase: str, 
     state = ended.status.container_statuses[0].state.terminated
     assert (ended.status.phase, state.exit_code) == (phase, code)
     assert state.reason == ("Completed" if code == 0 else "Error")
+
+
+def test_log_of_a_pod_unknown_to_the_kubelet_is_not_found(cluster: Cluster) -> None:
+    cluster.run_pod("unbound", "exit 0", nodeSelector={"no": "such-node"})
+    bound: Any = {"metadata": {"name": "p", "uid": "u"}, "spec": {"nodeName": "n"}}
+    bound["spec"]["containers"] = [{"name": "main"}]
+    unsynced = Kubelet(None)  # type: ignore[arg-type]  # one that has started nothing needs none
+
+    with pytest.raises(ApiException, match="pod unbound does not have a host assigned") as refused:
+        cluster.log("unbound")
+    with pytest.raises(ApiError, match=r"the requested resource \( pods/log p\)") as missing:
+        unsynced.find_log(bound, "", previous=False)
+
+    assert (refused.value.status, missing.value.code) == (400, 404)
 
 
 def test_pod_environment_comes_from_every_source(cluster: Cluster) -> None:

@@ -120,7 +120,7 @@ class Sink:
 
     def wait_for_steps(self, *steps):
         with self.arrived:
-            assert self.arrived.wait_for(lambda: self.steps == list(steps), 5), self.steps
+            assert self.arrived.wait_for(lambda: self.steps == list(steps), 60), self.steps
 
     @property
     def steps(self):
@@ -292,6 +292,46 @@ def test_follower_earlier_log_thrown_away_goes_on_with_this_one(follow):
     )
 
     follow(api, restarted).wait_for_steps(5)
+
+
+def test_follower_kubelet_that_does_not_know_the_pod_yet_is_asked_again(follow, caplog):
+    caplog.set_level("INFO")
+    not_synced = ObjectMissing("the server could not find the requested resource ( pods/log p)")
+    api = ScriptedLogs(
+        statuses=[pod()] * 4 + [pod(state=ENDED)],
+        streams=[not_synced, not_synced, [line(1)], [line(1), line(2)]],
+    )
+
+    sink = follow(api, pod())
+
+    sink.wait_for_steps(1, 2)
+    assert api.asked == ["follow", "follow", "follow", "read"]
+    assert [r.getMessage() for r in caplog.records].count("pod's log is not there yet") == 2
+
+
+def test_follower_earlier_log_that_the_kubelet_forgot_goes_on_with_this_one(follow):
+    restarted = pod(restarts=1, last=ENDED)
+    api = ScriptedLogs(
+        statuses=[restarted] * 5 + [pod(restarts=1, state=ENDED)],
+        streams=[ObjectMissing("pods/log p"), [line(4)], [line(5)], [line(5)]],
+    )
+
+    follow(api, restarted).wait_for_steps(4, 5)
+
+
+def test_follower_pod_deleted_while_its_log_was_missing_ends(follow):
+    api = ScriptedLogs(
+        statuses=[pod(), ObjectMissing('pods "p" not found')],
+        streams=[ObjectMissing("pods/log p"), [line(9)]],
+    )
+
+    follow(api, pod())
+    for thread in threading.enumerate():
+        if thread.name == "log run-1-worker-0":
+            thread.join(60)
+
+    assert "log run-1-worker-0" not in [thread.name for thread in threading.enumerate()]
+    assert api.streams == [[line(9)]]
 
 
 def test_follower_pod_deleted_keeps_what_the_stream_brought(follow):
