@@ -16,6 +16,7 @@ import yaml
 from stationmaster.domain.catalogue import CATALOGUE
 from stationmaster.domain.events import TrainingRequest
 from stationmaster.domain.recipes import Recipe
+from stationmaster.domain.run import new_run_id
 from stationmaster.rendering.job_spec import KubernetesObject
 from stationmaster.rendering.run_objects import render_all
 
@@ -57,7 +58,7 @@ def example(recipe: Recipe) -> str:
         channel_id="C0000000000",
         user_id="U0000000000",
     )
-    objects = render_all(request, run_id=f"{recipe.name}-0123abcd")
+    objects = render_all(request, run_id=new_run_id(recipe.name, dedup_key="example"))
     return _HEADER.format(name=recipe.name) + to_yaml(objects)
 
 

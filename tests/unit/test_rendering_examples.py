@@ -1,5 +1,7 @@
 """The committed examples are what the code renders today."""
 
+import re
+
 import pytest
 import yaml
 
@@ -24,6 +26,19 @@ def test_example_of_each_recipe_can_be_applied_in_its_order(name: str):
     assert kinds[0] == "Namespace"
     assert kinds[-1] == "PyTorchJob"
     assert kinds.index("PersistentVolumeClaim") < kinds.index("PyTorchJob")
+
+
+@pytest.mark.parametrize("name", CATALOGUE)
+def test_example_of_each_recipe_has_names_that_a_cluster_takes(name: str):
+    objects = list(yaml.safe_load_all((DIRECTORY / f"{name}.yaml").read_text(encoding="utf-8")))
+
+    # DNS-1035, the narrowest of the API's rules; the operator appends "-worker-NN" to a job's.
+    wrong = [
+        item["metadata"]["name"]
+        for item in objects
+        if not re.fullmatch("[a-z]([-a-z0-9]{0,52}[a-z0-9])?", item["metadata"]["name"])
+    ]
+    assert wrong == []
 
 
 def test_examples_have_no_file_without_a_recipe():
