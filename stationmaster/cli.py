@@ -52,6 +52,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         # Whoever read the output has seen enough, e.g. head. What is left to flush goes nowhere.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return NO
+    except KeyboardInterrupt:
+        print("stationmaster: interrupted", file=sys.stderr)
+        return NO
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -90,16 +93,16 @@ def _add_local(commands: Any) -> None:
     local = commands.add_parser("local", help="the whole product on this machine")
     verbs = local.add_subparsers(required=True, metavar="up|run")
     up = verbs.add_parser("up", help="serve the channel's page until Ctrl-C")
-    up.add_argument("--port", type=int, default=8700, help="port of the page (default 8700)")
+    up.add_argument("--port", type=_port, default=8700, help="port of the page (default 8700)")
     run = verbs.add_parser("run", help="type one command and wait for its receipt")
     run.add_argument("command", help='e.g. "/train tiny-llama nodes=2 steps=60"')
     run.add_argument("--json", type=Path, metavar="FILE", help="write what happens as JSON Lines")
     run.add_argument(
-        "--timeout", type=float, default=900, metavar="S", help="stop the run after S seconds"
+        "--timeout", type=_seconds, default=900, metavar="S", help="stop the run after S seconds"
     )
-    run.add_argument("--port", type=int, default=0, help="port of the page (default: a free one)")
+    run.add_argument("--port", type=_port, default=0, help="port of the page (default: a free one)")
     for parser in (up, run):
-        parser.add_argument("--state-dir", type=Path, default=DEFAULT_STATE_DIR)
+        parser.add_argument("--state-dir", type=_folder, default=DEFAULT_STATE_DIR)
         parser.add_argument(
             "--speed", type=float, help="emulated seconds in one real second (default 720)"
         )
@@ -108,6 +111,28 @@ def _add_local(commands: Any) -> None:
         )
     up.set_defaults(run=_local_up)
     run.set_defaults(run=_local_run)
+
+
+def _port(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= 5 and int(text) <= 65535):
+        raise argparse.ArgumentTypeError(f'"{text}" is no port; give 0 (a free one) to 65535')
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1
+    if not 0 < seconds < float("inf"):
+        raise argparse.ArgumentTypeError(f'"{text}" is no time; give a number of seconds above 0')
+    return seconds
+
+
+def _folder(text: str) -> Path:
+    if not text.strip():
+        raise argparse.ArgumentTypeError(f'"{text}" is no folder; give its path')
+    return Path(text)
 
 
 def _recipes(arguments: argparse.Namespace) -> int:

@@ -6,6 +6,7 @@ Python instead of from the page.
 
 from __future__ import annotations
 
+import errno
 import socket
 import threading
 import time
@@ -100,7 +101,7 @@ class LocalSlack:
         """Listen on 127.0.0.1; return when connections are taken.
 
         Raises:
-            OSError: the port is taken.
+            OSError: the port is taken, or only a privileged process may have it.
         """
         listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -108,9 +109,7 @@ class LocalSlack:
             listener.bind(("127.0.0.1", self._host_port))
         except OSError as exc:
             listener.close()
-            raise OSError(
-                exc.errno, f"port {self._host_port} of 127.0.0.1 is taken; choose another one"
-            ) from exc
+            raise OSError(exc.errno, _bind_refusal(exc, self._host_port)) from exc
         self._url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         application = build_application(
             endpoint=self._endpoint, api=self._api, interactions=self._interactions
@@ -205,3 +204,9 @@ class LocalSlack:
         It must be quick and must not raise: the app waits for it.
         """
         self._endpoint.subscribe(callback)
+
+
+def _bind_refusal(exc: OSError, port: int) -> str:
+    if exc.errno in (errno.EACCES, errno.EPERM):
+        return f"port {port} needs privileges that this user has not; choose 1024 or above"
+    return f"port {port} of 127.0.0.1 is taken; choose another one"

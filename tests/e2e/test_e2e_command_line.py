@@ -106,6 +106,13 @@ def _follow_with_kubectl(state, record, process):
         ),
         (["local", "run", "/train help", "--speed", "0"], 2, "expected 1 or more"),
         (["local", "run", "/train help", "--state-dir", "/proc/no"], 2, "/proc/no: No such file"),
+        (["local", "run", "/train help", "--speed", "inf"], 2, "expected 1 or more"),
+        (["local", "run", "/train help", "--state-dir", "/"], 2, "--state-dir"),
+        (["local", "up", "--state-dir", ""], 2, '--state-dir: "" is no folder; give its path'),
+        (["local", "up", "--port", "80000"], 2, '"80000" is no port; give 0 (a free one) to 65535'),
+        (["local", "up", "--port", "-1"], 2, '"-1" is no port'),
+        (["local", "run", "/train help", "--port", "http"], 2, '"http" is no port'),
+        (["local", "run", "/train help", "--timeout", "nan"], 2, '"nan" is no time'),
         (["slack-manifest", "--url", "http://x"], 2, "https://"),
     ],
 )
