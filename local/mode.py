@@ -7,20 +7,18 @@ cluster, and lets the local Slack deliver to the shipped bot. Nothing here takes
 
 from __future__ import annotations
 
-import fcntl
 import glob
 import importlib
 import io
 import json
 import os
 import secrets
-import shutil
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, TextIO
+from typing import Any, Final
 
 from lambdas import registry
 from local.aws import (
@@ -44,6 +42,7 @@ from local.cluster import LocalCluster
 from local.cluster_behind_eks import ClusterBehindEks
 from local.slack import LocalSlack
 from local.slack_app import app_config
+from local.state_directory import StateDirectory
 from stationmaster.domain.events import EVENT, RunEvent
 from stationmaster.domain.names import NAMESPACE
 from stationmaster.settings import HubAccess, Settings
@@ -71,6 +70,8 @@ class LocalOptions:
     limits: Mapping[str, float] = field(default_factory=dict)
     # A directory of programs that pods find first, e.g. a torchrun that only says that it trains.
     extra_path: Path | None = None
+    # Called when the port and the state directory are this local mode's, before it starts the rest.
+    on_claimed: Callable[[], None] = lambda: None
 
     def __post_init__(self) -> None:
         for fault in self.faults - {*AWS_FAULTS, *CLUSTER_FAULTS}:
@@ -114,7 +115,7 @@ class LocalMode:
             bot_token=self._bot_token,
             delivery_url=self._delivery_url,
         )
-        self._lock: TextIO | None = None
+        self.state = StateDirectory(state)
 
     def on_event(self, listener: Callable[[RunEvent], None]) -> None:
         """Call `listener` for each run event once, as the table's stream delivers it."""
@@ -125,9 +126,15 @@ class LocalMode:
 
         Raises:
             OSError: the page's port or the state directory is in use by another local mode.
+            ValueError: the state directory is not a local mode's.
         """
-        self._prepare_state()
+        # What can be refused comes first: a start that is refused changes nothing.
+        self.state.claim()
         self.slack.start()
+        self.state.empty()
+        self.options.on_claimed()
+        _HANDLER_LOG.path = self.state.path / "functions.log"
+        _HANDLER_LOG.path.unlink(missing_ok=True)
         self.cluster.faults |= self.options.faults & set(CLUSTER_FAULTS)
         self.cluster.start()
         self.aws = LocalAws(
@@ -149,9 +156,7 @@ class LocalMode:
         if self.aws is not None:
             self.aws.stop()
         self.slack.stop()
-        if self._lock is not None:
-            self._lock.close()
-            self._lock = None
+        self.state.release()
 
     def __enter__(self) -> LocalMode:
         try:
@@ -163,24 +168,6 @@ class LocalMode:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
-
-    def _prepare_state(self) -> None:
-        state = self.options.state_dir
-        state.mkdir(parents=True, exist_ok=True)
-        lock = (state / "lock").open("w")
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as exc:
-            lock.close()
-            raise OSError(
-                exc.errno, f"{state} is in use by another local mode; give another --state-dir"
-            ) from exc
-        self._lock = lock
-        for name in ("pods", "file-systems"):
-            shutil.rmtree(state / name, ignore_errors=True)
-        (state / "file-systems").mkdir()
-        _HANDLER_LOG.path = state / "functions.log"
-        _HANDLER_LOG.path.unlink(missing_ok=True)
 
     def _delivery_url(self) -> str:
         assert self.aws is not None

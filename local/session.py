@@ -9,14 +9,13 @@ from __future__ import annotations
 import argparse
 import json
 import logging
-import signal
+import math
 import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from types import FrameType
 from typing import Any, Final, TextIO
 
 from rich.console import Console
@@ -24,6 +23,7 @@ from rich.markup import escape
 
 from local.mode import DEFAULT_SPEED, LocalMode, LocalOptions, describe_endpoints
 from local.slack import ApiCall
+from local.stop_signals import StopSignals
 from stationmaster.domain.errors import StationmasterError
 from stationmaster.domain.events import RunEvent
 from stationmaster.domain.run import Run
@@ -33,22 +33,29 @@ from stationmaster.steps.verify_released import find_left
 OK, NO, BAD_INPUT = 0, 1, 2
 # After a stop at the time limit, the teardown gets this long before `run` gives up on it.
 TEARDOWN_GRACE_S: Final = 120.0
+HISTORY_GONE: Final = (
+    "runs and messages of the last start are gone: local mode keeps them in memory only"
+)
 
 
 def up(arguments: argparse.Namespace) -> int:
     """Serve until Ctrl-C or SIGTERM."""
     console = Console()
-    ended = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda _number, _frame: ended.set())
     try:
-        with LocalMode(_options(arguments)) as mode:
+        with (
+            StopSignals() as signals,
+            LocalMode(_options(arguments, _Record(None))) as mode,
+        ):
+            if signals.asked():
+                return OK
             places = describe_endpoints(mode)
             console.print(f"[bold]Stationmaster[/] is up: [link]{places.pop('page')}[/link]")
             for name, place in places.items():
                 console.print(f"  {name:<13}{place}", highlight=False)
+            if mode.state.used_before:
+                console.print(HISTORY_GONE)
             console.print("type [bold]/train tiny-llama nodes=2 steps=60[/] there; Ctrl-C ends it")
-            ended.wait()
+            signals.wait()
             console.print("stopping, every pod ends with it")
     except (OSError, ValueError) as exc:
         return _refused(exc)
@@ -61,39 +68,49 @@ def run(arguments: argparse.Namespace) -> int:
     if word != "/train":
         return _refused(ValueError(f'command "{word}": expected /train, e.g. "/train help"'))
     started = time.monotonic()
-    signal.signal(signal.SIGTERM, _raise_interrupt)
     try:
-        with _Record(arguments.json) as record, LocalMode(_options(arguments)) as mode:
-            watch = _Watch(record)
+        with (
+            StopSignals() as signals,
+            _Record(arguments.json) as record,
+            LocalMode(_options(arguments, record)) as mode,
+        ):
+            watch = _Watch(record, signals)
             mode.on_event(watch.event)
             mode.slack.subscribe(watch.slack)
-            return _one_command(mode, watch, text=text, arguments=arguments, started=started)
+            if mode.state.used_before:
+                watch.print_line("state", HISTORY_GONE)
+            code = _one_command(mode, watch, text=text, arguments=arguments, started=started)
     except (OSError, ValueError) as exc:
         return _refused(exc)
-    except KeyboardInterrupt:
+    if signals.asked():
         print("stationmaster: interrupted; local mode and every pod were ended", file=sys.stderr)
         return NO
+    return code
 
 
-def _options(arguments: argparse.Namespace) -> LocalOptions:
+def _options(arguments: argparse.Namespace, record: _Record) -> LocalOptions:
     speed = DEFAULT_SPEED if arguments.speed is None else arguments.speed
-    if not speed >= 1:
+    if not (speed >= 1 and math.isfinite(speed)):
         raise ValueError(f"--speed {speed:g}: expected 1 or more")
-    options = LocalOptions(
-        state_dir=arguments.state_dir.resolve(),
+    state_dir = arguments.state_dir.absolute()
+
+    def claimed() -> None:
+        _log_to_file(state_dir / "local.log")
+        record.open()
+
+    return LocalOptions(
+        state_dir=state_dir,
         port=arguments.port,
         speed=speed,
         faults=frozenset(arguments.fault),
+        on_claimed=claimed,
     )
-    _log_to_file(options)
-    return options
 
 
-def _log_to_file(options: LocalOptions) -> None:
-    """Keep what the endpoints log out of the terminal: it goes to the state directory."""
-    options.state_dir.mkdir(parents=True, exist_ok=True)
+def _log_to_file(path: Path) -> None:
+    """Keep what the endpoints log out of the terminal."""
     logging.basicConfig(
-        filename=options.state_dir / "local.log",
+        filename=path,
         filemode="w",
         level=logging.INFO,
         format="%(asctime)s %(levelname)s %(name)s %(message)s",
@@ -109,10 +126,6 @@ def _refused(exc: Exception) -> int:
     return BAD_INPUT
 
 
-def _raise_interrupt(_number: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
-
-
 def _one_command(
     mode: LocalMode,
     watch: _Watch,
@@ -121,15 +134,19 @@ def _one_command(
     arguments: argparse.Namespace,
     started: float,
 ) -> int:
+    if watch.signals.asked():
+        return NO
     mode.slack.type_command(f"/train {text}".strip())
-    if not watch.requested.wait(timeout=3.0):
+    if not watch.signals.wait_for(watch.requested, limit_s=3.0):
         # Nothing was started: help, a list, or a mistake that the answer explains.
         return OK if _is_answer_only(text) else BAD_INPUT
-    timed_out = not watch.ended.wait(timeout=arguments.timeout)
+    timed_out = not watch.signals.wait_for(watch.ended, limit_s=arguments.timeout)
+    if watch.signals.asked():
+        return NO
     if timed_out:
         watch.print_line("limit", f"{arguments.timeout:g} s are over; stopping the run")
         mode.slack.type_command(f"/train stop {watch.run_id}")
-        watch.ended.wait(timeout=TEARDOWN_GRACE_S)
+        watch.signals.wait_for(watch.ended, limit_s=TEARDOWN_GRACE_S)
     assert mode.aws is not None
     mode.aws.settle(timeout_s=10)
     return _verdict(mode, watch, timed_out=timed_out, started=started)
@@ -206,12 +223,19 @@ class _Record:
         self._guard = threading.Lock()
 
     def __enter__(self) -> _Record:
+        return self
+
+    def open(self) -> None:
+        """Begin the file anew.
+
+        Raises:
+            ValueError: it cannot be written.
+        """
         if self._path is not None:
             try:
                 self._file = self._path.open("w")
             except OSError as exc:
                 raise ValueError(f"--json {self._path}: {exc.strerror}") from exc
-        return self
 
     def __exit__(self, *_: object) -> None:
         if self._file is not None:
@@ -230,8 +254,9 @@ class _Record:
 class _Watch:
     """Follows one run from the outside: prints the channel, records it, knows when it is over."""
 
-    def __init__(self, record: _Record) -> None:
+    def __init__(self, record: _Record, signals: StopSignals) -> None:
         self.record = record
+        self.signals = signals
         self.run_id = ""
         self.requested = threading.Event()
         self.ended = threading.Event()

@@ -13,7 +13,6 @@ conflicts between field managers in server-side apply (the last one wins).
 from __future__ import annotations
 
 import secrets
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -50,7 +49,8 @@ class LocalCluster:
     """One local cluster, empty of nodes and workloads until someone adds them.
 
     Args:
-        state_dir: where the kubeconfig and the pods' logs and volumes go.
+        state_dir: where the kubeconfig and the pods' logs and volumes go; its folder `pods`, if
+            there is one, is the caller's to empty. Nothing is written there before `start`.
         pod_environment: variables that the node injects in every container; read at each start
             of one, so they may be filled in later.
         python_path: the directory that containers start in.
@@ -72,7 +72,6 @@ class LocalCluster:
         kubectl_namespace: str = "default",
     ) -> None:
         self._kubectl_namespace = kubectl_namespace
-        state_dir.mkdir(parents=True, exist_ok=True)
         self.faults: set[str] = set()
         self.kubeconfig = state_dir / "kubeconfig"
         self._state_dir = state_dir
@@ -113,8 +112,7 @@ class LocalCluster:
 
     def start(self) -> None:
         """Serve the API and begin to act; `kubeconfig` works when this returns."""
-        # Objects live in memory only, so nothing refers to the pods of an earlier run.
-        shutil.rmtree(self._state_dir / "pods", ignore_errors=True)
+        self._state_dir.mkdir(parents=True, exist_ok=True)
         self._create_namespaces()
         self._kubelet.start()
         for controller in self._controllers:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -22,11 +22,18 @@ _VALID_FOR = timedelta(days=365)
 
 @dataclass(frozen=True)
 class Certificates:
-    """Files for the server, and the authority's certificate (PEM) for its clients."""
+    """Files for the server, their content, and the authority's certificate (PEM) for clients."""
 
     certificate: Path
     key: Path
     authority: bytes
+    certificate_pem: bytes
+    key_pem: bytes = field(repr=False)
+
+    def write(self) -> None:
+        """Leave the server's files; before this nothing is written."""
+        self.certificate.write_bytes(self.certificate_pem)
+        write_private(self.key, self.key_pem)
 
 
 def _name(text: str) -> x509.Name:
@@ -69,7 +76,7 @@ def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
 
 
 def issue(directory: Path) -> Certificates:
-    """Make an authority and a certificate for 127.0.0.1 and localhost, in `directory`."""
+    """Make an authority and a certificate for 127.0.0.1 and localhost, to write to `directory`."""
     authority_name, server_name = "stationmaster-local-ca", "stationmaster-local"
     authority_key = ec.generate_private_key(ec.SECP256R1())
     server_key = ec.generate_private_key(ec.SECP256R1())
@@ -92,12 +99,13 @@ def issue(directory: Path) -> Certificates:
     private = server_key.private_bytes(
         encoding, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
-    found = Certificates(
-        directory / "server.crt", directory / "server.key", authority.public_bytes(encoding)
+    return Certificates(
+        directory / "server.crt",
+        directory / "server.key",
+        authority.public_bytes(encoding),
+        server.public_bytes(encoding),
+        private,
     )
-    found.certificate.write_bytes(server.public_bytes(encoding))
-    write_private(found.key, private)
-    return found
 
 
 def write_private(path: Path, content: bytes) -> None:

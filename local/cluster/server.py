@@ -48,6 +48,7 @@ class ApiServer:
         self._thread = threading.Thread(target=self._run, name="cluster-api", daemon=True)
 
     def start(self) -> None:
+        self.certificates.write()
         self._thread.start()
         if not self._started.wait(_START_TIMEOUT_S):
             raise RuntimeError(

@@ -1,0 +1,61 @@
+"""Signals to local mode: heard in whichever thread they arrive, and the second one ends it."""
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+# The main thread waits; a signal goes to another thread, as the kernel may choose to do.
+PROGRAM = """
+import signal, threading, time
+from local.stop_signals import StopSignals
+
+idle = threading.Thread(target=threading.Event().wait, daemon=True)
+idle.start()
+
+def send():
+    signal.pthread_kill(idle.ident, signal.{name})
+
+with StopSignals() as signals:
+    threading.Thread(target=send).start()
+    signals.wait()
+    print("asked", flush=True)
+    {then}
+print("left", flush=True)
+"""
+
+
+def run(name, then):
+    return subprocess.run(
+        [sys.executable, "-c", PROGRAM.format(name=name, then=then)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        cwd=Path(__file__).parents[2],
+    )
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+def test_signal_that_another_thread_takes_is_heard(name):
+    ended = run(name, then="pass")
+
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "asked\nleft\n", "")
+
+
+def test_second_signal_ends_a_process_that_hangs_while_it_stops():
+    ended = run("SIGINT", then="send(); threading.Lock().acquire(); threading.Event().wait()")
+
+    assert ended.returncode == 128 + signal.SIGINT
+    assert ended.stdout == "asked\n"
+    assert ended.stderr == "stationmaster: ended at once; every pod ends with it\n"
+
+
+def test_wait_for_an_event_ends_with_it_with_the_time_or_with_a_signal():
+    program = "print(signals.wait_for(threading.Event(), limit_s=600), signals.asked())"
+
+    ended = run("SIGTERM", then=program)
+
+    assert ended.stdout == "asked\nFalse True\nleft\n"
