@@ -24,10 +24,21 @@ _APPLY: Final = "application/apply-patch+yaml"
 _TRANSIENT_STATUS: Final = frozenset({401, 408, 409, 429})
 _RBAC_REFUSAL: Final = "is forbidden: User "
 _NAMESPACE_ENDS: Final = "because it is being terminated"
+# What server-side apply says, with status 500, of an object that does not fit its type's schema.
+# Source: apimachinery, util/managedfields/internal/structuredmerge.go, and structured-merge-diff.
+_UNFIT: Final = (
+    "failed to create typed patch object",
+    "field not declared in schema",
+    "duplicate entries for key",
+)
 
 
 class NotFound(Exception):
     """The API server does not have the object, or does not (yet) serve its type."""
+
+
+class PageExpired(Exception):
+    """The next page of a list is no longer to be had; list from the beginning."""
 
 
 class Calls:
@@ -40,13 +51,21 @@ class Calls:
         """Read JSON.
 
         Raises:
-            NotFound, TransientError, PermanentError: `what` says in the error what was being done.
+            NotFound, PageExpired, TransientError, PermanentError: `what` says in the error what
+                was being done.
         """
         return json.loads(self._request("GET", path, what=what, query=query))
 
-    def text(self, path: str, *, what: str, query: Mapping[str, str] | None = None) -> str:
-        """Read a text answer, e.g. a log."""
-        return self._request("GET", path, what=what, query=query).decode("utf-8", "replace")
+    def log(self, path: str, *, what: str, query: Mapping[str, str]) -> str:
+        """Read a container's log; empty when there is none, or the kubelet does not give it.
+
+        Raises:
+            TransientError: the API server did not answer or did not let us ask.
+        """
+        status, data = self._answer("GET", path, what=what, query=query)
+        if status in _TRANSIENT_STATUS or status == 403:
+            raise TransientError(_sentence(what, status, data))
+        return data.decode("utf-8", "replace") if status < 400 else ""
 
     def apply(self, path: str, body: Mapping[str, Any], *, manager: str, what: str) -> Any:
         """Server-side apply, taking over fields that others manage."""
@@ -86,18 +105,34 @@ class Calls:
         body: Mapping[str, Any] | None = None,
         content_type: str = "application/json",
     ) -> bytes:
-        try:
-            status, data = self._send(method, path, query or {}, body, content_type, _TIMEOUT_S)
-        except TransientError as exc:
-            raise TransientError(f"{what}: {exc}") from exc
+        status, data = self._answer(
+            method, path, what=what, query=query, body=body, content_type=content_type
+        )
         if status < 400:
             return data
-        sentence = f"{what}: the cluster answers {status}: {_message(data)}"
+        sentence = _sentence(what, status, data)
         if status == 404:
             raise NotFound(sentence)
+        if status == 410 and query and "continue" in query:
+            raise PageExpired(sentence)
         if _is_transient(status, sentence):
             raise TransientError(sentence)
         raise PermanentError(sentence)
+
+    def _answer(
+        self,
+        method: str,
+        path: str,
+        *,
+        what: str,
+        query: Mapping[str, str] | None = None,
+        body: Mapping[str, Any] | None = None,
+        content_type: str = "application/json",
+    ) -> tuple[int, bytes]:
+        try:
+            return self._send(method, path, query or {}, body, content_type, _TIMEOUT_S)
+        except TransientError as exc:
+            raise TransientError(f"{what}: {exc}") from exc
 
     def _send(
         self,
@@ -133,9 +168,15 @@ class Calls:
 
 
 def _is_transient(status: int, sentence: str) -> bool:
-    if status >= 500 or status in _TRANSIENT_STATUS:
+    if status >= 500:
+        return not any(phrase in sentence for phrase in _UNFIT)
+    if status in _TRANSIENT_STATUS:
         return True
     return status == 403 and (_RBAC_REFUSAL in sentence or _NAMESPACE_ENDS in sentence)
+
+
+def _sentence(what: str, status: int, data: bytes) -> str:
+    return f"{what}: the cluster answers {status}: {_message(data)}"
 
 
 def _message(data: bytes) -> str:

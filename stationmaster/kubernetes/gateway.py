@@ -6,11 +6,11 @@ machines wait. Every view is typed; plain dicts come in from `rendering` and man
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from stationmaster.domain.errors import PermanentError, TransientError
-from stationmaster.kubernetes.calls import Calls, NotFound
+from stationmaster.domain.errors import TransientError
+from stationmaster.kubernetes.calls import Calls, NotFound, PageExpired
 from stationmaster.kubernetes.connect import ClusterAddress, connect
 from stationmaster.kubernetes.kinds import describe, path_of, path_of_object
 from stationmaster.kubernetes.views import (
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 FIELD_MANAGER: Final = "stationmaster"
 _PAGE: Final = "500"
+# A list whose next page is refused (410, after five minutes or a compaction) is begun again.
+_LIST_TRIES: Final = 3
 # Namespaces and custom types first: what follows may live in the one and be of the other.
 _FIRST: Final = {"Namespace": 0, "CustomResourceDefinition": 1}
 
@@ -157,12 +159,9 @@ class KubernetesGateway:
     def last_log_line(self, namespace: str, pod: str) -> str:
         """The last line that the pod's container printed; empty when there is none (yet)."""
         path = path_of("v1", "Pod", namespace=namespace, name=pod)
-        try:
-            text = self._calls.text(
-                f"{path}/log", what=f"reading the log of pod {pod}", query={"tailLines": "5"}
-            )
-        except (NotFound, PermanentError):  # 400: the container never started
-            return ""
+        text = self._calls.log(
+            f"{path}/log", what=f"reading the log of pod {pod}", query={"tailLines": "5"}
+        )
         lines = [line.strip() for line in text.splitlines() if line.strip()]
         return lines[-1] if lines else ""
 
@@ -197,23 +196,33 @@ class KubernetesGateway:
         namespace: str | None = None,
         labels: Mapping[str, str] | None = None,
         fields: Mapping[str, str] | None = None,
-    ) -> Iterator[Any]:
-        query = {"limit": _PAGE}
+    ) -> list[Any]:
+        query = {}
         if labels:
             query["labelSelector"] = _selector(labels)
         if fields:
             query["fieldSelector"] = _selector(fields)
         path = path_of(api_version, kind, namespace=namespace)
+        for _ in range(_LIST_TRIES):
+            try:
+                return self._pages(path, query, what=f"listing {kind}s")
+            except PageExpired as exc:
+                expired = exc
+        raise TransientError(str(expired)) from expired
+
+    def _pages(self, path: str, query: Mapping[str, str], *, what: str) -> list[Any]:
+        items: list[Any] = []
+        page = {"limit": _PAGE}
         while True:
             try:
-                answer = self._calls.get(path, what=f"listing {kind}s", query=query)
+                answer = self._calls.get(path, what=what, query={**query, **page})
             except NotFound:
-                return  # the type is not served: there is none of it
-            yield from answer["items"]
+                return []  # the type is not served: there is none of it
+            items += answer["items"]
             token = (answer.get("metadata") or {}).get("continue")
             if not token:
-                return
-            query["continue"] = token
+                return items
+            page["continue"] = token
 
 
 def _selector(pairs: Mapping[str, str]) -> str:

@@ -25,6 +25,7 @@ WEBHOOK = (
     'admission webhook "validator.pytorchjob.training-operator.kubeflow.org" denied the request: '
     "spec.pytorchReplicaSpecs: Forbidden"
 )
+UNDECLARED = ".spec.finalisers: field not declared in schema"
 RBAC = 'nodes is forbidden: User "u" cannot list resource "nodes" in API group ""'
 
 
@@ -125,7 +126,19 @@ def test_answer_that_may_heal_is_transient(
         gateway.nodes()
 
 
-@pytest.mark.parametrize("answer", [status(403, WEBHOOK), status(422, "spec: Required value")])
+@pytest.mark.parametrize(
+    "answer",
+    [
+        status(403, WEBHOOK),
+        status(422, "spec: Required value"),
+        # Server-side apply answers these with 500; another try meets the same schema.
+        status(500, f"failed to create typed patch object (/n; /v1, Kind=Namespace): {UNDECLARED}"),
+        status(500, f"failed to create manager for existing fields: {UNDECLARED}"),
+        status(
+            500, 'failed to create typed patch object (/n): .env: duplicate entries for key "A"'
+        ),
+    ],
+)
 def test_refusal_is_permanent_with_the_servers_sentence(
     server: AnsweringServer, gateway: KubernetesGateway, answer: tuple[int, Any]
 ):
@@ -151,6 +164,62 @@ def test_list_in_pages_is_read_to_its_end(server: AnsweringServer, gateway: Kube
 
     assert names == ["a", "b"]
     assert "continue=next" in server.requests[1][1]
+
+
+def test_list_whose_next_page_expired_is_read_again_from_its_beginning(
+    server: AnsweringServer, gateway: KubernetesGateway
+):
+    def page(name: str, following: str) -> tuple[int, Any]:
+        return 200, {"metadata": {"continue": following}, "items": [{"metadata": {"name": name}}]}
+
+    expired = status(410, "The provided continue parameter is too old to display a consistent list")
+    server.say(page("a", "next"), expired, page("a", "later"), page("b", ""))
+
+    names = [node.name for node in gateway.nodes()]
+
+    assert names == ["a", "b"]
+    asked = [parse_qs(urlparse(path).query).get("continue") for _, path, _ in server.requests]
+    assert asked == [None, ["next"], None, ["later"]]
+
+
+def test_list_whose_pages_always_expire_is_transient(
+    server: AnsweringServer, gateway: KubernetesGateway
+):
+    page = 200, {"metadata": {"continue": "next"}, "items": []}
+    expired = status(410, "too old")
+    server.say(*[page, expired] * 10)
+
+    with pytest.raises(TransientError, match="listing Nodes: the cluster answers 410: too old"):
+        gateway.nodes()
+
+    assert len(server.requests) == 6
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        status(500, 'Get "https://10.0.1.2:10250/containerLogs/n/p/c": dial tcp: i/o timeout'),
+        (502, "<html>bad gateway</html>"),
+        status(404, "the server could not find the requested resource ( pods/log p)"),
+        status(400, 'container "c" in pod "p" is waiting to start: ContainerCreating'),
+    ],
+)
+def test_log_that_the_kubelet_does_not_give_is_empty(
+    server: AnsweringServer, gateway: KubernetesGateway, answer: tuple[int, Any]
+):
+    server.say(answer)
+
+    assert gateway.last_log_line("n", "p") == ""
+
+
+@pytest.mark.parametrize("answer", [status(401, "Unauthorized"), status(429, "slow down")])
+def test_log_that_may_be_asked_for_again_is_transient(
+    server: AnsweringServer, gateway: KubernetesGateway, answer: tuple[int, Any]
+):
+    server.say(answer)
+
+    with pytest.raises(TransientError, match=f"reading the log of pod p: .* {answer[0]}"):
+        gateway.last_log_line("n", "p")
 
 
 def test_apply_takes_over_fields_under_our_name_and_signs_in(
