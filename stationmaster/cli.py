@@ -18,12 +18,14 @@ from rich.table import Table
 
 from stationmaster import __version__
 from stationmaster.domain.catalogue import CATALOGUE as RECIPES
+from stationmaster.domain.catalogue import get_recipe
 from stationmaster.domain.errors import BadCommand, StationmasterError, UserError
 from stationmaster.domain.events import TrainingRequest
 from stationmaster.domain.grammar import StartRun, parse_request
 from stationmaster.domain.instances import CATALOGUE as INSTANCES
 from stationmaster.domain.models import LanguageModel
 from stationmaster.domain.plan import Plan, make_plan
+from stationmaster.domain.requirements import check_data
 from stationmaster.domain.run import new_run_id
 from stationmaster.plan_view import print_plan
 from stationmaster.rendering.examples import to_yaml
@@ -217,6 +219,7 @@ def _look_up(repository: str) -> LanguageModel:
 
 def _plan(arguments: argparse.Namespace) -> int:
     start = parse_request(arguments.words, look_up=_look_up)
+    check_data(get_recipe(start.recipe, start.model).with_overrides(start.overrides))
     plan = _plan_of(start)
     if arguments.json:
         print(plan.model_dump_json(indent=2))

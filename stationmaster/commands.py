@@ -21,6 +21,7 @@ from stationmaster.domain.events import (
 from stationmaster.domain.grammar import StartRun
 from stationmaster.domain.models import LanguageModel
 from stationmaster.domain.plan import Plan, make_plan
+from stationmaster.domain.requirements import check_data
 from stationmaster.domain.run import Run, new_run_id
 from stationmaster.services import Services
 
@@ -42,8 +43,9 @@ def plan_run(services: Services, start: StartRun) -> Plan:
     """What starting would create and cost; creates nothing.
 
     Raises:
-        UserError: it cannot work.
+        UserError: it cannot work, or its pods could not read their data.
     """
+    check_data(get_recipe(start.recipe, start.model).with_overrides(start.overrides))
     return make_plan(
         start.recipe,
         nodes=start.nodes,

@@ -73,6 +73,9 @@ def test_train_retyped_under_another_trigger_starts_one_run(person, services):
         ("\u201ctiny-llama\u201d nodes=\u201ctwo\u201d", "nodes=two", "/train tiny-llama nodes=2"),
         ("resume tiny-llama", "not available", None),
         ("tiny-llama <!channel>=1", "&lt;!channel&gt;", "/train tiny-llama"),
+        ("resnet50", "new and empty", "/train plan resnet50 preset=smoke"),
+        ("plan resnet50 nodes=1", "new and empty", "/train plan resnet50 preset=smoke"),
+        ("tiny-llama dataset=s3://bucket/text", "s3://bucket/text", None),
     ],
 )
 def test_bad_command_gets_one_helpful_answer_and_starts_nothing(

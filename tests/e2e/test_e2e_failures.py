@@ -75,12 +75,12 @@ def test_run_when_a_training_process_is_killed_resumes_from_the_checkpoint(runni
 
 
 def test_run_when_the_training_command_exits_1_fails_with_its_sentence(running):
-    run_id = running.start("/train tiny-llama nodes=2 dataset=/fsx/no-such-dataset seed=2")
+    run_id = running.start("/train tiny-llama nodes=2 eval_every=9 eval_samples=900000 seed=2")
     run = running.wait_for_receipt(run_id)
 
     assert run.phase.value == "failed"
-    assert "/no-such-dataset" in run.reason
-    assert "/no-such-dataset" in str(running.card(run_id).blocks)
+    assert "900000 held out by eval_samples" in run.reason
+    assert "900000 held out by eval_samples" in str(running.card(run_id).blocks)
     assert running.left(run_id) == []
     assert trainer_pids(run_id) == []
 
