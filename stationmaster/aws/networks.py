@@ -160,7 +160,8 @@ class Networks:
                     },
                 }
             ],
-            "MetadataOptions": {"HttpTokens": "required", "HttpPutResponseHopLimit": 2},
+            # With one hop, an answer does not reach a pod: training code has no node role.
+            "MetadataOptions": {"HttpTokens": "required", "HttpPutResponseHopLimit": 1},
             "UserData": base64.b64encode(_NODE_CONFIG.encode()).decode(),
             "TagSpecifications": [
                 _tag_specification("instance", run_id),
@@ -169,18 +170,7 @@ class Networks:
             ],
         }
         if instance.num_efa:
-            data["NetworkInterfaces"] = [
-                {
-                    "NetworkCardIndex": card,
-                    # The first card carries the primary interface; on every other card the EFA
-                    # interface must have device index 1.
-                    "DeviceIndex": 0 if card == 0 else 1,
-                    "InterfaceType": "efa",
-                    "Groups": security_group_ids,
-                    "DeleteOnTermination": True,
-                }
-                for card in range(instance.num_network_cards)
-            ]
+            data["NetworkInterfaces"] = _network_interfaces(instance, security_group_ids)
             data["Placement"] = {"GroupName": placement_group_name(run_id)}
         else:
             data["SecurityGroupIds"] = security_group_ids
@@ -237,6 +227,31 @@ class Networks:
         if group is not None:
             with aws_call(f"deleting the security group of run {run_id}"):
                 self._client.delete_security_group(GroupId=group.group_id)
+
+
+def _network_interfaces(
+    instance: InstanceType, security_group_ids: list[str]
+) -> list[dict[str, Any]]:
+    """One EFA interface a card; the primary interface is on card 0, device 0.
+
+    On an instance whose card 0 has EFA, each interface carries IP and EFA, on device 1 of every
+    other card. Where card 0 has none, it gets a plain interface, and the other cards take EFA
+    without IP, on device 0. Source: as for `InstanceType.efa_cards`.
+    """
+    if 0 in instance.efa_cards:
+        kinds = [(card, 0 if card == 0 else 1, "efa") for card in instance.efa_cards]
+    else:
+        kinds = [(0, 0, "interface"), *((card, 0, "efa-only") for card in instance.efa_cards)]
+    return [
+        {
+            "NetworkCardIndex": card,
+            "DeviceIndex": device,
+            "InterfaceType": kind,
+            "Groups": security_group_ids,
+            "DeleteOnTermination": True,
+        }
+        for card, device, kind in kinds
+    ]
 
 
 def _by_run(run_id: str) -> Any:

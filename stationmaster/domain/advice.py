@@ -52,6 +52,10 @@ def check_instance(layout: Layout) -> str | None:
     if instance.num_gpus == 0:
         return f"has no GPU and {recipe.name} needs one"
     figures = instance.gpu_figures
+    if figures is not None and not figures.runs_cuda_13:
+        return f"has {instance.gpu} GPUs, which the training image's CUDA 13 does not support"
+    if instance.price_per_hour_usd is None:
+        return "has no on-demand price in the catalogue, so what a run costs is unknown"
     if figures is not None and not figures.has_bf16 and layout.compute == "bf16":
         return f"has {instance.gpu} GPUs, which lack bfloat16; add precision=fp32 (far slower)"
     return None
@@ -121,8 +125,6 @@ def _other_machines(layout: Layout) -> Iterator[tuple[str, Layout]]:
     """For each instance type, the fewest nodes that fit."""
     batch = layout.recipe.training.global_batch_size
     for instance in INSTANCES.values():
-        if instance.price_per_hour_usd is None:
-            continue
         for nodes in _NODE_COUNTS:
             changed = replace(layout, instance=instance, nodes=nodes)
             if nodes > layout.recipe.max_nodes or check_instance(changed) is not None:
@@ -193,8 +195,6 @@ def _file_system_warnings(figures: Figures) -> Iterator[str]:
 def _speed_warnings(figures: Figures) -> Iterator[str]:
     layout, step = figures.layout, figures.step
     instance = layout.instance
-    if instance.price_per_hour_usd is None:
-        yield f"no price is known for {instance.name}; the cost leaves its instances out"
     if layout.recipe.needs_gpu and instance.peak_tflops_bf16 is None:
         yield (
             f"the bf16 peak of {instance.gpu} is not known; speed and cost assume "

@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
+from stationmaster.domain.errors import UnknownInstance
 from stationmaster.domain.estimate import tokens_per_sample
 from stationmaster.domain.instances import InstanceType, get_instance
 from stationmaster.domain.layout import Layout
@@ -126,8 +127,14 @@ def hourly_price(recipe: Recipe, instance: InstanceType, *, nodes: int) -> float
 
 
 def node_group_price(instance: InstanceType, *, nodes: int) -> float:
-    """USD an hour for `nodes` instances; 0 where the catalogue knows no price (a plan warns)."""
-    return nodes * (instance.price_per_hour_usd or 0.0)
+    """USD an hour for `nodes` instances.
+
+    Raises:
+        UnknownInstance: the catalogue has no price for them; a plan refuses them before.
+    """
+    if instance.price_per_hour_usd is None:
+        raise UnknownInstance(f"instance type {instance.name} has no on-demand price")
+    return nodes * instance.price_per_hour_usd
 
 
 def file_system_price(storage_gib: int, mbps_per_tib: int) -> float:

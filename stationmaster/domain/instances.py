@@ -23,6 +23,9 @@ class Gpu(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     has_bf16: bool = True
+    runs_cuda_13: bool = True
+    """CUDA 13, and with it the training image, needs compute capability 7.5. Source: CUDA 13.0
+    release notes, which drop Maxwell, Pascal and Volta."""
     memory_gb_per_s: float
     """Bandwidth of its own memory. Source: NVIDIA's data sheets."""
     tflops_fp32: float
@@ -46,6 +49,7 @@ _PCIE_GB_PER_S: Final = 10.0
 GPUS: Final[dict[str, Gpu]] = {
     "V100": Gpu(
         has_bf16=False,
+        runs_cuda_13=False,
         memory_gb_per_s=900,
         tflops_fp32=15.7,
         link_gb_per_s=120,
@@ -78,6 +82,11 @@ GPUS: Final[dict[str, Gpu]] = {
 }
 
 
+# Their card 0 takes an ENA interface only, EFA is on the cards after it. Source: AWS, "Maximize
+# network bandwidth on Amazon EC2 instances with multiple network cards".
+_ENA_ONLY_ON_CARD_0: Final = ("p6-b300.",)
+
+
 class InstanceType(BaseModel):
     """One row of the catalogue; `gpu` names the accelerator (Trainium included), or is None."""
 
@@ -105,9 +114,10 @@ class InstanceType(BaseModel):
         return GPUS.get(self.gpu or "")
 
     @property
-    def num_network_cards(self) -> int:
-        """Network cards to attach: one EFA interface each, or the single plain one."""
-        return max(1, self.num_efa)
+    def efa_cards(self) -> range:
+        """Indexes of the network cards that carry an EFA interface, one each."""
+        first = 1 if self.name.startswith(_ENA_ONLY_ON_CARD_0) else 0
+        return range(first, first + self.num_efa)
 
 
 def _row(

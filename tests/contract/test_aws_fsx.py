@@ -11,6 +11,10 @@ from aws_fixtures import aws, deployed, until  # noqa: F401
 from botocore.exceptions import ClientError
 
 from local.aws import Deployment, LocalAws
+from stationmaster.aws.networks import Networks
+from stationmaster.domain.instances import get_instance
+from stationmaster.domain.names import launch_template_name
+from stationmaster.settings import Settings
 
 TAGS = [{"Key": "stationmaster:run-id", "Value": "run-9"}]
 
@@ -287,30 +291,41 @@ def test_file_system_holds_its_group_and_subnet_until_it_is_gone(
     ec2.delete_subnet(SubnetId=subnet)
 
 
-def test_launch_template_keeps_its_efa_interfaces(ec2: Any, deployed: Deployment) -> None:
-    interfaces = [
-        {"DeviceIndex": index > 0, "NetworkCardIndex": index, "InterfaceType": "efa"}
-        for index in range(4)
-    ]
-    ec2.create_launch_template(
-        LaunchTemplateName="gpu",
-        LaunchTemplateData={
-            "NetworkInterfaces": [{**i, "DeviceIndex": int(i["DeviceIndex"])} for i in interfaces],
-            "Placement": {"GroupName": "gang"},
-        },
-        TagSpecifications=[{"ResourceType": "launch-template", "Tags": TAGS}],
+@pytest.mark.parametrize(
+    ("instance", "interfaces"),
+    [
+        ("p4d.24xlarge", [(0, 0, "efa"), (1, 1, "efa"), (2, 1, "efa"), (3, 1, "efa")]),
+        (
+            "p6-b300.48xlarge",
+            [(0, 0, "interface"), *((card, 0, "efa-only") for card in range(1, 17))],
+        ),
+        ("m5.2xlarge", []),
+    ],
+)
+def test_launch_template_has_the_interfaces_that_the_cards_take(
+    ec2: Any, deployed: Deployment, instance: str, interfaces: list[tuple[int, int, str]]
+) -> None:
+    run_id = f"template-{instance.replace('.', '-')}"
+    settings = Settings(region="us-west-2", table_name="t", bus_name="b")
+    Networks(settings, ec2).ensure_launch_template(
+        run_id, instance=get_instance(instance), security_group_ids=["sg-1"]
     )
 
+    name = launch_template_name(run_id)
     by_tag = ec2.describe_launch_templates(
-        Filters=[{"Name": "tag:stationmaster:run-id", "Values": ["run-9"]}]
+        Filters=[{"Name": "tag:stationmaster:run-id", "Values": [run_id]}]
     )["LaunchTemplates"]
-    data = ec2.describe_launch_template_versions(LaunchTemplateName="gpu")[
-        "LaunchTemplateVersions"
-    ][0]["LaunchTemplateData"]
+    versions = ec2.describe_launch_template_versions(LaunchTemplateName=name)
+    data = versions["LaunchTemplateVersions"][0]["LaunchTemplateData"]
 
-    assert [template["LaunchTemplateName"] for template in by_tag] == ["gpu"]
-    assert [nic["InterfaceType"] for nic in data["NetworkInterfaces"]] == ["efa"] * 4
-    ec2.delete_launch_template(LaunchTemplateName="gpu")
+    assert [template["LaunchTemplateName"] for template in by_tag] == [name]
+    assert [
+        (nic["NetworkCardIndex"], nic["DeviceIndex"], nic["InterfaceType"])
+        for nic in data.get("NetworkInterfaces", [])
+    ] == interfaces
+    assert data["MetadataOptions"]["HttpPutResponseHopLimit"] == 1
+    assert data["MetadataOptions"]["HttpTokens"] == "required"
+    ec2.delete_launch_template(LaunchTemplateName=name)
 
 
 @pytest.mark.parametrize("instance_type", ["p4d.24xlarge", "p5.48xlarge", "g5.12xlarge"])

@@ -3,7 +3,7 @@
 import pytest
 
 from stationmaster.domain.catalogue import CATALOGUE, LLAMA2_7B, TINY_LLAMA, get_recipe
-from stationmaster.domain.cost import reckon
+from stationmaster.domain.cost import node_group_price, reckon
 from stationmaster.domain.errors import BadParameter, UnknownInstance
 from stationmaster.domain.estimate import flops_per_token
 from stationmaster.domain.instances import CATALOGUE as INSTANCES
@@ -299,7 +299,26 @@ def test_plan_of_images_counts_images():
 # Machines
 
 
-@pytest.mark.parametrize("instance", ["p3.8xlarge", "p3dn.24xlarge", "g4dn.8xlarge"])
+@pytest.mark.parametrize(
+    ("instance", "reason"),
+    [
+        ("p3.8xlarge", "has V100 GPUs, which the training image's CUDA 13 does not support"),
+        ("p3dn.24xlarge", "CUDA 13"),
+        ("p5e.48xlarge", "has no on-demand price in the catalogue"),
+        ("trn2.48xlarge", "has Trainium accelerators"),
+    ],
+)
+def test_machines_that_cannot_run_or_have_no_price_are_refused(instance, reason):
+    with pytest.raises(BadParameter, match=f"instance={instance} .*{reason}.*; use p4d"):
+        make_plan("llama2-7b", instance_type=instance, overrides={"precision": "fp32"})
+
+
+def test_no_plan_has_the_price_of_its_control_plane_alone():
+    with pytest.raises(UnknownInstance, match=r"p5e\.48xlarge has no on-demand price"):
+        node_group_price(get_instance("p5e.48xlarge"), nodes=2)
+
+
+@pytest.mark.parametrize("instance", ["g4dn.8xlarge"])
 def test_gpus_without_bfloat16_are_refused_unless_fp32_is_asked_for(instance):
     with pytest.raises(BadParameter, match="lack bfloat16; add precision=fp32"):
         make_plan("llama3.2-1b", instance_type=instance)
@@ -432,7 +451,7 @@ def test_every_instance_type_is_found_by_name_and_has_consistent_figures(name):
     instance = get_instance(name)
 
     assert (instance.gpu is None) == (instance.num_gpus == 0) == (instance.gpu_memory_gib == 0)
-    assert instance.num_network_cards >= 1
+    assert len(instance.efa_cards) == instance.num_efa
 
 
 def test_get_instance_with_a_typo_names_the_nearest():
