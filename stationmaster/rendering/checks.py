@@ -18,6 +18,7 @@ from stationmaster.rendering.metadata import (
     LABEL_CHECK,
     LABEL_HOSTNAME,
     TRAINING_TOLERATION,
+    container_security,
     labels,
     metadata,
 )
@@ -108,7 +109,7 @@ def _storage_check(
     check_labels = labels(run_id, "check") | {LABEL_CHECK: "storage"}
     name = storage_check_name(run_id, hostname)
     opening = _container("open", image, [_OPEN_SCRIPT, _CHECK_DIRECTORY, RUNS_DIRECTORY])
-    opening["securityContext"]["runAsUser"] = 0
+    opening["securityContext"] |= {"runAsUser": 0, "runAsNonRoot": False}
     arguments = [STORAGE_CHECK_SCRIPT, _CHECK_DIRECTORY, hostname, str(STORAGE_CHECK_WAIT_S)]
     return {
         "apiVersion": "batch/v1",
@@ -144,6 +145,6 @@ def _container(name: str, image: str, script_and_arguments: Sequence[str]) -> Ku
             "requests": {"cpu": "100m", "memory": "64Mi"},
             "limits": {"memory": "256Mi"},
         },
-        "securityContext": {"allowPrivilegeEscalation": False},
+        "securityContext": container_security(),
         "volumeMounts": [shared_mount()],
     }

@@ -105,8 +105,11 @@ def _gpu_values(spec: JobSpec) -> dict[str, str]:
         "TORCHINDUCTOR_CACHE_DIR": f"{SCRATCH_MOUNT}/inductor",
     }
     if spec.num_efa:
-        # Makes a missing EFA a hard error instead of a silent fall to TCP, 100 times slower.
+        # libfabric offers nothing but EFA. Alone this would let NCCL fall back to its own sockets,
+        # 100 times slower; naming the plugin's network makes a missing EFA an error. The plugin
+        # calls itself Libfabric since 1.12, and goes by its older name too where this asks for it.
         values["FI_PROVIDER"] = "efa"
+        values["NCCL_NET"] = "AWS Libfabric"
         # Data loaders fork; with huge pages libfabric's memory makes that fail with ENOMEM.
         values["FI_EFA_USE_HUGE_PAGE"] = "0"
         if spec.instance.name.startswith(_EFA_WITHOUT_GPUDIRECT):

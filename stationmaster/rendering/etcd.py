@@ -11,7 +11,12 @@ from typing import Final
 
 from stationmaster.domain.names import LABEL_ROLE, LABEL_RUN_ID
 from stationmaster.rendering.job_spec import JobSpec, KubernetesObject
-from stationmaster.rendering.metadata import labels, metadata, off_the_training_nodes
+from stationmaster.rendering.metadata import (
+    container_security,
+    labels,
+    metadata,
+    off_the_training_nodes,
+)
 
 # torch's rendezvous speaks the v2 protocol, which etcd has on demand up to 3.5 and no more in 3.6.
 IMAGE: Final = "registry.k8s.io/etcd:3.5.21-0"
@@ -84,12 +89,7 @@ def _pod_spec(name: str) -> KubernetesObject:
                     "requests": {"cpu": "100m", "memory": "128Mi"},
                     "limits": {"memory": "512Mi"},
                 },
-                "securityContext": {
-                    "allowPrivilegeEscalation": False,
-                    "runAsNonRoot": True,
-                    "runAsUser": 65532,
-                    "capabilities": {"drop": ["ALL"]},
-                },
+                "securityContext": {**container_security(), "runAsUser": 65532},
                 "volumeMounts": [{"name": "data", "mountPath": _DATA}],
             }
         ],

@@ -23,6 +23,7 @@ from stationmaster.rendering.metadata import (
     LABEL_INSTANCE_TYPE,
     LABEL_NODE_GROUP,
     TRAINING_TOLERATION,
+    container_security,
     labels,
     metadata,
 )
@@ -49,8 +50,12 @@ RENDEZVOUS: Final = {
     "keep_alive_max_attempt": "3",
 }
 
-# EFA reserves 5128 huge pages of 2 MiB; NCCL's share of them is requested.
-HUGE_PAGES: Final = "5120Mi"
+# Compiler caches and NCCL's traces take a few GiB. A pod that writes more is evicted, which is
+# better than a node whose root volume is full.
+SCRATCH_SIZE: Final = "20Gi"
+
+# EFA images set 5128 huge pages of 2 MiB aside, which pods do not ask for: libfabric is told to use
+# none (FI_EFA_USE_HUGE_PAGE=0), because data loaders could not fork beside them.
 _HUGE_PAGES_GIB: Final = 10.1
 # Allocatable is about 0.92 of a large node's memory, 0.90 of a small one's, less DaemonSets.
 _MEMORY_SHARE: Final = 0.85
@@ -163,7 +168,7 @@ def _pod_spec(spec: JobSpec) -> KubernetesObject:
                 "ports": [{"name": PORT_NAME, "containerPort": PORT}],
                 "env": render_environment(spec),
                 "resources": _resources(spec),
-                "securityContext": {"allowPrivilegeEscalation": False},
+                "securityContext": container_security(),
                 "volumeMounts": [
                     shared_mount(),
                     {"name": "shm", "mountPath": "/dev/shm"},
@@ -181,7 +186,7 @@ def _pod_spec(spec: JobSpec) -> KubernetesObject:
                     "sizeLimit": f"{max(1, spec.instance.memory_gib // 4)}Gi",
                 },
             },
-            {"name": "scratch", "emptyDir": {}},
+            {"name": "scratch", "emptyDir": {"sizeLimit": SCRATCH_SIZE}},
         ],
     }
 
@@ -200,6 +205,5 @@ def _resources(spec: JobSpec) -> KubernetesObject:
         fixed["nvidia.com/gpu"] = str(spec.num_gpus)
     if spec.num_efa:
         fixed["vpc.amazonaws.com/efa"] = str(spec.num_efa)
-        fixed["hugepages-2Mi"] = HUGE_PAGES
     cpu = vcpus - max(1, round(vcpus * _CPU_LEFT_TO_NODE))
     return {"requests": {"cpu": str(cpu), **fixed}, "limits": dict(fixed)}

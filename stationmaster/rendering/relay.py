@@ -21,6 +21,7 @@ from stationmaster.domain.names import (
 from stationmaster.rendering.job_spec import KubernetesObject
 from stationmaster.rendering.metadata import (
     LABEL_MANAGED_BY,
+    container_security,
     labels,
     metadata,
     namespace,
@@ -110,12 +111,7 @@ def _deployment(run_id: str, image: str, bus_name: str, region: str) -> Kubernet
                                 "requests": {"cpu": "100m", "memory": "128Mi"},
                                 "limits": {"memory": "512Mi"},
                             },
-                            "securityContext": {
-                                "allowPrivilegeEscalation": False,
-                                "runAsNonRoot": True,
-                                "runAsUser": 65532,
-                                "capabilities": {"drop": ["ALL"]},
-                            },
+                            "securityContext": {**container_security(), "runAsUser": 65532},
                         }
                     ],
                 },

@@ -169,12 +169,13 @@ def test_gpu_pod_requests_all_devices_and_limits_equal_requests(instance: str):
 @pytest.mark.parametrize(
     ("instance", "efa"), [("p4d.24xlarge", "4"), ("p5.48xlarge", "32"), ("g6e.48xlarge", "4")]
 )
-def test_efa_pod_requests_every_interface_and_huge_pages(instance: str, efa: str):
+def test_efa_pod_requests_every_interface_and_no_fallback(instance: str, efa: str):
     job = render(instance=instance)
 
     limits = container(job)["resources"]["limits"]
     assert limits["vpc.amazonaws.com/efa"] == efa
-    assert limits["hugepages-2Mi"] == "5120Mi"
+    assert "hugepages-2Mi" not in limits
+    assert environment(job)["NCCL_NET"] == "AWS Libfabric"
     assert environment(job)["FI_PROVIDER"] == "efa"
     assert environment(job)["FI_EFA_USE_HUGE_PAGE"] == "0"
 
@@ -184,7 +185,7 @@ def test_pod_without_useful_efa_asks_for_none_and_leaves_libfabric_alone(instanc
     job = render(instance=instance)
 
     assert "vpc.amazonaws.com/efa" not in container(job)["resources"]["requests"]
-    assert not [name for name in environment(job) if name.startswith("FI_")]
+    assert not [name for name in environment(job) if name.startswith(("FI_", "NCCL_NET"))]
 
 
 def test_device_rdma_is_off_where_efa_has_no_gpudirect_only():
@@ -255,6 +256,24 @@ def test_pods_mount_the_claim_and_shared_memory_and_no_host_path():
     assert volumes[mounts["/fsx"]]["persistentVolumeClaim"]["claimName"] == "llama2-7b-0123abcd-fsx"
     assert volumes[mounts["/dev/shm"]]["emptyDir"]["medium"] == "Memory"
     assert not [volume for volume in volumes.values() if "hostPath" in volume]
+
+
+@pytest.mark.parametrize(
+    ("recipe", "instance"),
+    [(RECIPES["tiny-llama"].name, "m5.2xlarge"), ("llama2-7b", "p4d.24xlarge")],
+)
+def test_pod_has_no_privilege_and_bounded_scratch_space(recipe: str, instance: str):
+    job = render(recipe, instance)
+
+    assert container(job)["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "runAsNonRoot": True,
+        "capabilities": {"drop": ["ALL"]},
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+    volumes = {volume["name"]: volume for volume in pod_spec(job)["volumes"]}
+    assert volumes["scratch"] == {"name": "scratch", "emptyDir": {"sizeLimit": "20Gi"}}
+    assert not pod_spec(job)["automountServiceAccountToken"]
 
 
 @given(recipe=st.text(max_size=80), key=st.text(max_size=20))

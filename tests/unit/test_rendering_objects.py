@@ -103,6 +103,8 @@ def test_storage_checks_open_directories_as_root_and_check_as_the_training_user(
     subprocess.run([sys.executable, "-I", "-c", opening["command"][2], *directories], check=True)
 
     assert opening["securityContext"]["runAsUser"] == 0
+    assert opening["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    assert checking["securityContext"]["runAsNonRoot"] is True
     assert "runAsUser" not in checking["securityContext"]
     assert opening["command"][4] == "/fsx/runs"
     assert opening["command"][3] == checking["command"][3]
