@@ -41,6 +41,7 @@ from training.elastic import (
     stop_on_sigterm,
     wait_for_own_sigterm,
 )
+from training.manifest import is_disk_full
 from training.progress import ProgressWriter, take_attempt
 from training.sinks import open_sinks, require_packages
 from training.watchdog import Watchdog, tell_and_exit
@@ -70,6 +71,11 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
         progress.emit("failed", error=type(error).__name__, reason=str(error))
         return EXIT_FAILED
     except Exception as error:
+        if is_disk_full(error):
+            reason = f"the disk is full ({error}); make space, and start again to continue"
+            sys.stderr.write(f"{reason}\n")
+            progress.emit("failed", error="DiskFull", reason=reason)
+            return EXIT_FAILED
         # The boundary of the process: told to whoever follows the run, then shown in full.
         progress.emit(
             "failed",

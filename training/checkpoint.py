@@ -22,13 +22,14 @@ from __future__ import annotations
 import copy
 import io
 import logging
+import shutil
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final
 
 import torch
 import torch.distributed as dist
@@ -36,23 +37,22 @@ from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
 
-from stationmaster.domain.errors import BadParameter, PermanentError, StationmasterError
+from stationmaster.domain.errors import PermanentError
+from training.agreement import from_rank_0, gathered, unless_storage_fails
 from training.hashed_files import HashedFiles, HashingWriter
 from training.manifest import (
+    READ_AGAIN_AFTER_S,
     Manifest,
     StoredFile,
+    again,
     checkpoint_path,
-    complete_steps,
-    differences,
     first_damage,
-    nearest_relative,
-    read_manifest,
-    remove_incomplete,
+    is_disk_full,
     remove_old,
-    set_aside,
     write_manifest,
 )
 from training.parallel import Ranks
+from training.resume import ResumeSearch
 from training.staging import Stager, Staging
 
 logger = logging.getLogger(__name__)
@@ -61,7 +61,6 @@ _OWNED: Final = ("rng", "data")
 _OWNED_FILE: Final = "ranks.pt"
 
 State = dict[str, Any]
-Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -101,6 +100,7 @@ class Checkpointer:
         kept: int,
         configuration: Mapping[str, str],
         rank_0_only: bool,
+        read_again_after_s: Sequence[float] = READ_AGAIN_AFTER_S,
     ) -> None:
         """Nothing is read or written yet.
 
@@ -110,6 +110,7 @@ class Checkpointer:
             kept: complete checkpoints that are kept, 1 or more.
             configuration: what decides the weights after a given step, by name.
             rank_0_only: every rank has the whole state (DDP); rank 0 alone copies and writes it.
+            read_again_after_s: pauses between attempts to read from storage that fails.
         """
         if kept < 1:
             raise ValueError(f"kept={kept}, expected 1 or more")
@@ -117,6 +118,10 @@ class Checkpointer:
         self._ranks = ranks
         self._kept = kept
         self._configuration = dict(configuration)
+        self._waits_s = read_again_after_s
+        self._search = ResumeSearch(
+            directory, configuration=self._configuration, waits_s=read_again_after_s
+        )
         self._group = ranks.checkpoint_group
         self._writers = dist.new_group([0], backend="gloo") if rank_0_only else self._group
         self._is_writer = ranks.rank == 0 or not rank_0_only
@@ -136,23 +141,31 @@ class Checkpointer:
     def newest_complete_step(self) -> int | None:
         """The step to resume from: of the newest checkpoint that is whole, to the last byte.
 
-        Each rank reads the files that the rank of its number wrote. A checkpoint that is damaged is
-        set aside with a warning, and the one before is looked at. What earlier starts left
-        incomplete is removed.
+        Each rank reads the files that the rank of its number wrote. One that is damaged is passed
+        over, see `passed_over`. What earlier starts left without a manifest is removed.
 
         Raises:
             BadParameter: the newest was made with another configuration.
+            PermanentError: there are checkpoints and none can be read, or the storage fails.
         """
-        found = self._from_rank_0(self._find_newest)
-        while found is not None:
-            damage = self._first_damage(found, cached=True)
-            if not damage:
-                break
-            found = self._from_rank_0(partial(self._skip, found.step, damage))
+        try:
+            found = from_rank_0(self._search.find, self._ranks)
+            while found is not None:
+                damage = self._first_damage(found, cached=True)
+                if not damage:
+                    break
+                found = from_rank_0(partial(self._search.skip, found.step, damage), self._ranks)
+            from_rank_0(partial(self._search.settle, found), self._ranks)
+        except OSError as exc:
+            raise PermanentError(self._unreadable(exc)) from exc
         step = None if found is None else found.step
-        self._from_rank_0(lambda: self._settle(found))
         self.last_step_started = step
         return step
+
+    @property
+    def passed_over(self) -> str:
+        """Of rank 0: the damaged checkpoints that the search left where they are; "" for none."""
+        return self._search.describe()
 
     def load(self, step: int, state: State) -> None:
         """Read the checkpoint that `newest_complete_step` named, by whatever ranks it was written.
@@ -168,17 +181,28 @@ class Checkpointer:
         path = self.path(step)
         tensors = {name: part for name, part in state.items() if name not in _OWNED}
         try:
-            load(tensors, checkpoint_id=path, process_group=self._group)
-        except CheckpointException as exc:
-            raise PermanentError(
-                f"checkpoint {path} does not fit this model: {_first_cause(exc)}; start from "
-                "scratch with another --output-dir"
-            ) from exc
+            again(lambda: self._load(path, tensors), waits_s=self._waits_s)
+            # Arbitrary objects: torch.distributed.checkpoint's own metadata are a pickle as well.
+            read = partial(torch.load, path / _OWNED_FILE, map_location="cpu", weights_only=False)
+            owned = unless_storage_fails(partial(again, read, waits_s=self._waits_s), self._ranks)
+        except OSError as exc:
+            raise PermanentError(self._unreadable(exc)) from exc
         state.update(tensors)
-        # Arbitrary objects: torch.distributed.checkpoint's own metadata are a pickle as well.
-        owned = torch.load(path / _OWNED_FILE, map_location="cpu", weights_only=False)
         state["rng"] = {key: owned["rng"][key] for key in state["rng"] if key in owned["rng"]}
         state["data"] = owned["data"]
+
+    def _load(self, path: Path, tensors: State) -> None:
+        """Fill the tensors. All ranks get the same error, so that they try again together."""
+        try:
+            load(tensors, checkpoint_id=path, process_group=self._group)
+        except CheckpointException as exc:
+            cause = _first_cause(exc)
+            if isinstance(cause, OSError):
+                raise cause from exc
+            raise PermanentError(
+                f"checkpoint {path} does not fit this model: {_one_line(cause)}; start from "
+                "scratch with another --output-dir"
+            ) from exc
 
     def start_save(self, step: int, state: State, *, changing: Iterable[torch.Tensor]) -> None:
         """Start to save the state in the background; training may go on up to `wait_staged`.
@@ -242,10 +266,24 @@ class Checkpointer:
         try:
             return pending.future.result()
         except (CheckpointException, OSError) as exc:
+            path, cause = self.path(pending.step), _first_cause(exc)
+            advice = f"check space and permissions of {self._directory}"
+            if is_disk_full(cause):
+                free_gib = shutil.disk_usage(self._directory).free / 2**30
+                advice = (
+                    f"the disk of {self._directory} is full ({free_gib:.1f} GiB free); make space "
+                    "or lower --keep-checkpoints, and start again to continue from the newest one"
+                )
             raise PermanentError(
-                f"writing checkpoint {self.path(pending.step)} failed: {_first_cause(exc)}; check "
-                f"space and permissions of {self._directory}"
+                f"writing checkpoint {path} failed: {_one_line(cause)}; {advice}"
             ) from exc
+
+    def _unreadable(self, error: OSError) -> str:
+        tries = len(self._waits_s) + 1
+        return (
+            f"reading checkpoints failed, {tries} times: {error}; nothing was deleted and training "
+            f"did not start over: check the storage of {self._directory}, then start again"
+        )
 
     @property
     def _on_gpu(self) -> bool:
@@ -255,17 +293,19 @@ class Checkpointer:
         """In the thread of every rank: write, complete, read back, make room."""
         files: dict[str, StoredFile] = {}
         path = self.path(step)
-        if staging is not None:
+        copied = None if staging is None else staging.finish()
+        from_rank_0(partial(self._search.make_way, step), self._ranks)
+        if copied is not None:
             writer = HashingWriter(path, rank=self._ranks.rank)
-            save(staging.finish(), storage_writer=writer, process_group=self._writers)
+            save(copied, storage_writer=writer, process_group=self._writers)
             files = writer.files.stored
         parts: list[Any] | None = [None] * self._ranks.world_size
         parts = parts if self._ranks.rank == 0 else None
         dist.gather_object((files, owned), parts, dst=0, group=self._group)
-        manifest = self._from_rank_0(lambda: self._complete(step, parts or []))
+        manifest = from_rank_0(partial(self._complete, step, parts or []), self._ranks)
         completed = time.monotonic()
         damage = self._first_damage(manifest, cached=False)
-        self._from_rank_0(lambda: self._accept(manifest, damage))
+        from_rank_0(partial(self._accept, manifest, damage), self._ranks)
         return manifest.num_bytes, completed
 
     def _complete(self, step: int, parts: list[tuple[dict[str, StoredFile], State]]) -> Manifest:
@@ -294,81 +334,39 @@ class Checkpointer:
         """Rank 0: let a checkpoint take the place of older ones, if it was read back well."""
         path = self.path(manifest.step)
         if damage:
-            aside = set_aside(path)
             raise PermanentError(
-                f"checkpoint {path.name} did not survive being written: {damage}; it is set aside "
-                f"as {aside}; check the storage, and start again to continue from the one before"
+                f"checkpoint {path.name} did not survive being written: {damage}; it is left as it "
+                "is; check the storage, and start again to continue from the newest whole one"
             )
         write_manifest(path, manifest.model_copy(update={"verified": True}))
-        remove_old(self._directory, kept=self._kept)
-
-    def _find_newest(self) -> Manifest | None:
-        """Rank 0: the newest complete checkpoint, which must be of this configuration."""
-        self._directory.mkdir(parents=True, exist_ok=True)
-        step = max(complete_steps(self._directory), default=None)
-        if step is None:
-            self._warn_of_relatives()
-            return None
-        manifest = read_manifest(self.path(step))
-        assert manifest is not None
-        if different := differences(manifest.configuration, self._configuration):
-            raise BadParameter(
-                f"checkpoint {self.path(step)} was made with another configuration: "
-                f"{'; '.join(different)}; give its values to continue it, or another --output-dir "
-                "to start from scratch"
-            )
-        return manifest
-
-    def _warn_of_relatives(self) -> None:
-        if relative := nearest_relative(self._directory, self._configuration):
-            path, different = relative
-            logger.warning(
-                "training starts from scratch: %s was made with another configuration: %s",
-                path,
-                "; ".join(different) or "the same under another name",
-            )
-
-    def _skip(self, step: int, damage: str) -> Manifest | None:
-        """Rank 0: go back to the checkpoint before a damaged one."""
-        aside = set_aside(self.path(step))
-        logger.warning(
-            "checkpoint of step %d is skipped: %s; it is set aside as %s", step, damage, aside
-        )
-        return self._find_newest()
-
-    def _settle(self, found: Manifest | None) -> None:
-        """Rank 0: note that a checkpoint was read well, and remove what does not count."""
-        if found is not None and not found.verified:
-            write_manifest(self.path(found.step), found.model_copy(update={"verified": True}))
-        remove_incomplete(self._directory)
+        try:
+            remove_old(self._directory, kept=self._kept, damaged=self._search.damaged)
+        except OSError as exc:
+            logger.warning("old checkpoints stay until the next save: %s", exc)
 
     def _first_damage(self, manifest: Manifest, *, cached: bool) -> str:
-        """Read a checkpoint, each rank its share; the same answer on every rank, "" when whole."""
+        """Read a checkpoint, each rank its share; the same answer on every rank, "" when whole.
+
+        Raises:
+            OSError: on every rank, when the storage fails one of them.
+        """
         rank, world_size = self._ranks.rank, self._ranks.world_size
         share = [n for n, file in manifest.files.items() if file.rank % world_size == rank]
-        mine = first_damage(self.path(manifest.step), manifest, names=share, cached=cached)
-        everyones = [""] * world_size
-        dist.all_gather_object(everyones, mine, group=self._group)
+        read = partial(
+            first_damage, self.path(manifest.step), manifest, names=share, cached=cached,
+            waits_s=self._waits_s,
+        )  # fmt: skip
+        everyones = gathered(unless_storage_fails(read, self._ranks), self._ranks)
         return next(filter(None, everyones), "")
 
-    def _from_rank_0(self, action: Callable[[], Result]) -> Result:
-        """What `action` returns or raises on rank 0, where alone it is called, on every rank."""
-        outcome: list[Any] = [None, None]
-        if self._ranks.rank == 0:
-            try:
-                outcome[0] = action()
-            except (OSError, StationmasterError) as exc:
-                outcome[1] = exc
-        dist.broadcast_object_list(outcome, src=0, group=self._group)
-        result, error = outcome
-        if error is not None:
-            raise error
-        return cast("Result", result)
 
-
-def _first_cause(error: BaseException) -> str:
-    """The first rank's error in one line."""
+def _first_cause(error: BaseException) -> BaseException:
+    """The first rank's own error."""
     if isinstance(error, CheckpointException) and error.failures:
         failure = error.failures[min(error.failures)]
-        error = failure[0] if isinstance(failure, tuple) else failure
+        return failure[0] if isinstance(failure, tuple) else failure
+    return error
+
+
+def _one_line(error: BaseException) -> str:
     return str(error).splitlines()[0] if str(error) else type(error).__name__

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from stationmaster.domain.errors import BadParameter, StationmasterError
-from training.manifest import checkpoint_path, complete_steps, first_damage, read_manifest
+from training.manifest import Manifest, checkpoint_path, complete_steps, first_damage, read_manifest
 from training.models.repositories import DESCRIPTION
 
 if TYPE_CHECKING:
@@ -114,9 +114,12 @@ def _choose_step(run: Path, step: int | None) -> int:
     for candidate in [step] if step is not None else sorted(complete, reverse=True):
         path = checkpoint_path(run, candidate)
         manifest = read_manifest(path)
-        if manifest is None:
+        if not isinstance(manifest, Manifest):
             continue  # removed by the run's retention meanwhile
-        damage = first_damage(path, manifest, names=manifest.files, cached=True)
+        try:
+            damage = first_damage(path, manifest, names=manifest.files, cached=True)
+        except OSError as exc:
+            damage = str(exc)
         if not damage:
             return candidate
         logger.warning("step %d is passed over: %s", candidate, damage)

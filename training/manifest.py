@@ -10,20 +10,26 @@ after every other file is on the disk, and lists each of them with its size and 
     verified   complete, and every byte was read back from storage since, and matched its checksum;
                noted in the manifest itself
 
-Whatever is not complete does not count: it is skipped on resume and removed at the next start.
+A directory without a manifest was never finished; it is removed at the next start. One that has a
+manifest is never removed but by retention, which counts and removes complete ones only: whatever
+else has a manifest stays where it is, for a person to look at.
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import logging
 import os
 import re
 import shutil
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -32,6 +38,11 @@ logger = logging.getLogger(__name__)
 _MARKER: Final = "complete.json"
 _NAME: Final = re.compile(r"step-(\d{8})")
 _FINGERPRINT: Final = r"[0-9a-f]{12}"
+
+READ_AGAIN_AFTER_S: Final = (1.0, 3.0, 10.0, 30.0)
+"""Pauses between attempts to read from storage that does not answer."""
+
+Result = TypeVar("Result")
 
 
 class StoredFile(BaseModel):
@@ -85,36 +96,77 @@ def write_manifest(path: Path, manifest: Manifest) -> None:
             os.close(descriptor)
 
 
-def read_manifest(path: Path) -> Manifest | None:
-    """The manifest of a complete checkpoint; None for one that is not complete."""
+@dataclass(frozen=True, slots=True)
+class Unusable:
+    """Why a checkpoint that has a manifest cannot be used."""
+
+    reason: str
+    is_foreign: bool = False
+    """Its manifest is of a form that this version does not know; the rest may be whole."""
+
+
+def read_manifest(path: Path) -> Manifest | Unusable | None:
+    """The manifest of a complete checkpoint; None for a directory that has none.
+
+    Raises:
+        OSError: the storage does not answer; that says nothing about the checkpoint.
+    """
     try:
-        manifest = Manifest.model_validate(json.loads((path / _MARKER).read_text()))
-        sizes = {name: (path / name).stat().st_size for name in manifest.files}
-    except (FileNotFoundError, NotADirectoryError, json.JSONDecodeError, ValidationError):
+        text = (path / _MARKER).read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
         return None
-    whole = all(sizes[name] == file.size_bytes for name, file in manifest.files.items())
-    return manifest if whole else None
+    try:
+        manifest = Manifest.model_validate(json.loads(text))
+    except ValueError as exc:  # not JSON, not UTF-8, or pydantic's own
+        if isinstance(exc, ValidationError):
+            return Unusable(f"{path / _MARKER}: {_unknown_form(exc)}", is_foreign=True)
+        return Unusable(f"{path / _MARKER} is torn: {exc}")
+    for name, file in manifest.files.items():
+        try:
+            size_bytes = (path / name).stat().st_size
+        except FileNotFoundError:
+            return Unusable(f"{path / name} is missing")
+        if size_bytes != file.size_bytes:
+            return Unusable(f"{path / name} has {size_bytes} of {file.size_bytes} bytes")
+    return manifest
+
+
+def _unknown_form(error: ValidationError) -> str:
+    first = error.errors()[0]
+    key = ".".join(str(part) for part in first["loc"]) or "the whole"
+    match first["type"]:
+        case "extra_forbidden":
+            return f'the key "{key}" is not known'
+        case "missing":
+            return f'the key "{key}" is missing'
+        case _:
+            return f'the key "{key}" is not as expected: {first["msg"]}'
 
 
 def complete_steps(directory: Path) -> set[int]:
     """Steps that have a complete checkpoint."""
-    return {step for step, path in _steps(directory).items() if read_manifest(path)}
+    found = {step: read_manifest(path) for step, path in numbered_steps(directory).items()}
+    return {step for step, manifest in found.items() if isinstance(manifest, Manifest)}
 
 
-def first_damage(path: Path, manifest: Manifest, *, names: Iterable[str], cached: bool) -> str:
+def first_damage(
+    path: Path,
+    manifest: Manifest,
+    *,
+    names: Iterable[str],
+    cached: bool,
+    waits_s: Sequence[float] = READ_AGAIN_AFTER_S,
+) -> str:
     """Read the named files of a checkpoint; tells which of them is not as written, "" when none.
 
     Without `cached` the files are read from storage, as far as the system lets itself be asked:
     right after writing, memory would only confirm itself.
+
+    Raises:
+        OSError: a file could not be read, however often it was tried.
     """
     for name in names:
-        try:
-            with (path / name).open("rb") as stream:
-                if not cached and hasattr(os, "posix_fadvise"):
-                    os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-                sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
-        except OSError as exc:
-            return f"{path / name} cannot be read: {exc.strerror}"
+        sha256 = again(partial(_sha256, path / name, cached=cached), waits_s=waits_s)
         if sha256 != manifest.files[name].sha256:
             return (
                 f"{path / name} is not what was written: its sha256 begins {sha256[:12]}, expected "
@@ -123,17 +175,64 @@ def first_damage(path: Path, manifest: Manifest, *, names: Iterable[str], cached
     return ""
 
 
+def again(action: Callable[[], Result], *, waits_s: Sequence[float] = READ_AGAIN_AFTER_S) -> Result:
+    """What `action` returns; when storage fails it is tried again after each of `waits_s`."""
+    for wait_s in waits_s:
+        try:
+            return action()
+        except OSError as exc:
+            logger.warning("storage failed, trying again in %g s: %s", wait_s, exc)
+            time.sleep(wait_s)
+    return action()
+
+
+def is_disk_full(error: BaseException) -> bool:
+    """Whether a write failed for want of space, or of quota."""
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
+def _sha256(path: Path, *, cached: bool) -> str:
+    try:
+        with path.open("rb") as stream:
+            if not cached and hasattr(os, "posix_fadvise"):
+                os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+    except OSError as exc:
+        raise OSError(exc.errno, exc.strerror, str(path)) from exc  # reading does not name it
+
+
+def has_manifest(path: Path) -> bool:
+    """Whether a directory carries a manifest, readable or not.
+
+    Raises:
+        OSError: the storage does not answer.
+    """
+    try:
+        (path / _MARKER).lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
+
+
 def remove_incomplete(directory: Path) -> None:
     """Clear away what earlier starts did not finish writing, or removing."""
-    for path in _steps(directory).values():
-        if read_manifest(path) is None:
+    for path in numbered_steps(directory).values():
+        if not has_manifest(path):
             _remove(path)
 
 
-def remove_old(directory: Path, *, kept: int) -> None:
-    """Remove all but the newest `kept` complete checkpoints, and the newest verified one."""
-    found = {step: read_manifest(path) for step, path in _steps(directory).items()}
-    complete = {step: manifest for step, manifest in found.items() if manifest}
+def remove_old(directory: Path, *, kept: int, damaged: Collection[int] = ()) -> None:
+    """Remove all but the newest `kept` complete checkpoints, and the newest verified one.
+
+    `damaged` are steps whose files were found to be other than written: they are not counted among
+    the kept ones, and not removed.
+    """
+    found = {step: read_manifest(path) for step, path in numbered_steps(directory).items()}
+    complete = {
+        step: manifest
+        for step, manifest in found.items()
+        if isinstance(manifest, Manifest) and step not in damaged
+    }
     keep = set(sorted(complete)[-kept:])
     keep |= set(sorted(step for step, manifest in complete.items() if manifest.verified)[-1:])
     for step in sorted(complete.keys() - keep):
@@ -141,15 +240,14 @@ def remove_old(directory: Path, *, kept: int) -> None:
 
 
 def set_aside(path: Path) -> Path:
-    """Take a damaged checkpoint out of the way, without deleting it; returns where it went.
-
-    The reader may be at fault instead of the file, and a person may save what can be saved. One
-    such directory is kept for each step.
-    """
-    aside = path.with_name(f"{path.name}.damaged")
-    shutil.rmtree(aside, ignore_errors=True)
-    path.rename(aside)
-    return aside
+    """Take a checkpoint out of the way of a new one, without deleting anything; where it went."""
+    number = 1
+    while True:
+        aside = path.with_name(f"{path.name}.damaged" + (f"-{number}" if number > 1 else ""))
+        if not os.path.lexists(aside):
+            path.rename(aside)
+            return aside
+        number += 1
 
 
 def differences(theirs: Mapping[str, str], ours: Mapping[str, str]) -> list[str]:
@@ -177,7 +275,7 @@ def nearest_relative(
         for step in sorted(complete_steps(other))[-1:]:
             path = checkpoint_path(other, step)
             manifest = read_manifest(path)
-            if manifest:
+            if isinstance(manifest, Manifest):
                 relatives.append((path, differences(manifest.configuration, configuration)))
     return min(relatives, key=lambda relative: len(relative[1]), default=None)
 
@@ -189,7 +287,8 @@ def _remove(path: Path) -> None:
     logger.info("checkpoint removed: %s", path)
 
 
-def _steps(directory: Path) -> dict[int, Path]:
+def numbered_steps(directory: Path) -> dict[int, Path]:
+    """The directories of checkpoints by step, complete or not."""
     found = {}
     for path in directory.iterdir():
         match = _NAME.fullmatch(path.name)

@@ -286,6 +286,7 @@ class Trainer:
             step = self._checkpointer.newest_complete_step()
             if step is None:
                 return
+            passed_over = self._checkpointer.passed_over
             state = self._state()
             self._checkpointer.load(step, state)
             self._restore(state)
@@ -295,6 +296,7 @@ class Trainer:
             total_steps=self._training.steps,
             samples_seen=self._position.samples_seen,
             path=str(self._checkpointer.path(step)),
+            **({"passed_over": passed_over} if passed_over else {}),
         )
 
     def _start_save(self) -> None:

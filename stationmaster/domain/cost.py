@@ -43,6 +43,10 @@ JOB_START_S: Final = 120
 TIME_TO_FIRST_STEP_S: Final = CLUSTER_S + CAPACITY_S + PLUGINS_S + VALIDATION_S + JOB_START_S
 TEARDOWN_S: Final = 900
 
+# Least time from SIGTERM to the end of the trainer, and what Python and the last collectives add.
+_LEAST_STOP_S: Final = 100
+_LEAVING_S: Final = 40
+
 # An image recipe without eval_samples evaluates on the whole validation folder: ImageNet's.
 _VALIDATION_IMAGES: Final = 50_000
 
@@ -92,6 +96,17 @@ def reckon(layout: Layout) -> Figures:
         duration_s=TIME_TO_FIRST_STEP_S + training_s,
         price_per_hour_usd=hourly_price(layout.recipe, layout.instance, nodes=layout.nodes),
     )
+
+
+def stop_deadline_s(layout: Layout) -> int:
+    """Seconds that the trainer needs, after SIGTERM, to finish its step and have it saved.
+
+    At worst a save has just begun: it is written and read back before the last one is written. That
+    the last one is read back can be left to the resume.
+    """
+    write_s = checkpoint_bytes(layout) / file_system_bytes_per_s(layout.recipe)
+    needed = step_time(layout).total + 3 * write_s + _LEAVING_S
+    return max(_LEAST_STOP_S, math.ceil(needed))
 
 
 def _training_s(layout: Layout, *, step: StepTime, write_s: float) -> float:

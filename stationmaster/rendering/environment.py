@@ -29,12 +29,6 @@ NOT_FOR_NCCL: Final = "^lo,docker,veth,eni,pod-id-link0"
 # memory with the copy engine.
 _EFA_WITHOUT_GPUDIRECT: Final = ("g5.", "g6.", "g6e.")
 
-# From SIGTERM to SIGKILL of a pod, the trainer finishes its step and saves. Its own deadline comes
-# first, then torchrun's for its workers, then the kubelet's.
-TERMINATION_GRACE_S: Final = 120
-_SHUTDOWN_TIMEOUT_S: Final = TERMINATION_GRACE_S - 10
-STOP_DEADLINE_S: Final = TERMINATION_GRACE_S - 20
-
 # Compiler caches take file locks, which are slow on Lustre: they go to a local emptyDir.
 SCRATCH_MOUNT: Final = "/scratch"
 
@@ -49,7 +43,7 @@ def render_environment(spec: JobSpec) -> list[KubernetesObject]:
         # The rendezvous store must not double as the workers' store: a restarted agent would find
         # the old group's keys in it.
         "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
-        "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": str(_SHUTDOWN_TIMEOUT_S),
+        "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": str(spec.shutdown_timeout_s),
     }
     values |= _gpu_values(spec) if spec.num_gpus else {"NVIDIA_VISIBLE_DEVICES": "void"}
     return [

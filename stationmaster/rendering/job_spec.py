@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from stationmaster.domain.catalogue import get_recipe
+from stationmaster.domain.cost import stop_deadline_s
 from stationmaster.domain.events import TrainingRequest
 from stationmaster.domain.instances import InstanceType, get_instance
-from stationmaster.domain.layout import processes_per_node
+from stationmaster.domain.layout import Layout, processes_per_node
 from stationmaster.domain.names import SHARED_MOUNT
 from stationmaster.domain.recipes import Recipe
 from stationmaster.domain.requirements import uses_efa
@@ -54,6 +55,22 @@ class JobSpec:
     def rendezvous(self) -> Rendezvous:
         """Where agents meet: on the first worker, or on an etcd that outlives any of them."""
         return self.recipe.training.rendezvous
+
+    @property
+    def stop_deadline_s(self) -> int:
+        """After SIGTERM the trainer has this long to save; torchrun and the kubelet wait longer."""
+        layout = Layout(recipe=self.recipe, instance=self.instance, nodes=self.nodes)
+        return stop_deadline_s(layout)
+
+    @property
+    def shutdown_timeout_s(self) -> int:
+        """After it, torchrun kills its workers."""
+        return self.stop_deadline_s + 10
+
+    @property
+    def termination_grace_s(self) -> int:
+        """After it, the kubelet kills the pod."""
+        return self.shutdown_timeout_s + 10
 
     @property
     def output_dir(self) -> str:

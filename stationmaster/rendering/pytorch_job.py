@@ -10,12 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from stationmaster.domain.names import LABEL_RUN_ID, TRAINING_NODE_GROUP, job_name
-from stationmaster.rendering.environment import (
-    SCRATCH_MOUNT,
-    STOP_DEADLINE_S,
-    TERMINATION_GRACE_S,
-    render_environment,
-)
+from stationmaster.rendering.environment import SCRATCH_MOUNT, render_environment
 from stationmaster.rendering.etcd import ETCD_PORT, etcd_name
 from stationmaster.rendering.job_spec import JobSpec, KubernetesObject
 from stationmaster.rendering.metadata import (
@@ -114,7 +109,7 @@ def command(spec: JobSpec) -> list[str]:
         spec.recipe.name,
         *(_literal(f"{key}={value}") for key, value in spec.overrides.items()),
         "--stop-deadline",
-        str(STOP_DEADLINE_S),
+        str(spec.stop_deadline_s),
         "--output-dir",
         spec.output_dir,
     ]
@@ -140,7 +135,7 @@ def _rendezvous(spec: JobSpec) -> KubernetesObject:
 
 def _pod_spec(spec: JobSpec) -> KubernetesObject:
     return {
-        "terminationGracePeriodSeconds": TERMINATION_GRACE_S,
+        "terminationGracePeriodSeconds": spec.termination_grace_s,
         "automountServiceAccountToken": False,
         "nodeSelector": {
             LABEL_NODE_GROUP: TRAINING_NODE_GROUP,

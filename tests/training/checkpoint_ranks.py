@@ -211,4 +211,5 @@ def checkpointer_in(
         kept=kept,
         configuration=configuration or CONFIGURATION,
         rank_0_only=rank_0_only,
+        read_again_after_s=(0.0, 0.0),
     )

@@ -77,7 +77,9 @@ def train_and_die_writing(ranks: Ranks, directory: Path) -> None:
     run.train_until(6, checkpointer=checkpointer, every=2)
 
 
-def assert_resumes_from(directory: Path, step: int, *, tolerance: float = 0.0) -> None:
+def assert_resumes_from(
+    directory: Path, step: int, *, tolerance: float = 0.0, damaged: int = 0
+) -> None:
     """The weights are those of that step, and training and saving go on."""
     with lone_rank() as ranks:
         straight, resumed = TinyRun(ranks), TinyRun(ranks)
@@ -92,6 +94,8 @@ def assert_resumes_from(directory: Path, step: int, *, tolerance: float = 0.0) -
         assert {int(p.name[-8:]) for p in directory.iterdir()} == complete_steps(directory)
 
         resumed.train_until(8, checkpointer=checkpointer, every=2)
+        aside = [path.name for path in directory.iterdir() if path.suffix]
+        assert aside == ([f"step-{damaged:08d}.damaged"] if damaged else [])
         assert max(complete_steps(directory)) == 8
         assert len(complete_steps(directory)) == 2
 
@@ -152,5 +156,5 @@ def test_save_that_does_not_read_back_fails_and_removes_nothing(tmp_path: Path) 
 
     assert sentence.startswith("checkpoint step-00000006 did not survive being written")
     assert "__0_0.distcp is not what was written" in sentence
-    assert complete_steps(tmp_path) == {2, 4}
-    assert (tmp_path / "step-00000006.damaged/__0_0.distcp").exists()
+    assert complete_steps(tmp_path) == {2, 4, 6}
+    assert_resumes_from(tmp_path, 4, damaged=6)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from pathlib import Path
 from typing import Literal
 
@@ -11,12 +12,15 @@ import pytest
 from training.manifest import (
     Manifest,
     StoredFile,
+    Unusable,
+    again,
     checkpoint_path,
     complete_steps,
     first_damage,
     read_manifest,
     remove_incomplete,
     remove_old,
+    set_aside,
     write_manifest,
 )
 
@@ -38,6 +42,12 @@ def write_checkpoint(directory: Path, step: int, *, verified: bool = True) -> Pa
     )
     write_manifest(path, manifest)
     return path
+
+
+def make_unreadable(path: Path) -> None:
+    """Reading it is an error of the device from now on, a real one, for root as well."""
+    path.unlink()
+    path.symlink_to("/proc/self/mem")  # nothing is mapped at address 0
 
 
 Damage = Literal["no marker", "torn marker", "missing file", "short file"]
@@ -68,7 +78,7 @@ def test_complete_steps_unfinished_checkpoint_does_not_count(
 def test_first_damage_tells_other_bytes_of_the_same_size(tmp_path: Path, cached: bool) -> None:
     path = write_checkpoint(tmp_path, 5)
     manifest = read_manifest(path)
-    assert manifest is not None
+    assert isinstance(manifest, Manifest)
     whole = first_damage(path, manifest, names=manifest.files, cached=cached)
 
     (path / "__0_0.distcp").write_bytes(b"Weights")
@@ -78,15 +88,27 @@ def test_first_damage_tells_other_bytes_of_the_same_size(tmp_path: Path, cached:
     assert damage.startswith(f"{path / '__0_0.distcp'} is not what was written")
 
 
-def test_first_damage_tells_a_file_that_is_gone(tmp_path: Path) -> None:
+def test_first_damage_of_a_file_that_cannot_be_read_is_no_damage(tmp_path: Path) -> None:
     path = write_checkpoint(tmp_path, 5)
     manifest = read_manifest(path)
-    assert manifest is not None
-    (path / "__0_0.distcp").unlink()
+    assert isinstance(manifest, Manifest)
+    make_unreadable(path / "__0_0.distcp")
 
-    damage = first_damage(path, manifest, names=manifest.files, cached=True)
+    with pytest.raises(OSError, match=r"Input/output error: .*__0_0\.distcp"):
+        first_damage(path, manifest, names=manifest.files, cached=True, waits_s=(0.0, 0.0))
 
-    assert damage == f"{path / '__0_0.distcp'} cannot be read: No such file or directory"
+
+def test_again_asks_storage_until_it_answers() -> None:
+    answers: list[str | OSError] = [OSError(5, "no"), OSError(5, "no"), "yes", "not asked"]
+
+    def ask() -> str:
+        answer = answers.pop(0)
+        if isinstance(answer, OSError):
+            raise answer
+        return answer
+
+    assert again(ask, waits_s=(0.0, 0.0)) == "yes"
+    assert answers == ["not asked"]
 
 
 def test_remove_old_spares_the_last_verified_one(tmp_path: Path) -> None:
@@ -96,6 +118,50 @@ def test_remove_old_spares_the_last_verified_one(tmp_path: Path) -> None:
     remove_old(tmp_path, kept=1)
 
     assert complete_steps(tmp_path) == {2, 4}
+
+
+def test_remove_old_neither_counts_nor_removes_damaged_ones(tmp_path: Path) -> None:
+    for step in (1, 2, 3, 4, 5):
+        write_checkpoint(tmp_path, step)
+    (tmp_path / "step-00000003/__0_0.distcp").unlink()
+
+    remove_old(tmp_path, kept=1, damaged={4, 5})
+
+    assert sorted(path.name[-1] for path in tmp_path.iterdir()) == ["2", "3", "4", "5"]
+
+
+@pytest.mark.parametrize(
+    ("edit", "reason"),
+    [
+        ({"compressed": True}, 'the key "compressed" is not known'),
+        ({"files": None}, 'the key "files" is not as expected'),
+        ({}, 'the key "configuration" is missing'),
+    ],
+)
+def test_read_manifest_of_another_form_names_the_key(
+    tmp_path: Path, edit: dict[str, object], reason: str
+) -> None:
+    marker = write_checkpoint(tmp_path, 5) / "complete.json"
+    contents = json.loads(marker.read_text()) | edit
+    if not edit:
+        del contents["configuration"]
+    marker.write_text(json.dumps(contents))
+
+    found = read_manifest(marker.parent)
+
+    assert isinstance(found, Unusable)
+    assert found.is_foreign
+    assert reason in found.reason
+
+
+def test_set_aside_keeps_what_was_set_aside_before(tmp_path: Path) -> None:
+    names = []
+    for number in range(3):
+        (write_checkpoint(tmp_path, 5) / "number").write_text(str(number))
+        names.append(set_aside(tmp_path / "step-00000005").name)
+
+    assert names == [f"step-00000005.damaged{suffix}" for suffix in ("", "-2", "-3")]
+    assert [(tmp_path / name / "number").read_text() for name in names] == ["0", "1", "2"]
 
 
 def test_remove_incomplete_spares_everything_else(tmp_path: Path) -> None:

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 import torch
-from checkpoint_ranks import CONFIGURATION, TinyRun, checkpointer_in, lone_rank
+from checkpoint_ranks import CONFIGURATION, checkpointer_in, lone_rank
 
 from stationmaster.domain.errors import BadParameter, PermanentError
 from training.checkpoint import Checkpointer, State
-from training.manifest import complete_steps, read_manifest
+from training.manifest import Manifest, read_manifest
 from training.parallel import Ranks
 
 BIG = 2**23
@@ -137,25 +137,6 @@ def test_retention_of_nothing_is_refused(tmp_path: Path, ranks: Ranks) -> None:
         checkpointer_in(tmp_path, ranks, kept=0)
 
 
-def test_resume_skips_a_damaged_checkpoint_with_one_warning(
-    tmp_path: Path, ranks: Ranks, caplog: pytest.LogCaptureFixture
-) -> None:
-    TinyRun(ranks).train_until(6, checkpointer=checkpointer_in(tmp_path, ranks), every=3)
-    damaged = tmp_path / "step-00000006/__0_0.distcp"
-    contents = bytearray(damaged.read_bytes())
-    contents[len(contents) // 2] ^= 1
-    damaged.write_bytes(contents)
-
-    step = checkpointer_in(tmp_path, ranks).newest_complete_step()
-
-    (warning,) = warnings_of(caplog)
-    assert step == 3
-    assert "step 6 is skipped" in warning
-    assert f"{damaged} is not what was written" in warning
-    assert complete_steps(tmp_path) == {3}
-    assert (tmp_path / "step-00000006.damaged/__0_0.distcp").read_bytes() == contents
-
-
 def test_resume_with_other_values_names_each_of_them(tmp_path: Path, ranks: Ranks) -> None:
     save(checkpointer_in(tmp_path, ranks), 4, state_of(weights=torch.zeros(1)))
     other = {**CONFIGURATION, "learning_rate": "0.02", "seed": "3"}
@@ -203,7 +184,7 @@ def test_resume_verifies_what_a_killed_save_left_unverified(tmp_path: Path, rank
 
     manifest = read_manifest(tmp_path / "step-00000004")
     assert step == 4
-    assert manifest is not None
+    assert isinstance(manifest, Manifest)
     assert manifest.verified
 
 
@@ -215,6 +196,18 @@ def test_save_that_cannot_be_written_names_the_directory(tmp_path: Path, ranks: 
 
     with pytest.raises(PermanentError, match=r"step-00000001 failed: .*File exists.*; check space"):
         checkpointer.completed(wait=True)
+
+
+def test_save_on_a_full_disk_says_so(tmp_path: Path, ranks: Ranks) -> None:
+    checkpointer = checkpointer_in(tmp_path, ranks)
+    (tmp_path / "step-00000001").mkdir()
+    (tmp_path / "step-00000001/__0_0.distcp").symlink_to("/dev/full")
+
+    checkpointer.start_save(1, state_of(weights=torch.zeros(BIG)), changing=())
+
+    with pytest.raises(PermanentError) as caught:
+        checkpointer.completed(wait=True)
+    assert f"No space left on device; the disk of {tmp_path} is full (" in str(caught.value)
 
 
 def test_save_that_failed_is_told_by_the_next_one(tmp_path: Path, ranks: Ranks) -> None:

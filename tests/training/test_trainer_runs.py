@@ -147,6 +147,22 @@ def test_resume_incomplete_checkpoint_is_skipped_and_replaced(
     assert (interrupted.checkpoints()[10] / "complete.json").exists()
 
 
+def test_resume_names_the_damaged_checkpoint_that_it_passed_over(
+    alone: tuple[Workspace, Lines], tmp_path: Path
+) -> None:
+    interrupted = alone[0].copy(tmp_path / "out")
+    damaged = interrupted.checkpoints()[10] / "ranks.pt"
+    damaged.write_bytes(b"short")
+
+    lines = train_here(interrupted, *KEYS)
+
+    (resumed,) = of_kind(lines, "resumed")
+    assert resumed["step"] == 5
+    assert resumed["passed_over"].startswith(f"step 10: {damaged} has 5 of ")
+    assert damaged.parent.with_name("step-00000010.damaged").joinpath("ranks.pt").exists()
+    assert losses(lines)[10] == losses(alone[1])[10]
+
+
 def test_resume_finished_run_only_says_so(alone: tuple[Workspace, Lines], tmp_path: Path) -> None:
     finished = alone[0].copy(tmp_path / "out")
 

@@ -13,6 +13,7 @@ from stationmaster.domain.catalogue import get_recipe
 from stationmaster.domain.events import TrainingRequest
 from stationmaster.domain.instances import CATALOGUE as INSTANCES
 from stationmaster.domain.instances import get_instance
+from stationmaster.domain.plan import plan_recipe
 from stationmaster.domain.requirements import checks_for, plugins_for
 from stationmaster.domain.run import new_run_id
 from stationmaster.rendering import job_spec
@@ -145,6 +146,24 @@ def test_deadlines_after_sigterm_end_from_the_inside_out():
     trainer_s = float(words[words.index("--stop-deadline") + 1])
     torchrun_s = float(environment(job)["TORCH_ELASTIC_SHUTDOWN_TIMEOUT"])
     assert trainer_s < torchrun_s < pod_spec(job)["terminationGracePeriodSeconds"]
+
+
+def test_grace_of_a_pod_follows_the_size_of_its_checkpoint():
+    graces = {}
+    for name in ("tiny-llama", "llama2-7b", "llama2-70b"):
+        recipe = RECIPES[name]
+        nodes = recipe.default_nodes
+        plan = plan_recipe(recipe)
+        grace_s = pod_spec(render(name, recipe.default_instance, nodes))[
+            "terminationGracePeriodSeconds"
+        ]
+        # A save in progress is written and read back, then the last one is written.
+        assert grace_s >= plan.step_time_s + 3 * plan.checkpoint_write_s
+        graces[name] = grace_s
+
+    assert graces["tiny-llama"] == 120
+    assert graces["llama2-7b"] > 300
+    assert graces["llama2-70b"] > graces["llama2-7b"]
 
 
 def test_command_with_a_dollar_sign_is_kept_from_being_expanded():
@@ -293,7 +312,12 @@ def test_rendering_the_same_run_twice_gives_the_same_object():
 
 
 @pytest.mark.parametrize(
-    ("recipe", "instance"), list(product(RECIPES, ["m5.2xlarge", "p4d.24xlarge"]))
+    ("recipe", "instance"),
+    [
+        (name, instance)
+        for name, instance in product(RECIPES, ["m5.2xlarge", "p4d.24xlarge"])
+        if get_instance(instance).num_gpus or not RECIPES[name].needs_gpu
+    ],
 )
 def test_requirements_name_what_the_job_asks_for(recipe: str, instance: str):
     requests = container(render(recipe, instance))["resources"]["requests"]

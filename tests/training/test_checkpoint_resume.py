@@ -1,0 +1,185 @@
+"""What a resume does with checkpoints that it cannot read: it never deletes or forgets one."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from checkpoint_ranks import TinyRun, checkpointer_in, lone_rank, results, run_ranks
+
+from stationmaster.domain.errors import PermanentError
+from training.manifest import complete_steps
+from training.parallel import Ranks
+
+
+@pytest.fixture
+def ranks() -> Iterator[Ranks]:
+    with lone_rank() as ranks:
+        yield ranks
+
+
+@pytest.fixture
+def run(tmp_path: Path, ranks: Ranks) -> Path:
+    """Checkpoints of steps 3 and 6."""
+    directory = tmp_path / "tiny-llama-0123456789ab"
+    TinyRun(ranks).train_until(6, checkpointer=checkpointer_in(directory, ranks), every=3)
+    return directory
+
+
+def contents_of(directory: Path) -> dict[str, bytes]:
+    files = (path for path in directory.rglob("*") if path.is_file() and not path.is_symlink())
+    return {str(path.relative_to(directory)): path.read_bytes() for path in files}
+
+
+def turn_a_bit(step: Path) -> str:
+    file = step / "__0_0.distcp"
+    contents = bytearray(file.read_bytes())
+    contents[len(contents) // 2] ^= 1
+    file.write_bytes(contents)
+    return f"{file} is not what was written"
+
+
+def lose_a_file(step: Path) -> str:
+    (step / "ranks.pt").unlink()
+    return f"{step / 'ranks.pt'} is missing"
+
+
+def cut_a_file(step: Path) -> str:
+    size = (step / "ranks.pt").stat().st_size
+    with (step / "ranks.pt").open("r+b") as stream:
+        stream.truncate(7)
+    return f"{step / 'ranks.pt'} has 7 of {size} bytes"
+
+
+def tear_the_manifest(step: Path) -> str:
+    (step / "complete.json").write_text('{"step": 6, "fi')
+    return f"{step / 'complete.json'} is torn"
+
+
+def know_no_key(step: Path) -> str:
+    marker = step / "complete.json"
+    marker.write_text(json.dumps(json.loads(marker.read_text()) | {"compression": "zstd"}))
+    return 'the key "compression" is not known'
+
+
+def break_the_disk(file: Path) -> None:
+    """Reading the file is a real error of the device from now on, for root as well."""
+    file.unlink()
+    file.symlink_to("/proc/self/mem")  # nothing is mapped at address 0
+    marker = file.parent / "complete.json"
+    if marker != file:
+        manifest = json.loads(marker.read_text())
+        manifest["files"][file.name]["size_bytes"] = 0  # what `stat` says of it
+        marker.write_text(json.dumps(manifest))
+
+
+@pytest.mark.parametrize("damage", [turn_a_bit, lose_a_file, cut_a_file, tear_the_manifest])
+def test_damaged_checkpoint_is_passed_over_and_left_as_it_is(
+    run: Path, ranks: Ranks, caplog: pytest.LogCaptureFixture, damage: Callable[[Path], str]
+) -> None:
+    reason = damage(run / "step-00000006")
+    before = contents_of(run)
+
+    checkpointer = checkpointer_in(run, ranks)
+    step = checkpointer.newest_complete_step()
+
+    (warning,) = [one.getMessage() for one in caplog.records if one.levelno >= logging.WARNING]
+    assert step == 3
+    assert "checkpoint of step 6 is passed over" in warning
+    assert reason in warning
+    assert checkpointer.passed_over.startswith(f"step 6: {reason}")
+    assert contents_of(run) == before
+
+
+@pytest.mark.parametrize("damage", [turn_a_bit, lose_a_file, cut_a_file, tear_the_manifest])
+def test_no_readable_checkpoint_stops_the_run(
+    run: Path, ranks: Ranks, damage: Callable[[Path], str]
+) -> None:
+    reasons = [damage(run / name) for name in ("step-00000003", "step-00000006")]
+    before = contents_of(run)
+
+    with pytest.raises(PermanentError) as caught:
+        checkpointer_in(run, ranks).newest_complete_step()
+
+    for reason in reasons:
+        assert reason in str(caught.value)
+    assert f"no checkpoint in {run} can be read" in str(caught.value)
+    assert contents_of(run) == before
+
+
+def test_checkpoint_of_an_unknown_form_stops_the_run(run: Path, ranks: Ranks) -> None:
+    reason = know_no_key(run / "step-00000006")
+    before = contents_of(run)
+
+    with pytest.raises(PermanentError, match="was not written by this version") as caught:
+        checkpointer_in(run, ranks).newest_complete_step()
+
+    assert reason in str(caught.value)
+    assert contents_of(run) == before
+
+
+@pytest.mark.parametrize("name", ["complete.json", "__0_0.distcp"])
+def test_storage_that_does_not_answer_stops_the_run(
+    run: Path, ranks: Ranks, caplog: pytest.LogCaptureFixture, name: str
+) -> None:
+    break_the_disk(run / "step-00000006" / name)
+    before = contents_of(run)
+
+    with pytest.raises(PermanentError, match=r"failed, 3 times: .*Input/output error") as caught:
+        checkpointer_in(run, ranks).newest_complete_step()
+
+    assert "nothing was deleted and training did not start over" in str(caught.value)
+    assert sum("trying again" in one.getMessage() for one in caplog.records) == 2
+    assert contents_of(run) == before
+    assert (run / "step-00000006" / name).is_symlink()
+
+
+def resume_beside_a_broken_disk(ranks: Ranks, directory: Path) -> str:
+    run, checkpointer = TinyRun(ranks), checkpointer_in(directory, ranks)
+    run.train_until(2, checkpointer=checkpointer, every=2)
+    if ranks.rank == 0:
+        break_the_disk(directory / "step-00000002/__1_0.distcp")
+    try:
+        run.resume(checkpointer)
+    except PermanentError as error:
+        return str(error)
+    return "no error"
+
+
+def test_storage_that_fails_one_rank_stops_all_with_its_reason(tmp_path: Path) -> None:
+    first, second = results(run_ranks(resume_beside_a_broken_disk, tmp_path, world_size=2))
+
+    assert first == second
+    assert "step-00000002/__1_0.distcp" in first
+
+
+def test_training_that_reaches_a_damaged_step_again_keeps_the_damaged_one(
+    run: Path, ranks: Ranks
+) -> None:
+    turn_a_bit(run / "step-00000006")
+    damaged = (run / "step-00000006/__0_0.distcp").read_bytes()
+
+    resumed, checkpointer = TinyRun(ranks), checkpointer_in(run, ranks)
+    resumed.resume(checkpointer)
+    resumed.train_until(9, checkpointer=checkpointer, every=3)
+
+    assert complete_steps(run) == {6, 9}
+    assert (run / "step-00000006.damaged/__0_0.distcp").read_bytes() == damaged
+    assert checkpointer_in(run, ranks).newest_complete_step() == 9
+
+
+def test_damaged_checkpoints_do_not_push_out_the_readable_one(run: Path, ranks: Ranks) -> None:
+    resumed, checkpointer = TinyRun(ranks), checkpointer_in(run, ranks, kept=3)
+    resumed.resume(checkpointer)
+    resumed.train_until(9, checkpointer=checkpointer, every=3)
+    for name in ("step-00000006", "step-00000009"):
+        turn_a_bit(run / name)
+
+    again, checkpointer = TinyRun(ranks), checkpointer_in(run, ranks, kept=2)
+    again.resume(checkpointer)
+    again.train_until(4, checkpointer=checkpointer, every=1)
+
+    assert complete_steps(run) == {3, 4, 6, 9}

@@ -1,0 +1,50 @@
+"""Answers and errors that all ranks share, so that none goes on alone or waits for the others.
+
+Used by `training.checkpoint` in whatever thread saves or resumes, over the group of checkpoints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+import torch.distributed as dist
+
+from stationmaster.domain.errors import StationmasterError
+from training.parallel import Ranks
+
+Result = TypeVar("Result")
+
+
+def from_rank_0(action: Callable[[], Result], ranks: Ranks) -> Result:
+    """What `action` returns or raises on rank 0, where alone it is called, on every rank."""
+    outcome: list[Any] = [None, None]
+    if ranks.rank == 0:
+        try:
+            outcome[0] = action()
+        except (OSError, StationmasterError) as exc:
+            outcome[1] = exc
+    dist.broadcast_object_list(outcome, src=0, group=ranks.checkpoint_group)
+    result, error = outcome
+    if error is not None:
+        raise error
+    return cast("Result", result)
+
+
+def unless_storage_fails(action: Callable[[], Result], ranks: Ranks) -> Result:
+    """What `action` returns on this rank; when storage fails one rank, all raise its error."""
+    outcome: list[Any] = [None, None]
+    try:
+        outcome[0] = action()
+    except OSError as exc:
+        outcome[1] = exc
+    if failure := next(filter(None, gathered(outcome[1], ranks)), None):
+        raise failure
+    return cast("Result", outcome[0])
+
+
+def gathered(mine: Result, ranks: Ranks) -> list[Result]:
+    """What each rank gave, in their order, on every rank."""
+    everyones: list[Any] = [None] * ranks.world_size
+    dist.all_gather_object(everyones, mine, group=ranks.checkpoint_group)
+    return everyones

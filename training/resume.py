@@ -1,0 +1,145 @@
+"""Which checkpoint a run goes on from: the newest that is whole, or a clear sentence why none is.
+
+Used by `training.checkpoint` on rank 0, which decides for all ranks. Nothing that has a manifest is
+deleted here, or passed over in silence:
+
+    damaged         stays where it is, with a warning; the one before is looked at. It is renamed
+                    when training reaches its step again
+    unknown form    the run stops: another version of the trainer wrote it, and it may be whole
+    storage fails   tried again for a while, then the run stops; that says nothing about the files
+    none is left    the run stops, rather than starting over beside the ruins
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from stationmaster.domain.errors import BadParameter, PermanentError
+from training.manifest import (
+    READ_AGAIN_AFTER_S,
+    Manifest,
+    Unusable,
+    again,
+    checkpoint_path,
+    differences,
+    has_manifest,
+    nearest_relative,
+    numbered_steps,
+    read_manifest,
+    remove_incomplete,
+    set_aside,
+    write_manifest,
+)
+
+logger = logging.getLogger(__name__)
+
+_WAY_OUT: Final = "give another --output-dir to start from scratch"
+
+
+class ResumeSearch:
+    """Goes through the checkpoints of one directory, newest first."""
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        configuration: Mapping[str, str],
+        waits_s: Sequence[float] = READ_AGAIN_AFTER_S,
+    ) -> None:
+        self._directory = directory
+        self._configuration = configuration
+        self._waits_s = waits_s
+        self.damaged: dict[int, str] = {}
+        """Steps that were passed over, and why."""
+
+    def find(self) -> Manifest | None:
+        """The newest complete checkpoint that is not known to be damaged; None without any.
+
+        Raises:
+            BadParameter: it was made with another configuration.
+            PermanentError: it is of an unknown form, or there are checkpoints and all are damaged.
+            OSError: the storage does not answer.
+        """
+        self._directory.mkdir(parents=True, exist_ok=True)
+        steps = again(lambda: numbered_steps(self._directory), waits_s=self._waits_s)
+        for step in sorted(steps.keys() - self.damaged.keys(), reverse=True):
+            manifest = self._read(steps[step])
+            if isinstance(manifest, Manifest):
+                self._check(manifest)
+                return manifest
+            if manifest is not None:
+                self._note(step, manifest.reason)
+        if self.damaged:
+            raise PermanentError(
+                f"no checkpoint in {self._directory} can be read ({self.describe()}); nothing was "
+                f"deleted and training did not start over: restore the files, or {_WAY_OUT}"
+            )
+        self._warn_of_relatives()
+        return None
+
+    def skip(self, step: int, reason: str) -> Manifest | None:
+        """Go on to the one before a checkpoint that is damaged; raises as `find` does."""
+        self._note(step, reason)
+        return self.find()
+
+    def settle(self, found: Manifest | None) -> None:
+        """Remove what was never finished, and note that a checkpoint was read well."""
+        try:
+            remove_incomplete(self._directory)
+            if found is not None and not found.verified:
+                path = checkpoint_path(self._directory, found.step)
+                write_manifest(path, found.model_copy(update={"verified": True}))
+        except OSError as exc:
+            # Training can go on without; the next save will say what is wrong with the storage.
+            logger.warning("%s could not be tidied up: %s", self._directory, exc)
+
+    def make_way(self, step: int) -> None:
+        """Rename a checkpoint that was passed over, when its step is saved again."""
+        path = checkpoint_path(self._directory, step)
+        if has_manifest(path):
+            logger.warning("checkpoint %s is in the way, and now %s", path, set_aside(path))
+        self.damaged.pop(step, None)
+
+    def describe(self) -> str:
+        """What was passed over and why, "" for nothing."""
+        return "; ".join(
+            f"step {step}: {self.damaged[step]}" for step in sorted(self.damaged, reverse=True)
+        )
+
+    def _read(self, path: Path) -> Manifest | Unusable | None:
+        manifest = again(lambda: read_manifest(path), waits_s=self._waits_s)
+        if isinstance(manifest, Unusable) and manifest.is_foreign:
+            raise PermanentError(
+                f"checkpoint {path} was not written by this version of the trainer: "
+                f"{manifest.reason}; continue with the version that wrote it, or {_WAY_OUT}"
+            )
+        return manifest
+
+    def _check(self, manifest: Manifest) -> None:
+        if different := differences(manifest.configuration, self._configuration):
+            raise BadParameter(
+                f"checkpoint {checkpoint_path(self._directory, manifest.step)} was made with "
+                f"another configuration: {'; '.join(different)}; give its values to continue it, "
+                f"or another --output-dir to start from scratch"
+            )
+
+    def _note(self, step: int, reason: str) -> None:
+        self.damaged[step] = reason
+        logger.warning("checkpoint of step %d is passed over, and left as it is: %s", step, reason)
+
+    def _warn_of_relatives(self) -> None:
+        try:
+            relative = nearest_relative(self._directory, self._configuration)
+        except OSError as exc:
+            logger.warning("other runs in %s cannot be read: %s", self._directory.parent, exc)
+            return
+        if relative:
+            path, different = relative
+            logger.warning(
+                "training starts from scratch: %s was made with another configuration: %s",
+                path,
+                "; ".join(different) or "the same under another name",
+            )
