@@ -290,6 +290,7 @@ class LocalMode:
             slack_api_url=self.slack.api_url,
             hub_url=HubAccess.from_environment().url,
             kubeconfig=str(self.cluster.kubeconfig),
+            emulated_speed=self.options.speed,
             local_gpus=len(glob.glob("/dev/nvidia[0-9]*")),
             **(DEFAULT_LIMITS | dict(self.options.limits)),
         )

@@ -169,7 +169,7 @@ def _verdict(mode: LocalMode, watch: _Watch, *, timed_out: bool, started: float)
     result = _result(run, left, services, wall_s=time.monotonic() - started)
     watch.record.write(result)
     good = result["status"] == "succeeded" and not left and not timed_out
-    cost = f"{result['cost_usd']:.4f} USD"
+    cost = f"{result['cost_usd']:.4f} USD emulated"
     remains = "nothing billable is left" if not left else f"left behind: {', '.join(left)}"
     watch.print_line("result", f"{result['status']} in {result['wall_s']:.1f} s, {cost}, {remains}")
     return OK if good else NO

@@ -106,6 +106,7 @@ def request_run(
         ),
         price_per_hour_usd=plan.price_per_hour_usd,
         estimated_cost_usd=plan.estimated_cost_usd,
+        emulated_speed=services.settings.emulated_speed,
     )
     words = "\x1f".join((team_id, channel_id, user_id, " ".join(command.split())))
     run, created = services.runs.create(

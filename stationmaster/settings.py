@@ -69,6 +69,10 @@ class Settings(BaseModel):
     kubeconfig: str = Field(
         default="", description="use this cluster instead of asking EKS for an endpoint and a token"
     )
+    emulated_speed: float | None = Field(
+        default=None,
+        description="emulated seconds in a real one, where machines are emulated and cost nothing",
+    )
     local_gpus: int | None = Field(
         default=None, description="GPUs of the machine that pods run on, when it is one machine"
     )

@@ -185,8 +185,7 @@ def _run_line(run: Run, *, now: datetime) -> str:
     if run.progress is not None:
         parts.append(f"step {run.progress.step:,} of {run.progress.total_steps:,}")
         parts.append(f"loss {md.loss(run.progress.loss_nats)}")
-    cost = run.cost_usd(now) if run.final_cost_usd is None else run.final_cost_usd
-    parts.append(md.money_escaped(cost))
+    parts.append(words.cost(run, now=now))
     parts.append(f"{md.duration(now - run.requested_at)} ago")
     parts.append(f"by {md.user(run.request.user_id)}")
     details = f" {md.DOT} ".join(parts)

@@ -196,13 +196,12 @@ def _last_line(run: Run) -> str:
 
 
 def _progress(run: Run, *, now: datetime) -> list[Block]:
-    cost = run.cost_usd(now) if run.final_cost_usd is None else run.final_cost_usd
+    spent = words.cost(run, now=now)
     cost_label = "Cost so far" if run.final_cost_usd is None else "Cost"
     progress = run.progress
     if progress is None:
         if not run.resources:
             return []
-        spent = md.money_escaped(cost)
         planned = md.money_escaped(run.estimated_cost_usd)
         return [fields([(cost_label, spent), ("Planned cost", planned)])]
     fraction = progress.step / progress.total_steps if progress.total_steps > 0 else 0.0
@@ -218,7 +217,7 @@ def _progress(run: Run, *, now: datetime) -> list[Block]:
     pairs = [
         ("Loss", f"{shown_loss}\n`{spark}`" if spark else shown_loss),
         ("Throughput", _throughput(run)),
-        (cost_label, md.money_escaped(cost)),
+        (cost_label, spent),
     ]
     if run.evaluation is not None:
         pairs.append(("Held-out", words.evaluation(run.evaluation)))

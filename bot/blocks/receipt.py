@@ -20,7 +20,7 @@ _MAX_LINES: Final = 24
 def run_receipt(run: Run, *, now: datetime) -> Content:
     """The receipt of a run whose teardown has completed or has failed."""
     is_clean = run.teardown is TeardownStatus.COMPLETED
-    cost = run.cost_usd(now) if run.final_cost_usd is None else run.final_cost_usd
+    cost = words.cost(run, now=now)
     left = [] if is_clean else run.left_behind or run.billable_left
     if is_clean:
         title, verdict = "\U0001f9fe Receipt", f"{md.DONE} *Nothing billable is left.*"
@@ -33,7 +33,7 @@ def run_receipt(run: Run, *, now: datetime) -> Content:
         section(verdict),
         fields(
             [
-                ("Cost", md.money_escaped(cost)),
+                ("Cost", cost),
                 ("Planned", md.money_escaped(run.estimated_cost_usd)),
                 ("Run", _outcome(run)),
                 (
@@ -43,6 +43,14 @@ def run_receipt(run: Run, *, now: datetime) -> Content:
             ]
         ),
     ]
+    if run.emulated_speed:
+        blocks.append(
+            context(
+                "The machines are emulated: nothing is billed, and they start "
+                f"{run.emulated_speed:g} times as fast as real ones. On AWS the run would cost "
+                "about what was planned."
+            )
+        )
     deleted = _deleted(run)
     if deleted:
         blocks.append(section("*Deleted*\n" + "\n".join(deleted)))
@@ -54,7 +62,7 @@ def run_receipt(run: Run, *, now: datetime) -> Content:
         blocks.append(context("The reaper tries again on its own; this thread will be told."))
     elif not deleted:
         blocks.append(context("The run created nothing."))
-    text = f"receipt of {md.escape(run.run_id, 120)}: {md.money_escaped(cost)}, " + (
+    text = f"receipt of {md.escape(run.run_id, 120)}: {cost}, " + (
         "nothing billable is left" if is_clean else f"{len(left)} resources are still there"
     )
     return Content(text=text, blocks=blocks)

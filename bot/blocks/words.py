@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Final
 
 from bot.blocks import mrkdwn as md
@@ -34,6 +35,12 @@ STATUS: Final[dict[RunPhase, str]] = {
     RunPhase.FAILED: "failed",
     RunPhase.STOPPED: "stopped",
 }
+
+
+def cost(run: Run, *, now: datetime) -> str:
+    """What a run has cost until `now`, as mrkdwn; marked where no real machine was paid for."""
+    usd = run.cost_usd(now) if run.final_cost_usd is None else run.final_cost_usd
+    return md.money_escaped(usd) + (" emulated" if run.emulated_speed else "")
 
 
 def status(run: Run) -> str:

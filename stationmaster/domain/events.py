@@ -81,6 +81,8 @@ class RunRequested(_Event):
     request: TrainingRequest
     price_per_hour_usd: float
     estimated_cost_usd: float
+    emulated_speed: float | None = None
+    """How many times as fast as real ones the emulated machines run; None where they are real."""
 
 
 class PhaseChanged(_Event):

@@ -127,6 +127,7 @@ class Run(BaseModel):
     stop_requested_by: str | None = None
     price_per_hour_usd: float = 0.0
     estimated_cost_usd: float = 0.0
+    emulated_speed: float | None = None
     final_cost_usd: float | None = None
     requested_at: datetime
     ended_at: datetime | None = None
@@ -197,6 +198,7 @@ def start_run(event: ev.RunRequested) -> Run:
         requested_at=event.at,
         price_per_hour_usd=event.price_per_hour_usd,
         estimated_cost_usd=event.estimated_cost_usd,
+        emulated_speed=event.emulated_speed,
     )
 
 

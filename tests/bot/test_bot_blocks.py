@@ -445,6 +445,28 @@ def test_receipt_of_a_clean_teardown_lists_what_was_deleted():
     assert "$0.31" in shown
 
 
+def test_cost_of_emulated_machines_is_marked_wherever_it_is_shown():
+    done = in_phase(
+        ev.RunPhase.SUCCEEDED,
+        teardown=TeardownStatus.COMPLETED,
+        torn_down_at=NOW,
+        final_cost_usd=0.31,
+        estimated_cost_usd=0.92,
+        emulated_speed=720.0,
+    )
+    receipt = run_receipt(done, now=NOW)
+
+    assert "$0.31 emulated" in receipt.text
+    assert "nothing is billed" in seen(receipt)
+    assert "720 times as fast" in seen(receipt)
+    live = running(progress=progress(10), final_cost_usd=0.31, emulated_speed=720.0)
+    assert "$0.31 emulated" in seen(run_card(live, now=NOW))
+    assert "$0.31 emulated" in seen(answers.runs_list([done], now=NOW))
+    real = done.model_copy(update={"emulated_speed": None})
+    assert "emulated" not in seen(run_receipt(real, now=NOW))
+    assert "emulated" not in seen(answers.runs_list([real], now=NOW))
+
+
 def test_receipt_of_a_failed_teardown_names_what_is_left():
     run = in_phase(
         ev.RunPhase.FAILED,

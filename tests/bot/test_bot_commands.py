@@ -30,6 +30,17 @@ def test_train_starts_one_run_and_answers_only_the_person(person, services, sett
     assert started_workflows(settings) == [runs[0].run_id]
 
 
+@pytest.mark.parametrize(("variable", "speed"), [("720", 720.0), ("", None)])
+def test_run_on_emulated_machines_remembers_their_speed(
+    person, services, monkeypatch, variable, speed
+):
+    monkeypatch.setenv("STATIONMASTER_EMULATED_SPEED", variable)
+
+    person.type("tiny-llama")
+
+    assert [run.emulated_speed for run in services.runs.list_recent()] == [speed]
+
+
 @pytest.mark.parametrize(("local_gpus", "started"), [("0", False), ("", True)])
 def test_etcd_is_refused_where_pods_have_no_images(
     person, services, monkeypatch, local_gpus, started
