@@ -13,12 +13,13 @@ from functools import partial
 from typing import Any, Final, assert_never
 
 from pydantic import ValidationError
-from slack_bolt import Ack, App, BoltRequest, BoltResponse, Respond
+from slack_bolt import Ack, App, BoltRequest, BoltResponse
 
 from bot.actions import ActionId, RunButton
 from bot.blocks import answers
 from bot.blocks.card import run_card
 from bot.blocks.elements import Content
+from bot.hooks import Hooks
 from stationmaster import commands
 from stationmaster.domain import grammar
 from stationmaster.domain.catalogue import CATALOGUE
@@ -39,28 +40,39 @@ def register(app: App, services: Services) -> None:
         content = _answer(services, command)
         ack(text=content.text, blocks=content.blocks, response_type="ephemeral")
 
-    def stop_run(ack: Ack, body: Json, action: Json, respond: Respond) -> None:
+    hooks = Hooks(services.settings.slack_api_url)
+
+    def stop_run(ack: Ack, body: Json, action: Json) -> None:
         button = _read_button(action)
         run = commands.stop_run(
             services, button.run_id, channel_id=_channel(body), user_id=_user(body)
         )
         ack()
-        _respond(respond, answers.stop_accepted(run))
+        hooks.post(body.get("response_url"), answers.stop_accepted(run))
 
-    def show_logs(ack: Ack, body: Json, action: Json, respond: Respond) -> None:
+    def show_logs(ack: Ack, body: Json, action: Json) -> None:
         button = _read_button(action)
         run, tails = commands.show_logs(services, button.run_id, channel_id=_channel(body))
         ack()
-        _respond(respond, answers.run_logs(run, tails, now=services.now()))
+        answer = answers.run_logs(run, tails, now=services.now())
+        hooks.post(body.get("response_url"), answer)
+
+    def explain(error: Exception, request: BoltRequest) -> BoltResponse:
+        return explain_error(error, request, hooks)
 
     app.command(COMMAND)(train)
     app.action(ActionId.STOP_RUN.value)(stop_run)
     app.action(ActionId.SHOW_LOGS.value)(show_logs)
-    app.error(explain_error)
+    app.error(explain)
 
 
-def explain_error(error: Exception, request: BoltRequest, respond: Respond) -> BoltResponse:
+def explain_error(error: Exception, request: BoltRequest, hooks: Hooks) -> BoltResponse:
     """Tell the person what went wrong: a user error verbatim, anything else by a reference."""
+    if request.context.authorize_result is None:
+        # Bolt authorizes right after it has verified, so this request is not verified: its
+        # response_url may be anybody's.
+        logger.warning("request refused: verification failed", exc_info=error)
+        return BoltResponse(status=401, body="")
     if isinstance(error, UserError):
         content = answers.refusal(str(error), suggestion=error.suggestion)
     else:
@@ -75,7 +87,7 @@ def explain_error(error: Exception, request: BoltRequest, respond: Respond) -> B
             status=200, body=json.dumps(answer), headers={"Content-Type": ["application/json"]}
         )
     # The answer to a click is shown to nobody; its response_url is.
-    _respond(respond, content)
+    hooks.post(request.body.get("response_url"), content)
     return BoltResponse(status=200, body="")
 
 
@@ -138,12 +150,3 @@ def _channel(body: Json) -> str:
 
 def _user(body: Json) -> str:
     return str(body["user"]["id"])
-
-
-def _respond(respond: Respond, content: Content) -> None:
-    respond(
-        text=content.text,
-        blocks=content.blocks,
-        response_type="ephemeral",
-        replace_original=False,
-    )

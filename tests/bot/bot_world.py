@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import hmac
 import json
 import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlencode
 
@@ -82,7 +82,7 @@ class Person:
         return self._deliver(urlencode(fields))
 
     def press(
-        self, action_id: str, value: str, *, channel: str = CHANNEL, user: str = USER
+        self, action_id: str, value: str, *, channel: str = CHANNEL, user: str = USER, **more: Any
     ) -> dict[str, Any]:
         """Deliver a click on a button of a card."""
         payload = {
@@ -102,32 +102,38 @@ class Person:
                     "action_ts": "1.0",
                 }
             ],
+            **more,
         }
         return self._deliver(urlencode({"payload": json.dumps(payload)}))
 
-    def _deliver(self, body: str) -> dict[str, Any]:
+    def event(self, body: bytes) -> dict[str, Any]:
+        """The signed request as API Gateway hands it to the function: form bodies in base64."""
         timestamp = str(int(time.time()) - self.age_s)
-        digest = hmac.new(
-            self.secret.encode(), f"v0:{timestamp}:{body}".encode(), hashlib.sha256
-        ).hexdigest()
-        event = {
+        return {
             "version": "2.0",
             "routeKey": "POST /slack/events",
             "rawPath": "/slack/events",
             "headers": {
                 "content-type": "application/x-www-form-urlencoded",
                 "x-slack-request-timestamp": timestamp,
-                "x-slack-signature": f"v0={digest}",
+                "x-slack-signature": signature(self.secret, timestamp, body),
             },
             "requestContext": {"http": {"method": "POST", "path": "/slack/events"}},
-            "body": body,
-            "isBase64Encoded": False,
+            "body": base64.b64encode(body).decode(),
+            "isBase64Encoded": True,
         }
-        context = SimpleNamespace(function_name="bot", invoked_function_arn="arn:aws:lambda:bot")
-        answer = lambda_handler.handler(event, context)
+
+    def _deliver(self, body: str) -> dict[str, Any]:
+        answer = lambda_handler.handler(self.event(body.encode()), None)
         text = answer["body"]
         answer["answer"] = json.loads(text) if text.startswith("{") else {}
         return answer
+
+
+def signature(secret: str, timestamp: str, body: bytes) -> str:
+    """The value of X-Slack-Signature."""
+    signed = b"v0:" + timestamp.encode() + b":" + body
+    return "v0=" + hmac.new(secret.encode(), signed, hashlib.sha256).hexdigest()
 
 
 class TableStream:

@@ -60,10 +60,10 @@ def settings(slack: RecordingSlack, monkeypatch: pytest.MonkeyPatch) -> Iterator
         )
         for name, value in made.to_environment().items():
             monkeypatch.setenv(name, value)
-        lambda_handler._request_handler.cache_clear()
+        lambda_handler._endpoint.cache_clear()
         notifier_handler._notifier.cache_clear()
         yield made
-        lambda_handler._request_handler.cache_clear()
+        lambda_handler._endpoint.cache_clear()
         notifier_handler._notifier.cache_clear()
 
 

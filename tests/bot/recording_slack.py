@@ -49,6 +49,7 @@ class RecordingSlack:
     def __init__(self) -> None:
         self.calls: list[Call] = []
         self.responses: list[Call] = []
+        self.visits: list[str] = []
         self.uploads: list[bytes] = []
         self.attempts: list[str] = []
         self.refusals: dict[str, deque[Refusal]] = defaultdict(deque)
@@ -94,6 +95,8 @@ class RecordingSlack:
         if path.startswith("/upload/"):
             self.uploads.append(raw)
             return 200, {}, "OK"
+        if path.startswith("/redirect/"):
+            return 302, {"Location": f"{self.url}/elsewhere"}, ""
         if path.startswith("/response/"):
             assert not check_blocks(arguments.get("blocks") or [])
             self.responses.append(Call("response_url", arguments))
@@ -146,6 +149,11 @@ class RecordingSlack:
                     self.send_header(name, value)
                 self.end_headers()
                 self.wfile.write(sent.encode())
+
+            def do_GET(self) -> None:
+                slack.visits.append(self.path)
+                self.send_response(200)
+                self.end_headers()
 
             def log_message(self, *_: object) -> None:
                 """Nothing: test output stays readable."""

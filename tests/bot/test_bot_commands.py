@@ -126,23 +126,6 @@ def test_forged_or_stale_signature_is_refused(slack, settings, services, forger)
     assert services.runs.list_recent() == []
 
 
-def test_request_without_any_signature_is_refused(settings, services):
-    from types import SimpleNamespace
-
-    from bot.lambda_handler import handler
-
-    event = {
-        "requestContext": {"http": {"method": "POST"}},
-        "headers": {"content-type": "application/x-www-form-urlencoded"},
-        "body": "command=%2Ftrain&text=tiny-llama",
-        "isBase64Encoded": False,
-    }
-    context = SimpleNamespace(function_name="bot", invoked_function_arn="arn")
-
-    assert handler(event, context)["statusCode"] == 401
-    assert services.runs.list_recent() == []
-
-
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
