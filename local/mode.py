@@ -13,6 +13,7 @@ import io
 import json
 import os
 import secrets
+import socket
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import redirect_stdout
@@ -49,6 +50,7 @@ from stationmaster.settings import HubAccess, Settings
 
 REPOSITORY: Final = Path(__file__).resolve().parent.parent
 DEPLOYMENT: Final = "stationmaster"
+_POD_PYTHON: Final = REPOSITORY / "local" / "pod_python"
 REGION: Final = "us-west-2"
 # Emulated seconds in one real second: an EKS cluster that takes 8 minutes is there in 0.7 s.
 DEFAULT_SPEED: Final = 720.0
@@ -190,7 +192,9 @@ class LocalMode:
             **self.aws.environment(),
             "PATH": os.pathsep.join(programs),
             "HOME": os.environ.get("HOME", "/tmp"),
-            "PYTHONPATH": str(REPOSITORY),
+            # Stores of PyTorch, and gloo's sockets, listen on loopback only.
+            "PYTHONPATH": os.pathsep.join((str(_POD_PYTHON), str(REPOSITORY))),
+            "GLOO_SOCKET_IFNAME": _loopback_interface(),
             "PYTHONUNBUFFERED": "1",
             "HF_ENDPOINT": HubAccess.from_environment().url,
             # Two nodes of a run share this machine's cores.
@@ -312,6 +316,11 @@ class LocalMode:
 
 
 _MACHINES: Final = {"train": registry.TRAIN_DEFINITION, "teardown": registry.TEARDOWN_DEFINITION}
+
+
+def _loopback_interface() -> str:
+    """`lo` on Linux, `lo0` on macOS."""
+    return next(name for _, name in socket.if_nameindex() if name in ("lo", "lo0"))
 
 
 def _table() -> TableSpec:

@@ -35,6 +35,8 @@ _FIELDS = {
     "spec.nodeName",
     "spec.serviceAccountName",
 }
+# All addresses of a pod are one here: a program must not listen to the network around the machine.
+_EVERY_ADDRESS = re.compile(r"(?<![\d.])0\.0\.0\.0(?![\d.])")
 LOCAL_ADDRESS = "127.0.0.1"  # of every pod and its host: all processes share the loopback
 _ADDRESS_FIELDS = {"status.podIP", "status.hostIP"}
 
@@ -118,6 +120,7 @@ class Translation:
         return text
 
     def argument(self, text: str) -> str:
+        text = _EVERY_ADDRESS.sub(LOCAL_ADDRESS, text)
         return _MASTER_ADDR_FLAG.sub(lambda match: match[1] + self._host(match[2]), self.text(text))
 
     def variable(self, name: str, value: str) -> str:

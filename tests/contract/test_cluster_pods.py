@@ -511,6 +511,8 @@ def test_translation_replaces_whole_paths_and_addresses_only() -> None:
     assert translation.variable("MASTER_ADDR", "job-master-0") == "127.0.0.1"
     assert translation.variable("MASTER_PORT", "7") == "8"
     assert translation.argument("--master_addr=job-master-0") == "--master_addr=127.0.0.1"
+    assert translation.argument("--listen=http://0.0.0.0:2379") == "--listen=http://127.0.0.1:2379"
+    assert translation.argument("10.0.0.0.0") == "10.0.0.0.0"
 
 
 def test_expansion_leaves_unknown_and_escaped_names() -> None:

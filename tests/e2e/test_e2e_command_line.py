@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from open_ports import listeners
 
 STATIONMASTER = Path(sys.executable).parent / "stationmaster"
 
@@ -32,7 +33,9 @@ def test_local_run_trains_to_a_receipt_and_kubectl_follows(tmp_path):
         text=True,
     )
     try:
-        seen = _follow_with_kubectl(state, record, process)
+        _await_progress(record, process)
+        opened = listeners(process.pid) if Path("/proc/net/tcp").exists() else None
+        seen = _follow_with_kubectl(state)
         output, _ = process.communicate(timeout=240)
     finally:
         process.kill()
@@ -56,6 +59,11 @@ def test_local_run_trains_to_a_receipt_and_kubectl_follows(tmp_path):
     steps = [line["step"] for line in lines if line.get("type") == "progress.reported"]
     assert steps == list(range(1, 61))
     assert "nothing billable is left" in output
+    if opened is not None:  # Linux
+        # torchrun's store, the workers' store and gloo, and local mode's own servers.
+        assert any("torchrun -m training" in command for command in opened.values()), opened
+        assert any("-u -m training" in command for command in opened.values()), opened
+        assert {str(address) for address, _ in opened} == {"127.0.0.1"}, opened
     if seen is not None:
         jobs, log = seen
         assert "-worker-0" in jobs
@@ -64,16 +72,19 @@ def test_local_run_trains_to_a_receipt_and_kubectl_follows(tmp_path):
         assert '"kind":"progress"' in log.replace(" ", ""), log[-2000:]
 
 
-def _follow_with_kubectl(state, record, process):
-    """`kubectl get` and `logs -f` while the job runs, as (table, log); None without kubectl."""
-    kubectl = shutil.which("kubectl")
-    if kubectl is None:
-        return None
+def _await_progress(record, process):
     deadline = time.monotonic() + 150
     while '"progress.reported"' not in (record.read_text() if record.exists() else ""):
         assert process.poll() is None, process.stdout.read()
         assert time.monotonic() < deadline, "no progress was recorded"
         time.sleep(0.2)
+
+
+def _follow_with_kubectl(state):
+    """`kubectl get` and `logs -f` while the job runs, as (table, log); None without kubectl."""
+    kubectl = shutil.which("kubectl")
+    if kubectl is None:
+        return None
     base = [kubectl, "--kubeconfig", state / "kubeconfig"]
     table = subprocess.run(
         [*base, "get", "pytorchjobs,pods"], capture_output=True, text=True, check=True, timeout=60

@@ -1,0 +1,94 @@
+"""Keeps PyTorch's stores on loopback: imported by Python itself at each start of one in a pod.
+
+`local.mode` puts this directory on the PYTHONPATH of pods. A TCPStore serves on every interface, to
+anybody, and what it holds is unpickled by torchrun; PyTorch has no setting for that, but takes a
+socket that listens already. The product and PyTorch are not changed: as soon as torch.distributed
+is imported, a store that is to serve gets a socket on 127.0.0.1, where all pods of local mode are.
+"""
+
+from __future__ import annotations
+
+import errno
+import functools
+import importlib.machinery
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+_STORES = "torch._C._distributed_c10d"
+# Imported by torch.distributed right after its C part, and before anything makes a store.
+_FIRST_USER = "torch.distributed.distributed_c10d"
+_LOOPBACK = "127.0.0.1"
+
+
+class _WhenTorchIsImported:
+    """An import hook that finds nothing and notices when the stores are there."""
+
+    def find_spec(self, name: str, _path: Any = None, _target: Any = None) -> None:
+        if name == _FIRST_USER:
+            sys.meta_path.remove(self)
+            store = sys.modules[_STORES].TCPStore
+            store.__init__ = _on_loopback(store.__init__)
+
+
+def _on_loopback(initialise: Callable[..., None]) -> Callable[..., None]:
+    served: set[int] = set()
+
+    @functools.wraps(initialise)
+    def initialise_on_loopback(
+        self: Any,
+        host_name: str,
+        port: int,
+        world_size: int | None = None,
+        is_master: bool = False,
+        *others: Any,
+        **options: Any,
+    ) -> None:
+        # The listening socket is the fourth of `others`; nothing passes it by position.
+        if is_master and options.get("master_listen_fd") is None:
+            try:
+                options["master_listen_fd"] = _listen(port)
+            except OSError as exc:
+                # A store that shares the server which this process has on the port already.
+                if exc.errno != errno.EADDRINUSE or port not in served:
+                    raise _refusal(port, exc) from exc
+        initialise(self, host_name, port, world_size, is_master, *others, **options)
+        if is_master:
+            served.add(self.port)
+
+    return initialise_on_loopback
+
+
+def _listen(port: int) -> int:
+    import socket  # costs 2 ms, needed by the few programs that serve a store only
+
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((_LOOPBACK, port))
+        listener.listen(1024)
+    except OSError:
+        listener.close()
+        raise
+    return listener.detach()
+
+
+def _refusal(port: int, exc: OSError) -> Exception:
+    """What PyTorch itself raises: torchrun then tries to be a client of the store that is there."""
+    from torch.distributed import DistNetworkError
+
+    return DistNetworkError(f"{_LOOPBACK}:{port}: {exc.strerror} (EADDRINUSE)")
+
+
+def _run_hidden_one() -> None:
+    """Run the `sitecustomize` that Python would have imported without this one, if any."""
+    own = os.path.dirname(os.path.abspath(__file__))
+    path = [entry for entry in sys.path if os.path.abspath(entry) != own]
+    spec = importlib.machinery.PathFinder.find_spec("sitecustomize", path)
+    if spec is not None and spec.loader is not None:
+        spec.loader.exec_module(type(sys)("sitecustomize"))
+
+
+sys.meta_path.insert(0, _WhenTorchIsImported())
+_run_hidden_one()
