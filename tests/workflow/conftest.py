@@ -1,16 +1,30 @@
-"""What the workflow tests share: one play of all scenarios."""
+"""What the workflow tests share: a local mode for each file, and the run that a test plays."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 from workflow_api_faults import api_scenarios
-from workflow_scenarios import Played, play, state_scenarios
-from workflow_world import open_world
+from workflow_routes import assert_goes_its_route
+from workflow_scenarios import state_scenarios
+from workflow_world import Outcome, World, open_world
+
+SCENARIOS = {each.name: each for each in (*state_scenarios(), *api_scenarios())}
 
 
-@pytest.fixture(scope="session")
-def played(tmp_path_factory: pytest.TempPathFactory) -> Played:
-    """Every scenario, played once; nothing runs any more when a test gets it."""
-    world = open_world(tmp_path_factory.mktemp("workflow"))
-    with world.mode:
-        return play(world, [*state_scenarios(), *api_scenarios()])
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """A local mode in which the runs of a file are played, one after the other."""
+    made = open_world(tmp_path_factory.mktemp("workflow"))
+    with made.mode:
+        yield made
+
+
+@pytest.fixture
+def told(world: World, request: pytest.FixtureRequest) -> Outcome:
+    """How the test's own scenario ended by itself; `plays` names it."""
+    scenario = SCENARIOS[request.param]
+    outcome = world.outcome(scenario.play(world, scenario.name))
+    assert_goes_its_route(scenario.name, outcome)
+    return outcome

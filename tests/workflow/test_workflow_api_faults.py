@@ -2,56 +2,53 @@
 
 from __future__ import annotations
 
-import pytest
 from workflow_api_faults import (
     NUM_THROTTLED_RUNS,
     OCCASIONAL,
     OPERATIONS,
     REFUSED,
+    UNDISTURBED,
     refused_name,
     throttled_name,
 )
-from workflow_scenarios import Played
+from workflow_scenarios import finish, plays
+from workflow_world import Outcome, World
 
 from stationmaster.domain.events import RunPhase
 from stationmaster.domain.run import TeardownStatus
 
 
+@plays(UNDISTURBED)
 def test_operations_of_an_undisturbed_run_are_all_among_those_that_are_refused(
-    played: Played,
+    world: World, told: Outcome
 ) -> None:
-    played.of("plain")
-
-    assert played.api_calls["plain"] - OCCASIONAL == set(OPERATIONS)
+    assert world.runtime.api_calls[told.run.run_id] - OCCASIONAL == set(OPERATIONS)
 
 
-@pytest.mark.parametrize("part", range(NUM_THROTTLED_RUNS))
+@plays(*(throttled_name(part) for part in range(NUM_THROTTLED_RUNS)))
 def test_run_whose_calls_are_each_throttled_once_succeeds_and_leaves_nothing(
-    played: Played, part: int
+    told: Outcome,
 ) -> None:
-    outcome = played.of(throttled_name(part))
-
-    assert outcome.run.phase is RunPhase.SUCCEEDED
-    assert outcome.run.teardown is TeardownStatus.COMPLETED
-    assert outcome.left == []
+    assert told.run.phase is RunPhase.SUCCEEDED
+    assert told.run.teardown is TeardownStatus.COMPLETED
+    assert told.left == []
 
 
-@pytest.mark.parametrize(("service", "operation"), REFUSED)
+@plays(*(refused_name(*refused) for refused in REFUSED), refused=REFUSED)
 def test_run_whose_call_is_refused_for_good_ends_told_or_reaped_and_leaves_nothing(
-    played: Played, service: str, operation: str
+    world: World, told: Outcome, refused: tuple[str, str]
 ) -> None:
-    name = refused_name(service, operation)
-    by_itself, finally_ = played.of(name), played.finally_of(name)
+    _, finished = finish(world, told)
 
     # By itself: gone, or told that it is not; silent only where the table or the workflows
     # themselves refuse, which is what the reaper is for.
-    told = bool(by_itself.events_of("teardown.failed"))
-    silent = (service, operation) in (
+    failed = bool(told.events_of("teardown.failed"))
+    silent = refused in (
         ("dynamodb", "TransactWriteItems"),
         ("events", "PutEvents"),
         ("stepfunctions", "StartExecution"),
     )
-    assert by_itself.left == [] or told or silent
-    assert finally_.run.phase.is_terminal
-    assert finally_.run.teardown is TeardownStatus.COMPLETED
-    assert finally_.left == []
+    assert told.left == [] or failed or silent
+    assert finished.run.phase.is_terminal
+    assert finished.run.teardown is TeardownStatus.COMPLETED
+    assert finished.left == []

@@ -19,10 +19,9 @@ from stationmaster.services import Services
 from stationmaster.steps.verify_released import find_left
 
 # Twenty functions start a Python process each, on a machine that may be busy.
-LIMIT_S = 200
+LIMIT_S = 1800
 
 
-@pytest.mark.timeout(LIMIT_S + 60)
 def test_run_typed_in_slack_goes_through_lambda_processes_to_its_receipt(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -49,7 +48,7 @@ def test_run_typed_in_slack_goes_through_lambda_processes_to_its_receipt(
         mode.on_event(follow)
         mode.slack.type_command("/train tiny-llama nodes=1")
         assert over.wait(LIMIT_S), f"the run is not over; last event: {seen[-1:]}"
-        mode.aws.settle(timeout_s=30)
+        mode.aws.settle(timeout_s=LIMIT_S)
         for name, value in mode.aws.environment().items():
             monkeypatch.setenv(name, value)
         services = Services.create(mode.settings)

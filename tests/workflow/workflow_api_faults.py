@@ -1,7 +1,6 @@
 """Runs in which AWS refuses calls of the happy path: once with a throttle, or for good.
 
-Played beside the scenarios of workflow_scenarios. The refusals are made by run, so that all of them
-can be played at the same time.
+The refusals are made by run: the local mode's own calls, and other runs', go through.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ OPERATIONS = [
 OCCASIONAL = {("stepfunctions", "SendTaskHeartbeat")}
 
 # One or two of each kind: the request of each dear thing, its deletion, a look, the table, the bus
-# and the workflows. All of them would take five minutes. SendTaskSuccess could not be among them:
+# and the workflows. All of them would take minutes. SendTaskSuccess could not be among them:
 # without it the wait for the job ends with its heartbeat, a quarter of an hour later.
 REFUSED = [
     ("dynamodb", "TransactWriteItems"),
@@ -69,6 +68,7 @@ REFUSED = [
 
 # A state machine makes 6 further attempts at a step: no run may meet more throttles in one step.
 NUM_THROTTLED_RUNS = 6
+UNDISTURBED = "api: none refused"
 _THROTTLES = {
     "ec2": "RequestLimitExceeded",
     "dynamodb": "ProvisionedThroughputExceededException",
@@ -86,7 +86,7 @@ def refused_name(service: str, operation: str) -> str:
 
 
 def api_scenarios() -> list[Scenario]:
-    """The runs with throttles and the runs with refusals."""
+    """The runs with throttles, the runs with refusals, and one with neither."""
     throttled = [
         simple(
             throttled_name(part),
@@ -97,7 +97,8 @@ def api_scenarios() -> list[Scenario]:
         )
         for part in range(NUM_THROTTLED_RUNS)
     ]
-    return [*throttled, *(_refused(service, operation) for service, operation in REFUSED)]
+    refused = [_refused(service, operation) for service, operation in REFUSED]
+    return [simple(UNDISTURBED), *throttled, *refused]
 
 
 def _refused(service: str, operation: str) -> Scenario:

@@ -21,6 +21,8 @@ from local.aws import Function, InProcessRuntime
 from local.aws.runtime import error_payload
 
 FOR_GOOD = 1_000_000
+# Ends a hang; no machine is so slow.
+HELD_S = 1800.0
 
 
 @dataclass
@@ -74,7 +76,7 @@ class Hold:
     def wait(self) -> None:
         """Called by the runtime, on the function's thread."""
         self.reached.set()
-        assert self.released.wait(120), f"nobody let {self.function} go"
+        assert self.released.wait(HELD_S), f"nobody let {self.function} go"
 
 
 class InterferingRuntime(InProcessRuntime):
@@ -90,6 +92,7 @@ class InterferingRuntime(InProcessRuntime):
         self._rules = threading.Lock()
         self.reaper_rests = True  # so that how a run ends by itself can be told from its help
         self.api_calls: dict[str, set[tuple[str, str]]] = defaultdict(set)
+        self.told_dead: set[str] = set()  # executions whose bad end came to the recorder
         # Handlers run on our threads with clients of the default session, so its events say which
         # run a call is for, whatever stands in the request.
         boto3.setup_default_session()
@@ -128,6 +131,7 @@ class InterferingRuntime(InProcessRuntime):
         """Call the handler, unless a rule of the run says otherwise."""
         if function.name == REAPER.name and self.reaper_rests:
             return b"[]", False
+        self._note_dead(payload)
         hold, fault, doubled = self._rules_for(function.name, payload)
         if hold is not None:
             hold.wait()
@@ -155,6 +159,12 @@ class InterferingRuntime(InProcessRuntime):
                     fault.times -= 1
                     error = {"Code": fault.code, "Message": "refused by the test"}
                     raise ClientError({"Error": error}, operation)
+
+    def _note_dead(self, payload: bytes) -> None:
+        parsed = json.loads(payload or b"{}")
+        if isinstance(parsed, dict) and parsed.get("source") == "aws.states":
+            with self._rules:
+                self.told_dead.add(parsed["detail"]["name"])
 
     def _rules_for(self, name: str, payload: bytes) -> tuple[Hold | None, Fault | None, bool]:
         text = payload.decode()

@@ -1,25 +1,25 @@
-"""Every way through both workflows, as runs that are played side by side in one local mode.
+"""Every way through both workflows, as runs that are played in a local mode.
 
-The fixture `played` of conftest plays them all once; the tests look at what came of each.
+A test names its scenario with `plays` and gets what came of it as `told`; workflow_routes says
+which states a scenario is there for.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import cycle
 from typing import Any
 
+import pytest
 from workflow_runtime import ApiFault, Fault
 from workflow_world import Outcome, World
 
 from stationmaster.services import Services
 
 BROKEN = "broken by the test"
-# Two cores play this many runs at once without one run's waits becoming another one's timeouts.
-AT_ONCE = 20
 
 # State of the train machine: its function and what tells its call from others of that function.
 TRAIN_TASKS: dict[str, Fault] = {
@@ -74,68 +74,33 @@ STOPPED_AT = (
 
 @dataclass(frozen=True)
 class Scenario:
-    """A run to play: how it begins, what happens meanwhile, and what the reaper may finish."""
+    """A run to play: how it begins and what happens until it has come to rest by itself."""
 
     name: str
     play: Callable[[World, str], str]
 
 
-@dataclass
-class Played:
-    """What came of every scenario, before and after the reaper looked at it."""
+def plays(*names: str, **more: Sequence[str]) -> pytest.MarkDecorator:
+    """The test is run once for each scenario, and gets how it ended by itself as `told`.
 
-    before_reaper: dict[str, Outcome] = field(default_factory=dict)
-    after_reaper: dict[str, Outcome] = field(default_factory=dict)
-    failures: dict[str, BaseException] = field(default_factory=dict)
-    reaped: list[str] = field(default_factory=list)
-    api_calls: dict[str, set[tuple[str, str]]] = field(default_factory=dict)
-    channel: list[str] = field(default_factory=list)
-
-    def of(self, name: str) -> Outcome:
-        """How a scenario ended by itself.
-
-        Raises:
-            AssertionError: it did not come to rest.
-        """
-        if name in self.failures:
-            raise AssertionError(f"scenario {name} did not play") from self.failures[name]
-        return self.before_reaper[name]
-
-    def finally_of(self, name: str) -> Outcome:
-        """How a scenario ended after the reaper's visit."""
-        self.of(name)
-        return self.after_reaper[name]
+    `more` are further arguments, one value for each scenario.
+    """
+    values = list(zip(names, *more.values(), strict=True))
+    ids = [re.sub(r"[^\w: -]", "", name) for name in names]
+    return pytest.mark.parametrize(("told", *more), values, indirect=["told"], ids=ids)
 
 
-def play(world: World, scenarios: list[Scenario]) -> Played:
-    """Play everything; then mend all runs, let the reaper look, and wait for what it started."""
-    played = Played()
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        futures = {one.name: pool.submit(one.play, world, one.name) for one in scenarios}
-        ids: dict[str, str] = {}
-        for name, future in futures.items():
-            error = future.exception()
-            if error is not None:
-                played.failures[name] = error
-                continue
-            ids[name] = future.result()
-        played.before_reaper = dict(zip(ids, pool.map(world.outcome, ids.values()), strict=True))
-        for run_id in ids.values():
-            world.runtime.mend_run(run_id)
-        played.reaped = world.reap()
-        for name, run_id in ids.items():
-            try:
-                world.until_rested(run_id, torn_down=True)
-            except TimeoutError as exc:
-                played.failures[name] = exc
-        played.after_reaper = dict(zip(ids, pool.map(world.outcome, ids.values()), strict=True))
-    played.api_calls = {name: world.runtime.api_calls[run_id] for name, run_id in ids.items()}
-    world.aws.settle(timeout_s=20)
-    return played
+def finish(world: World, told: Outcome) -> tuple[list[str], Outcome]:
+    """Mend the run and let the reaper look: the ids that it helped, and how the run ended then."""
+    run_id = told.run.run_id
+    world.runtime.mend_run(run_id)
+    reaped = world.reap()
+    world.until_rested(run_id, torn_down=True)
+    return reaped, world.outcome(run_id)
 
 
 def state_scenarios() -> list[Scenario]:
-    """Every scenario of the state machines, the longest first."""
+    """Every scenario of the state machines."""
     return [
         # Everything that costs is there when a plugin fails, and the relay need not start.
         *(
@@ -298,7 +263,7 @@ def _heartbeat(world: World, name: str) -> str:
     settings = world.mode.settings
     assert settings is not None
     definition = json.loads(world.definition("train"))
-    definition["States"]["AwaitJob"]["HeartbeatSeconds"] = 3
+    definition["States"]["AwaitJob"]["HeartbeatSeconds"] = 1
     world.aws.client("stepfunctions").create_state_machine(
         name="short-heartbeat",
         definition=json.dumps(definition),

@@ -1,4 +1,4 @@
-"""One local mode in which many runs are played at the same time, and what is kept of each.
+"""A local mode in which the tests play their runs, one after the other, and what is kept of each.
 
 Used by workflow_scenarios and the tests. Real are the committed state machines, the handlers, the
 emulated account, the cluster, the operator, the kubelet and the relay; only torchrun is a program
@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import kubernetes
+from moto.stepfunctions.exceptions import ExecutionDoesNotExist
+from moto.stepfunctions.parser.api import ExecutionStatus
 from moto.stepfunctions.parser.models import stepfunctions_parser_backends
 from workflow_runtime import ApiFault, Fault, InterferingRuntime
 
@@ -30,10 +32,14 @@ from stationmaster.services import Services
 from stationmaster.steps.reap import reap
 from stationmaster.steps.verify_released import find_left
 
-# A cluster takes a second of real time.
-SPEED = 480.0
-DEADLINE_S = 150.0
-LIMITS = {"plugin_timeout_s": 90, "check_timeout_s": 90, "release_timeout_s": 45}
+# A cluster takes a tenth of a second of real time.
+SPEED = 4800.0
+# Ends a hang; a machine that does fifty things at once must not reach it.
+DEADLINE_S = 1800.0
+LIMITS = {
+    f"{step}_timeout_s": DEADLINE_S / 2
+    for step in ("provision", "plugin", "check", "job_start", "release_job", "release")
+}
 
 # Says what a trainer says. The run's plan decides how it ends: `fails` or `waits`.
 _TORCHRUN = """\
@@ -171,13 +177,13 @@ class World:
         )
         return str(found["definition"])
 
-    def until(self, condition: Callable[[], Any], what: str, *, limit_s: float = DEADLINE_S) -> Any:
+    def until(self, condition: Callable[[], Any], what: str) -> Any:
         """Poll until the condition holds; what it returned."""
-        deadline = time.monotonic() + limit_s
+        deadline = time.monotonic() + DEADLINE_S
         while not (seen := condition()):
             if time.monotonic() > deadline:
-                raise TimeoutError(f"not within {limit_s:g} s: {what}")
-            time.sleep(0.1)
+                raise TimeoutError(f"not within {DEADLINE_S:g} s: {what}")
+            time.sleep(0.05)
         return seen
 
     def until_awaiting(self, run_id: str) -> None:
@@ -192,11 +198,10 @@ class World:
         wanted = {TeardownStatus.COMPLETED} | (set() if torn_down else {TeardownStatus.FAILED})
 
         def rested() -> Run | None:
-            run = services.runs.load(run_id)
-            if not run.phase.is_terminal or run.teardown not in wanted:
+            if self._runs(run_id):
                 return None
-            busy = any(each["status"] == "RUNNING" for _, each in self._executions(run_id))
-            return None if busy else run
+            run = services.runs.load(run_id)
+            return run if run.phase.is_terminal and run.teardown in wanted else None
 
         try:
             run: Run = self.until(rested, f"{run_id} ends and is torn down")
@@ -204,15 +209,21 @@ class World:
             raise TimeoutError(f"{exc}; {self._seen(run_id)}") from exc
         return run
 
-    def until_still(self, run_id: str, *, still_s: float = 4.0) -> None:
-        """Wait until no execution of the run has been running for a while, however it ended."""
-        busy_at = time.monotonic()
+    def until_still(self, run_id: str) -> None:
+        """Wait until nothing of the run is under way any more, however it ended."""
 
         def still() -> bool:
-            nonlocal busy_at
-            if any(found["status"] == "RUNNING" for _, found in self._executions(run_id)):
-                busy_at = time.monotonic()
-            return time.monotonic() - busy_at > still_s
+            if self._runs(run_id):
+                return False
+            dead = {
+                each.name
+                for _, each in self._executions(run_id)
+                if each.exec_status != ExecutionStatus.SUCCEEDED
+            }
+            if not dead <= self.runtime.told_dead or not self.aws.settle(timeout_s=1):
+                return False
+            # What was on its way may have started something.
+            return not self._runs(run_id)
 
         self.until(still, f"nothing of {run_id} runs")
 
@@ -221,7 +232,7 @@ class World:
         services = self.services
         run = services.runs.load(run_id)
         job = services.kubernetes(run_id).job(NAMESPACE, job_name(run_id))
-        executions = [(found["name"], found["status"]) for _, found in self._executions(run_id)]
+        executions = [(each.name, each.exec_status) for _, each in self._executions(run_id)]
         return (
             f"run {run.phase}, teardown {run.teardown}, recorded job {run.job_condition!r}, "
             f"pods {list(run.pods.values())}, job in the cluster {job}, executions {executions}"
@@ -243,13 +254,13 @@ class World:
             executions=[
                 Execution(
                     machine=machine,
-                    name=found["name"],
-                    status=found["status"],
-                    error=found.get("error", ""),
-                    cause=found.get("cause", ""),
-                    history=self._history(found["executionArn"]),
+                    name=each.name,
+                    status=str(each.exec_status.value),
+                    error=each.error or "",
+                    cause=each.cause or "",
+                    history=list(each.to_history_output()["events"]),
                 )
-                for machine, found in self._executions(run_id)
+                for machine, each in self._executions(run_id)
             ],
         )
 
@@ -257,25 +268,25 @@ class World:
         arn: str = self.aws.state_machine_arn(machine)
         return f"{arn.replace(':stateMachine:', ':execution:')}:{name}"
 
-    def _executions(self, run_id: str) -> list[tuple[str, dict[str, Any]]]:
-        states = self.aws.client("stepfunctions")
+    def _runs(self, run_id: str) -> bool:
+        return any(
+            each.exec_status == ExecutionStatus.RUNNING for _, each in self._executions(run_id)
+        )
+
+    def _executions(self, run_id: str) -> list[tuple[str, Any]]:
+        """The run's executions by machine, from the interpreter itself: tens of thousands of
+        history events as JSON, and a poll as requests, would cost more than the run."""
+        backend = stepfunctions_parser_backends[self.aws.account_id][self.aws.region]
         names = [("train", "train", run_id), ("short-heartbeat", "train", run_id)]
         names += [("teardown", "teardown", f"{run_id}-teardown-{n}") for n in range(1, 10)]
         found = []
         for machine, kind, name in names:
             try:
-                answer = states.describe_execution(executionArn=self._arn(machine, name))
-            except states.exceptions.ExecutionDoesNotExist:
+                found.append((kind, backend.describe_execution(self._arn(machine, name))))
+            except ExecutionDoesNotExist:
                 if machine == "teardown":
                     break
-                continue
-            found.append((kind, answer))
         return found
-
-    def _history(self, arn: str) -> list[dict[str, Any]]:
-        """Asked of the interpreter itself: tens of thousands of events as JSON take a minute."""
-        backend = stepfunctions_parser_backends[self.aws.account_id][self.aws.region]
-        return list(backend.describe_execution(arn).to_history_output()["events"])
 
 
 def run_id_of(name: str) -> str:
