@@ -126,12 +126,13 @@ TRAIN_STEPS: Final = (
     ),
     _step("ensure-job-started", P.CLUSTER_READ, P.KUBERNETES, memory_mib=512),
     _step("await-job", P.SEND_TASK_RESULT),
-    _step("conclude-run"),
+    # Looks at the cluster when nothing was heard of it.
+    _step("conclude-run", P.CLUSTER_READ, P.KUBERNETES, memory_mib=512),
     _step("release-run", P.BUS_PUT),
 )
 
 TEARDOWN_STEPS: Final = (
-    _step("begin-teardown"),
+    _step("begin-teardown", P.SEND_TASK_RESULT),
     _step("release-job", P.CLUSTER_READ, P.KUBERNETES, memory_mib=512),
     _step("release-file-system", P.FILE_SYSTEM_READ, P.FILE_SYSTEM_DELETE),
     _step("release-node-group", P.CLUSTER_READ, P.NODE_GROUP_DELETE),

@@ -16,7 +16,9 @@ from typing import Any, Final, get_args
 from stationmaster.domain.events import (
     ClusterWarning,
     JobConditionChanged,
+    JobDisappeared,
     NodeLost,
+    NodeRecovered,
     PodChanged,
     RunEvent,
     make_event_id,
@@ -62,18 +64,21 @@ def has_ended(job: JsonObject) -> bool:
 
 
 class JobObserver:
-    """Tells each condition of the PyTorchJob when it turns true."""
+    """Tells each condition of the PyTorchJob when it turns true, and its deletion."""
 
-    def __init__(self, run_id: str, *, now: Clock) -> None:
+    def __init__(self, run_id: str, *, job: str, now: Clock) -> None:
         self._run_id = run_id
+        self._job = job
         self._now = now
         self._told: set[str] = set()
-        self.exists: bool | None = None  # None: not seen yet
+        self._uid = ""
+        self.exists: bool | None = None  # None: not asked for yet
         self.ended = False
 
     def observe(self, job: JsonObject) -> list[RunEvent]:
         """The events of conditions that were not told yet, oldest first."""
         self.exists = True
+        self._uid = uid_of(job)
         events: list[RunEvent] = []
         for condition in (job.get("status") or {}).get("conditions") or []:
             kind = condition.get("type")
@@ -97,10 +102,24 @@ class JobObserver:
         self.ended = has_ended(job)
         return sorted(events, key=lambda event: event.at)
 
-    def gone(self) -> None:
-        """The job is not there; only news if it was."""
-        if self.exists:
-            self.exists = False
+    def absent(self) -> None:
+        """The job is not there: it was not submitted yet, or nothing knows its type now."""
+        self.exists = False
+
+    def deleted(self) -> list[RunEvent]:
+        """The event of a job that was there, had not ended and is gone."""
+        was_there, self.exists = self._uid, False
+        self._uid = ""
+        if not was_there or self.ended:
+            return []
+        return [
+            JobDisappeared(
+                event_id=make_event_id(self._run_id, "job disappeared", was_there),
+                run_id=self._run_id,
+                at=self._now(),
+                job=self._job,
+            )
+        ]
 
 
 @dataclass(frozen=True)
@@ -341,7 +360,7 @@ class WarningObserver:
 
 
 class NodeObserver:
-    """Tells when a node under the job goes away or stops being ready."""
+    """Tells when a node under the job goes away, stops being ready, or is ready again."""
 
     def __init__(self, run_id: str, *, now: Clock) -> None:
         self._run_id = run_id
@@ -361,10 +380,9 @@ class NodeObserver:
         for condition in (node.get("status") or {}).get("conditions") or []:
             if condition.get("type") != "Ready":
                 continue
-            if condition.get("status") == "True":
-                self._lost.discard(uid)
-                return []
             since = condition.get("lastTransitionTime")
+            if condition.get("status") == "True":
+                return self._tell_recovered(name, uid, str(since), parse_time(since))
             reason = str(condition.get("reason") or "NotReady")
             return self._tell(name, uid, str(since), reason, parse_time(since), matters=matters)
         return []
@@ -377,6 +395,21 @@ class NodeObserver:
         events = self._tell(name, uid, "deleted", "the node was deleted", None, matters=matters)
         self._lost.discard(uid)
         return events
+
+    def _tell_recovered(
+        self, name: str, uid: str, since: str, at: datetime | None
+    ) -> list[RunEvent]:
+        if uid not in self._lost:
+            return []
+        self._lost.discard(uid)
+        return [
+            NodeRecovered(
+                event_id=make_event_id(self._run_id, "node recovered", uid, since),
+                run_id=self._run_id,
+                at=at or self._now(),
+                node=name,
+            )
+        ]
 
     def _tell(
         self, name: str, uid: str, what: str, reason: str, at: datetime | None, *, matters: bool

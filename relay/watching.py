@@ -64,6 +64,7 @@ class Watch:
     query: Mapping[str, str]
     listed: Callable[[Sequence[JsonObject]], None]
     changed: Callable[[str, JsonObject], None]
+    unknown: Callable[[], None] = lambda: None  # the API server does not know the type (yet)
 
 
 def keep_watching(api: ClusterApi, watch: Watch, stop: threading.Event) -> None:
@@ -80,7 +81,7 @@ def keep_watching(api: ClusterApi, watch: Watch, stop: threading.Event) -> None:
             version = _watch_once(api, watch, version, stop)
         except ObjectMissing:
             longest_s, version = LONGEST_PAUSE_FOR_MISSING_S, None
-            watch.listed([])
+            watch.unknown()
         except (WatchExpired, RequestRefused) as error:
             logger.info("listing again", extra={"path": watch.path, "error": str(error)})
             version = None
@@ -122,14 +123,14 @@ class RunWatcher:
         self._outbox = outbox
         self._stop = stop
         self._lock = threading.RLock()  # the four threads share the observers
-        self._job = JobObserver(config.run_id, now=_now)
+        self._job = JobObserver(config.run_id, job=config.job, now=_now)
         self._pods = PodObserver(config.run_id, now=_now)
         self._warnings = WarningObserver(config.run_id, job=config.job, now=_now)
         self._nodes = NodeObserver(config.run_id, now=_now)
         self._followers: dict[str, LogFollower] = {}  # by the pod's uid
 
     def job_may_exist(self) -> bool:
-        """The job is there, or was not seen yet. Takes no lock."""
+        """The job is there, or was not looked for yet. Takes no lock."""
         return self._job.exists is not False
 
     def start(self) -> None:
@@ -142,6 +143,8 @@ class RunWatcher:
                 {"fieldSelector": f"metadata.name={job}"},
                 self._jobs_listed,
                 self._job_changed,
+                # An API server that starts does not know custom types for a moment.
+                unknown=self._job.absent,
             ),
             Watch(
                 f"{core}/pods",
@@ -166,21 +169,23 @@ class RunWatcher:
             ).start()
 
     def _jobs_listed(self, jobs: Sequence[JsonObject]) -> None:
-        if not jobs:
-            self._job.gone()
+        if not any(name_of(job) == self._config.job for job in jobs):
+            with self._lock:
+                self._job.absent()
+                self._outbox.put(self._job.deleted(), urgent=True)
         for job in jobs:
             self._job_changed("ADDED", job)
 
     def _job_changed(self, kind: str, job: JsonObject) -> None:
-        if kind != "DELETED" and has_ended(job) and not self._job.ended:
+        if has_ended(job) and not self._job.ended:
             self._let_logs_finish()
         with self._lock:
             if name_of(job) != self._config.job:
                 return
-            if kind == "DELETED":
-                self._job.gone()
-                return
+            # The last state of a deleted job may be news: it ended, and was deleted at once.
             self._outbox.put(self._job.observe(job), urgent=self._job.ended)
+            if kind == "DELETED":
+                self._outbox.put(self._job.deleted(), urgent=True)
 
     def _let_logs_finish(self) -> None:
         """The end of the job is told after the last lines of its pods, if they come in time."""

@@ -158,6 +158,13 @@ class JobConditionChanged(_Event):
     message: str
 
 
+class JobDisappeared(_Event):
+    """The PyTorchJob was deleted before it had ended; nothing makes it again."""
+
+    type: Literal["job.disappeared"] = "job.disappeared"
+    job: str
+
+
 class PodChanged(_Event):
     """A pod of the job changed: its phase, a container's state, its node or its restart count.
 
@@ -271,6 +278,13 @@ class NodeLost(_Event):
     reason: str
 
 
+class NodeRecovered(_Event):
+    """A node that was lost is Ready again."""
+
+    type: Literal["node.recovered"] = "node.recovered"
+    node: str
+
+
 class TeardownStarted(_Event):
     """The teardown workflow began."""
 
@@ -303,6 +317,7 @@ RunEvent = Annotated[
     | CheckFinished
     | JobSubmitted
     | JobConditionChanged
+    | JobDisappeared
     | PodChanged
     | ClusterWarning
     | TrainingStarted
@@ -314,6 +329,7 @@ RunEvent = Annotated[
     | TrainingReportedFailure
     | TrainingFinished
     | NodeLost
+    | NodeRecovered
     | TeardownStarted
     | TeardownCompleted
     | TeardownFailed,

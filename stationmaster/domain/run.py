@@ -1,7 +1,7 @@
 """One run: its current state, and the pure function that takes it from event to event.
 
 `apply` is total: every event has a defined effect on every run, or raises IllegalTransition. What
-follows from a fact (a restart means the run is recovering) is decided by `consequences`, so that
+follows from a fact (a restart means the run is recovering) is decided in `consequences`, so that
 each change of phase is itself a recorded event.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
 
@@ -18,9 +18,13 @@ from pydantic import BaseModel, ConfigDict
 from stationmaster.domain import events as ev
 from stationmaster.domain.errors import IllegalTransition
 from stationmaster.domain.events import ResourceKind, RunEvent, RunPhase, TrainingRequest
+from stationmaster.domain.pods import Pod, pod_after
 
 # Loss points kept on the run for the card's sparkline; the full curve is in the run's events.
 MAX_LOSS_POINTS: Final = 96
+# A step that was under way when a pod or node was lost may be reported after the loss; one that is
+# reported this much later was taken without it. Kubernetes gives times in whole seconds.
+REPORTED_LATE: Final = timedelta(seconds=30)
 
 _TRANSITIONS: Final[dict[RunPhase, frozenset[RunPhase]]] = {
     phase: frozenset(following)
@@ -96,20 +100,6 @@ class Check(BaseModel):
     detail: str
 
 
-class Pod(BaseModel):
-    """The newest word on one pod of the job."""
-
-    model_config = ConfigDict(frozen=True)
-
-    name: str
-    phase: str
-    node: str = ""
-    reason: str = ""
-    message: str = ""
-    exit_code: int | None = None
-    restarts: int = 0
-
-
 class Run(BaseModel):
     """Everything that a card, a step or a receipt needs to know of one run."""
 
@@ -139,7 +129,14 @@ class Run(BaseModel):
     job: str | None = None
     job_condition: str = ""
     job_message: str = ""
+    job_disappeared: bool = False
     pods: dict[str, Pod] = {}
+    lost_nodes: dict[str, ev.NodeLost] = {}
+    """By name, until they are ready again or a step shows that training goes on without them."""
+    set_back_at: datetime | None = None
+    """When a pod, a node or the workers were last lost."""
+    trainer_seen_at: datetime | None = None
+    """When the trainer last said anything, by its own clock."""
     training_started_at: datetime | None = None
     progress: ev.ProgressReported | None = None
     first_loss_nats: float | None = None
@@ -216,47 +213,6 @@ def apply(run: Run, event: RunEvent) -> Run:
     return run.model_copy(update=_changes(run, event))
 
 
-def consequences(run: Run, event: RunEvent) -> list[RunEvent]:
-    """Events that follow from `event`, which `run` has already taken in.
-
-    Only the way between running and recovering: every other change of phase is a step's decision.
-    """
-    match event:
-        case ev.WorkersRestarting() | ev.JobConditionChanged(condition="Restarting"):
-            following = RunPhase.RECOVERING if run.phase is RunPhase.RUNNING else None
-        case ev.PodChanged(exit_code=int(code)) if code != 0:
-            following = RunPhase.RECOVERING if run.phase is RunPhase.RUNNING else None
-        case ev.ProgressReported() | ev.TrainingResumed():
-            following = RunPhase.RUNNING if run.phase is RunPhase.RECOVERING else None
-        case _:
-            following = None
-    if following is None:
-        return []
-    return [
-        ev.PhaseChanged(
-            event_id=ev.make_event_id(run.run_id, event.event_id, following),
-            run_id=run.run_id,
-            at=event.at,
-            phase=following,
-            reason=_recovery_reason(event),
-        )
-    ]
-
-
-def _recovery_reason(event: RunEvent) -> str:
-    match event:
-        case ev.WorkersRestarting():
-            return event.reason
-        case ev.JobConditionChanged():
-            return event.message
-        case ev.PodChanged():
-            return f"pod {event.pod} exited with code {event.exit_code}"
-        case ev.TrainingResumed():
-            return f"resumed from step {event.step}"
-        case _:
-            return ""
-
-
 def _changes(run: Run, event: RunEvent) -> dict[str, object]:
     match event:
         case ev.RunRequested():
@@ -301,35 +257,52 @@ def _job_changes(run: Run, event: RunEvent) -> dict[str, object]:
     match event:
         case ev.JobSubmitted():
             return {"job": event.job}
+        case ev.JobConditionChanged(condition="Restarting"):
+            return {"job_condition": "Restarting", "job_message": event.message} | _set_back(event)
         case ev.JobConditionChanged():
             return {"job_condition": event.condition, "job_message": event.message}
+        case ev.JobDisappeared():
+            return {"job_disappeared": True}
         case ev.PodChanged():
-            pod = Pod(
-                name=event.pod,
-                phase=event.phase,
-                node=event.node,
-                reason=event.reason,
-                message=event.message,
-                exit_code=event.exit_code,
-                restarts=event.restarts,
-            )
-            return {"pods": run.pods | {event.pod: pod}}
-        case ev.TrainingStarted():
-            return {"training_started_at": run.training_started_at or event.at}
-        case ev.ProgressReported():
-            return _progress(run, event)
-        case ev.TrainingEvaluated():
-            return {"evaluation": event}
-        case ev.CheckpointSaved():
-            return {"last_checkpoint_step": max(event.step, run.last_checkpoint_step or 0)}
+            pod = pod_after(run.pods.get(event.pod), event)
+            changes: dict[str, object] = {"pods": run.pods | {event.pod: pod}}
+            return changes if pod.is_up else changes | _set_back(event)
+        case ev.NodeLost():
+            return {"lost_nodes": run.lost_nodes | {event.node: event}} | _set_back(event)
+        case ev.NodeRecovered():
+            there = {name: lost for name, lost in run.lost_nodes.items() if name != event.node}
+            return {"lost_nodes": there}
         case ev.WorkersRestarting():
-            return {"num_restarts": run.num_restarts + 1}
+            return {"num_restarts": run.num_restarts + 1} | _set_back(event)
+        case _:
+            return _training_changes(run, event)
+
+
+def _training_changes(run: Run, event: RunEvent) -> dict[str, object]:
+    """What the trainer reports."""
+    match event:
+        case ev.TrainingStarted():
+            changes: dict[str, object] = {
+                "training_started_at": run.training_started_at or event.at
+            }
+        case ev.ProgressReported():
+            changes = _progress(run, event)
+        case ev.TrainingEvaluated():
+            changes = {"evaluation": event}
+        case ev.CheckpointSaved():
+            changes = {"last_checkpoint_step": max(event.step, run.last_checkpoint_step or 0)}
         case ev.TrainingResumed():
-            return {"resumed_from_step": event.step}
+            changes = {"resumed_from_step": event.step}
         case ev.TrainingReportedFailure(restarting=False):
             return {"trainer_failure": event.reason}
-        case _:  # warnings, lost nodes and the finish are told in the thread, they change no state
+        case _:  # warnings and the finish are told in the thread, they change no state
             return {}
+    # Whatever it says, the trainer was alive then.
+    return changes | {"trainer_seen_at": max(event.at, run.trainer_seen_at or event.at)}
+
+
+def _set_back(event: RunEvent) -> dict[str, object]:
+    return {"set_back_at": event.at}
 
 
 def _phase(run: Run, event: ev.PhaseChanged) -> dict[str, object]:
@@ -390,7 +363,11 @@ def _progress(run: Run, event: ev.ProgressReported) -> dict[str, object]:
     if len(points) > MAX_LOSS_POINTS:
         points = points[:-1:2] + points[-1:]
     first = event.loss_nats if run.first_loss_nats is None else run.first_loss_nats
+    lost = {
+        name: node for name, node in run.lost_nodes.items() if node.at + REPORTED_LATE >= event.at
+    }
     return {
+        "lost_nodes": lost,
         "progress": event,
         "first_loss_nats": first,
         "loss_points": points,

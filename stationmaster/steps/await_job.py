@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from stationmaster.domain.errors import RunStopped, TrainingFailed
 from stationmaster.domain.run import Run
+from stationmaster.domain.stall import why_stalled
 from stationmaster.services import Services
 
 
@@ -31,13 +34,20 @@ def resolve_wait(services: Services, run: Run, task_token: str) -> bool:
         services.workflows.job_failed(
             task_token, error=TrainingFailed.__name__, cause=run.trainer_failure
         )
-    elif run.job_condition == "Failed":
-        services.workflows.job_failed(
-            task_token, error=TrainingFailed.__name__, cause=_why_failed(run)
-        )
+    elif (cause := _why_over(run, services.now())) is not None:
+        services.workflows.job_failed(task_token, error=TrainingFailed.__name__, cause=cause)
     else:
         return False
     return True
+
+
+def _why_over(run: Run, now: datetime) -> str | None:
+    """Why the job has ended badly, or cannot end well any more; None while it may."""
+    if run.job_condition == "Failed":
+        return _why_failed(run)
+    if run.job_disappeared:
+        return f"PyTorchJob {run.job} was deleted from the cluster before it had ended"
+    return why_stalled(run, now)
 
 
 def _why_failed(run: Run) -> str:

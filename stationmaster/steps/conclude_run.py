@@ -10,6 +10,7 @@ from stationmaster.domain.errors import RunStopped
 from stationmaster.domain.events import RunPhase
 from stationmaster.domain.run import Run
 from stationmaster.services import Services
+from stationmaster.steps.examining import explain_silence
 from stationmaster.steps.recording import enter_phase
 
 
@@ -19,11 +20,9 @@ class Conclusion(TypedDict):
     outcome: str
 
 
-# What Step Functions itself calls its errors, in a person's words.
-_STATES_ERRORS: Final = {
-    "States.HeartbeatTimeout": "the relay in the cluster fell silent, so the job is not watched",
-    "States.Timeout": "the run reached its time limit",
-}
+# What Step Functions itself calls its errors.
+_NO_HEARTBEAT: Final = "States.HeartbeatTimeout"
+_NO_TIME: Final = "States.Timeout"
 
 
 def conclude_run(
@@ -35,18 +34,23 @@ def conclude_run(
     """
     run = services.runs.load(run_id)
     if not run.phase.is_terminal:
-        phase, reason = _verdict(run, error)
+        phase, reason = _verdict(services, run, error)
         run = enter_phase(services, run, phase, reason=reason)
     return {"outcome": run.phase.value}
 
 
-def _verdict(run: Run, error: Mapping[str, str] | None) -> tuple[RunPhase, str]:
+def _verdict(services: Services, run: Run, error: Mapping[str, str] | None) -> tuple[RunPhase, str]:
     if error is None:
         return RunPhase.SUCCEEDED, ""
     name = error.get("Error", "")
     if name == RunStopped.__name__ or run.stop_requested_by is not None:
         return RunPhase.STOPPED, ""  # who asked is in the run
-    return RunPhase.FAILED, _STATES_ERRORS.get(name) or sentence_of(error.get("Cause", "")) or name
+    if name == _NO_HEARTBEAT:
+        reason, succeeded = explain_silence(services, run)
+        return (RunPhase.SUCCEEDED if succeeded else RunPhase.FAILED), reason
+    if name == _NO_TIME:
+        return RunPhase.FAILED, "the run reached its time limit"
+    return RunPhase.FAILED, sentence_of(error.get("Cause", "")) or name
 
 
 def sentence_of(cause: str) -> str:

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from stationmaster.domain.errors import RunNotFound
+import logging
+
+from stationmaster.domain.errors import (
+    PermanentError,
+    RunNotFound,
+    TrainingFailed,
+    TransientError,
+)
 from stationmaster.domain.events import RelayBatch, RunPhase
-from stationmaster.domain.run import TeardownStatus
+from stationmaster.domain.run import Run, TeardownStatus
 from stationmaster.services import Services
 from stationmaster.steps.await_job import resolve_wait
 from stationmaster.steps.conclude_run import sentence_of
 from stationmaster.steps.conclude_teardown import conclude_teardown
+from stationmaster.steps.examining import find_lost_capacity
 from stationmaster.steps.recording import enter_phase
+
+logger = logging.getLogger(__name__)
 
 
 def record_batch(services: Services, batch: RelayBatch) -> None:
@@ -23,8 +33,25 @@ def record_batch(services: Services, batch: RelayBatch) -> None:
     token = services.runs.load_task_token(batch.run_id)
     if token is None or run.phase.is_terminal:
         return
-    if not resolve_wait(services, run, token) and batch.heartbeat:
+    if resolve_wait(services, run, token) or not batch.heartbeat:
+        return
+    lost = _lost_for_good(services, run)
+    if lost is not None:
+        services.workflows.job_failed(token, error=TrainingFailed.__name__, cause=lost)
+    else:
         services.workflows.heartbeat(token)
+
+
+def _lost_for_good(services: Services, run: Run) -> str | None:
+    """What a run that does not train will never get back; asked of AWS only while it recovers."""
+    if run.phase is not RunPhase.RECOVERING:
+        return None
+    try:
+        return find_lost_capacity(services, run.run_id)
+    except (TransientError, PermanentError) as exc:
+        # The next heartbeat asks again, and the wait for a recovery has its own end.
+        logger.warning("capacity not looked at", extra={"run_id": run.run_id, "error": str(exc)})
+        return None
 
 
 def record_dead_execution(

@@ -1,12 +1,13 @@
-"""What the in-cluster steps take as services: the real gateway and store, EKS and FSx played.
+"""What the in-cluster steps take as services: the real gateway and store, AWS's services played.
 
-Imported by test_kubernetes_gateway_steps; the `cluster` and `gateway` fixtures come from
-kubernetes_gateway_fixtures.
+Imported by test_kubernetes_gateway_steps and test_lost_runs; the `cluster` and `gateway` fixtures
+come from kubernetes_gateway_fixtures.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -17,7 +18,7 @@ from kubernetes_gateway_fixtures import REQUEST, RUN_ID
 from moto import mock_aws
 
 from local.cluster import LocalCluster
-from stationmaster.aws.clusters import EksCluster
+from stationmaster.aws.clusters import EksCluster, NodeGroup
 from stationmaster.aws.file_systems import FileSystem
 from stationmaster.aws.run_store import RunStore, table_definition
 from stationmaster.aws.secrets import Secrets
@@ -38,17 +39,28 @@ from stationmaster.settings import Settings
 class Eks:
     """EKS as far as these steps ask it."""
 
-    cluster: LocalCluster
+    cluster: LocalCluster | None
     addon_status: str = "ACTIVE"
     gone: bool = False
+    status: str = "ACTIVE"
+    groups: dict[str, str | None] = field(
+        default_factory=lambda: {"system": "ACTIVE", "training": "ACTIVE"}
+    )
+    failure: Exception | None = None
     asked: list[tuple[str, str]] = field(default_factory=list)
 
     def describe(self, run_id: str) -> EksCluster | None:
-        return None if self.gone else EksCluster(name=run_id, status="ACTIVE", endpoint="there")
+        if self.failure is not None:
+            raise self.failure
+        return None if self.gone else EksCluster(name=run_id, status=self.status, endpoint="there")
+
+    def node_group(self, run_id: str, name: str) -> NodeGroup | None:
+        status = self.groups[name]
+        return None if status is None else NodeGroup(name=name, status=status)
 
     def ensure_addon(self, run_id: str, name: str, *, role_arn: str = "") -> str:
         self.asked.append((name, role_arn))
-        if self.addon_status == "ACTIVE":
+        if self.addon_status == "ACTIVE" and self.cluster is not None:
             self.cluster.set_addon(name, active=True)
         return self.addon_status
 
@@ -67,14 +79,31 @@ class Fsx:
 
 
 @dataclass
+class Waiting:
+    """Step Functions, as far as a workflow that waits for its job hears of it."""
+
+    said: list[tuple[str, str]] = field(default_factory=list)
+
+    def job_succeeded(self, token: str) -> None:
+        self.said.append(("succeeded", ""))
+
+    def job_failed(self, token: str, *, error: str, cause: str) -> None:
+        self.said.append((error, cause))
+
+    def heartbeat(self, token: str) -> None:
+        self.said.append(("heartbeat", ""))
+
+
+@dataclass
 class World:
     """What steps take as services, with a clock that tests move on."""
 
     settings: Settings
     runs: RunStore
     clusters: Eks
-    gateway: KubernetesGateway
+    gateway: KubernetesGateway | None
     file_systems: Fsx = field(default_factory=Fsx)
+    workflows: Waiting = field(default_factory=Waiting)
     late_s: float = 0.0
 
     def now(self) -> datetime:
@@ -124,6 +153,13 @@ class World:
 def world(
     cluster: LocalCluster, gateway: KubernetesGateway, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[World]:
+    with tables(monkeypatch) as (settings, runs):
+        yield World(settings, runs, Eks(cluster), gateway)
+
+
+@contextmanager
+def tables(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Settings, RunStore]]:
+    """An empty store on emulated DynamoDB, with the settings that name it."""
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "testing")
     monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
@@ -136,4 +172,4 @@ def world(
             bus_name="bus",
             fsx_csi_role_arn="arn:aws:iam::1:role/fsx",
         )
-        yield World(settings, RunStore("runs", client), Eks(cluster), gateway)
+        yield settings, RunStore("runs", client)

@@ -368,7 +368,9 @@ def test_relay_terminated_sends_what_it_has_within_5_s(cluster, bus, start_relay
     )
 
 
-def test_relay_job_deleted_tells_its_pods_gone_and_no_lost_node(cluster, bus, start_relay, gate):
+def test_relay_job_deleted_tells_it_and_its_pods_gone_and_no_lost_node(
+    cluster, bus, start_relay, gate
+):
     cluster.add_nodes(node_group="brief", labels={"pool": "brief"})
     body = job("run-f", gate, "1", "30")
     for replica in body["spec"]["pytorchReplicaSpecs"].values():
@@ -386,10 +388,12 @@ def test_relay_job_deleted_tells_its_pods_gone_and_no_lost_node(cluster, bus, st
         lambda: {e.pod for e in bus.events("pod.changed") if e.phase == "Deleted"} == pods,
         "both pods deleted",
     )
+    bus.wait_for(lambda: bus.events("job.disappeared"), "the job deleted")
     cluster.local.remove_nodes(node_group="brief")
     eventually(lambda: not cluster.core.list_node(label_selector="pool=brief").items, "nodes gone")
 
     assert bus.events("node.lost") == []
+    assert [event.job for event in bus.events("job.disappeared")] == ["run-f"]
 
 
 def test_relay_node_taken_from_a_running_job_is_told(cluster, bus, start_relay, gate):

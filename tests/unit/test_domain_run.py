@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stationmaster.domain import events as ev
+from stationmaster.domain.consequences import consequences
 from stationmaster.domain.errors import IllegalTransition
 from stationmaster.domain.events import ResourceKind, RunPhase
 from stationmaster.domain.run import (
@@ -14,7 +15,6 @@ from stationmaster.domain.run import (
     ResourceStatus,
     TeardownStatus,
     apply,
-    consequences,
     new_run_id,
     start_run,
 )

@@ -95,7 +95,7 @@ def node(*, ready="True", since=EARLIER):
 
 
 def test_job_conditions_are_told_once_when_they_turn_true():
-    observer = JobObserver("run-1", now=now)
+    observer = JobObserver("run-1", job="run-1", now=now)
     created = ("Created", "True", EARLIER)
 
     first = observer.observe(job(created))
@@ -118,7 +118,7 @@ def test_job_conditions_are_told_once_when_they_turn_true():
 
 
 def test_job_running_again_is_another_fact():
-    observer = JobObserver("run-1", now=now)
+    observer = JobObserver("run-1", job="run-1", now=now)
 
     events = observer.observe(job(("Running", "True", EARLIER)))
     events += observer.observe(job(("Running", "True", "2026-01-02T03:00:09Z")))
@@ -126,16 +126,33 @@ def test_job_running_again_is_another_fact():
     assert len({event.event_id for event in events}) == 2
 
 
-def test_job_never_seen_may_exist_and_deleted_does_not():
-    observer = JobObserver("run-1", now=now)
+def test_job_not_looked_for_may_exist_and_absent_one_does_not():
+    observer = JobObserver("run-1", job="run-1", now=now)
 
-    observer.gone()
     unseen = observer.exists
-    observer.observe(job())
-    observer.gone()
+    observer.absent()
+    news = observer.deleted()
 
     assert unseen is None
     assert observer.exists is False
+    assert news == []
+
+
+def test_job_deleted_before_its_end_has_disappeared_once():
+    observer = JobObserver("run-1", job="run-1", now=now)
+    observer.observe(job(("Running", "True", EARLIER)))
+
+    told = observer.deleted() + observer.deleted()
+
+    assert [(event.type, event.job) for event in told] == [("job.disappeared", "run-1")]
+    assert observer.exists is False
+
+
+def test_job_deleted_after_its_end_is_no_news():
+    observer = JobObserver("run-1", job="run-1", now=now)
+    observer.observe(job(("Failed", "True", EARLIER)))
+
+    assert observer.deleted() == []
 
 
 def test_pod_is_told_only_when_the_told_fields_change():
@@ -287,6 +304,17 @@ def test_node_not_ready_then_deleted_is_lost_once():
     told += observer.deleted("node-a", matters=True)
 
     assert [(event.node, event.reason) for event in told] == [("node-a", "NodeStatusUnknown")]
+
+
+def test_node_ready_again_is_recovered_once_and_can_be_lost_again():
+    observer = NodeObserver("run-1", now=now)
+    observer.observe(node(), matters=True)
+
+    told = []
+    for ready in ("Unknown", "True", "True", "False"):
+        told += observer.observe(node(ready=ready), matters=True)
+
+    assert [event.type for event in told] == ["node.lost", "node.recovered", "node.lost"]
 
 
 def test_node_deleted_under_the_job_is_lost():

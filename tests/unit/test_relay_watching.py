@@ -55,6 +55,7 @@ def follow_script(api):
         {},
         listed=lambda items: seen.append([item["metadata"]["name"] for item in items]),
         changed=lambda kind, item: seen.append((kind, item["metadata"]["name"])),
+        unknown=lambda: seen.append("unknown type"),
     )
     keep_watching(api, watch, api.stop)
     return seen
@@ -97,7 +98,7 @@ def test_keep_watching_missing_type_and_absent_server_are_waited_for():
 
     seen = follow_script(api)
 
-    assert seen == [[], [], ("ADDED", "a")]
+    assert seen == ["unknown type", [], ("ADDED", "a")]
 
 
 class Sink:

@@ -1,0 +1,72 @@
+"""What a run remembers of the pods of its job.
+
+Used by `run`, which records it, and by `stall`, which judges it. Pure.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from pydantic import BaseModel, ConfigDict
+
+from stationmaster.domain.events import PodChanged
+
+
+class Pod(BaseModel):
+    """The newest word on one pod of the job."""
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    phase: str
+    node: str = ""
+    reason: str = ""
+    message: str = ""
+    exit_code: int | None = None
+    restarts: int = 0
+    was_up: bool = False
+    """It has run before, so that a pod that is only starting differs from one that was lost."""
+    down_since: datetime | None = None
+    """When it stopped running, or was first seen not to run yet; None while it is up."""
+
+    @property
+    def is_up(self) -> bool:
+        """Its container runs, or has done all its work."""
+        return self.is_finished or (self.phase == "Running" and not self.reason)
+
+    @property
+    def is_finished(self) -> bool:
+        """Its container has ended well."""
+        return self.phase == "Succeeded" or self.exit_code == 0
+
+    @property
+    def is_lost(self) -> bool:
+        """It does not run and has run before, or will never run."""
+        return not self.is_up and (self.was_up or self.phase in ("Deleted", "Failed", "Unknown"))
+
+    @property
+    def standing(self) -> str:
+        """How it stands, in the cluster's own words."""
+        if self.phase == "Deleted":
+            return f"pod {self.name} is gone and was not replaced"
+        ended = f" with exit code {self.exit_code}" if self.exit_code is not None else ""
+        why = ": ".join(part for part in (self.reason, self.message) if part)
+        return f"pod {self.name} is {self.phase}{ended}{f' ({why})' if why else ''}"
+
+
+def pod_after(known: Pod | None, event: PodChanged) -> Pod:
+    """The pod once `event` is taken in; `known` is the word on it before, or None."""
+    pod = Pod(
+        name=event.pod,
+        phase=event.phase,
+        node=event.node,
+        reason=event.reason,
+        message=event.message,
+        exit_code=event.exit_code,
+        restarts=event.restarts,
+    )
+    if pod.is_up:
+        return pod.model_copy(update={"was_up": True})
+    since = known.down_since if known is not None and known.down_since else event.at
+    was_up = known is not None and known.was_up
+    return pod.model_copy(update={"was_up": was_up, "down_since": since})

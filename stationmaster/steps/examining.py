@@ -1,0 +1,96 @@
+"""Looking at a run's cluster from outside, once the relay inside it says nothing or no step comes.
+
+Used by the recorder and by the conclusion of a run. What is gone is named from the outside in: the
+cluster, its node groups, its API, the job, the nodes, the pods, and the relay last.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Final
+
+from stationmaster.domain.errors import PermanentError, TransientError
+from stationmaster.domain.names import (
+    LABEL_ROLE,
+    LABEL_RUN_ID,
+    NAMESPACE,
+    SYSTEM_NODE_GROUP,
+    TRAINING_NODE_GROUP,
+    job_name,
+)
+from stationmaster.domain.run import Run
+from stationmaster.kubernetes.views import PodView
+from stationmaster.rendering.metadata import LABEL_NODE_GROUP
+from stationmaster.services import Services
+
+logger = logging.getLogger(__name__)
+
+SILENT: Final = "the relay in the cluster fell silent, so the job is not watched"
+_GOING: Final = frozenset({"DELETING", "DELETE_FAILED", "FAILED"})
+
+
+def find_lost_capacity(services: Services, run_id: str) -> str | None:
+    """What EKS says is deleted of the run's cluster and nodes, as a sentence, or None.
+
+    Raises:
+        TransientError, PermanentError: EKS did not answer, or refused to.
+    """
+    cluster = services.clusters.describe(run_id)
+    if cluster is None:
+        return f"the cluster of run {run_id} was deleted while the run was going on"
+    if cluster.status in _GOING:
+        return f"cluster {cluster.name} is {cluster.status} while the run is going on"
+    for name in (TRAINING_NODE_GROUP, SYSTEM_NODE_GROUP):
+        group = services.clusters.node_group(run_id, name)
+        if group is None:
+            return f"the {name} node group was deleted while the run was going on"
+        if group.status in _GOING:
+            failure = f": {group.failure}" if group.failure else ""
+            return f"the {name} node group is {group.status} while the run is going on{failure}"
+    return None
+
+
+def explain_silence(services: Services, run: Run) -> tuple[str, bool]:
+    """Why nothing was heard of the job, and whether it has succeeded unheard.
+
+    Never raises: what cannot be looked at is said, because the run has to end all the same.
+    """
+    try:
+        lost = find_lost_capacity(services, run.run_id)
+        return (lost, False) if lost is not None else _explain_inside(services, run)
+    except (TransientError, PermanentError) as exc:
+        logger.warning("cluster not looked at", extra={"run_id": run.run_id, "error": str(exc)})
+        return f"{SILENT}; the cluster could not be looked at: {exc}", False
+
+
+def _explain_inside(services: Services, run: Run) -> tuple[str, bool]:
+    gateway = services.kubernetes(run.run_id)
+    if not gateway.is_answering():
+        return f"{SILENT}: the cluster's Kubernetes API does not answer", False
+    name = job_name(run.run_id)
+    job = gateway.job(NAMESPACE, name)
+    if job is None:
+        return f"PyTorchJob {name} was deleted from the cluster before it had ended", False
+    if job.condition("Succeeded") is not None:
+        return "", True
+    if (failed := job.condition("Failed")) is not None:
+        return f"the job failed while the relay was silent: {failed.message}", False
+    nodes = gateway.nodes(labels={LABEL_NODE_GROUP: TRAINING_NODE_GROUP, LABEL_RUN_ID: run.run_id})
+    ready = [node for node in nodes if node.ready]
+    if len(ready) < run.request.nodes:
+        return f"{len(ready)} of {run.request.nodes} training nodes are ready", False
+    pods = gateway.pods(NAMESPACE, labels={LABEL_RUN_ID: run.run_id, LABEL_ROLE: "training"})
+    if len(pods) < run.request.nodes:
+        return f"{len(pods)} of the job's {run.request.nodes} pods are there", False
+    if any(pod.phase not in ("Running", "Succeeded") for pod in pods):
+        return f"the job's pods do not run: {gateway.explain(NAMESPACE, pods)}", False
+    relays = gateway.pods(NAMESPACE, labels={LABEL_RUN_ID: run.run_id, LABEL_ROLE: "relay"})
+    return f"{SILENT}{_relay_standing(relays)}", False
+
+
+def _relay_standing(relays: Sequence[PodView]) -> str:
+    if not relays:
+        return ": its pod is gone"
+    stuck = next((pod for pod in relays if not pod.ready), None)
+    return "" if stuck is None else f": {stuck.waits_for}"

@@ -1,0 +1,273 @@
+"""A run whose job, nodes or cluster go away: who ends it, and with what sentence.
+
+The store, the steps, the gateway and the cluster are real; EKS and Step Functions are played.
+"""
+
+# ruff: noqa: F811  # fixtures are imported by name
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from kubernetes_gateway_fixtures import (  # noqa: F401
+    NAMESPACE,
+    RUN_ID,
+    add_nodes,
+    cluster,
+    eventually,
+    gateway,
+)
+from kubernetes_gateway_world import Eks, World, tables, world  # noqa: F401
+
+from local.cluster import LocalCluster
+from stationmaster.domain import events as ev
+from stationmaster.domain.errors import TransientError
+from stationmaster.domain.events import RelayBatch, RunPhase
+from stationmaster.domain.run import TeardownStatus
+from stationmaster.domain.stall import RESTART_LIMIT
+from stationmaster.steps.await_job import await_job
+from stationmaster.steps.begin_teardown import begin_teardown
+from stationmaster.steps.conclude_run import conclude_run
+from stationmaster.steps.conclude_teardown import conclude_teardown
+from stationmaster.steps.install_plugin import install_plugin
+from stationmaster.steps.record_events import record_batch
+from stationmaster.steps.submit_job import submit_job
+
+TO_RUNNING = (
+    RunPhase.PROVISIONING,
+    RunPhase.VALIDATING,
+    RunPhase.SUBMITTING,
+    RunPhase.RUNNING,
+)
+SILENCE = {"Error": "States.HeartbeatTimeout", "Cause": ""}
+
+
+@pytest.fixture
+def outside(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    """A world whose cluster cannot be looked into."""
+    with tables(monkeypatch) as (settings, runs):
+        yield World(settings, runs, Eks(None), None)
+
+
+def begin(world: World) -> None:
+    """A run that trains on two pods, its workflow waiting for the job."""
+    world.begin(*TO_RUNNING)
+    submitted = event(world, ev.JobSubmitted, job=RUN_ID)
+    pods = [pod(world, f"{RUN_ID}-worker-{n}", "Running", node=f"n-{n}") for n in (0, 1)]
+    step = event(world, ev.ProgressReported, seq=1, step=1, total_steps=9, loss_nats=1.0)
+    world.runs.record(RUN_ID, [submitted, *pods, step])
+    await_job(world, RUN_ID, task_token="token")  # type: ignore[arg-type]  # World plays Services
+    assert world.workflows.said == []
+
+
+def event(world: World, event_class: Any, **fields: Any) -> Any:
+    event_id = f"{event_class.__name__} {json.dumps(fields, default=str)} {world.late_s}"
+    return event_class(event_id=event_id, run_id=RUN_ID, at=world.now(), **fields)
+
+
+def pod(world: World, name: str, phase: str, **fields: Any) -> ev.PodChanged:
+    return event(world, ev.PodChanged, pod=name, phase=phase, **fields)
+
+
+def report(world: World, *events: Any, heartbeat: bool = True) -> None:
+    batch = RelayBatch(
+        run_id=RUN_ID, batch_id="b", at=world.now(), events=list(events), heartbeat=heartbeat
+    )
+    record_batch(world, batch)  # type: ignore[arg-type]  # World plays Services
+
+
+def test_job_that_is_deleted_fails_its_run_at_once(outside: World):
+    begin(outside)
+
+    report(outside, event(outside, ev.JobDisappeared, job=RUN_ID), heartbeat=False)
+
+    sentence = f"PyTorchJob {RUN_ID} was deleted from the cluster before it had ended"
+    assert outside.workflows.said == [("TrainingFailed", sentence)]
+
+
+def test_job_that_has_succeeded_and_is_deleted_has_succeeded(outside: World):
+    begin(outside)
+    condition = {"condition": "Succeeded", "reason": "r", "message": "m"}
+
+    report(
+        outside,
+        event(outside, ev.JobConditionChanged, **condition),
+        event(outside, ev.JobDisappeared, job=RUN_ID),
+    )
+
+    assert outside.workflows.said == [("succeeded", "")]
+
+
+def test_lost_node_is_a_recovery_that_is_waited_for_while_its_group_stands(outside: World):
+    begin(outside)
+
+    report(outside, event(outside, ev.NodeLost, node="n-1", reason="the node was deleted"))
+
+    assert outside.runs.load(RUN_ID).phase is RunPhase.RECOVERING
+    assert outside.workflows.said == [("heartbeat", "")]
+
+
+@pytest.mark.parametrize(
+    ("groups", "sentence"),
+    [
+        ({"training": None}, "the training node group was deleted while the run was going on"),
+        ({"training": "DELETING"}, "the training node group is DELETING while the run is going on"),
+        ({"system": "DELETING"}, "the system node group is DELETING while the run is going on"),
+    ],
+)
+def test_recovery_whose_node_group_is_deleted_ends_with_the_next_heartbeat(
+    outside: World, groups: dict[str, str | None], sentence: str
+):
+    begin(outside)
+    outside.clusters.groups |= groups
+    report(outside)
+    assert outside.workflows.said == [("heartbeat", "")], "a run that trains is not looked at"
+
+    report(outside, event(outside, ev.NodeLost, node="n-1", reason="the node was deleted"))
+
+    assert outside.workflows.said[1:] == [("TrainingFailed", sentence)]
+
+
+def test_recovery_is_waited_for_while_eks_does_not_answer(outside: World):
+    begin(outside)
+    outside.clusters.failure = TransientError("EKS is away")
+
+    report(outside, event(outside, ev.NodeLost, node="n-1", reason="the node was deleted"))
+
+    assert outside.workflows.said == [("heartbeat", "")]
+
+
+def test_pod_that_does_not_come_back_in_time_ends_the_wait_with_its_reason(outside: World):
+    begin(outside)
+    report(outside, pod(outside, f"{RUN_ID}-worker-1", "Deleted"))
+    report(outside, pod(outside, f"{RUN_ID}-worker-1", "Pending", reason="Unschedulable"))
+    outside.late_s = RESTART_LIMIT.total_seconds() - 60
+    report(outside)
+    assert {said for said, _ in outside.workflows.said} == {"heartbeat"}
+
+    outside.late_s += 120
+    report(outside)
+
+    (error, cause) = outside.workflows.said[-1]
+    assert error == "TrainingFailed"
+    assert cause.startswith(f"pod {RUN_ID}-worker-1 is Pending (Unschedulable); no step in 3")
+
+
+def test_teardown_of_a_live_run_ends_the_run_and_its_workflow(outside: World):
+    begin(outside)
+
+    begin_teardown(outside, RUN_ID)  # type: ignore[arg-type]  # World plays Services
+    report(outside, pod(outside, f"{RUN_ID}-worker-1", "Deleted"))
+    conclude_teardown(outside, RUN_ID)  # type: ignore[arg-type]
+    report(outside, event(outside, ev.NodeLost, node="n-1", reason="late"))
+
+    run = outside.runs.load(RUN_ID)
+    assert (run.phase, run.reason) == (
+        RunPhase.FAILED,
+        "its teardown was started before it had ended",
+    )
+    assert run.teardown is TeardownStatus.COMPLETED
+    assert [said for said, _ in outside.workflows.said] == ["RunStopped"]
+    assert [e.phase for e in outside.events("run.phase_changed")][len(TO_RUNNING) :] == ["failed"]
+
+
+def conclude(world: World) -> tuple[RunPhase, str]:
+    conclude_run(world, RUN_ID, error=SILENCE)  # type: ignore[arg-type]  # World plays Services
+    run = world.runs.load(RUN_ID)
+    return run.phase, run.reason
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"gone": True}, f"the cluster of run {RUN_ID} was deleted while the run was going on"),
+        ({"status": "DELETING"}, f"cluster {RUN_ID} is DELETING while the run is going on"),
+        (
+            {"groups": {"training": "ACTIVE", "system": None}},
+            "the system node group was deleted while the run was going on",
+        ),
+        (
+            {"failure": TransientError("EKS is away")},
+            "the relay in the cluster fell silent, so the job is not watched; "
+            "the cluster could not be looked at: EKS is away",
+        ),
+    ],
+)
+def test_silence_of_a_relay_that_went_with_its_cluster_names_what_was_deleted(
+    outside: World, change: dict[str, Any], sentence: str
+):
+    begin(outside)
+    vars(outside.clusters).update(change)
+
+    assert conclude(outside) == (RunPhase.FAILED, sentence)
+
+
+def test_silence_of_an_api_server_is_told(world: World, cluster: LocalCluster):
+    begin(world)
+    world.gateway.close()
+    cluster.stop(grace_s=0.1)
+
+    _, reason = conclude(world)
+
+    assert reason.endswith("the cluster's Kubernetes API does not answer")
+
+
+def test_silence_is_explained_from_the_job_over_nodes_and_pods_to_the_relay(
+    world: World, cluster: LocalCluster
+):
+    world.begin(*TO_RUNNING)
+    add_nodes(cluster, group="system")
+    eventually(lambda: install_plugin(world, RUN_ID, plugin="training-operator")["ready"])
+    explain = explainer(world)
+    assert explain() == f"PyTorchJob {RUN_ID} was deleted from the cluster before it had ended"
+
+    submit_job(world, RUN_ID)
+    labels = {"stationmaster/role": "training"}
+    eventually(lambda: [p for p in world.gateway.pods(NAMESPACE, labels=labels) if p.unschedulable])
+    assert explain() == "0 of 2 training nodes are ready"
+
+    cluster.set_addon("aws-fsx-csi-driver", active=True)
+    add_nodes(cluster, group="training")
+    eventually(
+        lambda: [p.phase for p in world.gateway.pods(NAMESPACE, labels=labels)] == ["Running"] * 2
+    )
+    assert explain() == (
+        "the relay in the cluster fell silent, so the job is not watched: its pod is gone"
+    )
+
+
+def explainer(world: World) -> Any:
+    from stationmaster.steps.examining import explain_silence
+
+    def explain() -> str:
+        sentence, succeeded = explain_silence(world, world.runs.load(RUN_ID))  # type: ignore[arg-type]
+        assert not succeeded
+        return sentence
+
+    return explain
+
+
+def test_job_that_succeeded_while_the_relay_was_silent_is_a_success(
+    world: World, cluster: LocalCluster
+):
+    begin(world)
+    add_nodes(cluster, group="system")
+    eventually(lambda: install_plugin(world, RUN_ID, plugin="training-operator")["ready"])
+    submit_job(world, RUN_ID)
+    conditions = [{"type": "Succeeded", "status": "True"}]
+    set_job_status(cluster, {"conditions": conditions})
+
+    assert conclude(world) == (RunPhase.SUCCEEDED, "")
+
+
+def set_job_status(cluster: LocalCluster, status: dict[str, Any]) -> None:
+    """Write the job's status as the operator does."""
+    from kubernetes import client, config
+
+    with config.new_client_from_config(config_file=str(cluster.kubeconfig)) as api:
+        client.CustomObjectsApi(api).patch_namespaced_custom_object_status(
+            "kubeflow.org", "v1", NAMESPACE, "pytorchjobs", RUN_ID, {"status": status}
+        )
