@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from stationmaster.domain.consequences import TORN_DOWN_EARLY
+from stationmaster.domain.errors import RunStopped
 from stationmaster.domain.events import TeardownStarted, make_event_id
 from stationmaster.domain.run import TeardownStatus
 from stationmaster.services import Services
 
 
 def begin_teardown(services: Services, run_id: str) -> None:
-    """Record that a teardown attempt began; a teardown under way stays as it is."""
+    """Record that a teardown attempt began; a teardown under way stays as it is.
+
+    A run that has not ended ends with it (see domain.consequences), and so does its workflow.
+    """
     run = services.runs.load(run_id)
     if run.teardown in (TeardownStatus.RUNNING, TeardownStatus.COMPLETED):
         return
@@ -19,3 +24,6 @@ def begin_teardown(services: Services, run_id: str) -> None:
         at=services.now(),
     )
     services.runs.record(run_id, [event])
+    token = None if run.phase.is_terminal else services.runs.load_task_token(run_id)
+    if token is not None:
+        services.workflows.job_failed(token, error=RunStopped.__name__, cause=TORN_DOWN_EARLY)
