@@ -15,12 +15,30 @@ from bot.blocks import words
 from bot.blocks.elements import Content, context, section
 from stationmaster.domain import events as ev
 from stationmaster.domain.events import ResourceKind, RunEvent, RunPhase
-from stationmaster.domain.run import Run
+from stationmaster.domain.run import ResourceStatus, Run
 
 _MAX_LINES: Final = 24
 _MAX_NAMES: Final = 6
 _WARNING: Final = "\u26a0\ufe0f"
 _MAIN_RESOURCES: Final = (ResourceKind.CLUSTER, ResourceKind.NODE_GROUP, ResourceKind.FILE_SYSTEM)
+
+# What only the relay sees, inside the run's cluster.
+_OF_THE_RELAY: Final = (
+    ev.JobConditionChanged,
+    ev.JobDisappeared,
+    ev.PodChanged,
+    ev.ClusterWarning,
+    ev.TrainingStarted,
+    ev.ProgressReported,
+    ev.TrainingEvaluated,
+    ev.CheckpointSaved,
+    ev.WorkersRestarting,
+    ev.TrainingResumed,
+    ev.TrainingReportedFailure,
+    ev.TrainingFinished,
+    ev.NodeLost,
+    ev.NodeRecovered,
+)
 
 
 def is_noteworthy(event: RunEvent) -> bool:
@@ -40,7 +58,8 @@ def is_noteworthy(event: RunEvent) -> bool:
 
 def thread_message(events: Sequence[RunEvent], run: Run) -> Content | None:
     """One message for the noteworthy ones among `events`, or None when nothing is worth telling."""
-    told = _newest_only([event for event in events if is_noteworthy(event)])
+    in_time = _while_the_cluster_stands(events, run)
+    told = _newest_only([event for event in in_time if is_noteworthy(event)])
     if not told:
         return None
     lines = []
@@ -52,6 +71,30 @@ def thread_message(events: Sequence[RunEvent], run: Run) -> Content | None:
     since = told[-1].at - run.requested_at
     blocks = [section("\n".join(shown)), context(f"{md.duration(since)} after the request")]
     return Content(text="\n".join(shown), blocks=blocks)
+
+
+def _while_the_cluster_stands(events: Sequence[RunEvent], run: Run) -> list[RunEvent]:
+    """Without what its relay says of a cluster whose deletion is told already.
+
+    The relay's last lines may be on their way for minutes; they are in the table all the same.
+    """
+    deletions = [
+        index
+        for index, event in enumerate(events)
+        if isinstance(event, ev.ResourceDeleted) and event.kind is ResourceKind.CLUSTER
+    ]
+    is_gone = any(
+        resource.kind is ResourceKind.CLUSTER and resource.status is ResourceStatus.DELETED
+        for resource in run.resources.values()
+    )
+    gone_at = deletions[0] if deletions else 0 if is_gone else len(events)
+    return [
+        event
+        for index, event in enumerate(events)
+        if (index < gone_at or not isinstance(event, _OF_THE_RELAY))
+        # The teardown deletes the job of a run that was ended.
+        and not (isinstance(event, ev.JobDisappeared) and run.phase.is_terminal)
+    ]
 
 
 def _newest_only(events: list[RunEvent]) -> list[RunEvent]:
@@ -123,6 +166,8 @@ def _line(same: list[RunEvent], run: Run) -> str:
             return f"{_WARNING} {name} {reason}{times}: {message}"
         case ev.NodeLost():
             return f"{_WARNING} node {md.code(first.node, 80)} is lost: {md.escape(first.reason)}"
+        case ev.NodeRecovered():
+            return f"{md.DONE} node {md.code(first.node, 80)} is ready again"
         case ev.TeardownStarted():
             return "\u267b\ufe0f teardown started"
         case _:
@@ -137,6 +182,9 @@ def _training_line(event: RunEvent, run: Run) -> str:
             said = f": {md.escape(event.message, 300)}" if event.message else ""
             mark = _WARNING if event.condition in ("Failed", "Restarting") else "\u25b8"
             return f"{mark} job is {event.condition.lower()}{said}"
+        case ev.JobDisappeared():
+            name = md.code(event.job, 80)
+            return f"{md.FAILED} job {name} was deleted from the cluster before it had ended"
         case ev.TrainingStarted():
             parts = [f"{event.total_steps:,} steps"]
             if event.world_size:

@@ -17,9 +17,9 @@ from local.slack.blocks import check_blocks, total_text
 from stationmaster.domain import events as ev
 from stationmaster.domain.catalogue import CATALOGUE
 from stationmaster.domain.plan import make_plan
+from stationmaster.domain.pods import Pod
 from stationmaster.domain.run import (
     Check,
-    Pod,
     Resource,
     ResourceStatus,
     Run,
@@ -79,9 +79,9 @@ def progress(step: int, **values: object) -> ev.ProgressReported:
     return ev.ProgressReported(event_id=f"p{step}", run_id=RUN_ID, at=NOW, **(made | values))
 
 
-def event(kind: type, index: int = 0, **values: object):
-    about = {"event_id": f"{kind.__name__}-{index}", "run_id": RUN_ID, "at": NOW}
-    return kind(**(about | values))
+def event(event_class: type, index: int = 0, **values: object):
+    about = {"event_id": f"{event_class.__name__}-{index}", "run_id": RUN_ID, "at": NOW}
+    return event_class(**(about | values))
 
 
 def seen(content) -> str:
@@ -224,6 +224,8 @@ ANY_EVENT = st.one_of(
             (ev.TrainingReportedFailure, {"reason": TEXT}),
             (ev.TrainingFinished, {}),
             (ev.NodeLost, {"node": TEXT, "reason": TEXT}),
+            (ev.NodeRecovered, {"node": TEXT}),
+            (ev.JobDisappeared, {"job": TEXT}),
             (ev.TeardownStarted, {}),
         )
     ),
@@ -507,6 +509,57 @@ def test_thread_puts_neighbours_of_one_kind_on_one_line():
 
     assert len(lines) == 1
     assert "and 3 more running" in lines[0]
+
+
+CLUSTER = {"kind": ev.ResourceKind.CLUSTER, "name": f"stationmaster-{RUN_ID}"}
+
+
+def after_its_cluster() -> Run:
+    """A run whose cluster is gone."""
+    gone = Resource(**CLUSTER, status=ResourceStatus.DELETED, requested_at=START)
+    run = in_phase(ev.RunPhase.FAILED)
+    return run.model_copy(update={"resources": {f"cluster/{gone.name}": gone}})
+
+
+LATE = [
+    (ev.PodChanged, {"pod": f"{RUN_ID}-worker-0", "phase": "Deleted"}),
+    (ev.NodeLost, {"node": "n", "reason": "the node was deleted"}),
+    (ev.JobConditionChanged, {"condition": "Failed", "reason": "r", "message": "m"}),
+    (ev.ClusterWarning, {"object_name": RUN_ID, "reason": "r", "message": "m"}),
+    (ev.TrainingFinished, {"step": 9}),
+]
+
+
+@pytest.mark.parametrize(("event_class", "fields"), LATE)
+def test_thread_after_the_cluster_is_deleted_has_no_late_line_of_its_relay(event_class, fields):
+    deleted = event(ev.ResourceDeleted, 0, **CLUSTER)
+    late = event(event_class, 1, **fields)
+
+    both = thread_message([deleted, late], after_its_cluster())
+
+    assert len(both.text.splitlines()) == 1
+    assert "deleted" in both.text
+    assert thread_message([late], after_its_cluster()) is None
+
+
+def test_thread_of_one_batch_keeps_what_the_relay_said_before_the_cluster_went():
+    pod = event(ev.PodChanged, 0, pod=f"{RUN_ID}-worker-0", phase="Deleted")
+    group = {"kind": ev.ResourceKind.NODE_GROUP, "name": "training"}
+    deleted = [event(ev.ResourceDeleted, 1, **CLUSTER), event(ev.ResourceDeleted, 2, **group)]
+
+    lines = thread_message([pod, *deleted], after_its_cluster()).text.splitlines()
+
+    assert len(lines) == 2
+    assert "gone" in lines[0]
+
+
+@pytest.mark.parametrize(("phase", "lines"), [(None, 1), (ev.RunPhase.STOPPED, 0)])
+def test_thread_tells_a_deleted_job_unless_its_run_had_ended(phase, lines):
+    run = running() if phase is None else in_phase(phase)
+
+    message = thread_message([event(ev.JobDisappeared, 0, job=RUN_ID)], run)
+
+    assert (message is not None) == bool(lines)
 
 
 def test_thread_is_silent_about_progress():
