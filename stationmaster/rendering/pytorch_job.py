@@ -33,14 +33,19 @@ PORT: Final = 23456
 LABEL_JOB_NAME: Final = "training.kubeflow.org/job-name"
 
 # Torch elastic restarts the worker processes inside living pods this many times. When that is used
-# up, or an agent dies, the kubelet restarts the containers: a gang restart costs one for each node,
-# so the job survives one of them and fails with the second.
+# up, or an agent dies, the kubelet restarts the containers: a gang restart costs one for each node.
+# The operator sums the restarts of the whole run. A lost first node costs the others two each (one
+# when the rendezvous is gone, one when the wait below is over), which leaves one gang restart.
 MAX_WORKER_RESTARTS: Final = 3
-GANG_RESTARTS_TO_FAIL: Final = 2
-# Nodes pull the image at different speeds, so the first agent waits 900 s for the last one; a dead
-# agent is noticed after 3 x 3 s, where the default of 3 x 5 s would cost idle GPUs.
-RENDEZVOUS: Final = {
-    "join_timeout": "900",
+GANG_RESTARTS_TO_FAIL: Final = 3
+# How long an agent waits for the others (join_timeout), and for the first worker, which hosts the
+# rendezvous (read_timeout; torch's default of 60 s restarts every pod each minute or two). Nodes
+# pull the image at different speeds, and a lost node is replaced after 890 s: noticed 50, pods
+# moved 300, removed 60, instance 180, image 300. See docs/decisions/0007.
+RENDEZVOUS_WAIT_S: Final = 900
+# A dead agent is noticed after 3 x 3 s, where the default of 3 x 5 s would cost idle GPUs.
+_RENDEZVOUS: Final = {
+    "join_timeout": str(RENDEZVOUS_WAIT_S),
     "keep_alive_interval": "3",
     "keep_alive_max_attempt": "3",
 }
@@ -74,7 +79,9 @@ def render_pytorch_job(spec: JobSpec) -> KubernetesObject:
             "elasticPolicy": {
                 **_rendezvous(spec),
                 "rdzvId": spec.run_id,
-                "rdzvConf": [{"key": key, "value": value} for key, value in RENDEZVOUS.items()],
+                "rdzvConf": [
+                    {"key": key, "value": value} for key, value in rendezvous_conf(spec).items()
+                ],
                 "minReplicas": spec.nodes,
                 "maxReplicas": spec.nodes,
                 "maxRestarts": MAX_WORKER_RESTARTS,
@@ -113,6 +120,13 @@ def command(spec: JobSpec) -> list[str]:
         "--output-dir",
         spec.output_dir,
     ]
+
+
+def rendezvous_conf(spec: JobSpec) -> dict[str, str]:
+    """Settings of torchrun's rendezvous, as `--rdzv-conf` takes them."""
+    if spec.rendezvous == "etcd":
+        return _RENDEZVOUS  # etcd answers at once or is gone: a minute is enough for a read
+    return _RENDEZVOUS | {"read_timeout": str(RENDEZVOUS_WAIT_S)}
 
 
 def _literal(argument: str) -> str:

@@ -11,15 +11,29 @@ import math
 import os
 import shutil
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 from elastic_runs import gang_of
 from trainer_runs import Workspace, losses, of_kind, train_here
 
-from bench.gang import Gang, Lines, Pod, etcd_server, newest_start, num_starts
+from bench.gang import (
+    Gang,
+    Lines,
+    Pod,
+    etcd_server,
+    free_port,
+    newest_start,
+    num_starts,
+    start_agent,
+)
+from stationmaster.domain.events import TrainingRequest
+from stationmaster.rendering import job_spec
+from stationmaster.rendering.pytorch_job import rendezvous_conf
 from training.watchdog import EXIT_STALLED
 
 BATCH = 8
@@ -146,6 +160,48 @@ def test_elastic_nodes_come_and_go_and_each_sample_is_used_once(
     assert steps == list(range(1, len(steps) + 1))
     assert [line["samples_seen"] for line in resumed] == [line["step"] * BATCH for line in resumed]
     assert different_losses(seen, undisturbed) == []
+
+
+def test_agent_waits_for_an_absent_first_worker_as_long_as_its_conf_says(tmp_path: Path) -> None:
+    request = TrainingRequest(
+        recipe="llama2-7b",
+        nodes=2,
+        instance_type="p4d.24xlarge",
+        command="/train",
+        team_id="T1",
+        channel_id="C1",
+        user_id="U1",
+    )
+    rendered = rendezvous_conf(job_spec(request, run_id="run-1", image="i"))
+    endpoint = f"127.0.0.1:{free_port()}"
+
+    with ExitStack() as agents:
+
+        def agent(name: str, *, hosts: bool, **changes: str) -> subprocess.Popen[bytes]:
+            conf = rendered | {"is_host": str(hosts).lower()} | changes
+            environ = {
+                **os.environ,
+                "PET_NNODES": "2",
+                "PET_NPROC_PER_NODE": "1",
+                "PET_RDZV_ID": "run-1",
+                "PET_RDZV_BACKEND": "c10d",
+                "PET_RDZV_ENDPOINT": endpoint,
+                "PET_RDZV_CONF": ",".join(f"{key}={value}" for key, value in conf.items()),
+                "PET_LOCAL_ADDR": "127.0.0.1",
+            }
+            command = [sys.executable, "-m", "torch.distributed.run", "--no-python", "true"]
+            process = start_agent(command, environ, tmp_path / name)
+            agents.callback(process.kill)
+            return process
+
+        patient = agent("patient", hosts=False)
+        given_up = agent("impatient", hosts=False, read_timeout="1").wait(timeout=120)
+        still_waiting = patient.poll()
+        first = agent("first", hosts=True)
+        ended = [process.wait(timeout=120) for process in (first, patient)]
+
+    assert (given_up, still_waiting, ended) == (1, None, [0, 0])
+    assert "RendezvousConnectionError" in (tmp_path / "impatient.err").read_text()
 
 
 def is_training(lines: Lines, *, world_size: int) -> bool:

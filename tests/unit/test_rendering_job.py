@@ -98,6 +98,8 @@ def test_job_with_etcd_meets_where_the_runs_etcd_listens_with_the_protocol_that_
     (etcd,) = pod["spec"]["containers"]
     assert elastic["rdzvBackend"] == "etcd-v2"
     assert elastic["rdzvHost"] == service["metadata"]["name"]
+    # For etcd it is the time for one HTTP request, not for the coming of a worker.
+    assert "read_timeout" not in {item["key"] for item in elastic["rdzvConf"]}
     assert elastic["rdzvPort"] == service["spec"]["ports"][0]["port"]
     assert elastic["rdzvPort"] == etcd["ports"][0]["containerPort"]
     assert service["spec"]["selector"].items() <= pod["metadata"]["labels"].items()
@@ -115,11 +117,52 @@ def test_etcd_of_any_run_has_a_name_that_a_service_may_have(recipe: str):
     assert DNS_1035.fullmatch(service["metadata"]["name"])
 
 
-def test_job_survives_one_gang_restart_and_fails_with_the_second():
+def test_job_survives_two_gang_restarts_and_fails_with_the_third():
     policy = render(nodes=3)["spec"]["runPolicy"]
 
-    assert 3 < policy["backoffLimit"] <= 6
+    assert 2 * 3 < policy["backoffLimit"] <= 3 * 3
     assert policy["cleanPodPolicy"] == "None"
+
+
+# From the loss of a node to its replacement's container: marked unreachable after 50 s, its pods
+# moved 300 s later and removed within 60 s, a new instance in 180 s, 20 GB of image in 300 s.
+REPLACED_AFTER_S = 50 + 300 + 60 + 180 + 300
+AGENT_START_S = 20
+
+
+def restarts_while_the_first_worker_is_away(read_timeout_s: int) -> int:
+    """Of one other pod: its agent fails at once, then whenever it has waited for long enough."""
+    restarts, back_off_s, now_s = 1, 0, 0
+    while True:
+        now_s += AGENT_START_S + read_timeout_s
+        if now_s >= REPLACED_AFTER_S:
+            return restarts
+        # A kubelet restarts the first time at once, then after 10, 20, 40, ... 300 s.
+        back_off_s = min(300, 2 * back_off_s or 10)
+        now_s += back_off_s
+        restarts += 1
+
+
+@pytest.mark.parametrize("nodes", [2, 3, 8, 64])
+def test_job_survives_a_lost_first_node_and_then_one_gang_restart(nodes: int):
+    spec = render(nodes=nodes)["spec"]
+    conf = {item["key"]: int(item["value"]) for item in spec["elasticPolicy"]["rdzvConf"]}
+    limit = spec["runPolicy"]["backoffLimit"]
+
+    each = restarts_while_the_first_worker_is_away(conf["read_timeout"])
+
+    assert each == 1
+    assert 2 * each * (nodes - 1) + nodes < limit  # also when the replacement takes twice as long
+    assert restarts_while_the_first_worker_is_away(60) * (nodes - 1) >= limit  # torch's default
+
+
+def test_agents_wait_for_each_other_until_a_lost_node_is_replaced():
+    elastic = render()["spec"]["elasticPolicy"]
+
+    conf = {item["key"]: int(item["value"]) for item in elastic["rdzvConf"]}
+
+    assert conf["join_timeout"] == conf["read_timeout"] >= REPLACED_AFTER_S
+    assert conf["keep_alive_interval"] * conf["keep_alive_max_attempt"] <= 10
 
 
 def test_command_is_an_explicit_list_with_the_overrides_and_the_output_on_the_shared_file_system():
