@@ -179,6 +179,10 @@ class Clusters:
             instanceTypes=[instance_type],
             amiType="AL2023_x86_64_STANDARD",
             scalingConfig={"minSize": 1, "maxSize": 1, "desiredSize": 1},
+            launchTemplate={
+                "name": launch_template_name(run_id, SYSTEM_NODE_GROUP),
+                "version": "$Latest",
+            },
         )
 
     def create_training_nodes(

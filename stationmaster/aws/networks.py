@@ -17,7 +17,9 @@ from stationmaster.aws.calls import AwsConflict, AwsNotFound, aws_call
 from stationmaster.domain.errors import PermanentError
 from stationmaster.domain.instances import InstanceType
 from stationmaster.domain.names import (
+    SYSTEM_NODE_GROUP,
     TAG_RUN_ID,
+    TRAINING_NODE_GROUP,
     launch_template_name,
     placement_group_name,
     security_group_name,
@@ -160,26 +162,36 @@ class Networks:
                     },
                 }
             ],
-            # With one hop, an answer does not reach a pod: training code has no node role.
-            "MetadataOptions": {"HttpTokens": "required", "HttpPutResponseHopLimit": 1},
             "UserData": base64.b64encode(_NODE_CONFIG.encode()).decode(),
-            "TagSpecifications": [
-                _tag_specification("instance", run_id),
-                _tag_specification("volume", run_id),
-                _tag_specification("network-interface", run_id),
-            ],
         }
         if instance.num_efa:
             data["NetworkInterfaces"] = _network_interfaces(instance, security_group_ids)
             data["Placement"] = {"GroupName": placement_group_name(run_id)}
         else:
             data["SecurityGroupIds"] = security_group_ids
+        self._create_launch_template(run_id, TRAINING_NODE_GROUP, data)
+
+    def ensure_system_launch_template(self, run_id: str) -> None:
+        """The launch template of the system node: tags and metadata, the rest as EKS has it."""
+        self._create_launch_template(run_id, SYSTEM_NODE_GROUP, {})
+
+    def _create_launch_template(self, run_id: str, node_group: str, data: dict[str, Any]) -> None:
+        name = launch_template_name(run_id, node_group)
+        common = {
+            # With one hop, an answer does not reach a pod: pods cannot take the node's role.
+            "MetadataOptions": {"HttpTokens": "required", "HttpPutResponseHopLimit": 1},
+            "TagSpecifications": [
+                _tag_specification("instance", run_id),
+                _tag_specification("volume", run_id),
+                _tag_specification("network-interface", run_id),
+            ],
+        }
         try:
-            with aws_call(f"creating the launch template of run {run_id}"):
+            with aws_call(f"creating launch template {name} of run {run_id}"):
                 self._client.create_launch_template(
-                    LaunchTemplateName=launch_template_name(run_id),
-                    ClientToken=run_id,
-                    LaunchTemplateData=data,  # type: ignore[arg-type]  # built from parts
+                    LaunchTemplateName=name,
+                    ClientToken=name.removeprefix("stationmaster-"),
+                    LaunchTemplateData=common | data,  # type: ignore[arg-type]  # built from parts
                     TagSpecifications=[_tag_specification("launch-template", run_id)],
                 )
         except AwsConflict:
@@ -210,9 +222,9 @@ class Networks:
         for kind in left:
             try:
                 if kind.startswith("launch template"):
-                    with aws_call(f"deleting the launch template of run {run_id}"):
+                    with aws_call(f"deleting {kind} of run {run_id}"):
                         self._client.delete_launch_template(
-                            LaunchTemplateName=launch_template_name(run_id)
+                            LaunchTemplateName=kind.removeprefix("launch template ")
                         )
                 elif kind.startswith("placement group"):
                     with aws_call(f"deleting the placement group of run {run_id}"):

@@ -53,9 +53,10 @@ def security_group_name(run_id: str) -> str:
     return f"stationmaster-{run_id}"
 
 
-def launch_template_name(run_id: str) -> str:
-    """Name of the launch template of the training node group."""
-    return f"stationmaster-{run_id}"
+def launch_template_name(run_id: str, node_group: str = TRAINING_NODE_GROUP) -> str:
+    """Name of the launch template of a node group."""
+    suffix = "" if node_group == TRAINING_NODE_GROUP else f"-{node_group}"
+    return f"stationmaster-{run_id}{suffix}"
 
 
 def placement_group_name(run_id: str) -> str:

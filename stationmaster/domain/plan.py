@@ -202,7 +202,8 @@ def _will_create(recipe: Recipe, instance: InstanceType, *, nodes: int) -> list[
         f"1 node group of {nodes} x {instance.name}{efa}",
         f"1 FSx for Lustre file system, {recipe.file_system_gib} GiB PERSISTENT_2 at "
         f"{recipe.file_system_mbps_per_tib} MB/s a TiB",
-        "1 security group, 1 launch template" + (", 1 placement group" if instance.num_efa else ""),
+        "1 security group, 2 launch templates"
+        + (", 1 placement group" if instance.num_efa else ""),
     ]
 
 

@@ -65,6 +65,10 @@ def _shape(run: Run, node_group: str) -> str:
 
 def _create(services: Services, run: Run, node_group: str) -> None:
     if node_group == SYSTEM_NODE_GROUP:
+        name = launch_template_name(run.run_id, SYSTEM_NODE_GROUP)
+        run = request_resource(services, run, ResourceKind.LAUNCH_TEMPLATE, name)
+        services.networks.ensure_system_launch_template(run.run_id)
+        run = resource_created(services, run, ResourceKind.LAUNCH_TEMPLATE, name)
         price = node_group_price(get_instance(SYSTEM_INSTANCE_TYPE), nodes=1)
         request_resource(
             services, run, ResourceKind.NODE_GROUP, node_group, price_per_hour_usd=price

@@ -311,21 +311,28 @@ def test_launch_template_has_the_interfaces_that_the_cards_take(
         run_id, instance=get_instance(instance), security_group_ids=["sg-1"]
     )
 
-    name = launch_template_name(run_id)
+    Networks(settings, ec2).ensure_system_launch_template(run_id)
+
+    name, system = launch_template_name(run_id), launch_template_name(run_id, "system")
     by_tag = ec2.describe_launch_templates(
         Filters=[{"Name": "tag:stationmaster:run-id", "Values": [run_id]}]
     )["LaunchTemplates"]
     versions = ec2.describe_launch_template_versions(LaunchTemplateName=name)
     data = versions["LaunchTemplateVersions"][0]["LaunchTemplateData"]
 
-    assert [template["LaunchTemplateName"] for template in by_tag] == [name]
+    assert {template["LaunchTemplateName"] for template in by_tag} == {name, system}
     assert [
         (nic["NetworkCardIndex"], nic["DeviceIndex"], nic["InterfaceType"])
         for nic in data.get("NetworkInterfaces", [])
     ] == interfaces
-    assert data["MetadataOptions"]["HttpPutResponseHopLimit"] == 1
-    assert data["MetadataOptions"]["HttpTokens"] == "required"
-    ec2.delete_launch_template(LaunchTemplateName=name)
+    for template in (name, system):
+        (version,) = ec2.describe_launch_template_versions(LaunchTemplateName=template)[
+            "LaunchTemplateVersions"
+        ]
+        options = version["LaunchTemplateData"]["MetadataOptions"]
+        assert (options["HttpPutResponseHopLimit"], options["HttpTokens"]) == (1, "required")
+    Networks(settings, ec2).delete(run_id)
+    assert Networks(settings, ec2).list_for_run(run_id) == []
 
 
 @pytest.mark.parametrize("instance_type", ["p4d.24xlarge", "p5.48xlarge", "g5.12xlarge"])

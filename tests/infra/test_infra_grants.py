@@ -36,6 +36,7 @@ NEEDED = {
     "file_systems.list_for_run": P.FILE_SYSTEM_READ,
     "networks.delete": P.NETWORK_DELETE,
     "networks.ensure_launch_template": P.NETWORK_CREATE,
+    "networks.ensure_system_launch_template": P.NETWORK_CREATE,
     "networks.ensure_placement_group": P.NETWORK_CREATE,
     "networks.ensure_security_group": P.NETWORK_CREATE,
     "networks.list_for_run": P.NETWORK_READ,
