@@ -13,8 +13,10 @@ the training operator sets:
     PET_RDZV_CONF=join_timeout=120,keep_alive_interval=1,keep_alive_max_attempt=3
                                           a dead agent is noticed after 3 s instead of 15 s
 
-torchrun starts failed workers again, up to its --max-restarts. An agent that dies, or that loses
-the agent on which the rendezvous lives, exits, and its pod's restart policy starts it again.
+torchrun starts failed workers again, up to its --max-restarts, except where that would not help (a
+wrong key, damaged data, a full disk): then worker and agent end at once. An agent that dies, or
+that loses the agent on which the rendezvous lives, exits, and its pod's restart policy starts it
+again.
 
 Wiring and exit codes only. Standard output carries progress lines and nothing else; everything for
 people goes to standard error.
@@ -28,12 +30,18 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from stationmaster.domain.errors import BadParameter, StationmasterError
+from stationmaster.domain.errors import (
+    BadCommand,
+    BadParameter,
+    PermanentError,
+    StationmasterError,
+)
 from training.build import build_trainer, prepare_data
 from training.config import TrainerConfig, parse_config
 from training.elastic import (
     EXIT_PEER_LOST,
     EXIT_STOPPED,
+    end_agent,
     exit_now,
     exit_with_parent,
     leave_in_time,
@@ -48,6 +56,7 @@ from training.watchdog import Watchdog, tell_and_exit
 
 EXIT_FINISHED: Final = 0
 EXIT_FAILED: Final = 1
+EXIT_MISUNDERSTOOD: Final = 2  # argparse's own
 
 logger = logging.getLogger("training")
 
@@ -62,30 +71,45 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     progress = ProgressWriter(
         run_id=environ.get("STATIONMASTER_RUN_ID", "local"), rank=_rank(environ)
     )
+    failure: StationmasterError | None = None
     try:
         config = parse_config(argv, environ)
         progress = _progress_writer(config)
         return _train(config, progress, restarting=restarts_left(environ) > 0)
     except StationmasterError as error:
-        sys.stderr.write(f"{error}\n")
-        progress.emit("failed", error=type(error).__name__, reason=str(error))
-        return EXIT_FAILED
+        failure = error
+    except SystemExit as error:
+        if not error.code:
+            raise  # --help
+        failure = BadCommand("the command line is not understood; see the pod's log")
     except Exception as error:
-        if is_disk_full(error):
-            reason = f"the disk is full ({error}); make space, and start again to continue"
-            sys.stderr.write(f"{reason}\n")
-            progress.emit("failed", error="DiskFull", reason=reason)
-            return EXIT_FAILED
-        # The boundary of the process: told to whoever follows the run, then shown in full.
-        progress.emit(
-            "failed",
-            error=type(error).__name__,
-            reason=str(error)[:2000],
-            restarting=restarts_left(environ) > 0,
-        )
-        raise
+        if not is_disk_full(error):
+            # The boundary of the process: told to whoever follows the run, then shown in full.
+            progress.emit(
+                "failed",
+                error=type(error).__name__,
+                reason=str(error)[:2000],
+                restarting=restarts_left(environ) > 0,
+            )
+            raise
+        failure = PermanentError(f"the disk is full ({error}); make space, and start again")
     finally:
-        progress.close()
+        if failure is None:
+            progress.close()
+    return _give_up(failure, progress, environ)
+
+
+def _give_up(
+    failure: StationmasterError, progress: ProgressWriter, environ: Mapping[str, str]
+) -> int:
+    """Tell in one sentence what starting again would not mend, and see that nobody does."""
+    misunderstood = isinstance(failure, BadCommand)
+    if not misunderstood:  # argparse has told it, with the usage
+        sys.stderr.write(f"{failure}\n")
+    progress.emit("failed", error=type(failure).__name__, reason=str(failure))
+    progress.close()
+    end_agent(environ)
+    return EXIT_MISUNDERSTOOD if misunderstood else EXIT_FAILED
 
 
 def _train(config: TrainerConfig, progress: ProgressWriter, *, restarting: bool) -> int:

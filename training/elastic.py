@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from types import FrameType
 from typing import Final, NoReturn
 
@@ -78,6 +79,33 @@ def restarts_left(environ: Mapping[str, str]) -> int:
     """How often the agent of this worker would start it again; 0 without an agent."""
     allowed = int(environ.get("TORCHELASTIC_MAX_RESTARTS", "0"))
     return max(0, allowed - int(environ.get("TORCHELASTIC_RESTART_COUNT", "0")))
+
+
+def end_agent(environ: Mapping[str, str]) -> bool:
+    """End the torchrun that started this process, before it starts it again in vain.
+
+    torchrun counts failures and asks for no reason; the one way to keep it from using up its
+    restarts is SIGTERM to itself. It ends with exit code 1, as after the last restart. Returns
+    whether there was one.
+    """
+    parent = os.getppid()
+    if "TORCHELASTIC_RUN_ID" not in environ or not _is_torchrun(parent):
+        return False
+    logger.info("starting again would not help: the elastic agent is told to end")
+    try:
+        os.kill(parent, signal.SIGTERM)
+    except ProcessLookupError:
+        return False  # another worker of it was faster
+    return True
+
+
+def _is_torchrun(pid: int) -> bool:
+    """Whether a process is torchrun: a shell between it and the trainer must not be killed."""
+    try:
+        command = Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
+    return b"torchrun" in command or b"torch.distributed.run" in command
 
 
 def leave_in_time(code: int) -> threading.Timer:

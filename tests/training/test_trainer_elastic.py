@@ -7,7 +7,8 @@ import sys
 import threading
 from pathlib import Path
 
-from trainer_runs import wait_until
+import pytest
+from trainer_runs import TORCHRUN, Workspace, parse_lines, wait_until
 
 from training.elastic import wait_for_own_sigterm
 
@@ -31,6 +32,52 @@ def test_elastic_orphaned_worker_ends_soon_after_its_agent(tmp_path: Path) -> No
     process.wait(timeout=10)
 
     wait_until(lambda: not is_alive(worker), what="the end of the orphan", timeout_s=10)
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("stepz=3",), 'has no key "stepz"'),
+        (("steps=3", "--watchdog-floor", "soon"), "argument --watchdog-floor: "),
+    ],
+)
+def test_elastic_agent_does_not_try_again_what_cannot_succeed(
+    workspace: Workspace, words: tuple[str, ...], sentence: str
+) -> None:
+    finished = subprocess.run(
+        [
+            *TORCHRUN,
+            *("--standalone", "--nproc-per-node", "1", "--max-restarts", "3"),
+            *("--local-addr", "127.0.0.1"),
+            *("-m", "training", *workspace.arguments(*words)),
+        ],
+        env=workspace.environ(),
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+    assert finished.returncode == 1
+    assert finished.stderr.count(sentence) == 1
+    (failed,) = parse_lines(finished.stdout)
+    assert (failed["kind"], failed.get("restarting")) == ("failed", None)
+
+
+def test_elastic_end_agent_spares_a_parent_that_is_not_torchrun() -> None:
+    # This process would end: its parent is not torchrun, whatever the environment says.
+    program = (
+        "import subprocess, sys; "
+        "child = 'from training.elastic import end_agent; "
+        'print(end_agent({\\"TORCHELASTIC_RUN_ID\\": \\"r\\"}))\'; '
+        "sys.exit(subprocess.run([sys.executable, '-c', child]).returncode)"
+    )
+
+    finished = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+    )
+
+    assert (finished.returncode, finished.stdout) == (0, "False\n"), finished.stderr
 
 
 def is_alive(pid: int) -> bool:
