@@ -29,7 +29,7 @@ from training.watchdog import (
 
 # Keys that change how long, how loudly or how fast a run trains, not which weights it has after
 # step n. A run continued with other values of these finds its checkpoints. (`dataset` and
-# `tokenizer` are covered by the identity of the data itself.)
+# `tokenizer` are covered by the identity of the data itself; for `steps` see `decisive`.)
 _NOT_DECISIVE = {
     "steps",
     "checkpoint_every",
@@ -138,7 +138,31 @@ def run_id_from(environ: Mapping[str, str]) -> str:
 
 
 def decisive(recipe: Recipe, *, data_identity: str) -> dict[str, str]:
-    """Everything that decides the weights after a given step, by name, as text."""
+    """Everything that decides the weights after a given step, by name, as text.
+
+    `steps` is among it where the learning rate falls towards the last step: a run that goes on with
+    another number of steps has other rates from the step it resumes at.
+    """
+    values = _named(recipe, data_identity=data_identity)
+    training = recipe.training
+    falls = training.min_learning_rate != training.learning_rate
+    if training.schedule in ("cosine", "linear") and falls:
+        values["steps"] = str(training.steps)
+    return values
+
+
+def fingerprint(recipe: Recipe, *, data_identity: str) -> str:
+    """Name, in 12 hex digits, all that is `decisive` but `steps`.
+
+    It is part of the name of the checkpoints' directory, so that other models, data or
+    hyper-parameters never meet there. Who changes `steps` alone means the same run: its checkpoints
+    are found, and refused by name where they do not fit, instead of a silent new start.
+    """
+    values = json.dumps(_named(recipe, data_identity=data_identity), sort_keys=True)
+    return hashlib.sha256(values.encode()).hexdigest()[:12]
+
+
+def _named(recipe: Recipe, *, data_identity: str) -> dict[str, str]:
     training = recipe.training.model_dump(mode="json", exclude=_NOT_DECISIVE)
     values = {
         f"model.{name}": value for name, value in recipe.model.model_dump(mode="json").items()
@@ -146,16 +170,6 @@ def decisive(recipe: Recipe, *, data_identity: str) -> dict[str, str]:
     return {name: str(value) for name, value in (values | training).items()} | {
         "data": data_identity
     }
-
-
-def fingerprint(recipe: Recipe, *, data_identity: str) -> str:
-    """Name, in 12 hex digits, all that is `decisive`.
-
-    It is part of the name of the checkpoints' directory, so that other models, data or
-    hyper-parameters never meet there.
-    """
-    values = json.dumps(decisive(recipe, data_identity=data_identity), sort_keys=True)
-    return hashlib.sha256(values.encode()).hexdigest()[:12]
 
 
 def cache_dir_from(environ: Mapping[str, str]) -> Path:

@@ -39,6 +39,9 @@ _MARKER: Final = "complete.json"
 _NAME: Final = re.compile(r"step-(\d{8})")
 _FINGERPRINT: Final = r"[0-9a-f]{12}"
 
+# Keys that older checkpoints do not have: nothing can be said about them.
+_RECORDED_LATER: Final = {"steps"}
+
 READ_AGAIN_AFTER_S: Final = (1.0, 3.0, 10.0, 30.0)
 """Pauses between attempts to read from storage that does not answer."""
 
@@ -252,9 +255,11 @@ def set_aside(path: Path) -> Path:
 
 def differences(theirs: Mapping[str, str], ours: Mapping[str, str]) -> list[str]:
     """What differs between two configurations: "key is A there and B here" for each such key."""
+    compared = theirs.keys() | ours.keys()
+    compared -= {key for key in _RECORDED_LATER if key not in theirs}
     return [
         f"{key} is {theirs.get(key, 'absent')} there and {ours.get(key, 'absent')} here"
-        for key in sorted(theirs.keys() | ours.keys())
+        for key in sorted(compared)
         if theirs.get(key) != ours.get(key)
     ]
 

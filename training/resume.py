@@ -119,12 +119,18 @@ class ResumeSearch:
         return manifest
 
     def _check(self, manifest: Manifest) -> None:
-        if different := differences(manifest.configuration, self._configuration):
-            raise BadParameter(
-                f"checkpoint {checkpoint_path(self._directory, manifest.step)} was made with "
-                f"another configuration: {'; '.join(different)}; give its values to continue it, "
-                f"or another --output-dir to start from scratch"
-            )
+        different = differences(manifest.configuration, self._configuration)
+        if not different:
+            return
+        why = ""
+        if manifest.configuration.get("steps") != self._configuration.get("steps"):
+            schedule = self._configuration.get("schedule")
+            why = f" (schedule={schedule} falls to the last step: other steps are other rates)"
+        raise BadParameter(
+            f"checkpoint {checkpoint_path(self._directory, manifest.step)} was made with another "
+            f"configuration: {'; '.join(different)}{why}; give its values to continue it, or "
+            "another --output-dir to start from scratch"
+        )
 
     def _note(self, step: int, reason: str) -> None:
         self.damaged[step] = reason

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from checkpoint_ranks import TinyRun, checkpointer_in, lone_rank, results, run_ranks
 
-from stationmaster.domain.errors import PermanentError
+from stationmaster.domain.errors import BadParameter, PermanentError
+from training.checkpoint import Checkpointer
 from training.manifest import complete_steps
 from training.parallel import Ranks
 
@@ -154,6 +155,30 @@ def test_storage_that_fails_one_rank_stops_all_with_its_reason(tmp_path: Path) -
 
     assert first == second
     assert "step-00000002/__1_0.distcp" in first
+
+
+def test_other_steps_under_a_falling_rate_are_refused_and_named(
+    tmp_path: Path, ranks: Ranks
+) -> None:
+    def checkpointer(**keys: str) -> Checkpointer:
+        return checkpointer_in(tmp_path, ranks, configuration={"schedule": "cosine", **keys})
+
+    TinyRun(ranks).train_until(2, checkpointer=checkpointer(steps="100"), every=2)
+
+    with pytest.raises(BadParameter) as caught:
+        checkpointer(steps="200").newest_complete_step()
+
+    assert "steps is 100 there and 200 here (schedule=cosine falls to" in str(caught.value)
+    assert checkpointer(steps="100").newest_complete_step() == 2
+
+
+def test_checkpoint_from_before_steps_were_noted_is_continued(tmp_path: Path, ranks: Ranks) -> None:
+    older = checkpointer_in(tmp_path, ranks, configuration={"schedule": "cosine"})
+    TinyRun(ranks).train_until(2, checkpointer=older, every=2)
+
+    newer = checkpointer_in(tmp_path, ranks, configuration={"schedule": "cosine", "steps": "100"})
+
+    assert newer.newest_complete_step() == 2
 
 
 def test_training_that_reaches_a_damaged_step_again_keeps_the_damaged_one(

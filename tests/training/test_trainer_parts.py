@@ -13,7 +13,8 @@ import pytest
 from stationmaster.domain.catalogue import get_recipe
 from stationmaster.domain.errors import BadParameter
 from stationmaster.domain.training_config import TrainingConfig
-from training.config import fingerprint, parse_config
+from training.config import decisive, fingerprint, parse_config
+from training.manifest import differences
 from training.progress import ProgressWriter, take_attempt
 from training.schedule import learning_rate
 
@@ -88,6 +89,30 @@ def test_fingerprint_changes_with_what_decides_the_weights(
     changed = fingerprint(recipe.with_overrides(override), data_identity="a")
 
     assert (changed == fingerprint(recipe, data_identity="a")) is same
+
+
+@pytest.mark.parametrize(
+    ("keys", "counts"),
+    [
+        ({}, True),
+        ({"schedule": "linear"}, True),
+        ({"schedule": "constant"}, False),
+        ({"schedule": "step"}, False),
+        ({"learning_rate": "1e-3", "min_learning_rate": "1e-3"}, False),
+    ],
+)
+def test_decisive_counts_the_steps_where_the_rate_falls_to_the_last_one(
+    keys: dict[str, str], counts: bool
+) -> None:
+    tiny = get_recipe("tiny-llama")
+    recipe = tiny.with_overrides({"steps": "100", **keys})
+    longer = tiny.with_overrides({"steps": "120", **keys})
+
+    there, here = (decisive(one, data_identity="a") for one in (recipe, longer))
+
+    expected = ["steps is 100 there and 120 here"] if counts else []
+    assert differences(there, here) == expected
+    assert fingerprint(recipe, data_identity="a") == fingerprint(longer, data_identity="a")
 
 
 def test_fingerprint_other_tokens_or_model_differ() -> None:
