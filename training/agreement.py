@@ -1,6 +1,7 @@
 """Answers and errors that all ranks share, so that none goes on alone or waits for the others.
 
-Used by `training.checkpoint` in whatever thread saves or resumes, over the group of checkpoints.
+Used by `training.checkpoint`, in whatever thread saves or resumes, and by `training.build`, over
+the group of checkpoints, which waits for hours.
 """
 
 from __future__ import annotations
@@ -31,12 +32,12 @@ def from_rank_0(action: Callable[[], Result], ranks: Ranks) -> Result:
     return cast("Result", result)
 
 
-def unless_storage_fails(action: Callable[[], Result], ranks: Ranks) -> Result:
-    """What `action` returns on this rank; when storage fails one rank, all raise its error."""
+def on_every_rank(action: Callable[[], Result], ranks: Ranks) -> Result:
+    """What `action` returns on this rank; when it fails on one, all raise the first one's error."""
     outcome: list[Any] = [None, None]
     try:
         outcome[0] = action()
-    except OSError as exc:
+    except (OSError, StationmasterError) as exc:
         outcome[1] = exc
     if failure := next(filter(None, gathered(outcome[1], ranks)), None):
         raise failure

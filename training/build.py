@@ -8,6 +8,7 @@ language models and image classifiers apart.
 from __future__ import annotations
 
 import threading
+from functools import partial
 from typing import TYPE_CHECKING
 
 from stationmaster.domain.models import ImageModel
@@ -42,7 +43,7 @@ def build_task(config: TrainerConfig, prepared: Prepared, ranks: Ranks) -> Task:
     """The model on the meta device and this rank's part of the data.
 
     Raises:
-        UserError: the data set is too small for one step.
+        UserError: the data set is too small for one step, or not what was packed.
     """
     if isinstance(prepared, PreparedImages):
         from training.data.images import open_images
@@ -50,9 +51,14 @@ def build_task(config: TrainerConfig, prepared: Prepared, ranks: Ranks) -> Task:
 
         images = open_images(prepared, config, rank=ranks.rank, world_size=ranks.world_size)
         return ImageTask(config.recipe, images, device=ranks.device)
-    from training.data.sources import open_source
+    from training.agreement import on_every_rank
+    from training.data.sources import open_source, verify_source
     from training.models.language import LanguageTask
 
+    on_every_rank(
+        partial(verify_source, prepared, config, rank=ranks.rank, world_size=ranks.world_size),
+        ranks,
+    )
     source = open_source(prepared, config, rank=ranks.rank, world_size=ranks.world_size)
     return LanguageTask(config.recipe, source, ranks=ranks, cache_dir=config.cache_dir)
 

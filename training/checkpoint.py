@@ -38,7 +38,7 @@ from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
 
 from stationmaster.domain.errors import PermanentError
-from training.agreement import from_rank_0, gathered, unless_storage_fails
+from training.agreement import from_rank_0, gathered, on_every_rank
 from training.hashed_files import HashedFiles, HashingWriter
 from training.manifest import (
     READ_AGAIN_AFTER_S,
@@ -184,7 +184,7 @@ class Checkpointer:
             again(lambda: self._load(path, tensors), waits_s=self._waits_s)
             # Arbitrary objects: torch.distributed.checkpoint's own metadata are a pickle as well.
             read = partial(torch.load, path / _OWNED_FILE, map_location="cpu", weights_only=False)
-            owned = unless_storage_fails(partial(again, read, waits_s=self._waits_s), self._ranks)
+            owned = on_every_rank(partial(again, read, waits_s=self._waits_s), self._ranks)
         except OSError as exc:
             raise PermanentError(self._unreadable(exc)) from exc
         state.update(tensors)
@@ -356,7 +356,7 @@ class Checkpointer:
             first_damage, self.path(manifest.step), manifest, names=share, cached=cached,
             waits_s=self._waits_s,
         )  # fmt: skip
-        everyones = gathered(unless_storage_fails(read, self._ranks), self._ranks)
+        everyones = gathered(on_every_rank(read, self._ranks), self._ranks)
         return next(filter(None, everyones), "")
 
 

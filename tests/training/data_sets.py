@@ -51,7 +51,9 @@ def numbered(document: int, *, length: int) -> str:
     return " ".join([str(document)] * length)
 
 
-def pack_ids(directory: Path, ids: Sequence[int], *, shard_tokens: int) -> PackedData:
+def pack_ids(
+    directory: Path, ids: Sequence[int], *, shard_tokens: int, vocab_size: int = 2**20
+) -> PackedData:
     """A packed data set of exactly these ids."""
     directory.mkdir(parents=True, exist_ok=True)
     plan = PackPlan(
@@ -60,7 +62,7 @@ def pack_ids(directory: Path, ids: Sequence[int], *, shard_tokens: int) -> Packe
         corpus="",
         tokenizer="none",
         tokenizer_sha256="",
-        vocab_size=2**20,
+        vocab_size=vocab_size,
         begin_ids=(),
         end_id=0,
         dtype="uint32",

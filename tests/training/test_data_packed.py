@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
@@ -11,7 +13,7 @@ from data_sets import pack_ids
 
 from stationmaster.domain.errors import BadParameter
 from training.data.packed import PackedSource
-from training.data.shards import PackedData, read_packed, verify_packed
+from training.data.shards import PackedData, read_packed, verify_share
 from training.task import IGNORED_LABEL, Batch
 
 LENGTH = 8
@@ -145,11 +147,61 @@ def test_read_packed_truncated_file_is_refused(counting: PackedData) -> None:
         read_packed(counting.directory)
 
 
-def test_verify_packed_changed_byte_is_found(counting: PackedData) -> None:
-    verify_packed(counting)
-    spoiled = bytearray(counting.paths[2].read_bytes())
-    spoiled[7] ^= 1
-    counting.paths[2].write_bytes(spoiled)
+def verify(
+    data: PackedData, *, vocab_size: int = 2**20, rank: int = 0, world_size: int = 1
+) -> None:
+    verify_share(
+        data,
+        vocab_size=vocab_size,
+        rank=rank,
+        world_size=world_size,
+        stamps=data.directory / "stamps",
+    )
 
-    with pytest.raises(BadParameter, match=r"tokens-00002.bin has SHA-256"):
-        verify_packed(read_packed(counting.directory))
+
+def turn_a_bit(path: Path) -> None:
+    spoiled = bytearray(path.read_bytes())
+    spoiled[7] ^= 1
+    path.write_bytes(spoiled)
+
+
+def test_verify_share_changed_byte_is_found_also_after_a_good_start(counting: PackedData) -> None:
+    verify(counting)
+    turn_a_bit(counting.paths[2])
+
+    with pytest.raises(BadParameter, match=r"tokens-00002.bin is not what was packed"):
+        verify(read_packed(counting.directory))
+
+
+def test_verify_share_ranks_read_every_file_once(counting: PackedData) -> None:
+    assert len(counting.paths) == 5
+    turn_a_bit(counting.paths[3])
+
+    verify(counting, rank=0, world_size=2)
+    with pytest.raises(BadParameter, match=r"tokens-00003.bin is not what was packed"):
+        verify(counting, rank=1, world_size=2)
+
+
+def test_verify_share_reads_a_file_again_only_when_it_changed(counting: PackedData) -> None:
+    verify(counting)
+    state = counting.paths[0].stat()
+    turn_a_bit(counting.paths[0])
+    os.utime(counting.paths[0], ns=(state.st_atime_ns, state.st_mtime_ns))
+
+    verify(counting)  # the stamp says that it is well
+
+    os.utime(counting.paths[0])
+    with pytest.raises(BadParameter, match=r"tokens-00000.bin is not what was packed"):
+        verify(counting)
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_verify_share_id_outside_of_the_vocabulary_names_the_file(
+    counting: PackedData, again: bool
+) -> None:
+    verify(counting, vocab_size=235)  # 0 to 234
+    if not again:
+        shutil.rmtree(counting.directory / "stamps")
+
+    with pytest.raises(BadParameter, match=r"tokens-00004.bin holds the token id 234, the model's"):
+        verify(counting, vocab_size=234)

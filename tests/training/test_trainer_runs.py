@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from data_sets import pack_ids
 from trainer_runs import (
     Lines,
     Workspace,
@@ -24,8 +25,8 @@ from trainer_runs import (
     wait_until,
 )
 
-from stationmaster.domain.errors import TrainingFailed
-from training.build import build_trainer, prepare_data
+from stationmaster.domain.errors import BadParameter, TrainingFailed
+from training.build import build_task, build_trainer, prepare_data
 from training.config import parse_config
 from training.parallel import joined_ranks
 from training.progress import ProgressWriter
@@ -161,6 +162,21 @@ def test_resume_names_the_damaged_checkpoint_that_it_passed_over(
     assert resumed["passed_over"].startswith(f"step 10: {damaged} has 5 of ")
     assert damaged.parent.with_name("step-00000010.damaged").joinpath("ranks.pt").exists()
     assert losses(lines)[10] == losses(alone[1])[10]
+
+
+def test_training_on_packed_files_with_a_turned_bit_is_refused(workspace: Workspace) -> None:
+    data = pack_ids(workspace.output_dir / "packed", range(1000), shard_tokens=400, vocab_size=4096)
+    spoiled = bytearray(data.paths[1].read_bytes())
+    spoiled[7] ^= 1
+    data.paths[1].write_bytes(spoiled)
+    config = parse_config(workspace.arguments(f"dataset={data.directory}"), workspace.environ())
+
+    prepared = prepare_data(config)
+    with (
+        joined_ranks(config.launch) as ranks,
+        pytest.raises(BadParameter, match=r"tokens-00001.bin is not what was packed"),
+    ):
+        build_task(config, prepared, ranks)
 
 
 def test_resume_finished_run_only_says_so(alone: tuple[Workspace, Lines], tmp_path: Path) -> None:

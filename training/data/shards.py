@@ -13,6 +13,7 @@ that was killed goes on after the last file it names. This module must not impor
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -30,6 +31,7 @@ MANIFEST: Final = "manifest.json"
 PACKING: Final = "packing.json"
 TOKENIZER: Final = "tokenizer.json"
 FORMAT_VERSION: Final = 2
+_PIECE_BYTES: Final = 2**24
 
 
 class PackPlan(BaseModel):
@@ -157,13 +159,61 @@ def verify_packed(data: PackedData) -> None:
         BadParameter: a file's contents are not what was written.
     """
     for path, shard in zip(data.paths, data.manifest.shards, strict=True):
-        with path.open("rb") as file:
-            found = hashlib.file_digest(file, "sha256").hexdigest()
-        if found != shard.sha256:
+        _verified(path, shard, dtype=np.dtype(data.manifest.plan.dtype))
+
+
+def verify_share(
+    data: PackedData, *, vocab_size: int, rank: int, world_size: int, stamps: Path
+) -> None:
+    """Compare one rank's share of the files with their hashes, and their ids with a vocabulary.
+
+    Reads all of them, about 1 GB/s on a core, once: a file that was found well leaves a stamp, and
+    is read again when its size or its time of change is another.
+
+    Args:
+        data: what is about to be trained on.
+        vocab_size: of the model.
+        rank: of the process; with `world_size` it decides the share.
+        world_size: number of processes that share the work.
+        stamps: a directory, best on the same file system.
+
+    Raises:
+        BadParameter: a file is not what was written, or holds ids that the model does not know.
+        OSError: a file cannot be read.
+    """
+    dtype = np.dtype(data.manifest.plan.dtype)
+    shards = list(zip(data.paths, data.manifest.shards, strict=True))
+    for path, shard in shards[rank::world_size]:
+        state = path.stat()
+        stamp = stamps / f"{shard.sha256}-{state.st_ino}-{state.st_mtime_ns}"
+        try:
+            largest = int(stamp.read_text())
+        except (FileNotFoundError, ValueError):
+            largest = _verified(path, shard, dtype=dtype)
+            with contextlib.suppress(OSError):  # without a stamp it is read again next time
+                stamps.mkdir(parents=True, exist_ok=True)
+                stamp.write_text(str(largest))
+        if largest >= vocab_size:
             raise BadParameter(
-                f"{path} has SHA-256 {found}, its manifest says {shard.sha256}; remove "
-                f"{data.directory} and have it made again"
+                f"{path} holds the token id {largest}, the model's vocabulary is {vocab_size}; "
+                "pack the data set with the tokenizer that the model was made for"
             )
+
+
+def _verified(path: Path, shard: Shard, *, dtype: np.dtype[Any]) -> int:
+    """The largest id of a file that is as it was written."""
+    digest, largest = hashlib.sha256(), 0
+    with path.open("rb") as file:
+        while piece := file.read(_PIECE_BYTES):
+            digest.update(piece)
+            ids = np.frombuffer(piece, dtype=dtype, count=len(piece) // dtype.itemsize)
+            largest = max(largest, int(ids.max(initial=0)))
+    if digest.hexdigest() != shard.sha256:
+        raise BadParameter(
+            f"{path} is not what was packed: it has SHA-256 {digest.hexdigest()}, its manifest "
+            f"says {shard.sha256}; remove {path.parent} and have it made again"
+        )
+    return largest
 
 
 class ShardWriter:

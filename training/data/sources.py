@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from stationmaster.domain.errors import BadParameter, NotPossibleNow
+from stationmaster.domain.errors import BadParameter, NotPossibleNow, PermanentError
 from stationmaster.domain.models import LanguageModel
 from stationmaster.domain.training_config import LanguageTraining
 from training.config import TrainerConfig
@@ -27,7 +27,7 @@ from training.data.corpus import (
     read_corpus,
 )
 from training.data.pack import DEFAULT_SHARD_TOKENS, make_plan, pack
-from training.data.shards import MANIFEST, PACKING, PackedData, PackPlan, read_packed
+from training.data.shards import MANIFEST, PACKING, PackedData, PackPlan, read_packed, verify_share
 from training.data.tokenizers import TokenizerFile, prepare_tokenizer
 
 if TYPE_CHECKING:
@@ -104,6 +104,33 @@ def prepare_source(config: TrainerConfig) -> PreparedData:
     packed = pack_in_cache(corpus, tokenizer, spec=training.tokenizer, cache_dir=config.cache_dir)
     logger.info("data ready: %d tokens in %s", packed.manifest.num_tokens, packed.directory)
     return PreparedData(data=packed, tokenizer=packed.tokenizer.path)
+
+
+def verify_source(
+    prepared: PreparedData, config: TrainerConfig, *, rank: int, world_size: int
+) -> None:
+    """Read this rank's share of packed files, whose bits may have turned since they were written.
+
+    Raises:
+        BadParameter: one is not what was packed, or holds ids outside of the model's vocabulary.
+        PermanentError: one cannot be read.
+    """
+    model = config.recipe.model
+    assert isinstance(model, LanguageModel)
+    if not isinstance(prepared.data, PackedData):
+        return
+    try:
+        verify_share(
+            prepared.data,
+            vocab_size=model.vocab_size,
+            rank=rank,
+            world_size=world_size,
+            stamps=config.cache_dir / "verified",
+        )
+    except OSError as exc:
+        raise PermanentError(
+            f"{prepared.data.directory} cannot be read: {exc}; check the storage, then start again"
+        ) from exc
 
 
 def open_source(
