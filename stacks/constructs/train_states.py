@@ -20,10 +20,10 @@ from stationmaster.domain.names import SYSTEM_NODE_GROUP, TRAINING_NODE_GROUP
 
 COMMENT: Final = "Stationmaster: provision, validate, train, release"
 
-# AwaitJob's seven days end through its Catch and so through a release. The machine's own limit
-# cannot be caught, so it lies a day above everything that the steps' own limits add up to.
-AWAIT_LIMIT: Final = cdk.Duration.days(7)
-MACHINE_LIMIT: Final = cdk.Duration.days(8)
+# AwaitJob's limit comes from the run's plan (steps/prepare_run.py) and ends through its Catch, and
+# so through a release. The machine's own limit cannot be caught, so it lies days above the longest
+# wait and everything that the steps' limits add up to, and below the year that AWS allows.
+MACHINE_LIMIT: Final = cdk.Duration.days(364)
 
 # The relay reports every 20 s and the recorder passes that on as the heartbeat: 45 in a row missed.
 HEARTBEAT_LIMIT: Final = cdk.Duration.minutes(15)
@@ -165,7 +165,7 @@ def _await_job(
         payload=sfn.TaskInput.from_object({**RUN_ID, "task_token": sfn.JsonPath.task_token}),
         retry_on_service_exceptions=False,
         heartbeat_timeout=sfn.Timeout.duration(HEARTBEAT_LIMIT),
-        task_timeout=sfn.Timeout.duration(AWAIT_LIMIT),
+        task_timeout=sfn.Timeout.at("$.await_limit_s"),
         result_path=sfn.JsonPath.DISCARD,
     )
     task.add_retry(

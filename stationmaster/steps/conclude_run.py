@@ -49,8 +49,17 @@ def _verdict(services: Services, run: Run, error: Mapping[str, str] | None) -> t
         reason, succeeded = explain_silence(services, run)
         return (RunPhase.SUCCEEDED if succeeded else RunPhase.FAILED), reason
     if name == _NO_TIME:
-        return RunPhase.FAILED, "the run reached its time limit"
+        return RunPhase.FAILED, _out_of_time(services, run)
     return RunPhase.FAILED, sentence_of(error.get("Cause", "")) or name
+
+
+def _out_of_time(services: Services, run: Run) -> str:
+    """The wait for the job ends so, and a step whose answer was lost at every try."""
+    began = run.entered(RunPhase.RUNNING)
+    if began is None:
+        return f"a step of the workflow did not answer in phase {run.phase.value}"
+    days = (services.now() - began).total_seconds() / 86_400
+    return f"the run reached its time limit after {days:.1f} days of training"
 
 
 def sentence_of(cause: str) -> str:

@@ -2,35 +2,60 @@
 
 from __future__ import annotations
 
-from typing import TypedDict
+from datetime import timedelta
+from typing import Final, TypedDict
 
 from stationmaster.domain.catalogue import get_recipe
 from stationmaster.domain.events import RunPhase
 from stationmaster.domain.instances import get_instance
+from stationmaster.domain.plan import plan_recipe
 from stationmaster.domain.requirements import checks_for, plugins_for
 from stationmaster.services import Services
 from stationmaster.steps.recording import enter_phase
 from stationmaster.steps.stopping import raise_if_stopped
 
+# How long the workflow waits for its job before it gives the run up: the last guard of all, behind
+# the relay, its heartbeat and people. Estimates may be off by two, and recoveries repeat steps.
+_TIMES_THE_ESTIMATE: Final = 3
+_AT_LEAST: Final = timedelta(days=7)
+# An execution lives for a year at most, and that end cannot be caught; the days before the wait and
+# after it are for provisioning and release. Source: Step Functions quotas, "Maximum execution
+# time".
+MAX_AWAIT: Final = timedelta(days=360)
+
 
 class Preparation(TypedDict):
-    """What the state machine carries along: names only."""
+    """What the state machine carries along: names, and how long it may wait for the job."""
 
     run_id: str
     plugins: list[str]
     checks: list[str]
+    await_limit_s: int
 
 
 def prepare_run(services: Services, run_id: str) -> Preparation:
-    """Enter provisioning and list the plugins and checks of the run's recipe and instance."""
+    """Enter provisioning; list the run's plugins and checks, and limit its wait by its plan."""
     run = services.runs.load(run_id)
     raise_if_stopped(run)
     request = run.request
     recipe = get_recipe(request.recipe, request.model).with_overrides(request.overrides)
     instance = get_instance(request.instance_type)
+    plan = plan_recipe(
+        recipe,
+        nodes=request.nodes,
+        instance_type=request.instance_type,
+        local_gpus=services.settings.local_gpus,
+    )
     enter_phase(services, run, RunPhase.PROVISIONING)
     return {
         "run_id": run_id,
         "plugins": plugins_for(recipe, instance),
         "checks": checks_for(recipe, instance),
+        "await_limit_s": await_limit_s(plan.estimated_duration_s),
     }
+
+
+def await_limit_s(estimated_duration_s: float) -> int:
+    """Seconds that the workflow waits for a job that is planned to take `estimated_duration_s`."""
+    wanted = max(_TIMES_THE_ESTIMATE * estimated_duration_s, _AT_LEAST.total_seconds())
+    return int(min(wanted, MAX_AWAIT.total_seconds()))

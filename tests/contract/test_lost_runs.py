@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from kubernetes_gateway_fixtures import (  # noqa: F401
     NAMESPACE,
+    REQUEST,
     RUN_ID,
     add_nodes,
     cluster,
@@ -26,6 +27,7 @@ from local.cluster import LocalCluster
 from stationmaster.domain import events as ev
 from stationmaster.domain.errors import TransientError
 from stationmaster.domain.events import RelayBatch, RunPhase
+from stationmaster.domain.plan import make_plan
 from stationmaster.domain.run import TeardownStatus
 from stationmaster.domain.stall import RESTART_LIMIT
 from stationmaster.steps.await_job import await_job
@@ -33,6 +35,7 @@ from stationmaster.steps.begin_teardown import begin_teardown
 from stationmaster.steps.conclude_run import conclude_run
 from stationmaster.steps.conclude_teardown import conclude_teardown
 from stationmaster.steps.install_plugin import install_plugin
+from stationmaster.steps.prepare_run import await_limit_s, prepare_run
 from stationmaster.steps.record_events import record_batch
 from stationmaster.steps.submit_job import submit_job
 
@@ -271,3 +274,55 @@ def set_job_status(cluster: LocalCluster, status: dict[str, Any]) -> None:
         client.CustomObjectsApi(api).patch_namespaced_custom_object_status(
             "kubeflow.org", "v1", NAMESPACE, "pytorchjobs", RUN_ID, {"status": status}
         )
+
+
+DAY_S = 86_400
+
+
+@pytest.mark.parametrize(
+    ("estimated_s", "days"), [(60, 7), (2 * DAY_S, 7), (23 * DAY_S, 69), (900 * DAY_S, 360)]
+)
+def test_wait_for_the_job_is_three_times_its_estimate_between_a_week_and_a_year(
+    estimated_s: int, days: int
+):
+    assert await_limit_s(estimated_s) == days * DAY_S
+
+
+def test_prepared_run_waits_as_long_as_its_plan_says(outside: World):
+    request = REQUEST.model_copy(
+        update={
+            "recipe": "llama3.1-8b",
+            "instance_type": "p4d.24xlarge",
+            "overrides": {"steps": "400000"},
+        }
+    )
+    outside.begin(request=request)
+    estimated_s = make_plan(
+        request.recipe,
+        nodes=request.nodes,
+        instance_type=request.instance_type,
+        overrides=request.overrides,
+    ).estimated_duration_s
+
+    prepared = prepare_run(outside, RUN_ID)  # type: ignore[arg-type]  # World plays Services
+
+    assert 7 * DAY_S < prepared["await_limit_s"] < 360 * DAY_S
+    assert prepared["await_limit_s"] == 3 * estimated_s
+
+
+@pytest.mark.parametrize(
+    ("phases", "sentence"),
+    [
+        (TO_RUNNING, "the run reached its time limit after 69.0 days of training"),
+        (TO_RUNNING[:2], "a step of the workflow did not answer in phase validating"),
+    ],
+)
+def test_timeout_says_what_was_waited_for(
+    outside: World, phases: tuple[RunPhase, ...], sentence: str
+):
+    outside.begin(*phases)
+    outside.late_s = 69 * DAY_S
+
+    conclude_run(outside, RUN_ID, error={"Error": "States.Timeout", "Cause": ""})  # type: ignore[arg-type]
+
+    assert outside.runs.load(RUN_ID).reason == sentence

@@ -21,6 +21,7 @@ from lambdas.registry import (
 )
 from stationmaster.domain import errors
 from stationmaster.domain.names import SYSTEM_NODE_GROUP, TRAINING_NODE_GROUP
+from stationmaster.steps.prepare_run import MAX_AWAIT
 
 ROOT = Path(__file__).parent.parent.parent
 State = dict[str, Any]
@@ -181,7 +182,8 @@ def test_task_passes_ids_only(machine: dict[str, Any]) -> None:
 def test_task_outlasts_its_function(machine: dict[str, Any]) -> None:
     limits = {function.name: function.timeout_s for function in FUNCTIONS}
     for name, task in tasks(machine).items():
-        assert task["TimeoutSeconds"] > limits[function_of(task)], name
+        if name != "AwaitJob":  # its call is over when the token is handed out
+            assert task["TimeoutSeconds"] > limits[function_of(task)], name
 
 
 @both
@@ -277,12 +279,22 @@ def test_await_job_with_silence_is_not_waited_for_again() -> None:
     assert state["Resource"].endswith(":lambda:invoke.waitForTaskToken")
     assert state["Parameters"]["Payload"]["task_token.$"] == "$$.Task.Token"
     assert state["HeartbeatSeconds"] == 900
-    assert state["TimeoutSeconds"] == 7 * 86_400
+    assert state["TimeoutSecondsPath"] == "$.await_limit_s"
     assert not retried & {"States.Timeout", "States.HeartbeatTimeout", "States.ALL"}
 
 
 def test_train_limit_cannot_cut_a_release_short() -> None:
-    assert TRAIN["TimeoutSeconds"] >= TRAIN["States"]["AwaitJob"]["TimeoutSeconds"] + 86_400
+    longest_wait_s = MAX_AWAIT.total_seconds()
+
+    assert longest_wait_s + 3 * 86_400 <= TRAIN["TimeoutSeconds"] < 365 * 86_400
+
+
+def test_train_wait_keeps_its_limit_on_every_way_to_it() -> None:
+    """PrepareRun answers it, and no state in between may replace what it answered."""
+    assert TRAIN["States"]["PrepareRun"]["ResultPath"] == "$"
+    for name, state in TRAIN["States"].items():
+        if name != "PrepareRun" and state["Type"] in ("Task", "Map", "Parallel"):
+            assert state["ResultPath"] != "$", name
 
 
 def test_teardown_when_a_deletion_fails_deletes_the_rest() -> None:
