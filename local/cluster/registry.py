@@ -16,6 +16,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
 from local.cluster import admission, defaults, errors, resources, schema
+from local.cluster.immutable import check_immutable
 from local.cluster.resources import Catalog, Object, Resource
 from local.cluster.store import Store
 
@@ -152,7 +153,7 @@ class Registry:
             new = self._merged(resource, current, clone(obj), subresource)
             new = self._conform(resource, new, strict=strict)
             if not subresource:
-                _check_immutable(resource, current, new)
+                check_immutable(resource, current, new)
                 self._admit(resource, new)
             return self._write(resource, current, new, dry_run=dry_run)
 
@@ -376,22 +377,3 @@ def _grace_of(resource: Resource, obj: Object, grace_s: int | None) -> int:
     if (obj.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
         return 0
     return int(obj["spec"].get("terminationGracePeriodSeconds", 30) if grace_s is None else grace_s)
-
-
-def _check_immutable(resource: Resource, current: Object, new: Object) -> None:
-    """Refuse a change of a pod's specification, but for what an API server lets through."""
-    if resource.key != "pods":
-        return
-    before, after = clone(current["spec"]), clone(new["spec"])
-    for spec in (before, after):
-        for name in ("activeDeadlineSeconds", "tolerations", "terminationGracePeriodSeconds"):
-            spec.pop(name, None)
-        for container in [*spec.get("containers", []), *spec.get("initContainers", [])]:
-            container.pop("image", None)
-    if before != after:
-        message = (
-            "Forbidden: pod updates may not change fields other than `spec.containers[*].image`,"
-            "`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only "
-            "additions to existing tolerations),`spec.terminationGracePeriodSeconds`"
-        )
-        raise errors.invalid("Pod", "", current["metadata"]["name"], [("spec", message)])

@@ -90,9 +90,13 @@ for directory in sys.argv[1:]:
 _CHECK_DIRECTORY: Final = f"{SHARED_MOUNT}/.stationmaster/storage-check"
 
 
-def storage_check_name(run_id: str, node: str) -> str:
-    """Name of one node's Job: short and a DNS label, whatever the node is called."""
-    return f"{run_id}-st-{hashlib.sha256(node.encode()).hexdigest()[:6]}"
+def storage_check_name(run_id: str, node: str, *, nodes: Sequence[str]) -> str:
+    """Name of one node's Job: short and a DNS label, whatever the nodes are called.
+
+    Other nodes make another name, because a Job's template, which lists them, cannot be changed.
+    """
+    words = "\n".join([node, *sorted(nodes)])
+    return f"{run_id}-st-{hashlib.sha256(words.encode()).hexdigest()[:6]}"
 
 
 def render_storage_checks(
@@ -107,7 +111,7 @@ def _storage_check(
     run_id: str, hostname: str, *, nodes: Sequence[str], image: str
 ) -> KubernetesObject:
     check_labels = labels(run_id, "check") | {LABEL_CHECK: "storage"}
-    name = storage_check_name(run_id, hostname)
+    name = storage_check_name(run_id, hostname, nodes=nodes)
     opening = _container("open", image, [_OPEN_SCRIPT, _CHECK_DIRECTORY, RUNS_DIRECTORY])
     opening["securityContext"] |= {"runAsUser": 0, "runAsNonRoot": False}
     arguments = [STORAGE_CHECK_SCRIPT, _CHECK_DIRECTORY, hostname, str(STORAGE_CHECK_WAIT_S)]

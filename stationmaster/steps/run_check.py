@@ -127,21 +127,32 @@ def _check_storage(
 ) -> Finding:
     """Every node writes to the file system and reads what the others wrote."""
     labels = {LABEL_RUN_ID: spec.run_id, LABEL_CHECK: STORAGE_CHECK}
-    jobs = gateway.batch_jobs(NAMESPACE, labels=labels)
-    if len(jobs) < len(nodes):
-        checks = render_storage_checks(
+    checks = {
+        str(check["metadata"]["name"]): check
+        for check in render_storage_checks(
             spec.run_id, hostnames=[node.hostname for node in nodes], image=spec.image
         )
-        gateway.apply([namespace(), *storage_objects(services, spec), *checks])
+    }
+    jobs = {job.name: job for job in gateway.batch_jobs(NAMESPACE, labels=labels)}
+    for name in jobs.keys() - checks.keys():
+        # It checks a set of nodes that is no longer there.
+        gateway.delete("batch/v1", "Job", name=name, namespace=NAMESPACE)
+    missing = [check for name, check in checks.items() if name not in jobs]
+    if missing:
+        gateway.apply([namespace(), *storage_objects(services, spec), *missing])
         return Finding(None, "the storage check was just started")
-    pods = gateway.pods(NAMESPACE, labels=labels)
+    pods = [
+        pod
+        for pod in gateway.pods(NAMESPACE, labels=labels)
+        if pod.name.rpartition("-")[0] in checks
+    ]
     failed = [pod for pod in pods if pod.phase == "Failed"]
     if failed:
         line = gateway.last_log_line(NAMESPACE, failed[0].name)
         said = line or failed[0].terminated_reason or "it printed nothing"
         return Finding(False, f"pod {failed[0].name} exited with {failed[0].exit_code}: {said}")
-    if any(job.failed for job in jobs):
+    if any(jobs[name].failed for name in checks):
         return Finding(False, "a storage check job failed and its pod is gone")
-    if all(job.succeeded for job in jobs):
-        return Finding(True, f"{len(jobs)} nodes wrote to the file system and read each other")
+    if all(jobs[name].succeeded for name in checks):
+        return Finding(True, f"{len(checks)} nodes wrote to the file system and read each other")
     return Finding(None, gateway.explain(NAMESPACE, pods))

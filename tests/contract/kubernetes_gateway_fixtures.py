@@ -60,13 +60,13 @@ def gateway(cluster: LocalCluster) -> Iterator[KubernetesGateway]:
     gateway.close()
 
 
-def add_nodes(cluster: LocalCluster, *, group: str, **capacity: str) -> None:
+def add_nodes(cluster: LocalCluster, *, group: str, count: int = 0, **capacity: str) -> None:
     training = group == "training"
     cluster.add_nodes(
         node_group=group,
         cluster="c",
         instance_type="p4d.24xlarge" if "nvidia.com/gpu" in capacity else "m5.2xlarge",
-        count=2 if training else 1,
+        count=count or (2 if training else 1),
         zone="us-west-2a",
         labels={
             "stationmaster/node-group": group,

@@ -17,7 +17,8 @@ from cluster_fixtures import (  # noqa: F401  # fixtures
     eventually,
     pytorchjob,
 )
-from kubernetes import client
+from kubernetes import client, dynamic
+from kubernetes.client.exceptions import ApiException
 
 NVIDIA_IMAGE = "nvcr.io/nvidia/k8s-device-plugin:v0.19.0"
 EFA_IMAGE = "602401143452.dkr.ecr.us-west-2.amazonaws.com/eks/aws-efa-k8s-device-plugin:v0.5.20"
@@ -166,6 +167,26 @@ def test_batch_job_completes_and_fails_at_its_limit(cluster: Cluster) -> None:
     pods = cluster.core.list_namespaced_pod("default", label_selector="job-name=indexed").items
     assert sorted(cluster.log(pod.metadata.name) for pod in pods) == ["0\n", "1\n"]
     assert cluster.batch.read_namespaced_job("fails", "default").status.failed == 2
+
+
+def test_job_applied_again_may_not_change_its_template(cluster: Cluster) -> None:
+    jobs = dynamic.DynamicClient(cluster.api).resources.get(api_version="batch/v1", kind="Job")
+
+    def apply(script: str, parallelism: int) -> Any:
+        job = batch_job("fixed", script, parallelism=parallelism)
+        job["metadata"]["namespace"] = "default"
+        job |= {"apiVersion": "batch/v1", "kind": "Job"}
+        return jobs.server_side_apply(body=job, field_manager="test", force_conflicts=True)
+
+    apply("exit 0", 1)
+    again = apply("exit 0", 2)
+    with pytest.raises(
+        ApiException, match=r"spec.template: Invalid value: .* is immutable"
+    ) as refused:
+        apply("exit 1", 2)
+
+    assert again.spec.parallelism == 2
+    assert refused.value.status == 422
 
 
 def test_changed_template_replaces_the_pods_of_a_deployment(cluster: Cluster) -> None:

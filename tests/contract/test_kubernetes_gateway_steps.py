@@ -123,6 +123,27 @@ def test_checks_of_a_cpu_cluster_pass_with_real_pods_on_the_file_system(
     assert world.runs.load(RUN_ID).phase is RunPhase.VALIDATING
 
 
+def test_storage_check_when_a_node_is_replaced_checks_the_nodes_that_are_there(
+    cluster: LocalCluster, world: World, tmp_path: Path
+):
+    world.begin(RunPhase.PROVISIONING)
+    add_nodes(cluster, group="training")
+    cluster.set_addon("aws-fsx-csi-driver", active=True)
+    run_check(world, RUN_ID, check="storage")
+    first = {node.hostname for node in world.gateway.nodes()}
+    add_nodes(cluster, group="training", count=1)
+    add_nodes(cluster, group="training", count=2)
+
+    until_ready(run_check, world, check="storage")
+
+    hostnames = {node.hostname for node in world.gateway.nodes()}
+    files = {path.name for path in (tmp_path / "fsx/.stationmaster/storage-check").iterdir()}
+    jobs = world.gateway.batch_jobs(NAMESPACE, labels={"stationmaster/run-id": RUN_ID})
+    assert len(hostnames & first) == 1
+    assert hostnames <= files
+    assert [job.succeeded for job in jobs] == [True, True]
+
+
 def test_check_of_a_file_system_that_cannot_be_written_fails_at_once_with_the_pods_line(
     cluster: LocalCluster, world: World, tmp_path: Path
 ):

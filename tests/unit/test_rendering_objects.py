@@ -112,10 +112,18 @@ def test_storage_checks_open_directories_as_root_and_check_as_the_training_user(
 
 
 def test_storage_check_name_of_a_long_node_name_leaves_room_for_the_pod_suffix():
-    name = storage_check_name("r" * 45, "ip-10-0-0-1.us-west-2.compute.internal")
+    run_id, nodes = "r" * 45, ["ip-10-0-0-1.us-west-2.compute.internal", "ip-10-0-0-2"]
+    name = storage_check_name(run_id, nodes[0], nodes=nodes)
 
     assert len(name) + len("-abcde") <= 63
-    assert name != storage_check_name("r" * 45, "ip-10-0-0-2.us-west-2.compute.internal")
+    assert name == storage_check_name(run_id, nodes[0], nodes=nodes[::-1])
+    assert name != storage_check_name(run_id, nodes[1], nodes=nodes)
+
+
+def test_storage_check_name_changes_with_the_nodes_that_its_template_lists():
+    names = {storage_check_name(RUN_ID, "a", nodes=nodes) for nodes in (["a"], ["a", "b"])}
+
+    assert len(names) == 2
 
 
 def run_script(directory: Path, own: str, wait_s: str, *nodes: str) -> subprocess.Popen[str]:
