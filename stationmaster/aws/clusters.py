@@ -24,8 +24,13 @@ from stationmaster.settings import Settings
 if TYPE_CHECKING:
     from mypy_boto3_eks import EKSClient
 
-_ADMIN_POLICY: Final = "arn:aws:eks::aws:cluster-access-policy/AmazonEKSClusterAdminPolicy"
+_ADMIN_POLICY: Final = "cluster-access-policy/AmazonEKSClusterAdminPolicy"
 POD_IDENTITY_ADDON: Final = "eks-pod-identity-agent"
+
+
+def admin_policy_arn(role_arn: str) -> str:
+    """The cluster administrator's policy, in the role's partition (aws, aws-cn, aws-us-gov)."""
+    return f"arn:{role_arn.split(':')[1]}:eks::aws:{_ADMIN_POLICY}"
 
 
 class EksCluster(BaseModel):
@@ -116,7 +121,7 @@ class Clusters:
                 self._client.associate_access_policy,
                 clusterName=name,
                 principalArn=role_arn,
-                policyArn=_ADMIN_POLICY,
+                policyArn=admin_policy_arn(role_arn),
                 accessScope={"type": "cluster"},
             )
         if self._settings.relay_role_arn:

@@ -68,7 +68,7 @@ class EksToken:
         url = signer.generate_presigned_url(
             {
                 "method": "GET",
-                "url": f"https://sts.{self._region}.amazonaws.com/"
+                "url": f"https://{self._sts_host(session)}/"
                 "?Action=GetCallerIdentity&Version=2011-06-15",
                 "body": {},
                 # Binds the token to this cluster: another one refuses it.
@@ -80,3 +80,14 @@ class EksToken:
             operation_name="",
         )
         return _PREFIX + base64.urlsafe_b64encode(url.encode()).decode().rstrip("=")
+
+    def _sts_host(self, session: Session) -> str:
+        """The region's own STS: its name ends in .com.cn in China, and otherwise elsewhere."""
+        resolver = session.get_component("endpoint_resolver")
+        endpoint = resolver.construct_endpoint("sts", self._region)
+        if endpoint is None:
+            raise PermanentError(
+                f'no STS endpoint of region "{self._region}" is known to botocore; '
+                "check the name of the region, or update botocore"
+            )
+        return str(endpoint["hostname"])

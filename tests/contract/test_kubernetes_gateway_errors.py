@@ -16,6 +16,7 @@ import pytest
 import yaml
 from botocore.session import Session
 
+from stationmaster.aws.clusters import admin_policy_arn
 from stationmaster.domain.errors import PermanentError, TransientError
 from stationmaster.kubernetes.gateway import KubernetesGateway
 from stationmaster.kubernetes.token import EksToken
@@ -265,18 +266,42 @@ def session() -> Session:
     return session
 
 
-def test_eks_token_is_a_presigned_call_bound_to_the_cluster(session: Session):
-    token = EksToken("my-cluster", region="eu-west-1", clock=Clock(), session=session).value()
+@pytest.mark.parametrize(
+    ("region", "host"),
+    [
+        ("eu-west-1", "sts.eu-west-1.amazonaws.com"),
+        ("us-gov-west-1", "sts.us-gov-west-1.amazonaws.com"),
+        ("cn-northwest-1", "sts.cn-northwest-1.amazonaws.com.cn"),
+    ],
+)
+def test_eks_token_is_a_presigned_call_bound_to_the_cluster(
+    session: Session, region: str, host: str
+):
+    token = EksToken("my-cluster", region=region, clock=Clock(), session=session).value()
 
     assert token.startswith("k8s-aws-v1.")
     encoded = token.removeprefix("k8s-aws-v1.")
     assert "=" not in encoded
     url = urlparse(base64.urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4)).decode())
     query = parse_qs(url.query)
-    assert url.netloc == "sts.eu-west-1.amazonaws.com"
+    assert url.netloc == host
     assert query["Action"] == ["GetCallerIdentity"]
     assert query["X-Amz-SignedHeaders"] == ["host;x-k8s-aws-id"]
     assert query["X-Amz-Credential"][0].startswith("AKIDEXAMPLE/")
+
+
+def test_eks_token_of_a_region_without_a_known_partition_is_refused(session: Session):
+    token = EksToken("my-cluster", region="xx-new-9", clock=Clock(), session=session)
+
+    with pytest.raises(PermanentError, match='no STS endpoint of region "xx-new-9" is known'):
+        token.value()
+
+
+@pytest.mark.parametrize("partition", ["aws", "aws-cn", "aws-us-gov"])
+def test_admin_policy_is_of_the_partition_of_the_role_that_gets_it(partition: str):
+    arn = admin_policy_arn(f"arn:{partition}:iam::123456789012:role/steps")
+
+    assert arn == f"arn:{partition}:eks::aws:cluster-access-policy/AmazonEKSClusterAdminPolicy"
 
 
 def test_eks_token_is_kept_while_young_and_signed_again_when_old(session: Session):
