@@ -15,8 +15,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from local.cluster.leftovers import end_leftovers
 from local.cluster.logs import ContainerLog
-from local.cluster.supervisor import MARKER
+from local.cluster.supervisor import MARKER, NO_LOG
 
 _SUPERVISOR = Path(__file__).with_name("supervisor.py")
 
@@ -34,16 +35,28 @@ class StartError(Exception):
     """The program cannot be started; the message says why."""
 
 
-class ContainerProcess:
-    """A started container. `on_exit` is called once, from another thread, with the exit code."""
+class LogError(Exception):
+    """The container's log cannot be written; the message says why."""
 
-    def __init__(self, command: Command, log: ContainerLog, on_exit: Callable[[int], None]) -> None:
+
+class ContainerProcess:
+    """A started container.
+
+    `on_exit` is called once, from another thread, with the exit code, and with what made its
+    supervisor end it, if something did.
+    """
+
+    def __init__(
+        self, command: Command, log: ContainerLog, on_exit: Callable[[int, str], None]
+    ) -> None:
         _check_program(command)
         self._log = log
         self._on_exit = on_exit
+        self._marker = f"{MARKER}={uuid.uuid4().hex}"
+        name, _, value = self._marker.partition("=")
         self._process = subprocess.Popen(
             [sys.executable, "-I", "-S", str(_SUPERVISOR), str(log.path), *command.argv],
-            env={**command.env, MARKER: uuid.uuid4().hex},
+            env={**command.env, name: value},
             cwd=command.cwd,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -70,25 +83,40 @@ class ContainerProcess:
 
     def _read_pid(self) -> int:
         assert self._process.stdout is not None
-        digits = b""
-        while not digits.endswith(b"\n"):
+        line = b""
+        while not line.endswith(b"\n"):
             byte = os.read(self._process.stdout.fileno(), 1)
             if not byte:
-                code = self._process.wait()
-                raise StartError(f"the supervisor of {self._log.path} ended with code {code}")
-            digits += byte
-        return int(digits)
+                break
+            line += byte
+        if line.strip().isdigit():
+            return int(line)
+        code = self._process.wait()
+        self._close()
+        said = line.decode(errors="replace").strip().removeprefix("!")
+        if code == NO_LOG:
+            raise LogError(said)
+        raise StartError(said or f"the supervisor of {self._log.path} ended with code {code}")
 
     def _attend(self) -> None:
         assert self._process.stdout is not None
-        assert self._process.stdin is not None
-        while os.read(self._process.stdout.fileno(), 4096):
+        said = b""
+        while told := os.read(self._process.stdout.fileno(), 4096):
+            # Dots, and behind a mark what went wrong.
+            said += told if said else b"".join(told.partition(b"!")[1:])
             self._log.notify()
+        end_leftovers(self._process.pid, self._marker)
         code = self._process.wait()
+        self._close()
+        self._log.end()
+        reason = said[1:].decode(errors="replace").strip()
+        self._on_exit(code if code >= 0 else 128 - code, reason)
+
+    def _close(self) -> None:
+        assert self._process.stdout is not None
+        assert self._process.stdin is not None
         self._process.stdout.close()
         self._process.stdin.close()
-        self._log.end()
-        self._on_exit(code if code >= 0 else 128 - code)
 
 
 def _check_program(command: Command) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from local.cluster import resources
+from local.cluster import infrastructure, resources
 from local.cluster.container import Command
 from local.cluster.devices import GpuPool
 from local.cluster.environment import (
@@ -24,7 +24,7 @@ from local.cluster.events import EventRecorder
 from local.cluster.quantities import container_requests
 from local.cluster.registry import Registry
 from local.cluster.resources import Object
-from local.cluster.volumes import FileSystems, container_mounts
+from local.cluster.volumes import FileSystems, container_mounts, mount_all
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,18 @@ class NodeContext:
 
 class CannotRunError(Exception):
     """This machine cannot run the container; the message says why."""
+
+
+def volumes_of(context: NodeContext, pod: Object, directory: Path) -> dict[str, Path | None]:
+    """Mount the pod's volumes in its directory; components of the cluster have no processes.
+
+    Raises:
+        MountError: one is not there (yet), or is not offered here.
+    """
+    if infrastructure.pod_role(pod) is not None:
+        return {}
+    directory.mkdir(parents=True, exist_ok=True)
+    return mount_all(context.registry, pod, directory, context.file_systems)
 
 
 def command_of(

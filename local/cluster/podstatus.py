@@ -5,8 +5,11 @@ Used by the pod worker. Pure: states in, status out.
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from local.cluster.container import ContainerProcess
@@ -15,6 +18,7 @@ from local.cluster.registry import timestamp
 from local.cluster.resources import Object
 
 State = dict[str, Any]
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def waiting(reason: str, message: str = "") -> State:
@@ -86,6 +90,31 @@ def terminated(exit_code: int, *, started_at: str, reason: str = "", message: st
     if message:
         ended["message"] = message
     return {"terminated": ended}
+
+
+def backing_off(
+    run: ContainerRun, metadata: Mapping[str, Any], delay_s: float
+) -> tuple[State, str]:
+    """The state of a container that is started again after `delay_s`, and the event's message."""
+    pod = f"{metadata['name']}_{metadata['namespace']}({metadata['uid']})"
+    state = waiting(
+        "CrashLoopBackOff",
+        f"back-off {delay_s:.0f}s restarting failed container={run.name} pod={pod}",
+    )
+    return state, f"Back-off restarting failed container {run.name} in pod {pod}"
+
+
+def eviction(cause: str, state_dir: Path) -> tuple[str, str]:
+    """Reason and message of a pod that a full disk ends, as a kubelet under disk pressure does."""
+    message = f"The node was low on resource: ephemeral-storage. {cause}; free space in {state_dir}"
+    return "Evicted", message
+
+
+def failure_after(error: Exception, state_dir: Path) -> tuple[str, str]:
+    """Reason and message of a pod that the kubelet itself failed on."""
+    if isinstance(error, OSError) and error.errno in _NO_ROOM:
+        return eviction(f"{error.filename}: {os.strerror(error.errno).lower()}", state_dir)
+    return "KubeletError", "the local kubelet failed on this pod; see its log"
 
 
 def phase_of(init: Sequence[ContainerRun], main: Sequence[ContainerRun]) -> str:

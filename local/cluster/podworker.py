@@ -15,8 +15,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from local.cluster import infrastructure, launch, resources
-from local.cluster.container import Command, ContainerProcess, StartError
+from local.cluster import infrastructure, launch, podstatus, resources
+from local.cluster.container import Command, ContainerProcess, LogError, StartError
 from local.cluster.environment import JOB_NAME_LABEL, LOCAL_ADDRESS, ConfigError
 from local.cluster.events import Level
 from local.cluster.launch import NodeContext
@@ -24,7 +24,7 @@ from local.cluster.logs import ContainerLog
 from local.cluster.podstatus import ContainerRun, pod_status, running_since, terminated, waiting
 from local.cluster.registry import clone, timestamp
 from local.cluster.resources import Object
-from local.cluster.volumes import MountError, mount_all
+from local.cluster.volumes import MountError
 
 logger = logging.getLogger(__name__)
 
@@ -106,15 +106,14 @@ class PodWorker:
     # The loop
 
     def _run(self) -> None:
-        self._directory.mkdir(parents=True, exist_ok=True)
         try:
             while not self._finished:
                 try:
                     self._advance()
-                except Exception:
+                except Exception as exc:
                     # The boundary of the thread: the pod is reported, the node lives on.
                     logger.exception("pod worker failed", extra={"pod": self.uid})
-                    self._fail("KubeletError", "the local kubelet failed on this pod; see its log")
+                    self._fail(*podstatus.failure_after(exc, self._context.state_dir))
                 if not self._finished:
                     self._sleep()
         finally:
@@ -180,6 +179,11 @@ class PodWorker:
             run.restart_at = None
         self._kill_all()
 
+    def _evict(self, cause: str) -> None:
+        reason, message = podstatus.eviction(cause, self._context.state_dir)
+        self._event("Warning", reason, message)
+        self._fail(reason, message)
+
     def _all_done(self) -> bool:
         if any(run.done and run.terminated and run.terminated["exitCode"] for run in self.init):
             return True
@@ -217,14 +221,8 @@ class PodWorker:
         return True
 
     def _mount(self) -> bool:
-        context = self._context
-        if infrastructure.pod_role(self._pod) is not None:
-            self._volumes = {}
-            return True
         try:
-            self._volumes = mount_all(
-                context.registry, self._pod, self._directory, context.file_systems
-            )
+            self._volumes = launch.volumes_of(self._context, self._pod, self._directory)
         except MountError as exc:
             self._event("Warning", "FailedMount", str(exc))
             self._next_try = time.monotonic() + _RETRY_S
@@ -279,12 +277,18 @@ class PodWorker:
         run.log = ContainerLog(self._directory / f"{run.name}.{run.restart_count}.log")
         now, started = timestamp(), time.monotonic()
 
-        def ended(exit_code: int) -> None:
+        def ended(exit_code: int, failure: str) -> None:
             ran_s = time.monotonic() - started
-            self._inbox.put(lambda: self._exited(run, exit_code, started_at=now, ran_s=ran_s))
+            self._inbox.put(
+                lambda: self._exited(run, exit_code, failure, started_at=now, ran_s=ran_s)
+            )
 
         try:
             run.process = ContainerProcess(command, run.log, ended)
+        except LogError as exc:
+            run.log.end()
+            self._evict(str(exc))
+            return
         except StartError as exc:
             run.log.end()
             message = f"failed to create containerd task: {exc}"
@@ -298,10 +302,16 @@ class PodWorker:
 
     # Ending
 
-    def _exited(self, run: ContainerRun, exit_code: int, *, started_at: str, ran_s: float) -> None:
+    def _exited(
+        self, run: ContainerRun, exit_code: int, failure: str, *, started_at: str, ran_s: float
+    ) -> None:
         run.process = None
         run.state = terminated(exit_code, started_at=started_at)
-        if not self._gone and self._failure is None:
+        if self._gone or self._failure is not None:
+            return
+        if failure:
+            self._evict(failure)
+        else:
             self._decide_restart(run, exit_code, ran_s=ran_s)
 
     def _decide_restart(self, run: ContainerRun, exit_code: int, *, ran_s: float) -> None:
@@ -319,13 +329,7 @@ class PodWorker:
             return
         delay_s = min(FIRST_BACK_OFF_S * 2 ** (run.quick_failures - 2), LAST_BACK_OFF_S)
         run.restart_at = time.monotonic() + delay_s
-        metadata = self._pod["metadata"]
-        pod = f"{metadata['name']}_{metadata['namespace']}({metadata['uid']})"
-        run.state = waiting(
-            "CrashLoopBackOff",
-            f"back-off {delay_s:.0f}s restarting failed container={run.name} pod={pod}",
-        )
-        message = f"Back-off restarting failed container {run.name} in pod {pod}"
+        run.state, message = podstatus.backing_off(run, self._pod["metadata"], delay_s)
         self._container_event(run, "Warning", "BackOff", message)
 
     def _terminate(self) -> None:

@@ -4,9 +4,12 @@ Started by `container.py`, one process a container. It leads a session of its ow
 in a process group of its own, stamps each line of its output into LOG, and ends with the program's
 exit code (128 + n after signal n). Nothing outlives it: when the program ends, or when standard
 input closes (which it does however the parent dies), every process that descends from the program
-is killed. Commands on standard input: `T` ends the group politely, `K` kills everything. On
-standard output it writes the program's process id and a newline first, then a dot whenever the log
-grew. It imports nothing but the standard library's quick parts: it starts often.
+is killed; on Linux the program dies with a supervisor that is killed itself. While LOG cannot take
+more, e.g. as the disk is full, the output waits; if that lasts, everything is killed. Commands on
+standard input: `T` ends the group politely, `K` kills everything. On standard output it writes the
+program's process id and a newline first, then a dot whenever the log grew, and at the end what went
+wrong, if something did: `!` and a sentence. It imports nothing but the standard library's quick
+parts: it starts often.
 """
 
 from __future__ import annotations
@@ -19,20 +22,71 @@ import sys
 import time
 
 # Source: linux/prctl.h.
+_PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 # In the environment of each process of a container: which container it is.
 MARKER = "STATIONMASTER_CONTAINER"
+# Its own exit codes, when nothing was started.
+NO_LOG, NO_PROGRAM = 74, 128
 _MAX_LINE_BYTES = 16 * 1024
 _DRAIN_S = 0.5
+# Somebody may make room; the program waits for its output meanwhile. No longer than this, as
+# whoever follows the log would take silence for work.
+_ROOM_PATIENCE_S = 5.0
+_ROOM_LOOK_S = 0.2
 _IGNORED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGTTOU)
 
 
 def _adopt_orphans() -> None:
     """On Linux, become the parent of descendants whose own parent ends, to find them later."""
     if sys.platform == "linux":
-        import ctypes  # costs 5 ms, needed on Linux only
+        _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+def _prctl(option: int, value: int) -> None:
+    import ctypes  # costs 5 ms, needed on Linux only
+
+    ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
+
+
+def _start(argv: list[str], output: int) -> int:
+    """Start the program in a group of its own, its output going to `output`; its process id.
+
+    Raises:
+        OSError: it cannot be started.
+    """
+    supervisor, (failure_read, failure_write) = os.getpid(), os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            _become(argv, output, supervisor)
+        except OSError as exc:
+            os.write(failure_write, str(exc.errno).encode())
+        finally:
+            os._exit(127)
+    os.close(failure_write)
+    with contextlib.suppress(PermissionError):  # it runs the program already
+        os.setpgid(pid, pid)
+    failure = os.read(failure_read, 16)  # the end comes with the program's start
+    os.close(failure_read)
+    if failure:
+        raise OSError(int(failure), os.strerror(int(failure)), argv[0])
+    return pid
+
+
+def _become(argv: list[str], output: int, supervisor: int) -> None:
+    """In the child: turn into the program."""
+    os.setpgid(0, 0)
+    if sys.platform == "linux":
+        _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != supervisor:
+            os._exit(137)  # it was killed before
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    for number in (*_IGNORED, signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(number, signal.SIG_DFL)
+    os.execvp(argv[0], argv)
 
 
 def _parents() -> dict[int, int]:
@@ -86,9 +140,14 @@ def _exists(pid: int) -> bool:
 class Supervisor:
     """The program, its output and its end."""
 
-    def __init__(self, log_path: str, argv: list[str]) -> None:
-        self._log = os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    def __init__(self, log_path: str, log: int, argv: list[str]) -> None:
+        self._log_path = log_path
+        self._log = log
         self._partial = b""
+        self._unwritten = b""  # stamped, and refused by the log so far
+        self._no_room_since = 0.0
+        self._refusal = ""  # why the log took nothing, the last time
+        self._gave_up = False
         self._exit_code: int | None = None
         self._wake_read, wake_write = os.pipe()
         for descriptor in (self._wake_read, wake_write, 1):
@@ -99,18 +158,7 @@ class Supervisor:
             signal.signal(number, signal.SIG_IGN)
         self._output, output_write = os.pipe()
         self._output_open = True
-        self._pid = os.posix_spawnp(
-            argv[0],
-            argv,
-            os.environ,
-            file_actions=[
-                (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
-                (os.POSIX_SPAWN_DUP2, output_write, 1),
-                (os.POSIX_SPAWN_DUP2, output_write, 2),
-            ],
-            setpgroup=0,
-            setsigdef=[*_IGNORED, signal.SIGPIPE, signal.SIGXFSZ],
-        )
+        self._pid = _start(argv, output_write)
         os.close(output_write)
         self._tell(f"{self._pid}\n".encode())
 
@@ -124,15 +172,22 @@ class Supervisor:
             self._step(deadline - time.monotonic())
         if self._partial:
             self._write(self._partial + b"\n")
+        if self._gave_up or (self._unwritten and self._exit_code):
+            os.set_blocking(1, True)
+            self._tell(f"!{self._refusal}\n".encode())
         return self._exit_code
 
     def _step(self, timeout_s: float | None) -> None:
         watched = [0, self._wake_read]
-        if self._output_open:
+        if self._unwritten:
+            timeout_s = _ROOM_LOOK_S if timeout_s is None else min(timeout_s, _ROOM_LOOK_S)
+        elif self._output_open:
             watched.append(self._output)
         if self._exit_code is not None:
             watched.remove(0)
         ready, _, _ = select.select(watched, [], [], timeout_s)
+        if self._unwritten:
+            self._flush()
         if self._output in ready:
             self._pump()
         if self._wake_read in ready:
@@ -194,8 +249,24 @@ class Supervisor:
         now = time.time()
         stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now))
         prefix = f"{stamp}.{int(now % 1 * 1e6):06d}Z ".encode()
-        os.write(self._log, b"".join(prefix + line for line in text.splitlines(keepends=True)))
-        self._tell(b".")
+        self._unwritten += b"".join(prefix + line for line in text.splitlines(keepends=True))
+        self._flush()
+
+    def _flush(self) -> None:
+        """Give the log what it takes; what it refuses is kept for the next look."""
+        try:
+            while self._unwritten:
+                written = os.write(self._log, self._unwritten)
+                self._unwritten = self._unwritten[written:]
+                self._no_room_since = 0.0
+                self._tell(b".")
+        except OSError as exc:
+            now = time.monotonic()
+            self._refusal = _sentence(exc, self._log_path)
+            self._no_room_since = self._no_room_since or now
+            if self._exit_code is None and now - self._no_room_since > _ROOM_PATIENCE_S:
+                self._gave_up = True
+                self._kill_everything()
 
     @staticmethod
     def _tell(message: bytes) -> None:
@@ -214,12 +285,29 @@ def _is_zombie(pid: int) -> bool:
         return True
 
 
-def main() -> None:
-    """Run the program named on the command line."""
+def _sentence(exc: OSError, path: str) -> str:
+    return f"{path}: {(exc.strerror or str(exc)).lower()}"
+
+
+def main() -> int:
+    """Run the program named on the command line; the exit code."""
     _adopt_orphans()
     log_path, *argv = sys.argv[1:]
-    sys.exit(Supervisor(log_path, argv).run())
+    try:
+        log = os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    except OSError as exc:
+        return _refuse(_sentence(exc, log_path), NO_LOG)
+    try:
+        supervisor = Supervisor(log_path, log, argv)
+    except OSError as exc:
+        return _refuse(_sentence(exc, argv[0]), NO_PROGRAM)
+    return supervisor.run()
+
+
+def _refuse(sentence: str, code: int) -> int:
+    os.write(1, f"!{sentence}\n".encode())
+    return code
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

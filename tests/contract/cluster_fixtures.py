@@ -41,6 +41,19 @@ def eventually(look: Callable[[], Any], what: str, *, deadline_s: float = DEADLI
         time.sleep(0.03)
 
 
+def alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        if Path("/proc/self").exists():
+            return False
+        return (
+            subprocess.run(["/bin/ps", "-p", str(pid)], capture_output=True, check=False).returncode
+            == 0
+        )
+    return state != "Z"
+
+
 @dataclass
 class Cluster:
     """A started cluster and typed clients for it."""

@@ -21,6 +21,7 @@ from cluster_fixtures import (  # noqa: F401  # fixtures
     GPU,
     REPOSITORY,
     Cluster,
+    alive,
     cluster,
     device_plugin,
     eventually,
@@ -32,19 +33,6 @@ from kubernetes.client.exceptions import ApiException
 from local.cluster.environment import Ports, Translation, expand
 from local.cluster.errors import ApiError
 from local.cluster.kubelet import Kubelet
-
-
-def alive(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
-        if Path("/proc/self").exists():
-            return False
-        return (
-            subprocess.run(["/bin/ps", "-p", str(pid)], capture_output=True, check=False).returncode
-            == 0
-        )
-    return state != "Z"
 
 
 def process_id(cluster: Cluster, pod: str) -> int:

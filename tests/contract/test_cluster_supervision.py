@@ -1,0 +1,175 @@
+"""Containers and their supervisors: kills, full disks, programs that cannot start."""
+
+# ruff: noqa: F811  # fixtures are imported and then named as arguments
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import resource
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from cluster_fixtures import (  # noqa: F401  # fixtures
+    REPOSITORY,
+    Cluster,
+    alive,
+    cluster,
+    eventually,
+)
+
+from local.cluster.container import Command, ContainerProcess, LogError, StartError
+from local.cluster.logs import ContainerLog
+from local.cluster.podstatus import failure_after
+from local.cluster.supervisor import MARKER
+
+SUPERVISOR = REPOSITORY / "local" / "cluster" / "supervisor.py"
+
+
+def supervised(log: Path, *argv: str, patience_s: float = 5.0) -> subprocess.Popen[str]:
+    """A supervisor alone, with a patience of its own with a full log."""
+    program = (
+        "import sys; path = sys.argv.pop(1); names = {'__name__': 'supervisor'};"
+        "exec(compile(open(path).read(), path, 'exec'), names);"
+        f"names['_ROOM_PATIENCE_S'] = {patience_s}; sys.exit(names['main']())"
+    )
+    return subprocess.Popen(
+        [sys.executable, "-I", "-S", "-c", program, str(SUPERVISOR), str(log), *argv],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env=os.environ | {MARKER: "trial"},
+    )
+
+
+def spoken(supervisor: subprocess.Popen[str]) -> str:
+    """All that it says until its end; its input stays open, as it would end without a parent."""
+    assert supervisor.stdout is not None
+    said = supervisor.stdout.read()
+    supervisor.wait()
+    return said
+
+
+_LOGGED_PIDS = """
+import os, subprocess
+child = subprocess.Popen(["sleep", "300"], start_new_session=True, stdout=subprocess.DEVNULL)
+print(os.getppid(), os.getpid(), child.pid, flush=True)
+child.wait()
+"""
+
+
+def test_kill_9_of_the_supervisor_ends_its_processes_before_the_restart(cluster: Cluster) -> None:
+    container = {"command": ["python", "-c", _LOGGED_PIDS]}
+    cluster.run_pod("unguarded", "", container=container, restartPolicy="OnFailure")
+    cluster.pod_phase("unguarded", "Running")
+    logged = eventually(lambda: cluster.log("unguarded"), "the process ids")
+    supervisor, program, child = map(int, logged.split())
+
+    os.kill(supervisor, signal.SIGKILL)
+
+    def runs_again() -> bool:
+        status = cluster.pod("unguarded").status.container_statuses[0]
+        return bool(status.restart_count == 1 and status.state.running)
+
+    eventually(runs_again, "a restart")
+    assert not alive(program)
+    assert not alive(child)
+    cluster.core.delete_namespaced_pod("unguarded", "default", grace_period_seconds=0)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a program dies with its parent on Linux only")
+def test_program_dies_with_a_supervisor_that_is_killed(tmp_path: Path) -> None:
+    with supervised(tmp_path / "log", "sleep", "300") as supervisor:
+        assert supervisor.stdout is not None
+        program = int(supervisor.stdout.readline())
+
+        supervisor.kill()
+        supervisor.wait()
+
+        eventually(lambda: not alive(program), "the program's end")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /dev/full")
+def test_program_whose_log_stays_full_is_killed_with_the_reason() -> None:
+    with supervised(Path("/dev/full"), "sh", "-c", "echo much; sleep 300", patience_s=0.3) as full:
+        said = spoken(full)
+
+    program, _, reason = said.partition("\n")
+    assert reason == "!/dev/full: no space left on device\n"
+    assert full.returncode == 137
+    assert not alive(int(program))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits of another process are Linux's")
+def test_log_that_is_full_for_a_while_loses_nothing(tmp_path: Path) -> None:
+    log, much, enough = tmp_path / "log", tmp_path / "much", tmp_path / "enough"
+    script = (
+        f"echo first; until [ -e {much} ]; do sleep 0.05; done; seq 1000; "
+        f"until [ -e {enough} ]; do sleep 0.05; done"
+    )
+    with supervised(log, "sh", "-c", script, patience_s=600) as supervisor:
+        eventually(lambda: log.exists() and log.read_text(), "the first line")
+        before = resource.prlimit(supervisor.pid, resource.RLIMIT_FSIZE, (200, -1))
+        much.touch()
+        eventually(lambda: log.stat().st_size == 200, "a full log")
+        resource.prlimit(supervisor.pid, resource.RLIMIT_FSIZE, before)
+        eventually(lambda: " 1000\n" in log.read_text(), "the last line")
+        enough.touch()
+        said = spoken(supervisor)
+
+    words = [line.split(" ")[1] for line in log.read_text().splitlines()]
+    assert words == ["first", *map(str, range(1, 1001))]
+    assert (supervisor.returncode, "!" in said) == (0, False)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits of another process are Linux's")
+def test_pod_whose_log_stays_full_is_evicted_with_what_to_do(cluster: Cluster) -> None:
+    script = (
+        "import os, resource;"
+        "resource.prlimit(os.getppid(), resource.RLIMIT_FSIZE, (64, -1));"
+        "[print('much', flush=True) for _ in range(10 ** 7)]"
+    )
+    container = {"command": ["python", "-c", script]}
+
+    cluster.run_pod("noisy", "", container=container, restartPolicy="OnFailure")
+
+    status = cluster.pod_phase("noisy", "Failed").status
+    assert status.reason == "Evicted"
+    assert re.fullmatch(
+        r"The node was low on resource: ephemeral-storage\. \S+/main\.0\.log: file too large; "
+        rf"free space in {cluster.state_dir}",
+        status.message,
+    )
+    assert cluster.event("noisy", "Evicted").message == status.message
+
+
+def test_container_whose_log_cannot_be_made_says_so(tmp_path: Path) -> None:
+    command = Command(["sleep", "300"], os.environ, tmp_path)
+
+    with pytest.raises(LogError, match="no-such/log: no such file or directory"):
+        ContainerProcess(command, ContainerLog(tmp_path / "no-such" / "log"), print)
+
+
+def test_container_whose_program_is_none_says_so(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("neither a script nor a program")
+    (tmp_path / "text").chmod(0o755)
+    command = Command([str(tmp_path / "text")], os.environ, tmp_path)
+
+    with pytest.raises(StartError, match="text: exec format error"):
+        ContainerProcess(command, ContainerLog(tmp_path / "log"), print)
+
+
+def test_failure_of_the_kubelet_on_a_full_disk_is_an_eviction() -> None:
+    full = OSError(errno.ENOSPC, "No space left on device", "/state/pods/uid")
+
+    assert failure_after(full, Path("/state")) == (
+        "Evicted",
+        "The node was low on resource: ephemeral-storage. /state/pods/uid: no space left on "
+        "device; free space in /state",
+    )
+    assert failure_after(ValueError("x"), Path("/state"))[0] == "KubeletError"
