@@ -44,7 +44,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except UserError as error:
         print(f"stationmaster: {error}", file=sys.stderr)
         if error.suggestion:
-            pasted = error.suggestion.removeprefix("/train ").removeprefix("plan ")
+            pasted = error.suggestion.removeprefix("/train plan ").replace(
+                "/train", "stationmaster"
+            )
             print(f"  try: {pasted}", file=sys.stderr)
         return BAD_INPUT
     except StationmasterError as error:

@@ -79,7 +79,8 @@ def request_run(
     """
     plan = plan_run(services, start)
     if not plan.fits:
-        remedy = f"/train {start.changed(plan.suggestion).words}" if plan.suggestion else None
+        # A plan, because what fits may cost more than what was asked for.
+        remedy = f"/train plan {start.changed(plan.suggestion).words}" if plan.suggestion else None
         raise NotPossibleNow(f"{start.recipe} {plan.warnings[0]}", suggestion=remedy)
     recipe = get_recipe(start.recipe, start.model).with_overrides(start.overrides)
     if recipe.training.rendezvous == "etcd" and services.settings.local_gpus is not None:

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from stationmaster.domain.errors import UnknownRecipe, nearest
+from stationmaster.domain.errors import UnknownRecipe
 from stationmaster.domain.hub import HUB_PREFIX, repository_of
 from stationmaster.domain.hub_recipes import hub_recipe
 from stationmaster.domain.models import ImageModel, LanguageModel, RopeScaling
 from stationmaster.domain.recipes import Recipe
 from stationmaster.domain.training_config import ImageTraining, LanguageTraining
+from stationmaster.domain.vocabulary import recipe_meant
 
 _SMOKE_MACHINES: Final[dict[str, Any]] = {
     "default_instance": "m5.2xlarge",
@@ -614,6 +615,6 @@ def get_recipe(name: str, model: LanguageModel | None = None) -> Recipe:
                 "Hugging Face hub when the command is typed, so type the command again"
             )
         return hub_recipe(model)
-    close = nearest(name, CATALOGUE)
+    close, _ = recipe_meant(name, CATALOGUE)
     hint = f"did you mean {close}" if close else f"the catalogue has {', '.join(CATALOGUE)}"
     raise UnknownRecipe(f'recipe "{name[:80]}" is not in the catalogue; {hint}')

@@ -27,9 +27,6 @@ a test holds every ErrorEquals of the committed machines against this tree.
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable
-
 
 class StationmasterError(Exception):
     """Root of the tree. `str(error)` is one sentence for a person: lower case, no full stop."""
@@ -113,9 +110,3 @@ class IllegalTransition(PermanentError):
 
 class LeftBehind(PermanentError):
     """Something tagged with the run still exists after its teardown."""
-
-
-def nearest(value: str, choices: Iterable[str]) -> str | None:
-    """The choice that `value` was most likely meant to be, or None when nothing is close."""
-    found = difflib.get_close_matches(value.lower(), list(choices), n=1, cutoff=0.5)
-    return found[0] if found else None

@@ -7,7 +7,7 @@ subcommand. Chat clients turn quotes and dashes into typographic ones, so those 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -17,12 +17,19 @@ from stationmaster.domain.errors import (
     NotAvailable,
     NotPossibleNow,
     UserError,
-    nearest,
 )
 from stationmaster.domain.hub import HUB_PREFIX, repository_of
 from stationmaster.domain.models import LanguageModel
-from stationmaster.domain.plan import plan_recipe
-from stationmaster.domain.recipes import PRESET, SMOKE, Recipe
+from stationmaster.domain.parameters import corrected, read_pairs, read_values, shorten
+from stationmaster.domain.recipes import Recipe
+from stationmaster.domain.vocabulary import (
+    INSTEAD,
+    NOT_YET,
+    START,
+    SUBCOMMANDS,
+    recipe_meant,
+    subcommand_meant,
+)
 
 MAX_COMMAND_CHARACTERS: Final = 2_000
 
@@ -75,7 +82,7 @@ class StartRun:
 
     def changed(self, words: str) -> StartRun:
         """The same request with the key=value words of a plan's suggestion in place of its own."""
-        values = _pairs(words.split())
+        values = read_pairs(words.split())
         nodes, instance_type = values.pop("nodes", None), values.pop("instance", None)
         return replace(
             self,
@@ -130,21 +137,6 @@ class StopRun:
 
 Command = StartRun | ShowPlan | ShowHelp | ShowRecipes | ListRuns | ShowStatus | ShowLogs | StopRun
 
-SUBCOMMANDS: Final = ("help", "recipes", "plan", "status", "logs", "stop", "list")
-# Part of the grammar, so that they are never mistaken for recipes; each is refused with a sentence.
-NOT_YET: Final = (
-    "resume",
-    "scale",
-    "validate",
-    "cluster",
-    "keep",
-    "teardown",
-    "cost",
-    "compare",
-    "rerun",
-    "diff",
-)
-
 
 LookUp = Callable[[str], LanguageModel]
 """Asks the Hugging Face hub what ORG/MODEL is; raises a UserError that says why it cannot."""
@@ -192,12 +184,9 @@ def parse_command(text: str, *, look_up: LookUp = no_hub) -> Command:
             return ShowLogs(_optional_run(first, rest))
         case "stop":
             return StopRun(_optional_run(first, rest))
-        case word if word in NOT_YET:
-            raise NotAvailable(
-                f"/train {word} is not available in this version; "
-                f"available: {', '.join(SUBCOMMANDS)}"
-            )
         case _:
+            if first not in CATALOGUE:
+                _refuse_subcommand(first, rest)
             return _parse_start(words, prefix="", look_up=look_up)
 
 
@@ -215,14 +204,14 @@ def _split(text: str) -> list[str]:
         return shlex.split(text)
     except ValueError as exc:
         raise BadCommand(
-            f"a quote is opened and not closed in: {_shorten(text)}; close it or leave it out"
+            f"a quote is opened and not closed in: {shorten(text)}; close it or leave it out"
         ) from exc
 
 
 def _without_arguments(word: str, rest: list[str], command: Command) -> Command:
     if rest:
         raise BadCommand(
-            f'/train {word} takes nothing more, got "{_shorten(" ".join(rest))}"',
+            f'/train {word} takes nothing more, got "{shorten(" ".join(rest))}"',
             suggestion=f"/train {word}",
         )
     return command
@@ -231,10 +220,71 @@ def _without_arguments(word: str, rest: list[str], command: Command) -> Command:
 def _optional_run(word: str, rest: list[str]) -> str | None:
     if len(rest) > 1:
         raise BadCommand(
-            f'/train {word} takes one run id, got "{_shorten(" ".join(rest))}"',
-            suggestion=f"/train {word} {_shorten(rest[0])}",
+            f'/train {word} takes one run id, got "{shorten(" ".join(rest))}"',
+            suggestion=_accepted([word, rest[0]]),
         )
     return rest[0] if rest else None
+
+
+def _refuse_subcommand(first: str, rest: list[str]) -> None:
+    """Raise if the first word is planned, stands for a subcommand, or resembles one.
+
+    Nobody who mistypes a question is offered a start: only a recipe's own name starts a run.
+    """
+    meant = subcommand_meant(first)
+    is_recipe = "=" in first or first.startswith(HUB_PREFIX) or recipe_meant(first, CATALOGUE)[1]
+    if meant is None or is_recipe:
+        return
+    if meant in NOT_YET:
+        name = (
+            f"/train {meant}" if first.lower() == meant else f'"{shorten(first)}": /train {meant}'
+        )
+        raise NotAvailable(
+            f"{name} is not available in this version; {NOT_YET[meant]}; "
+            f"available: {', '.join(SUBCOMMANDS)}",
+            suggestion=_accepted(*_instead(meant, rest)),
+        )
+    if meant == START:
+        raise BadCommand(
+            f'"{shorten(first)}" is not a command; start a run with /train RECIPE [key=value ...]',
+            suggestion=_accepted(rest if rest and _is_first_word(rest[0]) else [], ["recipes"]),
+        )
+    raise BadCommand(
+        f'"{shorten(first)}" is not a command; did you mean /train {meant}',
+        suggestion=_accepted([meant, *rest], [meant]),
+    )
+
+
+def _instead(planned: str, rest: list[str]) -> list[list[str]]:
+    """What this version has of the same meaning, with the words typed after a planned command."""
+    subcommand = INSTEAD.get(planned)
+    if subcommand is None or not rest:
+        return []
+    if subcommand == "plan" and not _is_recipe(rest[0]):
+        return [["status", *rest]] if planned == "cost" else []
+    return [[subcommand, *rest]]
+
+
+def _is_first_word(word: str) -> bool:
+    return word in SUBCOMMANDS or _is_recipe(word)
+
+
+def _is_recipe(word: str) -> bool:
+    return word in CATALOGUE or recipe_meant(word, CATALOGUE)[1]
+
+
+def _accepted(*commands: list[str]) -> str | None:
+    """The first of the commands that is accepted when it is pasted, corrected where it must be."""
+    for words in filter(None, commands):
+        text = shlex.join(words)
+        try:
+            parse_command(text)
+        except UserError as error:
+            if error.suggestion is not None:
+                return error.suggestion
+        else:
+            return f"/train {text}"
+    return None
 
 
 def _parse_start(words: list[str], *, prefix: str, look_up: LookUp) -> StartRun:
@@ -245,108 +295,36 @@ def _parse_start(words: list[str], *, prefix: str, look_up: LookUp) -> StartRun:
         )
     name, pairs = words[0], words[1:]
     if "=" in name:
+        first = [word for word in pairs if word in CATALOGUE][:1]
+        in_order = [*prefix.split(), *first, *(word for word in words if word not in first)]
         raise BadCommand(
-            f'the recipe comes first, got "{_shorten(name)}"',
-            suggestion=_corrected(next(iter(CATALOGUE.values())), pairs, prefix=prefix),
+            f'the recipe comes first, got "{shorten(name)}"',
+            suggestion=_accepted(in_order if first else [], ["recipes"]),
         )
     # What the hub says against a model has no nearest command that would work.
     model = look_up(repository_of(name)) if name.startswith(HUB_PREFIX) else None
     recipe: Recipe | None = None
     try:
         recipe = get_recipe(name, model)
-        values = _pairs(pairs)
-        nodes = _nodes(values.pop("nodes", None), maximum=_most_nodes(recipe, values))
-        instance_type = values.pop("instance", None)
-        # Planning holds every other rule, so a bad value is refused here and not after a creation.
-        plan_recipe(recipe.with_overrides(values), nodes=nodes, instance_type=instance_type)
+        values = read_values(pairs, recipe)
     except UserError as error:
         if error.suggestion is None:
-            nearest_recipe = recipe or CATALOGUE[nearest(name, CATALOGUE) or next(iter(CATALOGUE))]
-            error.suggestion = _corrected(nearest_recipe, pairs, prefix=prefix)
+            error.suggestion = _suggest(recipe or name, pairs, prefix=prefix)
         raise
-    return StartRun(name, nodes=nodes, instance_type=instance_type, overrides=values, model=model)
+    return StartRun(
+        name,
+        nodes=values.nodes,
+        instance_type=values.instance_type,
+        overrides=values.overrides,
+        model=model,
+    )
 
 
-def _pairs(words: Sequence[str]) -> dict[str, str]:
-    values: dict[str, str] = {}
-    for word in words:
-        key, equals, value = word.partition("=")
-        key = key.lstrip("-").lower().replace("-", "_")
-        if not equals or not key:
-            raise BadCommand(f'expected key=value, got "{_shorten(word)}"')
-        if not value:
-            raise BadCommand(f"{_shorten(key)}= has no value; write {_shorten(key)}=VALUE")
-        if key in values:
-            raise BadCommand(f"{_shorten(key)} is given twice; keep one")
-        values[key] = value
-    return values
-
-
-def _nodes(value: str | None, *, maximum: int) -> int | None:
-    if value is None:
-        return None
-    if not value.isascii() or not value.isdigit() or not 1 <= int(value[:9]) <= maximum:
-        raise BadCommand(
-            f"nodes={_shorten(value)} is not accepted: expected a whole number from 1 to {maximum}"
-        )
-    return int(value)
-
-
-def _most_nodes(recipe: Recipe, values: Mapping[str, str]) -> int:
-    """A preset has machines of its own; a preset that is not known is refused by the plan."""
-    preset = {key: value for key, value in values.items() if key == PRESET}
-    return recipe.with_overrides(preset).max_nodes
-
-
-def _corrected(recipe: Recipe, pairs: Sequence[str], *, prefix: str) -> str:
-    """A command that works and is as near as possible to what was typed.
-
-    Each word is kept if the command stands with it, replaced by its nearest valid form if not, and
-    left out as the last resort, so the suggestion never fails when pasted.
-    """
-    kept: list[str] = []
-    # The preset first: it decides what else stands, and what a run costs.
-    ordered = sorted(pairs[:20], key=lambda word: not word.startswith(f"{PRESET}="))
-    for word in ordered:
-        for candidate in _candidates(word, recipe):
-            if _stands(recipe, [*kept, candidate]):
-                kept.append(candidate)
-                break
-    return " ".join([f"/train {prefix}{recipe.name}", *kept])
-
-
-def _candidates(word: str, recipe: Recipe) -> list[str]:
-    key, _, value = word.partition("=")
-    known = ("nodes", "instance", *recipe.keys)
-    close = key if key in known else nearest(key, known)
-    candidates = [word]
-    if close is not None:
-        candidates.append(f"{close}={value}")
-        candidates.append(f"{close}={_default(close, recipe)}")
-    return candidates
-
-
-def _default(key: str, recipe: Recipe) -> object:
-    if key == "nodes":
-        return recipe.default_nodes
-    if key == "instance":
-        return recipe.default_instance
-    if key == PRESET:
-        return SMOKE
-    return getattr(recipe.training, key)
-
-
-def _stands(recipe: Recipe, words: Sequence[str]) -> bool:
-    try:
-        values = _pairs(words)
-        most = _most_nodes(recipe, values)
-        nodes = _nodes(values.pop("nodes", None), maximum=most)
-        instance_type = values.pop("instance", None)
-        plan_recipe(recipe.with_overrides(values), nodes=nodes, instance_type=instance_type)
-    except UserError:
-        return False
-    return True
-
-
-def _shorten(text: str, limit: int = 80) -> str:
-    return text if len(text) <= limit else text[: limit - 3] + "..."
+def _suggest(recipe: Recipe | str, pairs: Sequence[str], *, prefix: str) -> str:
+    """A command to paste: the one that was meant if that is beyond doubt, else one that is free."""
+    if isinstance(recipe, Recipe):
+        return corrected(recipe, pairs, prefix=prefix)
+    meant, is_sure = recipe_meant(recipe, CATALOGUE)
+    if meant is None:
+        return "/train recipes"
+    return corrected(CATALOGUE[meant], pairs, prefix=prefix if is_sure else "plan ")

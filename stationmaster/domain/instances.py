@@ -12,7 +12,8 @@ from typing import Final
 
 from pydantic import BaseModel, ConfigDict
 
-from stationmaster.domain.errors import UnknownInstance, nearest
+from stationmaster.domain.errors import UnknownInstance
+from stationmaster.domain.spelling import nearest
 
 PRICES_AS_OF: Final = "2026-07-20, us-east-1 on demand"
 

@@ -14,9 +14,10 @@ from typing import Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from stationmaster.domain.errors import BadParameter, nearest
+from stationmaster.domain.errors import BadParameter
 from stationmaster.domain.models import ImageModel, LanguageModel
 from stationmaster.domain.training_config import ImageTraining, LanguageTraining
+from stationmaster.domain.vocabulary import key_meant
 
 PRESET: Final = "preset"
 SMOKE: Final = "smoke"
@@ -72,7 +73,7 @@ class Recipe(BaseModel):
         fields = type(self.training).model_fields
         for key in typed:
             if key not in fields:
-                close = nearest(key, (*self.keys, "nodes", "instance"))
+                close = key_meant(key, (*self.keys, "nodes", "instance"))
                 hint = f"did you mean {close}" if close else f"it takes {', '.join(self.keys)}"
                 raise BadParameter(f'recipe {self.name} has no key "{key}"; {hint}')
         try:

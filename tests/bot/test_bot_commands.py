@@ -75,15 +75,21 @@ def test_train_retyped_under_another_trigger_starts_one_run(person, services):
     ("text", "named", "suggestion"),
     [
         ("tiny-lama nodes=2", "tiny-lama", "/train tiny-llama nodes=2"),
-        ("tiny-llama nodes=0", "nodes=0", "/train tiny-llama nodes=2"),
-        ("tiny-llama nodes=two", "nodes=two", "/train tiny-llama nodes=2"),
+        ("tiny-llama nodes=0", "nodes=0", "/train plan tiny-llama nodes=2"),
+        ("tiny-llama nodes=two", "nodes=two", "/train plan tiny-llama nodes=2"),
         ("tiny-llama stepz=5", "stepz", "/train tiny-llama steps=5"),
         ('tiny-llama dataset="x', "quote", None),
         ("x" * 10_000, "10,000 characters", None),
-        ("\U0001f682\U0001f682", "\U0001f682", "/train tiny-llama"),
-        ("\u201ctiny-llama\u201d nodes=\u201ctwo\u201d", "nodes=two", "/train tiny-llama nodes=2"),
+        ("\U0001f682\U0001f682", "\U0001f682", "/train recipes"),
+        (
+            "\u201ctiny-llama\u201d nodes=\u201ctwo\u201d",
+            "nodes=two",
+            "/train plan tiny-llama nodes=2",
+        ),
         ("resume tiny-llama", "not available", None),
-        ("tiny-llama <!channel>=1", "&lt;!channel&gt;", "/train tiny-llama"),
+        ("tiny-llama <!channel>=1", "&lt;!channel&gt;", "/train plan tiny-llama"),
+        ("stats", "stats", "/train status"),
+        ("tiny-llama budget=5", "budget= is not available", "/train plan tiny-llama"),
         ("resnet50", "new and empty", "/train plan resnet50 preset=smoke"),
         ("plan resnet50 nodes=1", "new and empty", "/train plan resnet50 preset=smoke"),
         ("tiny-llama dataset=s3://bucket/text", "s3://bucket/text", None),
@@ -157,7 +163,7 @@ def test_start_that_does_not_fit_names_what_would_and_creates_nothing(person, se
 
     assert "does not fit" in seen(answer)
     assert "Try this instead" in seen(answer)
-    assert "```/train llama2-7b nodes=1 " in seen(answer)
+    assert "```/train plan llama2-7b nodes=1 " in seen(answer)
     assert "steps=10" in seen(answer)
     assert services.runs.list_recent() == []
 
