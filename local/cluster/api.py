@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from local.cluster import discovery, errors, logs, patches, requests, tables, watch
+from local.cluster import discovery, errors, logs, patches, requests, tables, typed, watch
 from local.cluster.errors import ApiError
 from local.cluster.logs import ContainerLog
 from local.cluster.registry import Registry, clone
@@ -155,12 +155,14 @@ class Api:
         query, resource = request.query_params, target.resource
         with self._registry.store.lock:
             items = self._registry.list(resource, target.namespace)
-            version = self._registry.store.version
+            store = self._registry.store
+            versions = requests.Versions(present=store.version, oldest=store.oldest)
         selector = requests.selector_of(query)
         if selector is not None:
             items = [item for item in items if selector(item)]
-        items, token = requests.page(items, requests.number(query, "limit"), query.get("continue"))
-        metadata: Object = {"resourceVersion": str(version)}
+        limit = requests.number(query, "limit")
+        items, token = requests.page(items, limit, query.get("continue"), versions)
+        metadata: Object = {"resourceVersion": str(versions.present)}
         if token:
             metadata["continue"] = token
         if requests.wants_table(request):
@@ -260,6 +262,7 @@ class Api:
         if not manager:
             raise errors.bad_request("PatchOptions is invalid: fieldManager: Required value")
         applied.setdefault("metadata", {})["name"] = target.name
+        typed.check_applied(resource, applied, namespace=target.namespace)
         options = _write_options(request)
         with registry.store.lock:
             current = registry.find(resource, target.namespace, target.name)

@@ -111,6 +111,14 @@ def expired(requested: int, oldest: int) -> ApiError:
     return ApiError(410, "Expired", f"too old resource version: {requested} ({oldest})")
 
 
+def page_expired() -> ApiError:
+    message = (
+        "The provided continue parameter is too old to display a consistent list result. You can "
+        "start a new list without the continue parameter"
+    )
+    return ApiError(410, "Expired", message)
+
+
 def method_not_allowed(message: str) -> ApiError:
     return ApiError(405, "MethodNotAllowed", message)
 

@@ -58,6 +58,12 @@ class Store:
     def version(self) -> int:
         return self._version
 
+    @property
+    def oldest(self) -> int:
+        """The version that the history reaches back to."""
+        with self.lock:
+            return (self._ring[0].version if self._ring else self._version + 1) - 1
+
     def get(self, resource: str, namespace: str, name: str) -> Object | None:
         with self.lock:
             return self._objects.get(resource, {}).get((namespace, name))
@@ -129,9 +135,8 @@ class Store:
                 self._subscriptions.remove(subscription)
 
     def _replay(self, deliver: Callable[[Change], None], since: int) -> None:
-        oldest = self._ring[0].version if self._ring else self._version + 1
-        if since < oldest - 1:
-            raise errors.expired(since, oldest - 1)
+        if since < self.oldest:
+            raise errors.expired(since, self.oldest)
         for change in self._ring:
             if change.version > since:
                 deliver(change)

@@ -25,6 +25,7 @@ from kubernetes.client.exceptions import ApiException
 
 from local.cluster import patches
 from local.cluster.errors import ApiError
+from local.cluster.requests import Versions, page
 from local.cluster.store import Store
 
 
@@ -144,15 +145,29 @@ def test_list_in_pages_returns_every_object_once(cluster: Cluster) -> None:
     names, token = [], None
 
     while True:
-        page = cluster.core.list_namespaced_config_map(
+        listed = cluster.core.list_namespaced_config_map(
             "default", label_selector="paged=yes", limit=2, _continue=token
         )
-        names += [item.metadata.name for item in page.items]
-        token = page.metadata._continue
+        names += [item.metadata.name for item in listed.items]
+        token = listed.metadata._continue
         if not token:
             break
 
     assert names == [f"page-{index}" for index in range(5)]
+
+
+def test_list_page_that_the_history_left_behind_is_expired() -> None:
+    items = [{"metadata": {"name": name}} for name in "abc"]
+    first, token = page(items, 2, None, Versions(present=1010, oldest=1000))
+
+    rest, end = page(items, 2, token, Versions(present=1020, oldest=1010))
+    with pytest.raises(ApiError, match="continue parameter is too old") as expired:
+        page(items, 2, token, Versions(present=1020, oldest=1011))
+    with pytest.raises(ApiError, match="continue key is not valid") as malformed:
+        page(items, 2, "no-token", Versions(present=1020, oldest=1000))
+
+    assert ([item["metadata"]["name"] for item in first + rest], end) == (["a", "b", "c"], "")
+    assert (expired.value.code, malformed.value.code) == (410, 400)
 
 
 def test_delete_collection_removes_only_what_is_selected(cluster: Cluster) -> None:
@@ -294,6 +309,41 @@ def test_server_side_apply_creates_then_merges_then_drops_what_it_owned(cluster:
     result = apply(a="9")
 
     assert result.data.to_dict() == {"a": "9", "other": "kept"}
+
+
+@pytest.mark.parametrize(
+    ("api_version", "kind", "spec", "undeclared"),
+    [
+        (
+            "v1",
+            "Pod",
+            {"containers": [{"name": "c", "image": "i", "resources": {"limit": {"cpu": "1"}}}]},
+            '.spec.containers[name="c"].resources.limit',
+        ),
+        ("v1", "PersistentVolume", {"csi": {"driver": "d", "handle": "h"}}, ".spec.csi.handle"),
+        ("kubeflow.org/v1", "PyTorchJob", {"elastic": {}}, ".spec.elastic"),
+    ],
+)
+def test_server_side_apply_of_an_undeclared_field_is_a_500_that_names_it(
+    cluster: Cluster, api_version: str, kind: str, spec: dict[str, Any], undeclared: str
+) -> None:
+    types = dynamic.DynamicClient(cluster.api).resources
+    body = {
+        "apiVersion": api_version,
+        "kind": kind,
+        "metadata": {"name": "typo", "namespace": "default"},
+        "spec": spec,
+    }
+
+    with pytest.raises(ApiException) as refused:
+        types.get(api_version=api_version, kind=kind).server_side_apply(
+            body=body, field_manager="test"
+        )
+
+    message = body_of(refused.value)["message"]
+    assert refused.value.status == 500
+    assert message.startswith("failed to create typed patch object (")
+    assert message.endswith(f"Kind={kind}): {undeclared}: field not declared in schema")
 
 
 def test_dynamic_client_finds_custom_resources_once_their_crd_exists(

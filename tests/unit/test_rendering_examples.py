@@ -5,6 +5,8 @@ import re
 import pytest
 import yaml
 
+from local.cluster.resources import Catalog
+from local.cluster.typed import check_applied
 from stationmaster.domain.catalogue import CATALOGUE
 from stationmaster.rendering.examples import DIRECTORY, example
 
@@ -39,6 +41,20 @@ def test_example_of_each_recipe_has_names_that_a_cluster_takes(name: str):
         if not re.fullmatch("[a-z]([-a-z0-9]{0,52}[a-z0-9])?", item["metadata"]["name"])
     ]
     assert wrong == []
+
+
+@pytest.mark.parametrize("name", CATALOGUE)
+def test_example_of_each_recipe_has_only_fields_that_kubernetes_declares(name: str):
+    catalog = Catalog()
+    objects = list(yaml.safe_load_all((DIRECTORY / f"{name}.yaml").read_text(encoding="utf-8")))
+    job = objects.pop()
+    template = job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]
+    objects.append({"apiVersion": "v1", "kind": "Pod", **template})
+    objects[-1]["metadata"]["name"] = "template"
+
+    for item in objects:
+        resource = catalog.by_kind(item["apiVersion"], item["kind"])
+        check_applied(resource, item, namespace="")
 
 
 def test_examples_have_no_file_without_a_recipe():
