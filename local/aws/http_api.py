@@ -20,6 +20,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
+from local.loopback import ProgramsOnlyHandler
+
 logger = logging.getLogger(__name__)
 
 Invoke = Callable[[str, bytes], tuple[bytes, bool]]
@@ -79,7 +81,11 @@ class HttpApi:
 
     def serve(self, request: BaseHTTPRequestHandler) -> tuple[int, list[tuple[str, str]], bytes]:
         """Return status, headers and body for one request."""
-        length = int(request.headers.get("Content-Length", 0))
+        stated = request.headers.get("Content-Length", "0")
+        if not stated.isdecimal():
+            request.close_connection = True  # where the next request begins cannot be told
+            return 400, [("Content-Type", "application/json")], b'{"message":"Bad Request"}'
+        length = int(stated)
         if length > _MAX_BODY_BYTES:
             request.close_connection = True  # the body stays unread
             return 413, [("Content-Type", "application/json")], b'{"message":"Request Too Long"}'
@@ -168,7 +174,7 @@ def _response(payload: bytes) -> tuple[int, list[tuple[str, str]], bytes]:
 
 
 def _handler_class(api: HttpApi) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(ProgramsOnlyHandler):
         protocol_version = "HTTP/1.1"
         disable_nagle_algorithm = True
 

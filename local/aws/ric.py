@@ -18,10 +18,11 @@ import time
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 
 from local.aws.runtime import OVERRIDES, Function, error_payload
+from local.loopback import ProgramsOnlyHandler
 
 logger = logging.getLogger(__name__)
 
@@ -239,14 +240,14 @@ class _Worker:
         return self._arn
 
 
-def _handler_class(worker: _Worker) -> type[BaseHTTPRequestHandler]:
-    class RuntimeApi(BaseHTTPRequestHandler):
+def _handler_class(worker: _Worker) -> type[ProgramsOnlyHandler]:
+    class RuntimeApi(ProgramsOnlyHandler):
         """The Lambda Runtime API for one process."""
 
         protocol_version = "HTTP/1.1"
         disable_nagle_algorithm = True
 
-        def do_GET(self) -> None:
+        def do_GET(self) -> None:  # noqa: N802  # the name is http.server's
             call = worker.next_call() if self.path == f"{_API}/invocation/next" else None
             if call is None:
                 self._reply(410, b"")
@@ -262,7 +263,7 @@ def _handler_class(worker: _Worker) -> type[BaseHTTPRequestHandler]:
                 },
             )
 
-        def do_POST(self) -> None:
+        def do_POST(self) -> None:  # noqa: N802  # the name is http.server's
             body = self._body()
             if self.path.endswith(("/response", "/error")):
                 worker.answer(body, failed=self.path.endswith("/error"))

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any, TypedDict
 
 from starlette.applications import Starlette
+from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
@@ -22,6 +23,7 @@ from local.cluster.logs import ContainerLog
 from local.cluster.registry import Registry, clone
 from local.cluster.requests import Target
 from local.cluster.resources import PODS, RETURNED_WHEN_DELETED, Object
+from local.loopback import LoopbackGuard, programs_only
 
 LogFinder = Callable[[Object, str, bool], ContainerLog]
 """(pod, container or "", previous) to its log; raises ApiError when there is none to read."""
@@ -50,7 +52,10 @@ class Api:
         self.closing = asyncio.Event()
 
     def app(self) -> Starlette:
-        return Starlette(routes=[Route("/{path:path}", self._handle, methods=_METHODS)])
+        return Starlette(
+            routes=[Route("/{path:path}", self._handle, methods=_METHODS)],
+            middleware=[Middleware(LoopbackGuard, rule=programs_only)],
+        )
 
     async def _handle(self, request: Request) -> Response:
         try:

@@ -14,12 +14,12 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route, WebSocketRoute
 
+from local.loopback import LoopbackGuard, own_page_too
 from local.slack.api import WebApi
 from local.slack.arguments import parse_arguments
 from local.slack.endpoint import Endpoint
 from local.slack.errors import SlackRefusal
 from local.slack.file_methods import IMAGE_TYPES, receive_upload
-from local.slack.guard import CONTENT_SECURITY_POLICY, LoopbackGuard
 from local.slack.hooks import use_response_url
 from local.slack.interactions import Interactions
 from local.slack.page_routes import PageRoutes
@@ -32,8 +32,22 @@ _MEDIA_TYPES = {
     ".js": "text/javascript",
     ".svg": "image/svg+xml",
 }
+# Everything the page needs comes from its own address: no script, style, font, image or connection
+# from anywhere else, and nothing inline.
+_PAGE_POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self' data:",
+        "connect-src 'self'",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+    )
+)
 _PAGE_HEADERS = {
-    "Content-Security-Policy": CONTENT_SECURITY_POLICY,
+    "Content-Security-Policy": _PAGE_POLICY,
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-cache",
@@ -62,7 +76,7 @@ def build_application(*, endpoint: Endpoint, api: WebApi, interactions: Interact
             WebSocketRoute("/local/socket", page.socket),
             *page.routes(),
         ],
-        middleware=[Middleware(LoopbackGuard)],
+        middleware=[Middleware(LoopbackGuard, rule=own_page_too)],
     )
 
 

@@ -31,6 +31,7 @@ def in_process(event: Any, context: Any) -> Any:
         "arn": context.invoked_function_arn,
         "request_id": context.aws_request_id,
         "variable": os.environ.get("COLOUR", ""),
+        "runtime_api": os.environ.get("AWS_LAMBDA_RUNTIME_API", ""),
     }
 
 

@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from aws_fixtures import Script, aws, deployed, script, until  # noqa: F401
 
@@ -193,6 +194,20 @@ def test_ric_concurrent_calls_get_processes_of_their_own(ric: RicRuntime, tmp_pa
 
     assert [failed for _, failed in answers] == [False, False]
     assert len({answer["pid"] for answer, _ in answers}) == 2
+
+
+@pytest.mark.parametrize("foreign", [{"Host": "evil.test"}, {"Origin": "https://evil.test"}])
+def test_ric_takes_no_answer_from_a_foreign_page(ric: RicRuntime, foreign: dict[str, str]) -> None:
+    address = f"http://{call(ric, {})[0]['runtime_api']}/2018-06-01/runtime/invocation"
+
+    statuses = [
+        httpx.get(f"{address}/next", headers=foreign).status_code,
+        httpx.post(f"{address}/x/response", json={"forged": True}, headers=foreign).status_code,
+        httpx.options(f"{address}/x/response", headers=foreign).status_code,
+    ]
+
+    assert statuses == [403, 403, 403]
+    assert call(ric, {})[0]["function"] == "probe"
 
 
 def test_ric_timeout_kills_the_process_and_names_it(ric: RicRuntime) -> None:

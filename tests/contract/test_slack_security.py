@@ -30,8 +30,9 @@ def socket_url(slack: LocalSlack, user: str = OPERATOR_ID) -> str:
 
 
 @pytest.mark.parametrize("path", ["/", "/static/main.js", "/api/auth.test", "/files/F1/x.png"])
-def test_foreign_host_is_refused(slack: LocalSlack, path: str) -> None:
-    answer = httpx.get(f"{slack.url}{path}", headers={"Host": "rebound.example.com"})
+@pytest.mark.parametrize("host", ["rebound.example.com", "127.0.0.1", "127.0.0.1:1"])
+def test_foreign_host_is_refused(slack: LocalSlack, path: str, host: str) -> None:
+    answer = httpx.get(f"{slack.url}{path}", headers={"Host": host})
 
     assert answer.status_code == 403
     assert "is not this machine" in answer.json()["error"]
@@ -51,12 +52,17 @@ def test_foreign_origin_is_refused(slack: LocalSlack, path: str, origin: str) ->
 def test_embedding_by_another_site_is_refused_and_following_a_link_is_not(
     slack: LocalSlack,
 ) -> None:
-    def status(mode: str) -> int:
-        headers = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": mode}
+    def status(mode: str, dest: str) -> int:
+        headers = {
+            "Sec-Fetch-Site": "cross-site",
+            "Sec-Fetch-Mode": mode,
+            "Sec-Fetch-Dest": dest,
+        }
         return httpx.get(f"{slack.url}/", headers=headers).status_code
 
-    assert status("no-cors") == 403
-    assert status("navigate") == 200
+    assert status("no-cors", "script") == 403
+    assert status("navigate", "iframe") == 403
+    assert status("navigate", "document") == 200
 
 
 @pytest.mark.parametrize(
