@@ -33,7 +33,7 @@ def main() -> None:
     """Serve until standard input ends."""
     with (
         tempfile.TemporaryDirectory(prefix="bench-aws-") as state,
-        LocalAws(state_dir=Path(state), invoker=InProcessRuntime()) as aws,
+        LocalAws(state_dir=Path(state), invoker=InProcessRuntime(), handlers=[]) as aws,
     ):
         aws.deploy(
             DeploymentSpec(

@@ -101,7 +101,10 @@ class LocalMode:
         self._seen: set[str] = set()
         state = options.state_dir
         self._pod_environment: dict[str, str] = {}
-        self._signing_secret, self._bot_token = secrets.token_hex(16), "xoxb-local"
+        self._signing_secret, self._bot_token = (
+            secrets.token_hex(16),
+            f"xoxb-{secrets.token_hex(16)}",
+        )
         self.cluster = LocalCluster(
             state_dir=state,
             pod_environment=self._pod_environment,
@@ -142,6 +145,7 @@ class LocalMode:
         self.aws = LocalAws(
             state_dir=self.options.state_dir,
             invoker=_Tap(self.options.runtime or InProcessRuntime(), self._stream_delivered),
+            handlers={function.handler for function in registry.FUNCTIONS},
             speed=self.options.speed,
             region=REGION,
             observer=ClusterBehindEks(self.cluster, self.options.state_dir),

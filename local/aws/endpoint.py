@@ -10,6 +10,7 @@ import shlex
 import threading
 import time
 import uuid
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from moto.stepfunctions.parser.models import stepfunctions_parser_backends
 from werkzeug.serving import BaseWSGIServer, make_server
 
 from local.aws import deployment, emulation, patches
+from local.aws.access import AccessKey
 from local.aws.clock import LifecycleClock
 from local.aws.delivery import Delivery, DeliveryError, RuleDelivery
 from local.aws.deployment import Deployment, DeploymentSpec
@@ -37,6 +39,7 @@ from local.aws.schedules import Ticker
 from local.aws.services.eks import EksService
 from local.aws.services.fsx import FsxService
 from local.aws.streams import StreamPumps
+from local.private import write_private
 
 _HOST = "127.0.0.1"
 _ACCOUNT = "123456789012"
@@ -52,6 +55,7 @@ class LocalAws:
         *,
         state_dir: Path,
         invoker: LambdaRuntime,
+        handlers: Collection[str],
         speed: float = 240.0,
         region: str = "us-west-2",
         observer: AwsObserver | None = None,
@@ -61,6 +65,9 @@ class LocalAws:
     ) -> None:
         """`speed` emulated seconds pass in one real second; `faults` names lifecycles that fail.
 
+        `handlers` are the only `module.attribute`s that functions may have: a handler is code of
+        this machine that a request would otherwise name.
+
         Faults: "cluster-fails", "node-group-fails", "file-system-fails", "addon-fails".
         """
         self.region = region
@@ -68,6 +75,8 @@ class LocalAws:
         self.http_url = ""
         self._state_dir = state_dir
         self._runtime = invoker
+        self._handlers = frozenset(handlers)
+        self._key = AccessKey.new()
         self._http_port = http_port
         self._emulation = Emulation(
             account_id=_ACCOUNT,
@@ -98,7 +107,12 @@ class LocalAws:
         try:
             moto_api_backend.reset()
             default_user_config["stepfunctions"] = {"execute_state_machine": True}
-            invoker = Invoker(runtime=self._runtime, account_id=_ACCOUNT, region=self.region)
+            invoker = Invoker(
+                runtime=self._runtime,
+                handlers=self._handlers,
+                account_id=_ACCOUNT,
+                region=self.region,
+            )
             running.connect(
                 invoker=invoker,
                 delivery=RuleDelivery(send=self._send),
@@ -113,7 +127,7 @@ class LocalAws:
             eks, fsx = EksService(running), FsxService(running)
             tagging.add_source(eks)
             tagging.add_source(fsx)
-            front = Front(emulation=running, services={"eks": eks, "fsx": fsx})
+            front = Front(emulation=running, services={"eks": eks, "fsx": fsx}, key=self._key)
             self._server = make_server(_HOST, 0, front, threaded=True, request_handler=QuietHandler)
             threading.Thread(
                 target=self._server.serve_forever,
@@ -166,8 +180,8 @@ class LocalAws:
         """Return the variables that point any AWS SDK at this endpoint."""
         return {
             "AWS_ENDPOINT_URL": self.url,
-            "AWS_ACCESS_KEY_ID": "local",
-            "AWS_SECRET_ACCESS_KEY": "local",
+            "AWS_ACCESS_KEY_ID": self._key.key_id,
+            "AWS_SECRET_ACCESS_KEY": self._key.secret,
             "AWS_SESSION_TOKEN": "local",
             "AWS_REGION": self.region,
             "AWS_DEFAULT_REGION": self.region,
@@ -249,8 +263,8 @@ class LocalAws:
             if found is None:
                 # Typed as Any: the stubs overload `client` by literal service names only.
                 session: Any = boto3.Session(
-                    aws_access_key_id="local",
-                    aws_secret_access_key="local",
+                    aws_access_key_id=self._key.key_id,
+                    aws_secret_access_key=self._key.secret,
                     region_name=self.region,
                 )
                 found = self._clients[service, own] = session.client(
@@ -305,9 +319,9 @@ class LocalAws:
             execution.stop(stop_date=None, error=None, cause="the local endpoint stops")
 
     def _write_environment(self) -> None:
-        """Leave a file for `source`, so that any AWS tool can look at this account."""
+        """Leave a file for `source`, so that the owner's AWS tools can look at this account."""
         self._state_dir.mkdir(parents=True, exist_ok=True)
         lines = [
             f"export {name}={shlex.quote(value)}" for name, value in self.environment().items()
         ]
-        (self._state_dir / "aws.env").write_text("\n".join(lines) + "\n")
+        write_private(self._state_dir / "aws.env", "\n".join([*lines, ""]).encode())

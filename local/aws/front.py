@@ -1,8 +1,10 @@
-"""The WSGI application in front of moto: records calls, injects faults, routes to the endpoint's
-services.
+"""The WSGI application in front of moto: checks who asks, records calls, injects faults, routes to
+the endpoint's services.
 
-Served by the endpoint. Requests of the endpoint's own set-up clients carry a marker in their user
-agent and pass without being recorded. Each service but Lambda is entered by one request at a time.
+Served by the endpoint. A browser's request, and one that is not signed with the endpoint's key, are
+refused before anything else looks at them. Requests of the endpoint's own set-up clients carry a
+marker in their user agent and pass without being recorded. Each service but Lambda is entered by
+one request at a time.
 """
 
 from __future__ import annotations
@@ -15,12 +17,17 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+from botocore.exceptions import UnknownServiceError
+from moto.moto_server import werkzeug_app
 from moto.moto_server.werkzeug_app import (
     DomainDispatcherApplication,
     MotoRequestHandler,
     create_backend_app,
 )
 
+from local import loopback
+from local.aws import access
+from local.aws.access import AccessKey
 from local.aws.emulation import Emulation
 from local.aws.faults import CONNECTION_CLOSED, InjectedError
 from local.aws.services.wire import (
@@ -38,6 +45,12 @@ OWN_CLIENT = "stationmaster-local-setup"
 _XML_PROTOCOLS = frozenset({"ec2", "query", "rest-xml"})
 # A handler that is invoked calls AWS itself: locking Lambda would lock the caller out.
 _CONCURRENT = frozenset({"lambda"})
+# moto's own pages: its dashboard, reset, seed, recorder, and an instance's credentials.
+_CONTROL_PAGES = frozenset({"moto_api", "instance_metadata"})
+
+
+class _ControlPageError(Exception):
+    """A request is for a page of moto itself."""
 
 
 class QuietHandler(MotoRequestHandler):
@@ -58,33 +71,64 @@ class Dispatcher(DomainDispatcherApplication):
         self._backends: dict[str | None, Any] = {}
 
     def get_backend_for_host(self, host: str | None) -> Any:
-        """Return the name of the backend that serves a host; None when the host does not tell."""
+        """Return the name of the backend that serves a host; None when the host does not tell.
+
+        Raises:
+            _ControlPageError: it is one that controls moto.
+        """
         if host not in self._backends:
             self._backends[host] = super().get_backend_for_host(host)
+        if self._backends[host] in _CONTROL_PAGES:
+            raise _ControlPageError
         return self._backends[host]
 
 
 class Front:
     """Callable as a WSGI application."""
 
-    def __init__(self, *, emulation: Emulation, services: dict[str, NativeService]) -> None:
+    def __init__(
+        self, *, emulation: Emulation, services: dict[str, NativeService], key: AccessKey
+    ) -> None:
         self._emulation = emulation
+        self._key = key
         self._services = services
         self._moto = Dispatcher()
 
     def __call__(
         self, environ: dict[str, Any], start_response: Callable[..., Any]
     ) -> Iterable[bytes]:
+        seen = loopback.of_environ(environ)
+        foreign = loopback.programs_only(seen)
+        if foreign is not None:
+            return _send(
+                _failure("", InjectedError("AccessDeniedException", foreign)), start_response
+            )
         request = _read(environ)
         service = signing_name(request.headers)
+        denial = self._key.denial_of(
+            method=seen.method, uri=environ["REQUEST_URI"], headers=seen.headers, body=request.body
+        )
+        if denial is not None:
+            code, message = access.error_of(denial, protocol=_protocol(service))
+            return _send(_failure(service, InjectedError(code, message)), start_response)
+        return self._serve(environ, start_response, request, service)
+
+    def _serve(
+        self,
+        environ: dict[str, Any],
+        start_response: Callable[..., Any],
+        request: ApiRequest,
+        service: str,
+    ) -> Iterable[bytes]:
+        """Record the call, fail it if a fault says so, else let its service answer."""
         if OWN_CLIENT not in request.headers.get("User-Agent", ""):
             operation = identify(service, request) if service else ""
-            error = self._emulation.injector.check(service, operation)
-            if error is not None and error.code == CONNECTION_CLOSED:
+            injected = self._emulation.injector.check(service, operation)
+            if injected is not None and injected.code == CONNECTION_CLOSED:
                 environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
                 raise ConnectionResetError("closed by an injected fault")
-            if error is not None:
-                return _send(_failure(service, error), start_response)
+            if injected is not None:
+                return _send(_failure(service, injected), start_response)
         with self._turn(service):
             try:
                 native = self._services.get(service)
@@ -92,6 +136,9 @@ class Front:
                     return _send(native.handle(request), start_response)
                 answer: Iterable[bytes] = self._moto(environ, start_response)
                 return answer
+            except _ControlPageError:
+                error = InjectedError("ResourceNotFoundException", "no such page")
+                return _send(_failure(service, error), start_response)
             except Exception:
                 # A bug of the emulation must be seen, and must reach the caller as AWS's own would.
                 logger.exception("emulated service failed", extra={"service": service})
@@ -107,7 +154,11 @@ class Front:
 
 
 def _create_app(service: Any) -> Any:
-    """Create moto's application for a service, with its exceptions raised to the front."""
+    """Create moto's application for a service, with its exceptions raised to the front.
+
+    moto would let pages of every origin read the answers.
+    """
+    werkzeug_app.DISABLE_GLOBAL_CORS = True
     app = create_backend_app(service)
     app.config["PROPAGATE_EXCEPTIONS"] = True
     return app
@@ -116,10 +167,12 @@ def _create_app(service: Any) -> Any:
 def _read(environ: dict[str, Any]) -> ApiRequest:
     """Read the request, leaving its body to be read again."""
     body = b""
-    length = environ.get("CONTENT_LENGTH")
-    if length:
+    length = environ.get("CONTENT_LENGTH", "")
+    if environ.get("wsgi.input_terminated"):
+        body = environ["wsgi.input"].read()
+    elif length.isdecimal():
         body = environ["wsgi.input"].read(int(length))
-        environ["wsgi.input"] = io.BytesIO(body)
+    environ["wsgi.input"] = io.BytesIO(body)
     names = {
         "Authorization": "HTTP_AUTHORIZATION",
         "X-Amz-Target": "HTTP_X_AMZ_TARGET",
@@ -135,9 +188,17 @@ def _read(environ: dict[str, Any]) -> ApiRequest:
     )
 
 
+def _protocol(service: str) -> str:
+    """Return the protocol of a service, JSON when there is none of this name."""
+    try:
+        return str(service_model(service).metadata["protocol"]) if service else "json"
+    except UnknownServiceError:
+        return "json"
+
+
 def _failure(service: str, error: InjectedError) -> ApiResponse:
     """Word an error in the protocol of the service."""
-    protocol = service_model(service).metadata["protocol"] if service else "json"
+    protocol = _protocol(service)
     if protocol not in _XML_PROTOCOLS:
         content = {"__type": error.code, "message": error.message, "Message": error.message}
         return ApiResponse(

@@ -1,8 +1,8 @@
 """Finds a Lambda function by name or ARN and runs it, for whoever asks.
 
 The Lambda API, Step Functions, EventBridge rules, the stream pumps, the schedules and the HTTP
-front all invoke through this one place. It knows moto's function store and a `LambdaRuntime`, not
-the handlers.
+front all invoke through this one place, and it runs only handlers that the endpoint was made with.
+It knows moto's function store and a `LambdaRuntime`, not the handlers.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from moto.awslambda.models import LambdaFunction, lambda_backends
 
-from local.aws.runtime import Function, LambdaRuntime
+from local.aws.runtime import Function, LambdaRuntime, error_payload
 
 logger = logging.getLogger(__name__)
 
@@ -42,8 +42,16 @@ class UnknownFunctionError(Exception):
 class Invoker:
     """Runs functions synchronously, or asynchronously on a pool."""
 
-    def __init__(self, *, runtime: LambdaRuntime, account_id: str, region: str) -> None:
+    def __init__(
+        self,
+        *,
+        runtime: LambdaRuntime,
+        handlers: frozenset[str],
+        account_id: str,
+        region: str,
+    ) -> None:
         self.runtime = runtime
+        self._handlers = handlers
         self._account_id = account_id
         self._region = region
         self._pool = ThreadPoolExecutor(max_workers=16, thread_name_prefix="lambda-async")
@@ -65,12 +73,22 @@ class Invoker:
             )
         return as_function(found)
 
+    def refusal_of(self, handler: object) -> str | None:
+        """Return why no function may have this handler, None when one may."""
+        if handler in self._handlers:
+            return None
+        return f"handler {handler!r} is none of this deployment; only its own handlers run here"
+
     def invoke(self, name_or_arn: str, payload: bytes) -> tuple[bytes, bool]:
         """Run the function now; return its payload and whether it failed."""
         return self.run(self.find(name_or_arn), payload)
 
     def run(self, function: Function, payload: bytes) -> tuple[bytes, bool]:
         """Run a function that was found before."""
+        refusal = self.refusal_of(function.handler)
+        if refusal is not None:
+            logger.warning("function refused", extra={"function": function.name})
+            return error_payload(error_type="Runtime.HandlerNotAllowed", message=refusal), True
         started = time.monotonic()
         result, failed = self.runtime.invoke(function, payload)
         if failed:

@@ -18,6 +18,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import boto3
+
 # A profile of the person's own account would take the place of the emulated credentials.
 OVERRIDES = ("AWS_PROFILE", "AWS_DEFAULT_PROFILE")
 
@@ -97,6 +99,8 @@ class InProcessRuntime:
             for name, value in environment.items():
                 self._before.setdefault(name, os.environ.get(name))
                 os.environ[name] = value
+        # boto3's session of this process keeps the credentials that it has found first.
+        boto3.setup_default_session()
 
     def invoke(self, function: Function, payload: bytes) -> tuple[bytes, bool]:
         """Call the handler; a raised exception becomes Lambda's error payload."""
@@ -121,6 +125,7 @@ class InProcessRuntime:
             self._before.clear()
             self._set_by.clear()
             self._handlers.clear()
+        boto3.setup_default_session()
 
     def _handler(self, function: Function) -> Callable[[Any, Any], Any]:
         with self._guard:

@@ -7,7 +7,6 @@ live in the state directory, readable by their owner only, and are new at each s
 from __future__ import annotations
 
 import ipaddress
-import os
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -16,6 +15,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from local.private import write_private
 
 _VALID_FOR = timedelta(days=365)
 
@@ -106,10 +107,3 @@ def issue(directory: Path) -> Certificates:
         server.public_bytes(encoding),
         private,
     )
-
-
-def write_private(path: Path, content: bytes) -> None:
-    """Write a file that only its owner can read."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(content)

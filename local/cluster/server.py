@@ -16,6 +16,7 @@ import yaml
 
 from local.cluster import certificates
 from local.cluster.api import Api
+from local.private import write_private
 
 _START_TIMEOUT_S = 20.0
 _STREAMS_END_S = 0.1
@@ -105,4 +106,4 @@ def write_kubeconfig(
         ],
         "current-context": "local",
     }
-    certificates.write_private(path, yaml.safe_dump(config, sort_keys=False).encode())
+    write_private(path, yaml.safe_dump(config, sort_keys=False).encode())

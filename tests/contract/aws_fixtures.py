@@ -95,7 +95,10 @@ def until(condition: Callable[[], Any], *, timeout_s: float = 15.0) -> Any:
 def aws(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalAws]:
     """A running endpoint on a clock that makes an hour a second."""
     endpoint = LocalAws(
-        state_dir=tmp_path_factory.mktemp("aws"), invoker=InProcessRuntime(), speed=3600.0
+        state_dir=tmp_path_factory.mktemp("aws"),
+        invoker=InProcessRuntime(),
+        handlers=[HANDLER],
+        speed=3600.0,
     )
     with endpoint:
         yield endpoint

@@ -38,6 +38,7 @@ def endpoint(tmp_path_factory: pytest.TempPathFactory, observer: Observer) -> It
     with LocalAws(
         state_dir=tmp_path_factory.mktemp("aws"),
         invoker=InProcessRuntime(),
+        handlers=[],
         speed=2400.0,
         observer=observer,
         kubernetes_endpoint="https://127.0.0.1:6443",

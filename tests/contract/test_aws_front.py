@@ -262,7 +262,7 @@ def test_environment_points_any_sdk_at_the_endpoint(aws: LocalAws, tmp_path: Pat
 
 
 def test_second_endpoint_in_one_process_is_refused(aws: LocalAws, tmp_path: Path) -> None:
-    second = LocalAws(state_dir=tmp_path, invoker=InProcessRuntime())
+    second = LocalAws(state_dir=tmp_path, invoker=InProcessRuntime(), handlers=[])
 
     with pytest.raises(RuntimeError, match="already runs in this process"):
         second.start()

@@ -54,7 +54,10 @@ def runtime(tmp_path_factory: pytest.TempPathFactory) -> RicRuntime:
 
 @pytest.fixture(scope="module")
 def endpoint(runtime: RicRuntime, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalAws]:
-    with LocalAws(state_dir=tmp_path_factory.mktemp("aws"), invoker=runtime) as running:
+    handlers = [f"aws_handlers.{name}" for name in ("store", "in_process", "answer")]
+    with LocalAws(
+        state_dir=tmp_path_factory.mktemp("aws"), invoker=runtime, handlers=handlers
+    ) as running:
         yield running
 
 

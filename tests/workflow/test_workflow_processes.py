@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
+import boto3
 import pytest
 from workflow_world import LIMITS, programs_in
 
@@ -51,6 +52,7 @@ def test_run_typed_in_slack_goes_through_lambda_processes_to_its_receipt(
         mode.aws.settle(timeout_s=LIMIT_S)
         for name, value in mode.aws.environment().items():
             monkeypatch.setenv(name, value)
+        boto3.setup_default_session()  # an earlier one may keep another account's key
         services = Services.create(mode.settings)
         run = services.runs.load(seen[0].run_id)
         left = find_left(services, run.run_id)

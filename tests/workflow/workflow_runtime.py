@@ -93,9 +93,14 @@ class InterferingRuntime(InProcessRuntime):
         self.reaper_rests = True  # so that how a run ends by itself can be told from its help
         self.api_calls: dict[str, set[tuple[str, str]]] = defaultdict(set)
         self.told_dead: set[str] = set()  # executions whose bad end came to the recorder
-        # Handlers run on our threads with clients of the default session, so its events say which
-        # run a call is for, whatever stands in the request.
-        boto3.setup_default_session()
+
+    def configure(self, environment: Mapping[str, str]) -> None:
+        """Watch the calls of handlers, whose clients are of the default session.
+
+        Handlers run on our threads, so the session's events say which run a call is for, whatever
+        stands in the request.
+        """
+        super().configure(environment)
         session = boto3.DEFAULT_SESSION
         assert session is not None
         session.events.register("before-call", self._before_call)

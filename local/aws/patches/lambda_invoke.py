@@ -1,7 +1,9 @@
-"""Lambda: functions run in the endpoint's runtime instead of Docker.
+"""Lambda: functions run in the endpoint's runtime instead of Docker, with its handlers only.
 
 moto 5.2.5 starts a container for each function, runs Event invocations while the caller waits, and
-marks every failure "Handled" (the service answers "Unhandled").
+marks every failure "Handled" (the service answers "Unhandled"). In a container any handler is safe
+to run; in this process it is not, so a function with a handler that the endpoint was not made with
+is refused when it is created or changed.
 """
 
 from __future__ import annotations
@@ -9,10 +11,32 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from moto.awslambda.models import LambdaFunction
+from moto.awslambda.exceptions import InvalidParameterValueException
+from moto.awslambda.models import LambdaBackend, LambdaFunction
 
 from local.aws import emulation
 from local.aws.invocation import as_function
+
+_create_function = LambdaBackend.create_function
+_update_configuration = LambdaFunction.update_configuration
+
+
+def _check_handler(handler: object) -> None:
+    refusal = emulation.current().invoker.refusal_of(handler)
+    if refusal is not None:
+        raise InvalidParameterValueException(refusal)
+
+
+def _create(self: Any, spec: dict[str, Any]) -> LambdaFunction:
+    _check_handler(spec.get("Handler"))
+    return _create_function(self, spec)
+
+
+def _update(self: Any, config_updates: dict[str, Any]) -> dict[str, Any]:
+    if "Handler" in config_updates:
+        _check_handler(config_updates["Handler"])
+    updated: dict[str, Any] = _update_configuration(self, config_updates)
+    return updated
 
 
 def _as_bytes(body: Any) -> bytes:
@@ -47,6 +71,8 @@ def _invoke_lambda(self: Any, event: Any = None) -> tuple[str, bool, str]:
 
 
 def apply() -> None:
-    """Replace both entries to a function."""
+    """Replace both entries to a function, and check the handlers of functions."""
+    LambdaBackend.create_function = _create
+    LambdaFunction.update_configuration = _update
     LambdaFunction.invoke = _invoke
     LambdaFunction._invoke_lambda = _invoke_lambda

@@ -1,0 +1,399 @@
+"""The local AWS account is for programs that have its key: no browser, no other key, no other code.
+
+Requests are written byte by byte where a client would add what is left out here.
+"""
+
+# ruff: noqa: F811  # fixtures are imported by name
+from __future__ import annotations
+
+import json
+import socket
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import boto3
+import httpx
+import pytest
+from aws_fixtures import HANDLER, Script, aws, deployed, script  # noqa: F401
+from botocore.auth import SigV4Auth
+from botocore.awsrequest import AWSRequest
+from botocore.config import Config
+from botocore.credentials import Credentials
+from botocore.exceptions import ClientError
+from moto.awslambda.models import lambda_backends
+
+from local.aws import Deployment, DeploymentSpec, FunctionSpec, InProcessRuntime, LocalAws, Route
+
+FOREIGN = [
+    pytest.param({"Host": "evil.test"}, id="host"),
+    pytest.param({"Host": "127.0.0.1:1"}, id="port"),
+    pytest.param({"Origin": "https://evil.test"}, id="origin"),
+    pytest.param({"Origin": "null"}, id="null-origin"),
+    pytest.param({"Sec-Fetch-Site": "cross-site"}, id="no-origin"),
+]
+PREFLIGHT = {
+    "Origin": "https://evil.test",
+    "Access-Control-Request-Method": "POST",
+    "Access-Control-Request-Headers": "authorization,x-amz-target",
+}
+LIST_SECRETS = {
+    "X-Amz-Target": "secretsmanager.ListSecrets",
+    "Content-Type": "application/x-amz-json-1.1",
+}
+
+FORM = {"Content-Type": "application/x-www-form-urlencoded"}
+
+
+@pytest.fixture(scope="module")
+def http_url(aws: LocalAws, deployed: Deployment) -> str:
+    """Address of an HTTP API with a route to the function "web"."""
+    made = aws.deploy(
+        DeploymentSpec(
+            functions=[FunctionSpec(name="web", handler=HANDLER)],
+            routes=[Route(method="POST", path="/slack/events", function="web")],
+        )
+    )
+    return made.http_url
+
+
+def signed(
+    aws: LocalAws,
+    *,
+    method: str = "POST",
+    path: str = "/",
+    body: bytes = b"{}",
+    service: str = "secretsmanager",
+    headers: Mapping[str, str] = LIST_SECRETS,
+) -> dict[str, str]:
+    """Return the headers of a signed request; without more it lists the secrets."""
+    variables = aws.environment()
+    key = Credentials(variables["AWS_ACCESS_KEY_ID"], variables["AWS_SECRET_ACCESS_KEY"])
+    request = AWSRequest(method=method, url=f"{aws.url}{path}", data=body, headers=dict(headers))
+    SigV4Auth(key, service, "us-west-2").add_auth(request)
+    return dict(request.headers)
+
+
+def cors_headers(answer: httpx.Response) -> list[str]:
+    return [name for name in answer.headers if name.lower().startswith("access-control-")]
+
+
+# -- browsers -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("foreign", FOREIGN)
+def test_signed_request_of_a_foreign_page_is_refused(
+    aws: LocalAws, script: Script, foreign: dict[str, str]
+) -> None:
+    answer = httpx.post(aws.url, content=b"{}", headers={**signed(aws), **foreign})
+
+    assert (answer.status_code, cors_headers(answer)) == (403, [])
+    assert answer.json()["__type"] == "AccessDeniedException"
+
+
+@pytest.mark.parametrize("foreign", FOREIGN)
+def test_http_api_refuses_foreign_pages(
+    http_url: str, script: Script, foreign: dict[str, str]
+) -> None:
+    answer = httpx.post(f"{http_url}/slack/events", content="text=x", headers=foreign)
+
+    assert (answer.status_code, cors_headers(answer)) == (403, [])
+    assert script.received("web") == []
+
+
+def test_preflight_gets_no_permission(aws: LocalAws, http_url: str, script: Script) -> None:
+    for url in (aws.url, f"{aws.url}/clusters", http_url, f"{http_url}/slack/events"):
+        answer = httpx.options(url, headers=PREFLIGHT)
+
+        assert (answer.status_code, cors_headers(answer)) == (403, [])
+
+
+@pytest.mark.parametrize(
+    ("service", "method", "path", "body", "headers"),
+    [
+        ("secretsmanager", "POST", "/", b"{}", LIST_SECRETS),
+        ("sts", "POST", "/", b"Action=GetCallerIdentity&Version=2011-06-15", FORM),
+        ("s3", "GET", "/", b"", {"X-Amz-Content-SHA256": "UNSIGNED-PAYLOAD"}),
+        ("lambda", "GET", "/2015-03-31/functions", b"", {}),
+        ("eks", "GET", "/clusters", b"", {}),
+    ],
+)
+def test_served_answer_has_no_cors_headers(
+    aws: LocalAws,
+    script: Script,
+    service: str,
+    method: str,
+    path: str,
+    body: bytes,
+    headers: dict[str, str],
+) -> None:
+    sent = signed(aws, method=method, path=path, body=body, service=service, headers=headers)
+
+    answer = httpx.request(method, f"{aws.url}{path}", content=body, headers=sent)
+
+    assert (answer.status_code, cors_headers(answer)) == (200, [])
+
+
+@pytest.mark.parametrize("server", ["aws", "http"])
+@pytest.mark.parametrize("framing", ["Content-Length: {length}", "Transfer-Encoding: chunked"])
+def test_body_of_a_refused_request_is_never_read_as_another(
+    aws: LocalAws, http_url: str, script: Script, server: str, framing: str
+) -> None:
+    """A page may post any text: it must not become a request without an Origin."""
+    target = urlsplit(aws.url if server == "aws" else http_url)
+    sent = signed(aws) if server == "aws" else {}
+    inner = [
+        f"POST /{'' if server == 'aws' else 'slack/events'} HTTP/1.1",
+        f"Host: {target.netloc}",
+    ]
+    inner += [f"{name}: {text}" for name, text in sent.items()]
+    smuggled = "\r\n".join([*inner, "Content-Length: 2", "", "{}"])
+    outer = [
+        "POST / HTTP/1.1",
+        f"Host: {target.netloc}",
+        "Origin: https://evil.test",
+        framing.format(length=len(smuggled)),
+        "",
+        smuggled,
+    ]
+    aws.forget_calls()
+
+    with socket.create_connection((target.hostname, target.port)) as connection:
+        connection.sendall("\r\n".join(outer).encode())
+        answers = b"".join(iter(lambda: connection.recv(65536), b""))
+
+    assert answers.startswith(b"HTTP/1.1 403")
+    assert answers.count(b"HTTP/1.1") == 1
+    assert (aws.calls, script.received("web")) == ([], [])
+
+
+@pytest.mark.parametrize("length", ["abc", "-1", "1e3", "٣"])
+def test_content_length_that_is_no_number_is_a_bad_request(http_url: str, length: str) -> None:
+    target = urlsplit(http_url)
+    text = f"POST /x HTTP/1.1\r\nHost: {target.netloc}\r\nContent-Length: {length}\r\n\r\n"
+
+    with socket.create_connection((target.hostname, target.port)) as connection:
+        connection.sendall(text.encode())
+        answer = b"".join(iter(lambda: connection.recv(65536), b""))
+
+    assert answer.startswith(b"HTTP/1.1 400")
+
+
+@pytest.mark.parametrize(
+    "path", ["/moto-api", "/moto-api/", "/moto-api/data.json", "/moto-api/reset", "/moto-api/seed"]
+)
+@pytest.mark.parametrize("service", ["secretsmanager", "lambda", "s3"])
+def test_motos_control_pages_are_not_reachable(
+    aws: LocalAws, script: Script, path: str, service: str
+) -> None:
+    unsigned = httpx.post(f"{aws.url}{path}")
+    answer = httpx.post(
+        f"{aws.url}{path}",
+        content=b"{}",
+        headers=signed(aws, path=path, service=service),
+    )
+
+    assert (unsigned.status_code, answer.status_code) == (403, 404)
+    assert aws.client("lambda").get_function(FunctionName="worker")
+
+
+def test_emulated_instance_credentials_are_not_reachable(aws: LocalAws, script: Script) -> None:
+    path = "/latest/meta-data/iam/security-credentials/"
+
+    answer = httpx.get(f"{aws.url}{path}", headers=signed(aws, method="GET", path=path, body=b""))
+
+    assert answer.status_code == 404
+
+
+# -- the key ------------------------------------------------------------------
+
+
+def client(aws: LocalAws, service: str, **changed: str) -> Any:
+    """Return a client with other credentials than the endpoint's."""
+    variables = aws.environment()
+    return boto3.Session(
+        aws_access_key_id=changed.get("key_id", variables["AWS_ACCESS_KEY_ID"]),
+        aws_secret_access_key=changed.get("secret", variables["AWS_SECRET_ACCESS_KEY"]),
+        region_name="us-west-2",
+    ).client(service, endpoint_url=aws.url, config=Config(retries={"total_max_attempts": 1}))
+
+
+CALLS = {
+    "secretsmanager": lambda it: it.list_secrets(),
+    "dynamodb": lambda it: it.list_tables(),
+    "lambda": lambda it: it.list_functions(),
+    "eks": lambda it: it.list_clusters(),
+    "sts": lambda it: it.get_caller_identity(),
+    "ec2": lambda it: it.describe_vpcs(),
+    "s3": lambda it: it.list_buckets(),
+}
+
+
+@pytest.mark.parametrize(
+    ("service", "unknown", "wrong", "status"),
+    [
+        ("secretsmanager", "UnrecognizedClientException", "InvalidSignatureException", 403),
+        ("dynamodb", "UnrecognizedClientException", "InvalidSignatureException", 403),
+        ("lambda", "UnrecognizedClientException", "InvalidSignatureException", 403),
+        ("eks", "UnrecognizedClientException", "InvalidSignatureException", 403),
+        ("sts", "InvalidClientTokenId", "SignatureDoesNotMatch", 403),
+        ("ec2", "AuthFailure", "SignatureDoesNotMatch", 401),
+        ("s3", "InvalidAccessKeyId", "SignatureDoesNotMatch", 403),
+    ],
+)
+def test_other_key_or_secret_is_refused_as_the_service_words_it(
+    aws: LocalAws, script: Script, service: str, unknown: str, wrong: str, status: int
+) -> None:
+    aws.forget_calls()
+
+    with pytest.raises(ClientError) as other_key:
+        CALLS[service](client(aws, service, key_id="local"))
+    with pytest.raises(ClientError) as other_secret:
+        CALLS[service](client(aws, service, secret="local"))
+    CALLS[service](client(aws, service))
+
+    assert other_key.value.response["Error"]["Code"] == unknown
+    assert other_key.value.response["ResponseMetadata"]["HTTPStatusCode"] == status
+    assert other_secret.value.response["Error"]["Code"] == wrong
+    assert len(aws.calls) == 1
+
+
+def test_request_without_a_signature_is_refused(aws: LocalAws, script: Script) -> None:
+    answer = httpx.post(aws.url, content=b"{}", headers=LIST_SECRETS)
+
+    assert answer.status_code == 403
+    assert answer.json()["__type"] == "MissingAuthenticationTokenException"
+
+
+@pytest.mark.parametrize(
+    "authorization",
+    [
+        "Bearer x",
+        "AWS4-HMAC-SHA256",
+        "AWS4-HMAC-SHA256 Credential={key}/20260101/us-west-2/no-such-service/aws4_request",
+        "AWS4-HMAC-SHA256 Credential={key}/20260101/us-west-2/secretsmanager/aws4_request",
+        "AWS {key}:c2lnbmF0dXJl",
+    ],
+)
+def test_malformed_authorization_is_refused(
+    aws: LocalAws, script: Script, authorization: str
+) -> None:
+    key = aws.environment()["AWS_ACCESS_KEY_ID"]
+    headers = {**LIST_SECRETS, "Authorization": authorization.format(key=key)}
+
+    answer = httpx.post(aws.url, content=b"{}", headers=headers)
+
+    assert answer.status_code == 403
+    assert answer.json()["__type"] == "UnrecognizedClientException"
+
+
+@pytest.mark.parametrize("changed", ["body", "path", "query", "header", "date"])
+def test_changed_request_is_refused(aws: LocalAws, script: Script, changed: str) -> None:
+    headers = signed(aws)
+    if changed == "header":
+        headers["X-Amz-Target"] = "secretsmanager.GetRandomPassword"
+    if changed == "date":
+        del headers["X-Amz-Date"]
+    url = {"path": f"{aws.url}/other", "query": f"{aws.url}/?a=1"}.get(changed, aws.url)
+
+    answer = httpx.post(url, content=b"[]" if changed == "body" else b"{}", headers=headers)
+
+    assert (answer.status_code, answer.json()["__type"]) == (403, "InvalidSignatureException")
+
+
+def test_stated_hash_of_another_body_is_refused(aws: LocalAws, script: Script) -> None:
+    stated = "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a"  # of {}
+    headers = signed(aws, headers={**LIST_SECRETS, "X-Amz-Content-SHA256": stated})
+
+    served = httpx.post(aws.url, content=b"{}", headers=headers)
+    refused = httpx.post(aws.url, content=b"[]", headers=headers)
+
+    assert (served.status_code, refused.status_code) == (200, 403)
+
+
+def test_presigned_address_is_refused(aws: LocalAws, script: Script) -> None:
+    address = aws.client("s3").generate_presigned_url("list_buckets")
+
+    assert httpx.get(address).status_code == 403
+
+
+def test_signed_request_with_odd_path_and_query_is_served(aws: LocalAws, script: Script) -> None:
+    """The signature covers the address as it was sent, escapes included."""
+    with pytest.raises(ClientError) as missing:
+        aws.client("lambda").get_function(FunctionName="a:b")
+    with pytest.raises(ClientError) as absent:
+        aws.client("eks").list_tags_for_resource(
+            resourceArn="arn:aws:eks:us-west-2:123456789012:cluster/x y%2F"
+        )
+    aws.client("lambda").list_functions(Marker="0 +&=/", MaxItems=1)
+
+    assert "Signature" not in missing.value.response["Error"]["Code"]
+    assert "Signature" not in absent.value.response["Error"]["Code"]
+
+
+def test_key_is_new_at_each_start_and_its_file_is_private(aws: LocalAws, tmp_path: Path) -> None:
+    names = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
+    other = LocalAws(state_dir=tmp_path, invoker=InProcessRuntime(), handlers=[])
+    left = tmp_path / "aws.env"
+    left.write_text("an older one that everybody could read")
+    left.chmod(0o644)
+
+    other._write_environment()
+
+    assert all(other.environment()[name] != aws.environment()[name] for name in names)
+    assert stat.S_IMODE(left.stat().st_mode) == 0o600
+    assert f"AWS_ACCESS_KEY_ID={other.environment()[names[0]]}" in left.read_text()
+
+
+# -- handlers -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("handler", ["pty.spawn", "os.system", "aws_handlers.in_process", "", "x"])
+def test_function_with_another_handler_cannot_be_created(
+    aws: LocalAws, script: Script, deployed: Deployment, handler: str
+) -> None:
+    with pytest.raises(ClientError) as refused:
+        aws.client("lambda").create_function(
+            FunctionName="foreign",
+            Runtime="python3.13",
+            Role=deployed.role_arns["local-execution"],
+            Handler=handler,
+            Code={"ZipFile": b"x"},
+        )
+
+    assert refused.value.response["Error"]["Code"] == "InvalidParameterValueException"
+    assert f"handler '{handler}' is none of this deployment" in str(refused.value)
+    assert aws.function_arn("foreign") not in str(aws.client("lambda").list_functions())
+
+
+def test_function_cannot_get_another_handler(aws: LocalAws, script: Script) -> None:
+    client = aws.client("lambda")
+
+    with pytest.raises(ClientError, match=r"handler 'pty\.spawn' is none of this deployment"):
+        client.update_function_configuration(FunctionName="worker", Handler="pty.spawn")
+    client.update_function_configuration(FunctionName="worker", Handler=HANDLER, Timeout=5)
+
+    described = client.get_function_configuration(FunctionName="worker")
+    assert (described["Handler"], described["Timeout"]) == (HANDLER, 5)
+
+
+def test_other_handler_that_is_stored_anyway_is_not_run(
+    aws: LocalAws, script: Script, tmp_path: Path
+) -> None:
+    marked = tmp_path / "marked"
+    stored = lambda_backends[aws.account_id][aws.region].get_function("flaky")
+    stored.handler = "os.mkdir"
+    try:
+        answer = aws.client("lambda").invoke(
+            FunctionName="flaky", Payload=json.dumps(str(marked)).encode()
+        )
+    finally:
+        stored.handler = HANDLER
+
+    payload = json.load(answer["Payload"])
+    assert answer["FunctionError"] == "Unhandled"
+    assert payload["errorType"] == "Runtime.HandlerNotAllowed"
+    assert "handler 'os.mkdir' is none of this deployment" in payload["errorMessage"]
+    assert not marked.exists()
