@@ -20,6 +20,16 @@ from stationmaster.steps.verify_released import find_left
 
 # Generous, because the machine may be busy; every wait ends as soon as its condition holds.
 PATIENCE_S = 150.0
+# How Chromium is started.
+LAUNCH_FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
 
 
 class World:

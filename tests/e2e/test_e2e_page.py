@@ -4,20 +4,11 @@ import os
 from pathlib import Path
 
 import pytest
-from e2e_world import world
+from e2e_world import LAUNCH_FLAGS, world
 from playwright.sync_api import expect, sync_playwright
 
 from local.slack import TRAINING_CHANNEL_ID
 
-LAUNCH_FLAGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
 PATIENCE_MS = 60_000
 
 
