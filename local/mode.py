@@ -16,7 +16,7 @@ import secrets
 import socket
 import sys
 from collections.abc import Callable, Mapping
-from contextlib import redirect_stdout
+from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -343,9 +343,9 @@ class _HandlerLog(io.TextIOBase):
     path: Path | None = None
 
     def write(self, text: str) -> int:
-        """Append to the current file; without one the text is dropped."""
+        """Append to the current file; without one, or room for it, the text is dropped."""
         if self.path is not None and self.path.parent.is_dir():
-            with self.path.open("a") as log:
+            with suppress(OSError), self.path.open("a") as log:
                 log.write(text)
         return len(text)
 

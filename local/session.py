@@ -7,6 +7,7 @@ and waits for the teardown's receipt.
 from __future__ import annotations
 
 import argparse
+import errno
 import json
 import logging
 import math
@@ -14,6 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, TextIO
@@ -58,7 +60,7 @@ def up(arguments: argparse.Namespace) -> int:
             signals.wait()
             console.print("stopping, every pod ends with it")
     except (OSError, ValueError) as exc:
-        return _refused(exc)
+        return _refused(exc, arguments.state_dir)
     return OK
 
 
@@ -81,7 +83,7 @@ def run(arguments: argparse.Namespace) -> int:
                 watch.print_line("state", HISTORY_GONE)
             code = _one_command(mode, watch, text=text, arguments=arguments, started=started)
     except (OSError, ValueError) as exc:
-        return _refused(exc)
+        return _refused(exc, arguments.state_dir)
     if signals.asked():
         print("stationmaster: interrupted; local mode and every pod were ended", file=sys.stderr)
         return NO
@@ -109,6 +111,8 @@ def _options(arguments: argparse.Namespace, record: _Record) -> LocalOptions:
 
 def _log_to_file(path: Path) -> None:
     """Keep what the endpoints log out of the terminal."""
+    # A line that the disk has no room for is dropped, not answered with a traceback.
+    logging.raiseExceptions = False
     logging.basicConfig(
         filename=path,
         filemode="w",
@@ -118,10 +122,12 @@ def _log_to_file(path: Path) -> None:
     )
 
 
-def _refused(exc: Exception) -> int:
+def _refused(exc: Exception, state_dir: Path | None = None) -> int:
     sentence = str(exc)
     if isinstance(exc, OSError) and exc.strerror:
         sentence = f"{exc.filename}: {exc.strerror}" if exc.filename else exc.strerror
+        if exc.errno in (errno.ENOSPC, errno.EDQUOT):
+            sentence += f"; free space in {state_dir}"
     print(f"stationmaster: {sentence}", file=sys.stderr)
     return BAD_INPUT
 
@@ -239,7 +245,8 @@ class _Record:
 
     def __exit__(self, *_: object) -> None:
         if self._file is not None:
-            self._file.close()
+            with suppress(OSError):  # what is left to write found no room
+                self._file.close()
 
     def write(self, line: dict[str, Any]) -> None:
         """Write one line at once, so that a reader can follow."""
@@ -247,8 +254,16 @@ class _Record:
             return
         at = datetime.now(UTC).isoformat()
         with self._guard:
-            self._file.write(json.dumps({"at": at, **line}) + "\n")
-            self._file.flush()
+            try:
+                self._file.write(json.dumps({"at": at, **line}) + "\n")
+                self._file.flush()
+            except OSError as exc:
+                # The run goes on: whoever reads the file sees that it has no result.
+                print(
+                    f"stationmaster: --json {self._path}: {exc.strerror}; nothing more is recorded",
+                    file=sys.stderr,
+                )
+                self.__exit__()
 
 
 class _Watch:

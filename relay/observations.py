@@ -241,7 +241,7 @@ def _view(pod: JsonObject) -> tuple[_PodView, datetime | None]:
             if found[0] and found[2] != 0:  # one that is done is no reason
                 reason, message, _, at = found
                 break
-    if not reason and status.get("reason"):  # Evicted, NodeLost, DeadlineExceeded
+    if status.get("reason"):  # Evicted, NodeLost, DeadlineExceeded: why its containers ended
         reason, message = str(status["reason"]), str(status.get("message", ""))
     conditions = status.get("conditions") or []
     for condition in conditions:

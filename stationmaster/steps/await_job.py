@@ -56,5 +56,6 @@ def _why_failed(run: Run) -> str:
     if not broken:
         return run.job_message or "the job failed"
     pod = broken[0]
-    reason = f" ({pod.reason})" if pod.reason else ""
+    why = ": ".join(part for part in (pod.reason, pod.message) if part)
+    reason = f" ({why})" if why else ""
     return f"pod {pod.name} exited with code {pod.exit_code}{reason}; {run.job_message}"

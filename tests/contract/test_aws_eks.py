@@ -3,6 +3,7 @@
 # fixtures are imported by name
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,10 +16,13 @@ TAGS = {"stationmaster:run-id": "run-1"}
 
 
 class Observer:
-    """Keeps what it is told."""
+    """Keeps what it is told; its disk has no room for a file system."""
 
     def __init__(self) -> None:
         self.told: list[tuple[str, dict[str, Any]]] = []
+
+    def file_system_available(self, *, file_system_id: str) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", f"/state/{file_system_id}")
 
     def __getattr__(self, name: str) -> Any:
         return lambda **fields: self.told.append((name, fields))
@@ -356,3 +360,26 @@ def test_tagging_api_finds_clusters_and_node_groups(
     )["ResourceTagMappingList"]
 
     assert {cluster, group} <= {each["ResourceARN"] for each in found}
+
+
+def test_file_system_that_finds_no_room_here_fails_with_the_reason(
+    endpoint: LocalAws, made: Deployment
+) -> None:
+    fsx = endpoint.client("fsx")
+    identity = fsx.create_file_system(
+        FileSystemType="LUSTRE",
+        FileSystemTypeVersion="2.15",
+        StorageCapacity=1200,
+        SubnetIds=made.subnet_ids[:1],
+        LustreConfiguration={"DeploymentType": "PERSISTENT_2", "PerUnitStorageThroughput": 250},
+    )["FileSystem"]["FileSystemId"]
+
+    def ended() -> Any:
+        (described,) = fsx.describe_file_systems(FileSystemIds=[identity])["FileSystems"]
+        return described if described["Lifecycle"] != "CREATING" else None
+
+    described = until(ended)
+    assert described["Lifecycle"] == "FAILED"
+    assert described["FailureDetails"]["Message"] == (
+        f"The file system could not be created: /state/{identity}: no space left on device"
+    )

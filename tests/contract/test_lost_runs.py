@@ -159,6 +159,29 @@ def test_pod_that_does_not_come_back_in_time_ends_the_wait_with_its_reason(outsi
     assert cause.startswith(f"pod {RUN_ID}-worker-1 is Pending (Unschedulable); no step in 3")
 
 
+def test_pod_that_a_full_disk_ended_fails_its_run_with_what_to_do(outside: World):
+    begin(outside)
+    why = "The node was low on resource: ephemeral-storage. /s/log: no space left on device"
+
+    report(
+        outside,
+        pod(
+            outside,
+            f"{RUN_ID}-worker-1",
+            "Failed",
+            reason="Evicted",
+            message=f"{why}; free space in /s",
+            exit_code=137,
+        ),
+        event(outside, ev.JobConditionChanged, condition="Failed", reason="r", message="it failed"),
+    )
+
+    sentence = (
+        f"pod {RUN_ID}-worker-1 exited with code 137 (Evicted: {why}; free space in /s); it failed"
+    )
+    assert outside.workflows.said == [("TrainingFailed", sentence)]
+
+
 def test_teardown_of_a_live_run_ends_the_run_and_its_workflow(outside: World):
     begin(outside)
 

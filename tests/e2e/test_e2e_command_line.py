@@ -124,6 +124,12 @@ def _follow_with_kubectl(state):
         (["local", "up", "--port", "-1"], 2, '"-1" is no port'),
         (["local", "run", "/train help", "--port", "http"], 2, '"http" is no port'),
         (["local", "run", "/train help", "--timeout", "nan"], 2, '"nan" is no time'),
+        pytest.param(
+            ["local", "run", "/train help", "--json", "/dev/full"],
+            0,
+            "--json /dev/full: No space left on device; nothing more is recorded",
+            marks=pytest.mark.skipif(sys.platform != "linux", reason="needs /dev/full"),
+        ),
         (["slack-manifest", "--url", "http://x"], 2, "https://"),
     ],
 )

@@ -231,6 +231,11 @@ def test_pod_first_seen_after_its_end_tells_both_exits():
         ),
         ({"reason": "Evicted", "message": "disk pressure"}, "Evicted", "disk pressure"),
         (
+            {"reason": "Evicted", "message": "disk pressure", "state": terminated(137)},
+            "Evicted",
+            "disk pressure",
+        ),
+        (
             {"initContainerStatuses": [{"name": "init-pytorch", "state": waiting("ErrImagePull")}]},
             "ErrImagePull",
             "",

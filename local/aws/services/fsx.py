@@ -145,14 +145,21 @@ class FsxService(NativeService):
         if described["Lifecycle"] != "CREATING":
             return
         if "file-system-fails" in self.emulation.faults:
-            described["Lifecycle"] = "FAILED"
-            described["FailureDetails"] = {
-                "Message": "The file system could not be created: insufficient storage capacity in "
-                "the Availability Zone of the subnet"
-            }
-            return
-        described["Lifecycle"] = "AVAILABLE"
-        self.emulation.observer.file_system_available(file_system_id=described["FileSystemId"])
+            failure = "insufficient storage capacity in the Availability Zone of the subnet"
+        else:
+            failure = self._stand_behind(described["FileSystemId"])
+        described["Lifecycle"] = "FAILED" if failure else "AVAILABLE"
+        if failure:
+            message = f"The file system could not be created: {failure}"
+            described["FailureDetails"] = {"Message": message}
+
+    def _stand_behind(self, identity: str) -> str:
+        """Let the observer bring what stands behind the file system; why it could not, if so."""
+        try:
+            self.emulation.observer.file_system_available(file_system_id=identity)
+        except OSError as exc:  # this machine's disk is full, or its directory is gone
+            return f"{exc.filename}: {(exc.strerror or str(exc)).lower()}"
+        return ""
 
     def _gone(self, file_system: FileSystem) -> None:
         identity = file_system.described["FileSystemId"]
