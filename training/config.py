@@ -46,6 +46,9 @@ _NOT_DECISIVE = {
     "tokenizer",
 }
 
+# Keys that older checkpoints do not have, with the value that these were made with.
+_ADDED_LATER = {"model.own_head_dim": "None"}
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Launch:
@@ -167,9 +170,11 @@ def _named(recipe: Recipe, *, data_identity: str) -> dict[str, str]:
     values = {
         f"model.{name}": value for name, value in recipe.model.model_dump(mode="json").items()
     }
-    return {name: str(value) for name, value in (values | training).items()} | {
-        "data": data_identity
-    }
+    values = {name: str(value) for name, value in (values | training).items()}
+    for name, usual in _ADDED_LATER.items():
+        if values.get(name) == usual:
+            del values[name]
+    return values | {"data": data_identity}
 
 
 def cache_dir_from(environ: Mapping[str, str]) -> Path:

@@ -15,7 +15,7 @@ from stationmaster.domain.cost import Figures, reckon
 from stationmaster.domain.errors import UserError
 from stationmaster.domain.instances import CATALOGUE as INSTANCES
 from stationmaster.domain.layout import Layout
-from stationmaster.domain.memory import GIB, available_host_bytes, checkpoint_bytes
+from stationmaster.domain.memory import GIB, checkpoint_bytes
 from stationmaster.domain.models import LanguageModel
 from stationmaster.domain.speed import UNKNOWN_PEAK_TFLOPS
 from stationmaster.domain.training_config import LanguageTraining
@@ -155,11 +155,13 @@ def _memory_warnings(figures: Figures, *, changes: Sequence[Change]) -> Iterator
             f"tight: {memory.total / figures.available:.0%} of the usable memory of each {holder}; "
             "micro_batch_size or activation_checkpointing would give room"
         )
-    host = available_host_bytes(layout)
-    if memory.offloaded > host:
+    if figures.host_bytes > figures.available_host:
+        moved = f"cpu_offload moves {memory.offloaded / GIB:.1f} GiB of each process there and "
         yield (
-            f"does not fit: cpu_offload moves {memory.offloaded / GIB:.1f} GiB of each process to "
-            f"host memory, {host / GIB:.1f} GiB available; {remedy}"
+            f"does not fit: {figures.host_bytes / GIB:.1f} GiB of host memory needed by each "
+            f"process, {figures.available_host / GIB:.1f} GiB available: "
+            f"{moved if layout.offloads else ''}checkpoints are copied there before they are "
+            f"written, {memory.staged / GIB:.1f} GiB; {remedy}"
         )
 
 

@@ -67,9 +67,19 @@ class Figures:
 
     @property
     def fits(self) -> bool:
-        """On the GPU, and in host memory where weights are offloaded."""
-        host = available_host_bytes(self.layout)
-        return self.memory.total <= self.available and self.memory.offloaded <= host
+        """On the GPU, and in host memory with what is offloaded and copied for checkpoints."""
+        return self.memory.total <= self.available and self.host_bytes <= self.available_host
+
+    @property
+    def host_bytes(self) -> float:
+        """What each process holds in its node's memory; on a CPU, that is everything."""
+        on_host = 0.0 if self.layout.recipe.needs_gpu else self.memory.total
+        return on_host + self.memory.in_host_memory
+
+    @property
+    def available_host(self) -> float:
+        """Bytes of its node's memory that each process may use."""
+        return available_host_bytes(self.layout)
 
     @property
     def cost_usd(self) -> float:

@@ -75,13 +75,15 @@ def language_model_from_config(
     experts = int(_first(config, _EXPERTS) or 0)
     ffn = _first(config, ("moe_intermediate_size",)) if experts else None
     rope = config.get("rope_parameters") or {}
-    return LanguageModel(
+    head_dim = _first(config, ("head_dim",))
+    model = LanguageModel(
         family="hub",
         repository=repository,
         layers=layers,
         hidden_size=hidden,
         heads=heads,
         kv_heads=int(_first(config, _KV_HEADS) or (1 if config.get("multi_query") else heads)),
+        own_head_dim=int(head_dim) if head_dim and head_dim != hidden // heads else None,
         ffn_size=int(ffn or _first(config, _FFN) or 4 * hidden),
         vocab_size=_whole(repository, config, ("vocab_size",), what="vocabulary size"),
         context_length=int(_first(config, _CONTEXT) or _DEFAULT_CONTEXT),
@@ -95,8 +97,21 @@ def language_model_from_config(
         ),
         experts=experts,
         experts_per_token=int(_first(config, ("num_experts_per_tok",)) or 0) if experts else 0,
-        published_parameters=num_parameters,
     )
+    return model.model_copy(update={"published_parameters": _trained(model, num_parameters)})
+
+
+def _trained(model: LanguageModel, stored: int | None) -> int | None:
+    """Of the numbers that a repository stores, those that are trained.
+
+    Some repositories (Qwen3-0.6B) store the head beside the embedding that it is tied to: then the
+    count is nearer to the closed form with both.
+    """
+    if stored is None or not model.tied_embeddings:
+        return stored
+    embedding = model.vocab_size * model.hidden_size
+    twice = abs(stored - model.num_parameters - embedding) < abs(stored - model.num_parameters)
+    return stored - embedding if twice else stored
 
 
 def _check_trainable(repository: str, config: Mapping[str, Any]) -> None:

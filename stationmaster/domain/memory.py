@@ -4,8 +4,9 @@ Pure arithmetic on shapes, used by `plan`. A test traces the trainer's own model
 trackers on tensors without memory and compares. The parts reach their peaks at different moments of
 a step; their sum errs on the high side, by one block or the logits at most.
 
-Legend, in bytes a token: H hidden size, I inner size of the feed-forward part, e 2 (bf16) or 4
-(fp32), s bytes of the residual stream, r key/value heads for each head, k experts a token.
+Legend, in bytes a token: H hidden size (for attention, its heads together), I inner size of the
+feed-forward part, e 2 (bf16) or 4 (fp32), s bytes of the residual stream, r key/value heads for
+each head, k experts a token.
 """
 
 from __future__ import annotations
@@ -47,6 +48,8 @@ class Memory:
     """The head's output, its gradient (written over it), and the loss at work."""
     offloaded: float
     """In host memory, for each process."""
+    staged: float
+    """In host memory, for each process: the copy of the state that checkpoints are written from."""
 
     @property
     def total(self) -> float:
@@ -60,6 +63,11 @@ class Memory:
             self.logits,
         )
         return sum(on_gpu)
+
+    @property
+    def in_host_memory(self) -> float:
+        """Beside a GPU, for each process."""
+        return self.offloaded + self.staged
 
 
 def available_bytes(layout: Layout) -> float:
@@ -106,7 +114,17 @@ def memory_of(layout: Layout) -> Memory:
         activations=activations,
         logits=logits,
         offloaded=moved,
+        staged=_staged(layout),
     )
+
+
+def _staged(layout: Layout) -> float:
+    """Weights and optimizer state once more, in memory that is kept from one save to the next.
+
+    Of ranks that have all of it, rank 0 alone copies, on a node that it shares with others.
+    """
+    size = checkpoint_bytes(layout) / layout.shards
+    return size / layout.processes_per_node if layout.shards == 1 else size
 
 
 def _gathered(layout: Layout) -> float:
@@ -161,7 +179,7 @@ def _stream_bytes(layout: Layout) -> int:
 def _attention(model: LanguageModel, *, e: int) -> float:
     """Queries, keys, values and attention's result, and its fp32 sums of exponentials."""
     shared = model.kv_heads / model.heads
-    return e * (2 + 2 * shared) * model.hidden_size + 4 * model.heads
+    return e * (2 + 2 * shared) * model.attention_width + 4 * model.heads
 
 
 def _kept_by_block(model: LanguageModel, *, e: int, stream: int) -> float:

@@ -37,6 +37,8 @@ class LanguageModel(BaseModel):
     hidden_size: int
     heads: int
     kv_heads: int
+    own_head_dim: int | None = None
+    """Size of one attention head, where it is not hidden size / heads (Qwen3, Gemma)."""
     ffn_size: int
     """Inner size of the feed-forward part; of each expert, where there are experts."""
     vocab_size: int
@@ -56,7 +58,12 @@ class LanguageModel(BaseModel):
     @property
     def head_dim(self) -> int:
         """Size of one attention head."""
-        return self.hidden_size // self.heads
+        return self.own_head_dim or self.hidden_size // self.heads
+
+    @property
+    def attention_width(self) -> int:
+        """All heads together: what attention reads its queries from, and what it returns."""
+        return self.heads * self.head_dim
 
     @property
     def num_parameters(self) -> int:

@@ -41,7 +41,7 @@ class MemoryPerGpu(BaseModel):
     total: float
     available: float
     in_host_memory: float
-    """Moved there by cpu_offload; not in the total."""
+    """Moved there by cpu_offload, and the copy for checkpoints with it; not in the total."""
 
 
 class Plan(BaseModel):
@@ -188,7 +188,7 @@ def _memory_per_gpu(figures: Figures) -> MemoryPerGpu:
         "activations": memory.activations,
         "logits": memory.logits,
         "total": memory.total,
-        "in_host_memory": memory.offloaded,
+        "in_host_memory": memory.in_host_memory if memory.offloaded else 0.0,
     }
     rounded = {name: round(value / GIB, 3) for name, value in parts.items()}
     return MemoryPerGpu(**rounded, available=round(figures.available / GIB, 1))

@@ -9,7 +9,7 @@ from stationmaster.domain.estimate import flops_per_token
 from stationmaster.domain.instances import CATALOGUE as INSTANCES
 from stationmaster.domain.instances import GPUS, get_instance
 from stationmaster.domain.layout import Layout
-from stationmaster.domain.memory import memory_of
+from stationmaster.domain.memory import GIB, memory_of
 from stationmaster.domain.plan import make_plan
 
 NINE = (
@@ -120,7 +120,9 @@ def test_80_gb_machines_train_all_nine_on_eight_nodes_or_fewer(name, instance):
         ("llama3.2-1b", 1, "g5.12xlarge", FULL, True),
         ("llama3.2-3b", 1, "g5.12xlarge", FULL, True),
         ("llama2-7b", 1, "g5.12xlarge", FULL, False),
-        ("llama2-7b", 1, "g5.12xlarge", FULL | {"cpu_offload": "true"}, True),
+        # 16 bytes a parameter of 192 GiB, and 12 more that a checkpoint is written from.
+        ("llama2-7b", 1, "g5.12xlarge", FULL | {"cpu_offload": "true"}, False),
+        ("llama2-7b", 1, "g5.24xlarge", FULL | {"cpu_offload": "true"}, True),
         ("llama2-13b", 1, "g5.12xlarge", FULL, False),
         ("llama3.2-1b", 1, "g6e.12xlarge", FULL, True),
         ("llama3.2-3b", 1, "g6e.12xlarge", FULL, True),
@@ -152,7 +154,8 @@ def test_offload_moves_the_states_to_host_memory_and_is_held_against_it():
     memory = plan.memory_per_gpu_gib
 
     assert memory.weights == memory.gradients == memory.optimizer == 0
-    assert memory.in_host_memory == pytest.approx(6.276, abs=0.01)
+    # 16 bytes of state a parameter over 16 GPUs, and 12 of them once more for checkpoints.
+    assert memory.in_host_memory * GIB == pytest.approx(28 * 6.738e9 / 16, rel=0.001)
     # One GPU, but only 16 GiB of host memory for 100 GiB of states.
     small = make_plan(
         "llama2-7b",
@@ -162,6 +165,17 @@ def test_offload_moves_the_states_to_host_memory_and_is_held_against_it():
     )
     assert not small.fits
     assert any("host memory" in warning for warning in small.warnings)
+
+
+def test_copy_for_checkpoints_is_held_against_host_memory_without_offload_too():
+    # 20 GB of state fit a GPU of 24 GB; 15 GB of it once more do not fit 16 GiB of host memory.
+    short = FULL | {"sequence_length": "128", "micro_batch_size": "1"}
+    tight = make_plan("llama3.2-1b", nodes=1, instance_type="g5.xlarge", overrides=short)
+    roomy = make_plan("llama3.2-1b", nodes=1, instance_type="g5.8xlarge", overrides=short)
+
+    assert tight.memory_per_gpu_gib.total <= tight.memory_per_gpu_gib.available
+    assert (tight.fits, roomy.fits) == (False, True)
+    assert any("checkpoints are copied there before" in one for one in tight.warnings)
 
 
 def test_sgd_keeps_half_of_adamws_state_and_none_without_momentum():
