@@ -10,8 +10,9 @@ the training operator sets:
     TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1  or a restart may dial a port of the dead generation
     OMP_NUM_THREADS                       cores of the pod / its workers
     STATIONMASTER_RUN_ID                  the run named in the progress lines
-    PET_RDZV_CONF=join_timeout=120,keep_alive_interval=1,keep_alive_max_attempt=3
-                                          a dead agent is noticed after 3 s instead of 15 s
+    PET_RDZV_CONF=join_timeout=900,read_timeout=900,keep_alive_interval=3,keep_alive_max_attempt=3
+                                          agents wait 15 minutes for each other and for the first
+                                          worker; a dead agent is noticed after 9 s, not 15 s
 
 torchrun starts failed workers again, up to its --max-restarts, except where that would not help (a
 wrong key, damaged data, a full disk): then worker and agent end at once. An agent that dies, or
