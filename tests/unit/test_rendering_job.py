@@ -16,6 +16,7 @@ from stationmaster.domain.instances import get_instance
 from stationmaster.domain.plan import plan_recipe
 from stationmaster.domain.requirements import checks_for, plugins_for
 from stationmaster.domain.run import new_run_id
+from stationmaster.domain.stall import RESTART_LIMIT
 from stationmaster.rendering import job_spec
 from stationmaster.rendering.etcd import render_etcd
 from stationmaster.rendering.pytorch_job import render_pytorch_job
@@ -130,12 +131,12 @@ REPLACED_AFTER_S = 50 + 300 + 60 + 180 + 300
 AGENT_START_S = 20
 
 
-def restarts_while_the_first_worker_is_away(read_timeout_s: int) -> int:
+def restarts_while_the_first_worker_is_away(read_timeout_s: int, away_s: float) -> int:
     """Of one other pod: its agent fails at once, then whenever it has waited for long enough."""
     restarts, back_off_s, now_s = 1, 0, 0
     while True:
         now_s += AGENT_START_S + read_timeout_s
-        if now_s >= REPLACED_AFTER_S:
+        if now_s >= away_s:
             return restarts
         # A kubelet restarts the first time at once, then after 10, 20, 40, ... 300 s.
         back_off_s = min(300, 2 * back_off_s or 10)
@@ -149,11 +150,16 @@ def test_job_survives_a_lost_first_node_and_then_one_gang_restart(nodes: int):
     conf = {item["key"]: int(item["value"]) for item in spec["elasticPolicy"]["rdzvConf"]}
     limit = spec["runPolicy"]["backoffLimit"]
 
-    each = restarts_while_the_first_worker_is_away(conf["read_timeout"])
+    each = restarts_while_the_first_worker_is_away(conf["read_timeout"], REPLACED_AFTER_S)
+    by_default = restarts_while_the_first_worker_is_away(60, REPLACED_AFTER_S)
+    until_given_up = restarts_while_the_first_worker_is_away(
+        conf["read_timeout"], RESTART_LIMIT.total_seconds()
+    )
 
     assert each == 1
     assert 2 * each * (nodes - 1) + nodes < limit  # also when the replacement takes twice as long
-    assert restarts_while_the_first_worker_is_away(60) * (nodes - 1) >= limit  # torch's default
+    assert until_given_up * (nodes - 1) < limit  # the run is given up with its cause before
+    assert by_default * (nodes - 1) >= limit  # with torch's default of 60 s
 
 
 def test_agents_wait_for_each_other_until_a_lost_node_is_replaced():
