@@ -15,6 +15,8 @@ from types import FrameType, TracebackType
 from typing import Any, Final
 
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+# `timeout` signals its child and then the child's group: one wish, two signals.
+_SAME_SIGNAL_S: Final = 1.0
 # How often a wait of the main thread looks, for whatever may not wake it.
 _LOOK_S: Final = 0.5
 
@@ -68,12 +70,14 @@ class StopSignals:
         return event.is_set()
 
     def _listen(self) -> None:
-        heard = 0
+        first_at = float("inf")
         while data := os.read(self._pipe[0], 64):
-            heard += sum(number in _SIGNALS for number in data)
-            if heard:
-                self._asked.set()
-            if heard > 1:
+            if not any(number in _SIGNALS for number in data):
+                continue
+            now = time.monotonic()
+            first_at = min(first_at, now)
+            self._asked.set()
+            if now - first_at > _SAME_SIGNAL_S:
                 os.write(2, b"stationmaster: ended at once; every pod ends with it\n")
                 os._exit(128 + data[-1])
         os.close(self._pipe[0])

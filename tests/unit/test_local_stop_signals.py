@@ -46,11 +46,17 @@ def test_signal_that_another_thread_takes_is_heard(name):
 
 
 def test_second_signal_ends_a_process_that_hangs_while_it_stops():
-    ended = run("SIGINT", then="send(); threading.Lock().acquire(); threading.Event().wait()")
+    ended = run("SIGINT", then="\n    while True: send(); threading.Event().wait(0.1)")
 
     assert ended.returncode == 128 + signal.SIGINT
     assert ended.stdout == "asked\n"
     assert ended.stderr == "stationmaster: ended at once; every pod ends with it\n"
+
+
+def test_two_signals_at_the_same_time_are_one_wish():
+    ended = run("SIGTERM", then="send()")
+
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "asked\nleft\n", "")
 
 
 def test_wait_for_an_event_ends_with_it_with_the_time_or_with_a_signal():
