@@ -123,12 +123,21 @@ def _train(config: TrainerConfig, progress: ProgressWriter, *, restarting: bool)
     logger.info("data ready")
     # Imported only now: these load torch and transformers, 3 s and more, and a mistyped key or a
     # missing data set is told before.
+    from training.flight_recorder import record_directory, write_record
     from training.parallel import is_lost_peer, joined_ranks
     from training.trainer import Outcome
 
+    # NCCL, when a collective gives up, writes there and makes no directory.
+    record_directory(config.output_dir).mkdir(parents=True, exist_ok=True)
+    rank = config.launch.rank
     watchdog = Watchdog(
         config.watchdog,
-        on_stall=tell_and_exit(progress, rank=config.launch.rank, restarting=restarting),
+        on_stall=tell_and_exit(
+            progress,
+            rank=rank,
+            restarting=restarting,
+            record=lambda step: write_record(config.output_dir, rank=rank, last_step=step),
+        ),
     )
     try:
         logger.info("libraries loaded")

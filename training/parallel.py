@@ -8,6 +8,7 @@ nothing of models, data, loss or checkpoints' contents; how a model is spread ov
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -26,6 +27,14 @@ _COLLECTIVE_TIMEOUT: Final = timedelta(minutes=10)
 # Ranks of a large save wait for the slowest writer: 100 GB at 150 MB/s are 11 min. A peer that died
 # is noticed at once all the same, by its closed connection.
 _SAVE_TIMEOUT: Final = timedelta(hours=2)
+# How gloo, NCCL and torch's store put it that the other end of a connection is gone. That an error
+# comes from one of them says nothing: they complain of shapes, devices and memory, too.
+_PEER_GONE: Final = re.compile(
+    r"connection (was )?(reset|refused|closed|likely closed)|closed by (remote )?peer|broken pipe"
+    r"|socket closed|pair closure|timed out waiting \d+ ?ms for|connect.* timed out"
+    r"|no route to host|ncclRemoteError|remote process exiting|communicator was aborted",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -127,7 +136,8 @@ def check_same_data(identity: str, ranks: Ranks) -> None:
 
 def is_lost_peer(error: RuntimeError) -> bool:
     """Tell whether a collective failed because another worker is gone, not because of this one."""
-    if isinstance(error, dist.DistError):
-        return True
     text = str(error)
-    return "gloo" in text.lower() or "Connection reset by peer" in text or "NCCL" in text
+    if isinstance(error, (dist.DistNetworkError, dist.DistStoreError)):
+        # The store is another worker's; only an address of one's own is listened on.
+        return "failed to listen" not in text
+    return _PEER_GONE.search(text) is not None

@@ -39,7 +39,10 @@ DEFAULT_SLOW_S: Final = 1800.0
 _REMEMBERED_STEPS: Final = 51
 _POLL_S: Final = 0.5
 # Telling may hang as well, e.g. on a pipe that nobody reads: then the process ends without it.
-_TELLING_S: Final = 10.0
+_TELLING_S: Final = 30.0
+# The first rank to end breaks its peers' connections; before that they find out for themselves,
+# and write their records.
+_PEERS_NOTICE_S: Final = 2 * _POLL_S
 
 logger = logging.getLogger(__name__)
 
@@ -176,12 +179,20 @@ class Watchdog:
 
 
 def tell_and_exit(
-    progress: ProgressWriter, *, rank: int, restarting: bool
+    progress: ProgressWriter,
+    *,
+    rank: int,
+    restarting: bool,
+    record: Callable[[int | None], object],
 ) -> Callable[[Stall], None]:
-    """What a real process does about its stall: stacks, a `failed` line, the end.
+    """What a real process does about its stall: stacks, a `failed` line, a record, the end.
 
-    `restarting` says whether an agent will start the trainer again: then the line is a setback of
-    the run, not its end.
+    Args:
+        progress: writes the line.
+        rank: of this process.
+        restarting: whether an agent will start the trainer again: then the line is a setback of the
+            run, not its end.
+        record: keeps what is known of collectives, given the last step.
     """
 
     def end(stall: Stall) -> None:
@@ -197,6 +208,8 @@ def tell_and_exit(
             step=stall.last_step,
             restarting=restarting,
         )
+        record(stall.last_step)
+        time.sleep(_PEERS_NOTICE_S)
         exit_now(EXIT_STALLED)
 
     return end

@@ -93,8 +93,9 @@ def _gpu_values(spec: JobSpec) -> dict[str, str]:
         "PYTORCH_ALLOC_CONF": "expandable_segments:True",
         "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",
         "TORCH_NCCL_DUMP_ON_TIMEOUT": "1",
-        "TORCH_NCCL_TRACE_BUFFER_SIZE": "20000",
-        "TORCH_NCCL_DEBUG_INFO_TEMP_FILE": f"{SCRATCH_MOUNT}/nccl_trace_rank_",
+        "TORCH_FR_BUFFER_SIZE": "20000",
+        # Beside the trainer's own records, which outlive the pod.
+        "TORCH_FR_DUMP_TEMP_FILE": f"{spec.output_dir}/flight-recorder/nccl_trace_rank_",
         "TRITON_CACHE_DIR": f"{SCRATCH_MOUNT}/triton",
         "TORCHINDUCTOR_CACHE_DIR": f"{SCRATCH_MOUNT}/inductor",
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -159,13 +160,24 @@ def test_restarts_left_counts_the_agents_own(environ: dict[str, str], left: int)
     assert restarts_left(environ) == left
 
 
-def test_watchdog_hung_process_shows_its_stacks_says_why_and_ends() -> None:
+@pytest.mark.parametrize("hanging", [False, True])
+def test_watchdog_hung_process_shows_its_stacks_says_why_and_ends(
+    tmp_path: Path, hanging: bool
+) -> None:
     program = """
-import threading
+import sys, threading
+from pathlib import Path
+import training.watchdog
 from training.progress import ProgressWriter
 from training.watchdog import Watchdog, WatchdogLimits, tell_and_exit
 
-end = tell_and_exit(ProgressWriter(run_id="r", rank=0), rank=0, restarting=True)
+def record(step):
+    Path(sys.argv[1]).write_text(str(step))
+    if sys.argv[2] == "True":
+        threading.Event().wait(60)
+
+training.watchdog._TELLING_S = 5
+end = tell_and_exit(ProgressWriter(run_id="r", rank=0), rank=0, restarting=True, record=record)
 watchdog = Watchdog(WatchdogLimits(factor=2, floor_s=0.2, slow_s=30), on_stall=end)
 watchdog.start()
 for step in range(1, 4):
@@ -176,8 +188,13 @@ def wait_for_a_lost_peer():
 
 wait_for_a_lost_peer()
 """
+    record = tmp_path / "record"
     finished = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=False
+        [sys.executable, "-c", program, str(record), str(hanging)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
 
     (line,) = [json.loads(text) for text in finished.stdout.splitlines()]
@@ -185,6 +202,7 @@ wait_for_a_lost_peer()
     assert "in wait_for_a_lost_peer" in finished.stderr
     assert (line["kind"], line["error"], line["step"]) == ("failed", "Stalled", 3)
     assert line["restarting"] is True
+    assert record.read_text() == "3"
     assert line["reason"].startswith("rank 0 stood still in a step for ")
 
 

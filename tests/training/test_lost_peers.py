@@ -1,0 +1,88 @@
+"""What counts as a lost peer, and what is kept of collectives when a rank stands still."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+from checkpoint_ranks import lone_rank, run_ranks
+
+from training.flight_recorder import write_record
+from training.parallel import Ranks, is_lost_peer
+
+
+def lose_the_peer(ranks: Ranks) -> tuple[bool, str]:
+    dist.barrier()
+    if ranks.rank == 1:
+        os._exit(9)
+    try:
+        for _ in range(1000):
+            dist.all_reduce(torch.ones(1000))
+    except RuntimeError as error:
+        return is_lost_peer(error), str(error)
+    return False, "no error"
+
+
+def test_error_of_a_peer_that_died_is_one() -> None:
+    survivor, _ = run_ranks(lose_the_peer, world_size=2)
+
+    assert survivor.result is not None
+    is_lost, text = survivor.result
+    assert is_lost, text
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError("[gloo/transport/tcp/pair.cc:547] Connection closed by peer [10.0.0.2]:1234"),
+        RuntimeError("[gloo/transport/tcp/pair.cc:547] Read error [10.0.0.2]:1: Connection reset"),
+        RuntimeError("Application timeout caused pair closure"),
+        RuntimeError("Timed out waiting 600000ms for recv operation to complete"),
+        dist.DistBackendError(
+            "NCCL error: ncclRemoteError: A call failed possibly due to a network error or a "
+            "remote process exiting prematurely."
+        ),
+        dist.DistBackendError("NCCL communicator was aborted on rank 3."),
+        dist.DistNetworkError("Failed to recv, got 0 bytes. Connection was likely closed."),
+        dist.DistStoreError("wait timeout after 300000ms, keys: /default_pg/0//cpu//0"),
+    ],
+)
+def test_error_of_a_lost_peer_is_one(error: RuntimeError) -> None:
+    assert is_lost_peer(error)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError("No backend type associated with device type cuda: gloo has only cpu"),
+        RuntimeError("[enforce fail at gloo/types.h] op.preamble.length <= op.nbytes. 8 vs 4"),
+        RuntimeError("ProcessGroupGloo does not support reduce_scatter with complex"),
+        RuntimeError("Tensors must be CUDA and dense for NCCL"),
+        torch.OutOfMemoryError("CUDA out of memory, in use by NCCL: 2 GiB"),
+        dist.DistBackendError("NCCL error: ncclInvalidUsage: Duplicate GPU detected: rank 0 and 1"),
+        dist.DistBackendError("ncclUnhandledCudaError: Call to CUDA function failed"),
+        dist.DistNetworkError("The server socket has failed to listen on any local address"),
+    ],
+)
+def test_error_of_this_worker_is_none(error: RuntimeError) -> None:
+    assert not is_lost_peer(error)
+
+
+def test_record_of_collectives_is_kept_with_the_run(tmp_path: Path) -> None:
+    with lone_rank():
+        dist.all_reduce(torch.ones(3))
+        path = write_record(tmp_path / "out", rank=2, last_step=7)
+
+    assert path == tmp_path / "out/flight-recorder/step-00000007/nccl_trace_rank_2"
+    recorded = pickle.loads(path.read_bytes())
+    assert "gloo:all_reduce" in {entry["profiling_name"] for entry in recorded["entries"]}
+
+
+def test_record_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:
+    (tmp_path / "out").write_text("in the way")
+
+    assert write_record(tmp_path / "out", rank=0, last_step=None) is None
