@@ -37,6 +37,14 @@ _FIELDS = {
 }
 # All addresses of a pod are one here: a program must not listen to the network around the machine.
 _EVERY_ADDRESS = re.compile(r"(?<![\d.])0\.0\.0\.0(?![\d.])")
+# An etcd lets in pages of any origin, and under any name that they make resolve to this machine.
+# Some origin must be let in, so it is one that no page has: browsers do not open port 1.
+# Source: etcd's "Configuration options": --cors, --host-whitelist.
+_CLOSED_ETCD = {
+    "ETCD_CORS": "http://127.0.0.1:1",
+    "ETCD_HOST_WHITELIST": "127.0.0.1,localhost",
+    "ETCD_ENABLE_GRPC_GATEWAY": "false",
+}
 LOCAL_ADDRESS = "127.0.0.1"  # of every pod and its host: all processes share the loopback
 _ADDRESS_FIELDS = {"status.podIP", "status.hostIP"}
 
@@ -161,7 +169,7 @@ def container_command(
         ConfigError: a referenced Secret, ConfigMap or field does not exist.
     """
     declared = _declared(registry, pod, container)
-    env = {**base, "HOSTNAME": pod["metadata"]["name"]}
+    env = {**base, **_CLOSED_ETCD, "HOSTNAME": pod["metadata"]["name"]}
     env.update({name: translation.variable(name, value) for name, value in declared.items()})
     written = [*(container.get("command") or image_command), *(container.get("args") or [])]
     # Expansion sees what the specification says, translation what comes out of it.

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from cluster_fixtures import (  # noqa: F401  # fixtures
     GPU,
@@ -107,6 +109,39 @@ def test_pod_environment_comes_from_every_source(cluster: Cluster) -> None:
         "env",
         "127.0.0.1",
     ]
+
+
+@pytest.mark.skipif(shutil.which("etcd") is None, reason="needs etcd (apt-get install etcd-server)")
+def test_etcd_in_a_pod_is_closed_to_web_pages(cluster: Cluster, tmp_path: Path) -> None:
+    ports = Ports()
+    url, peer = (f"http://127.0.0.1:{ports.of('etcd', number)}" for number in (1, 2))
+    command = ["etcd", "--enable-v2=true", f"--data-dir={tmp_path}"]
+    command += [f"--listen-client-urls={url}", f"--advertise-client-urls={url}"]
+    command += [f"--listen-peer-urls={peer}", f"--initial-advertise-peer-urls={peer}"]
+    command += [f"--initial-cluster=default={peer}"]
+    cluster.run_pod("etcd", "", container={"command": command})
+
+    def served() -> httpx.Response | None:
+        try:
+            answer = httpx.put(f"{url}/v2/keys/met", data={"value": "here"})
+        except httpx.TransportError:
+            return None
+        return answer if answer.is_success else None
+
+    written = eventually(served, "an etcd that answers")
+    page = {"Origin": "https://evil.test"}
+    preflight = httpx.options(
+        f"{url}/v2/keys/met", headers={**page, "Access-Control-Request-Method": "PUT"}
+    )
+    read = httpx.get(f"{url}/v2/keys/met", headers=page)
+    rebound = httpx.get(f"{url}/v2/keys/met", headers={"Host": f"evil.test:{url[-5:]}"})
+    gateway = httpx.post(f"{url}/v3/kv/range", content='{"key": "AA=="}')
+    cluster.core.delete_namespaced_pod("etcd", "default")
+
+    permitted = [answer.headers.get("access-control-allow-origin") for answer in (preflight, read)]
+    assert not {"*", page["Origin"]} & set(permitted)
+    assert written.json()["node"]["value"] == "here"
+    assert (rebound.status_code, gateway.status_code) == (421, 404)
 
 
 def test_pod_with_missing_secret_waits_and_starts_when_it_comes(cluster: Cluster) -> None:

@@ -90,6 +90,8 @@ def test_page_allows_nothing_from_elsewhere(slack: LocalSlack) -> None:
     assert "unsafe" not in policy
     assert "http" not in policy
     assert page.headers["x-content-type-options"] == "nosniff"
+    assert page.headers["cross-origin-opener-policy"] == "same-origin"
+    assert page.headers["cross-origin-resource-policy"] == "same-origin"
 
 
 def test_static_serves_the_pages_files_and_nothing_else(slack: LocalSlack) -> None:
