@@ -210,6 +210,11 @@ async def _pump(socket: WebSocket, feed: _Feed) -> None:
 
 def _route(endpoint: Endpoint, act: Any) -> Any:
     async def route(request: Request) -> Response:
+        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind != "application/json":
+            # What a form can send, a browser sends to other sites without asking them.
+            error = f"content type {kind!r}: expected application/json"
+            return JSONResponse({"ok": False, "error": error}, status_code=415)
         try:
             parsed = _Act.model_validate_json(await request.body())
         except ValidationError as exc:

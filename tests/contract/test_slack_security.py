@@ -66,6 +66,21 @@ def test_embedding_by_another_site_is_refused_and_following_a_link_is_not(
 
 
 @pytest.mark.parametrize(
+    "kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""]
+)
+def test_post_of_a_kind_that_any_form_can_send_is_refused(slack: LocalSlack, kind: str) -> None:
+    """A browser that sends no Origin still asks before it posts JSON elsewhere."""
+    typed = {"user": OPERATOR_ID, "channel": TRAINING_CHANNEL_ID, "text": "typed by nobody"}
+
+    answer = httpx.post(
+        f"{slack.url}/local/send", content=json.dumps(typed), headers={"Content-Type": kind}
+    )
+
+    assert answer.status_code == 415
+    assert "typed by nobody" not in [message.text for message in slack.messages()]
+
+
+@pytest.mark.parametrize(
     "headers", [{"Origin": "https://example.com"}, {"Host": "rebound.example.com"}]
 )
 def test_socket_from_elsewhere_is_refused(slack: LocalSlack, headers: dict[str, str]) -> None:
