@@ -382,5 +382,6 @@ def describe_endpoints(mode: LocalMode) -> dict[str, Any]:
         "page": mode.slack.url,
         "kubeconfig": str(mode.cluster.kubeconfig),
         "aws": mode.aws.url,
+        "aws key": str(mode.options.state_dir / "aws.env"),
         "function log": str(mode.options.state_dir / "functions.log"),
     }
