@@ -101,6 +101,8 @@ class LogFollower:
                 done = self._read()
             except PodGone:
                 self._put(self._pipeline.finish())
+                ended = self._state.terminated
+                self._put(self._pipeline.container_ended(self._state.exit_code if ended else None))
                 break
             except ObjectMissing as error:
                 # A kubelet answers so until it has synced its list of pods.
@@ -128,7 +130,7 @@ class LogFollower:
         """Read what is there and follow it; True when a container run was read to its end."""
         state = self._look()
         if state.restarts > 0 and self._read_through < state.restarts - 1:
-            self._read_previous(state.restarts - 1)
+            self._read_previous(state.restarts - 1, exit_code=state.previous_exit_code)
         if not (state.running or state.terminated):
             # Between two runs: the status will change, and that wakes us.
             return False
@@ -146,12 +148,12 @@ class LogFollower:
         if not (state_after.restarts == state.restarts and state_after.terminated):
             return False
         # A stream may end early without an error: once more, whole, now that nothing is added.
-        self._read_ended(state.restarts, previous=False)
+        self._read_ended(state.restarts, previous=False, exit_code=state_after.exit_code)
         return True
 
-    def _read_previous(self, container_run: int) -> None:
+    def _read_previous(self, container_run: int, *, exit_code: int | None) -> None:
         try:
-            self._read_ended(container_run, previous=True)
+            self._read_ended(container_run, previous=True, exit_code=exit_code)
         except RequestRefused as error:
             # Kubernetes keeps one earlier log, and not always; what is gone cannot be read.
             self._log("earlier log is not there", error)
@@ -165,7 +167,7 @@ class LogFollower:
             self._read_through = container_run
             self._changed.notify_all()
 
-    def _read_ended(self, container_run: int, *, previous: bool) -> None:
+    def _read_ended(self, container_run: int, *, previous: bool, exit_code: int | None) -> None:
         since = self._pipeline.since
         with self._api.log(
             self._path, container=TRAINING_CONTAINER, since=since, previous=previous
@@ -174,6 +176,7 @@ class LogFollower:
             if not self._take_in(chunks):
                 return
         self._put(self._pipeline.finish())
+        self._put(self._pipeline.container_ended(exit_code))
         self._set_read_through(container_run)
         self._outbox.end_of_log(self._pod.name)
 

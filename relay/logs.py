@@ -162,6 +162,10 @@ class LogPipeline:
         """The events of a last line without an end."""
         return self._events(self._assembler.finish())
 
+    def container_ended(self, exit_code: int | None) -> list[RunEvent]:
+        """The events of the end of a run of the container, its log being read; after `finish`."""
+        return self._interpreter.container_ended(exit_code)
+
     def _events(self, pieces: Iterator[tuple[str, str]]) -> list[RunEvent]:
         events: list[RunEvent] = []
         for stamp, text in pieces:

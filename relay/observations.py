@@ -129,6 +129,8 @@ class ContainerState:
     restarts: int = 0
     running: bool = False
     terminated: bool = False  # and not running again yet
+    exit_code: int | None = None  # of the present run, once it has ended
+    previous_exit_code: int | None = None  # of the run before it, if the status still has it
 
     @property
     def has_log(self) -> bool:
@@ -139,10 +141,16 @@ def container_state(pod: JsonObject) -> ContainerState:
     """The training container's state, from the pod's status."""
     status = _training_status(pod)
     state, last = status.get("state") or {}, status.get("lastState") or {}
+    before = last.get("terminated") or {}
+    ended = state.get("terminated") or {}
+    if "waiting" in state:
+        ended, before = before, {}  # the count goes up when it starts again
     return ContainerState(
         restarts=int(status.get("restartCount") or 0),
         running="running" in state,
         terminated="terminated" in state or ("waiting" in state and "terminated" in last),
+        exit_code=_exit_code(ended),
+        previous_exit_code=_exit_code(before),
     )
 
 
@@ -271,13 +279,17 @@ def _container_reason(status: JsonObject) -> tuple[str, str, int | None, datetim
 
 
 def _termination(terminated: JsonObject) -> tuple[str, str, int | None, datetime | None]:
-    code = terminated.get("exitCode")
     return (
         str(terminated.get("reason", "")),
         str(terminated.get("message", "")),
-        code if isinstance(code, int) else None,
+        _exit_code(terminated),
         parse_time(terminated.get("finishedAt")),
     )
+
+
+def _exit_code(terminated: JsonObject) -> int | None:
+    code = terminated.get("exitCode")
+    return code if isinstance(code, int) else None
 
 
 def _missed_exit(pod: JsonObject, view: _PodView) -> tuple[_PodView, datetime | None] | None:

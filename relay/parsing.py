@@ -14,13 +14,13 @@ from __future__ import annotations
 import json
 import math
 import re
-import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from relay import foreign
+from relay.failures import FailureReader
 from stationmaster.domain.events import (
     CheckpointSaved,
     ProgressReported,
@@ -30,7 +30,6 @@ from stationmaster.domain.events import (
     TrainingReportedFailure,
     TrainingResumed,
     TrainingStarted,
-    WorkersRestarting,
     make_event_id,
 )
 
@@ -40,15 +39,6 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 # torchrun --tee puts "[default0]:" or "[rank8]:" before each line.
 _TEE_PREFIX = re.compile(r"^\[([A-Za-z_]{1,30})(\d{1,6})\]: ?")
-# Printed by torch/distributed/elastic/multiprocessing/api.py at level ERROR, always.
-_WORKER_FAILED = re.compile(r"failed \(exitcode: (-?\d{1,5})\) local_rank: (\d{1,6}) ")
-# Printed by torch/distributed/elastic/agent/server/api.py at level INFO, only with LOGLEVEL=INFO.
-# Its other "will restart worker group" line (new nodes detected) is how an agent takes part in a
-# restart that another one told of, so it is no fact of its own.
-_GROUP_RESTARTS = re.compile(
-    r"Worker group (?:FAILED|UNHEALTHY)\. (\d{1,6})/(\d{1,6}) attempts left;"
-    r" will restart worker group"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,30 +76,35 @@ class LineInterpreter:
         self._total_steps = pod.total_steps
         self._saving: str | None = None
         self._last_foreign_step = -1
-        self._failures = 0
-        self._restarts_told = 0
-        self._failure = ""
+        self._failures = FailureReader(pod)
+        self._newest: LogLine | None = None
 
     def start_container_run(self, container_run: int) -> None:
         """What is read from now on was printed after the container's nth restart."""
         if container_run == self._container_run:
             return
         self._container_run = container_run
-        self._failures = self._restarts_told = 0
-        self._failure = ""
+        self._failures.start_container_run(container_run)
         self._last_foreign_step = -1
 
     def read(self, line: LogLine) -> list[RunEvent]:
-        """The events that the line tells; mostly none, at most one."""
+        """The events that the line tells; mostly none, at most two."""
         text = line.text
+        self._newest = line
+        events = self._failures.read(line)
+        if events is not None:
+            self._last_foreign_step = -1  # what comes next starts again from a checkpoint
+            return events
         if '"stationmaster"' in text and (event := self._our_line(line)):
             self._speaks_our_format = True
             return [event]
-        if "orker group " in text or "exitcode: " in text:
-            return self._elastic_line(line)
         if self._speaks_our_format:
             return []
         return self._foreign_line(line)
+
+    def container_ended(self, exit_code: int | None) -> list[RunEvent]:
+        """The events of the end of the container's run, after its last line."""
+        return self._failures.container_ended(exit_code=exit_code, at=self._newest)
 
     def _id(self, line: LogLine, what: str) -> str:
         return make_event_id(self._pod.run_id, what, self._pod.uid, line.stamp, line.ordinal)
@@ -134,37 +129,6 @@ class LineInterpreter:
                 "at": _time(fields.get("at")) or line.at,
             },
         )
-
-    def _elastic_line(self, line: LogLine) -> list[RunEvent]:
-        if match := _WORKER_FAILED.search(line.text):
-            self._failures += 1
-            self._failure = _describe_exit(int(match[1]), local_rank=int(match[2]))
-            self._last_foreign_step = -1  # what comes next starts again from a checkpoint
-            if self._failures > (self._pod.max_restarts or 0):
-                return []  # no attempt is left, or it is not known: the INFO line would say
-            return self._restart(line, self._failures)
-        if match := _GROUP_RESTARTS.search(line.text):
-            self._last_foreign_step = -1
-            return self._restart(line, int(match[2]) - int(match[1]) + 1)
-        return []
-
-    def _restart(self, line: LogLine, restart: int) -> list[RunEvent]:
-        if restart <= self._restarts_told:
-            return []
-        self._restarts_told = restart
-        # Every pod's agent tells the same restart: its number identifies it, not the pod.
-        identity = make_event_id(
-            self._pod.run_id, "workers restarting", self._container_run, restart
-        )
-        return [
-            WorkersRestarting(
-                event_id=identity,
-                run_id=self._pod.run_id,
-                at=line.at,
-                pod=self._pod.name,
-                reason=self._failure or "the worker group failed",
-            )
-        ]
 
     def _foreign_line(self, line: LogLine) -> list[RunEvent]:
         prefix = _TEE_PREFIX.match(line.text)
@@ -228,16 +192,6 @@ class LineInterpreter:
                 memory_gib=progress.memory_gib,
             )
         ]
-
-
-def _describe_exit(code: int, *, local_rank: int) -> str:
-    if code >= 0:
-        return f"process {local_rank} exited with code {code}"
-    try:
-        name = signal.Signals(-code).name
-    except ValueError:
-        name = f"signal {-code}"
-    return f"process {local_rank} was killed by {name}"
 
 
 # JSON of the trainer is outside data: what has a wrong type or is out of range is left out, and a

@@ -33,6 +33,7 @@ _OF_THE_RELAY: Final = (
     ev.TrainingEvaluated,
     ev.CheckpointSaved,
     ev.WorkersRestarting,
+    ev.ProcessFailed,
     ev.TrainingResumed,
     ev.TrainingReportedFailure,
     ev.TrainingFinished,
@@ -48,6 +49,8 @@ def is_noteworthy(event: RunEvent) -> bool:
             return False
         case ev.TeardownCompleted() | ev.TeardownFailed():
             return False  # the receipt says it
+        case ev.ProcessFailed():
+            return not event.lost_peer  # what only follows from another failure is noise
         case ev.JobConditionChanged(condition="Created"):
             return False  # the submission was told
         case ev.ResourceCreated() | ev.ResourceDeleted():
@@ -200,6 +203,10 @@ def _training_line(event: RunEvent, run: Run) -> str:
         case ev.WorkersRestarting():
             pod = md.code(_short(event.pod, run), 80)
             return f"{_WARNING} workers restart in {pod}: {md.escape(event.reason, 300)}"
+        case ev.ProcessFailed():
+            pod = md.code(_short(event.pod, run), 80)
+            said = ": ".join(part for part in (event.process, event.line) if part)
+            return f"{md.FAILED} {pod}: {md.escape(said, 600)}"
         case ev.TrainingResumed():
             return f"\u21bb training resumed from step {event.step:,}"
         case ev.TrainingReportedFailure(restarting=True):

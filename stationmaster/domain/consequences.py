@@ -10,6 +10,7 @@ from typing import Final
 
 from stationmaster.domain import events as ev
 from stationmaster.domain.events import RunEvent, RunPhase
+from stationmaster.domain.failures import first_cause
 from stationmaster.domain.run import REPORTED_LATE, Run
 
 TORN_DOWN_EARLY: Final = "its teardown was started before it had ended"
@@ -56,8 +57,10 @@ def _setback(run: Run, event: RunEvent) -> str | None:
             return event.message
         case ev.NodeLost():
             return f"node {event.node} is lost: {event.reason}"
+        case ev.ProcessFailed(lost_peer=False):
+            return _cause(run)
         case ev.PodChanged(exit_code=int(code)) if code != 0:
-            return f"pod {event.pod} exited with code {code}"
+            return _cause(run)
         case ev.PodChanged():
             # Once a pod has done its work the others may go.
             finished = any(pod.is_finished for pod in run.pods.values())
@@ -65,6 +68,11 @@ def _setback(run: Run, event: RunEvent) -> str | None:
             return pod.standing if pod.is_lost and not finished else None
         case _:
             return None
+
+
+def _cause(run: Run) -> str | None:
+    cause = first_cause(run.failures)
+    return None if cause is None else cause.sentence
 
 
 def _has_recovered(run: Run, event: RunEvent) -> bool:

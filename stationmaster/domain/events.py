@@ -245,6 +245,21 @@ class WorkersRestarting(_Event):
     reason: str
 
 
+class ProcessFailed(_Event):
+    """The log of a container says how a process of it, or the container itself, ended badly."""
+
+    type: Literal["process.failed"] = "process.failed"
+    pod: str
+    restarts: int = 0
+    """Which run of the container it was, counted from 0."""
+    process: str = ""
+    """How the process ended; empty for the container's own, whose exit code its pod tells."""
+    line: str = ""
+    """The line of the log that matters most, e.g. a traceback's last."""
+    lost_peer: bool = False
+    """It ended because another process of the job was gone: a consequence, no cause."""
+
+
 class TrainingResumed(_Event):
     """The trainer loaded a checkpoint and goes on from `step`."""
 
@@ -325,6 +340,7 @@ RunEvent = Annotated[
     | TrainingEvaluated
     | CheckpointSaved
     | WorkersRestarting
+    | ProcessFailed
     | TrainingResumed
     | TrainingReportedFailure
     | TrainingFinished

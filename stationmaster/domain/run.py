@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict
 from stationmaster.domain import events as ev
 from stationmaster.domain.errors import IllegalTransition
 from stationmaster.domain.events import ResourceKind, RunEvent, RunPhase, TrainingRequest
+from stationmaster.domain.failures import Failure, failures_after, first_cause, still_open
 from stationmaster.domain.pods import Pod, pod_after
 
 # Loss points kept on the run for the card's sparkline; the full curve is in the run's events.
@@ -133,6 +134,8 @@ class Run(BaseModel):
     pods: dict[str, Pod] = {}
     lost_nodes: dict[str, ev.NodeLost] = {}
     """By name, until they are ready again or a step shows that training goes on without them."""
+    failures: list[Failure] = []
+    """How containers and processes ended badly since training last went on."""
     set_back_at: datetime | None = None
     """When a pod, a node or the workers were last lost."""
     trainer_seen_at: datetime | None = None
@@ -266,7 +269,9 @@ def _job_changes(run: Run, event: RunEvent) -> dict[str, object]:
         case ev.PodChanged():
             pod = pod_after(run.pods.get(event.pod), event)
             changes: dict[str, object] = {"pods": run.pods | {event.pod: pod}}
-            return changes if pod.is_up else changes | _set_back(event)
+            return _failed(run, event) | changes | ({} if pod.is_up else _set_back(event))
+        case ev.ProcessFailed():
+            return _failed(run, event) | _set_back(event)
         case ev.NodeLost():
             return {"lost_nodes": run.lost_nodes | {event.node: event}} | _set_back(event)
         case ev.NodeRecovered():
@@ -283,7 +288,8 @@ def _training_changes(run: Run, event: RunEvent) -> dict[str, object]:
     match event:
         case ev.TrainingStarted():
             changes: dict[str, object] = {
-                "training_started_at": run.training_started_at or event.at
+                "training_started_at": run.training_started_at or event.at,
+                "failures": still_open(run.failures, trained_at=event.at),
             }
         case ev.ProgressReported():
             changes = _progress(run, event)
@@ -292,13 +298,26 @@ def _training_changes(run: Run, event: RunEvent) -> dict[str, object]:
         case ev.CheckpointSaved():
             changes = {"last_checkpoint_step": max(event.step, run.last_checkpoint_step or 0)}
         case ev.TrainingResumed():
-            changes = {"resumed_from_step": event.step}
+            changes = {
+                "resumed_from_step": event.step,
+                "failures": still_open(run.failures, trained_at=event.at),
+            }
         case ev.TrainingReportedFailure(restarting=False):
             return {"trainer_failure": event.reason}
         case _:  # warnings and the finish are told in the thread, they change no state
             return {}
     # Whatever it says, the trainer was alive then.
     return changes | {"trainer_seen_at": max(event.at, run.trainer_seen_at or event.at)}
+
+
+def _failed(run: Run, event: ev.PodChanged | ev.ProcessFailed) -> dict[str, object]:
+    failures = failures_after(run.failures, event)
+    if failures is None:
+        return {}
+    cause = first_cause(failures)
+    if run.phase is not RunPhase.RECOVERING or cause is None or cause.follows:
+        return {"failures": failures}
+    return {"failures": failures, "reason": cause.sentence}  # what came first may have followed
 
 
 def _set_back(event: RunEvent) -> dict[str, object]:
@@ -368,6 +387,7 @@ def _progress(run: Run, event: ev.ProgressReported) -> dict[str, object]:
     }
     return {
         "lost_nodes": lost,
+        "failures": still_open(run.failures, trained_at=event.at - REPORTED_LATE),
         "progress": event,
         "first_loss_nats": first,
         "loss_points": points,

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from stationmaster.domain.errors import TransientError
+from stationmaster.domain.failure_lines import FailureLines
 from stationmaster.kubernetes.calls import Calls, NotFound, PageExpired
 from stationmaster.kubernetes.connect import ClusterAddress, connect
 from stationmaster.kubernetes.kinds import describe, path_of, path_of_object
@@ -155,6 +156,17 @@ class KubernetesGateway:
             sentence += f" ({warnings[-1].reason}: {warnings[-1].message})"
         others = len(stuck) - 1
         return f"{sentence}; {others} more like it" if others else sentence
+
+    def failure_line(self, namespace: str, pod: str) -> str:
+        """The line of the pod's log that says best why it ended; empty when it has no log."""
+        path = path_of("v1", "Pod", namespace=namespace, name=pod)
+        text = self._calls.log(
+            f"{path}/log", what=f"reading the log of pod {pod}", query={"tailLines": "500"}
+        )
+        lines = FailureLines()
+        for line in text.splitlines():
+            lines.take(line)
+        return lines.cause or lines.peer or lines.last
 
     def last_log_line(self, namespace: str, pod: str) -> str:
         """The last line that the pod's container printed; empty when there is none (yet)."""

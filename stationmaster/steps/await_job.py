@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from stationmaster.domain.errors import RunStopped, TrainingFailed
+from stationmaster.domain.failures import first_cause
 from stationmaster.domain.run import Run
 from stationmaster.domain.stall import why_stalled
 from stationmaster.services import Services
@@ -51,11 +52,7 @@ def _why_over(run: Run, now: datetime) -> str | None:
 
 
 def _why_failed(run: Run) -> str:
-    """The operator's sentence, with the pod that ended badly if one is known."""
-    broken = [pod for pod in run.pods.values() if pod.exit_code not in (None, 0)]
-    if not broken:
-        return run.job_message or "the job failed"
-    pod = broken[0]
-    why = ": ".join(part for part in (pod.reason, pod.message) if part)
-    reason = f" ({why})" if why else ""
-    return f"pod {pod.name} exited with code {pod.exit_code}{reason}; {run.job_message}"
+    """The failure that explains the others, and the operator's sentence."""
+    cause = first_cause(run.failures)
+    said = run.job_message or "the job failed"
+    return said if cause is None else f"{cause.sentence}; {said}"

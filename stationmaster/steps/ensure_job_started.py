@@ -13,6 +13,7 @@ from stationmaster.kubernetes.gateway import KubernetesGateway
 from stationmaster.kubernetes.views import PodView
 from stationmaster.services import Services
 from stationmaster.steps import NOT_READY, READY, StepResult
+from stationmaster.steps.failing import why_failed
 from stationmaster.steps.recording import check_time, enter_phase
 from stationmaster.steps.stopping import raise_if_stopped
 
@@ -49,7 +50,7 @@ def ensure_job_started(services: Services, run_id: str) -> StepResult:
     pods = gateway.pods(NAMESPACE, labels={LABEL_RUN_ID: run_id, LABEL_ROLE: "training"})
     failed = job.condition("Failed")
     if failed is not None:
-        raise TrainingFailed(_why_failed(failed.message, pods))
+        raise TrainingFailed(why_failed(gateway, run, failed.message, pods))
     if job.condition("Succeeded") is None:
         _raise_if_hopeless(pods)
         if len(pods) < run.request.nodes or any(pod.phase not in _UP for pod in pods):
@@ -80,10 +81,3 @@ def _check_deadline(
         )
     except StepTimedOut as exc:
         raise JobNotStarted(f"{exc}: {gateway.explain(NAMESPACE, pods)}") from exc
-
-
-def _why_failed(message: str, pods: Sequence[PodView]) -> str:
-    broken = next((pod for pod in pods if pod.exit_code not in (None, 0)), None)
-    if broken is None:
-        return message
-    return f"pod {broken.name} exited with code {broken.exit_code}; {message}"

@@ -23,6 +23,7 @@ from stationmaster.domain.run import Run
 from stationmaster.kubernetes.views import PodView
 from stationmaster.rendering.metadata import LABEL_NODE_GROUP
 from stationmaster.services import Services
+from stationmaster.steps.failing import why_failed
 
 logger = logging.getLogger(__name__)
 
@@ -74,13 +75,13 @@ def _explain_inside(services: Services, run: Run) -> tuple[str, bool]:
         return f"PyTorchJob {name} was deleted from the cluster before it had ended", False
     if job.condition("Succeeded") is not None:
         return "", True
+    pods = gateway.pods(NAMESPACE, labels={LABEL_RUN_ID: run.run_id, LABEL_ROLE: "training"})
     if (failed := job.condition("Failed")) is not None:
-        return f"the job failed while the relay was silent: {failed.message}", False
+        return why_failed(gateway, run, failed.message, pods), False
     nodes = gateway.nodes(labels={LABEL_NODE_GROUP: TRAINING_NODE_GROUP, LABEL_RUN_ID: run.run_id})
     ready = [node for node in nodes if node.ready]
     if len(ready) < run.request.nodes:
         return f"{len(ready)} of {run.request.nodes} training nodes are ready", False
-    pods = gateway.pods(NAMESPACE, labels={LABEL_RUN_ID: run.run_id, LABEL_ROLE: "training"})
     if len(pods) < run.request.nodes:
         return f"{len(pods)} of the job's {run.request.nodes} pods are there", False
     if any(pod.phase not in ("Running", "Succeeded") for pod in pods):

@@ -220,6 +220,7 @@ ANY_EVENT = st.one_of(
             (ev.TrainingEvaluated, {}),
             (ev.CheckpointSaved, {}),
             (ev.WorkersRestarting, {"pod": TEXT, "reason": TEXT}),
+            (ev.ProcessFailed, {"pod": TEXT, "process": TEXT, "line": TEXT}),
             (ev.TrainingResumed, {}),
             (ev.TrainingReportedFailure, {"reason": TEXT}),
             (ev.TrainingFinished, {}),
@@ -509,6 +510,16 @@ def test_thread_puts_neighbours_of_one_kind_on_one_line():
 
     assert len(lines) == 1
     assert "and 3 more running" in lines[0]
+
+
+def test_thread_tells_a_failed_process_with_its_line_and_not_those_that_followed():
+    pod = f"{RUN_ID}-worker-0"
+    own = event(ev.ProcessFailed, 0, pod=pod, process="process 0 exited with code 1", line="E: x")
+    peer = event(ev.ProcessFailed, 1, pod=pod, process="exited with code 75", lost_peer=True)
+
+    text = thread_message([own, peer], running()).text
+
+    assert text.splitlines() == ["\u2717 `worker-0`: process 0 exited with code 1: E: x"]
 
 
 CLUSTER = {"kind": ev.ResourceKind.CLUSTER, "name": f"stationmaster-{RUN_ID}"}

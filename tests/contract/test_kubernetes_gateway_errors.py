@@ -223,6 +223,15 @@ def test_log_that_may_be_asked_for_again_is_transient(
         gateway.last_log_line("n", "p")
 
 
+def test_failure_line_of_a_log_is_the_tracebacks_last(
+    server: AnsweringServer, gateway: KubernetesGateway
+):
+    log = "Traceback (most recent call last):\n  File x\nKeyError: 'model'\nbye\n"
+    server.say((200, log))
+
+    assert gateway.failure_line("n", "p") == "KeyError: 'model'"
+
+
 def test_apply_takes_over_fields_under_our_name_and_signs_in(
     server: AnsweringServer, gateway: KubernetesGateway
 ):

@@ -30,10 +30,12 @@ from stationmaster.domain.events import RelayBatch, RunPhase
 from stationmaster.domain.plan import make_plan
 from stationmaster.domain.run import TeardownStatus
 from stationmaster.domain.stall import RESTART_LIMIT
+from stationmaster.kubernetes.views import PodView
 from stationmaster.steps.await_job import await_job
 from stationmaster.steps.begin_teardown import begin_teardown
 from stationmaster.steps.conclude_run import conclude_run
 from stationmaster.steps.conclude_teardown import conclude_teardown
+from stationmaster.steps.failing import why_failed
 from stationmaster.steps.install_plugin import install_plugin
 from stationmaster.steps.prepare_run import await_limit_s, prepare_run
 from stationmaster.steps.record_events import record_batch
@@ -102,6 +104,56 @@ def test_job_that_has_succeeded_and_is_deleted_has_succeeded(outside: World):
     )
 
     assert outside.workflows.said == [("succeeded", "")]
+
+
+def test_job_that_used_up_its_restarts_fails_with_the_pod_its_exit_code_and_its_line(
+    outside: World,
+):
+    begin(outside)
+    name = f"{RUN_ID}-worker-1"
+    ended = {"exit_code": 3, "reason": "Error"}
+    limit = "Job has failed because it has reached the specified backoff limit"
+
+    report(outside, event(outside, ev.ProcessFailed, pod=name, line="KeyError: 'model'"))
+    report(outside, pod(outside, name, "Running", **ended))
+    report(outside, pod(outside, name, "Running", reason="CrashLoopBackOff"))
+    report(outside, pod(outside, name, "Deleted"))
+    report(
+        outside,
+        event(outside, ev.JobConditionChanged, condition="Failed", reason="r", message=limit),
+    )
+
+    sentence = f"pod {name} exited with code 3: KeyError: 'model'; {limit}"
+    assert outside.workflows.said[-1] == ("TrainingFailed", sentence)
+
+
+class PlayedLogs:
+    """A gateway, as far as the end of a pod's log is read."""
+
+    def __init__(self, line: str | Exception) -> None:
+        self.line = line
+
+    def failure_line(self, namespace: str, name: str) -> str:
+        if isinstance(self.line, Exception):
+            raise self.line
+        return self.line
+
+
+@pytest.mark.parametrize(
+    ("line", "said"), [("KeyError: 'model'", ": KeyError: 'model'"), (TransientError("away"), "")]
+)
+def test_failure_that_no_relay_told_is_read_from_the_pods(
+    outside: World, line: str | Exception, said: str
+):
+    run = outside.begin(*TO_RUNNING)
+    pods = [
+        PodView(name="w-0", phase="Running", exit_code=75, terminated_reason="Error"),
+        PodView(name="w-1", phase="Running", exit_code=137, terminated_reason="OOMKilled"),
+    ]
+
+    sentence = why_failed(PlayedLogs(line), run, "the job failed", pods)  # type: ignore[arg-type]
+
+    assert sentence == f"pod w-1 exited with code 137 (OOMKilled){said}; the job failed"
 
 
 def test_lost_node_is_a_recovery_that_is_waited_for_while_its_group_stands(outside: World):

@@ -319,7 +319,8 @@ def test_relay_container_restarted_in_place_reads_both_runs(cluster, bus, start_
     relay = start_relay(cluster, "run-c")
     once = gate.parent / "once"
     trainer = f"{sys.executable} {gate.parent / 'trainer.py'} {gate}"
-    script = f"if [ -e {once} ]; then exec {trainer} 3 5; fi; touch {once}; {trainer} 1 2; exit 9"
+    script = f"if [ -e {once} ]; then exec {trainer} 3 5; fi; touch {once}; {trainer} 1 2;"
+    script += " echo 'config.yaml is missing' >&2; exit 9"
     submit(cluster, pytorchjob("run-c", master=False, workers=1, script=script))
     open_gate(gate, range(1, 6))
 
@@ -335,6 +336,8 @@ def test_relay_container_restarted_in_place_reads_both_runs(cluster, bus, start_
     ]
     assert exits[0] == (9, 0)
     assert exits[-1] == (0, 1)
+    told = [(e.pod, e.restarts, e.line) for e in bus.events("process.failed")]
+    assert told == [("run-c-worker-0", 0, "config.yaml is missing")]
     assert_nothing_doubled(bus.events())
     assert relay.terminate() == 0
 

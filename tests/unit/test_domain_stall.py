@@ -198,6 +198,30 @@ def test_recovery_of_a_container_that_reports_no_steps_is_not_judged():
     assert why_stalled(told.run, MUCH_LATER + timedelta(days=30)) is None
 
 
+def test_cause_that_is_told_after_its_consequences_becomes_the_reason_of_the_recovery():
+    told = running().take(
+        ev.ProcessFailed, 10, pod="w-0", process="process 0 exited with code 75", lost_peer=True
+    )
+    told.take(ev.WorkersRestarting, 10, pod="w-0", reason="process 0 lost another worker")
+    assert told.run.reason == "process 0 lost another worker"
+
+    told.take(ev.ProcessFailed, 10, pod="w-1", process="process 3 was killed by SIGKILL")
+    told.pod("w-0", "Running", 11, exit_code=1, reason="Error")
+
+    assert told.run.phase is RunPhase.RECOVERING
+    assert told.run.reason == "pod w-1 failed: process 3 was killed by SIGKILL"
+
+
+def test_failures_that_training_recovered_from_are_forgotten():
+    told = running().pod("w-1", "Running", 10, exit_code=9, reason="Error")
+    told.pod("w-1", "Running", 12, restarts=1)
+    assert [failure.pod for failure in told.run.failures] == ["w-1"]
+
+    told.take(ev.TrainingResumed, 20, step=1)
+
+    assert told.run.failures == []
+
+
 @pytest.mark.parametrize("teardown", ["started", "completed"])
 @pytest.mark.parametrize(("stopped", "phase"), [(False, RunPhase.FAILED), (True, RunPhase.STOPPED)])
 def test_teardown_of_a_run_that_has_not_ended_ends_it(teardown, stopped, phase):

@@ -272,6 +272,22 @@ def test_container_state_follows_the_status(states, running_, terminated_):
     assert (state.running, state.terminated) == (running_, terminated_)
 
 
+@pytest.mark.parametrize(
+    ("states", "codes"),
+    [
+        ({"state": running()}, (None, None)),
+        ({"state": terminated(3)}, (3, None)),
+        ({"state": waiting("CrashLoopBackOff"), "last": terminated(3)}, (3, None)),
+        ({"state": running(), "last": terminated(3)}, (None, 3)),
+        ({"state": terminated(0), "last": terminated(3)}, (0, 3)),
+    ],
+)
+def test_container_state_has_the_exit_codes_of_this_run_and_the_one_before(states, codes):
+    state = container_state(pod(**states))
+
+    assert (state.exit_code, state.previous_exit_code) == codes
+
+
 def test_warning_of_job_and_pods_only():
     observer = WarningObserver("run-1", job="run-1", now=now)
     others = [

@@ -1,0 +1,103 @@
+"""Picks, from what a container printed, the line that says why it ended.
+
+Pure; used by the relay, which reads every log as it grows, and by steps that read the end of one.
+What names the cause best: a traceback's last line, then a line of a library or the kernel that
+means a failure, then the last line of all. Where all of them only say that another worker is gone,
+the container is no cause but a consequence.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+MAX_LINE: Final = 300
+_MAX_OPEN: Final = 64  # tracebacks of different ranks that are printed at the same time
+
+# torchrun --tee puts "[default0]:" before each line, other launchers "[rank8]:".
+_PREFIX: Final = re.compile(r"^\[[A-Za-z_]{1,30}\d{1,6}\]: ?")
+_TRACEBACK: Final = "Traceback (most recent call last):"
+_CHAINED: Final = (
+    "During handling of the above exception",
+    "The above exception was the direct cause",
+)
+# What torchrun says of itself once a worker has failed.
+_OF_THE_AGENT: Final = re.compile(
+    r"elastic\.multiprocessing\.(?:errors\.ChildFailedError|api\.SignalException)"
+    r"|torch/distributed/elastic/"
+)
+_FATAL: Final = re.compile(
+    r"CUDA out of memory|CUDA error:|OutOfMemoryError|NCCL error|nccl(?:System|UnhandledCuda"
+    r"|Internal)Error|Segmentation fault|Bus error|Fatal Python error|No space left on device"
+    r"|command not found|exec format error",
+    re.IGNORECASE,
+)
+_PEER: Final = re.compile(
+    r"another worker of the job is gone|elastic agent is gone|ncclRemoteError"
+    r"|Connection (?:reset|closed) by (?:remote )?peer|remote process exited|Broken pipe"
+    r"|failed to recv, got 0 bytes|RendezvousConnectionError|RendezvousClosedError"
+    r"|Watchdog caught collective operation timeout"
+)
+_RULE: Final = re.compile(r"^[-=_*#~\s]*$")
+
+
+class FailureLines:
+    """The best lines so far; memory does not grow with the log."""
+
+    def __init__(self) -> None:
+        self._open: set[str] = set()  # prefixes of processes whose traceback is being printed
+        self._chained: set[str] = set()
+        self._in_agents = False
+        self._traceback = self._fatal = self._peer = self._last = ""
+
+    def take(self, line: str) -> None:
+        """Look at one line, in the order in which it was printed."""
+        match = _PREFIX.match(line)
+        prefix = match[0] if match else ""
+        text = line[len(prefix) :].rstrip()
+        if text.startswith(_TRACEBACK) and len(self._open) < _MAX_OPEN:
+            self._open.add(prefix)
+        elif prefix in self._open:
+            if text and text[0] not in " \t|+":
+                self._open.discard(prefix)
+                self._raised(text, prefix)
+        elif text.startswith(_CHAINED):
+            self._chained.add(prefix)
+        else:
+            self._plain(text)
+
+    @property
+    def cause(self) -> str:
+        """What the container itself broke of; empty when it does not say."""
+        return self._traceback or self._fatal
+
+    @property
+    def peer(self) -> str:
+        """What says that another worker is gone; empty when nothing does."""
+        return self._peer
+
+    @property
+    def last(self) -> str:
+        """The last line that was meant to be read."""
+        return self._last
+
+    def _raised(self, text: str, prefix: str) -> None:
+        chained = prefix in self._chained
+        self._chained.discard(prefix)
+        if _OF_THE_AGENT.search(text):
+            self._in_agents = True  # its report of the failure follows
+        elif _PEER.search(text):
+            self._peer = self._peer or text[:MAX_LINE]
+        elif not self._traceback or chained:
+            self._traceback = text[:MAX_LINE]  # the first process that failed is the cause
+
+    def _plain(self, text: str) -> None:
+        if self._in_agents or _RULE.match(text) or '"stationmaster"' in text:
+            return
+        if _OF_THE_AGENT.search(text):
+            return
+        if _PEER.search(text):
+            self._peer = self._peer or text[:MAX_LINE]
+        elif _FATAL.search(text):
+            self._fatal = self._fatal or text[:MAX_LINE]
+        self._last = text[:MAX_LINE]

@@ -1,0 +1,104 @@
+"""Which of many bad ends of containers and processes was the first cause.
+
+When one process of a gang is killed the others end too, with exit codes and errors of their own,
+and their news may arrive first. So every bad end is remembered until training goes on, and the
+cause is chosen among all of them. Pure; used by `run`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Final
+
+from pydantic import BaseModel, ConfigDict
+
+from stationmaster.domain.events import PodChanged, ProcessFailed
+
+# Exit codes that say "another one is gone" or "I was told to stop": training/elastic.py's
+# EXIT_PEER_LOST, and 128 + SIGTERM.
+FOLLOWING_CODES: Final = frozenset({75, 143})
+# torchrun's own end, whatever its workers ended with.
+_UNSPECIFIC_CODE: Final = 1
+_UNSPECIFIC_REASONS: Final = ("", "Error")
+# Enough to find the cause; a gang may have a hundred pods.
+_MAX_KEPT: Final = 24
+# Kubernetes gives the end of a container in whole seconds.
+_SECOND: Final = timedelta(seconds=1)
+
+
+class Failure(BaseModel):
+    """One bad end of one run of a pod's container, from its status and its log."""
+
+    model_config = ConfigDict(frozen=True)
+
+    pod: str
+    restarts: int
+    at: datetime
+    exit_code: int | None = None
+    reason: str = ""
+    message: str = ""
+    process: str = ""
+    line: str = ""
+    lost_peer: bool = False
+
+    @property
+    def follows(self) -> bool:
+        """It only followed from another one."""
+        if self.reason not in _UNSPECIFIC_REASONS:
+            return False  # OOMKilled, Evicted: the cluster itself ended it
+        return self.lost_peer or (self.exit_code in FOLLOWING_CODES and not self.line)
+
+    @property
+    def rank(self) -> int:
+        """How much it explains; the lowest explains most."""
+        if self.follows:
+            return 2
+        bare = self.exit_code in (None, _UNSPECIFIC_CODE) and not (self.process or self.line)
+        return 1 if bare and self.reason in _UNSPECIFIC_REASONS else 0
+
+    @property
+    def sentence(self) -> str:
+        """The pod, how it ended, and the line that matters."""
+        ends = "failed" if self.exit_code is None else f"exited with code {self.exit_code}"
+        told = [part for part in (self.reason, self.message) if part not in _UNSPECIFIC_REASONS]
+        why = f" ({': '.join(told)})" if told else ""
+        after = "" if not self.process else ": " if self.exit_code is None else " after "
+        said = f": {self.line}" if self.line else ""
+        return f"pod {self.pod} {ends}{why}{after}{self.process}{said}"
+
+
+def failures_after(
+    known: Sequence[Failure], event: PodChanged | ProcessFailed
+) -> list[Failure] | None:
+    """The failures with what `event` adds to them, or None when it adds nothing."""
+    if isinstance(event, PodChanged):
+        is_bad = event.exit_code not in (None, 0) or event.phase == "Failed"
+        if not is_bad:
+            return None
+    old = next((f for f in known if (f.pod, f.restarts) == (event.pod, event.restarts)), None)
+    failure = old or Failure(pod=event.pod, restarts=event.restarts, at=event.at)
+    if isinstance(event, PodChanged):
+        news: dict[str, object] = {
+            "exit_code": event.exit_code,
+            "reason": event.reason,
+            "message": event.message,
+        }
+    elif old is not None and old.process and event.lost_peer and not old.lost_peer:
+        return None  # the agent has lost its peers since, because of what is known already
+    else:
+        news = {"process": event.process, "line": event.line, "lost_peer": event.lost_peer}
+        news["at"] = event.at  # a newer attempt in the same container
+    others = [f for f in known if f is not old]
+    merged = sorted([*others, failure.model_copy(update=news)], key=lambda f: (f.rank, f.at))
+    return merged[:_MAX_KEPT]
+
+
+def still_open(known: Sequence[Failure], *, trained_at: datetime) -> list[Failure]:
+    """Without those that training has recovered from, having gone on at `trained_at`."""
+    return [failure for failure in known if failure.at + _SECOND > trained_at]
+
+
+def first_cause(known: Sequence[Failure]) -> Failure | None:
+    """The failure that explains the others, or None without any."""
+    return min(known, key=lambda failure: (failure.rank, failure.at), default=None)

@@ -1,0 +1,30 @@
+"""Why a job failed, in one sentence: the pod, how it ended, the line of its log that matters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from stationmaster.domain.errors import TransientError
+from stationmaster.domain.failures import FOLLOWING_CODES, first_cause
+from stationmaster.domain.names import NAMESPACE
+from stationmaster.domain.run import Run
+from stationmaster.kubernetes.gateway import KubernetesGateway
+from stationmaster.kubernetes.views import PodView
+
+
+def why_failed(gateway: KubernetesGateway, run: Run, message: str, pods: Sequence[PodView]) -> str:
+    """What the relay has reported of the cause, or else what the pods say now; then `message`."""
+    cause = first_cause(run.failures)
+    if cause is not None and not cause.follows:
+        return f"{cause.sentence}; {message}"
+    ended = [pod for pod in pods if pod.exit_code not in (None, 0)]
+    if not ended:
+        return message
+    pod = min(ended, key=lambda pod: pod.exit_code in FOLLOWING_CODES)
+    reason = f" ({pod.terminated_reason})" if pod.terminated_reason not in ("", "Error") else ""
+    try:
+        line = gateway.failure_line(NAMESPACE, pod.name)
+    except TransientError:
+        line = ""  # the failure itself is what has to be told
+    said = f": {line}" if line else ""
+    return f"pod {pod.name} exited with code {pod.exit_code}{reason}{said}; {message}"
