@@ -31,6 +31,8 @@ FIRST_PAUSE_S: Final = 0.1
 LONGEST_PAUSE_S: Final = 5.0
 # A log that is not there may come at once or never: an evicted pod's is gone, its pod stays.
 LONGEST_PAUSE_FOR_MISSING_S: Final = 30.0
+# Half a minute and more: then this run's log counts for more than the one before.
+PREVIOUS_LOG_TRIES: Final = 12
 
 
 class PodGone(Exception):
@@ -58,6 +60,7 @@ class LogFollower:
         self._changed = threading.Condition()
         self._state = ContainerState()
         self._gone = False
+        self._previous_tries = 0
         self._read_through = -1  # newest container run that was read to its end
         self._thread = threading.Thread(target=self._run, name=f"log {pod.name}", daemon=True)
 
@@ -156,13 +159,22 @@ class LogFollower:
             self._read_ended(container_run, previous=True, exit_code=exit_code)
         except RequestRefused as error:
             # Kubernetes keeps one earlier log, and not always; what is gone cannot be read.
-            self._log("earlier log is not there", error)
-            self._set_read_through(container_run)
+            self._give_up_previous(container_run, error)
+        except (ClusterUnreachable, ObjectMissing) as error:
+            self._previous_tries += 1
+            if self._previous_tries < PREVIOUS_LOG_TRIES:
+                raise
+            self._give_up_previous(container_run, error)
+
+    def _give_up_previous(self, container_run: int, error: Exception) -> None:
+        self._log("earlier log is not there", error)
+        self._set_read_through(container_run)
 
     def _log(self, message: str, error: Exception) -> None:
         logger.info(message, extra={"pod": self._pod.name, "error": str(error)})
 
     def _set_read_through(self, container_run: int) -> None:
+        self._previous_tries = 0
         with self._changed:
             self._read_through = container_run
             self._changed.notify_all()

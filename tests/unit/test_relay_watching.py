@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import threading
 from contextlib import contextmanager
+from time import monotonic
 
 import pytest
 
 from relay.batching import Outbox
 from relay.cluster import ClusterUnreachable, ObjectMissing, RequestRefused, WatchExpired
-from relay.following import LogFollower
+from relay.following import PREVIOUS_LOG_TRIES, LogFollower
 from relay.observations import container_state
 from relay.parsing import PodFacts
 from relay.watching import Watch, keep_watching
@@ -194,6 +195,7 @@ def follow():
             path="/api/v1/namespaces/n/pods/run-1-worker-0",
             stop=stop,
         )
+        start.update = follower.update
         follower.start()
         follower.update(container_state(first_seen))
         boxes.append(follower)
@@ -318,6 +320,24 @@ def test_follower_earlier_log_that_the_kubelet_forgot_goes_on_with_this_one(foll
     )
 
     follow(api, restarted).wait_for_steps(4, 5)
+
+
+def test_follower_earlier_log_that_never_comes_does_not_keep_this_one_back(follow):
+    restarted = pod(restarts=1, last=ENDED)
+    broken = ClusterUnreachable("HTTP 500: failed to open log file")
+    tries = PREVIOUS_LOG_TRIES
+    api = ScriptedLogs(
+        statuses=[restarted] * (tries + 1) + [pod(restarts=1, state=ENDED)],
+        streams=[*[broken] * tries, [line(5)], [line(5)]],
+    )
+
+    sink = follow(api, restarted)
+    deadline = monotonic() + 60
+    while "follow" not in api.asked and monotonic() < deadline:
+        follow.update(container_state(restarted))  # ends its pause
+
+    sink.wait_for_steps(5)
+    assert api.asked == ["previous"] * tries + ["follow", "read"]
 
 
 def test_follower_pod_deleted_while_its_log_was_missing_ends(follow):
