@@ -95,8 +95,11 @@ def storage_check_name(run_id: str, node: str, *, nodes: Sequence[str]) -> str:
 
     Other nodes make another name, because a Job's template, which lists them, cannot be changed.
     """
-    words = "\n".join([node, *sorted(nodes)])
-    return f"{run_id}-st-{hashlib.sha256(words.encode()).hexdigest()[:6]}"
+    return f"{run_id}-st-{_digest([node, *sorted(nodes)])}"
+
+
+def _digest(words: Sequence[str]) -> str:
+    return hashlib.sha256("\n".join(words).encode()).hexdigest()[:6]
 
 
 def render_storage_checks(
@@ -112,9 +115,11 @@ def _storage_check(
 ) -> KubernetesObject:
     check_labels = labels(run_id, "check") | {LABEL_CHECK: "storage"}
     name = storage_check_name(run_id, hostname, nodes=nodes)
-    opening = _container("open", image, [_OPEN_SCRIPT, _CHECK_DIRECTORY, RUNS_DIRECTORY])
+    # Pods that check another set of nodes may still be ending: they must not meet in a file.
+    directory = f"{_CHECK_DIRECTORY}/{_digest(nodes)}"
+    opening = _container("open", image, [_OPEN_SCRIPT, directory, RUNS_DIRECTORY])
     opening["securityContext"] |= {"runAsUser": 0, "runAsNonRoot": False}
-    arguments = [STORAGE_CHECK_SCRIPT, _CHECK_DIRECTORY, hostname, str(STORAGE_CHECK_WAIT_S)]
+    arguments = [STORAGE_CHECK_SCRIPT, directory, hostname, str(STORAGE_CHECK_WAIT_S)]
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",

@@ -119,7 +119,7 @@ def test_checks_of_a_cpu_cluster_pass_with_real_pods_on_the_file_system(
     assert len(world.events("check.finished")) == 2
     assert all(event.passed for event in finished.values())
     assert finished["nodes"].detail == "2 of 2 m5.2xlarge nodes are ready in us-west-2a"
-    assert len(list((tmp_path / "fsx/.stationmaster/storage-check").iterdir())) == 2
+    assert len(list((tmp_path / "fsx/.stationmaster/storage-check").glob("*/ip-*.internal"))) == 2
     assert world.runs.load(RUN_ID).phase is RunPhase.VALIDATING
 
 
@@ -137,10 +137,11 @@ def test_storage_check_when_a_node_is_replaced_checks_the_nodes_that_are_there(
     until_ready(run_check, world, check="storage")
 
     hostnames = {node.hostname for node in world.gateway.nodes()}
-    files = {path.name for path in (tmp_path / "fsx/.stationmaster/storage-check").iterdir()}
+    directories = (tmp_path / "fsx/.stationmaster/storage-check").iterdir()
+    checked = [{path.name for path in directory.iterdir()} for directory in directories]
     jobs = world.gateway.batch_jobs(NAMESPACE, labels={"stationmaster/run-id": RUN_ID})
     assert len(hostnames & first) == 1
-    assert hostnames <= files
+    assert hostnames in checked
     assert [job.succeeded for job in jobs] == [True, True]
 
 

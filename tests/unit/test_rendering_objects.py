@@ -120,6 +120,19 @@ def test_storage_check_name_of_a_long_node_name_leaves_room_for_the_pod_suffix()
     assert name != storage_check_name(run_id, nodes[1], nodes=nodes)
 
 
+def test_storage_checks_of_other_nodes_write_to_another_directory():
+    directories = [
+        {
+            job["spec"]["template"]["spec"]["containers"][0]["command"][3]
+            for job in render_storage_checks(RUN_ID, hostnames=nodes, image="training:1")
+        }
+        for nodes in (["a", "b"], ["b", "a"], ["a", "c"])
+    ]
+
+    assert [len(found) for found in directories] == [1, 1, 1]
+    assert directories[0] == directories[1] != directories[2]
+
+
 def test_storage_check_name_changes_with_the_nodes_that_its_template_lists():
     names = {storage_check_name(RUN_ID, "a", nodes=nodes) for nodes in (["a"], ["a", "b"])}
 
