@@ -26,6 +26,7 @@ from local.slack.workspace import (
     BOT_USER_ID,
     GENERAL_CHANNEL_ID,
     OPERATOR_ID,
+    PRIVATE_CHANNEL_ID,
     TEAM_ID,
     TRAINING_CHANNEL_ID,
 )
@@ -35,6 +36,7 @@ __all__ = [
     "BOT_USER_ID",
     "GENERAL_CHANNEL_ID",
     "OPERATOR_ID",
+    "PRIVATE_CHANNEL_ID",
     "TEAM_ID",
     "TRAINING_CHANNEL_ID",
     "ApiCall",

@@ -42,7 +42,7 @@ class WebApi:
     ) -> None:
         self._endpoint = endpoint
         self._methods = methods
-        self._bot_token = bot_token
+        self.bot_token = bot_token
         self._rates = rates
 
     def call(self, method: str, values: Json, *, bearer: str | None) -> ApiAnswer:
@@ -67,7 +67,7 @@ class WebApi:
         token = bearer or str(values.get("token") or "")
         if not token:
             return _refused("not_authed")
-        if token != self._bot_token:
+        if token != self.bot_token:
             return _refused("invalid_auth")
         known = self._methods.get(method)
         if known is None:

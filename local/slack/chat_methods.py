@@ -36,7 +36,7 @@ def new_bot_message(endpoint: Endpoint, *, channel: str, text: str, blocks: list
 
 
 def post_message(endpoint: Endpoint, arguments: Arguments) -> Json:
-    channel = _member_channel(endpoint, arguments)
+    channel = postable_channel(endpoint, arguments.text("channel"))
     text, blocks = checked_content(
         text=arguments.text("text"),
         blocks=arguments.json("blocks", error="invalid_blocks_format"),
@@ -77,7 +77,7 @@ def delete(endpoint: Endpoint, arguments: Arguments) -> Json:
 
 
 def post_ephemeral(endpoint: Endpoint, arguments: Arguments) -> Json:
-    channel = _member_channel(endpoint, arguments)
+    channel = postable_channel(endpoint, arguments.text("channel"))
     user = arguments.required("user")
     if user not in channel.members:
         raise SlackRefusal("user_not_in_channel")
@@ -94,7 +94,7 @@ def post_ephemeral(endpoint: Endpoint, arguments: Arguments) -> Json:
 
 
 def get_permalink(endpoint: Endpoint, arguments: Arguments) -> Json:
-    channel = endpoint.workspace.find_channel(arguments.required("channel"))
+    channel = _visible_channel(endpoint, arguments.required("channel"))
     message = endpoint.workspace.get(channel.id, arguments.required("message_ts"))
     address = f"{endpoint.base_url()}/archives/{channel.id}/p{message.ts.replace('.', '')}"
     if message.is_reply:
@@ -107,7 +107,7 @@ def list_conversations(endpoint: Endpoint, arguments: Arguments) -> Json:
     wanted = [
         channel
         for channel in endpoint.workspace.channels.values()
-        if ("im" if channel.with_user else "public_channel") in kinds
+        if _kind(channel) in kinds and _is_visible(channel)
     ]
     described = [channel.to_json(bot_user_id=BOT_USER_ID) for channel in wanted]
     page, more = _page(described, arguments)
@@ -115,7 +115,7 @@ def list_conversations(endpoint: Endpoint, arguments: Arguments) -> Json:
 
 
 def conversation_info(endpoint: Endpoint, arguments: Arguments) -> Json:
-    channel = endpoint.workspace.find_channel(arguments.required("channel"))
+    channel = _visible_channel(endpoint, arguments.required("channel"))
     return {"channel": channel.to_json(bot_user_id=BOT_USER_ID)}
 
 
@@ -135,7 +135,7 @@ def replies(endpoint: Endpoint, arguments: Arguments) -> Json:
 
 
 def members(endpoint: Endpoint, arguments: Arguments) -> Json:
-    channel = endpoint.workspace.find_channel(arguments.required("channel"))
+    channel = _visible_channel(endpoint, arguments.required("channel"))
     page, more = _page(list(channel.members), arguments)
     return {"members": page, **more}
 
@@ -149,7 +149,10 @@ def open_conversation(endpoint: Endpoint, arguments: Arguments) -> Json:
 
 
 def join(endpoint: Endpoint, arguments: Arguments) -> Json:
-    channel = endpoint.workspace.join(arguments.required("channel"), BOT_USER_ID)
+    channel = _visible_channel(endpoint, arguments.required("channel"))
+    if channel.is_archived:
+        raise SlackRefusal("is_archived")
+    endpoint.workspace.join(channel.id, BOT_USER_ID)
     return {"channel": channel.to_json(bot_user_id=BOT_USER_ID)}
 
 
@@ -179,18 +182,54 @@ def get_reactions(endpoint: Endpoint, arguments: Arguments) -> Json:
     }
 
 
+def postable_channel(endpoint: Endpoint, reference: str) -> Channel:
+    """Return the channel, once the app may post there.
+
+    Raises:
+        SlackRefusal: `channel_not_found`, `not_in_channel`, `is_archived`, `restricted_action`.
+    """
+    channel = _member_of(_visible_channel(endpoint, reference))
+    if channel.is_archived:
+        raise SlackRefusal("is_archived")
+    if channel.is_restricted:
+        raise SlackRefusal("restricted_action")
+    return channel
+
+
 def _member_channel(endpoint: Endpoint, arguments: Arguments) -> Channel:
-    reference = arguments.text("channel")
+    return _member_of(_visible_channel(endpoint, arguments.text("channel")))
+
+
+def _visible_channel(endpoint: Endpoint, reference: str) -> Channel:
+    """A private channel that the app is not in does not exist for it."""
     if not reference:
         raise SlackRefusal("channel_not_found")
     channel = endpoint.workspace.find_channel(reference)
+    if not _is_visible(channel):
+        raise SlackRefusal("channel_not_found")
+    return channel
+
+
+def _member_of(channel: Channel) -> Channel:
     if BOT_USER_ID not in channel.members:
         raise SlackRefusal("not_in_channel")
     return channel
 
 
+def _is_visible(channel: Channel) -> bool:
+    return not channel.is_private or BOT_USER_ID in channel.members
+
+
+def _kind(channel: Channel) -> str:
+    if channel.with_user:
+        return "im"
+    return "private_channel" if channel.is_private else "public_channel"
+
+
 def _own_message(endpoint: Endpoint, arguments: Arguments, *, refusal: str) -> Message:
-    channel = endpoint.workspace.find_channel(arguments.required("channel"))
+    channel = _member_of(_visible_channel(endpoint, arguments.required("channel")))
+    if channel.is_archived:
+        raise SlackRefusal("is_inactive")
     message = endpoint.workspace.get(channel.id, arguments.required("ts"))
     if message.ephemeral_to is not None:
         raise SlackRefusal("message_not_found")

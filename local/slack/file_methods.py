@@ -11,7 +11,7 @@ import struct
 
 from local.slack import limits
 from local.slack.arguments import Arguments
-from local.slack.chat_methods import new_bot_message
+from local.slack.chat_methods import new_bot_message, postable_channel
 from local.slack.endpoint import Endpoint, checked_content
 from local.slack.errors import SlackRefusal
 from local.slack.records import Json, SlackFile
@@ -80,9 +80,7 @@ def complete_upload(endpoint: Endpoint, arguments: Arguments) -> Json:
     reference = arguments.text("channel_id") or arguments.text("channels").partition(",")[0]
     if not reference:
         return {"files": described}
-    channel = endpoint.workspace.find_channel(reference)
-    if BOT_USER_ID not in channel.members:
-        raise SlackRefusal("not_in_channel")
+    channel = postable_channel(endpoint, reference)
     text = arguments.text("initial_comment")
     blocks: list[Json] = []
     if arguments.has("blocks"):

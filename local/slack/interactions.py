@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterator
 from urllib.parse import urlencode
 
+from local.slack.channel_commands import CHANNEL_COMMANDS
 from local.slack.delivery import Delivery
 from local.slack.endpoint import Endpoint
 from local.slack.errors import SlackRefusal
@@ -54,6 +55,15 @@ class Interactions:
                 user=user,
                 thread_ts=thread_ts,
             )
+        if self._endpoint.workspace.find_channel(channel).is_archived:
+            return self._explain(
+                "is_archived", "This channel has been archived.", channel=channel, user=user
+            )
+        if name in CHANNEL_COMMANDS:
+            answer = CHANNEL_COMMANDS[name](
+                self._endpoint.workspace, arguments.strip(), channel=channel
+            )
+            return self._explain(None, answer, channel=channel, user=user)
         if self._endpoint.app.command(name) is None:
             return self._explain(
                 "unknown_command",
@@ -121,7 +131,7 @@ class Interactions:
 
     def _explain(
         self,
-        error: str,
+        error: str | None,
         text: str,
         *,
         channel: str,

@@ -53,6 +53,10 @@ class Channel:
     members: list[str]
     created: int
     with_user: str | None = None
+    is_private: bool = False
+    is_archived: bool = False
+    # Only some people may post, and the app is none of them.
+    is_restricted: bool = False
 
     def to_json(self, *, bot_user_id: str) -> Json:
         if self.with_user is not None:
@@ -72,8 +76,8 @@ class Channel:
             "is_channel": True,
             "is_group": False,
             "is_im": False,
-            "is_private": False,
-            "is_archived": False,
+            "is_private": self.is_private,
+            "is_archived": self.is_archived,
             "is_general": False,
             "is_member": bot_user_id in self.members,
             "num_members": len(self.members),

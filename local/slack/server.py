@@ -181,6 +181,14 @@ class LocalSlack:
             message_ts=message_ts, channel=channel, action_id=action_id, value=value, user=user
         )
 
+    def restrict_posting(self, channel: str) -> None:
+        """Let only some people post in a channel; the app is none of them."""
+        self._endpoint.workspace.set_posting(channel, archived=False, restricted=True)
+
+    def rotate_token(self, bot_token: str) -> None:
+        """Take this token from now on, and the one before no more."""
+        self._api.bot_token = bot_token
+
     def messages(self, channel: str = TRAINING_CHANNEL_ID) -> list[Message]:
         """Return a channel's messages, oldest first; replies are in their threads."""
         return self._endpoint.workspace.messages(channel)

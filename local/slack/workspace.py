@@ -26,6 +26,7 @@ OPERATOR_ID = "U000OPERATOR"
 APPROVER_ID = "U000APPROVER"
 TRAINING_CHANNEL_ID = "C000TRAINING"
 GENERAL_CHANNEL_ID = "C000GENERAL"
+PRIVATE_CHANNEL_ID = "C000RESEARCH"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +71,16 @@ class Workspace:
                     GENERAL_CHANNEL_ID,
                     "general",
                     "Everything else. The app is not in this channel.",
-                    people,
+                    people[:],
                     created,
+                ),
+                Channel(
+                    PRIVATE_CHANNEL_ID,
+                    "research",
+                    f"Private. The app is not in this channel; /invite @{handle} lets it in.",
+                    people[:],
+                    created,
+                    is_private=True,
                 ),
             )
         }
@@ -154,6 +163,23 @@ class Workspace:
             if user not in channel.members:
                 channel.members.append(user)
                 self.announce(Change("channel", self._channel_json(channel)))
+            return channel
+
+    def leave(self, channel_id: str, user: str) -> Channel:
+        """Take `user` out of a channel; somebody who is not in it stays out."""
+        with self._lock:
+            channel = self.find_channel(channel_id)
+            if user in channel.members:
+                channel.members.remove(user)
+                self.announce(Change("channel", self._channel_json(channel)))
+            return channel
+
+    def set_posting(self, channel_id: str, *, archived: bool, restricted: bool) -> Channel:
+        """Say who may still post in a channel: nobody once it is archived."""
+        with self._lock:
+            channel = self.find_channel(channel_id)
+            channel.is_archived, channel.is_restricted = archived, restricted
+            self.announce(Change("channel", self._channel_json(channel)))
             return channel
 
     def post(self, message: Message) -> Message:
@@ -330,6 +356,8 @@ class Workspace:
             "topic": channel.topic,
             "members": list(channel.members),
             "with_user": channel.with_user,
+            "is_private": channel.is_private,
+            "is_archived": channel.is_archived,
         }
 
     def _show(self, message: Message) -> None:

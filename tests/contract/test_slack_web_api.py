@@ -14,6 +14,7 @@ from local.slack import (
     BOT_USER_ID,
     GENERAL_CHANNEL_ID,
     OPERATOR_ID,
+    PRIVATE_CHANNEL_ID,
     TRAINING_CHANNEL_ID,
     ApiCall,
     LocalSlack,
@@ -333,3 +334,65 @@ def test_subscribe_sees_what_changed_the_channel_and_nothing_else(
         ("chat.postMessage", ts, "a"),
         ("chat.update", ts, "b"),
     ]
+
+
+def test_private_channel_exists_for_the_app_once_it_is_invited(
+    slack: LocalSlack, client: WebClient
+) -> None:
+    for method in ("chat.postMessage", "conversations.info", "conversations.history"):
+        with pytest.raises(SlackApiError) as refused:
+            client.api_call(method, params={"channel": PRIVATE_CHANNEL_ID, "text": "x"})
+        assert error_of(refused) == "channel_not_found"
+
+    slack.type_command("/invite @Stationmaster", channel=PRIVATE_CHANNEL_ID)
+    client.chat_postMessage(channel=PRIVATE_CHANNEL_ID, text="let in")
+
+    assert [message.text for message in slack.messages(PRIVATE_CHANNEL_ID)] == ["let in"]
+    listed = client.conversations_list(types="private_channel")["channels"]
+    assert [(channel["name"], channel["is_private"]) for channel in listed] == [("research", True)]
+
+
+def test_app_that_was_removed_can_neither_post_nor_edit(
+    slack: LocalSlack, client: WebClient
+) -> None:
+    ts = client.chat_postMessage(channel=TRAINING_CHANNEL_ID, text="step 1")["ts"]
+
+    slack.type_command("/remove @stationmaster")
+
+    for call in (client.chat_postMessage, client.chat_update):
+        with pytest.raises(SlackApiError) as refused:
+            call(channel=TRAINING_CHANNEL_ID, ts=ts, text="step 2")
+        assert error_of(refused) == "not_in_channel"
+    assert [message.text for message in slack.messages()] == ["step 1"]
+
+
+def test_archived_channel_takes_no_post_no_edit_and_no_command(
+    slack: LocalSlack, client: WebClient
+) -> None:
+    ts = client.chat_postMessage(channel=TRAINING_CHANNEL_ID, text="step 1")["ts"]
+
+    slack.type_command("/archive")
+
+    with pytest.raises(SlackApiError) as refused:
+        client.chat_postMessage(channel=TRAINING_CHANNEL_ID, text="step 2")
+    assert error_of(refused) == "is_archived"
+    with pytest.raises(SlackApiError) as refused:
+        client.chat_update(channel=TRAINING_CHANNEL_ID, ts=ts, text="step 2")
+    assert error_of(refused) == "is_inactive"
+    assert client.conversations_info(channel=TRAINING_CHANNEL_ID)["channel"]["is_archived"]
+    assert slack.type_command("/train tiny-llama").error == "is_archived"
+
+
+def test_restricted_channel_refuses_the_app(slack: LocalSlack, client: WebClient) -> None:
+    slack.restrict_posting(TRAINING_CHANNEL_ID)
+
+    with pytest.raises(SlackApiError) as refused:
+        client.chat_postMessage(channel=TRAINING_CHANNEL_ID, text="x")
+
+    assert error_of(refused) == "restricted_action"
+
+
+def test_invite_of_an_unknown_member_is_explained(slack: LocalSlack) -> None:
+    result = slack.type_command("/invite @nobody")
+
+    assert 'nobody is called "@nobody"' in result.text
