@@ -239,6 +239,7 @@ class LocalMode:
                         timeout_s=function.timeout_s,
                         memory_mib=function.memory_mib,
                         environment=environment,
+                        reserved_concurrency=function.reserved_concurrency,
                     )
                     for function in registry.FUNCTIONS
                 ],

@@ -30,6 +30,7 @@ class FunctionSpec:
     timeout_s: int = 30
     memory_mib: int = 512
     environment: Mapping[str, str] = field(default_factory=dict)
+    reserved_concurrency: int | None = None
 
 
 @dataclass(frozen=True)
@@ -260,6 +261,10 @@ def _create_function(spec: FunctionSpec, made: Deployment, client: Client) -> st
         MemorySize=spec.memory_mib,
         Environment={"Variables": dict(spec.environment)},
     )
+    if spec.reserved_concurrency is not None:
+        client("lambda").put_function_concurrency(
+            FunctionName=spec.name, ReservedConcurrentExecutions=spec.reserved_concurrency
+        )
     return str(answer["FunctionArn"])
 
 

@@ -12,6 +12,7 @@ import logging
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 
 from moto.awslambda.models import LambdaFunction, lambda_backends
 
@@ -57,6 +58,7 @@ class Invoker:
         self._pool = ThreadPoolExecutor(max_workers=16, thread_name_prefix="lambda-async")
         self._pending = 0
         self._guard = threading.Lock()
+        self._turns: dict[str, threading.Semaphore] = {}
 
     def find(self, name_or_arn: str) -> Function:
         """Return the function.
@@ -84,13 +86,14 @@ class Invoker:
         return self.run(self.find(name_or_arn), payload)
 
     def run(self, function: Function, payload: bytes) -> tuple[bytes, bool]:
-        """Run a function that was found before."""
+        """Run a function that was found before, once its reserved concurrency allows it."""
         refusal = self.refusal_of(function.handler)
         if refusal is not None:
             logger.warning("function refused", extra={"function": function.name})
             return error_payload(error_type="Runtime.HandlerNotAllowed", message=refusal), True
-        started = time.monotonic()
-        result, failed = self.runtime.invoke(function, payload)
+        with self._turn(function):
+            started = time.monotonic()
+            result, failed = self.runtime.invoke(function, payload)
         if failed:
             logger.warning(
                 "function failed",
@@ -101,6 +104,15 @@ class Invoker:
             extra={"function": function.name, "duration_s": time.monotonic() - started},
         )
         return result, failed
+
+    def _turn(self, function: Function) -> AbstractContextManager[object]:
+        """Lambda throttles what exceeds the concurrency, and its callers retry; here they wait."""
+        if function.reserved_concurrency is None:
+            return nullcontext()
+        with self._guard:
+            return self._turns.setdefault(
+                function.arn, threading.Semaphore(function.reserved_concurrency)
+            )
 
     def invoke_later(self, function: Function, payload: bytes) -> None:
         """Run the function on the pool, with the retries of an asynchronous invocation."""
@@ -145,6 +157,9 @@ def as_function(found: LambdaFunction) -> Function:
         timeout_s=int(found.timeout),
         memory_mib=int(found.memory_size),
         environment=dict(found.environment_vars),
+        reserved_concurrency=int(found.reserved_concurrency)
+        if found.reserved_concurrency
+        else None,
     )
 
 

@@ -34,6 +34,7 @@ class Function:
     timeout_s: int = 3
     memory_mib: int = 128
     environment: Mapping[str, str] = field(default_factory=dict)
+    reserved_concurrency: int | None = None
 
 
 class LambdaRuntime(Protocol):

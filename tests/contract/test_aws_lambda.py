@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -105,6 +106,30 @@ def test_invoke_event_returns_before_the_handler_and_retries(aws: LocalAws, scri
     assert answer["StatusCode"] == 202
     until(lambda: len(script.received("worker")) == 3)
     assert script.received("worker") == [{"n": 1}] * 3
+
+
+def test_reserved_concurrency_of_one_lets_no_two_invocations_overlap(
+    aws: LocalAws, script: Script
+) -> None:
+    entered, left, overlaps = threading.Event(), threading.Event(), []
+
+    def work(event: Any, context: Any) -> None:
+        overlaps.append(entered.is_set() and not left.is_set())
+        entered.set()
+        # Long enough for the other call to come in, if it is let in.
+        left.wait(timeout=0.5)
+        left.set()
+
+    script.on("worker", work)
+    client = aws.client("lambda")
+    client.put_function_concurrency(FunctionName="worker", ReservedConcurrentExecutions=1)
+    try:
+        with ThreadPoolExecutor(2) as pool:
+            list(pool.map(lambda _: client.invoke(FunctionName="worker"), range(2)))
+    finally:
+        client.delete_function_concurrency(FunctionName="worker")
+
+    assert overlaps == [False, False]
 
 
 # -- in this process ----------------------------------------------------------
