@@ -6,12 +6,21 @@ where it runs.
 
 from __future__ import annotations
 
+from typing import Final
+
 from slack_bolt import App
 from slack_bolt.authorization import AuthorizeResult
 from slack_sdk import WebClient
 
+from bot.announcement import Announcer
 from bot.listeners import register
+from bot.outbox import Outbox
 from stationmaster.services import Services
+
+# A person waits 3 s for the answer. A card that takes longer is looked for, and the run still
+# starts with it; Slack's own sentence about the time-out is all that is lost.
+_TIMEOUT_S: Final = 4
+_PATIENCE_S: Final = 1.0
 
 
 def create_app(services: Services) -> App:
@@ -21,13 +30,18 @@ def create_app(services: Services) -> App:
         PermanentError: the Slack secret is missing or malformed.
     """
     credentials = services.secrets.slack()
+    client = WebClient(
+        token=credentials.bot_token.get_secret_value(),
+        base_url=services.settings.slack_api_url,
+        timeout=_TIMEOUT_S,
+    )
 
     def authorize(enterprise_id: str | None, team_id: str | None) -> AuthorizeResult:
         # Given here, so that a cold start does not ask Slack who we are within the 3 s to answer.
         return AuthorizeResult(
             enterprise_id=enterprise_id,
             team_id=team_id,
-            bot_token=credentials.bot_token.get_secret_value(),
+            bot_token=services.secrets.slack().bot_token.get_secret_value(),
         )
 
     app = App(
@@ -38,5 +52,6 @@ def create_app(services: Services) -> App:
         # Lambda freezes the process once it has answered: everything happens before that.
         process_before_response=True,
     )
-    register(app, services)
+    outbox = Outbox(client, reload_token=services.secrets.reload_bot_token, patience_s=_PATIENCE_S)
+    register(app, services, Announcer(services, outbox))
     return app

@@ -16,6 +16,7 @@ from pydantic import ValidationError
 from slack_bolt import Ack, App, BoltRequest, BoltResponse
 
 from bot.actions import ActionId, RunButton
+from bot.announcement import Announcer
 from bot.blocks import answers
 from bot.blocks.card import run_card
 from bot.blocks.elements import Content
@@ -33,11 +34,11 @@ COMMAND: Final = "/train"
 Json = dict[str, Any]
 
 
-def register(app: App, services: Services) -> None:
+def register(app: App, services: Services, announcer: Announcer) -> None:
     """Attach every listener to the app."""
 
     def train(ack: Ack, command: Json) -> None:
-        content = _answer(services, command)
+        content = _answer(services, announcer, command)
         ack(text=content.text, blocks=content.blocks, response_type="ephemeral")
 
     hooks = Hooks(services.settings.slack_api_url)
@@ -91,7 +92,7 @@ def explain_error(error: Exception, request: BoltRequest, hooks: Hooks) -> BoltR
     return BoltResponse(status=200, body="")
 
 
-def _answer(services: Services, body: Json) -> Content:
+def _answer(services: Services, announcer: Announcer, body: Json) -> Content:
     text = str(body.get("text") or "")
     channel_id, user_id = str(body["channel_id"]), str(body["user_id"])
     command = grammar.parse_command(text, look_up=partial(commands.look_up, services))
@@ -128,6 +129,7 @@ def _answer(services: Services, body: Json) -> Content:
                 team_id=str(body["team_id"]),
                 channel_id=channel_id,
                 user_id=user_id,
+                announce=announcer.announce,
             )
             plan = commands.plan_run(services, command)
             return answers.run_requested(run, plan, created=created)

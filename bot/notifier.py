@@ -1,11 +1,15 @@
-"""Tells the channel what happened: one live card a run, a thread below it, a chart, a receipt.
+"""Posts what happened: one live card a run, a thread below it, a chart, a receipt.
 
 `notifier_handler` calls it with batches of the table's stream. It reads runs, never writes them;
-what was told is remembered beside the run, so a batch may be delivered again, whole or in part.
+what was posted is remembered beside the run, so a batch may be delivered again, whole or in part.
+Everything is claimed, posted and confirmed, in this order: after a crash between the last two, the
+message is looked for in Slack before it is posted once more.
 
 Slack takes about 50 edits a minute for all runs together. So progress is coalesced (a card that is
 skipped is drawn from the current state next time), while changes that a person waits for are always
 delivered, if need be by failing the batch so that the stream delivers it again.
+
+A run whose channel takes no posts any more goes on in the direct conversation with its requester.
 """
 
 from __future__ import annotations
@@ -13,23 +17,27 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from typing import Final
 
-from bot.blocks.card import card_milestone, run_card
+from bot.announcement import CARD_KEY
+from bot.blocks.card import card_milestone, is_live, run_card
 from bot.blocks.elements import Content
 from bot.blocks.receipt import run_receipt
 from bot.blocks.thread import is_noteworthy, thread_message
-from bot.outbox import Outbox
+from bot.outbox import Mark, Outbox
+from bot.thread_posts import ThreadPosts
 from stationmaster.aws.delivery_store import Delivery
 from stationmaster.domain.errors import (
+    ChannelLost,
     PermanentError,
     RunNotFound,
-    StationmasterError,
     TransientError,
 )
 from stationmaster.domain.events import (
     CheckpointSaved,
+    PhaseChanged,
     ProgressReported,
     RunEvent,
     TrainingEvaluated,
@@ -42,6 +50,11 @@ logger = logging.getLogger(__name__)
 
 # A card is edited at most this often; progress less often, the more runs share the budget.
 MIN_INTERVAL_S: Final = 1.5
+# A refresh leaves a card alone that was edited less than this ago.
+REFRESH_AFTER_S: Final = 10.0
+# Runs that are over are looked at for a day, and no more than this many at each refresh.
+_RECENT_RUNS: Final = 10
+_RECENTLY: Final = timedelta(days=1)
 # How long one card may hold up the batch while the common budget is used up.
 _MAX_BUDGET_WAIT_S: Final = 6.0
 # Edits that can wait leave this many tokens of the budget to changes that cannot.
@@ -74,6 +87,7 @@ class Notifier:
     ) -> None:
         self._services = services
         self._outbox = outbox
+        self._thread = ThreadPosts(services, outbox)
         self._sleep = sleep
         # Cards that were skipped; drawn again when their interval has passed.
         self._stale: set[str] = set()
@@ -86,7 +100,32 @@ class Notifier:
         """
         found = [self._read(run_id, events) for run_id, events in batch.items()]
         found += [self._read(run_id, ()) for run_id in sorted(self._stale - batch.keys())]
-        news = sorted((one for one in found if one is not None), key=lambda one: not one.is_urgent)
+        news = [one for one in found if one is not None]
+        self._tell_all(sorted(news, key=lambda one: not one.is_urgent))
+
+    def refresh(self) -> None:
+        """Draw the cards of live runs anew, so that they visibly live; the oldest come first.
+
+        What a batch could not post while Slack was away for long is posted now.
+
+        Raises:
+            TransientError: something could not be posted; the next refresh tries again.
+        """
+        runs = [*self._services.runs.list_recent(limit=_RECENT_RUNS)]
+        runs = [run for run in runs if _is_recent(run, now=self._services.now())]
+        run_ids = dict.fromkeys(run.run_id for run in (*self._services.runs.list_open(), *runs))
+        found = [self._read(run_id, ()) for run_id in run_ids]
+        due = [one for one in found if one is not None and self._is_due(one)]
+        self._tell_all(
+            sorted(due, key=lambda one: one.delivery.card_updated_at or one.run.requested_at)
+        )
+
+    def _is_due(self, news: _News) -> bool:
+        if news.is_urgent or _is_receipt_due(news.run, news.delivery):
+            return True
+        return is_live(news.run) and self._remaining_s(news, REFRESH_AFTER_S) <= 0
+
+    def _tell_all(self, news: Sequence[_News]) -> None:
         if not news:
             return
         interval_s = self._interval_s()
@@ -96,6 +135,9 @@ class Notifier:
                 self._tell(one, interval_s=interval_s)
             except TransientError as exc:
                 failures.append(exc)
+            except ChannelLost:
+                # The state stays true, and the next change of the run tries again.
+                logger.exception("nobody can be reached", extra={"run_id": one.run.run_id})
             except PermanentError:
                 # Slack will not take it the next time either, and other runs wait behind it.
                 logger.exception("run cannot be told", extra={"run_id": one.run.run_id})
@@ -118,67 +160,119 @@ class Notifier:
         return max(MIN_INTERVAL_S, 1.5 * live)
 
     def _tell(self, news: _News, *, interval_s: float) -> None:
-        if news.delivery.card_ts is None:
-            delivery = self._post_card(news.run, news.delivery)
-        else:
-            try:
-                delivery = self._refresh_card(news, interval_s=interval_s)
-            except PermanentError:
-                # The thread and the receipt say the same in other words.
-                logger.exception("card is not accepted", extra={"run_id": news.run.run_id})
-                delivery = news.delivery
-        card_ts = delivery.card_ts or ""
-        self._tell_thread(news, channel=delivery.channel_id, card_ts=card_ts)
+        try:
+            self._tell_channel(news, interval_s=interval_s)
+        except ChannelLost as exc:
+            delivery = self._services.deliveries.load(news.run.run_id)
+            if delivery.lost_channel_id:
+                raise  # the direct conversation takes nothing either
+            moved = self._move_to_requester(news.run, delivery, lost=exc)
+            self._tell_channel(replace(news, delivery=moved), interval_s=interval_s)
+
+    def _tell_channel(self, news: _News, *, interval_s: float) -> None:
         run = news.run
+        delivery = news.delivery
+        if delivery.card_ts is None:
+            delivery = self._place_card(run, delivery)
+        if news.delivery.card_ts is not None or not delivery.card_digest:
+            delivery = self._refresh_card(replace(news, delivery=delivery), interval_s=interval_s)
+        self._tell_thread(news, delivery)
         if run.phase.is_terminal and not delivery.chart_posted:
             delivery = self._post_chart(run, delivery)
-        if (
-            run.teardown in (TeardownStatus.COMPLETED, TeardownStatus.FAILED)
-            and delivery.receipt_posted is not run.teardown
-        ):
+        if _is_receipt_due(run, delivery):
             self._post_receipt(run, delivery)
 
-    def _post_card(self, run: Run, delivery: Delivery) -> Delivery:
-        content = run_card(run, now=self._services.now())
-        channel = run.request.channel_id
-        card_ts = self._outbox.post(content, channel=channel)
+    def _move_to_requester(self, run: Run, delivery: Delivery, *, lost: ChannelLost) -> Delivery:
+        """Go on in the requester's direct conversation, where a new card says why.
+
+        Raises:
+            ChannelLost: that person cannot be reached.
+        """
+        direct = self._outbox.open_direct(run.request.user_id)
+        left = delivery.channel_id or run.request.channel_id
+        logger.error(
+            "channel is lost", extra={"run_id": run.run_id, "channel": left, "code": lost.code}
+        )
+        moved = delivery.model_copy(
+            update={
+                "channel_id": direct,
+                "card_ts": None,
+                "card_claimed_at": None,
+                "card_milestone": "",
+                "lost_channel_id": left,
+                "lost_code": lost.code,
+            }
+        )
+        return self._save(moved)
+
+    def _card(self, run: Run, delivery: Delivery) -> Content:
+        moved_from = (delivery.lost_channel_id, delivery.lost_code)
+        return run_card(
+            run,
+            now=self._services.now(),
+            moved_from=moved_from if delivery.lost_channel_id else None,
+        )
+
+    def _place_card(self, run: Run, delivery: Delivery) -> Delivery:
+        """Give the run a card: the one that a crash left unconfirmed, or else a new one."""
+        channel = delivery.channel_id or run.request.channel_id
+        if delivery.card_claimed_at is not None:
+            since = delivery.card_claimed_at
+            found = self._outbox.find(run.run_id, channel=channel, since=since).get(CARD_KEY)
+            if found is not None:
+                placed = {"card_ts": found, "card_digest": "", "card_milestone": ""}
+                return self._save(delivery.model_copy(update=placed | {"card_claimed_at": None}))
+        claimed_at = delivery.card_claimed_at or self._services.now()
+        claimed = {"channel_id": channel, "card_ts": None, "card_claimed_at": claimed_at}
+        delivery = self._save(delivery.model_copy(update=claimed))
+        content = self._card(run, delivery)
+        card_ts = self._outbox.post(content, channel=channel, mark=Mark(run.run_id, (CARD_KEY,)))
         return self._remember_card(
             run,
-            delivery.model_copy(update={"card_ts": card_ts, "channel_id": channel}),
+            delivery.model_copy(update={"card_ts": card_ts, "card_claimed_at": None}),
             content=content,
         )
 
     def _refresh_card(self, news: _News, *, interval_s: float) -> Delivery:
         run, delivery = news.run, news.delivery
-        if run_card(run, now=self._services.now()).digest == delivery.card_digest:
+        if self._card(run, delivery).digest == delivery.card_digest:
             self._stale.discard(run.run_id)
             return delivery
         if not self._await_turn(news, interval_s=interval_s):
             self._stale.add(run.run_id)
             return delivery
         run = self._services.runs.load(run.run_id)  # waiting may have taken a while
-        content = run_card(run, now=self._services.now())
-        is_there = self._outbox.update(
-            content, channel=delivery.channel_id, ts=delivery.card_ts or ""
-        )
+        content = self._card(run, delivery)
+        try:
+            is_there = self._outbox.update(
+                content, channel=delivery.channel_id, ts=delivery.card_ts or ""
+            )
+        except ChannelLost:
+            raise
+        except PermanentError:
+            # The thread and the receipt say the same in other words.
+            logger.exception("card is not accepted", extra={"run_id": run.run_id})
+            return delivery
         if not is_there:
             logger.warning("card was deleted, posting a new one", extra={"run_id": run.run_id})
-            return self._post_card(run, delivery)
+            return self._place_card(run, delivery)
         return self._remember_card(run, delivery, content=content)
 
     def _remember_card(self, run: Run, delivery: Delivery, *, content: Content) -> Delivery:
         now = self._services.now()
         self._stale.discard(run.run_id)
-        return self._services.deliveries.save(
+        return self._save(
             delivery.model_copy(
                 update={
                     "card_digest": content.digest,
                     "card_milestone": card_milestone(run),
                     "card_updated_at": now,
                 }
-            ),
-            now=now,
+            )
         )
+
+    def _save(self, delivery: Delivery) -> Delivery:
+        return self._services.deliveries.save(delivery, now=self._services.now())
 
     def _await_turn(self, news: _News, *, interval_s: float) -> bool:
         """Wait until this card may be edited; False when it is better skipped for now.
@@ -215,28 +309,25 @@ class Notifier:
             return 0.0
         return interval_s - (self._services.now() - updated_at).total_seconds()
 
-    def _tell_thread(self, news: _News, *, channel: str, card_ts: str) -> None:
-        """Post the noteworthy events that were not told yet, all of them in one message.
+    def _tell_thread(self, news: _News, delivery: Delivery) -> None:
+        """Post the noteworthy events that were not posted yet, all of them in one message."""
+        run, events = news.run, [*news.events]
+        if run.phase.is_terminal and not delivery.chart_posted:
+            # Its batch may have been set aside while Slack was away for long.
+            known = {event.event_id for event in events}
+            events += [end for end in self._ends(run) if end.event_id not in known]
+        of_key = {_claim_key(event): event for event in events if is_noteworthy(event)}
+        keys = self._thread.unposted(delivery, of_key)
+        message = thread_message([of_key[key] for key in keys], run)
+        if message is not None:
+            self._thread.post(message, delivery, keys)
 
-        They are claimed first and released when the post fails. A function that is killed between
-        the two loses this message, and nothing else.
-        """
-        run, deliveries = news.run, self._services.deliveries
-        now = self._services.now()
-        claimed = {
-            _claim_key(event): event
-            for event in news.events
-            if is_noteworthy(event)
-            and deliveries.claim_event(run.run_id, _claim_key(event), now=now)
-        }
-        message = thread_message([*claimed.values()], run)
-        if message is None:
-            return
-        try:
-            self._outbox.post(message, channel=channel, thread_ts=card_ts)
-        except StationmasterError:
-            deliveries.release_events(run.run_id, [*claimed])
-            raise
+    def _ends(self, run: Run) -> list[RunEvent]:
+        return [
+            event
+            for event in self._services.runs.events(run.run_id)
+            if isinstance(event, PhaseChanged) and event.phase.is_terminal
+        ]
 
     def _post_chart(self, run: Run, delivery: Delivery) -> Delivery:
         events = self._services.runs.events(run.run_id) if len(run.loss_points) > 1 else []
@@ -265,21 +356,15 @@ class Notifier:
             except PermanentError:
                 # The picture is worth less than the receipt that follows.
                 logger.exception("chart is not accepted", extra={"run_id": run.run_id})
-        return self._services.deliveries.save(
-            delivery.model_copy(update={"chart_posted": True}), now=self._services.now()
-        )
+        return self._save(delivery.model_copy(update={"chart_posted": True}))
 
     def _post_receipt(self, run: Run, delivery: Delivery) -> None:
         now = self._services.now()
-        self._outbox.post(
-            run_receipt(run, now=now),
-            channel=delivery.channel_id,
-            thread_ts=delivery.card_ts,
-            broadcast=True,  # an edited card notifies nobody; this does
-        )
-        self._services.deliveries.save(
-            delivery.model_copy(update={"receipt_posted": run.teardown}), now=now
-        )
+        keys = self._thread.unposted(delivery, [f"receipt-{run.teardown.value}"])
+        if keys:
+            # An edited card notifies nobody; a broadcast does.
+            self._thread.post(run_receipt(run, now=now), delivery, keys, broadcast=True)
+        self._save(delivery.model_copy(update={"receipt_posted": run.teardown}))
 
 
 def _claim_key(event: RunEvent) -> str:
@@ -293,6 +378,15 @@ def _claim_key(event: RunEvent) -> str:
     if isinstance(event, TrainingEvaluated):
         return f"evaluation-{event.at:%Y%m%dT%H%M}"
     return event.event_id
+
+
+def _is_recent(run: Run, *, now: datetime) -> bool:
+    return run.torn_down_at is not None and now - run.torn_down_at < _RECENTLY
+
+
+def _is_receipt_due(run: Run, delivery: Delivery) -> bool:
+    is_over = run.teardown in (TeardownStatus.COMPLETED, TeardownStatus.FAILED)
+    return is_over and delivery.receipt_posted is not run.teardown
 
 
 def _is_steady(events: Sequence[RunEvent]) -> bool:

@@ -1,7 +1,7 @@
-"""Entry point of the notifier function: batches of the table's stream in.
+"""Entry point of the notifier function: batches of the table's stream in, and a tick every minute.
 
 Deployed as `bot.notifier_handler.handler` with a concurrency of one. An error makes Lambda deliver
-the same batch again, which repeats nothing that was told.
+the same batch again, which repeats nothing that was posted.
 """
 
 from __future__ import annotations
@@ -19,8 +19,12 @@ from stationmaster.settings import Settings
 
 
 def handler(event: dict[str, Any], _context: Any) -> None:
-    """Tell the channels what one batch of the stream brings."""
-    _notifier(Settings.from_environment()).notify(read_batch(event))
+    """Post what one batch of the stream brings; an event without records refreshes the cards."""
+    notifier = _notifier(Settings.from_environment())
+    if "Records" in event:
+        notifier.notify(read_batch(event))
+    else:
+        notifier.refresh()
 
 
 @cache
@@ -28,4 +32,6 @@ def _notifier(settings: Settings) -> Notifier:
     services = Services.create(settings)
     token = services.secrets.slack().bot_token.get_secret_value()
     client = WebClient(token=token, base_url=services.settings.slack_api_url, timeout=15)
-    return Notifier(services, Outbox(client))
+
+    outbox = Outbox(client, reload_token=services.secrets.reload_bot_token)
+    return Notifier(services, outbox)

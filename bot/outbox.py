@@ -1,48 +1,125 @@
 """Everything that is written to Slack outside of an answer: posts, edits, uploads.
 
-The notifier is its only caller. It keeps Slack's pace for posts, waits out short 429 answers, and
-turns what goes wrong into the project's errors: what is worth another try, and what is not.
+The notifier writes cards and threads with it, the bot a run's first card. It keeps Slack's pace for
+posts, waits out short 429 answers, reads a rotated token anew, and turns what goes wrong into the
+project's errors: what is worth another try, which channel is lost, and what is refused for good.
 """
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Callable
-from typing import Final, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any, Final, TypeVar
 from urllib.error import HTTPError, URLError
 
 from slack_sdk import WebClient
 from slack_sdk.errors import SlackApiError, SlackClientError
 
 from bot.blocks.elements import Content
-from stationmaster.domain.errors import PermanentError, TransientError
+from stationmaster.domain.errors import (
+    ChannelLost,
+    PermanentError,
+    StationmasterError,
+    TransientError,
+)
+
+logger = logging.getLogger(__name__)
 
 # A longer Retry-After is left to the stream, which delivers the batch again.
 MAX_RETRY_AFTER_S: Final = 5.0
-_MAX_WAITED_S: Final = 12.0
+MAX_WAITED_S: Final = 12.0
 # "1 message per second per channel, short bursts": a burst of 5, then one a second.
 # Source: https://docs.slack.dev/apis/web-api/rate-limits
 _POST_BURST: Final = 5.0
 
+# Source of the codes: the error tables of https://docs.slack.dev/reference/methods/chat.postMessage,
+# chat.update, conversations.open and files.completeUploadExternal.
 _TRANSIENT: Final = frozenset(
-    {"internal_error", "fatal_error", "service_unavailable", "request_timeout", "ratelimited"}
+    {
+        "internal_error",
+        "fatal_error",
+        "service_unavailable",
+        "request_timeout",
+        "ratelimited",
+        "rate_limited",
+    }
+)
+# A token that was rotated or revoked; the secret may hold a newer one, now or soon.
+_CREDENTIALS: Final = frozenset(
+    {"invalid_auth", "not_authed", "token_expired", "token_revoked", "account_inactive"}
+)
+_LOST: Final = frozenset(
+    {
+        "channel_not_found",
+        "not_in_channel",
+        "is_archived",
+        "is_inactive",
+        "restricted_action",
+        "restricted_action_read_only_channel",
+        "restricted_action_thread_only_channel",
+        "restricted_action_non_threadable_channel",
+        "restricted_action_thread_locked",
+        "access_denied",
+        "no_permission",
+        "ekm_access_denied",
+        "team_access_not_granted",
+        "messages_tab_disabled",
+        "cannot_dm_bot",
+        "user_disabled",
+        "user_not_found",
+        "user_not_visible",
+    }
 )
 _GONE: Final = frozenset({"message_not_found", "cant_update_message", "edit_window_closed"})
+
+# What marks our messages, so that one whose posting was not confirmed is found again.
+# Source: https://docs.slack.dev/messaging/message-metadata
+_MARK_TYPE: Final = "stationmaster_message"
+_PAGE: Final = 200
+_MAX_PAGES: Final = 10
+# Slack's clock and ours may disagree by this much.
+_CLOCK_SKEW: Final = timedelta(minutes=2)
 
 T = TypeVar("T")
 
 
+@dataclass(frozen=True)
+class Mark:
+    """What a message stands for: its run and a few short keys, each posted once."""
+
+    run_id: str
+    keys: Sequence[str]
+
+    def to_metadata(self) -> dict[str, Any]:
+        """The metadata of a message."""
+        payload = {"run_id": self.run_id, "keys": " ".join(self.keys)}
+        return {"event_type": _MARK_TYPE, "event_payload": payload}
+
+
 class Outbox:
-    """Writes to Slack, no faster than Slack takes it."""
+    """Writes to Slack, no faster than Slack takes it.
+
+    Args:
+        reload_token: reads the bot token anew, when Slack does not take the one in use.
+        patience_s: how long one call may wait for Slack's rate limits in all.
+    """
 
     def __init__(
         self,
         client: WebClient,
         *,
+        reload_token: Callable[[], str],
+        patience_s: float = MAX_WAITED_S,
         sleep: Callable[[float], None] = time.sleep,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._client = client
+        self._reload_token = reload_token
+        self._patience_s = patience_s
         self._sleep = sleep
         self._monotonic = monotonic
         self._posts: dict[str, tuple[float, float]] = {}
@@ -52,14 +129,16 @@ class Outbox:
         content: Content,
         *,
         channel: str,
+        mark: Mark,
         thread_ts: str | None = None,
         broadcast: bool = False,
     ) -> str:
         """Post a message and return its timestamp, which is its id.
 
         Raises:
-            TransientError: try again later.
-            PermanentError: Slack refuses this message or this channel for good.
+            TransientError: try again later; the message may be there, `find` tells.
+            ChannelLost: nothing can be posted in this channel.
+            PermanentError: Slack refuses this message for good.
         """
         self._keep_pace(channel)
         answer = self._call(
@@ -68,6 +147,7 @@ class Outbox:
                 channel=channel,
                 text=content.text,
                 blocks=content.blocks,
+                metadata=mark.to_metadata(),
                 thread_ts=thread_ts,
                 reply_broadcast=broadcast if thread_ts else None,
                 unfurl_links=False,
@@ -80,7 +160,7 @@ class Outbox:
         """Edit a message; False when it is not there any more.
 
         Raises:
-            TransientError, PermanentError: as post.
+            TransientError, ChannelLost, PermanentError: as post.
         """
         try:
             self._call(
@@ -95,13 +175,54 @@ class Outbox:
             raise
         return True
 
+    def delete(self, *, channel: str, ts: str) -> None:
+        """Take a message back.
+
+        Raises:
+            TransientError, ChannelLost, PermanentError: as post.
+        """
+        self._call("deleting a message", lambda: self._client.chat_delete(channel=channel, ts=ts))
+
+    def find(
+        self, run_id: str, *, channel: str, since: datetime, thread_ts: str | None = None
+    ) -> dict[str, str]:
+        """Keys of the run's messages that were posted since, each with its message's timestamp.
+
+        Looks in the thread, or in the channel where none is given. A conversation that the app may
+        not read has nothing to be found: a line that is there twice is better than one too few.
+
+        Raises:
+            TransientError: try again later.
+        """
+        found: dict[str, str] = {}
+        try:
+            for message in self._messages(channel, since=since, thread_ts=thread_ts):
+                metadata = message.get("metadata") or {}
+                payload = metadata.get("event_payload") or {}
+                if metadata.get("event_type") == _MARK_TYPE and payload.get("run_id") == run_id:
+                    found |= dict.fromkeys(str(payload.get("keys", "")).split(), message["ts"])
+        except PermanentError:
+            logger.exception("own messages cannot be read", extra={"channel": channel})
+        return found
+
+    def open_direct(self, user_id: str) -> str:
+        """The app's direct conversation with a person.
+
+        Raises:
+            TransientError, ChannelLost, PermanentError: as post.
+        """
+        answer = self._call(
+            "opening a direct conversation", lambda: self._client.conversations_open(users=user_id)
+        )
+        return str(answer["channel"]["id"])
+
     def upload(
         self, png: bytes, *, filename: str, title: str, comment: str, channel: str, thread_ts: str
     ) -> None:
         """Upload a picture into a thread.
 
         Raises:
-            TransientError, PermanentError: as post.
+            TransientError, ChannelLost, PermanentError: as post.
         """
         self._call(
             "uploading a picture",
@@ -116,6 +237,26 @@ class Outbox:
             ),
         )
 
+    def _messages(
+        self, channel: str, *, since: datetime, thread_ts: str | None
+    ) -> Iterator[dict[str, Any]]:
+        arguments: dict[str, Any] = {
+            "channel": channel,
+            "oldest": f"{(since - _CLOCK_SKEW).timestamp():.6f}",
+            "include_all_metadata": True,
+            "limit": _PAGE,
+        }
+        method: Callable[..., Any] = self._client.conversations_history
+        if thread_ts is not None:
+            method, arguments = self._client.conversations_replies, arguments | {"ts": thread_ts}
+        for _ in range(_MAX_PAGES):
+            answer = self._call("reading own messages", partial(method, **arguments))
+            yield from answer["messages"]
+            cursor = (answer.get("response_metadata") or {}).get("next_cursor")
+            if not cursor:
+                return
+            arguments = arguments | {"cursor": cursor}
+
     def _keep_pace(self, channel: str) -> None:
         now = self._monotonic()
         tokens, at = self._posts.get(channel, (_POST_BURST, now))
@@ -127,14 +268,19 @@ class Outbox:
 
     def _call(self, what: str, call: Callable[[], T]) -> T:
         waited_s = 0.0
+        has_reloaded = False
         while True:
             try:
                 return call()
             except SlackApiError as exc:
+                if _code(exc) in _CREDENTIALS and not has_reloaded:
+                    has_reloaded = True
+                    self._take_new_token(what, exc)
+                    continue
                 delay_s = _retry_after_s(exc)
                 if delay_s is None:
                     raise _translated(what, exc) from exc
-                if delay_s > MAX_RETRY_AFTER_S or waited_s + delay_s > _MAX_WAITED_S:
+                if delay_s > MAX_RETRY_AFTER_S or waited_s + delay_s > self._patience_s:
                     raise TransientError(
                         f"{what}: Slack asks to wait {delay_s:g} s; the batch is tried again"
                     ) from exc
@@ -147,6 +293,25 @@ class Outbox:
                 raise TransientError(f"{what}: Slack cannot be reached: {exc}") from exc
             self._sleep(delay_s)
             waited_s += delay_s
+
+    def _take_new_token(self, what: str, refused: SlackApiError) -> None:
+        """Use the token of the secret as it is now.
+
+        Raises:
+            TransientError: it is still the one that Slack refuses, or cannot be read.
+        """
+        sentence = f"{what}: Slack answers {_code(refused)}"
+        try:
+            token = self._reload_token()
+        except StationmasterError as exc:
+            raise TransientError(f"{sentence}, and the secret cannot be read: {exc}") from exc
+        if token == self._client.token:
+            raise TransientError(
+                f"{sentence} to the bot token of the secret; install the app again or put its new "
+                "token into the secret"
+            ) from refused
+        logger.warning("bot token was rotated", extra={"refusal": _code(refused)})
+        self._client.token = token
 
 
 def _code(exc: BaseException | None) -> str:
@@ -168,6 +333,8 @@ def _translated(what: str, exc: SlackApiError) -> TransientError | PermanentErro
     metadata = exc.response.get("response_metadata") or {}
     details = "; ".join(str(message) for message in metadata.get("messages", [])[:5])
     sentence = f"{what}: Slack answers {code}" + (f": {details}" if details else "")
-    if exc.response.status_code >= 500 or code in _TRANSIENT:
+    if exc.response.status_code >= 500 or code in _TRANSIENT | _CREDENTIALS:
         return TransientError(sentence)
+    if code in _LOST:
+        return ChannelLost(sentence, code=code)
     return PermanentError(sentence)

@@ -6,11 +6,22 @@ from typing import Any, Final
 
 from stationmaster.domain.catalogue import CATALOGUE
 
-# commands: the slash command; chat:write and chat:write.public: cards in any public channel;
-# files:write: the loss curve.
+APP_NAME: Final = "Stationmaster"
 # The route of the HTTP API that leads to the bot.
 PATH: Final = "/slack/events"
-BOT_SCOPES: Final = ("commands", "chat:write", "chat:write.public", "files:write")
+# commands: the slash command; chat:write and files:write: cards and loss curves in channels that
+# the app was invited to; *:history: finding an own message again whose posting was not confirmed;
+# im:write: the requester's direct conversation, once a channel is lost.
+BOT_SCOPES: Final = (
+    "commands",
+    "chat:write",
+    "files:write",
+    "channels:history",
+    "groups:history",
+    "im:history",
+    "mpim:history",
+    "im:write",
+)
 
 
 def app_manifest(url: str) -> dict[str, Any]:
@@ -20,12 +31,12 @@ def app_manifest(url: str) -> dict[str, Any]:
         endpoint += PATH
     return {
         "display_information": {
-            "name": "Stationmaster",
+            "name": APP_NAME,
             "description": "Distributed PyTorch training on Amazon EKS, from a channel",
             "background_color": "#1a2b3c",
         },
         "features": {
-            "bot_user": {"display_name": "Stationmaster", "always_online": True},
+            "bot_user": {"display_name": APP_NAME, "always_online": True},
             "slash_commands": [
                 {
                     "command": "/train",

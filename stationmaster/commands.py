@@ -6,11 +6,17 @@ The bot's listeners call these and turn the answers into blocks; the command lin
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Final
 
 from stationmaster.domain.catalogue import get_recipe
-from stationmaster.domain.errors import NotPossibleNow, RunNotFound, RunStopped
+from stationmaster.domain.errors import (
+    NotPossibleNow,
+    RunNotFound,
+    RunStopped,
+    StationmasterError,
+)
 from stationmaster.domain.events import (
     LogTail,
     RunRequested,
@@ -22,12 +28,15 @@ from stationmaster.domain.grammar import StartRun
 from stationmaster.domain.models import LanguageModel
 from stationmaster.domain.plan import Plan, make_plan
 from stationmaster.domain.requirements import check_data
-from stationmaster.domain.run import Run, new_run_id
+from stationmaster.domain.run import Run, new_run_id, start_run
 from stationmaster.services import Services
 
 # Chat platforms deliver a command again under a new id when an answer is late; a person who means a
 # second run of the very same words waits longer than that.
 SAME_WORDS_WINDOW: Final = timedelta(seconds=30)
+
+# Posts the card of a run that is about to be written; what it returns deletes that card.
+Announce = Callable[[Run], Callable[[], None]]
 
 
 def look_up(services: Services, repository: str) -> LanguageModel:
@@ -65,11 +74,15 @@ def request_run(
     team_id: str,
     channel_id: str,
     user_id: str,
+    announce: Announce | None = None,
 ) -> tuple[Run, bool]:
     """Write the run and start its workflow; both once for each request.
 
     Args:
         request_id: the delivery's own id (Slack's trigger_id); the same id is the same run.
+        announce: posts the run's card where the run is to be followed, before anything is written
+            or started, and returns what takes the card back. When it raises, nothing is started.
+            Without it the notifier posts the card.
 
     Returns:
         The run, and whether this call created it.
@@ -110,14 +123,36 @@ def request_run(
         emulated_speed=services.settings.emulated_speed,
     )
     words = "\x1f".join((team_id, channel_id, user_id, " ".join(command.split())))
-    run, created = services.runs.create(
-        requested,
-        dedup_key=hashlib.sha256(words.encode()).hexdigest(),
-        dedup_until=now + SAME_WORDS_WINDOW,
+    run, created = _create(
+        services, requested, dedup_key=hashlib.sha256(words.encode()).hexdigest(), announce=announce
     )
     # Also for a run that exists: an earlier delivery may have died between the two.
     services.workflows.start_train(run.run_id)
     return run, created
+
+
+def _create(
+    services: Services, requested: RunRequested, *, dedup_key: str, announce: Announce | None
+) -> tuple[Run, bool]:
+    """Announce and write a new run, unless the request has started one already."""
+    existing = services.runs.find_request(requested.run_id, dedup_key=dedup_key, at=requested.at)
+    if existing is not None:
+        return existing, False
+    take_back = announce(start_run(requested)) if announce is not None else _nothing
+    try:
+        run, created = services.runs.create(
+            requested, dedup_key=dedup_key, dedup_until=requested.at + SAME_WORDS_WINDOW
+        )
+    except StationmasterError:
+        take_back()
+        raise
+    if run.run_id != requested.run_id:
+        take_back()  # the same words have started another run in this very moment
+    return run, created
+
+
+def _nothing() -> None:
+    """Take back what was not announced."""
 
 
 def stop_run(services: Services, run_id: str | None, *, channel_id: str, user_id: str) -> Run:
@@ -181,8 +216,12 @@ def show_logs(
 def _find(services: Services, run_id: str | None, *, channel_id: str, active: bool) -> Run:
     if run_id is not None:
         run = services.runs.load(run_id)
-        # A run of another channel is not told apart from one that does not exist.
-        if run.request.channel_id != channel_id:
+        # A run of another channel is not told apart from one that does not exist; where its card
+        # has moved to is its channel, too.
+        if (
+            run.request.channel_id != channel_id
+            and services.deliveries.load(run_id).channel_id != channel_id
+        ):
             raise RunNotFound(f'no run is called "{run_id[:60]}" in this channel; see /train list')
         return run
     for run in services.runs.list_recent(limit=50, channel_id=channel_id):

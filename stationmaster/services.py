@@ -56,7 +56,7 @@ class Services:
 
     @cached_property
     def deliveries(self) -> DeliveryStore:
-        """What the notifier has already told the channel."""
+        """What was posted in Slack of each run."""
         from stationmaster.aws.calls import make_client
         from stationmaster.aws.delivery_store import DeliveryStore
 

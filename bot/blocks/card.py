@@ -44,18 +44,31 @@ _MAX_CHECKS: Final = 12
 _INDENT: Final = "\u2003\u2003"  # em spaces; Slack trims ordinary ones
 
 
-def run_card(run: Run, *, now: datetime) -> Content:
-    """Everything that the channel should see of a run at `now`."""
+def run_card(run: Run, *, now: datetime, moved_from: tuple[str, str] | None = None) -> Content:
+    """Everything that the channel should see of a run at `now`.
+
+    Args:
+        moved_from: the channel that takes no posts any more, and Slack's word for why.
+    """
     blocks = [
         header(f"{words.EMOJI[run.phase]} {run.request.recipe}: {words.status(run)}"),
         context(_identity(run)),
-        section("\n".join(_checklist(run, now=now))),
+        section("\n".join(_checklist(run))),
     ]
     blocks += _progress(run, now=now)
     blocks += _notices(run)
+    if moved_from is not None:
+        blocks.append(section(_moved(*moved_from)))
     blocks += _outcome(run, now=now)
+    if is_live(run):
+        blocks.append(context(f"updated {md.clock(now)}"))
     blocks += _buttons(run)
     return Content(text=_headline(run), blocks=blocks)
+
+
+def is_live(run: Run) -> bool:
+    """Whether something of the run is still under way: its work, or its teardown."""
+    return run.teardown not in (TeardownStatus.COMPLETED, TeardownStatus.FAILED)
 
 
 def card_milestone(run: Run) -> str:
@@ -94,7 +107,7 @@ def _headline(run: Run) -> str:
     return text
 
 
-def _checklist(run: Run, *, now: datetime) -> list[str]:
+def _checklist(run: Run) -> list[str]:
     entered = dict(reversed(run.phases))  # the first time counts
     # A run that failed or was stopped came to its end in the last phase of the list it entered.
     reached = max(
@@ -103,7 +116,7 @@ def _checklist(run: Run, *, now: datetime) -> list[str]:
     lines = []
     for index, (phase, infinitive, gerund) in enumerate(_CHECKLIST):
         is_current = index == reached and run.phase is not RunPhase.SUCCEEDED
-        span = _time_in(phase, index, entered, run, now=now)
+        span = _time_in(phase, index, entered, run)
         if index > reached:
             lines.append(f"{md.COMING}\u2002{infinitive}")
         elif not is_current:
@@ -118,13 +131,13 @@ def _checklist(run: Run, *, now: datetime) -> list[str]:
     return lines
 
 
-def _time_in(
-    phase: RunPhase, index: int, entered: dict[RunPhase, datetime], run: Run, *, now: datetime
-) -> str:
+def _time_in(phase: RunPhase, index: int, entered: dict[RunPhase, datetime], run: Run) -> str:
     if phase not in entered or phase is RunPhase.REQUESTED:
         return ""
     following = [entered[later] for later, _, _ in _CHECKLIST[index + 1 :] if later in entered]
-    until = following[0] if following else run.ended_at or now
+    until = following[0] if following else run.ended_at
+    if until is None:
+        return f"  _began {md.ago(entered[phase])}_"  # Slack itself counts on between two edits
     return f"  _{md.duration(until - entered[phase])}_"
 
 
@@ -268,6 +281,13 @@ def _notices(run: Run) -> list[Block]:
     if run.stop_requested_by and run.phase is not RunPhase.STOPPED:
         notices.append(f"\U0001f6d1 Stop requested by {md.user(run.stop_requested_by)}")
     return [section("\n".join(notices))] if notices else []
+
+
+def _moved(channel_id: str, code: str) -> str:
+    return (
+        f"\u26a0\ufe0f {md.channel(channel_id)} takes no posts of this app any more "
+        f"({md.escape(code, 60)}), so the run is followed here, with the person who asked for it."
+    )
 
 
 def _outcome(run: Run, *, now: datetime) -> list[Block]:

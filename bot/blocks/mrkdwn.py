@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 # Symbols are written as escapes: sources are ASCII.
@@ -26,6 +26,7 @@ _BAR_FULL: Final = "\u2588"
 _BAR_EMPTY: Final = "\u2591"
 _SPARKS: Final = "\u2581\u2582\u2583\u2584\u2585\u2586\u2587\u2588"
 _USER_ID: Final = re.compile(r"[UW][A-Z0-9]{2,30}")
+_CHANNEL_ID: Final = re.compile(r"[CDG][A-Z0-9]{2,30}")
 
 
 def escape(text: str, limit: int = 600) -> str:
@@ -74,6 +75,28 @@ def code_block(lines: Sequence[str], limit: int = 2_800) -> str:
 def user(user_id: str) -> str:
     """A mention of a member; anything that is no member id is shown as plain text."""
     return f"<@{user_id}>" if _USER_ID.fullmatch(user_id) else escape(user_id, 60)
+
+
+def channel(channel_id: str) -> str:
+    """A link to a channel; anything that is no channel id is shown as plain text."""
+    return f"<#{channel_id}>" if _CHANNEL_ID.fullmatch(channel_id) else escape(channel_id, 60)
+
+
+def ago(at: datetime) -> str:
+    """How long ago, e.g. "3 minutes ago", counted by the reader's own client.
+
+    Source: date formatting in https://docs.slack.dev/messaging/formatting-message-text
+    """
+    return _date(at, "{ago}")
+
+
+def clock(at: datetime) -> str:
+    """A time of day to the second, in the reader's time zone."""
+    return _date(at, "{time_secs}")
+
+
+def _date(at: datetime, token: str) -> str:
+    return f"<!date^{int(at.timestamp())}^{token}|at {at.astimezone(UTC):%H:%M:%S} UTC>"
 
 
 def money(usd: float) -> str:

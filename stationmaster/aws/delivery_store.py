@@ -1,8 +1,8 @@
-"""The notifier's memory in DynamoDB: what a channel has been told, and the budget of Slack edits.
+"""What was posted in Slack, kept in DynamoDB, and the budget of Slack edits.
 
     PK                 SK               holds
     DELIVERY#<run id>  STATE            the card's place, what it last showed, what was posted
-    DELIVERY#<run id>  EVENT#<event id> a claim: this event has been, or is being, told
+    DELIVERY#<run id>  EVENT#<key>      a claim: this is being posted (since), or is posted
     SLACK              UPDATE_BUCKET    tokens for chat.update, shared by all runs
 
 It lies beside the run and never in it: losing all of it would repeat messages and change no run.
@@ -10,11 +10,11 @@ It lies beside the run and never in it: losing all of it would repeat messages a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from stationmaster.aws.calls import AwsConditionFailed, aws_call
 from stationmaster.domain.errors import WriteConflict
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 _KEPT: Final = timedelta(days=90)
 
 # Slack takes 50 chat.update calls a minute. A full bucket and a minute of refilling together are
-# never more than that: 10 + 40. Source: tier 3 of https://api.slack.com/docs/rate-limits.
-BUCKET_CAPACITY: Final = 10.0
-BUCKET_REFILL_PER_S: Final = 40 / 60
+# never more than that: 20 + 30. Seventeen live cards can be refreshed at once. Source: tier 3 of https://api.slack.com/docs/rate-limits.
+BUCKET_CAPACITY: Final = 20.0
+BUCKET_REFILL_PER_S: Final = 30 / 60
 _BUCKET_KEY: Final = {"PK": {"S": "SLACK"}, "SK": {"S": "UPDATE_BUCKET"}}
 _BUCKET_ATTEMPTS: Final = 5
 
@@ -42,6 +42,11 @@ class Delivery(BaseModel):
     version: int = 0
     channel_id: str = ""
     card_ts: str | None = None
+    card_claimed_at: datetime | None = Field(
+        default=None, description="a card is being posted since then, and may be there already"
+    )
+    lost_channel_id: str = Field(default="", description="where the card was, when it had to move")
+    lost_code: str = Field(default="", description="why, in Slack's words")
     card_digest: str = ""
     card_milestone: str = ""
     card_updated_at: datetime | None = None
@@ -50,7 +55,7 @@ class Delivery(BaseModel):
 
 
 class DeliveryStore:
-    """Reads and writes deliveries; the notifier is its only caller."""
+    """Reads and writes deliveries: the bot a run's first one, the notifier all that follow."""
 
     def __init__(self, table_name: str, client: DynamoDBClient) -> None:
         self._table = table_name
@@ -83,16 +88,36 @@ class DeliveryStore:
             )
         return saved
 
-    def claim_event(self, run_id: str, event_id: str, *, now: datetime) -> bool:
-        """Whether the caller is the one to tell this event: True exactly once, until released."""
-        item = _claim_key(run_id, event_id) | {"expires_at": _expiry(now)}
-        return self._put_if(item, ConditionExpression="attribute_not_exists(PK)")
+    def claim(
+        self, run_id: str, keys: Iterable[str], *, now: datetime
+    ) -> dict[str, datetime | None]:
+        """Claim what is about to be posted; returns what is not known to be posted.
 
-    def release_events(self, run_id: str, event_ids: Sequence[str]) -> None:
-        """Give claims back, because telling the events did not work out."""
-        for event_id in event_ids:
-            with aws_call(f"releasing an event of run {run_id}"):
-                self._client.delete_item(TableName=self._table, Key=_claim_key(run_id, event_id))
+        A key with a time was claimed then and never confirmed: its message may be in Slack or not,
+        and only Slack knows. A confirmed key is left out.
+        """
+        claims: dict[str, datetime | None] = {}
+        for key in dict.fromkeys(keys):
+            item = _claim_key(run_id, key) | {
+                "claimed_at": {"S": now.isoformat()},
+                "expires_at": _expiry(now),
+            }
+            if self._put_if(item, ConditionExpression="attribute_not_exists(PK)"):
+                claims[key] = None
+                continue
+            held = self._get(_claim_key(run_id, key)) or {}
+            if "claimed_at" in held:  # a confirmed claim has none
+                claims[key] = datetime.fromisoformat(held["claimed_at"]["S"])
+        return claims
+
+    def confirm(self, run_id: str, keys: Iterable[str], *, now: datetime) -> None:
+        """Remember that what was claimed is in Slack."""
+        for key in keys:
+            with aws_call(f"keeping what was posted of run {run_id}"):
+                self._client.put_item(
+                    TableName=self._table,
+                    Item=_claim_key(run_id, key) | {"expires_at": _expiry(now)},
+                )
 
     def take_update_token(self, now: datetime, *, reserve: int = 0) -> float:
         """Take one token for a chat.update; 0.0 means go, else the seconds to wait.
@@ -151,8 +176,8 @@ def _partition(run_id: str) -> str:
     return f"DELIVERY#{run_id}"
 
 
-def _claim_key(run_id: str, event_id: str) -> dict[str, Any]:
-    return {"PK": {"S": _partition(run_id)}, "SK": {"S": f"EVENT#{event_id}"}}
+def _claim_key(run_id: str, key: str) -> dict[str, Any]:
+    return {"PK": {"S": _partition(run_id)}, "SK": {"S": f"EVENT#{key}"}}
 
 
 def _expiry(now: datetime) -> dict[str, str]:

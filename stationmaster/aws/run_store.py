@@ -119,9 +119,18 @@ class RunStore:
                 ]
             )
         except AwsConditionFailed:
-            existing = self._duplicate_of(run.run_id, f"DEDUP#{dedup_key}")
-            return existing, False
+            return self._duplicate_of(run.run_id, dedup_key), False
         return run, True
+
+    def find_request(self, run_id: str, *, dedup_key: str, at: datetime) -> Run | None:
+        """The run that this request, or the same words a moment ago, has started already."""
+        try:
+            return self.load(run_id)
+        except RunNotFound:
+            item = self._dedup_item(dedup_key)
+        if item is None or int(item["expires_at"]["N"]) < int(at.timestamp()):
+            return None
+        return self.load(item["run_id"]["S"])
 
     def load(self, run_id: str) -> Run:
         """The run as last written, by a consistent read.
@@ -300,21 +309,25 @@ class RunStore:
             )
         return "Item" in answer
 
-    def _duplicate_of(self, run_id: str, dedup_pk: str) -> Run:
+    def _duplicate_of(self, run_id: str, dedup_key: str) -> Run:
         """The run that an earlier delivery, or the same words a moment ago, has started."""
         try:
             return self.load(run_id)
         except RunNotFound:
-            with aws_call("reading an earlier request"):
-                answer = self._client.get_item(
-                    TableName=self._table,
-                    Key={"PK": {"S": dedup_pk}, "SK": {"S": "REQUEST"}},
-                    ConsistentRead=True,
-                )
-            item = answer.get("Item")
+            item = self._dedup_item(dedup_key)
             if item is None:
                 raise WriteConflict(f"run {run_id} is being requested by others") from None
             return self.load(item["run_id"]["S"])
+
+    def _dedup_item(self, dedup_key: str) -> Item | None:
+        with aws_call("reading an earlier request"):
+            answer = self._client.get_item(
+                TableName=self._table,
+                Key={"PK": {"S": f"DEDUP#{dedup_key}"}, "SK": {"S": "REQUEST"}},
+                ConsistentRead=True,
+            )
+        item: Item | None = answer.get("Item")
+        return item
 
     def _put(
         self, item: Item, condition: str, values: dict[str, Any] | None = None

@@ -54,6 +54,15 @@ class Secrets:
             self._slack = self._read(self._slack_secret_id, SlackCredentials)
         return self._slack
 
+    def reload_bot_token(self) -> str:
+        """The bot token, read again because Slack does not take the one that is kept.
+
+        Raises:
+            PermanentError: as `slack`.
+        """
+        self._slack = None
+        return self.slack().bot_token.get_secret_value()
+
     def hugging_face_token(self) -> SecretStr | None:
         """The token that training pods read gated models with; None when nobody has set one.
 

@@ -12,6 +12,7 @@
     |-- TransientError            worth retrying; Step Functions retries it by this very name
     |   `-- WriteConflict         another writer was faster; reload and apply again
     `-- PermanentError            retrying will not help; the run fails with its sentence
+        |-- ChannelLost           the app cannot post in a channel
         |-- StepTimedOut          a resource did not become ready in time
         |-- ResourceFailed        AWS says that a creation failed
         |-- CheckFailed           validation said no
@@ -78,6 +79,17 @@ class WriteConflict(TransientError):
 
 class PermanentError(StationmasterError):
     """Trying again will not help; the sentence goes to the channel."""
+
+
+class ChannelLost(PermanentError):
+    """The app cannot post in a channel: removed from it, archived, restricted, or never let in.
+
+    `code` is Slack's word for it.
+    """
+
+    def __init__(self, message: str, *, code: str) -> None:
+        super().__init__(message)
+        self.code = code
 
 
 class StepTimedOut(PermanentError):

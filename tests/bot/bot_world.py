@@ -14,8 +14,11 @@ from urllib.parse import urlencode
 
 import boto3
 from recording_slack import RecordingSlack
+from slack_sdk import WebClient
 
 from bot import lambda_handler
+from bot.notifier import Notifier
+from bot.outbox import Outbox
 from stationmaster.domain import events as ev
 from stationmaster.domain.run import Run
 from stationmaster.services import Services
@@ -48,6 +51,19 @@ class Clock:
 
     def advance(self, seconds: float) -> None:
         self.at += timedelta(seconds=seconds)
+
+
+def new_notifier(services: Services, slack: RecordingSlack, clock: Clock) -> Notifier:
+    """The notifier of a function that has just started."""
+    outbox = Outbox(
+        WebClient(
+            token=services.secrets.slack().bot_token.get_secret_value(), base_url=slack.api_url
+        ),
+        reload_token=services.secrets.reload_bot_token,
+        sleep=clock.sleep,
+        monotonic=clock.monotonic,
+    )
+    return Notifier(services, outbox, sleep=clock.sleep)
 
 
 def started_workflows(settings: Settings) -> list[str]:

@@ -8,11 +8,21 @@ from collections.abc import Iterator
 
 import boto3
 import pytest
-from bot_world import BOT_TOKEN, REGION, SIGNING_SECRET, Clock, Person, Story
+from bot_world import (
+    BOT_TOKEN,
+    REGION,
+    SIGNING_SECRET,
+    Clock,
+    Person,
+    Story,
+    TableStream,
+    new_notifier,
+)
 from moto import mock_aws
 from recording_slack import RecordingSlack
 
 from bot import lambda_handler, notifier_handler
+from bot.notifier import Notifier
 from stationmaster.aws.run_store import table_definition
 from stationmaster.services import Services
 from stationmaster.settings import Settings
@@ -70,6 +80,16 @@ def settings(slack: RecordingSlack, monkeypatch: pytest.MonkeyPatch) -> Iterator
 @pytest.fixture
 def services(settings: Settings, clock: Clock) -> Services:
     return Services(settings, now=clock.now)
+
+
+@pytest.fixture
+def stream(settings: Settings) -> TableStream:
+    return TableStream(settings.table_name)
+
+
+@pytest.fixture
+def notifier(services: Services, slack: RecordingSlack, clock: Clock) -> Notifier:
+    return new_notifier(services, slack, clock)
 
 
 @pytest.fixture

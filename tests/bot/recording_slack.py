@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import threading
 from collections import defaultdict, deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -23,6 +24,8 @@ class Call:
 
     method: str
     arguments: dict[str, Any]
+    token: str = ""
+    ts: str = ""
 
     @property
     def blocks(self) -> list[dict[str, Any]]:
@@ -36,11 +39,12 @@ class Call:
 
 @dataclass
 class Refusal:
-    """An answer to give instead of accepting the next call of a method."""
+    """An answer to give to the next call of a method, which may have been carried out or not."""
 
     status: int = 200
     error: str = "internal_error"
     headers: dict[str, str] = field(default_factory=dict)
+    carried_out: bool = False
 
 
 class RecordingSlack:
@@ -53,6 +57,9 @@ class RecordingSlack:
         self.uploads: list[bytes] = []
         self.attempts: list[str] = []
         self.refusals: dict[str, deque[Refusal]] = defaultdict(deque)
+        # Channels that refuse every call, with Slack's word for why.
+        self.lost: dict[str, str] = {}
+        self.when_posted: Callable[[Call], None] = lambda call: None
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler_class())
         self._thread = threading.Thread(
             target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True
@@ -83,15 +90,25 @@ class RecordingSlack:
     @property
     def card(self) -> Call:
         """The card as the channel sees it now."""
-        posted = next(call for call in self.calls if "thread_ts" not in call.arguments)
         edits = self.of("chat.update")
-        return edits[-1] if edits else posted
+        return edits[-1] if edits else self.cards[0]
+
+    @property
+    def cards(self) -> list[Call]:
+        """Every card that was posted and not deleted."""
+        deleted = {call.arguments["ts"] for call in self.of("chat.delete")}
+        posts = self.of("chat.postMessage")
+        return [
+            call for call in posts if "thread_ts" not in call.arguments and call.ts not in deleted
+        ]
 
     @property
     def thread(self) -> list[Call]:
         return [call for call in self.of("chat.postMessage") if call.arguments.get("thread_ts")]
 
-    def answer(self, path: str, arguments: dict[str, Any], raw: bytes) -> tuple[int, dict, Any]:
+    def answer(
+        self, path: str, arguments: dict[str, Any], raw: bytes, token: str = ""
+    ) -> tuple[int, dict, Any]:
         if path.startswith("/upload/"):
             self.uploads.append(raw)
             return 200, {}, "OK"
@@ -103,19 +120,41 @@ class RecordingSlack:
             return 200, {}, "ok"
         method = path.removeprefix("/api/")
         self.attempts.append(method)
-        if self.refusals[method]:
-            refusal = self.refusals[method].popleft()
+        channel = arguments.get("channel") or arguments.get("channel_id")
+        if channel in self.lost:
+            return 200, {}, {"ok": False, "error": self.lost[channel]}
+        refusal = self.refusals[method].popleft() if self.refusals[method] else None
+        if refusal is not None and not refusal.carried_out:
             return refusal.status, refusal.headers, {"ok": False, "error": refusal.error}
         problems = check_blocks(arguments.get("blocks") or [])
         if problems or total_text(arguments.get("blocks")) > 13_200:
             return 200, {}, {"ok": False, "error": f"invalid_blocks {problems}"}
-        self.calls.append(Call(method, arguments))
-        return 200, {}, {"ok": True, **self._result(method, arguments)}
+        if method.startswith("conversations."):
+            return 200, {}, {"ok": True, **self._read(method, arguments)}
+        call = Call(method, arguments, token, ts=f"1000.{len(self.calls) + 1:06d}")
+        self.calls.append(call)
+        if method == "chat.postMessage":
+            self.when_posted(call)
+        if refusal is not None:
+            return refusal.status, refusal.headers, {"ok": False, "error": refusal.error}
+        return 200, {}, {"ok": True, **self._result(call)}
 
-    def _result(self, method: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        match method:
+    def _read(self, method: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        if method == "conversations.open":
+            return {"channel": {"id": "D0" + arguments["users"][2:]}}
+        place = (arguments["channel"], arguments.get("ts"))
+        posts = [
+            call
+            for call in self.of("chat.postMessage")
+            if (call.arguments["channel"], call.arguments.get("thread_ts")) == place
+        ]
+        messages = [{"ts": call.ts, "metadata": call.arguments["metadata"]} for call in posts]
+        return {"messages": messages[::-1], "response_metadata": {"next_cursor": ""}}
+
+    def _result(self, call: Call) -> dict[str, Any]:
+        match call.method:
             case "chat.postMessage":
-                return {"ts": f"1000.{len(self.calls):06d}", "channel": arguments["channel"]}
+                return {"ts": call.ts, "channel": call.arguments["channel"]}
             case "files.getUploadURLExternal":
                 return {"upload_url": f"{self.url}/upload/1", "file_id": "F1"}
             case "files.completeUploadExternal":
@@ -137,10 +176,19 @@ class RecordingSlack:
                     arguments = json.loads(raw)
                 elif kind.startswith("application/x-www-form-urlencoded"):
                     arguments = dict(parse_qsl(raw.decode(), keep_blank_values=True))
-                    for name in ("blocks", "files"):
+                    for name in ("blocks", "files", "metadata"):
                         if isinstance(arguments.get(name), str):
                             arguments[name] = json.loads(arguments[name])
-                status, headers, body = slack.answer(self.path, arguments, raw)
+                self._send(*slack.answer(self.path, arguments, raw, self._token()))
+
+            def do_GET(self) -> None:
+                path, _, query = self.path.partition("?")
+                self._send(*slack.answer(path, dict(parse_qsl(query)), b"", self._token()))
+
+            def _token(self) -> str:
+                return self.headers.get("Authorization", "").removeprefix("Bearer ")
+
+            def _send(self, status: int, headers: dict[str, str], body: Any) -> None:
                 sent = body if isinstance(body, str) else json.dumps(body)
                 self.send_response(status)
                 is_text = isinstance(body, str)

@@ -8,18 +8,22 @@ from stationmaster.aws.delivery_store import Delivery
 from stationmaster.domain.errors import WriteConflict
 
 
-def test_event_is_claimed_exactly_once(services, clock):
-    claims = [services.deliveries.claim_event("run-1", "e1", now=clock.now()) for _ in range(3)]
+def test_claim_that_was_not_confirmed_comes_back_with_its_time(services, clock):
+    first = clock.now()
+    assert services.deliveries.claim("run-1", ["e1"], now=first) == {"e1": None}
+    clock.advance(5)
 
-    assert claims == [True, False, False]
+    again = services.deliveries.claim("run-1", ["e1", "e2"], now=clock.now())
+
+    assert again == {"e1": first, "e2": None}
 
 
-def test_released_event_can_be_claimed_again(services, clock):
-    services.deliveries.claim_event("run-1", "e1", now=clock.now())
+def test_confirmed_claim_is_never_given_out_again(services, clock):
+    services.deliveries.claim("run-1", ["e1"], now=clock.now())
 
-    services.deliveries.release_events("run-1", ["e1"])
+    services.deliveries.confirm("run-1", ["e1"], now=clock.now())
 
-    assert services.deliveries.claim_event("run-1", "e1", now=clock.now())
+    assert services.deliveries.claim("run-1", ["e1"], now=clock.now()) == {}
 
 
 def test_delivery_is_read_back_as_saved(services, clock):
@@ -59,4 +63,4 @@ def test_budget_keeps_its_reserve_for_urgent_edits(services, clock):
     urgent = [services.deliveries.take_update_token(clock.now()) for _ in range(4)]
 
     assert urgent[:3] == [0, 0, 0]
-    assert urgent[3] == pytest.approx(1.5)
+    assert urgent[3] == pytest.approx(2.0)

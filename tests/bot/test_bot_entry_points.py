@@ -40,4 +40,5 @@ def test_manifest_declares_the_command_and_the_buttons_at_the_url():
 def test_manifest_asks_for_no_scope_that_the_app_does_not_use():
     scopes = set(app_manifest(URL)["oauth_config"]["scopes"]["bot"])
 
-    assert scopes == {"commands", "chat:write", "chat:write.public", "files:write"}
+    history = {f"{kind}:history" for kind in ("channels", "groups", "im", "mpim")}
+    assert scopes == {"commands", "chat:write", "files:write", "im:write"} | history

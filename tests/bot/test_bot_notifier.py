@@ -5,31 +5,16 @@ from __future__ import annotations
 import json
 
 import pytest
-from bot_world import BOT_TOKEN, CHANNEL, Clock, Story, TableStream
-from recording_slack import RecordingSlack, Refusal
-from slack_sdk import WebClient
+from bot_world import CHANNEL, Story, TableStream
+from recording_slack import Refusal
 
 from bot import notifier_handler
 from bot.notifier import Notifier
-from bot.outbox import Outbox
 from bot.stream import read_batch
 from stationmaster.domain import events as ev
 from stationmaster.domain.errors import TransientError
-from stationmaster.services import Services
 
 RATE_LIMITED = {"status": 429, "error": "ratelimited"}
-
-
-@pytest.fixture
-def stream(settings) -> TableStream:
-    return TableStream(settings.table_name)
-
-
-@pytest.fixture
-def notifier(services: Services, slack: RecordingSlack, clock: Clock) -> Notifier:
-    client = WebClient(token=BOT_TOKEN, base_url=slack.api_url)
-    outbox = Outbox(client, sleep=clock.sleep, monotonic=clock.monotonic)
-    return Notifier(services, outbox, sleep=clock.sleep)
 
 
 def tell(notifier: Notifier, stream: TableStream) -> None:
@@ -402,7 +387,7 @@ def test_channel_that_refuses_for_good_does_not_hold_up_others(
     story.begin()
     other = Story(services, clock, run_id="tiny-llama-ffffffff")
     other.begin()
-    slack.refuse("chat.postMessage", Refusal(error="channel_not_found"))
+    slack.refuse("chat.postMessage", Refusal(error="invalid_blocks"))
 
     tell(notifier, stream)
 

@@ -1,0 +1,115 @@
+"""Posts a run's card before the run exists: proof that its channel can be told what it spends.
+
+`listeners` hands it to the command that starts runs. A channel that takes no card starts no run.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from bot.blocks.card import card_milestone, run_card
+from bot.outbox import Mark, Outbox
+from bot.slack_manifest import APP_NAME
+from stationmaster.aws.delivery_store import Delivery
+from stationmaster.domain.errors import (
+    ChannelLost,
+    NotPossibleNow,
+    StationmasterError,
+    TransientError,
+    WriteConflict,
+)
+from stationmaster.domain.run import Run
+from stationmaster.services import Services
+
+logger = logging.getLogger(__name__)
+
+# The key under which a card is found again among the app's messages.
+CARD_KEY: Final = "card"
+
+
+class Announcer:
+    """Puts a run's first card into its channel."""
+
+    def __init__(self, services: Services, outbox: Outbox) -> None:
+        self._services = services
+        self._outbox = outbox
+
+    def announce(self, run: Run) -> Callable[[], None]:
+        """Post the card of a run that is about to be written; returns what takes it back.
+
+        Raises:
+            NotPossibleNow: the app cannot post in the channel, with what to do about it.
+            TransientError: Slack did not take the card now.
+        """
+        if self._services.deliveries.load(run.run_id).card_ts is not None:
+            return _nothing  # by an earlier delivery of this request, which went no further
+        now = self._services.now()
+        channel = run.request.channel_id
+        content = run_card(run, now=now)
+        try:
+            card_ts = self._post_once(run)
+        except ChannelLost as exc:
+            raise _refusal(exc, channel=channel) from exc
+
+        def take_back() -> None:
+            try:
+                self._outbox.delete(channel=channel, ts=card_ts)
+            except StationmasterError:
+                # It names a run that does not exist; its buttons say so.
+                logger.exception("card cannot be taken back", extra={"run_id": run.run_id})
+
+        delivery = Delivery(
+            run_id=run.run_id,
+            channel_id=channel,
+            card_ts=card_ts,
+            card_digest=content.digest,
+            card_milestone=card_milestone(run),
+            card_updated_at=now,
+        )
+        try:
+            self._services.deliveries.save(delivery, now=now)
+        except WriteConflict:
+            # Another delivery of this request has posted its card in this very moment.
+            take_back()
+            return _nothing
+        except StationmasterError:
+            take_back()
+            raise
+        return take_back
+
+    def _post_once(self, run: Run) -> str:
+        channel, now = run.request.channel_id, self._services.now()
+        mark = Mark(run.run_id, (CARD_KEY,))
+        try:
+            return self._outbox.post(run_card(run, now=now), channel=channel, mark=mark)
+        except TransientError:
+            # A call without an answer may have posted.
+            found = self._outbox.find(run.run_id, channel=channel, since=now).get(CARD_KEY)
+            if found is None:
+                raise
+            return found
+
+
+def _nothing() -> None:
+    """Take back a card that is not ours to take back."""
+
+
+def _refusal(lost: ChannelLost, *, channel: str) -> NotPossibleNow:
+    nothing = "nothing was started, because a run is followed in its channel and"
+    if lost.code in ("not_in_channel", "channel_not_found") and not channel.startswith("D"):
+        return NotPossibleNow(
+            f"{nothing} {APP_NAME} is not in this one; invite it, then type the command again",
+            suggestion=f"/invite @{APP_NAME}",
+        )
+    if lost.code in ("not_in_channel", "channel_not_found"):
+        return NotPossibleNow(
+            f"{nothing} {APP_NAME} is not part of this conversation; type the command in a channel"
+        )
+    if lost.code in ("is_archived", "is_inactive"):
+        return NotPossibleNow(f"{nothing} this one is archived; type the command in another one")
+    return NotPossibleNow(
+        f"{nothing} {APP_NAME} may not post in this one (Slack answers {lost.code}); let an admin "
+        "allow it, or type the command in another channel"
+    )

@@ -1,0 +1,156 @@
+"""A run starts only where its card could be posted: refusals, duplicates, unknown outcomes."""
+
+from __future__ import annotations
+
+import json
+
+import boto3
+import pytest
+from bot_world import CHANNEL, REGION, SIGNING_SECRET, started_workflows
+from recording_slack import Refusal
+
+from bot.stream import read_batch
+
+
+def seen(answer: dict) -> str:
+    return json.dumps(answer["answer"].get("blocks", []), ensure_ascii=False)
+
+
+def rotate(token: str) -> None:
+    boto3.client("secretsmanager", REGION).put_secret_value(
+        SecretId="slack",
+        SecretString=json.dumps({"bot_token": token, "signing_secret": SIGNING_SECRET}),
+    )
+
+
+def assert_nothing_started(services, settings) -> None:
+    assert services.runs.list_recent() == []
+    assert started_workflows(settings) == []
+
+
+def test_card_is_posted_before_the_run_is_written(person, services, settings, slack):
+    written_when_posted = []
+    slack.when_posted = lambda call: written_when_posted.append(services.runs.list_recent())
+
+    person.type("tiny-llama")
+
+    (run,) = services.runs.list_recent()
+    assert written_when_posted == [[]]
+    assert slack.cards[0].arguments["channel"] == CHANNEL
+    assert run.run_id in slack.cards[0].seen
+    assert services.deliveries.load(run.run_id).card_ts == slack.cards[0].ts
+    assert started_workflows(settings) == [run.run_id]
+
+
+def test_notifier_goes_on_with_the_card_of_the_start(person, notifier, stream, slack):
+    person.type("tiny-llama")
+
+    notifier.notify(read_batch(stream.next_batch()))
+
+    assert len(slack.cards) == 1
+
+
+@pytest.mark.parametrize(
+    ("code", "advice"),
+    [
+        ("not_in_channel", "/invite @Stationmaster"),
+        ("channel_not_found", "/invite @Stationmaster"),
+        ("is_archived", "this one is archived"),
+        ("restricted_action", "let an admin allow it"),
+        ("restricted_action_read_only_channel", "let an admin allow it"),
+    ],
+)
+def test_channel_that_takes_no_card_starts_nothing(person, services, settings, slack, code, advice):
+    slack.lost[CHANNEL] = code
+
+    answer = person.type("tiny-llama")
+
+    assert advice in seen(answer)
+    assert "nothing was started" in seen(answer)
+    assert answer["answer"]["response_type"] == "ephemeral"
+    assert_nothing_started(services, settings)
+
+
+def test_direct_conversation_of_others_is_not_told_to_invite(person, services, settings, slack):
+    slack.lost["D0TWO"] = "channel_not_found"
+
+    answer = person.type("tiny-llama", channel_id="D0TWO")
+
+    assert "type the command in a channel" in seen(answer)
+    assert "/invite" not in seen(answer)
+    assert_nothing_started(services, settings)
+
+
+def test_same_words_start_at_once_after_the_invitation(person, services, slack):
+    slack.lost[CHANNEL] = "not_in_channel"
+    person.type("tiny-llama")
+    slack.lost.clear()
+
+    person.type("tiny-llama")
+
+    assert len(services.runs.list_recent()) == 1
+
+
+@pytest.mark.parametrize("second", ["same", "another"])
+def test_command_delivered_twice_posts_one_card(person, slack, second):
+    person.type("tiny-llama", trigger_id="same")
+    person.type("tiny-llama", trigger_id=second)
+
+    assert len(slack.of("chat.postMessage")) == 1
+
+
+def test_card_of_the_slower_of_two_deliveries_is_deleted(person, services, settings, slack):
+    def type_again(_call: object) -> None:
+        slack.when_posted = lambda call: None
+        person.type("tiny-llama", trigger_id="faster")
+
+    slack.when_posted = type_again
+    person.type("tiny-llama", trigger_id="slower")
+
+    (run,) = services.runs.list_recent()
+    assert len(slack.of("chat.postMessage")) == 2
+    assert [card.ts for card in slack.cards] == [services.deliveries.load(run.run_id).card_ts]
+    assert started_workflows(settings) == [run.run_id]
+
+
+def test_one_request_delivered_twice_at_once_keeps_one_card(person, services, slack):
+    def type_again(_call: object) -> None:
+        slack.when_posted = lambda call: None
+        person.type("tiny-llama", trigger_id="same")
+
+    slack.when_posted = type_again
+    person.type("tiny-llama", trigger_id="same")
+
+    (run,) = services.runs.list_recent()
+    assert [card.ts for card in slack.cards] == [services.deliveries.load(run.run_id).card_ts]
+
+
+def test_card_posted_without_an_answer_is_found_by_its_mark(person, services, settings, slack):
+    slack.refuse("chat.postMessage", Refusal(status=503, carried_out=True))
+
+    person.type("tiny-llama")
+
+    (run,) = services.runs.list_recent()
+    assert len(slack.cards) == 1
+    assert services.deliveries.load(run.run_id).card_ts == slack.cards[0].ts
+    assert started_workflows(settings) == [run.run_id]
+
+
+def test_slack_that_is_away_starts_nothing_and_asks_to_try_again(person, services, settings, slack):
+    slack.refuse("chat.postMessage", Refusal(status=503, error="service_unavailable"))
+
+    answer = person.type("tiny-llama")
+
+    assert "try again in a moment" in seen(answer)
+    assert_nothing_started(services, settings)
+
+
+def test_rotated_token_is_read_anew_and_the_run_starts(person, services, slack):
+    person.type("list")  # the function is warm
+    rotate("xoxb-rotated")
+    slack.refuse("chat.postMessage", Refusal(error="invalid_auth"))
+
+    person.type("tiny-llama")
+
+    assert len(services.runs.list_recent()) == 1
+    assert slack.cards[0].token == "xoxb-rotated"

@@ -1,0 +1,251 @@
+"""The notifier where Slack takes no posts: lost channels, rotated tokens, crashes half way."""
+
+from __future__ import annotations
+
+import json
+
+import boto3
+import pytest
+from bot_world import CHANNEL, REGION, SIGNING_SECRET, Story, new_notifier
+from recording_slack import Refusal
+
+from bot.stream import read_batch
+from stationmaster.aws.delivery_store import Delivery, DeliveryStore
+from stationmaster.domain import events as ev
+from stationmaster.domain.errors import TransientError
+
+DIRECT = "D0OPERATOR"
+
+
+class Killed(BaseException):
+    """What a function that Lambda kills never gets to handle."""
+
+
+class DyingStore(DeliveryStore):
+    """A memory whose function is killed when it is to keep something of the given kind."""
+
+    dies_at = ""
+
+    def save(self, delivery: Delivery, **more: object) -> Delivery:
+        if self.dies_at == "card" and delivery.card_ts is not None:
+            raise Killed
+        return super().save(delivery, **more)
+
+    def confirm(self, run_id: str, keys: list[str], **more: object) -> None:
+        if self.dies_at == "confirm" and keys:
+            raise Killed
+        super().confirm(run_id, keys, **more)
+
+
+@pytest.fixture
+def dying(services) -> DyingStore:
+    store = DyingStore(services.settings.table_name, boto3.client("dynamodb", REGION))
+    services.deliveries = store
+    return store
+
+
+def tell(notifier, stream) -> None:
+    notifier.notify(read_batch(stream.next_batch()))
+
+
+def end(story: Story) -> None:
+    story.phases(ev.RunPhase.FAILED, reason="out of memory")
+    story.happen(ev.TeardownStarted)
+    story.happen(ev.TeardownCompleted, cost_usd=0.42)
+
+
+def texts(calls: list) -> str:
+    return "\n".join(call.seen for call in calls)
+
+
+@pytest.mark.parametrize(
+    "code", ["is_archived", "is_inactive", "not_in_channel", "channel_not_found"]
+)
+def test_run_whose_channel_is_lost_goes_on_in_the_requesters_conversation(
+    notifier, stream, story, slack, code
+):
+    story.begin()
+    story.reach_running()
+    tell(notifier, stream)
+    slack.lost[CHANNEL] = code
+
+    end(story)
+    tell(notifier, stream)
+
+    moved = [call for call in slack.of("chat.postMessage") if call.arguments["channel"] == DIRECT]
+    card, thread = moved[0], moved[1:]
+    assert f"<#{CHANNEL}> takes no posts" in card.seen
+    assert code in card.seen
+    assert {call.arguments["thread_ts"] for call in thread} == {card.ts}
+    assert "run failed" in texts(thread)
+    assert "Nothing billable is left" in texts(thread)
+
+
+def test_moved_run_stays_in_the_conversation_with_one_card(notifier, stream, story, slack, clock):
+    story.begin()
+    tell(notifier, stream)
+    slack.lost[CHANNEL] = "is_archived"
+    story.phases(ev.RunPhase.PROVISIONING)
+    tell(notifier, stream)
+    slack.lost.clear()
+
+    story.phases(ev.RunPhase.VALIDATING)
+    tell(notifier, stream)
+
+    assert [card.arguments["channel"] for card in slack.cards] == [CHANNEL, DIRECT]
+    assert slack.of("chat.update")[-1].arguments["channel"] == DIRECT
+
+
+def test_stop_button_works_where_the_card_has_moved_to(notifier, stream, story, slack, person):
+    story.begin()
+    tell(notifier, stream)
+    slack.lost[CHANNEL] = "is_archived"
+    story.phases(ev.RunPhase.PROVISIONING)
+    tell(notifier, stream)
+
+    person.press("stop_run", json.dumps({"run_id": story.run_id}), channel=DIRECT)
+
+    assert "is being stopped" in slack.responses[0].seen
+
+
+def test_requester_who_cannot_be_reached_either_holds_up_nobody(
+    notifier, stream, services, story, slack, clock, caplog
+):
+    story.begin()
+    other = Story(services, clock, run_id="tiny-llama-ffffffff")
+    other.begin()
+    tell(notifier, stream)
+    slack.lost |= {CHANNEL: "is_archived", DIRECT: "messages_tab_disabled"}
+    story.phases(ev.RunPhase.PROVISIONING)
+    tell(notifier, stream)
+    slack.lost.pop(CHANNEL)
+
+    other.phases(ev.RunPhase.PROVISIONING)
+    tell(notifier, stream)
+
+    assert "Provisioning" in slack.of("chat.update")[-1].seen
+    assert [record.levelname for record in caplog.records if "nobody" in record.message]
+    assert services.runs.load(story.run_id).phase is ev.RunPhase.PROVISIONING
+
+
+@pytest.mark.parametrize("code", ["invalid_auth", "token_revoked", "account_inactive"])
+def test_refused_token_keeps_the_batch_until_the_secret_has_a_new_one(
+    notifier, stream, story, slack, code
+):
+    story.begin()
+    batch = read_batch(stream.next_batch())
+    slack.refuse("chat.postMessage", *[Refusal(error=code)] * 2)
+    with pytest.raises(TransientError, match=code):
+        notifier.notify(batch)
+    boto3.client("secretsmanager", REGION).put_secret_value(
+        SecretId="slack",
+        SecretString=json.dumps({"bot_token": "xoxb-new", "signing_secret": SIGNING_SECRET}),
+    )
+
+    notifier.notify(batch)
+
+    assert [card.token for card in slack.cards] == ["xoxb-new"]
+
+
+def test_end_is_posted_after_a_kill_between_claim_and_post(
+    notifier, stream, story, services, slack, clock
+):
+    story.begin()
+    story.reach_running()
+    tell(notifier, stream)
+    end(story)
+    batch = read_batch(stream.next_batch())
+    slack.refuse("chat.postMessage", Refusal(status=503))
+    with pytest.raises(TransientError):
+        notifier.notify(batch)
+
+    new_notifier(services, slack, clock).notify(batch)
+
+    assert texts(slack.thread).count("*run failed*") == 1
+    assert texts(slack.thread).count("Nothing billable is left") == 1
+
+
+def test_end_is_not_posted_again_after_a_kill_between_post_and_confirmation(
+    notifier, stream, story, services, slack, clock, dying
+):
+    story.begin()
+    story.reach_running()
+    tell(notifier, stream)
+    end(story)
+    batch = read_batch(stream.next_batch())
+    dying.dies_at = "confirm"
+    with pytest.raises(Killed):
+        new_notifier(services, slack, clock).notify(batch)
+    dying.dies_at = ""
+
+    new_notifier(services, slack, clock).notify(batch)
+
+    assert texts(slack.thread).count("*run failed*") == 1
+
+
+def test_receipt_is_not_posted_again_after_a_kill(
+    notifier, stream, story, services, slack, clock, dying
+):
+    story.begin()
+    story.phases(ev.RunPhase.FAILED, reason="no capacity")
+    tell(notifier, stream)
+    story.happen(ev.TeardownStarted)
+    tell(notifier, stream)
+    story.happen(ev.TeardownCompleted, cost_usd=0.42)
+    batch = read_batch(stream.next_batch())
+    dying.dies_at = "confirm"
+    with pytest.raises(Killed):
+        new_notifier(services, slack, clock).notify(batch)
+    dying.dies_at = ""
+
+    new_notifier(services, slack, clock).notify(batch)
+
+    assert texts(slack.thread).count("Nothing billable is left") == 1
+
+
+def test_card_whose_place_was_not_kept_is_found_and_goes_on_living(
+    stream, story, services, slack, clock, dying
+):
+    story.begin()
+    batch = read_batch(stream.next_batch())
+    dying.dies_at = "card"
+    with pytest.raises(Killed):
+        new_notifier(services, slack, clock).notify(batch)
+    dying.dies_at = ""
+    story.phases(ev.RunPhase.PROVISIONING)
+
+    new_notifier(services, slack, clock).notify(batch)
+
+    assert len(slack.cards) == 1
+    assert "Provisioning" in slack.card.seen
+    assert slack.card.arguments["ts"] == slack.cards[0].ts
+
+
+def test_marks_of_another_run_are_not_taken_for_ones_own(stream, services, slack, clock, dying):
+    first, second = (Story(services, clock, run_id=f"tiny-llama-0000000{i}") for i in (1, 2))
+    first.begin()
+    tell(new_notifier(services, slack, clock), stream)
+    second.begin()
+    batch = read_batch(stream.next_batch())
+    slack.refuse("chat.postMessage", Refusal(status=503))
+    with pytest.raises(TransientError):
+        new_notifier(services, slack, clock).notify(batch)
+
+    new_notifier(services, slack, clock).notify(batch)
+
+    assert [second.run_id in card.seen for card in slack.cards] == [False, True]
+
+
+def test_thread_that_cannot_be_read_gets_the_line_again(notifier, stream, story, slack):
+    story.begin()
+    tell(notifier, stream)
+    story.happen(ev.CheckFinished, check="nodes", passed=True, detail="2 of 2 ready")
+    batch = read_batch(stream.next_batch())
+    slack.refuse("chat.postMessage", Refusal(status=503))
+    slack.refuse("conversations.replies", Refusal(error="missing_scope"))
+    with pytest.raises(TransientError):
+        notifier.notify(batch)
+
+    notifier.notify(batch)
+
+    assert ["2 of 2 ready" in call.seen for call in slack.thread] == [True]
