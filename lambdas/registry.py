@@ -229,7 +229,11 @@ RULES: Final = (
     ),
 )
 
-SCHEDULES: Final = (Schedule(name="reaper", rate_s=900, function=REAPER.name),)
+SCHEDULES: Final = (
+    Schedule(name="reaper", rate_s=900, function=REAPER.name),
+    # A minute is the shortest rate that EventBridge has.
+    Schedule(name="refresh-cards", rate_s=60, function=NOTIFIER.name),
+)
 
 ROUTES: Final = (Route(method="POST", path="/slack/events", function=BOT.name),)
 

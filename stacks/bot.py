@@ -13,10 +13,10 @@ from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_logs as logs
 from constructs import Construct
 
-from lambdas.registry import FUNCTIONS, ROUTES, STREAM_CONSUMER, Package
+from lambdas.registry import FUNCTIONS, ROUTES, SCHEDULES, STREAM_CONSUMER, Package
 from stacks.acknowledgements import accept
 from stacks.config import StageConfig
-from stacks.constructs.deliveries import add_stream_consumer
+from stacks.constructs.deliveries import add_schedules, add_stream_consumer
 from stacks.constructs.functions import FunctionRoles, Functions, dead_letter_queue
 from stacks.data import DataStack
 from stacks.workflow import WorkflowStack
@@ -59,6 +59,7 @@ class BotStack(cdk.Stack):
             dead_letters=dead_letters,
         ).by_name
         add_stream_consumer(functions[STREAM_CONSUMER], table=data.table, dead_letters=dead_letters)
+        add_schedules(self, SCHEDULES, functions=functions, dead_letters=dead_letters)
         api = self._api(functions, config)
         cdk.CfnOutput(
             self,

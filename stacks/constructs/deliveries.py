@@ -66,9 +66,11 @@ def add_schedules(
     functions: Mapping[str, lambda_.Function],
     dead_letters: sqs.IQueue,
 ) -> None:
-    """One schedule each, with a role that may invoke its function and nothing else."""
+    """One schedule for each of `functions`, with a role that may invoke it and nothing else."""
     for schedule in schedules:
-        function = functions[schedule.function]
+        function = functions.get(schedule.function)
+        if function is None:
+            continue  # of another stack
         role = iam.Role(
             scope,
             f"{schedule.name}-schedule-role",

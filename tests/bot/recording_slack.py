@@ -181,10 +181,6 @@ class RecordingSlack:
                             arguments[name] = json.loads(arguments[name])
                 self._send(*slack.answer(self.path, arguments, raw, self._token()))
 
-            def do_GET(self) -> None:
-                path, _, query = self.path.partition("?")
-                self._send(*slack.answer(path, dict(parse_qsl(query)), b"", self._token()))
-
             def _token(self) -> str:
                 return self.headers.get("Authorization", "").removeprefix("Bearer ")
 

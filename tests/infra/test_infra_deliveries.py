@@ -77,11 +77,18 @@ def test_rules_and_schedules_have_retries_and_a_dead_letter_queue(
         assert target["RetryPolicy"]["MaximumRetryAttempts"] >= 3
 
 
-def test_reaper_runs_every_quarter_of_an_hour(resources: dict[str, Resource]) -> None:
-    (schedule,) = properties(resources, "AWS::Scheduler::Schedule")
+def test_reaper_runs_every_quarter_of_an_hour_and_cards_are_refreshed_every_minute(
+    resources: dict[str, Resource],
+) -> None:
+    rates = {
+        reference(schedule["Target"]["Arn"]): schedule["ScheduleExpression"]
+        for schedule in properties(resources, "AWS::Scheduler::Schedule")
+    }
 
-    assert schedule["ScheduleExpression"] == "rate(15 minutes)"
-    assert reference(schedule["Target"]["Arn"]) == logical_id(resources, "reaper")
+    assert rates == {
+        logical_id(resources, "reaper"): "rate(15 minutes)",
+        logical_id(resources, "notifier"): "rate(1 minute)",
+    }
 
 
 def test_stream_survives_a_bad_record_and_an_absent_slack(resources: dict[str, Resource]) -> None:

@@ -1,0 +1,128 @@
+"""Cards between events: refreshed while something is live, within the budget of edits."""
+
+from __future__ import annotations
+
+import boto3
+import pytest
+from bot_world import REGION, Story
+from recording_slack import RecordingSlack
+
+from bot import notifier_handler
+from bot.stream import read_batch
+from stationmaster.domain import events as ev
+
+
+def tell(notifier, stream) -> None:
+    notifier.notify(read_batch(stream.next_batch()))
+
+
+def test_live_card_is_drawn_anew_without_any_event(notifier, stream, story, slack, clock):
+    story.begin()
+    story.phases(ev.RunPhase.PROVISIONING)
+    story.happen(
+        ev.ResourceRequested, kind=ev.ResourceKind.CLUSTER, name="c", price_per_hour_usd=36.0
+    )
+    tell(notifier, stream)
+
+    clock.advance(60)
+    notifier.refresh()
+
+    (edit,) = slack.of("chat.update")
+    assert "$0.60" in edit.seen
+    assert f"updated <!date^{int(clock.monotonic())}^{{time_secs}}|at 09:01:00 UTC>" in edit.seen
+
+
+def test_card_that_was_just_edited_is_left_alone(notifier, stream, story, slack, clock):
+    story.begin()
+    tell(notifier, stream)
+
+    clock.advance(5)
+    notifier.refresh()
+
+    assert slack.of("chat.update") == []
+
+
+def test_ended_run_is_not_drawn_again_and_slack_is_not_asked(notifier, stream, story, slack, clock):
+    story.begin()
+    story.phases(ev.RunPhase.FAILED, reason="no capacity")
+    story.happen(ev.TeardownStarted)
+    story.happen(ev.TeardownCompleted, cost_usd=0.4)
+    tell(notifier, stream)
+    attempts = len(slack.attempts)
+
+    clock.advance(3_600)
+    notifier.refresh()
+
+    assert len(slack.attempts) == attempts
+
+
+def test_teardown_in_progress_is_drawn_again(notifier, stream, story, slack, clock):
+    story.begin()
+    story.phases(ev.RunPhase.FAILED, reason="no capacity")
+    story.happen(ev.TeardownStarted)
+    tell(notifier, stream)
+
+    clock.advance(60)
+    notifier.refresh()
+
+    assert len(slack.of("chat.update")) == 1
+
+
+@pytest.mark.parametrize(("num_runs", "every_s"), [(12, 5), (30, 60)])
+def test_many_live_runs_keep_to_fifty_edits_a_minute(
+    notifier, stream, services, slack, clock, num_runs, every_s
+):
+    for index in range(num_runs):
+        Story(services, clock, run_id=f"tiny-llama-{index:08x}").begin()
+    tell(notifier, stream)
+    clock.advance(300)
+    at: list[float] = []
+    for _ in range(120 // every_s):
+        clock.advance(every_s)
+        notifier.refresh()
+        at += [clock.monotonic()] * (len(slack.of("chat.update")) - len(at))
+
+    assert max(sum(since <= one < since + 60 for one in at) for since in at) <= 50
+    # The card that was drawn longest ago comes first, so none is left out.
+    edited = {call.arguments["ts"] for call in slack.of("chat.update")}
+    assert edited == {card.ts for card in slack.cards}
+
+
+def test_batch_that_was_given_up_is_made_good_by_the_next_refresh(
+    notifier, stream, story, slack, clock
+):
+    story.begin()
+    story.reach_running()
+    tell(notifier, stream)
+    story.phases(ev.RunPhase.FAILED, reason="out of memory")
+    story.happen(ev.TeardownStarted)
+    story.happen(ev.TeardownCompleted, cost_usd=0.42)
+    stream.next_batch()  # set aside after an hour without Slack
+
+    clock.advance(3_600)
+    notifier.refresh()
+    notifier.refresh()
+
+    assert "out of memory" in slack.card.seen
+    said = [call.seen for call in slack.thread]
+    assert sum("*run failed*" in text for text in said) == 1
+    assert sum("Nothing billable is left" in text for text in said) == 1
+
+
+def test_shipped_handler_refreshes_on_a_scheduled_event(
+    settings, stream, story, slack: RecordingSlack
+):
+    story.begin()
+    stream.next_batch()  # not delivered
+
+    notifier_handler.handler({}, None)
+
+    assert [story.run_id in card.seen for card in slack.cards] == [True]
+
+
+def test_refresh_of_an_empty_account_asks_slack_for_nothing(settings, slack):
+    assert boto3.client("dynamodb", REGION).scan(TableName="runs")["Count"] == 0
+
+    notifier_handler.handler({"detail-type": "Scheduled Event"}, None)
+
+    assert slack.attempts == []
