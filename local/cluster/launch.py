@@ -5,6 +5,7 @@ Called by the pod worker at each start of a container. It decides; starting is `
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +25,7 @@ from local.cluster.events import EventRecorder
 from local.cluster.quantities import container_requests
 from local.cluster.registry import Registry
 from local.cluster.resources import Object
-from local.cluster.volumes import FileSystems, container_mounts, mount_all
+from local.cluster.volumes import FileSystems, MountError, container_mounts, mount_all
 
 
 @dataclass(frozen=True)
@@ -52,12 +53,18 @@ def volumes_of(context: NodeContext, pod: Object, directory: Path) -> dict[str, 
     """Mount the pod's volumes in its directory; components of the cluster have no processes.
 
     Raises:
-        MountError: one is not there (yet), or is not offered here.
+        MountError: one is not there (yet), is not offered here, or finds no room.
     """
     if infrastructure.pod_role(pod) is not None:
         return {}
-    directory.mkdir(parents=True, exist_ok=True)
-    return mount_all(context.registry, pod, directory, context.file_systems)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        return mount_all(context.registry, pod, directory, context.file_systems)
+    except OSError as exc:
+        said = f"{exc.filename or directory}: {(exc.strerror or str(exc)).lower()}"
+        if exc.errno in (errno.ENOSPC, errno.EDQUOT):
+            said += f"; free space in {context.state_dir}"
+        raise MountError(said) from exc
 
 
 def command_of(

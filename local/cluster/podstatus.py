@@ -18,7 +18,10 @@ from local.cluster.registry import timestamp
 from local.cluster.resources import Object
 
 State = dict[str, Any]
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+# What the supervisor's sentence ends with when the log's disk is full.
+_NO_ROOM = tuple(
+    os.strerror(number).lower() for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+)
 
 
 def waiting(reason: str, message: str = "") -> State:
@@ -104,17 +107,12 @@ def backing_off(
     return state, f"Back-off restarting failed container {run.name} in pod {pod}"
 
 
-def eviction(cause: str, state_dir: Path) -> tuple[str, str]:
-    """Reason and message of a pod that a full disk ends, as a kubelet under disk pressure does."""
-    message = f"The node was low on resource: ephemeral-storage. {cause}; free space in {state_dir}"
-    return "Evicted", message
-
-
-def failure_after(error: Exception, state_dir: Path) -> tuple[str, str]:
-    """Reason and message of a pod that the kubelet itself failed on."""
-    if isinstance(error, OSError) and error.errno in _NO_ROOM:
-        return eviction(f"{error.filename}: {os.strerror(error.errno).lower()}", state_dir)
-    return "KubeletError", "the local kubelet failed on this pod; see its log"
+def log_refused(exit_code: int, cause: str, state_dir: Path, *, started_at: str) -> State:
+    """How a container ended whose log took no more."""
+    message = cause
+    if cause.endswith(_NO_ROOM):
+        message += f"; free space in {state_dir}"
+    return terminated(exit_code, started_at=started_at, reason="LogNotWritten", message=message)
 
 
 def phase_of(init: Sequence[ContainerRun], main: Sequence[ContainerRun]) -> str:

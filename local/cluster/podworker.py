@@ -110,10 +110,10 @@ class PodWorker:
             while not self._finished:
                 try:
                     self._advance()
-                except Exception as exc:
+                except Exception:
                     # The boundary of the thread: the pod is reported, the node lives on.
                     logger.exception("pod worker failed", extra={"pod": self.uid})
-                    self._fail(*podstatus.failure_after(exc, self._context.state_dir))
+                    self._fail("KubeletError", "the local kubelet failed on this pod; see its log")
                 if not self._finished:
                     self._sleep()
         finally:
@@ -178,11 +178,6 @@ class PodWorker:
         for run in [*self.init, *self.main]:
             run.restart_at = None
         self._kill_all()
-
-    def _evict(self, cause: str) -> None:
-        reason, message = podstatus.eviction(cause, self._context.state_dir)
-        self._event("Warning", reason, message)
-        self._fail(reason, message)
 
     def _all_done(self) -> bool:
         if any(run.done and run.terminated and run.terminated["exitCode"] for run in self.init):
@@ -286,19 +281,26 @@ class PodWorker:
         try:
             run.process = ContainerProcess(command, run.log, ended)
         except LogError as exc:
-            run.log.end()
-            self._evict(str(exc))
+            state_dir = self._context.state_dir
+            self._not_started(run, podstatus.log_refused(128, str(exc), state_dir, started_at=now))
             return
         except StartError as exc:
-            run.log.end()
             message = f"failed to create containerd task: {exc}"
-            self._container_event(run, "Warning", "Failed", f"Error: {message}")
-            run.state = terminated(128, started_at=now, reason="StartError", message=message)
-            self._decide_restart(run, 128, ran_s=time.monotonic() - started)
+            self._not_started(
+                run, terminated(128, started_at=now, reason="StartError", message=message)
+            )
             return
         run.process_id = run.process.pid
         run.state = running_since(now)
         self._container_event(run, "Normal", "Started", f"Started container {run.name}")
+
+    def _not_started(self, run: ContainerRun, state: podstatus.State) -> None:
+        if run.log is not None:
+            run.log.end()
+        run.state = state
+        message = state["terminated"]["message"]
+        self._container_event(run, "Warning", "Failed", f"Error: {message}")
+        self._decide_restart(run, 128, ran_s=0.0)
 
     # Ending
 
@@ -306,12 +308,11 @@ class PodWorker:
         self, run: ContainerRun, exit_code: int, failure: str, *, started_at: str, ran_s: float
     ) -> None:
         run.process = None
+        state_dir = self._context.state_dir
         run.state = terminated(exit_code, started_at=started_at)
-        if self._gone or self._failure is not None:
-            return
         if failure:
-            self._evict(failure)
-        else:
+            run.state = podstatus.log_refused(exit_code, failure, state_dir, started_at=started_at)
+        if not self._gone and self._failure is None:
             self._decide_restart(run, exit_code, ran_s=ran_s)
 
     def _decide_restart(self, run: ContainerRun, exit_code: int, *, ran_s: float) -> None:

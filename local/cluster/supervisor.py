@@ -15,6 +15,7 @@ parts: it starts often.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import select
 import signal
@@ -28,6 +29,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 MARKER = "STATIONMASTER_CONTAINER"
 # Its own exit codes, when nothing was started.
 NO_LOG, NO_PROGRAM = 74, 128
+_LEAST_ROOM_BYTES = 16 * 1024
 _MAX_LINE_BYTES = 16 * 1024
 _DRAIN_S = 0.5
 # Somebody may make room; the program waits for its output meanwhile. No longer than this, as
@@ -294,7 +296,7 @@ def main() -> int:
     _adopt_orphans()
     log_path, *argv = sys.argv[1:]
     try:
-        log = os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        log = _open_log(log_path)
     except OSError as exc:
         return _refuse(_sentence(exc, log_path), NO_LOG)
     try:
@@ -302,6 +304,22 @@ def main() -> int:
     except OSError as exc:
         return _refuse(_sentence(exc, argv[0]), NO_PROGRAM)
     return supervisor.run()
+
+
+def _open_log(path: str) -> int:
+    """Open the log, which is new, and see that it takes a little: no program starts for nothing.
+
+    Raises:
+        OSError: it does not.
+    """
+    log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    try:
+        if os.write(log, bytes(_LEAST_ROOM_BYTES)) < _LEAST_ROOM_BYTES:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    finally:
+        with contextlib.suppress(OSError):  # a device
+            os.ftruncate(log, 0)
+    return log
 
 
 def _refuse(sentence: str, code: int) -> int:

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import re
 import resource
@@ -20,14 +19,23 @@ from cluster_fixtures import (  # noqa: F401  # fixtures
     alive,
     cluster,
     eventually,
+    start_cluster,
 )
 
 from local.cluster.container import Command, ContainerProcess, LogError, StartError
 from local.cluster.logs import ContainerLog
-from local.cluster.podstatus import failure_after
 from local.cluster.supervisor import MARKER
 
 SUPERVISOR = REPOSITORY / "local" / "cluster" / "supervisor.py"
+
+
+# Fills the log of its own supervisor, which may write 64 bytes more and no byte after them.
+FILL = """
+import os, resource
+resource.prlimit(os.getppid(), resource.RLIMIT_FSIZE, (64, -1))
+while True:
+    print("much", flush=True)
+"""
 
 
 def supervised(log: Path, *argv: str, patience_s: float = 5.0) -> subprocess.Popen[str]:
@@ -94,13 +102,14 @@ def test_program_dies_with_a_supervisor_that_is_killed(tmp_path: Path) -> None:
         eventually(lambda: not alive(program), "the program's end")
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="needs /dev/full")
-def test_program_whose_log_stays_full_is_killed_with_the_reason() -> None:
-    with supervised(Path("/dev/full"), "sh", "-c", "echo much; sleep 300", patience_s=0.3) as full:
+@pytest.mark.skipif(sys.platform != "linux", reason="limits of another process are Linux's")
+def test_program_whose_log_stays_full_is_killed_with_the_reason(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    with supervised(log, sys.executable, "-c", FILL, patience_s=0.3) as full:
         said = spoken(full)
 
     program, _, reason = said.partition("\n")
-    assert reason == "!/dev/full: no space left on device\n"
+    assert reason.lstrip(".") == f"!{log}: file too large\n"
     assert full.returncode == 137
     assert not alive(int(program))
 
@@ -128,31 +137,45 @@ def test_log_that_is_full_for_a_while_loses_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="limits of another process are Linux's")
-def test_pod_whose_log_stays_full_is_evicted_with_what_to_do(cluster: Cluster) -> None:
-    script = (
-        "import os, resource;"
-        "resource.prlimit(os.getppid(), resource.RLIMIT_FSIZE, (64, -1));"
-        "[print('much', flush=True) for _ in range(10 ** 7)]"
-    )
-    container = {"command": ["python", "-c", script]}
+def test_pod_whose_log_stays_full_fails_with_what_to_do(cluster: Cluster) -> None:
+    cluster.run_pod("noisy", "", container={"command": ["python", "-c", FILL]})
 
-    cluster.run_pod("noisy", "", container=container, restartPolicy="OnFailure")
-
-    status = cluster.pod_phase("noisy", "Failed").status
-    assert status.reason == "Evicted"
+    (status,) = cluster.pod_phase("noisy", "Failed").status.container_statuses
+    ended = status.state.terminated
+    assert (ended.exit_code, ended.reason) == (137, "LogNotWritten")
     assert re.fullmatch(
-        r"The node was low on resource: ephemeral-storage\. \S+/main\.0\.log: file too large; "
-        rf"free space in {cluster.state_dir}",
-        status.message,
+        rf"\S+/main\.0\.log: file too large; free space in {cluster.state_dir}", ended.message
     )
-    assert cluster.event("noisy", "Evicted").message == status.message
 
 
-def test_container_whose_log_cannot_be_made_says_so(tmp_path: Path) -> None:
-    command = Command(["sleep", "300"], os.environ, tmp_path)
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /dev/full")
+def test_container_whose_log_has_no_room_is_not_started(tmp_path: Path) -> None:
+    started = tmp_path / "started"
+    command = Command(["touch", str(started)], os.environ, tmp_path)
 
-    with pytest.raises(LogError, match="no-such/log: no such file or directory"):
-        ContainerProcess(command, ContainerLog(tmp_path / "no-such" / "log"), print)
+    with pytest.raises(LogError, match="/dev/full: no space left on device"):
+        ContainerProcess(command, ContainerLog(Path("/dev/full")), print)
+
+    assert not started.exists()
+
+
+def test_pod_that_finds_no_room_for_its_logs_backs_off_and_starts_when_there_is(
+    cluster: Cluster,
+) -> None:
+    gate = cluster.state_dir / "gate"
+    script = f"until [ -e {gate} ]; do sleep 0.05; done; [ -e {gate}-2 ] || exit 1"
+    cluster.run_pod("cramped", script, restartPolicy="OnFailure")
+    uid = cluster.pod_phase("cramped", "Running").metadata.uid
+    logs = cluster.state_dir / "pods" / uid
+    blocked = logs / "main.1.log"
+    blocked.mkdir()  # the next log cannot be made
+    gate.touch()
+
+    failed = cluster.event("cramped", "Failed")
+    (cluster.state_dir / "gate-2").touch()
+    cluster.pod_phase("cramped", "Succeeded")
+
+    assert failed.message == (f"Error: {blocked}: is a directory")
 
 
 def test_container_whose_program_is_none_says_so(tmp_path: Path) -> None:
@@ -164,12 +187,18 @@ def test_container_whose_program_is_none_says_so(tmp_path: Path) -> None:
         ContainerProcess(command, ContainerLog(tmp_path / "log"), print)
 
 
-def test_failure_of_the_kubelet_on_a_full_disk_is_an_eviction() -> None:
-    full = OSError(errno.ENOSPC, "No space left on device", "/state/pods/uid")
+def test_volume_without_room_is_a_failed_mount(tmp_path: Path) -> None:
+    """A file where the pods' directory should be stands for the disk that takes no directory."""
+    own = start_cluster(tmp_path / "state")
+    try:
+        own.add_nodes()
+        (tmp_path / "state" / "pods").write_text("")
 
-    assert failure_after(full, Path("/state")) == (
-        "Evicted",
-        "The node was low on resource: ephemeral-storage. /state/pods/uid: no space left on "
-        "device; free space in /state",
-    )
-    assert failure_after(ValueError("x"), Path("/state"))[0] == "KubeletError"
+        own.run_pod("roomless", "exit 0")
+
+        message = own.event("roomless", "FailedMount").message
+        assert re.fullmatch(rf"{tmp_path}/state/pods/\S+: not a directory", message)
+        (tmp_path / "state" / "pods").unlink()
+        own.pod_phase("roomless", "Succeeded")
+    finally:
+        own.close()
