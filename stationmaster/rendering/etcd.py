@@ -24,6 +24,24 @@ ETCD_PORT: Final = 2379
 _PEER_PORT: Final = 2380
 _DATA: Final = "/var/lib/etcd"
 
+# An agent exits when etcd is not there yet, six seconds after its start, and each restart counts
+# against the job. So its container starts when etcd listens. Arguments: host, port, seconds.
+WAIT_SCRIPT: Final = """\
+import socket, sys, time
+
+host, port, wait_s = sys.argv[1:]
+deadline = time.monotonic() + float(wait_s)
+while True:
+    try:
+        socket.create_connection((host, int(port)), timeout=5).close()
+        break
+    except OSError as error:
+        if time.monotonic() > deadline:
+            sys.exit(f"etcd at {host}:{port} does not answer after {wait_s} s: {error}")
+        time.sleep(0.5)
+"""
+_WAIT_S: Final = 900
+
 
 def etcd_name(run_id: str) -> str:
     """Name of the run's etcd Deployment and Service: a DNS-1035 label, run ids have 45 letters."""
@@ -33,6 +51,25 @@ def etcd_name(run_id: str) -> str:
 def render_rendezvous(spec: JobSpec) -> list[KubernetesObject]:
     """What the job's agents need besides themselves to meet; nothing for c10d."""
     return render_etcd(spec.run_id) if spec.rendezvous == "etcd" else []
+
+
+def render_wait(spec: JobSpec) -> list[KubernetesObject]:
+    """Init containers that a training pod needs to meet the others; none for c10d."""
+    if spec.rendezvous != "etcd":
+        return []
+    where = [etcd_name(spec.run_id), str(ETCD_PORT), str(_WAIT_S)]
+    return [
+        {
+            "name": "await-etcd",
+            "image": spec.image,
+            "command": ["python", "-c", WAIT_SCRIPT, *where],
+            "resources": {
+                "requests": {"cpu": "100m", "memory": "64Mi"},
+                "limits": {"memory": "256Mi"},
+            },
+            "securityContext": container_security(),
+        }
+    ]
 
 
 def render_etcd(run_id: str) -> list[KubernetesObject]:

@@ -11,7 +11,7 @@ from typing import Final
 
 from stationmaster.domain.names import LABEL_RUN_ID, TRAINING_NODE_GROUP, job_name
 from stationmaster.rendering.environment import SCRATCH_MOUNT, render_environment
-from stationmaster.rendering.etcd import ETCD_PORT, etcd_name
+from stationmaster.rendering.etcd import ETCD_PORT, etcd_name, render_wait
 from stationmaster.rendering.job_spec import JobSpec, KubernetesObject
 from stationmaster.rendering.metadata import (
     LABEL_HOSTNAME,
@@ -148,6 +148,7 @@ def _rendezvous(spec: JobSpec) -> KubernetesObject:
 
 
 def _pod_spec(spec: JobSpec) -> KubernetesObject:
+    waiting = render_wait(spec)
     return {
         "terminationGracePeriodSeconds": spec.termination_grace_s,
         "automountServiceAccountToken": False,
@@ -169,6 +170,7 @@ def _pod_spec(spec: JobSpec) -> KubernetesObject:
                 ]
             }
         },
+        **({"initContainers": waiting} if waiting else {}),
         "containers": [
             {
                 "name": CONTAINER,

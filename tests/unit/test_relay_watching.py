@@ -91,9 +91,14 @@ def test_keep_watching_expired_version_lists_again():
     assert api.watched_from == ["5", "50"]
 
 
-def test_keep_watching_missing_type_and_absent_server_are_waited_for():
+def test_keep_watching_list_that_fails_is_asked_for_again():
     api = ScriptedWatches(
-        lists=[ObjectMissing("no such type"), ClusterUnreachable("refused"), ([], "5")],
+        lists=[
+            ObjectMissing("no such type"),
+            ClusterUnreachable("refused"),
+            WatchExpired("the next page is too old"),
+            ([], "5"),
+        ],
         watches=[[("ADDED", thing("a", "6"))]],
     )
 

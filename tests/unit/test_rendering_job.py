@@ -1,6 +1,9 @@
 """The PyTorchJob: what the operator insists on, what devices need, what must never be in it."""
 
 import re
+import socket
+import subprocess
+import sys
 from itertools import product
 from typing import Any
 
@@ -109,6 +112,23 @@ def test_job_with_etcd_meets_where_the_runs_etcd_listens_with_the_protocol_that_
     assert "--enable-v2=true" in etcd["command"]
     # The last minor version that has the v2 protocol.
     assert re.fullmatch(r".*/etcd:3\.5\.[0-9.-]+", etcd["image"])
+
+
+def test_job_with_etcd_starts_its_agents_when_etcd_listens():
+    job = render(rendezvous="etcd")
+    (waiting,) = pod_spec(job)["initContainers"]
+    elastic = job["spec"]["elasticPolicy"]
+    python, flag, script, host, port, _ = waiting["command"]
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        arguments = [sys.executable, flag, script, "127.0.0.1", str(server.getsockname()[1])]
+        listening = subprocess.run([*arguments, "0"], check=False)
+    closed = subprocess.run([*arguments, "0"], capture_output=True, text=True, check=False)
+
+    assert (python, host, port) == ("python", elastic["rdzvHost"], str(elastic["rdzvPort"]))
+    assert waiting["image"] == container(job)["image"]
+    assert (listening.returncode, closed.returncode) == (0, 1)
+    assert "does not answer after 0 s" in closed.stderr
+    assert "initContainers" not in pod_spec(render())
 
 
 @given(st.text(min_size=1, max_size=200))
