@@ -10,7 +10,7 @@ from stationmaster.domain.errors import (
     TrainingFailed,
     TransientError,
 )
-from stationmaster.domain.events import RelayBatch, RunPhase
+from stationmaster.domain.events import NodeLost, RelayBatch, RunPhase
 from stationmaster.domain.run import Run, TeardownStatus
 from stationmaster.services import Services
 from stationmaster.steps.await_job import resolve_wait
@@ -33,18 +33,22 @@ def record_batch(services: Services, batch: RelayBatch) -> None:
     token = services.runs.load_task_token(batch.run_id)
     if token is None or run.phase.is_terminal:
         return
-    if resolve_wait(services, run, token) or not batch.heartbeat:
+    if resolve_wait(services, run, token):
         return
-    lost = _lost_for_good(services, run)
+    lost = _lost_for_good(services, run, batch)
     if lost is not None:
         services.workflows.job_failed(token, error=TrainingFailed.__name__, cause=lost)
-    else:
+    elif batch.heartbeat:
         services.workflows.heartbeat(token)
 
 
-def _lost_for_good(services: Services, run: Run) -> str | None:
-    """What a run that does not train will never get back; asked of AWS only while it recovers."""
-    if run.phase is not RunPhase.RECOVERING:
+def _lost_for_good(services: Services, run: Run, batch: RelayBatch) -> str | None:
+    """What a run that does not train will never get back.
+
+    Asked of AWS only while the run recovers: when a node is lost, and with each heartbeat.
+    """
+    asks = batch.heartbeat or any(isinstance(event, NodeLost) for event in batch.events)
+    if run.phase is not RunPhase.RECOVERING or not asks:
         return None
     try:
         return find_lost_capacity(services, run.run_id)

@@ -186,6 +186,17 @@ def test_recovery_whose_node_group_is_deleted_ends_with_the_next_heartbeat(
     assert outside.workflows.said[1:] == [("TrainingFailed", sentence)]
 
 
+def test_lost_node_is_looked_into_at_once_and_other_news_of_a_recovery_is_not(outside: World):
+    begin(outside)
+    outside.clusters.groups["training"] = None
+
+    report(outside, pod(outside, f"{RUN_ID}-worker-1", "Deleted"), heartbeat=False)
+    assert outside.workflows.said == []
+    report(outside, event(outside, ev.NodeLost, node="n-1", reason="r"), heartbeat=False)
+
+    assert [error for error, _ in outside.workflows.said] == ["TrainingFailed"]
+
+
 def test_recovery_is_waited_for_while_eks_does_not_answer(outside: World):
     begin(outside)
     outside.clusters.failure = TransientError("EKS is away")

@@ -118,6 +118,43 @@ def test_relay_that_falls_silent_ends_the_run_and_says_so(told: Outcome) -> None
     assert_gone(told)
 
 
+@plays("container exits")
+def test_container_that_exits_badly_fails_the_run_with_its_pod_code_and_line(
+    told: Outcome,
+) -> None:
+    name = f"{told.run.run_id}-worker-0"
+    assert told.run.phase is RunPhase.FAILED
+    assert told.run.reason.startswith(f"pod {name} exited with code 3: KeyError: 'model'; ")
+    assert_gone(told)
+
+
+@plays("job is deleted")
+def test_job_deleted_while_it_trains_fails_the_run_and_releases_it(told: Outcome) -> None:
+    sentence = f"PyTorchJob {told.run.run_id} was deleted from the cluster before it had ended"
+    assert (told.run.phase, told.run.reason) == (RunPhase.FAILED, sentence)
+    assert_gone(told)
+
+
+@plays("training nodes are deleted")
+def test_node_group_deleted_while_it_trains_fails_the_run_and_releases_it(told: Outcome) -> None:
+    assert told.run.phase is RunPhase.FAILED
+    assert "recovering" in told.run.phase_names
+    assert told.run.reason.startswith("the training node group ")
+    assert_gone(told)
+
+
+@plays("torn down while awaiting")
+def test_teardown_started_while_it_trains_ends_the_run_before_the_receipt(told: Outcome) -> None:
+    sentence = "its teardown was started before it had ended"
+    assert (told.run.phase, told.run.reason) == (RunPhase.FAILED, sentence)
+    changes = [event for event in told.events if event.type == "run.phase_changed"]
+    ended, receipt = told.events.index(changes[-1]), told.events_of("teardown.completed")[0]
+    assert changes[-1].phase is RunPhase.FAILED
+    assert ended < told.events.index(receipt)
+    assert len(told.teardowns) == 1
+    assert_gone(told)
+
+
 @plays(*(f"teardown: {state} fails" for state in TEARDOWN_TASKS if state not in DECISIVE))
 def test_deletion_that_fails_for_good_does_not_keep_the_rest_from_being_deleted(
     told: Outcome,

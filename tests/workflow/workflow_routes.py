@@ -120,8 +120,16 @@ ROUTES: dict[str, Route] = {
     ),
     **{f"stopped at {function}": Route(train=(_STOPPED,)) for function in STOPPED_AT},
     "stopped while awaiting": Route(train=(f"AwaitJob > {_STOPPED}",)),
-    "training fails": Route(train=(f"AwaitJob > {_FAILED}",)),
-    "heartbeat stops": Route(train=(f"AwaitJob > {_FAILED}",)),
+    **{
+        name: Route(train=(f"AwaitJob > {_FAILED}",))
+        for name in (
+            "training fails",
+            "heartbeat stops",
+            "job is deleted",
+            "training nodes are deleted",
+            "torn down while awaiting",
+        )
+    },
     "job starts late": Route(train=("JobStarted? > WaitForJobStart > EnsureJobStarted",)),
     "teardown: ReleaseFileSystem fails": Route(
         teardown=(

@@ -61,6 +61,13 @@ PASSING_ERRORS = (
     "Lambda.Unknown",
     "Sandbox.Timedout",
 )
+WHILE_AWAITING: dict[str, Callable[[World, str], None]] = {
+    "stopped while awaiting": World.stop,
+    "killed while awaiting": World.kill,
+    "job is deleted": World.delete_job,
+    "training nodes are deleted": World.delete_training_nodes,
+    "torn down while awaiting": World.start_teardown,
+}
 STOPPED_AT = (
     "prepare-run",
     "ensure-cluster",
@@ -112,10 +119,10 @@ def state_scenarios() -> list[Scenario]:
         Scenario("every call is doubled", _doubled),
         simple("plain"),
         simple("training fails", plan="fails"),
+        simple("container exits", plan="exits"),
         Scenario("heartbeat stops", _heartbeat),
+        *(Scenario(name, _meanwhile(act)) for name, act in WHILE_AWAITING.items()),
         Scenario("job starts late", _late_start),
-        Scenario("stopped while awaiting", _stopped_while_awaiting),
-        Scenario("killed while awaiting", _killed_while_awaiting),
         Scenario("killed while provisioning", _killed_while_provisioning),
         *(Scenario(f"stopped at {name}", _stopped_at(name)) for name in STOPPED_AT),
         *(simple(f"train: {state} fails", fault) for state, fault in TRAIN_TASKS.items()),
@@ -185,11 +192,10 @@ def _torn_down_twice(world: World, name: str) -> str:
         before=lambda run_id: held.append(world.runtime.hold(run_id, "release-network")),
     )
     world.until(held[0].reached.is_set, "the teardown is under way")
-    again = json.dumps({"detail": {"run_id": run_id}}).encode()
-    world.invoke("start-teardown", again)
+    world.start_teardown(run_id)
     held[0].released.set()
     world.until_rested(run_id)
-    world.invoke("start-teardown", again)
+    world.start_teardown(run_id)
     world.until_rested(run_id)
     return run_id
 
@@ -209,20 +215,17 @@ def _stopped_at(function: str) -> Callable[[World, str], str]:
     return play
 
 
-def _stopped_while_awaiting(world: World, name: str) -> str:
-    run_id = world.request(name, plan="waits")
-    world.until_awaiting(run_id)
-    world.stop(run_id)
-    world.until_rested(run_id)
-    return run_id
+def _meanwhile(act: Callable[[World, str], None]) -> Callable[[World, str], str]:
+    """A run to which something happens while its workflow waits for the job."""
 
+    def play(world: World, name: str) -> str:
+        run_id = world.request(name, plan="waits")
+        world.until_awaiting(run_id)
+        act(world, run_id)
+        world.until_rested(run_id)
+        return run_id
 
-def _killed_while_awaiting(world: World, name: str) -> str:
-    run_id = world.request(name, plan="waits")
-    world.until_awaiting(run_id)
-    world.kill(run_id)
-    world.until_rested(run_id)
-    return run_id
+    return play
 
 
 def _killed_while_provisioning(world: World, name: str) -> str:

@@ -26,7 +26,7 @@ from local.slack import OPERATOR_ID, TEAM_ID, TRAINING_CHANNEL_ID
 from stationmaster import commands
 from stationmaster.domain.events import RunEvent
 from stationmaster.domain.grammar import parse_request
-from stationmaster.domain.names import LABEL_RUN_ID, NAMESPACE, job_name
+from stationmaster.domain.names import LABEL_RUN_ID, NAMESPACE, TRAINING_NODE_GROUP, job_name
 from stationmaster.domain.run import Run, TeardownStatus, new_run_id
 from stationmaster.services import Services
 from stationmaster.steps.reap import reap
@@ -41,7 +41,7 @@ LIMITS = {
     for step in ("provision", "plugin", "check", "job_start", "release_job", "release")
 }
 
-# Says what a trainer says. The run's plan decides how it ends: `fails` or `waits`.
+# Says what a trainer says. The run's plan decides how it ends: `fails`, `exits` or `waits`.
 _TORCHRUN = """\
 #!/bin/sh
 for word; do :; done
@@ -51,6 +51,11 @@ echo '{{"stationmaster":1,"kind":"progress","seq":1,"step":1,"total_steps":2,"lo
 if [ "$plan" = fails ]; then
   echo '{{"stationmaster":1,"kind":"failed","seq":2,"message":"the loss is not a number"}}'
   exit 1
+fi
+if [ "$plan" = exits ]; then
+  echo 'Traceback (most recent call last):' >&2
+  echo "KeyError: 'model'" >&2
+  exit 3
 fi
 while [ "$plan" = waits ]; do sleep 0.2; done
 echo '{{"stationmaster":1,"kind":"progress","seq":2,"step":2,"total_steps":2,"loss_nats":8.25}}'
@@ -156,6 +161,20 @@ class World:
         self.aws.client("stepfunctions").stop_execution(
             executionArn=self._arn("train", run_id), cause="killed by the test"
         )
+
+    def delete_job(self, run_id: str) -> None:
+        """Delete the run's PyTorchJob behind the product's back."""
+        self.services.kubernetes(run_id).delete(
+            "kubeflow.org/v1", "PyTorchJob", name=job_name(run_id), namespace=NAMESPACE
+        )
+
+    def delete_training_nodes(self, run_id: str) -> None:
+        """Delete the run's training node group behind the product's back."""
+        self.services.clusters.delete_node_group(run_id, TRAINING_NODE_GROUP)
+
+    def start_teardown(self, run_id: str) -> None:
+        """Tell the function that starts teardowns that the run has ended."""
+        self.invoke("start-teardown", json.dumps({"detail": {"run_id": run_id}}).encode())
 
     def cordon(self, run_id: str, *, unschedulable: bool) -> None:
         """Close the run's training nodes to new pods, or open them again."""
