@@ -1,11 +1,10 @@
 """Keeps other web pages away from local mode's servers: who may talk to a loopback port.
 
 Every server of local mode asks here before it reads a request: the ASGI applications through
-`LoopbackGuard`, the http.server ones through `ProgramsOnlyHandler`, the WSGI one through
-`of_environ`. A page from elsewhere that a browser on this machine has open could otherwise reach
-the port, directly (cross-site requests) or by a name that it makes resolve to 127.0.0.1 (DNS
-rebinding). Browsers give both away in headers that a page cannot change. Nobody is sent CORS
-headers. This module knows headers only.
+`LoopbackGuard`, those of http.server's kind through `ProgramsOnlyHandler`. A page from elsewhere
+that a browser on this machine has open could otherwise reach the port, directly (cross-site
+requests) or by a name that it makes resolve to 127.0.0.1 (DNS rebinding). Browsers give both away
+in headers that a page cannot change. Nobody is sent CORS headers. This module knows headers only.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -92,16 +92,6 @@ def _joined(headers: Iterable[tuple[str, str]]) -> dict[str, str]:
     return joined
 
 
-def of_environ(environ: Mapping[str, Any]) -> Seen:
-    """Return what a WSGI environment shows of its request."""
-    headers = {
-        name.removeprefix("HTTP_").replace("_", "-").lower(): str(value)
-        for name, value in environ.items()
-        if name.startswith("HTTP_") or name in {"CONTENT_TYPE", "CONTENT_LENGTH"}
-    }
-    return Seen(environ["REQUEST_METHOD"], headers, int(environ["SERVER_PORT"]))
-
-
 class LoopbackGuard:
     """ASGI middleware: refuses requests and sockets by `rule`."""
 
@@ -126,7 +116,7 @@ class LoopbackGuard:
 
 
 class ProgramsOnlyHandler(BaseHTTPRequestHandler):
-    """Request handler that answers a browser with 403, whatever the method."""
+    """Answers a browser with 403, whatever the method; to be the first of a handler's bases."""
 
     def parse_request(self) -> bool:
         """Read the request line and headers; False when the request has been answered."""
@@ -134,20 +124,28 @@ class ProgramsOnlyHandler(BaseHTTPRequestHandler):
             return False
         seen = Seen(self.command, _joined(self.headers.items()), self.connection.getsockname()[1])
         refusal = programs_only(seen)
-        if refusal is None:
-            return True
+        if refusal is not None:
+            self._refuse(403, refusal)
+            return False
+        try:
+            urlsplit(self.path)
+        except ValueError as exc:
+            self._refuse(400, f"request target {self.path[:100]!r}: {exc}")
+            return False
+        return True
+
+    def _refuse(self, status: int, reason: str) -> None:
         length = self.headers.get("Content-Length", "")
         if length.isdecimal() and int(length) <= _MAX_DRAINED_BYTES:
             self.rfile.read(int(length))
-        body = json.dumps(_content(refusal)).encode()
-        self.send_response(403)
+        body = json.dumps(_content(reason)).encode()
+        self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))
         # What follows was written by the same page: it must not be read as another request.
         self.send_header("Connection", "close")
         self.end_headers()
         self.wfile.write(body)
-        return False
 
 
 def _content(refusal: str) -> dict[str, Any]:

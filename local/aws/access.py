@@ -21,8 +21,9 @@ from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 
 _AUTHORIZATION = re.compile(
-    r"AWS4-HMAC-SHA256 Credential=([^/,\s]+)/\d{8}/([^/,\s]+)/([^/,\s]+)/aws4_request,\s*"
-    r"SignedHeaders=([\w;.-]+),\s*Signature=([0-9a-f]{64})"
+    r"AWS4-HMAC-SHA256 Credential=(\w+)/\d{8}/([^/,\s]+)/([^/,\s]+)/aws4_request,\s*"
+    r"SignedHeaders=([\w;.-]+),\s*Signature=([0-9a-f]{64})",
+    re.ASCII,
 )
 _CONTENT_HASH = "x-amz-content-sha256"
 

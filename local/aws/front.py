@@ -1,10 +1,10 @@
 """The WSGI application in front of moto: checks who asks, records calls, injects faults, routes to
 the endpoint's services.
 
-Served by the endpoint. A browser's request, and one that is not signed with the endpoint's key, are
-refused before anything else looks at them. Requests of the endpoint's own set-up clients carry a
-marker in their user agent and pass without being recorded. Each service but Lambda is entered by
-one request at a time.
+Served by the endpoint. A browser's request (`QuietHandler`) and one that is not signed with the
+endpoint's key are refused before anything else looks at them. Requests of the endpoint's own set-up
+clients carry a marker in their user agent and pass without being recorded. Each service but Lambda
+is entered by one request at a time.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from moto.moto_server.werkzeug_app import (
     create_backend_app,
 )
 
-from local import loopback
 from local.aws import access
 from local.aws.access import AccessKey
 from local.aws.emulation import Emulation
@@ -38,6 +37,7 @@ from local.aws.services.wire import (
     service_model,
     signing_name,
 )
+from local.loopback import ProgramsOnlyHandler
 
 logger = logging.getLogger(__name__)
 
@@ -53,11 +53,14 @@ class _ControlPageError(Exception):
     """A request is for a page of moto itself."""
 
 
-class QuietHandler(MotoRequestHandler):
-    """moto's request handler without its access log, on persistent connections."""
+class QuietHandler(ProgramsOnlyHandler, MotoRequestHandler):
+    """moto's request handler, for programs only, without its access log."""
 
     disable_nagle_algorithm = True
     protocol_version = "HTTP/1.1"
+
+    def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
+        """Do not take the address apart for a line that is dropped; it may be none."""
 
     def log(self, type: str, message: str, *args: Any) -> None:
         """Drop the access log: one line a call drowns everything else."""
@@ -97,16 +100,17 @@ class Front:
     def __call__(
         self, environ: dict[str, Any], start_response: Callable[..., Any]
     ) -> Iterable[bytes]:
-        seen = loopback.of_environ(environ)
-        foreign = loopback.programs_only(seen)
-        if foreign is not None:
-            return _send(
-                _failure("", InjectedError("AccessDeniedException", foreign)), start_response
-            )
-        request = _read(environ)
+        try:
+            request = _read(environ)
+        except OSError as exc:
+            error = InjectedError("SerializationException", f"the body cannot be read: {exc}")
+            return _send(_failure("", error), start_response)
         service = signing_name(request.headers)
         denial = self._key.denial_of(
-            method=seen.method, uri=environ["REQUEST_URI"], headers=seen.headers, body=request.body
+            method=request.method,
+            uri=environ["REQUEST_URI"],
+            headers=_headers(environ),
+            body=request.body,
         )
         if denial is not None:
             code, message = access.error_of(denial, protocol=_protocol(service))
@@ -162,6 +166,15 @@ def _create_app(service: Any) -> Any:
     app = create_backend_app(service)
     app.config["PROPAGATE_EXCEPTIONS"] = True
     return app
+
+
+def _headers(environ: dict[str, Any]) -> dict[str, str]:
+    """Return every header, with lower-case names."""
+    return {
+        name.removeprefix("HTTP_").replace("_", "-").lower(): str(value)
+        for name, value in environ.items()
+        if name.startswith("HTTP_") or name in {"CONTENT_TYPE", "CONTENT_LENGTH"}
+    }
 
 
 def _read(environ: dict[str, Any]) -> ApiRequest:
