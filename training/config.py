@@ -47,7 +47,7 @@ _NOT_DECISIVE = {
 }
 
 # Keys that older checkpoints do not have, with the value that these were made with.
-_ADDED_LATER = {"model.own_head_dim": "None"}
+_ADDED_LATER = {"model.own_head_dim": "None", "document_mask": "False"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

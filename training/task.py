@@ -28,15 +28,21 @@ class Batch:
 
     inputs: torch.Tensor
     targets: torch.Tensor
+    positions: torch.Tensor | None = None
+    """(B, T): a token's place in its document, which attention must not leave; None: one document
+    a sequence."""
 
     def to(self, device: torch.device) -> Batch:
         """The same batch on a device; the copy to a GPU runs while the CPU goes on."""
         if device.type != "cuda":
             return self
-        return Batch(
-            inputs=self.inputs.pin_memory().to(device, non_blocking=True),
-            targets=self.targets.pin_memory().to(device, non_blocking=True),
+        inputs, targets, positions = (
+            None if part is None else part.pin_memory().to(device, non_blocking=True)
+            for part in (self.inputs, self.targets, self.positions)
         )
+        assert inputs is not None
+        assert targets is not None
+        return Batch(inputs=inputs, targets=targets, positions=positions)
 
     def count_targets(self) -> int:
         """Positions that have a target."""

@@ -149,11 +149,12 @@ def _gathered(layout: Layout) -> float:
 def _activations(layout: Layout, model: LanguageModel) -> float:
     training = layout.recipe.training
     e, stream = layout.compute_bytes, _stream_bytes(layout)
+    masked = tokens_per_sample(layout.recipe) if getattr(training, "document_mask", False) else 0
     tokens = layout.rows * tokens_per_sample(layout.recipe)
     whole_block = (
-        _kept_by_compiled_block(model, e=e, stream=stream)
+        _kept_by_compiled_block(model, e=e, stream=stream, masked=masked)
         if training.compile
-        else _kept_by_block(model, e=e, stream=stream)
+        else _kept_by_block(model, e=e, stream=stream, masked=masked)
     )
     match training.activation_checkpointing:
         case "off":
@@ -176,13 +177,17 @@ def _stream_bytes(layout: Layout) -> int:
     return layout.compute_bytes if layout.is_wrapped else FP32_BYTES
 
 
-def _attention(model: LanguageModel, *, e: int) -> float:
-    """Queries, keys, values and attention's result, and its fp32 sums of exponentials."""
-    shared = model.kv_heads / model.heads
-    return e * (2 + 2 * shared) * model.attention_width + 4 * model.heads
+def _attention(model: LanguageModel, *, e: int, masked: int = 0) -> float:
+    """Queries, keys, values and attention's result, and its fp32 sums of exponentials.
+
+    With a mask, for sequences of `masked` tokens: a row of it in each block, as its kernel keeps
+    it, and keys and values repeated for every head.
+    """
+    shared = 1.0 if masked else model.kv_heads / model.heads
+    return e * ((2 + 2 * shared) * model.attention_width + masked) + 4 * model.heads
 
 
-def _kept_by_block(model: LanguageModel, *, e: int, stream: int) -> float:
+def _kept_by_block(model: LanguageModel, *, e: int, stream: int, masked: int = 0) -> float:
     """(8 + 2 s + 2 e) H for norms and what linear layers read, attention, 4 e k I.
 
     Each of two norms keeps its input in fp32 and its output. Autocast casts what the five linear
@@ -191,17 +196,28 @@ def _kept_by_block(model: LanguageModel, *, e: int, stream: int) -> float:
     """
     reads = 5 * e if stream > e else 2 * e
     norms_and_reads = (2 * (4 + stream) + reads) * model.hidden_size
-    return norms_and_reads + _attention(model, e=e) + _feed_forward(model, e=e, products=4)
+    return (
+        norms_and_reads
+        + _attention(model, e=e, masked=masked)
+        + _feed_forward(model, e=e, products=4)
+    )
 
 
-def _kept_by_compiled_block(model: LanguageModel, *, e: int, stream: int) -> float:
+def _kept_by_compiled_block(model: LanguageModel, *, e: int, stream: int, masked: int = 0) -> float:
     """s H + 3 e H, attention, 3 e k I: the compiler computes norms and silu(gate) again."""
     stream_and_reads = (stream + 3 * e) * model.hidden_size
-    return stream_and_reads + _attention(model, e=e) + _feed_forward(model, e=e, products=3)
+    return (
+        stream_and_reads
+        + _attention(model, e=e, masked=masked)
+        + _feed_forward(model, e=e, products=3)
+    )
 
 
 def _kept_selectively(model: LanguageModel, *, e: int, stream: int) -> float:
-    """s H + 2 e H, attention, 2 e k I: the block's input and every matrix product's result."""
+    """s H + 2 e H, attention, 2 e k I: the block's input and every matrix product's result.
+
+    What attention reads of them (rotated, repeated, a mask) is made again in backward.
+    """
     input_and_results = (stream + 2 * e) * model.hidden_size
     # Experts return k rows a token, where a dense block's one is among the 2 e H.
     experts = e * (model.experts_per_token - 1) * model.hidden_size if model.experts else 0

@@ -96,6 +96,11 @@ class LanguageTraining(TrainingConfig):
     """Keys of language models."""
 
     sequence_length: int = Field(ge=8, le=1_048_576, description="tokens a sequence")
+    document_mask: bool = Field(
+        default=False,
+        description="keep attention and positions inside of a document (or an example) where "
+        "several share a sequence; costs memory, see docs/training.md",
+    )
     tokenizer: str = Field(
         default="bpe",
         min_length=1,

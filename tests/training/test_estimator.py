@@ -26,7 +26,7 @@ from stationmaster.domain.memory import Memory, memory_of
 from training import sharding
 from training.models import cross_entropy
 from training.models.cross_entropy import sum_cross_entropy
-from training.models.language import build_model, find_blocks
+from training.models.language import _mask_of, build_model, find_blocks
 from training.parallel import Ranks
 from training.sharding import parallelise
 
@@ -132,7 +132,8 @@ def trace(layout: Layout) -> Traced:
             tracker.track_external(model, optimizer)
             tokens = torch.zeros(layout.rows, training.sequence_length, dtype=torch.long)
             with tracker:
-                logits = model(input_ids=tokens, use_cache=False).logits.flatten(0, 1)
+                kept_apart = documents_of(tokens) if training.document_mask else {}
+                logits = model(input_ids=tokens, use_cache=False, **kept_apart).logits.flatten(0, 1)
                 loss = sum_cross_entropy(logits, tokens.flatten(), overwrite=True)
                 del logits
                 loss.backward()
@@ -147,6 +148,11 @@ def trace(layout: Layout) -> Traced:
         optimizer=after["OPT"],
         working=peak["ACT"] + peak["TEMP"],
     )
+
+
+def documents_of(tokens: torch.Tensor) -> dict[str, torch.Tensor]:
+    places = torch.zeros_like(tokens)
+    return {"position_ids": places, "attention_mask": _mask_of(places)}
 
 
 def reckoned_working(layout: Layout) -> float:
@@ -167,8 +173,17 @@ def reckoned_working(layout: Layout) -> float:
         ("selective", EXPERTS, "full"),
     ],
 )
-def test_states_activations_and_logits_are_what_a_trace_finds(mode, shape, parallelism):
-    layout = lay(shape, precision="bf16", activation_checkpointing=mode, parallelism=parallelism)
+@pytest.mark.parametrize("document_mask", [False, True])
+def test_states_activations_and_logits_are_what_a_trace_finds(
+    mode, shape, parallelism, document_mask
+):
+    layout = lay(
+        shape,
+        precision="bf16",
+        activation_checkpointing=mode,
+        parallelism=parallelism,
+        document_mask=document_mask,
+    )
     traced, reckoned = trace(layout), memory_of(layout)
 
     # Weights stand in for those that FSDP has cast to bf16: half of their size.

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hub_stand_in import HubStandIn, Repository, hub_stand_in
 from tokenizers import Tokenizer
 
@@ -124,6 +125,26 @@ def test_a_target_is_the_token_after_its_input(
     known = batch.targets[:, :-1] != IGNORED_LABEL
     assert known.sum() > 10
     assert (batch.targets[:, :-1][known] == batch.inputs[:, 1:][known]).all()
+
+
+def test_a_sequence_of_several_examples_says_where_each_begins_when_asked(
+    hundred: tuple[PreparedInstructions, TrainerConfig],
+) -> None:
+    prepared, config = hundred
+    end = Tokenizer.from_file(str(prepared.tokenizer)).token_to_id("<|endoftext|>")
+    asked = replace(config, recipe=config.recipe.with_overrides({"document_mask": "true"}))
+
+    plain = next(open_instructions(prepared, config, rank=0, world_size=1).micro_batches(0))
+    batch = next(open_instructions(prepared, asked, rank=0, world_size=1).micro_batches(0))
+
+    assert plain.positions is None
+    assert batch.positions is not None
+    begins = torch.ones_like(batch.inputs, dtype=torch.bool)
+    begins[:, 1:] = batch.inputs[:, :-1] == end
+    assert torch.equal(batch.positions == 0, begins)
+    assert begins.sum() > len(begins)
+    # Examples begin with a prompt, which nobody learns: no target is lost.
+    assert torch.equal(batch.targets, plain.targets)
 
 
 def test_the_last_records_are_held_out(hundred: tuple[PreparedInstructions, TrainerConfig]) -> None:

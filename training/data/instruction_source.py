@@ -32,6 +32,7 @@ class InstructionSource(CountedSource):
         seed: int,
         rank: int,
         world_size: int,
+        document_end: int | None = None,
     ) -> None:
         manifest = prepared.manifest
         self._manifest = manifest
@@ -56,6 +57,7 @@ class InstructionSource(CountedSource):
             seed=seed,
             rank=rank,
             world_size=world_size,
+            document_end=document_end,
         )
 
     def _read_trained(self, samples: npt.NDArray[np.int64]) -> Batch:

@@ -44,7 +44,13 @@ from training.config import TrainerConfig
 from training.data import docstrings
 from training.data.corpus import HUB_PREFIX, TABLES, Corpus, find_corpus
 from training.data.examples import Segment, read_examples
-from training.data.tokenizers import TRAINED, TextTokenizer, TokenizerFile, prepare_tokenizer
+from training.data.tokenizers import (
+    TRAINED,
+    TextTokenizer,
+    TokenizerFile,
+    describe_tokenizer,
+    prepare_tokenizer,
+)
 
 if TYPE_CHECKING:
     from training.data.instruction_source import InstructionSource
@@ -142,6 +148,7 @@ def open_instructions(
     from training.data.instruction_source import InstructionSource  # loads torch
 
     training = config.recipe.training
+    assert isinstance(training, LanguageTraining)
     return InstructionSource(
         prepared,
         global_batch_size=training.global_batch_size,
@@ -149,6 +156,9 @@ def open_instructions(
         seed=training.seed,
         rank=rank,
         world_size=world_size,
+        document_end=describe_tokenizer(prepared.tokenizer).end_id
+        if training.document_mask
+        else None,
     )
 
 

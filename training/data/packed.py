@@ -17,6 +17,7 @@ import numpy.typing as npt
 import torch
 
 from stationmaster.domain.errors import BadParameter
+from training.data.documents import apart
 from training.data.order import SampleOrder, micro_batch_shape, rank_counters
 from training.data.shards import PackedData
 from training.data.tokenizers import TokenIds
@@ -40,7 +41,9 @@ class CountedSource(ABC):
         seed: int,
         rank: int,
         world_size: int,
+        document_end: int | None = None,
     ) -> None:
+        self._document_end = document_end
         self._order = SampleOrder(num_samples=num_trained, seed=seed)
         self._num_held_out = num_held_out
         self._global_batch_size = global_batch_size
@@ -69,14 +72,16 @@ class CountedSource(ABC):
         )
         size = self.micro_batch_size
         for first in range(0, self.num_micro_batches * size, size):
-            yield self._read_trained(self._order.indices(counters[first : first + size]))
+            batch = self._read_trained(self._order.indices(counters[first : first + size]))
+            yield apart(batch, end_id=self._document_end)
 
     def evaluation_batches(self) -> Iterator[Batch]:
         """This rank's part of the held-out samples, the same number of batches on every rank."""
         most = -(-self._num_held_out // self._world_size)
         mine = np.arange(self._num_held_out)[self._rank :: self._world_size]
         for first in range(0, most, self.micro_batch_size):
-            yield self._read_held_out(mine[first : first + self.micro_batch_size])
+            batch = self._read_held_out(mine[first : first + self.micro_batch_size])
+            yield apart(batch, end_id=self._document_end)
 
     def state(self) -> DataState:
         """Nothing: the sample counter decides alone."""
@@ -91,7 +96,8 @@ class PackedSource(CountedSource):
     """One rank's part of a packed data set; a `training.task.BatchSource`.
 
     Sample i is the tokens [i T, i T + T], the last of which is the next sample's first: each token
-    but the very first is a target once. A sample may begin in one document and end in another.
+    but the very first is a target once. A sample may begin in one document and end in another;
+    `document_end`, the token that ends one, keeps them apart.
     """
 
     def __init__(
@@ -105,6 +111,7 @@ class PackedSource(CountedSource):
         seed: int,
         rank: int,
         world_size: int,
+        document_end: int | None = None,
     ) -> None:
         manifest = data.manifest
         num_samples = (manifest.num_tokens - 1) // sequence_length
@@ -127,6 +134,7 @@ class PackedSource(CountedSource):
             seed=seed,
             rank=rank,
             world_size=world_size,
+            document_end=document_end,
         )
 
     def facts(self) -> Mapping[str, str | int]:

@@ -147,7 +147,7 @@ def open_source(
     training = config.recipe.training
     assert isinstance(training, LanguageTraining)
     match prepared.data:
-        case PackedData():
+        case PackedData(tokenizer=tokenizer):
             return PackedSource(
                 prepared.data,
                 sequence_length=training.sequence_length,
@@ -157,6 +157,7 @@ def open_source(
                 seed=training.seed,
                 rank=rank,
                 world_size=world_size,
+                document_end=tokenizer.end_id if training.document_mask else None,
             )
         case StreamedData(corpus=corpus, tokenizer=tokenizer):
             return StreamingSource(
@@ -169,6 +170,7 @@ def open_source(
                 seed=training.seed,
                 rank=rank,
                 world_size=world_size,
+                document_end=tokenizer.end_id if training.document_mask else None,
             )
         case _:
             from training.data.instructions import open_instructions  # as in prepare_source

@@ -29,6 +29,7 @@ import torch
 
 from stationmaster.domain.errors import BadParameter
 from training.data.corpus import Corpus, find_corpus, read_documents
+from training.data.documents import apart
 from training.data.order import SampleOrder, micro_batch_shape
 from training.data.packed import as_batch
 from training.data.tokenizers import TextTokenizer, TokenIds, TokenizerFile
@@ -182,7 +183,9 @@ class StreamingSource:
         seed: int,
         rank: int,
         world_size: int,
+        document_end: int | None = None,
     ) -> None:
+        self._document_end = document_end
         self._lanes = num_lanes(global_batch_size)
         if world_size > self._lanes:
             raise BadParameter(
@@ -293,7 +296,8 @@ class StreamingSource:
             part = rows_BT[index * self.micro_batch_size :][: self.micro_batch_size]
             padded = np.zeros((self.micro_batch_size, self._sequence_length + 1), dtype=np.int64)
             padded[: len(part)] = part
-            yield as_batch(padded, num_rows=len(part))
+            batch = as_batch(padded, num_rows=len(part))
+            yield apart(batch, end_id=self._document_end)
 
     def _read_held_out(self) -> npt.NDArray[np.int64]:
         lane = Lane(

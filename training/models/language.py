@@ -11,6 +11,7 @@ Shape legend: B sequences, T tokens, V vocabulary, N tokens of all sequences, H 
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -20,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from transformers.modeling_utils import AttentionInterface, PreTrainedModel
 
-from stationmaster.domain.errors import PermanentError
+from stationmaster.domain.errors import BadParameter, PermanentError
 from stationmaster.domain.models import LanguageModel
 from stationmaster.domain.recipes import Recipe
 from training.models.cross_entropy import sum_cross_entropy
@@ -44,6 +45,7 @@ class LanguageTask:
             if recipe.model.family == "hub"
             else build_model(recipe.model)
         )
+        _check_document_mask(self.model, recipe)
         self.blocks = find_blocks(self.model, name=recipe.name)
         self._recipe = recipe
         self._shape = recipe.model
@@ -73,7 +75,7 @@ class LanguageTask:
         targets, so that after the division by all targets it is the mean over the global batch,
         for any split of that batch into ranks and micro-batches.
         """
-        output = model(input_ids=batch.inputs, use_cache=False)
+        output = model(input_ids=batch.inputs, use_cache=False, **self._documents(batch))
         loss = sum_cross_entropy(
             output.logits.flatten(0, 1),
             batch.targets.flatten(),
@@ -92,6 +94,22 @@ class LanguageTask:
             targets_B = (batch.targets != IGNORED_LABEL).sum(dim=1)
             loss = loss + self._shape.router_aux_loss * (uneven_B * targets_B).sum()
         return Forward(loss_sum=loss, reported_sum=reported, correct={})
+
+    def _documents(self, batch: Batch) -> dict[str, Tensor]:
+        """What keeps the documents of a sequence apart; nothing where there is one."""
+        if batch.positions is None:
+            return {}
+        places = {"position_ids": batch.positions}
+        if self._shape.family == "hub":
+            return places  # transformers' own attention takes the documents from the places
+        return places | {"attention_mask": _mask_of(batch.positions)}
+
+
+def _mask_of(positions_BT: Tensor) -> Tensor:
+    """True where a token may look: back, and not beyond the beginning of its document."""
+    documents_BT = (positions_BT == 0).cumsum(dim=1)
+    same_BTT = documents_BT.unsqueeze(2) == documents_BT.unsqueeze(1)
+    return same_BTT.tril().unsqueeze(1)
 
 
 def build_model(shape: LanguageModel) -> PreTrainedModel:
@@ -169,6 +187,15 @@ def _build_hub_model(recipe: Recipe, *, cache_dir: Path) -> PreTrainedModel:
     return model
 
 
+def _check_document_mask(model: PreTrainedModel, recipe: Recipe) -> None:
+    asked = getattr(recipe.training, "document_mask", False)
+    if asked and "position_ids" not in inspect.signature(model.forward).parameters:
+        raise BadParameter(
+            f"document_mask=true does not work with {recipe.name}: {type(model).__name__} takes no "
+            "positions; leave it out"
+        )
+
+
 def find_blocks(model: PreTrainedModel, *, name: str) -> Sequence[nn.Module]:
     """The decoder's repeated blocks, in their order.
 
@@ -195,15 +222,26 @@ def _attend(
     scaling: float,
     **_unused: Any,
 ) -> tuple[Tensor, None]:
-    """Causal attention over whole sequences, by the fastest kernel that torch has for the device.
+    """Causal attention, by the fastest kernel that torch has for the device.
 
     transformers' own entry to the same kernels first compares the positions of every batch with a
-    packed layout, which makes the CPU wait for the GPU once a forward pass. Ours are never packed.
+    packed layout, which makes the CPU wait for the GPU once a forward pass; here a mask says it.
     """
-    assert attention_mask is None
-    mixed_BHTC = functional.scaled_dot_product_attention(
-        q_BHTC, k_BHTC, v_BHTC, is_causal=True, scale=scaling, enable_gqa=True
-    )
+    if attention_mask is None:
+        mixed_BHTC = functional.scaled_dot_product_attention(
+            q_BHTC, k_BHTC, v_BHTC, is_causal=True, scale=scaling, enable_gqa=True
+        )
+    else:
+        # No kernel that takes a mask takes fewer heads of keys: torch would fall back to one that
+        # holds T x T numbers for every head.
+        repeats = q_BHTC.shape[1] // k_BHTC.shape[1]
+        mixed_BHTC = functional.scaled_dot_product_attention(
+            q_BHTC,
+            k_BHTC.repeat_interleave(repeats, dim=1),
+            v_BHTC.repeat_interleave(repeats, dim=1),
+            attn_mask=attention_mask,
+            scale=scaling,
+        )
     return mixed_BHTC.transpose(1, 2).contiguous(), None
 
 

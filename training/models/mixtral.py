@@ -33,13 +33,22 @@ def build_routed_mixtral(config: MixtralConfig) -> MixtralForCausalLM:
 
 
 class _RoutedDecoder(MixtralModel):
-    def forward(self, input_ids: Tensor, **_unused: Any) -> MoeModelOutputWithPast:
+    def forward(
+        self,
+        input_ids: Tensor,
+        position_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        **_unused: Any,
+    ) -> MoeModelOutputWithPast:
         hidden_BTD = self.embed_tokens(input_ids)
-        positions_1T = torch.arange(input_ids.shape[1], device=input_ids.device).unsqueeze(0)
-        rotary = self.rotary_emb(hidden_BTD, position_ids=positions_1T)
+        if position_ids is None:
+            position_ids = torch.arange(input_ids.shape[1], device=input_ids.device).unsqueeze(0)
+        rotary = self.rotary_emb(hidden_BTD, position_ids=position_ids)
         router_logits = []
         for block in self.layers:
-            hidden_BTD, logits_NE = block(hidden_BTD, position_embeddings=rotary)
+            hidden_BTD, logits_NE = block(
+                hidden_BTD, position_embeddings=rotary, attention_mask=attention_mask
+            )
             router_logits.append(logits_NE)
         return MoeModelOutputWithPast(
             last_hidden_state=self.norm(hidden_BTD), router_logits=tuple(router_logits)
@@ -48,12 +57,15 @@ class _RoutedDecoder(MixtralModel):
 
 class _RoutedBlock(MixtralDecoderLayer):
     def forward(
-        self, hidden_states: Tensor, position_embeddings: tuple[Tensor, Tensor]
+        self,
+        hidden_states: Tensor,
+        position_embeddings: tuple[Tensor, Tensor],
+        attention_mask: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         attended_BTD, _ = self.self_attn(
             hidden_states=self.input_layernorm(hidden_states),
             position_embeddings=position_embeddings,
-            attention_mask=None,
+            attention_mask=attention_mask,
         )
         residual_BTD = hidden_states + attended_BTD
         tokens_ND = self.post_attention_layernorm(residual_BTD).flatten(0, 1)

@@ -1,0 +1,164 @@
+"""Documents that share a sequence, kept apart: the same losses and gradients as one by one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from data_sets import pack_ids
+from transformers import GPT2Config, Qwen3Config
+from transformers.models.auto.modeling_auto import AutoModelForCausalLM
+
+from stationmaster.domain.catalogue import get_recipe
+from stationmaster.domain.errors import BadParameter
+from stationmaster.domain.models import LanguageModel
+from training.data.documents import apart
+from training.data.packed import PackedSource
+from training.models import language
+from training.models.language import LanguageTask
+from training.parallel import Ranks
+from training.task import IGNORED_LABEL, Batch
+
+END = 63
+CPU = torch.device("cpu")
+SHAPE: dict[str, Any] = {
+    "layers": 2,
+    "hidden_size": 32,
+    "heads": 4,
+    "kv_heads": 2,
+    "ffn_size": 48,
+    "vocab_size": 64,
+    "context_length": 128,
+}
+EXPERTS = {"experts": 4, "experts_per_token": 2}
+HUB_SHAPE: dict[str, Any] = {
+    "num_hidden_layers": 2,
+    "hidden_size": 32,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "intermediate_size": 48,
+    "vocab_size": 64,
+    "max_position_embeddings": 128,
+}
+HUB_MODELS: dict[str, Any] = {
+    "qwen3": Qwen3Config(**HUB_SHAPE),
+    "gpt2": GPT2Config(
+        n_layer=2, n_embd=32, n_head=4, n_positions=128, vocab_size=64,
+        resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0,
+    ),
+}  # fmt: skip
+
+
+def task_of(family: str, tmp_path: Path) -> LanguageTask:
+    tiny = get_recipe("tiny-llama").with_overrides({"document_mask": "true"})
+    shape = LanguageModel(family=family, **SHAPE, **(EXPERTS if family == "mixtral" else {}))
+    no_group: Any = None
+    ranks = Ranks(rank=0, world_size=1, local_world_size=1, device=CPU, checkpoint_group=no_group)
+    source: Any = None
+    recipe = tiny.model_copy(update={"model": shape})
+    task = LanguageTask(recipe, source, ranks=ranks, cache_dir=tmp_path)
+    task.initialise(device=CPU)
+    return task
+
+
+def hub_task_of(name: str, tmp_path: Path) -> LanguageTask:
+    """A task of another family whose model is one that transformers builds by itself."""
+    task = task_of("llama", tmp_path)
+    torch.manual_seed(1)
+    task.model = AutoModelForCausalLM.from_config(HUB_MODELS[name])
+    task._shape = task._shape.model_copy(update={"family": "hub"})
+    return task
+
+
+def document(length: int, *, seed: int) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.cat([torch.randint(0, END, (length,), generator=generator), torch.tensor([END])])
+
+
+def batch_of(*documents: torch.Tensor, masked: bool) -> Batch:
+    """All of them in one sequence."""
+    row = torch.cat(documents).unsqueeze(0)
+    batch = Batch(inputs=row[:, :-1], targets=row[:, 1:])
+    return apart(batch, end_id=END if masked else None)
+
+
+def learn(task: LanguageTask, *batches: Batch) -> tuple[float, torch.Tensor]:
+    """The sum of their losses, and the gradients of it."""
+    task.model.zero_grad()
+    total = 0.0
+    for batch in batches:
+        forward = task.forward(task.model, batch)
+        forward.loss_sum.backward()
+        total += float(forward.reported_sum)
+    gradients = [p.grad.flatten() for p in task.model.parameters() if p.grad is not None]
+    return total, torch.cat(gradients)
+
+
+@pytest.mark.parametrize("model", ["llama", "mistral", "mixtral", "qwen3", "gpt2"])
+def test_documents_of_a_sequence_are_learned_as_if_alone(tmp_path: Path, model: str) -> None:
+    task = hub_task_of(model, tmp_path) if model in HUB_MODELS else task_of(model, tmp_path)
+    documents = [document(length, seed=length) for length in (11, 5, 17)]
+
+    packed = learn(task, batch_of(*documents, masked=True))
+    alone = learn(task, *(batch_of(one, masked=False) for one in documents))
+    mixed = learn(task, batch_of(*documents, masked=False))
+
+    assert packed[0] == pytest.approx(alone[0], rel=1e-5)
+    torch.testing.assert_close(packed[1], alone[1], rtol=1e-4, atol=1e-5)
+    assert mixed[0] != pytest.approx(alone[0], rel=1e-3)
+
+
+def test_places_begin_anew_after_an_end_and_the_next_beginning_is_no_target() -> None:
+    batch = apart(
+        Batch(
+            inputs=torch.tensor([[4, END, 5, 6, END], [END, END, 7, 8, 9]]),
+            targets=torch.tensor([[END, 5, 6, END, 7], [END, 7, 8, 9, 1]]),
+        ),
+        end_id=END,
+    )
+
+    assert batch.positions is not None
+    assert batch.positions.tolist() == [[0, 1, 0, 1, 2], [0, 0, 0, 1, 2]]
+    no = IGNORED_LABEL
+    assert batch.targets.tolist() == [[END, no, 6, END, no], [no, no, 8, 9, 1]]
+
+
+@pytest.mark.parametrize("document_end", [None, 7])
+def test_packed_source_tells_places_only_when_asked(
+    tmp_path: Path, document_end: int | None
+) -> None:
+    data = pack_ids(tmp_path / "packed", [n % 8 for n in range(33)], shard_tokens=100)
+    source = PackedSource(
+        data,
+        sequence_length=16,
+        global_batch_size=1,
+        micro_batch_size=1,
+        eval_samples=1,
+        seed=1,
+        rank=0,
+        world_size=1,
+        document_end=document_end,
+    )
+
+    for batch in (*source.micro_batches(0), *source.evaluation_batches()):
+        if document_end is None:
+            assert batch.positions is None
+            assert batch.count_targets() == 16
+        else:
+            assert batch.positions is not None
+            assert batch.positions.tolist() == [[*range(8), *range(8)]]
+            assert batch.count_targets() == 14
+
+
+def test_model_without_places_refuses_the_mask(tmp_path: Path) -> None:
+    from transformers import BloomConfig
+
+    recipe = get_recipe("tiny-llama").with_overrides({"document_mask": "true"})
+    with torch.device("meta"):
+        bloom = AutoModelForCausalLM.from_config(BloomConfig(hidden_size=32, n_layer=1, n_head=4))
+
+    with pytest.raises(BadParameter, match="BloomForCausalLM takes no positions; leave it out"):
+        language._check_document_mask(bloom, recipe)
