@@ -28,9 +28,7 @@ from typing import Any, Final
 Lines = list[dict[str, Any]]
 
 # Quick to notice the dead, quick to go on without those who do not come; minutes on a cluster.
-_RENDEZVOUS: Final = (
-    "join_timeout=120,last_call_timeout=1,keep_alive_interval=1,keep_alive_max_attempt=3"
-)
+_RENDEZVOUS: Final = "join_timeout=1800,read_timeout=1800,last_call_timeout=1,keep_alive_interval=1"
 _POLL_S: Final = 0.05
 
 
@@ -83,7 +81,7 @@ class Pod:
     def kill_agent(self) -> None:
         """End the agent without a word; its worker has to notice by itself."""
         self.process.kill()
-        self.process.wait(timeout=10)
+        self.process.wait(timeout=1800)
 
     def delete(self) -> None:
         """As the operator does when it scales down: SIGTERM, and no new start."""
@@ -108,11 +106,13 @@ class Gang:
         backend: str = "c10d",
         endpoint: str | None = None,
         max_restarts: int = 3,
+        missed_beats: int = 3,
     ) -> None:
         """Prepare a gang without pods.
 
         `command` is what torchrun runs, e.g. `-m training ...`; `endpoint` is where the backend's
-        server listens, None for c10d, whose store the first pod hosts.
+        server listens, None for c10d, whose store the first pod hosts. An agent that misses so many
+        beats, one a second, counts as dead: more where the machine is busy.
         """
         self._command = [sys.executable, "-m", "torch.distributed.run", *command]
         self._environ = {
@@ -126,6 +126,7 @@ class Gang:
             "PET_LOCAL_ADDR": "127.0.0.1",
         }
         self._directory = directory
+        self._rendezvous = f"{_RENDEZVOUS},keep_alive_max_attempt={missed_beats}"
         self.pods: list[Pod] = []
 
     def __enter__(self) -> Gang:
@@ -142,7 +143,7 @@ class Gang:
             name = f"pod-{len(self.pods)}"
             # The operator's first worker hosts the c10d store because the endpoint has its name;
             # here all have the same host name.
-            conf = f"{_RENDEZVOUS},is_host={str(not self.pods).lower()}"
+            conf = f"{self._rendezvous},is_host={str(not self.pods).lower()}"
             environ = {**self._environ, "PET_RDZV_CONF": conf}
             log = self._directory / f"{name}.log"
             process = start_agent(self._command, environ, log)
@@ -156,7 +157,7 @@ class Gang:
         return sorted(lines, key=lambda line: int(line["seq"]))
 
     def wait_for(
-        self, condition: Callable[[Lines], bool], *, what: str, timeout_s: float = 120.0
+        self, condition: Callable[[Lines], bool], *, what: str, timeout_s: float = 1800.0
     ) -> Lines:
         """Look after the pods until the lines fulfil the condition; returns the lines.
 
@@ -239,7 +240,7 @@ def etcd_server(directory: Path) -> Iterator[str]:
         yield endpoint
     finally:
         process.terminate()
-        process.wait(timeout=10)
+        process.wait(timeout=1800)
 
 
 def _is_healthy(url: str) -> bool:

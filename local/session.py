@@ -35,6 +35,8 @@ from stationmaster.steps.verify_released import find_left
 OK, NO, BAD_INPUT = 0, 1, 2
 # After a stop at the time limit, the teardown gets this long before `run` gives up on it.
 TEARDOWN_GRACE_S: Final = 120.0
+# A command line that waits anyway must not lose a run to the 3 s that Slack gives the bot.
+_ANSWER_WITHIN_S: Final = 120.0
 HISTORY_GONE: Final = (
     "runs and messages of the last start are gone: local mode keeps them in memory only"
 )
@@ -74,7 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
         with (
             StopSignals() as signals,
             _Record(arguments.json) as record,
-            LocalMode(_options(arguments, record)) as mode,
+            LocalMode(_options(arguments, record, answer_within_s=_ANSWER_WITHIN_S)) as mode,
         ):
             watch = _Watch(record, signals)
             mode.on_event(watch.event)
@@ -90,7 +92,9 @@ def run(arguments: argparse.Namespace) -> int:
     return code
 
 
-def _options(arguments: argparse.Namespace, record: _Record) -> LocalOptions:
+def _options(
+    arguments: argparse.Namespace, record: _Record, *, answer_within_s: float = 3.0
+) -> LocalOptions:
     speed = DEFAULT_SPEED if arguments.speed is None else arguments.speed
     if not (speed >= 1 and math.isfinite(speed)):
         raise ValueError(f"--speed {speed:g}: expected 1 or more")
@@ -105,6 +109,7 @@ def _options(arguments: argparse.Namespace, record: _Record) -> LocalOptions:
         port=arguments.port,
         speed=speed,
         faults=frozenset(arguments.fault),
+        answer_within_s=answer_within_s,
         on_claimed=claimed,
     )
 
@@ -143,7 +148,10 @@ def _one_command(
     if watch.signals.asked():
         return NO
     mode.slack.type_command(f"/train {text}".strip())
-    if not watch.signals.wait_for(watch.requested, limit_s=3.0):
+    assert mode.aws is not None
+    # A new run is told by the table's stream, which may be behind the bot's answer.
+    mode.aws.settle()
+    if not watch.requested.is_set():
         # Nothing was started: help, a list, or a mistake that the answer explains.
         return OK if _is_answer_only(text) else BAD_INPUT
     timed_out = not watch.signals.wait_for(watch.ended, limit_s=arguments.timeout)
@@ -153,8 +161,7 @@ def _one_command(
         watch.print_line("limit", f"{arguments.timeout:g} s are over; stopping the run")
         mode.slack.type_command(f"/train stop {watch.run_id}")
         watch.signals.wait_for(watch.ended, limit_s=TEARDOWN_GRACE_S)
-    assert mode.aws is not None
-    mode.aws.settle(timeout_s=10)
+    mode.aws.settle()
     return _verdict(mode, watch, timed_out=timed_out, started=started)
 
 

@@ -245,7 +245,7 @@ class LocalAws:
         """Drop every error that is still to be injected."""
         self._emulation.injector.clear()
 
-    def settle(self, *, timeout_s: float = 10.0) -> bool:
+    def settle(self, *, timeout_s: float = 600.0) -> bool:
         """Wait until events, stream records and asynchronous invocations were delivered."""
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:

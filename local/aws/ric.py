@@ -27,7 +27,7 @@ from local.loopback import ProgramsOnlyHandler
 logger = logging.getLogger(__name__)
 
 # A cold start imports the handler's packages; on two busy cores that can take long.
-_INIT_TIMEOUT_S = 60.0
+_INIT_TIMEOUT_S = 600.0
 # Run by path: importing it as a module would import the whole endpoint into each function.
 _WORKER = Path(__file__).with_name("ric_worker.py")
 _API = "/2018-06-01/runtime"

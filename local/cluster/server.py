@@ -18,7 +18,7 @@ from local.cluster import certificates
 from local.cluster.api import Api
 from local.private import write_private
 
-_START_TIMEOUT_S = 20.0
+_START_TIMEOUT_S = 600.0
 _STREAMS_END_S = 0.1
 
 

@@ -16,7 +16,6 @@ from datetime import UTC, datetime
 
 import httpx
 
-from local.slack import limits
 from local.slack.records import DeliveryResult, TrafficEntry
 
 _MAX_CONCURRENT = 16
@@ -29,7 +28,7 @@ def sign(signing_secret: str, *, timestamp: str, body: str) -> str:
 
 
 class Delivery:
-    """Posts signed, form-encoded requests to the app and waits at most 3 s for its answer."""
+    """Posts signed, form-encoded requests to the app and waits for its answer; Slack waits 3 s."""
 
     def __init__(
         self,
@@ -38,13 +37,15 @@ class Delivery:
         delivery_url: Callable[[], str] | str,
         clock: Callable[[], float],
         record: Callable[[TrafficEntry], None],
+        answer_within_s: float,
     ) -> None:
+        self._answer_within_s = answer_within_s
         self._signing_secret = signing_secret
         self._delivery_url = delivery_url
         self._clock = clock
         self._record = record
         # trust_env=False: the app is on this machine, never behind a proxy.
-        self._client = httpx.Client(trust_env=False, timeout=limits.ACK_S.maximum + 1)
+        self._client = httpx.Client(trust_env=False, timeout=answer_within_s + 1)
         self._pool = ThreadPoolExecutor(_MAX_CONCURRENT, thread_name_prefix="slack-delivery")
 
     def close(self) -> None:
@@ -56,7 +57,7 @@ class Delivery:
         """Post a form-encoded body; say what Slack would make of the answer."""
         started = time.perf_counter()
         future = self._pool.submit(self._post, body, retry_num)
-        status, text, error = _outcome(future)
+        status, text, error = _outcome(future, within_s=self._answer_within_s)
         duration_ms = (time.perf_counter() - started) * 1000
         suffix = f" retry {retry_num}" if retry_num else ""
         self._record(
@@ -89,14 +90,16 @@ class Delivery:
         return self._client.post(url, content=body.encode(), headers=headers)
 
 
-def _outcome(future: Future[httpx.Response]) -> tuple[int | None, str, str | None]:
+def _outcome(
+    future: Future[httpx.Response], *, within_s: float
+) -> tuple[int | None, str, str | None]:
     """Return status, body text and Slack's error code of a post under way."""
     try:
         # The client's own timeout bounds each read; this bounds the whole of it.
-        response = future.result(timeout=limits.ACK_S.maximum)
+        response = future.result(timeout=within_s)
     except (FutureTimeoutError, httpx.TimeoutException):
         future.cancel()
-        return None, "no answer within 3 s", "operation_timeout"
+        return None, f"no answer within {within_s:g} s", "operation_timeout"
     except httpx.HTTPError as exc:
         return None, f"{type(exc).__name__}: {exc}", "dispatch_failed"
     error = None if response.status_code == 200 else "dispatch_failed"

@@ -26,13 +26,18 @@ class Endpoint:
     """The workspace, the app's configuration, and who wants to know of calls."""
 
     def __init__(
-        self, *, app: SlackAppConfig, clock: Callable[[], float], base_url: Callable[[], str]
+        self,
+        *,
+        app: SlackAppConfig,
+        clock: Callable[[], float],
+        base_url: Callable[[], str],
+        triggers: Triggers,
     ) -> None:
         self.app = app
         self.clock = clock
         self.base_url = base_url
         self.workspace = Workspace(bot_name=app.bot_name, clock=clock)
-        self.triggers = Triggers(clock=clock)
+        self.triggers = triggers
         self.response_urls = ResponseUrls(clock=clock)
         self.views = ViewShelf()
         self._lock = threading.Lock()

@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 import uvicorn
 
+from local.slack import limits
 from local.slack.api import WebApi
 from local.slack.config import SlackAppConfig
 from local.slack.delivery import Delivery
@@ -29,10 +30,11 @@ from local.slack.records import (
     SlackFile,
     TrafficEntry,
 )
+from local.slack.tickets import Triggers
 from local.slack.web import build_application
 from local.slack.workspace import OPERATOR_ID, TRAINING_CHANNEL_ID
 
-_START_TIMEOUT_S = 30
+_START_TIMEOUT_S = 600  # ends a hang
 _STOP_TIMEOUT_S = 15
 
 
@@ -47,6 +49,7 @@ class LocalSlack:
         delivery_url: where the app takes commands and interactions; called for each delivery when
             it is a function.
         enforce_rate_limits: answer 429 where Slack would.
+        answer_within_s: how long the app has for its answer, and a trigger for its view.
         clock: seconds since the epoch; only tests pass their own.
     """
 
@@ -59,16 +62,23 @@ class LocalSlack:
         bot_token: str,
         delivery_url: Callable[[], str] | str,
         enforce_rate_limits: bool = True,
+        answer_within_s: float = limits.ACK_S.maximum,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._host_port = host_port
         self._url: str | None = None
-        self._endpoint = Endpoint(app=app, clock=clock, base_url=lambda: self.url)
+        self._endpoint = Endpoint(
+            app=app,
+            clock=clock,
+            base_url=lambda: self.url,
+            triggers=Triggers(clock=clock, live_s=answer_within_s),
+        )
         self._delivery = Delivery(
             signing_secret=signing_secret,
             delivery_url=delivery_url,
             clock=clock,
             record=self._endpoint.record,
+            answer_within_s=answer_within_s,
         )
         self._interactions = Interactions(endpoint=self._endpoint, delivery=self._delivery)
         self._api = WebApi(

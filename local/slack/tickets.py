@@ -25,10 +25,13 @@ class _Trigger:
 
 
 class Triggers:
-    """Trigger ids: good for one view, for 3 s."""
+    """Trigger ids: good for one view, for 3 s in Slack."""
 
-    def __init__(self, *, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, *, clock: Callable[[], float], live_s: float = limits.TRIGGER_S.maximum
+    ) -> None:
         self._clock = clock
+        self._live_s = live_s
         self._lock = threading.Lock()
         self._issued: dict[str, _Trigger] = {}
 
@@ -52,7 +55,7 @@ class Triggers:
                 raise SlackRefusal("invalid_trigger_id")
             if trigger.is_used:
                 raise SlackRefusal("trigger_exchanged")
-            if self._clock() - trigger.issued_at > limits.TRIGGER_S.maximum:
+            if self._clock() - trigger.issued_at > self._live_s:
                 raise SlackRefusal("expired_trigger_id")
             trigger.is_used = True
             return trigger.user

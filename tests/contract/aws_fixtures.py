@@ -76,7 +76,7 @@ class Script:
         self.on(name, script)
 
 
-def until(condition: Callable[[], Any], *, timeout_s: float = 15.0) -> Any:
+def until(condition: Callable[[], Any], *, timeout_s: float = 1800.0) -> Any:
     """Return the condition's first true value.
 
     Raises:

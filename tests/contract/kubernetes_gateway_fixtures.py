@@ -80,7 +80,7 @@ def add_nodes(cluster: LocalCluster, *, group: str, count: int = 0, **capacity: 
     )
 
 
-def eventually(condition: Callable[[], Any], *, within_s: float = 20) -> Any:
+def eventually(condition: Callable[[], Any], *, within_s: float = 1800) -> Any:
     deadline = time.monotonic() + within_s
     while not (seen := condition()):
         assert time.monotonic() < deadline, f"not true within {within_s} s"

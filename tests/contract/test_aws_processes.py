@@ -90,7 +90,7 @@ def test_workflow_in_processes_ends_through_table_stream_and_token(
         found = states.describe_execution(executionArn=execution)
         return None if found["status"] == "RUNNING" else found
 
-    found = until(ended, timeout_s=60)
+    found = until(ended)
     output = json.loads(found["output"])
     stored = endpoint.client("dynamodb").get_item(
         TableName="runs", Key={"pk": {"S": "run-1"}, "sk": {"S": "store"}}

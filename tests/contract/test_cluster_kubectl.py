@@ -42,9 +42,9 @@ def columns(table: str) -> list[list[str]]:
 
 def test_kubectl_applies_scales_and_follows_a_rollout(cluster: Cluster, kubectl: Kubectl) -> None:
     first = kubectl("apply", "-f", "-", stdin=DEPLOYMENT.replace("REPLICAS", "1"))
-    rolled = kubectl("rollout", "status", "deployment/web", "--timeout=20s")
+    rolled = kubectl("rollout", "status", "deployment/web", "--timeout=1800s")
     again = kubectl("apply", "-f", "-", stdin=DEPLOYMENT.replace("REPLICAS", "2"))
-    kubectl("rollout", "status", "deployment/web", "--timeout=20s")
+    kubectl("rollout", "status", "deployment/web", "--timeout=1800s")
     unchanged = kubectl("apply", "-f", "-", stdin=DEPLOYMENT.replace("REPLICAS", "2"))
 
     assert first.strip() == "deployment.apps/web created"
@@ -53,8 +53,8 @@ def test_kubectl_applies_scales_and_follows_a_rollout(cluster: Cluster, kubectl:
     assert unchanged.strip() == "deployment.apps/web unchanged"
     assert columns(kubectl("get", "deploy", "web"))[1][:4] == ["web", "2/2", "2", "2"]
     kubectl("scale", "deployment/web", "--replicas=1")
-    kubectl("wait", "deployment/web", "--for=jsonpath={.status.replicas}=1", "--timeout=20s")
-    kubectl("delete", "deployment", "web", "--timeout=20s")
+    kubectl("wait", "deployment/web", "--for=jsonpath={.status.replicas}=1", "--timeout=1800s")
+    kubectl("delete", "deployment", "web", "--timeout=1800s")
     eventually(lambda: "web-" not in kubectl("get", "pods"), "the deployment's pods gone")
 
 
@@ -70,7 +70,7 @@ def test_kubectl_server_side_apply_creates_and_changes(cluster: Cluster, kubectl
 
 def test_kubectl_shows_jobs_pods_and_nodes_as_tables(cluster: Cluster, kubectl: Kubectl) -> None:
     kubectl("apply", "-f", "-", stdin=json.dumps(pytorchjob("shown", script="echo out; sleep 60")))
-    kubectl("wait", "--for=condition=Running", "pytorchjob/shown", "--timeout=20s")
+    kubectl("wait", "--for=condition=Running", "pytorchjob/shown", "--timeout=1800s")
     eventually(lambda: cluster.pod("shown-worker-0").status.phase == "Running", "a running worker")
 
     jobs = columns(kubectl("get", "pytorchjobs", "shown"))
@@ -86,7 +86,7 @@ def test_kubectl_shows_jobs_pods_and_nodes_as_tables(cluster: Cluster, kubectl: 
     assert nodes[1][1:3] == ["Ready", "<none>"]
     assert "Successfully assigned default/shown-worker-0" in described
     assert "Created pod: shown-master-0" in job_described
-    kubectl("delete", "pytorchjob", "shown", "--timeout=20s")
+    kubectl("delete", "pytorchjob", "shown", "--timeout=1800s")
     eventually(lambda: not cluster.pod("shown-master-0"), "the job's pods gone")
 
 

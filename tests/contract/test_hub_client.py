@@ -165,7 +165,7 @@ def test_a_hub_that_does_not_answer_costs_no_more_than_the_time_given() -> None:
 
     def hang(_request: BaseHTTPRequestHandler) -> Answer:
         asked.set()
-        release.wait(30)
+        release.wait(1800)
         return ok({})
 
     with ExitStack() as stack:
@@ -177,7 +177,7 @@ def test_a_hub_that_does_not_answer_costs_no_more_than_the_time_given() -> None:
         waited_s = time.monotonic() - started
 
     assert asked.is_set()
-    assert waited_s < 10  # generous: the answer itself would come after 30 s
+    assert waited_s < 900  # generous: the answer itself would come after half an hour
 
 
 def test_the_token_goes_to_the_hub_and_not_where_it_redirects() -> None:

@@ -98,7 +98,7 @@ class Bus:
     def steps(self):
         return [event.step for event in self.events("progress.reported")]
 
-    def wait_for(self, condition, what, timeout_s=30):
+    def wait_for(self, condition, what, timeout_s=1800):
         with self.arrived:
             assert self.arrived.wait_for(condition, timeout_s), (
                 f"{what}: {[e.type for e in self.events()]}"
@@ -433,7 +433,7 @@ def test_relay_without_a_variable_says_which_and_ends(missing):
         env={"PATH": os.environ["PATH"], **variables},
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=1800,
         check=False,
     )
 

@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from local.mode import LocalMode, LocalOptions
+from local.mode import DEFAULT_LIMITS, LocalMode, LocalOptions
 from local.slack import TRAINING_CHANNEL_ID
 from stationmaster.domain.events import RunEvent, RunRequested, TrainingRequest, make_event_id
 from stationmaster.domain.run import Run
@@ -19,7 +20,7 @@ from stationmaster.services import Services
 from stationmaster.steps.verify_released import find_left
 
 # Generous, because the machine may be busy; every wait ends as soon as its condition holds.
-PATIENCE_S = 150.0
+PATIENCE_S = 1800.0
 # How Chromium is started.
 LAUNCH_FLAGS = [
     "--no-sandbox",
@@ -87,7 +88,7 @@ class World:
             f"the end of {run_id}'s teardown",
         )
         assert self.mode.aws is not None
-        assert self.mode.aws.settle(timeout_s=30)
+        assert self.mode.aws.settle(timeout_s=PATIENCE_S)
         return self.services.runs.load(run_id)
 
     @property
@@ -115,13 +116,15 @@ class World:
 
 
 @contextmanager
-def world(state_dir: Path, **options: object) -> Iterator[World]:
+def world(state_dir: Path, **options: Any) -> Iterator[World]:
     """A local mode of its own, stopped at the end with every pod."""
-    with LocalMode(LocalOptions(state_dir=state_dir, port=0, **options)) as mode:
+    options["limits"] = DEFAULT_LIMITS | options.get("limits", {})
+    options = {"port": 0, "answer_within_s": PATIENCE_S} | options
+    with LocalMode(LocalOptions(state_dir=state_dir, **options)) as mode:
         yield World(mode)
 
 
-def poll(condition: Callable[[], object], limit_s: float = 60.0) -> None:
+def poll(condition: Callable[[], object], limit_s: float = PATIENCE_S) -> None:
     """Ask until `condition` holds, as a state machine does."""
     deadline = time.monotonic() + limit_s
     while not condition():

@@ -127,7 +127,7 @@ def test_bad_command_gets_one_ephemeral_answer_and_starts_nothing(running, text)
     assert answer.ok
     assert answer.response_type == "ephemeral"
     assert answer.text
-    assert running.mode.aws.settle(timeout_s=10)
+    assert running.mode.aws.settle()
     assert len(running.of_type("run.requested")) == runs_before
     assert len(running.mode.slack.messages(TRAINING_CHANNEL_ID)) == messages_before
 
@@ -154,5 +154,5 @@ def test_request_with_a_bad_signature_gets_401_and_starts_nothing(running, age_s
     )
 
     assert answer.status_code == 401
-    assert running.mode.aws.settle(timeout_s=10)
+    assert running.mode.aws.settle()
     assert len(running.of_type("run.requested")) == runs_before

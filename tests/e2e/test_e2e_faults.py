@@ -26,7 +26,7 @@ from stationmaster.steps.release_network import release_network
         (
             "pods-never-start",
             "/train tiny-llama nodes=2",
-            {"job_start_timeout_s": 4},
+            {"job_start_timeout_s": 12},
             "is not scheduled",
         ),
     ],

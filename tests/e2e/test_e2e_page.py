@@ -9,7 +9,7 @@ from playwright.sync_api import expect, sync_playwright
 
 from local.slack import TRAINING_CHANNEL_ID
 
-PATIENCE_MS = 60_000
+PATIENCE_MS = 1_800_000
 
 
 @pytest.fixture(scope="module")
@@ -18,8 +18,12 @@ def stage(tmp_path_factory, chromium):
         world(tmp_path_factory.mktemp("page")) as running,
         sync_playwright() as playwright,
     ):
-        browser = playwright.chromium.launch(executable_path=chromium, args=LAUNCH_FLAGS)
+        browser = playwright.chromium.launch(
+            executable_path=chromium, args=LAUNCH_FLAGS, timeout=PATIENCE_MS
+        )
+        expect.set_options(timeout=PATIENCE_MS)
         page = browser.new_page(viewport={"width": 1440, "height": 900})
+        page.set_default_timeout(PATIENCE_MS)
         page.goto(running.mode.slack.url)
         expect(page.locator("[data-testid=app][data-connection=connected]")).to_be_visible()
         yield running, page
@@ -42,10 +46,10 @@ def test_page_when_the_main_job_is_typed_ends_with_card_curve_and_receipt(stage,
 
     type_command(page, "/train tiny-llama nodes=2 steps=60")
     run_id = running.wait_for("run.requested").run_id
-    expect(page.get_by_test_id("ephemeral-note").first).to_be_visible(timeout=PATIENCE_MS)
+    expect(page.get_by_test_id("ephemeral-note").first).to_be_visible()
     running.wait(lambda: _steps(running) >= 40, "step 40")
     card = card_of(page, running.card(run_id).ts)
-    expect(card).to_contain_text("tokens/s", timeout=PATIENCE_MS)
+    expect(card).to_contain_text("tokens/s")
     expect(card.get_by_role("button", name="Stop")).to_be_visible()
     picture = Path(os.environ.get("STATIONMASTER_SCREENSHOTS", tmp_path)) / "channel.png"
     page.screenshot(path=str(picture))
@@ -55,15 +59,15 @@ def test_page_when_the_main_job_is_typed_ends_with_card_curve_and_receipt(stage,
     assert running.left(run_id) == []
     assert run.progress.step == 60
     assert run.progress.loss_nats < run.first_loss_nats - 1.5
-    expect(card).to_contain_text("100%", timeout=PATIENCE_MS)
+    expect(card).to_contain_text("100%")
     expect(card).to_contain_text("nothing billable is left")
     expect(card.get_by_role("button", name="Stop")).to_have_count(0)
     receipt = page.get_by_test_id("messages").get_by_text("Nothing billable is left")
     expect(receipt.first).to_be_visible()
     card.get_by_test_id("reply-bar").click()
     image = page.locator("[data-testid=thread] [data-testid=file] img")
-    expect(image).to_be_visible(timeout=PATIENCE_MS)
-    expect(image).to_have_js_property("naturalWidth", 1200, timeout=PATIENCE_MS)
+    expect(image).to_be_visible()
+    expect(image).to_have_js_property("naturalWidth", 1200)
     image.scroll_into_view_if_needed()
     page.screenshot(path=str(picture.with_name("receipt.png")))
     page.get_by_test_id("thread-close").click()
@@ -91,7 +95,7 @@ def test_page_when_stop_is_clicked_stops_tears_down_and_tells(stage):
     assert run.phase.value == "stopped"
     assert running.left(run_id) == []
     assert run.progress.step < 2000
-    expect(card).to_contain_text("stopped", timeout=PATIENCE_MS, ignore_case=True)
+    expect(card).to_contain_text("stopped", ignore_case=True)
     pods = running.mode.slack.thread(TRAINING_CHANNEL_ID, running.card(run_id).ts)
     assert any("stop" in reply.text.lower() for reply in pods)
 

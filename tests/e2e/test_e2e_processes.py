@@ -12,7 +12,7 @@ import pytest
 from local.state_directory import StateDirectory
 
 STATIONMASTER = Path(sys.executable).parent / "stationmaster"
-PATIENCE_S = 150.0
+PATIENCE_S = 1800.0
 
 
 @pytest.fixture

@@ -32,4 +32,5 @@ def gang_of(
         backend=backend,
         endpoint=endpoint,
         max_restarts=max_restarts,
+        missed_beats=10,
     )

@@ -169,7 +169,7 @@ def alive(pid: int) -> bool:
         return False
 
 
-def wait_until(true: Callable[[], bool], *, limit_s: float = 60.0) -> None:
+def wait_until(true: Callable[[], bool], *, limit_s: float = 1800.0) -> None:
     deadline = time.monotonic() + limit_s
     while not true():
         assert time.monotonic() < deadline

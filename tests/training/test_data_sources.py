@@ -76,7 +76,7 @@ def test_prepare_source_concurrent_processes_build_once(text_dir: Path, tmp_path
         )
         for _ in range(3)
     ]
-    answers = [process.communicate(timeout=60)[0] for process in started]
+    answers = [process.communicate(timeout=1800)[0] for process in started]
 
     assert len(set(answers)) == 1
     assert answers[0].strip()

@@ -304,6 +304,6 @@ def test_stream_that_is_dropped_ends_its_thread(tmp_path: Path) -> None:
 
     del reader
     gc.collect()
-    thread.join(timeout=30)
+    thread.join(timeout=1800)
 
     assert not thread.is_alive()

@@ -147,14 +147,15 @@ def test_elastic_nodes_come_and_go_and_each_sample_is_used_once(
         failed_while_growing = ["failed (exitcode" in pod.errors() for pod in gang.pods]
         gang.pods[2].delete()
         seen = gang.wait_for(
-            lambda lines: num_starts(lines) == 3 and is_training(lines, world_size=2),
+            lambda lines: 3 in sizes(lines) and is_training(lines, world_size=2),
             what="two nodes again",
         )
         agents_ended = [list(pod.exit_codes) for pod in gang.pods]
 
     resumed = of_kind(seen, "resumed")
     steps = [line["step"] for line in of_kind(seen, "progress")]
-    assert [line["world_size"] for line in of_kind(seen, "started")] == [2, 3, 2]
+    # On a busy machine the first node may begin alone.
+    assert sizes(seen) in ([2, 3, 2], [1, 2, 3, 2])
     assert failed_while_growing == [False, False, False]
     assert agents_ended == [[], [], []]
     assert steps == list(range(1, len(steps) + 1))
@@ -195,13 +196,18 @@ def test_agent_waits_for_an_absent_first_worker_as_long_as_its_conf_says(tmp_pat
             return process
 
         patient = agent("patient", hosts=False)
-        given_up = agent("impatient", hosts=False, read_timeout="1").wait(timeout=120)
+        given_up = agent("impatient", hosts=False, read_timeout="1").wait(timeout=1800)
         still_waiting = patient.poll()
         first = agent("first", hosts=True)
-        ended = [process.wait(timeout=120) for process in (first, patient)]
+        ended = [process.wait(timeout=1800) for process in (first, patient)]
 
     assert (given_up, still_waiting, ended) == (1, None, [0, 0])
     assert "RendezvousConnectionError" in (tmp_path / "impatient.err").read_text()
+
+
+def sizes(lines: Lines) -> list[int]:
+    """How many ranks each start had."""
+    return [line["world_size"] for line in of_kind(lines, "started")]
 
 
 def is_training(lines: Lines, *, world_size: int) -> bool:

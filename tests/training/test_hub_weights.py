@@ -125,7 +125,7 @@ def load_everything(rank: int, world_size: int, published: Path, out: Path) -> N
     torch.set_num_threads(1)
     store = dist.FileStore(str(out / "store"), world_size)  # no rank serves it, none dies with it
     dist.init_process_group(
-        "gloo", store=store, rank=rank, world_size=world_size, timeout=timedelta(seconds=60)
+        "gloo", store=store, rank=rank, world_size=world_size, timeout=timedelta(minutes=30)
     )
     ranks = Ranks(
         rank=rank,

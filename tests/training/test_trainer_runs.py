@@ -233,7 +233,7 @@ def test_main_bad_key_exits_1_with_one_sentence(
         env=workspace.environ(STATIONMASTER_RUN_ID="r-7"),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=1800,
         check=False,
     )
 
@@ -253,7 +253,7 @@ def test_main_unwritable_output_directory_exits_1(workspace: Workspace, tmp_path
         env=workspace.environ(),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=1800,
         check=False,
     )
 
@@ -276,7 +276,7 @@ def test_main_sigterm_saves_the_finished_step_and_exits_143(
     wait_until(lambda: '"step":3,' in log.read_text(), what="the third step")
 
     process.send_signal(signal.SIGTERM)
-    code = process.wait(timeout=30)
+    code = process.wait(timeout=1800)
 
     lines = parse_lines(log.read_text())
     last_step = max(losses(lines))

@@ -85,7 +85,7 @@ def train_on_ranks(workspace: Workspace, *overrides: str, num_ranks: int) -> Lin
         env=workspace.environ(),
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=1800,
         check=False,
     )
     assert finished.returncode == 0, finished.stderr
@@ -112,7 +112,7 @@ def of_kind(lines: Lines, kind: str) -> Lines:
     return [line for line in lines if line["kind"] == kind]
 
 
-def wait_until(condition: Callable[[], bool], *, what: str, timeout_s: float = 120.0) -> None:
+def wait_until(condition: Callable[[], bool], *, what: str, timeout_s: float = 1800.0) -> None:
     """Poll a condition; fail with `what` when it does not come true in time."""
     deadline = time.monotonic() + timeout_s
     while not condition():

@@ -18,7 +18,7 @@ from torch.distributed import DistNetworkError, TCPStore
 
 def reached(address, port):
     try:
-        socket.create_connection((address, port), timeout=5).close()
+        socket.create_connection((address, port), timeout=60).close()
     except OSError:
         return False
     return True
@@ -53,7 +53,7 @@ def test_store_of_a_pod_serves_on_loopback_only_and_is_refused_on_a_taken_port(t
             capture_output=True,
             text=True,
             check=False,
-            timeout=120,
+            timeout=1800,
             env=os.environ | {"PYTHONPATH": f"{POD_PYTHON}:{tmp_path}"},
         )
 

@@ -33,7 +33,7 @@ def run(name, then):
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=1800,
         cwd=Path(__file__).parents[2],
     )
 

@@ -243,7 +243,7 @@ def test_follower_stream_that_ended_early_is_completed_at_the_end(follow):
 def test_follower_wait_until_read_returns_after_the_last_line():
     class SlowLog(ScriptedLogs):
         def _chunks(self, stream):
-            reading.wait(5)
+            reading.wait(1800)
             yield from super()._chunks(stream)
 
     reading = threading.Event()
@@ -257,7 +257,7 @@ def test_follower_wait_until_read_returns_after_the_last_line():
 
     early = follower.wait_until_read(timeout_s=0.05)
     reading.set()
-    late = follower.wait_until_read(timeout_s=5)
+    late = follower.wait_until_read(timeout_s=1800)
     follower.pod_gone()
     outbox.start()
     outbox.close(timeout_s=2)

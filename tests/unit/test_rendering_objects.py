@@ -150,7 +150,7 @@ def run_script(directory: Path, own: str, wait_s: str, *nodes: str) -> subproces
 def test_storage_check_script_on_two_nodes_passes_on_both(tmp_path: Path):
     started = [run_script(tmp_path, own, "30", "a", "b") for own in ("a", "b")]
 
-    outputs = [process.communicate(timeout=60)[0] for process in started]
+    outputs = [process.communicate(timeout=1800)[0] for process in started]
 
     assert [process.returncode for process in started] == [0, 0]
     assert all("saw 2 nodes" in output for output in outputs)
@@ -159,7 +159,7 @@ def test_storage_check_script_on_two_nodes_passes_on_both(tmp_path: Path):
 def test_storage_check_script_without_the_other_node_fails_and_names_it(tmp_path: Path):
     process = run_script(tmp_path, "a", "0", "a", "b")
 
-    output = process.communicate(timeout=60)[0]
+    output = process.communicate(timeout=1800)[0]
 
     assert process.returncode == 1
     assert "no file of b after 0 s" in output
@@ -169,7 +169,7 @@ def test_storage_check_script_with_torn_data_of_another_node_fails(tmp_path: Pat
     (tmp_path / "b").write_bytes(os.urandom(64))
 
     process = run_script(tmp_path, "a", "5", "a", "b")
-    output = process.communicate(timeout=60)[0]
+    output = process.communicate(timeout=1800)[0]
 
     assert process.returncode == 1
     assert "the file of b has other contents" in output
@@ -180,7 +180,7 @@ def test_storage_check_script_where_nothing_can_be_written_says_why(tmp_path: Pa
     blocked.write_text("")
 
     process = run_script(blocked / "check", "a", "5", "a")
-    output = process.communicate(timeout=60)[0]
+    output = process.communicate(timeout=1800)[0]
 
     assert process.returncode == 1
     assert "Not a directory" in output
