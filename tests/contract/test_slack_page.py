@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -13,7 +15,7 @@ import pytest
 from slack_fixtures import bolt_app, local_slack, new_bolt_app, web_client
 from slack_sdk import WebClient
 
-from local.slack import OPERATOR_ID, TRAINING_CHANNEL_ID, LocalSlack
+from local.slack import OPERATOR_ID, PRIVATE_CHANNEL_ID, TRAINING_CHANNEL_ID, LocalSlack
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 CHROMIUM = next(
@@ -362,3 +364,41 @@ def test_page_autocomplete_offers_the_second_word_of_a_subcommand(page: Any) -> 
     expect(by_id(page, "suggestion")).to_have_text(["llama2-7b"])
     composer.press("Tab")
     expect(composer).to_have_value("/train plan llama2-7b ")
+
+
+def test_page_counts_how_long_ago_without_an_edit(page: Any, demo: Demo) -> None:
+    began = int(time.time()) - 125
+    demo.client.chat_postMessage(
+        channel=TRAINING_CHANNEL_ID, text=f"_began <!date^{began}^{{ago}}|at 09:00 UTC>_"
+    )
+    counted = by_id(page, "text").locator("em time")
+
+    expect(counted).to_have_text("2 minutes ago")
+    # The page's own clock moves it on: nothing else changes the message.
+    counted.evaluate(
+        "node => node.setAttribute('datetime', new Date(Date.now() - 3.7e6).toISOString())"
+    )
+    expect(counted).to_have_text("1 hour ago", timeout=60_000)
+
+
+def test_page_private_channel_has_a_lock_and_lets_the_app_in(page: Any, demo: Demo) -> None:
+    entry = page.locator(f'[data-testid="channel"][data-channel="{PRIVATE_CHANNEL_ID}"]')
+    expect(entry.locator(".icon-lock")).to_have_count(1)
+    entry.click()
+
+    by_id(page, "composer").fill("/invite @stationmaster")
+    by_id(page, "composer").press("Enter")
+
+    expect(by_id(page, "text")).to_have_text("@stationmaster is in #research now.")
+    demo.client.chat_postMessage(channel=PRIVATE_CHANNEL_ID, text="let in")
+    expect(by_id(page, "text").last).to_have_text("let in")
+
+
+def test_page_archived_channel_takes_no_text(page: Any, demo: Demo) -> None:
+    by_id(page, "composer").fill("/archive")
+    by_id(page, "composer").press("Enter")
+
+    expect(by_id(page, "composer")).to_be_disabled()
+    expect(by_id(page, "composer")).to_have_attribute("placeholder", re.compile("is archived"))
+    entry = page.locator(f'[data-testid="channel"][data-channel="{TRAINING_CHANNEL_ID}"]')
+    expect(entry.locator(".icon-archive")).to_have_count(1)

@@ -11,6 +11,11 @@ function people() {
   return [...state.users.values()].filter((user) => !user.is_bot);
 }
 
+function channelIcon(channel) {
+  if (channel.is_archived) return "archive";
+  return channel.is_private ? "lock" : "hash";
+}
+
 function replaceIfChanged(slot, version, build) {
   if (slot.dataset.version === version) return;
   slot.dataset.version = version;
@@ -52,7 +57,7 @@ export function drawSidebar(sidebar, open) {
   replaceIfChanged(sidebar, version, () => [
     h("h2", { class: "sidebar-title" }, "Channels"),
     ...channels.filter((channel) => !channel.with_user)
-      .map((channel) => entry(channel, channel.name, icon("hash"))),
+      .map((channel) => entry(channel, channel.name, icon(channelIcon(channel)))),
     h("h2", { class: "sidebar-title" }, "Apps"),
     ...channels.filter((channel) => channel.with_user)
       .map((channel) => entry(channel, state.app.bot_name, avatar(state.botUserId, "avatar-tiny"))),
@@ -70,7 +75,7 @@ export function drawChannelHeader(header) {
   if (!channel) return;
   replaceIfChanged(header, JSON.stringify([channel, state.me]), () => [
     h("div", { class: "channel-title" },
-      channel.with_user ? avatar(state.botUserId, "avatar-tiny") : icon("hash"),
+      channel.with_user ? avatar(state.botUserId, "avatar-tiny") : icon(channelIcon(channel)),
       h("h1", {}, channel.with_user ? state.app.bot_name : channel.name)),
     h("p", { class: "channel-topic" }, channel.topic),
     h("div", { class: "channel-members", title: `${channel.members.length} members` },

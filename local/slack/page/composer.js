@@ -13,8 +13,8 @@ function history() {
   return JSON.parse(localStorage.getItem("history") || "[]");
 }
 
-/** Build a composer; `target()` says where it posts, `placeholder()` what it shows. */
-export function createComposer({ testid, target, placeholder }) {
+/** Build a composer; `target()` says where it posts, `placeholder()` what it shows, `isClosed()` no posts. */
+export function createComposer({ testid, target, placeholder, isClosed }) {
   numComposers += 1;
   const listId = `suggestions-${numComposers}`;
   const input = h("textarea", {
@@ -172,6 +172,7 @@ export function createComposer({ testid, target, placeholder }) {
     submit,
     update() {
       input.placeholder = placeholder();
+      input.disabled = slash.disabled = isClosed();
     },
   };
 }

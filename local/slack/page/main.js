@@ -6,6 +6,7 @@ import { createComposer } from "/static/composer.js";
 import { drawViews } from "/static/dialogs.js";
 import { h, icon } from "/static/dom.js";
 import { drawChannel, drawThread } from "/static/messages.js";
+import { countOn } from "/static/mrkdwn.js";
 import { connect } from "/static/server.js";
 import { changed, messagesOf, onChange, state } from "/static/state.js";
 
@@ -17,12 +18,16 @@ const jump = part("jump");
 const threadPane = part("thread");
 const trafficToggle = part("traffic-toggle");
 
+const isArchived = () => Boolean(state.channels.get(state.channel)?.is_archived);
+
 const composer = createComposer({
   testid: "composer",
   target: () => ({ channel: state.channel }),
+  isClosed: isArchived,
   placeholder: () => {
     const channel = state.channels.get(state.channel);
     if (!channel) return "";
+    if (channel.is_archived) return `#${channel.name} is archived: nobody can post here any more`;
     return channel.with_user ? `Message ${state.app.bot_name}` : `Message #${channel.name}, or type / for commands`;
   },
 });
@@ -31,6 +36,7 @@ document.getElementById("composer-main").append(composer.element);
 const threadComposer = createComposer({
   testid: "thread-composer",
   target: () => ({ channel: state.channel, thread_ts: state.thread }),
+  isClosed: isArchived,
   placeholder: () => "Reply",
 });
 const threadList = h("div", { class: "messages", "data-testid": "thread-messages", role: "log", "aria-live": "off" });
@@ -182,6 +188,7 @@ document.addEventListener("keydown", (event) => {
   }
 });
 
+setInterval(countOn, 1000);
 listen({ openThread });
 onChange(draw);
 connect();

@@ -148,9 +148,32 @@ function date(target, fallback) {
   const [, seconds, format = ""] = target.split("^");
   const at = new Date(Number(seconds) * 1000);
   if (Number.isNaN(at.getTime())) return decode(fallback);
-  const text = format.replace(/\{([a-z_]+)\}/g, (_, token) =>
-    token.startsWith("time")
-      ? at.toLocaleTimeString([], { timeStyle: token === "time_secs" ? "medium" : "short" })
-      : at.toLocaleDateString([], { dateStyle: "medium" }));
-  return h("time", { datetime: at.toISOString() }, text);
+  const counts = format.includes("{ago}");
+  return h("time", { datetime: at.toISOString(), dataset: { format: counts ? format : null } }, formatted(at, format));
+}
+
+function formatted(at, format) {
+  return format.replace(/\{([a-z_]+)\}/g, (_, token) => {
+    if (token === "ago") return ago((Date.now() - at.getTime()) / 1000);
+    if (token.startsWith("time")) {
+      return at.toLocaleTimeString([], { timeStyle: token === "time_secs" ? "medium" : "short" });
+    }
+    return at.toLocaleDateString([], { dateStyle: "medium" });
+  });
+}
+
+const relative = new Intl.RelativeTimeFormat("en");
+
+function ago(seconds) {
+  const [size, unit] = [[86400, "day"], [3600, "hour"], [60, "minute"], [1, "second"]]
+    .find(([size]) => seconds >= size) || [1, "second"];
+  return relative.format(-Math.max(0, Math.floor(seconds / size)), unit);
+}
+
+/** Count on in every date that says how long ago it is, as Slack's clients do. */
+export function countOn() {
+  for (const time of document.querySelectorAll("time[data-format]")) {
+    const text = formatted(new Date(time.dateTime), time.dataset.format);
+    if (time.textContent !== text) time.textContent = text;
+  }
 }
