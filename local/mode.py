@@ -314,8 +314,11 @@ class LocalMode:
         )
 
     def _stream_delivered(self, payload: bytes) -> None:
-        """Hand new run events of a stream batch to the listeners; batches may come twice."""
-        for record in json.loads(payload)["Records"]:
+        """Hand new run events of a stream batch to the listeners; batches may come twice.
+
+        The function is invoked by its schedule as well, and then without records.
+        """
+        for record in json.loads(payload).get("Records", []):
             image = record["dynamodb"].get("NewImage", {})
             if not image.get("SK", {}).get("S", "").startswith("EVENT#"):
                 continue

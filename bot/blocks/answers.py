@@ -155,7 +155,7 @@ def run_requested(run: Run, plan: Plan, *, created: bool) -> Content:
     )
     blocks = [
         section(f"{md.DONE} {run_id} {verb}\n{facts}"),
-        context("Its card appears in this channel and follows the run to its receipt."),
+        context("Its card is in this channel and follows the run to its receipt."),
     ]
     notes = [warning for warning in plan.warnings if not warning.startswith("prices as of")]
     if notes:

@@ -77,7 +77,7 @@ class Workspace:
                 Channel(
                     PRIVATE_CHANNEL_ID,
                     "research",
-                    f"Private. The app is not in this channel; /invite @{handle} lets it in.",
+                    f"Private. The app sees it once it is invited: /invite @{handle}",
                     people[:],
                     created,
                     is_private=True,
