@@ -41,6 +41,11 @@ _PEER: Final = re.compile(
 _RULE: Final = re.compile(r"^[-=_*#~\s]*$")
 
 
+def says_lost_peer(text: str) -> bool:
+    """Whether a sentence of a failure only means that another worker is gone."""
+    return _PEER.search(text) is not None
+
+
 class FailureLines:
     """The best lines so far; memory does not grow with the log."""
 

@@ -48,7 +48,7 @@ class Pod(BaseModel):
     def standing(self) -> str:
         """How it stands, in the cluster's own words."""
         if self.phase == "Deleted":
-            return f"pod {self.name} is gone and was not replaced"
+            return f"pod {self.name} was deleted"
         ended = f" with exit code {self.exit_code}" if self.exit_code is not None else ""
         why = ": ".join(part for part in (self.reason, self.message) if part)
         return f"pod {self.name} is {self.phase}{ended}{f' ({why})' if why else ''}"

@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict
 from stationmaster.domain import events as ev
 from stationmaster.domain.errors import IllegalTransition
 from stationmaster.domain.events import ResourceKind, RunEvent, RunPhase, TrainingRequest
+from stationmaster.domain.failure_lines import says_lost_peer
 from stationmaster.domain.failures import Failure, failures_after, first_cause, still_open
 from stationmaster.domain.pods import Pod, pod_after
 
@@ -302,7 +303,7 @@ def _training_changes(run: Run, event: RunEvent) -> dict[str, object]:
                 "resumed_from_step": event.step,
                 "failures": still_open(run.failures, trained_at=event.at),
             }
-        case ev.TrainingReportedFailure(restarting=False):
+        case ev.TrainingReportedFailure(restarting=False) if not says_lost_peer(event.reason):
             return {"trainer_failure": event.reason}
         case _:  # warnings and the finish are told in the thread, they change no state
             return {}

@@ -12,18 +12,20 @@ from stationmaster.services import Services
 def begin_teardown(services: Services, run_id: str) -> None:
     """Record that a teardown attempt began; a teardown under way stays as it is.
 
-    A run that has not ended ends with it (see domain.consequences), and so does its workflow.
+    A run that has not ended ends with it (see domain.consequences), and so does a workflow that
+    still waits for its job. A wait that is over already is none of its concern.
     """
     run = services.runs.load(run_id)
-    if run.teardown in (TeardownStatus.RUNNING, TeardownStatus.COMPLETED):
+    if run.teardown is TeardownStatus.COMPLETED:
         return
-    event = TeardownStarted(
-        # One id for each attempt: an attempt begins from the version the last one ended with.
-        event_id=make_event_id(run_id, "teardown.started", run.version),
-        run_id=run_id,
-        at=services.now(),
-    )
-    services.runs.record(run_id, [event])
-    token = None if run.phase.is_terminal else services.runs.load_task_token(run_id)
+    if run.teardown is not TeardownStatus.RUNNING:
+        event = TeardownStarted(
+            # One id for each attempt: an attempt begins from the version the last one ended with.
+            event_id=make_event_id(run_id, "teardown.started", run.version),
+            run_id=run_id,
+            at=services.now(),
+        )
+        services.runs.record(run_id, [event])
+    token = services.runs.load_task_token(run_id)
     if token is not None:
         services.workflows.job_failed(token, error=RunStopped.__name__, cause=TORN_DOWN_EARLY)

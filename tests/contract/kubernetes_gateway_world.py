@@ -83,11 +83,14 @@ class Waiting:
     """Step Functions, as far as a workflow that waits for its job hears of it."""
 
     said: list[tuple[str, str]] = field(default_factory=list)
+    failure: Exception | None = None
 
     def job_succeeded(self, token: str) -> None:
         self.said.append(("succeeded", ""))
 
     def job_failed(self, token: str, *, error: str, cause: str) -> None:
+        if self.failure is not None:
+            raise self.failure
         self.said.append((error, cause))
 
     def heartbeat(self, token: str) -> None:

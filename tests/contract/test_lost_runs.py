@@ -263,6 +263,19 @@ def test_teardown_of_a_live_run_ends_the_run_and_its_workflow(outside: World):
     assert [e.phase for e in outside.events("run.phase_changed")][len(TO_RUNNING) :] == ["failed"]
 
 
+def test_teardown_that_is_begun_again_still_ends_the_workflow_of_the_run(outside: World):
+    begin(outside)
+    outside.workflows.failure = TransientError("Step Functions is away")
+    with pytest.raises(TransientError):
+        begin_teardown(outside, RUN_ID)  # type: ignore[arg-type]  # World plays Services
+    outside.workflows.failure = None
+
+    begin_teardown(outside, RUN_ID)  # type: ignore[arg-type]  # World plays Services
+
+    assert [said for said, _ in outside.workflows.said] == ["RunStopped"]
+    assert len(outside.events("teardown.started")) == 1
+
+
 def conclude(world: World) -> tuple[RunPhase, str]:
     conclude_run(world, RUN_ID, error=SILENCE)  # type: ignore[arg-type]  # World plays Services
     run = world.runs.load(RUN_ID)

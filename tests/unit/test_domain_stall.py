@@ -83,7 +83,7 @@ def test_lost_node_under_a_running_run_is_a_recovery():
 @pytest.mark.parametrize(
     ("phase", "fields", "reason"),
     [
-        ("Deleted", {}, "pod w-1 is gone and was not replaced"),
+        ("Deleted", {}, "pod w-1 was deleted"),
         ("Pending", {"reason": "Unschedulable"}, "pod w-1 is Pending (Unschedulable)"),
         ("Failed", {"reason": "Evicted", "message": "low on disk"}, "Evicted: low on disk"),
         ("Running", {"reason": "CrashLoopBackOff"}, "pod w-1 is Running (CrashLoopBackOff)"),
@@ -210,6 +210,19 @@ def test_cause_that_is_told_after_its_consequences_becomes_the_reason_of_the_rec
 
     assert told.run.phase is RunPhase.RECOVERING
     assert told.run.reason == "pod w-1 failed: process 3 was killed by SIGKILL"
+
+
+@pytest.mark.parametrize(
+    ("reason", "final"),
+    [
+        ("DistBackendError: Connection closed by peer [10.0.1.2]:4711", False),
+        ("the loss is not a number", True),
+    ],
+)
+def test_trainer_that_lost_its_peer_has_not_failed_for_good(reason, final):
+    told = running().take(ev.TrainingReportedFailure, 10, reason=reason)
+
+    assert bool(told.run.trainer_failure) is final
 
 
 def test_failures_that_training_recovered_from_are_forgotten():
