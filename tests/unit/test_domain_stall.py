@@ -171,6 +171,16 @@ def test_waiting_begins_anew_with_each_word_of_the_trainer():
     assert why_stalled(told.run, at(2001) + RESTART_LIMIT) is not None
 
 
+def test_pod_that_is_down_for_ever_new_reasons_is_given_up_from_the_first():
+    told = running().pod("w-1", "Pending", 10, reason="ContainerCreating")
+    told.pod("w-1", "Pending", 1000, reason="ErrImagePull")
+    told.pod("w-1", "Pending", 2000, reason="ImagePullBackOff")
+
+    assert why_stalled(told.run, at(11) + RESTART_LIMIT) == (
+        "pod w-1 is Pending (ImagePullBackOff); no step in 36 minutes"
+    )
+
+
 def test_pods_that_all_run_and_take_no_step_are_left_to_the_trainer():
     told = running()
 

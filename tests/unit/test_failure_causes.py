@@ -224,6 +224,15 @@ def test_killed_worker_is_the_cause_although_its_agent_ends_as_the_others_do():
     )
 
 
+@pytest.mark.parametrize("own_first", [True, False])
+def test_killed_worker_of_a_pod_is_told_and_not_its_neighbour_that_followed(own_first):
+    own = failed(10, "w-0", process="process 1 was killed by SIGKILL")
+    followed = failed(11, "w-0", process="process 0 exited with code 75", lost_peer=True)
+    order = [own, followed] if own_first else [followed, own]
+
+    assert cause_of(*order) == "pod w-0 failed: process 1 was killed by SIGKILL"
+
+
 def test_exit_code_and_line_of_one_container_make_one_sentence():
     line = failed(9, "w-0", line="FileNotFoundError: config.yaml")
 
