@@ -1,0 +1,118 @@
+"""The product's outbox against the local workspace: finding its own messages, losing channels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from slack_fixtures import local_slack, web_client
+
+from bot.blocks.elements import Content, section
+from bot.outbox import Mark, Outbox
+from local.slack import (
+    GENERAL_CHANNEL_ID,
+    OPERATOR_ID,
+    PRIVATE_CHANNEL_ID,
+    TRAINING_CHANNEL_ID,
+    LocalSlack,
+)
+from stationmaster.domain.errors import ChannelLost, TransientError
+
+RUN = "tiny-llama-0123abcd"
+HERE = TRAINING_CHANNEL_ID
+
+
+@pytest.fixture(scope="module")
+def slack() -> Iterator[LocalSlack]:
+    with local_slack() as workspace:
+        yield workspace
+
+
+@pytest.fixture
+def outbox(slack: LocalSlack) -> Outbox:
+    client = web_client(slack)
+    return Outbox(client, reload_token=lambda: "xoxb-rotated", sleep=lambda seconds: None)
+
+
+def content(text: str) -> Content:
+    return Content(text=text, blocks=[section(text)])
+
+
+def test_find_gives_the_keys_of_the_runs_own_messages(outbox: Outbox) -> None:
+    began = datetime.now(UTC)
+    card = outbox.post(content("card"), channel=HERE, mark=Mark(RUN, ["card"]))
+    outbox.post(content("other"), channel=HERE, mark=Mark("another-run", ["card", "x"]))
+    line = outbox.post(
+        content("line"), channel=HERE, thread_ts=card, mark=Mark(RUN, ["key-1", "key-2"])
+    )
+
+    in_channel = outbox.find(RUN, channel=HERE, since=began)
+    in_thread = outbox.find(RUN, channel=HERE, since=began, thread_ts=card)
+
+    assert in_channel == {"card": card}
+    assert in_thread == {"card": card, "key-1": line, "key-2": line}
+
+
+def test_find_sees_an_edited_card_and_no_deleted_one(outbox: Outbox) -> None:
+    began = datetime.now(UTC)
+    kept, gone = (
+        outbox.post(content("card"), channel=HERE, mark=Mark(run, ["card"])) for run in ("k", "g")
+    )
+    outbox.update(content("later"), channel=HERE, ts=kept)
+    outbox.delete(channel=HERE, ts=gone)
+
+    assert outbox.find("k", channel=HERE, since=began) == {"card": kept}
+    assert outbox.find("g", channel=HERE, since=began) == {}
+
+
+def test_find_looks_no_further_back_than_it_is_told(outbox: Outbox) -> None:
+    outbox.post(content("card"), channel=HERE, mark=Mark("old", ["card"]))
+
+    later = datetime.now(UTC) + timedelta(hours=1)
+
+    assert outbox.find("old", channel=HERE, since=later) == {}
+
+
+def test_find_reads_on_behind_a_full_page(slack: LocalSlack, outbox: Outbox) -> None:
+    began = datetime.now(UTC)
+    ts = outbox.post(content("card"), channel=HERE, mark=Mark("deep", ["card"]))
+    client = web_client(slack)
+    for _ in range(201):
+        client.chat_postMessage(channel=HERE, text="chatter")
+
+    assert outbox.find("deep", channel=HERE, since=began) == {"card": ts}
+
+
+@pytest.mark.parametrize("channel", [GENERAL_CHANNEL_ID, PRIVATE_CHANNEL_ID, "C404"])
+def test_channel_without_the_app_is_lost(outbox: Outbox, channel: str) -> None:
+    with pytest.raises(ChannelLost):
+        outbox.post(content("card"), channel=channel, mark=Mark(RUN, ["card"]))
+
+    assert outbox.find(RUN, channel=channel, since=datetime.now(UTC)) == {}
+
+
+def test_direct_conversation_takes_a_card(slack: LocalSlack, outbox: Outbox) -> None:
+    direct = outbox.open_direct(OPERATOR_ID)
+
+    ts = outbox.post(content("here"), channel=direct, mark=Mark(RUN, ["card"]))
+
+    assert [message.ts for message in slack.messages(direct)] == [ts]
+
+
+def test_person_who_does_not_exist_cannot_be_reached(outbox: Outbox) -> None:
+    with pytest.raises(ChannelLost, match="user_not_found"):
+        outbox.open_direct("U404")
+
+
+def test_token_that_was_rotated_is_replaced_and_a_refused_one_is_transient() -> None:
+    with local_slack() as slack:
+        slack.rotate_token("xoxb-rotated")
+        outbox = Outbox(web_client(slack), reload_token=lambda: "xoxb-rotated")
+        outbox.post(content("card"), channel=HERE, mark=Mark(RUN, ["card"]))
+        slack.rotate_token("xoxb-of-tomorrow")
+
+        with pytest.raises(TransientError, match="invalid_auth"):
+            outbox.post(content("line"), channel=HERE, mark=Mark(RUN, ["line"]))
+
+        assert [message.text for message in slack.messages()] == ["card"]
