@@ -43,6 +43,7 @@ from stationmaster.domain.events import (
     TrainingEvaluated,
     TrainingResumed,
 )
+from stationmaster.domain.names import NOBODY_REACHED
 from stationmaster.domain.run import Run, TeardownStatus
 from stationmaster.services import Services
 
@@ -106,19 +107,19 @@ class Notifier:
     def refresh(self) -> None:
         """Draw the cards of live runs anew, so that they visibly live; the oldest come first.
 
-        What a batch could not post while Slack was away for long is posted now.
-
-        Raises:
-            TransientError: something could not be posted; the next refresh tries again.
+        What a batch could not post while Slack was away for long is posted now. What cannot be
+        posted now either is left to the next refresh.
         """
         runs = [*self._services.runs.list_recent(limit=_RECENT_RUNS)]
         runs = [run for run in runs if _is_recent(run, now=self._services.now())]
         run_ids = dict.fromkeys(run.run_id for run in (*self._services.runs.list_open(), *runs))
         found = [self._read(run_id, ()) for run_id in run_ids]
         due = [one for one in found if one is not None and self._is_due(one)]
-        self._tell_all(
-            sorted(due, key=lambda one: one.delivery.card_updated_at or one.run.requested_at)
-        )
+        due.sort(key=lambda one: one.delivery.card_updated_at or one.run.requested_at)
+        try:
+            self._tell_all(due)
+        except TransientError as exc:
+            logger.warning("refresh is not complete", extra={"reason": str(exc)})
 
     def _is_due(self, news: _News) -> bool:
         if news.is_urgent or _is_receipt_due(news.run, news.delivery):
@@ -137,7 +138,7 @@ class Notifier:
                 failures.append(exc)
             except ChannelLost:
                 # The state stays true, and the next change of the run tries again.
-                logger.exception("nobody can be reached", extra={"run_id": one.run.run_id})
+                logger.exception(NOBODY_REACHED, extra={"run_id": one.run.run_id})
             except PermanentError:
                 # Slack will not take it the next time either, and other runs wait behind it.
                 logger.exception("run cannot be told", extra={"run_id": one.run.run_id})

@@ -13,13 +13,22 @@ from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_logs as logs
 from constructs import Construct
 
-from lambdas.registry import FUNCTIONS, ROUTES, SCHEDULES, STREAM_CONSUMER, Package
+from lambdas.registry import (
+    FUNCTIONS,
+    NOTIFIER,
+    ROUTES,
+    SCHEDULES,
+    STREAM_CONSUMER,
+    Package,
+)
 from stacks.acknowledgements import accept
 from stacks.config import StageConfig
+from stacks.constructs.alarms import add_log_alarm
 from stacks.constructs.deliveries import add_schedules, add_stream_consumer
 from stacks.constructs.functions import FunctionRoles, Functions, dead_letter_queue
 from stacks.data import DataStack
 from stacks.workflow import WorkflowStack
+from stationmaster.domain.names import NOBODY_REACHED
 
 # No query string, no headers, no body: they carry Slack's signature and people's text.
 _ACCESS_LOG: Final = {
@@ -60,6 +69,11 @@ class BotStack(cdk.Stack):
         ).by_name
         add_stream_consumer(functions[STREAM_CONSUMER], table=data.table, dead_letters=dead_letters)
         add_schedules(self, SCHEDULES, functions=functions, dead_letters=dead_letters)
+        add_log_alarm(
+            functions[NOTIFIER.name],
+            message=NOBODY_REACHED,
+            description="a run is live and neither its channel nor its requester can be reached",
+        )
         api = self._api(functions, config)
         cdk.CfnOutput(
             self,

@@ -12,6 +12,9 @@ from typing import Final
 TAG_RUN_ID: Final = "stationmaster:run-id"
 TAG_CLUSTER: Final = "stationmaster:cluster"
 
+# Logged when neither a run's channel nor its requester takes a post; an alarm is set on it.
+NOBODY_REACHED: Final = "nobody can be reached"
+
 # Kubernetes: one namespace for jobs, checks and the relay; labels on every object of a run.
 NAMESPACE: Final = "stationmaster"
 LABEL_RUN_ID: Final = "stationmaster/run-id"

@@ -15,6 +15,7 @@ from lambdas.registry import (
     STREAM_CONSUMER,
     get_function,
 )
+from stationmaster.domain.names import NOBODY_REACHED
 
 
 def properties(resources: dict[str, Resource], kind: str) -> list[dict[str, Any]]:
@@ -143,3 +144,21 @@ def test_machines_are_traced_and_logged_without_task_tokens(
         assert machine["TracingConfiguration"] == {"Enabled": True}
         assert machine["LoggingConfiguration"]["Level"] == "ALL"
         assert machine["LoggingConfiguration"]["IncludeExecutionData"] is False
+
+
+def test_run_that_nobody_hears_of_raises_an_alarm(
+    resources: dict[str, Resource], functions: dict[str, Resource]
+) -> None:
+    (log_filter,) = properties(resources, "AWS::Logs::MetricFilter")
+    (alarm,) = properties(resources, "AWS::CloudWatch::Alarm")
+    (counted,) = log_filter["MetricTransformations"]
+
+    log_group = functions["notifier"]["Properties"]["LoggingConfig"]["LogGroup"]
+    assert reference(log_filter["LogGroupName"]) == reference(log_group)
+    assert log_filter["FilterPattern"] == f'{{ $.message = "{NOBODY_REACHED}" }}'
+    assert (alarm["Namespace"], alarm["MetricName"]) == (
+        counted["MetricNamespace"],
+        counted["MetricName"],
+    )
+    assert alarm["Threshold"] == 1
+    assert alarm["TreatMissingData"] == "notBreaching"
