@@ -23,8 +23,8 @@ _MARKER_TEXT: Final = (
 )
 # What a start writes; it is new each time and says nothing about the runs of an earlier one.
 _DISPOSABLE: Final = ("pods", "file-systems")
-# A folder of a version that left no marker has all of these.
-_UNMARKED_STATE: Final = {"lock", "pods", "file-systems", "server.key"}
+# A folder of a version that left no marker has all of these, and `pods` if it ran any.
+_UNMARKED_STATE: Final = {"lock", "file-systems", "server.key"}
 
 
 class StateDirectory:

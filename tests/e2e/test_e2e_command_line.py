@@ -33,6 +33,7 @@ def test_local_run_trains_to_a_receipt_and_kubectl_follows(tmp_path):
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
+        env=os.environ | {"COLUMNS": "200"},
     )
     try:
         _await_progress(record, process)

@@ -71,7 +71,7 @@ def test_claim_of_a_held_folder_is_refused_and_changes_nothing(claimed, tmp_path
         (["pods/mine.txt"], "has other content and was not made by local mode"),
         (["notes.txt"], "has other content and was not made by local mode"),
         (
-            ["lock", "pods/uid/x", "file-systems/fs/x", "server.key"],
+            ["lock", "file-systems/fs/x", "server.key"],
             "looks like the state of an earlier version .* delete the folder yourself",
         ),
     ],
