@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from stationmaster.domain.errors import PermanentError, TransientError
+from stationmaster.domain.events import ResourceKind
 from stationmaster.domain.names import (
     LABEL_ROLE,
     LABEL_RUN_ID,
@@ -24,6 +25,7 @@ from stationmaster.kubernetes.views import PodView
 from stationmaster.rendering.metadata import LABEL_NODE_GROUP
 from stationmaster.services import Services
 from stationmaster.steps.failing import why_failed
+from stationmaster.steps.recording import resources_deleted
 
 logger = logging.getLogger(__name__)
 
@@ -31,20 +33,24 @@ SILENT: Final = "the relay in the cluster fell silent, so the job is not watched
 _GOING: Final = frozenset({"DELETING", "DELETE_FAILED", "FAILED"})
 
 
-def find_lost_capacity(services: Services, run_id: str) -> str | None:
+def find_lost_capacity(services: Services, run: Run) -> str | None:
     """What EKS says is deleted of the run's cluster and nodes, as a sentence, or None.
+
+    What is seen to be gone is recorded, which also ends its price.
 
     Raises:
         TransientError, PermanentError: EKS did not answer, or refused to.
     """
-    cluster = services.clusters.describe(run_id)
+    cluster = services.clusters.describe(run.run_id)
     if cluster is None:
-        return f"the cluster of run {run_id} was deleted while the run was going on"
+        resources_deleted(services, run, {ResourceKind.CLUSTER, ResourceKind.NODE_GROUP})
+        return f"the cluster of run {run.run_id} was deleted while the run was going on"
     if cluster.status in _GOING:
         return f"cluster {cluster.name} is {cluster.status} while the run is going on"
     for name in (TRAINING_NODE_GROUP, SYSTEM_NODE_GROUP):
-        group = services.clusters.node_group(run_id, name)
+        group = services.clusters.node_group(run.run_id, name)
         if group is None:
+            resources_deleted(services, run, {ResourceKind.NODE_GROUP}, name=name)
             return f"the {name} node group was deleted while the run was going on"
         if group.status in _GOING:
             failure = f": {group.failure}" if group.failure else ""
@@ -58,7 +64,7 @@ def explain_silence(services: Services, run: Run) -> tuple[str, bool]:
     Never raises: what cannot be looked at is said, because the run has to end all the same.
     """
     try:
-        lost = find_lost_capacity(services, run.run_id)
+        lost = find_lost_capacity(services, run)
         return (lost, False) if lost is not None else _explain_inside(services, run)
     except (TransientError, PermanentError) as exc:
         logger.warning("cluster not looked at", extra={"run_id": run.run_id, "error": str(exc)})

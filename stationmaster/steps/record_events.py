@@ -51,7 +51,7 @@ def _lost_for_good(services: Services, run: Run, batch: RelayBatch) -> str | Non
     if run.phase is not RunPhase.RECOVERING or not asks:
         return None
     try:
-        return find_lost_capacity(services, run.run_id)
+        return find_lost_capacity(services, run)
     except (TransientError, PermanentError) as exc:
         # The next heartbeat asks again, and the wait for a recovery has its own end.
         logger.warning("capacity not looked at", extra={"run_id": run.run_id, "error": str(exc)})

@@ -186,6 +186,20 @@ def test_recovery_whose_node_group_is_deleted_ends_with_the_next_heartbeat(
     assert outside.workflows.said[1:] == [("TrainingFailed", sentence)]
 
 
+def test_node_group_that_is_gone_is_recorded_as_deleted_once_and_costs_nothing_from_then(
+    outside: World,
+):
+    begin(outside)
+    outside.clusters.groups["training"] = None
+
+    report(outside, event(outside, ev.NodeLost, node="n-1", reason="r"))
+    report(outside)
+
+    deleted = [(e.kind, e.name) for e in outside.events("resource.deleted")]
+    assert deleted == [(ev.ResourceKind.NODE_GROUP, "training")]
+    assert outside.runs.load(RUN_ID).billable_left == []
+
+
 def test_lost_node_is_looked_into_at_once_and_other_news_of_a_recovery_is_not(outside: World):
     begin(outside)
     outside.clusters.groups["training"] = None
