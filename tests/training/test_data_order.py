@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from training.data.order import SampleOrder, micro_batch_shape, rank_counters
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(
     seed=st.integers(0, 2**31 - 1),
     num_samples=st.integers(1, 200),
@@ -48,7 +48,6 @@ def test_rank_counters_any_world_sizes_cover_the_same_samples(
         assert Counter(samples) == Counter(alone.index(counter) for counter in counters)
 
 
-@settings(deadline=None)
 @given(
     seed=st.integers(0, 2**31 - 1),
     num_samples=st.integers(1, 10_000),
@@ -64,7 +63,6 @@ def test_sample_order_every_epoch_has_every_sample_once(
     assert np.array_equal(np.sort(samples), np.arange(num_samples))
 
 
-@settings(deadline=None)
 @given(start=st.integers(0, 20_000), length=st.integers(0, 9000), step=st.integers(1, 7))
 def test_sample_order_ranges_agree_with_single_counters(start: int, length: int, step: int) -> None:
     order = SampleOrder(num_samples=5000, seed=3)

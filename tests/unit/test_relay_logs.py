@@ -7,7 +7,7 @@ import tracemalloc
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from relay.logs import LineAssembler, LogCursor, LogPipeline, normalise_stamp
@@ -85,7 +85,6 @@ def test_finish_gives_a_last_line_without_an_end():
     assert [text for _, text in assembler.finish()] == ["the end"]
 
 
-@settings(deadline=None)
 @given(
     steps=st.lists(st.sampled_from([0, 1, 400_000, 1_100_000, -200]), min_size=1, max_size=40),
     cuts=st.lists(st.integers(0, 40), max_size=6),
