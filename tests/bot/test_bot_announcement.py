@@ -119,9 +119,10 @@ def test_one_request_delivered_twice_at_once_keeps_one_card(person, services, sl
         person.type("tiny-llama", trigger_id="same")
 
     slack.when_posted = type_again
-    person.type("tiny-llama", trigger_id="same")
+    answer = person.type("tiny-llama", trigger_id="same")
 
     (run,) = services.runs.list_recent()
+    assert run.run_id in seen(answer)
     assert [card.ts for card in slack.cards] == [services.deliveries.load(run.run_id).card_ts]
 
 

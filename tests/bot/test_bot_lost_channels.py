@@ -116,8 +116,9 @@ def test_requester_who_cannot_be_reached_either_holds_up_nobody(
     other.begin()
     tell(notifier, stream)
     slack.lost |= {CHANNEL: "is_archived", DIRECT: "messages_tab_disabled"}
-    story.phases(ev.RunPhase.PROVISIONING)
-    tell(notifier, stream)
+    for phase in (ev.RunPhase.PROVISIONING, ev.RunPhase.VALIDATING):
+        story.phases(phase)
+        tell(notifier, stream)
     slack.lost.pop(CHANNEL)
 
     other.phases(ev.RunPhase.PROVISIONING)
@@ -125,7 +126,8 @@ def test_requester_who_cannot_be_reached_either_holds_up_nobody(
 
     assert "Provisioning" in slack.of("chat.update")[-1].seen
     assert [record.levelname for record in caplog.records if "nobody" in record.message]
-    assert services.runs.load(story.run_id).phase is ev.RunPhase.PROVISIONING
+    assert slack.attempts.count("conversations.open") == 1
+    assert services.runs.load(story.run_id).phase is ev.RunPhase.VALIDATING
 
 
 @pytest.mark.parametrize("code", ["invalid_auth", "token_revoked", "account_inactive"])
