@@ -21,6 +21,8 @@ EXIT_STOPPED: Final = 128 + signal.SIGTERM
 _PARENT_POLL_S: Final = 0.5
 # Agents look for joining nodes every 0.1 s; a loaded one may need much longer.
 _OWN_SIGTERM_S: Final = 5.0
+# Local rank 0 meets the same wrong key at the same time, but for a loaded machine.
+_RANK_0_TELLS_S: Final = 15.0
 # Leaving a process group takes milliseconds, unless a peer or a native thread hangs.
 _LEAVING_S: Final = 30.0
 
@@ -87,10 +89,15 @@ def end_agent(environ: Mapping[str, str]) -> bool:
     torchrun counts failures and asks for no reason; the one way to keep it from using up its
     restarts is SIGTERM to itself. It ends with exit code 1, as after the last restart. Returns
     whether there was one.
+
+    The agent ends all its workers, so the first of them goes first: it may be rank 0, which tells
+    the reason. The others end with it, or do it themselves when it has not failed.
     """
     parent = os.getppid()
     if "TORCHELASTIC_RUN_ID" not in environ or not _is_torchrun(parent):
         return False
+    if environ.get("LOCAL_RANK", "0") != "0":
+        time.sleep(_RANK_0_TELLS_S)
     logger.info("starting again would not help: the elastic agent is told to end")
     try:
         os.kill(parent, signal.SIGTERM)

@@ -46,7 +46,7 @@ def main(argv: Sequence[str]) -> int:
             step=arguments.step,
             dtype=arguments.dtype,
         )
-    except StationmasterError as error:
+    except (StationmasterError, OSError) as error:
         sys.stderr.write(f"{error}\n")
         return 1
     sys.stdout.write(f"{written}\n")

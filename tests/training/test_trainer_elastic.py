@@ -47,7 +47,7 @@ def test_elastic_agent_does_not_try_again_what_cannot_succeed(
     finished = subprocess.run(
         [
             *TORCHRUN,
-            *("--standalone", "--nproc-per-node", "1", "--max-restarts", "3"),
+            *("--standalone", "--nproc-per-node", "2", "--max-restarts", "3"),
             *("--local-addr", "127.0.0.1"),
             *("-m", "training", *workspace.arguments(*words)),
         ],
@@ -59,7 +59,8 @@ def test_elastic_agent_does_not_try_again_what_cannot_succeed(
     )
 
     assert finished.returncode == 1
-    assert finished.stderr.count(sentence) == 1
+    # By the first worker, and by the second if it came so far before the agent ended it.
+    assert 1 <= finished.stderr.count(sentence) <= 2
     (failed,) = parse_lines(finished.stdout)
     assert (failed["kind"], failed.get("restarting")) == ("failed", None)
 
