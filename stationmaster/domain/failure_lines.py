@@ -29,14 +29,30 @@ _OF_THE_AGENT: Final = re.compile(
 _FATAL: Final = re.compile(
     r"CUDA out of memory|CUDA error:|OutOfMemoryError|NCCL error|nccl(?:System|UnhandledCuda"
     r"|Internal)Error|Segmentation fault|Bus error|Fatal Python error|No space left on device"
-    r"|command not found|exec format error",
-    re.IGNORECASE,
+    r"|command not found|[Ee]xec format error"
 )
 _PEER: Final = re.compile(
     r"another worker of the job is gone|elastic agent is gone|ncclRemoteError"
     r"|Connection (?:reset|closed) by (?:remote )?peer|remote process exited|Broken pipe"
     r"|failed to recv, got 0 bytes|RendezvousConnectionError|RendezvousClosedError"
     r"|Watchdog caught collective operation timeout"
+)
+# A part of whatever the patterns above match: looking for parts first takes a tenth of their time,
+# and a trainer may print thousands of lines a second.
+_HINTS: Final = (
+    "rror",
+    "of memory",
+    "OfMemory",
+    "peer",
+    "fault",
+    "elastic",
+    "gone",
+    "exited",
+    "pipe",
+    "space left",
+    "recv",
+    "not found",
+    "timeout",
 )
 _RULE: Final = re.compile(r"^[-=_*#~\s]*$")
 
@@ -99,10 +115,12 @@ class FailureLines:
     def _plain(self, text: str) -> None:
         if self._in_agents or _RULE.match(text) or '"stationmaster"' in text:
             return
-        if _OF_THE_AGENT.search(text):
+        self._last, before = text[:MAX_LINE], self._last
+        if not any(hint in text for hint in _HINTS):
             return
-        if _PEER.search(text):
+        if _OF_THE_AGENT.search(text):
+            self._last = before
+        elif _PEER.search(text):
             self._peer = self._peer or text[:MAX_LINE]
         elif _FATAL.search(text):
             self._fatal = self._fatal or text[:MAX_LINE]
-        self._last = text[:MAX_LINE]

@@ -90,6 +90,49 @@ def test_failure_lines_pick_what_the_process_broke_of(texts, cause):
     assert bool(lines_of(*texts).cause) == bool(cause)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "CUDA out of memory. Tried to allocate 2 GiB",
+        "RuntimeError: CUDA error: device-side assert triggered",
+        "NCCL WARN NCCL error 2 'unhandled system error'",
+        "ncclSystemError: System call failed",
+        "ncclInternalError: Internal check failed",
+        "Segmentation fault (core dumped)",
+        "Bus error (core dumped)",
+        "Fatal Python error: Aborted",
+        "OSError: [Errno 28] No space left on device",
+        "exec format error",
+    ],
+)
+def test_failure_lines_know_what_libraries_and_the_kernel_say_of_a_failure(text):
+    lines = lines_of("before", text, "after")
+
+    assert (lines.cause, lines.peer, lines.last) == (text, "", "after")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "another worker of the job is gone, start again to continue: x",
+        "the elastic agent is gone; this worker ends",
+        "ncclRemoteError: A call failed possibly due to a network error",
+        "Connection closed by peer [10.0.1.2]:4711",
+        "Connection reset by peer",
+        "a remote process exited",
+        "BrokenPipeError: Broken pipe",
+        "failed to recv, got 0 bytes",
+        "RendezvousConnectionError: The connection to the C10d store has failed",
+        "RendezvousClosedError",
+        "Watchdog caught collective operation timeout: WorkNCCL(SeqNum=4)",
+    ],
+)
+def test_failure_lines_know_what_only_follows_from_a_lost_worker(text):
+    lines = lines_of("before", text, "after")
+
+    assert (lines.cause, lines.peer, lines.last) == ("", text, "after")
+
+
 def test_failure_lines_without_a_traceback_end_with_the_last_line_meant_to_be_read():
     lines = lines_of("config.yaml: no such key", '{"stationmaster":1,"kind":"x"}', "=====", "")
 
