@@ -209,11 +209,16 @@ class Outbox:
         """The app's direct conversation with a person.
 
         Raises:
-            TransientError, ChannelLost, PermanentError: as post.
+            TransientError: try again later.
+            ChannelLost: there is none, whatever Slack's reason.
         """
-        answer = self._call(
-            "opening a direct conversation", lambda: self._client.conversations_open(users=user_id)
-        )
+        what = "opening a direct conversation"
+        try:
+            answer = self._call(what, lambda: self._client.conversations_open(users=user_id))
+        except ChannelLost:
+            raise
+        except PermanentError as exc:
+            raise ChannelLost(str(exc), code=_code(exc.__cause__)) from exc
         return str(answer["channel"]["id"])
 
     def upload(

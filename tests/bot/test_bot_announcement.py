@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 
 import boto3
 import pytest
-from bot_world import CHANNEL, REGION, SIGNING_SECRET, started_workflows
+from bot_world import CHANNEL, REGION, SIGNING_SECRET, TEAM, USER, started_workflows
 from recording_slack import Refusal
 
 from bot.stream import read_batch
+from stationmaster import commands
+from stationmaster.aws.run_store import RunStore
+from stationmaster.domain.errors import TransientError
+from stationmaster.domain.grammar import parse_command
+from stationmaster.domain.run import Run
 
 
 def seen(answer: dict) -> str:
@@ -155,3 +161,34 @@ def test_rotated_token_is_read_anew_and_the_run_starts(person, services, slack):
 
     assert len(services.runs.list_recent()) == 1
     assert slack.cards[0].token == "xoxb-rotated"
+
+
+class FullStore(RunStore):
+    """A table that takes no run."""
+
+    def create(self, *_: object, **__: object) -> tuple[Run, bool]:
+        raise TransientError("writing a run: AWS answers ThrottlingException")
+
+
+def test_card_of_a_run_that_cannot_be_written_is_taken_back(services, settings):
+    services.runs = FullStore(settings.table_name, boto3.client("dynamodb", REGION))
+    story: list[str] = []
+
+    def announce(_run: Run) -> Callable[[], None]:
+        story.append("posted")
+        return lambda: story.append("taken back")
+
+    with pytest.raises(TransientError, match="ThrottlingException"):
+        commands.request_run(
+            services,
+            parse_command("tiny-llama"),
+            request_id="r1",
+            command="/train tiny-llama",
+            team_id=TEAM,
+            channel_id=CHANNEL,
+            user_id=USER,
+            announce=announce,
+        )
+
+    assert story == ["posted", "taken back"]
+    assert started_workflows(settings) == []

@@ -130,6 +130,20 @@ def test_requester_who_cannot_be_reached_either_holds_up_nobody(
     assert services.runs.load(story.run_id).phase is ev.RunPhase.VALIDATING
 
 
+def test_app_without_the_scope_for_direct_conversations_reaches_nobody(
+    notifier, stream, story, slack, caplog
+):
+    story.begin()
+    tell(notifier, stream)
+    slack.lost[CHANNEL] = "is_archived"
+    slack.refuse("conversations.open", Refusal(error="missing_scope"))
+    story.phases(ev.RunPhase.PROVISIONING)
+
+    tell(notifier, stream)
+
+    assert "nobody can be reached" in [record.message for record in caplog.records]
+
+
 @pytest.mark.parametrize("code", ["invalid_auth", "token_revoked", "account_inactive"])
 def test_refused_token_keeps_the_batch_until_the_secret_has_a_new_one(
     notifier, stream, story, slack, code
