@@ -288,7 +288,10 @@ class _Watch:
     def print_line(self, what: str, text: str) -> None:
         """One printed line, with the time of day."""
         clock = datetime.now().astimezone().strftime("%H:%M:%S")
-        self._console.print(f"[dim]{clock}[/] [bold]{what:<8}[/] {escape(text)}", highlight=False)
+        # A line stays whole where no terminal folds it, so that a log can be searched.
+        self._console.print(
+            f"[dim]{clock}[/] [bold]{what:<8}[/] {escape(text)}", highlight=False, soft_wrap=True
+        )
 
     def event(self, event: RunEvent) -> None:
         """Take in a run event, as the table's stream delivers it."""
