@@ -61,6 +61,8 @@ def test_up_says_that_history_is_gone_refuses_a_second_one_and_ends_with_a_signa
     used = StateDirectory(state)
     used.claim()
     used.release()
+    left = state / "file-systems" / "fs-0"
+    left.mkdir(parents=True)
     record = tmp_path / "record.jsonl"
     record.write_text("of another run\n")
     first = start("up", "--port", "0", "--state-dir", state)
@@ -74,6 +76,7 @@ def test_up_says_that_history_is_gone_refuses_a_second_one_and_ends_with_a_signa
     rest, _ = first.communicate(timeout=PATIENCE_S)
 
     assert "runs and messages of the last start are gone" in printed
+    assert not left.exists()
     assert second.returncode == 2
     assert refusal == (
         f"stationmaster: {state} is in use by another local mode; give another --state-dir\n"
