@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+from collections.abc import Callable
+from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 # Set before torch is imported. Its threads spin while they wait for each other: in two processes on
@@ -12,3 +16,27 @@ os.environ["OMP_NUM_THREADS"] = "1"
 
 settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy")
+
+Once = Callable[[str, Callable[[Path], None]], Path]
+
+
+@pytest.fixture(scope="session")
+def once(tmp_path_factory: pytest.TempPathFactory) -> Once:
+    """Gives a folder that one worker fills and all workers of the run read.
+
+    Who comes second waits; who comes after a failure tries again, and fails for itself.
+    """
+    mine = tmp_path_factory.getbasetemp()
+    shared = mine.parent if "PYTEST_XDIST_WORKER" in os.environ else mine
+
+    def folder_of(name: str, fill: Callable[[Path], None]) -> Path:
+        folder = shared / f"once-{name}"
+        with (shared / f"once-{name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not folder.exists():
+                unfinished = tmp_path_factory.mktemp(name)
+                fill(unfinished)
+                unfinished.rename(folder)
+        return folder
+
+    return folder_of

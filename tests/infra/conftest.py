@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,12 @@ from infra_templates import ROOT, Resource, Template, of_type, reference, synthe
 
 
 @pytest.fixture(scope="session")
-def assembly(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def assembly(once: Callable[[str, Callable[[Path], None]], Path]) -> Path:
     """The folder with the templates. Synthesis fails on any finding of the AwsSolutions rules."""
-    folder = tmp_path_factory.mktemp("synth")
+    return once("synthesis", _synthesize) / "cdk.out"
+
+
+def _synthesize(folder: Path) -> None:
     finished = subprocess.run(
         [sys.executable, str(ROOT / "app.py")],
         cwd=folder,
@@ -25,7 +29,6 @@ def assembly(tmp_path_factory: pytest.TempPathFactory) -> Path:
         check=False,
     )
     assert finished.returncode == 0, finished.stdout[-6000:] + finished.stderr[-6000:]
-    return folder / "cdk.out"
 
 
 @pytest.fixture(scope="session")

@@ -35,6 +35,7 @@ from training.trainer import Trainer
 from training.watchdog import Watchdog
 
 STEPS = 50
+_RESULTS = "results.json"
 
 
 @dataclass(frozen=True)
@@ -179,11 +180,9 @@ def train_here(run: Run) -> Result:
             raise
 
 
-def train_on_ranks(
-    runs: Mapping[str, Run], *, world_size: int, directory: Path
-) -> dict[str, Result]:
-    """Run them one after the other on the same ranks."""
-    results = directory / "results.json"
+def train_on_ranks(runs: Mapping[str, Run], directory: Path, *, world_size: int) -> None:
+    """Run them one after the other on the same ranks, and keep in `directory` what came of it."""
+    results = directory / _RESULTS
     # One process imports what takes seconds, and is forked before it has any thread.
     multiprocessing.get_context("forkserver").set_forkserver_preload(
         ["training.trainer", "training.models.language", "training.models.mixtral"]
@@ -195,7 +194,11 @@ def train_on_ranks(
         daemon=True,
         start_method="forkserver",
     )
-    stored = json.loads(results.read_text())
+
+
+def results_in(directory: Path) -> dict[str, Result]:
+    """What `train_on_ranks` kept."""
+    stored = json.loads((directory / _RESULTS).read_text())
     return {name: Result(**one) for name, one in stored.items()}
 
 

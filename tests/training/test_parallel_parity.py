@@ -6,11 +6,22 @@ Gradient norms are compared too: Adam and the clip hide a wrong scale of gradien
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 from typing import Final
 
 import pytest
 import torch
-from parallel_runs import STEPS, NumberedSamples, Result, Run, train_here, train_on_ranks
+from parallel_runs import (
+    STEPS,
+    NumberedSamples,
+    Result,
+    Run,
+    results_in,
+    train_here,
+    train_on_ranks,
+)
 from torch import nn
 
 from training.config import Launch
@@ -18,6 +29,8 @@ from training.models.initialisation import initialise
 from training.models.language import build_model
 from training.parallel import joined_ranks
 from training.schedule import learning_rate
+
+Once = Callable[[str, Callable[[Path], None]], Path]
 
 ACCUMULATED: Final = {"micro_batch_size": "2"}
 UNEVEN: Final = {"global_batch_size": "5"}
@@ -100,18 +113,14 @@ COUNTED: Final = {
 
 
 @pytest.fixture(scope="module")
-def on_two_ranks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Result]:
-    runs = {name: run for name, (run, _) in ON_TWO_RANKS.items()}
-    return train_on_ranks(
-        runs | COUNTED, world_size=2, directory=tmp_path_factory.mktemp("two-ranks")
-    )
+def on_two_ranks(once: Once) -> dict[str, Result]:
+    runs = {name: run for name, (run, _) in ON_TWO_RANKS.items()} | COUNTED
+    return results_in(once("two-ranks", partial(train_on_ranks, runs, world_size=2)))
 
 
 @pytest.fixture(scope="module")
-def on_four_ranks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Result]:
-    return train_on_ranks(
-        ON_FOUR_RANKS, world_size=4, directory=tmp_path_factory.mktemp("four-ranks")
-    )
+def on_four_ranks(once: Once) -> dict[str, Result]:
+    return results_in(once("four-ranks", partial(train_on_ranks, ON_FOUR_RANKS, world_size=4)))
 
 
 _known: dict[str, Result] = {}
