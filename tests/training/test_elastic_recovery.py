@@ -46,7 +46,8 @@ KEYS = (
     *("eval_every=0", "log_every=1"),
 )
 STEPS = 100
-NUM_WORKER_KILLS = 5
+# One of each pod.
+NUM_WORKER_KILLS = 2
 
 
 @pytest.fixture(scope="module")
