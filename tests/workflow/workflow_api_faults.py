@@ -44,6 +44,7 @@ OPERATIONS = [
     ("fsx", "DescribeFileSystems"),
     ("secretsmanager", "GetSecretValue"),
     ("stepfunctions", "DescribeExecution"),
+    ("stepfunctions", "SendTaskFailure"),
     ("stepfunctions", "SendTaskSuccess"),
     ("stepfunctions", "StartExecution"),
 ]
