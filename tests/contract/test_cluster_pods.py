@@ -241,6 +241,7 @@ def test_delete_sends_term_and_waits_for_the_end(cluster: Cluster) -> None:
     let_go = cluster.state_dir / "let-go"
     polite = f"trap 'echo asked' TERM; echo ready; until [ -e {let_go} ]; do sleep 0.05; done"
     cluster.run_pod("polite", polite, terminationGracePeriodSeconds=1800)
+    cluster.pod_phase("polite", "Running")
     eventually(lambda: "ready" in cluster.log("polite"), "the trap")
 
     cluster.core.delete_namespaced_pod("polite", "default")
@@ -256,6 +257,7 @@ def test_delete_sends_term_and_waits_for_the_end(cluster: Cluster) -> None:
 def test_delete_kills_after_the_grace(cluster: Cluster) -> None:
     stubborn = "trap '' TERM; echo ready; while true; do sleep 0.05; done"
     cluster.run_pod("stubborn", stubborn, terminationGracePeriodSeconds=1)
+    cluster.pod_phase("stubborn", "Running")
     eventually(lambda: "ready" in cluster.log("stubborn"), "the trap")
     pid = process_id(cluster, "stubborn")
 
@@ -277,6 +279,7 @@ def test_log_follow_streams_promptly_and_ends_with_the_container(cluster: Cluste
     # A line is written when the one before it was seen: held back, they would never all come.
     script = "for i in 1 2 3; do echo $i; until [ -e {seen}/seen-$i ]; do sleep 0.02; done; done"
     cluster.run_pod("chatty", script.format(seen=cluster.state_dir))
+    cluster.pod_phase("chatty", "Running")
     eventually(lambda: "1" in cluster.log("chatty"), "the first line")
 
     lines = []
