@@ -6,7 +6,9 @@ and of a pod that changed twice within one batch only the newest word is told.
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Sequence
+from datetime import timedelta
 from itertools import groupby
 from typing import Final
 
@@ -40,6 +42,12 @@ _OF_THE_RELAY: Final = (
     ev.NodeLost,
     ev.NodeRecovered,
 )
+
+
+# What a container exits with when its pod is deleted: SIGTERM in time, or SIGKILL after it.
+_ENDED_BY_SIGNAL: Final = (128 + signal.SIGTERM, 128 + signal.SIGKILL)
+# Kubernetes cuts times to it, so an end may seem to lie before what caused it.
+_WHOLE_SECOND: Final = timedelta(seconds=1)
 
 
 def is_noteworthy(event: RunEvent) -> bool:
@@ -95,9 +103,21 @@ def _while_the_cluster_stands(events: Sequence[RunEvent], run: Run) -> list[RunE
         event
         for index, event in enumerate(events)
         if (index < gone_at or not isinstance(event, _OF_THE_RELAY))
-        # The teardown deletes the job of a run that was ended.
-        and not (isinstance(event, ev.JobDisappeared) and run.phase.is_terminal)
+        and not _is_made_by_the_teardown(event, run)
     ]
+
+
+def _is_made_by_the_teardown(event: RunEvent, run: Run) -> bool:
+    """Whether it only says that the job of a run that had ended was deleted, with its pods."""
+    if not run.phase.is_terminal:
+        return False
+    match event:
+        case ev.JobDisappeared():
+            return True
+        case ev.PodChanged(exit_code=int(code)) if code in _ENDED_BY_SIGNAL:
+            return run.ended_at is not None and event.at >= run.ended_at - _WHOLE_SECOND
+        case _:
+            return False
 
 
 def _newest_only(events: list[RunEvent]) -> list[RunEvent]:

@@ -573,6 +573,29 @@ def test_thread_tells_a_deleted_job_unless_its_run_had_ended(phase, lines):
     assert (message is not None) == bool(lines)
 
 
+@pytest.mark.parametrize(
+    ("phase", "exit_code", "seconds_after_the_end", "told"),
+    [
+        (ev.RunPhase.SUCCEEDED, 143, 2, False),
+        (ev.RunPhase.STOPPED, 137, 2, False),
+        (ev.RunPhase.SUCCEEDED, 143, -0.5, False),
+        (ev.RunPhase.SUCCEEDED, 1, 2, True),
+        (ev.RunPhase.FAILED, 137, -60, True),
+        (None, 143, 0, True),
+    ],
+)
+def test_thread_tells_a_killed_pod_unless_its_teardown_killed_it(
+    phase, exit_code, seconds_after_the_end, told
+):
+    run = running() if phase is None else in_phase(phase, ended_at=NOW)
+    at = NOW + timedelta(seconds=seconds_after_the_end)
+    killed = event(
+        ev.PodChanged, 0, pod=f"{RUN_ID}-worker-0", phase="Failed", exit_code=exit_code, at=at
+    )
+
+    assert (thread_message([killed], run) is not None) == told
+
+
 def test_thread_is_silent_about_progress():
     assert thread_message([progress(1), progress(2)], running()) is None
 
