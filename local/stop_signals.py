@@ -16,7 +16,7 @@ from typing import Any, Final
 
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 # `timeout` signals its child and then the child's group: one wish, two signals.
-_SAME_SIGNAL_S: Final = 1.0
+SAME_WISH_S: Final = 1.0
 # How often a wait of the main thread looks, for whatever may not wake it.
 _LOOK_S: Final = 0.5
 
@@ -25,9 +25,13 @@ class StopSignals:
     """A context in which the first signal asks to stop and the second one ends the process.
 
     Pods end with the process: their supervisors see its end. For the main thread only.
+
+    Args:
+        same_wish_s: seconds in which further signals count as the first one.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, same_wish_s: float = SAME_WISH_S) -> None:
+        self._same_wish_s = same_wish_s
         self._asked = threading.Event()
         self._handlers: dict[int, Any] = {}
         self._pipe = (-1, -1)
@@ -77,7 +81,7 @@ class StopSignals:
             now = time.monotonic()
             first_at = min(first_at, now)
             self._asked.set()
-            if now - first_at > _SAME_SIGNAL_S:
+            if now - first_at > self._same_wish_s:
                 os.write(2, b"stationmaster: ended at once; every pod ends with it\n")
                 os._exit(128 + data[-1])
         os.close(self._pipe[0])
