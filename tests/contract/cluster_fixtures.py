@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 import yaml
-from kubernetes import client, config
+from kubernetes import client, config, dynamic
 from kubernetes.client.exceptions import ApiException
 
 from local.cluster import LocalCluster
@@ -69,6 +69,14 @@ class Cluster:
         self.apps = client.AppsV1Api(self.api)
         self.batch = client.BatchV1Api(self.api)
         self.custom = client.CustomObjectsApi(self.api)
+
+    def dynamic(self) -> dynamic.DynamicClient:
+        """A client that knows the types of this cluster, not of one that had its port before.
+
+        By default it keeps what it found in a file of the system's, named by host and port.
+        """
+        cache = self.state_dir.with_name(f"{self.state_dir.name}-discovery.json")
+        return dynamic.DynamicClient(self.api, cache_file=str(cache))
 
     def close(self) -> None:
         self.api.close()

@@ -321,7 +321,7 @@ def test_strategic_merge_with_delete_directive_removes_the_element() -> None:
 
 
 def test_server_side_apply_creates_then_merges_then_drops_what_it_owned(cluster: Cluster) -> None:
-    dynamic_client = dynamic.DynamicClient(cluster.api)
+    dynamic_client = cluster.dynamic()
     config_maps = dynamic_client.resources.get(api_version="v1", kind="ConfigMap")
 
     def apply(**data: str) -> Any:
@@ -356,7 +356,7 @@ def test_server_side_apply_creates_then_merges_then_drops_what_it_owned(cluster:
 def test_server_side_apply_of_an_undeclared_field_is_a_500_that_names_it(
     cluster: Cluster, api_version: str, kind: str, spec: dict[str, Any], undeclared: str
 ) -> None:
-    types = dynamic.DynamicClient(cluster.api).resources
+    types = cluster.dynamic().resources
     body = {
         "apiVersion": api_version,
         "kind": kind,
@@ -379,15 +379,11 @@ def test_dynamic_client_finds_custom_resources_once_their_crd_exists(
     empty_cluster: Cluster,
 ) -> None:
     with pytest.raises(dynamic.exceptions.ResourceNotFoundError):
-        dynamic.DynamicClient(empty_cluster.api).resources.get(
-            api_version="kubeflow.org/v1", kind="PyTorchJob"
-        )
+        empty_cluster.dynamic().resources.get(api_version="kubeflow.org/v1", kind="PyTorchJob")
     extensions = client.ApiextensionsV1Api(empty_cluster.api)
     crd = extensions.create_custom_resource_definition(pytorchjob_crd())
 
-    found = dynamic.DynamicClient(empty_cluster.api).resources.get(
-        api_version="kubeflow.org/v1", kind="PyTorchJob"
-    )
+    found = empty_cluster.dynamic().resources.get(api_version="kubeflow.org/v1", kind="PyTorchJob")
 
     assert found.name == "pytorchjobs"
     assert {c.type: c.status for c in crd.status.conditions}["Established"] == "True"

@@ -17,7 +17,7 @@ from cluster_fixtures import (  # noqa: F401  # fixtures
     eventually,
     pytorchjob,
 )
-from kubernetes import client, dynamic
+from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 
 NVIDIA_IMAGE = "nvcr.io/nvidia/k8s-device-plugin:v0.19.0"
@@ -170,7 +170,7 @@ def test_batch_job_completes_and_fails_at_its_limit(cluster: Cluster) -> None:
 
 
 def test_job_applied_again_may_not_change_its_template(cluster: Cluster) -> None:
-    jobs = dynamic.DynamicClient(cluster.api).resources.get(api_version="batch/v1", kind="Job")
+    jobs = cluster.dynamic().resources.get(api_version="batch/v1", kind="Job")
 
     def apply(script: str, parallelism: int) -> Any:
         job = batch_job("fixed", script, parallelism=parallelism)
