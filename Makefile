@@ -19,7 +19,7 @@ demo: setup  ## local mode with the page at http://127.0.0.1:8700
 	$(BIN)/stationmaster local up
 
 test: setup  ## the whole test suite
-	$(BIN)/pytest --numprocesses 2 --dist worksteal
+	$(BIN)/pytest --numprocesses 3 --dist worksteal
 
 check: setup  ## format, lint, types, layers, freshness of generated files
 	$(BIN)/ruff format --check .
