@@ -26,7 +26,7 @@ check: setup  ## format, lint, types, layers, freshness of generated files
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/pytest -q tests/infra/test_generated_files.py
+	$(BIN)/pytest -q tests/stacks/test_generated_files.py
 
 format: setup
 	$(BIN)/ruff format .

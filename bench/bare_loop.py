@@ -11,8 +11,8 @@ from collections.abc import Callable
 import torch
 from torch.nn import functional
 
-from stationmaster.domain.models import LanguageModel
-from stationmaster.domain.recipes import Recipe
+from stationmaster.domain.catalogue.models import LanguageModel
+from stationmaster.domain.catalogue.recipes import Recipe
 from training.models.cross_entropy import sum_cross_entropy
 from training.models.initialisation import initialise
 from training.models.language import build_model

@@ -17,8 +17,8 @@ import torch
 from PIL import Image
 
 from bench.figures import Figure
-from stationmaster.domain.catalogue import get_recipe
-from stationmaster.domain.training_config import ImageTraining
+from stationmaster.domain.catalogue.training_config import ImageTraining
+from stationmaster.domain.planning.recipe_lookup import get_recipe
 from training.data.image_source import ImageSource
 from training.data.images import PreparedImages, list_images
 from training.models.image import ImageTask

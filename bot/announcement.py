@@ -20,7 +20,7 @@ from stationmaster.domain.errors import (
     TransientError,
     WriteConflict,
 )
-from stationmaster.domain.run import Run
+from stationmaster.domain.run.aggregate import Run
 from stationmaster.services import Services
 
 logger = logging.getLogger(__name__)

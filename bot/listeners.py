@@ -22,8 +22,8 @@ from bot.blocks.card import run_card
 from bot.blocks.elements import Content
 from bot.hooks import Hooks
 from stationmaster import commands
-from stationmaster.domain import grammar
-from stationmaster.domain.catalogue import CATALOGUE
+from stationmaster.domain.catalogue.entries import CATALOGUE
+from stationmaster.domain.commands import grammar
 from stationmaster.domain.errors import BadCommand, TransientError, UserError
 from stationmaster.services import Services
 

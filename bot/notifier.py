@@ -44,7 +44,7 @@ from stationmaster.domain.events import (
     TrainingResumed,
 )
 from stationmaster.domain.names import NOBODY_REACHED
-from stationmaster.domain.run import Run, TeardownStatus
+from stationmaster.domain.run.aggregate import Run, TeardownStatus
 from stationmaster.services import Services
 
 logger = logging.getLogger(__name__)

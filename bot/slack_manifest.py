@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from stationmaster.domain.catalogue import CATALOGUE
+from stationmaster.domain.catalogue.entries import CATALOGUE
 
 APP_NAME: Final = "Stationmaster"
 # The route of the HTTP API that leads to the bot.

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from local.cluster import LocalCluster
-from stationmaster.domain.instances import get_instance
+from stationmaster.domain.catalogue.instances import get_instance
 
 
 class ClusterBehindEks:

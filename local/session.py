@@ -28,7 +28,7 @@ from local.slack import ApiCall
 from local.stop_signals import StopSignals
 from stationmaster.domain.errors import StationmasterError
 from stationmaster.domain.events import RunEvent
-from stationmaster.domain.run import Run
+from stationmaster.domain.run.aggregate import Run
 from stationmaster.services import Services
 from stationmaster.steps.verify_released import find_left
 

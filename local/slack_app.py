@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from local.slack import ArgumentHint, Choice, SampleCommand, SlackAppConfig, SlashCommand
-from stationmaster.domain.catalogue import CATALOGUE as RECIPES
-from stationmaster.domain.instances import CATALOGUE as INSTANCES
-from stationmaster.domain.training_config import TrainingConfig
+from stationmaster.domain.catalogue.entries import CATALOGUE as RECIPES
+from stationmaster.domain.catalogue.instances import CATALOGUE as INSTANCES
+from stationmaster.domain.catalogue.training_config import TrainingConfig
 from stationmaster.domain.vocabulary import SUBCOMMANDS
 
 _SUBCOMMAND_HELP = {

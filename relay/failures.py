@@ -17,8 +17,8 @@ from stationmaster.domain.events import (
     WorkersRestarting,
     make_event_id,
 )
-from stationmaster.domain.failure_lines import FailureLines
-from stationmaster.domain.failures import FOLLOWING_CODES
+from stationmaster.domain.run.failure_lines import FailureLines
+from stationmaster.domain.run.failures import FOLLOWING_CODES
 
 if TYPE_CHECKING:
     from relay.parsing import LogLine, PodFacts

@@ -17,16 +17,16 @@ from rich.console import Console
 from rich.table import Table
 
 from stationmaster import __version__
-from stationmaster.domain.catalogue import CATALOGUE as RECIPES
-from stationmaster.domain.catalogue import get_recipe
+from stationmaster.domain.catalogue.entries import CATALOGUE as RECIPES
+from stationmaster.domain.catalogue.instances import CATALOGUE as INSTANCES
+from stationmaster.domain.catalogue.models import LanguageModel
+from stationmaster.domain.commands.grammar import StartRun, parse_request
 from stationmaster.domain.errors import BadCommand, StationmasterError, UserError
 from stationmaster.domain.events import TrainingRequest
-from stationmaster.domain.grammar import StartRun, parse_request
-from stationmaster.domain.instances import CATALOGUE as INSTANCES
-from stationmaster.domain.models import LanguageModel
-from stationmaster.domain.plan import Plan, make_plan
-from stationmaster.domain.requirements import check_data
-from stationmaster.domain.run import new_run_id
+from stationmaster.domain.planning.plan import Plan, make_plan
+from stationmaster.domain.planning.recipe_lookup import get_recipe
+from stationmaster.domain.planning.requirements import check_data
+from stationmaster.domain.run.aggregate import new_run_id
 from stationmaster.plan_view import print_plan
 from stationmaster.rendering.examples import to_yaml
 from stationmaster.rendering.run_objects import render_all

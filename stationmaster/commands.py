@@ -10,7 +10,8 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Final
 
-from stationmaster.domain.catalogue import get_recipe
+from stationmaster.domain.catalogue.models import LanguageModel
+from stationmaster.domain.commands.grammar import StartRun
 from stationmaster.domain.errors import (
     NotPossibleNow,
     RunNotFound,
@@ -24,11 +25,10 @@ from stationmaster.domain.events import (
     TrainingRequest,
     make_event_id,
 )
-from stationmaster.domain.grammar import StartRun
-from stationmaster.domain.models import LanguageModel
-from stationmaster.domain.plan import Plan, make_plan
-from stationmaster.domain.requirements import check_data
-from stationmaster.domain.run import Run, new_run_id, start_run
+from stationmaster.domain.planning.plan import Plan, make_plan
+from stationmaster.domain.planning.recipe_lookup import get_recipe
+from stationmaster.domain.planning.requirements import check_data
+from stationmaster.domain.run.aggregate import Run, new_run_id, start_run
 from stationmaster.services import Services
 
 # Chat platforms deliver a command again under a new id when an answer is late; a person who means a

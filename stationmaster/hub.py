@@ -17,9 +17,9 @@ from urllib.parse import urlsplit
 
 from pydantic import SecretStr
 
+from stationmaster.domain.catalogue.hub import language_model_from_config
+from stationmaster.domain.catalogue.models import LanguageModel
 from stationmaster.domain.errors import BadParameter, NotPossibleNow
-from stationmaster.domain.hub import language_model_from_config
-from stationmaster.domain.models import LanguageModel
 
 _TIMEOUT_S: Final = 2.0
 # A model's page lists its files, which are a few hundred at most; a configuration is a few KB.

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from stationmaster.domain.plan import MemoryPerGpu, Plan
+from stationmaster.domain.planning.plan import MemoryPerGpu, Plan
 
 _BAR: Final = "\u2588"
 _BAR_WIDTH: Final = 30

@@ -11,7 +11,7 @@ import threading
 from functools import partial
 from typing import TYPE_CHECKING
 
-from stationmaster.domain.models import ImageModel
+from stationmaster.domain.catalogue.models import ImageModel
 from training.config import TrainerConfig, decisive, fingerprint
 from training.data.images import PreparedImages, prepare_images
 from training.data.sources import PreparedData, prepare_source

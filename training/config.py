@@ -15,10 +15,15 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from stationmaster.domain.catalogue import CATALOGUE, get_recipe
+from stationmaster.domain.catalogue.entries import CATALOGUE
+from stationmaster.domain.catalogue.recipes import PRESET, SMOKE, Recipe
+from stationmaster.domain.catalogue.training_config import (
+    ImageTraining,
+    LanguageTraining,
+    TrainingConfig,
+)
 from stationmaster.domain.errors import BadParameter
-from stationmaster.domain.recipes import PRESET, SMOKE, Recipe
-from stationmaster.domain.training_config import ImageTraining, LanguageTraining, TrainingConfig
+from stationmaster.domain.planning.recipe_lookup import get_recipe
 from training.models.repositories import hub_model
 from training.watchdog import (
     DEFAULT_FACTOR,

@@ -9,8 +9,8 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+from stationmaster.domain.catalogue.training_config import TrainingConfig
 from stationmaster.domain.errors import BadParameter
-from stationmaster.domain.training_config import TrainingConfig
 
 
 def build_optimizer(model: nn.Module, training: TrainingConfig) -> torch.optim.Optimizer:

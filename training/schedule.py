@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 
-from stationmaster.domain.training_config import TrainingConfig
+from stationmaster.domain.catalogue.training_config import TrainingConfig
 
 
 def learning_rate(step: int, training: TrainingConfig) -> float:

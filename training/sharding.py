@@ -42,13 +42,13 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
 
-from stationmaster.domain.errors import BadParameter
-from stationmaster.domain.estimate import defers_gradient_exchange
-from stationmaster.domain.training_config import (
+from stationmaster.domain.catalogue.training_config import (
     ActivationCheckpointing,
     Parallelism,
     TrainingConfig,
 )
+from stationmaster.domain.errors import BadParameter
+from stationmaster.domain.planning.estimate import defers_gradient_exchange
 from training.parallel import Ranks
 
 # What selective checkpointing keeps: the matrix products and attention, nearly all FLOPs of a

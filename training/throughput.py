@@ -12,9 +12,9 @@ from typing import Final
 
 import torch
 
-from stationmaster.domain.estimate import flops_per_sample
-from stationmaster.domain.models import LanguageModel
-from stationmaster.domain.recipes import Recipe
+from stationmaster.domain.catalogue.models import LanguageModel
+from stationmaster.domain.catalogue.recipes import Recipe
+from stationmaster.domain.planning.estimate import flops_per_sample
 
 # Dense bfloat16 FLOP/s of the SXM parts. Source: NVIDIA's A100, H100, H200 and B200 data sheets.
 _PEAK_FLOPS: Final = {"A100": 312e12, "H100": 989e12, "H200": 989e12, "B200": 2250e12}
@@ -48,8 +48,8 @@ class Throughput:
     def take(self, device: torch.device) -> dict[str, float | None]:
         """The rates of the window as fields of a progress line; a new window starts.
 
-        `mfu` is the recipe's FLOPs a sample (`stationmaster.domain.estimate`) times samples a
-        second over the peak bfloat16 FLOP/s of all GPUs; null on a CPU or an unknown GPU.
+        `mfu` is the recipe's FLOPs a sample (`stationmaster.domain.planning.estimate`) times
+        samples a second over the peak bfloat16 FLOP/s of all GPUs; null on a CPU or an unknown GPU.
         """
         elapsed = time.perf_counter() - self._started
         samples_per_s = self._samples / elapsed

@@ -12,13 +12,13 @@ from typing import Final
 from bot.blocks import mrkdwn as md
 from bot.blocks import words
 from bot.blocks.elements import Block, Content, context, divider, fields, header, section
-from stationmaster.domain.cost import hourly_price
+from stationmaster.domain.catalogue.instances import get_instance
+from stationmaster.domain.catalogue.recipes import Recipe
+from stationmaster.domain.catalogue.training_config import LanguageTraining
 from stationmaster.domain.events import LogTail
-from stationmaster.domain.instances import get_instance
-from stationmaster.domain.plan import Plan
-from stationmaster.domain.recipes import Recipe
-from stationmaster.domain.run import Run
-from stationmaster.domain.training_config import LanguageTraining
+from stationmaster.domain.planning.cost import hourly_price
+from stationmaster.domain.planning.plan import Plan
+from stationmaster.domain.run.aggregate import Run
 
 _MAX_BLOCKS: Final = 48
 _MAX_RUNS: Final = 20

@@ -24,7 +24,7 @@ from bot.blocks.elements import (
     section,
 )
 from stationmaster.domain.events import ResourceKind, RunPhase
-from stationmaster.domain.run import Resource, ResourceStatus, Run, TeardownStatus
+from stationmaster.domain.run.aggregate import Resource, ResourceStatus, Run, TeardownStatus
 
 # The phases of a run that goes well, and what each is called before, while and after it happens.
 _CHECKLIST: Final = (

@@ -12,7 +12,7 @@ from typing import Final
 from bot.blocks import mrkdwn as md
 from bot.blocks import words
 from bot.blocks.elements import Content, context, fields, header, section
-from stationmaster.domain.run import ResourceStatus, Run, TeardownStatus
+from stationmaster.domain.run.aggregate import ResourceStatus, Run, TeardownStatus
 
 _MAX_LINES: Final = 24
 

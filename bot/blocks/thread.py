@@ -17,7 +17,7 @@ from bot.blocks import words
 from bot.blocks.elements import Content, context, section
 from stationmaster.domain import events as ev
 from stationmaster.domain.events import ResourceKind, RunEvent, RunPhase
-from stationmaster.domain.run import ResourceStatus, Run
+from stationmaster.domain.run.aggregate import ResourceStatus, Run
 
 _MAX_LINES: Final = 24
 _MAX_NAMES: Final = 6

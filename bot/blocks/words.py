@@ -7,7 +7,7 @@ from typing import Final
 
 from bot.blocks import mrkdwn as md
 from stationmaster.domain.events import RunPhase, TrainingEvaluated
-from stationmaster.domain.run import Run, TeardownStatus
+from stationmaster.domain.run.aggregate import Run, TeardownStatus
 
 # Emoji of the header, as escapes because sources are ASCII.
 EMOJI: Final[dict[RunPhase, str]] = {

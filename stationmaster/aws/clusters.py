@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pydantic import BaseModel, ConfigDict
 
 from stationmaster.aws.calls import AwsConflict, AwsNotFound, aws_call
-from stationmaster.domain.instances import InstanceType
+from stationmaster.domain.catalogue.instances import InstanceType
 from stationmaster.domain.names import (
     LABEL_RUN_ID,
     NAMESPACE,

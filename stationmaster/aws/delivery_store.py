@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from stationmaster.aws.calls import AwsConditionFailed, aws_call
 from stationmaster.domain.errors import WriteConflict
-from stationmaster.domain.run import TeardownStatus
+from stationmaster.domain.run.aggregate import TeardownStatus
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient

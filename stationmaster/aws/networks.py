@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 from pydantic import BaseModel, ConfigDict
 
 from stationmaster.aws.calls import AwsConflict, AwsNotFound, aws_call
+from stationmaster.domain.catalogue.instances import InstanceType
 from stationmaster.domain.errors import PermanentError
-from stationmaster.domain.instances import InstanceType
 from stationmaster.domain.names import (
     SYSTEM_NODE_GROUP,
     TAG_RUN_ID,

@@ -19,10 +19,10 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from stationmaster.aws.calls import AwsConditionFailed, aws_call
-from stationmaster.domain.consequences import consequences
 from stationmaster.domain.errors import IllegalTransition, RunNotFound, WriteConflict
 from stationmaster.domain.events import EVENT, LogTail, RunEvent, RunRequested
-from stationmaster.domain.run import Run, TeardownStatus, apply, start_run
+from stationmaster.domain.run.aggregate import Run, TeardownStatus, apply, start_run
+from stationmaster.domain.run.consequences import consequences
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient

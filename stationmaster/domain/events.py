@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
-from stationmaster.domain.models import LanguageModel
+from stationmaster.domain.catalogue.models import LanguageModel
 
 
 class RunPhase(StrEnum):

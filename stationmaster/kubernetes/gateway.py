@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from stationmaster.domain.errors import TransientError
-from stationmaster.domain.failure_lines import FailureLines
+from stationmaster.domain.run.failure_lines import FailureLines
 from stationmaster.kubernetes.calls import Calls, NotFound, PageExpired
 from stationmaster.kubernetes.connect import ClusterAddress, connect
 from stationmaster.kubernetes.kinds import describe, path_of, path_of_object

@@ -13,10 +13,10 @@ from typing import Final
 
 import yaml
 
-from stationmaster.domain.catalogue import CATALOGUE
+from stationmaster.domain.catalogue.entries import CATALOGUE
+from stationmaster.domain.catalogue.recipes import Recipe
 from stationmaster.domain.events import TrainingRequest
-from stationmaster.domain.recipes import Recipe
-from stationmaster.domain.run import new_run_id
+from stationmaster.domain.run.aggregate import new_run_id
 from stationmaster.rendering.job_spec import KubernetesObject
 from stationmaster.rendering.run_objects import render_all
 

@@ -9,15 +9,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from stationmaster.domain.catalogue import get_recipe
-from stationmaster.domain.cost import stop_deadline_s
+from stationmaster.domain.catalogue.instances import InstanceType, get_instance
+from stationmaster.domain.catalogue.recipes import Recipe
+from stationmaster.domain.catalogue.training_config import Rendezvous
 from stationmaster.domain.events import TrainingRequest
-from stationmaster.domain.instances import InstanceType, get_instance
-from stationmaster.domain.layout import Layout, processes_per_node
 from stationmaster.domain.names import SHARED_MOUNT
-from stationmaster.domain.recipes import Recipe
-from stationmaster.domain.requirements import uses_efa
-from stationmaster.domain.training_config import Rendezvous
+from stationmaster.domain.planning.cost import stop_deadline_s
+from stationmaster.domain.planning.layout import Layout, processes_per_node
+from stationmaster.domain.planning.recipe_lookup import get_recipe
+from stationmaster.domain.planning.requirements import uses_efa
 
 RUNS_DIRECTORY: Final = f"{SHARED_MOUNT}/runs"
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import datetime
 
 from stationmaster.domain.errors import RunStopped, TrainingFailed
-from stationmaster.domain.failures import first_cause
-from stationmaster.domain.run import Run
-from stationmaster.domain.stall import why_stalled
+from stationmaster.domain.run.aggregate import Run
+from stationmaster.domain.run.failures import first_cause
+from stationmaster.domain.run.stall import why_stalled
 from stationmaster.services import Services
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from stationmaster.domain.consequences import TORN_DOWN_EARLY
 from stationmaster.domain.errors import RunStopped
 from stationmaster.domain.events import TeardownStarted, make_event_id
-from stationmaster.domain.run import TeardownStatus
+from stationmaster.domain.run.aggregate import TeardownStatus
+from stationmaster.domain.run.consequences import TORN_DOWN_EARLY
 from stationmaster.services import Services
 
 

@@ -8,7 +8,7 @@ from typing import Final, TypedDict
 
 from stationmaster.domain.errors import RunStopped
 from stationmaster.domain.events import RunPhase
-from stationmaster.domain.run import Run
+from stationmaster.domain.run.aggregate import Run
 from stationmaster.services import Services
 from stationmaster.steps.examining import explain_silence
 from stationmaster.steps.recording import enter_phase

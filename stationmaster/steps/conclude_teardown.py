@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from stationmaster.domain.events import TeardownCompleted, TeardownFailed, make_event_id
-from stationmaster.domain.run import TeardownStatus
+from stationmaster.domain.run.aggregate import TeardownStatus
 from stationmaster.services import Services
 from stationmaster.steps.conclude_run import sentence_of
 from stationmaster.steps.verify_released import find_left

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from stationmaster.aws.clusters import POD_IDENTITY_ADDON
 from stationmaster.aws.networks import SecurityGroup
-from stationmaster.domain.cost import CLUSTER_USD_PER_HOUR
 from stationmaster.domain.errors import ResourceFailed
 from stationmaster.domain.events import ResourceKind
 from stationmaster.domain.names import cluster_name, security_group_name
-from stationmaster.domain.run import ResourceStatus, Run
+from stationmaster.domain.planning.cost import CLUSTER_USD_PER_HOUR
+from stationmaster.domain.run.aggregate import ResourceStatus, Run
 from stationmaster.services import Services
 from stationmaster.steps import NOT_READY, READY, StepResult
 from stationmaster.steps.recording import (

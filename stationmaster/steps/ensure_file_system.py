@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from stationmaster.domain.catalogue import get_recipe
-from stationmaster.domain.cost import file_system_price
 from stationmaster.domain.errors import ResourceFailed, TransientError
 from stationmaster.domain.events import ResourceKind
 from stationmaster.domain.names import cluster_name
+from stationmaster.domain.planning.cost import file_system_price
+from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.services import Services
 from stationmaster.steps import NOT_READY, READY, StepResult
 from stationmaster.steps.recording import (

@@ -8,7 +8,7 @@ from typing import Final
 from stationmaster.domain.errors import JobNotStarted, StepTimedOut, TrainingFailed
 from stationmaster.domain.events import RunPhase
 from stationmaster.domain.names import LABEL_ROLE, LABEL_RUN_ID, NAMESPACE, job_name
-from stationmaster.domain.run import Run
+from stationmaster.domain.run.aggregate import Run
 from stationmaster.kubernetes.gateway import KubernetesGateway
 from stationmaster.kubernetes.views import PodView
 from stationmaster.services import Services

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from stationmaster.domain.cost import node_group_price
+from stationmaster.domain.catalogue.instances import InstanceType, get_instance
 from stationmaster.domain.errors import ResourceFailed, TransientError
 from stationmaster.domain.events import ResourceKind
-from stationmaster.domain.instances import InstanceType, get_instance
 from stationmaster.domain.names import (
     SYSTEM_INSTANCE_TYPE,
     SYSTEM_NODE_GROUP,
     launch_template_name,
     placement_group_name,
 )
-from stationmaster.domain.run import Run
+from stationmaster.domain.planning.cost import node_group_price
+from stationmaster.domain.run.aggregate import Run
 from stationmaster.services import Services
 from stationmaster.steps import NOT_READY, READY, StepResult
 from stationmaster.steps.recording import (

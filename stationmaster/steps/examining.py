@@ -20,7 +20,7 @@ from stationmaster.domain.names import (
     TRAINING_NODE_GROUP,
     job_name,
 )
-from stationmaster.domain.run import Run
+from stationmaster.domain.run.aggregate import Run
 from stationmaster.kubernetes.views import PodView
 from stationmaster.rendering.metadata import LABEL_NODE_GROUP
 from stationmaster.services import Services

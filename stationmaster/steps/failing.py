@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from stationmaster.domain.errors import TransientError
-from stationmaster.domain.failures import FOLLOWING_CODES, first_cause
 from stationmaster.domain.names import NAMESPACE
-from stationmaster.domain.run import Run
+from stationmaster.domain.run.aggregate import Run
+from stationmaster.domain.run.failures import FOLLOWING_CODES, first_cause
 from stationmaster.kubernetes.gateway import KubernetesGateway
 from stationmaster.kubernetes.views import PodView
 

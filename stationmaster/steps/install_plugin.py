@@ -7,14 +7,14 @@ from typing import Final
 from stationmaster.domain.errors import PermanentError, ResourceFailed
 from stationmaster.domain.events import PluginReady, make_event_id
 from stationmaster.domain.names import NAMESPACE, relay_name
-from stationmaster.domain.requirements import (
+from stationmaster.domain.planning.requirements import (
     EFA_DEVICE_PLUGIN,
     FSX_CSI_DRIVER,
     NVIDIA_DEVICE_PLUGIN,
     RELAY_PLUGIN,
     TRAINING_OPERATOR,
 )
-from stationmaster.domain.run import Run
+from stationmaster.domain.run.aggregate import Run
 from stationmaster.kubernetes.gateway import KubernetesGateway
 from stationmaster.kubernetes.manifests import load_manifests
 from stationmaster.rendering.relay import render_relay

@@ -5,11 +5,11 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Final, TypedDict
 
-from stationmaster.domain.catalogue import get_recipe
+from stationmaster.domain.catalogue.instances import get_instance
 from stationmaster.domain.events import RunPhase
-from stationmaster.domain.instances import get_instance
-from stationmaster.domain.plan import plan_recipe
-from stationmaster.domain.requirements import checks_for, plugins_for
+from stationmaster.domain.planning.plan import plan_recipe
+from stationmaster.domain.planning.recipe_lookup import get_recipe
+from stationmaster.domain.planning.requirements import checks_for, plugins_for
 from stationmaster.services import Services
 from stationmaster.steps.recording import enter_phase
 from stationmaster.steps.stopping import raise_if_stopped

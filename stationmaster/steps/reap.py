@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Final
 
 from stationmaster.domain.events import RunPhase
-from stationmaster.domain.run import Run
+from stationmaster.domain.run.aggregate import Run
 from stationmaster.services import Services
 from stationmaster.steps.record_events import record_dead_execution
 from stationmaster.steps.start_teardown import start_teardown

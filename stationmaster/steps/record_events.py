@@ -11,7 +11,7 @@ from stationmaster.domain.errors import (
     TransientError,
 )
 from stationmaster.domain.events import NodeLost, RelayBatch, RunPhase
-from stationmaster.domain.run import Run, TeardownStatus
+from stationmaster.domain.run.aggregate import Run, TeardownStatus
 from stationmaster.services import Services
 from stationmaster.steps.await_job import resolve_wait
 from stationmaster.steps.conclude_run import sentence_of

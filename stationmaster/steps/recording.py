@@ -18,7 +18,7 @@ from stationmaster.domain.events import (
     RunPhase,
     make_event_id,
 )
-from stationmaster.domain.run import Resource, ResourceStatus, Run
+from stationmaster.domain.run.aggregate import Resource, ResourceStatus, Run
 from stationmaster.services import Services
 
 

@@ -17,7 +17,7 @@ from stationmaster.domain.names import (
     relay_name,
     volume_name,
 )
-from stationmaster.domain.run import Run
+from stationmaster.domain.run.aggregate import Run
 from stationmaster.kubernetes.gateway import KubernetesGateway
 from stationmaster.kubernetes.views import PodView
 from stationmaster.rendering.etcd import etcd_name

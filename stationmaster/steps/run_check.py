@@ -13,7 +13,12 @@ from typing import Final
 from stationmaster.domain.errors import CheckFailed, PermanentError
 from stationmaster.domain.events import CheckFinished, RunPhase, make_event_id
 from stationmaster.domain.names import LABEL_RUN_ID, NAMESPACE, TRAINING_NODE_GROUP
-from stationmaster.domain.requirements import EFA_CHECK, GPUS_CHECK, NODES_CHECK, STORAGE_CHECK
+from stationmaster.domain.planning.requirements import (
+    EFA_CHECK,
+    GPUS_CHECK,
+    NODES_CHECK,
+    STORAGE_CHECK,
+)
 from stationmaster.kubernetes.gateway import KubernetesGateway
 from stationmaster.kubernetes.views import NodeView
 from stationmaster.rendering import JobSpec, job_spec

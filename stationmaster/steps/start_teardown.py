@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stationmaster.domain.run import TeardownStatus
+from stationmaster.domain.run.aggregate import TeardownStatus
 from stationmaster.services import Services
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stationmaster.domain.errors import RunStopped
-from stationmaster.domain.run import Run
+from stationmaster.domain.run.aggregate import Run
 
 
 def raise_if_stopped(run: Run) -> None:

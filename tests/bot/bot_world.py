@@ -20,7 +20,7 @@ from bot import lambda_handler
 from bot.notifier import Notifier
 from bot.outbox import Outbox
 from stationmaster.domain import events as ev
-from stationmaster.domain.run import Run
+from stationmaster.domain.run.aggregate import Run
 from stationmaster.services import Services
 from stationmaster.settings import Settings
 

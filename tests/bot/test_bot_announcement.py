@@ -13,9 +13,9 @@ from recording_slack import Refusal
 from bot.stream import read_batch
 from stationmaster import commands
 from stationmaster.aws.run_store import RunStore
+from stationmaster.domain.commands.grammar import parse_command
 from stationmaster.domain.errors import TransientError
-from stationmaster.domain.grammar import parse_command
-from stationmaster.domain.run import Run
+from stationmaster.domain.run.aggregate import Run
 
 
 def seen(answer: dict) -> str:

@@ -15,10 +15,9 @@ from bot.blocks.receipt import run_receipt
 from bot.blocks.thread import thread_message
 from local.slack.blocks import check_blocks, total_text
 from stationmaster.domain import events as ev
-from stationmaster.domain.catalogue import CATALOGUE
-from stationmaster.domain.plan import make_plan
-from stationmaster.domain.pods import Pod
-from stationmaster.domain.run import (
+from stationmaster.domain.catalogue.entries import CATALOGUE
+from stationmaster.domain.planning.plan import make_plan
+from stationmaster.domain.run.aggregate import (
     Check,
     Resource,
     ResourceStatus,
@@ -27,6 +26,7 @@ from stationmaster.domain.run import (
     apply,
     new_run_id,
 )
+from stationmaster.domain.run.pods import Pod
 
 START = datetime(2026, 1, 2, 9, 0, tzinfo=UTC)
 NOW = START + timedelta(minutes=7)

@@ -10,7 +10,7 @@ from bot_world import CHANNEL, REGION, USER, Person, started_workflows
 
 from local.slack.blocks import check_blocks
 from stationmaster.domain import events as ev
-from stationmaster.domain.run import TeardownStatus
+from stationmaster.domain.run.aggregate import TeardownStatus
 
 
 def seen(answer: dict) -> str:

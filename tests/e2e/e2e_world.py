@@ -15,7 +15,7 @@ import pytest
 from local.mode import DEFAULT_LIMITS, LocalMode, LocalOptions
 from local.slack import TRAINING_CHANNEL_ID
 from stationmaster.domain.events import RunEvent, RunRequested, TrainingRequest, make_event_id
-from stationmaster.domain.run import Run
+from stationmaster.domain.run.aggregate import Run
 from stationmaster.services import Services
 from stationmaster.steps.verify_released import find_left
 

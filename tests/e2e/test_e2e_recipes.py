@@ -6,9 +6,9 @@ All of them are typed at once into one channel: side by side they take little lo
 import pytest
 from e2e_world import World, world
 
-from stationmaster.domain.catalogue import get_recipe
 from stationmaster.domain.events import RunPhase
-from stationmaster.domain.run import TeardownStatus
+from stationmaster.domain.planning.recipe_lookup import get_recipe
+from stationmaster.domain.run.aggregate import TeardownStatus
 
 # One of each kind: experts, weights from a checkpoint and instructions, images, whole replicas.
 RECIPES = ("mixtral-8x7b", "llama2-7b-finetune", "resnet50", "ddp-cpu")

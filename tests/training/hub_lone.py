@@ -7,8 +7,8 @@ from pathlib import Path
 import torch
 from transformers.modeling_utils import PreTrainedModel
 
-from stationmaster.domain.catalogue import get_recipe
-from stationmaster.domain.recipes import Recipe
+from stationmaster.domain.catalogue.recipes import Recipe
+from stationmaster.domain.planning.recipe_lookup import get_recipe
 from training.models.language import LanguageTask
 from training.parallel import Ranks
 

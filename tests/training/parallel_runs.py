@@ -23,7 +23,7 @@ from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from trainer_runs import free_port, parse_lines
 
-from stationmaster.domain.recipes import Recipe
+from stationmaster.domain.catalogue.recipes import Recipe
 from training.config import TrainerConfig, parse_config
 from training.models.language import LanguageTask
 from training.optimizer import build_optimizer

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from data_sets import number_tokenizer, numbered, write_rows
 
-from stationmaster.domain.catalogue import CATALOGUE
+from stationmaster.domain.catalogue.entries import CATALOGUE
+from stationmaster.domain.catalogue.models import LanguageModel
 from stationmaster.domain.errors import BadParameter, NotPossibleNow
-from stationmaster.domain.models import LanguageModel
 from training.config import TrainerConfig, parse_config
 from training.data.packed import PackedSource
 from training.data.shards import PackedData

@@ -11,9 +11,9 @@ from data_sets import pack_ids
 from transformers import GPT2Config, Qwen3Config
 from transformers.models.auto.modeling_auto import AutoModelForCausalLM
 
-from stationmaster.domain.catalogue import get_recipe
+from stationmaster.domain.catalogue.models import LanguageModel
 from stationmaster.domain.errors import BadParameter
-from stationmaster.domain.models import LanguageModel
+from stationmaster.domain.planning.recipe_lookup import get_recipe
 from training.data.documents import apart
 from training.data.packed import PackedSource
 from training.models import language

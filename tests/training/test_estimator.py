@@ -18,11 +18,11 @@ from torch.distributed._tools.fsdp2_mem_tracker import FSDPMemTracker
 from torch.distributed._tools.mem_tracker import MemTracker
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from stationmaster.domain import memory
-from stationmaster.domain.catalogue import get_recipe
-from stationmaster.domain.instances import get_instance
-from stationmaster.domain.layout import Layout
-from stationmaster.domain.memory import Memory, memory_of
+from stationmaster.domain.catalogue.instances import get_instance
+from stationmaster.domain.planning import memory
+from stationmaster.domain.planning.layout import Layout
+from stationmaster.domain.planning.memory import Memory, memory_of
+from stationmaster.domain.planning.recipe_lookup import get_recipe
 from training import sharding
 from training.models import cross_entropy
 from training.models.cross_entropy import sum_cross_entropy

@@ -9,8 +9,8 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import AutoModelForCausalLM, Qwen3Config
 
-from stationmaster.domain.estimate import flops_per_token
-from stationmaster.domain.hub import language_model_from_config
+from stationmaster.domain.catalogue.hub import language_model_from_config
+from stationmaster.domain.planning.estimate import flops_per_token
 
 # What config.json of Qwen/Qwen3-0.6B says of its shape.
 QWEN3: dict[str, Any] = {

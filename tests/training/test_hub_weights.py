@@ -31,9 +31,9 @@ from transformers import (
     MixtralForCausalLM,
 )
 
+from stationmaster.domain.catalogue.hub import language_model_from_config
+from stationmaster.domain.catalogue.recipes import Recipe
 from stationmaster.domain.errors import BadParameter, PermanentError, UserError
-from stationmaster.domain.hub import language_model_from_config
-from stationmaster.domain.recipes import Recipe
 from training.models.hub import load_weights
 from training.models.language import LanguageTask
 from training.models.repositories import (

@@ -12,10 +12,10 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from stationmaster.domain.catalogue import get_recipe
-from stationmaster.domain.models import ImageModel
-from stationmaster.domain.recipes import Recipe
-from stationmaster.domain.training_config import TrainingConfig
+from stationmaster.domain.catalogue.models import ImageModel
+from stationmaster.domain.catalogue.recipes import Recipe
+from stationmaster.domain.catalogue.training_config import TrainingConfig
+from stationmaster.domain.planning.recipe_lookup import get_recipe
 from training.config import parse_config
 from training.data.images import open_images, prepare_images
 from training.models.image import DropPath, ImageTask, build_model, initialise

@@ -20,10 +20,11 @@ from torch.distributed.fsdp import fully_shard
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from transformers.modeling_utils import PreTrainedModel
 
-from stationmaster.domain.catalogue import CATALOGUE, get_recipe
+from stationmaster.domain.catalogue.entries import CATALOGUE
+from stationmaster.domain.catalogue.models import LanguageModel, RopeScaling
+from stationmaster.domain.catalogue.recipes import Recipe
 from stationmaster.domain.errors import PermanentError
-from stationmaster.domain.models import LanguageModel, RopeScaling
-from stationmaster.domain.recipes import Recipe
+from stationmaster.domain.planning.recipe_lookup import get_recipe
 from training.models.initialisation import initialise
 from training.models.language import LanguageTask, build_model, find_blocks
 from training.models.mixtral import balancing_loss

@@ -13,9 +13,9 @@ from parallel_runs import OperationCounts
 from torch import nn
 from torch.distributed.tensor import DTensor
 
-from stationmaster.domain.catalogue import get_recipe
+from stationmaster.domain.catalogue.training_config import TrainingConfig
 from stationmaster.domain.errors import BadParameter
-from stationmaster.domain.training_config import TrainingConfig
+from stationmaster.domain.planning.recipe_lookup import get_recipe
 from training.config import Launch
 from training.optimizer import build_optimizer
 from training.parallel import Ranks, check_same_data, joined_ranks

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from stationmaster.domain.catalogue import get_recipe
+from stationmaster.domain.catalogue.training_config import TrainingConfig
 from stationmaster.domain.errors import BadParameter
-from stationmaster.domain.training_config import TrainingConfig
+from stationmaster.domain.planning.recipe_lookup import get_recipe
 from training.config import decisive, fingerprint, parse_config
 from training.manifest import differences
 from training.progress import ProgressWriter, take_attempt

@@ -24,8 +24,8 @@ import numpy.typing as npt
 import torch
 from PIL import Image
 
+from stationmaster.domain.catalogue.training_config import ImageTraining
 from stationmaster.domain.errors import BadParameter, PermanentError
-from stationmaster.domain.training_config import ImageTraining
 from training.data.images import PreparedImages
 from training.data.order import SampleOrder, micro_batch_shape, rank_counters
 from training.task import IGNORED_LABEL, Batch, DataState

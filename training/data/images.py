@@ -30,9 +30,9 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from stationmaster.domain.catalogue.models import ImageModel
+from stationmaster.domain.catalogue.training_config import ImageTraining
 from stationmaster.domain.errors import BadParameter
-from stationmaster.domain.models import ImageModel
-from stationmaster.domain.training_config import ImageTraining
 from training.config import TrainerConfig
 from training.data.shapes import SHAPES, draw_shapes
 

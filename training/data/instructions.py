@@ -38,8 +38,8 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict
 
+from stationmaster.domain.catalogue.training_config import LanguageTraining
 from stationmaster.domain.errors import BadParameter
-from stationmaster.domain.training_config import LanguageTraining
 from training.config import TrainerConfig
 from training.data import docstrings
 from training.data.corpus import HUB_PREFIX, TABLES, Corpus, find_corpus

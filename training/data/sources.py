@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from stationmaster.domain.catalogue.models import LanguageModel
+from stationmaster.domain.catalogue.training_config import LanguageTraining
 from stationmaster.domain.errors import BadParameter, NotPossibleNow, PermanentError
-from stationmaster.domain.models import LanguageModel
-from stationmaster.domain.training_config import LanguageTraining
 from training.config import TrainerConfig
 from training.data.corpus import (
     HUB_PREFIX,

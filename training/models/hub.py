@@ -24,10 +24,10 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, distribute_tensor
 
+from stationmaster.domain.catalogue.models import LanguageModel
+from stationmaster.domain.catalogue.recipes import Recipe
+from stationmaster.domain.catalogue.training_config import LanguageTraining
 from stationmaster.domain.errors import BadParameter, PermanentError, StationmasterError
-from stationmaster.domain.models import LanguageModel
-from stationmaster.domain.recipes import Recipe
-from stationmaster.domain.training_config import LanguageTraining
 from training.models.repositories import (
     DESCRIPTION,
     SAMPLE,

@@ -27,9 +27,9 @@ from transformers.models.resnet.modeling_resnet import (
     ResNetForImageClassification,
 )
 
-from stationmaster.domain.models import ImageModel
-from stationmaster.domain.recipes import Recipe
-from stationmaster.domain.training_config import ImageTraining
+from stationmaster.domain.catalogue.models import ImageModel
+from stationmaster.domain.catalogue.recipes import Recipe
+from stationmaster.domain.catalogue.training_config import ImageTraining
 from training.task import IGNORED_LABEL, Batch, BatchSource, Forward
 
 Classifier: TypeAlias = ResNetForImageClassification | EfficientNetForImageClassification

@@ -21,9 +21,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 from transformers.modeling_utils import AttentionInterface, PreTrainedModel
 
+from stationmaster.domain.catalogue.models import LanguageModel
+from stationmaster.domain.catalogue.recipes import Recipe
 from stationmaster.domain.errors import BadParameter, PermanentError
-from stationmaster.domain.models import LanguageModel
-from stationmaster.domain.recipes import Recipe
 from training.models.cross_entropy import sum_cross_entropy
 from training.models.initialisation import initialise
 from training.parallel import Ranks

@@ -20,16 +20,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from stationmaster.domain.errors import BadParameter, PermanentError, StationmasterError
-from stationmaster.domain.hub import (
+from stationmaster.domain.catalogue.hub import (
     HUB_PREFIX,
     is_repository,
     language_model_from_config,
     repository_of,
 )
-from stationmaster.domain.models import LanguageModel
-from stationmaster.domain.recipes import Recipe
-from stationmaster.domain.training_config import LanguageTraining
+from stationmaster.domain.catalogue.models import LanguageModel
+from stationmaster.domain.catalogue.recipes import Recipe
+from stationmaster.domain.catalogue.training_config import LanguageTraining
+from stationmaster.domain.errors import BadParameter, PermanentError, StationmasterError
 
 RANDOM: Final = "random"
 SAMPLE: Final = "sample"

@@ -1,0 +1,180 @@
+"""A recipe: what can be trained, with which model shape, which defaults and which machines.
+
+A recipe is immutable. `Recipe.with_overrides` gives the copy that a run trains, after checking
+every key=value a person typed. The trainer, the plan, the renderer and the bot read this one
+definition; the recipes themselves are in `catalogue`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from functools import cached_property
+from typing import Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from stationmaster.domain.catalogue.models import ImageModel, LanguageModel
+from stationmaster.domain.catalogue.training_config import ImageTraining, LanguageTraining
+from stationmaster.domain.errors import BadParameter
+from stationmaster.domain.vocabulary import key_meant
+
+PRESET: Final = "preset"
+SMOKE: Final = "smoke"
+
+Framework = Literal["fsdp", "ddp", "torch-elastic"]
+Task = Literal["pretraining", "finetuning", "image-classification"]
+
+
+class Recipe(BaseModel):
+    """What to train and how, with the machines it was sized for."""
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    framework: Framework
+    task: Task
+    summary: str
+    model: LanguageModel | ImageModel
+    training: LanguageTraining | ImageTraining
+    default_instance: str
+    default_nodes: int
+    max_nodes: int
+    needs_gpu: bool
+    nproc_per_node: int = Field(description="0 means one process for each GPU of the instance")
+    file_system_gib: int = Field(description="FSx for Lustre storage: 1200, 2400 or n x 2400")
+    file_system_mbps_per_tib: Literal[125, 250, 500, 1000]
+    smoke: Recipe | None = Field(
+        default=None, description="what preset=smoke runs: the same code path, small, on CPUs"
+    )
+
+    @cached_property
+    def keys(self) -> tuple[str, ...]:
+        """Every key that a person may set, in the order of help texts."""
+        return (PRESET, *type(self.training).model_fields)
+
+    @property
+    def directory_name(self) -> str:
+        """The name as it may stand in a path: hf:ORG/MODEL has characters that may not."""
+        return re.sub(r"[^A-Za-z0-9._-]+", "-", self.name)
+
+    def with_overrides(self, overrides: Mapping[str, str]) -> Recipe:
+        """Check and apply key=value pairs as typed; preset=smoke is applied before all others.
+
+        Raises:
+            BadParameter: naming the key or value, what is expected, and the nearest valid key.
+        """
+        typed = dict(overrides)
+        preset = typed.pop(PRESET, None)
+        if preset is not None:
+            return self._preset(preset).with_overrides(typed)
+        if not typed:
+            return self
+        fields = type(self.training).model_fields
+        for key in typed:
+            if key not in fields:
+                close = key_meant(key, (*self.keys, "nodes", "instance"))
+                hint = f"did you mean {close}" if close else f"it takes {', '.join(self.keys)}"
+                raise BadParameter(f'recipe {self.name} has no key "{key}"; {hint}')
+        try:
+            training = type(self.training).model_validate(self.training.model_dump() | typed)
+        except ValidationError as exc:
+            problem = exc.errors()[0]
+            key = str(problem["loc"][0])
+            expected = _expectation(problem["type"], problem)
+            raise BadParameter(f'{key}="{typed.get(key)}" is not accepted: {expected}') from exc
+        training = _follow(training, self.training, typed=typed.keys())
+        _check_together(training)
+        return self.model_copy(update={"training": training})
+
+    def _preset(self, name: str) -> Recipe:
+        if name != SMOKE:
+            raise BadParameter(f'{PRESET}="{name}" is not accepted: expected {SMOKE}')
+        if self.smoke is None:
+            raise BadParameter(f"recipe {self.name} has no preset {SMOKE}; leave it out")
+        return self.smoke
+
+
+def _expectation(kind: str, problem: Mapping[str, object]) -> str:
+    context = problem.get("ctx")
+    bounds = context if isinstance(context, dict) else {}
+    match kind:
+        case "int_parsing" | "int_from_float" | "int_type" | "int_parsing_size":
+            return "expected a whole number, e.g. 100"
+        case "float_parsing" | "float_type" | "finite_number":
+            return "expected a number, e.g. 3e-4"
+        case "bool_parsing" | "bool_type":
+            return "expected true or false"
+        case "literal_error":
+            return f"expected {bounds.get('expected')}"
+        case "greater_than_equal":
+            return f"expected {bounds.get('ge')} or more"
+        case "greater_than":
+            return f"expected more than {bounds.get('gt')}"
+        case "less_than_equal":
+            return f"expected {bounds.get('le')} or less"
+        case "less_than":
+            return f"expected less than {bounds.get('lt')}"
+        case _:
+            return str(problem.get("msg", "not valid"))
+
+
+def _follow(
+    training: LanguageTraining | ImageTraining,
+    default: LanguageTraining | ImageTraining,
+    *,
+    typed: Collection[str],
+) -> LanguageTraining | ImageTraining:
+    """Let defaults that nobody typed follow what was typed.
+
+    A 3-step run has no 5-step warm-up. An image classifier's SGD rate grows with its batch, as the
+    published schedules do (0.1 for 256 images): its accuracy would depend on the batch otherwise.
+    """
+    follow: dict[str, int | float] = {}
+    if (
+        isinstance(training, ImageTraining)
+        and training.optimizer == "sgd"
+        and "learning_rate" not in typed
+    ):
+        scale = training.global_batch_size / default.global_batch_size
+        follow["learning_rate"] = min(10.0, training.learning_rate * scale)
+    learning_rate = follow.get("learning_rate", training.learning_rate)
+    if "warmup_steps" not in typed:
+        follow["warmup_steps"] = min(training.warmup_steps, training.steps)
+    if "min_learning_rate" not in typed:
+        follow["min_learning_rate"] = min(training.min_learning_rate, learning_rate / 10)
+    return training.model_copy(update=follow)
+
+
+def _check_together(training: LanguageTraining | ImageTraining) -> None:
+    """Hold the rules that involve two keys."""
+    if training.min_learning_rate > training.learning_rate:
+        raise BadParameter(
+            f"min_learning_rate={training.min_learning_rate:g} is above "
+            f"learning_rate={training.learning_rate:g}; lower it"
+        )
+    if training.warmup_steps > training.steps:
+        raise BadParameter(
+            f"warmup_steps={training.warmup_steps} is more than steps={training.steps}; "
+            f"use {training.steps} or less"
+        )
+    if training.eval_every and not training.eval_samples and isinstance(training, LanguageTraining):
+        raise BadParameter(
+            f"eval_every={training.eval_every} needs samples to evaluate on; "
+            "add e.g. eval_samples=64"
+        )
+    if isinstance(training, ImageTraining):
+        for key, only in (("parallelism", "ddp"), ("activation_checkpointing", "off")):
+            if getattr(training, key) != only:
+                raise BadParameter(
+                    f"{key}={getattr(training, key)} does not work with batch normalisation; "
+                    f"image classifiers take {key}={only}"
+                )
+    if training.cpu_offload and training.parallelism == "ddp":
+        raise BadParameter("cpu_offload=true needs sharded weights; use parallelism=full or hybrid")
+    for key in ("dataset", "tokenizer", "weights"):
+        value = getattr(training, key, "")
+        if value.startswith("/") and not re.fullmatch(r"[\w./@+-]+", value):
+            raise BadParameter(
+                f'{key}="{value}" is not accepted: expected a path of letters, digits and ._-/@+'
+            )

@@ -1,0 +1,229 @@
+"""What a plan warns of, and which change would make a recipe fit.
+
+Pure functions of the figures. A suggestion is never guessed: every change in it has been reckoned,
+and is the cheapest of those that fit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from stationmaster.domain.catalogue.instances import CATALOGUE as INSTANCES
+from stationmaster.domain.catalogue.models import LanguageModel
+from stationmaster.domain.catalogue.training_config import LanguageTraining
+from stationmaster.domain.errors import UserError
+from stationmaster.domain.planning.cost import Figures, reckon
+from stationmaster.domain.planning.layout import Layout
+from stationmaster.domain.planning.memory import GIB, checkpoint_bytes
+from stationmaster.domain.planning.speed import UNKNOWN_PEAK_TFLOPS
+
+# Above this part of what is usable, a longer batch or another version of a library may not fit.
+_TIGHT: Final = 0.9
+# Two checkpoints are kept while a third is written.
+_CHECKPOINTS_ON_DISK: Final = 3
+# Numbers of nodes that a suggestion may name.
+_NODE_COUNTS: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+# A wait for checkpoints worth a word.
+_NOTABLE_WAIT_S: Final = 30
+# With fewer images, the statistics of batch normalisation are too noisy (He et al. train with 32).
+_FEWEST_IMAGES_TO_NORMALISE: Final = 16
+
+# Settings that take memory away, beside smaller micro-batches.
+_SAVING_SETTINGS: Final[tuple[Mapping[str, str], ...]] = (
+    {"parallelism": "full"},
+    {"activation_checkpointing": "selective"},
+    {"activation_checkpointing": "full"},
+    {"activation_checkpointing": "full", "micro_batch_size": "1"},
+    {"cpu_offload": "true"},
+    {"cpu_offload": "true", "activation_checkpointing": "full", "micro_batch_size": "1"},
+)
+
+
+def check_instance(layout: Layout) -> str | None:
+    """Why these machines cannot run the recipe at all, or None."""
+    recipe, instance = layout.recipe, layout.instance
+    if instance.is_neuron:
+        return f"has Trainium accelerators and {recipe.name} needs CUDA"
+    if not recipe.needs_gpu:
+        return None
+    if instance.num_gpus == 0:
+        return f"has no GPU and {recipe.name} needs one"
+    figures = instance.gpu_figures
+    if figures is not None and not figures.runs_cuda_13:
+        return f"has {instance.gpu} GPUs, which the training image's CUDA 13 does not support"
+    if instance.price_per_hour_usd is None:
+        return "has no on-demand price in the catalogue, so what a run costs is unknown"
+    if figures is not None and not figures.has_bf16 and layout.compute == "bf16":
+        return f"has {instance.gpu} GPUs, which lack bfloat16; add precision=fp32 (far slower)"
+    return None
+
+
+def warnings_of(figures: Figures, *, changes: Sequence[Change]) -> list[str]:
+    """What a person should know before starting, the gravest first."""
+    return [
+        *_memory_warnings(figures, changes=changes),
+        *_file_system_warnings(figures),
+        *_speed_warnings(figures),
+        *_training_warnings(figures.layout),
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Words that make a recipe fit, and what the run costs with them."""
+
+    words: str
+    cost_usd: float
+
+
+def changes_that_fit(figures: Figures) -> list[Change]:
+    """The cheapest change of settings and the cheapest one of machines, the cheaper first."""
+    layout = figures.layout
+    found = [_cheapest(_other_settings(layout)), _cheapest(_other_machines(layout))]
+    return sorted((change for change in found if change), key=lambda change: change.cost_usd)
+
+
+def smallest_file_system_gib(layout: Layout) -> int:
+    """The smallest size that FSx offers which holds the checkpoints with a tenth to spare."""
+    needed = _CHECKPOINTS_ON_DISK * checkpoint_bytes(layout) / GIB * 1.1
+    if needed <= 1200:
+        return 1200
+    return 2400 * math.ceil(needed / 2400)
+
+
+def _cheapest(layouts: Iterator[tuple[str, Layout]]) -> Change | None:
+    fitting = [
+        Change(words, reckoned.cost_usd)
+        for words, layout in layouts
+        if (reckoned := reckon(layout)).fits
+    ]
+    return min(fitting, key=lambda change: (change.cost_usd, len(change.words)), default=None)
+
+
+def _other_settings(layout: Layout) -> Iterator[tuple[str, Layout]]:
+    """Each change of keys as a person would type it, and the layout it leads to."""
+    training = layout.recipe.training
+    halves = [layout.rows >> halving for halving in range(1, layout.rows.bit_length())]
+    smaller = [{"micro_batch_size": str(rows)} for rows in halves]
+    for settings in (*smaller, *_SAVING_SETTINGS):
+        changed = {
+            key: value
+            for key, value in settings.items()
+            if value != str(getattr(training, key)).lower()
+        }
+        try:
+            recipe = layout.recipe.with_overrides(changed)
+        except UserError:
+            continue  # not for images, say
+        yield _words(changed), replace(layout, recipe=recipe)
+
+
+def _other_machines(layout: Layout) -> Iterator[tuple[str, Layout]]:
+    """For each instance type, the fewest nodes that fit."""
+    batch = layout.recipe.training.global_batch_size
+    for instance in INSTANCES.values():
+        for nodes in _NODE_COUNTS:
+            changed = replace(layout, instance=instance, nodes=nodes)
+            if nodes > layout.recipe.max_nodes or check_instance(changed) is not None:
+                break
+            if batch % changed.processes == 0 and reckon(changed).fits:
+                words = {"nodes": str(nodes)} if nodes != layout.nodes else {}
+                if instance != layout.instance:
+                    words["instance"] = instance.name
+                yield _words(words), changed
+                break
+
+
+def _words(settings: Mapping[str, str]) -> str:
+    return " ".join(f"{key}={value}" for key, value in settings.items())
+
+
+def _memory_warnings(figures: Figures, *, changes: Sequence[Change]) -> Iterator[str]:
+    memory, layout = figures.memory, figures.layout
+    holder = "GPU" if layout.recipe.needs_gpu else "process"
+    remedy = _remedy(layout, changes)
+    if memory.total > figures.available:
+        yield (
+            f"does not fit: {memory.total / GIB:.1f} GiB needed on each {holder}, "
+            f"{figures.available / GIB:.1f} GiB available; {remedy}"
+        )
+    elif memory.total > _TIGHT * figures.available:
+        yield (
+            f"tight: {memory.total / figures.available:.0%} of the usable memory of each {holder}; "
+            "micro_batch_size or activation_checkpointing would give room"
+        )
+    if figures.host_bytes > figures.available_host:
+        moved = f"cpu_offload moves {memory.offloaded / GIB:.1f} GiB of each process there and "
+        yield (
+            f"does not fit: {figures.host_bytes / GIB:.1f} GiB of host memory needed by each "
+            f"process, {figures.available_host / GIB:.1f} GiB available: "
+            f"{moved if layout.offloads else ''}checkpoints are copied there before they are "
+            f"written, {memory.staged / GIB:.1f} GiB; {remedy}"
+        )
+
+
+def _remedy(layout: Layout, changes: Sequence[Change]) -> str:
+    if not changes:
+        return f"no instance of the catalogue fits it on up to {layout.recipe.max_nodes} nodes"
+    named = [f"{change.words} (about ${change.cost_usd:,.0f} in all)" for change in changes]
+    return f"it fits with {', or with '.join(named)}"
+
+
+def _file_system_warnings(figures: Figures) -> Iterator[str]:
+    layout, training = figures.layout, figures.layout.recipe.training
+    recipe = layout.recipe
+    size = checkpoint_bytes(layout)
+    if _CHECKPOINTS_ON_DISK * size > recipe.file_system_gib * GIB:
+        yield (
+            f"the file system's {recipe.file_system_gib:,} GiB do not hold {_CHECKPOINTS_ON_DISK} "
+            f"checkpoints of {size / 1e9:,.0f} GB; it takes {smallest_file_system_gib(layout):,} "
+            "GiB"
+        )
+    # The last checkpoint is written at the end, whatever the interval.
+    interval_s = training.checkpoint_every * figures.step.total
+    waits = figures.checkpoint_write_s - interval_s
+    if training.checkpoint_every < training.steps and waits > _NOTABLE_WAIT_S:
+        enough = math.ceil(figures.checkpoint_write_s / figures.step.total)
+        yield (
+            f"a checkpoint of {size / 1e9:,.0f} GB takes {figures.checkpoint_write_s / 60:.0f} min "
+            f"to write, longer than the {interval_s / 60:.0f} min between two; training waits for "
+            f"it; use checkpoint_every={enough} or more"
+        )
+
+
+def _speed_warnings(figures: Figures) -> Iterator[str]:
+    layout, step = figures.layout, figures.step
+    instance = layout.instance
+    if layout.recipe.needs_gpu and instance.peak_tflops_bf16 is None:
+        yield (
+            f"the bf16 peak of {instance.gpu} is not known; speed and cost assume "
+            f"{UNKNOWN_PEAK_TFLOPS:g} TFLOP/s"
+        )
+    if not layout.recipe.needs_gpu:
+        return
+    idle = 1 - step.computing / step.total
+    if idle > 0.2:
+        yield f"{step.limited_by} takes longer than computing: GPUs idle {idle:.0%} of the time"
+    if layout.compute == "fp32":
+        yield "precision=fp32 is at most half as fast as bf16"
+
+
+def _training_warnings(layout: Layout) -> Iterator[str]:
+    recipe, training = layout.recipe, layout.recipe.training
+    model = recipe.model
+    if isinstance(training, LanguageTraining) and isinstance(model, LanguageModel):
+        if training.sequence_length > model.context_length:
+            yield (
+                f"sequence_length={training.sequence_length:,} is longer than the "
+                f"{model.context_length:,} tokens that {recipe.name} was published for"
+            )
+    elif layout.rows < _FEWEST_IMAGES_TO_NORMALISE and recipe.needs_gpu:
+        yield (
+            f"batch normalisation sees {layout.rows} images at a time on each process; below "
+            f"{_FEWEST_IMAGES_TO_NORMALISE} accuracy suffers"
+        )
+    if training.schedule != "constant" and training.warmup_steps > training.steps // 2:
+        yield f"warmup_steps={training.warmup_steps} is most of the {training.steps} steps"

@@ -1,0 +1,172 @@
+"""What a run costs and how long it takes: prices, provisioning times, and the figures of a layout.
+
+Pure arithmetic; every constant names its source. `plan` shows the result, `advice` compares
+layouts by it, and the steps record the prices of what they create.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+from stationmaster.domain.catalogue.instances import InstanceType, get_instance
+from stationmaster.domain.catalogue.models import ImageModel
+from stationmaster.domain.catalogue.recipes import Recipe
+from stationmaster.domain.errors import UnknownInstance
+from stationmaster.domain.names import SYSTEM_INSTANCE_TYPE
+from stationmaster.domain.planning.estimate import tokens_per_sample
+from stationmaster.domain.planning.layout import Layout
+from stationmaster.domain.planning.memory import (
+    Memory,
+    available_bytes,
+    available_host_bytes,
+    checkpoint_bytes,
+    memory_of,
+)
+from stationmaster.domain.planning.speed import StepTime, step_time
+
+HOURS_PER_MONTH: Final = 730
+
+# Amazon EKS charges 0.10 USD an hour for a control plane in standard support.
+CLUSTER_USD_PER_HOUR: Final = 0.10
+# FSx for Lustre PERSISTENT_2 SSD, us-east-1: USD a GiB-month by throughput tier (MB/s a TiB).
+FILE_SYSTEM_USD_PER_GIB_MONTH: Final = {125: 0.145, 250: 0.210, 500: 0.340, 1000: 0.600}
+
+# Typical provisioning times in seconds: EKS control plane 8-12 min, GPU node group 5-8 min and FSx
+# 5-12 min side by side, plugins 2 min, validation 1 min, image pull and rendezvous 2 min.
+CLUSTER_S: Final = 600
+CAPACITY_S: Final = 480
+PLUGINS_S: Final = 120
+VALIDATION_S: Final = 60
+JOB_START_S: Final = 120
+TIME_TO_FIRST_STEP_S: Final = CLUSTER_S + CAPACITY_S + PLUGINS_S + VALIDATION_S + JOB_START_S
+TEARDOWN_S: Final = 900
+
+# Least time from SIGTERM to the end of the trainer, and what Python and the last collectives add.
+_LEAST_STOP_S: Final = 100
+_LEAVING_S: Final = 40
+
+# An image recipe without eval_samples evaluates on the whole validation folder: ImageNet's.
+_VALIDATION_IMAGES: Final = 50_000
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Figures:
+    """All that is reckoned of one layout."""
+
+    layout: Layout
+    memory: Memory
+    available: float
+    """Bytes that training may use on each GPU, or in each CPU process."""
+    step: StepTime
+    checkpoint_write_s: float
+    duration_s: float
+    """From the request to the end of training."""
+    price_per_hour_usd: float
+
+    @property
+    def fits(self) -> bool:
+        """On the GPU, and in host memory with what is offloaded and copied for checkpoints."""
+        return self.memory.total <= self.available and self.host_bytes <= self.available_host
+
+    @property
+    def host_bytes(self) -> float:
+        """What each process holds in its node's memory; on a CPU, that is everything."""
+        on_host = 0.0 if self.layout.recipe.needs_gpu else self.memory.total
+        return on_host + self.memory.in_host_memory
+
+    @property
+    def available_host(self) -> float:
+        """Bytes of its node's memory that each process may use."""
+        return available_host_bytes(self.layout)
+
+    @property
+    def cost_usd(self) -> float:
+        """Of the whole run, teardown included."""
+        return self.price_per_hour_usd * (self.duration_s + TEARDOWN_S) / 3600
+
+    @property
+    def samples_per_s(self) -> float:
+        """Sequences or images a second, over all ranks together."""
+        return self.layout.recipe.training.global_batch_size / self.step.total
+
+
+def reckon(layout: Layout) -> Figures:
+    """Reckon memory, time and price of a recipe on machines."""
+    step = step_time(layout)
+    write_s = checkpoint_bytes(layout) / file_system_bytes_per_s(layout.recipe)
+    training_s = _training_s(layout, step=step, write_s=write_s)
+    return Figures(
+        layout=layout,
+        memory=memory_of(layout),
+        available=available_bytes(layout),
+        step=step,
+        checkpoint_write_s=write_s,
+        duration_s=TIME_TO_FIRST_STEP_S + training_s,
+        price_per_hour_usd=hourly_price(layout.recipe, layout.instance, nodes=layout.nodes),
+    )
+
+
+def stop_deadline_s(layout: Layout) -> int:
+    """Seconds that the trainer needs, after SIGTERM, to finish its step and have it saved.
+
+    At worst a save has just begun: it is written and read back before the last one is written. That
+    the last one is read back can be left to the resume.
+    """
+    write_s = checkpoint_bytes(layout) / file_system_bytes_per_s(layout.recipe)
+    needed = step_time(layout).total + 3 * write_s + _LEAVING_S
+    return max(_LEAST_STOP_S, math.ceil(needed))
+
+
+def _training_s(layout: Layout, *, step: StepTime, write_s: float) -> float:
+    """Steps, evaluations (a forward pass is a third of a step's work), and checkpoints.
+
+    A checkpoint is written beside the next steps; training waits for the last one, and for one that
+    is not written when the next is due.
+    """
+    recipe, training = layout.recipe, layout.recipe.training
+    seconds = training.steps * step.total
+    if training.eval_every:
+        whole_folder = _VALIDATION_IMAGES if isinstance(recipe.model, ImageModel) else 0
+        samples = (training.eval_samples or whole_folder) * (training.steps // training.eval_every)
+        seconds += samples / training.global_batch_size * step.total / 3
+    interval = min(training.checkpoint_every, training.steps)
+    checkpoints = math.ceil(training.steps / interval)
+    return seconds + write_s + (checkpoints - 1) * max(0.0, write_s - interval * step.total)
+
+
+def file_system_bytes_per_s(recipe: Recipe) -> float:
+    """Throughput of the run's FSx file system; 1,200 GiB count as 1.2 TiB."""
+    return recipe.file_system_gib / 1000 * recipe.file_system_mbps_per_tib * 1e6
+
+
+def hourly_price(recipe: Recipe, instance: InstanceType, *, nodes: int) -> float:
+    """USD an hour of everything that a run of this shape keeps alive."""
+    return (
+        CLUSTER_USD_PER_HOUR
+        + node_group_price(get_instance(SYSTEM_INSTANCE_TYPE), nodes=1)
+        + node_group_price(instance, nodes=nodes)
+        + file_system_price(recipe.file_system_gib, recipe.file_system_mbps_per_tib)
+    )
+
+
+def node_group_price(instance: InstanceType, *, nodes: int) -> float:
+    """USD an hour for `nodes` instances.
+
+    Raises:
+        UnknownInstance: the catalogue has no price for them; a plan refuses them before.
+    """
+    if instance.price_per_hour_usd is None:
+        raise UnknownInstance(f"instance type {instance.name} has no on-demand price")
+    return nodes * instance.price_per_hour_usd
+
+
+def file_system_price(storage_gib: int, mbps_per_tib: int) -> float:
+    """USD an hour of one FSx for Lustre file system."""
+    return storage_gib * FILE_SYSTEM_USD_PER_GIB_MONTH[mbps_per_tib] / HOURS_PER_MONTH
+
+
+def tokens_per_s(figures: Figures) -> float:
+    """Tokens a second over all ranks; of an image recipe, images."""
+    return figures.samples_per_s * tokens_per_sample(figures.layout.recipe)

@@ -1,0 +1,61 @@
+"""What training a recipe takes: FLOPs, memory on a GPU, tokens a second. Pure arithmetic.
+
+Every constant names its source. The plan shows these figures before anything is created, and the
+trainer reports its MFU with the same FLOP count.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from stationmaster.domain.catalogue.models import ImageModel, LanguageModel
+from stationmaster.domain.catalogue.recipes import Recipe
+from stationmaster.domain.catalogue.training_config import (
+    ImageTraining,
+    LanguageTraining,
+    Parallelism,
+)
+
+
+def flops_per_token(model: LanguageModel, *, sequence_length: int) -> float:
+    """Training FLOPs a token: 6 (N - N_embedding) + 12 L H S, attention not halved for causality.
+
+    Source: the formula torchtitan reports MFU with; reproduces its published figures. N counts the
+    parameters that a token passes through, and a tied embedding works as the head and stays. H is
+    the width of attention: its heads times their size, mostly the hidden size.
+    """
+    embedding = 0 if model.tied_embeddings else model.vocab_size * model.hidden_size
+    body = model.num_active_parameters - embedding
+    return 6.0 * body + 12.0 * model.layers * model.attention_width * sequence_length
+
+
+def flops_per_sample(recipe: Recipe) -> float:
+    """Training FLOPs of one sequence or one image; backward takes twice the forward pass."""
+    if isinstance(recipe.model, ImageModel):
+        assert isinstance(recipe.training, ImageTraining)
+        scale = (recipe.training.image_size / recipe.model.native_image_size) ** 2
+        return 3e9 * recipe.model.forward_gflops * scale
+    length = tokens_per_sample(recipe)
+    return length * flops_per_token(recipe.model, sequence_length=length)
+
+
+def tokens_per_sample(recipe: Recipe) -> int:
+    """Tokens of a sequence; an image counts as one."""
+    if isinstance(recipe.training, LanguageTraining):
+        return recipe.training.sequence_length
+    return 1
+
+
+# Gradients that wait for the last micro-batch are whole and in fp32 on every rank.
+_MOST_WAITING_GRADIENT_BYTES: Final = 2 * 2**30
+
+
+def defers_gradient_exchange(num_parameters: int, parallelism: Parallelism) -> bool:
+    """Whether ranks exchange gradients in the last micro-batch of a step only.
+
+    DDP's gradients are whole anyway. Sharded training would hold 4 bytes for each parameter on
+    every rank meanwhile (27 GB for 7 B parameters), so only small models wait; the others hand
+    their gradients over in each micro-batch, beside the backward pass. A small model also keeps its
+    gathered weights from forward to backward.
+    """
+    return parallelism == "ddp" or 4 * num_parameters <= _MOST_WAITING_GRADIENT_BYTES

@@ -1,0 +1,125 @@
+"""How a recipe lies on machines: processes, the rows each computes at a time, and who shards what.
+
+The first step of every estimate; `memory`, `speed` and `plan` read it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from stationmaster.domain.catalogue.instances import InstanceType
+from stationmaster.domain.catalogue.models import LanguageModel
+from stationmaster.domain.catalogue.recipes import Recipe
+
+FP32_BYTES: Final = 4
+BF16_BYTES: Final = 2
+
+
+def processes_per_node(recipe: Recipe, instance: InstanceType) -> int:
+    """Training processes on each node: the recipe's number, or one for each GPU."""
+    return recipe.nproc_per_node or instance.num_gpus
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    """A recipe on `nodes` instances of one type, one model replica or shard in each process."""
+
+    recipe: Recipe
+    instance: InstanceType
+    nodes: int
+
+    @property
+    def processes_per_node(self) -> int:
+        """Training processes on each node."""
+        return processes_per_node(self.recipe, self.instance)
+
+    @property
+    def processes(self) -> int:
+        """Training processes altogether: the ranks."""
+        return self.nodes * self.processes_per_node
+
+    @property
+    def rows_per_step(self) -> int:
+        """Samples of one rank in an optimizer step; ranks fill up where it does not divide."""
+        return math.ceil(self.recipe.training.global_batch_size / self.processes)
+
+    @property
+    def rows(self) -> int:
+        """Samples of one forward pass of a rank."""
+        return min(self.recipe.training.micro_batch_size, self.rows_per_step)
+
+    @property
+    def micro_batches(self) -> int:
+        """Forward and backward passes in an optimizer step."""
+        return math.ceil(self.rows_per_step / self.rows)
+
+    @property
+    def compute(self) -> Literal["bf16", "fp32"]:
+        """What matrix products are computed in."""
+        match self.recipe.training.precision:
+            case "auto":
+                return "bf16" if self.recipe.needs_gpu else "fp32"
+            case precision:
+                return precision
+
+    @property
+    def compute_bytes(self) -> int:
+        """Bytes of a number in matrix products."""
+        return BF16_BYTES if self.compute == "bf16" else FP32_BYTES
+
+    @property
+    def shards(self) -> int:
+        """Ranks that share one copy of weights, gradients and optimizer state."""
+        match self.recipe.training.parallelism:
+            case "full":
+                return self.processes
+            case "hybrid":
+                return self.processes_per_node
+            case "ddp":
+                return 1
+
+    @property
+    def is_wrapped(self) -> bool:
+        """Whether FSDP gathers weights: not under DDP, and not for a lone rank in fp32."""
+        if self.recipe.training.parallelism == "ddp":
+            return False
+        return self.processes > 1 or self.compute == "bf16" or self.offloads
+
+    @property
+    def offloads(self) -> bool:
+        """Whether weights and optimizer state live in host memory; means nothing on CPUs."""
+        return self.recipe.training.cpu_offload and self.recipe.needs_gpu
+
+    @property
+    def block_parameters(self) -> int:
+        """Parameters of one repeated block of a language model; of an image model, all."""
+        model = self.recipe.model
+        if not isinstance(model, LanguageModel):
+            return model.num_parameters
+        return (model.num_parameters - self.root_parameters) // model.layers
+
+    @property
+    def root_parameters(self) -> int:
+        """Parameters outside the blocks: embedding, final norm and, unless tied to it, head."""
+        model = self.recipe.model
+        if not isinstance(model, LanguageModel):
+            return 0
+        embeddings = 1 if model.tied_embeddings else 2
+        root = embeddings * model.vocab_size * model.hidden_size + model.hidden_size
+        return min(root, model.num_parameters)
+
+    @property
+    def parallelism(self) -> str:
+        """In words, for people."""
+        if self.processes == 1:
+            return "one process"
+        match self.recipe.training.parallelism:
+            case "full":
+                return f"FSDP full shard over {self.processes} processes"
+            case "hybrid":
+                copies = f"{self.nodes} copies" if self.nodes > 1 else "one copy"
+                return f"hybrid: FSDP over the {self.shards} processes of a node, {copies}"
+            case "ddp":
+                return f"DDP over {self.processes} processes"

@@ -1,0 +1,248 @@
+"""What training holds on each GPU, or in each CPU process, in bytes by what holds them.
+
+Pure arithmetic on shapes, used by `plan`. A test traces the trainer's own models with torch's
+trackers on tensors without memory and compares. The parts reach their peaks at different moments of
+a step; their sum errs on the high side, by one block or the logits at most.
+
+Legend, in bytes a token: H hidden size (for attention, its heads together), I inner size of the
+feed-forward part, e 2 (bf16) or 4 (fp32), s bytes of the residual stream, r key/value heads for
+each head, k experts a token.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from stationmaster.domain.catalogue.models import ImageModel, LanguageModel
+from stationmaster.domain.catalogue.training_config import TrainingConfig
+from stationmaster.domain.planning.estimate import defers_gradient_exchange, tokens_per_sample
+from stationmaster.domain.planning.layout import BF16_BYTES, FP32_BYTES, Layout
+
+GIB: Final = 2**30
+
+# Part of GPU memory that CUDA's context, NCCL's buffers and fragmentation leave to training; of
+# host memory, what the system, the data loader and the other pods leave.
+_USABLE_GPU: Final = 0.92
+_USABLE_HOST: Final = 0.8
+
+# The loss reads the logits in pieces of at most 2**27 fp32 values, two such pieces at a time.
+_LOSS_WORKING_BYTES: Final = 2 * 4 * 2**27
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Memory:
+    """Bytes on one GPU (or in one CPU process), and what cpu_offload moves to host memory."""
+
+    weights: float
+    """The rank's fp32 weights."""
+    gradients: float
+    """The rank's fp32 gradients."""
+    optimizer: float
+    """The rank's optimizer state: two fp32 moments with AdamW, one with SGD's momentum."""
+    gathered: float
+    """Weights gathered from other ranks or cast for computing, and gradients on their way back."""
+    activations: float
+    """What forward keeps for backward, and what one block's backward needs."""
+    logits: float
+    """The head's output, its gradient (written over it), and the loss at work."""
+    offloaded: float
+    """In host memory, for each process."""
+    staged: float
+    """In host memory, for each process: the copy of the state that checkpoints are written from."""
+
+    @property
+    def total(self) -> float:
+        """On the GPU."""
+        on_gpu = (
+            self.weights,
+            self.gradients,
+            self.optimizer,
+            self.gathered,
+            self.activations,
+            self.logits,
+        )
+        return sum(on_gpu)
+
+    @property
+    def in_host_memory(self) -> float:
+        """Beside a GPU, for each process."""
+        return self.offloaded + self.staged
+
+
+def available_bytes(layout: Layout) -> float:
+    """What training may use of one GPU, or of host memory in one CPU process."""
+    if layout.recipe.needs_gpu:
+        return GIB * layout.instance.gpu_memory_gib * _USABLE_GPU
+    return available_host_bytes(layout)
+
+
+def available_host_bytes(layout: Layout) -> float:
+    """What each process may use of its node's memory."""
+    return GIB * layout.instance.memory_gib * _USABLE_HOST / layout.processes_per_node
+
+
+def state_bytes(training: TrainingConfig) -> int:
+    """Bytes of optimizer state for each parameter."""
+    if training.optimizer == "adamw":
+        return 2 * FP32_BYTES
+    return FP32_BYTES if training.momentum else 0
+
+
+def checkpoint_bytes(layout: Layout) -> float:
+    """Size of one checkpoint on the file system: fp32 weights and optimizer state."""
+    recipe = layout.recipe
+    return recipe.model.num_parameters * float(FP32_BYTES + state_bytes(recipe.training))
+
+
+def memory_of(layout: Layout) -> Memory:
+    """Reckon every part."""
+    model, training = layout.recipe.model, layout.recipe.training
+    of_rank = model.num_parameters / layout.shards
+    weights = FP32_BYTES * of_rank
+    optimizer = state_bytes(training) * of_rank
+    moved = 2 * weights + optimizer if layout.offloads else 0.0
+    if isinstance(model, ImageModel):
+        activations, logits = _image_activations(layout, model), 0.0
+    else:
+        activations, logits = _activations(layout, model), _logits(layout, model)
+    return Memory(
+        weights=0.0 if moved else weights,
+        gradients=0.0 if moved else weights,
+        optimizer=0.0 if moved else optimizer,
+        gathered=_gathered(layout),
+        activations=activations,
+        logits=logits,
+        offloaded=moved,
+        staged=_staged(layout),
+    )
+
+
+def _staged(layout: Layout) -> float:
+    """Weights and optimizer state once more, in memory that is kept from one save to the next.
+
+    Of ranks that have all of it, rank 0 alone copies, on a node that it shares with others.
+    """
+    size = checkpoint_bytes(layout) / layout.shards
+    return size / layout.processes_per_node if layout.shards == 1 else size
+
+
+def _gathered(layout: Layout) -> float:
+    """Weights whole for a while, and gradients before they are shared out.
+
+    Under DDP in bf16, autocast keeps a cast copy of every weight. FSDP keeps the root group (the
+    embeddings and the head) whole from forward to the end of backward, with its gradients. Of
+    blocks it holds the one that computes and the next, a buffer that the next is received in, the
+    gradients of one, and their fp32 copy that is reduced.
+    """
+    num_parameters = layout.recipe.model.num_parameters
+    e = layout.compute_bytes
+    if not layout.is_wrapped:
+        return float(e * num_parameters if e == BF16_BYTES else 0)
+    if defers_gradient_exchange(num_parameters, layout.recipe.training.parallelism):
+        waiting = FP32_BYTES * num_parameters if layout.micro_batches > 1 else 0
+        return float(e * num_parameters + waiting)
+    root = 2 * e * layout.root_parameters
+    return float(root + (4 * e + FP32_BYTES) * layout.block_parameters)
+
+
+def _activations(layout: Layout, model: LanguageModel) -> float:
+    training = layout.recipe.training
+    e, stream = layout.compute_bytes, _stream_bytes(layout)
+    masked = tokens_per_sample(layout.recipe) if getattr(training, "document_mask", False) else 0
+    tokens = layout.rows * tokens_per_sample(layout.recipe)
+    whole_block = (
+        _kept_by_compiled_block(model, e=e, stream=stream, masked=masked)
+        if training.compile
+        else _kept_by_block(model, e=e, stream=stream, masked=masked)
+    )
+    match training.activation_checkpointing:
+        case "off":
+            kept = whole_block
+        case "selective":
+            kept = _kept_selectively(model, e=e, stream=stream)
+        case "full":
+            kept = float(stream * model.hidden_size)
+    # While one block's backward runs: what its forward, run again, adds to what was kept, and the
+    # gradients of the feed-forward part's products and of the stream.
+    ffn = max(1, model.experts_per_token) * model.ffn_size
+    backward = whole_block - kept + 2 * e * ffn + 4 * model.hidden_size
+    # Before that, the final norm keeps its input in fp32, its output, and what the head reads.
+    norm = (4 + stream + e) * model.hidden_size
+    return tokens * (model.layers * kept + max(backward, norm))
+
+
+def _stream_bytes(layout: Layout) -> int:
+    """s: autocast leaves the residual stream and the norms in fp32; FSDP casts them as well."""
+    return layout.compute_bytes if layout.is_wrapped else FP32_BYTES
+
+
+def _attention(model: LanguageModel, *, e: int, masked: int = 0) -> float:
+    """Queries, keys, values and attention's result, and its fp32 sums of exponentials.
+
+    With a mask, for sequences of `masked` tokens: a row of it in each block, as its kernel keeps
+    it, and keys and values repeated for every head.
+    """
+    shared = 1.0 if masked else model.kv_heads / model.heads
+    return e * ((2 + 2 * shared) * model.attention_width + masked) + 4 * model.heads
+
+
+def _kept_by_block(model: LanguageModel, *, e: int, stream: int, masked: int = 0) -> float:
+    """(8 + 2 s + 2 e) H for norms and what linear layers read, attention, 4 e k I.
+
+    Each of two norms keeps its input in fp32 and its output. Autocast casts what the five linear
+    layers read one by one. SwiGLU keeps gate, up, silu(gate) and the product; experts also what
+    they read and return.
+    """
+    reads = 5 * e if stream > e else 2 * e
+    norms_and_reads = (2 * (4 + stream) + reads) * model.hidden_size
+    return (
+        norms_and_reads
+        + _attention(model, e=e, masked=masked)
+        + _feed_forward(model, e=e, products=4)
+    )
+
+
+def _kept_by_compiled_block(model: LanguageModel, *, e: int, stream: int, masked: int = 0) -> float:
+    """s H + 3 e H, attention, 3 e k I: the compiler computes norms and silu(gate) again."""
+    stream_and_reads = (stream + 3 * e) * model.hidden_size
+    return (
+        stream_and_reads
+        + _attention(model, e=e, masked=masked)
+        + _feed_forward(model, e=e, products=3)
+    )
+
+
+def _kept_selectively(model: LanguageModel, *, e: int, stream: int) -> float:
+    """s H + 2 e H, attention, 2 e k I: the block's input and every matrix product's result.
+
+    What attention reads of them (rotated, repeated, a mask) is made again in backward.
+    """
+    input_and_results = (stream + 2 * e) * model.hidden_size
+    # Experts return k rows a token, where a dense block's one is among the 2 e H.
+    experts = e * (model.experts_per_token - 1) * model.hidden_size if model.experts else 0
+    feed_forward = 2 * e * max(1, model.experts_per_token) * model.ffn_size
+    return input_and_results + _attention(model, e=e) + feed_forward + experts
+
+
+def _feed_forward(model: LanguageModel, *, e: int, products: int) -> float:
+    experts = 2 * e * model.experts_per_token * model.hidden_size if model.experts else 0
+    return products * e * max(1, model.experts_per_token) * model.ffn_size + experts
+
+
+def _logits(layout: Layout, model: LanguageModel) -> float:
+    values = layout.rows * tokens_per_sample(layout.recipe) * model.vocab_size
+    working = min(2 * FP32_BYTES * values, _LOSS_WORKING_BYTES)
+    return float(layout.compute_bytes * values + working)
+
+
+def _image_activations(layout: Layout, model: ImageModel) -> float:
+    return layout.rows * layout.compute_bytes * kept_elements(layout)
+
+
+def kept_elements(layout: Layout) -> float:
+    """Numbers that an image model's forward pass keeps of one image."""
+    model = layout.recipe.model
+    size: int = getattr(layout.recipe.training, "image_size", 0)
+    assert isinstance(model, ImageModel)
+    return model.kept_elements_per_pixel * size**2

@@ -1,0 +1,235 @@
+"""What a request would create, whether it fits in memory, how long it takes and what it costs.
+
+The bot shows a plan before anything is created, and `stationmaster plan --json` prints the same
+object. The arithmetic is in `memory`, `speed` and `cost`; what to do about it in `advice`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from pydantic import BaseModel, ConfigDict
+
+from stationmaster.domain.catalogue.hub import is_repository
+from stationmaster.domain.catalogue.instances import PRICES_AS_OF, InstanceType, get_instance
+from stationmaster.domain.catalogue.models import ImageModel, LanguageModel
+from stationmaster.domain.catalogue.recipes import Recipe
+from stationmaster.domain.catalogue.training_config import MADE_ON_THE_SPOT, LanguageTraining
+from stationmaster.domain.errors import BadParameter
+from stationmaster.domain.names import SYSTEM_INSTANCE_TYPE
+from stationmaster.domain.planning.advice import changes_that_fit, check_instance, warnings_of
+from stationmaster.domain.planning.cost import TIME_TO_FIRST_STEP_S, Figures, reckon, tokens_per_s
+from stationmaster.domain.planning.layout import Layout
+from stationmaster.domain.planning.memory import GIB, checkpoint_bytes
+from stationmaster.domain.planning.recipe_lookup import get_recipe
+from stationmaster.domain.planning.speed import assumed_mfu
+
+
+class MemoryPerGpu(BaseModel):
+    """GiB on one GPU, or for one process on a CPU recipe, by what holds them."""
+
+    model_config = ConfigDict(frozen=True)
+
+    weights: float
+    gradients: float
+    optimizer: float
+    gathered: float
+    """Weights whole for the moment of their use, and gradients on their way to their owners."""
+    activations: float
+    logits: float
+    total: float
+    available: float
+    in_host_memory: float
+    """Moved there by cpu_offload, and the copy for checkpoints with it; not in the total."""
+
+
+class Plan(BaseModel):
+    """What `stationmaster plan` prints; field names are a contract."""
+
+    model_config = ConfigDict(frozen=True)
+
+    recipe: str
+    instance_type: str
+    nodes: int
+    num_gpus: int
+    processes: int
+    parallelism: str
+    micro_batch_size: int
+    """Samples in one forward pass of a process."""
+    micro_batches: int
+    """Forward passes of a process in an optimizer step."""
+    fits: bool
+    memory_per_gpu_gib: MemoryPerGpu
+    price_per_hour_usd: float
+    estimated_duration_s: int
+    estimated_cost_usd: float
+    tokens_per_s: float
+    """Over all processes; of an image recipe, images a second."""
+    samples_per_s: float
+    counts_images: bool
+    """Whether a sample is an image, and not a sequence of tokens."""
+    step_time_s: float
+    limited_by: str
+    assumed_mfu: float | None
+    checkpoint_gb: float
+    checkpoint_write_s: float
+    time_to_first_step_s: int
+    will_create: list[str]
+    suggestion: str | None
+    """Words to add so that it fits, for the lowest cost; None if it does, or if nothing helps."""
+    warnings: list[str]
+
+
+def make_plan(
+    recipe_name: str,
+    *,
+    nodes: int | None = None,
+    instance_type: str | None = None,
+    overrides: Mapping[str, str] | None = None,
+    model: LanguageModel | None = None,
+    local_gpus: int | None = None,
+) -> Plan:
+    """Plan a request, as typed; see `plan_recipe`, and `get_recipe` for `model`.
+
+    Raises:
+        UserError: an unknown recipe, instance or key, or a value that cannot work at all.
+    """
+    recipe = get_recipe(recipe_name, model).with_overrides(overrides or {})
+    return plan_recipe(recipe, nodes=nodes, instance_type=instance_type, local_gpus=local_gpus)
+
+
+def plan_recipe(
+    recipe: Recipe,
+    *,
+    nodes: int | None = None,
+    instance_type: str | None = None,
+    local_gpus: int | None = None,
+) -> Plan:
+    """Plan a recipe whose overrides are applied.
+
+    `local_gpus` is the number of GPUs of the one machine that pods will run on, or None where they
+    run on real nodes.
+
+    Raises:
+        UserError: an unknown instance, or machines that cannot run the recipe at all.
+    """
+    instance = get_instance(instance_type or recipe.default_instance)
+    layout = Layout(
+        recipe=recipe,
+        instance=instance,
+        nodes=recipe.default_nodes if nodes is None else nodes,
+    )
+    _check_nodes(recipe, layout.nodes)
+    if (reason := check_instance(layout)) is not None:
+        raise BadParameter(f"instance={instance.name} {reason}; use {recipe.default_instance}")
+    _check_batch(recipe, layout.processes)
+    figures = reckon(layout)
+    changes = [] if figures.fits else changes_that_fit(figures)
+    mfu = assumed_mfu(layout)
+    return Plan(
+        recipe=recipe.name,
+        instance_type=instance.name,
+        nodes=layout.nodes,
+        num_gpus=layout.nodes * instance.num_gpus if recipe.needs_gpu else 0,
+        processes=layout.processes,
+        parallelism=layout.parallelism,
+        micro_batch_size=layout.rows,
+        micro_batches=layout.micro_batches,
+        fits=figures.fits,
+        memory_per_gpu_gib=_memory_per_gpu(figures),
+        price_per_hour_usd=round(figures.price_per_hour_usd, 2),
+        estimated_duration_s=math.ceil(figures.duration_s),
+        estimated_cost_usd=round(figures.cost_usd, 2),
+        tokens_per_s=round(tokens_per_s(figures), 1),
+        samples_per_s=round(figures.samples_per_s, 3),
+        counts_images=isinstance(recipe.model, ImageModel),
+        step_time_s=round(figures.step.total, 4),
+        limited_by=figures.step.limited_by,
+        assumed_mfu=None if mfu is None else round(mfu, 3),
+        checkpoint_gb=round(checkpoint_bytes(layout) / 1e9, 3),
+        checkpoint_write_s=round(figures.checkpoint_write_s, 1),
+        time_to_first_step_s=TIME_TO_FIRST_STEP_S,
+        will_create=_will_create(recipe, instance, nodes=layout.nodes),
+        suggestion=changes[0].words if changes else None,
+        warnings=[
+            *warnings_of(figures, changes=changes),
+            *_local_warnings(recipe, instance, local_gpus=local_gpus),
+            *_hub_notes(recipe),
+            f"prices as of {PRICES_AS_OF}",
+        ],
+    )
+
+
+def _check_nodes(recipe: Recipe, nodes: int) -> None:
+    if not 1 <= nodes <= recipe.max_nodes:
+        raise BadParameter(
+            f"nodes={nodes} is not possible for {recipe.name}; use 1 to {recipe.max_nodes}"
+        )
+
+
+def _check_batch(recipe: Recipe, processes: int) -> None:
+    batch = recipe.training.global_batch_size
+    if batch % processes:
+        nearest_valid = max(processes, round(batch / processes) * processes)
+        raise BadParameter(
+            f"global_batch_size={batch} does not divide over {processes} processes; "
+            f"use {nearest_valid}"
+        )
+
+
+def _memory_per_gpu(figures: Figures) -> MemoryPerGpu:
+    memory = figures.memory
+    parts = {
+        "weights": memory.weights,
+        "gradients": memory.gradients,
+        "optimizer": memory.optimizer,
+        "gathered": memory.gathered,
+        "activations": memory.activations,
+        "logits": memory.logits,
+        "total": memory.total,
+        "in_host_memory": memory.in_host_memory if memory.offloaded else 0.0,
+    }
+    rounded = {name: round(value / GIB, 3) for name, value in parts.items()}
+    return MemoryPerGpu(**rounded, available=round(figures.available / GIB, 1))
+
+
+def _will_create(recipe: Recipe, instance: InstanceType, *, nodes: int) -> list[str]:
+    efa = f", {instance.num_efa} EFA each" if instance.num_efa else ""
+    return [
+        "1 EKS cluster (control plane, access entries, FSx CSI add-on)",
+        f"1 node group of 1 x {SYSTEM_INSTANCE_TYPE} for operators and the relay",
+        f"1 node group of {nodes} x {instance.name}{efa}",
+        f"1 FSx for Lustre file system, {recipe.file_system_gib} GiB PERSISTENT_2 at "
+        f"{recipe.file_system_mbps_per_tib} MB/s a TiB",
+        "1 security group, 2 launch templates"
+        + (", 1 placement group" if instance.num_efa else ""),
+    ]
+
+
+def _hub_notes(recipe: Recipe) -> list[str]:
+    """What the pods read from the Hugging Face hub; most published weights need an account."""
+    training = recipe.training
+    if not isinstance(training, LanguageTraining):
+        return []
+    read = dict.fromkeys(
+        text
+        for text in (training.weights, training.tokenizer)
+        if text not in MADE_ON_THE_SPOT and is_repository(text)
+    )
+    if not read:
+        return []
+    return [
+        f"pods read {' and '.join(read)} from the Hugging Face hub; where that needs an account, "
+        "the product's Hugging Face secret holds its token"
+    ]
+
+
+def _local_warnings(recipe: Recipe, instance: InstanceType, *, local_gpus: int | None) -> list[str]:
+    if not recipe.needs_gpu or local_gpus is None or local_gpus >= instance.num_gpus:
+        return []
+    return [
+        f"local mode: this machine has {local_gpus} NVIDIA GPUs and each pod asks for "
+        f"{instance.num_gpus}; provisioning, plugins and validation run against the emulated "
+        "AWS, the training pods cannot run here"
+    ]

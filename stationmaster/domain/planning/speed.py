@@ -1,0 +1,181 @@
+"""How long an optimizer step takes: the slowest of computing, exchanging and decoding.
+
+Pure arithmetic, used by `plan`. Everything assumed has its source beside it; a plan says which of
+the three decides.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from stationmaster.domain.catalogue.models import ImageModel
+from stationmaster.domain.catalogue.training_config import ImageTraining
+from stationmaster.domain.planning.estimate import defers_gradient_exchange, flops_per_sample
+from stationmaster.domain.planning.layout import FP32_BYTES, Layout
+from stationmaster.domain.planning.memory import kept_elements
+
+# torchtitan's Llama 3.1 8B on 8 H100: 5,762 tokens/s a GPU without torch.compile, 6,667 with it.
+_WITHOUT_COMPILE: Final = 0.86
+# Full checkpointing computes each block's forward pass twice; MFU counts three of four passes.
+_FULL_CHECKPOINTING: Final = 0.75
+# Products of experts are smaller, and their rows uneven; assumed.
+_EXPERTS: Final = 0.7
+# Large float32 products reach about this part of the peak of a GPU without TF32; assumed.
+_FP32_UTILISATION: Final = 0.6
+# Where the vendor's dense bf16 peak is not known: that of the L40S, the nearest known part.
+UNKNOWN_PEAK_TFLOPS: Final = 362.0
+
+# Convolutions with batch normalisation are bound by memory: each number kept for backward is moved
+# about this often. From NVIDIA's EfficientNet-B0 and B4 (2,489 and 331 images/s on an A100 with
+# 2,039 GB/s, mixed precision; 18.2 and 19.2 times) and timm's ResNet-50 (2,600 images/s; 17.9).
+_MOVES_OF_A_KEPT_NUMBER: Final = 19
+
+# A CPU process sustains about this many GFLOP/s in fp32 (6.45 M parameters at 2,500 tokens/s on
+# one AVX-512 core: 6 x 6.45e6 x 2500).
+CPU_GFLOPS_PER_PROCESS: Final = 97.0
+
+# What a forward and backward pass takes at least: Python starting its operations, and the
+# collectives' round trips; assumed.
+_FIXED_S: Final = 0.02
+
+# Part of a node's network that large collectives sustain. AWS's NCCL test logs: 343 of 400 GB/s at
+# the 256 MB messages of a block on 2 x p5; single-EFA nodes about 0.7 of their line rate.
+_NETWORK_EFFICIENCY: Final = 0.7
+
+# cpu_offload: 12 GB/s to the host and back in each process, and AdamW reading and writing 28 bytes
+# a parameter in host memory at 20 GB/s; assumed.
+_HOST_LINK_BYTES_PER_S: Final = 12e9
+_HOST_OPTIMIZER_S_PER_PARAMETER: Final = 28 / 20e9
+
+# Decoding and cropping one 500 x 375 JPEG with Pillow on one core: 2.9 ms to 224 pixels a side,
+# 5.7 ms to 600 (measured on a Xeon).
+_DECODE_S: Final = 2.4e-3
+_DECODE_S_PER_PIXEL: Final = 9.3e-9
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StepTime:
+    """Seconds of one optimizer step, by what they go into; exchanges run beside computing."""
+
+    computing: float
+    network: float
+    """Between nodes."""
+    links: float
+    """Between the GPUs of a node: NVLink or PCIe."""
+    decoding: float
+    """Images on the node's CPUs, ahead of the step."""
+    host: float
+    """What cpu_offload adds; nothing hides it."""
+
+    @property
+    def total(self) -> float:
+        """The step."""
+        return max(self.computing, self.network, self.links, self.decoding) + self.host
+
+    @property
+    def limited_by(self) -> str:
+        """What decides, in words."""
+        times = {
+            "computing": self.computing,
+            "the network between nodes": self.network,
+            "the links between GPUs": self.links,
+            "decoding images": self.decoding,
+            "moving weights to host memory": self.host,
+        }
+        return max(times, key=lambda name: times[name])
+
+
+def step_time(layout: Layout) -> StepTime:
+    """Reckon every part."""
+    exchanged = _exchanged_bytes(layout)
+    figures = layout.instance.gpu_figures if layout.recipe.needs_gpu else None
+    per_node = layout.processes_per_node
+    links = 0.0
+    if figures is not None and per_node > 1:
+        links = exchanged * (per_node - 1) / per_node / (figures.link_gb_per_s * 1e9)
+    return StepTime(
+        computing=max(
+            layout.micro_batches * _FIXED_S, layout.rows_per_step * _sample_s(layout)
+        ),
+        network=_crossing_bytes(layout) / (layout.instance.network_gbps / 8 * 1e9)
+        / _NETWORK_EFFICIENCY,
+        links=links,
+        decoding=layout.rows_per_step * _decoding_s(layout),
+        host=_host_s(layout),
+    )  # fmt: skip
+
+
+def assumed_mfu(layout: Layout) -> float | None:
+    """Part of the peak at its precision that the plan counts on; None where it reckons otherwise.
+
+    Precisions are bf16, and fp32 on TF32 tensor cores.
+    """
+    figures = layout.instance.gpu_figures
+    model, training = layout.recipe.model, layout.recipe.training
+    if not layout.recipe.needs_gpu or figures is None or isinstance(model, ImageModel):
+        return None
+    mfu = figures.assumed_mfu if figures.has_bf16 else _FP32_UTILISATION
+    mfu *= 1 if training.compile else _WITHOUT_COMPILE
+    mfu *= _FULL_CHECKPOINTING if training.activation_checkpointing == "full" else 1
+    return mfu * (_EXPERTS if model.experts else 1)
+
+
+def _sample_s(layout: Layout) -> float:
+    """Seconds that a rank computes for one sample, forward and backward."""
+    recipe = layout.recipe
+    figures = layout.instance.gpu_figures
+    flops = flops_per_sample(recipe)
+    if not recipe.needs_gpu or figures is None:
+        return flops / (CPU_GFLOPS_PER_PROCESS * 1e9)
+    if (mfu := assumed_mfu(layout)) is not None:
+        bf16 = layout.instance.peak_tflops_bf16 or UNKNOWN_PEAK_TFLOPS
+        peak = bf16 if layout.compute == "bf16" else figures.tflops_fp32
+        return flops / (mfu * peak * 1e12)
+    moved = _MOVES_OF_A_KEPT_NUMBER * layout.compute_bytes * kept_elements(layout)
+    moving = moved / (figures.memory_gb_per_s * 1e9)
+    if layout.compute == "bf16":
+        return moving
+    return max(moving, flops / (_FP32_UTILISATION * figures.tflops_fp32 * 1e12))
+
+
+def _exchanged_bytes(layout: Layout) -> float:
+    """Bytes that a rank receives in a step to gather weights and share out gradients."""
+    num_parameters = layout.recipe.model.num_parameters
+    parallelism = layout.recipe.training.parallelism
+    if parallelism == "ddp":
+        return 2.0 * FP32_BYTES * num_parameters
+    e = layout.compute_bytes
+    if defers_gradient_exchange(num_parameters, parallelism):
+        return float((e + FP32_BYTES) * num_parameters)
+    # Gathered for forward and again for backward, and fp32 gradients reduced, in each pass.
+    return float(layout.micro_batches * (2 * e + FP32_BYTES) * num_parameters)
+
+
+def _crossing_bytes(layout: Layout) -> float:
+    """Bytes of it that enter each node: a ring over all ranks crosses a node's border once."""
+    if layout.nodes == 1:
+        return 0.0
+    elsewhere = (layout.nodes - 1) / layout.nodes
+    if layout.recipe.training.parallelism == "hybrid":
+        # The shards of a node are all of the gradients, reduced and spread once a step.
+        return 2 * FP32_BYTES * layout.recipe.model.num_parameters * elsewhere
+    return _exchanged_bytes(layout) * elsewhere
+
+
+def _decoding_s(layout: Layout) -> float:
+    """Seconds a sample that a rank's decoding threads need; they share the node's cores."""
+    training = layout.recipe.training
+    if not isinstance(training, ImageTraining):
+        return 0.0
+    cores = layout.instance.vcpus / 2 / layout.processes_per_node
+    threads = max(1.0, min(float(training.data_workers), cores))
+    return (_DECODE_S + _DECODE_S_PER_PIXEL * training.image_size**2) / threads
+
+
+def _host_s(layout: Layout) -> float:
+    if not layout.offloads:
+        return 0.0
+    of_rank = layout.recipe.model.num_parameters / layout.shards
+    moved = layout.micro_batches * 3 * FP32_BYTES * of_rank / _HOST_LINK_BYTES_PER_S
+    return moved + of_rank * _HOST_OPTIMIZER_S_PER_PARAMETER

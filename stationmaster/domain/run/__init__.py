@@ -1,0 +1,1 @@
+"""One run: its state, what ended its containers, and when it is given up."""

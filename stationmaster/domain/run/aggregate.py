@@ -1,0 +1,396 @@
+"""One run: its current state, and the pure function that takes it from event to event.
+
+`apply` is total: every event has a defined effect on every run, or raises IllegalTransition. What
+follows from a fact (a restart means the run is recovering) is decided in `consequences`, so that
+each change of phase is itself a recorded event.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Final
+
+from pydantic import BaseModel, ConfigDict
+
+from stationmaster.domain import events as ev
+from stationmaster.domain.errors import IllegalTransition
+from stationmaster.domain.events import ResourceKind, RunEvent, RunPhase, TrainingRequest
+from stationmaster.domain.run.failure_lines import says_lost_peer
+from stationmaster.domain.run.failures import Failure, failures_after, first_cause, still_open
+from stationmaster.domain.run.pods import Pod, pod_after
+
+# Loss points kept on the run for the card's sparkline; the full curve is in the run's events.
+MAX_LOSS_POINTS: Final = 96
+# A step that was under way when a pod or node was lost may be reported after the loss; one that is
+# reported this much later was taken without it. Kubernetes gives times in whole seconds.
+REPORTED_LATE: Final = timedelta(seconds=30)
+
+_TRANSITIONS: Final[dict[RunPhase, frozenset[RunPhase]]] = {
+    phase: frozenset(following)
+    for phase, following in {
+        RunPhase.REQUESTED: {
+            RunPhase.AWAITING_APPROVAL,
+            RunPhase.PROVISIONING,
+            RunPhase.FAILED,
+            RunPhase.STOPPED,
+        },
+        RunPhase.AWAITING_APPROVAL: {RunPhase.PROVISIONING, RunPhase.FAILED, RunPhase.STOPPED},
+        RunPhase.PROVISIONING: {RunPhase.VALIDATING, RunPhase.FAILED, RunPhase.STOPPED},
+        RunPhase.VALIDATING: {RunPhase.SUBMITTING, RunPhase.FAILED, RunPhase.STOPPED},
+        RunPhase.SUBMITTING: {RunPhase.RUNNING, RunPhase.FAILED, RunPhase.STOPPED},
+        RunPhase.RUNNING: {
+            RunPhase.RECOVERING,
+            RunPhase.SUCCEEDED,
+            RunPhase.FAILED,
+            RunPhase.STOPPED,
+        },
+        RunPhase.RECOVERING: {
+            RunPhase.RUNNING,
+            RunPhase.SUCCEEDED,
+            RunPhase.FAILED,
+            RunPhase.STOPPED,
+        },
+        RunPhase.SUCCEEDED: set(),
+        RunPhase.FAILED: set(),
+        RunPhase.STOPPED: set(),
+    }.items()
+}
+
+
+class TeardownStatus(StrEnum):
+    """Where the teardown is; it runs beside the phase, after the run has ended."""
+
+    NOT_STARTED = "not_started"
+    RUNNING = "running"
+    COMPLETED = "completed"
+    FAILED = "failed"
+
+
+class ResourceStatus(StrEnum):
+    """Life of one resource: requested before it is created, deleted only once it is seen gone."""
+
+    REQUESTED = "requested"
+    ACTIVE = "active"
+    DELETED = "deleted"
+
+
+class Resource(BaseModel):
+    """Something billable, or something that holds something billable."""
+
+    model_config = ConfigDict(frozen=True)
+
+    kind: ResourceKind
+    name: str
+    resource_id: str = ""
+    status: ResourceStatus = ResourceStatus.REQUESTED
+    price_per_hour_usd: float = 0.0
+    requested_at: datetime
+    active_at: datetime | None = None
+    deleted_at: datetime | None = None
+
+
+class Check(BaseModel):
+    """Verdict of one validation check."""
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    passed: bool
+    detail: str
+
+
+class Run(BaseModel):
+    """Everything that a card, a step or a receipt needs to know of one run."""
+
+    model_config = ConfigDict(frozen=True)
+
+    run_id: str
+    version: int = 0
+    request: TrainingRequest
+    phase: RunPhase = RunPhase.REQUESTED
+    phases: list[tuple[RunPhase, datetime]]
+    reason: str = ""
+    teardown: TeardownStatus = TeardownStatus.NOT_STARTED
+    teardown_reason: str = ""
+    left_behind: list[str] = []
+    stop_requested_by: str | None = None
+    price_per_hour_usd: float = 0.0
+    estimated_cost_usd: float = 0.0
+    emulated_speed: float | None = None
+    final_cost_usd: float | None = None
+    requested_at: datetime
+    ended_at: datetime | None = None
+    teardown_started_at: datetime | None = None
+    torn_down_at: datetime | None = None
+    resources: dict[str, Resource] = {}
+    plugins: list[str] = []
+    checks: list[Check] = []
+    job: str | None = None
+    job_condition: str = ""
+    job_message: str = ""
+    job_disappeared: bool = False
+    pods: dict[str, Pod] = {}
+    lost_nodes: dict[str, ev.NodeLost] = {}
+    """By name, until they are ready again or a step shows that training goes on without them."""
+    failures: list[Failure] = []
+    """How containers and processes ended badly since training last went on."""
+    set_back_at: datetime | None = None
+    """When a pod, a node or the workers were last lost."""
+    trainer_seen_at: datetime | None = None
+    """When the trainer last said anything, by its own clock."""
+    training_started_at: datetime | None = None
+    progress: ev.ProgressReported | None = None
+    first_loss_nats: float | None = None
+    loss_points: list[tuple[int, float]] = []
+    evaluation: ev.TrainingEvaluated | None = None
+    last_checkpoint_step: int | None = None
+    resumed_from_step: int | None = None
+    num_restarts: int = 0
+    trainer_failure: str = ""
+
+    def cost_usd(self, now: datetime) -> float:
+        """What the run's resources cost until `now`, each from its request until seen gone."""
+        return sum(
+            resource.price_per_hour_usd
+            * ((resource.deleted_at or now) - resource.requested_at).total_seconds()
+            / 3600
+            for resource in self.resources.values()
+        )
+
+    def entered(self, phase: RunPhase) -> datetime | None:
+        """When the run last came into `phase`, or None when it never was in it."""
+        return next((at for entered, at in reversed(self.phases) if entered is phase), None)
+
+    @property
+    def billable_left(self) -> list[str]:
+        """Names of resources that were requested and not yet seen gone."""
+        return [
+            f"{resource.kind.value} {resource.name}"
+            for resource in self.resources.values()
+            if resource.status is not ResourceStatus.DELETED
+        ]
+
+    @property
+    def phase_names(self) -> list[str]:
+        """Every phase the run was in, in order, once each."""
+        return list(dict.fromkeys(phase.value for phase, _ in self.phases))
+
+
+def new_run_id(recipe: str, *, dedup_key: str) -> str:
+    """The id of a run: readable, a valid Kubernetes and EKS name, the same for the same dedup key.
+
+    At most 45 characters, DNS-1035: it names the PyTorchJob, and pods append `-worker-NN`.
+    """
+    slug = re.sub(r"[^a-z0-9]+", "-", recipe.lower()).strip("-")[:36].strip("-")
+    if not slug or not slug[0].isalpha():
+        slug = f"run-{slug}".strip("-")
+    return f"{slug}-{hashlib.sha256(dedup_key.encode()).hexdigest()[:8]}"
+
+
+def start_run(event: ev.RunRequested) -> Run:
+    """The run that a request begins."""
+    return Run(
+        run_id=event.run_id,
+        request=event.request,
+        phases=[(RunPhase.REQUESTED, event.at)],
+        requested_at=event.at,
+        price_per_hour_usd=event.price_per_hour_usd,
+        estimated_cost_usd=event.estimated_cost_usd,
+        emulated_speed=event.emulated_speed,
+    )
+
+
+def apply(run: Run, event: RunEvent) -> Run:
+    """The run after `event`; the version is the store's business and stays as it is.
+
+    Late facts of an ended run (a pod deleted, a last progress line) are taken in without changing
+    its phase.
+
+    Raises:
+        IllegalTransition: an event of another run, a second request, or a phase that cannot follow.
+    """
+    if event.run_id != run.run_id:
+        raise IllegalTransition(f"event {event.type} of run {event.run_id} is not of {run.run_id}")
+    return run.model_copy(update=_changes(run, event))
+
+
+def _changes(run: Run, event: RunEvent) -> dict[str, object]:
+    match event:
+        case ev.RunRequested():
+            raise IllegalTransition(f"run {run.run_id} was requested twice")
+        case ev.PhaseChanged():
+            return _phase(run, event)
+        case ev.StopRequested():
+            return {"stop_requested_by": run.stop_requested_by or event.user_id}
+        case ev.ResourceRequested() | ev.ResourceCreated() | ev.ResourceDeleted():
+            return {"resources": _resources(run, event)}
+        case ev.PluginReady():
+            return {"plugins": list(dict.fromkeys([*run.plugins, event.plugin]))}
+        case ev.CheckFinished():
+            others = [check for check in run.checks if check.name != event.check]
+            check = Check(name=event.check, passed=event.passed, detail=event.detail)
+            return {"checks": [*others, check]}
+        case ev.TeardownStarted():
+            return {
+                "teardown": TeardownStatus.RUNNING,
+                "teardown_started_at": event.at,
+                "teardown_reason": "",
+                "left_behind": [],
+            }
+        case ev.TeardownCompleted():
+            return {
+                "teardown": TeardownStatus.COMPLETED,
+                "final_cost_usd": event.cost_usd,
+                "torn_down_at": event.at,
+                "left_behind": [],
+            }
+        case ev.TeardownFailed():
+            return {
+                "teardown": TeardownStatus.FAILED,
+                "teardown_reason": event.reason,
+                "left_behind": event.left,
+            }
+        case _:
+            return _job_changes(run, event)
+
+
+def _job_changes(run: Run, event: RunEvent) -> dict[str, object]:
+    match event:
+        case ev.JobSubmitted():
+            return {"job": event.job}
+        case ev.JobConditionChanged(condition="Restarting"):
+            return {"job_condition": "Restarting", "job_message": event.message} | _set_back(event)
+        case ev.JobConditionChanged():
+            return {"job_condition": event.condition, "job_message": event.message}
+        case ev.JobDisappeared():
+            return {"job_disappeared": True}
+        case ev.PodChanged():
+            pod = pod_after(run.pods.get(event.pod), event)
+            changes: dict[str, object] = {"pods": run.pods | {event.pod: pod}}
+            return _failed(run, event) | changes | ({} if pod.is_up else _set_back(event))
+        case ev.ProcessFailed():
+            return _failed(run, event) | _set_back(event)
+        case ev.NodeLost():
+            return {"lost_nodes": run.lost_nodes | {event.node: event}} | _set_back(event)
+        case ev.NodeRecovered():
+            there = {name: lost for name, lost in run.lost_nodes.items() if name != event.node}
+            return {"lost_nodes": there}
+        case ev.WorkersRestarting():
+            return {"num_restarts": run.num_restarts + 1} | _set_back(event)
+        case _:
+            return _training_changes(run, event)
+
+
+def _training_changes(run: Run, event: RunEvent) -> dict[str, object]:
+    """What the trainer reports."""
+    match event:
+        case ev.TrainingStarted():
+            changes: dict[str, object] = {
+                "training_started_at": run.training_started_at or event.at,
+                "failures": still_open(run.failures, trained_at=event.at),
+            }
+        case ev.ProgressReported():
+            changes = _progress(run, event)
+        case ev.TrainingEvaluated():
+            changes = {"evaluation": event}
+        case ev.CheckpointSaved():
+            changes = {"last_checkpoint_step": max(event.step, run.last_checkpoint_step or 0)}
+        case ev.TrainingResumed():
+            changes = {
+                "resumed_from_step": event.step,
+                "failures": still_open(run.failures, trained_at=event.at),
+            }
+        case ev.TrainingReportedFailure(restarting=False) if not says_lost_peer(event.reason):
+            return {"trainer_failure": event.reason}
+        case _:  # warnings and the finish are told in the thread, they change no state
+            return {}
+    # Whatever it says, the trainer was alive then.
+    return changes | {"trainer_seen_at": max(event.at, run.trainer_seen_at or event.at)}
+
+
+def _failed(run: Run, event: ev.PodChanged | ev.ProcessFailed) -> dict[str, object]:
+    failures = failures_after(run.failures, event)
+    if failures is None:
+        return {}
+    cause = first_cause(failures)
+    if run.phase is not RunPhase.RECOVERING or cause is None or cause.follows:
+        return {"failures": failures}
+    return {"failures": failures, "reason": cause.sentence}  # what came first may have followed
+
+
+def _set_back(event: RunEvent) -> dict[str, object]:
+    return {"set_back_at": event.at}
+
+
+def _phase(run: Run, event: ev.PhaseChanged) -> dict[str, object]:
+    if event.phase not in _TRANSITIONS[run.phase]:
+        raise IllegalTransition(
+            f"run {run.run_id} is {run.phase.value} and cannot become {event.phase.value}"
+        )
+    changes: dict[str, object] = {
+        "phase": event.phase,
+        "phases": [*run.phases, (event.phase, event.at)],
+        "reason": event.reason,
+    }
+    if event.phase.is_terminal:
+        changes["ended_at"] = event.at
+    return changes
+
+
+def _resources(
+    run: Run, event: ev.ResourceRequested | ev.ResourceCreated | ev.ResourceDeleted
+) -> dict[str, Resource]:
+    key = f"{event.kind.value}/{event.name}"
+    known = run.resources.get(key)
+    match event:
+        case ev.ResourceRequested():
+            resource = known or Resource(
+                kind=event.kind,
+                name=event.name,
+                price_per_hour_usd=event.price_per_hour_usd,
+                requested_at=event.at,
+            )
+            if resource.status is ResourceStatus.DELETED:
+                resource = resource.model_copy(
+                    update={"status": ResourceStatus.REQUESTED, "deleted_at": None}
+                )
+        case ev.ResourceCreated():
+            base = known or Resource(kind=event.kind, name=event.name, requested_at=event.at)
+            resource = base.model_copy(
+                update={
+                    "status": ResourceStatus.ACTIVE,
+                    "active_at": event.at,
+                    "resource_id": event.resource_id,
+                }
+            )
+        case ev.ResourceDeleted():
+            base = known or Resource(kind=event.kind, name=event.name, requested_at=event.at)
+            resource = base.model_copy(
+                update={"status": ResourceStatus.DELETED, "deleted_at": event.at}
+            )
+    return run.resources | {key: resource}
+
+
+def _progress(run: Run, event: ev.ProgressReported) -> dict[str, object]:
+    if run.progress is not None and event.seq <= run.progress.seq:
+        return {}  # an older line, delivered late
+    # After a resume the steps since the checkpoint are taken again: the newer curve wins.
+    points = [point for point in run.loss_points if point[0] < event.step]
+    points.append((event.step, event.loss_nats))
+    if len(points) > MAX_LOSS_POINTS:
+        points = points[:-1:2] + points[-1:]
+    first = event.loss_nats if run.first_loss_nats is None else run.first_loss_nats
+    lost = {
+        name: node for name, node in run.lost_nodes.items() if node.at + REPORTED_LATE >= event.at
+    }
+    return {
+        "lost_nodes": lost,
+        "failures": still_open(run.failures, trained_at=event.at - REPORTED_LATE),
+        "progress": event,
+        "first_loss_nats": first,
+        "loss_points": points,
+        "training_started_at": run.training_started_at or event.at,
+    }

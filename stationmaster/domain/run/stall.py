@@ -1,0 +1,64 @@
+"""When a run that cannot take a step is given up, and what to say of it.
+
+Pure; asked by the recorder on every heartbeat of the relay. A pod that does not run is judged, and
+a recovery that does not end. Pods that all run and take no step are the trainer's to judge: it
+knows how long its steps and saves take (training/watchdog.py), and a container that reports no
+steps at all must not be taken for a stalled one.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Final
+
+from stationmaster.domain.events import RunPhase
+from stationmaster.domain.run.aggregate import Run
+
+# What a job may need from the loss of a node to its next step, one after the other:
+# 40 s until Kubernetes calls the node not ready, 300 s until it evicts the node's pods (the default
+# toleration of unreachable nodes), 600 s for another instance to boot and join, 1200 s to pull the
+# image and meet (`job_start_timeout_s`: the first start gets as much).
+# Source: Kubernetes, "Node monitor grace period" and "Taint based evictions".
+RESTART_LIMIT: Final = timedelta(seconds=40 + 300 + 600 + 1200)
+# The first step after a restart loads a checkpoint and may compile: that many usual ones.
+_STEPS_TO_RESUME: Final = 20
+
+
+def why_stalled(run: Run, now: datetime) -> str | None:
+    """Why the run is not worth waiting for any longer, or None while it is."""
+    if run.phase not in (RunPhase.RUNNING, RunPhase.RECOVERING):
+        return None
+    causes = _what_is_down(run)
+    if causes:
+        since = min(moment for moment, _ in causes)
+        limit, why = RESTART_LIMIT, "; ".join(sentence for _, sentence in causes[:2])
+        others = len(causes) - 2
+        why += f"; {others} more like it" if others > 0 else ""
+    elif run.phase is RunPhase.RECOVERING and run.progress is not None:
+        since = max(run.entered(RunPhase.RECOVERING) or now, run.set_back_at or run.requested_at)
+        limit = RESTART_LIMIT + _STEPS_TO_RESUME * timedelta(
+            seconds=run.progress.step_time_s or 0.0
+        )
+        why = f"training did not recover ({run.reason}) although all pods run"
+    else:
+        return None
+    waited = now - max(since, run.trainer_seen_at or since)
+    if waited <= limit:
+        return None
+    return f"{why}; no step in {waited.total_seconds() / 60:.0f} minutes"
+
+
+def _what_is_down(run: Run) -> list[tuple[datetime, str]]:
+    """Since when and why, the lost nodes before the pods that they took with them."""
+    if any(pod.is_finished for pod in run.pods.values()):
+        return []  # the job is about to end
+    pods = [
+        (pod.down_since, pod.standing) for pod in run.pods.values() if pod.down_since is not None
+    ]
+    stranded = any(pod.node in run.lost_nodes for pod in run.pods.values())
+    if not pods and not stranded:
+        return []
+    nodes = [
+        (lost.at, f"node {lost.node} is lost: {lost.reason}") for lost in run.lost_nodes.values()
+    ]
+    return nodes + pods

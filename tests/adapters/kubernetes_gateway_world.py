@@ -1,0 +1,178 @@
+"""What the in-cluster steps take as services: the real gateway and store, AWS's services played.
+
+Imported by test_kubernetes_gateway_steps and test_lost_runs; the `cluster` and `gateway` fixtures
+come from kubernetes_gateway_fixtures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import boto3
+import pytest
+from kubernetes_gateway_fixtures import REQUEST, RUN_ID
+from moto import mock_aws
+
+from local.cluster import LocalCluster
+from stationmaster.aws.clusters import EksCluster, NodeGroup
+from stationmaster.aws.file_systems import FileSystem
+from stationmaster.aws.run_store import RunStore, table_definition
+from stationmaster.aws.secrets import Secrets
+from stationmaster.domain.events import (
+    PhaseChanged,
+    ResourceCreated,
+    ResourceKind,
+    RunPhase,
+    RunRequested,
+    TrainingRequest,
+)
+from stationmaster.domain.run.aggregate import Run
+from stationmaster.kubernetes.gateway import KubernetesGateway
+from stationmaster.settings import Settings
+
+
+@dataclass
+class Eks:
+    """EKS as far as these steps ask it."""
+
+    cluster: LocalCluster | None
+    addon_status: str = "ACTIVE"
+    gone: bool = False
+    status: str = "ACTIVE"
+    groups: dict[str, str | None] = field(
+        default_factory=lambda: {"system": "ACTIVE", "training": "ACTIVE"}
+    )
+    failure: Exception | None = None
+    asked: list[tuple[str, str]] = field(default_factory=list)
+
+    def describe(self, run_id: str) -> EksCluster | None:
+        if self.failure is not None:
+            raise self.failure
+        return None if self.gone else EksCluster(name=run_id, status=self.status, endpoint="there")
+
+    def node_group(self, run_id: str, name: str) -> NodeGroup | None:
+        status = self.groups[name]
+        return None if status is None else NodeGroup(name=name, status=status)
+
+    def ensure_addon(self, run_id: str, name: str, *, role_arn: str = "") -> str:
+        self.asked.append((name, role_arn))
+        if self.addon_status == "ACTIVE" and self.cluster is not None:
+            self.cluster.set_addon(name, active=True)
+        return self.addon_status
+
+
+class Fsx:
+    """FSx with one file system that is available."""
+
+    def describe(self, run_id: str) -> FileSystem | None:
+        return FileSystem(
+            file_system_id="fs-1",
+            lifecycle="AVAILABLE",
+            dns_name="fs-1.fsx.us-west-2.amazonaws.com",
+            mount_name="abcdefgh",
+            storage_gib=1200,
+        )
+
+
+@dataclass
+class Waiting:
+    """Step Functions, as far as a workflow that waits for its job hears of it."""
+
+    said: list[tuple[str, str]] = field(default_factory=list)
+    failure: Exception | None = None
+
+    def job_succeeded(self, token: str) -> None:
+        self.said.append(("succeeded", ""))
+
+    def job_failed(self, token: str, *, error: str, cause: str) -> None:
+        if self.failure is not None:
+            raise self.failure
+        self.said.append((error, cause))
+
+    def heartbeat(self, token: str) -> None:
+        self.said.append(("heartbeat", ""))
+
+
+@dataclass
+class World:
+    """What steps take as services, with a clock that tests move on."""
+
+    settings: Settings
+    runs: RunStore
+    clusters: Eks
+    gateway: KubernetesGateway | None
+    file_systems: Fsx = field(default_factory=Fsx)
+    workflows: Waiting = field(default_factory=Waiting)
+    late_s: float = 0.0
+
+    def now(self) -> datetime:
+        return datetime.now(UTC) + timedelta(seconds=self.late_s)
+
+    @property
+    def secrets(self) -> Secrets:
+        return Secrets(
+            slack_secret_id="",
+            hugging_face_secret_id=self.settings.hugging_face_secret_id,
+            client=boto3.client("secretsmanager", region_name="us-west-2"),
+        )
+
+    def kubernetes(self, run_id: str) -> KubernetesGateway:
+        return self.gateway
+
+    def begin(self, *phases: RunPhase, request: TrainingRequest = REQUEST) -> Run:
+        """A run that has come through the phases, its last node group just active."""
+        requested = RunRequested(
+            event_id="requested",
+            run_id=RUN_ID,
+            at=self.now(),
+            request=request,
+            price_per_hour_usd=1,
+            estimated_cost_usd=1,
+        )
+        until = self.now() + timedelta(minutes=1)
+        self.runs.create(requested, dedup_key="k", dedup_until=until)
+        nodes = ResourceCreated(
+            event_id="nodes",
+            run_id=RUN_ID,
+            at=self.now(),
+            kind=ResourceKind.NODE_GROUP,
+            name="training",
+        )
+        changes = [
+            PhaseChanged(event_id=f"phase-{phase}", run_id=RUN_ID, at=self.now(), phase=phase)
+            for phase in phases
+        ]
+        return self.runs.record(RUN_ID, [nodes, *changes])
+
+    def events(self, kind: str) -> list[Any]:
+        return [event for event in self.runs.events(RUN_ID) if event.type == kind]
+
+
+@pytest.fixture
+def world(
+    cluster: LocalCluster, gateway: KubernetesGateway, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[World]:
+    with tables(monkeypatch) as (settings, runs):
+        yield World(settings, runs, Eks(cluster), gateway)
+
+
+@contextmanager
+def tables(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Settings, RunStore]]:
+    """An empty store on emulated DynamoDB, with the settings that name it."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "testing")
+    monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
+    with mock_aws():
+        client = boto3.client("dynamodb", region_name="us-west-2")
+        client.create_table(**table_definition("runs"))
+        settings = Settings(
+            region="us-west-2",
+            table_name="runs",
+            bus_name="bus",
+            fsx_csi_role_arn="arn:aws:iam::1:role/fsx",
+        )
+        yield settings, RunStore("runs", client)

@@ -1,0 +1,436 @@
+"""What a person types after /train: right words give commands, wrong ones give one sentence."""
+
+import shlex
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stationmaster.domain.catalogue.entries import CATALOGUE
+from stationmaster.domain.commands.grammar import (
+    MAX_COMMAND_CHARACTERS,
+    ListRuns,
+    ShowHelp,
+    ShowLogs,
+    ShowPlan,
+    ShowRecipes,
+    ShowStatus,
+    StartRun,
+    StopRun,
+    parse_command,
+)
+from stationmaster.domain.errors import (
+    BadCommand,
+    BadParameter,
+    NotAvailable,
+    NotPossibleNow,
+    UnknownInstance,
+    UnknownRecipe,
+    UserError,
+)
+from stationmaster.domain.vocabulary import INSTEAD, NOT_YET, NOT_YET_KEYS, SUBCOMMANDS
+
+
+@pytest.mark.parametrize(
+    ("text", "command"),
+    [
+        ("", ShowHelp()),
+        ("help", ShowHelp()),
+        ("HELP", ShowHelp()),
+        ("recipes", ShowRecipes()),
+        ("list", ListRuns()),
+        ("status", ShowStatus(None)),
+        ("status tiny-llama-0a1b2c3d", ShowStatus("tiny-llama-0a1b2c3d")),
+        ("logs", ShowLogs(None)),
+        ("stop tiny-llama-0a1b2c3d", StopRun("tiny-llama-0a1b2c3d")),
+        ("tiny-llama", StartRun("tiny-llama")),
+        (
+            "tiny-llama nodes=2 steps=60",
+            StartRun("tiny-llama", nodes=2, overrides={"steps": "60"}),
+        ),
+        (
+            "llama2-7b instance=p5.48xlarge nodes=2",
+            StartRun("llama2-7b", nodes=2, instance_type="p5.48xlarge"),
+        ),
+        ("plan llama2-7b nodes=4", ShowPlan(StartRun("llama2-7b", nodes=4))),
+        ("tiny-llama --steps=7", StartRun("tiny-llama", overrides={"steps": "7"})),
+    ],
+)
+def test_parse_command_reads_what_was_typed(text, command):
+    assert parse_command(text) == command
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "tiny-llama \u201cnodes=2\u201d",
+        "tiny-llama \u2018nodes=2\u2019",
+        "tiny-llama nodes=2",
+        "tiny\u2011llama nodes=2",
+        "tiny\u2013llama nodes=2",
+        "\ufefftiny-llama nodes=2",
+    ],
+)
+def test_parse_command_with_typographic_characters_undoes_them(text):
+    assert parse_command(text) == StartRun("tiny-llama", nodes=2)
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "words", "suggestion"),
+    [
+        (
+            "tinyllama nodes=2",
+            UnknownRecipe,
+            "did you mean tiny-llama",
+            "/train tiny-llama nodes=2",
+        ),
+        ("tiny-llama nodes=0", BadCommand, "nodes=0", "/train plan tiny-llama nodes=2"),
+        ("tiny-llama nodes=two", BadCommand, "nodes=two", "/train plan tiny-llama nodes=2"),
+        ("tiny-llama nodes=-1", BadCommand, "nodes=-1", "/train plan tiny-llama nodes=2"),
+        ("tiny-llama nodes=2.5", BadCommand, "nodes=2.5", "/train plan tiny-llama nodes=2"),
+        ("tiny-llama stpes=9", BadParameter, "did you mean steps", "/train tiny-llama steps=9"),
+        (
+            "tiny-llama steps=0",
+            BadParameter,
+            "expected 1 or more",
+            "/train plan tiny-llama steps=60",
+        ),
+        ("tiny-llama steps", BadCommand, "expected key=value", "/train plan tiny-llama steps=60"),
+        ("tiny-llama steps=", BadCommand, "steps= has no value", "/train plan tiny-llama steps=60"),
+        ("tiny-llama steps=1 steps=2", BadCommand, "given twice", "/train plan tiny-llama steps=1"),
+        (
+            "tiny-llama nodes=3",
+            BadParameter,
+            "does not divide over 3",
+            "/train plan tiny-llama nodes=2",
+        ),
+        ("tiny-llama learning_rate=nan", BadParameter, "expected a number", None),
+        ("tiny-llama instance=q9.large", UnknownInstance, "q9.large", None),
+        ("llama2-7b instance=m5.2xlarge", BadParameter, "has no GPU", None),
+        ("llama2-7b instance=trn1.32xlarge", BadParameter, "Trainium", None),
+        ("nodes=2", BadCommand, "the recipe comes first", "/train recipes"),
+        (
+            "llama2-7b preset=smoke nodes=16",
+            BadCommand,
+            "from 1 to 8",
+            "/train plan llama2-7b preset=smoke nodes=2",
+        ),
+        (
+            "nodes=2 tiny-llama steps=9",
+            BadCommand,
+            "the recipe comes first",
+            "/train tiny-llama nodes=2 steps=9",
+        ),
+        ("tiny-llama PRECISION=BF16", BadParameter, "BF16", "/train tiny-llama precision=bf16"),
+        (
+            "lama2-7b instance=g4dn.8xlarge precision=fp32",
+            UnknownRecipe,
+            "did you mean llama2-7b",
+            "/train llama2-7b instance=g4dn.8xlarge precision=fp32",
+        ),
+        (
+            "llama2-7b instance=p5.48xlrge",
+            UnknownInstance,
+            "did you mean p5.48xlarge",
+            "/train plan llama2-7b instance=p5.48xlarge",
+        ),
+        (
+            "llama2-7b nodes=2 preset=smok",
+            BadParameter,
+            "expected smoke",
+            "/train llama2-7b preset=smoke nodes=2",
+        ),
+        ("llama2-7b nodes=99", BadCommand, "from 1 to 64", "/train plan llama2-7b nodes=2"),
+        (
+            "llama2-7b instance=g4dn.8xlarge",
+            BadParameter,
+            "lack bfloat16; add precision=fp32",
+            "/train plan llama2-7b instance=p4d.24xlarge",
+        ),
+        ("\U0001f680", UnknownRecipe, "\U0001f680", "/train recipes"),
+        ("hf:org/model", NotPossibleNow, "cannot be looked up on the Hugging Face hub", None),
+        ("list all", BadCommand, "takes nothing more", "/train list"),
+        ("status a b", BadCommand, "takes one run id", "/train status a"),
+        ("status 'a b' c", BadCommand, "takes one run id", "/train status 'a b'"),
+        ("plan", BadCommand, "needs a recipe", "/train plan tiny-llama nodes=2"),
+    ],
+)
+def test_parse_command_with_a_mistake_names_it_and_suggests_a_command(
+    text, error, words, suggestion
+):
+    with pytest.raises(error) as caught:
+        parse_command(text)
+
+    assert words in str(caught.value)
+    if suggestion is not None:
+        assert caught.value.suggestion == suggestion
+
+
+@pytest.mark.parametrize(
+    "text", ['tiny-llama "nodes=2', "tiny-llama 'nodes=2", "tiny-llama nodes=2\\"]
+)
+def test_parse_command_with_an_open_quote_says_so(text):
+    with pytest.raises(BadCommand, match="a quote is opened and not closed"):
+        parse_command(text)
+
+
+def test_parse_command_with_10000_characters_is_refused_without_repeating_them():
+    with pytest.raises(BadCommand) as caught:
+        parse_command("x" * 10_000)
+
+    assert "10,000 characters" in str(caught.value)
+    assert len(str(caught.value)) < 200
+
+
+def refused(text):
+    """The error that a text is answered with."""
+    with pytest.raises(UserError) as caught:
+        parse_command(text)
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("text", "suggestion"),
+    [
+        ("stats", "/train status"),
+        ("Stat", "/train status"),
+        ("staus run-1", "/train status run-1"),
+        ("st", "/train status"),
+        ("lst", "/train list"),
+        ("ls", "/train list"),
+        ("ps -a", "/train list"),
+        ("hlep", "/train help"),
+        ("--help", "/train help"),
+        ("?", "/train help"),
+        ("logz", "/train logs"),
+        ("log run-1", "/train logs run-1"),
+        ("recipe", "/train recipes"),
+        ("stpo", "/train stop"),
+        ("cancel run-1", "/train stop run-1"),
+        ("paln llama2-7b nodes=2", "/train plan llama2-7b nodes=2"),
+        ("paln lama2-7b nodes=0", "/train plan llama2-7b nodes=2"),
+        ("stats tiny-llama nodes=2", "/train status tiny-llama"),
+        ("run", "/train recipes"),
+        ("run tiny-llama nodes=2", "/train tiny-llama nodes=2"),
+        ("run tiny-llama nodes=0", "/train plan tiny-llama nodes=2"),
+        ("run status", "/train status"),
+        ("run stats", "/train recipes"),
+        ("/train status", "/train status"),
+    ],
+)
+def test_word_like_a_subcommand_suggests_one_of_the_same_meaning(text, suggestion):
+    error = refused(text)
+
+    assert type(error) is BadCommand
+    assert f'"{text.split()[0]}" is not a command' in str(error)
+    assert error.suggestion == suggestion
+
+
+@pytest.mark.parametrize(
+    ("text", "suggestion"),
+    [
+        ("llama2-7B nodes=2", "/train llama2-7b nodes=2"),
+        ("lama2-7b nodes=2", "/train llama2-7b nodes=2"),
+        ("llama27b", "/train llama2-7b"),
+        ("resnet-50 steps=5", "/train resnet50 steps=5"),
+        # One digit, or one word more, is another model at another price.
+        ("llama2-8b nodes=2", "/train plan llama2-7b nodes=2"),
+        ("ddp-gpu", "/train plan ddp-cpu"),
+        ("resnet", "/train plan resnet50"),
+        ("llama2-7", "/train recipes"),
+        ("llama2", "/train recipes"),
+        ("mistral-7b", "/train recipes"),
+        ("foo tiny-llama", "/train recipes"),
+        ("test", "/train recipes"),
+        ("and", "/train recipes"),
+    ],
+)
+def test_name_like_a_recipe_suggests_a_start_only_beyond_doubt(text, suggestion):
+    error = refused(text)
+
+    assert type(error) is UnknownRecipe
+    assert error.suggestion == suggestion
+
+
+def test_suggestion_that_leaves_words_out_is_a_plan():
+    training = CATALOGUE["tiny-llama"].training.model_dump()
+    words = " ".join(f"{key}={value}" for key, value in [*training.items()][:21])
+
+    suggestion = refused(f"tiny-lama {words}").suggestion
+
+    assert suggestion.startswith("/train plan tiny-llama steps=60 ")
+    assert suggestion.count("=") == 20
+
+
+def test_start_words_without_end_are_refused():
+    assert refused("run " * 400).suggestion == "/train recipes"
+
+
+@pytest.mark.parametrize("word", NOT_YET)
+def test_parse_command_with_a_later_subcommand_says_it_is_not_available(word):
+    error = refused(f"{word} run-1")
+
+    assert isinstance(error, NotAvailable)
+    assert str(error).startswith(f"/train {word} is not available in this version; {NOT_YET[word]}")
+    assert error.suggestion in (None, "/train stop run-1", "/train status run-1")
+
+
+@pytest.mark.parametrize(
+    ("text", "planned", "suggestion"),
+    [
+        ("price tiny-llama nodes=2", "cost", "/train plan tiny-llama nodes=2"),
+        ("cost tinyllama nodes=0", "cost", "/train plan tiny-llama nodes=2"),
+        ("cost run-1", "cost", "/train status run-1"),
+        ("price", "cost", None),
+        ("delete run-1", "teardown", "/train stop run-1"),
+        ("destroy", "teardown", None),
+        ("resum run-1", "resume", None),
+        ("restart run-1", "rerun", None),
+        ("preflight tiny-llama", "preflight", "/train plan tiny-llama"),
+        ("scale tiny-llama nodes=4", "scale", None),
+        ("resume tiny-llama", "resume", None),
+    ],
+)
+def test_word_like_a_later_subcommand_names_it_and_suggests_no_other_meaning(
+    text, planned, suggestion
+):
+    error = refused(text)
+
+    assert f"/train {planned} is not available" in str(error)
+    assert error.suggestion == suggestion
+
+
+def test_later_subcommands_are_replaced_by_present_ones():
+    assert set(INSTEAD) <= set(NOT_YET)
+    assert set(INSTEAD.values()) <= set(SUBCOMMANDS)
+    assert set(NOT_YET).isdisjoint(SUBCOMMANDS)
+
+
+@pytest.mark.parametrize("key", NOT_YET_KEYS)
+def test_later_key_is_named_and_never_dropped_from_a_start(key):
+    error = refused(f"tiny-llama nodes=2 {key}=5 steps=9")
+
+    assert isinstance(error, NotAvailable)
+    assert str(error) == f"{key}= is not available in this version; {NOT_YET_KEYS[key]}"
+    assert error.suggestion == "/train plan tiny-llama nodes=2 steps=9"
+
+
+@pytest.mark.parametrize(
+    ("word", "planned"),
+    [
+        ("resume=step-10", "resume_from"),
+        ("budge=5", "budget"),
+        ("--budget=5", "budget"),
+        ("max-cost=5", "budget"),
+        ("capcity=spot", "capacity"),
+        ("spot=true", "capacity"),
+        ("kep=2h", "keep"),
+        ("queu=night", "queue"),
+        ("img=x", None),
+        ("foo=1", None),
+        ("beta=0.5", None),
+        ("batch_size=3", None),
+        ("stop=3", None),
+    ],
+)
+def test_key_of_another_meaning_is_never_suggested(word, planned):
+    error = refused(f"tiny-llama {word}")
+
+    assert "did you mean" not in str(error)
+    assert (f"{planned}= is not available" in str(error)) is (planned is not None)
+    assert error.suggestion == "/train plan tiny-llama"
+
+
+@pytest.mark.parametrize(
+    ("word", "key"),
+    [
+        ("lr=0.001", "learning_rate"),
+        ("node=2", "nodes"),
+        ("num_nodes=2", "nodes"),
+        ("instance_type=m5.2xlarge", "instance"),
+        ("seq-len=64", "sequence_length"),
+        ("warmup=5", "warmup_steps"),
+        ("learningrate=0.001", "learning_rate"),
+        ("bta1=0.8", "beta1"),
+    ],
+)
+def test_key_of_the_same_meaning_is_suggested_with_the_typed_value(word, key):
+    error = refused(f"tiny-llama {word}")
+
+    assert f"did you mean {key}" in str(error)
+    assert error.suggestion == f"/train tiny-llama {key}={word.partition('=')[2]}"
+
+
+EDITABLE = sorted({*SUBCOMMANDS, *NOT_YET})
+
+
+@given(st.sampled_from(EDITABLE), st.data())
+def test_mistyped_subcommand_never_suggests_a_start(word, data):
+    place = data.draw(st.integers(0, len(word)))
+    letter = data.draw(st.sampled_from("abcdefghijklmnopqrstuvwxyz-1") | st.just(""))
+    mistyped = word[:place] + letter + word[place + data.draw(st.integers(0, 1)) :]
+    try:
+        answer = parse_command(mistyped)
+    except UserError as error:
+        if error.suggestion is None:
+            return
+        answer = parse_command(error.suggestion.removeprefix("/train "))
+    assert not isinstance(answer, StartRun)
+
+
+@given(st.text(max_size=MAX_COMMAND_CHARACTERS + 50))
+def test_parse_command_with_any_text_answers_or_raises_one_short_sentence(text):
+    answer = None
+    try:
+        parse_command(text)
+    except UserError as error:
+        answer = str(error)
+    assert answer is None or 0 < len(answer) < 400
+
+
+@given(
+    st.sampled_from(["tiny-llama", "tinyllama", "llama2-7b", "lama27b", "zzz", "run", "plan", "ps"])
+    | st.text(max_size=12),
+    st.lists(
+        st.from_regex(r"\A[a-z_]{1,20}=[ -~]{0,12}\Z")
+        | st.sampled_from(["steps=5", "nodes=1", "step=7", "budget=5", "nodes=0", "preset=smok"])
+        | st.sampled_from(["instance=P5.48xlarge", "lr=1e-3", "tiny-llama", "a b"]),
+        max_size=5,
+    ),
+)
+def test_suggestion_when_pasted_is_accepted_and_starts_only_what_was_typed(first, rest):
+    words = [first, *rest]
+    try:
+        parse_command(shlex.join(words))
+    except UserError as error:
+        if error.suggestion is None:
+            return
+        pasted = parse_command(error.suggestion.removeprefix("/train "))
+        if isinstance(pasted, StartRun):
+            respelled = [word.replace("=smok", "=smoke") for word in words]
+            typed = [word.partition("=")[2].lower() for word in respelled if "=" in word]
+            values = [*pasted.overrides.values(), pasted.instance_type, pasted.nodes]
+            started = [str(value).lower() for value in values if value is not None]
+            assert sorted(typed) == sorted(started)
+
+
+def test_request_is_written_as_it_could_be_typed():
+    text = "llama2-7b nodes=4 instance=p5.48xlarge steps=10 preset=smoke"
+    start = StartRun(
+        "llama2-7b",
+        nodes=4,
+        instance_type="p5.48xlarge",
+        overrides={"steps": "10", "preset": "smoke"},
+    )
+
+    assert start.words == text
+    assert StartRun("tiny-llama").words == "tiny-llama"
+
+
+def test_request_changed_by_a_suggestion_keeps_the_rest():
+    start = StartRun("llama2-70b", nodes=2, overrides={"steps": "10", "cpu_offload": "false"})
+
+    changed = start.changed("nodes=4 instance=p4de.24xlarge cpu_offload=true")
+
+    assert changed.words == "llama2-70b nodes=4 instance=p4de.24xlarge steps=10 cpu_offload=true"
+    assert start.nodes == 2

@@ -1,0 +1,289 @@
+"""hf:ORG/MODEL: published configurations to shapes, shapes to recipes, words to requests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from stationmaster.domain.catalogue.entries import CATALOGUE
+from stationmaster.domain.catalogue.hub import language_model_from_config, repository_of
+from stationmaster.domain.catalogue.models import LanguageModel
+from stationmaster.domain.commands.grammar import ShowPlan, StartRun, parse_command
+from stationmaster.domain.errors import BadParameter, NotPossibleNow, UnknownRecipe, UserError
+from stationmaster.domain.events import TrainingRequest
+from stationmaster.domain.planning.plan import make_plan
+from stationmaster.domain.planning.recipe_lookup import get_recipe
+from stationmaster.rendering.job_spec import job_spec
+from stationmaster.rendering.pytorch_job import render_pytorch_job
+
+# Excerpts of published config.json files.
+QWEN = {
+    "architectures": ["Qwen2ForCausalLM"],
+    "model_type": "qwen2",
+    "hidden_size": 3584,
+    "intermediate_size": 18944,
+    "max_position_embeddings": 131072,
+    "num_attention_heads": 28,
+    "num_hidden_layers": 28,
+    "num_key_value_heads": 4,
+    "rms_norm_eps": 1e-06,
+    "rope_theta": 1000000.0,
+    "tie_word_embeddings": False,
+    "vocab_size": 152064,
+}
+GPT2 = {
+    "architectures": ["GPT2LMHeadModel"],
+    "model_type": "gpt2",
+    "n_embd": 768,
+    "n_head": 12,
+    "n_layer": 12,
+    "n_positions": 1024,
+    "n_inner": None,
+    "layer_norm_epsilon": 1e-05,
+    "vocab_size": 50257,
+}
+NEOX = {
+    "architectures": ["GPTNeoXForCausalLM"],
+    "model_type": "gpt_neox",
+    "hidden_size": 512,
+    "intermediate_size": 2048,
+    "max_position_embeddings": 2048,
+    "num_attention_heads": 8,
+    "num_hidden_layers": 6,
+    "rotary_emb_base": 10000,
+    "tie_word_embeddings": False,
+    "vocab_size": 50304,
+}
+FALCON = {
+    "architectures": ["FalconForCausalLM"],
+    "model_type": "falcon",
+    "hidden_size": 4544,
+    "multi_query": True,
+    "num_attention_heads": 71,
+    "num_hidden_layers": 32,
+    "vocab_size": 65024,
+}
+MIXTRAL = {
+    "architectures": ["MixtralForCausalLM"],
+    "model_type": "mixtral",
+    "hidden_size": 4096,
+    "intermediate_size": 14336,
+    "max_position_embeddings": 32768,
+    "num_attention_heads": 32,
+    "num_experts_per_tok": 2,
+    "num_hidden_layers": 32,
+    "num_key_value_heads": 8,
+    "num_local_experts": 8,
+    "rope_theta": 1000000.0,
+    "tie_word_embeddings": False,
+    "vocab_size": 32000,
+}
+LLAMA3 = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "hidden_size": 2048,
+    "intermediate_size": 8192,
+    "max_position_embeddings": 131072,
+    "num_attention_heads": 32,
+    "num_hidden_layers": 16,
+    "num_key_value_heads": 8,
+    "rms_norm_eps": 1e-05,
+    "rope_scaling": {
+        "factor": 32.0,
+        "high_freq_factor": 4.0,
+        "low_freq_factor": 1.0,
+        "original_max_position_embeddings": 8192,
+        "rope_type": "llama3",
+    },
+    "rope_theta": 500000.0,
+    "tie_word_embeddings": True,
+    "vocab_size": 128256,
+}
+QWEN_PARAMETERS = 7_615_616_512
+
+
+def qwen(repository: str = "Qwen/Qwen2.5-7B") -> LanguageModel:
+    return language_model_from_config(repository, QWEN, num_parameters=QWEN_PARAMETERS)
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        (QWEN, {"layers": 28, "heads": 28, "kv_heads": 4, "ffn_size": 18944, "rope_theta": 1e6}),
+        (
+            GPT2,
+            {
+                "layers": 12,
+                "hidden_size": 768,
+                "kv_heads": 12,
+                "ffn_size": 3072,
+                "context_length": 1024,
+                "tied_embeddings": True,
+            },
+        ),
+        (NEOX, {"kv_heads": 8, "ffn_size": 2048, "tied_embeddings": False}),
+        (FALCON, {"kv_heads": 1, "ffn_size": 4 * 4544, "tied_embeddings": True}),
+        (MIXTRAL, {"experts": 8, "experts_per_token": 2, "kv_heads": 8}),
+    ],
+)
+def test_a_published_configuration_is_read_whatever_it_calls_things(
+    config: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    model = language_model_from_config("org/model", config)
+
+    assert {name: getattr(model, name) for name in expected} == expected
+    assert (model.family, model.repository) == ("hub", "org/model")
+
+
+def test_a_published_llama_has_the_shape_of_the_catalogue() -> None:
+    found = language_model_from_config("meta-llama/Llama-3.2-1B", LLAMA3)
+    ours = get_recipe("llama3.2-1b").model
+
+    assert found.model_copy(update={"family": "llama"}) == ours
+    assert found.num_parameters == 1_235_814_400
+
+
+def test_a_configuration_saved_by_transformers_5_is_read_too() -> None:
+    config = LLAMA3 | {"rope_parameters": LLAMA3["rope_scaling"] | {"rope_theta": 5e5}}
+    del config["rope_scaling"], config["rope_theta"]
+
+    assert language_model_from_config("a/b", config) == language_model_from_config("a/b", LLAMA3)
+
+
+@pytest.mark.parametrize(
+    ("config", "sentence"),
+    [
+        (QWEN | {"architectures": ["BertForMaskedLM"]}, "says BertForMaskedLM.*ForCausalLM"),
+        ({"model_type": "timm"}, "model type timm, no architecture"),
+        (QWEN | {"is_encoder_decoder": True}, "is not a causal language model"),
+        (QWEN | {"quantization_config": {"quant_method": "gptq"}}, r"quantised weights \(gptq\)"),
+        (QWEN | {"num_hidden_layers": None}, "states no number of layers"),
+        (QWEN | {"vocab_size": "many"}, "states no vocabulary size.*'many'"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused_by_name(config: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(BadParameter, match=sentence) as refused:
+        language_model_from_config("org/model", config)
+
+    assert "org/model" in str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["hf:", "hf:/", "hf:a/b/c", "hf:../etc", "hf:a b", "hf:a/$(x)"])
+def test_a_name_that_no_repository_can_have_is_refused_before_anyone_is_asked(name: str) -> None:
+    with pytest.raises(BadParameter, match="expected hf:ORG/MODEL"):
+        repository_of(name)
+
+
+QWEN_32B = QWEN | {
+    "hidden_size": 5120,
+    "intermediate_size": 27648,
+    "num_attention_heads": 40,
+    "num_hidden_layers": 64,
+    "num_key_value_heads": 8,
+}
+
+
+@pytest.mark.parametrize(
+    ("config", "num_parameters", "machines"),
+    [
+        (QWEN | {"num_hidden_layers": 2}, 1_500_000_000, ("g5.12xlarge", 1)),
+        (QWEN, QWEN_PARAMETERS, ("p4d.24xlarge", 1)),
+        (QWEN_32B, 32_763_876_352, ("p5.48xlarge", 2)),
+    ],
+)
+def test_a_recipe_of_the_hub_asks_for_the_cheapest_machines_that_it_fits_on(
+    config: dict[str, Any], num_parameters: int, machines: tuple[str, int]
+) -> None:
+    model = language_model_from_config("org/model", config, num_parameters=num_parameters)
+
+    plan = make_plan("hf:org/model", model=model)
+
+    assert plan.fits
+    assert (plan.instance_type, plan.nodes) == machines
+
+
+def test_a_model_that_fits_nowhere_on_the_list_says_so_in_its_plan() -> None:
+    giant = qwen().model_copy(update={"published_parameters": 2_000_000_000_000})
+
+    plan = make_plan("hf:Qwen/Qwen2.5-7B", model=giant)
+
+    assert not plan.fits
+    assert plan.nodes == 8
+
+
+def test_a_recipe_of_the_hub_trains_on_from_the_published_weights() -> None:
+    recipe = get_recipe("hf:Qwen/Qwen2.5-7B", qwen())
+
+    assert recipe.training.weights == recipe.training.tokenizer == "Qwen/Qwen2.5-7B"
+    assert recipe.training.sequence_length == 4096
+    smoke = recipe.with_overrides({"preset": "smoke", "steps": "3"})
+    assert smoke.model == recipe.model
+    assert (smoke.training.steps, smoke.training.dataset) == (3, "python-stdlib")
+    assert not smoke.needs_gpu
+
+
+def test_a_recipe_of_the_hub_needs_what_the_hub_said_of_this_very_model() -> None:
+    for model in (None, qwen("other/model")):
+        with pytest.raises(UnknownRecipe, match=r"the shape of Qwen/Qwen2\.5-7B is not known here"):
+            get_recipe("hf:Qwen/Qwen2.5-7B", model)
+
+
+def test_the_hub_is_asked_once_and_for_hub_recipes_only() -> None:
+    asked: list[str] = []
+
+    def look_up(repository: str) -> LanguageModel:
+        asked.append(repository)
+        return qwen(repository)
+
+    parse_command("tiny-llama nodes=2", look_up=look_up)
+    start = parse_command("hf:Qwen/Qwen2.5-7B nodes=2 steps=50", look_up=look_up)
+    plan = parse_command("plan hf:Qwen/Qwen2.5-7B", look_up=look_up)
+
+    assert start == StartRun("hf:Qwen/Qwen2.5-7B", nodes=2, overrides={"steps": "50"}, model=qwen())
+    assert plan == ShowPlan(StartRun("hf:Qwen/Qwen2.5-7B", model=qwen()))
+    assert asked == ["Qwen/Qwen2.5-7B"] * 2
+
+
+def test_a_mistyped_key_of_a_hub_recipe_is_mended_for_the_same_model() -> None:
+    with pytest.raises(BadParameter, match="did you mean steps") as refused:
+        parse_command("hf:Qwen/Qwen2.5-7B nodes=2 stpes=9", look_up=qwen)
+
+    assert refused.value.suggestion == "/train hf:Qwen/Qwen2.5-7B nodes=2 steps=9"
+
+
+def test_what_the_hub_answers_against_a_model_suggests_no_other_model() -> None:
+    def look_up(repository: str) -> LanguageModel:
+        raise NotPossibleNow(f"no answer about {repository}")
+
+    with pytest.raises(UserError, match="no answer about org/model") as refused:
+        parse_command("hf:org/model nodes=2", look_up=look_up)
+
+    assert refused.value.suggestion is None
+
+
+def test_a_stored_request_renders_its_job_without_any_hub() -> None:
+    request = TrainingRequest(
+        recipe="hf:Qwen/Qwen2.5-7B",
+        nodes=1,
+        instance_type="p4d.24xlarge",
+        overrides={"steps": "50"},
+        model=qwen(),
+        command="/train hf:Qwen/Qwen2.5-7B",
+        team_id="T",
+        channel_id="C",
+        user_id="U",
+    )
+    stored = TrainingRequest.model_validate_json(request.model_dump_json())
+
+    spec = job_spec(stored, run_id="hf-qwen-qwen2-5-7b-0123abcd", image="trainer:1")
+    job = render_pytorch_job(spec)
+
+    assert spec.recipe.model == qwen()
+    worker = job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]
+    command = worker["containers"][0]["command"]
+    assert command[:5] == ["torchrun", "-m", "training", "hf:Qwen/Qwen2.5-7B", "steps=50"]
+
+
+def test_no_recipe_of_the_catalogue_looks_like_one_of_the_hub() -> None:
+    assert not [name for name in CATALOGUE if name.startswith("hf:")]

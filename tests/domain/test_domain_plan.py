@@ -1,0 +1,486 @@
+"""The plan's arithmetic against published parameter counts, FLOPs, memory and speed figures."""
+
+import pytest
+
+from stationmaster.domain.catalogue.entries import CATALOGUE, LLAMA2_7B, TINY_LLAMA
+from stationmaster.domain.catalogue.instances import CATALOGUE as INSTANCES
+from stationmaster.domain.catalogue.instances import GPUS, get_instance
+from stationmaster.domain.errors import BadParameter, UnknownInstance
+from stationmaster.domain.planning.cost import node_group_price, reckon
+from stationmaster.domain.planning.estimate import flops_per_token
+from stationmaster.domain.planning.layout import Layout
+from stationmaster.domain.planning.memory import GIB, memory_of
+from stationmaster.domain.planning.plan import make_plan
+from stationmaster.domain.planning.recipe_lookup import get_recipe
+
+NINE = (
+    "llama3.2-1b",
+    "llama3.2-3b",
+    "llama2-7b",
+    "mathstral-7b",
+    "llama3.1-8b",
+    "llama2-13b",
+    "mixtral-8x7b",
+    "llama2-70b",
+    "llama3.1-70b",
+)
+FULL = {"activation_checkpointing": "full"}
+
+
+def lay(name: str, *, nodes: int, instance: str, **overrides: str) -> Layout:
+    return Layout(
+        recipe=get_recipe(name).with_overrides(overrides),
+        instance=get_instance(instance),
+        nodes=nodes,
+    )
+
+
+def state_gb(layout: Layout) -> float:
+    memory = memory_of(layout)
+    return (memory.weights + memory.gradients + memory.optimizer) / 1e9
+
+
+# FLOPs
+
+
+def test_llama2_7b_has_the_published_number_of_parameters():
+    assert LLAMA2_7B.model.num_parameters == 6_738_415_616
+
+
+@pytest.mark.parametrize(
+    ("name", "sequence_length", "gflops"),
+    [
+        # Counted by tracing a forward and backward pass.
+        ("llama2-7b", 4096, 46.085),
+        # What AWS's log of torchtitan on H100 prints as 39.73 % at 6,785 tokens/s a GPU.
+        ("llama3.1-8b", 8192, 57.91),
+    ],
+)
+def test_flops_per_token_agree_with_a_trace_and_with_torchtitan(name, sequence_length, gflops):
+    flops = flops_per_token(get_recipe(name).model, sequence_length=sequence_length)
+
+    assert flops / 1e9 == pytest.approx(gflops, rel=1e-3)
+
+
+# Memory: 16 bytes a parameter, spread over the ranks
+
+
+@pytest.mark.parametrize(
+    ("name", "total_gb", "gb_of_16"),
+    [
+        ("llama3.2-1b", 20, 1.2),
+        ("llama3.2-3b", 51, 3.2),
+        ("llama2-7b", 108, 6.7),
+        ("llama3.1-8b", 128, 8.0),
+        ("llama2-13b", 208, 13.0),
+        ("mixtral-8x7b", 747, 46.7),
+        ("llama2-70b", 1104, 69.0),
+        ("llama3.1-70b", 1129, 70.6),
+    ],
+)
+def test_states_take_16_bytes_a_parameter_over_all_ranks(name, total_gb, gb_of_16):
+    one = lay(name, nodes=1, instance="p5.4xlarge")
+    sixteen = lay(name, nodes=2, instance="p4d.24xlarge")
+
+    assert state_gb(one) == pytest.approx(total_gb, rel=0.02)
+    assert state_gb(sixteen) == pytest.approx(gb_of_16, rel=0.04)
+
+
+def test_plan_of_llama2_7b_on_two_p4d_adds_up():
+    plan = make_plan("llama2-7b", nodes=2)
+
+    memory = plan.memory_per_gpu_gib
+    assert plan.fits
+    assert (plan.num_gpus, plan.instance_type) == (16, "p4d.24xlarge")
+    # 16 bytes a parameter over 16 GPUs is one byte a parameter: 6.28 GiB.
+    assert memory.weights + memory.gradients + memory.optimizer == pytest.approx(6.276, abs=0.01)
+    parts = memory.model_dump(exclude={"total", "available", "in_host_memory"})
+    assert memory.total == pytest.approx(sum(parts.values()), abs=0.01)
+    assert all(value > 0 for value in parts.values())
+
+
+@pytest.mark.parametrize("name", ["llama2-70b", "llama3.1-70b", "mixtral-8x7b"])
+def test_the_largest_models_do_not_fit_on_two_p4d(name):
+    plan = make_plan(name, nodes=2, instance_type="p4d.24xlarge")
+
+    assert not plan.fits
+    # The states alone are more than the 40 GB of these GPUs.
+    memory = plan.memory_per_gpu_gib
+    assert memory.weights + memory.gradients + memory.optimizer > 40
+
+
+@pytest.mark.parametrize("name", NINE)
+@pytest.mark.parametrize("instance", ["p4de.24xlarge", "p5.48xlarge", "p5en.48xlarge"])
+def test_80_gb_machines_train_all_nine_on_eight_nodes_or_fewer(name, instance):
+    assert any(make_plan(name, nodes=nodes, instance_type=instance).fits for nodes in (1, 2, 4, 8))
+
+
+@pytest.mark.parametrize(
+    ("name", "nodes", "instance", "overrides", "fits"),
+    [
+        ("llama3.2-1b", 1, "g5.12xlarge", FULL, True),
+        ("llama3.2-3b", 1, "g5.12xlarge", FULL, True),
+        ("llama2-7b", 1, "g5.12xlarge", FULL, False),
+        # 16 bytes a parameter of 192 GiB, and 12 more that a checkpoint is written from.
+        ("llama2-7b", 1, "g5.12xlarge", FULL | {"cpu_offload": "true"}, False),
+        ("llama2-7b", 1, "g5.24xlarge", FULL | {"cpu_offload": "true"}, True),
+        ("llama2-13b", 1, "g5.12xlarge", FULL, False),
+        ("llama3.2-1b", 1, "g6e.12xlarge", FULL, True),
+        ("llama3.2-3b", 1, "g6e.12xlarge", FULL, True),
+        ("llama2-7b", 1, "g6e.12xlarge", FULL, True),
+        ("llama3.1-8b", 2, "g6e.12xlarge", FULL, True),
+        ("llama2-13b", 1, "g6e.12xlarge", FULL, False),
+        ("llama2-13b", 2, "g6e.12xlarge", FULL, True),
+    ],
+)
+def test_small_gpu_nodes_train_what_is_known_to_fit_them(name, nodes, instance, overrides, fits):
+    plan = make_plan(name, nodes=nodes, instance_type=instance, overrides=overrides)
+
+    assert plan.fits is fits
+
+
+def test_hybrid_shards_within_a_node_and_ddp_not_at_all():
+    full = memory_of(lay("llama2-7b", nodes=2, instance="p4d.24xlarge"))
+    hybrid = memory_of(lay("llama2-7b", nodes=2, instance="p4d.24xlarge", parallelism="hybrid"))
+    ddp = memory_of(lay("llama2-7b", nodes=2, instance="p4d.24xlarge", parallelism="ddp"))
+
+    assert hybrid.weights == 2 * full.weights
+    assert ddp.optimizer == 16 * full.optimizer
+    # Instead of gathering blocks, autocast keeps a bf16 copy of every weight.
+    assert ddp.gathered == 2 * LLAMA2_7B.model.num_parameters
+
+
+def test_offload_moves_the_states_to_host_memory_and_is_held_against_it():
+    plan = make_plan("llama2-7b", overrides={"cpu_offload": "true"})
+    memory = plan.memory_per_gpu_gib
+
+    assert memory.weights == memory.gradients == memory.optimizer == 0
+    # 16 bytes of state a parameter over 16 GPUs, and 12 of them once more for checkpoints.
+    assert memory.in_host_memory * GIB == pytest.approx(28 * 6.738e9 / 16, rel=0.001)
+    # One GPU, but only 16 GiB of host memory for 100 GiB of states.
+    small = make_plan(
+        "llama2-7b",
+        nodes=1,
+        instance_type="g5.xlarge",
+        overrides={"cpu_offload": "true", "activation_checkpointing": "full"},
+    )
+    assert not small.fits
+    assert any("host memory" in warning for warning in small.warnings)
+
+
+def test_copy_for_checkpoints_is_held_against_host_memory_without_offload_too():
+    # 20 GB of state fit a GPU of 24 GB; 15 GB of it once more do not fit 16 GiB of host memory.
+    short = FULL | {"sequence_length": "128", "micro_batch_size": "1"}
+    tight = make_plan("llama3.2-1b", nodes=1, instance_type="g5.xlarge", overrides=short)
+    roomy = make_plan("llama3.2-1b", nodes=1, instance_type="g5.8xlarge", overrides=short)
+
+    assert tight.memory_per_gpu_gib.total <= tight.memory_per_gpu_gib.available
+    assert (tight.fits, roomy.fits) == (False, True)
+    assert any("checkpoints are copied there before" in one for one in tight.warnings)
+
+
+def test_sgd_keeps_half_of_adamws_state_and_none_without_momentum():
+    def optimizer(**overrides: str) -> float:
+        return memory_of(lay("tiny-llama", nodes=2, instance="m5.2xlarge", **overrides)).optimizer
+
+    assert optimizer(optimizer="sgd") == optimizer() / 2
+    assert optimizer(optimizer="sgd", momentum="0") == 0
+
+
+def test_a_rank_never_computes_more_rows_than_it_has():
+    layout = lay("llama2-7b", nodes=2, instance="p4d.24xlarge", micro_batch_size="64")
+    small = lay("llama2-7b", nodes=2, instance="p4d.24xlarge", micro_batch_size="3")
+
+    assert (layout.rows, layout.micro_batches) == (4, 1)
+    assert (small.rows, small.micro_batches) == (3, 2)
+
+
+# Suggestions: every one is tried
+
+
+@pytest.mark.parametrize(
+    ("name", "nodes", "instance"),
+    [
+        ("llama2-7b", 1, "g5.12xlarge"),
+        ("llama2-70b", 2, "p4d.24xlarge"),
+        ("mixtral-8x7b", 2, "p4d.24xlarge"),
+        ("efficientnet-b7", 4, "g5.12xlarge"),
+    ],
+)
+def test_plan_that_does_not_fit_names_a_change_that_does(name, nodes, instance):
+    overrides = {"micro_batch_size": "24"} if name == "efficientnet-b7" else {}
+    plan = make_plan(name, nodes=nodes, instance_type=instance, overrides=overrides)
+
+    assert not plan.fits
+    assert plan.suggestion is not None
+    assert plan.warnings[0].startswith("does not fit: ")
+    assert plan.suggestion in plan.warnings[0]
+    words = dict(word.split("=") for word in plan.suggestion.split())
+    changed = make_plan(
+        name,
+        nodes=int(words.pop("nodes", nodes)),
+        instance_type=words.pop("instance", instance),
+        overrides=overrides | words,
+    )
+    assert changed.fits
+
+
+def test_suggestion_is_the_cheapest_of_the_changes_that_fit():
+    plan = make_plan("mixtral-8x7b", nodes=2, instance_type="p4d.24xlarge")
+    words = dict(word.split("=") for word in plan.suggestion.split())
+    suggested = make_plan(
+        "mixtral-8x7b",
+        nodes=int(words.pop("nodes", 2)),
+        instance_type=words.pop("instance", "p4d.24xlarge"),
+        overrides=words,
+    )
+
+    others = [
+        make_plan("mixtral-8x7b", nodes=nodes, instance_type=instance)
+        for nodes in (2, 4, 8)
+        for instance in ("p4d.24xlarge", "p4de.24xlarge", "p5.48xlarge", "p5en.48xlarge")
+    ]
+    fitting = [other.estimated_cost_usd for other in others if other.fits]
+    assert len(fitting) > 3
+    assert suggested.estimated_cost_usd <= min(fitting)
+
+
+def test_suggestion_keeps_the_micro_batch_as_large_as_it_fits():
+    plan = make_plan("efficientnet-b7", nodes=4, instance_type="g5.12xlarge")
+
+    # 24 images of a rank in passes of 16 are too many for these GPUs, and 8 are not.
+    assert "micro_batch_size=8 (about" in plan.warnings[0]
+
+
+def test_plan_that_nothing_can_make_fit_says_so():
+    overrides = {"sequence_length": "1048576", "micro_batch_size": "1"}
+    plan = make_plan("llama2-70b", overrides=overrides)
+
+    assert not plan.fits
+    assert plan.suggestion is None
+    assert "no instance of the catalogue fits it" in plan.warnings[0]
+
+
+# Speed
+
+
+def test_speed_of_llama31_8b_on_four_p5_is_the_one_of_awss_log():
+    plan = make_plan("llama3.1-8b", nodes=4, instance_type="p5.48xlarge")
+
+    # torchtitan on 4 x p5 with compile and selective checkpointing: 6,785 tokens/s a GPU.
+    assert plan.tokens_per_s / 32 == pytest.approx(6_785, rel=0.05)
+    assert plan.limited_by == "computing"
+
+
+def test_speed_of_resnet50_on_one_a100_is_near_the_published_one():
+    # timm on an A100, mixed precision: 2,600 images/s, with a third more memory bandwidth.
+    overrides = {"data_workers": "64", "global_batch_size": "1024"}
+    layout = lay("resnet50", nodes=1, instance="p4d.24xlarge", **overrides)
+
+    assert 128 / layout.rows_per_step == 1
+    assert 128 / reckon(layout).step.computing == pytest.approx(2_600 * 1555 / 2039, rel=0.1)
+
+
+def test_images_are_decoded_by_no_more_threads_than_cores():
+    def rate(**overrides: str) -> float:
+        return make_plan("resnet50", instance_type="p4d.24xlarge", overrides=overrides).tokens_per_s
+
+    slow = make_plan("resnet50", instance_type="p4d.24xlarge", overrides={"data_workers": "1"})
+    assert slow.limited_by == "decoding images"
+    assert rate(data_workers="1") < rate(data_workers="6")
+    # 96 vCPUs are 48 cores, 6 for each of 8 processes.
+    assert rate(data_workers="6") == rate(data_workers="64")
+
+
+def test_sharding_over_a_slow_network_is_told_as_the_limit():
+    slow = make_plan("llama2-7b", nodes=16, instance_type="g6e.xlarge")
+    hybrid_step = reckon(lay("llama2-7b", nodes=2, instance="p4d.24xlarge", parallelism="hybrid"))
+    full_step = reckon(lay("llama2-7b", nodes=2, instance="p4d.24xlarge"))
+
+    assert slow.limited_by == "the network between nodes"
+    assert any("GPUs idle" in warning for warning in slow.warnings)
+    # 4 micro-batches, each gathered twice and reduced, against one all-reduce a step.
+    assert hybrid_step.step.network == pytest.approx(full_step.step.network / 4)
+
+
+def test_plan_of_images_counts_images():
+    plan = make_plan("resnet50")
+
+    assert plan.counts_images
+    assert plan.tokens_per_s == pytest.approx(plan.samples_per_s, rel=1e-3)
+    assert not make_plan("llama2-7b").counts_images
+
+
+# Machines
+
+
+@pytest.mark.parametrize(
+    ("instance", "reason"),
+    [
+        ("p3.8xlarge", "has V100 GPUs, which the training image's CUDA 13 does not support"),
+        ("p3dn.24xlarge", "CUDA 13"),
+        ("p5e.48xlarge", "has no on-demand price in the catalogue"),
+        ("trn2.48xlarge", "has Trainium accelerators"),
+    ],
+)
+def test_machines_that_cannot_run_or_have_no_price_are_refused(instance, reason):
+    with pytest.raises(BadParameter, match=f"instance={instance} .*{reason}.*; use p4d"):
+        make_plan("llama2-7b", instance_type=instance, overrides={"precision": "fp32"})
+
+
+def test_no_plan_has_the_price_of_its_control_plane_alone():
+    with pytest.raises(UnknownInstance, match=r"p5e\.48xlarge has no on-demand price"):
+        node_group_price(get_instance("p5e.48xlarge"), nodes=2)
+
+
+@pytest.mark.parametrize("instance", ["g4dn.8xlarge"])
+def test_gpus_without_bfloat16_are_refused_unless_fp32_is_asked_for(instance):
+    with pytest.raises(BadParameter, match="lack bfloat16; add precision=fp32"):
+        make_plan("llama3.2-1b", instance_type=instance)
+
+    plan = make_plan("llama3.2-1b", instance_type=instance, overrides={"precision": "fp32"})
+    assert any("half as fast as bf16" in warning for warning in plan.warnings)
+
+
+def test_every_gpu_of_the_instances_has_its_figures():
+    named = {instance.gpu for instance in INSTANCES.values() if not instance.is_neuron}
+
+    assert named - {None} == set(GPUS)
+    assert {name for name, figures in GPUS.items() if not figures.has_bf16} == {"V100", "T4"}
+
+
+def test_gpu_of_unknown_peak_is_planned_with_a_stated_one():
+    plan = make_plan("llama2-7b", nodes=1, instance_type="g7e.48xlarge")
+
+    assert any("peak of RTX PRO 6000 is not known" in warning for warning in plan.warnings)
+
+
+# The file system
+
+
+def test_checkpoint_of_100_gb_takes_11_minutes_on_the_smallest_file_system():
+    recipe = get_recipe("llama3.1-8b").model_copy(
+        update={"file_system_gib": 1200, "file_system_mbps_per_tib": 125}
+    )
+    figures = reckon(Layout(recipe=recipe, instance=get_instance("p5.48xlarge"), nodes=2))
+
+    # 96.4 GB at 150 MB/s.
+    assert figures.checkpoint_write_s == pytest.approx(96.4e9 / 150e6, rel=1e-3)
+
+
+def test_file_system_that_cannot_hold_the_checkpoints_is_told_with_the_right_size(monkeypatch):
+    small = get_recipe("llama2-70b").model_copy(
+        update={"file_system_gib": 1200, "file_system_mbps_per_tib": 125}
+    )
+    monkeypatch.setitem(CATALOGUE, small.name, small)
+    warnings = make_plan("llama2-70b").warnings
+
+    # Two kept and one being written, 828 GB each: 2,313 GiB.
+    assert any("do not hold 3 checkpoints of 828 GB; it takes 4,800 GiB" in w for w in warnings)
+    assert any("training waits for it; use checkpoint_every=" in w for w in warnings)
+
+
+@pytest.mark.parametrize("name", CATALOGUE)
+def test_no_recipe_is_warned_about_with_its_defaults(name):
+    assert all(text.startswith(("prices as of", "pods read")) for text in make_plan(name).warnings)
+
+
+def test_plan_says_what_pods_read_from_the_hub():
+    (note, _) = make_plan("llama2-7b-finetune").warnings
+
+    assert note.startswith("pods read meta-llama/Llama-2-7b-hf from the Hugging Face hub")
+    assert "hub" not in " ".join(make_plan("llama2-7b", overrides={"preset": "smoke"}).warnings)
+
+
+# The rest of a plan
+
+
+def test_plan_in_local_mode_says_that_gpu_pods_cannot_run_here():
+    plan = make_plan("llama2-7b", local_gpus=0)
+
+    assert any("the training pods cannot run here" in warning for warning in plan.warnings)
+    assert not any("local mode" in warning for warning in make_plan("llama2-7b").warnings)
+    assert not any(
+        "local mode" in warning for warning in make_plan("tiny-llama", local_gpus=0).warnings
+    )
+
+
+def test_plan_cost_is_price_times_duration_with_teardown():
+    plan = make_plan("llama2-7b", nodes=2)
+
+    # Two p4d at 21.96, one system node, a control plane and 2,400 GiB at 250 MB/s a TiB.
+    assert plan.price_per_hour_usd == pytest.approx(
+        2 * 21.96 + 0.34 + 0.10 + 2400 * 0.210 / 730, abs=0.01
+    )
+    assert plan.estimated_cost_usd == pytest.approx(
+        plan.price_per_hour_usd * (plan.estimated_duration_s + 900) / 3600, abs=0.02
+    )
+    # 100 steps, two evaluations of 64 sequences, and the last of two checkpoints.
+    assert plan.estimated_duration_s == pytest.approx(
+        plan.time_to_first_step_s + (100 + 2 / 3) * plan.step_time_s + plan.checkpoint_write_s,
+        abs=2,
+    )
+
+
+@pytest.mark.parametrize("name", CATALOGUE)
+def test_every_recipe_fits_on_its_default_machines_with_room_to_spare(name):
+    memory = make_plan(name).memory_per_gpu_gib
+
+    assert memory.total < 0.9 * memory.available
+
+
+@pytest.mark.parametrize("name", CATALOGUE)
+def test_smoke_preset_of_every_recipe_is_planned_on_two_small_cpu_nodes(name):
+    plan = make_plan(name, overrides={"preset": "smoke"})
+
+    assert (plan.nodes, plan.instance_type, plan.num_gpus) == (2, "m5.2xlarge", 0)
+    assert plan.processes == 2
+    assert plan.fits
+    assert plan.price_per_hour_usd < 2
+
+
+def test_parallelism_is_told_in_words():
+    def words(**overrides: str) -> str:
+        return make_plan("llama2-7b", nodes=2, overrides=overrides).parallelism
+
+    assert words() == "FSDP full shard over 16 processes"
+    assert words(parallelism="hybrid") == "hybrid: FSDP over the 8 processes of a node, 2 copies"
+    assert make_plan("resnet50").parallelism == "DDP over 8 processes"
+    one = make_plan("tiny-llama", nodes=1)
+    assert one.parallelism == "one process"
+
+
+def test_batch_that_does_not_divide_names_the_nearest_that_does():
+    with pytest.raises(BadParameter, match="does not divide over 24 processes; use 72"):
+        make_plan("llama2-7b", nodes=3)
+
+
+def test_sequence_longer_than_the_models_context_is_warned_about():
+    plan = make_plan("llama2-7b", overrides={"sequence_length": "8192"})
+
+    assert any("longer than the 4,096 tokens" in warning for warning in plan.warnings)
+
+
+@pytest.mark.parametrize("name", INSTANCES)
+def test_every_instance_type_is_found_by_name_and_has_consistent_figures(name):
+    instance = get_instance(name)
+
+    assert (instance.gpu is None) == (instance.num_gpus == 0) == (instance.gpu_memory_gib == 0)
+    assert len(instance.efa_cards) == instance.num_efa
+
+
+def test_get_instance_with_a_typo_names_the_nearest():
+    with pytest.raises(UnknownInstance, match=r"did you mean p5\.48xlarge"):
+        get_instance("p5.48xlrge")
+
+
+def test_defaults_follow_what_was_typed():
+    short = TINY_LLAMA.with_overrides({"steps": "3", "learning_rate": "1e-4"})
+
+    assert short.training.warmup_steps == 3
+    assert short.training.min_learning_rate == pytest.approx(1e-5)
+
+
+def test_overrides_that_contradict_each_other_are_refused():
+    with pytest.raises(BadParameter, match="warmup_steps=9 is more than steps=3"):
+        TINY_LLAMA.with_overrides({"steps": "3", "warmup_steps": "9"})

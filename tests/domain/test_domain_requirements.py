@@ -1,0 +1,84 @@
+"""Data that a run's pods could not read is refused before anything is created."""
+
+import pytest
+
+from stationmaster.cli import main
+from stationmaster.domain.catalogue.entries import CATALOGUE
+from stationmaster.domain.errors import NotPossibleNow
+from stationmaster.domain.planning.recipe_lookup import get_recipe
+from stationmaster.domain.planning.requirements import BUILT_IN_DATASETS, SHAPES_CLASSES, check_data
+from training.data import corpus, docstrings, shapes
+
+
+@pytest.mark.parametrize("name", ["resnet50", "efficientnet-b7"])
+def test_image_recipe_on_an_empty_file_system_is_refused_with_a_small_plan(name):
+    with pytest.raises(NotPossibleNow, match="new and empty") as caught:
+        check_data(get_recipe(name))
+
+    assert '"/fsx/imagenet"' in str(caught.value)
+    assert caught.value.suggestion == f"/train plan {name} preset=smoke"
+    check_data(get_recipe(name).with_overrides({"preset": "smoke"}))
+
+
+@pytest.mark.parametrize(
+    ("name", "overrides", "reason"),
+    [
+        ("tiny-llama", {"dataset": "s3://bucket/text"}, 'dataset="s3://bucket/text" is an address'),
+        ("tiny-llama", {"dataset": "https://host/a.txt"}, "is an address"),
+        ("tiny-llama", {"dataset": "/fsx/text"}, "is a path"),
+        ("tiny-llama", {"dataset": "stream:/fsx/text"}, "is a path"),
+        ("tiny-llama", {"dataset": "wikitext"}, "is not known; use c4, python-stdlib or hub:"),
+        ("tiny-llama", {"dataset": "hub:wikitext"}, "is not known"),
+        ("tiny-llama", {"tokenizer": "/fsx/tokenizer"}, "use bpe or ORG/MODEL"),
+        ("tiny-llama", {"weights": "s3://bucket/weights"}, "use random or ORG/MODEL"),
+        ("llama2-7b-finetune", {"dataset": "python-stdlib"}, "use python-docstrings or hub:"),
+        ("resnet50", {"dataset": "hub:o/images"}, "preset=smoke trains on generated images"),
+        ("resnet50", {"dataset": "shapes"}, "has 4 classes and the model 1000"),
+    ],
+)
+def test_data_that_pods_cannot_read_is_refused_naming_what_they_can(name, overrides, reason):
+    with pytest.raises(NotPossibleNow) as caught:
+        check_data(get_recipe(name).with_overrides(overrides))
+
+    assert reason in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        {"dataset": "c4"},
+        {"dataset": "hub:org/name"},
+        {"dataset": "hub:org/name/config"},
+        {"tokenizer": "org/model", "weights": "org/model"},
+    ],
+)
+def test_data_that_pods_fetch_themselves_is_accepted(overrides):
+    check_data(get_recipe("tiny-llama").with_overrides(overrides))
+
+
+@pytest.mark.parametrize("name", sorted(set(CATALOGUE) - {"resnet50", "efficientnet-b7"}))
+def test_every_other_recipe_and_every_preset_has_its_data(name):
+    check_data(get_recipe(name))
+    check_data(get_recipe(name).with_overrides({"preset": "smoke"}))
+
+
+def test_built_in_data_sets_are_those_that_the_trainer_knows():
+    assert set(BUILT_IN_DATASETS["pretraining"]) == {corpus.PYTHON_STDLIB, *corpus.SHORT_NAMES}
+    assert BUILT_IN_DATASETS["finetuning"] == (docstrings.NAME,)
+    assert BUILT_IN_DATASETS["image-classification"] == (shapes.SHAPES,)
+
+
+def test_number_of_shapes_is_what_the_trainer_draws(tmp_path):
+    shapes.draw_shapes(tmp_path)
+
+    assert len(list((tmp_path / "train").iterdir())) == SHAPES_CLASSES
+
+
+def test_plan_on_the_command_line_refuses_data_that_is_not_there(capsys):
+    status = main(["plan", "resnet50"])
+
+    captured = capsys.readouterr()
+    assert status == 2
+    assert captured.out == ""
+    assert "new and empty" in captured.err
+    assert "try: resnet50 preset=smoke" in captured.err

@@ -1,0 +1,225 @@
+"""The life of a run: every event on every phase either applies or raises, and facts count once."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stationmaster.domain import events as ev
+from stationmaster.domain.errors import IllegalTransition
+from stationmaster.domain.events import ResourceKind, RunPhase
+from stationmaster.domain.run.aggregate import (
+    MAX_LOSS_POINTS,
+    ResourceStatus,
+    TeardownStatus,
+    apply,
+    new_run_id,
+    start_run,
+)
+from stationmaster.domain.run.consequences import consequences
+
+START = datetime(2026, 11, 20, 18, 0, tzinfo=UTC)
+RUN_ID = "tiny-llama-0a1b2c3d"
+
+
+def make_run(phase=RunPhase.REQUESTED):
+    requested = ev.RunRequested(
+        event_id="requested",
+        run_id=RUN_ID,
+        at=START,
+        request=ev.TrainingRequest(
+            recipe="tiny-llama",
+            nodes=2,
+            instance_type="m5.2xlarge",
+            command="tiny-llama nodes=2",
+            team_id="T1",
+            channel_id="C1",
+            user_id="U1",
+        ),
+        price_per_hour_usd=1.0,
+        estimated_cost_usd=0.5,
+    )
+    return start_run(requested).model_copy(update={"phase": phase})
+
+
+def event(event_class, *, at=START, event_id="e", run_id=RUN_ID, **fields):
+    return event_class(event_id=event_id, run_id=run_id, at=at, **fields)
+
+
+def progress(seq, step, loss):
+    return event(
+        ev.ProgressReported, event_id=f"p{seq}", seq=seq, step=step, total_steps=60, loss_nats=loss
+    )
+
+
+HAPPY_PATH = [
+    RunPhase.PROVISIONING,
+    RunPhase.VALIDATING,
+    RunPhase.SUBMITTING,
+    RunPhase.RUNNING,
+    RunPhase.RECOVERING,
+    RunPhase.RUNNING,
+    RunPhase.SUCCEEDED,
+]
+
+
+def test_apply_along_the_happy_path_keeps_every_phase_once():
+    run = make_run()
+
+    for phase in HAPPY_PATH:
+        run = apply(run, event(ev.PhaseChanged, phase=phase))
+
+    assert run.phase is RunPhase.SUCCEEDED
+    assert run.ended_at == START
+    assert run.phase_names == [
+        "requested",
+        "provisioning",
+        "validating",
+        "submitting",
+        "running",
+        "recovering",
+        "succeeded",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("phase", "following"),
+    [
+        (RunPhase.REQUESTED, RunPhase.RUNNING),
+        (RunPhase.PROVISIONING, RunPhase.SUCCEEDED),
+        (RunPhase.SUCCEEDED, RunPhase.RUNNING),
+        (RunPhase.STOPPED, RunPhase.FAILED),
+        (RunPhase.RUNNING, RunPhase.RUNNING),
+    ],
+)
+def test_apply_with_a_phase_that_cannot_follow_raises(phase, following):
+    with pytest.raises(IllegalTransition, match=f"cannot become {following.value}"):
+        apply(make_run(phase), event(ev.PhaseChanged, phase=following))
+
+
+def test_apply_with_an_event_of_another_run_raises():
+    with pytest.raises(IllegalTransition, match="is not of"):
+        apply(make_run(), event(ev.TeardownStarted, run_id="other-12345678"))
+
+
+@given(phase=st.sampled_from(RunPhase), kind=st.sampled_from(RunPhase))
+def test_apply_of_any_phase_on_any_phase_is_total(phase, kind):
+    run = make_run(phase)
+    try:
+        after = apply(run, event(ev.PhaseChanged, phase=kind))
+    except IllegalTransition:
+        return
+    assert after.phase is kind
+    assert not phase.is_terminal
+
+
+def test_resources_are_billed_from_request_until_seen_gone():
+    run = make_run()
+    name = "stationmaster-x"
+    run = apply(
+        run,
+        event(ev.ResourceRequested, kind=ResourceKind.CLUSTER, name=name, price_per_hour_usd=2.0),
+    )
+    run = apply(run, event(ev.ResourceCreated, kind=ResourceKind.CLUSTER, name=name))
+
+    assert run.billable_left == [f"cluster {name}"]
+    assert run.cost_usd(START + timedelta(hours=3)) == pytest.approx(6.0)
+
+    gone = START + timedelta(hours=1)
+    run = apply(run, event(ev.ResourceDeleted, kind=ResourceKind.CLUSTER, name=name, at=gone))
+
+    assert run.billable_left == []
+    assert run.resources[f"cluster/{name}"].status is ResourceStatus.DELETED
+    assert run.cost_usd(START + timedelta(hours=3)) == pytest.approx(2.0)
+
+
+def test_progress_after_a_resume_replaces_the_curve_from_there_on():
+    run = make_run(RunPhase.RUNNING)
+    for seq, (step, loss) in enumerate([(1, 8.0), (2, 7.0), (3, 6.0), (2, 7.1), (3, 6.1)]):
+        run = apply(run, progress(seq, step, loss))
+
+    assert run.loss_points == [(1, 8.0), (2, 7.1), (3, 6.1)]
+    assert run.first_loss_nats == 8.0
+
+
+def test_progress_that_is_older_than_the_newest_is_left_out():
+    run = apply(make_run(RunPhase.RUNNING), progress(5, 10, 6.0))
+
+    run = apply(run, progress(4, 9, 6.5))
+
+    assert run.progress.step == 10
+    assert run.loss_points == [(10, 6.0)]
+
+
+def test_loss_points_of_a_long_run_stay_bounded_and_keep_the_last():
+    run = make_run(RunPhase.RUNNING)
+    for step in range(1, 2000):
+        run = apply(run, progress(step, step, 8.0 / step))
+
+    assert len(run.loss_points) <= MAX_LOSS_POINTS
+    assert run.loss_points[-1] == (1999, 8.0 / 1999)
+    assert run.loss_points == sorted(run.loss_points)
+
+
+@pytest.mark.parametrize(
+    "cause",
+    [
+        event(ev.WorkersRestarting, pod="w-0", reason="worker group failed"),
+        event(ev.JobConditionChanged, condition="Restarting", reason="r", message="m"),
+        event(ev.PodChanged, pod="w-0", phase="Running", exit_code=137),
+    ],
+)
+def test_consequences_of_a_restart_while_running_is_recovering(cause):
+    run = make_run(RunPhase.RUNNING)
+
+    following = consequences(apply(run, cause), cause)
+
+    assert [f.phase for f in following] == [RunPhase.RECOVERING]
+    assert consequences(make_run(RunPhase.PROVISIONING), cause) == []
+
+
+def test_consequences_of_progress_while_recovering_is_running_again():
+    run = make_run(RunPhase.RECOVERING)
+
+    assert [f.phase for f in consequences(run, progress(9, 41, 5.0))] == [RunPhase.RUNNING]
+    assert consequences(make_run(RunPhase.RUNNING), progress(9, 41, 5.0)) == []
+
+
+@pytest.mark.parametrize(("restarting", "kept"), [(False, "stood still"), (True, "")])
+def test_failure_that_workers_restart_from_is_no_failure_of_the_run(restarting, kept):
+    told = event(ev.TrainingReportedFailure, reason="stood still", restarting=restarting)
+
+    assert apply(make_run(RunPhase.RUNNING), told).trainer_failure == kept
+
+
+def test_teardown_failed_then_completed_ends_with_nothing_left():
+    run = make_run(RunPhase.FAILED)
+    run = apply(run, event(ev.TeardownStarted))
+    run = apply(run, event(ev.TeardownFailed, reason="busy", left=["cluster x"]))
+    assert (run.teardown, run.left_behind) == (TeardownStatus.FAILED, ["cluster x"])
+
+    run = apply(run, event(ev.TeardownStarted))
+    run = apply(run, event(ev.TeardownCompleted, cost_usd=1.5))
+
+    assert (run.teardown, run.left_behind, run.final_cost_usd) == (
+        TeardownStatus.COMPLETED,
+        [],
+        1.5,
+    )
+
+
+@given(st.text(max_size=80), st.text(max_size=40))
+def test_new_run_id_is_a_valid_name_and_depends_on_the_key_only(recipe, key):
+    run_id = new_run_id(recipe, dedup_key=key)
+
+    assert run_id == new_run_id(recipe, dedup_key=key)
+    assert len(run_id) <= 45
+    assert run_id[0].isalpha()
+    assert all(c.isascii() and (c.islower() or c.isdigit() or c == "-") for c in run_id)
+
+
+def test_every_event_survives_json():
+    original = progress(1, 2, 3.0)
+
+    assert ev.EVENT.validate_json(original.model_dump_json()) == original

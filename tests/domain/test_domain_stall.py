@@ -1,0 +1,284 @@
+"""What follows from a lost pod, node or job, and when a run that takes no step is given up."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stationmaster.domain import events as ev
+from stationmaster.domain.events import RunPhase
+from stationmaster.domain.run.aggregate import apply, start_run
+from stationmaster.domain.run.consequences import consequences
+from stationmaster.domain.run.stall import RESTART_LIMIT, why_stalled
+
+START = datetime(2026, 11, 20, 18, 0, tzinfo=UTC)
+RUN_ID = "tiny-llama-0a1b2c3d"
+MUCH_LATER = START + timedelta(minutes=41, seconds=10)
+
+
+def at(seconds):
+    return START + timedelta(seconds=seconds)
+
+
+class Told:
+    """A run that takes in facts as the store does: with what follows from them."""
+
+    def __init__(self, phase=RunPhase.RUNNING):
+        requested = ev.RunRequested(
+            event_id="requested",
+            run_id=RUN_ID,
+            at=START,
+            request=ev.TrainingRequest(
+                recipe="tiny-llama",
+                nodes=2,
+                instance_type="m5.2xlarge",
+                command="tiny-llama nodes=2",
+                team_id="T1",
+                channel_id="C1",
+                user_id="U1",
+            ),
+            price_per_hour_usd=1.0,
+            estimated_cost_usd=0.5,
+        )
+        self.run = start_run(requested).model_copy(update={"phase": phase})
+        self._count = 0
+
+    def take(self, event_class, second=0, **fields):
+        self._count += 1
+        event = event_class(event_id=f"e{self._count}", run_id=RUN_ID, at=at(second), **fields)
+        self.run = apply(self.run, event)
+        for following in consequences(self.run, event):
+            self.run = apply(self.run, following)
+        return self
+
+    def pod(self, name, phase, second=0, **fields):
+        return self.take(ev.PodChanged, second, pod=name, phase=phase, **fields)
+
+    def step(self, number, second, **fields):
+        return self.take(
+            ev.ProgressReported,
+            second,
+            seq=number,
+            step=number,
+            total_steps=1000,
+            loss_nats=1.0,
+            **fields,
+        )
+
+
+def running():
+    return Told().pod("w-0", "Running", node="n-0").pod("w-1", "Running", node="n-1").step(1, 1)
+
+
+def test_lost_node_under_a_running_run_is_a_recovery():
+    run = running().take(ev.NodeLost, 5, node="n-1", reason="the node was deleted").run
+
+    assert (run.phase, run.reason) == (
+        RunPhase.RECOVERING,
+        "node n-1 is lost: the node was deleted",
+    )
+
+
+@pytest.mark.parametrize(
+    ("phase", "fields", "reason"),
+    [
+        ("Deleted", {}, "pod w-1 was deleted"),
+        ("Pending", {"reason": "Unschedulable"}, "pod w-1 is Pending (Unschedulable)"),
+        ("Failed", {"reason": "Evicted", "message": "low on disk"}, "Evicted: low on disk"),
+        ("Running", {"reason": "CrashLoopBackOff"}, "pod w-1 is Running (CrashLoopBackOff)"),
+    ],
+)
+def test_pod_that_stops_running_is_a_recovery(phase, fields, reason):
+    run = running().pod("w-1", phase, 5, **fields).run
+
+    assert run.phase is RunPhase.RECOVERING
+    assert reason in run.reason
+
+
+def test_pod_that_is_only_starting_is_no_setback():
+    run = Told().pod("w-0", "Pending", reason="ContainerCreating").run
+
+    assert run.phase is RunPhase.RUNNING
+
+
+@pytest.mark.parametrize("end", [{"phase": "Succeeded"}, {"phase": "Running", "exit_code": 0}])
+def test_pod_that_goes_once_another_has_done_its_work_is_no_setback(end):
+    phase = end.pop("phase")
+    run = running().pod("w-0", phase, 5, reason="Completed", **end).pod("w-1", "Deleted", 6).run
+
+    assert run.phase is RunPhase.RUNNING
+    assert why_stalled(run, MUCH_LATER) is None
+
+
+def test_step_that_was_under_way_at_the_loss_is_no_recovery_and_a_later_one_is():
+    told = running().take(ev.NodeLost, 10, node="n-1", reason="NotReady").step(2, 11)
+
+    assert told.run.phase is RunPhase.RECOVERING
+    assert told.step(3, 60).run.phase is RunPhase.RUNNING
+
+
+def test_step_after_the_pod_runs_again_is_a_recovery_at_once():
+    told = running().pod("w-1", "Running", 10, exit_code=9, reason="Error").step(2, 11)
+    assert told.run.phase is RunPhase.RECOVERING
+
+    told.pod("w-1", "Running", 12, restarts=1).step(3, 13)
+
+    assert told.run.phase is RunPhase.RUNNING
+
+
+def test_pods_that_never_come_back_are_given_up_with_the_lost_node_first():
+    told = running().take(ev.NodeLost, 10, node="n-1", reason="the node was deleted")
+    told.pod("w-1", "Deleted", 11)
+    told.pod("w-1", "Pending", 12, reason="Unschedulable", message="0/2 nodes are available")
+
+    assert why_stalled(told.run, at(10) + RESTART_LIMIT) is None
+    assert why_stalled(told.run, MUCH_LATER) == (
+        "node n-1 is lost: the node was deleted; "
+        "pod w-1 is Pending (Unschedulable: 0/2 nodes are available); no step in 41 minutes"
+    )
+
+
+def test_pod_on_a_node_that_stays_lost_is_given_up_with_the_nodes_reason():
+    run = running().take(ev.NodeLost, 10, node="n-1", reason="NodeStatusUnknown").run
+
+    assert why_stalled(run, MUCH_LATER) == (
+        "node n-1 is lost: NodeStatusUnknown; no step in 41 minutes"
+    )
+
+
+def test_node_that_is_ready_again_is_not_held_against_the_run():
+    told = running().take(ev.NodeLost, 10, node="n-1", reason="NodeStatusUnknown")
+    told.take(ev.NodeRecovered, 20, node="n-1").step(2, 21)
+
+    assert told.run.phase is RunPhase.RUNNING
+    assert why_stalled(told.run, MUCH_LATER + timedelta(days=1)) is None
+
+
+def test_node_that_training_goes_on_without_is_not_held_against_the_run():
+    told = running().take(ev.NodeLost, 10, node="n-1", reason="NodeStatusUnknown")
+    told.pod("w-1", "Running", 40, node="n-2").step(2, 41)
+    told.pod("w-0", "Running", 50, reason="CrashLoopBackOff")
+
+    assert "n-1" not in (why_stalled(told.run, MUCH_LATER) or "n-1")
+
+
+def test_waiting_begins_anew_with_each_word_of_the_trainer():
+    told = running().pod("w-1", "Running", 10, reason="CrashLoopBackOff")
+    told.take(ev.TrainingEvaluated, 2000, step=1, loss_nats=1.0)
+
+    assert why_stalled(told.run, at(2000) + RESTART_LIMIT) is None
+    assert why_stalled(told.run, at(2001) + RESTART_LIMIT) is not None
+
+
+def test_pod_that_is_down_for_ever_new_reasons_is_given_up_from_the_first():
+    told = running().pod("w-1", "Pending", 10, reason="ContainerCreating")
+    told.pod("w-1", "Pending", 1000, reason="ErrImagePull")
+    told.pod("w-1", "Pending", 2000, reason="ImagePullBackOff")
+
+    assert why_stalled(told.run, at(11) + RESTART_LIMIT) == (
+        "pod w-1 is Pending (ImagePullBackOff); no step in 36 minutes"
+    )
+
+
+def test_pods_that_all_run_and_take_no_step_are_left_to_the_trainer():
+    told = running()
+
+    assert why_stalled(told.run, MUCH_LATER + timedelta(days=30)) is None
+
+
+def test_recovery_that_does_not_end_is_given_up_and_long_steps_get_their_time():
+    told = running().step(2, 5, step_time_s=60.0)
+    told.take(ev.WorkersRestarting, 10, pod="w-0", reason="process 1 was killed by SIGKILL")
+
+    limit = RESTART_LIMIT + timedelta(seconds=20 * 60)
+
+    assert why_stalled(told.run, at(10) + limit) is None
+    assert why_stalled(told.run, at(11) + limit) == (
+        "training did not recover (process 1 was killed by SIGKILL) although all pods run; "
+        "no step in 56 minutes"
+    )
+
+
+def test_recovery_of_a_container_that_reports_no_steps_is_not_judged():
+    told = Told().pod("w-0", "Running")
+    told.take(ev.WorkersRestarting, 10, pod="w-0", reason="r")
+
+    assert told.run.phase is RunPhase.RECOVERING
+    assert why_stalled(told.run, MUCH_LATER + timedelta(days=30)) is None
+
+
+def test_cause_that_is_told_after_its_consequences_becomes_the_reason_of_the_recovery():
+    told = running().take(
+        ev.ProcessFailed, 10, pod="w-0", process="process 0 exited with code 75", lost_peer=True
+    )
+    told.take(ev.WorkersRestarting, 10, pod="w-0", reason="process 0 lost another worker")
+    assert told.run.reason == "process 0 lost another worker"
+
+    told.take(ev.ProcessFailed, 10, pod="w-1", process="process 3 was killed by SIGKILL")
+    told.pod("w-0", "Running", 11, exit_code=1, reason="Error")
+
+    assert told.run.phase is RunPhase.RECOVERING
+    assert told.run.reason == "pod w-1 failed: process 3 was killed by SIGKILL"
+
+
+@pytest.mark.parametrize(
+    ("reason", "final"),
+    [
+        ("DistBackendError: Connection closed by peer [10.0.1.2]:4711", False),
+        ("the loss is not a number", True),
+    ],
+)
+def test_trainer_that_lost_its_peer_has_not_failed_for_good(reason, final):
+    told = running().take(ev.TrainingReportedFailure, 10, reason=reason)
+
+    assert bool(told.run.trainer_failure) is final
+
+
+def test_failures_that_training_recovered_from_are_forgotten():
+    told = running().pod("w-1", "Running", 10, exit_code=9, reason="Error")
+    told.pod("w-1", "Running", 12, restarts=1)
+    assert [failure.pod for failure in told.run.failures] == ["w-1"]
+
+    told.take(ev.TrainingResumed, 20, step=1)
+
+    assert told.run.failures == []
+
+
+@pytest.mark.parametrize("teardown", ["started", "completed"])
+@pytest.mark.parametrize(("stopped", "phase"), [(False, RunPhase.FAILED), (True, RunPhase.STOPPED)])
+def test_teardown_of_a_run_that_has_not_ended_ends_it(teardown, stopped, phase):
+    told = running()
+    if stopped:
+        told.take(ev.StopRequested, 5, user_id="U1")
+
+    if teardown == "started":
+        told.take(ev.TeardownStarted, 6)
+    else:
+        told.take(ev.TeardownCompleted, 6, cost_usd=1.0)
+    told.pod("w-1", "Deleted", 7).take(ev.NodeLost, 8, node="n-0", reason="r").step(9, 9)
+
+    assert told.run.phase is phase
+    assert (told.run.reason == "") is stopped
+    assert told.run.ended_at == at(6)
+
+
+@given(
+    phase=st.sampled_from([phase for phase in RunPhase if phase.is_terminal]),
+    facts=st.lists(st.sampled_from(["pod", "node", "restart", "step", "job", "teardown"])),
+)
+def test_nothing_that_is_told_late_reopens_a_run(phase, facts):
+    told = Told(phase)
+    late = {
+        "pod": lambda n: told.pod("w-0", "Deleted", n),
+        "node": lambda n: told.take(ev.NodeLost, n, node="n-0", reason="r"),
+        "restart": lambda n: told.take(ev.WorkersRestarting, n, pod="w-0", reason="r"),
+        "step": lambda n: told.step(n + 1, n),
+        "job": lambda n: told.take(ev.JobDisappeared, n, job=RUN_ID),
+        "teardown": lambda n: told.take(ev.TeardownStarted, n),
+    }
+
+    for second, fact in enumerate(facts):
+        late[fact](second)
+
+    assert told.run.phase is phase

@@ -1,0 +1,372 @@
+"""The local FSx for Lustre and EC2: lifecycles, validation, dependencies, tags."""
+
+# ruff: noqa: F811  # fixtures are imported by name
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from aws_fixtures import aws, deployed, until  # noqa: F401
+from botocore.exceptions import ClientError
+
+from local.aws import Deployment, LocalAws
+from stationmaster.aws.networks import Networks
+from stationmaster.domain.catalogue.instances import get_instance
+from stationmaster.domain.names import launch_template_name
+from stationmaster.settings import Settings
+
+TAGS = [{"Key": "stationmaster:run-id", "Value": "run-9"}]
+
+
+@pytest.fixture
+def fsx(aws: LocalAws, deployed: Deployment) -> Iterator[Any]:
+    yield aws.client("fsx")
+    aws.faults.clear()
+
+
+@pytest.fixture
+def ec2(aws: LocalAws, deployed: Deployment) -> Any:
+    return aws.client("ec2")
+
+
+def create(fsx: Any, deployed: Deployment, **fields: Any) -> dict[str, Any]:
+    """Create a file system of 1.2 TiB."""
+    answer: dict[str, Any] = fsx.create_file_system(
+        **{
+            "FileSystemType": "LUSTRE",
+            "FileSystemTypeVersion": "2.15",
+            "StorageCapacity": 1200,
+            "SubnetIds": deployed.subnet_ids[:1],
+            "LustreConfiguration": {
+                "DeploymentType": "PERSISTENT_2",
+                "PerUnitStorageThroughput": 250,
+            },
+            "Tags": TAGS,
+            **fields,
+        }
+    )["FileSystem"]
+    return answer
+
+
+def reaches(fsx: Any, identity: str, lifecycle: str) -> dict[str, Any]:
+    """Wait for a lifecycle and return the file system."""
+
+    def found() -> dict[str, Any] | None:
+        described: dict[str, Any] = fsx.describe_file_systems(FileSystemIds=[identity])[
+            "FileSystems"
+        ][0]
+        return described if described["Lifecycle"] == lifecycle else None
+
+    described: dict[str, Any] = until(found)
+    return described
+
+
+def is_gone(fsx: Any, identity: str) -> bool:
+    """Return whether a file system no longer exists."""
+    try:
+        fsx.describe_file_systems(FileSystemIds=[identity])
+    except fsx.exceptions.FileSystemNotFound:
+        return True
+    return False
+
+
+def group(ec2: Any, deployed: Deployment, name: str) -> str:
+    """Create a security group."""
+    answer = ec2.create_security_group(
+        GroupName=name,
+        Description="test",
+        VpcId=deployed.vpc_id,
+        TagSpecifications=[{"ResourceType": "security-group", "Tags": TAGS}],
+    )
+    return str(answer["GroupId"])
+
+
+# -- FSx ----------------------------------------------------------------------
+
+
+def test_file_system_is_creating_then_available(fsx: Any, deployed: Deployment) -> None:
+    creating = create(fsx, deployed)
+
+    available = reaches(fsx, creating["FileSystemId"], "AVAILABLE")
+
+    assert creating["Lifecycle"] == "CREATING"
+    assert available["DNSName"] == f"{creating['FileSystemId']}.fsx.us-west-2.amazonaws.com"
+    assert available["LustreConfiguration"]["DeploymentType"] == "PERSISTENT_2"
+    assert available["LustreConfiguration"]["PerUnitStorageThroughput"] == 250
+    assert len(available["LustreConfiguration"]["MountName"]) == 8
+    assert available["SubnetIds"] == deployed.subnet_ids[:1]
+    assert available["VpcId"] == deployed.vpc_id
+    assert available["Tags"] == TAGS
+
+
+def test_file_system_delete_is_deleting_then_not_found(fsx: Any, deployed: Deployment) -> None:
+    identity = create(fsx, deployed)["FileSystemId"]
+    reaches(fsx, identity, "AVAILABLE")
+
+    answer = fsx.delete_file_system(FileSystemId=identity)
+
+    assert answer["Lifecycle"] == "DELETING"
+    until(lambda: is_gone(fsx, identity))
+    with pytest.raises(fsx.exceptions.FileSystemNotFound):
+        fsx.delete_file_system(FileSystemId=identity)
+
+
+def test_file_system_that_fails_tells_why_and_can_be_deleted(
+    fsx: Any, aws: LocalAws, deployed: Deployment
+) -> None:
+    aws.faults.add("file-system-fails")
+    identity = create(fsx, deployed)["FileSystemId"]
+
+    failed = reaches(fsx, identity, "FAILED")
+    fsx.delete_file_system(FileSystemId=identity)
+
+    assert "insufficient storage capacity" in failed["FailureDetails"]["Message"]
+    until(lambda: is_gone(fsx, identity))
+
+
+def test_file_system_token_returns_the_same_one(fsx: Any, deployed: Deployment) -> None:
+    first = create(fsx, deployed, ClientRequestToken="run-9")
+    second = create(fsx, deployed, ClientRequestToken="run-9")
+
+    assert first["FileSystemId"] == second["FileSystemId"]
+    with pytest.raises(fsx.exceptions.IncompatibleParameterError):
+        create(fsx, deployed, ClientRequestToken="run-9", StorageCapacity=2400)
+
+
+@pytest.mark.parametrize(
+    ("fields", "error"),
+    [
+        ({"StorageCapacity": 1000}, "BadRequest"),
+        ({"StorageCapacity": 3600}, "BadRequest"),
+        (
+            {
+                "LustreConfiguration": {
+                    "DeploymentType": "PERSISTENT_2",
+                    "PerUnitStorageThroughput": 200,
+                }
+            },
+            "InvalidPerUnitStorageThroughput",
+        ),
+        (
+            {
+                "StorageCapacity": 4800,
+                "LustreConfiguration": {
+                    "DeploymentType": "PERSISTENT_2",
+                    "PerUnitStorageThroughput": 500,
+                    "EfaEnabled": True,
+                },
+            },
+            "BadRequest",
+        ),
+        ({"FileSystemType": "WINDOWS"}, "BadRequest"),
+        ({"SubnetIds": ["subnet-0123456789abcdef0"]}, "InvalidNetworkSettings"),
+        ({"SecurityGroupIds": ["sg-0123456789abcdef0"]}, "InvalidNetworkSettings"),
+    ],
+)
+def test_file_system_that_the_service_refuses_is_refused(
+    fsx: Any, deployed: Deployment, fields: dict[str, Any], error: str
+) -> None:
+    before = len(fsx.describe_file_systems()["FileSystems"])
+
+    with pytest.raises(ClientError) as raised:
+        create(fsx, deployed, **fields)
+
+    assert raised.value.response["Error"]["Code"] == error
+    assert len(fsx.describe_file_systems()["FileSystems"]) == before
+
+
+@pytest.mark.parametrize("capacity", [1200, 2400, 4800])
+def test_file_system_sizes_of_the_service_are_accepted(
+    fsx: Any, deployed: Deployment, capacity: int
+) -> None:
+    made = create(
+        fsx,
+        deployed,
+        StorageCapacity=capacity,
+        LustreConfiguration={"DeploymentType": "SCRATCH_2"},
+    )
+
+    assert made["StorageCapacity"] == capacity
+
+
+def test_file_systems_are_listed_in_pages(fsx: Any, deployed: Deployment) -> None:
+    made = {create(fsx, deployed)["FileSystemId"] for _ in range(3)}
+
+    pages = list(
+        fsx.get_paginator("describe_file_systems").paginate(PaginationConfig={"PageSize": 2})
+    )
+
+    listed = [each["FileSystemId"] for page in pages for each in page["FileSystems"]]
+    assert len(pages) > 1
+    assert made <= set(listed)
+    assert len(listed) == len(set(listed))
+
+
+def test_file_system_tags_are_changed_by_arn(fsx: Any, deployed: Deployment) -> None:
+    arn = create(fsx, deployed)["ResourceARN"]
+
+    fsx.tag_resource(ResourceARN=arn, Tags=[{"Key": "more", "Value": "yes"}])
+    fsx.untag_resource(ResourceARN=arn, TagKeys=["stationmaster:run-id"])
+
+    assert fsx.list_tags_for_resource(ResourceARN=arn)["Tags"] == [{"Key": "more", "Value": "yes"}]
+
+
+# -- EC2 ----------------------------------------------------------------------
+
+
+def test_placement_group_life(ec2: Any) -> None:
+    ec2.create_placement_group(
+        GroupName="gang",
+        Strategy="cluster",
+        TagSpecifications=[{"ResourceType": "placement-group", "Tags": TAGS}],
+    )
+    by_tag = [{"Name": "tag:stationmaster:run-id", "Values": ["run-9"]}]
+
+    found = ec2.describe_placement_groups(Filters=by_tag)["PlacementGroups"]
+    with pytest.raises(ClientError, match=r"InvalidPlacementGroup\.Duplicate"):
+        ec2.create_placement_group(GroupName="gang", Strategy="cluster")
+    ec2.delete_placement_group(GroupName="gang")
+
+    assert [(g["GroupName"], g["State"], g["Tags"]) for g in found] == [("gang", "available", TAGS)]
+    assert ec2.describe_placement_groups(Filters=by_tag)["PlacementGroups"] == []
+    with pytest.raises(ClientError, match=r"InvalidPlacementGroup\.Unknown"):
+        ec2.delete_placement_group(GroupName="gang")
+
+
+def test_security_group_may_reference_itself_and_still_be_deleted(
+    ec2: Any, deployed: Deployment
+) -> None:
+    identity = group(ec2, deployed, "self")
+    ec2.authorize_security_group_ingress(
+        GroupId=identity,
+        IpPermissions=[{"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": identity}]}],
+    )
+    ec2.authorize_security_group_egress(
+        GroupId=identity,
+        IpPermissions=[{"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": identity}]}],
+    )
+
+    ec2.delete_security_group(GroupId=identity)
+
+    with pytest.raises(ClientError, match=r"InvalidGroup\.NotFound"):
+        ec2.describe_security_groups(GroupIds=[identity])
+
+
+def test_security_group_that_another_one_references_is_in_use(
+    ec2: Any, deployed: Deployment
+) -> None:
+    used, user = group(ec2, deployed, "used"), group(ec2, deployed, "user")
+    ec2.authorize_security_group_ingress(
+        GroupId=user,
+        IpPermissions=[{"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": used}]}],
+    )
+
+    with pytest.raises(ClientError, match="DependencyViolation"):
+        ec2.delete_security_group(GroupId=used)
+    ec2.delete_security_group(GroupId=user)
+    ec2.delete_security_group(GroupId=used)
+
+
+def test_file_system_holds_its_group_and_subnet_until_it_is_gone(
+    fsx: Any, ec2: Any, deployed: Deployment
+) -> None:
+    subnet = ec2.create_subnet(VpcId=deployed.vpc_id, CidrBlock="10.42.224.0/24")["Subnet"][
+        "SubnetId"
+    ]
+    identity = group(ec2, deployed, "lustre")
+    file_system = create(fsx, deployed, SubnetIds=[subnet], SecurityGroupIds=[identity])[
+        "FileSystemId"
+    ]
+    reaches(fsx, file_system, "AVAILABLE")
+
+    with pytest.raises(ClientError, match="DependencyViolation"):
+        ec2.delete_security_group(GroupId=identity)
+    with pytest.raises(ClientError, match="DependencyViolation"):
+        ec2.delete_subnet(SubnetId=subnet)
+    fsx.delete_file_system(FileSystemId=file_system)
+    until(lambda: is_gone(fsx, file_system))
+
+    ec2.delete_security_group(GroupId=identity)
+    ec2.delete_subnet(SubnetId=subnet)
+
+
+@pytest.mark.parametrize(
+    ("instance", "interfaces"),
+    [
+        ("p4d.24xlarge", [(0, 0, "efa"), (1, 1, "efa"), (2, 1, "efa"), (3, 1, "efa")]),
+        (
+            "p6-b300.48xlarge",
+            [(0, 0, "interface"), *((card, 0, "efa-only") for card in range(1, 17))],
+        ),
+        ("m5.2xlarge", []),
+    ],
+)
+def test_launch_template_has_the_interfaces_that_the_cards_take(
+    ec2: Any, deployed: Deployment, instance: str, interfaces: list[tuple[int, int, str]]
+) -> None:
+    run_id = f"template-{instance.replace('.', '-')}"
+    settings = Settings(region="us-west-2", table_name="t", bus_name="b")
+    Networks(settings, ec2).ensure_launch_template(
+        run_id, instance=get_instance(instance), security_group_ids=["sg-1"]
+    )
+
+    Networks(settings, ec2).ensure_system_launch_template(run_id)
+
+    name, system = launch_template_name(run_id), launch_template_name(run_id, "system")
+    by_tag = ec2.describe_launch_templates(
+        Filters=[{"Name": "tag:stationmaster:run-id", "Values": [run_id]}]
+    )["LaunchTemplates"]
+    versions = ec2.describe_launch_template_versions(LaunchTemplateName=name)
+    data = versions["LaunchTemplateVersions"][0]["LaunchTemplateData"]
+
+    assert {template["LaunchTemplateName"] for template in by_tag} == {name, system}
+    assert [
+        (nic["NetworkCardIndex"], nic["DeviceIndex"], nic["InterfaceType"])
+        for nic in data.get("NetworkInterfaces", [])
+    ] == interfaces
+    for template in (name, system):
+        (version,) = ec2.describe_launch_template_versions(LaunchTemplateName=template)[
+            "LaunchTemplateVersions"
+        ]
+        options = version["LaunchTemplateData"]["MetadataOptions"]
+        assert (options["HttpPutResponseHopLimit"], options["HttpTokens"]) == (1, "required")
+    Networks(settings, ec2).delete(run_id)
+    assert Networks(settings, ec2).list_for_run(run_id) == []
+
+
+@pytest.mark.parametrize("instance_type", ["p4d.24xlarge", "p5.48xlarge", "g5.12xlarge"])
+def test_instance_types_are_offered_by_zone(ec2: Any, instance_type: str) -> None:
+    offered = ec2.describe_instance_type_offerings(
+        LocationType="availability-zone",
+        Filters=[{"Name": "instance-type", "Values": [instance_type]}],
+    )["InstanceTypeOfferings"]
+
+    assert {each["InstanceType"] for each in offered} == {instance_type}
+    assert all(each["Location"].startswith("us-west-2") for each in offered)
+
+
+def test_tagging_api_finds_what_a_run_created(
+    aws: LocalAws, fsx: Any, ec2: Any, deployed: Deployment
+) -> None:
+    tags = [{"Key": "stationmaster:run-id", "Value": "everything"}]
+    file_system = create(fsx, deployed, Tags=tags)["ResourceARN"]
+    ec2.create_placement_group(
+        GroupName="pg", TagSpecifications=[{"ResourceType": "placement-group", "Tags": tags}]
+    )
+    ec2.create_launch_template(
+        LaunchTemplateName="lt",
+        LaunchTemplateData={"InstanceType": "p4d.24xlarge"},
+        TagSpecifications=[{"ResourceType": "launch-template", "Tags": tags}],
+    )
+    identity = group(ec2, deployed, "tagged")
+    ec2.create_tags(Resources=[identity], Tags=tags)
+
+    found = aws.client("resourcegroupstaggingapi").get_resources(
+        TagFilters=[{"Key": "stationmaster:run-id", "Values": ["everything"]}]
+    )["ResourceTagMappingList"]
+
+    arns = {each["ResourceARN"] for each in found}
+    kinds = {arn.split(":")[5].split("/")[0] for arn in arns}
+    assert file_system in arns
+    assert kinds == {"file-system", "placement-group", "launch-template", "security-group"}

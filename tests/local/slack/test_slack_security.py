@@ -1,0 +1,185 @@
+"""The local workspace is for this machine and its own page only."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from slack_fixtures import local_slack, web_client
+from websockets.exceptions import InvalidStatus
+from websockets.sync.client import connect
+
+from local.slack import OPERATOR_ID, TRAINING_CHANNEL_ID, LocalSlack
+
+
+@pytest.fixture(scope="module")
+def slack() -> Iterator[LocalSlack]:
+    with local_slack() as workspace:
+        yield workspace
+
+
+def socket_url(slack: LocalSlack, user: str = OPERATOR_ID) -> str:
+    return f"{slack.url}/local/socket?user={user}".replace("http:", "ws:")
+
+
+@pytest.mark.parametrize("path", ["/", "/static/main.js", "/api/auth.test", "/files/F1/x.png"])
+@pytest.mark.parametrize("host", ["rebound.example.com", "127.0.0.1", "127.0.0.1:1"])
+def test_foreign_host_is_refused(slack: LocalSlack, path: str, host: str) -> None:
+    answer = httpx.get(f"{slack.url}{path}", headers={"Host": host})
+
+    assert answer.status_code == 403
+    assert "is not this machine" in answer.json()["error"]
+
+
+@pytest.mark.parametrize(
+    "path", ["/local/send", "/api/chat.postMessage", "/hooks/response/x", "/upload/v1/F1"]
+)
+@pytest.mark.parametrize("origin", ["https://example.com", "null", "http://127.0.0.1:1"])
+def test_foreign_origin_is_refused(slack: LocalSlack, path: str, origin: str) -> None:
+    answer = httpx.post(f"{slack.url}{path}", headers={"Origin": origin})
+
+    assert answer.status_code == 403
+    assert "another site" in answer.json()["error"]
+
+
+def test_embedding_by_another_site_is_refused_and_following_a_link_is_not(
+    slack: LocalSlack,
+) -> None:
+    def status(mode: str, dest: str) -> int:
+        headers = {
+            "Sec-Fetch-Site": "cross-site",
+            "Sec-Fetch-Mode": mode,
+            "Sec-Fetch-Dest": dest,
+        }
+        return httpx.get(f"{slack.url}/", headers=headers).status_code
+
+    assert status("no-cors", "script") == 403
+    assert status("navigate", "iframe") == 403
+    assert status("navigate", "document") == 200
+
+
+@pytest.mark.parametrize(
+    "kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""]
+)
+def test_post_of_a_kind_that_any_form_can_send_is_refused(slack: LocalSlack, kind: str) -> None:
+    """A browser that sends no Origin still asks before it posts JSON elsewhere."""
+    typed = {"user": OPERATOR_ID, "channel": TRAINING_CHANNEL_ID, "text": "typed by nobody"}
+
+    answer = httpx.post(
+        f"{slack.url}/local/send", content=json.dumps(typed), headers={"Content-Type": kind}
+    )
+
+    assert answer.status_code == 415
+    assert "typed by nobody" not in [message.text for message in slack.messages()]
+
+
+@pytest.mark.parametrize(
+    "headers", [{"Origin": "https://example.com"}, {"Host": "rebound.example.com"}]
+)
+def test_socket_from_elsewhere_is_refused(slack: LocalSlack, headers: dict[str, str]) -> None:
+    address = socket_url(slack)
+    options = {"origin": headers["Origin"]} if "Origin" in headers else {}
+    if "Host" in headers:
+        port = int(slack.url.rpartition(":")[2])
+        options = {"sock": socket.create_connection(("127.0.0.1", port))}
+        address = address.replace("127.0.0.1", headers["Host"])
+
+    with pytest.raises(InvalidStatus) as refused:
+        connect(address, **options)
+
+    assert refused.value.response.status_code == 403
+
+
+def test_page_allows_nothing_from_elsewhere(slack: LocalSlack) -> None:
+    page = httpx.get(f"{slack.url}/")
+
+    policy = page.headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    assert "http" not in policy
+    assert page.headers["x-content-type-options"] == "nosniff"
+    assert page.headers["cross-origin-opener-policy"] == "same-origin"
+    assert page.headers["cross-origin-resource-policy"] == "same-origin"
+
+
+def test_static_serves_the_pages_files_and_nothing_else(slack: LocalSlack) -> None:
+    assert httpx.get(f"{slack.url}/static/main.js").status_code == 200
+    for name in ("../server.py", "%2e%2e/server.py", "README.md", "/etc/passwd"):
+        assert httpx.get(f"{slack.url}/static/{name}").status_code == 404
+
+
+def test_listens_on_one_loopback_address_only(slack: LocalSlack) -> None:
+    port = int(slack.url.rpartition(":")[2])
+
+    # A server on every address of the machine would take this one too.
+    with pytest.raises(OSError, match=r"refused|timed out|assign"):
+        socket.create_connection(("127.0.0.2", port), timeout=2)
+
+
+def test_port_taken_says_which(slack: LocalSlack) -> None:
+    port = int(slack.url.rpartition(":")[2])
+
+    with (
+        pytest.raises(OSError, match=rf"port {port} of 127\.0\.0\.1 is taken"),
+        local_slack(host_port=port),
+    ):
+        pass
+
+
+def test_port_of_the_privileged_says_so() -> None:
+    limit = Path("/proc/sys/net/ipv4/ip_unprivileged_port_start")
+    if not limit.exists() or int(limit.read_text()) <= 1:
+        pytest.skip("needs a machine where port 1 is for the privileged only")
+    # Without capabilities (capset, version 3: all zero), root is an ordinary user here.
+    program = (
+        "import ctypes; from slack_fixtures import local_slack\n"
+        "header, none = (ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)()\n"
+        "assert ctypes.CDLL(None).capset(header, none) == 0\n"
+        "with local_slack(host_port=1): pass"
+    )
+
+    ended = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=1800,
+        env=os.environ | {"PYTHONPATH": f"{Path(__file__).parent}:{Path(__file__).parents[3]}"},
+    )
+
+    assert "port 1 needs privileges that this user has not; choose 1024 or above" in ended.stderr
+
+
+def test_socket_sends_a_snapshot_then_changes(slack: LocalSlack) -> None:
+    with connect(socket_url(slack)) as page:
+        snapshot = json.loads(page.recv(timeout=1800))
+        ts = web_client(slack).chat_postMessage(channel=TRAINING_CHANNEL_ID, text="live")["ts"]
+        kinds = [json.loads(page.recv(timeout=1800)) for _ in range(2)]
+
+    assert snapshot["kind"] == "snapshot"
+    assert {channel["name"] for channel in snapshot["payload"]["channels"]} >= {"training"}
+    assert [message["kind"] for message in kinds] == ["message", "traffic"]
+    assert kinds[0]["payload"]["ts"] == ts
+
+
+def test_socket_never_shows_an_ephemeral_to_somebody_else(slack: LocalSlack) -> None:
+    with connect(socket_url(slack, "U000APPROVER")) as page:
+        page.recv(timeout=1800)
+        client = web_client(slack)
+        client.chat_postEphemeral(channel=TRAINING_CHANNEL_ID, user=OPERATOR_ID, text="secret")
+        client.chat_postMessage(channel=TRAINING_CHANNEL_ID, text="public")
+        received: list[str] = []
+        while not received or '"public"' not in received[-1]:
+            received.append(str(page.recv(timeout=1800)))
+
+    assert not any('"secret"' in text and '"message"' in text[:20] for text in received)
+    with connect(socket_url(slack, "U000APPROVER")) as page:
+        messages = json.loads(page.recv(timeout=1800))["payload"]["messages"]
+    assert "secret" not in [message["text"] for message in messages]

@@ -1,0 +1,318 @@
+"""Which line, and which of many bad ends, is told as the cause."""
+
+from __future__ import annotations
+
+import itertools
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from relay.parsing import LineInterpreter, LogLine, PodFacts
+from stationmaster.domain.events import PodChanged, ProcessFailed
+from stationmaster.domain.run.failure_lines import MAX_LINE, FailureLines
+from stationmaster.domain.run.failures import failures_after, first_cause, still_open
+
+START = datetime(2026, 11, 20, 18, 0, tzinfo=UTC)
+
+OUT_OF_MEMORY = (
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total "
+    "capacity of 79.10 GiB"
+)
+# As torchrun 2.13 prints it at its own end, after the last worker failed.
+AGENTS_END = """\
+Traceback (most recent call last):
+  File "/usr/bin/torchrun", line 6, in <module>
+    sys.exit(main())
+             ^^^^^^
+torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
+============================================================
+training FAILED
+------------------------------------------------------------
+Root Cause (first observed failure):
+[0]:
+  exitcode  : 3 (pid: 26086)
+  traceback : To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.html
+============================================================""".splitlines()
+FAILED = (
+    "E1122 03:44:54.664000 26052 torch/distributed/elastic/multiprocessing/api.py:1002] "
+    "failed (exitcode: {code}) local_rank: 0 (pid: 26084) of binary: /usr/bin/python3"
+)
+
+
+def traceback(last, *, prefix=""):
+    lines = ["Traceback (most recent call last):", '  File "a.py", line 1, in f', "    f()", last]
+    return [prefix + line for line in lines]
+
+
+def lines_of(*texts):
+    lines = FailureLines()
+    for text in texts:
+        lines.take(text)
+    return lines
+
+
+@pytest.mark.parametrize(
+    ("texts", "cause"),
+    [
+        (traceback("ValueError: no such file: /x"), "ValueError: no such file: /x"),
+        ([*traceback(OUT_OF_MEMORY), *AGENTS_END], OUT_OF_MEMORY),
+        (
+            [
+                *traceback("KeyError: 'a'"),
+                "",
+                "During handling of the above exception, another exception occurred:",
+                "",
+                *traceback("ConfigError: key a is missing"),
+            ],
+            "ConfigError: key a is missing",
+        ),
+        (
+            [
+                line
+                for pair in zip(
+                    traceback("ValueError: first", prefix="[rank1]: "),
+                    traceback("ValueError: second", prefix="[rank0]: "),
+                    strict=True,
+                )
+                for line in pair
+            ],
+            "ValueError: first",
+        ),
+        (["starting", "/bin/sh: 1: trainer: command not found"], "/bin/sh: 1: trainer: command"),
+        ([*traceback("ConnectionError: Connection reset by peer"), *AGENTS_END], ""),
+        (["all is well", *AGENTS_END], ""),
+    ],
+)
+def test_failure_lines_pick_what_the_process_broke_of(texts, cause):
+    assert lines_of(*texts).cause.startswith(cause)
+    assert bool(lines_of(*texts).cause) == bool(cause)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "CUDA out of memory. Tried to allocate 2 GiB",
+        "RuntimeError: CUDA error: device-side assert triggered",
+        "NCCL WARN NCCL error 2 'unhandled system error'",
+        "ncclSystemError: System call failed",
+        "ncclInternalError: Internal check failed",
+        "Segmentation fault (core dumped)",
+        "Bus error (core dumped)",
+        "Fatal Python error: Aborted",
+        "OSError: [Errno 28] No space left on device",
+        "exec format error",
+    ],
+)
+def test_failure_lines_know_what_libraries_and_the_kernel_say_of_a_failure(text):
+    lines = lines_of("before", text, "after")
+
+    assert (lines.cause, lines.peer, lines.last) == (text, "", "after")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "another worker of the job is gone, start again to continue: x",
+        "the elastic agent is gone; this worker ends",
+        "ncclRemoteError: A call failed possibly due to a network error",
+        "Connection closed by peer [10.0.1.2]:4711",
+        "Connection reset by peer",
+        "a remote process exited",
+        "BrokenPipeError: Broken pipe",
+        "failed to recv, got 0 bytes",
+        "RendezvousConnectionError: The connection to the C10d store has failed",
+        "RendezvousClosedError",
+        "Watchdog caught collective operation timeout: WorkNCCL(SeqNum=4)",
+    ],
+)
+def test_failure_lines_know_what_only_follows_from_a_lost_worker(text):
+    lines = lines_of("before", text, "after")
+
+    assert (lines.cause, lines.peer, lines.last) == ("", text, "after")
+
+
+def test_failure_lines_without_a_traceback_end_with_the_last_line_meant_to_be_read():
+    lines = lines_of("config.yaml: no such key", '{"stationmaster":1,"kind":"x"}', "=====", "")
+
+    assert (lines.cause, lines.last) == ("", "config.yaml: no such key")
+
+
+@given(st.lists(st.text(max_size=400), max_size=30))
+def test_failure_lines_of_any_text_are_short(texts):
+    lines = lines_of(*texts, *traceback("E: " + "x" * 9999))
+
+    assert max(len(lines.cause), len(lines.peer), len(lines.last)) <= MAX_LINE
+
+
+def read(*texts, restarts_allowed=0, exit_code=None):
+    """The failures that the relay tells of a container's log and of its end."""
+    facts = PodFacts(run_id="run", name="w-0", uid="uid", max_restarts=restarts_allowed)
+    interpreter = LineInterpreter(facts)
+    events = []
+    for second, text in enumerate(texts):
+        stamp = f"2026-01-02T03:04:{second:02}.000000000Z"
+        events += interpreter.read(LogLine(stamp, 0, text))
+    events += interpreter.container_ended(exit_code)
+    return [event for event in events if isinstance(event, ProcessFailed)]
+
+
+def test_container_that_exits_badly_is_told_with_its_last_line_and_the_same_id_each_time():
+    (told,) = read("starting", "config.yaml is missing", exit_code=3)
+    (again,) = read("starting", "config.yaml is missing", exit_code=3)
+
+    assert (told.process, told.line, told.lost_peer) == ("", "config.yaml is missing", False)
+    assert again == told
+
+
+@pytest.mark.parametrize(
+    ("texts", "exit_code"),
+    [
+        (traceback("ValueError: caught and logged"), 0),
+        (["still busy"], None),
+        ([], 3),
+    ],
+)
+def test_container_that_ended_well_or_says_nothing_is_no_failure(texts, exit_code):
+    assert read(*texts, exit_code=exit_code) == []
+
+
+def test_container_whose_pod_is_gone_is_told_by_its_traceback():
+    (told,) = read(*traceback(OUT_OF_MEMORY), exit_code=None)
+
+    assert told.line == OUT_OF_MEMORY
+
+
+def test_worker_that_failed_is_told_with_its_own_line_and_the_agents_end_adds_nothing():
+    (told,) = read(
+        *traceback("ValueError: bad token"), FAILED.format(code=1), *AGENTS_END, exit_code=1
+    )
+
+    assert (told.process, told.line) == ("process 0 exited with code 1", "ValueError: bad token")
+
+
+def test_worker_that_was_killed_is_not_blamed_on_what_it_printed_last():
+    (told,) = read("a warning", FAILED.format(code=-9), exit_code=1)
+
+    assert (told.process, told.line) == ("process 0 was killed by SIGKILL", "")
+
+
+def test_each_attempt_is_told_with_its_own_line():
+    told = read(
+        *traceback("ValueError: one"),
+        FAILED.format(code=1),
+        *traceback("ValueError: two"),
+        FAILED.format(code=1),
+        restarts_allowed=1,
+    )
+
+    assert [event.line for event in told] == ["ValueError: one", "ValueError: two"]
+
+
+@pytest.mark.parametrize("code", [75, -15, 143])
+def test_worker_that_lost_another_one_is_a_consequence(code):
+    (told,) = read(FAILED.format(code=code), exit_code=1)
+
+    assert told.lost_peer
+
+
+def failed(second, pod, **fields):
+    about = {"event_id": f"{pod}{second}{fields}", "run_id": "run"}
+    return ProcessFailed(**about, at=START + timedelta(seconds=second), pod=pod, **fields)
+
+
+def ended(second, pod, code, *, reason="Error", **fields):
+    about = {"event_id": f"{pod}{second}", "run_id": "run", "phase": "Running"}
+    at = START + timedelta(seconds=second)
+    return PodChanged(**about | fields, at=at, pod=pod, exit_code=code, reason=reason)
+
+
+def cause_of(*events):
+    failures = []
+    for event in events:
+        after = failures_after(failures, event)
+        failures = failures if after is None else after
+    found = first_cause(failures)
+    return found.sentence if found else None
+
+
+KILLED = [
+    ended(10, "w-1", 137, reason="OOMKilled"),
+    failed(10, "w-0", process="process 0 exited with code 75", lost_peer=True),
+    ended(11, "w-0", 1),
+    failed(10, "w-2", line="another worker of the job is gone", lost_peer=True),
+    ended(10, "w-2", 75),
+    ended(12, "w-3", 143),
+]
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(len(KILLED))))[::37])
+def test_killed_container_is_the_cause_whatever_is_told_first(order):
+    assert (
+        cause_of(*(KILLED[index] for index in order)) == "pod w-1 exited with code 137 (OOMKilled)"
+    )
+
+
+def test_killed_worker_is_the_cause_although_its_agent_ends_as_the_others_do():
+    peers = [
+        failed(9, "w-0", process="process 0 exited with code 75", lost_peer=True),
+        ended(11, "w-0", 1),
+        ended(11, "w-1", 1),
+    ]
+    own = failed(10, "w-1", process="process 0 was killed by SIGKILL")
+
+    assert cause_of(*peers, own) == (
+        "pod w-1 exited with code 1 after process 0 was killed by SIGKILL"
+    )
+
+
+@pytest.mark.parametrize("own_first", [True, False])
+def test_killed_worker_of_a_pod_is_told_and_not_its_neighbour_that_followed(own_first):
+    own = failed(10, "w-0", process="process 1 was killed by SIGKILL")
+    followed = failed(11, "w-0", process="process 0 exited with code 75", lost_peer=True)
+    order = [own, followed] if own_first else [followed, own]
+
+    assert cause_of(*order) == "pod w-0 failed: process 1 was killed by SIGKILL"
+
+
+def test_exit_code_and_line_of_one_container_make_one_sentence():
+    line = failed(9, "w-0", line="FileNotFoundError: config.yaml")
+
+    assert cause_of(line, ended(10, "w-0", 3)) == (
+        "pod w-0 exited with code 3: FileNotFoundError: config.yaml"
+    )
+    assert cause_of(ended(10, "w-0", 3), line) == cause_of(line, ended(10, "w-0", 3))
+
+
+def test_pod_in_back_off_or_gone_keeps_how_it_ended():
+    waiting = ended(12, "w-0", None, reason="CrashLoopBackOff", restarts=1)
+    gone = ended(13, "w-0", None, reason="", phase="Deleted", restarts=1)
+
+    assert cause_of(ended(10, "w-0", 3), waiting, gone) == "pod w-0 exited with code 3"
+
+
+def test_evicted_pod_is_told_with_the_clusters_reason():
+    evicted = ended(
+        10, "w-0", None, reason="Evicted", phase="Failed", message="the node was low on disk"
+    )
+
+    assert cause_of(evicted) == "pod w-0 failed (Evicted: the node was low on disk)"
+
+
+def test_failure_that_training_went_on_from_is_no_cause_any_more():
+    failures = failures_after([], ended(10, "w-0", 9))
+
+    assert still_open(failures, trained_at=START + timedelta(seconds=10.5)) == failures
+    assert still_open(failures, trained_at=START + timedelta(seconds=14)) == []
+
+
+def test_failures_of_a_large_gang_are_bounded_and_keep_the_cause():
+    failures = []
+    for number in range(200):
+        event = failed(number, f"w-{number}", process="p", lost_peer=True)
+        failures = failures_after(failures, event)
+    failures = failures_after(failures, ended(300, "w-7", 137, reason="OOMKilled"))
+
+    assert len(failures) < 50
+    assert first_cause(failures).pod == "w-7"

@@ -1,0 +1,401 @@
+"""The PyTorchJob: what the operator insists on, what devices need, what must never be in it."""
+
+import re
+import socket
+import subprocess
+import sys
+from itertools import product
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stationmaster.domain.catalogue.entries import CATALOGUE as RECIPES
+from stationmaster.domain.catalogue.instances import CATALOGUE as INSTANCES
+from stationmaster.domain.catalogue.instances import get_instance
+from stationmaster.domain.events import TrainingRequest
+from stationmaster.domain.planning.plan import plan_recipe
+from stationmaster.domain.planning.recipe_lookup import get_recipe
+from stationmaster.domain.planning.requirements import checks_for, plugins_for
+from stationmaster.domain.run.aggregate import new_run_id
+from stationmaster.domain.run.stall import RESTART_LIMIT
+from stationmaster.rendering import job_spec
+from stationmaster.rendering.etcd import render_etcd
+from stationmaster.rendering.pytorch_job import render_pytorch_job
+
+DNS_1035 = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
+GPU_INSTANCES = [row.name for row in INSTANCES.values() if row.num_gpus and not row.is_neuron]
+
+
+def render(
+    recipe: str = "llama2-7b",
+    instance: str = "p4d.24xlarge",
+    nodes: int = 2,
+    run_id: str = "llama2-7b-0123abcd",
+    **overrides: str,
+) -> dict[str, Any]:
+    request = TrainingRequest(
+        recipe=recipe,
+        nodes=nodes,
+        instance_type=instance,
+        overrides=overrides,
+        command="/train",
+        team_id="T1",
+        channel_id="C1",
+        user_id="U1",
+    )
+    return render_pytorch_job(job_spec(request, run_id=run_id, image="registry/training:1"))
+
+
+def pod_spec(job: dict[str, Any]) -> dict[str, Any]:
+    return job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]
+
+
+def container(job: dict[str, Any]) -> dict[str, Any]:
+    (only,) = pod_spec(job)["containers"]
+    return only
+
+
+def environment(job: dict[str, Any]) -> dict[str, str]:
+    return {item["name"]: item["value"] for item in container(job)["env"] if "value" in item}
+
+
+def test_job_of_any_recipe_has_the_container_the_webhook_asks_for():
+    jobs = [render(name, RECIPES[name].default_instance) for name in RECIPES]
+
+    assert {container(job)["name"] for job in jobs} == {"pytorch"}
+    assert {container(job)["image"] for job in jobs} == {"registry/training:1"}
+
+
+def test_job_is_worker_only_and_fixed_in_size_without_autoscaler():
+    spec = render(nodes=5)["spec"]
+
+    assert list(spec["pytorchReplicaSpecs"]) == ["Worker"]
+    assert spec["pytorchReplicaSpecs"]["Worker"]["replicas"] == 5
+    elastic = spec["elasticPolicy"]
+    assert (elastic["minReplicas"], elastic["maxReplicas"]) == (5, 5)
+    assert elastic["rdzvBackend"] == "c10d"
+    assert elastic["rdzvId"] == "llama2-7b-0123abcd"
+    assert "metrics" not in elastic
+    assert "nProcPerNode" not in elastic  # together with nprocPerNode the webhook refuses the job
+
+
+def test_job_with_etcd_meets_where_the_runs_etcd_listens_with_the_protocol_that_torch_speaks():
+    request = TrainingRequest(
+        recipe="llama2-7b",
+        nodes=2,
+        instance_type="p4d.24xlarge",
+        overrides={"rendezvous": "etcd"},
+        command="/train",
+        team_id="T1",
+        channel_id="C1",
+        user_id="U1",
+    )
+    run_id = "llama2-7b-0123abcd"
+    spec = job_spec(request, run_id=run_id, image="i")
+
+    elastic = render_pytorch_job(spec)["spec"]["elasticPolicy"]
+    deployment, service = render_etcd(run_id)
+
+    pod = deployment["spec"]["template"]
+    (etcd,) = pod["spec"]["containers"]
+    assert elastic["rdzvBackend"] == "etcd-v2"
+    assert elastic["rdzvHost"] == service["metadata"]["name"]
+    # For etcd it is the time for one HTTP request, not for the coming of a worker.
+    assert "read_timeout" not in {item["key"] for item in elastic["rdzvConf"]}
+    assert elastic["rdzvPort"] == service["spec"]["ports"][0]["port"]
+    assert elastic["rdzvPort"] == etcd["ports"][0]["containerPort"]
+    assert service["spec"]["selector"].items() <= pod["metadata"]["labels"].items()
+    assert deployment["spec"]["selector"]["matchLabels"] == service["spec"]["selector"]
+    assert pod["metadata"]["labels"]["stationmaster/run-id"] == run_id
+    assert "--enable-v2=true" in etcd["command"]
+    # The last minor version that has the v2 protocol.
+    assert re.fullmatch(r".*/etcd:3\.5\.[0-9.-]+", etcd["image"])
+
+
+def test_job_with_etcd_starts_its_agents_when_etcd_listens():
+    job = render(rendezvous="etcd")
+    (waiting,) = pod_spec(job)["initContainers"]
+    elastic = job["spec"]["elasticPolicy"]
+    python, flag, script, host, port, _ = waiting["command"]
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        arguments = [sys.executable, flag, script, "127.0.0.1", str(server.getsockname()[1])]
+        listening = subprocess.run([*arguments, "0"], check=False)
+    closed = subprocess.run([*arguments, "0"], capture_output=True, text=True, check=False)
+
+    assert (python, host, port) == ("python", elastic["rdzvHost"], str(elastic["rdzvPort"]))
+    assert waiting["image"] == container(job)["image"]
+    assert (listening.returncode, closed.returncode) == (0, 1)
+    assert "does not answer after 0 s" in closed.stderr
+    assert "initContainers" not in pod_spec(render())
+
+
+@given(st.text(min_size=1, max_size=200))
+def test_etcd_of_any_run_has_a_name_that_a_service_may_have(recipe: str):
+    _, service = render_etcd(new_run_id(recipe, dedup_key="C1"))
+
+    assert DNS_1035.fullmatch(service["metadata"]["name"])
+
+
+def test_job_survives_two_gang_restarts_and_fails_with_the_third():
+    policy = render(nodes=3)["spec"]["runPolicy"]
+
+    assert 2 * 3 < policy["backoffLimit"] <= 3 * 3
+    assert policy["cleanPodPolicy"] == "None"
+
+
+# From the loss of a node to its replacement's container: marked unreachable after 50 s, its pods
+# moved 300 s later and removed within 60 s, a new instance in 180 s, 20 GB of image in 300 s.
+REPLACED_AFTER_S = 50 + 300 + 60 + 180 + 300
+AGENT_START_S = 20
+
+
+def restarts_while_the_first_worker_is_away(read_timeout_s: int, away_s: float) -> int:
+    """Of one other pod: its agent fails at once, then whenever it has waited for long enough."""
+    restarts, back_off_s, now_s = 1, 0, 0
+    while True:
+        now_s += AGENT_START_S + read_timeout_s
+        if now_s >= away_s:
+            return restarts
+        # A kubelet restarts the first time at once, then after 10, 20, 40, ... 300 s.
+        back_off_s = min(300, 2 * back_off_s or 10)
+        now_s += back_off_s
+        restarts += 1
+
+
+@pytest.mark.parametrize("nodes", [2, 3, 8, 64])
+def test_job_survives_a_lost_first_node_and_then_one_gang_restart(nodes: int):
+    spec = render(nodes=nodes)["spec"]
+    conf = {item["key"]: int(item["value"]) for item in spec["elasticPolicy"]["rdzvConf"]}
+    limit = spec["runPolicy"]["backoffLimit"]
+
+    each = restarts_while_the_first_worker_is_away(conf["read_timeout"], REPLACED_AFTER_S)
+    by_default = restarts_while_the_first_worker_is_away(60, REPLACED_AFTER_S)
+    until_given_up = restarts_while_the_first_worker_is_away(
+        conf["read_timeout"], RESTART_LIMIT.total_seconds()
+    )
+
+    assert each == 1
+    assert 2 * each * (nodes - 1) + nodes < limit  # also when the replacement takes twice as long
+    assert until_given_up * (nodes - 1) < limit  # the run is given up with its cause before
+    assert by_default * (nodes - 1) >= limit  # with torch's default of 60 s
+
+
+def test_agents_wait_for_each_other_until_a_lost_node_is_replaced():
+    elastic = render()["spec"]["elasticPolicy"]
+
+    conf = {item["key"]: int(item["value"]) for item in elastic["rdzvConf"]}
+
+    assert conf["join_timeout"] == conf["read_timeout"] >= REPLACED_AFTER_S
+    assert conf["keep_alive_interval"] * conf["keep_alive_max_attempt"] <= 10
+
+
+def test_command_is_an_explicit_list_with_the_overrides_and_the_output_on_the_shared_file_system():
+    job = render("tiny-llama", "m5.2xlarge", run_id="tiny-llama-1", steps="9", dataset="/fsx/text")
+
+    assert container(job)["command"] == [
+        "torchrun",
+        "-m",
+        "training",
+        "tiny-llama",
+        "dataset=/fsx/text",
+        "steps=9",
+        "--stop-deadline",
+        "100",
+        "--output-dir",
+        "/fsx/runs/tiny-llama-1",
+    ]
+
+
+def test_deadlines_after_sigterm_end_from_the_inside_out():
+    job = render()
+    words = container(job)["command"]
+
+    trainer_s = float(words[words.index("--stop-deadline") + 1])
+    torchrun_s = float(environment(job)["TORCH_ELASTIC_SHUTDOWN_TIMEOUT"])
+    assert trainer_s < torchrun_s < pod_spec(job)["terminationGracePeriodSeconds"]
+
+
+def test_grace_of_a_pod_follows_the_size_of_its_checkpoint():
+    graces = {}
+    for name in ("tiny-llama", "llama2-7b", "llama2-70b"):
+        recipe = RECIPES[name]
+        nodes = recipe.default_nodes
+        plan = plan_recipe(recipe)
+        grace_s = pod_spec(render(name, recipe.default_instance, nodes))[
+            "terminationGracePeriodSeconds"
+        ]
+        # A save in progress is written and read back, then the last one is written.
+        assert grace_s >= plan.step_time_s + 3 * plan.checkpoint_write_s
+        graces[name] = grace_s
+
+    assert graces["tiny-llama"] == 120
+    assert graces["llama2-7b"] > 300
+    assert graces["llama2-70b"] > graces["llama2-7b"]
+
+
+def test_command_with_a_dollar_sign_is_kept_from_being_expanded():
+    job = render("tiny-llama", "m5.2xlarge", dataset="$(HF_TOKEN)")
+
+    assert "dataset=$$(HF_TOKEN)" in container(job)["command"]
+
+
+@pytest.mark.parametrize("instance", GPU_INSTANCES)
+def test_gpu_pod_requests_all_devices_and_limits_equal_requests(instance: str):
+    row = get_instance(instance)
+
+    resources = container(render(instance=instance))["resources"]
+
+    assert resources["requests"]["nvidia.com/gpu"] == str(row.num_gpus)
+    for name, limit in resources["limits"].items():
+        assert resources["requests"][name] == limit
+    assert int(resources["requests"]["cpu"]) < row.vcpus
+    assert int(resources["requests"]["memory"].removesuffix("Gi")) < 0.9 * row.memory_gib
+
+
+@pytest.mark.parametrize(
+    ("instance", "efa"), [("p4d.24xlarge", "4"), ("p5.48xlarge", "32"), ("g6e.48xlarge", "4")]
+)
+def test_efa_pod_requests_every_interface_and_no_fallback(instance: str, efa: str):
+    job = render(instance=instance)
+
+    limits = container(job)["resources"]["limits"]
+    assert limits["vpc.amazonaws.com/efa"] == efa
+    assert "hugepages-2Mi" not in limits
+    assert environment(job)["NCCL_NET"] == "AWS Libfabric"
+    assert environment(job)["FI_PROVIDER"] == "efa"
+    assert environment(job)["FI_EFA_USE_HUGE_PAGE"] == "0"
+
+
+@pytest.mark.parametrize("instance", ["g5.xlarge", "p3.8xlarge", "g4dn.8xlarge", "p3dn.24xlarge"])
+def test_pod_without_useful_efa_asks_for_none_and_leaves_libfabric_alone(instance: str):
+    job = render(instance=instance)
+
+    assert "vpc.amazonaws.com/efa" not in container(job)["resources"]["requests"]
+    assert not [name for name in environment(job) if name.startswith(("FI_", "NCCL_NET"))]
+
+
+def test_device_rdma_is_off_where_efa_has_no_gpudirect_only():
+    assert environment(render(instance="g5.48xlarge"))["FI_EFA_USE_DEVICE_RDMA"] == "0"
+    assert "FI_EFA_USE_DEVICE_RDMA" not in environment(render(instance="p5.48xlarge"))
+
+
+def test_environment_sets_what_is_needed_and_nothing_that_harms():
+    values = environment(render())
+
+    assert values["NCCL_SOCKET_IFNAME"] == "^lo,docker,veth,eni,pod-id-link0"
+    assert values["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] == "1"
+    assert values["STATIONMASTER_RUN_ID"] == "llama2-7b-0123abcd"
+    harmful = {"NCCL_PROTO", "NCCL_ALGO", "NCCL_TIMEOUT", "NCCL_P2P_DISABLE", "FI_EFA_FORK_SAFE"}
+    assert not harmful & set(values)
+
+
+def test_environment_does_not_set_what_the_operator_injects():
+    injected = {"PYTHONUNBUFFERED", "PET_NNODES", "PET_RDZV_BACKEND", "PET_RDZV_ENDPOINT"}
+    injected |= {"PET_NPROC_PER_NODE", "PET_MAX_RESTARTS", "PET_RDZV_ID", "PET_RDZV_CONF"}
+
+    names = [item["name"] for item in container(render())["env"]]
+
+    assert not injected & set(names)
+    assert len(names) == len(set(names))
+
+
+def test_cpu_recipe_asks_for_no_device_and_names_no_interface_and_no_thread_count():
+    job = render("tiny-llama", "m5.2xlarge")
+
+    assert set(container(job)["resources"]["requests"]) == {"cpu", "memory"}
+    assert not {"GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "OMP_NUM_THREADS"} & set(
+        environment(job)
+    )
+    assert job["spec"]["nprocPerNode"] == "1"
+
+
+def test_token_comes_from_an_optional_secret_and_is_nowhere_in_clear():
+    job = render()
+
+    (token,) = [item for item in container(job)["env"] if item["name"] == "HF_TOKEN"]
+    assert "value" not in token
+    assert token["valueFrom"]["secretKeyRef"]["optional"] is True
+    assert not [item for item in container(job)["command"] if "token" in item.lower()]
+
+
+def test_pods_are_one_a_node_on_the_tainted_nodes_of_the_instance_type():
+    spec = pod_spec(render())
+
+    assert spec["nodeSelector"] == {
+        "stationmaster/node-group": "training",
+        "stationmaster/run-id": "llama2-7b-0123abcd",
+        "node.kubernetes.io/instance-type": "p4d.24xlarge",
+    }
+    assert {"key": "stationmaster/training", "operator": "Exists"} in spec["tolerations"]
+    (term,) = spec["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert term["topologyKey"] == "kubernetes.io/hostname"
+    assert term["labelSelector"]["matchLabels"] == {
+        "training.kubeflow.org/job-name": "llama2-7b-0123abcd"
+    }
+
+
+def test_pods_mount_the_claim_and_shared_memory_and_no_host_path():
+    job = render()
+
+    mounts = {mount["mountPath"]: mount["name"] for mount in container(job)["volumeMounts"]}
+    volumes = {volume["name"]: volume for volume in pod_spec(job)["volumes"]}
+    assert volumes[mounts["/fsx"]]["persistentVolumeClaim"]["claimName"] == "llama2-7b-0123abcd-fsx"
+    assert volumes[mounts["/dev/shm"]]["emptyDir"]["medium"] == "Memory"
+    assert not [volume for volume in volumes.values() if "hostPath" in volume]
+
+
+@pytest.mark.parametrize(
+    ("recipe", "instance"),
+    [(RECIPES["tiny-llama"].name, "m5.2xlarge"), ("llama2-7b", "p4d.24xlarge")],
+)
+def test_pod_has_no_privilege_and_bounded_scratch_space(recipe: str, instance: str):
+    job = render(recipe, instance)
+
+    assert container(job)["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "runAsNonRoot": True,
+        "capabilities": {"drop": ["ALL"]},
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+    volumes = {volume["name"]: volume for volume in pod_spec(job)["volumes"]}
+    assert volumes["scratch"] == {"name": "scratch", "emptyDir": {"sizeLimit": "20Gi"}}
+    assert not pod_spec(job)["automountServiceAccountToken"]
+
+
+@given(recipe=st.text(max_size=80), key=st.text(max_size=20))
+def test_names_of_any_run_id_are_dns_labels_with_room_for_the_pod_suffix(recipe: str, key: str):
+    run_id = new_run_id(recipe, dedup_key=key)
+
+    job = render("tiny-llama", "m5.2xlarge", run_id=run_id)
+
+    assert DNS_1035.fullmatch(job["metadata"]["name"])
+    assert DNS_1035.fullmatch(job["metadata"]["name"] + "-worker-999")
+    labels = pod_spec(job) and job["metadata"]["labels"]
+    assert all(len(value) <= 63 for value in labels.values())
+
+
+def test_rendering_the_same_run_twice_gives_the_same_object():
+    assert render(steps="3", seed="1") == render(seed="1", steps="3")
+
+
+@pytest.mark.parametrize(
+    ("recipe", "instance"),
+    [
+        (name, instance)
+        for name, instance in product(RECIPES, ["m5.2xlarge", "p4d.24xlarge"])
+        if get_instance(instance).num_gpus or not RECIPES[name].needs_gpu
+    ],
+)
+def test_requirements_name_what_the_job_asks_for(recipe: str, instance: str):
+    requests = container(render(recipe, instance))["resources"]["requests"]
+
+    plugins = plugins_for(get_recipe(recipe), get_instance(instance))
+    checks = checks_for(get_recipe(recipe), get_instance(instance))
+
+    assert ("nvidia-device-plugin" in plugins) == ("gpus" in checks)
+    assert ("efa-device-plugin" in plugins) == ("efa" in checks)
+    assert ("efa" in checks) == ("vpc.amazonaws.com/efa" in requests)
+    assert {"training-operator", "fsx-csi-driver", "relay"} <= set(plugins)
+    assert {"nodes", "storage"} <= set(checks)

@@ -1,0 +1,54 @@
+"""What becomes of a run when AWS refuses a call; the runs are in workflow_api_faults."""
+
+from __future__ import annotations
+
+from workflow_api_faults import (
+    NUM_THROTTLED_RUNS,
+    OCCASIONAL,
+    OPERATIONS,
+    REFUSED,
+    UNDISTURBED,
+    refused_name,
+    throttled_name,
+)
+from workflow_scenarios import finish, plays
+from workflow_world import Outcome, World
+
+from stationmaster.domain.events import RunPhase
+from stationmaster.domain.run.aggregate import TeardownStatus
+
+
+@plays(UNDISTURBED)
+def test_operations_of_an_undisturbed_run_are_all_among_those_that_are_refused(
+    world: World, told: Outcome
+) -> None:
+    assert world.runtime.api_calls[told.run.run_id] - OCCASIONAL == set(OPERATIONS)
+
+
+@plays(*(throttled_name(part) for part in range(NUM_THROTTLED_RUNS)))
+def test_run_whose_calls_are_each_throttled_once_succeeds_and_leaves_nothing(
+    told: Outcome,
+) -> None:
+    assert told.run.phase is RunPhase.SUCCEEDED
+    assert told.run.teardown is TeardownStatus.COMPLETED
+    assert told.left == []
+
+
+@plays(*(refused_name(*refused) for refused in REFUSED), refused=REFUSED)
+def test_run_whose_call_is_refused_for_good_ends_told_or_reaped_and_leaves_nothing(
+    world: World, told: Outcome, refused: tuple[str, str]
+) -> None:
+    _, finished = finish(world, told)
+
+    # By itself: gone, or told that it is not; silent only where the table or the workflows
+    # themselves refuse, which is what the reaper is for.
+    failed = bool(told.events_of("teardown.failed"))
+    silent = refused in (
+        ("dynamodb", "TransactWriteItems"),
+        ("events", "PutEvents"),
+        ("stepfunctions", "StartExecution"),
+    )
+    assert told.left == [] or failed or silent
+    assert finished.run.phase.is_terminal
+    assert finished.run.teardown is TeardownStatus.COMPLETED
+    assert finished.left == []

@@ -1,0 +1,172 @@
+"""Which edges and retries each scenario is there for: together, all that both machines have.
+
+Each play is held against its own route, so a scenario that no longer goes its way fails its own
+test; that the routes leave nothing out is a test without any run.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+
+from workflow_api_faults import api_scenarios
+from workflow_graph import Graph, defined, visited
+from workflow_scenarios import (
+    ENDING_TASKS,
+    STOPPED_AT,
+    TEARDOWN_TASKS,
+    TRAIN_TASKS,
+    state_scenarios,
+)
+from workflow_world import Outcome
+
+from lambdas import registry
+
+_REPOSITORY = Path(__file__).parents[3]
+DEFINED = {
+    "train": defined(json.loads((_REPOSITORY / registry.TRAIN_DEFINITION).read_text())),
+    "teardown": defined(json.loads((_REPOSITORY / registry.TEARDOWN_DEFINITION).read_text())),
+}
+SCENARIOS = {each.name: each for each in (*state_scenarios(), *api_scenarios())}
+
+# States inside a Parallel or a Map have no Catch of their own.
+CAUGHT_AT = {
+    "EnsureSystemNodes": "ProvisionCapacity",
+    "EnsureTrainingNodes": "ProvisionCapacity",
+    "EnsureFileSystem": "ProvisionCapacity",
+    "InstallPlugin": "InstallPlugins",
+    "RunCheck": "Validate",
+}
+
+
+@dataclass(frozen=True)
+class Route:
+    """Ways through a machine, written `State > State > State`, and states that are tried again."""
+
+    train: tuple[str, ...] = ()
+    teardown: tuple[str, ...] = ()
+    retries: frozenset[str] = field(default=frozenset())
+
+    def edges(self, machine: str) -> set[tuple[str, str]]:
+        """The pairs of states that follow each other on these ways."""
+        ways: tuple[str, ...] = {"train": self.train, "teardown": self.teardown}[machine]
+        return {pair for way in ways for pair in pairwise(way.split(" > "))}
+
+    def retries_in(self, machine: str) -> set[str]:
+        """Those of the states that the machine has."""
+        return {state for state in self.retries if state in DEFINED[machine].states}
+
+
+_FAILED = "ConcludeFailure > ReleaseAfterFailure > RunOutcome > RunFailed"
+_STOPPED = "ConcludeFailure > ReleaseAfterFailure > RunOutcome > RunStopped"
+
+
+def _failing_teardown(state: str, goes_on: str) -> Route:
+    return Route(teardown=(f"{state} > {goes_on}",))
+
+
+ROUTES: dict[str, Route] = {
+    "plain": Route(
+        train=(
+            "PrepareRun > EnsureCluster > ClusterReady? > WaitForCluster > EnsureCluster",
+            "ClusterReady? > ProvisionCapacity > InstallPlugins > Validate > SubmitJob",
+            "EnsureSystemNodes > SystemNodesReady? > WaitForSystemNodes > EnsureSystemNodes",
+            "SystemNodesReady? > SystemNodesProvisioned",
+            "EnsureTrainingNodes > TrainingNodesReady? > WaitForTrainingNodes"
+            " > EnsureTrainingNodes",
+            "TrainingNodesReady? > TrainingNodesProvisioned",
+            "EnsureFileSystem > FileSystemReady? > WaitForFileSystem > EnsureFileSystem",
+            "FileSystemReady? > FileSystemProvisioned",
+            "InstallPlugin > PluginReady? > WaitForPlugin > InstallPlugin",
+            "PluginReady? > PluginInstalled",
+            "RunCheck > CheckPassed? > WaitForCheck > RunCheck",
+            "CheckPassed? > CheckDone",
+            "SubmitJob > EnsureJobStarted > JobStarted? > AwaitJob",
+            "AwaitJob > ConcludeRun > ReleaseRun > RunSucceeded",
+        ),
+        teardown=(
+            "BeginTeardown > ReleaseJob > JobReleased? > WaitForJobRelease > ReleaseJob",
+            "JobReleased? > ReleaseFileSystem > FileSystemReleased? > WaitForFileSystemRelease"
+            " > ReleaseFileSystem",
+            "FileSystemReleased? > ReleaseNodeGroups > ReleaseCluster",
+            "ReleaseSystemNodes > SystemNodesReleased? > WaitForSystemNodesRelease"
+            " > ReleaseSystemNodes",
+            "SystemNodesReleased? > SystemNodesGone",
+            "ReleaseTrainingNodes > TrainingNodesReleased? > WaitForTrainingNodesRelease"
+            " > ReleaseTrainingNodes",
+            "TrainingNodesReleased? > TrainingNodesGone",
+            "ReleaseCluster > ClusterReleased? > WaitForClusterRelease > ReleaseCluster",
+            "ClusterReleased? > ReleaseNetwork > NetworkReleased? > VerifyReleased > Released?"
+            " > ConcludeTeardown > TornDown",
+        ),
+    ),
+    **{
+        f"every {what} once": Route(
+            retries=frozenset({*TRAIN_TASKS, *ENDING_TASKS, *TEARDOWN_TASKS})
+        )
+        for what in ("call fails", "answer is lost")
+    },
+    "last resorts fail at first": Route(
+        retries=frozenset({"ConcludeFailure", "ReleaseAfterFailure", "ConcludeTeardownFailed"})
+    ),
+    **{
+        f"train: {state} fails": Route(train=(f"{CAUGHT_AT.get(state, state)} > {_FAILED}",))
+        for state in (*TRAIN_TASKS, "ConcludeRun")
+    },
+    "train: ReleaseRun fails": Route(
+        train=("ReleaseRun > ConcludeFailure > ReleaseAfterFailure > RunOutcome > RunReleasedLate",)
+    ),
+    **{f"stopped at {function}": Route(train=(_STOPPED,)) for function in STOPPED_AT},
+    "stopped while awaiting": Route(train=(f"AwaitJob > {_STOPPED}",)),
+    **{
+        name: Route(train=(f"AwaitJob > {_FAILED}",))
+        for name in (
+            "training fails",
+            "heartbeat stops",
+            "job is deleted",
+            "training nodes are deleted",
+            "torn down while awaiting",
+        )
+    },
+    "job starts late": Route(train=("JobStarted? > WaitForJobStart > EnsureJobStarted",)),
+    "teardown: ReleaseFileSystem fails": Route(
+        teardown=(
+            "ReleaseFileSystem > ReleaseNodeGroups",
+            "NetworkReleased? > WaitForNetworkRelease > ReleaseNetwork",
+        )
+    ),
+    "teardown: ReleaseCluster fails": Route(
+        teardown=("ReleaseCluster > ReleaseNetwork", "Released? > WaitForRelease > VerifyReleased")
+    ),
+    **{
+        f"teardown: {state} fails": _failing_teardown(state, goes_on)
+        for state, goes_on in {
+            "BeginTeardown": "ConcludeTeardownFailed > TeardownFailed",
+            "ReleaseJob": "ReleaseFileSystem",
+            "ReleaseSystemNodes": "SystemNodesLeftToVerification",
+            "ReleaseTrainingNodes": "TrainingNodesLeftToVerification",
+            "ReleaseNetwork": "VerifyReleased",
+            "VerifyReleased": "ConcludeTeardownFailed > TeardownFailed",
+            "ConcludeTeardown": "ConcludeTeardownFailed > TeardownFailed",
+        }.items()
+    },
+}
+
+
+def assert_goes_its_route(name: str, outcome: Outcome) -> None:
+    """A play went where its scenario is to go, and nowhere that the definitions do not know."""
+    route = ROUTES.get(name, Route())
+    for machine, whole in DEFINED.items():
+        seen = seen_of(outcome, machine)
+        assert route.edges(machine) - seen.edges == set(), f"{name} does not go its way"
+        assert route.retries_in(machine) - seen.retries == set(), f"{name} does not try again"
+        # What the histories tell beyond the definition would be a misreading of them.
+        assert seen.states - whole.states == set()
+        assert seen.edges - whole.edges == set()
+
+
+def seen_of(outcome: Outcome, machine: str) -> Graph:
+    """What the executions of one machine went through."""
+    return visited(each.history for each in outcome.executions if each.machine == machine)

@@ -1,0 +1,344 @@
+"""A local mode in which the tests play their runs, one after the other, and what is kept of each.
+
+Used by workflow_scenarios and the tests. Real are the committed state machines, the handlers, the
+emulated account, the cluster, the operator, the kubelet and the relay; only torchrun is a program
+of the tests, so that a run takes seconds.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import kubernetes
+from moto.stepfunctions.exceptions import ExecutionDoesNotExist
+from moto.stepfunctions.parser.api import ExecutionStatus
+from moto.stepfunctions.parser.models import stepfunctions_parser_backends
+from workflow_runtime import ApiFault, Fault, InterferingRuntime
+
+from local.mode import LocalMode, LocalOptions
+from local.slack import OPERATOR_ID, TEAM_ID, TRAINING_CHANNEL_ID
+from stationmaster import commands
+from stationmaster.domain.commands.grammar import parse_request
+from stationmaster.domain.events import RunEvent
+from stationmaster.domain.names import LABEL_RUN_ID, NAMESPACE, TRAINING_NODE_GROUP, job_name
+from stationmaster.domain.run.aggregate import Run, TeardownStatus, new_run_id
+from stationmaster.services import Services
+from stationmaster.steps.reap import reap
+from stationmaster.steps.verify_released import find_left
+
+# A cluster takes a tenth of a second of real time.
+SPEED = 4800.0
+# Ends a hang; a machine that does fifty things at once must not reach it.
+DEADLINE_S = 1800.0
+LIMITS = {
+    f"{step}_timeout_s": DEADLINE_S / 2
+    for step in ("provision", "plugin", "check", "job_start", "release_job", "release")
+}
+
+# Says what a trainer says. The run's plan decides how it ends: `fails`, `exits` or `waits`.
+_TORCHRUN = """\
+#!/bin/sh
+for word; do :; done
+plan="$(cat "{plans}/${{word##*/}}" 2>/dev/null)"
+echo '{{"stationmaster":1,"kind":"started","seq":0,"total_steps":2,"world_size":1}}'
+echo '{{"stationmaster":1,"kind":"progress","seq":1,"step":1,"total_steps":2,"loss_nats":8.5}}'
+if [ "$plan" = fails ]; then
+  echo '{{"stationmaster":1,"kind":"failed","seq":2,"message":"the loss is not a number"}}'
+  exit 1
+fi
+if [ "$plan" = exits ]; then
+  echo 'Traceback (most recent call last):' >&2
+  echo "KeyError: 'model'" >&2
+  exit 3
+fi
+while [ "$plan" = waits ]; do sleep 0.2; done
+echo '{{"stationmaster":1,"kind":"progress","seq":2,"step":2,"total_steps":2,"loss_nats":8.25}}'
+echo '{{"stationmaster":1,"kind":"finished","seq":3,"step":2,"loss_nats":8.25}}'
+"""
+
+
+@dataclass(frozen=True)
+class Execution:
+    """How one execution ended, and everything that happened in it."""
+
+    machine: str
+    name: str
+    status: str
+    error: str
+    cause: str
+    history: list[dict[str, Any]]
+
+
+@dataclass
+class Outcome:
+    """What is known of a run once nothing moves any more."""
+
+    run: Run
+    events: list[RunEvent]
+    left: list[str]
+    executions: list[Execution]
+
+    @property
+    def train(self) -> Execution:
+        """The execution of the train workflow."""
+        return next(each for each in self.executions if each.machine == "train")
+
+    @property
+    def teardowns(self) -> list[Execution]:
+        """Every attempt at the teardown, in order."""
+        return [each for each in self.executions if each.machine == "teardown"]
+
+    def events_of(self, kind: str) -> list[RunEvent]:
+        """Events of one type, in order."""
+        return [event for event in self.events if event.type == kind]
+
+
+@dataclass
+class World:
+    """The running local mode and the rules of its runtime."""
+
+    mode: LocalMode
+    runtime: InterferingRuntime
+    plans: Path
+    _count: int = field(default=0)
+
+    @property
+    def services(self) -> Services:
+        """Services of a person or a test, made afresh: threads do not share them."""
+        assert self.mode.settings is not None
+        return Services.create(self.mode.settings)
+
+    @property
+    def aws(self) -> Any:
+        """The account."""
+        assert self.mode.aws is not None
+        return self.mode.aws
+
+    def request(
+        self,
+        name: str,
+        *faults: Fault | ApiFault,
+        plan: str = "",
+        doubled: bool = False,
+        services: Services | None = None,
+        before: Callable[[str], None] | None = None,
+    ) -> str:
+        """Request a run with its rules in force from the first call on; returns its id."""
+        run_id = run_id_of(name)
+        (self.plans / run_id).write_text(plan)
+        self.runtime.break_run(run_id, *faults)
+        if doubled:
+            self.runtime.double(run_id)
+        if before is not None:
+            before(run_id)
+        words = f"tiny-llama nodes=1 seed={int(run_id[-6:], 16)}"
+        run, _ = commands.request_run(
+            services or self.services,
+            parse_request(words.split()),
+            request_id=name,
+            command=f"/train {words}",
+            team_id=TEAM_ID,
+            channel_id=TRAINING_CHANNEL_ID,
+            user_id=OPERATOR_ID,
+        )
+        assert run.run_id == run_id
+        return run_id
+
+    def stop(self, run_id: str) -> None:
+        """Ask the run to stop, as a person does."""
+        commands.stop_run(
+            self.services, run_id, channel_id=TRAINING_CHANNEL_ID, user_id=OPERATOR_ID
+        )
+
+    def kill(self, run_id: str) -> None:
+        """Stop the run's train execution from outside."""
+        self.aws.client("stepfunctions").stop_execution(
+            executionArn=self._arn("train", run_id), cause="killed by the test"
+        )
+
+    def delete_job(self, run_id: str) -> None:
+        """Delete the run's PyTorchJob behind the product's back."""
+        self.services.kubernetes(run_id).delete(
+            "kubeflow.org/v1", "PyTorchJob", name=job_name(run_id), namespace=NAMESPACE
+        )
+
+    def delete_training_nodes(self, run_id: str) -> None:
+        """Delete the run's training node group behind the product's back."""
+        self.services.clusters.delete_node_group(run_id, TRAINING_NODE_GROUP)
+
+    def start_teardown(self, run_id: str) -> None:
+        """Tell the function that starts teardowns that the run has ended."""
+        self.invoke("start-teardown", json.dumps({"detail": {"run_id": run_id}}).encode())
+
+    def cordon(self, run_id: str, *, unschedulable: bool) -> None:
+        """Close the run's training nodes to new pods, or open them again."""
+        with kubernetes.config.new_client_from_config(str(self.mode.cluster.kubeconfig)) as client:
+            core = kubernetes.client.CoreV1Api(client)
+            for node in core.list_node(label_selector=f"{LABEL_RUN_ID}={run_id}").items:
+                core.patch_node(node.metadata.name, {"spec": {"unschedulable": unschedulable}})
+
+    def invoke(self, function: str, payload: bytes) -> Any:
+        """Invoke a function through the Lambda API; what it answered."""
+        answer = self.aws.client("lambda").invoke(FunctionName=function, Payload=payload)
+        assert "FunctionError" not in answer, answer["Payload"].read()
+        return json.loads(answer["Payload"].read())
+
+    def definition(self, machine: str) -> str:
+        """A state machine as it is deployed."""
+        found = self.aws.client("stepfunctions").describe_state_machine(
+            stateMachineArn=self.aws.state_machine_arn(machine)
+        )
+        return str(found["definition"])
+
+    def until(self, condition: Callable[[], Any], what: str) -> Any:
+        """Poll until the condition holds; what it returned."""
+        deadline = time.monotonic() + DEADLINE_S
+        while not (seen := condition()):
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"not within {DEADLINE_S:g} s: {what}")
+            time.sleep(0.05)
+        return seen
+
+    def until_awaiting(self, run_id: str) -> None:
+        """Wait until the workflow waits for its job and training has said something."""
+        services = self.services
+        self.until(lambda: services.runs.load_task_token(run_id), f"{run_id} awaits its job")
+        self.until(lambda: services.runs.load(run_id).progress, f"{run_id} reports progress")
+
+    def until_rested(self, run_id: str, *, torn_down: bool = False) -> Run:
+        """Wait until the run has ended, its teardown too, and no execution of it runs."""
+        services = self.services
+        wanted = {TeardownStatus.COMPLETED} | (set() if torn_down else {TeardownStatus.FAILED})
+
+        def rested() -> Run | None:
+            if self._runs(run_id):
+                return None
+            run = services.runs.load(run_id)
+            return run if run.phase.is_terminal and run.teardown in wanted else None
+
+        try:
+            run: Run = self.until(rested, f"{run_id} ends and is torn down")
+        except TimeoutError as exc:
+            raise TimeoutError(f"{exc}; {self._seen(run_id)}") from exc
+        return run
+
+    def until_still(self, run_id: str) -> None:
+        """Wait until nothing of the run is under way any more, however it ended."""
+
+        def still() -> bool:
+            if self._runs(run_id):
+                return False
+            dead = {
+                each.name
+                for _, each in self._executions(run_id)
+                if each.exec_status != ExecutionStatus.SUCCEEDED
+            }
+            if not dead <= self.runtime.told_dead or not self.aws.settle(timeout_s=1):
+                return False
+            # What was on its way may have started something.
+            return not self._runs(run_id)
+
+        self.until(still, f"nothing of {run_id} runs")
+
+    def _seen(self, run_id: str) -> str:
+        """Where a run hangs, for the person who reads the failure."""
+        services = self.services
+        run = services.runs.load(run_id)
+        job = services.kubernetes(run_id).job(NAMESPACE, job_name(run_id))
+        executions = [(each.name, each.exec_status) for _, each in self._executions(run_id)]
+        return (
+            f"run {run.phase}, teardown {run.teardown}, recorded job {run.job_condition!r}, "
+            f"pods {list(run.pods.values())}, job in the cluster {job}, executions {executions}"
+        )
+
+    def reap(self) -> list[str]:
+        """Run the reaper as two minutes from now, past the grace of what has just ended."""
+        settings = self.mode.settings
+        assert settings is not None
+        return reap(Services(settings, now=lambda: datetime.now(UTC) + timedelta(minutes=2)))
+
+    def outcome(self, run_id: str) -> Outcome:
+        """Everything that is known of the run."""
+        services = self.services
+        return Outcome(
+            run=services.runs.load(run_id),
+            events=services.runs.events(run_id),
+            left=find_left(services, run_id),
+            executions=[
+                Execution(
+                    machine=machine,
+                    name=each.name,
+                    status=str(each.exec_status.value),
+                    error=each.error or "",
+                    cause=each.cause or "",
+                    history=list(each.to_history_output()["events"]),
+                )
+                for machine, each in self._executions(run_id)
+            ],
+        )
+
+    def _arn(self, machine: str, name: str) -> str:
+        arn: str = self.aws.state_machine_arn(machine)
+        return f"{arn.replace(':stateMachine:', ':execution:')}:{name}"
+
+    def _runs(self, run_id: str) -> bool:
+        return any(
+            each.exec_status == ExecutionStatus.RUNNING for _, each in self._executions(run_id)
+        )
+
+    def _executions(self, run_id: str) -> list[tuple[str, Any]]:
+        """The run's executions by machine, from the interpreter itself: tens of thousands of
+        history events as JSON, and a poll as requests, would cost more than the run."""
+        backend = stepfunctions_parser_backends[self.aws.account_id][self.aws.region]
+        names = [("train", "train", run_id), ("short-heartbeat", "train", run_id)]
+        names += [("teardown", "teardown", f"{run_id}-teardown-{n}") for n in range(1, 10)]
+        found = []
+        for machine, kind, name in names:
+            try:
+                found.append((kind, backend.describe_execution(self._arn(machine, name))))
+            except ExecutionDoesNotExist:
+                if machine == "teardown":
+                    break
+        return found
+
+
+def run_id_of(name: str) -> str:
+    """The id that the run of a scenario gets."""
+    return new_run_id("tiny-llama", dedup_key=f"{TEAM_ID}/{name}")
+
+
+def programs_in(directory: Path) -> Path:
+    """A folder of programs with the test's torchrun, which looks for plans in a folder beside."""
+    plans, programs = directory / "plans", directory / "bin"
+    plans.mkdir(parents=True)
+    programs.mkdir()
+    torchrun = programs / "torchrun"
+    torchrun.write_text(_TORCHRUN.format(plans=plans))
+    torchrun.chmod(0o755)
+    return programs
+
+
+def open_world(
+    directory: Path, *, limits: Mapping[str, float] = LIMITS, faults: Sequence[str] = ()
+) -> World:
+    """A local mode that is not started yet, with the test's torchrun first on its pods' path."""
+    programs = programs_in(directory)
+    runtime = InterferingRuntime()
+    mode = LocalMode(
+        LocalOptions(
+            state_dir=directory / "state",
+            port=0,
+            speed=SPEED,
+            runtime=runtime,
+            limits=limits,
+            faults=frozenset(faults),
+            extra_path=programs,
+        )
+    )
+    return World(mode=mode, runtime=runtime, plans=directory / "plans")
