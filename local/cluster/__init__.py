@@ -16,29 +16,30 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from local.cluster import infrastructure, resources
+from local.cluster import infrastructure
 from local.cluster.addons import objects_of
-from local.cluster.api import Api
-from local.cluster.controller import Controller
-from local.cluster.devices import GpuPool, machine_gpus
-from local.cluster.environment import Ports
-from local.cluster.events import EventRecorder
-from local.cluster.housekeeping import GarbageCollector, VolumeBinder
-from local.cluster.jobs import JobController
-from local.cluster.kubelet import Kubelet
-from local.cluster.launch import NodeContext
-from local.cluster.nodes import NodeController
-from local.cluster.operator import PyTorchJobController
-from local.cluster.registry import Registry
-from local.cluster.resources import Catalog
-from local.cluster.scheduler import Scheduler
-from local.cluster.server import ApiServer, write_kubeconfig
-from local.cluster.store import Store
-from local.cluster.workloads import (
+from local.cluster.api import resources
+from local.cluster.api.registry import Registry
+from local.cluster.api.resources import Catalog
+from local.cluster.api.rest import Api
+from local.cluster.api.server import ApiServer, write_kubeconfig
+from local.cluster.api.store import Store
+from local.cluster.controllers.controller import Controller
+from local.cluster.controllers.housekeeping import GarbageCollector, VolumeBinder
+from local.cluster.controllers.jobs import JobController
+from local.cluster.controllers.nodes import NodeController
+from local.cluster.controllers.operator import PyTorchJobController
+from local.cluster.controllers.scheduler import Scheduler
+from local.cluster.controllers.workloads import (
     DaemonSetController,
     DeploymentController,
     ReplicaSetController,
 )
+from local.cluster.events import EventRecorder
+from local.cluster.node.devices import GpuPool, machine_gpus
+from local.cluster.node.environment import Ports
+from local.cluster.node.kubelet import Kubelet
+from local.cluster.node.launch import NodeContext
 
 __all__ = ["LocalCluster"]
 

@@ -5,9 +5,9 @@ Used by `LocalCluster.set_addon`. Pure: name in, objects out.
 
 from __future__ import annotations
 
-from local.cluster import resources
-from local.cluster.resources import Object, Resource
-from local.cluster.volumes import FSX_DRIVER
+from local.cluster.api import resources
+from local.cluster.api.resources import Object, Resource
+from local.cluster.node.volumes import FSX_DRIVER
 
 NAMESPACE = "kube-system"
 _IMAGE = "eks/local-addon"

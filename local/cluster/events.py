@@ -9,10 +9,10 @@ import secrets
 import threading
 from typing import Any, Literal
 
-from local.cluster import resources
-from local.cluster.errors import ApiError
-from local.cluster.registry import Registry, timestamp
-from local.cluster.resources import Object
+from local.cluster.api import resources
+from local.cluster.api.errors import ApiError
+from local.cluster.api.registry import Registry, timestamp
+from local.cluster.api.resources import Object
 
 Level = Literal["Normal", "Warning"]
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from local.cluster import resources
-from local.cluster.registry import Registry
-from local.cluster.resources import Object
+from local.cluster.api import resources
+from local.cluster.api.registry import Registry
+from local.cluster.api.resources import Object
 
 NVIDIA_PLUGIN, EFA_PLUGIN = "nvidia-device-plugin", "efa-device-plugin"
 OPERATOR, ADDON = "training-operator", "addon"

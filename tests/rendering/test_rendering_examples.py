@@ -5,8 +5,8 @@ import re
 import pytest
 import yaml
 
-from local.cluster.resources import Catalog
-from local.cluster.typed import check_applied
+from local.cluster.api.resources import Catalog
+from local.cluster.api.typed import check_applied
 from stationmaster.domain.catalogue.entries import CATALOGUE
 from stationmaster.rendering.examples import DIRECTORY, example
 

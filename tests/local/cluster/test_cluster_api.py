@@ -23,10 +23,10 @@ from cluster_fixtures import (  # noqa: F401  # fixtures
 from kubernetes import client, dynamic, watch
 from kubernetes.client.exceptions import ApiException
 
-from local.cluster import patches
-from local.cluster.errors import ApiError
-from local.cluster.requests import Versions, page
-from local.cluster.store import Store
+from local.cluster.api import patches
+from local.cluster.api.errors import ApiError
+from local.cluster.api.requests import Versions, page
+from local.cluster.api.store import Store
 
 
 def config_map(name: str, **data: str) -> dict[str, Any]:

@@ -32,9 +32,9 @@ from cluster_fixtures import (  # noqa: F401  # fixtures
 from kubernetes import client, watch
 from kubernetes.client.exceptions import ApiException
 
-from local.cluster.environment import Ports, Translation, expand
-from local.cluster.errors import ApiError
-from local.cluster.kubelet import Kubelet
+from local.cluster.api.errors import ApiError
+from local.cluster.node.environment import Ports, Translation, expand
+from local.cluster.node.kubelet import Kubelet
 
 
 def process_id(cluster: Cluster, pod: str) -> int:

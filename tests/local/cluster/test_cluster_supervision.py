@@ -22,11 +22,11 @@ from cluster_fixtures import (  # noqa: F401  # fixtures
     start_cluster,
 )
 
-from local.cluster.container import Command, ContainerProcess, LogError, StartError
 from local.cluster.logs import ContainerLog
-from local.cluster.supervisor import MARKER
+from local.cluster.node.container import Command, ContainerProcess, LogError, StartError
+from local.cluster.node.supervisor import MARKER
 
-SUPERVISOR = REPOSITORY / "local" / "cluster" / "supervisor.py"
+SUPERVISOR = REPOSITORY / "local" / "cluster" / "node" / "supervisor.py"
 
 
 # Fills the log of its own supervisor, which may write 64 bytes more and no byte after them.

@@ -1,0 +1,1 @@
+"""The API server: types, storage, rules and the REST surface. Knows no controller and no node."""

@@ -1,0 +1,135 @@
+"""API errors, in the shape every Kubernetes client expects: an HTTP code and a `Status` object.
+
+Raised by the store, the registry and the REST layer; turned into a response by `rest.py` alone. It
+knows nothing of HTTP servers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+
+class ApiError(Exception):
+    """A refused request: HTTP code, machine-readable reason, message."""
+
+    def __init__(
+        self, code: int, reason: str, message: str, details: dict[str, Any] | None = None
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.reason = reason
+        self.message = message
+        self.details = details or {}
+
+    def status(self) -> dict[str, Any]:
+        """The `Status` object that a client decodes."""
+        return {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Failure",
+            "message": self.message,
+            "reason": self.reason,
+            "details": self.details,
+            "code": self.code,
+        }
+
+
+def _details(resource: str, name: str) -> dict[str, Any]:
+    plural, _, group = resource.partition(".")
+    details = {"name": name, "kind": plural}
+    if group:
+        details["group"] = group
+    return details
+
+
+def not_found(resource: str, name: str) -> ApiError:
+    """`resource` is the plural, with ".group" outside the core group: `deployments.apps`."""
+    return ApiError(404, "NotFound", f'{resource} "{name}" not found', _details(resource, name))
+
+
+def unknown_to_kubelet(pod: str) -> ApiError:
+    """What the API server makes of a kubelet's 404 to a request for a log."""
+    message = f"the server could not find the requested resource ( pods/log {pod})"
+    return ApiError(404, "NotFound", message, {"name": pod, "kind": "pods/log"})
+
+
+def already_exists(resource: str, name: str) -> ApiError:
+    message = f'{resource} "{name}" already exists'
+    return ApiError(409, "AlreadyExists", message, _details(resource, name))
+
+
+def conflict(resource: str, name: str, why: str) -> ApiError:
+    message = f'Operation cannot be fulfilled on {resource} "{name}": {why}'
+    return ApiError(409, "Conflict", message, _details(resource, name))
+
+
+def stale_version(resource: str, name: str) -> ApiError:
+    why = (
+        "the object has been modified; please apply your changes to the latest version and try "
+        "again"
+    )
+    return conflict(resource, name, why)
+
+
+def wrong_uid(resource: str, name: str, *, wanted: str, held: str) -> ApiError:
+    why = f"Precondition failed: UID in precondition: {wanted}, UID in object meta: {held}"
+    return conflict(resource, name, why)
+
+
+def invalid(kind: str, group: str, name: str, causes: Sequence[tuple[str, str]]) -> ApiError:
+    """`causes` are (field path, message) pairs, as an API server's validation lists them."""
+    lines = [f"{field}: {message}" for field, message in causes]
+    body = lines[0] if len(lines) == 1 else "[" + ", ".join(lines) + "]"
+    qualified = f"{kind}.{group}" if group else kind
+    details = {
+        "name": name,
+        "group": group,
+        "kind": kind,
+        "causes": [
+            {"reason": "FieldValueInvalid", "message": message, "field": field}
+            for field, message in causes
+        ],
+    }
+    return ApiError(422, "Invalid", f'{qualified} "{name}" is invalid: {body}', details)
+
+
+def forbidden(message: str, *, details: dict[str, Any] | None = None) -> ApiError:
+    return ApiError(403, "Forbidden", message, details)
+
+
+def bad_request(message: str) -> ApiError:
+    return ApiError(400, "BadRequest", message)
+
+
+def unauthorized() -> ApiError:
+    return ApiError(401, "Unauthorized", "Unauthorized")
+
+
+def expired(requested: int, oldest: int) -> ApiError:
+    return ApiError(410, "Expired", f"too old resource version: {requested} ({oldest})")
+
+
+def page_expired() -> ApiError:
+    message = (
+        "The provided continue parameter is too old to display a consistent list result. You can "
+        "start a new list without the continue parameter"
+    )
+    return ApiError(410, "Expired", message)
+
+
+def method_not_allowed(message: str) -> ApiError:
+    return ApiError(405, "MethodNotAllowed", message)
+
+
+def unsupported_media_type(message: str) -> ApiError:
+    return ApiError(415, "UnsupportedMediaType", message)
+
+
+def internal_error(message: str) -> ApiError:
+    return ApiError(500, "InternalError", f"Internal error occurred: {message}")
+
+
+def no_such_route() -> ApiError:
+    return ApiError(404, "NotFound", "the server could not find the requested resource")

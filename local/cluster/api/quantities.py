@@ -1,0 +1,68 @@
+"""Kubernetes quantities (`500m`, `2Gi`) as exact numbers, and the resources that a pod asks for.
+
+Used by the scheduler and the node controller. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import Any
+
+from local.cluster.api import errors
+
+_SUFFIXES = {
+    "n": Fraction(1, 10**9),
+    "u": Fraction(1, 10**6),
+    "m": Fraction(1, 1000),
+    "": Fraction(1),
+    "k": Fraction(10**3),
+    "M": Fraction(10**6),
+    "G": Fraction(10**9),
+    "T": Fraction(10**12),
+    "P": Fraction(10**15),
+    "Ki": Fraction(2**10),
+    "Mi": Fraction(2**20),
+    "Gi": Fraction(2**30),
+    "Ti": Fraction(2**40),
+    "Pi": Fraction(2**50),
+}
+
+
+def parse_quantity(value: str | int | float) -> Fraction:
+    """The number that a quantity stands for: `1500m` is 3/2, `1Ki` is 1024.
+
+    Raises:
+        ApiError: 400 when the text is not a quantity.
+    """
+    text = str(value).strip()
+    for length in (2, 1, 0):
+        suffix = text[len(text) - length :] if length else ""
+        number = text[: len(text) - length] if length else text
+        if suffix in _SUFFIXES:
+            try:
+                return Fraction(number) * _SUFFIXES[suffix]
+            except ValueError:
+                continue
+    raise errors.bad_request(
+        f'quantity "{value}" is not a number with a suffix such as 500m or 2Gi'
+    )
+
+
+def container_requests(container: Mapping[str, Any]) -> dict[str, Fraction]:
+    """What one container reserves; a limit without a request is also the request."""
+    resources = container.get("resources") or {}
+    merged = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
+    return {name: parse_quantity(amount) for name, amount in merged.items()}
+
+
+def pod_requests(spec: Mapping[str, Any]) -> dict[str, Fraction]:
+    """What a pod reserves: the sum of its containers, or its largest init container."""
+    total: dict[str, Fraction] = {}
+    for container in spec.get("containers") or []:
+        for name, amount in container_requests(container).items():
+            total[name] = total.get(name, Fraction(0)) + amount
+    for container in spec.get("initContainers") or []:
+        for name, amount in container_requests(container).items():
+            total[name] = max(total.get(name, Fraction(0)), amount)
+    return total

@@ -1,0 +1,138 @@
+"""batch/v1 Jobs: runs pods to completion, counts them, gives up at the back-off limit.
+
+Started by `LocalCluster`. Indexed completion, suspension, deadline and time to live are supported.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from local.cluster import infrastructure
+from local.cluster.api import resources
+from local.cluster.api.registry import clone, timestamp
+from local.cluster.api.resources import Object
+from local.cluster.controllers.children import is_going, owned, phase, pod_from
+from local.cluster.controllers.workloads import WorkloadController
+
+_INDEX = "batch.kubernetes.io/job-completion-index"
+
+
+def _ended(obj: Object) -> bool:
+    conditions = (obj.get("status") or {}).get("conditions") or []
+    return any(c["type"] in ("Complete", "Failed") and c["status"] == "True" for c in conditions)
+
+
+def _seconds_since(moment: str) -> float:
+    return (datetime.now(UTC) - datetime.fromisoformat(moment)).total_seconds()
+
+
+class JobController(WorkloadController):
+    """Runs Jobs."""
+
+    name = "jobs"
+    resource = resources.JOBS
+
+    def bring_in_order(self, obj: Object) -> float | None:
+        if _ended(obj):
+            return self._expire(obj)
+        spec = obj["spec"]
+        pods = owned(self.registry, resources.PODS, obj)
+        status = clone(obj.get("status") or {})
+        if spec.get("suspend"):
+            for pod in pods:
+                if not is_going(pod):
+                    self.remove_pod(obj, pod)
+            self.set_status(obj, {**status, "active": 0})
+            return None
+        status.setdefault("startTime", timestamp())
+        succeeded = [pod for pod in pods if phase(pod) == "Succeeded"]
+        failed = [pod for pod in pods if phase(pod) == "Failed"]
+        active = [pod for pod in pods if pod not in succeeded and pod not in failed]
+        deadline_s = spec.get("activeDeadlineSeconds")
+        left_s = None
+        if deadline_s is not None:
+            left_s = deadline_s - _seconds_since(status["startTime"])
+        failure = None
+        if len(failed) > spec["backoffLimit"]:
+            failure = ("BackoffLimitExceeded", "Job has reached the specified backoff limit")
+        elif left_s is not None and left_s <= 0:
+            failure = ("DeadlineExceeded", "Job was active longer than specified deadline")
+        if failure is not None:
+            self._finish(obj, status, active, succeeded, failed, failure)
+            return None
+        if len(succeeded) >= spec["completions"]:
+            self._finish(obj, status, active, succeeded, failed, None)
+            return None
+        going = [pod for pod in active if is_going(pod)]
+        wanted = min(spec["parallelism"], spec["completions"] - len(succeeded))
+        for _ in range(wanted - (len(active) - len(going))):
+            active.append(self._create(obj, [*active, *succeeded]))
+        ready = sum(1 for pod in active if infrastructure.is_ready(pod))
+        counts = {"active": len(active), "ready": ready}
+        self.set_status(
+            obj, {**status, **counts, "succeeded": len(succeeded), "failed": len(failed)}
+        )
+        return left_s
+
+    def _create(self, obj: Object, placed: list[Object]) -> Object:
+        pod = pod_from(obj["spec"]["template"], obj, labels={})
+        name = obj["metadata"]["name"]
+        pod["metadata"]["generateName"] = f"{name}-"
+        if obj["spec"]["completionMode"] == "Indexed":
+            taken = {p["metadata"]["annotations"].get(_INDEX) for p in placed}
+            index = next(i for i in range(obj["spec"]["completions"]) if str(i) not in taken)
+            pod["metadata"].setdefault("annotations", {})[_INDEX] = str(index)
+            pod["metadata"]["generateName"] = f"{name}-{index}-"
+            for container in pod["spec"].get("containers") or []:
+                container.setdefault("env", []).append(
+                    {"name": "JOB_COMPLETION_INDEX", "value": str(index)}
+                )
+        return self.create_pod(obj, pod)
+
+    def _finish(
+        self,
+        obj: Object,
+        status: Object,
+        active: list[Object],
+        succeeded: list[Object],
+        failed: list[Object],
+        failure: tuple[str, str] | None,
+    ) -> None:
+        for pod in active:
+            if not is_going(pod):
+                self.remove_pod(obj, pod)
+        now = timestamp()
+        kind, reason, message = (
+            "Complete",
+            "CompletionsReached",
+            "Reached expected number of succeeded pods",
+        )
+        if failure is not None:
+            kind, (reason, message) = "Failed", failure
+            self.recorder.record(obj, "Warning", reason, message)
+        else:
+            status["completionTime"] = now
+            self.recorder.record(obj, "Normal", "Completed", "Job completed")
+        condition = {
+            "type": kind,
+            "status": "True",
+            "reason": reason,
+            "message": message,
+            "lastProbeTime": now,
+            "lastTransitionTime": now,
+        }
+        status["conditions"] = [*(status.get("conditions") or []), condition]
+        counts = {"succeeded": len(succeeded), "failed": len(failed), "active": 0, "ready": 0}
+        self.set_status(obj, {**status, **counts})
+
+    def _expire(self, obj: Object) -> float | None:
+        ttl_s = obj["spec"].get("ttlSecondsAfterFinished")
+        if ttl_s is None:
+            return None
+        ended = obj["status"]["conditions"][-1]["lastTransitionTime"]
+        left_s = float(ttl_s) - _seconds_since(ended)
+        if left_s > 0:
+            return left_s
+        metadata = obj["metadata"]
+        self.registry.delete(resources.JOBS, metadata["namespace"], metadata["name"])
+        return None

@@ -1,0 +1,226 @@
+"""Nodes: made for a node group, gone with it, their devices visible while a plugin is ready.
+
+`LocalCluster` adds and removes; the controller keeps capacity in step with the plugin pods.
+"""
+
+from __future__ import annotations
+
+import platform
+import secrets
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from local.cluster import infrastructure
+from local.cluster.api import resources
+from local.cluster.api.discovery import VERSION
+from local.cluster.api.registry import Registry, timestamp
+from local.cluster.api.resources import Object
+from local.cluster.api.store import Change
+from local.cluster.controllers.controller import Controller, Key
+from local.cluster.events import EventRecorder
+
+NODE_GROUP_LABEL = "eks.amazonaws.com/nodegroup"
+_MAX_PODS = "110"
+
+
+class NodeController(Controller):
+    """Keeps `status.capacity` of the nodes true."""
+
+    name = "nodes"
+
+    def __init__(self, registry: Registry, recorder: EventRecorder) -> None:
+        super().__init__(registry)
+        self._recorder = recorder
+        self._lock = threading.Lock()
+        self._hardware: dict[str, dict[str, str]] = {}
+        self._num_nodes = 0
+
+    def add(
+        self,
+        *,
+        node_group: str,
+        cluster: str,
+        instance_type: str,
+        count: int,
+        zone: str,
+        labels: Mapping[str, str],
+        taints: Sequence[Mapping[str, str]],
+        capacity: Mapping[str, str],
+    ) -> None:
+        """Bring a node group to `count` nodes: make new ones, or take the newest away."""
+        existing = self.of_group(node_group)
+        for node in existing[count:]:
+            self._remove(node)
+        for _ in range(count - len(existing)):
+            node_labels = {
+                **labels,
+                NODE_GROUP_LABEL: node_group,
+                "alpha.eksctl.io/cluster-name": cluster,
+                "node.kubernetes.io/instance-type": instance_type,
+                "topology.kubernetes.io/zone": zone,
+                "topology.kubernetes.io/region": zone.rstrip("abcdef"),
+                "kubernetes.io/os": "linux",
+                "kubernetes.io/arch": "amd64",
+            }
+            self._create(node_labels, taints, capacity, zone)
+
+    def remove_group(self, node_group: str) -> None:
+        for node in self.of_group(node_group):
+            self._remove(node)
+
+    def of_group(self, node_group: str) -> list[Object]:
+        nodes = [
+            node
+            for node in self.registry.list(resources.NODES)
+            if (node["metadata"].get("labels") or {}).get(NODE_GROUP_LABEL) == node_group
+        ]
+        return sorted(nodes, key=lambda node: int(node["metadata"]["resourceVersion"]))
+
+    def forget_all(self) -> None:
+        with self._lock:
+            self._hardware.clear()
+
+    def _create(
+        self,
+        labels: dict[str, str],
+        taints: Sequence[Mapping[str, str]],
+        capacity: Mapping[str, str],
+        zone: str,
+    ) -> None:
+        with self._lock:
+            self._num_nodes += 1
+            number = self._num_nodes
+        address = f"10.0.{128 + number // 250}.{number % 250 + 4}"
+        name = f"ip-{address.replace('.', '-')}.ec2.internal"
+        with self._lock:
+            self._hardware[name] = dict(capacity)
+        spec: dict[str, Any] = {
+            "providerID": f"aws:///{zone}/i-{secrets.token_hex(9)[:17]}",
+        }
+        if taints:
+            spec["taints"] = [dict(taint) for taint in taints]
+        node = {
+            "metadata": {"name": name, "labels": {**labels, "kubernetes.io/hostname": name}},
+            "spec": spec,
+        }
+        created = self.registry.create(resources.NODES, node)
+        visible = self._visible(name)
+
+        def fill(stored: Object) -> None:
+            stored["status"] = _status(visible, address, name)
+
+        self.registry.modify(resources.NODES, "", name, fill)
+        self._recorder.record(
+            created, "Normal", "NodeReady", f"Node {name} status is now: NodeReady"
+        )
+
+    def _remove(self, node: Object) -> None:
+        name = node["metadata"]["name"]
+
+        def not_ready(stored: Object) -> None:
+            for condition in stored["status"]["conditions"]:
+                if condition["type"] == "Ready":
+                    condition.update(
+                        status="Unknown",
+                        reason="NodeStatusUnknown",
+                        message="Kubelet stopped posting node status.",
+                        lastTransitionTime=timestamp(),
+                    )
+
+        marked = self.registry.modify(resources.NODES, "", name, not_ready)
+        if marked is None:
+            return
+        message = f"Node {name} status is now: NodeNotReady"
+        self._recorder.record(marked, "Normal", "NodeNotReady", message)
+        for pod in self.registry.list(resources.PODS):
+            if pod["spec"].get("nodeName") == name:
+                metadata = pod["metadata"]
+                self._recorder.record(pod, "Warning", "NodeNotReady", "Node is not ready")
+                self.registry.remove_now(
+                    resources.PODS, metadata["namespace"], metadata["name"], metadata["uid"]
+                )
+        self.registry.remove_now(resources.NODES, "", name, node["metadata"]["uid"])
+        with self._lock:
+            self._hardware.pop(name, None)
+
+    # Devices
+
+    def keys_of(self, change: Change) -> Iterable[Key]:
+        if change.resource != resources.PODS.key:
+            return
+        if infrastructure.pod_role(change.object) in infrastructure.DEVICES:
+            node = change.object["spec"].get("nodeName")
+            if node:
+                yield (node,)
+
+    def reconcile(self, key: Key) -> float | None:
+        visible = self._visible(key[0])
+
+        def fill(node: Object) -> None:
+            node["status"]["capacity"] = dict(visible)
+            node["status"]["allocatable"] = dict(visible)
+
+        self.registry.modify(resources.NODES, "", key[0], fill)
+        return None
+
+    def _visible(self, node: str) -> dict[str, str]:
+        """The hardware of a node, without the devices that no ready plugin announces."""
+        with self._lock:
+            hardware = dict(self._hardware.get(node, {}))
+        announced = {
+            infrastructure.DEVICES[role]
+            for pod in self.registry.list(resources.PODS)
+            if pod["spec"].get("nodeName") == node
+            and (role := infrastructure.pod_role(pod)) in infrastructure.DEVICES
+            and infrastructure.is_ready(pod)
+        }
+        hidden = set(infrastructure.DEVICES.values()) - announced
+        shown = {name: amount for name, amount in hardware.items() if name not in hidden}
+        return {"pods": _MAX_PODS, "ephemeral-storage": "80Gi", **shown}
+
+
+def _status(visible: Mapping[str, str], address: str, name: str) -> Object:
+    now = timestamp()
+    healthy = {
+        "MemoryPressure": (
+            "False",
+            "KubeletHasSufficientMemory",
+            "kubelet has sufficient memory available",
+        ),
+        "DiskPressure": ("False", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
+        "PIDPressure": ("False", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
+        "Ready": ("True", "KubeletReady", "kubelet is posting ready status"),
+    }
+    return {
+        "capacity": dict(visible),
+        "allocatable": dict(visible),
+        "conditions": [
+            {
+                "type": kind,
+                "status": value,
+                "reason": reason,
+                "message": message,
+                "lastHeartbeatTime": now,
+                "lastTransitionTime": now,
+            }
+            for kind, (value, reason, message) in healthy.items()
+        ],
+        "addresses": [
+            {"type": "InternalIP", "address": address},
+            {"type": "InternalDNS", "address": name},
+            {"type": "Hostname", "address": name},
+        ],
+        "nodeInfo": {
+            "machineID": "",
+            "systemUUID": "",
+            "bootID": "",
+            "kernelVersion": platform.release(),
+            "osImage": "local processes",
+            "containerRuntimeVersion": "process://1",
+            "kubeletVersion": VERSION["gitVersion"],
+            "kubeProxyVersion": "",
+            "operatingSystem": "linux",
+            "architecture": "amd64",
+        },
+    }

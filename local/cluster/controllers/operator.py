@@ -1,0 +1,377 @@
+"""The Training Operator's controller for PyTorchJobs (v1.9 semantics).
+
+Started by `LocalCluster`; acts only while a Deployment of the operator is available, as the real
+one does. What it writes (conditions, reasons, messages, events) is what tools and people search
+for, so the wording is kept, its quirks included: activeDeadlineSeconds is looked at only when
+something else happens to the job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Any
+
+from local.cluster import infrastructure
+from local.cluster.api import resources
+from local.cluster.api.admission import RESOURCE_KEY as JOBS_KEY
+from local.cluster.api.registry import Registry, clone, timestamp
+from local.cluster.api.resources import Object, Resource
+from local.cluster.api.store import Change
+from local.cluster.controllers import jobstatus, replicas
+from local.cluster.controllers.children import controller_of, delete_pod, is_going, owned, phase
+from local.cluster.controllers.controller import Controller, Key
+from local.cluster.controllers.replicas import CONTAINER, MASTER, WORKER
+from local.cluster.events import EventRecorder
+from local.cluster.labels import TRAINING_LABEL
+
+_OURS = (None, "", "kubeflow.org/training-operator")
+
+
+class PyTorchJobController(Controller):
+    """Reconciles PyTorchJobs; keys are (namespace, name)."""
+
+    name = "pytorchjobs"
+
+    def __init__(self, registry: Registry, recorder: EventRecorder) -> None:
+        super().__init__(registry)
+        self._recorder = recorder
+
+    def keys_of(self, change: Change) -> Iterable[Key]:
+        metadata = change.object["metadata"]
+        if change.resource == JOBS_KEY:
+            yield (metadata["namespace"], metadata["name"])
+        elif change.resource in (resources.PODS.key, resources.SERVICES.key):
+            owner = controller_of(change.object)
+            if owner is not None and owner["kind"] == "PyTorchJob":
+                yield (metadata["namespace"], owner["name"])
+        elif change.resource == resources.DEPLOYMENTS.key:
+            for job in self.registry.store.list(JOBS_KEY):
+                yield (job["metadata"]["namespace"], job["metadata"]["name"])
+
+    def reconcile(self, key: Key) -> float | None:
+        resource = self.registry.catalog.by_key(JOBS_KEY)
+        job = self.registry.store.get(JOBS_KEY, *key)
+        if resource is None or job is None or is_going(job):
+            return None
+        if not infrastructure.operator_available(self.registry):
+            return None
+        policy = job["spec"].get("runPolicy") or {}
+        if policy.get("managedBy") not in _OURS:
+            return None
+        status = clone(job.get("status") or {})
+        name = job["metadata"]["name"]
+        jobstatus.set_condition(status, "Created", f"PyTorchJob {name} is created.")
+        pods = owned(self.registry, resources.PODS, job)
+        again_s = self._step(job, policy, status, pods)
+        if status != (job.get("status") or {}):
+            self._write(resource, job, status)
+        return again_s
+
+    def _write(self, resource: Resource, job: Object, status: Object) -> None:
+        metadata = job["metadata"]
+
+        def change(stored: Object) -> None:
+            stored["status"] = status
+
+        self.registry.modify(
+            resource, metadata["namespace"], metadata["name"], change, uid=metadata["uid"]
+        )
+
+    def _step(
+        self, job: Object, policy: Object, status: Object, pods: list[Object]
+    ) -> float | None:
+        if policy.get("suspend"):
+            self._suspend(job, status, pods)
+            return None
+        if jobstatus.holds(status, "Suspended"):
+            message = f"PyTorchJob {job['metadata']['name']} is resumed."
+            why = jobstatus.reason("Resumed")
+            jobstatus.set_condition(status, "Suspended", message, value="False", why=why)
+            status["startTime"] = timestamp()
+            self._event(job, "Normal", why, message)
+        if jobstatus.holds(status, "Succeeded") or jobstatus.holds(status, "Failed"):
+            return self._after_end(job, policy, status, pods)
+        self._record_abnormal_pods(job, pods)
+        failure = self._limit_reached(job, policy, status, pods)
+        if failure is not None:
+            status.setdefault("completionTime", timestamp())
+            self._clean_up(job, policy, pods)
+            self._event(job, "Normal", jobstatus.reason("Failed"), failure)
+            jobstatus.set_condition(status, "Failed", failure)
+            return None
+        specs = replicas.replica_specs(job)
+        for role, spec in specs.items():
+            self._reconcile_pods(job, role, spec, status)
+            self._reconcile_services(job, role, spec)
+        self._judge(job, specs, status)
+        return None
+
+    # Suspension and end
+
+    def _suspend(self, job: Object, status: Object, pods: list[Object]) -> None:
+        self._delete_children(job, pods)
+        for replica in (status.get("replicaStatuses") or {}).values():
+            replica.pop("active", None)
+        message = f"PyTorchJob {job['metadata']['name']} is suspended."
+        why = jobstatus.reason("Suspended")
+        if jobstatus.holds(status, "Running"):
+            jobstatus.set_condition(status, "Running", message, value="False", why=why)
+        if not jobstatus.holds(status, "Suspended"):
+            jobstatus.set_condition(status, "Suspended", message)
+            self._event(job, "Normal", why, message)
+
+    def _after_end(
+        self, job: Object, policy: Object, status: Object, pods: list[Object]
+    ) -> float | None:
+        self._clean_up(job, policy, pods)
+        if jobstatus.holds(status, "Succeeded"):
+            jobstatus.finish_counts(status)
+        ttl_s, ended = policy.get("ttlSecondsAfterFinished"), status.get("completionTime")
+        if ttl_s is None or ended is None:
+            return None
+        passed = (datetime.now(UTC) - datetime.fromisoformat(ended)).total_seconds()
+        if passed < ttl_s:
+            return float(ttl_s) - passed
+        metadata = job["metadata"]
+        resource = self.registry.catalog.by_key(JOBS_KEY)
+        if resource is not None:
+            self.registry.delete(resource, metadata["namespace"], metadata["name"])
+            message = f"Deleted job: {metadata['name']}"
+            self._event(job, "Normal", "SuccessfulDeletePod", message)
+        return None
+
+    def _clean_up(self, job: Object, policy: Object, pods: list[Object]) -> None:
+        match policy.get("cleanPodPolicy", "None"):
+            case "All":
+                self._delete_children(job, pods)
+            case "Running":
+                doomed = [pod for pod in pods if phase(pod) in ("Running", "Pending")]
+                self._delete_children(job, doomed, only_theirs=True)
+
+    def _delete_children(
+        self, job: Object, pods: list[Object], *, only_theirs: bool = False
+    ) -> None:
+        """Delete pods and services; with `only_theirs`, just the services of these pods."""
+        for pod in pods:
+            if not is_going(pod):
+                self._delete_pod(job, pod)
+        names = {pod["metadata"]["name"] for pod in pods}
+        for service in owned(self.registry, resources.SERVICES, job):
+            if not only_theirs or service["metadata"]["name"] in names:
+                self._delete_service(job, service)
+
+    # Limits
+
+    def _limit_reached(
+        self, job: Object, policy: Object, status: Object, pods: list[Object]
+    ) -> str | None:
+        name = job["metadata"]["name"]
+        limit = policy.get("backoffLimit")
+        if limit is not None:
+            restarts = self._restarts(job, pods)
+            if restarts > 0 if limit == 0 else restarts >= limit:
+                return f"Job {name} has failed because it has reached the specified backoff limit"
+        deadline_s, started = policy.get("activeDeadlineSeconds"), status.get("startTime")
+        if deadline_s is not None and started is not None:
+            active_s = (datetime.now(UTC) - datetime.fromisoformat(started)).total_seconds()
+            if active_s >= deadline_s:
+                return f"Job {name} has failed because it was active longer than specified deadline"
+        return None
+
+    def _restarts(self, job: Object, pods: list[Object]) -> int:
+        """Restarts of the containers of running pods whose replica type restarts."""
+        specs = replicas.replica_specs(job)
+        total = 0
+        for pod in pods:
+            role = _role_of(pod)
+            restarts = role in specs and specs[role]["restartPolicy"] != "Never"
+            if not restarts or phase(pod) != "Running":
+                continue
+            status = pod["status"]
+            listed = [
+                *(status.get("initContainerStatuses") or []),
+                *(status.get("containerStatuses") or []),
+            ]
+            total += sum(container.get("restartCount", 0) for container in listed)
+        return total
+
+    # Replicas
+
+    def _reconcile_pods(self, job: Object, role: str, spec: Object, status: Object) -> None:
+        held = self._of_role(resources.PODS, job, role)
+        status.setdefault("replicaStatuses", {})[role] = {}
+        kept = []
+        for index, pod in held.items():
+            if index >= spec["replicas"]:
+                if not is_going(pod):
+                    self._delete_pod(job, pod)
+                continue
+            self._look_at_exit(job, role, spec, status, pod)
+            kept.append(pod)
+        status["replicaStatuses"][role] = jobstatus.count(kept)
+        for index in range(spec["replicas"]):
+            if index not in held:
+                self._create_pod(job, role, index, spec)
+
+    def _look_at_exit(
+        self, job: Object, role: str, spec: Object, status: Object, pod: Object
+    ) -> None:
+        metadata, exit_code = pod["metadata"], _exit_code(pod)
+        if exit_code is not None:
+            where = f"{metadata['namespace']}.{metadata['name']}"
+            message = f"Pod: {where} exited with code {exit_code}"
+            self._event(job, "Normal", "ExitedWithCode", message)
+        if phase(pod) != "Failed" or is_going(pod):
+            return
+        name = job["metadata"]["name"]
+        policy = spec["restartPolicy"]
+        permanent = policy == "ExitCode" and (exit_code or 0) < replicas.RETRYABLE_EXIT_CODE
+        if permanent:
+            message = f"job {name} is failing because {role} replica(s) failed."
+            self._event(job, "Warning", jobstatus.reason("Failed"), message)
+            jobstatus.set_condition(status, "Failed", message)
+        elif policy != "Never":
+            self._delete_pod(job, pod)
+            message = f"job {name} is restarting because {role} replica(s) failed."
+            self._event(job, "Warning", jobstatus.reason("Restarting"), message)
+            jobstatus.set_condition(status, "Restarting", message)
+
+    def _create_pod(self, job: Object, role: str, index: int, spec: Object) -> None:
+        if spec["template"]["spec"].get("restartPolicy"):
+            message = "Restart policy in pod template overridden by restart policy in replica spec"
+            self._event(job, "Warning", "SetPodTemplateRestartPolicy", message)
+        pod = replicas.pod(job, role, index)
+        name = pod["metadata"]["name"]
+        self.registry.create(resources.PODS, pod, namespace=job["metadata"]["namespace"])
+        self._event(job, "Normal", "SuccessfulCreatePod", f"Created pod: {name}")
+
+    def _reconcile_services(self, job: Object, role: str, spec: Object) -> None:
+        held = self._of_role(resources.SERVICES, job, role)
+        for index, service in held.items():
+            if index >= spec["replicas"]:
+                self._delete_service(job, service)
+        for index in range(spec["replicas"]):
+            if index not in held:
+                service = replicas.service(job, role, index)
+                name = service["metadata"]["name"]
+                namespace = job["metadata"]["namespace"]
+                self.registry.create(resources.SERVICES, service, namespace=namespace)
+                self._event(job, "Normal", "SuccessfulCreateService", f"Created service: {name}")
+
+    def _of_role(self, resource: Resource, job: Object, role: str) -> dict[int, Object]:
+        """The job's children of one replica type, by index."""
+        return {
+            int(child["metadata"]["labels"][f"{TRAINING_LABEL}replica-index"]): child
+            for child in owned(self.registry, resource, job)
+            if _role_of(child) == role
+        }
+
+    def _delete_pod(self, job: Object, pod: Object) -> None:
+        delete_pod(self.registry, pod)
+        message = f"Deleted pod: {pod['metadata']['name']}"
+        self._event(job, "Normal", "SuccessfulDeletePod", message)
+
+    def _delete_service(self, job: Object, service: Object) -> None:
+        metadata = service["metadata"]
+        self.registry.remove_now(
+            resources.SERVICES, metadata["namespace"], metadata["name"], metadata["uid"]
+        )
+        message = f"Deleted service: {metadata['name']}"
+        self._event(job, "Normal", "SuccessfulDeleteService", message)
+
+    # Conditions
+
+    def _judge(self, job: Object, specs: dict[str, Object], status: Object) -> None:
+        """Conditions from replica counts. Source: pytorchjob_controller.go, UpdateJobStatus."""
+        status.setdefault("startTime", timestamp())
+        metadata = job["metadata"]
+        for role, spec in specs.items():
+            replica = status["replicaStatuses"][role]
+            replica["selector"] = replicas.selector_text(job, role)
+            succeeded, running = replica.get("succeeded", 0), replica.get("active", 0)
+            failed, wanted = replica.get("failed", 0), spec["replicas"]
+            if role == MASTER:
+                if running > 0:
+                    message = f"PyTorchJob {metadata['name']} is running."
+                    jobstatus.set_condition(status, "Running", message)
+                if succeeded >= wanted:
+                    message = f"PyTorchJob {metadata['name']} is successfully completed."
+                    self._succeed(job, status, message)
+                    return
+            elif MASTER not in specs and role == WORKER:
+                where = f"{metadata['namespace']}/{metadata['name']}"
+                any_suffices = job["spec"].get("elasticPolicy") is not None and succeeded > 0
+                if succeeded >= wanted or any_suffices:
+                    self._succeed(job, status, f"PyTorchJob {where} successfully completed.")
+                elif running > 0:
+                    message = f"PyTorchJob {where} is running."
+                    jobstatus.set_condition(status, "Running", message)
+            if failed > 0 and wanted > succeeded + running:
+                self._fail_or_restart(job, role, spec, status, failed)
+
+    def _succeed(self, job: Object, status: Object, message: str) -> None:
+        self._event(job, "Normal", jobstatus.reason("Succeeded"), message)
+        status.setdefault("completionTime", timestamp())
+        jobstatus.set_condition(status, "Succeeded", message)
+
+    def _fail_or_restart(
+        self, job: Object, role: str, spec: Object, status: Object, failed: int
+    ) -> None:
+        name = job["metadata"]["name"]
+        cause = f"because {failed} {role} replica(s) failed."
+        if jobstatus.holds(status, "Failed"):
+            return
+        if spec["restartPolicy"] != "Never":
+            message = f"PyTorchJob {name} is restarting {cause}"
+            self._event(job, "Warning", jobstatus.reason("Restarting"), message)
+            jobstatus.set_condition(status, "Restarting", message)
+            return
+        message = f"PyTorchJob {name} is failed {cause}"
+        self._event(job, "Normal", jobstatus.reason("Failed"), message)
+        status.setdefault("completionTime", timestamp())
+        jobstatus.set_condition(status, "Failed", message)
+
+    # Events
+
+    def _record_abnormal_pods(self, job: Object, pods: list[Object]) -> None:
+        """Source: core/pod.go, RecordAbnormalPods."""
+        for pod in pods:
+            if phase(pod) in ("Succeeded", "Failed") or is_going(pod):
+                continue
+            name, status = pod["metadata"]["name"], pod.get("status") or {}
+            listed = status.get("containerStatuses") or status.get("initContainerStatuses") or []
+            for container in listed:
+                self._record_abnormal_container(job, name, container)
+            conditions = status.get("conditions") or []
+            if not listed and conditions and conditions[0]["status"] != "True":
+                message = f"Error pod {name} condition message: {conditions[0].get('message', '')}"
+                self._event(job, "Warning", conditions[0].get("reason", ""), message)
+
+    def _record_abnormal_container(self, job: Object, pod: str, container: Object) -> None:
+        where = f"Error pod {pod} container {container['name']}"
+        ended = container["state"].get("terminated")
+        if ended and ended["exitCode"] != 0:
+            text = ended.get("message", "")
+            message = f"{where} exitCode: {ended['exitCode']} terminated message: {text}"
+            self._event(job, "Warning", ended["reason"], message)
+        held = container["state"].get("waiting")
+        if held and held.get("message"):
+            message = f"{where} waiting message: {held['message']}"
+            self._event(job, "Warning", held["reason"], message)
+
+    def _event(self, job: Object, level: Any, reason: str, message: str) -> None:
+        self._recorder.record(job, level, reason, message)
+
+
+def _role_of(child: Object) -> str:
+    labels = child["metadata"].get("labels") or {}
+    return str(labels.get(f"{TRAINING_LABEL}replica-type", "")).capitalize()
+
+
+def _exit_code(pod: Object) -> int | None:
+    for container in (pod.get("status") or {}).get("containerStatuses") or []:
+        ended = container["state"].get("terminated")
+        if container["name"] == CONTAINER and ended:
+            return int(ended["exitCode"])
+    return None

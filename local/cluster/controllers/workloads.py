@@ -1,0 +1,323 @@
+"""Deployments, ReplicaSets and DaemonSets: keeps their pods in number and their status true.
+
+Started by `LocalCluster`. A Deployment makes ReplicaSets as in a real cluster; a changed template
+brings up the new set before it takes down the old one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from local.cluster import infrastructure
+from local.cluster.api import resources
+from local.cluster.api.registry import Registry, clone, timestamp
+from local.cluster.api.resources import Object, Resource
+from local.cluster.api.store import Change
+from local.cluster.controllers.children import (
+    controller_of,
+    delete_pod,
+    is_going,
+    owned,
+    owner_reference,
+    phase,
+    pod_from,
+    template_hash,
+)
+from local.cluster.controllers.controller import Controller, Key
+from local.cluster.controllers.placement import matches_affinity, untolerated
+from local.cluster.events import EventRecorder
+
+_HASH_LABEL = "pod-template-hash"
+_REVISION_LABEL = "controller-revision-hash"
+
+
+class WorkloadController(Controller):
+    """Reconciles objects of one type that own others; keys are (namespace, name)."""
+
+    resource: Resource
+    child_keys: tuple[str, ...] = (resources.PODS.key,)
+
+    def __init__(self, registry: Registry, recorder: EventRecorder) -> None:
+        super().__init__(registry)
+        self.recorder = recorder
+
+    def keys_of(self, change: Change) -> Iterable[Key]:
+        metadata = change.object["metadata"]
+        if change.resource == self.resource.key:
+            if change.type != "DELETED":
+                yield (metadata["namespace"], metadata["name"])
+        elif change.resource in self.child_keys:
+            owner = controller_of(change.object)
+            if owner is not None and owner["kind"] == self.resource.kind:
+                yield (metadata["namespace"], owner["name"])
+
+    def reconcile(self, key: Key) -> float | None:
+        obj = self.registry.find(self.resource, *key)
+        if obj is None or is_going(obj):
+            return None
+        return self.bring_in_order(obj)
+
+    def bring_in_order(self, obj: Object) -> float | None:
+        raise NotImplementedError(f"{type(self).__name__} does not say how to bring it in order")
+
+    def create_pod(self, owner: Object, pod: Object) -> Object:
+        created = self.registry.create(
+            resources.PODS, pod, namespace=owner["metadata"]["namespace"]
+        )
+        name = created["metadata"]["name"]
+        self.recorder.record(owner, "Normal", "SuccessfulCreate", f"Created pod: {name}")
+        return created
+
+    def remove_pod(self, owner: Object, pod: Object) -> None:
+        name = pod["metadata"]["name"]
+        delete_pod(self.registry, pod)
+        self.recorder.record(owner, "Normal", "SuccessfulDelete", f"Deleted pod: {name}")
+
+    def set_status(self, obj: Object, status: Object) -> None:
+        metadata = obj["metadata"]
+
+        def change(stored: Object) -> None:
+            stored["status"] = status
+
+        self.registry.modify(
+            self.resource, metadata["namespace"], metadata["name"], change, uid=metadata["uid"]
+        )
+
+
+class ReplicaSetController(WorkloadController):
+    """Keeps `replicas` pods of one template."""
+
+    name = "replicasets"
+    resource = resources.REPLICA_SETS
+
+    def bring_in_order(self, obj: Object) -> float | None:
+        wanted = obj["spec"].get("replicas", 1)
+        pods = [pod for pod in owned(self.registry, resources.PODS, obj) if not is_going(pod)]
+        alive = [pod for pod in pods if phase(pod) not in ("Succeeded", "Failed")]
+        for pod in pods:
+            if pod not in alive:
+                self.remove_pod(obj, pod)
+        for _ in range(wanted - len(alive)):
+            pod = pod_from(obj["spec"]["template"], obj, labels={})
+            pod["metadata"]["generateName"] = f"{obj['metadata']['name']}-"
+            self.create_pod(obj, pod)
+        # The ones that are not ready go first.
+        for pod in sorted(alive, key=infrastructure.is_ready)[: max(0, len(alive) - wanted)]:
+            self.remove_pod(obj, pod)
+        ready = sum(1 for pod in alive if infrastructure.is_ready(pod))
+        status = {
+            "replicas": max(len(alive), min(wanted, len(alive))),
+            "fullyLabeledReplicas": len(alive),
+            "readyReplicas": ready,
+            "availableReplicas": ready,
+            "observedGeneration": obj["metadata"]["generation"],
+        }
+        self.set_status(obj, status)
+        return None
+
+
+class DeploymentController(WorkloadController):
+    """Keeps one ReplicaSet for the current template, and phases out the others."""
+
+    name = "deployments"
+    resource = resources.DEPLOYMENTS
+    child_keys = (resources.REPLICA_SETS.key,)
+
+    def bring_in_order(self, obj: Object) -> float | None:
+        wanted = obj["spec"].get("replicas", 1)
+        wanted_hash = template_hash(obj["spec"]["template"])
+        sets = owned(self.registry, resources.REPLICA_SETS, obj)
+        current = next((s for s in sets if _hash_of(s) == wanted_hash), None)
+        if current is None:
+            current = self._create_set(obj, wanted_hash, wanted, num_before=len(sets))
+        elif current["spec"]["replicas"] != wanted:
+            self._scale(obj, current, wanted)
+        old = [s for s in sets if _hash_of(s) != wanted_hash]
+        available = (current.get("status") or {}).get("availableReplicas", 0)
+        if available >= wanted:
+            for replica_set in old:
+                if replica_set["spec"]["replicas"] > 0:
+                    self._scale(obj, replica_set, 0)
+        self.set_status(obj, self._status(obj, current, old, wanted))
+        return None
+
+    def _create_set(
+        self, obj: Object, wanted_hash: str, replicas: int, *, num_before: int
+    ) -> Object:
+        template = clone(obj["spec"]["template"])
+        labels = {
+            **(template.setdefault("metadata", {}).get("labels") or {}),
+            _HASH_LABEL: wanted_hash,
+        }
+        template["metadata"]["labels"] = labels
+        selector = clone(obj["spec"].get("selector") or {})
+        selector["matchLabels"] = {
+            **(selector.get("matchLabels") or {}),
+            _HASH_LABEL: wanted_hash,
+        }
+        name = f"{obj['metadata']['name']}-{wanted_hash}"
+        revision = {"deployment.kubernetes.io/revision": str(num_before + 1)}
+        metadata = {
+            "name": name,
+            "labels": labels,
+            "annotations": revision,
+            "ownerReferences": [owner_reference(obj)],
+        }
+        body = {
+            "metadata": metadata,
+            "spec": {"replicas": replicas, "selector": selector, "template": template},
+        }
+        namespace = obj["metadata"]["namespace"]
+        created = self.registry.create(resources.REPLICA_SETS, body, namespace=namespace)
+        message = f"Scaled up replica set {name} from 0 to {replicas}"
+        self.recorder.record(obj, "Normal", "ScalingReplicaSet", message)
+        return created
+
+    def _scale(self, obj: Object, replica_set: Object, replicas: int) -> None:
+        metadata = replica_set["metadata"]
+        before = replica_set["spec"]["replicas"]
+
+        def change(stored: Object) -> None:
+            stored["spec"]["replicas"] = replicas
+
+        self.registry.modify(
+            resources.REPLICA_SETS, metadata["namespace"], metadata["name"], change
+        )
+        direction = "up" if replicas > before else "down"
+        message = f"Scaled {direction} replica set {metadata['name']} from {before} to {replicas}"
+        self.recorder.record(obj, "Normal", "ScalingReplicaSet", message)
+
+    def _status(self, obj: Object, current: Object, old: list[Object], wanted: int) -> Object:
+        now = current.get("status") or {}
+        before = [replica_set.get("status") or {} for replica_set in old]
+        ready = now.get("readyReplicas", 0) + sum(s.get("readyReplicas", 0) for s in before)
+        total = now.get("replicas", 0) + sum(s.get("replicas", 0) for s in before)
+        available = ready >= wanted
+        status = {
+            "observedGeneration": obj["metadata"]["generation"],
+            "replicas": total,
+            "updatedReplicas": now.get("replicas", 0),
+            "readyReplicas": ready,
+            "availableReplicas": ready,
+            "unavailableReplicas": max(0, wanted - ready),
+        }
+        held = (obj.get("status") or {}).get("conditions") or []
+        set_name = current["metadata"]["name"]
+        progress = f'ReplicaSet "{set_name}" has successfully progressed.'
+        if not available:
+            progress = f'ReplicaSet "{set_name}" is progressing.'
+        reason = "NewReplicaSetAvailable" if available else "ReplicaSetUpdated"
+        minimum = "Deployment has minimum availability."
+        if not available:
+            minimum = "Deployment does not have minimum availability."
+        enough = "MinimumReplicasAvailable" if available else "MinimumReplicasUnavailable"
+        status["conditions"] = [
+            _condition(held, "Available", available, enough, minimum),
+            _condition(held, "Progressing", True, reason, progress),
+        ]
+        return status
+
+
+def _hash_of(replica_set: Object) -> str:
+    return str((replica_set["metadata"].get("labels") or {}).get(_HASH_LABEL, ""))
+
+
+def _condition(held: list[Object], kind: str, holds: bool, reason: str, message: str) -> Object:
+    value = "True" if holds else "False"
+    before = next((c for c in held if c["type"] == kind), None)
+    now = timestamp()
+    if before and (before["status"], before["reason"]) == (value, reason):
+        return before
+    since = before["lastTransitionTime"] if before and before["status"] == value else now
+    return {
+        "type": kind,
+        "status": value,
+        "reason": reason,
+        "message": message,
+        "lastUpdateTime": now,
+        "lastTransitionTime": since,
+    }
+
+
+class DaemonSetController(WorkloadController):
+    """Keeps one pod on each node that the template may run on."""
+
+    name = "daemonsets"
+    resource = resources.DAEMON_SETS
+
+    def keys_of(self, change: Change) -> Iterable[Key]:
+        yield from super().keys_of(change)
+        if change.resource == resources.NODES.key:
+            for daemon_set in self.registry.list(resources.DAEMON_SETS):
+                yield (daemon_set["metadata"]["namespace"], daemon_set["metadata"]["name"])
+
+    def bring_in_order(self, obj: Object) -> float | None:
+        revision = template_hash(obj["spec"]["template"])
+        template = clone(obj["spec"]["template"])
+        spec = template.setdefault("spec", {})
+        spec["tolerations"] = [*(spec.get("tolerations") or []), *_DAEMON_TOLERATIONS]
+        nodes = {
+            node["metadata"]["name"]: node
+            for node in self.registry.list(resources.NODES)
+            if matches_affinity(spec, node) and untolerated(spec, node) is None
+        }
+        placed: dict[str, Object] = {}
+        for pod in owned(self.registry, resources.PODS, obj):
+            node = _intended_node(pod)
+            outdated = pod["metadata"]["labels"].get(_REVISION_LABEL) != revision
+            ended = phase(pod) in ("Succeeded", "Failed")
+            if (node not in nodes or outdated or ended) and not is_going(pod):
+                self.remove_pod(obj, pod)
+            if not is_going(pod) or node in nodes:
+                placed[node] = pod
+        for name in nodes:
+            if name not in placed:
+                pod = pod_from(template, obj, labels={_REVISION_LABEL: revision})
+                pod["metadata"]["generateName"] = f"{obj['metadata']['name']}-"
+                pod["spec"]["affinity"] = _pinned_to(name)
+                placed[name] = self.create_pod(obj, pod)
+        self.set_status(obj, _daemon_status(obj, nodes, placed, revision))
+        return None
+
+
+_DAEMON_TOLERATIONS = [
+    {"key": f"node.kubernetes.io/{key}", "operator": "Exists", "effect": effect}
+    for key, effect in (
+        ("not-ready", "NoExecute"),
+        ("unreachable", "NoExecute"),
+        ("disk-pressure", "NoSchedule"),
+        ("memory-pressure", "NoSchedule"),
+        ("pid-pressure", "NoSchedule"),
+        ("unschedulable", "NoSchedule"),
+    )
+]
+
+
+def _pinned_to(node: str) -> Object:
+    field = {"key": "metadata.name", "operator": "In", "values": [node]}
+    terms = {"nodeSelectorTerms": [{"matchFields": [field]}]}
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+
+
+def _intended_node(pod: Object) -> str:
+    required = pod["spec"]["affinity"]["nodeAffinity"]
+    terms = required["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    return str(terms[0]["matchFields"][0]["values"][0])
+
+
+def _daemon_status(
+    obj: Object, nodes: dict[str, Object], placed: dict[str, Object], revision: str
+) -> Object:
+    pods = [placed[name] for name in nodes if name in placed]
+    ready = sum(1 for pod in pods if infrastructure.is_ready(pod))
+    updated = sum(1 for pod in pods if pod["metadata"]["labels"].get(_REVISION_LABEL) == revision)
+    return {
+        "observedGeneration": obj["metadata"]["generation"],
+        "desiredNumberScheduled": len(nodes),
+        "currentNumberScheduled": len(pods),
+        "updatedNumberScheduled": updated,
+        "numberReady": ready,
+        "numberAvailable": ready,
+        "numberUnavailable": len(nodes) - ready,
+        "numberMisscheduled": 0,
+    }

@@ -1,0 +1,134 @@
+"""The kubelet of all local nodes: one worker for each pod that is bound to one of them.
+
+Follows the store, starts and tells pod workers, and finds the logs that the REST layer serves.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from local.cluster.api import errors, resources
+from local.cluster.api.errors import ApiError
+from local.cluster.api.resources import Object
+from local.cluster.api.store import Change, Subscription
+from local.cluster.logs import ContainerLog
+from local.cluster.node.launch import NodeContext
+from local.cluster.node.podstatus import ContainerRun
+from local.cluster.node.podworker import PodWorker
+
+
+class Kubelet:
+    """Runs the pods of the local nodes."""
+
+    def __init__(self, context: NodeContext) -> None:
+        self._context = context
+        self._lock = threading.Lock()
+        self._workers: dict[str, PodWorker] = {}
+        self._stopping = False
+        self._subscription: Subscription | None = None
+
+    def start(self) -> None:
+        self._subscription = self._context.registry.store.subscribe(
+            self._on_change, resource=resources.PODS.key
+        )
+
+    def stop(self, grace_s: float) -> None:
+        """End every pod's processes: TERM, and KILL after `grace_s`."""
+        if self._subscription is not None:
+            self._subscription.close()
+        with self._lock:
+            self._stopping = True
+        self.end_all(grace_s)
+
+    def end_all(self, grace_s: float) -> None:
+        """End the processes of all pods and wait for them; the objects are not touched."""
+        with self._lock:
+            workers = list(self._workers.values())
+        for worker in workers:
+            worker.shut_down(grace_s)
+        deadline = time.monotonic() + grace_s + 5.0
+        for worker in workers:
+            worker.join(max(0.0, deadline - time.monotonic()))
+
+    def _on_change(self, change: Change) -> None:
+        """Called under the store's lock: hands over and returns."""
+        pod = change.object
+        uid = pod["metadata"]["uid"]
+        with self._lock:
+            worker = self._workers.get(uid)
+            if change.type == "DELETED":
+                if worker is not None:
+                    worker.removed()
+            elif worker is not None:
+                worker.changed(pod)
+            elif self._is_new_work(pod):
+                self._workers[uid] = self._new_worker(pod)
+
+    def _is_new_work(self, pod: Object) -> bool:
+        ended = (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
+        return bool(pod["spec"].get("nodeName")) and not ended and not self._stopping
+
+    def _new_worker(self, pod: Object) -> PodWorker:
+        uid = pod["metadata"]["uid"]
+
+        def ended() -> None:
+            with self._lock:
+                self._workers.pop(uid, None)
+
+        worker = PodWorker(self._context, pod, ended)
+        worker.start()
+        return worker
+
+    def find_log(self, pod: Object, container: str, previous: bool) -> ContainerLog:
+        """The log of a container's current (or previous) run.
+
+        Raises:
+            ApiError: 400 when there is no such container, or no run of it to read; 404 when this
+                kubelet does not know the pod, as one does until its list of pods is synced.
+        """
+        metadata = pod["metadata"]
+        spec = pod["spec"]
+        named = [*spec.get("initContainers", []), *spec["containers"]]
+        name = container or _default_container(pod)
+        if name not in [candidate["name"] for candidate in named]:
+            raise errors.bad_request(
+                f"container {name} is not valid for pod {metadata['name']}"
+                if container
+                else f"a container name must be specified for pod {metadata['name']}, choose one "
+                f"of: [{' '.join(candidate['name'] for candidate in spec['containers'])}]"
+            )
+        with self._lock:
+            worker = self._workers.get(metadata["uid"])
+        if not spec.get("nodeName"):
+            raise errors.bad_request(f"pod {metadata['name']} does not have a host assigned")
+        if worker is None:
+            raise errors.unknown_to_kubelet(metadata["name"])
+        run = next(run for run in [*worker.init, *worker.main] if run.name == name)
+        log = run.previous_log if previous else run.log
+        if log is None:
+            raise _no_log(run, metadata["name"], previous=previous)
+        return log
+
+
+def _default_container(pod: Object) -> str:
+    containers = pod["spec"]["containers"]
+    annotations = pod["metadata"].get("annotations") or {}
+    chosen = annotations.get("kubectl.kubernetes.io/default-container", "")
+    return str(chosen or (containers[0]["name"] if len(containers) == 1 else ""))
+
+
+def _no_log(run: ContainerRun, pod: str, *, previous: bool) -> ApiError:
+    if previous:
+        return errors.bad_request(
+            f'previous terminated container "{run.name}" in pod "{pod}" not found'
+        )
+    reason = (run.state.get("waiting") or {}).get("reason")
+    if reason:
+        return errors.bad_request(
+            f'container "{run.name}" in pod "{pod}" is waiting to start: {reason}'
+        )
+    return errors.bad_request(
+        f'container "{run.name}" in pod "{pod}" is a cluster component that local mode emulates; '
+        "it has no process and no log"
+    )

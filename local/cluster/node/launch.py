@@ -1,0 +1,139 @@
+"""What to run for a container: the command, its environment, its GPUs, or why it cannot run here.
+
+Called by the pod worker at each start of a container. It decides; starting is `container.py`'s.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from local.cluster import infrastructure
+from local.cluster.api import resources
+from local.cluster.api.quantities import container_requests
+from local.cluster.api.registry import Registry
+from local.cluster.api.resources import Object
+from local.cluster.events import EventRecorder
+from local.cluster.labels import JOB_NAME_LABEL
+from local.cluster.node.container import Command
+from local.cluster.node.devices import GpuPool
+from local.cluster.node.environment import (
+    LOCAL_ADDRESS,
+    Ports,
+    Translation,
+    container_command,
+)
+from local.cluster.node.volumes import FileSystems, MountError, container_mounts, mount_all
+
+
+@dataclass(frozen=True)
+class NodeContext:
+    """What every pod worker of the node needs."""
+
+    registry: Registry
+    recorder: EventRecorder
+    ports: Ports
+    gpus: GpuPool
+    state_dir: Path
+    directory: Path  # where processes start
+    environment: Mapping[str, str]
+    kubeconfig: Path
+    file_systems: FileSystems
+    image_commands: Mapping[str, list[str]]
+    faults: set[str]
+
+
+class CannotRunError(Exception):
+    """This machine cannot run the container; the message says why."""
+
+
+def volumes_of(context: NodeContext, pod: Object, directory: Path) -> dict[str, Path | None]:
+    """Mount the pod's volumes in its directory; components of the cluster have no processes.
+
+    Raises:
+        MountError: one is not there (yet), is not offered here, or finds no room.
+    """
+    if infrastructure.pod_role(pod) is not None:
+        return {}
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        return mount_all(context.registry, pod, directory, context.file_systems)
+    except OSError as exc:
+        said = f"{exc.filename or directory}: {(exc.strerror or str(exc)).lower()}"
+        if exc.errno in (errno.ENOSPC, errno.EDQUOT):
+            said += f"; free space in {context.state_dir}"
+        raise MountError(said) from exc
+
+
+def command_of(
+    context: NodeContext,
+    pod: Object,
+    container: Mapping[str, Any],
+    volumes: Mapping[str, Path | None],
+) -> Command:
+    """The process that stands for a container.
+
+    Raises:
+        CannotRunError: it needs an image's own command, or GPUs that are not here.
+        ConfigError, MountError: something that it refers to is not there (yet).
+    """
+    image = container.get("image", "")
+    commands = context.image_commands
+    image_command = next((words for part, words in commands.items() if part in image), [])
+    if not container.get("command") and not image_command:
+        raise CannotRunError(
+            f'image "{image}" has no command here: local mode runs no images; set the container\'s '
+            "command"
+        )
+    return container_command(
+        context.registry,
+        pod,
+        container,
+        base=_node_variables(context, pod, container),
+        image_command=list(image_command),
+        translation=_translation(context, pod, container_mounts(container, volumes)),
+        directory=context.directory,
+    )
+
+
+def _job_of(pod: Object) -> str:
+    return str((pod["metadata"].get("labels") or {}).get(JOB_NAME_LABEL, ""))
+
+
+def _node_variables(
+    context: NodeContext, pod: Object, container: Mapping[str, Any]
+) -> dict[str, str]:
+    """What the node adds: its own environment, the GPUs, access to the API, the local address."""
+    num_gpus = int(container_requests(container).get("nvidia.com/gpu", 0))
+    devices = context.gpus.allocate(pod["metadata"]["uid"], container["name"], num_gpus)
+    if devices is None:
+        raise CannotRunError(
+            f"this machine has {context.gpus.count()} NVIDIA GPUs and the container asks for "
+            f"{num_gpus}; local mode cannot run it"
+        )
+    variables = dict(context.environment)
+    variables["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, devices))
+    if pod["spec"].get("serviceAccountName", "default") != "default":
+        variables["KUBECONFIG"] = str(context.kubeconfig)
+    if _job_of(pod):
+        # torchrun's c10d rendezvous announces the machine's host name, which need not resolve.
+        variables["PET_LOCAL_ADDR"] = LOCAL_ADDRESS
+    return variables
+
+
+def _translation(context: NodeContext, pod: Object, mounts: Mapping[str, Path]) -> Translation:
+    metadata, job = pod["metadata"], _job_of(pod)
+    owners = metadata.get("ownerReferences") or []
+    owner = next((ref["uid"] for ref in owners if ref.get("controller")), metadata["uid"])
+    replicas: set[str] = set()
+    if job:
+        # The pod can start before all services of its own job are there.
+        replicas = {f"{job}-master-0", f"{job}-worker-0"} | {
+            service["metadata"]["name"]
+            for service in context.registry.list(resources.SERVICES, metadata["namespace"])
+            if (service["metadata"].get("labels") or {}).get(JOB_NAME_LABEL) == job
+        }
+    return Translation(mounts, replicas, lambda port: context.ports.of(owner, port))
