@@ -16,6 +16,7 @@ from typing import Final
 from bench.figures import AtLeast, Figure
 from relay.logs import LogPipeline
 from relay.parsing import LineInterpreter, LogLine, PodFacts
+from stationmaster.domain.ids import RunId
 
 NUM_LINES: Final = 40_000
 ROUNDS: Final = 5
@@ -75,7 +76,9 @@ def _memory_growth_kib() -> float:
 
 
 def _pipeline() -> LogPipeline:
-    facts = PodFacts(run_id="tiny-llama-0123abcd", name="tiny-llama-0123abcd-worker-0", uid="uid-0")
+    facts = PodFacts(
+        run_id=RunId("tiny-llama-0123abcd"), name="tiny-llama-0123abcd-worker-0", uid="uid-0"
+    )
     pipeline = LogPipeline(LineInterpreter(facts), keep_line=_keep_nothing)
     pipeline.begin_stream(container_run=0)
     return pipeline

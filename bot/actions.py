@@ -6,6 +6,8 @@ from enum import StrEnum
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from stationmaster.domain.ids import RunId
+
 
 class ActionId(StrEnum):
     """Every interactive element of the app."""
@@ -19,4 +21,4 @@ class RunButton(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    run_id: str = Field(min_length=1, max_length=100)
+    run_id: RunId = Field(min_length=1, max_length=100)

@@ -43,6 +43,7 @@ from stationmaster.domain.events import (
     TrainingEvaluated,
     TrainingResumed,
 )
+from stationmaster.domain.ids import RunId
 from stationmaster.domain.names import NOBODY_REACHED
 from stationmaster.domain.run.aggregate import Run, TeardownStatus
 from stationmaster.services import Services
@@ -91,9 +92,9 @@ class Notifier:
         self._thread = ThreadPosts(services, outbox)
         self._sleep = sleep
         # Cards that were skipped; drawn again when their interval has passed.
-        self._stale: set[str] = set()
+        self._stale: set[RunId] = set()
 
-    def notify(self, batch: Mapping[str, Sequence[RunEvent]]) -> None:
+    def notify(self, batch: Mapping[RunId, Sequence[RunEvent]]) -> None:
         """Tell everything that a batch brings; runs with urgent changes come first.
 
         Raises:
@@ -147,7 +148,7 @@ class Notifier:
                 f"{len(failures)} of {len(news)} runs could not be told: {failures[0]}"
             ) from failures[0]
 
-    def _read(self, run_id: str, events: Sequence[RunEvent]) -> _News | None:
+    def _read(self, run_id: RunId, events: Sequence[RunEvent]) -> _News | None:
         try:
             run = self._services.runs.load(run_id)
         except RunNotFound:

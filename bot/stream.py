@@ -13,6 +13,7 @@ from typing import Any, Final
 from pydantic import BaseModel, Field, ValidationError
 
 from stationmaster.domain.events import EVENT, RunEvent
+from stationmaster.domain.ids import RunId
 
 logger = logging.getLogger(__name__)
 
@@ -54,18 +55,18 @@ class _Batch(BaseModel):
     Records: list[_Record]
 
 
-def read_batch(event: Mapping[str, Any]) -> dict[str, list[RunEvent]]:
+def read_batch(event: Mapping[str, Any]) -> dict[RunId, list[RunEvent]]:
     """The runs of a batch with their new events in the order in which they were recorded.
 
     A run whose state changed without a new event in this batch is there with an empty list.
     """
-    places: dict[str, list[tuple[int, RunEvent]]] = {}
+    places: dict[RunId, list[tuple[int, RunEvent]]] = {}
     for record in _Batch.model_validate(event).Records:
         partition, sort = record.dynamodb.Keys.PK.S, record.dynamodb.Keys.SK.S
         image = record.dynamodb.NewImage
         if image is None or not partition.startswith(_RUN_PREFIX):
             continue
-        run_id = partition.removeprefix(_RUN_PREFIX)
+        run_id = RunId(partition.removeprefix(_RUN_PREFIX))
         if sort == _STATE:
             places.setdefault(run_id, [])
         elif sort.startswith(_EVENT_PREFIX) and record.event_name == "INSERT":

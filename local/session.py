@@ -28,6 +28,7 @@ from local.slack import ApiCall
 from local.stop_signals import StopSignals
 from stationmaster.domain.errors import StationmasterError
 from stationmaster.domain.events import RunEvent
+from stationmaster.domain.ids import RunId
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.services import Services
 from stationmaster.steps.verify_released import find_left
@@ -279,7 +280,7 @@ class _Watch:
     def __init__(self, record: _Record, signals: StopSignals) -> None:
         self.record = record
         self.signals = signals
-        self.run_id = ""
+        self.run_id = RunId("")
         self.requested = threading.Event()
         self.ended = threading.Event()
         self._console = Console()

@@ -18,6 +18,7 @@ from typing import Final
 
 from relay.delivery import BusSender
 from stationmaster.domain.events import LogTail, RelayBatch, RunEvent, make_event_id
+from stationmaster.domain.ids import RunId
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +50,7 @@ class Outbox:
     def __init__(
         self,
         *,
-        run_id: str,
+        run_id: RunId,
         sender: BusSender,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
@@ -221,7 +222,7 @@ class Outbox:
         self, events: list[RunEvent], tails: list[LogTail], *, heartbeat: bool
     ) -> RelayBatch:
         at = self._now()
-        identity = [event.event_id for event in events]
+        identity: list[str] = [event.event_id for event in events]
         identity += [f"{tail.pod} {tail.at.isoformat()} {len(tail.lines)}" for tail in tails]
         if heartbeat:
             identity.append(at.isoformat())

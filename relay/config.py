@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict
 
 from stationmaster.domain import names
 from stationmaster.domain.errors import PermanentError
+from stationmaster.domain.ids import RunId
 
 
 class RelayConfig(BaseModel):
@@ -20,7 +21,7 @@ class RelayConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    run_id: str
+    run_id: RunId
     bus_name: str
     region: str
     namespace: str = names.NAMESPACE
@@ -39,7 +40,7 @@ class RelayConfig(BaseModel):
         """
         region = "AWS_REGION" if variables.get("AWS_REGION") else "AWS_DEFAULT_REGION"
         return cls(
-            run_id=_required(variables, "STATIONMASTER_RUN_ID"),
+            run_id=RunId(_required(variables, "STATIONMASTER_RUN_ID")),
             bus_name=_required(variables, "STATIONMASTER_BUS_NAME"),
             region=_required(variables, region),
         )

@@ -23,6 +23,7 @@ from stationmaster.domain.events import (
     RunEvent,
     make_event_id,
 )
+from stationmaster.domain.ids import RunId
 
 TRAINING_CONTAINER: Final = "pytorch"  # the operator demands a container of this name
 JOB_NAME_LABEL: Final = "training.kubeflow.org/job-name"
@@ -66,7 +67,7 @@ def has_ended(job: JsonObject) -> bool:
 class JobObserver:
     """Tells each condition of the PyTorchJob when it turns true, and its deletion."""
 
-    def __init__(self, run_id: str, *, job: str, now: Clock) -> None:
+    def __init__(self, run_id: RunId, *, job: str, now: Clock) -> None:
         self._run_id = run_id
         self._job = job
         self._now = now
@@ -181,7 +182,7 @@ class _PodView:
 class PodObserver:
     """Tells what changes about the pods of the job."""
 
-    def __init__(self, run_id: str, *, now: Clock) -> None:
+    def __init__(self, run_id: RunId, *, now: Clock) -> None:
         self._run_id = run_id
         self._now = now
         self._last: dict[str, _PodView] = {}  # by uid
@@ -324,7 +325,7 @@ class WarningObserver:
     for an hour would otherwise fill the thread. Which counts are told depends on nothing else.
     """
 
-    def __init__(self, run_id: str, *, job: str, now: Clock) -> None:
+    def __init__(self, run_id: RunId, *, job: str, now: Clock) -> None:
         self._run_id = run_id
         self._job = job
         self._now = now
@@ -374,7 +375,7 @@ class WarningObserver:
 class NodeObserver:
     """Tells when a node under the job goes away, stops being ready, or is ready again."""
 
-    def __init__(self, run_id: str, *, now: Clock) -> None:
+    def __init__(self, run_id: RunId, *, now: Clock) -> None:
         self._run_id = run_id
         self._now = now
         self._uids: dict[str, str] = {}  # of the nodes that are there, by name

@@ -32,6 +32,7 @@ from stationmaster.domain.events import (
     TrainingStarted,
     make_event_id,
 )
+from stationmaster.domain.ids import RunId
 
 SCHEMA_VERSION: Final = 1
 MAX_TEXT: Final = 1000  # characters of a reason or path that go into an event
@@ -59,7 +60,7 @@ class LogLine:
 class PodFacts:
     """What a pod's specification says that its log lines leave out."""
 
-    run_id: str
+    run_id: RunId
     name: str
     uid: str
     max_restarts: int | None = None  # of torch elastic; None when the specification does not say

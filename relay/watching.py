@@ -42,6 +42,7 @@ from relay.observations import (
     uid_of,
 )
 from relay.parsing import PodFacts
+from stationmaster.domain.ids import RunId
 
 logger = logging.getLogger(__name__)
 
@@ -278,7 +279,7 @@ _STEP_OPTIONS = re.compile(
 _RESTART_OPTION = re.compile(r"(?:^|\s)--max[_-]restarts[= ](\d{1,6})")
 
 
-def pod_facts(run_id: str, pod: JsonObject) -> PodFacts:
+def pod_facts(run_id: RunId, pod: JsonObject) -> PodFacts:
     """What the pod's specification says that its log lines leave out."""
     containers = (pod.get("spec") or {}).get("containers") or []
     training: JsonObject = next((c for c in containers if c.get("name") == TRAINING_CONTAINER), {})

@@ -25,6 +25,7 @@ from stationmaster.domain.events import (
     TrainingRequest,
     make_event_id,
 )
+from stationmaster.domain.ids import RunId
 from stationmaster.domain.planning.plan import Plan, make_plan
 from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.domain.planning.requirements import check_data
@@ -155,7 +156,7 @@ def _nothing() -> None:
     """Take back what was not announced."""
 
 
-def stop_run(services: Services, run_id: str | None, *, channel_id: str, user_id: str) -> Run:
+def stop_run(services: Services, run_id: RunId | None, *, channel_id: str, user_id: str) -> Run:
     """Ask a run to stop; its workflow then ends and tears everything down.
 
     Args:
@@ -187,7 +188,7 @@ def stop_run(services: Services, run_id: str | None, *, channel_id: str, user_id
     return run
 
 
-def describe_run(services: Services, run_id: str | None, *, channel_id: str) -> Run:
+def describe_run(services: Services, run_id: RunId | None, *, channel_id: str) -> Run:
     """One run; None means the newest of the channel.
 
     Raises:
@@ -202,7 +203,7 @@ def list_runs(services: Services, *, channel_id: str) -> list[Run]:
 
 
 def show_logs(
-    services: Services, run_id: str | None, *, channel_id: str
+    services: Services, run_id: RunId | None, *, channel_id: str
 ) -> tuple[Run, list[LogTail]]:
     """The newest log lines of each pod of a run; they stay readable after the teardown.
 
@@ -213,7 +214,7 @@ def show_logs(
     return run, services.runs.log_tails(run.run_id)
 
 
-def _find(services: Services, run_id: str | None, *, channel_id: str, active: bool) -> Run:
+def _find(services: Services, run_id: RunId | None, *, channel_id: str, active: bool) -> Run:
     if run_id is not None:
         run = services.runs.load(run_id)
         # A run of another channel is not told apart from one that does not exist; where its card

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from stationmaster.domain.ids import RunId
 from stationmaster.settings import Settings
 
 if TYPE_CHECKING:
@@ -126,7 +127,7 @@ class Services:
         token = self.secrets.hugging_face_token()
         return Hub(self.settings.hub_url, token=token or SecretStr(""))
 
-    def kubernetes(self, run_id: str) -> KubernetesGateway:
+    def kubernetes(self, run_id: RunId) -> KubernetesGateway:
         """The Kubernetes API of the run's cluster.
 
         Raises:

@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from stationmaster.aws.calls import AwsConditionFailed, aws_call
 from stationmaster.domain.errors import WriteConflict
+from stationmaster.domain.ids import RunId
 from stationmaster.domain.run.aggregate import TeardownStatus
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ class Delivery(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    run_id: str
+    run_id: RunId
     version: int = 0
     channel_id: str = ""
     card_ts: str | None = None
@@ -61,7 +62,7 @@ class DeliveryStore:
         self._table = table_name
         self._client = client
 
-    def load(self, run_id: str) -> Delivery:
+    def load(self, run_id: RunId) -> Delivery:
         """What the channel knows of the run, by a consistent read; empty when nothing was told."""
         item = self._get({"PK": {"S": _partition(run_id)}, "SK": {"S": "STATE"}})
         if item is None:
@@ -89,7 +90,7 @@ class DeliveryStore:
         return saved
 
     def claim(
-        self, run_id: str, keys: Iterable[str], *, now: datetime
+        self, run_id: RunId, keys: Iterable[str], *, now: datetime
     ) -> dict[str, datetime | None]:
         """Claim what is about to be posted; returns what is not known to be posted.
 
@@ -110,7 +111,7 @@ class DeliveryStore:
                 claims[key] = datetime.fromisoformat(held["claimed_at"]["S"])
         return claims
 
-    def confirm(self, run_id: str, keys: Iterable[str], *, now: datetime) -> None:
+    def confirm(self, run_id: RunId, keys: Iterable[str], *, now: datetime) -> None:
         """Remember that what was claimed is in Slack."""
         for key in keys:
             with aws_call(f"keeping what was posted of run {run_id}"):
@@ -172,11 +173,11 @@ class DeliveryStore:
         return True
 
 
-def _partition(run_id: str) -> str:
+def _partition(run_id: RunId) -> str:
     return f"DELIVERY#{run_id}"
 
 
-def _claim_key(run_id: str, key: str) -> dict[str, Any]:
+def _claim_key(run_id: RunId, key: str) -> dict[str, Any]:
     return {"PK": {"S": _partition(run_id)}, "SK": {"S": f"EVENT#{key}"}}
 
 

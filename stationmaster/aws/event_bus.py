@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from stationmaster.aws.calls import aws_call
 from stationmaster.domain.errors import TransientError
 from stationmaster.domain.events import EVENT_SOURCE, RUN_ENDED_DETAIL_TYPE
+from stationmaster.domain.ids import RunId
 
 if TYPE_CHECKING:
     from mypy_boto3_events import EventBridgeClient
@@ -20,7 +21,7 @@ class EventBus:
         self._bus_name = bus_name
         self._client = client
 
-    def run_ended(self, run_id: str) -> None:
+    def run_ended(self, run_id: RunId) -> None:
         """Say that a run has ended; a rule starts its teardown. Saying it twice does no harm.
 
         Raises:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 from stationmaster.aws.calls import AwsConditionFailed, aws_call
 from stationmaster.domain.errors import IllegalTransition, RunNotFound, WriteConflict
 from stationmaster.domain.events import EVENT, LogTail, RunEvent, RunRequested
+from stationmaster.domain.ids import RunId
 from stationmaster.domain.run.aggregate import Run, TeardownStatus, apply, start_run
 from stationmaster.domain.run.consequences import consequences
 
@@ -66,7 +67,7 @@ def table_definition(table_name: str) -> dict[str, Any]:
     }
 
 
-def run_key(run_id: str) -> str:
+def run_key(run_id: RunId) -> str:
     """Partition key of everything that belongs to one run."""
     return f"RUN#{run_id}"
 
@@ -122,7 +123,7 @@ class RunStore:
             return self._duplicate_of(run.run_id, dedup_key), False
         return run, True
 
-    def find_request(self, run_id: str, *, dedup_key: str, at: datetime) -> Run | None:
+    def find_request(self, run_id: RunId, *, dedup_key: str, at: datetime) -> Run | None:
         """The run that this request, or the same words a moment ago, has started already."""
         try:
             return self.load(run_id)
@@ -132,7 +133,7 @@ class RunStore:
             return None
         return self.load(item["run_id"]["S"])
 
-    def load(self, run_id: str) -> Run:
+    def load(self, run_id: RunId) -> Run:
         """The run as last written, by a consistent read.
 
         Raises:
@@ -149,7 +150,7 @@ class RunStore:
             raise RunNotFound(f'no run is called "{run_id[:60]}"; see /train list')
         return Run.model_validate_json(item["body"]["S"])
 
-    def record(self, run_id: str, events: Sequence[RunEvent]) -> Run:
+    def record(self, run_id: RunId, events: Sequence[RunEvent]) -> Run:
         """Apply events that are not known yet, with their consequences, and return the run.
 
         Events that were recorded before are left out, so repeating a call changes nothing. A change
@@ -197,7 +198,7 @@ class RunStore:
             )
         ]
 
-    def events(self, run_id: str) -> list[RunEvent]:
+    def events(self, run_id: RunId) -> list[RunEvent]:
         """Every event of the run, in the order in which they were recorded."""
         items = self._query(
             KeyConditionExpression="PK = :pk AND begins_with(SK, :prefix)",
@@ -210,7 +211,7 @@ class RunStore:
         ordered = sorted(items, key=lambda item: int(item["place"]["N"]))
         return [EVENT.validate_json(item["body"]["S"]) for item in ordered]
 
-    def save_task_token(self, run_id: str, token: str) -> None:
+    def save_task_token(self, run_id: RunId, token: str) -> None:
         """Keep the token that resolves the workflow's wait; beside the run, never in an event."""
         with aws_call(f"keeping the task token of run {run_id}"):
             self._client.put_item(
@@ -222,7 +223,7 @@ class RunStore:
                 },
             )
 
-    def load_task_token(self, run_id: str) -> str | None:
+    def load_task_token(self, run_id: RunId) -> str | None:
         """The token of a workflow that waits for its job, or None."""
         with aws_call(f"reading the task token of run {run_id}"):
             answer = self._client.get_item(
@@ -233,7 +234,7 @@ class RunStore:
         item = answer.get("Item")
         return None if item is None else item["token"]["S"]
 
-    def save_log_tails(self, run_id: str, tails: Sequence[LogTail]) -> None:
+    def save_log_tails(self, run_id: RunId, tails: Sequence[LogTail]) -> None:
         """Keep the newest lines of each pod, unless newer ones are kept already."""
         for tail in tails:
             try:
@@ -253,7 +254,7 @@ class RunStore:
             except AwsConditionFailed:
                 continue  # newer lines are kept already
 
-    def log_tails(self, run_id: str) -> list[LogTail]:
+    def log_tails(self, run_id: RunId) -> list[LogTail]:
         """The newest log lines of each pod, by pod name."""
         items = self._query(
             KeyConditionExpression="PK = :pk AND begins_with(SK, :prefix)",
@@ -299,7 +300,7 @@ class RunStore:
             return changed
         raise WriteConflict(f"run {run.run_id} is being written by others; try again")
 
-    def _is_recorded(self, run_id: str, event_id: str) -> bool:
+    def _is_recorded(self, run_id: RunId, event_id: str) -> bool:
         with aws_call(f"reading events of run {run_id}"):
             answer = self._client.get_item(
                 TableName=self._table,
@@ -309,7 +310,7 @@ class RunStore:
             )
         return "Item" in answer
 
-    def _duplicate_of(self, run_id: str, dedup_key: str) -> Run:
+    def _duplicate_of(self, run_id: RunId, dedup_key: str) -> Run:
         """The run that an earlier delivery, or the same words a moment ago, has started."""
         try:
             return self.load(run_id)

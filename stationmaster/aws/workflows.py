@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from stationmaster.aws.calls import AwsConflict, AwsNotFound, aws_call
 from stationmaster.domain.errors import PermanentError
+from stationmaster.domain.ids import RunId
 from stationmaster.settings import Settings
 
 if TYPE_CHECKING:
@@ -29,21 +30,21 @@ class Workflows:
         self._settings = settings
         self._client = client
 
-    def start_train(self, run_id: str) -> None:
+    def start_train(self, run_id: RunId) -> None:
         """Start the run's workflow, unless it was started before."""
         self._start(self._settings.train_state_machine_arn, run_id, run_id)
 
-    def start_teardown(self, run_id: str, *, attempt: int) -> None:
+    def start_teardown(self, run_id: RunId, *, attempt: int) -> None:
         """Start the run's teardown; each attempt has its own execution."""
         self._start(
             self._settings.teardown_state_machine_arn, f"{run_id}-teardown-{attempt}", run_id
         )
 
-    def train_status(self, run_id: str) -> str | None:
+    def train_status(self, run_id: RunId) -> str | None:
         """Status of the run's workflow, e.g. RUNNING, or None when it was never started."""
         return self._status(self._settings.train_state_machine_arn, run_id)
 
-    def teardown_status(self, run_id: str, *, attempt: int) -> str | None:
+    def teardown_status(self, run_id: RunId, *, attempt: int) -> str | None:
         """Status of one attempt's teardown workflow, or None when it was never started."""
         return self._status(
             self._settings.teardown_state_machine_arn, f"{run_id}-teardown-{attempt}"
@@ -69,7 +70,7 @@ class Workflows:
         """Say that the job is still being watched, so that the wait does not time out."""
         self._resolve(lambda: self._client.send_task_heartbeat(taskToken=token))
 
-    def _start(self, state_machine_arn: str, name: str, run_id: str) -> None:
+    def _start(self, state_machine_arn: str, name: str, run_id: RunId) -> None:
         try:
             with aws_call(f"starting workflow {name}"):
                 self._client.start_execution(

@@ -15,6 +15,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from stationmaster.domain.catalogue.models import LanguageModel
+from stationmaster.domain.ids import ClusterId, EventId, RunId
 
 
 class RunPhase(StrEnum):
@@ -69,8 +70,8 @@ class TrainingRequest(BaseModel):
 class _Event(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    event_id: str
-    run_id: str
+    event_id: EventId
+    run_id: RunId
     at: datetime
 
 
@@ -374,7 +375,7 @@ class RelayBatch(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    run_id: str
+    run_id: RunId
     batch_id: str
     at: datetime
     events: list[RunEvent] = []
@@ -388,7 +389,10 @@ RELAY_BATCH_DETAIL_TYPE = "Relay Batch"
 RUN_ENDED_DETAIL_TYPE = "Run Ended"
 
 
-def make_event_id(run_id: str, *parts: object) -> str:
-    """A short id that is the same whenever the same fact is told: a hash of what identifies it."""
-    text = "\x1f".join([run_id, *(str(part) for part in parts)])
-    return hashlib.sha256(text.encode()).hexdigest()[:24]
+def make_event_id(owner: RunId | ClusterId, *parts: object) -> EventId:
+    """A short id that is the same whenever the same fact is told: a hash of what identifies it.
+
+    `owner` is the run or the cluster that the event is of.
+    """
+    text = "\x1f".join([owner, *(str(part) for part in parts)])
+    return EventId(hashlib.sha256(text.encode()).hexdigest()[:24])

@@ -13,6 +13,7 @@ from stationmaster.domain.catalogue.instances import InstanceType, get_instance
 from stationmaster.domain.catalogue.recipes import Recipe
 from stationmaster.domain.catalogue.training_config import Rendezvous
 from stationmaster.domain.events import TrainingRequest
+from stationmaster.domain.ids import RunId
 from stationmaster.domain.names import SHARED_MOUNT
 from stationmaster.domain.planning.cost import stop_deadline_s
 from stationmaster.domain.planning.layout import Layout, processes_per_node
@@ -29,7 +30,7 @@ KubernetesObject = dict[str, Any]
 class JobSpec:
     """One run's job: the recipe, where it runs and in which image."""
 
-    run_id: str
+    run_id: RunId
     recipe: Recipe
     overrides: Mapping[str, str]
     instance: InstanceType
@@ -78,7 +79,7 @@ class JobSpec:
         return f"{RUNS_DIRECTORY}/{self.run_id}"
 
 
-def job_spec(request: TrainingRequest, *, run_id: str, image: str) -> JobSpec:
+def job_spec(request: TrainingRequest, *, run_id: RunId, image: str) -> JobSpec:
     """Resolve a request against the catalogues.
 
     Raises:

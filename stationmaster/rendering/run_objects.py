@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from stationmaster.domain.events import TrainingRequest
+from stationmaster.domain.ids import RunId
 from stationmaster.rendering.etcd import render_rendezvous
 from stationmaster.rendering.job_spec import KubernetesObject, job_spec
 from stationmaster.rendering.metadata import namespace
@@ -33,7 +34,7 @@ EXAMPLE: Final = Surroundings()
 
 
 def render_all(
-    request: TrainingRequest, *, run_id: str, surroundings: Surroundings = EXAMPLE
+    request: TrainingRequest, *, run_id: RunId, surroundings: Surroundings = EXAMPLE
 ) -> list[KubernetesObject]:
     """Every object of the run in an order in which they can be applied.
 

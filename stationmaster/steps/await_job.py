@@ -5,13 +5,14 @@ from __future__ import annotations
 from datetime import datetime
 
 from stationmaster.domain.errors import RunStopped, TrainingFailed
+from stationmaster.domain.ids import RunId
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.failures import first_cause
 from stationmaster.domain.run.stall import why_stalled
 from stationmaster.services import Services
 
 
-def await_job(services: Services, run_id: str, *, task_token: str) -> None:
+def await_job(services: Services, run_id: RunId, *, task_token: str) -> None:
     """Keep the token, and resolve it at once if the job has ended or a stop came in meanwhile.
 
     The token is written before the run is read, and the recorder writes the run before it reads the

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from stationmaster.domain.errors import RunStopped
 from stationmaster.domain.events import TeardownStarted, make_event_id
+from stationmaster.domain.ids import RunId
 from stationmaster.domain.run.aggregate import TeardownStatus
 from stationmaster.domain.run.consequences import TORN_DOWN_EARLY
 from stationmaster.services import Services
 
 
-def begin_teardown(services: Services, run_id: str) -> None:
+def begin_teardown(services: Services, run_id: RunId) -> None:
     """Record that a teardown attempt began; a teardown under way stays as it is.
 
     A run that has not ended ends with it (see domain.consequences), and so does a workflow that

@@ -8,6 +8,7 @@ from typing import Final, TypedDict
 
 from stationmaster.domain.errors import RunStopped
 from stationmaster.domain.events import RunPhase
+from stationmaster.domain.ids import RunId
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.services import Services
 from stationmaster.steps.examining import explain_silence
@@ -26,7 +27,7 @@ _NO_TIME: Final = "States.Timeout"
 
 
 def conclude_run(
-    services: Services, run_id: str, *, error: Mapping[str, str] | None = None
+    services: Services, run_id: RunId, *, error: Mapping[str, str] | None = None
 ) -> Conclusion:
     """Record how the run ended; `error` is what Step Functions caught, None after success.
 

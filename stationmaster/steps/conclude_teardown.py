@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from stationmaster.domain.events import TeardownCompleted, TeardownFailed, make_event_id
+from stationmaster.domain.ids import RunId
 from stationmaster.domain.run.aggregate import TeardownStatus
 from stationmaster.services import Services
 from stationmaster.steps.conclude_run import sentence_of
@@ -12,7 +13,7 @@ from stationmaster.steps.verify_released import find_left
 
 
 def conclude_teardown(
-    services: Services, run_id: str, *, error: Mapping[str, str] | None = None
+    services: Services, run_id: RunId, *, error: Mapping[str, str] | None = None
 ) -> None:
     """Record that the teardown is complete, with its cost, or that it failed and what is left.
 

@@ -6,6 +6,7 @@ from stationmaster.aws.clusters import POD_IDENTITY_ADDON
 from stationmaster.aws.networks import SecurityGroup
 from stationmaster.domain.errors import ResourceFailed
 from stationmaster.domain.events import ResourceKind
+from stationmaster.domain.ids import RunId
 from stationmaster.domain.names import cluster_name, security_group_name
 from stationmaster.domain.planning.cost import CLUSTER_USD_PER_HOUR
 from stationmaster.domain.run.aggregate import ResourceStatus, Run
@@ -20,7 +21,7 @@ from stationmaster.steps.recording import (
 from stationmaster.steps.stopping import raise_if_stopped
 
 
-def ensure_cluster(services: Services, run_id: str) -> StepResult:
+def ensure_cluster(services: Services, run_id: RunId) -> StepResult:
     """Create what is missing; ready when the cluster is active and lets the product in.
 
     Raises:

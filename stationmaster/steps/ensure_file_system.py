@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from stationmaster.domain.errors import ResourceFailed, TransientError
 from stationmaster.domain.events import ResourceKind
+from stationmaster.domain.ids import RunId
 from stationmaster.domain.names import cluster_name
 from stationmaster.domain.planning.cost import file_system_price
 from stationmaster.domain.planning.recipe_lookup import get_recipe
@@ -18,7 +19,7 @@ from stationmaster.steps.recording import (
 from stationmaster.steps.stopping import raise_if_stopped
 
 
-def ensure_file_system(services: Services, run_id: str) -> StepResult:
+def ensure_file_system(services: Services, run_id: RunId) -> StepResult:
     """Create the file system if it is missing; ready when it is available.
 
     Raises:

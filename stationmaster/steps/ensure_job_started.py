@@ -7,6 +7,7 @@ from typing import Final
 
 from stationmaster.domain.errors import JobNotStarted, StepTimedOut, TrainingFailed
 from stationmaster.domain.events import RunPhase
+from stationmaster.domain.ids import RunId
 from stationmaster.domain.names import LABEL_ROLE, LABEL_RUN_ID, NAMESPACE, job_name
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.kubernetes.gateway import KubernetesGateway
@@ -31,7 +32,7 @@ _PERMANENT_REASONS: Final = frozenset(
 _UP: Final = frozenset({"Running", "Succeeded"})
 
 
-def ensure_job_started(services: Services, run_id: str) -> StepResult:
+def ensure_job_started(services: Services, run_id: RunId) -> StepResult:
     """Look at the job once; ready when every worker runs, which begins phase running.
 
     The operator calls a job running when one of its workers does, which is too early for a gang.

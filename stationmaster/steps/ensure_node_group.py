@@ -5,6 +5,7 @@ from __future__ import annotations
 from stationmaster.domain.catalogue.instances import InstanceType, get_instance
 from stationmaster.domain.errors import ResourceFailed, TransientError
 from stationmaster.domain.events import ResourceKind
+from stationmaster.domain.ids import RunId
 from stationmaster.domain.names import (
     SYSTEM_INSTANCE_TYPE,
     SYSTEM_NODE_GROUP,
@@ -24,7 +25,7 @@ from stationmaster.steps.recording import (
 from stationmaster.steps.stopping import raise_if_stopped
 
 
-def ensure_node_group(services: Services, run_id: str, *, node_group: str) -> StepResult:
+def ensure_node_group(services: Services, run_id: RunId, *, node_group: str) -> StepResult:
     """Create what is missing of the node group "system" or "training"; ready when it is active.
 
     Raises:

@@ -6,6 +6,7 @@ from typing import Final
 
 from stationmaster.domain.errors import PermanentError, ResourceFailed
 from stationmaster.domain.events import PluginReady, make_event_id
+from stationmaster.domain.ids import RunId
 from stationmaster.domain.names import NAMESPACE, relay_name
 from stationmaster.domain.planning.requirements import (
     EFA_DEVICE_PLUGIN,
@@ -35,7 +36,7 @@ _FSX_ADDON: Final = "aws-fsx-csi-driver"
 _POD_IDENTITY_ADDON: Final = "eks-pod-identity-agent"
 
 
-def install_plugin(services: Services, run_id: str, *, plugin: str) -> StepResult:
+def install_plugin(services: Services, run_id: RunId, *, plugin: str) -> StepResult:
     """Install the plugin if it is missing; ready when it works.
 
     Raises:

@@ -7,6 +7,7 @@ from typing import Final, TypedDict
 
 from stationmaster.domain.catalogue.instances import get_instance
 from stationmaster.domain.events import RunPhase
+from stationmaster.domain.ids import RunId
 from stationmaster.domain.planning.plan import plan_recipe
 from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.domain.planning.requirements import checks_for, plugins_for
@@ -27,13 +28,13 @@ MAX_AWAIT: Final = timedelta(days=360)
 class Preparation(TypedDict):
     """What the state machine carries along: names, and how long it may wait for the job."""
 
-    run_id: str
+    run_id: RunId
     plugins: list[str]
     checks: list[str]
     await_limit_s: int
 
 
-def prepare_run(services: Services, run_id: str) -> Preparation:
+def prepare_run(services: Services, run_id: RunId) -> Preparation:
     """Enter provisioning; list the run's plugins and checks, and limit its wait by its plan."""
     run = services.runs.load(run_id)
     raise_if_stopped(run)

@@ -11,6 +11,7 @@ from stationmaster.domain.errors import (
     TransientError,
 )
 from stationmaster.domain.events import NodeLost, RelayBatch, RunPhase
+from stationmaster.domain.ids import RunId
 from stationmaster.domain.run.aggregate import Run, TeardownStatus
 from stationmaster.services import Services
 from stationmaster.steps.await_job import resolve_wait
@@ -66,11 +67,11 @@ def record_dead_execution(
     An execution that was stopped from outside, or ran out of time, has not concluded anything.
     """
     if state_machine_arn == services.settings.teardown_state_machine_arn:
-        _teardown_died(services, execution_name.rpartition("-teardown-")[0], status, cause)
+        _teardown_died(services, RunId(execution_name.rpartition("-teardown-")[0]), status, cause)
         return
     if state_machine_arn != services.settings.train_state_machine_arn:
         return  # some other workflow of the account
-    run_id = execution_name
+    run_id = RunId(execution_name)
     try:
         run = services.runs.load(run_id)
     except RunNotFound:
@@ -89,7 +90,7 @@ def _death(status: str, cause: str) -> str:
     return f"{sentence}: {sentence_of(cause)}" if cause else sentence
 
 
-def _teardown_died(services: Services, run_id: str, status: str, cause: str) -> None:
+def _teardown_died(services: Services, run_id: RunId, status: str, cause: str) -> None:
     try:
         run = services.runs.load(run_id)
     except RunNotFound:

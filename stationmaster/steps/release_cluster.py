@@ -7,12 +7,13 @@ EKS refuses to delete a cluster that has one, so any that is found here is delet
 from __future__ import annotations
 
 from stationmaster.domain.events import ResourceKind
+from stationmaster.domain.ids import RunId
 from stationmaster.services import Services
 from stationmaster.steps import NOT_READY, READY, StepResult
 from stationmaster.steps.recording import check_time, resources_deleted
 
 
-def release_cluster(services: Services, run_id: str) -> StepResult:
+def release_cluster(services: Services, run_id: RunId) -> StepResult:
     """Ready when the cluster does not exist.
 
     Raises:

@@ -7,12 +7,13 @@ the security group.
 from __future__ import annotations
 
 from stationmaster.domain.events import ResourceKind
+from stationmaster.domain.ids import RunId
 from stationmaster.services import Services
 from stationmaster.steps import NOT_READY, READY, StepResult
 from stationmaster.steps.recording import check_time, resources_deleted
 
 
-def release_file_system(services: Services, run_id: str) -> StepResult:
+def release_file_system(services: Services, run_id: RunId) -> StepResult:
     """Ready when no file system carries the run's tag.
 
     Raises:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from stationmaster.domain.ids import RunId
 from stationmaster.domain.names import (
     LABEL_ROLE,
     LABEL_RUN_ID,
@@ -26,7 +27,7 @@ from stationmaster.steps import NOT_READY, READY, StepResult
 from stationmaster.steps.recording import check_time
 
 
-def release_job(services: Services, run_id: str) -> StepResult:
+def release_job(services: Services, run_id: RunId) -> StepResult:
     """Delete what the run has in its cluster; ready when nothing is left, or no cluster is.
 
     Raises:
@@ -47,7 +48,7 @@ def release_job(services: Services, run_id: str) -> StepResult:
     return NOT_READY
 
 
-def _release(gateway: KubernetesGateway, run_id: str) -> list[str]:
+def _release(gateway: KubernetesGateway, run_id: RunId) -> list[str]:
     """Delete the next things in order; what is still there. Most runs have no etcd."""
     gateway.delete("kubeflow.org/v1", "PyTorchJob", name=job_name(run_id), namespace=NAMESPACE)
     check_jobs = gateway.batch_jobs(NAMESPACE, labels={LABEL_RUN_ID: run_id})
@@ -71,7 +72,7 @@ def _release(gateway: KubernetesGateway, run_id: str) -> list[str]:
     return []
 
 
-def _pods(gateway: KubernetesGateway, run_id: str, role: str) -> list[PodView]:
+def _pods(gateway: KubernetesGateway, run_id: RunId, role: str) -> list[PodView]:
     return gateway.pods(NAMESPACE, labels={LABEL_RUN_ID: run_id, LABEL_ROLE: role})
 
 

@@ -7,6 +7,7 @@ found here is deleted again.
 from __future__ import annotations
 
 from stationmaster.domain.events import ResourceKind
+from stationmaster.domain.ids import RunId
 from stationmaster.services import Services
 from stationmaster.steps import NOT_READY, READY, StepResult
 from stationmaster.steps.recording import check_time, resources_deleted
@@ -18,7 +19,7 @@ NETWORK_KINDS = {
 }
 
 
-def release_network(services: Services, run_id: str) -> StepResult:
+def release_network(services: Services, run_id: RunId) -> StepResult:
     """Ready when nothing of the network carries the run's tag.
 
     Raises:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from stationmaster.domain.events import ResourceKind
+from stationmaster.domain.ids import RunId
 from stationmaster.services import Services
 from stationmaster.steps import NOT_READY, READY, StepResult
 from stationmaster.steps.recording import check_time, resources_deleted
 
 
-def release_node_group(services: Services, run_id: str, *, node_group: str) -> StepResult:
+def release_node_group(services: Services, run_id: RunId, *, node_group: str) -> StepResult:
     """Ready when the node group does not exist.
 
     Raises:

@@ -12,6 +12,7 @@ from typing import Final
 
 from stationmaster.domain.errors import CheckFailed, PermanentError
 from stationmaster.domain.events import CheckFinished, RunPhase, make_event_id
+from stationmaster.domain.ids import RunId
 from stationmaster.domain.names import LABEL_RUN_ID, NAMESPACE, TRAINING_NODE_GROUP
 from stationmaster.domain.planning.requirements import (
     EFA_CHECK,
@@ -42,7 +43,7 @@ class Finding:
     detail: str
 
 
-def run_check(services: Services, run_id: str, *, check: str) -> StepResult:
+def run_check(services: Services, run_id: RunId, *, check: str) -> StepResult:
     """Look at the cluster once; ready when the check has passed.
 
     Raises:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from stationmaster.domain.ids import RunId
 from stationmaster.domain.run.aggregate import TeardownStatus
 from stationmaster.services import Services
 
 
-def start_teardown(services: Services, run_id: str) -> None:
+def start_teardown(services: Services, run_id: RunId) -> None:
     """Start the teardown unless one is running or complete.
 
     Each attempt is an execution of its own name, so starting the same attempt twice is harmless.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from stationmaster.domain.errors import TransientError
 from stationmaster.domain.events import JobSubmitted, RunPhase, make_event_id
+from stationmaster.domain.ids import RunId
 from stationmaster.domain.names import job_name
 from stationmaster.rendering import JobSpec, job_spec
 from stationmaster.rendering.environment import render_hugging_face_secret
@@ -18,7 +19,7 @@ from stationmaster.steps.recording import enter_phase
 from stationmaster.steps.stopping import raise_if_stopped
 
 
-def submit_job(services: Services, run_id: str) -> StepResult:
+def submit_job(services: Services, run_id: RunId) -> StepResult:
     """Apply the volume, the Hugging Face token and the etcd where there is one, and the PyTorchJob.
 
     Repeating it changes nothing.

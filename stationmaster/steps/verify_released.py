@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from stationmaster.domain.errors import LeftBehind, StepTimedOut
 from stationmaster.domain.events import ResourceKind
+from stationmaster.domain.ids import RunId
 from stationmaster.services import Services
 from stationmaster.steps import NOT_READY, READY, StepResult
 from stationmaster.steps.recording import check_time, resources_deleted
 
 
-def find_left(services: Services, run_id: str) -> list[str]:
+def find_left(services: Services, run_id: RunId) -> list[str]:
     """What still exists of the run, as `kind name`; asked of AWS, not of records."""
     file_systems = [
         f"file system {file_system.file_system_id}"
@@ -22,7 +23,7 @@ def find_left(services: Services, run_id: str) -> list[str]:
     ]
 
 
-def verify_released(services: Services, run_id: str) -> StepResult:
+def verify_released(services: Services, run_id: RunId) -> StepResult:
     """Ready when nothing is left; otherwise request its deletion again.
 
     A creation that was on its way while the run failed can land after its deletion was done: this
@@ -49,7 +50,7 @@ def verify_released(services: Services, run_id: str) -> StepResult:
     return NOT_READY
 
 
-def _delete_again(services: Services, run_id: str) -> None:
+def _delete_again(services: Services, run_id: RunId) -> None:
     for file_system in services.file_systems.list_for_run(run_id):
         services.file_systems.delete(file_system.file_system_id)
     if services.clusters.describe(run_id) is not None:

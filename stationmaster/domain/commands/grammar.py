@@ -22,6 +22,7 @@ from stationmaster.domain.errors import (
     NotPossibleNow,
     UserError,
 )
+from stationmaster.domain.ids import RunId
 from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.domain.vocabulary import (
     INSTEAD,
@@ -119,21 +120,21 @@ class ListRuns:
 class ShowStatus:
     """Show one run; None means the newest of the channel."""
 
-    run_id: str | None = None
+    run_id: RunId | None = None
 
 
 @dataclass(frozen=True)
 class ShowLogs:
     """Show the last log lines of a run's pods."""
 
-    run_id: str | None = None
+    run_id: RunId | None = None
 
 
 @dataclass(frozen=True)
 class StopRun:
     """Stop a run and tear it down."""
 
-    run_id: str | None = None
+    run_id: RunId | None = None
 
 
 Command = StartRun | ShowPlan | ShowHelp | ShowRecipes | ListRuns | ShowStatus | ShowLogs | StopRun
@@ -218,13 +219,13 @@ def _without_arguments(word: str, rest: list[str], command: Command) -> Command:
     return command
 
 
-def _optional_run(word: str, rest: list[str]) -> str | None:
+def _optional_run(word: str, rest: list[str]) -> RunId | None:
     if len(rest) > 1:
         raise BadCommand(
             f'/train {word} takes one run id, got "{shorten(" ".join(rest))}"',
             suggestion=_accepted([word, rest[0]]),
         )
-    return rest[0] if rest else None
+    return RunId(rest[0]) if rest else None
 
 
 def _refuse_subcommand(first: str, rest: list[str]) -> None:

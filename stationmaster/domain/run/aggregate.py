@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict
 from stationmaster.domain import events as ev
 from stationmaster.domain.errors import IllegalTransition
 from stationmaster.domain.events import ResourceKind, RunEvent, RunPhase, TrainingRequest
+from stationmaster.domain.ids import RunId
 from stationmaster.domain.run.failure_lines import says_lost_peer
 from stationmaster.domain.run.failures import Failure, failures_after, first_cause, still_open
 from stationmaster.domain.run.pods import Pod, pod_after
@@ -107,7 +108,7 @@ class Run(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    run_id: str
+    run_id: RunId
     version: int = 0
     request: TrainingRequest
     phase: RunPhase = RunPhase.REQUESTED
@@ -179,7 +180,7 @@ class Run(BaseModel):
         return list(dict.fromkeys(phase.value for phase, _ in self.phases))
 
 
-def new_run_id(recipe: str, *, dedup_key: str) -> str:
+def new_run_id(recipe: str, *, dedup_key: str) -> RunId:
     """The id of a run: readable, a valid Kubernetes and EKS name, the same for the same dedup key.
 
     At most 45 characters, DNS-1035: it names the PyTorchJob, and pods append `-worker-NN`.
@@ -187,7 +188,7 @@ def new_run_id(recipe: str, *, dedup_key: str) -> str:
     slug = re.sub(r"[^a-z0-9]+", "-", recipe.lower()).strip("-")[:36].strip("-")
     if not slug or not slug[0].isalpha():
         slug = f"run-{slug}".strip("-")
-    return f"{slug}-{hashlib.sha256(dedup_key.encode()).hexdigest()[:8]}"
+    return RunId(f"{slug}-{hashlib.sha256(dedup_key.encode()).hexdigest()[:8]}")
 
 
 def start_run(event: ev.RunRequested) -> Run:
