@@ -10,7 +10,7 @@ import json
 import logging
 import uuid
 from functools import partial
-from typing import Any, Final, assert_never
+from typing import Any, assert_never
 
 from pydantic import ValidationError
 from slack_bolt import Ack, App, BoltRequest, BoltResponse
@@ -23,13 +23,14 @@ from bot.blocks.elements import Content
 from bot.hooks import Hooks
 from stationmaster import commands
 from stationmaster.domain.catalogue.entries import CATALOGUE
-from stationmaster.domain.commands import grammar
+from stationmaster.domain.commands import table
+from stationmaster.domain.commands.grammar import parse_command
+from stationmaster.domain.commands.start import StartRun
+from stationmaster.domain.commands.table import COMMAND
 from stationmaster.domain.errors import BadCommand, TransientError, UserError
 from stationmaster.services import Services
 
 logger = logging.getLogger(__name__)
-
-COMMAND: Final = "/train"
 
 Json = dict[str, Any]
 
@@ -95,32 +96,32 @@ def explain_error(error: Exception, request: BoltRequest, hooks: Hooks) -> BoltR
 def _answer(services: Services, announcer: Announcer, body: Json) -> Content:
     text = str(body.get("text") or "")
     channel_id, user_id = str(body["channel_id"]), str(body["user_id"])
-    command = grammar.parse_command(text, look_up=partial(commands.look_up, services))
+    command = parse_command(text, look_up=partial(commands.look_up, services))
     match command:
-        case grammar.ShowHelp():
+        case table.ShowHelp():
             return answers.help_text(CATALOGUE.values())
-        case grammar.ShowRecipes():
+        case table.ShowRecipes():
             return answers.recipes_list(CATALOGUE.values())
-        case grammar.ShowPlan(request=start):
+        case table.ShowPlan(request=start):
             plan = commands.plan_run(services, start)
             if plan.suggestion:
                 return answers.plan_summary(
                     plan, command=f"{COMMAND} plan {start.changed(plan.suggestion).words}"
                 )
             return answers.plan_summary(plan, command=f"{COMMAND} {start.words}")
-        case grammar.ListRuns():
+        case table.ListRuns():
             runs = commands.list_runs(services, channel_id=channel_id)
             return answers.runs_list(runs, now=services.now())
-        case grammar.ShowStatus(run_id=run_id):
+        case table.ShowStatus(run_id=run_id):
             run = commands.describe_run(services, run_id, channel_id=channel_id)
             return run_card(run, now=services.now())
-        case grammar.ShowLogs(run_id=run_id):
+        case table.ShowLogs(run_id=run_id):
             run, tails = commands.show_logs(services, run_id, channel_id=channel_id)
             return answers.run_logs(run, tails, now=services.now())
-        case grammar.StopRun(run_id=run_id):
+        case table.StopRun(run_id=run_id):
             stopped = commands.stop_run(services, run_id, channel_id=channel_id, user_id=user_id)
             return answers.stop_accepted(stopped)
-        case grammar.StartRun():
+        case StartRun():
             run, created = commands.request_run(
                 services,
                 command,

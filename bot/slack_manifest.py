@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from stationmaster.domain.catalogue.entries import CATALOGUE
+from stationmaster.domain.commands.table import COMMAND, DESCRIPTION, USAGE_HINT
 
 APP_NAME: Final = "Stationmaster"
 # The route of the HTTP API that leads to the bot.
@@ -39,10 +39,10 @@ def app_manifest(url: str) -> dict[str, Any]:
             "bot_user": {"display_name": APP_NAME, "always_online": True},
             "slash_commands": [
                 {
-                    "command": "/train",
+                    "command": COMMAND,
                     "url": endpoint,
-                    "description": "Start, follow and stop training runs",
-                    "usage_hint": f"{next(iter(CATALOGUE))} nodes=2 | help | recipes | list",
+                    "description": DESCRIPTION,
+                    "usage_hint": USAGE_HINT,
                     "should_escape": False,
                 }
             ],

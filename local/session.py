@@ -26,6 +26,7 @@ from rich.markup import escape
 from local.mode import DEFAULT_SPEED, LocalMode, LocalOptions, describe_endpoints
 from local.slack import ApiCall
 from local.stop_signals import StopSignals
+from stationmaster.domain.commands.table import SUBCOMMANDS
 from stationmaster.domain.errors import StationmasterError
 from stationmaster.domain.events import RunEvent
 from stationmaster.domain.ids import RunId
@@ -168,7 +169,7 @@ def _one_command(
 
 def _is_answer_only(text: str) -> bool:
     first = text.split(maxsplit=1)[0].lower() if text.split() else "help"
-    return first in ("help", "recipes", "plan", "status", "logs", "list")
+    return first in SUBCOMMANDS and not SUBCOMMANDS[first].changes
 
 
 def _verdict(mode: LocalMode, watch: _Watch, *, timed_out: bool, started: float) -> int:

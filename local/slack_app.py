@@ -2,61 +2,62 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from local.slack import ArgumentHint, Choice, SampleCommand, SlackAppConfig, SlashCommand
 from stationmaster.domain.catalogue.entries import CATALOGUE as RECIPES
-from stationmaster.domain.catalogue.instances import CATALOGUE as INSTANCES
-from stationmaster.domain.catalogue.training_config import TrainingConfig
-from stationmaster.domain.vocabulary import SUBCOMMANDS
+from stationmaster.domain.commands.table import (
+    COMMAND,
+    DESCRIPTION,
+    START,
+    SUBCOMMANDS,
+    USAGE_HINT,
+    Key,
+    Request,
+    keys_of,
+)
 
-_SUBCOMMAND_HELP = {
-    "help": "how to use /train",
-    "recipes": "what can be trained",
-    "plan": "what a run would create and cost",
-    "status": "the newest run, or one by id",
-    "logs": "the last log lines of each pod",
-    "stop": "stop a run and tear it down",
-    "list": "the newest runs",
-}
+# What an empty channel offers to click on: the commands that need no run.
+_SAMPLES: Final = (START, SUBCOMMANDS["plan"], SUBCOMMANDS["recipes"], SUBCOMMANDS["help"])
 
 
 def app_config() -> SlackAppConfig:
-    """The configuration of the app, from the catalogue and the grammar."""
-    words = [Choice(recipe.name, recipe.summary) for recipe in RECIPES.values()]
-    words += [Choice(name, _SUBCOMMAND_HELP[name]) for name in SUBCOMMANDS]
-    recipes = [*RECIPES]
-    keys = [
-        ArgumentHint(
-            "nodes", hint="how many instances", choices=["1", "2", "4"], after=[*recipes, "plan"]
-        ),
-        ArgumentHint(
-            "instance", hint="EC2 instance type", choices=[*INSTANCES], after=[*recipes, "plan"]
-        ),
-        *(
-            ArgumentHint(name, hint=field.description or "", after=[*recipes, "plan"])
-            for name, field in TrainingConfig.model_fields.items()
-        ),
-    ]
+    """The configuration of the app, from the catalogue and the table of commands."""
+    recipes = [Choice(recipe.name, recipe.summary) for recipe in RECIPES.values()]
+    words = [*recipes, *(Choice(row.name, row.help) for row in SUBCOMMANDS.values())]
     return SlackAppConfig(
         bot_name="Stationmaster",
         tagline="distributed training, one command at a time",
         commands=[
             SlashCommand(
-                "/train",
-                description="Train a model on a cluster that comes and goes with the run",
-                usage_hint="RECIPE [nodes=N] [key=value ...]",
+                COMMAND,
+                description=DESCRIPTION,
+                usage_hint=USAGE_HINT,
                 arguments=[
                     ArgumentHint("recipe or subcommand", kind="word", choices=words),
-                    ArgumentHint(
-                        "recipe", kind="word", choices=words[: len(recipes)], after=["plan"]
-                    ),
-                    *keys,
+                    ArgumentHint("recipe", kind="word", choices=recipes, after=_before_recipes()),
+                    *_key_hints(),
                 ],
             )
         ],
-        sample_commands=[
-            SampleCommand("/train tiny-llama nodes=2 steps=60", "train for real on this machine"),
-            SampleCommand("/train plan llama2-7b nodes=2", "what two p4d would cost"),
-            SampleCommand("/train recipes", "what can be trained"),
-            SampleCommand("/train help", "how to use it"),
-        ],
+        sample_commands=[SampleCommand(f"{COMMAND} {row.example}", row.help) for row in _SAMPLES],
     )
+
+
+def _before_recipes() -> list[str]:
+    """The subcommands that a recipe follows."""
+    return [row.name for row in SUBCOMMANDS.values() if isinstance(row.takes, Request)]
+
+
+def _key_hints() -> list[ArgumentHint]:
+    """Each key, after the recipes that take it and where a recipe is the second word."""
+    keys: dict[str, Key] = {}
+    after: dict[str, list[str]] = {}
+    for recipe in RECIPES.values():
+        for key in keys_of(recipe):
+            keys.setdefault(key.name, key)
+            after.setdefault(key.name, _before_recipes()).append(recipe.name)
+    return [
+        ArgumentHint(name, hint=key.help, choices=key.choices, after=after[name])
+        for name, key in keys.items()
+    ]

@@ -20,7 +20,9 @@ from stationmaster import __version__
 from stationmaster.domain.catalogue.entries import CATALOGUE as RECIPES
 from stationmaster.domain.catalogue.instances import CATALOGUE as INSTANCES
 from stationmaster.domain.catalogue.models import LanguageModel
-from stationmaster.domain.commands.grammar import StartRun, parse_request
+from stationmaster.domain.commands.grammar import parse_request
+from stationmaster.domain.commands.start import StartRun
+from stationmaster.domain.commands.table import key_names
 from stationmaster.domain.errors import BadCommand, StationmasterError, UserError
 from stationmaster.domain.events import TrainingRequest
 from stationmaster.domain.planning.plan import Plan, make_plan
@@ -148,7 +150,7 @@ def _recipes(arguments: argparse.Namespace) -> int:
             "num_parameters": recipe.model.num_parameters,
             "default_instance": recipe.default_instance,
             "default_nodes": recipe.default_nodes,
-            "keys": ["nodes", "instance", *recipe.keys],
+            "keys": list(key_names(recipe)),
         }
         for recipe in RECIPES.values()
     ]

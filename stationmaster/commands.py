@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import Final
 
 from stationmaster.domain.catalogue.models import LanguageModel
-from stationmaster.domain.commands.grammar import StartRun
+from stationmaster.domain.commands.start import StartRun
 from stationmaster.domain.errors import (
     NotPossibleNow,
     RunNotFound,

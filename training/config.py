@@ -22,6 +22,7 @@ from stationmaster.domain.catalogue.training_config import (
     LanguageTraining,
     TrainingConfig,
 )
+from stationmaster.domain.commands.meanings import refuse_mistyped_keys
 from stationmaster.domain.errors import BadParameter
 from stationmaster.domain.planning.recipe_lookup import get_recipe
 from training.models.repositories import hub_model
@@ -108,8 +109,10 @@ def parse_config(argv: Sequence[str], environ: Mapping[str, str]) -> TrainerConf
         overrides[key] = value
     cache_dir = cache_dir_from(environ)
     model = hub_model(arguments.recipe, weights=overrides.get("weights"), cache_dir=cache_dir)
+    recipe = get_recipe(arguments.recipe, model)
+    refuse_mistyped_keys(recipe, overrides)
     return TrainerConfig(
-        recipe=get_recipe(arguments.recipe, model).with_overrides(overrides),
+        recipe=recipe.with_overrides(overrides),
         output_dir=arguments.output_dir,
         cache_dir=cache_dir,
         run_id=run_id_from(environ),

@@ -15,6 +15,7 @@ from bot.blocks.elements import Block, Content, context, divider, fields, header
 from stationmaster.domain.catalogue.instances import get_instance
 from stationmaster.domain.catalogue.recipes import Recipe
 from stationmaster.domain.catalogue.training_config import LanguageTraining
+from stationmaster.domain.commands.table import COMMAND, START, SUBCOMMANDS, key_names
 from stationmaster.domain.events import LogTail
 from stationmaster.domain.planning.cost import hourly_price
 from stationmaster.domain.planning.plan import Plan
@@ -27,27 +28,17 @@ _MAX_PODS: Final = 8
 _LOG_CHARACTERS: Final = 10_000
 _LOG_LINES_PER_POD: Final = 30
 
-_COMMANDS: Final = (
-    ("/train RECIPE [nodes=N] [key=value ...]", "start a run"),
-    ("/train plan RECIPE [...]", "what it would create and cost; creates nothing"),
-    ("/train recipes", "what can be trained"),
-    ("/train list", "the newest runs of this channel"),
-    ("/train status [RUN]", "one run; without a run id the newest"),
-    ("/train logs [RUN]", "the last log lines of each pod"),
-    ("/train stop [RUN]", "stop a run and tear it down"),
-)
-
 
 def help_text(recipes: Iterable[Recipe]) -> Content:
     """How to use the command."""
     names = [recipe.name for recipe in recipes]
-    lines = [f"`{command}`  {what}" for command, what in _COMMANDS]
+    lines = [f"`{row.typed}`  {row.help}" for row in (START, *SUBCOMMANDS.values())]
     return Content(
         text="how to use /train",
         blocks=[
             header("\U0001f682 Train from this channel"),
             section("\n".join(lines)),
-            section(f"*Try this*\n```/train {names[0]} nodes=2```"),
+            section(f"*Try this*\n```{COMMAND} {START.example}```"),
             context(
                 f"recipes: {', '.join(names)}, or hf:ORG/MODEL for a language model of the "
                 f"Hugging Face hub {md.DOT} preset=smoke runs any of them small, on CPUs {md.DOT} "
@@ -85,7 +76,7 @@ def recipes_list(recipes: Iterable[Recipe]) -> Content:
         )
         blocks.append(context(f" {md.DOT} ".join(facts)))
         kind = "text" if isinstance(training, LanguageTraining) else "images"
-        keys.setdefault(kind, ("nodes", "instance", *recipe.keys))
+        keys.setdefault(kind, key_names(recipe))
     blocks = blocks[: _MAX_BLOCKS - len(keys)]
     for kind, names in keys.items():
         blocks.append(context(f"*keys of recipes on {kind}*: {', '.join(names)}"))

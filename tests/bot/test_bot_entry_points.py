@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from bot.listeners import COMMAND
 from bot.slack_manifest import app_manifest
+from stationmaster.domain.commands.table import COMMAND, SUBCOMMANDS
 
 URL = "https://example.com/slack/events"
 
@@ -32,6 +32,7 @@ def test_manifest_declares_the_command_and_the_buttons_at_the_url():
 
     command = manifest["features"]["slash_commands"][0]
     assert (command["command"], command["url"]) == (COMMAND, URL)
+    assert [word for word in SUBCOMMANDS if word not in command["usage_hint"]] == []
     assert manifest["settings"]["interactivity"] == {"is_enabled": True, "request_url": URL}
     assert manifest["settings"]["socket_mode_enabled"] is False
     json.dumps(manifest)

@@ -7,17 +7,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stationmaster.domain.catalogue.entries import CATALOGUE
-from stationmaster.domain.commands.grammar import (
-    MAX_COMMAND_CHARACTERS,
+from stationmaster.domain.commands.grammar import MAX_COMMAND_CHARACTERS, parse_command
+from stationmaster.domain.commands.meanings import subcommand_meant
+from stationmaster.domain.commands.start import StartRun
+from stationmaster.domain.commands.table import (
+    KEY_MEANINGS,
+    PLANNED,
+    PLANNED_KEYS,
+    START,
+    SUBCOMMANDS,
     ListRuns,
     ShowHelp,
     ShowLogs,
     ShowPlan,
     ShowRecipes,
     ShowStatus,
-    StartRun,
     StopRun,
-    parse_command,
+    key_names,
+    keys_of,
 )
 from stationmaster.domain.errors import (
     BadCommand,
@@ -28,7 +35,6 @@ from stationmaster.domain.errors import (
     UnknownRecipe,
     UserError,
 )
-from stationmaster.domain.vocabulary import INSTEAD, NOT_YET, NOT_YET_KEYS, SUBCOMMANDS
 
 
 @pytest.mark.parametrize(
@@ -266,12 +272,14 @@ def test_start_words_without_end_are_refused():
     assert refused("run " * 400).suggestion == "/train recipes"
 
 
-@pytest.mark.parametrize("word", NOT_YET)
+@pytest.mark.parametrize("word", PLANNED)
 def test_parse_command_with_a_later_subcommand_says_it_is_not_available(word):
     error = refused(f"{word} run-1")
 
     assert isinstance(error, NotAvailable)
-    assert str(error).startswith(f"/train {word} is not available in this version; {NOT_YET[word]}")
+    assert str(error).startswith(
+        f"/train {word} is not available in this version; {PLANNED[word].today}"
+    )
     assert error.suggestion in (None, "/train stop run-1", "/train status run-1")
 
 
@@ -301,17 +309,52 @@ def test_word_like_a_later_subcommand_names_it_and_suggests_no_other_meaning(
 
 
 def test_later_subcommands_are_replaced_by_present_ones():
-    assert set(INSTEAD) <= set(NOT_YET)
-    assert set(INSTEAD.values()) <= set(SUBCOMMANDS)
-    assert set(NOT_YET).isdisjoint(SUBCOMMANDS)
+    assert {name for row in PLANNED.values() for name in row.instead} <= set(SUBCOMMANDS)
+    assert set(PLANNED).isdisjoint(SUBCOMMANDS)
 
 
-@pytest.mark.parametrize("key", NOT_YET_KEYS)
+@pytest.mark.parametrize("row", [START, *SUBCOMMANDS.values()], ids=lambda row: row.name)
+def test_example_of_each_subcommand_is_read_as_that_subcommand(row):
+    read = parse_command(row.example)
+
+    assert type(read) is (StartRun if row is START else row.takes.make)
+
+
+@pytest.mark.parametrize(
+    "row", [START, *SUBCOMMANDS.values(), *PLANNED.values()], ids=lambda r: r.name
+)
+def test_each_synonym_stands_for_its_own_subcommand(row):
+    assert [subcommand_meant(word) for word in row.meanings] == [row] * len(row.meanings)
+
+
+def test_keys_are_named_and_explained_once():
+    for recipe in CATALOGUE.values():
+        keys = keys_of(recipe)
+        assert [key.name for key in keys if not key.help] == []
+        assert len({key.name for key in keys}) == len(keys)
+        assert set(PLANNED_KEYS).isdisjoint(key_names(recipe))
+    known = {name for recipe in CATALOGUE.values() for name in key_names(recipe)}
+    assert set(KEY_MEANINGS) <= known | set(PLANNED_KEYS)
+
+
+def test_offered_values_of_a_training_key_are_accepted():
+    for recipe in CATALOGUE.values():
+        fields = type(recipe.training).model_fields
+        offered = {key.name: key.choices for key in keys_of(recipe) if key.name in fields}
+        for name, values in offered.items():
+            for value in values:
+                recipe.training.model_validate(recipe.training.model_dump() | {name: value})
+        assert offered["optimizer"] == ("adamw", "sgd")
+        assert offered["compile"] == ("true", "false")
+        assert offered["steps"] == ()
+
+
+@pytest.mark.parametrize("key", PLANNED_KEYS)
 def test_later_key_is_named_and_never_dropped_from_a_start(key):
     error = refused(f"tiny-llama nodes=2 {key}=5 steps=9")
 
     assert isinstance(error, NotAvailable)
-    assert str(error) == f"{key}= is not available in this version; {NOT_YET_KEYS[key]}"
+    assert str(error) == f"{key}= is not available in this version; {PLANNED_KEYS[key].today}"
     assert error.suggestion == "/train plan tiny-llama nodes=2 steps=9"
 
 
@@ -361,7 +404,7 @@ def test_key_of_the_same_meaning_is_suggested_with_the_typed_value(word, key):
     assert error.suggestion == f"/train tiny-llama {key}={word.partition('=')[2]}"
 
 
-EDITABLE = sorted({*SUBCOMMANDS, *NOT_YET})
+EDITABLE = sorted({*SUBCOMMANDS, *PLANNED})
 
 
 @given(st.sampled_from(EDITABLE), st.data())

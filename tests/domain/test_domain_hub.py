@@ -9,7 +9,9 @@ import pytest
 from stationmaster.domain.catalogue.entries import CATALOGUE
 from stationmaster.domain.catalogue.hub import language_model_from_config, repository_of
 from stationmaster.domain.catalogue.models import LanguageModel
-from stationmaster.domain.commands.grammar import ShowPlan, StartRun, parse_command
+from stationmaster.domain.commands.grammar import parse_command
+from stationmaster.domain.commands.start import StartRun
+from stationmaster.domain.commands.table import ShowPlan
 from stationmaster.domain.errors import BadParameter, NotPossibleNow, UnknownRecipe, UserError
 from stationmaster.domain.events import TrainingRequest
 from stationmaster.domain.planning.plan import make_plan

@@ -17,7 +17,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from stationmaster.domain.catalogue.models import ImageModel, LanguageModel
 from stationmaster.domain.catalogue.training_config import ImageTraining, LanguageTraining
 from stationmaster.domain.errors import BadParameter
-from stationmaster.domain.vocabulary import key_meant
 
 PRESET: Final = "preset"
 SMOKE: Final = "smoke"
@@ -62,7 +61,7 @@ class Recipe(BaseModel):
         """Check and apply key=value pairs as typed; preset=smoke is applied before all others.
 
         Raises:
-            BadParameter: naming the key or value, what is expected, and the nearest valid key.
+            BadParameter: naming the key or value, and what is expected.
         """
         typed = dict(overrides)
         preset = typed.pop(PRESET, None)
@@ -73,9 +72,9 @@ class Recipe(BaseModel):
         fields = type(self.training).model_fields
         for key in typed:
             if key not in fields:
-                close = key_meant(key, (*self.keys, "nodes", "instance"))
-                hint = f"did you mean {close}" if close else f"it takes {', '.join(self.keys)}"
-                raise BadParameter(f'recipe {self.name} has no key "{key}"; {hint}')
+                raise BadParameter(
+                    f'recipe {self.name} has no key "{key}"; it takes {", ".join(self.keys)}'
+                )
         try:
             training = type(self.training).model_validate(self.training.model_dump() | typed)
         except ValidationError as exc:

@@ -8,14 +8,28 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, assert_never
 
 from stationmaster.domain.catalogue.entries import CATALOGUE
 from stationmaster.domain.catalogue.hub import HUB_PREFIX, repository_of
 from stationmaster.domain.catalogue.models import LanguageModel
 from stationmaster.domain.catalogue.recipes import Recipe
-from stationmaster.domain.commands.parameters import corrected, read_pairs, read_values, shorten
+from stationmaster.domain.commands.meanings import subcommand_meant
+from stationmaster.domain.commands.parameters import corrected, read_values, shorten
+from stationmaster.domain.commands.start import StartRun
+from stationmaster.domain.commands.table import (
+    AVAILABLE,
+    START,
+    SUBCOMMANDS,
+    Anything,
+    Command,
+    Nothing,
+    OptionalRun,
+    PlannedSubcommand,
+    Request,
+    ShowHelp,
+    Subcommand,
+)
 from stationmaster.domain.errors import (
     BadCommand,
     NotAvailable,
@@ -23,15 +37,7 @@ from stationmaster.domain.errors import (
     UserError,
 )
 from stationmaster.domain.ids import RunId
-from stationmaster.domain.planning.recipe_lookup import get_recipe
-from stationmaster.domain.vocabulary import (
-    INSTEAD,
-    NOT_YET,
-    START,
-    SUBCOMMANDS,
-    recipe_meant,
-    subcommand_meant,
-)
+from stationmaster.domain.planning.recipe_lookup import get_recipe, recipe_meant
 
 MAX_COMMAND_CHARACTERS: Final = 2_000
 
@@ -59,85 +65,6 @@ _TYPOGRAPHY: Final = str.maketrans(
         "\ufeff": "",
     }
 )
-
-
-@dataclass(frozen=True)
-class StartRun:
-    """Start training; `nodes` and `instance_type` are None where the recipe's default applies."""
-
-    recipe: str
-    nodes: int | None = None
-    instance_type: str | None = None
-    overrides: dict[str, str] = field(default_factory=dict)
-    model: LanguageModel | None = None
-    """What the hub said of hf:ORG/MODEL; None for a recipe of the catalogue."""
-
-    @property
-    def words(self) -> str:
-        """The request as it could be typed after /train, each value once."""
-        words = [self.recipe]
-        if self.nodes is not None:
-            words.append(f"nodes={self.nodes}")
-        if self.instance_type is not None:
-            words.append(f"instance={self.instance_type}")
-        return " ".join([*words, *(f"{key}={value}" for key, value in self.overrides.items())])
-
-    def changed(self, words: str) -> StartRun:
-        """The same request with the key=value words of a plan's suggestion in place of its own."""
-        values = read_pairs(words.split())
-        nodes, instance_type = values.pop("nodes", None), values.pop("instance", None)
-        return replace(
-            self,
-            nodes=int(nodes) if nodes else self.nodes,
-            instance_type=instance_type or self.instance_type,
-            overrides=self.overrides | values,
-        )
-
-
-@dataclass(frozen=True)
-class ShowPlan:
-    """Show what starting would create and cost, and create nothing."""
-
-    request: StartRun
-
-
-@dataclass(frozen=True)
-class ShowHelp:
-    """Show how to use the command."""
-
-
-@dataclass(frozen=True)
-class ShowRecipes:
-    """List the catalogue."""
-
-
-@dataclass(frozen=True)
-class ListRuns:
-    """List the newest runs."""
-
-
-@dataclass(frozen=True)
-class ShowStatus:
-    """Show one run; None means the newest of the channel."""
-
-    run_id: RunId | None = None
-
-
-@dataclass(frozen=True)
-class ShowLogs:
-    """Show the last log lines of a run's pods."""
-
-    run_id: RunId | None = None
-
-
-@dataclass(frozen=True)
-class StopRun:
-    """Stop a run and tear it down."""
-
-    run_id: RunId | None = None
-
-
-Command = StartRun | ShowPlan | ShowHelp | ShowRecipes | ListRuns | ShowStatus | ShowLogs | StopRun
 
 
 LookUp = Callable[[str], LanguageModel]
@@ -171,25 +98,12 @@ def parse_command(text: str, *, look_up: LookUp = no_hub) -> Command:
     if not words:
         return ShowHelp()
     first, rest = words[0], words[1:]
-    match first.lower():
-        case "help":
-            return ShowHelp()
-        case "recipes":
-            return _without_arguments(first, rest, ShowRecipes())
-        case "list":
-            return _without_arguments(first, rest, ListRuns())
-        case "plan":
-            return ShowPlan(_parse_start(rest, prefix="plan ", look_up=look_up))
-        case "status":
-            return ShowStatus(_optional_run(first, rest))
-        case "logs":
-            return ShowLogs(_optional_run(first, rest))
-        case "stop":
-            return StopRun(_optional_run(first, rest))
-        case _:
-            if first not in CATALOGUE:
-                _refuse_subcommand(first, rest)
-            return _parse_start(words, prefix="", look_up=look_up)
+    subcommand = SUBCOMMANDS.get(first.lower())
+    if subcommand is not None:
+        return _read_arguments(subcommand, first, rest, look_up=look_up)
+    if first not in CATALOGUE:
+        _refuse_subcommand(first, rest)
+    return _parse_start(words, prefix="", look_up=look_up)
 
 
 def parse_request(words: Sequence[str], *, look_up: LookUp = no_hub) -> StartRun:
@@ -210,22 +124,30 @@ def _split(text: str) -> list[str]:
         ) from exc
 
 
-def _without_arguments(word: str, rest: list[str], command: Command) -> Command:
-    if rest:
-        raise BadCommand(
-            f'/train {word} takes nothing more, got "{shorten(" ".join(rest))}"',
-            suggestion=f"/train {word}",
-        )
-    return command
-
-
-def _optional_run(word: str, rest: list[str]) -> RunId | None:
-    if len(rest) > 1:
-        raise BadCommand(
-            f'/train {word} takes one run id, got "{shorten(" ".join(rest))}"',
-            suggestion=_accepted([word, rest[0]]),
-        )
-    return RunId(rest[0]) if rest else None
+def _read_arguments(
+    subcommand: Subcommand, word: str, rest: list[str], *, look_up: LookUp
+) -> Command:
+    match subcommand.takes:
+        case Anything(make=make):
+            return make()
+        case Nothing(make=make):
+            if rest:
+                raise BadCommand(
+                    f'/train {word} takes nothing more, got "{shorten(" ".join(rest))}"',
+                    suggestion=f"/train {word}",
+                )
+            return make()
+        case OptionalRun(make=make_for_run):
+            if len(rest) > 1:
+                raise BadCommand(
+                    f'/train {word} takes one run id, got "{shorten(" ".join(rest))}"',
+                    suggestion=_accepted([word, rest[0]]),
+                )
+            return make_for_run(RunId(rest[0]) if rest else None)
+        case Request(make=make_of):
+            return make_of(_parse_start(rest, prefix=f"{subcommand.name} ", look_up=look_up))
+        case takes:
+            assert_never(takes)
 
 
 def _refuse_subcommand(first: str, rest: list[str]) -> None:
@@ -237,34 +159,31 @@ def _refuse_subcommand(first: str, rest: list[str]) -> None:
     is_recipe = "=" in first or first.startswith(HUB_PREFIX) or recipe_meant(first, CATALOGUE)[1]
     if meant is None or is_recipe:
         return
-    if meant in NOT_YET:
-        name = (
-            f"/train {meant}" if first.lower() == meant else f'"{shorten(first)}": /train {meant}'
-        )
+    if isinstance(meant, PlannedSubcommand):
+        typed = f"/train {meant.name}"
+        name = typed if first.lower() == meant.name else f'"{shorten(first)}": {typed}'
         raise NotAvailable(
-            f"{name} is not available in this version; {NOT_YET[meant]}; "
-            f"available: {', '.join(SUBCOMMANDS)}",
+            f"{name} is not available in this version; {meant.today}; {AVAILABLE}",
             suggestion=_accepted(*_instead(meant, rest)),
         )
-    if meant == START:
+    if meant is START:
         raise BadCommand(
             f'"{shorten(first)}" is not a command; start a run with /train RECIPE [key=value ...]',
             suggestion=_accepted(rest if rest and _is_first_word(rest[0]) else [], ["recipes"]),
         )
     raise BadCommand(
-        f'"{shorten(first)}" is not a command; did you mean /train {meant}',
-        suggestion=_accepted([meant, *rest], [meant]),
+        f'"{shorten(first)}" is not a command; did you mean /train {meant.name}',
+        suggestion=_accepted([meant.name, *rest], [meant.name]),
     )
 
 
-def _instead(planned: str, rest: list[str]) -> list[list[str]]:
+def _instead(planned: PlannedSubcommand, rest: list[str]) -> list[list[str]]:
     """What this version has of the same meaning, with the words typed after a planned command."""
-    subcommand = INSTEAD.get(planned)
-    if subcommand is None or not rest:
-        return []
-    if subcommand == "plan" and not _is_recipe(rest[0]):
-        return [["status", *rest]] if planned == "cost" else []
-    return [[subcommand, *rest]]
+    return [
+        [name, *rest]
+        for name in planned.instead
+        if rest and (_is_recipe(rest[0]) or not isinstance(SUBCOMMANDS[name].takes, Request))
+    ]
 
 
 def _is_first_word(word: str) -> bool:

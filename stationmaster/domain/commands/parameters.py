@@ -10,10 +10,15 @@ from dataclasses import dataclass
 
 from stationmaster.domain.catalogue.instances import CATALOGUE as INSTANCES
 from stationmaster.domain.catalogue.recipes import PRESET, SMOKE, Recipe
+from stationmaster.domain.commands.meanings import (
+    key_meant,
+    planned_key_meant,
+    refuse_mistyped_keys,
+)
+from stationmaster.domain.commands.table import PLANNED_KEYS, key_names
 from stationmaster.domain.errors import BadCommand, NotAvailable, UserError
 from stationmaster.domain.planning.plan import plan_recipe
 from stationmaster.domain.spelling import nearest
-from stationmaster.domain.vocabulary import NOT_YET_KEYS, key_meant, planned_key_meant
 
 
 @dataclass(frozen=True)
@@ -35,6 +40,7 @@ def read_values(words: Sequence[str], recipe: Recipe) -> Values:
     _refuse_planned_keys(values, recipe)
     nodes = _nodes(values.pop("nodes", None), maximum=_most_nodes(recipe, values))
     instance_type = values.pop("instance", None)
+    refuse_mistyped_keys(recipe, values)
     # Planning holds every other rule, so a bad value is refused here and not after a creation.
     plan_recipe(recipe.with_overrides(values), nodes=nodes, instance_type=instance_type)
     return Values(nodes, instance_type, values)
@@ -82,9 +88,10 @@ def _most_nodes(recipe: Recipe, values: Mapping[str, str]) -> int:
 
 def _refuse_planned_keys(values: Mapping[str, str], recipe: Recipe) -> None:
     for key in values:
-        if (planned := planned_key_meant(key, _keys(recipe))) is not None:
+        if (planned := planned_key_meant(key, key_names(recipe))) is not None:
             name = f"{planned}=" if key == planned else f'"{shorten(key)}": {planned}='
-            raise NotAvailable(f"{name} is not available in this version; {NOT_YET_KEYS[planned]}")
+            today = PLANNED_KEYS[planned].today
+            raise NotAvailable(f"{name} is not available in this version; {today}")
 
 
 def corrected(recipe: Recipe, pairs: Sequence[str], *, prefix: str) -> str:
@@ -116,16 +123,12 @@ def corrected(recipe: Recipe, pairs: Sequence[str], *, prefix: str) -> str:
 def _candidates(word: str, recipe: Recipe) -> list[str]:
     """The word, the same in another spelling, and last its key with the default; "" without one."""
     key, _, value = word.partition("=")
-    close = key_meant(_key(key), _keys(recipe))
+    close = key_meant(_key(key), key_names(recipe))
     if close is None:
         return [""]
     choice = nearest(value, [SMOKE]) if close == PRESET else None
     spellings = [word, f"{close}={value}", f"{close}={choice or value.lower()}"]
     return [*spellings, f"{close}={_default(close, recipe, value)}"]
-
-
-def _keys(recipe: Recipe) -> tuple[str, ...]:
-    return ("nodes", "instance", *recipe.keys)
 
 
 def _default(key: str, recipe: Recipe, value: str) -> object:
