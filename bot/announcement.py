@@ -11,8 +11,8 @@ from typing import Final
 
 from bot.blocks.card import card_milestone, run_card
 from bot.outbox import Mark, Outbox
-from bot.slack_manifest import APP_NAME
 from stationmaster.aws.delivery_store import Delivery
+from stationmaster.domain.commands.table import APP_NAME
 from stationmaster.domain.errors import (
     ChannelLost,
     NotPossibleNow,

@@ -7,6 +7,7 @@ from typing import Final
 from local.slack import ArgumentHint, Choice, SampleCommand, SlackAppConfig, SlashCommand
 from stationmaster.domain.catalogue.entries import CATALOGUE as RECIPES
 from stationmaster.domain.commands.table import (
+    APP_NAME,
     COMMAND,
     DESCRIPTION,
     START,
@@ -26,7 +27,7 @@ def app_config() -> SlackAppConfig:
     recipes = [Choice(recipe.name, recipe.summary) for recipe in RECIPES.values()]
     words = [*recipes, *(Choice(row.name, row.help) for row in SUBCOMMANDS.values())]
     return SlackAppConfig(
-        bot_name="Stationmaster",
+        bot_name=APP_NAME,
         tagline="distributed training, one command at a time",
         commands=[
             SlashCommand(

@@ -1,6 +1,6 @@
 """SIGINT and SIGTERM as a request to stop, heard whatever the program's threads are doing.
 
-Used by `local.session`. A lock that the main thread waits for without limit can swallow a signal
+Used by `cli.local_mode`. A lock that the main thread waits for without limit can swallow a signal
 that another thread took. Here the interpreter writes each signal into a pipe, from whichever thread
 it came to, and a thread of its own reads that pipe.
 """

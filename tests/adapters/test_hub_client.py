@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from stationmaster.cli import main
+from cli.main import main
 from stationmaster.domain.errors import BadParameter, NotPossibleNow
 from stationmaster.hub import Hub
 from stationmaster.settings import HubAccess, Settings

@@ -5,10 +5,10 @@ import io
 import pytest
 from rich.console import Console
 
-from stationmaster.cli import main
+from cli.main import main
+from cli.plan_view import duration, print_plan
 from stationmaster.domain.catalogue.entries import CATALOGUE
 from stationmaster.domain.planning.plan import make_plan
-from stationmaster.plan_view import duration, print_plan
 
 
 def printed(name: str, **request: object) -> str:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from stationmaster.cli import main
+from cli.main import main
 from stationmaster.domain.catalogue.entries import CATALOGUE
 from stationmaster.domain.errors import NotPossibleNow
 from stationmaster.domain.planning.recipe_lookup import get_recipe

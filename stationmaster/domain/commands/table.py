@@ -17,6 +17,7 @@ from stationmaster.domain.catalogue.recipes import PRESET, SMOKE, Recipe
 from stationmaster.domain.commands.start import StartRun
 from stationmaster.domain.ids import RunId
 
+APP_NAME: Final = "Stationmaster"
 COMMAND: Final = "/train"
 
 

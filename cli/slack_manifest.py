@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from stationmaster.domain.commands.table import COMMAND, DESCRIPTION, USAGE_HINT
+from stationmaster.domain.commands.table import APP_NAME, COMMAND, DESCRIPTION, USAGE_HINT
 
-APP_NAME: Final = "Stationmaster"
 # The route of the HTTP API that leads to the bot.
 PATH: Final = "/slack/events"
 # commands: the slash command; chat:write and files:write: cards and loss curves in channels that

@@ -16,6 +16,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from cli.plan_view import print_plan
+from cli.slack_manifest import app_manifest
 from stationmaster import __version__
 from stationmaster.domain.catalogue.entries import CATALOGUE as RECIPES
 from stationmaster.domain.catalogue.instances import CATALOGUE as INSTANCES
@@ -29,7 +31,6 @@ from stationmaster.domain.planning.plan import Plan, make_plan
 from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.domain.planning.requirements import check_data
 from stationmaster.domain.run.aggregate import new_run_id
-from stationmaster.plan_view import print_plan
 from stationmaster.rendering.examples import to_yaml
 from stationmaster.rendering.run_objects import render_all
 from stationmaster.settings import HubAccess
@@ -254,11 +255,6 @@ def _render(arguments: argparse.Namespace) -> int:
 
 
 def _slack_manifest(arguments: argparse.Namespace) -> int:
-    # The manifest belongs to the bot, whose packages a plain installation may lack.
-    try:
-        from bot.slack_manifest import app_manifest
-    except ImportError as exc:
-        return _missing_extra("the Slack manifest", "bot", exc)
     if not arguments.url.startswith("https://"):
         raise BadCommand(f'--url "{arguments.url}": Slack accepts addresses with https:// only')
     print(json.dumps(app_manifest(arguments.url), indent=2))
@@ -285,7 +281,7 @@ def _local_run(arguments: argparse.Namespace) -> int:
 def _local(arguments: argparse.Namespace, verb: str) -> int:
     # Local mode brings moto, uvicorn and the rest of the `local` extra.
     try:
-        from local import session
+        from cli import local_mode
     except ImportError as exc:
         return _missing_extra("local mode", "local", exc)
-    return session.up(arguments) if verb == "up" else session.run(arguments)
+    return local_mode.up(arguments) if verb == "up" else local_mode.run(arguments)
