@@ -29,7 +29,7 @@ from stationmaster.domain.ids import RunId
 from stationmaster.domain.planning.plan import Plan, make_plan
 from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.domain.planning.requirements import check_data
-from stationmaster.domain.run.aggregate import Run, new_run_id, start_run
+from stationmaster.domain.run.aggregate import Run, Wait, new_run_id, start_run
 from stationmaster.services import Services
 
 # Chat platforms deliver a command again under a new id when an answer is late; a person who means a
@@ -180,7 +180,7 @@ def stop_run(services: Services, run_id: RunId | None, *, channel_id: str, user_
         ],
     )
     # A workflow that waits for its job is woken; one that is busy asks before its next step.
-    token = services.runs.load_task_token(run.run_id)
+    token = services.runs.load_task_token(run.run_id, Wait.JOB)
     if token is not None:
         services.workflows.job_failed(
             token, error=RunStopped.__name__, cause=f"stopped by {user_id}"

@@ -7,6 +7,7 @@
     |   |-- UnknownInstance
     |   |-- BadParameter          a key=value that the recipe does not take, or a value out of range
     |   |-- RunNotFound
+    |   |-- ClusterNotFound
     |   |-- NotPossibleNow        e.g. stopping a run that has ended
     |   `-- NotAvailable          a command that this version does not have
     |-- TransientError            worth retrying; Step Functions retries it by this very name
@@ -59,6 +60,10 @@ class BadParameter(UserError):
 
 class RunNotFound(UserError):
     """No run of that id."""
+
+
+class ClusterNotFound(UserError):
+    """No cluster of that id."""
 
 
 class NotPossibleNow(UserError):

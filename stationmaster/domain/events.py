@@ -14,6 +14,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
+from stationmaster.domain.aggregate import Fact
 from stationmaster.domain.catalogue.models import LanguageModel
 from stationmaster.domain.ids import ClusterId, EventId, RunId
 
@@ -67,12 +68,8 @@ class TrainingRequest(BaseModel):
     user_id: str
 
 
-class _Event(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    event_id: EventId
+class _Event(Fact):
     run_id: RunId
-    at: datetime
 
 
 class RunRequested(_Event):
@@ -319,7 +316,7 @@ class TeardownFailed(_Event):
 
     type: Literal["teardown.failed"] = "teardown.failed"
     reason: str
-    left: list[str] = []
+    left: list[str] = Field(default_factory=list)
 
 
 RunEvent = Annotated[

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from stationmaster.domain.errors import RunStopped, TrainingFailed
 from stationmaster.domain.ids import RunId
-from stationmaster.domain.run.aggregate import Run
+from stationmaster.domain.run.aggregate import Run, Wait
 from stationmaster.domain.run.failures import first_cause
 from stationmaster.domain.run.stall import why_stalled
 from stationmaster.services import Services
@@ -18,7 +18,7 @@ def await_job(services: Services, run_id: RunId, *, task_token: str) -> None:
     The token is written before the run is read, and the recorder writes the run before it reads the
     token: one of the two always sees the other, so no end of a job is missed.
     """
-    services.runs.save_task_token(run_id, task_token)
+    services.runs.save_task_token(run_id, Wait.JOB, task_token)
     resolve_wait(services, services.runs.load(run_id), task_token)
 
 

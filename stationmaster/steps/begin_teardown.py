@@ -5,7 +5,7 @@ from __future__ import annotations
 from stationmaster.domain.errors import RunStopped
 from stationmaster.domain.events import TeardownStarted, make_event_id
 from stationmaster.domain.ids import RunId
-from stationmaster.domain.run.aggregate import TeardownStatus
+from stationmaster.domain.run.aggregate import TeardownStatus, Wait
 from stationmaster.domain.run.consequences import TORN_DOWN_EARLY
 from stationmaster.services import Services
 
@@ -27,6 +27,6 @@ def begin_teardown(services: Services, run_id: RunId) -> None:
             at=services.now(),
         )
         services.runs.record(run_id, [event])
-    token = services.runs.load_task_token(run_id)
+    token = services.runs.load_task_token(run_id, Wait.JOB)
     if token is not None:
         services.workflows.job_failed(token, error=RunStopped.__name__, cause=TORN_DOWN_EARLY)

@@ -12,7 +12,7 @@ from stationmaster.domain.errors import (
 )
 from stationmaster.domain.events import NodeLost, RelayBatch, RunPhase
 from stationmaster.domain.ids import RunId
-from stationmaster.domain.run.aggregate import Run, TeardownStatus
+from stationmaster.domain.run.aggregate import Run, TeardownStatus, Wait
 from stationmaster.services import Services
 from stationmaster.steps.await_job import resolve_wait
 from stationmaster.steps.conclude_run import sentence_of
@@ -31,7 +31,7 @@ def record_batch(services: Services, batch: RelayBatch) -> None:
     """
     run = services.runs.record(batch.run_id, batch.events)
     services.runs.save_log_tails(batch.run_id, batch.log_tails)
-    token = services.runs.load_task_token(batch.run_id)
+    token = services.runs.load_task_token(batch.run_id, Wait.JOB)
     if token is None or run.phase.is_terminal:
         return
     if resolve_wait(services, run, token):

@@ -16,6 +16,7 @@ from stationmaster.aws.run_store import RunStore, table_definition
 from stationmaster.domain import events as ev
 from stationmaster.domain.errors import IllegalTransition, RunNotFound, WriteConflict
 from stationmaster.domain.events import RunPhase
+from stationmaster.domain.run.aggregate import Wait
 
 NOW = datetime(2026, 11, 20, 18, 0, tzinfo=UTC)
 RUN_ID = "tiny-llama-0a1b2c3d"
@@ -198,10 +199,11 @@ def test_log_tails_keep_the_newest_of_each_pod(store):
 
 def test_task_token_is_kept_beside_the_run_and_in_no_event(store):
     create(store)
-    assert store.load_task_token(RUN_ID) is None
+    assert store.load_task_token(RUN_ID, Wait.JOB) is None
 
-    store.save_task_token(RUN_ID, "secret-token")
+    store.save_task_token(RUN_ID, Wait.JOB, "secret-token")
 
-    assert store.load_task_token(RUN_ID) == "secret-token"
+    assert store.load_task_token(RUN_ID, Wait.JOB) == "secret-token"
+    assert store.load_task_token(RUN_ID, Wait.CLUSTER) is None
     assert "secret-token" not in store.load(RUN_ID).model_dump_json()
     assert all("secret-token" not in event.model_dump_json() for event in store.events(RUN_ID))

@@ -13,9 +13,10 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from stationmaster.domain import events as ev
+from stationmaster.domain.aggregate import State
 from stationmaster.domain.errors import IllegalTransition
 from stationmaster.domain.events import ResourceKind, RunEvent, RunPhase, TrainingRequest
 from stationmaster.domain.ids import RunId
@@ -61,6 +62,13 @@ _TRANSITIONS: Final[dict[RunPhase, frozenset[RunPhase]]] = {
 }
 
 
+class Wait(StrEnum):
+    """What a run's workflow waits for with a task token."""
+
+    CLUSTER = "cluster"
+    JOB = "job"
+
+
 class TeardownStatus(StrEnum):
     """Where the teardown is; it runs beside the phase, after the run has ended."""
 
@@ -103,40 +111,36 @@ class Check(BaseModel):
     detail: str
 
 
-class Run(BaseModel):
+class Run(State):
     """Everything that a card, a step or a receipt needs to know of one run."""
 
-    model_config = ConfigDict(frozen=True)
-
     run_id: RunId
-    version: int = 0
     request: TrainingRequest
     phase: RunPhase = RunPhase.REQUESTED
     phases: list[tuple[RunPhase, datetime]]
     reason: str = ""
     teardown: TeardownStatus = TeardownStatus.NOT_STARTED
     teardown_reason: str = ""
-    left_behind: list[str] = []
+    left_behind: list[str] = Field(default_factory=list)
     stop_requested_by: str | None = None
     price_per_hour_usd: float = 0.0
     estimated_cost_usd: float = 0.0
     emulated_speed: float | None = None
     final_cost_usd: float | None = None
-    requested_at: datetime
     ended_at: datetime | None = None
     teardown_started_at: datetime | None = None
     torn_down_at: datetime | None = None
-    resources: dict[str, Resource] = {}
-    plugins: list[str] = []
-    checks: list[Check] = []
+    resources: dict[str, Resource] = Field(default_factory=dict)
+    plugins: list[str] = Field(default_factory=list)
+    checks: list[Check] = Field(default_factory=list)
     job: str | None = None
     job_condition: str = ""
     job_message: str = ""
     job_disappeared: bool = False
-    pods: dict[str, Pod] = {}
-    lost_nodes: dict[str, ev.NodeLost] = {}
+    pods: dict[str, Pod] = Field(default_factory=dict)
+    lost_nodes: dict[str, ev.NodeLost] = Field(default_factory=dict)
     """By name, until they are ready again or a step shows that training goes on without them."""
-    failures: list[Failure] = []
+    failures: list[Failure] = Field(default_factory=list)
     """How containers and processes ended badly since training last went on."""
     set_back_at: datetime | None = None
     """When a pod, a node or the workers were last lost."""
@@ -145,12 +149,27 @@ class Run(BaseModel):
     training_started_at: datetime | None = None
     progress: ev.ProgressReported | None = None
     first_loss_nats: float | None = None
-    loss_points: list[tuple[int, float]] = []
+    loss_points: list[tuple[int, float]] = Field(default_factory=list)
     evaluation: ev.TrainingEvaluated | None = None
     last_checkpoint_step: int | None = None
     resumed_from_step: int | None = None
     num_restarts: int = 0
     trainer_failure: str = ""
+
+    @property
+    def id(self) -> str:
+        """The run's id."""
+        return self.run_id
+
+    @property
+    def is_open(self) -> bool:
+        """Its teardown has not been completed."""
+        return self.teardown is not TeardownStatus.COMPLETED
+
+    @property
+    def is_final(self) -> bool:
+        """A run's end is final."""
+        return self.phase.is_terminal
 
     def cost_usd(self, now: datetime) -> float:
         """What the run's resources cost until `now`, each from its request until seen gone."""

@@ -27,7 +27,7 @@ from stationmaster import commands
 from stationmaster.domain.commands.grammar import parse_request
 from stationmaster.domain.events import RunEvent
 from stationmaster.domain.names import LABEL_RUN_ID, NAMESPACE, TRAINING_NODE_GROUP, job_name
-from stationmaster.domain.run.aggregate import Run, TeardownStatus, new_run_id
+from stationmaster.domain.run.aggregate import Run, TeardownStatus, Wait, new_run_id
 from stationmaster.services import Services
 from stationmaster.steps.reap import reap
 from stationmaster.steps.verify_released import find_left
@@ -208,7 +208,9 @@ class World:
     def until_awaiting(self, run_id: str) -> None:
         """Wait until the workflow waits for its job and training has said something."""
         services = self.services
-        self.until(lambda: services.runs.load_task_token(run_id), f"{run_id} awaits its job")
+        self.until(
+            lambda: services.runs.load_task_token(run_id, Wait.JOB), f"{run_id} awaits its job"
+        )
         self.until(lambda: services.runs.load(run_id).progress, f"{run_id} reports progress")
 
     def until_rested(self, run_id: str, *, torn_down: bool = False) -> Run:

@@ -1,0 +1,270 @@
+"""Aggregates and their events in DynamoDB: one table, one item collection for each.
+
+    PK            SK                holds
+    RUN#<run id>  STATE             the state (body), its version, index keys
+    RUN#<run id>  EVENT#<event id>  one event (body) and its place in the order
+    RUN#<run id>  TOKEN#<purpose>   a workflow's task token while it waits for something
+
+and the same under CLUSTER#<cluster id>. A state and the events that changed it are written in one
+transaction, conditional on the version that was read and on every event being new. So an event
+counts once however often it is delivered, and two writers cannot overwrite each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+
+from stationmaster.aws.calls import AwsConditionFailed, aws_call
+from stationmaster.domain.aggregate import Aggregate, EventT, StateT
+from stationmaster.domain.errors import IllegalTransition, WriteConflict
+from stationmaster.domain.ids import EventId
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBClient
+
+# A transaction takes 100 items; one is the state itself.
+_EVENTS_PER_TRANSACTION: Final = 40
+_WRITE_ATTEMPTS: Final = 8
+ALL_INDEX: Final = "GSI1"
+OPEN_INDEX: Final = "GSI2"
+
+# Text, but a run's id is not taken for a cluster's.
+IdT = TypeVar("IdT", bound=str)
+Item = dict[str, Any]
+
+
+def partition_key(aggregate: Aggregate[Any, Any], owner: str) -> str:
+    """Partition key of everything that belongs to one run or one cluster."""
+    return f"{aggregate.key_prefix}#{owner}"
+
+
+class AggregateStore(Generic[IdT, StateT, EventT]):
+    """Reads and writes one kind of aggregate; the only place where its state changes."""
+
+    def __init__(
+        self, aggregate: Aggregate[StateT, EventT], table_name: str, client: DynamoDBClient
+    ) -> None:
+        self._aggregate = aggregate
+        self._table = table_name
+        self._client = client
+
+    def load(self, owner: IdT) -> StateT:
+        """The state as last written, by a consistent read.
+
+        Raises:
+            StationmasterError: there is none; the aggregate's own `not_found`.
+        """
+        return self._load(owner)
+
+    def find(self, owner: IdT) -> StateT | None:
+        """The state as last written, or None."""
+        item = self._get(owner, "STATE")
+        return (
+            None if item is None else self._aggregate.state.model_validate_json(item["body"]["S"])
+        )
+
+    def begin(self, first: EventT, *more: EventT, also: Sequence[Any] = ()) -> StateT:
+        """Write a new aggregate with its first events, and further items in the same transaction.
+
+        Raises:
+            AwsConditionFailed: it exists, or one of the further items refuses.
+        """
+        state, accepted = self._apply_all(self._aggregate.start(first), more)
+        state = state.model_copy(update={"version": 1})
+        events = [
+            self._put(self._event_item(state.id, event, version=1, index=index), _NEW)
+            for index, event in enumerate([first, *accepted])
+        ]
+        self._transact([*also, self._put(self._state_item(state), _NEW), *events])
+        return state
+
+    def record(self, owner: IdT, events: Sequence[EventT]) -> StateT:
+        """Apply events that are not known yet, with their consequences, and return the state.
+
+        Events that were recorded before are left out, so repeating a call changes nothing. Where
+        the end of an aggregate is final, so is a change that cannot follow any more because another
+        writer ended it meanwhile.
+
+        Raises:
+            StationmasterError, IllegalTransition: as load and apply.
+            WriteConflict: other writers kept winning; worth retrying.
+        """
+        state = self.load(owner)
+        pending = list({event.event_id: event for event in events}.values())
+        for start in range(0, len(pending), _EVENTS_PER_TRANSACTION):
+            state = self._record_chunk(state, pending[start : start + _EVENTS_PER_TRANSACTION])
+        return state
+
+    def list_open(self) -> list[StateT]:
+        """Every one that is open, oldest first."""
+        return [*self._listed(OPEN_INDEX, f"OPEN#{self._aggregate.key_prefix}")]
+
+    def list_newest(self) -> Iterator[StateT]:
+        """Every one, newest first; read only as far as it is asked for."""
+        return self._listed(ALL_INDEX, f"ALL#{self._aggregate.key_prefix}", newest_first=True)
+
+    def events(self, owner: IdT) -> list[EventT]:
+        """Every event, in the order in which they were recorded."""
+        items = self._query(
+            KeyConditionExpression="PK = :pk AND begins_with(SK, :prefix)",
+            ExpressionAttributeValues={
+                ":pk": {"S": self._partition(owner)},
+                ":prefix": {"S": "EVENT#"},
+            },
+            ConsistentRead=True,
+        )
+        ordered = sorted(items, key=lambda item: int(item["place"]["N"]))
+        return [self._aggregate.event.validate_json(item["body"]["S"]) for item in ordered]
+
+    def save_task_token(self, owner: IdT, purpose: str, token: str) -> None:
+        """Keep the token that resolves a workflow's wait; beside the state, never in an event."""
+        with aws_call(f"keeping the {purpose} token of {self._named(owner)}"):
+            self._client.put_item(
+                TableName=self._table,
+                Item=self._key(owner, f"TOKEN#{purpose}") | {"token": {"S": token}},
+            )
+
+    def load_task_token(self, owner: IdT, purpose: str) -> str | None:
+        """The token of a workflow that waits for `purpose`, or None."""
+        item = self._get(owner, f"TOKEN#{purpose}")
+        return None if item is None else item["token"]["S"]
+
+    def _load(self, owner: str) -> StateT:
+        item = self._get(owner, "STATE")
+        if item is None:
+            raise self._aggregate.not_found(owner)
+        return self._aggregate.state.model_validate_json(item["body"]["S"])
+
+    def _record_chunk(self, state: StateT, events: Sequence[EventT]) -> StateT:
+        fresh = list(events)
+        for attempt in range(_WRITE_ATTEMPTS):
+            # Nearly always every event is new: look for known ones only when the first try fails.
+            if attempt > 0:
+                fresh = [e for e in events if not self._is_recorded(state.id, e.event_id)]
+            try:
+                changed, accepted = self._apply_all(state, fresh)
+            except IllegalTransition:
+                if attempt > 0:
+                    raise
+                state = self._load(state.id)
+                continue
+            if not accepted:
+                return state
+            changed = changed.model_copy(update={"version": state.version + 1})
+            if self._write(state, changed, accepted):
+                return changed
+            state = self._load(state.id)
+        raise WriteConflict(f"{self._named(state.id)} is being written by others; try again")
+
+    def _write(self, read: StateT, changed: StateT, events: Sequence[EventT]) -> bool:
+        """Write over what was read; False when another writer was faster."""
+        puts = [
+            self._put(self._event_item(read.id, event, version=changed.version, index=index), _NEW)
+            for index, event in enumerate(events)
+        ]
+        state = self._put(
+            self._state_item(changed),
+            "version = :version",
+            {":version": {"N": str(read.version)}},
+        )
+        try:
+            self._transact([state, *puts])
+        except AwsConditionFailed:
+            return False
+        return True
+
+    def _apply_all(self, state: StateT, events: Sequence[EventT]) -> tuple[StateT, list[EventT]]:
+        """Apply events and what follows from them; what comes after a final end is left out."""
+        accepted: list[EventT] = []
+        queue = list(events)
+        while queue:
+            event = queue.pop(0)
+            try:
+                state = self._aggregate.apply(state, event)
+            except IllegalTransition:
+                if state.is_final:
+                    continue
+                raise
+            accepted.append(event)
+            queue = [*self._aggregate.consequences(state, event), *queue]
+        return state, accepted
+
+    def _is_recorded(self, owner: str, event_id: EventId) -> bool:
+        return self._get(owner, f"EVENT#{event_id}", ProjectionExpression="PK") is not None
+
+    def _listed(
+        self, index: str, partition: str, *, newest_first: bool = False
+    ) -> Iterator[StateT]:
+        for item in self._query(
+            IndexName=index,
+            KeyConditionExpression=f"{index}PK = :all",
+            ExpressionAttributeValues={":all": {"S": partition}},
+            ScanIndexForward=not newest_first,
+        ):
+            yield self._aggregate.state.model_validate_json(item["body"]["S"])
+
+    def _state_item(self, state: StateT) -> Item:
+        by_age = {"S": f"{state.requested_at.isoformat()}#{state.id}"}
+        item: Item = self._key(state.id, "STATE") | {
+            "version": {"N": str(state.version)},
+            "body": {"S": state.model_dump_json()},
+            f"{ALL_INDEX}PK": {"S": f"ALL#{self._aggregate.key_prefix}"},
+            f"{ALL_INDEX}SK": by_age,
+        }
+        if state.is_open:
+            item[f"{OPEN_INDEX}PK"] = {"S": f"OPEN#{self._aggregate.key_prefix}"}
+            item[f"{OPEN_INDEX}SK"] = by_age
+        return item
+
+    def _event_item(self, owner: str, event: EventT, *, version: int, index: int) -> Item:
+        return self._key(owner, f"EVENT#{event.event_id}") | {
+            "place": {"N": str(version * 1000 + index)},
+            "body": {"S": event.model_dump_json()},
+        }
+
+    def _partition(self, owner: str) -> str:
+        return partition_key(self._aggregate, owner)
+
+    def _key(self, owner: str, sort: str) -> Item:
+        return {"PK": {"S": self._partition(owner)}, "SK": {"S": sort}}
+
+    def _named(self, owner: str) -> str:
+        return f"{self._aggregate.name} {owner}"
+
+    def _get(self, owner: str, sort: str, **arguments: Any) -> Item | None:
+        with aws_call(f"reading {self._named(owner)}"):
+            answer = self._client.get_item(
+                TableName=self._table,
+                Key=self._key(owner, sort),
+                ConsistentRead=True,
+                **arguments,
+            )
+        item: Item | None = answer.get("Item")
+        return item
+
+    def _put(
+        self, item: Item, condition: str, values: dict[str, Any] | None = None
+    ) -> dict[str, Any]:
+        put = {"TableName": self._table, "Item": item, "ConditionExpression": condition}
+        if values is not None:
+            put["ExpressionAttributeValues"] = values
+        return {"Put": put}
+
+    def _transact(self, writes: Sequence[Any]) -> None:
+        with aws_call(f"writing a {self._aggregate.name}"):
+            self._client.transact_write_items(TransactItems=writes)
+
+    def _query(self, **arguments: Any) -> Iterator[Item]:
+        start: dict[str, Any] = {}
+        while True:
+            with aws_call(f"listing {self._aggregate.name}s or their events"):
+                answer = self._client.query(TableName=self._table, **arguments, **start)
+            yield from answer["Items"]
+            last = answer.get("LastEvaluatedKey")
+            if not last:
+                return
+            start = {"ExclusiveStartKey": last}
+
+
+_NEW: Final = "attribute_not_exists(PK)"

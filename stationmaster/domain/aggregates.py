@@ -1,0 +1,36 @@
+"""The two aggregates, as the store keeps them: a run, and the cluster that it leases."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from stationmaster.domain.aggregate import Aggregate
+from stationmaster.domain.cluster import aggregate as cluster
+from stationmaster.domain.cluster.aggregate import Cluster
+from stationmaster.domain.cluster.events import CLUSTER_EVENT, ClusterEvent
+from stationmaster.domain.errors import ClusterNotFound, RunNotFound
+from stationmaster.domain.events import EVENT, RunEvent
+from stationmaster.domain.run import aggregate as run
+from stationmaster.domain.run.aggregate import Run
+from stationmaster.domain.run.consequences import consequences
+
+RUN: Final = Aggregate[Run, RunEvent](
+    name="run",
+    key_prefix="RUN",
+    state=Run,
+    event=EVENT,
+    start=run.start_run,
+    apply=run.apply,
+    consequences=consequences,
+    not_found=lambda run_id: RunNotFound(f'no run is called "{run_id[:60]}"; see /train list'),
+)
+CLUSTER: Final = Aggregate[Cluster, ClusterEvent](
+    name="cluster",
+    key_prefix="CLUSTER",
+    state=Cluster,
+    event=CLUSTER_EVENT,
+    start=cluster.start,
+    apply=cluster.apply,
+    consequences=cluster.consequences,
+    not_found=lambda cluster_id: ClusterNotFound(f'no cluster is called "{cluster_id[:60]}"'),
+)

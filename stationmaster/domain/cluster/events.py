@@ -1,0 +1,159 @@
+"""What can happen to a cluster: facts in the past tense, told apart by `type`.
+
+Its steps write them, the table keeps them, and the notifier tells them in the threads of the runs
+that lease the cluster. Each has an id that is the same on every delivery of the same fact.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from pydantic import Field, TypeAdapter
+
+from stationmaster.domain.aggregate import Fact
+from stationmaster.domain.cluster.spec import ClusterSpec
+from stationmaster.domain.ids import ClusterId, RunId
+
+
+class ClusterPhase(StrEnum):
+    """Where a cluster is in its life."""
+
+    REQUESTED = "requested"
+    PROVISIONING = "provisioning"
+    VALIDATING = "validating"
+    READY = "ready"
+    DRAINING = "draining"
+    RELEASING = "releasing"
+    RELEASED = "released"
+    FAILED = "failed"
+
+
+class ResourceKind(StrEnum):
+    """What a cluster has in the account; the value is also how the channel names it."""
+
+    SECURITY_GROUP = "security group"
+    PLACEMENT_GROUP = "placement group"
+    LAUNCH_TEMPLATE = "launch template"
+    CLUSTER = "cluster"
+    NODE_GROUP = "node group"
+    ADDON = "add-on"
+    FILE_SYSTEM = "file system"
+
+
+class _Event(Fact):
+    cluster_id: ClusterId
+
+
+class ClusterRequested(_Event):
+    """A cluster is wanted; the first event of each."""
+
+    type: Literal["cluster.requested"] = "cluster.requested"
+    spec: ClusterSpec
+    run_id: RunId | None = None
+    """The run that caused it; its resources carry that run's tag, too."""
+
+
+class ClusterPhaseChanged(_Event):
+    """The cluster went from one phase to the next; `reason` is a sentence where it failed."""
+
+    type: Literal["cluster.phase_changed"] = "cluster.phase_changed"
+    phase: ClusterPhase
+    reason: str = ""
+
+
+class LeaseGranted(_Event):
+    """A run may use `nodes` of the training nodes, once the cluster is ready."""
+
+    type: Literal["lease.granted"] = "lease.granted"
+    run_id: RunId
+    nodes: int
+
+
+class LeaseReleased(_Event):
+    """A run needs the cluster no longer."""
+
+    type: Literal["lease.released"] = "lease.released"
+    run_id: RunId
+
+
+class ResourceRequested(_Event):
+    """A creation is about to be requested; recorded first, so that teardown knows of it."""
+
+    type: Literal["resource.requested"] = "resource.requested"
+    kind: ResourceKind
+    name: str
+    price_per_hour_usd: float = 0.0
+
+
+class ResourceCreated(_Event):
+    """A resource is there and usable; `resource_id` is AWS's id where that is not its name."""
+
+    type: Literal["resource.created"] = "resource.created"
+    kind: ResourceKind
+    name: str
+    resource_id: str = ""
+
+
+class ResourceDeleted(_Event):
+    """A resource is gone, as seen by asking AWS for it."""
+
+    type: Literal["resource.deleted"] = "resource.deleted"
+    kind: ResourceKind
+    name: str
+
+
+class PluginReady(_Event):
+    """A plugin or operator runs in the cluster."""
+
+    type: Literal["plugin.ready"] = "plugin.ready"
+    plugin: str
+
+
+class CheckFinished(_Event):
+    """A validation check came to its verdict; `detail` has the figures it looked at."""
+
+    type: Literal["check.finished"] = "check.finished"
+    check: str
+    passed: bool
+    detail: str
+
+
+class TeardownStarted(_Event):
+    """A teardown workflow began."""
+
+    type: Literal["teardown.started"] = "teardown.started"
+
+
+class TeardownCompleted(_Event):
+    """Everything tagged with the cluster was looked for and is gone."""
+
+    type: Literal["teardown.completed"] = "teardown.completed"
+    cost_usd: float
+
+
+class TeardownFailed(_Event):
+    """The teardown gave up for now; `left` names what is still there. The reaper tries again."""
+
+    type: Literal["teardown.failed"] = "teardown.failed"
+    reason: str
+    left: list[str] = Field(default_factory=list)
+
+
+ClusterEvent = Annotated[
+    ClusterRequested
+    | ClusterPhaseChanged
+    | LeaseGranted
+    | LeaseReleased
+    | ResourceRequested
+    | ResourceCreated
+    | ResourceDeleted
+    | PluginReady
+    | CheckFinished
+    | TeardownStarted
+    | TeardownCompleted
+    | TeardownFailed,
+    Field(discriminator="type"),
+]
+
+CLUSTER_EVENT: TypeAdapter[ClusterEvent] = TypeAdapter(ClusterEvent)

@@ -1,0 +1,77 @@
+"""What a cluster has in the account, and what each part costs. Used by `aggregate`. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from enum import StrEnum
+from typing import assert_never
+
+from pydantic import BaseModel, ConfigDict
+
+from stationmaster.domain.cluster.events import (
+    ResourceCreated,
+    ResourceDeleted,
+    ResourceKind,
+    ResourceRequested,
+)
+
+
+class ResourceStatus(StrEnum):
+    """Life of one resource: requested before it is created, deleted only once it is seen gone."""
+
+    REQUESTED = "requested"
+    ACTIVE = "active"
+    DELETED = "deleted"
+
+
+class Resource(BaseModel):
+    """Something billable, or something that holds something billable."""
+
+    model_config = ConfigDict(frozen=True)
+
+    kind: ResourceKind
+    name: str
+    resource_id: str = ""
+    status: ResourceStatus = ResourceStatus.REQUESTED
+    price_per_hour_usd: float = 0.0
+    requested_at: datetime
+    active_at: datetime | None = None
+    deleted_at: datetime | None = None
+
+    def cost_usd(self, now: datetime) -> float:
+        """What it has cost from its request until `now`, or until it was seen gone."""
+        lived = (self.deleted_at or now) - self.requested_at
+        return self.price_per_hour_usd * lived.total_seconds() / 3600
+
+
+def resource_key(kind: ResourceKind, name: str) -> str:
+    """Under which key a cluster keeps a resource."""
+    return f"{kind.value}/{name}"
+
+
+def resources_after(
+    known: Mapping[str, Resource], event: ResourceRequested | ResourceCreated | ResourceDeleted
+) -> dict[str, Resource]:
+    """The resources once `event` is taken in."""
+    key = resource_key(event.kind, event.name)
+    old = known.get(key)
+    base = old or Resource(kind=event.kind, name=event.name, requested_at=event.at)
+    match event:
+        case ResourceRequested():
+            changes: dict[str, object] = {}
+            if old is None:
+                changes = {"price_per_hour_usd": event.price_per_hour_usd}
+            elif old.status is ResourceStatus.DELETED:
+                changes = {"status": ResourceStatus.REQUESTED, "deleted_at": None}
+        case ResourceCreated():
+            changes = {
+                "status": ResourceStatus.ACTIVE,
+                "active_at": event.at,
+                "resource_id": event.resource_id,
+            }
+        case ResourceDeleted():
+            changes = {"status": ResourceStatus.DELETED, "deleted_at": event.at}
+        case _:
+            assert_never(event)
+    return {**known, key: base.model_copy(update=changes)}

@@ -1,0 +1,222 @@
+"""The life of a cluster: every event on every phase applies or raises, and the fence holds."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stationmaster.domain.aggregates import CLUSTER
+from stationmaster.domain.cluster import events as ev
+from stationmaster.domain.cluster.aggregate import TeardownStatus, apply, consequences, start
+from stationmaster.domain.cluster.events import ClusterPhase, ResourceKind
+from stationmaster.domain.cluster.resources import ResourceStatus
+from stationmaster.domain.cluster.spec import spec_for
+from stationmaster.domain.errors import IllegalTransition
+from stationmaster.domain.planning.recipe_lookup import get_recipe
+
+START = datetime(2026, 11, 20, 18, 0, tzinfo=UTC)
+CLUSTER_ID = "tiny-llama-0a1b2c3d"
+RUN_ID = "tiny-llama-0a1b2c3d"
+OTHER_RUN = "tiny-llama-ffffffff"
+GOING_AWAY = (ClusterPhase.DRAINING, ClusterPhase.RELEASING, ClusterPhase.RELEASED)
+
+
+def event(event_class, *, at=START, event_id="e", cluster_id=CLUSTER_ID, **fields):
+    return event_class(event_id=event_id, cluster_id=cluster_id, at=at, **fields)
+
+
+def make_cluster(phase=ClusterPhase.REQUESTED, *, nodes=2, leased=True):
+    spec = spec_for(get_recipe("tiny-llama"), nodes=nodes, instance_type="m5.2xlarge")
+    cluster = start(event(ev.ClusterRequested, spec=spec, run_id=RUN_ID))
+    if leased:
+        cluster = apply(cluster, event(ev.LeaseGranted, run_id=RUN_ID, nodes=nodes))
+    return cluster.model_copy(update={"phase": phase})
+
+
+def walk(cluster, *events):
+    """Apply events with what follows from them, as the store does."""
+    queue = list(events)
+    while queue:
+        cluster = apply(cluster, queue[0])
+        queue = [*consequences(cluster, queue[0]), *queue[1:]]
+    return cluster
+
+
+ANY_EVENT = st.sampled_from(
+    [
+        *(event(ev.ClusterPhaseChanged, phase=phase) for phase in ClusterPhase),
+        event(ev.LeaseGranted, run_id=RUN_ID, nodes=2),
+        event(ev.LeaseGranted, run_id=OTHER_RUN, nodes=1),
+        event(ev.LeaseReleased, run_id=RUN_ID),
+        event(ev.LeaseReleased, run_id=OTHER_RUN),
+        event(ev.ResourceRequested, kind=ResourceKind.CLUSTER, name="c", price_per_hour_usd=1.0),
+        event(ev.ResourceCreated, kind=ResourceKind.CLUSTER, name="c"),
+        event(ev.ResourceDeleted, kind=ResourceKind.CLUSTER, name="c"),
+        event(ev.PluginReady, plugin="relay"),
+        event(ev.CheckFinished, check="nodes", passed=True, detail="2 of 2"),
+        event(ev.TeardownStarted),
+        event(ev.TeardownFailed, reason="busy", left=["cluster c"]),
+        event(ev.TeardownCompleted, cost_usd=1.0),
+    ]
+)
+
+
+def test_apply_along_the_happy_path_ends_released_with_its_cost():
+    cluster = make_cluster()
+    for phase in (ClusterPhase.PROVISIONING, ClusterPhase.VALIDATING, ClusterPhase.READY):
+        cluster = apply(cluster, event(ev.ClusterPhaseChanged, phase=phase))
+
+    cluster = walk(
+        cluster,
+        event(ev.LeaseReleased, run_id=RUN_ID),
+        event(ev.TeardownStarted),
+        event(ev.TeardownCompleted, cost_usd=1.5),
+    )
+
+    assert [phase.value for phase, _ in cluster.phases] == [
+        "requested",
+        "provisioning",
+        "validating",
+        "ready",
+        "draining",
+        "releasing",
+        "released",
+    ]
+    assert (cluster.teardown, cluster.cost_usd(START)) == (TeardownStatus.COMPLETED, 1.5)
+    assert not cluster.is_open
+
+
+@given(events=st.lists(ANY_EVENT, max_size=12))
+def test_any_order_of_events_applies_or_raises_and_keeps_the_fence(events):
+    cluster = make_cluster()
+    for each in events:
+        before = cluster
+        try:
+            cluster = walk(cluster, each)
+        except IllegalTransition:
+            continue
+        # What is released stays so; what drains never serves again.
+        assert not (before.is_going_away and not cluster.is_going_away)
+        # Nothing is asked for, and nobody comes, once it goes away.
+        if before.is_going_away or before.phase is ClusterPhase.FAILED:
+            assert not isinstance(each, ev.ResourceRequested | ev.LeaseGranted)
+        # Never more leases than nodes, and never a last lease released without draining.
+        assert sum(lease.nodes for lease in cluster.open_leases) <= cluster.spec.nodes
+        if isinstance(each, ev.LeaseReleased) and not cluster.open_leases:
+            assert cluster.is_going_away
+    state = cluster.model_dump_json()
+    assert CLUSTER.state.model_validate_json(state) == cluster
+
+
+@pytest.mark.parametrize("phase", [*GOING_AWAY, ClusterPhase.FAILED])
+def test_resource_of_a_cluster_that_goes_away_cannot_be_asked_for(phase):
+    asked = event(ev.ResourceRequested, kind=ResourceKind.FILE_SYSTEM, name="fs")
+
+    with pytest.raises(IllegalTransition, match=f"is {phase.value} and cannot get file system fs"):
+        apply(make_cluster(phase), asked)
+
+
+def test_resource_that_lands_late_is_taken_in_all_the_same():
+    late = event(ev.ResourceCreated, kind=ResourceKind.FILE_SYSTEM, name="fs", resource_id="fs-1")
+
+    cluster = apply(make_cluster(ClusterPhase.DRAINING), late)
+
+    assert cluster.billable_left == ["file system fs"]
+
+
+def test_release_of_one_of_two_leases_keeps_the_cluster_and_of_the_last_drains_it():
+    cluster = make_cluster(ClusterPhase.READY, leased=False)
+    cluster = walk(
+        cluster,
+        event(ev.LeaseGranted, run_id=RUN_ID, nodes=1),
+        event(ev.LeaseGranted, run_id=OTHER_RUN, nodes=1),
+        event(ev.LeaseReleased, run_id=RUN_ID),
+    )
+    assert cluster.phase is ClusterPhase.READY
+    assert [lease.run_id for lease in cluster.open_leases] == [OTHER_RUN]
+
+    cluster = walk(cluster, event(ev.LeaseReleased, run_id=OTHER_RUN))
+
+    assert cluster.phase is ClusterPhase.DRAINING
+
+
+def test_lease_of_more_nodes_than_are_free_is_refused_with_the_figures():
+    with pytest.raises(IllegalTransition, match=f"0 of 2 nodes free, run {OTHER_RUN} wants 1"):
+        apply(make_cluster(), event(ev.LeaseGranted, run_id=OTHER_RUN, nodes=1))
+
+
+def test_failed_cluster_keeps_its_reason_while_it_goes_away():
+    failed = event(ev.ClusterPhaseChanged, phase=ClusterPhase.FAILED, reason="no capacity")
+
+    cluster = walk(
+        make_cluster(ClusterPhase.PROVISIONING), failed, event(ev.LeaseReleased, run_id=RUN_ID)
+    )
+
+    assert (cluster.phase, cluster.reason) == (ClusterPhase.DRAINING, "no capacity")
+
+
+def test_resources_are_billed_from_request_until_seen_gone():
+    name = "stationmaster-x"
+    cluster = walk(
+        make_cluster(),
+        event(ev.ResourceRequested, kind=ResourceKind.CLUSTER, name=name, price_per_hour_usd=2.0),
+        event(ev.ResourceCreated, kind=ResourceKind.CLUSTER, name=name),
+    )
+    assert cluster.billable_left == [f"cluster {name}"]
+    assert cluster.cost_usd(START + timedelta(hours=3)) == pytest.approx(6.0)
+
+    gone = START + timedelta(hours=1)
+    cluster = apply(
+        cluster, event(ev.ResourceDeleted, kind=ResourceKind.CLUSTER, name=name, at=gone)
+    )
+
+    assert cluster.billable_left == []
+    assert cluster.resource(ResourceKind.CLUSTER, name).status is ResourceStatus.DELETED
+    assert cluster.cost_usd(START + timedelta(hours=3)) == pytest.approx(2.0)
+
+
+def test_teardown_failed_then_completed_ends_with_nothing_left():
+    cluster = make_cluster(ClusterPhase.DRAINING)
+    cluster = walk(
+        cluster,
+        event(ev.TeardownStarted),
+        event(ev.TeardownFailed, reason="busy", left=["cluster x"]),
+    )
+    assert (cluster.teardown, cluster.left_behind) == (TeardownStatus.FAILED, ["cluster x"])
+
+    again = START + timedelta(minutes=15)
+    cluster = apply(cluster, event(ev.TeardownStarted, at=again))
+    assert cluster.teardown_started_at == again
+
+    cluster = apply(cluster, event(ev.TeardownCompleted, cost_usd=1.5))
+
+    assert (cluster.teardown, cluster.left_behind, cluster.final_cost_usd) == (
+        TeardownStatus.COMPLETED,
+        [],
+        1.5,
+    )
+
+
+def test_teardown_of_a_cluster_that_somebody_leases_is_refused():
+    with pytest.raises(IllegalTransition, match="is ready and cannot be torn down"):
+        apply(make_cluster(ClusterPhase.READY), event(ev.TeardownStarted))
+
+
+def test_event_of_another_cluster_is_refused():
+    with pytest.raises(IllegalTransition, match="is not of"):
+        apply(make_cluster(), event(ev.TeardownStarted, cluster_id="other-12345678"))
+
+
+def test_every_event_survives_json():
+    original = event(ev.CheckFinished, check="nodes", passed=True, detail="2 of 2")
+
+    assert CLUSTER.event.validate_json(original.model_dump_json()) == original
+
+
+def test_spec_for_a_recipe_says_what_each_node_must_offer():
+    small = spec_for(get_recipe("tiny-llama"), nodes=2, instance_type="p4d.24xlarge")
+    large = spec_for(get_recipe("llama2-7b"), nodes=2, instance_type="p4d.24xlarge")
+
+    assert (small.num_gpus, small.num_efa) == (0, 0)
+    assert (large.num_gpus, large.num_efa) == (8, 4)
