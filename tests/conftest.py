@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import gc
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +18,17 @@ os.environ["OMP_NUM_THREADS"] = "1"
 settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy")
 
+# Importing and collecting makes objects by the million, and no garbage: the collector would walk
+# them again and again, a third of the time.
+gc.disable()
+
 Once = Callable[[str, Callable[[Path], None]], Path]
+
+
+def pytest_collection_finish() -> None:
+    """From here on there is garbage, but not among what is there already."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session")

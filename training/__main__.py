@@ -25,10 +25,12 @@ people goes to standard error.
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Final
 
 from stationmaster.domain.errors import (
@@ -121,11 +123,12 @@ def _train(config: TrainerConfig, progress: ProgressWriter, *, restarting: bool)
         exit_with_parent()
     prepared = prepare_data(config)
     logger.info("data ready")
-    # Imported only now: these load torch and transformers, 3 s and more, and a mistyped key or a
+    # Imported only now: these load torch and transformers, 2 s and more, and a mistyped key or a
     # missing data set is told before.
-    from training.flight_recorder import record_directory, write_record
-    from training.parallel import is_lost_peer, joined_ranks
-    from training.trainer import Outcome
+    with _garbage_kept():
+        from training.flight_recorder import record_directory, write_record
+        from training.parallel import is_lost_peer, joined_ranks
+        from training.trainer import Outcome
 
     # NCCL, when a collective gives up, writes there and makes no directory.
     record_directory(config.output_dir).mkdir(parents=True, exist_ok=True)
@@ -144,14 +147,15 @@ def _train(config: TrainerConfig, progress: ProgressWriter, *, restarting: bool)
         with joined_ranks(config.launch) as ranks:
             logger.info("joined: rank %d of %d on %s", ranks.rank, ranks.world_size, ranks.device)
             watchdog.start()
-            trainer = build_trainer(
-                config,
-                prepared=prepared,
-                ranks=ranks,
-                progress=progress,
-                stop=stop,
-                watchdog=watchdog,
-            )
+            with _garbage_kept():
+                trainer = build_trainer(
+                    config,
+                    prepared=prepared,
+                    ranks=ranks,
+                    progress=progress,
+                    stop=stop,
+                    watchdog=watchdog,
+                )
             outcome = trainer.train()
             watchdog.stop()
             code = EXIT_FINISHED if outcome is Outcome.FINISHED else EXIT_STOPPED
@@ -167,6 +171,16 @@ def _train(config: TrainerConfig, progress: ProgressWriter, *, restarting: bool)
     if code == EXIT_STOPPED and config.launch.elastic:
         wait_for_own_sigterm(stop)
     return code
+
+
+@contextmanager
+def _garbage_kept() -> Iterator[None]:
+    """While libraries load: the collector would walk all that they make, a third of the time."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 def _progress_writer(config: TrainerConfig) -> ProgressWriter:
