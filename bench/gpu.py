@@ -33,6 +33,7 @@ from typing import Final
 import numpy as np
 
 from bench.figures import AtLeast, Figure, NotHere
+from stationmaster.domain.progress_lines import ProgressLine, read_line
 
 TORCHTITAN_PYTHON: Final = "TORCHTITAN_PYTHON"
 """Environment variable: the Python that torchtitan is installed for; `--torchtitan` sets it."""
@@ -301,16 +302,14 @@ def run(
 
 def read_progress_line(line: str) -> Window | None:
     """A `progress` line of our trainer."""
-    if not line.startswith('{"stationmaster"'):
-        return None
-    fields = json.loads(line)
-    if fields["kind"] != "progress":
+    read = read_line(line)
+    if not isinstance(read, ProgressLine) or read.tokens_per_s is None or read.memory_gib is None:
         return None
     return Window(
-        step=fields["step"],
-        tokens_per_s=fields["tokens_per_s"],
-        memory_gib=fields["memory_gib"],
-        mfu=fields["mfu"],
+        step=read.step,
+        tokens_per_s=read.tokens_per_s,
+        memory_gib=read.memory_gib,
+        mfu=read.mfu,
     )
 
 

@@ -6,21 +6,24 @@ main job, where the whole road exists.
 
 from __future__ import annotations
 
-import json
 import statistics
 import time
 import tracemalloc
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Final
 
 from bench.figures import AtLeast, Figure
+from relay.lines import LogLine, PodFacts
 from relay.logs import LogPipeline
-from relay.parsing import LineInterpreter, LogLine, PodFacts
+from relay.parsing import LineInterpreter
 from stationmaster.domain.ids import RunId
+from stationmaster.domain.progress_lines import ProgressLine
 
 NUM_LINES: Final = 40_000
 ROUNDS: Final = 5
 _CHUNK_BYTES: Final = 64 * 1024
+_AT: Final = datetime(2026, 1, 2, 3, 4, 5, 678_000, tzinfo=UTC)
 
 
 def measure_pipeline() -> list[Figure]:
@@ -106,26 +109,21 @@ def _log(line: Callable[[int], str], *, num_lines: int) -> bytes:
 
 
 def _progress_line(n: int) -> str:
-    return json.dumps(
-        {
-            "stationmaster": 1,
-            "kind": "progress",
-            "run_id": "tiny-llama-0123abcd",
-            "seq": n,
-            "at": "2026-01-02T03:04:05.678+00:00",
-            "step": n + 1,
-            "total_steps": NUM_LINES,
-            "loss_nats": 5.123456,
-            "learning_rate": 0.0003,
-            "grad_norm": 0.987654,
-            "tokens_per_s": 12345.6,
-            "samples_per_s": 96.45,
-            "step_time_s": 0.1659,
-            "memory_gib": 0.512,
-            "mfu": None,
-        },
-        separators=(",", ":"),
-    )
+    return ProgressLine(
+        run_id="tiny-llama-0123abcd",
+        seq=n,
+        at=_AT,
+        step=n + 1,
+        total_steps=NUM_LINES,
+        loss_nats=5.123456,
+        learning_rate=0.0003,
+        grad_norm=0.987654,
+        tokens_per_s=12345.6,
+        samples_per_s=96.45,
+        step_time_s=0.1659,
+        memory_gib=0.512,
+        mfu=None,
+    ).text()
 
 
 def _chatter_line(n: int) -> str:

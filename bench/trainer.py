@@ -23,10 +23,11 @@ from typing import Final
 
 from bench.bare_loop import BareLoop, pytorch_loss, trainers_loss
 from bench.figures import AtLeast, Figure
+from stationmaster.domain.progress_lines import Kind, ProgressLine
 from training.build import Prepared, build_task, build_trainer, prepare_data
 from training.config import TrainerConfig, parse_config
 from training.parallel import Ranks, joined_ranks
-from training.progress import Field, Kind, ProgressWriter
+from training.progress import Field, ProgressWriter
 from training.task import Batch
 from training.watchdog import Watchdog
 
@@ -165,17 +166,18 @@ def _progress_line_cost() -> Figure:
         began = time.process_time()
         for step in range(_LINES):
             writer.emit(
-                "progress",
-                step=step,
-                total_steps=_LINES,
-                loss_nats=5.123456,
-                learning_rate=3e-4,
-                grad_norm=0.987654,
-                tokens_per_s=12345.6,
-                samples_per_s=96.45,
-                step_time_s=0.1659,
-                memory_gib=0.512,
-                mfu=None,
+                ProgressLine(
+                    step=step,
+                    total_steps=_LINES,
+                    loss_nats=5.123456,
+                    learning_rate=3e-4,
+                    grad_norm=0.987654,
+                    tokens_per_s=12345.6,
+                    samples_per_s=96.45,
+                    step_time_s=0.1659,
+                    memory_gib=0.512,
+                    mfu=None,
+                )
             )
         used_s = time.process_time() - began
     return Figure(name="trainer progress line", value=1e6 * used_s / _LINES, unit="us of CPU")

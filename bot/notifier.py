@@ -334,7 +334,9 @@ class Notifier:
     def _post_chart(self, run: Run, delivery: Delivery) -> Delivery:
         events = self._services.runs.events(run.run_id) if len(run.loss_points) > 1 else []
         points = [
-            (event.step, event.loss_nats) for event in events if isinstance(event, ProgressReported)
+            (event.step, event.loss_nats)
+            for event in events
+            if isinstance(event, ProgressReported) and event.loss_nats is not None
         ]
         if len(points) > 1:
             # Pillow is needed once a run; every other batch does without loading it.

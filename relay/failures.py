@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 import signal
-from typing import TYPE_CHECKING
 
+from relay.lines import LogLine, PodFacts
 from stationmaster.domain.events import (
     ProcessFailed,
     RunEvent,
@@ -19,9 +19,6 @@ from stationmaster.domain.events import (
 )
 from stationmaster.domain.run.failure_lines import FailureLines
 from stationmaster.domain.run.failures import FOLLOWING_CODES
-
-if TYPE_CHECKING:
-    from relay.parsing import LogLine, PodFacts
 
 # Printed by torch/distributed/elastic/multiprocessing/api.py at level ERROR, always.
 _WORKER_FAILED = re.compile(r"failed \(exitcode: (-?\d{1,5})\) local_rank: (\d{1,6}) ")

@@ -14,6 +14,7 @@ from typing import Final
 
 from relay.batching import Outbox
 from relay.cluster import ClusterApi, ClusterUnreachable, ObjectMissing, RequestRefused
+from relay.lines import LogLine, PodFacts
 from relay.logs import LogPipeline
 from relay.observations import (
     TRAINING_CONTAINER,
@@ -22,7 +23,7 @@ from relay.observations import (
     container_state,
     uid_of,
 )
-from relay.parsing import LineInterpreter, LogLine, PodFacts
+from relay.parsing import LineInterpreter
 from stationmaster.domain.events import RunEvent
 
 logger = logging.getLogger(__name__)

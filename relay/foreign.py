@@ -12,15 +12,18 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-MAX_STEP: Final = 2**53
+from stationmaster.domain.progress_lines import MAX_COUNT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """One progress line; `total_steps` is None where the format does not say it."""
+    """One progress line; `total_steps` is None where the format does not say it.
+
+    `loss_nats` is None where the trainer prints nan or inf.
+    """
 
     step: int
-    loss_nats: float
+    loss_nats: float | None
     total_steps: int | None = None
     tokens_per_s: float | None = None
     samples_per_s: float | None = None
@@ -126,13 +129,18 @@ def read(text: str) -> Finding | None:
 
 def number(text: str | None) -> float | None:
     """A finite number with thousands separators allowed, or None."""
+    value = _parsed(text)
+    return value if value is not None and math.isfinite(value) else None
+
+
+def _parsed(text: str | None) -> float | None:
+    """A number that may be nan or infinite, or None."""
     if text is None:
         return None
     try:
-        value = float(text.replace(",", "").rstrip("."))
+        return float(text.replace(",", "").rstrip("."))
     except ValueError:
         return None
-    return value if math.isfinite(value) else None
 
 
 def _fsdp(match: re.Match[str]) -> Progress | None:
@@ -243,12 +251,11 @@ def _progress(
     step_time_s: float | None = None,
     memory_gib: float | None = None,
 ) -> Progress | None:
-    loss_nats = number(loss)
-    if loss_nats is None or not 0 <= step < MAX_STEP:
+    if _parsed(loss) is None or not 0 <= step < MAX_COUNT:
         return None
     return Progress(
         step=step,
-        loss_nats=loss_nats,
+        loss_nats=number(loss),
         total_steps=total_steps,
         tokens_per_s=tokens_per_s,
         samples_per_s=samples_per_s,

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from relay.parsing import LineInterpreter, LogLine
+from relay.lines import LogLine
+from relay.parsing import LineInterpreter
 from stationmaster.domain.events import RunEvent
 
 MAX_LINE_BYTES: Final = 16_384  # what one write of a container may bring; more is cut off

@@ -27,6 +27,7 @@ from relay.cluster import (
 )
 from relay.config import RelayConfig
 from relay.following import LogFollower
+from relay.lines import PodFacts
 from relay.observations import (
     JOB_NAME_LABEL,
     TRAINING_CONTAINER,
@@ -41,7 +42,6 @@ from relay.observations import (
     name_of,
     uid_of,
 )
-from relay.parsing import PodFacts
 from stationmaster.domain.ids import RunId
 
 logger = logging.getLogger(__name__)

@@ -39,6 +39,7 @@ from stationmaster.domain.errors import (
     PermanentError,
     StationmasterError,
 )
+from stationmaster.domain.progress_lines import FailedLine
 from training.build import build_trainer, prepare_data
 from training.config import TrainerConfig, parse_config
 from training.elastic import (
@@ -89,10 +90,11 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
         if not is_disk_full(error):
             # The boundary of the process: told to whoever follows the run, then shown in full.
             progress.emit(
-                "failed",
-                error=type(error).__name__,
-                reason=str(error)[:2000],
-                restarting=restarts_left(environ) > 0,
+                FailedLine(
+                    error=type(error).__name__,
+                    reason=str(error)[:2000],
+                    restarting=restarts_left(environ) > 0,
+                )
             )
             raise
         failure = PermanentError(f"the disk is full ({error}); make space, and start again")
@@ -109,7 +111,7 @@ def _give_up(
     misunderstood = isinstance(failure, BadCommand)
     if not misunderstood:  # argparse has told it, with the usage
         sys.stderr.write(f"{failure}\n")
-    progress.emit("failed", error=type(failure).__name__, reason=str(failure))
+    progress.emit(FailedLine(error=type(failure).__name__, reason=str(failure)))
     progress.close()
     end_agent(environ)
     return EXIT_MISUNDERSTOOD if misunderstood else EXIT_FAILED

@@ -1,8 +1,8 @@
-"""Progress lines: what the trainer tells the world, one JSON object a line on stdout.
+"""Writes progress lines: what the trainer reports, one JSON object a line on stdout.
 
-Written by rank 0 only, read by the relay from the pod's log. The format is a contract: the first
-key is the schema version, `kind` is one of `Kind`. Whoever else follows the run, a `ProgressSink`,
-is given the same fields; a sink that fails is dropped with one warning, and training goes on.
+Written by rank 0 only, read by the relay from the pod's log. Their schema is the contract of
+`stationmaster.domain.progress_lines`. Other followers of the run, `ProgressSink`s, get the same
+fields; a sink that fails is dropped with one warning, and training continues.
 
 `seq` orders the lines of a run across restarts, on any node: each start takes the next attempt
 number from the shared output directory, and counts its lines from attempt x 1e9. So seq only
@@ -11,7 +11,6 @@ grows, has no gaps within an attempt, and no clock is involved.
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 import sys
@@ -19,15 +18,15 @@ import threading
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final, Literal, Protocol
+from typing import Final, Protocol
 
-SCHEMA_VERSION: Final = 1
+from stationmaster.domain.progress_lines import Kind, Line
+
 LINES_PER_ATTEMPT: Final = 1_000_000_000
 
-Kind = Literal[
-    "started", "progress", "evaluated", "checkpoint_saved", "resumed", "finished", "failed"
-]
 Field = str | int | float | bool | None
+# What the writer puts at the head of every line; sinks get the rest.
+_HEAD: Final = frozenset({"stationmaster", "kind", "run_id", "seq", "at"})
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +37,10 @@ class ProgressSink(Protocol):
     name: str
 
     def write(self, kind: Kind, fields: Mapping[str, Field]) -> None:
-        """Take the fields of one line, as soon as it is written; must not block for long."""
+        """Take the fields of one line as soon as it is written; must not block for long.
+
+        A figure that is not finite is None.
+        """
         ...
 
     def close(self) -> None:
@@ -66,25 +68,24 @@ class ProgressWriter:
         self._sinks = list(sinks)
         self._lock = threading.Lock()
 
-    def emit(self, kind: Kind, **fields: Field) -> None:
-        """Write one line and flush it. Numbers that JSON cannot carry (nan, inf) become null."""
+    def emit(self, line: Line) -> None:
+        """Write one line and flush it; run, number and time are filled in here."""
         if self._silent:
             return
-        finite = {name: _finite(value) for name, value in fields.items()}
         with self._lock:
-            line = {
-                "stationmaster": SCHEMA_VERSION,
-                "kind": kind,
-                "run_id": self._run_id,
-                "seq": self._seq,
-                "at": datetime.now(UTC).isoformat(timespec="milliseconds"),
-            } | finite
+            numbered = line.model_copy(
+                update={"run_id": self._run_id, "seq": self._seq, "at": datetime.now(UTC)}
+            )
             self._seq += 1
-            sys.stdout.write(json.dumps(line, separators=(",", ":"), allow_nan=False) + "\n")
+            sys.stdout.write(numbered.text() + "\n")
             sys.stdout.flush()
+        if not self._sinks:
+            return
+        given = line.model_dump(exclude_unset=True, exclude=set(_HEAD))
+        fields = {name: _finite(value) for name, value in given.items()}
         for sink in list(self._sinks):
             try:
-                sink.write(kind, finite)
+                sink.write(line.kind, fields)
             except Exception as error:
                 self._drop(sink, error)
 

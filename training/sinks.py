@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from stationmaster.domain.errors import BadParameter
-from training.progress import Field, Kind, ProgressSink
+from stationmaster.domain.progress_lines import Kind
+from training.progress import Field, ProgressSink
 
 if TYPE_CHECKING:
     import wandb

@@ -8,7 +8,7 @@ from __future__ import annotations
 import resource
 import sys
 import time
-from typing import Final
+from typing import Final, TypedDict
 
 import torch
 
@@ -18,6 +18,16 @@ from stationmaster.domain.planning.estimate import flops_per_sample
 
 # Dense bfloat16 FLOP/s of the SXM parts. Source: NVIDIA's A100, H100, H200 and B200 data sheets.
 _PEAK_FLOPS: Final = {"A100": 312e12, "H100": 989e12, "H200": 989e12, "B200": 2250e12}
+
+
+class Rates(TypedDict):
+    """What a progress line says of speed and memory."""
+
+    tokens_per_s: float | None
+    samples_per_s: float
+    step_time_s: float
+    memory_gib: float
+    mfu: float | None
 
 
 class Throughput:
@@ -45,7 +55,7 @@ class Throughput:
         """Do not count time that was spent on something else than steps, e.g. evaluation."""
         self._started += seconds
 
-    def take(self, device: torch.device) -> dict[str, float | None]:
+    def take(self, device: torch.device) -> Rates:
         """The rates of the window as fields of a progress line; a new window starts.
 
         `mfu` is the recipe's FLOPs a sample (`stationmaster.domain.planning.estimate`) times
@@ -53,7 +63,7 @@ class Throughput:
         """
         elapsed = time.perf_counter() - self._started
         samples_per_s = self._samples / elapsed
-        fields = {
+        rates: Rates = {
             "tokens_per_s": round(self._targets / elapsed, 1) if self._reads_tokens else None,
             "samples_per_s": round(samples_per_s, 3),
             "step_time_s": round(elapsed / self._steps, 4),
@@ -61,7 +71,7 @@ class Throughput:
             "mfu": self._mfu(samples_per_s, device),
         }
         self.start()
-        return fields
+        return rates
 
     def _mfu(self, samples_per_s: float, device: torch.device) -> float | None:
         peak = peak_flops(device)

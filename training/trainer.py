@@ -24,6 +24,14 @@ from torch.distributed.checkpoint.state_dict import (
 )
 
 from stationmaster.domain.errors import TrainingFailed
+from stationmaster.domain.progress_lines import (
+    CheckpointSavedLine,
+    EvaluatedLine,
+    FinishedLine,
+    ProgressLine,
+    ResumedLine,
+    StartedLine,
+)
 from training.checkpoint import Checkpointer, State
 from training.config import TrainerConfig
 from training.parallel import Ranks, start_sum_over_ranks, sum_over_ranks
@@ -140,12 +148,13 @@ class Trainer:
             if self._training.eval_every and self._evaluated_step != self._position.step:
                 self._evaluate()
             self._progress.emit(
-                "finished",
-                step=self._position.step,
-                total_steps=self._training.steps,
-                loss_nats=result.loss_nats if result else None,
-                samples_seen=self._position.samples_seen,
-                tokens_seen=self._position.targets_seen,
+                FinishedLine(
+                    step=self._position.step,
+                    total_steps=self._training.steps,
+                    loss_nats=result.loss_nats if result else None,
+                    samples_seen=self._position.samples_seen,
+                    tokens_seen=self._position.targets_seen,
+                )
             )
         return outcome
 
@@ -236,23 +245,24 @@ class Trainer:
         if not num_targets:
             return
         loss_nats = loss_total / num_targets
+        accuracy = {
+            name: round(count / num_targets, 6) for name, count in zip(counts, correct, strict=True)
+        }
         self._progress.emit(
-            "evaluated",
-            step=self._position.step,
-            total_steps=self._training.steps,
-            loss_nats=round(loss_nats, 6),
-            perplexity=None if counts else round(math.exp(min(loss_nats, 700.0)), 4),
-            targets=int(num_targets),
-            **{
-                name: round(count / num_targets, 6)
-                for name, count in zip(counts, correct, strict=True)
-            },
+            EvaluatedLine(
+                step=self._position.step,
+                total_steps=self._training.steps,
+                loss_nats=round(loss_nats, 6),
+                perplexity=None if counts else round(math.exp(min(loss_nats, 700.0)), 4),
+                targets=int(num_targets),
+                top1=accuracy.get("top1"),
+                top5=accuracy.get("top5"),
+            )
         )
 
     def _announce(self) -> None:
         source = self._task.source
-        self._progress.emit(
-            "started",
+        started = StartedLine(
             recipe=self._recipe.name,
             total_steps=self._training.steps,
             world_size=self._ranks.world_size,
@@ -263,8 +273,8 @@ class Trainer:
             micro_batch_size=source.micro_batch_size,
             grad_accumulation_steps=source.num_micro_batches,
             dataset=self._training.dataset,
-            **source.facts(),
         )
+        self._progress.emit(started.model_copy(update=dict(source.facts())))
 
     def _report(self, result: StepResult) -> None:
         self._throughput.add_step(targets=result.targets, samples=self._training.global_batch_size)
@@ -272,13 +282,14 @@ class Trainer:
         if step % self._training.log_every and step != self._training.steps:
             return
         self._progress.emit(
-            "progress",
-            step=step,
-            total_steps=self._training.steps,
-            loss_nats=round(result.loss_nats, 6),
-            learning_rate=result.learning_rate,
-            grad_norm=round(result.grad_norm, 6),
-            **self._throughput.take(self._ranks.device),
+            ProgressLine(
+                step=step,
+                total_steps=self._training.steps,
+                loss_nats=round(result.loss_nats, 6),
+                learning_rate=result.learning_rate,
+                grad_norm=round(result.grad_norm, 6),
+                **self._throughput.take(self._ranks.device),
+            )
         )
 
     def _resume(self) -> None:
@@ -291,12 +302,13 @@ class Trainer:
             self._checkpointer.load(step, state)
             self._restore(state)
         self._progress.emit(
-            "resumed",
-            step=self._position.step,
-            total_steps=self._training.steps,
-            samples_seen=self._position.samples_seen,
-            path=str(self._checkpointer.path(step)),
-            **({"passed_over": passed_over} if passed_over else {}),
+            ResumedLine(
+                step=self._position.step,
+                total_steps=self._training.steps,
+                samples_seen=self._position.samples_seen,
+                path=str(self._checkpointer.path(step)),
+                passed_over=passed_over,
+            )
         )
 
     def _start_save(self) -> None:
@@ -313,12 +325,13 @@ class Trainer:
             saved = self._checkpointer.completed(wait=wait)
         if saved is not None:
             self._progress.emit(
-                "checkpoint_saved",
-                step=saved.step,
-                path=str(saved.path),
-                size_bytes=saved.num_bytes,
-                stall_s=round(saved.stall_s, 4),
-                duration_s=round(saved.duration_s, 4),
+                CheckpointSavedLine(
+                    step=saved.step,
+                    path=str(saved.path),
+                    size_bytes=saved.num_bytes,
+                    stall_s=round(saved.stall_s, 4),
+                    duration_s=round(saved.duration_s, 4),
+                )
             )
 
     def _state(self) -> State:

@@ -25,6 +25,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
+from stationmaster.domain.progress_lines import FailedLine
 from training.elastic import exit_now
 from training.progress import ProgressWriter
 
@@ -202,11 +203,12 @@ def tell_and_exit(
         logger.error("%s", stall.describe(rank))
         dump_stacks()
         progress.emit(
-            "failed",
-            error="Stalled",
-            reason=stall.describe(rank),
-            step=stall.last_step,
-            restarting=restarting,
+            FailedLine(
+                error="Stalled",
+                reason=stall.describe(rank),
+                step=stall.last_step,
+                restarting=restarting,
+            )
         )
         record(stall.last_step)
         time.sleep(_PEERS_NOTICE_S)

@@ -175,7 +175,7 @@ def _run_line(run: Run, *, now: datetime) -> str:
     parts = [words.status(run)]
     if run.progress is not None:
         parts.append(f"step {run.progress.step:,} of {run.progress.total_steps:,}")
-        parts.append(f"loss {md.loss(run.progress.loss_nats)}")
+        parts.append(words.loss(run.progress.loss_nats))
     parts.append(words.cost(run, now=now))
     parts.append(f"{md.duration(now - run.requested_at)} ago")
     parts.append(f"by {md.user(run.request.user_id)}")

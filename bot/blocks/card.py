@@ -100,7 +100,7 @@ def _headline(run: Run) -> str:
     if run.progress is not None:
         text += (
             f", step {run.progress.step:,} of {run.progress.total_steps:,}, "
-            f"loss {md.loss(run.progress.loss_nats)}"
+            f"{words.loss(run.progress.loss_nats)}"
         )
     if run.phase is RunPhase.FAILED and run.reason:
         text += f", {md.escape(run.reason, 200)}"

@@ -137,11 +137,9 @@ def count(value: float) -> str:
 
 
 def loss(value: float | None) -> str:
-    """A loss in nats; a training that diverged shows nan or inf as such."""
-    if value is None:
-        return "unknown"
-    if not math.isfinite(value):
-        return str(value)
+    """A loss in nats; None and nan are "not finite"."""
+    if value is None or not math.isfinite(value):
+        return "not finite"
     return f"{value:.3g}" if abs(value) >= 1_000 else f"{value:.3f}"
 
 

@@ -72,7 +72,7 @@ def _outcome(run: Run) -> str:
     parts = [words.status(run)]
     if run.progress is not None:
         parts.append(f"step {run.progress.step:,} of {run.progress.total_steps:,}")
-        parts.append(f"final loss {md.loss(run.progress.loss_nats)}")
+        parts.append(words.loss(run.progress.loss_nats, name="final loss"))
     return ", ".join(parts)
 
 

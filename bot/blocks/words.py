@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import datetime
 from typing import Final
 
@@ -64,10 +65,17 @@ def teardown_status(run: Run) -> str:
             return "teardown gave up for now; the reaper tries again"
 
 
+def loss(value: float | None, *, name: str = "loss") -> str:
+    """A loss as part of a sentence: "loss 2.345", or "loss is not finite"."""
+    if value is None or not math.isfinite(value):
+        return f"{name} is not finite"
+    return f"{name} {md.loss(value)}"
+
+
 def evaluation(event: TrainingEvaluated) -> str:
     """What the newest evaluation on held-out samples found."""
     if event.top1 is not None:
         top5 = f", top-5 {event.top5:.1%}" if event.top5 is not None else ""
         return f"top-1 {event.top1:.1%}{top5}"
-    loss = f"loss {md.loss(event.loss_nats)}"
-    return loss if event.perplexity is None else f"{loss}, perplexity {event.perplexity:,.1f}"
+    shown = loss(event.loss_nats)
+    return shown if event.perplexity is None else f"{shown}, perplexity {event.perplexity:,.1f}"

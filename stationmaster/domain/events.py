@@ -199,13 +199,16 @@ class TrainingStarted(_Event):
 
 
 class ProgressReported(_Event):
-    """One progress line of the trainer; `seq` grows within a run, over restarts too."""
+    """One progress line of the trainer; `seq` grows within a run, over restarts too.
+
+    A figure that is not finite is None. A loss is always reported, so None says just that.
+    """
 
     type: Literal["progress.reported"] = "progress.reported"
     seq: int
     step: int
     total_steps: int
-    loss_nats: float
+    loss_nats: float | None
     tokens_per_s: float | None = None
     samples_per_s: float | None = None
     learning_rate: float | None = None
@@ -216,11 +219,14 @@ class ProgressReported(_Event):
 
 
 class TrainingEvaluated(_Event):
-    """The trainer measured its model on held-out samples; figures are means over them."""
+    """The trainer measured its model on held-out samples; figures are means over them.
+
+    As with ProgressReported, a loss of None is one that is not finite.
+    """
 
     type: Literal["training.evaluated"] = "training.evaluated"
     step: int
-    loss_nats: float
+    loss_nats: float | None
     perplexity: float | None = None
     top1: float | None = None
     top5: float | None = None

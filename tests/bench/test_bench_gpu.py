@@ -35,6 +35,7 @@ from bench.gpu import (
 from stationmaster.domain.catalogue.training_config import LanguageTraining
 from stationmaster.domain.planning.estimate import flops_per_token
 from stationmaster.domain.planning.recipe_lookup import get_recipe
+from stationmaster.domain.progress_lines import ProgressLine, StartedLine
 from training.config import parse_config
 from training.data.sources import prepare_source
 from training.data.tokenizers import describe_tokenizer
@@ -90,8 +91,12 @@ def test_read_progress_line_reads_what_the_trainer_writes(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     writer = ProgressWriter(run_id="r-1", rank=0)
-    writer.emit("started", recipe="llama3.2-1b")
-    writer.emit("progress", step=5, tokens_per_s=40123.5, memory_gib=88.5, mfu=0.431)
+    writer.emit(StartedLine(recipe="llama3.2-1b", total_steps=9))
+    writer.emit(
+        ProgressLine(
+            step=5, total_steps=9, loss_nats=2.5, tokens_per_s=40123.5, memory_gib=88.5, mfu=0.431
+        )
+    )
 
     lines = [*capsys.readouterr().out.splitlines(), "W0102 a warning of torch"]
 

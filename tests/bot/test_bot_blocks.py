@@ -164,7 +164,7 @@ def any_run(draw) -> Run:
                 progress,
                 st.just(steps),
                 total_steps=st.integers(-1, 10**9),
-                loss_nats=LOSS,
+                loss_nats=st.none() | LOSS,
                 tokens_per_s=st.none() | AMOUNT,
                 samples_per_s=st.none() | AMOUNT,
                 step_time_s=st.none() | LOSS,
@@ -322,17 +322,27 @@ def test_card_shows_what_a_person_wants_to_know_of_a_running_run():
     assert "\u2588" * 16 + "\u2591" * 8 in shown
 
 
+def test_card_and_receipt_say_that_the_loss_is_not_finite():
+    diverged = progress(40, loss_nats=None)
+    run = running(progress=diverged, first_loss_nats=8.3, loss_points=[(1, 8.3), (2, 8.2)])
+
+    card = run_card(run, now=NOW)
+
+    assert card.text.endswith("loss is not finite")
+    assert "8.300 \u2192 *not finite*" in seen(card)
+    assert "final loss is not finite" in seen(run_receipt(run, now=NOW))
+
+
 @pytest.mark.parametrize(
     ("figures", "expected"),
     [
         ({"perplexity": 7.389}, "loss 2.000, perplexity 7.4"),
+        ({"loss_nats": None}, "loss is not finite"),
         ({"top1": 0.5, "top5": 0.75}, "top-1 50.0%, top-5 75.0%"),
     ],
 )
 def test_card_shows_the_newest_evaluation_on_held_out_samples(figures, expected):
-    evaluated = ev.TrainingEvaluated(
-        event_id="e", run_id=RUN_ID, at=NOW, step=40, loss_nats=2.0, **figures
-    )
+    evaluated = event(ev.TrainingEvaluated, **({"step": 40, "loss_nats": 2.0} | figures))
 
     run = apply(running(progress=progress(40)), evaluated)
 

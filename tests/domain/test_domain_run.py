@@ -143,6 +143,15 @@ def test_progress_after_a_resume_replaces_the_curve_from_there_on():
     assert run.first_loss_nats == 8.0
 
 
+def test_progress_with_a_loss_that_is_not_finite_counts_but_draws_no_point():
+    run = apply(make_run(RunPhase.RUNNING), progress(1, 1, None))
+    run = apply(run, progress(2, 2, 7.0))
+    run = apply(run, progress(3, 3, None))
+
+    assert (run.progress.step, run.progress.loss_nats) == (3, None)
+    assert (run.first_loss_nats, run.loss_points) == (7.0, [(2, 7.0)])
+
+
 def test_progress_that_is_older_than_the_newest_is_left_out():
     run = apply(make_run(RunPhase.RUNNING), progress(5, 10, 6.0))
 

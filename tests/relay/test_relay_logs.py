@@ -10,8 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from relay.lines import PodFacts
 from relay.logs import LineAssembler, LogCursor, LogPipeline, normalise_stamp
-from relay.parsing import LineInterpreter, PodFacts
+from relay.parsing import LineInterpreter
+from stationmaster.domain.progress_lines import ProgressLine
 
 START = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
@@ -132,8 +134,8 @@ def test_pipeline_resumed_stream_tells_only_what_is_new():
     kept = []
     pod = PodFacts(run_id="run-1", name="run-1-worker-0", uid="uid-0")
     pipeline = LogPipeline(LineInterpreter(pod), keep_line=kept.append)
-    text = '{"stationmaster":1,"kind":"progress","seq":%d,"step":%d,"total_steps":9,"loss_nats":1}'
-    lines = [f"{stamp(n * 10)} {text % (n, n)}\n".encode() for n in range(6)]
+    reported = [ProgressLine(seq=n, step=n, total_steps=9, loss_nats=1.0) for n in range(6)]
+    lines = [f"{stamp(n * 10)} {line.text()}\n".encode() for n, line in enumerate(reported)]
 
     pipeline.begin_stream(container_run=0)
     first = pipeline.feed(b"".join(lines[:3]) + lines[3][:40])

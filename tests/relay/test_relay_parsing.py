@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relay.parsing import LineInterpreter, LogLine, PodFacts
+from relay.lines import LogLine, PodFacts
+from relay.parsing import LineInterpreter
 from stationmaster.domain.events import (
     EVENT,
     CheckpointSaved,
@@ -21,6 +22,7 @@ from stationmaster.domain.events import (
     TrainingStarted,
     WorkersRestarting,
 )
+from stationmaster.domain.progress_lines import FailedLine
 
 STAMP = "2026-01-02T03:04:05.678901234Z"
 
@@ -104,6 +106,11 @@ def test_read_progress_line_reports_every_figure():
             {"reason": "rank 1 stood still", "restarting": True},
         ),
         (
+            FailedLine(error="TrainingFailed", reason="step 3: loss nan, expected finite").text(),
+            TrainingReportedFailure,
+            {"reason": "step 3: loss nan, expected finite", "restarting": False},
+        ),
+        (
             ours("failed", error="DataNotFound", message="dataset /x is not there"),
             TrainingReportedFailure,
             {"reason": "dataset /x is not there"},
@@ -133,20 +140,45 @@ def test_read_line_behind_torchrun_prefix_is_understood():
         '{"stationmaster":1,"kind":"evaluated","step":1}',
         '{"stationmaster":1,"kind":["progress"]}',
         '["stationmaster"]',
-        progress_line(loss_nats=None),
         progress_line(loss_nats="8.2"),
-        progress_line(loss_nats=True),
         progress_line(step=-1),
         progress_line(step=1.5),
         progress_line(seq=10**30),
-        progress_line().replace("8.25", "1e999"),
-        progress_line().replace("8.25", "NaN"),
         '{"stationmaster":1,"kind":"progress","a":' + "[" * 100_000,
-        "Batch 1 Loss: nan, Speed: 8.30 samples/sec, lr: 0.000010",
+        "Batch 1 Loss: , Speed: 8.30 samples/sec, lr: 0.000010",
     ],
 )
 def test_read_malformed_line_is_a_plain_line(text):
     assert read(text) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        progress_line(loss_nats="NaN"),
+        progress_line().replace("8.25", "NaN"),
+        progress_line().replace("8.25", "1e999"),
+        progress_line(loss_nats="-Infinity"),
+        "Batch 3 Loss: nan, Speed: 8.30 samples/sec, lr: 0.000010",
+        " iteration 3/ 60 | lm loss: NAN | grad norm: inf |",
+        "step:  3  loss: inf  grad_norm:  nan  memory:  9.10GiB(6.51%)",
+    ],
+)
+def test_read_loss_that_is_not_finite_is_a_step_without_a_figure(text):
+    (event,) = read(text)
+
+    assert isinstance(event, ProgressReported)
+    assert (event.step, event.loss_nats, event.grad_norm) == (3, None, None)
+    assert EVENT.validate_json(event.model_dump_json()) == event
+
+
+def test_read_figures_that_are_not_finite_are_left_out_of_the_other_events():
+    evaluated, finished = read(
+        ours("evaluated", step=9, loss_nats="NaN", perplexity="Infinity"),
+        ours("finished", step=9, loss_nats="NaN"),
+    )
+
+    assert (evaluated.loss_nats, evaluated.perplexity, finished.loss_nats) == (None, None, None)
 
 
 @given(st.text(max_size=300))

@@ -21,19 +21,32 @@ from cluster_fixtures import eventually, pytorchjob, start_cluster
 from kubernetes.utils import create_from_dict
 
 from stationmaster.domain.events import RelayBatch
+from stationmaster.domain.progress_lines import FinishedLine, ProgressLine, StartedLine
 from stationmaster.rendering.relay import render_relay
 
 REPOSITORY = Path(__file__).parents[2]
 NAMESPACE = "stationmaster"
 # A trainer as far as its log goes: waits for a file between steps, so that the test has the pace.
-TRAINER = """
+LINES = {
+    line.kind: json.loads(line.text())
+    for line in (
+        StartedLine(total_steps=0, world_size=2),
+        ProgressLine(step=0, total_steps=0, loss_nats=0.0),
+        FinishedLine(step=0),
+    )
+}
+TRAINER = (
+    f"""
+LINES = {LINES}
+"""
+    + """
 import json, os, pathlib, sys, time
 gate, first, last = pathlib.Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
 def say(kind, **fields):
-    print(json.dumps({"stationmaster": 1, "kind": kind, "seq": fields.get("step", 0), **fields}))
+    print(json.dumps({**LINES[kind], "seq": fields.get("step", 0), **fields}))
     sys.stdout.flush()
 if os.environ.get("PRINTS", "1") == "1":
-    say("started", total_steps=last, world_size=2)
+    say("started", total_steps=last)
     for step in range(first, last + 1):
         while not (gate / str(step)).exists():
             time.sleep(0.01)
@@ -41,6 +54,7 @@ if os.environ.get("PRINTS", "1") == "1":
     say("finished", step=last)
 sys.exit(int(sys.argv[4]) if len(sys.argv) > 4 else 0)
 """
+)
 
 
 class Bus:

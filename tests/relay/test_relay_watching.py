@@ -15,9 +15,10 @@ import pytest
 from relay.batching import Outbox
 from relay.cluster import ClusterUnreachable, ObjectMissing, RequestRefused, WatchExpired
 from relay.following import PREVIOUS_LOG_TRIES, LogFollower
+from relay.lines import PodFacts
 from relay.observations import container_state
-from relay.parsing import PodFacts
 from relay.watching import Watch, keep_watching
+from stationmaster.domain.progress_lines import ProgressLine
 
 
 class ScriptedWatches:
@@ -135,10 +136,8 @@ class Sink:
 
 
 def line(step):
-    return (
-        f'2026-01-02T03:04:{step:02}.500000000Z {{"stationmaster":1,"kind":"progress",'
-        f'"seq":{step},"step":{step},"total_steps":9,"loss_nats":1.0}}\n'
-    ).encode()
+    reported = ProgressLine(seq=step, step=step, total_steps=9, loss_nats=1.0)
+    return f"2026-01-02T03:04:{step:02}.500000000Z {reported.text()}\n".encode()
 
 
 def pod(*, restarts=0, state=None, last=None, uid="uid-0"):

@@ -12,7 +12,13 @@ from pathlib import Path
 import pytest
 
 from stationmaster.domain.errors import BadParameter
-from training.progress import Field, Kind, ProgressWriter
+from stationmaster.domain.progress_lines import (
+    EvaluatedLine,
+    FinishedLine,
+    Kind,
+    ProgressLine,
+)
+from training.progress import Field, ProgressWriter
 from training.sinks import TensorBoardSink, WandbSink, charted, open_sinks, require_packages
 
 PROGRESS: dict[str, Field] = {"step": 3, "total_steps": 9, "loss_nats": 2.5, "mfu": None}
@@ -45,14 +51,14 @@ def test_progress_writer_sinks_get_the_fields_of_each_line(
     sink = Recorded()
     writer = ProgressWriter(run_id="r", rank=0, sinks=[sink])
 
-    writer.emit("progress", step=1, loss_nats=float("inf"))
-    writer.emit("evaluated", step=1, perplexity=12.5)
+    writer.emit(ProgressLine(step=1, total_steps=9, loss_nats=float("inf")))
+    writer.emit(EvaluatedLine(step=1, loss_nats=2.5, perplexity=12.5))
     writer.close()
 
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert sink.taken == [
-        ("progress", {"step": 1, "loss_nats": None}),
-        ("evaluated", {"step": 1, "perplexity": 12.5}),
+        ("progress", {"step": 1, "total_steps": 9, "loss_nats": None}),
+        ("evaluated", {"step": 1, "loss_nats": 2.5, "perplexity": 12.5}),
     ]
     assert [line["kind"] for line in lines] == ["progress", "evaluated"]
     assert sink.closed == 1
@@ -66,7 +72,7 @@ def test_progress_writer_failing_sink_is_dropped_with_one_warning(
 
     with caplog.at_level(logging.WARNING):
         for step in range(3):
-            writer.emit("progress", step=step)
+            writer.emit(ProgressLine(step=step, total_steps=9, loss_nats=2.5))
         writer.close()
 
     assert caplog.messages == [
@@ -94,7 +100,7 @@ def test_progress_writer_sink_that_cannot_close_is_a_warning(
 def test_progress_writer_other_ranks_feed_no_sink(capsys: pytest.CaptureFixture[str]) -> None:
     sink = Recorded()
 
-    ProgressWriter(run_id="r", rank=1, sinks=[sink]).emit("progress", step=1)
+    ProgressWriter(run_id="r", rank=1, sinks=[sink]).emit(FinishedLine(step=1))
 
     assert sink.taken == []
     assert capsys.readouterr().out == ""

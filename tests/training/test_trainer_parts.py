@@ -13,6 +13,7 @@ import pytest
 from stationmaster.domain.catalogue.training_config import TrainingConfig
 from stationmaster.domain.errors import BadParameter
 from stationmaster.domain.planning.recipe_lookup import get_recipe
+from stationmaster.domain.progress_lines import FinishedLine, ProgressLine
 from training.config import decisive, fingerprint, parse_config
 from training.manifest import differences
 from training.progress import ProgressWriter, take_attempt
@@ -157,19 +158,19 @@ def test_parse_config_help_explains_every_key(capsys: pytest.CaptureFixture[str]
 def test_progress_writer_line_follows_the_contract(capsys: pytest.CaptureFixture[str]) -> None:
     writer = ProgressWriter(run_id="r-1", rank=0, attempt=2)
 
-    writer.emit("progress", step=1, loss_nats=math.nan, mfu=None)
-    writer.emit("finished", step=1)
+    writer.emit(ProgressLine(step=1, total_steps=1, loss_nats=math.nan, mfu=None))
+    writer.emit(FinishedLine(step=1))
 
     first, second = (json.loads(line) for line in capsys.readouterr().out.splitlines())
     assert list(first)[:5] == ["stationmaster", "kind", "run_id", "seq", "at"]
     assert (first["stationmaster"], first["kind"], first["run_id"]) == (1, "progress", "r-1")
     assert (first["seq"], second["seq"]) == (2_000_000_000, 2_000_000_001)
-    assert first["loss_nats"] is None
+    assert (first["loss_nats"], first["mfu"]) == ("NaN", None)
     assert first["at"].endswith("+00:00")
 
 
 def test_progress_writer_other_rank_is_silent(capsys: pytest.CaptureFixture[str]) -> None:
-    ProgressWriter(run_id="r-1", rank=1).emit("progress", step=1)
+    ProgressWriter(run_id="r-1", rank=1).emit(FinishedLine(step=1))
 
     assert capsys.readouterr().out == ""
 

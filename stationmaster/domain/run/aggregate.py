@@ -399,7 +399,8 @@ def _progress(run: Run, event: ev.ProgressReported) -> dict[str, object]:
         return {}  # an older line, delivered late
     # After a resume the steps since the checkpoint are taken again: the newer curve wins.
     points = [point for point in run.loss_points if point[0] < event.step]
-    points.append((event.step, event.loss_nats))
+    if event.loss_nats is not None:
+        points.append((event.step, event.loss_nats))
     if len(points) > MAX_LOSS_POINTS:
         points = points[:-1:2] + points[-1:]
     first = event.loss_nats if run.first_loss_nats is None else run.first_loss_nats

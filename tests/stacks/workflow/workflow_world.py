@@ -27,6 +27,12 @@ from stationmaster import commands
 from stationmaster.domain.commands.grammar import parse_request
 from stationmaster.domain.events import RunEvent
 from stationmaster.domain.names import LABEL_RUN_ID, NAMESPACE, TRAINING_NODE_GROUP, job_name
+from stationmaster.domain.progress_lines import (
+    FailedLine,
+    FinishedLine,
+    ProgressLine,
+    StartedLine,
+)
 from stationmaster.domain.run.aggregate import Run, TeardownStatus, Wait, new_run_id
 from stationmaster.services import Services
 from stationmaster.steps.reap import reap
@@ -46,10 +52,10 @@ _TORCHRUN = """\
 #!/bin/sh
 for word; do :; done
 plan="$(cat "{plans}/${{word##*/}}" 2>/dev/null)"
-echo '{{"stationmaster":1,"kind":"started","seq":0,"total_steps":2,"world_size":1}}'
-echo '{{"stationmaster":1,"kind":"progress","seq":1,"step":1,"total_steps":2,"loss_nats":8.5}}'
+echo '{started}'
+echo '{step_1}'
 if [ "$plan" = fails ]; then
-  echo '{{"stationmaster":1,"kind":"failed","seq":2,"message":"the loss is not a number"}}'
+  echo '{failed}'
   exit 1
 fi
 if [ "$plan" = exits ]; then
@@ -58,9 +64,16 @@ if [ "$plan" = exits ]; then
   exit 3
 fi
 while [ "$plan" = waits ]; do sleep 0.2; done
-echo '{{"stationmaster":1,"kind":"progress","seq":2,"step":2,"total_steps":2,"loss_nats":8.25}}'
-echo '{{"stationmaster":1,"kind":"finished","seq":3,"step":2,"loss_nats":8.25}}'
+echo '{step_2}'
+echo '{finished}'
 """
+_LINES = {
+    "started": StartedLine(seq=0, total_steps=2, world_size=1),
+    "step_1": ProgressLine(seq=1, step=1, total_steps=2, loss_nats=8.5),
+    "failed": FailedLine(seq=2, message="the loss is not a number"),
+    "step_2": ProgressLine(seq=2, step=2, total_steps=2, loss_nats=8.25),
+    "finished": FinishedLine(seq=3, step=2, loss_nats=8.25),
+}
 
 
 @dataclass(frozen=True)
@@ -321,7 +334,8 @@ def programs_in(directory: Path) -> Path:
     plans.mkdir(parents=True)
     programs.mkdir()
     torchrun = programs / "torchrun"
-    torchrun.write_text(_TORCHRUN.format(plans=plans))
+    lines = {name: line.text() for name, line in _LINES.items()}
+    torchrun.write_text(_TORCHRUN.format(plans=plans, **lines))
     torchrun.chmod(0o755)
     return programs
 

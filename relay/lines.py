@@ -1,0 +1,37 @@
+"""One line of a training container's log, and what its pod's specification adds to it.
+
+The vocabulary of `relay/logs.py`, which reads lines, and of `relay/parsing.py` and
+`relay/failures.py`, which turn them into events.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from stationmaster.domain.ids import RunId
+
+
+@dataclass(frozen=True, slots=True)
+class LogLine:
+    """One line of a container: `stamp` in UTC with nine decimals, `ordinal` among its equals."""
+
+    stamp: str
+    ordinal: int
+    text: str
+
+    @property
+    def at(self) -> datetime:
+        """The stamp as a time, in microseconds."""
+        return datetime.fromisoformat(self.stamp[:26] + "+00:00")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodFacts:
+    """What a pod's specification says that its log lines leave out."""
+
+    run_id: RunId
+    name: str
+    uid: str
+    max_restarts: int | None = None  # of torch elastic; None when the specification does not say
+    total_steps: int | None = None

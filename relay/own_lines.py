@@ -1,0 +1,108 @@
+"""Progress lines in the product's own format turned into events.
+
+Pure; called by relay/parsing.py with what `stationmaster.domain.progress_lines` has read. A figure
+that is not finite is None in an event, so that state, charts and JSON hold finite numbers only.
+"""
+
+from __future__ import annotations
+
+import math
+from datetime import datetime
+from typing import Final, TypedDict, assert_never
+
+from stationmaster.domain.events import (
+    CheckpointSaved,
+    ProgressReported,
+    RunEvent,
+    TrainingEvaluated,
+    TrainingFinished,
+    TrainingReportedFailure,
+    TrainingResumed,
+    TrainingStarted,
+)
+from stationmaster.domain.ids import RunId
+from stationmaster.domain.progress_lines import (
+    CheckpointSavedLine,
+    EvaluatedLine,
+    FailedLine,
+    FinishedLine,
+    Line,
+    ProgressLine,
+    ResumedLine,
+    StartedLine,
+)
+
+MAX_TEXT: Final = 1000  # characters of a reason or path that go into an event
+
+
+class EventHead(TypedDict):
+    """What every event begins with."""
+
+    event_id: str
+    run_id: RunId
+    at: datetime
+
+
+def event_of(line: Line, head: EventHead) -> RunEvent | None:
+    """The event that a line reports; None for a progress line without `seq`, which has no place."""
+    match line:
+        case ProgressLine():
+            return _progress(line, head)
+        case StartedLine():
+            return TrainingStarted(
+                **head,
+                total_steps=line.total_steps,
+                world_size=line.world_size,
+                num_parameters=line.num_parameters,
+            )
+        case EvaluatedLine():
+            return TrainingEvaluated(
+                **head,
+                step=line.step,
+                loss_nats=finite(line.loss_nats),
+                perplexity=finite(line.perplexity),
+                top1=finite(line.top1),
+                top5=finite(line.top5),
+            )
+        case CheckpointSavedLine():
+            return CheckpointSaved(
+                **head,
+                step=line.step,
+                path=line.path[:MAX_TEXT],
+                duration_s=finite(line.duration_s),
+            )
+        case ResumedLine():
+            return TrainingResumed(**head, step=line.step, path=line.path[:MAX_TEXT])
+        case FinishedLine():
+            return TrainingFinished(**head, step=line.step, loss_nats=finite(line.loss_nats))
+        case FailedLine():
+            reason = line.message or line.reason or line.error or "the trainer gave no reason"
+            return TrainingReportedFailure(
+                **head, reason=reason[:MAX_TEXT], restarting=line.restarting
+            )
+        case _:
+            assert_never(line)
+
+
+def _progress(line: ProgressLine, head: EventHead) -> ProgressReported | None:
+    if line.seq is None:
+        return None
+    return ProgressReported(
+        **head,
+        seq=line.seq,
+        step=line.step,
+        total_steps=line.total_steps,
+        loss_nats=finite(line.loss_nats),
+        tokens_per_s=finite(line.tokens_per_s),
+        samples_per_s=finite(line.samples_per_s),
+        learning_rate=finite(line.learning_rate),
+        grad_norm=finite(line.grad_norm),
+        mfu=finite(line.mfu),
+        step_time_s=finite(line.step_time_s),
+        memory_gib=finite(line.memory_gib),
+    )
+
+
+def finite(figure: float | None) -> float | None:
+    """The figure, or None when it is nan or infinite."""
+    return figure if figure is not None and math.isfinite(figure) else None

@@ -1,0 +1,200 @@
+"""The lines in which a training container reports, one JSON object each, schema version first.
+
+Written by `training/progress.py`, read by `relay/parsing.py`; other trainers may write them too.
+This is their one schema. It imports nothing of the domain, because the trainer starts with it.
+
+A figure that is not finite travels as a string, "NaN", "Infinity" or "-Infinity", because JSON has
+no such numbers. (Source: Protocol Buffers, "ProtoJSON Format".) The bare words NaN and Infinity,
+which Python's own json module writes, are understood as well.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from typing import Annotated, Final, Literal
+
+from pydantic import (
+    AwareDatetime,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    TypeAdapter,
+    ValidationError,
+)
+
+SCHEMA_VERSION: Final = 1
+MAX_COUNT: Final = 2**53
+"""Counts stay below it: larger ones are not exact in every reader of JSON."""
+_NOT_FINITE: Final = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
+
+
+def _number(value: object) -> object:
+    return _NOT_FINITE.get(value, value) if isinstance(value, str) else value
+
+
+def _milliseconds(at: datetime) -> str:
+    return at.isoformat(timespec="milliseconds")
+
+
+Kind = Literal[
+    "started", "progress", "evaluated", "checkpoint_saved", "resumed", "finished", "failed"
+]
+Count = Annotated[int, Field(ge=0, lt=MAX_COUNT)]
+Figure = Annotated[float, BeforeValidator(_number)]
+"""A number that may be nan or infinite."""
+Moment = Annotated[AwareDatetime, PlainSerializer(_milliseconds, when_used="json")]
+
+
+class _Line(BaseModel):
+    """What every line begins with; the trainer's writer fills in `run_id`, `seq` and `at`."""
+
+    model_config = ConfigDict(frozen=True, strict=True, ser_json_inf_nan="strings")
+
+    stationmaster: Literal[1] = SCHEMA_VERSION
+    kind: Kind
+    run_id: str | None = None
+    seq: Count | None = None
+    """Grows within a run, over restarts too."""
+    at: Moment | None = None
+
+    def text(self) -> str:
+        """The line as it is printed, without its end: the head, and every field that was given."""
+        head = self.model_copy(update={"stationmaster": SCHEMA_VERSION, "kind": self.kind})
+        return head.model_dump_json(exclude_unset=True)
+
+
+class StartedLine(_Line):
+    """The trainer is up on every rank; says what it trains and on what data."""
+
+    model_config = ConfigDict(extra="allow")
+
+    kind: Literal["started"] = "started"
+    total_steps: Count
+    recipe: str = ""
+    world_size: Count = 0
+    num_parameters: Count = 0
+    device: str = ""
+    parallelism: str = ""
+    global_batch_size: Count | None = None
+    micro_batch_size: Count | None = None
+    grad_accumulation_steps: Count | None = None
+    dataset: str | None = None
+
+
+class ProgressLine(_Line):
+    """Figures of one step, or means since the line before."""
+
+    kind: Literal["progress"] = "progress"
+    step: Count
+    total_steps: Count
+    loss_nats: Figure
+    tokens_per_s: Figure | None = None
+    samples_per_s: Figure | None = None
+    learning_rate: Figure | None = None
+    grad_norm: Figure | None = None
+    mfu: Figure | None = None
+    step_time_s: Figure | None = None
+    memory_gib: Figure | None = None
+
+
+class EvaluatedLine(_Line):
+    """Means over the held-out samples; `targets` is their number of tokens or images."""
+
+    kind: Literal["evaluated"] = "evaluated"
+    step: Count
+    total_steps: Count | None = None
+    loss_nats: Figure
+    perplexity: Figure | None = None
+    targets: Count | None = None
+    top1: Figure | None = None
+    top5: Figure | None = None
+
+
+class CheckpointSavedLine(_Line):
+    """A checkpoint is complete; training stood still for `stall_s` of its `duration_s`."""
+
+    kind: Literal["checkpoint_saved"] = "checkpoint_saved"
+    step: Count
+    path: str = ""
+    size_bytes: Count | None = None
+    stall_s: Figure | None = None
+    duration_s: Figure | None = None
+
+
+class ResumedLine(_Line):
+    """Training continues from a checkpoint; `passed_over` says why newer ones were not used."""
+
+    kind: Literal["resumed"] = "resumed"
+    step: Count
+    total_steps: Count | None = None
+    samples_seen: Count | None = None
+    path: str = ""
+    passed_over: str = ""
+
+
+class FinishedLine(_Line):
+    """The last step was taken."""
+
+    kind: Literal["finished"] = "finished"
+    step: Count
+    total_steps: Count | None = None
+    loss_nats: Figure | None = None
+    samples_seen: Count | None = None
+    tokens_seen: Count | None = None
+
+
+class FailedLine(_Line):
+    """The trainer cannot continue; `restarting` where its agent starts it again."""
+
+    kind: Literal["failed"] = "failed"
+    error: str = ""
+    """Name of the error's class."""
+    reason: str = ""
+    """A sentence; other trainers may call it `message`."""
+    message: str = ""
+    step: Count | None = None
+    restarting: bool = False
+
+
+Line = Annotated[
+    StartedLine
+    | ProgressLine
+    | EvaluatedLine
+    | CheckpointSavedLine
+    | ResumedLine
+    | FinishedLine
+    | FailedLine,
+    Field(discriminator="kind"),
+]
+
+_LINE: Final[TypeAdapter[Line]] = TypeAdapter(Line)
+
+
+def read_line(text: str) -> Line | None:
+    """The line that `text` holds, behind whatever prefix a launcher puts there, or None.
+
+    A field of a wrong type or out of range is left out. Without a field that its kind needs, or
+    with another schema version, the text is no line of ours. Never raises.
+    """
+    start = text.find("{")
+    if start < 0 or '"stationmaster"' not in text:
+        return None
+    try:
+        line = _LINE.validate_json(text[start:])
+    except ValidationError as error:
+        wrong = [place["loc"] for place in error.errors(include_url=False, include_context=False)]
+        if not all(len(loc) > 1 for loc in wrong):
+            return None  # no JSON object, or of no kind that we know
+        sound = _without(json.loads(text[start:]), {str(loc[1]) for loc in wrong})
+        try:
+            line = _LINE.validate_json(sound)
+        except ValidationError:
+            return None
+    return line if "stationmaster" in line.model_fields_set else None
+
+
+def _without(fields: dict[str, object], names: set[str]) -> str:
+    return json.dumps({name: value for name, value in fields.items() if name not in names})
