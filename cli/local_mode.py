@@ -32,7 +32,7 @@ from stationmaster.domain.events import RunEvent
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.services import Services
-from stationmaster.steps.verify_released import find_left
+from stationmaster.steps.leftovers import find_left
 
 OK, NO, BAD_INPUT = 0, 1, 2
 # After a stop at the time limit, the teardown gets this long before `run` gives up on it.
@@ -178,7 +178,7 @@ def _verdict(mode: LocalMode, watch: _Watch, *, timed_out: bool, started: float)
     services = Services.create(mode.settings)
     run = services.runs.load(watch.run_id)
     try:
-        left = find_left(services, run.run_id)
+        left = [str(found) for found in find_left(services, run.run_id)]
     except StationmasterError as exc:
         left = [f"unknown: {exc}"]
     result = _result(run, left, services, wall_s=time.monotonic() - started)

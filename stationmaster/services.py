@@ -9,19 +9,24 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from stationmaster.domain.ids import RunId
 from stationmaster.settings import Settings
 
 if TYPE_CHECKING:
+    from stationmaster.aws.access_entries import AccessEntries
+    from stationmaster.aws.addons import Addons
     from stationmaster.aws.clusters import Clusters
     from stationmaster.aws.delivery_store import DeliveryStore
     from stationmaster.aws.event_bus import EventBus
     from stationmaster.aws.file_systems import FileSystems
-    from stationmaster.aws.networks import Networks
+    from stationmaster.aws.launch_templates import LaunchTemplates
+    from stationmaster.aws.node_groups import NodeGroups
+    from stationmaster.aws.placement_groups import PlacementGroups
+    from stationmaster.aws.pod_identities import PodIdentities
     from stationmaster.aws.run_store import RunStore
     from stationmaster.aws.secrets import Secrets
+    from stationmaster.aws.security_groups import SecurityGroups
     from stationmaster.aws.workflows import Workflows
     from stationmaster.hub import Hub
     from stationmaster.kubernetes.gateway import KubernetesGateway
@@ -35,6 +40,7 @@ class Services:
     ) -> None:
         self.settings = settings
         self.now = now
+        self._clients: dict[str, Any] = {}
         self._gateways: dict[str, KubernetesGateway] = {}
 
     @classmethod
@@ -48,73 +54,103 @@ class Services:
     @cached_property
     def runs(self) -> RunStore:
         """Runs and events."""
-        from stationmaster.aws.calls import make_client
         from stationmaster.aws.run_store import RunStore
 
-        return RunStore(
-            self.settings.table_name, make_client("dynamodb", region=self.settings.region)
-        )
+        return RunStore(self.settings.table_name, self._client("dynamodb"))
 
     @cached_property
     def deliveries(self) -> DeliveryStore:
         """What was posted in Slack of each run."""
-        from stationmaster.aws.calls import make_client
         from stationmaster.aws.delivery_store import DeliveryStore
 
-        return DeliveryStore(
-            self.settings.table_name, make_client("dynamodb", region=self.settings.region)
-        )
+        return DeliveryStore(self.settings.table_name, self._client("dynamodb"))
 
     @cached_property
     def clusters(self) -> Clusters:
-        """EKS."""
-        from stationmaster.aws.calls import make_client
+        """EKS control planes."""
         from stationmaster.aws.clusters import Clusters
 
-        return Clusters(self.settings, make_client("eks", region=self.settings.region))
+        return Clusters(self.settings, self._client("eks"))
+
+    @cached_property
+    def node_groups(self) -> NodeGroups:
+        """EKS node groups."""
+        from stationmaster.aws.node_groups import NodeGroups
+
+        return NodeGroups(self.settings, self._client("eks"))
+
+    @cached_property
+    def addons(self) -> Addons:
+        """EKS add-ons."""
+        from stationmaster.aws.addons import Addons
+
+        return Addons(self._client("eks"))
+
+    @cached_property
+    def access_entries(self) -> AccessEntries:
+        """Who may talk to a cluster."""
+        from stationmaster.aws.access_entries import AccessEntries
+
+        return AccessEntries(self.settings, self._client("eks"))
+
+    @cached_property
+    def pod_identities(self) -> PodIdentities:
+        """AWS roles of pods."""
+        from stationmaster.aws.pod_identities import PodIdentities
+
+        return PodIdentities(self.settings, self._client("eks"))
 
     @cached_property
     def file_systems(self) -> FileSystems:
         """FSx for Lustre."""
-        from stationmaster.aws.calls import make_client
         from stationmaster.aws.file_systems import FileSystems
 
-        return FileSystems(make_client("fsx", region=self.settings.region))
+        return FileSystems(self._client("fsx"))
 
     @cached_property
-    def networks(self) -> Networks:
-        """Security groups, placement groups and launch templates."""
-        from stationmaster.aws.calls import make_client
-        from stationmaster.aws.networks import Networks
+    def security_groups(self) -> SecurityGroups:
+        """EC2 security groups."""
+        from stationmaster.aws.security_groups import SecurityGroups
 
-        return Networks(self.settings, make_client("ec2", region=self.settings.region))
+        return SecurityGroups(self.settings, self._client("ec2"))
+
+    @cached_property
+    def launch_templates(self) -> LaunchTemplates:
+        """EC2 launch templates."""
+        from stationmaster.aws.launch_templates import LaunchTemplates
+
+        return LaunchTemplates(self._client("ec2"))
+
+    @cached_property
+    def placement_groups(self) -> PlacementGroups:
+        """EC2 placement groups."""
+        from stationmaster.aws.placement_groups import PlacementGroups
+
+        return PlacementGroups(self._client("ec2"))
 
     @cached_property
     def workflows(self) -> Workflows:
         """Step Functions."""
-        from stationmaster.aws.calls import make_client
         from stationmaster.aws.workflows import Workflows
 
-        return Workflows(self.settings, make_client("stepfunctions", region=self.settings.region))
+        return Workflows(self.settings, self._client("stepfunctions"))
 
     @cached_property
     def bus(self) -> EventBus:
         """EventBridge."""
-        from stationmaster.aws.calls import make_client
         from stationmaster.aws.event_bus import EventBus
 
-        return EventBus(self.settings.bus_name, make_client("events", region=self.settings.region))
+        return EventBus(self.settings.bus_name, self._client("events"))
 
     @cached_property
     def secrets(self) -> Secrets:
         """Secrets Manager."""
-        from stationmaster.aws.calls import make_client
         from stationmaster.aws.secrets import Secrets
 
         return Secrets(
             slack_secret_id=self.settings.slack_secret_id,
             hugging_face_secret_id=self.settings.hugging_face_secret_id,
-            client=make_client("secretsmanager", region=self.settings.region),
+            client=self._client("secretsmanager"),
         )
 
     @cached_property
@@ -127,16 +163,24 @@ class Services:
         token = self.secrets.hugging_face_token()
         return Hub(self.settings.hub_url, token=token or SecretStr(""))
 
-    def kubernetes(self, run_id: RunId) -> KubernetesGateway:
-        """The Kubernetes API of the run's cluster.
+    def kubernetes(self, cluster_id: str) -> KubernetesGateway:
+        """The Kubernetes API of a cluster.
 
         Raises:
             TransientError: the cluster has no endpoint yet.
         """
         from stationmaster.kubernetes.gateway import KubernetesGateway
 
-        if run_id not in self._gateways:
-            self._gateways[run_id] = KubernetesGateway.connect(
-                self.settings, cluster=self.clusters.describe(run_id)
+        if cluster_id not in self._gateways:
+            self._gateways[cluster_id] = KubernetesGateway.connect(
+                self.settings, cluster=self.clusters.describe(cluster_id)
             )
-        return self._gateways[run_id]
+        return self._gateways[cluster_id]
+
+    def _client(self, service: str) -> Any:
+        """The boto3 client of one AWS service, shared by the kinds of resources that it has."""
+        from stationmaster.aws.calls import make_client
+
+        if service not in self._clients:
+            self._clients[service] = make_client(service, region=self.settings.region)
+        return self._clients[service]

@@ -23,7 +23,8 @@ from bot.blocks.elements import (
     header,
     section,
 )
-from stationmaster.domain.events import ResourceKind, RunPhase
+from stationmaster.domain.events import RunPhase
+from stationmaster.domain.resources import ResourceKind
 from stationmaster.domain.run.aggregate import Resource, ResourceStatus, Run, TeardownStatus
 
 # The phases of a run that goes well, and what each is called before, while and after it happens.

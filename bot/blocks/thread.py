@@ -16,7 +16,8 @@ from bot.blocks import mrkdwn as md
 from bot.blocks import words
 from bot.blocks.elements import Content, context, section
 from stationmaster.domain import events as ev
-from stationmaster.domain.events import ResourceKind, RunEvent, RunPhase
+from stationmaster.domain.events import RunEvent, RunPhase
+from stationmaster.domain.resources import ResourceKind
 from stationmaster.domain.run.aggregate import ResourceStatus, Run
 
 _MAX_LINES: Final = 24

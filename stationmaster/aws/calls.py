@@ -7,7 +7,7 @@ anything else becomes PermanentError with AWS's own sentence, unless the caller 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 import boto3
@@ -56,6 +56,10 @@ class AwsConditionFailed(Exception):
     """A condition of a DynamoDB write did not hold; nothing was written."""
 
 
+class AwsTokenUnused(Exception):
+    """Nobody waits for a Step Functions task token: its execution has ended or went on."""
+
+
 _NOT_FOUND_CODES: Final = frozenset(
     {
         "ResourceNotFoundException",
@@ -90,6 +94,7 @@ _CONDITION_CODES: Final = frozenset(
         "TransactionConflictException",
     }
 )
+_UNUSED_TOKEN_CODES: Final = frozenset({"TaskDoesNotExist", "TaskTimedOut", "InvalidToken"})
 
 
 def make_client(service: str, *, region: str) -> Any:
@@ -102,7 +107,7 @@ def aws_call(what: str) -> Iterator[None]:
     """Translate what goes wrong inside: `what` says in the error what was being done.
 
     Raises:
-        AwsNotFound, AwsConflict, AwsConditionFailed: for the caller to handle.
+        AwsNotFound, AwsConflict, AwsConditionFailed, AwsTokenUnused: for the caller to handle.
         TransientError: a throttle, a timeout or a 5xx.
         PermanentError: anything else, with AWS's code and message.
     """
@@ -119,6 +124,8 @@ def aws_call(what: str) -> Iterator[None]:
             raise AwsConflict(sentence) from exc
         if code in _CONDITION_CODES:
             raise AwsConditionFailed(sentence) from exc
+        if code in _UNUSED_TOKEN_CODES:
+            raise AwsTokenUnused(sentence) from exc
         if code in _TRANSIENT_CODES or status >= 500:
             raise TransientError(sentence) from exc
         raise PermanentError(sentence) from exc
@@ -126,3 +133,17 @@ def aws_call(what: str) -> Iterator[None]:
         raise PermanentError(f"{what}: no AWS credentials were found") from exc
     except BotoCoreError as exc:
         raise TransientError(f"{what}: {exc}") from exc
+
+
+@contextmanager
+def ignoring_existing(what: str) -> Iterator[None]:
+    """As aws_call, for a creation: that an earlier attempt's request got through is no error."""
+    with suppress(AwsConflict), aws_call(what):
+        yield
+
+
+@contextmanager
+def ignoring_gone_or_busy(what: str) -> Iterator[None]:
+    """As aws_call, for a deletion: what is gone is done, what is in use is left for later."""
+    with suppress(AwsNotFound, AwsConflict), aws_call(what):
+        yield

@@ -1,4 +1,4 @@
-"""FSx for Lustre: the run's shared file system, found by its tag and never by a remembered id."""
+"""FSx for Lustre file systems: found by their tag and never by a remembered id."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Final
 
 from pydantic import BaseModel, ConfigDict
 
-from stationmaster.aws.calls import AwsConflict, AwsNotFound, aws_call
+from stationmaster.aws.calls import aws_call, ignoring_gone_or_busy
 from stationmaster.domain.names import TAG_RUN_ID, tags
+from stationmaster.domain.resources import Left, ResourceKind
 
 if TYPE_CHECKING:
     from mypy_boto3_fsx import FSxClient
@@ -31,45 +32,45 @@ class FileSystem(BaseModel):
 
 
 class FileSystems:
-    """Creates, finds and deletes file systems of runs."""
+    """Creates, finds and deletes file systems of clusters."""
 
     def __init__(self, client: FSxClient) -> None:
         self._client = client
 
-    def describe(self, run_id: str) -> FileSystem | None:
-        """The run's file system, or None. Of several, one that is not being deleted."""
-        found = self.list_for_run(run_id)
+    def describe(self, cluster_id: str) -> FileSystem | None:
+        """The cluster's file system, or None. Of several, one that is not being deleted."""
+        found = self.list_tagged(cluster_id)
         return next((fs for fs in found if fs.lifecycle != "DELETING"), found[0] if found else None)
 
-    def list_for_run(self, run_id: str) -> list[FileSystem]:
-        """Every file system that carries the run's tag."""
+    def list_tagged(self, cluster_id: str) -> list[FileSystem]:
+        """Every file system that carries the cluster's tag."""
         found: list[FileSystem] = []
         arguments: dict[str, str] = {}
         while True:
-            with aws_call(f"listing file systems of run {run_id}"):
+            with aws_call(f"listing file systems of {cluster_id}"):
                 answer = self._client.describe_file_systems(**arguments)  # type: ignore[arg-type]
             for item in answer["FileSystems"]:
                 item_tags = {tag["Key"]: tag["Value"] for tag in item.get("Tags", [])}
-                if item_tags.get(TAG_RUN_ID) == run_id:
+                if item_tags.get(TAG_RUN_ID) == cluster_id:
                     found.append(_file_system(item))
             token = answer.get("NextToken")
             if not token:
                 return found
             arguments = {"NextToken": token}
 
-    def create(
+    def ensure(
         self,
-        run_id: str,
+        cluster_id: str,
         *,
         storage_gib: int,
         mbps_per_tib: int,
         subnet_id: str,
         security_group_id: str,
     ) -> None:
-        """Request the run's file system; the request token makes a repeated call harmless."""
-        with aws_call(f"creating the file system of run {run_id}"):
+        """Request the file system; the request token makes a repeated call harmless."""
+        with aws_call(f"creating the file system of {cluster_id}"):
             self._client.create_file_system(
-                ClientRequestToken=run_id,
+                ClientRequestToken=cluster_id,
                 FileSystemType="LUSTRE",
                 FileSystemTypeVersion=LUSTRE_VERSION,
                 StorageCapacity=storage_gib,
@@ -81,16 +82,20 @@ class FileSystems:
                     "PerUnitStorageThroughput": mbps_per_tib,
                     "DataCompressionType": "LZ4",
                 },
-                Tags=[{"Key": key, "Value": value} for key, value in tags(run_id).items()],
+                Tags=[{"Key": key, "Value": value} for key, value in tags(cluster_id).items()],
             )
 
-    def delete(self, file_system_id: str) -> None:
+    def release(self, cluster_id: str, file_system_id: str) -> None:
         """Request the deletion; a file system that is gone or busy is left to the next call."""
-        try:
-            with aws_call(f"deleting file system {file_system_id}"):
-                self._client.delete_file_system(FileSystemId=file_system_id)
-        except (AwsNotFound, AwsConflict):
-            return
+        with ignoring_gone_or_busy(f"deleting file system {file_system_id} of {cluster_id}"):
+            self._client.delete_file_system(FileSystemId=file_system_id)
+
+    def left(self, cluster_id: str) -> list[Left]:
+        """Every file system that carries the cluster's tag, also one that is being deleted."""
+        return [
+            Left(ResourceKind.FILE_SYSTEM, found.file_system_id, found.file_system_id)
+            for found in self.list_tagged(cluster_id)
+        ]
 
 
 def _file_system(item: FileSystemTypeDef) -> FileSystem:

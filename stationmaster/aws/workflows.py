@@ -9,8 +9,7 @@ import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from stationmaster.aws.calls import AwsConflict, AwsNotFound, aws_call
-from stationmaster.domain.errors import PermanentError
+from stationmaster.aws.calls import AwsConflict, AwsNotFound, AwsTokenUnused, aws_call
 from stationmaster.domain.ids import RunId
 from stationmaster.settings import Settings
 
@@ -19,8 +18,6 @@ if TYPE_CHECKING:
 
 # Cause strings are limited to 32,768 characters.
 _MAX_CAUSE = 4_000
-# A token that is no longer waited for: the execution ended, timed out or was resolved already.
-_DEAD_TOKEN = ("TaskDoesNotExist", "TaskTimedOut", "InvalidToken")
 
 
 class Workflows:
@@ -95,9 +92,5 @@ class Workflows:
         try:
             with aws_call("resolving the wait for the job"):
                 send()
-        except AwsNotFound:
+        except (AwsNotFound, AwsTokenUnused):
             return
-        except PermanentError as exc:
-            if any(code in str(exc) for code in _DEAD_TOKEN):
-                return
-            raise

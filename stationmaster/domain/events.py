@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 from stationmaster.domain.aggregate import Fact
 from stationmaster.domain.catalogue.models import LanguageModel
 from stationmaster.domain.ids import ClusterId, EventId, RunId
+from stationmaster.domain.resources import ResourceKind
 
 
 class RunPhase(StrEnum):
@@ -37,18 +38,6 @@ class RunPhase(StrEnum):
     def is_terminal(self) -> bool:
         """Training is over, one way or another; teardown is told apart by TeardownStatus."""
         return self in (RunPhase.SUCCEEDED, RunPhase.FAILED, RunPhase.STOPPED)
-
-
-class ResourceKind(StrEnum):
-    """What a run creates in the account; the value is also how the channel names it."""
-
-    SECURITY_GROUP = "security group"
-    PLACEMENT_GROUP = "placement group"
-    LAUNCH_TEMPLATE = "launch template"
-    CLUSTER = "cluster"
-    NODE_GROUP = "node group"
-    ADDON = "add-on"
-    FILE_SYSTEM = "file system"
 
 
 class TrainingRequest(BaseModel):

@@ -9,7 +9,7 @@ from stationmaster.domain.ids import RunId
 from stationmaster.domain.run.aggregate import TeardownStatus
 from stationmaster.services import Services
 from stationmaster.steps.conclude_run import sentence_of
-from stationmaster.steps.verify_released import find_left
+from stationmaster.steps.leftovers import find_left
 
 
 def conclude_teardown(
@@ -45,7 +45,7 @@ def conclude_teardown(
                 run_id=run_id,
                 at=now,
                 reason=reason,
-                left=find_left(services, run_id),
+                left=[str(left) for left in find_left(services, run_id)],
             )
         ],
     )

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from stationmaster.aws.clusters import POD_IDENTITY_ADDON
-from stationmaster.aws.networks import SecurityGroup
+from stationmaster.aws.addons import POD_IDENTITY_AGENT
+from stationmaster.aws.security_groups import SecurityGroup
 from stationmaster.domain.errors import ResourceFailed
-from stationmaster.domain.events import ResourceKind
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.names import cluster_name, security_group_name
 from stationmaster.domain.planning.cost import CLUSTER_USD_PER_HOUR
+from stationmaster.domain.resources import ResourceKind
 from stationmaster.domain.run.aggregate import ResourceStatus, Run
 from stationmaster.services import Services
 from stationmaster.steps import NOT_READY, READY, StepResult
@@ -38,7 +38,7 @@ def ensure_cluster(services: Services, run_id: RunId) -> StepResult:
     )
     cluster = services.clusters.describe(run_id)
     if cluster is None:
-        services.clusters.create(run_id, security_group_id=group.group_id)
+        services.clusters.ensure(run_id, security_group_id=group.group_id)
         return NOT_READY
     if cluster.status == "FAILED":
         raise ResourceFailed(
@@ -53,8 +53,9 @@ def ensure_cluster(services: Services, run_id: RunId) -> StepResult:
             what=f"cluster {name} is still {cluster.status}",
         )
         return NOT_READY
-    services.clusters.ensure_access(run_id)
-    services.clusters.ensure_addon(run_id, POD_IDENTITY_ADDON)
+    services.access_entries.ensure(run_id)
+    services.pod_identities.ensure(run_id)
+    services.addons.ensure(run_id, POD_IDENTITY_AGENT)
     resource_created(services, run, ResourceKind.CLUSTER, name)
     return READY
 
@@ -64,13 +65,11 @@ def _ensure_security_group(services: Services, run: Run) -> tuple[Run, SecurityG
     name = security_group_name(run.run_id)
     known = find_resource(run, ResourceKind.SECURITY_GROUP, name)
     if known is not None and known.status is ResourceStatus.ACTIVE:
-        group = services.networks.security_group(run.run_id)
+        group = services.security_groups.describe(run.run_id)
         if group is not None:
             return run, group
     run = request_resource(services, run, ResourceKind.SECURITY_GROUP, name)
-    group = services.networks.ensure_security_group(
-        run.run_id, instance_type=run.request.instance_type
-    )
+    group = services.security_groups.ensure(run.run_id, instance_type=run.request.instance_type)
     run = resource_created(
         services, run, ResourceKind.SECURITY_GROUP, name, resource_id=group.group_id
     )

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from stationmaster.domain.errors import ResourceFailed, TransientError
-from stationmaster.domain.events import ResourceKind
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.names import cluster_name
 from stationmaster.domain.planning.cost import file_system_price
 from stationmaster.domain.planning.recipe_lookup import get_recipe
+from stationmaster.domain.resources import ResourceKind
 from stationmaster.services import Services
 from stationmaster.steps import NOT_READY, READY, StepResult
 from stationmaster.steps.recording import (
@@ -34,7 +34,7 @@ def ensure_file_system(services: Services, run_id: RunId) -> StepResult:
     if found is None:
         request = run.request
         recipe = get_recipe(request.recipe, request.model).with_overrides(request.overrides)
-        group = services.networks.security_group(run_id)
+        group = services.security_groups.describe(run_id)
         if group is None:
             raise TransientError(f"run {run_id} has no security group yet")
         request_resource(
@@ -46,7 +46,7 @@ def ensure_file_system(services: Services, run_id: RunId) -> StepResult:
                 recipe.file_system_gib, recipe.file_system_mbps_per_tib
             ),
         )
-        services.file_systems.create(
+        services.file_systems.ensure(
             run_id,
             storage_gib=recipe.file_system_gib,
             mbps_per_tib=recipe.file_system_mbps_per_tib,

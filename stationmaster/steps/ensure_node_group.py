@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from stationmaster.domain.catalogue.instances import InstanceType, get_instance
 from stationmaster.domain.errors import ResourceFailed, TransientError
-from stationmaster.domain.events import ResourceKind
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.names import (
     SYSTEM_INSTANCE_TYPE,
@@ -13,6 +12,7 @@ from stationmaster.domain.names import (
     placement_group_name,
 )
 from stationmaster.domain.planning.cost import node_group_price
+from stationmaster.domain.resources import ResourceKind
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.services import Services
 from stationmaster.steps import NOT_READY, READY, StepResult
@@ -35,7 +35,7 @@ def ensure_node_group(services: Services, run_id: RunId, *, node_group: str) -> 
     """
     run = services.runs.load(run_id)
     raise_if_stopped(run)
-    found = services.clusters.node_group(run_id, node_group)
+    found = services.node_groups.describe(run_id, node_group)
     if found is None:
         _create(services, run, node_group)
         return NOT_READY
@@ -68,13 +68,13 @@ def _create(services: Services, run: Run, node_group: str) -> None:
     if node_group == SYSTEM_NODE_GROUP:
         name = launch_template_name(run.run_id, SYSTEM_NODE_GROUP)
         run = request_resource(services, run, ResourceKind.LAUNCH_TEMPLATE, name)
-        services.networks.ensure_system_launch_template(run.run_id)
+        services.launch_templates.ensure_system(run.run_id)
         run = resource_created(services, run, ResourceKind.LAUNCH_TEMPLATE, name)
         price = node_group_price(get_instance(SYSTEM_INSTANCE_TYPE), nodes=1)
         request_resource(
             services, run, ResourceKind.NODE_GROUP, node_group, price_per_hour_usd=price
         )
-        services.clusters.create_system_nodes(run.run_id, instance_type=SYSTEM_INSTANCE_TYPE)
+        services.node_groups.ensure_system(run.run_id, instance_type=SYSTEM_INSTANCE_TYPE)
         return
     instance = get_instance(run.request.instance_type)
     subnet_id = _ensure_template(services, run, instance)
@@ -86,7 +86,7 @@ def _create(services: Services, run: Run, node_group: str) -> None:
         node_group,
         price_per_hour_usd=node_group_price(instance, nodes=run.request.nodes),
     )
-    services.clusters.create_training_nodes(
+    services.node_groups.ensure_training(
         run.run_id, instance=instance, count=run.request.nodes, subnet_id=subnet_id
     )
 
@@ -98,21 +98,21 @@ def _ensure_template(services: Services, run: Run, instance: InstanceType) -> st
     is listed beside the run's: without it nodes cannot reach the control plane.
     """
     run_id = run.run_id
-    group = services.networks.security_group(run_id)
+    group = services.security_groups.describe(run_id)
     cluster = services.clusters.describe(run_id)
     if group is None or cluster is None:
         raise TransientError(f"run {run_id} has no security group or no cluster yet")
     if instance.num_efa:
         name = placement_group_name(run_id)
         run = request_resource(services, run, ResourceKind.PLACEMENT_GROUP, name)
-        services.networks.ensure_placement_group(run_id)
+        services.placement_groups.ensure(run_id)
         run = resource_created(services, run, ResourceKind.PLACEMENT_GROUP, name)
     name = launch_template_name(run_id)
     run = request_resource(services, run, ResourceKind.LAUNCH_TEMPLATE, name)
     group_ids = [group.group_id]
     if cluster.security_group_id:
         group_ids.append(cluster.security_group_id)
-    services.networks.ensure_launch_template(
+    services.launch_templates.ensure_training(
         run_id, instance=instance, security_group_ids=group_ids
     )
     resource_created(services, run, ResourceKind.LAUNCH_TEMPLATE, name)

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from typing import Final
 
 from stationmaster.domain.errors import PermanentError, TransientError
-from stationmaster.domain.events import ResourceKind
 from stationmaster.domain.names import (
     LABEL_ROLE,
     LABEL_RUN_ID,
@@ -20,6 +19,7 @@ from stationmaster.domain.names import (
     TRAINING_NODE_GROUP,
     job_name,
 )
+from stationmaster.domain.resources import ResourceKind
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.kubernetes.views import PodView
 from stationmaster.rendering.metadata import LABEL_NODE_GROUP
@@ -48,7 +48,7 @@ def find_lost_capacity(services: Services, run: Run) -> str | None:
     if cluster.status in _GOING:
         return f"cluster {cluster.name} is {cluster.status} while the run is going on"
     for name in (TRAINING_NODE_GROUP, SYSTEM_NODE_GROUP):
-        group = services.clusters.node_group(run.run_id, name)
+        group = services.node_groups.describe(run.run_id, name)
         if group is None:
             resources_deleted(services, run, {ResourceKind.NODE_GROUP}, name=name)
             return f"the {name} node group was deleted while the run was going on"

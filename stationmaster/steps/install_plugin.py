@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from stationmaster.aws.addons import FSX_CSI_ADDON, POD_IDENTITY_AGENT
 from stationmaster.domain.errors import PermanentError, ResourceFailed
 from stationmaster.domain.events import PluginReady, make_event_id
 from stationmaster.domain.ids import RunId
@@ -31,9 +32,6 @@ _DAEMON_SETS: Final = {
     NVIDIA_DEVICE_PLUGIN: ("kube-system", "nvidia-device-plugin"),
     EFA_DEVICE_PLUGIN: ("kube-system", "aws-efa-k8s-device-plugin"),
 }
-_FSX_ADDON: Final = "aws-fsx-csi-driver"
-# The add-on's controller gets its AWS role through this one.
-_POD_IDENTITY_ADDON: Final = "eks-pod-identity-agent"
 
 
 def install_plugin(services: Services, run_id: RunId, *, plugin: str) -> StepResult:
@@ -74,14 +72,14 @@ def install_plugin(services: Services, run_id: RunId, *, plugin: str) -> StepRes
 
 def _ensure_fsx_driver(services: Services, run: Run) -> str:
     """What is missing of the FSx CSI driver; empty when volumes can be mounted."""
-    services.clusters.ensure_addon(run.run_id, _POD_IDENTITY_ADDON)
-    status = services.clusters.ensure_addon(
-        run.run_id, _FSX_ADDON, role_arn=services.settings.fsx_csi_role_arn
+    services.addons.ensure(run.run_id, POD_IDENTITY_AGENT)
+    status = services.addons.ensure(
+        run.run_id, FSX_CSI_ADDON, role_arn=services.settings.fsx_csi_role_arn
     )
     if status == "CREATE_FAILED":
-        raise ResourceFailed(f"EKS could not install add-on {_FSX_ADDON}: it is {status}")
+        raise ResourceFailed(f"EKS could not install add-on {FSX_CSI_ADDON}: it is {status}")
     if status != "ACTIVE":
-        return f"add-on {_FSX_ADDON} is {status}"
+        return f"add-on {FSX_CSI_ADDON} is {status}"
     if not services.kubernetes(run.run_id).csi_driver_registered(CSI_DRIVER):
         return f"CSI driver {CSI_DRIVER} is not registered"
     return ""

@@ -12,12 +12,12 @@ from stationmaster.domain.events import (
     PhaseChanged,
     ResourceCreated,
     ResourceDeleted,
-    ResourceKind,
     ResourceRequested,
     RunEvent,
     RunPhase,
     make_event_id,
 )
+from stationmaster.domain.resources import ResourceKind
 from stationmaster.domain.run.aggregate import Resource, ResourceStatus, Run
 from stationmaster.services import Services
 

@@ -6,8 +6,8 @@ EKS refuses to delete a cluster that has one, so any that is found here is delet
 
 from __future__ import annotations
 
-from stationmaster.domain.events import ResourceKind
 from stationmaster.domain.ids import RunId
+from stationmaster.domain.resources import ResourceKind
 from stationmaster.services import Services
 from stationmaster.steps import NOT_READY, READY, StepResult
 from stationmaster.steps.recording import check_time, resources_deleted
@@ -26,11 +26,11 @@ def release_cluster(services: Services, run_id: RunId) -> StepResult:
             services, run, {ResourceKind.CLUSTER, ResourceKind.ADDON, ResourceKind.NODE_GROUP}
         )
         return READY
-    late = services.clusters.list_node_groups(run_id)
+    late = services.node_groups.left(run_id)
     for node_group in late:
-        services.clusters.delete_node_group(run_id, node_group)
+        services.node_groups.release(run_id, node_group.id)
     if not late and found.status != "DELETING":
-        services.clusters.delete(run_id)
+        services.clusters.release(run_id, found.name)
     check_time(
         services,
         since=run.teardown_started_at,

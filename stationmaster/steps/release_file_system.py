@@ -6,8 +6,8 @@ the security group.
 
 from __future__ import annotations
 
-from stationmaster.domain.events import ResourceKind
 from stationmaster.domain.ids import RunId
+from stationmaster.domain.resources import ResourceKind
 from stationmaster.services import Services
 from stationmaster.steps import NOT_READY, READY, StepResult
 from stationmaster.steps.recording import check_time, resources_deleted
@@ -20,13 +20,13 @@ def release_file_system(services: Services, run_id: RunId) -> StepResult:
         StepTimedOut: it is still there when the teardown's time is over.
     """
     run = services.runs.load(run_id)
-    found = services.file_systems.list_for_run(run_id)
+    found = services.file_systems.list_tagged(run_id)
     if not found:
         resources_deleted(services, run, {ResourceKind.FILE_SYSTEM})
         return READY
     for file_system in found:
         if file_system.lifecycle != "DELETING":
-            services.file_systems.delete(file_system.file_system_id)
+            services.file_systems.release(run_id, file_system.file_system_id)
     check_time(
         services,
         since=run.teardown_started_at,

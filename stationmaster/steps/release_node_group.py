@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from stationmaster.domain.events import ResourceKind
 from stationmaster.domain.ids import RunId
+from stationmaster.domain.resources import ResourceKind
 from stationmaster.services import Services
 from stationmaster.steps import NOT_READY, READY, StepResult
 from stationmaster.steps.recording import check_time, resources_deleted
@@ -16,12 +16,12 @@ def release_node_group(services: Services, run_id: RunId, *, node_group: str) ->
         StepTimedOut: it is still there when the teardown's time is over.
     """
     run = services.runs.load(run_id)
-    found = services.clusters.node_group(run_id, node_group)
+    found = services.node_groups.describe(run_id, node_group)
     if found is None:
         resources_deleted(services, run, {ResourceKind.NODE_GROUP}, name=node_group)
         return READY
     if found.status != "DELETING":
-        services.clusters.delete_node_group(run_id, node_group)
+        services.node_groups.release(run_id, node_group)
     check_time(
         services,
         since=run.teardown_started_at,

@@ -18,51 +18,66 @@ from kubernetes_gateway_fixtures import REQUEST, RUN_ID
 from moto import mock_aws
 
 from local.cluster import LocalCluster
-from stationmaster.aws.clusters import EksCluster, NodeGroup
+from stationmaster.aws.clusters import EksCluster
 from stationmaster.aws.file_systems import FileSystem
+from stationmaster.aws.node_groups import NodeGroup
 from stationmaster.aws.run_store import RunStore, table_definition
 from stationmaster.aws.secrets import Secrets
 from stationmaster.domain.events import (
     PhaseChanged,
     ResourceCreated,
-    ResourceKind,
     RunPhase,
     RunRequested,
     TrainingRequest,
 )
+from stationmaster.domain.resources import ResourceKind
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.kubernetes.gateway import KubernetesGateway
 from stationmaster.settings import Settings
 
 
 @dataclass
-class Eks:
-    """EKS as far as these steps ask it."""
+class ControlPlanes:
+    """EKS clusters, as far as these steps ask for them."""
 
-    cluster: LocalCluster | None
-    addon_status: str = "ACTIVE"
     gone: bool = False
     status: str = "ACTIVE"
-    groups: dict[str, str | None] = field(
-        default_factory=lambda: {"system": "ACTIVE", "training": "ACTIVE"}
-    )
     failure: Exception | None = None
-    asked: list[tuple[str, str]] = field(default_factory=list)
 
-    def describe(self, run_id: str) -> EksCluster | None:
+    def describe(self, cluster_id: str) -> EksCluster | None:
         if self.failure is not None:
             raise self.failure
-        return None if self.gone else EksCluster(name=run_id, status=self.status, endpoint="there")
+        if self.gone:
+            return None
+        return EksCluster(name=cluster_id, status=self.status, endpoint="there")
 
-    def node_group(self, run_id: str, name: str) -> NodeGroup | None:
-        status = self.groups[name]
+
+@dataclass
+class Groups:
+    """Node groups by name, each with its status; None where it was deleted."""
+
+    statuses: dict[str, str | None] = field(
+        default_factory=lambda: {"system": "ACTIVE", "training": "ACTIVE"}
+    )
+
+    def describe(self, cluster_id: str, name: str) -> NodeGroup | None:
+        status = self.statuses[name]
         return None if status is None else NodeGroup(name=name, status=status)
 
-    def ensure_addon(self, run_id: str, name: str, *, role_arn: str = "") -> str:
+
+@dataclass
+class ClusterAddons:
+    """Add-ons that run in the local cluster as soon as they are asked for."""
+
+    cluster: LocalCluster | None
+    status: str = "ACTIVE"
+    asked: list[tuple[str, str]] = field(default_factory=list)
+
+    def ensure(self, cluster_id: str, name: str, *, role_arn: str = "") -> str:
         self.asked.append((name, role_arn))
-        if self.addon_status == "ACTIVE" and self.cluster is not None:
+        if self.status == "ACTIVE" and self.cluster is not None:
             self.cluster.set_addon(name, active=True)
-        return self.addon_status
+        return self.status
 
 
 class Fsx:
@@ -103,8 +118,10 @@ class World:
 
     settings: Settings
     runs: RunStore
-    clusters: Eks
+    addons: ClusterAddons
     gateway: KubernetesGateway | None
+    clusters: ControlPlanes = field(default_factory=ControlPlanes)
+    node_groups: Groups = field(default_factory=Groups)
     file_systems: Fsx = field(default_factory=Fsx)
     workflows: Waiting = field(default_factory=Waiting)
     late_s: float = 0.0
@@ -157,7 +174,7 @@ def world(
     cluster: LocalCluster, gateway: KubernetesGateway, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[World]:
     with tables(monkeypatch) as (settings, runs):
-        yield World(settings, runs, Eks(cluster), gateway)
+        yield World(settings, runs, ClusterAddons(cluster), gateway)
 
 
 @contextmanager

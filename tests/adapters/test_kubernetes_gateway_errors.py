@@ -16,7 +16,7 @@ import pytest
 import yaml
 from botocore.session import Session
 
-from stationmaster.aws.clusters import admin_policy_arn
+from stationmaster.aws.access_entries import admin_policy_arn
 from stationmaster.domain.errors import PermanentError, TransientError
 from stationmaster.kubernetes.gateway import KubernetesGateway
 from stationmaster.kubernetes.token import EksToken

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from stationmaster.domain import events as ev
 from stationmaster.domain.errors import IllegalTransition
-from stationmaster.domain.events import ResourceKind, RunPhase
+from stationmaster.domain.events import RunPhase
+from stationmaster.domain.resources import ResourceKind
 from stationmaster.domain.run.aggregate import (
     MAX_LOSS_POINTS,
     ResourceStatus,

@@ -17,7 +17,7 @@ from local.slack import TRAINING_CHANNEL_ID
 from stationmaster.domain.events import RunEvent, RunRequested, TrainingRequest, make_event_id
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.services import Services
-from stationmaster.steps.verify_released import find_left
+from stationmaster.steps.leftovers import find_left
 
 # Generous, because the machine may be busy; every wait ends as soon as its condition holds.
 PATIENCE_S = 1800.0
@@ -99,7 +99,7 @@ class World:
 
     def left(self, run_id: str) -> list[str]:
         """What AWS still has of the run."""
-        return find_left(self.services, run_id)
+        return [str(left) for left in find_left(self.services, run_id)]
 
     def card(self, run_id: str):
         """The run's card in the channel."""

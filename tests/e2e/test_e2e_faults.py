@@ -70,13 +70,13 @@ def test_release_cluster_when_a_node_group_landed_after_its_release_deletes_both
             dedup_key=run_id,
             dedup_until=services.now(),
         )
-        group = services.networks.ensure_security_group(run_id, instance_type="m5.2xlarge")
-        services.clusters.create(run_id, security_group_id=group.group_id)
+        group = services.security_groups.ensure(run_id, instance_type="m5.2xlarge")
+        services.clusters.ensure(run_id, security_group_id=group.group_id)
         poll(lambda: services.clusters.describe(run_id).status == "ACTIVE")
-        services.clusters.create_system_nodes(run_id, instance_type="c5.2xlarge")
+        services.node_groups.ensure_system(run_id, instance_type="c5.2xlarge")
 
         poll(lambda: release_cluster(services, run_id)["ready"])
 
-        assert services.clusters.list_for_run(run_id) == []
+        assert services.clusters.left(run_id) == services.node_groups.left(run_id) == []
         poll(lambda: release_network(services, run_id)["ready"])
         assert healthy.left(run_id) == []

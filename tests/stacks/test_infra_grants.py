@@ -19,28 +19,34 @@ P = Permission
 
 # What calling `services.<adapter>.<method>` takes, besides the table.
 NEEDED = {
+    "access_entries.ensure": P.CLUSTER_CREATE,
     "bus.run_ended": P.BUS_PUT,
-    "clusters.create": P.CLUSTER_CREATE,
-    "clusters.create_system_nodes": P.NODE_GROUP_CREATE,
-    "clusters.create_training_nodes": P.NODE_GROUP_CREATE,
-    "clusters.delete": P.CLUSTER_DELETE,
-    "clusters.delete_node_group": P.NODE_GROUP_DELETE,
     "clusters.describe": P.CLUSTER_READ,
-    "clusters.ensure_access": P.CLUSTER_CREATE,
-    "clusters.list_for_run": P.CLUSTER_READ,
-    "clusters.list_node_groups": P.CLUSTER_READ,
-    "clusters.node_group": P.CLUSTER_READ,
-    "file_systems.create": P.FILE_SYSTEM_CREATE,
-    "file_systems.delete": P.FILE_SYSTEM_DELETE,
+    "clusters.ensure": P.CLUSTER_CREATE,
+    "clusters.left": P.CLUSTER_READ,
+    "clusters.release": P.CLUSTER_DELETE,
     "file_systems.describe": P.FILE_SYSTEM_READ,
-    "file_systems.list_for_run": P.FILE_SYSTEM_READ,
-    "networks.delete": P.NETWORK_DELETE,
-    "networks.ensure_launch_template": P.NETWORK_CREATE,
-    "networks.ensure_system_launch_template": P.NETWORK_CREATE,
-    "networks.ensure_placement_group": P.NETWORK_CREATE,
-    "networks.ensure_security_group": P.NETWORK_CREATE,
-    "networks.list_for_run": P.NETWORK_READ,
-    "networks.security_group": P.NETWORK_READ,
+    "file_systems.ensure": P.FILE_SYSTEM_CREATE,
+    "file_systems.left": P.FILE_SYSTEM_READ,
+    "file_systems.list_tagged": P.FILE_SYSTEM_READ,
+    "file_systems.release": P.FILE_SYSTEM_DELETE,
+    "launch_templates.ensure_system": P.NETWORK_CREATE,
+    "launch_templates.ensure_training": P.NETWORK_CREATE,
+    "launch_templates.left": P.NETWORK_READ,
+    "launch_templates.release": P.NETWORK_DELETE,
+    "node_groups.describe": P.CLUSTER_READ,
+    "node_groups.ensure_system": P.NODE_GROUP_CREATE,
+    "node_groups.ensure_training": P.NODE_GROUP_CREATE,
+    "node_groups.left": P.CLUSTER_READ,
+    "node_groups.release": P.NODE_GROUP_DELETE,
+    "placement_groups.ensure": P.NETWORK_CREATE,
+    "placement_groups.left": P.NETWORK_READ,
+    "placement_groups.release": P.NETWORK_DELETE,
+    "pod_identities.ensure": P.CLUSTER_CREATE,
+    "security_groups.describe": P.NETWORK_READ,
+    "security_groups.ensure": P.NETWORK_CREATE,
+    "security_groups.left": P.NETWORK_READ,
+    "security_groups.release": P.NETWORK_DELETE,
     "workflows.heartbeat": P.SEND_TASK_RESULT,
     "workflows.job_failed": P.SEND_TASK_RESULT,
     "workflows.job_succeeded": P.SEND_TASK_RESULT,
@@ -50,8 +56,10 @@ NEEDED = {
     "workflows.train_status": P.START_TRAIN,
 }
 # Both ways to create an add-on: with the cluster itself, or as a plugin.
-NEEDED_ONE_OF = {"clusters.ensure_addon": {P.CLUSTER_CREATE, P.ADDON_CREATE}}
-ADAPTERS = {"bus", "clusters", "file_systems", "networks", "workflows"}
+NEEDED_ONE_OF = {"addons.ensure": {P.CLUSTER_CREATE, P.ADDON_CREATE}}
+ADAPTERS = {call.partition(".")[0] for call in [*NEEDED, *NEEDED_ONE_OF]}
+# Functions that list adapters for a loop, whose variable is called `kind`.
+LISTS = ("in_deletion_order", "network_in_deletion_order")
 
 
 @cache
@@ -77,6 +85,8 @@ def origins(module: str) -> dict[str, str]:
 def calls_of(module: str) -> set[str]:
     """`adapter.method` of every call on services that the module can come to make."""
     calls: set[str] = set()
+    listed: set[str] = set()
+    of_each: set[str] = set()
     seen: set[tuple[str, str]] = set()
     waiting: list[tuple[str, ast.AST]] = [
         (module, node) for node in parsed(module).body if not isinstance(node, ast.ImportFrom)
@@ -89,16 +99,34 @@ def calls_of(module: str) -> set[str]:
                     attr=method, value=ast.Attribute(attr=adapter, value=ast.Name(id="services"))
                 ) if adapter in ADAPTERS:
                     calls.add(f"{adapter}.{method}")
+                case ast.Attribute(attr=method, value=ast.Name(id="kind")):
+                    of_each.add(method)
                 case ast.Name(id=name) if name in origins(where):
                     home = origins(where)[name]
                     if (home, name) not in seen:
                         seen.add((home, name))
-                        waiting += [
-                            (home, each)
-                            for each in parsed(home).body
-                            if isinstance(each, ast.FunctionDef) and each.name == name
-                        ]
-    return calls
+                        waiting += functions(home, name)
+                        listed |= adapters_in(home, name) if name in LISTS else set()
+    return calls | {f"{adapter}.{method}" for adapter in listed for method in of_each}
+
+
+def functions(module: str, name: str) -> list[tuple[str, ast.AST]]:
+    """The function of that name, with its module."""
+    return [
+        (module, each)
+        for each in parsed(module).body
+        if isinstance(each, ast.FunctionDef) and each.name == name
+    ]
+
+
+def adapters_in(module: str, name: str) -> set[str]:
+    """Every `services.<adapter>` that a function names."""
+    ((_, tree),) = functions(module, name)
+    return {
+        node.attr
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and node.attr in ADAPTERS
+    }
 
 
 STEPS = [spec for spec in FUNCTIONS if spec.handler.startswith("lambdas.")]
@@ -122,4 +150,5 @@ def test_bot_may_do_what_its_commands_do() -> None:
 def test_calls_are_found_in_the_source() -> None:
     found = calls_of(get_function("verify-released").handler.removesuffix(".handler"))
 
-    assert {"clusters.list_for_run", "networks.list_for_run"} <= found
+    kinds = "clusters file_systems launch_templates node_groups placement_groups security_groups"
+    assert found == {f"{kind}.{verb}" for kind in kinds.split() for verb in ("left", "release")}

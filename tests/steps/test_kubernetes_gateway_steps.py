@@ -66,8 +66,8 @@ def test_install_plugin_makes_it_ready_and_records_it_once(cluster: LocalCluster
         "training-operator",
         "fsx-csi-driver",
     ]
-    assert world.clusters.asked[0] == ("eks-pod-identity-agent", "")
-    assert ("aws-fsx-csi-driver", "arn:aws:iam::1:role/fsx") in world.clusters.asked
+    assert world.addons.asked[0] == ("eks-pod-identity-agent", "")
+    assert ("aws-fsx-csi-driver", "arn:aws:iam::1:role/fsx") in world.addons.asked
 
 
 def test_install_plugin_that_never_becomes_ready_times_out_with_what_its_pods_wait_for(
@@ -91,7 +91,7 @@ def test_install_plugin_that_never_becomes_ready_times_out_with_what_its_pods_wa
 
 def test_install_plugin_of_an_addon_that_eks_cannot_create_fails(world: World):
     world.begin(RunPhase.PROVISIONING)
-    world.clusters.addon_status = "CREATE_FAILED"
+    world.addons.status = "CREATE_FAILED"
 
     with pytest.raises(ResourceFailed, match="could not install add-on aws-fsx-csi-driver"):
         install_plugin(world, RUN_ID, plugin="fsx-csi-driver")

@@ -21,7 +21,7 @@ from kubernetes_gateway_fixtures import (  # noqa: F401
     eventually,
     gateway,
 )
-from kubernetes_gateway_world import Eks, World, tables, world  # noqa: F401
+from kubernetes_gateway_world import ClusterAddons, ControlPlanes, Groups, World, tables, world  # noqa: F401
 
 from local.cluster import LocalCluster
 from stationmaster.domain import events as ev
@@ -54,7 +54,7 @@ SILENCE = {"Error": "States.HeartbeatTimeout", "Cause": ""}
 def outside(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     """A world whose cluster cannot be looked into."""
     with tables(monkeypatch) as (settings, runs):
-        yield World(settings, runs, Eks(None), None)
+        yield World(settings, runs, ClusterAddons(None), None)
 
 
 def begin(world: World) -> None:
@@ -177,7 +177,7 @@ def test_recovery_whose_node_group_is_deleted_ends_with_the_next_heartbeat(
     outside: World, groups: dict[str, str | None], sentence: str
 ):
     begin(outside)
-    outside.clusters.groups |= groups
+    outside.node_groups.statuses |= groups
     report(outside)
     assert outside.workflows.said == [("heartbeat", "")], "a run that trains is not looked at"
 
@@ -190,7 +190,7 @@ def test_node_group_that_is_gone_is_recorded_as_deleted_once_and_costs_nothing_f
     outside: World,
 ):
     begin(outside)
-    outside.clusters.groups["training"] = None
+    outside.node_groups.statuses["training"] = None
 
     report(outside, event(outside, ev.NodeLost, node="n-1", reason="r"))
     report(outside)
@@ -202,7 +202,7 @@ def test_node_group_that_is_gone_is_recorded_as_deleted_once_and_costs_nothing_f
 
 def test_lost_node_is_looked_into_at_once_and_other_news_of_a_recovery_is_not(outside: World):
     begin(outside)
-    outside.clusters.groups["training"] = None
+    outside.node_groups.statuses["training"] = None
 
     report(outside, pod(outside, f"{RUN_ID}-worker-1", "Deleted"), heartbeat=False)
     assert outside.workflows.said == []
@@ -299,14 +299,20 @@ def conclude(world: World) -> tuple[RunPhase, str]:
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"gone": True}, f"the cluster of run {RUN_ID} was deleted while the run was going on"),
-        ({"status": "DELETING"}, f"cluster {RUN_ID} is DELETING while the run is going on"),
         (
-            {"groups": {"training": "ACTIVE", "system": None}},
+            {"clusters": ControlPlanes(gone=True)},
+            f"the cluster of run {RUN_ID} was deleted while the run was going on",
+        ),
+        (
+            {"clusters": ControlPlanes(status="DELETING")},
+            f"cluster {RUN_ID} is DELETING while the run is going on",
+        ),
+        (
+            {"node_groups": Groups({"training": "ACTIVE", "system": None})},
             "the system node group was deleted while the run was going on",
         ),
         (
-            {"failure": TransientError("EKS is away")},
+            {"clusters": ControlPlanes(failure=TransientError("EKS is away"))},
             "the relay in the cluster fell silent, so the job is not watched; "
             "the cluster could not be looked at: EKS is away",
         ),
@@ -316,7 +322,7 @@ def test_silence_of_a_relay_that_went_with_its_cluster_names_what_was_deleted(
     outside: World, change: dict[str, Any], sentence: str
 ):
     begin(outside)
-    vars(outside.clusters).update(change)
+    vars(outside).update(change)
 
     assert conclude(outside) == (RunPhase.FAILED, sentence)
 

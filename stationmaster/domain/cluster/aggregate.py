@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from stationmaster.domain.aggregate import State
 from stationmaster.domain.cluster import events as ev
-from stationmaster.domain.cluster.events import ClusterEvent, ClusterPhase, ResourceKind
+from stationmaster.domain.cluster.events import ClusterEvent, ClusterPhase
 from stationmaster.domain.cluster.resources import (
     Resource,
     ResourceStatus,
@@ -26,6 +26,7 @@ from stationmaster.domain.cluster.spec import ClusterSpec
 from stationmaster.domain.errors import IllegalTransition
 from stationmaster.domain.events import make_event_id
 from stationmaster.domain.ids import ClusterId, RunId
+from stationmaster.domain.resources import ResourceKind
 
 # Releasing and released are not among the targets: the teardown's own events lead there.
 _TRANSITIONS: Final[dict[ClusterPhase, frozenset[ClusterPhase]]] = {

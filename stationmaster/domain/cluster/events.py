@@ -14,6 +14,7 @@ from pydantic import Field, TypeAdapter
 from stationmaster.domain.aggregate import Fact
 from stationmaster.domain.cluster.spec import ClusterSpec
 from stationmaster.domain.ids import ClusterId, RunId
+from stationmaster.domain.resources import ResourceKind
 
 
 class ClusterPhase(StrEnum):
@@ -27,18 +28,6 @@ class ClusterPhase(StrEnum):
     RELEASING = "releasing"
     RELEASED = "released"
     FAILED = "failed"
-
-
-class ResourceKind(StrEnum):
-    """What a cluster has in the account; the value is also how the channel names it."""
-
-    SECURITY_GROUP = "security group"
-    PLACEMENT_GROUP = "placement group"
-    LAUNCH_TEMPLATE = "launch template"
-    CLUSTER = "cluster"
-    NODE_GROUP = "node group"
-    ADDON = "add-on"
-    FILE_SYSTEM = "file system"
 
 
 class _Event(Fact):

@@ -12,9 +12,9 @@ from pydantic import BaseModel, ConfigDict
 from stationmaster.domain.cluster.events import (
     ResourceCreated,
     ResourceDeleted,
-    ResourceKind,
     ResourceRequested,
 )
+from stationmaster.domain.resources import ResourceKind
 
 
 class ResourceStatus(StrEnum):

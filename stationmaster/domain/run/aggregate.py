@@ -18,8 +18,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from stationmaster.domain import events as ev
 from stationmaster.domain.aggregate import State
 from stationmaster.domain.errors import IllegalTransition
-from stationmaster.domain.events import ResourceKind, RunEvent, RunPhase, TrainingRequest
+from stationmaster.domain.events import RunEvent, RunPhase, TrainingRequest
 from stationmaster.domain.ids import RunId
+from stationmaster.domain.resources import ResourceKind
 from stationmaster.domain.run.failure_lines import says_lost_peer
 from stationmaster.domain.run.failures import Failure, failures_after, first_cause, still_open
 from stationmaster.domain.run.pods import Pod, pod_after

@@ -11,10 +11,9 @@ from aws_fixtures import aws, deployed, until  # noqa: F401
 from botocore.exceptions import ClientError
 
 from local.aws import Deployment, LocalAws
-from stationmaster.aws.networks import Networks
+from stationmaster.aws.launch_templates import LaunchTemplates
 from stationmaster.domain.catalogue.instances import get_instance
 from stationmaster.domain.names import launch_template_name
-from stationmaster.settings import Settings
 
 TAGS = [{"Key": "stationmaster:run-id", "Value": "run-9"}]
 
@@ -306,12 +305,10 @@ def test_launch_template_has_the_interfaces_that_the_cards_take(
     ec2: Any, deployed: Deployment, instance: str, interfaces: list[tuple[int, int, str]]
 ) -> None:
     run_id = f"template-{instance.replace('.', '-')}"
-    settings = Settings(region="us-west-2", table_name="t", bus_name="b")
-    Networks(settings, ec2).ensure_launch_template(
-        run_id, instance=get_instance(instance), security_group_ids=["sg-1"]
-    )
+    templates = LaunchTemplates(ec2)
 
-    Networks(settings, ec2).ensure_system_launch_template(run_id)
+    templates.ensure_training(run_id, instance=get_instance(instance), security_group_ids=["sg-1"])
+    templates.ensure_system(run_id)
 
     name, system = launch_template_name(run_id), launch_template_name(run_id, "system")
     by_tag = ec2.describe_launch_templates(
@@ -331,8 +328,9 @@ def test_launch_template_has_the_interfaces_that_the_cards_take(
         ]
         options = version["LaunchTemplateData"]["MetadataOptions"]
         assert (options["HttpPutResponseHopLimit"], options["HttpTokens"]) == (1, "required")
-    Networks(settings, ec2).delete(run_id)
-    assert Networks(settings, ec2).list_for_run(run_id) == []
+    for left in templates.left(run_id):
+        templates.release(run_id, left.id)
+    assert templates.left(run_id) == []
 
 
 @pytest.mark.parametrize("instance_type", ["p4d.24xlarge", "p5.48xlarge", "g5.12xlarge"])

@@ -17,7 +17,7 @@ from local.aws import RicRuntime
 from local.mode import REPOSITORY, LocalMode, LocalOptions
 from stationmaster.domain.events import RunEvent
 from stationmaster.services import Services
-from stationmaster.steps.verify_released import find_left
+from stationmaster.steps.leftovers import find_left
 
 # Twenty functions start a Python process each, on a machine that may be busy.
 LIMIT_S = 1800

@@ -35,8 +35,8 @@ from stationmaster.domain.progress_lines import (
 )
 from stationmaster.domain.run.aggregate import Run, TeardownStatus, Wait, new_run_id
 from stationmaster.services import Services
+from stationmaster.steps.leftovers import find_left
 from stationmaster.steps.reap import reap
-from stationmaster.steps.verify_released import find_left
 
 # A cluster takes a tenth of a second of real time.
 SPEED = 4800.0
@@ -183,7 +183,7 @@ class World:
 
     def delete_training_nodes(self, run_id: str) -> None:
         """Delete the run's training node group behind the product's back."""
-        self.services.clusters.delete_node_group(run_id, TRAINING_NODE_GROUP)
+        self.services.node_groups.release(run_id, TRAINING_NODE_GROUP)
 
     def start_teardown(self, run_id: str) -> None:
         """Tell the function that starts teardowns that the run has ended."""
@@ -284,7 +284,7 @@ class World:
         return Outcome(
             run=services.runs.load(run_id),
             events=services.runs.events(run_id),
-            left=find_left(services, run_id),
+            left=[str(left) for left in find_left(services, run_id)],
             executions=[
                 Execution(
                     machine=machine,

@@ -1,0 +1,58 @@
+"""EKS add-ons. They go with their cluster: nothing has to delete them before it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from stationmaster.aws.calls import AwsNotFound, aws_call, ignoring_existing
+from stationmaster.domain.names import cluster_name, tags
+
+if TYPE_CHECKING:
+    from mypy_boto3_eks import EKSClient
+
+# Pods get their AWS roles through this one.
+POD_IDENTITY_AGENT: Final = "eks-pod-identity-agent"
+FSX_CSI_ADDON: Final = "aws-fsx-csi-driver"
+_SERVICE_ACCOUNTS: Final = {FSX_CSI_ADDON: "fsx-csi-controller-sa"}
+
+
+class Addons:
+    """Creates and finds add-ons of clusters."""
+
+    def __init__(self, client: EKSClient) -> None:
+        self._client = client
+
+    def describe(self, cluster_id: str, name: str) -> str | None:
+        """The add-on's status, e.g. CREATING, ACTIVE or DEGRADED; None where it is missing."""
+        try:
+            with aws_call(f"reading add-on {name} of {cluster_id}"):
+                addon = self._client.describe_addon(
+                    clusterName=cluster_name(cluster_id), addonName=name
+                )["addon"]
+        except AwsNotFound:
+            return None
+        return addon.get("status", "CREATING")
+
+    def ensure(self, cluster_id: str, name: str, *, role_arn: str = "") -> str:
+        """Create the add-on if it is missing; its status.
+
+        Args:
+            role_arn: what the add-on's pods may do in AWS.
+        """
+        status = self.describe(cluster_id, name)
+        if status is not None:
+            return status
+        arguments: dict[str, Any] = {}
+        if role_arn:
+            arguments["podIdentityAssociations"] = [
+                {"serviceAccount": _SERVICE_ACCOUNTS[name], "roleArn": role_arn}
+            ]
+        with ignoring_existing(f"creating add-on {name} of {cluster_id}"):
+            self._client.create_addon(
+                clusterName=cluster_name(cluster_id),
+                addonName=name,
+                resolveConflicts="OVERWRITE",
+                tags=tags(cluster_id),
+                **arguments,
+            )
+        return "CREATING"

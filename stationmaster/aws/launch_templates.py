@@ -1,0 +1,137 @@
+"""EC2 launch templates: one for each node group, with an EFA interface for each network card."""
+
+from __future__ import annotations
+
+import base64
+from typing import TYPE_CHECKING, Any, Final
+
+from stationmaster.aws.calls import aws_call, ignoring_existing, ignoring_gone_or_busy
+from stationmaster.aws.tags import by_cluster, tag_specification
+from stationmaster.domain.catalogue.instances import InstanceType
+from stationmaster.domain.names import (
+    SYSTEM_NODE_GROUP,
+    TRAINING_NODE_GROUP,
+    launch_template_name,
+    placement_group_name,
+)
+from stationmaster.domain.resources import Left, ResourceKind
+
+if TYPE_CHECKING:
+    from mypy_boto3_ec2 import EC2Client
+
+# GPU images are tens of GB and are unpacked on the root volume; 80 GiB, the default, fills up.
+ROOT_VOLUME_GIB: Final = {True: 500, False: 100}
+
+_NODE_CONFIG: Final = """\
+MIME-Version: 1.0
+Content-Type: multipart/mixed; boundary="//"
+
+--//
+Content-Type: application/node.eks.aws
+
+apiVersion: node.eks.aws/v1alpha1
+kind: NodeConfig
+spec:
+  instance:
+    localStorage:
+      strategy: RAID0
+--//--
+"""
+
+
+class LaunchTemplates:
+    """Creates, finds and deletes launch templates of clusters."""
+
+    def __init__(self, client: EC2Client) -> None:
+        self._client = client
+
+    def ensure_training(
+        self, cluster_id: str, *, instance: InstanceType, security_group_ids: list[str]
+    ) -> None:
+        """The launch template of the training nodes: EFA interfaces, disk, metadata, local NVMe."""
+        data: dict[str, Any] = {
+            "BlockDeviceMappings": [
+                {
+                    "DeviceName": "/dev/xvda",
+                    "Ebs": {
+                        "VolumeSize": ROOT_VOLUME_GIB[instance.num_gpus > 0],
+                        "VolumeType": "gp3",
+                        "Encrypted": True,
+                        "DeleteOnTermination": True,
+                    },
+                }
+            ],
+            "UserData": base64.b64encode(_NODE_CONFIG.encode()).decode(),
+        }
+        if instance.num_efa:
+            data["NetworkInterfaces"] = _network_interfaces(instance, security_group_ids)
+            data["Placement"] = {"GroupName": placement_group_name(cluster_id)}
+        else:
+            data["SecurityGroupIds"] = security_group_ids
+        self._ensure(cluster_id, TRAINING_NODE_GROUP, data)
+
+    def ensure_system(self, cluster_id: str) -> None:
+        """The launch template of the system node: tags and metadata, the rest as EKS has it."""
+        self._ensure(cluster_id, SYSTEM_NODE_GROUP, {})
+
+    def release(self, cluster_id: str, template_id: str) -> None:
+        """Delete a launch template; one that is gone or in use is left to the next call."""
+        with ignoring_gone_or_busy(f"deleting launch template {template_id} of {cluster_id}"):
+            self._client.delete_launch_template(LaunchTemplateId=template_id)
+
+    def left(self, cluster_id: str) -> list[Left]:
+        """Every launch template that carries the cluster's tag."""
+        with aws_call(f"listing launch templates of {cluster_id}"):
+            templates = self._client.describe_launch_templates(Filters=[by_cluster(cluster_id)])
+        return [
+            Left(
+                ResourceKind.LAUNCH_TEMPLATE,
+                template["LaunchTemplateName"],
+                template["LaunchTemplateId"],
+            )
+            for template in templates["LaunchTemplates"]
+        ]
+
+    def _ensure(self, cluster_id: str, node_group: str, data: dict[str, Any]) -> None:
+        name = launch_template_name(cluster_id, node_group)
+        common = {
+            # With one hop, an answer does not reach a pod: pods cannot take the node's role.
+            "MetadataOptions": {"HttpTokens": "required", "HttpPutResponseHopLimit": 1},
+            "TagSpecifications": [
+                tag_specification("instance", cluster_id),
+                tag_specification("volume", cluster_id),
+                tag_specification("network-interface", cluster_id),
+            ],
+        }
+        with ignoring_existing(f"creating launch template {name}"):
+            self._client.create_launch_template(
+                LaunchTemplateName=name,
+                ClientToken=name.removeprefix("stationmaster-"),
+                LaunchTemplateData=common | data,  # type: ignore[arg-type]  # built from parts
+                TagSpecifications=[tag_specification("launch-template", cluster_id)],
+            )
+
+
+def _network_interfaces(
+    instance: InstanceType, security_group_ids: list[str]
+) -> list[dict[str, Any]]:
+    """One EFA interface a card; the primary interface is on card 0, device 0.
+
+    On an instance whose card 0 has EFA, each interface carries IP and EFA, on device 1 of every
+    other card. Where card 0 has none, it gets a plain interface, and the other cards take EFA
+    without IP, on device 0. Source: as for `InstanceType.efa_cards`.
+    """
+    if 0 in instance.efa_cards:
+        kinds = [(card, 0 if card == 0 else 1, "efa") for card in instance.efa_cards]
+    else:
+        kinds = [(0, 0, "interface"), *((card, 0, "efa-only") for card in instance.efa_cards)]
+    return [
+        {
+            "NetworkCardIndex": card,
+            "DeviceIndex": device,
+            "InterfaceType": kind,
+            "Groups": security_group_ids,
+            "DeleteOnTermination": True,
+        }
+        for card, device, kind in kinds
+    ]

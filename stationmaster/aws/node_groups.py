@@ -1,0 +1,117 @@
+"""EKS managed node groups: a small one for system pods, a tainted one for training."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel, ConfigDict
+
+from stationmaster.aws.calls import AwsNotFound, aws_call, ignoring_existing, ignoring_gone_or_busy
+from stationmaster.domain.catalogue.instances import InstanceType
+from stationmaster.domain.names import (
+    LABEL_RUN_ID,
+    SYSTEM_NODE_GROUP,
+    TRAINING_NODE_GROUP,
+    TRAINING_TAINT,
+    cluster_name,
+    launch_template_name,
+    tags,
+)
+from stationmaster.domain.resources import Left, ResourceKind
+from stationmaster.settings import Settings
+
+if TYPE_CHECKING:
+    from mypy_boto3_eks import EKSClient
+
+
+class NodeGroup(BaseModel):
+    """One managed node group; `failure` has the health issues that EKS reports."""
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    status: str
+    failure: str = ""
+
+
+class NodeGroups:
+    """Creates, finds and deletes node groups of clusters."""
+
+    def __init__(self, settings: Settings, client: EKSClient) -> None:
+        self._settings = settings
+        self._client = client
+
+    def describe(self, cluster_id: str, name: str) -> NodeGroup | None:
+        """One of the cluster's node groups, or None."""
+        try:
+            with aws_call(f"reading node group {name} of {cluster_id}"):
+                found = self._client.describe_nodegroup(
+                    clusterName=cluster_name(cluster_id), nodegroupName=name
+                )["nodegroup"]
+        except AwsNotFound:
+            return None
+        issues = found.get("health", {}).get("issues", [])
+        return NodeGroup(
+            name=name,
+            status=found.get("status", "CREATING"),
+            failure="; ".join(f"{i.get('code')}: {i.get('message')}" for i in issues),
+        )
+
+    def ensure_system(self, cluster_id: str, *, instance_type: str) -> None:
+        """Request the node group that operators, CoreDNS and the relay run on."""
+        self._ensure(
+            cluster_id,
+            SYSTEM_NODE_GROUP,
+            subnets=list(self._settings.subnet_ids),
+            instanceTypes=[instance_type],
+            amiType="AL2023_x86_64_STANDARD",
+            scalingConfig={"minSize": 1, "maxSize": 1, "desiredSize": 1},
+        )
+
+    def ensure_training(
+        self, cluster_id: str, *, instance: InstanceType, count: int, subnet_id: str
+    ) -> None:
+        """Request the tainted node group that training runs on, in one zone, at a fixed size."""
+        has_gpu = instance.num_gpus > 0
+        labels = {"stationmaster/node-group": TRAINING_NODE_GROUP, LABEL_RUN_ID: cluster_id}
+        if has_gpu:
+            labels["nvidia.com/gpu.present"] = "true"  # the device plugin's DaemonSet selects it
+        self._ensure(
+            cluster_id,
+            TRAINING_NODE_GROUP,
+            subnets=[subnet_id],
+            instanceTypes=[instance.name],
+            amiType="AL2023_x86_64_NVIDIA" if has_gpu else "AL2023_x86_64_STANDARD",
+            scalingConfig={"minSize": count, "maxSize": count, "desiredSize": count},
+            labels=labels,
+            taints=[{"key": TRAINING_TAINT, "value": "true", "effect": "NO_SCHEDULE"}],
+        )
+
+    def release(self, cluster_id: str, name: str) -> None:
+        """Request the deletion; a group that is gone or busy is left to the next call."""
+        with ignoring_gone_or_busy(f"deleting node group {name} of {cluster_id}"):
+            self._client.delete_nodegroup(clusterName=cluster_name(cluster_id), nodegroupName=name)
+
+    def left(self, cluster_id: str) -> list[Left]:
+        """The node groups that the cluster has now; none without a cluster."""
+        try:
+            with aws_call(f"listing node groups of {cluster_id}"):
+                names = self._client.list_nodegroups(clusterName=cluster_name(cluster_id))
+        except AwsNotFound:
+            return []
+        return [Left(ResourceKind.NODE_GROUP, name, name) for name in names["nodegroups"]]
+
+    def _ensure(self, cluster_id: str, name: str, **arguments: Any) -> None:
+        with ignoring_existing(f"creating node group {name} of {cluster_id}"):
+            self._client.create_nodegroup(
+                clusterName=cluster_name(cluster_id),
+                nodegroupName=name,
+                nodeRole=self._settings.node_role_arn,
+                launchTemplate={
+                    "name": launch_template_name(cluster_id, name),
+                    "version": "$Latest",
+                },
+                clientRequestToken=f"{cluster_id}-{name}",
+                tags=tags(cluster_id),
+                **arguments,
+            )

@@ -1,0 +1,44 @@
+"""EC2 placement groups: a cluster placement group keeps EFA instances near each other."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from stationmaster.aws.calls import aws_call, ignoring_existing, ignoring_gone_or_busy
+from stationmaster.aws.tags import by_cluster, tag_specification
+from stationmaster.domain.names import placement_group_name
+from stationmaster.domain.resources import Left, ResourceKind
+
+if TYPE_CHECKING:
+    from mypy_boto3_ec2 import EC2Client
+
+
+class PlacementGroups:
+    """Creates, finds and deletes placement groups of clusters."""
+
+    def __init__(self, client: EC2Client) -> None:
+        self._client = client
+
+    def ensure(self, cluster_id: str) -> None:
+        """Create the cluster's placement group if it is missing."""
+        with ignoring_existing(f"creating the placement group of {cluster_id}"):
+            self._client.create_placement_group(
+                GroupName=placement_group_name(cluster_id),
+                Strategy="cluster",
+                TagSpecifications=[tag_specification("placement-group", cluster_id)],
+            )
+
+    def release(self, cluster_id: str, name: str) -> None:
+        """Delete a placement group; one that is gone or in use is left to the next call."""
+        with ignoring_gone_or_busy(f"deleting placement group {name} of {cluster_id}"):
+            self._client.delete_placement_group(GroupName=name)
+
+    def left(self, cluster_id: str) -> list[Left]:
+        """Every placement group that carries the cluster's tag."""
+        with aws_call(f"listing placement groups of {cluster_id}"):
+            groups = self._client.describe_placement_groups(Filters=[by_cluster(cluster_id)])
+        return [
+            Left(ResourceKind.PLACEMENT_GROUP, group["GroupName"], group["GroupName"])
+            for group in groups["PlacementGroups"]
+            if group.get("State") != "deleted"
+        ]

@@ -1,0 +1,34 @@
+"""EKS Pod Identity associations: AWS roles of pods. They go with their cluster."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from stationmaster.aws.calls import ignoring_existing
+from stationmaster.domain.names import NAMESPACE, RELAY, cluster_name, tags
+from stationmaster.settings import Settings
+
+if TYPE_CHECKING:
+    from mypy_boto3_eks import EKSClient
+
+
+class PodIdentities:
+    """Gives the relay of each cluster its AWS role."""
+
+    def __init__(self, settings: Settings, client: EKSClient) -> None:
+        self._settings = settings
+        self._client = client
+
+    def ensure(self, cluster_id: str) -> None:
+        """Associate the relay's service account with its role, where the settings name one."""
+        if not self._settings.relay_role_arn:
+            return
+        name = cluster_name(cluster_id)
+        with ignoring_existing(f"giving the relay of {name} its role"):
+            self._client.create_pod_identity_association(
+                clusterName=name,
+                namespace=NAMESPACE,
+                serviceAccount=RELAY,
+                roleArn=self._settings.relay_role_arn,
+                tags=tags(cluster_id),
+            )

@@ -1,0 +1,102 @@
+"""EC2 security groups: the one that a cluster's nodes and file system share.
+
+Nodes and file system must be in the same availability zone. It is chosen once, when the security
+group is created, and kept in the group's tags.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from pydantic import BaseModel, ConfigDict
+
+from stationmaster.aws.calls import AwsConflict, aws_call, ignoring_gone_or_busy
+from stationmaster.aws.subnets import choose_subnet
+from stationmaster.aws.tags import by_cluster, tag_specification
+from stationmaster.domain.names import security_group_name
+from stationmaster.domain.resources import Left, ResourceKind
+from stationmaster.settings import Settings
+
+if TYPE_CHECKING:
+    from mypy_boto3_ec2 import EC2Client
+
+TAG_SUBNET: Final = "stationmaster:subnet-id"
+
+
+class SecurityGroup(BaseModel):
+    """A cluster's security group and the subnet that was chosen with it."""
+
+    model_config = ConfigDict(frozen=True)
+
+    group_id: str
+    subnet_id: str
+
+
+class SecurityGroups:
+    """Creates, finds and deletes security groups of clusters."""
+
+    def __init__(self, settings: Settings, client: EC2Client) -> None:
+        self._settings = settings
+        self._client = client
+
+    def describe(self, cluster_id: str) -> SecurityGroup | None:
+        """The cluster's security group, or None."""
+        with aws_call(f"reading the security group of {cluster_id}"):
+            answer = self._client.describe_security_groups(Filters=[by_cluster(cluster_id)])
+        for group in answer["SecurityGroups"]:
+            tags = {tag["Key"]: tag["Value"] for tag in group.get("Tags", [])}
+            return SecurityGroup(group_id=group["GroupId"], subnet_id=tags.get(TAG_SUBNET, ""))
+        return None
+
+    def ensure(self, cluster_id: str, *, instance_type: str) -> SecurityGroup:
+        """The cluster's security group, created if missing, open to itself in both directions.
+
+        EFA needs every protocol between members; Lustre needs TCP 988 and 1018-1023 among them.
+
+        Raises:
+            PermanentError: no zone of the VPC offers the instance type.
+        """
+        group = self.describe(cluster_id)
+        if group is None:
+            subnet_id = choose_subnet(
+                self._client,
+                subnet_ids=self._settings.subnet_ids,
+                instance_type=instance_type,
+                region=self._settings.region,
+            )
+            with aws_call(f"creating the security group of {cluster_id}"):
+                group_id = self._client.create_security_group(
+                    GroupName=security_group_name(cluster_id),
+                    Description=f"nodes and file system of training run {cluster_id}",
+                    VpcId=self._settings.vpc_id,
+                    TagSpecifications=[
+                        tag_specification("security-group", cluster_id, {TAG_SUBNET: subnet_id})
+                    ],
+                )["GroupId"]
+            group = SecurityGroup(group_id=group_id, subnet_id=subnet_id)
+        self._open_to_itself(group.group_id)
+        return group
+
+    def release(self, cluster_id: str, group_id: str) -> None:
+        """Delete a security group; one that is gone or in use is left to the next call."""
+        with ignoring_gone_or_busy(f"deleting the security group of {cluster_id}"):
+            self._client.delete_security_group(GroupId=group_id)
+
+    def left(self, cluster_id: str) -> list[Left]:
+        """The cluster's security group, if it still exists."""
+        group = self.describe(cluster_id)
+        if group is None:
+            return []
+        return [Left(ResourceKind.SECURITY_GROUP, security_group_name(cluster_id), group.group_id)]
+
+    def _open_to_itself(self, group_id: str) -> None:
+        permission: Any = [{"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": group_id}]}]
+        for authorize in (
+            self._client.authorize_security_group_ingress,
+            self._client.authorize_security_group_egress,
+        ):
+            try:
+                with aws_call(f"opening security group {group_id} to itself"):
+                    authorize(GroupId=group_id, IpPermissions=permission)
+            except AwsConflict:
+                continue  # the rule is there

@@ -1,0 +1,23 @@
+"""How EC2 takes the product's tags: set in the creating call, and searched for afterwards."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stationmaster.domain.names import TAG_RUN_ID, tags
+
+
+def by_cluster(cluster_id: str) -> Any:
+    """A filter of EC2's describing calls: what carries the cluster's tag."""
+    return {"Name": f"tag:{TAG_RUN_ID}", "Values": [cluster_id]}
+
+
+def tag_specification(
+    resource_type: str, cluster_id: str, more: dict[str, str] | None = None
+) -> Any:
+    """The tags of a resource, in the form of EC2's creating calls."""
+    pairs = tags(cluster_id) | (more or {})
+    return {
+        "ResourceType": resource_type,
+        "Tags": [{"Key": key, "Value": value} for key, value in pairs.items()],
+    }

@@ -1,0 +1,31 @@
+"""What the product creates in an AWS account: the kinds, and one resource that still exists."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class ResourceKind(StrEnum):
+    """A kind of AWS resource; the value is also how the channel names it."""
+
+    SECURITY_GROUP = "security group"
+    PLACEMENT_GROUP = "placement group"
+    LAUNCH_TEMPLATE = "launch template"
+    CLUSTER = "cluster"
+    NODE_GROUP = "node group"
+    ADDON = "add-on"
+    FILE_SYSTEM = "file system"
+
+
+@dataclass(frozen=True)
+class Left:
+    """One resource of a cluster that AWS still lists; `str` is what a person reads."""
+
+    kind: ResourceKind
+    name: str
+    id: str
+    """What AWS's deleting call takes; the name where AWS knows the resource by its name."""
+
+    def __str__(self) -> str:
+        return f"{self.kind.value} {self.name}"
