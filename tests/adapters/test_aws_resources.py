@@ -1,0 +1,185 @@
+"""Every kind of AWS resource on the local endpoint: created once, listed by tag, deleted."""
+
+# ruff: noqa: F811  # fixtures are imported by name
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import count
+
+import pytest
+from aws_fixtures import aws, deployed, until  # noqa: F401
+
+from local.aws import Deployment, LocalAws
+from stationmaster.aws.workflows import Workflows
+from stationmaster.domain.catalogue.instances import get_instance
+from stationmaster.domain.errors import PermanentError
+from stationmaster.domain.resources import Left, ResourceKind
+from stationmaster.services import Services
+from stationmaster.settings import Settings
+from stationmaster.steps.leftovers import find_left, in_deletion_order
+
+CLUSTER_IDS = (f"tiny-llama-{number:08x}" for number in count())
+EFA = get_instance("p4d.24xlarge")
+
+
+@pytest.fixture
+def services(
+    aws: LocalAws, deployed: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Services]:
+    for name, value in aws.environment().items():
+        monkeypatch.setenv(name, value)
+    role = deployed.role_arns["eks-cluster"]
+    yield Services(
+        Settings(
+            region=aws.region,
+            table_name="runs",
+            bus_name="events",
+            vpc_id=deployed.vpc_id,
+            subnet_ids=tuple(deployed.subnet_ids),
+            cluster_role_arn=role,
+            node_role_arn=role,
+            relay_role_arn=role,
+            cluster_access_role_arns=(role,),
+        )
+    )
+    aws.clear_injected()
+
+
+@pytest.fixture
+def cluster_id() -> str:
+    return next(CLUSTER_IDS)
+
+
+def create_everything(services: Services, cluster_id: str) -> None:
+    """Ask for each kind twice, as a step that is repeated does."""
+    for _ in range(2):
+        group = services.security_groups.ensure(cluster_id, instance_type=EFA.name)
+        services.clusters.ensure(cluster_id, security_group_id=group.group_id)
+        services.launch_templates.ensure_system(cluster_id)
+        services.launch_templates.ensure_training(
+            cluster_id, instance=EFA, security_group_ids=[group.group_id]
+        )
+        services.placement_groups.ensure(cluster_id)
+        services.file_systems.ensure(
+            cluster_id,
+            storage_gib=1200,
+            mbps_per_tib=250,
+            subnet_id=group.subnet_id,
+            security_group_id=group.group_id,
+        )
+    until(lambda: services.clusters.describe(cluster_id).status == "ACTIVE")
+    for _ in range(2):
+        services.node_groups.ensure_system(cluster_id, instance_type="c5.2xlarge")
+        services.access_entries.ensure(cluster_id)
+        services.pod_identities.ensure(cluster_id)
+        services.addons.ensure(cluster_id, "eks-pod-identity-agent")
+
+
+def test_repeated_creations_leave_one_of_each_listed_in_deletion_order(
+    services: Services, cluster_id: str
+) -> None:
+    create_everything(services, cluster_id)
+    name = f"stationmaster-{cluster_id}"
+
+    left = find_left(services, cluster_id)
+
+    assert list(dict.fromkeys(each.kind for each in left)) == list(in_deletion_order(services))
+    assert [str(each) for each in left[1:]] == [
+        "node group system",
+        f"cluster {name}",
+        f"launch template {name}-system",
+        f"launch template {name}",
+        f"placement group {name}",
+        f"security group {name}",
+    ]
+    assert str(left[0]).startswith("file system fs-")
+    assert find_left(services, "another-run") == []
+    release_everything(services, cluster_id)
+
+
+def release_everything(services: Services, cluster_id: str) -> None:
+    """Request every deletion until nothing is left, whatever is still in use."""
+    kinds = in_deletion_order(services)
+
+    def nothing_left() -> bool:
+        left = find_left(services, cluster_id)
+        for each in left:
+            kinds[each.kind].release(cluster_id, each.id)
+        return not left
+
+    until(nothing_left)
+
+
+def test_deletion_of_what_is_in_use_is_left_to_the_next_call(
+    services: Services, cluster_id: str
+) -> None:
+    create_everything(services, cluster_id)
+    group = services.security_groups.left(cluster_id)
+    cluster = services.clusters.left(cluster_id)
+
+    services.security_groups.release(cluster_id, group[0].id)
+    services.clusters.release(cluster_id, cluster[0].id)
+
+    assert services.security_groups.left(cluster_id) == group
+    assert services.clusters.describe(cluster_id).status == "ACTIVE"
+    release_everything(services, cluster_id)
+
+
+@pytest.mark.parametrize(
+    ("kind", "resource_id"),
+    [
+        (ResourceKind.FILE_SYSTEM, "fs-0123456789abcdef0"),
+        (ResourceKind.NODE_GROUP, "training"),
+        (ResourceKind.CLUSTER, "stationmaster-gone"),
+        (ResourceKind.LAUNCH_TEMPLATE, "lt-0123456789abcdef0"),
+        (ResourceKind.PLACEMENT_GROUP, "stationmaster-gone"),
+        (ResourceKind.SECURITY_GROUP, "sg-0123456789abcdef0"),
+    ],
+)
+def test_deletion_of_what_is_gone_is_no_error(
+    services: Services, kind: ResourceKind, resource_id: str
+) -> None:
+    in_deletion_order(services)[kind].release("gone", resource_id)
+
+    assert find_left(services, "gone") == []
+
+
+def test_security_group_keeps_the_subnet_chosen_with_it(
+    services: Services, cluster_id: str, deployed: Deployment
+) -> None:
+    created = services.security_groups.ensure(cluster_id, instance_type=EFA.name)
+
+    assert created.subnet_id in deployed.subnet_ids
+    assert services.security_groups.describe(cluster_id) == created
+    assert services.security_groups.left(cluster_id) == [
+        Left(ResourceKind.SECURITY_GROUP, f"stationmaster-{cluster_id}", created.group_id)
+    ]
+
+
+def test_instance_type_that_no_zone_offers_is_named(services: Services, cluster_id: str) -> None:
+    with pytest.raises(PermanentError, match=r"x9\.large is offered in none of the zones us-west"):
+        services.security_groups.ensure(cluster_id, instance_type="x9.large")
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        lambda workflows, token: workflows.job_succeeded(token),
+        lambda workflows, token: workflows.job_failed(token, error="E", cause="c"),
+        lambda workflows, token: workflows.heartbeat(token),
+    ],
+)
+@pytest.mark.parametrize("code", ["TaskDoesNotExist", "TaskTimedOut", "InvalidToken"])
+def test_task_token_that_nobody_waits_for_is_no_error(
+    services: Services, aws: LocalAws, answer: Callable[[Workflows, str], None], code: str
+) -> None:
+    aws.inject("states", "*", code)
+
+    answer(services.workflows, "a-token")
+
+
+def test_other_refusal_of_a_task_token_is_an_error(services: Services, aws: LocalAws) -> None:
+    aws.inject("states", "*", "AccessDeniedException", message="TaskTimedOut in its words")
+
+    with pytest.raises(PermanentError, match=r"AccessDeniedException: .*TaskTimedOut"):
+        services.workflows.job_succeeded("a-token")
