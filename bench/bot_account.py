@@ -21,6 +21,7 @@ from local.aws import (
     StateMachineSpec,
     TableSpec,
 )
+from stationmaster.aws import table
 from stationmaster.settings import Settings
 
 SIGNING_SECRET: Final = "a-secret-of-this-benchmark-alone"
@@ -40,9 +41,9 @@ def main() -> None:
                 tables=[
                     TableSpec(
                         name=TABLE,
-                        partition_key="PK",
-                        sort_key="SK",
-                        indexes={"GSI1": ("GSI1PK", "GSI1SK"), "GSI2": ("GSI2PK", "GSI2SK")},
+                        partition_key=table.PARTITION_KEY,
+                        sort_key=table.SORT_KEY,
+                        indexes=table.INDEXES,
                     )
                 ],
                 secrets={

@@ -1,25 +1,23 @@
 """Reads batches of the table's stream: which runs changed, and which events are new.
 
-The notifier's entry point calls it. It knows the shape of stream records and of the run items'
-keys, and nothing of Slack. What it does not know (deliveries, tokens, logs) it leaves out.
+The notifier's entry point calls it. It knows the shape of stream records, and nothing of Slack.
+What it does not know (deliveries, tokens, logs) it leaves out.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 from pydantic import BaseModel, Field, ValidationError
 
+from stationmaster.aws.table import read_key
+from stationmaster.domain.aggregates import RUN
 from stationmaster.domain.events import EVENT, RunEvent
 from stationmaster.domain.ids import RunId
 
 logger = logging.getLogger(__name__)
-
-_RUN_PREFIX: Final = "RUN#"
-_EVENT_PREFIX: Final = "EVENT#"
-_STATE: Final = "STATE"
 
 
 class _Text(BaseModel):
@@ -30,18 +28,13 @@ class _Number(BaseModel):
     N: int
 
 
-class _Keys(BaseModel):
-    PK: _Text
-    SK: _Text
-
-
 class _Image(BaseModel):
     body: _Text
     place: _Number = _Number(N=0)
 
 
 class _Change(BaseModel):
-    Keys: _Keys
+    Keys: dict[str, Any]
     # Images of other items have other attributes; they are read only once the keys say "event".
     NewImage: dict[str, Any] | None = None
 
@@ -62,27 +55,26 @@ def read_batch(event: Mapping[str, Any]) -> dict[RunId, list[RunEvent]]:
     """
     places: dict[RunId, list[tuple[int, RunEvent]]] = {}
     for record in _Batch.model_validate(event).Records:
-        partition, sort = record.dynamodb.Keys.PK.S, record.dynamodb.Keys.SK.S
+        item = read_key(record.dynamodb.Keys)
         image = record.dynamodb.NewImage
-        if image is None or not partition.startswith(_RUN_PREFIX):
+        if image is None or item is None or item.kind != RUN.key_prefix:
             continue
-        run_id = RunId(partition.removeprefix(_RUN_PREFIX))
-        if sort == _STATE:
+        run_id = RunId(item.owner)
+        if item.event_id is None:
             places.setdefault(run_id, [])
-        elif sort.startswith(_EVENT_PREFIX) and record.event_name == "INSERT":
-            found = _read_event(image, sort)
-            places.setdefault(run_id, []).extend(found)
+        elif record.event_name == "INSERT":
+            places.setdefault(run_id, []).extend(_read_event(image, item.event_id))
     return {
         run_id: [event for _, event in sorted(found, key=lambda pair: pair[0])]
         for run_id, found in places.items()
     }
 
 
-def _read_event(image: Mapping[str, Any], key: str) -> list[tuple[int, RunEvent]]:
+def _read_event(image: Mapping[str, Any], event_id: str) -> list[tuple[int, RunEvent]]:
     try:
         parsed = _Image.model_validate(image)
         return [(parsed.place.N, EVENT.validate_json(parsed.body.S))]
     except ValidationError:
         # Retrying would stop the stream for every run; the card still shows the run's state.
-        logger.exception("event cannot be read", extra={"key": key})
+        logger.exception("event cannot be read", extra={"event_id": event_id})
         return []

@@ -44,6 +44,8 @@ from local.cluster_behind_eks import ClusterBehindEks
 from local.slack import LocalSlack
 from local.slack_app import app_config
 from local.state_directory import StateDirectory
+from stationmaster.aws import table
+from stationmaster.domain.aggregates import RUN
 from stationmaster.domain.events import EVENT, RunEvent
 from stationmaster.domain.names import NAMESPACE
 from stationmaster.settings import HubAccess, Settings
@@ -319,10 +321,11 @@ class LocalMode:
         The function is invoked by its schedule as well, and then without records.
         """
         for record in json.loads(payload).get("Records", []):
-            image = record["dynamodb"].get("NewImage", {})
-            if not image.get("SK", {}).get("S", "").startswith("EVENT#"):
+            image = record["dynamodb"].get("NewImage")
+            item = table.read_key(record["dynamodb"]["Keys"])
+            if image is None or item is None or item.event_id is None:
                 continue
-            if not image["PK"]["S"].startswith("RUN#"):
+            if item.kind != RUN.key_prefix:
                 continue
             event = EVENT.validate_json(image["body"]["S"])
             if event.event_id in self._seen:
@@ -343,10 +346,10 @@ def _loopback_interface() -> str:
 def _table() -> TableSpec:
     return TableSpec(
         name=DEPLOYMENT,
-        partition_key="PK",
-        sort_key="SK",
-        ttl_attribute="expires_at",
-        indexes={"GSI1": ("GSI1PK", "GSI1SK"), "GSI2": ("GSI2PK", "GSI2SK")},
+        partition_key=table.PARTITION_KEY,
+        sort_key=table.SORT_KEY,
+        ttl_attribute=table.EXPIRES_AT,
+        indexes=table.INDEXES,
     )
 
 

@@ -7,7 +7,7 @@ never change: a changed id is a new, empty resource.
 from __future__ import annotations
 
 import json
-from typing import Any, Final
+from typing import Any
 
 import aws_cdk as cdk
 from aws_cdk import aws_dynamodb as dynamodb
@@ -17,9 +17,7 @@ from aws_cdk import aws_secretsmanager as secretsmanager
 from constructs import Construct
 
 from stacks.acknowledgements import accept
-
-# Both are sparse: an item is in an index only while it carries the index's key.
-INDEXES: Final = ("GSI1", "GSI2")
+from stationmaster.aws import table
 
 
 class DataStack(cdk.Stack):
@@ -64,33 +62,31 @@ class DataStack(cdk.Stack):
     def table_arns(self) -> tuple[str, ...]:
         """The table and its indexes, for policies without a wildcard."""
         arn = self.table.table_arn
-        return (arn, *(f"{arn}/index/{name}" for name in INDEXES))
+        return (arn, *(f"{arn}/index/{name}" for name in table.INDEXES))
 
     def _table(self) -> dynamodb.Table:
         # Not TableV2: with a key of ours that one cannot be synthesized for a region still unknown.
-        table = dynamodb.Table(
+        made = dynamodb.Table(
             self,
             "Table",
-            partition_key=_text("PK"),
-            sort_key=_text("SK"),
+            partition_key=_text(table.PARTITION_KEY),
+            sort_key=_text(table.SORT_KEY),
             billing_mode=dynamodb.BillingMode.PAY_PER_REQUEST,
             encryption=dynamodb.TableEncryption.CUSTOMER_MANAGED,
             encryption_key=self.key,
-            stream=dynamodb.StreamViewType.NEW_AND_OLD_IMAGES,
+            stream=dynamodb.StreamViewType[table.STREAM_VIEW],
             point_in_time_recovery_specification=dynamodb.PointInTimeRecoverySpecification(
                 point_in_time_recovery_enabled=True
             ),
-            time_to_live_attribute="expires_at",
+            time_to_live_attribute=table.EXPIRES_AT,
             deletion_protection=True,
             removal_policy=cdk.RemovalPolicy.RETAIN,
         )
-        for name in INDEXES:
-            table.add_global_secondary_index(
-                index_name=name,
-                partition_key=_text(f"{name}PK"),
-                sort_key=_text(f"{name}SK"),
+        for name, (partition_key, sort_key) in table.INDEXES.items():
+            made.add_global_secondary_index(
+                index_name=name, partition_key=_text(partition_key), sort_key=_text(sort_key)
             )
-        return table
+        return made
 
     def _secret(self, construct_id: str, description: str, *fields: str) -> secretsmanager.Secret:
         """A secret with empty fields, which a person fills in."""

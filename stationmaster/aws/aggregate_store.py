@@ -1,13 +1,8 @@
-"""Aggregates and their events in DynamoDB: one table, one item collection for each.
+"""Aggregates and their events in DynamoDB; `table` has the keys.
 
-    PK            SK                holds
-    RUN#<run id>  STATE             the state (body), its version, index keys
-    RUN#<run id>  EVENT#<event id>  one event (body) and its place in the order
-    RUN#<run id>  TOKEN#<purpose>   a workflow's task token while it waits for something
-
-and the same under CLUSTER#<cluster id>. A state and the events that changed it are written in one
-transaction, conditional on the version that was read and on every event being new. So an event
-counts once however often it is delivered, and two writers cannot overwrite each other.
+A state and the events that changed it are written in one transaction, conditional on the version
+that was read and on every event being new. So an event counts once however often it is delivered,
+and two writers cannot overwrite each other.
 """
 
 from __future__ import annotations
@@ -15,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
+from stationmaster.aws import table
 from stationmaster.aws.calls import AwsConditionFailed, aws_call
+from stationmaster.aws.table import Item, Key
 from stationmaster.domain.aggregate import Aggregate, EventT, StateT
 from stationmaster.domain.errors import IllegalTransition, WriteConflict
 from stationmaster.domain.ids import EventId
@@ -26,17 +23,9 @@ if TYPE_CHECKING:
 # A transaction takes 100 items; one is the state itself.
 _EVENTS_PER_TRANSACTION: Final = 40
 _WRITE_ATTEMPTS: Final = 8
-ALL_INDEX: Final = "GSI1"
-OPEN_INDEX: Final = "GSI2"
 
 # Text, but a run's id is not taken for a cluster's.
 IdT = TypeVar("IdT", bound=str)
-Item = dict[str, Any]
-
-
-def partition_key(aggregate: Aggregate[Any, Any], owner: str) -> str:
-    """Partition key of everything that belongs to one run or one cluster."""
-    return f"{aggregate.key_prefix}#{owner}"
 
 
 class AggregateStore(Generic[IdT, StateT, EventT]):
@@ -46,6 +35,7 @@ class AggregateStore(Generic[IdT, StateT, EventT]):
         self, aggregate: Aggregate[StateT, EventT], table_name: str, client: DynamoDBClient
     ) -> None:
         self._aggregate = aggregate
+        self._kind = aggregate.key_prefix
         self._table = table_name
         self._client = client
 
@@ -59,7 +49,7 @@ class AggregateStore(Generic[IdT, StateT, EventT]):
 
     def find(self, owner: IdT) -> StateT | None:
         """The state as last written, or None."""
-        item = self._get(owner, "STATE")
+        item = self._get(owner, table.state(self._kind, owner))
         return (
             None if item is None else self._aggregate.state.model_validate_json(item["body"]["S"])
         )
@@ -73,10 +63,10 @@ class AggregateStore(Generic[IdT, StateT, EventT]):
         state, accepted = self._apply_all(self._aggregate.start(first), more)
         state = state.model_copy(update={"version": 1})
         events = [
-            self._put(self._event_item(state.id, event, version=1, index=index), _NEW)
+            self._put(self._event_item(state.id, event, version=1, index=index), table.IS_NEW)
             for index, event in enumerate([first, *accepted])
         ]
-        self._transact([*also, self._put(self._state_item(state), _NEW), *events])
+        self._transact([*also, self._put(self._state_item(state), table.IS_NEW), *events])
         return state
 
     def record(self, owner: IdT, events: Sequence[EventT]) -> StateT:
@@ -98,22 +88,15 @@ class AggregateStore(Generic[IdT, StateT, EventT]):
 
     def list_open(self) -> list[StateT]:
         """Every one that is open, oldest first."""
-        return [*self._listed(OPEN_INDEX, f"OPEN#{self._aggregate.key_prefix}")]
+        return [*self._listed(table.OPEN_INDEX)]
 
     def list_newest(self) -> Iterator[StateT]:
         """Every one, newest first; read only as far as it is asked for."""
-        return self._listed(ALL_INDEX, f"ALL#{self._aggregate.key_prefix}", newest_first=True)
+        return self._listed(table.ALL_INDEX, newest_first=True)
 
     def events(self, owner: IdT) -> list[EventT]:
         """Every event, in the order in which they were recorded."""
-        items = self._query(
-            KeyConditionExpression="PK = :pk AND begins_with(SK, :prefix)",
-            ExpressionAttributeValues={
-                ":pk": {"S": self._partition(owner)},
-                ":prefix": {"S": "EVENT#"},
-            },
-            ConsistentRead=True,
-        )
+        items = self._query(**table.events(self._kind, owner).query, ConsistentRead=True)
         ordered = sorted(items, key=lambda item: int(item["place"]["N"]))
         return [self._aggregate.event.validate_json(item["body"]["S"]) for item in ordered]
 
@@ -122,16 +105,17 @@ class AggregateStore(Generic[IdT, StateT, EventT]):
         with aws_call(f"keeping the {purpose} token of {self._named(owner)}"):
             self._client.put_item(
                 TableName=self._table,
-                Item=self._key(owner, f"TOKEN#{purpose}") | {"token": {"S": token}},
+                Item=table.task_token(self._kind, owner, purpose).attributes
+                | {"token": {"S": token}},
             )
 
     def load_task_token(self, owner: IdT, purpose: str) -> str | None:
         """The token of a workflow that waits for `purpose`, or None."""
-        item = self._get(owner, f"TOKEN#{purpose}")
+        item = self._get(owner, table.task_token(self._kind, owner, purpose))
         return None if item is None else item["token"]["S"]
 
     def _load(self, owner: str) -> StateT:
-        item = self._get(owner, "STATE")
+        item = self._get(owner, table.state(self._kind, owner))
         if item is None:
             raise self._aggregate.not_found(owner)
         return self._aggregate.state.model_validate_json(item["body"]["S"])
@@ -160,7 +144,9 @@ class AggregateStore(Generic[IdT, StateT, EventT]):
     def _write(self, read: StateT, changed: StateT, events: Sequence[EventT]) -> bool:
         """Write over what was read; False when another writer was faster."""
         puts = [
-            self._put(self._event_item(read.id, event, version=changed.version, index=index), _NEW)
+            self._put(
+                self._event_item(read.id, event, version=changed.version, index=index), table.IS_NEW
+            )
             for index, event in enumerate(events)
         ]
         state = self._put(
@@ -191,52 +177,40 @@ class AggregateStore(Generic[IdT, StateT, EventT]):
         return state, accepted
 
     def _is_recorded(self, owner: str, event_id: EventId) -> bool:
-        return self._get(owner, f"EVENT#{event_id}", ProjectionExpression="PK") is not None
+        key = table.event(self._kind, owner, event_id)
+        return self._get(owner, key, ProjectionExpression=table.PARTITION_KEY) is not None
 
-    def _listed(
-        self, index: str, partition: str, *, newest_first: bool = False
-    ) -> Iterator[StateT]:
-        for item in self._query(
-            IndexName=index,
-            KeyConditionExpression=f"{index}PK = :all",
-            ExpressionAttributeValues={":all": {"S": partition}},
-            ScanIndexForward=not newest_first,
-        ):
+    def _listed(self, index: str, *, newest_first: bool = False) -> Iterator[StateT]:
+        query = table.index_query(index, self._kind)
+        for item in self._query(**query, ScanIndexForward=not newest_first):
             yield self._aggregate.state.model_validate_json(item["body"]["S"])
 
     def _state_item(self, state: StateT) -> Item:
-        by_age = {"S": f"{state.requested_at.isoformat()}#{state.id}"}
-        item: Item = self._key(state.id, "STATE") | {
+        by_age = f"{state.requested_at.isoformat()}#{state.id}"
+        item = {
+            **table.state(self._kind, state.id).attributes,
+            **table.index_entry(table.ALL_INDEX, self._kind, by_age),
             "version": {"N": str(state.version)},
             "body": {"S": state.model_dump_json()},
-            f"{ALL_INDEX}PK": {"S": f"ALL#{self._aggregate.key_prefix}"},
-            f"{ALL_INDEX}SK": by_age,
         }
         if state.is_open:
-            item[f"{OPEN_INDEX}PK"] = {"S": f"OPEN#{self._aggregate.key_prefix}"}
-            item[f"{OPEN_INDEX}SK"] = by_age
+            item |= table.index_entry(table.OPEN_INDEX, self._kind, by_age)
         return item
 
     def _event_item(self, owner: str, event: EventT, *, version: int, index: int) -> Item:
-        return self._key(owner, f"EVENT#{event.event_id}") | {
+        return table.event(self._kind, owner, event.event_id).attributes | {
             "place": {"N": str(version * 1000 + index)},
             "body": {"S": event.model_dump_json()},
         }
 
-    def _partition(self, owner: str) -> str:
-        return partition_key(self._aggregate, owner)
-
-    def _key(self, owner: str, sort: str) -> Item:
-        return {"PK": {"S": self._partition(owner)}, "SK": {"S": sort}}
-
     def _named(self, owner: str) -> str:
         return f"{self._aggregate.name} {owner}"
 
-    def _get(self, owner: str, sort: str, **arguments: Any) -> Item | None:
+    def _get(self, owner: str, key: Key, **arguments: Any) -> Item | None:
         with aws_call(f"reading {self._named(owner)}"):
             answer = self._client.get_item(
                 TableName=self._table,
-                Key=self._key(owner, sort),
+                Key=key.attributes,
                 ConsistentRead=True,
                 **arguments,
             )
@@ -265,6 +239,3 @@ class AggregateStore(Generic[IdT, StateT, EventT]):
             if not last:
                 return
             start = {"ExclusiveStartKey": last}
-
-
-_NEW: Final = "attribute_not_exists(PK)"

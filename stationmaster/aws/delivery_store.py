@@ -1,10 +1,5 @@
 """What was posted in Slack, kept in DynamoDB, and the budget of Slack edits.
 
-    PK                 SK               holds
-    DELIVERY#<run id>  STATE            the card's place, what it last showed, what was posted
-    DELIVERY#<run id>  EVENT#<key>      a claim: this is being posted (since), or is posted
-    SLACK              UPDATE_BUCKET    tokens for chat.update, shared by all runs
-
 It lies beside the run and never in it: losing all of it would repeat messages and change no run.
 """
 
@@ -16,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from stationmaster.aws import table
 from stationmaster.aws.calls import AwsConditionFailed, aws_call
 from stationmaster.domain.errors import WriteConflict
 from stationmaster.domain.ids import RunId
@@ -30,7 +26,6 @@ _KEPT: Final = timedelta(days=90)
 # never more than that: 20 + 30. Seventeen live cards can be refreshed at once. Source: tier 3 of https://api.slack.com/docs/rate-limits.
 BUCKET_CAPACITY: Final = 20.0
 BUCKET_REFILL_PER_S: Final = 30 / 60
-_BUCKET_KEY: Final = {"PK": {"S": "SLACK"}, "SK": {"S": "UPDATE_BUCKET"}}
 _BUCKET_ATTEMPTS: Final = 5
 
 
@@ -64,7 +59,7 @@ class DeliveryStore:
 
     def load(self, run_id: RunId) -> Delivery:
         """What the channel knows of the run, by a consistent read; empty when nothing was told."""
-        item = self._get({"PK": {"S": _partition(run_id)}, "SK": {"S": "STATE"}})
+        item = self._get(table.delivery(run_id).attributes)
         if item is None:
             return Delivery(run_id=run_id)
         return Delivery.model_validate_json(item["body"]["S"])
@@ -76,12 +71,10 @@ class DeliveryStore:
             WriteConflict: another notifier wrote meanwhile; the batch is to be tried again.
         """
         saved = delivery.model_copy(update={"version": delivery.version + 1})
-        item = {
-            "PK": {"S": _partition(delivery.run_id)},
-            "SK": {"S": "STATE"},
+        item = table.delivery(delivery.run_id).attributes | {
             "version": {"N": str(saved.version)},
             "body": {"S": saved.model_dump_json()},
-            "expires_at": _expiry(now),
+            table.EXPIRES_AT: _expiry(now),
         }
         if not self._put_if_version(item, read_version=delivery.version):
             raise WriteConflict(
@@ -99,14 +92,14 @@ class DeliveryStore:
         """
         claims: dict[str, datetime | None] = {}
         for key in dict.fromkeys(keys):
-            item = _claim_key(run_id, key) | {
+            item = table.delivery_claim(run_id, key).attributes | {
                 "claimed_at": {"S": now.isoformat()},
-                "expires_at": _expiry(now),
+                table.EXPIRES_AT: _expiry(now),
             }
-            if self._put_if(item, ConditionExpression="attribute_not_exists(PK)"):
+            if self._put_if(item, ConditionExpression=table.IS_NEW):
                 claims[key] = None
                 continue
-            held = self._get(_claim_key(run_id, key)) or {}
+            held = self._get(table.delivery_claim(run_id, key).attributes) or {}
             if "claimed_at" in held:  # a confirmed claim has none
                 claims[key] = datetime.fromisoformat(held["claimed_at"]["S"])
         return claims
@@ -117,7 +110,8 @@ class DeliveryStore:
             with aws_call(f"keeping what was posted of run {run_id}"):
                 self._client.put_item(
                     TableName=self._table,
-                    Item=_claim_key(run_id, key) | {"expires_at": _expiry(now)},
+                    Item=table.delivery_claim(run_id, key).attributes
+                    | {table.EXPIRES_AT: _expiry(now)},
                 )
 
     def take_update_token(self, now: datetime, *, reserve: int = 0) -> float:
@@ -129,7 +123,7 @@ class DeliveryStore:
         """
         at = now.timestamp()
         for _ in range(_BUCKET_ATTEMPTS):
-            item = self._get(_BUCKET_KEY)
+            item = self._get(table.SLACK_BUDGET.attributes)
             version, tokens = 0, BUCKET_CAPACITY
             if item is not None:
                 version = int(item["version"]["N"])
@@ -140,7 +134,7 @@ class DeliveryStore:
             missing = 1 + reserve - tokens
             if missing > 0:
                 return missing / BUCKET_REFILL_PER_S
-            bucket = _BUCKET_KEY | {
+            bucket = table.SLACK_BUDGET.attributes | {
                 "tokens": {"N": f"{tokens - 1:.6f}"},
                 "at": {"N": f"{at:.6f}"},
                 "version": {"N": str(version + 1)},
@@ -157,7 +151,7 @@ class DeliveryStore:
 
     def _put_if_version(self, item: dict[str, Any], *, read_version: int) -> bool:
         if read_version == 0:
-            return self._put_if(item, ConditionExpression="attribute_not_exists(PK)")
+            return self._put_if(item, ConditionExpression=table.IS_NEW)
         return self._put_if(
             item,
             ConditionExpression="version = :read",
@@ -171,14 +165,6 @@ class DeliveryStore:
         except AwsConditionFailed:
             return False
         return True
-
-
-def _partition(run_id: RunId) -> str:
-    return f"DELIVERY#{run_id}"
-
-
-def _claim_key(run_id: RunId, key: str) -> dict[str, Any]:
-    return {"PK": {"S": _partition(run_id)}, "SK": {"S": f"EVENT#{key}"}}
 
 
 def _expiry(now: datetime) -> dict[str, str]:

@@ -1,8 +1,6 @@
 """Runs in DynamoDB: what `aggregate_store` keeps of every aggregate, and what only runs have.
 
-PK            SK         holds
-RUN#<run id>  LOG#<pod>  the newest log lines of one pod
-DEDUP#<key>   REQUEST    which run a request started; expires
+Those are the newest log lines of each pod, and which run a request has started.
 """
 
 from __future__ import annotations
@@ -10,10 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from stationmaster.aws.aggregate_store import ALL_INDEX, OPEN_INDEX, AggregateStore, Item
+from stationmaster.aws import table
+from stationmaster.aws.aggregate_store import AggregateStore
 from stationmaster.aws.calls import AwsConditionFailed, aws_call
+from stationmaster.aws.table import Item
 from stationmaster.domain.aggregates import RUN
 from stationmaster.domain.errors import RunNotFound, WriteConflict
 from stationmaster.domain.events import LogTail, RunEvent, RunRequested
@@ -22,36 +22,6 @@ from stationmaster.domain.run.aggregate import Run
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
-
-
-def table_definition(table_name: str) -> dict[str, Any]:
-    """Arguments of CreateTable; the data stack declares the same (held together by a test)."""
-    string = [
-        {"AttributeName": name, "AttributeType": "S"}
-        for name in ("PK", "SK", "GSI1PK", "GSI1SK", "GSI2PK", "GSI2SK")
-    ]
-
-    def index(name: str) -> dict[str, Any]:
-        return {
-            "IndexName": name,
-            "KeySchema": [
-                {"AttributeName": f"{name}PK", "KeyType": "HASH"},
-                {"AttributeName": f"{name}SK", "KeyType": "RANGE"},
-            ],
-            "Projection": {"ProjectionType": "ALL"},
-        }
-
-    return {
-        "TableName": table_name,
-        "AttributeDefinitions": string,
-        "KeySchema": [
-            {"AttributeName": "PK", "KeyType": "HASH"},
-            {"AttributeName": "SK", "KeyType": "RANGE"},
-        ],
-        "GlobalSecondaryIndexes": [index(ALL_INDEX), index(OPEN_INDEX)],
-        "BillingMode": "PAY_PER_REQUEST",
-        "StreamSpecification": {"StreamEnabled": True, "StreamViewType": "NEW_AND_OLD_IMAGES"},
-    }
 
 
 class RunStore(AggregateStore[RunId, Run, RunEvent]):
@@ -73,16 +43,14 @@ class RunStore(AggregateStore[RunId, Run, RunEvent]):
         Returns:
             The run, and whether this call created it.
         """
-        dedup = {
-            "PK": {"S": f"DEDUP#{dedup_key}"},
-            "SK": {"S": "REQUEST"},
+        dedup = table.earlier_request(dedup_key).attributes | {
             "run_id": {"S": requested.run_id},
-            "expires_at": {"N": str(int(dedup_until.timestamp()))},
+            table.EXPIRES_AT: {"N": str(int(dedup_until.timestamp()))},
         }
         # Time to live deletes hours late, so expiry is part of the condition.
         unless_known = self._put(
             dedup,
-            "attribute_not_exists(PK) OR expires_at < :now",
+            f"{table.IS_NEW} OR {table.EXPIRES_AT} < :now",
             {":now": {"N": str(int(requested.at.timestamp()))}},
         )
         try:
@@ -96,7 +64,7 @@ class RunStore(AggregateStore[RunId, Run, RunEvent]):
         if run is not None:
             return run
         item = self._dedup_item(dedup_key)
-        if item is None or int(item["expires_at"]["N"]) < int(at.timestamp()):
+        if item is None or int(item[table.EXPIRES_AT]["N"]) < int(at.timestamp()):
             return None
         return self.load(RunId(item["run_id"]["S"]))
 
@@ -116,13 +84,12 @@ class RunStore(AggregateStore[RunId, Run, RunEvent]):
                 with aws_call(f"keeping log lines of run {run_id}"):
                     self._client.put_item(
                         TableName=self._table,
-                        Item={
-                            "PK": {"S": self._partition(run_id)},
-                            "SK": {"S": f"LOG#{tail.pod}"},
+                        Item=table.log_tail(self._kind, run_id, tail.pod).attributes
+                        | {
                             "at": {"S": tail.at.isoformat()},
                             "body": {"S": tail.model_dump_json()},
                         },
-                        ConditionExpression="attribute_not_exists(PK) OR #at < :at",
+                        ConditionExpression=f"{table.IS_NEW} OR #at < :at",
                         ExpressionAttributeNames={"#at": "at"},
                         ExpressionAttributeValues={":at": {"S": tail.at.isoformat()}},
                     )
@@ -131,13 +98,7 @@ class RunStore(AggregateStore[RunId, Run, RunEvent]):
 
     def log_tails(self, run_id: RunId) -> list[LogTail]:
         """The newest log lines of each pod, by pod name."""
-        items = self._query(
-            KeyConditionExpression="PK = :pk AND begins_with(SK, :prefix)",
-            ExpressionAttributeValues={
-                ":pk": {"S": self._partition(run_id)},
-                ":prefix": {"S": "LOG#"},
-            },
-        )
+        items = self._query(**table.log_tails(self._kind, run_id).query)
         return [LogTail.model_validate_json(item["body"]["S"]) for item in items]
 
     def _duplicate_of(self, run_id: RunId, dedup_key: str) -> Run:
@@ -154,7 +115,7 @@ class RunStore(AggregateStore[RunId, Run, RunEvent]):
         with aws_call("reading an earlier request"):
             answer = self._client.get_item(
                 TableName=self._table,
-                Key={"PK": {"S": f"DEDUP#{dedup_key}"}, "SK": {"S": "REQUEST"}},
+                Key=table.earlier_request(dedup_key).attributes,
                 ConsistentRead=True,
             )
         item: Item | None = answer.get("Item")

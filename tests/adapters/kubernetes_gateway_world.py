@@ -21,8 +21,9 @@ from local.cluster import LocalCluster
 from stationmaster.aws.clusters import EksCluster
 from stationmaster.aws.file_systems import FileSystem
 from stationmaster.aws.node_groups import NodeGroup
-from stationmaster.aws.run_store import RunStore, table_definition
+from stationmaster.aws.run_store import RunStore
 from stationmaster.aws.secrets import Secrets
+from stationmaster.aws.table import table_definition
 from stationmaster.domain.events import (
     PhaseChanged,
     ResourceCreated,

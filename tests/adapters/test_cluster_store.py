@@ -8,12 +8,13 @@ import pytest
 from aws_fixtures import aws  # noqa: F401
 
 from stationmaster.aws.cluster_store import ClusterStore
-from stationmaster.aws.run_store import table_definition
+from stationmaster.aws.table import table_definition
 from stationmaster.domain.cluster import events as ev
-from stationmaster.domain.cluster.events import ClusterPhase, ResourceKind
+from stationmaster.domain.cluster.events import ClusterPhase
 from stationmaster.domain.cluster.spec import spec_for
 from stationmaster.domain.errors import ClusterNotFound, IllegalTransition
 from stationmaster.domain.planning.recipe_lookup import get_recipe
+from stationmaster.domain.resources import ResourceKind
 
 NOW = datetime(2026, 11, 20, 18, 0, tzinfo=UTC)
 CLUSTER_ID = "tiny-llama-0a1b2c3d"

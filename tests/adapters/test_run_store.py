@@ -12,7 +12,8 @@ from itertools import count
 import pytest
 from aws_fixtures import aws  # noqa: F401
 
-from stationmaster.aws.run_store import RunStore, table_definition
+from stationmaster.aws.run_store import RunStore
+from stationmaster.aws.table import table_definition
 from stationmaster.domain import events as ev
 from stationmaster.domain.errors import IllegalTransition, RunNotFound, WriteConflict
 from stationmaster.domain.events import RunPhase

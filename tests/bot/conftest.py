@@ -23,7 +23,7 @@ from recording_slack import RecordingSlack
 
 from bot import lambda_handler, notifier_handler
 from bot.notifier import Notifier
-from stationmaster.aws.run_store import table_definition
+from stationmaster.aws.table import table_definition
 from stationmaster.services import Services
 from stationmaster.settings import Settings
 

@@ -9,11 +9,12 @@ from hypothesis import strategies as st
 from stationmaster.domain.aggregates import CLUSTER
 from stationmaster.domain.cluster import events as ev
 from stationmaster.domain.cluster.aggregate import TeardownStatus, apply, consequences, start
-from stationmaster.domain.cluster.events import ClusterPhase, ResourceKind
+from stationmaster.domain.cluster.events import ClusterPhase
 from stationmaster.domain.cluster.resources import ResourceStatus
 from stationmaster.domain.cluster.spec import spec_for
 from stationmaster.domain.errors import IllegalTransition
 from stationmaster.domain.planning.recipe_lookup import get_recipe
+from stationmaster.domain.resources import ResourceKind
 
 START = datetime(2026, 11, 20, 18, 0, tzinfo=UTC)
 CLUSTER_ID = "tiny-llama-0a1b2c3d"

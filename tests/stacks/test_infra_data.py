@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from infra_templates import Resource, Template, of_type
 
+from stationmaster.aws.table import table_definition
+
 STATEFUL = {
     "AWS::DynamoDB::Table",
     "AWS::KMS::Key",
@@ -59,6 +61,11 @@ def test_table_has_the_keys_that_the_store_uses(resources: dict[str, Resource]) 
         "GSI2": [("GSI2PK", "HASH"), ("GSI2SK", "RANGE")],
     }
     assert {each["AttributeType"] for each in table["AttributeDefinitions"]} == {"S"}
+    same = table_definition("the same")
+    for part in ("KeySchema", "GlobalSecondaryIndexes", "BillingMode"):
+        assert table[part] == same[part]
+    stream = same["StreamSpecification"]
+    assert table["StreamSpecification"]["StreamViewType"] == stream["StreamViewType"]
 
 
 def test_key_rotates(resources: dict[str, Resource]) -> None:

@@ -1,0 +1,191 @@
+"""The DynamoDB table: its shape and its keys. One table, one item collection for each aggregate.
+
+    PK                 SK               holds
+    RUN#<run id>       STATE            the state (body), its version, index keys
+    RUN#<run id>       EVENT#<event id> one event (body) and its place in the order
+    RUN#<run id>       TOKEN#<purpose>  a workflow's task token while it waits for something
+    CLUSTER#<id>       as of a run
+    RUN#<run id>       LOG#<pod>        the newest log lines of one pod
+    DEDUP#<key>        REQUEST          which run a request started; expires
+    DELIVERY#<run id>  STATE            the card's place, what it last showed, what was posted
+    DELIVERY#<run id>  EVENT#<key>      a claim: this is being posted (since), or is posted
+    SLACK              UPDATE_BUCKET    tokens for chat.update, shared by all runs
+
+Read by the stores, the data stack, local mode, the benchmarks, and the notifier's reader of the
+table's stream. Imports nothing of AWS. `kind` is an aggregate's `key_prefix`, e.g. RUN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+PARTITION_KEY: Final = "PK"
+SORT_KEY: Final = "SK"
+# Time to live, in seconds since the epoch; DynamoDB deletes hours late.
+EXPIRES_AT: Final = "expires_at"
+STREAM_VIEW: Final = "NEW_AND_OLD_IMAGES"
+# Condition of a write that must not overwrite an item.
+IS_NEW: Final = f"attribute_not_exists({PARTITION_KEY})"
+
+# Both indexes are sparse: an item is in one only while it carries the index's keys.
+ALL_INDEX: Final = "GSI1"
+OPEN_INDEX: Final = "GSI2"
+# Name of each index -> names of its partition and sort key.
+INDEXES: Final[Mapping[str, tuple[str, str]]] = {
+    name: (f"{name}PK", f"{name}SK") for name in (ALL_INDEX, OPEN_INDEX)
+}
+_INDEXED: Final = {ALL_INDEX: "ALL", OPEN_INDEX: "OPEN"}
+
+Item = dict[str, Any]
+
+_STATE: Final = "STATE"
+_EVENT: Final = "EVENT#"
+_LOG: Final = "LOG#"
+
+
+@dataclass(frozen=True)
+class Key:
+    """Where one item lies."""
+
+    partition: str
+    sort: str
+
+    @property
+    def attributes(self) -> Item:
+        """The key as the DynamoDB API takes it; the beginning of every item."""
+        return {PARTITION_KEY: {"S": self.partition}, SORT_KEY: {"S": self.sort}}
+
+
+@dataclass(frozen=True)
+class Prefix:
+    """Where a group of items of one partition lies."""
+
+    partition: str
+    sort: str
+
+    @property
+    def query(self) -> Item:
+        """The arguments of a query for the group."""
+        return {
+            "KeyConditionExpression": f"{PARTITION_KEY} = :pk AND begins_with({SORT_KEY}, :prefix)",
+            "ExpressionAttributeValues": {
+                ":pk": {"S": self.partition},
+                ":prefix": {"S": self.sort},
+            },
+        }
+
+
+@dataclass(frozen=True)
+class StateOrEvent:
+    """What a key says of an item: it is the state of an aggregate, or one of its events."""
+
+    kind: str
+    owner: str
+    event_id: str | None
+    """None where the item is the state."""
+
+
+def state(kind: str, owner: str) -> Key:
+    """An aggregate as it stands."""
+    return Key(f"{kind}#{owner}", _STATE)
+
+
+def event(kind: str, owner: str, event_id: str) -> Key:
+    """One event of an aggregate."""
+    return Key(f"{kind}#{owner}", f"{_EVENT}{event_id}")
+
+
+def events(kind: str, owner: str) -> Prefix:
+    """All events of an aggregate."""
+    return Prefix(f"{kind}#{owner}", _EVENT)
+
+
+def task_token(kind: str, owner: str, purpose: str) -> Key:
+    """The token of a workflow that waits for something of an aggregate."""
+    return Key(f"{kind}#{owner}", f"TOKEN#{purpose}")
+
+
+def log_tail(kind: str, owner: str, pod: str) -> Key:
+    """The newest log lines of one pod."""
+    return Key(f"{kind}#{owner}", f"{_LOG}{pod}")
+
+
+def log_tails(kind: str, owner: str) -> Prefix:
+    """The newest log lines of all pods."""
+    return Prefix(f"{kind}#{owner}", _LOG)
+
+
+def earlier_request(dedup_key: str) -> Key:
+    """Which run a request has started."""
+    return Key(f"DEDUP#{dedup_key}", "REQUEST")
+
+
+def delivery(run_id: str) -> Key:
+    """What was posted of a run."""
+    return state("DELIVERY", run_id)
+
+
+def delivery_claim(run_id: str, key: str) -> Key:
+    """Whether one message of a run was posted."""
+    return event("DELIVERY", run_id, key)
+
+
+SLACK_BUDGET: Final = Key("SLACK", "UPDATE_BUCKET")
+
+
+def read_key(keys: Mapping[str, Any]) -> StateOrEvent | None:
+    """What lies at the keys of a stream record; None where it is no state and no event."""
+    kind, _, owner = str(keys[PARTITION_KEY]["S"]).partition("#")
+    sort = str(keys[SORT_KEY]["S"])
+    if sort == _STATE:
+        return StateOrEvent(kind, owner, None)
+    if sort.startswith(_EVENT):
+        return StateOrEvent(kind, owner, sort.removeprefix(_EVENT))
+    return None
+
+
+def index_entry(index: str, kind: str, sort: str) -> Item:
+    """The attributes that put an item into an index."""
+    partition_key, sort_key = INDEXES[index]
+    return {partition_key: {"S": f"{_INDEXED[index]}#{kind}"}, sort_key: {"S": sort}}
+
+
+def index_query(index: str, kind: str) -> Item:
+    """The arguments of a query for everything of a kind in an index."""
+    partition_key, _ = INDEXES[index]
+    return {
+        "IndexName": index,
+        "KeyConditionExpression": f"{partition_key} = :indexed",
+        "ExpressionAttributeValues": {":indexed": {"S": f"{_INDEXED[index]}#{kind}"}},
+    }
+
+
+def table_definition(table_name: str) -> dict[str, Any]:
+    """Arguments of CreateTable; the data stack adds encryption, recovery and protection."""
+    keys = [(PARTITION_KEY, SORT_KEY), *INDEXES.values()]
+    return {
+        "TableName": table_name,
+        "AttributeDefinitions": [
+            {"AttributeName": name, "AttributeType": "S"} for pair in keys for name in pair
+        ],
+        "KeySchema": _key_schema(PARTITION_KEY, SORT_KEY),
+        "GlobalSecondaryIndexes": [
+            {
+                "IndexName": name,
+                "KeySchema": _key_schema(*pair),
+                "Projection": {"ProjectionType": "ALL"},
+            }
+            for name, pair in INDEXES.items()
+        ],
+        "BillingMode": "PAY_PER_REQUEST",
+        "StreamSpecification": {"StreamEnabled": True, "StreamViewType": STREAM_VIEW},
+    }
+
+
+def _key_schema(partition_key: str, sort_key: str) -> list[dict[str, str]]:
+    return [
+        {"AttributeName": partition_key, "KeyType": "HASH"},
+        {"AttributeName": sort_key, "KeyType": "RANGE"},
+    ]
