@@ -21,9 +21,9 @@ import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
+from bench.benchmarks import BENCHMARKS
 from bench.figures import Figure, NotHere
 from bench.machine import describe_machine, load_average
-from bench.registry import BENCHMARKS
 
 
 def main(argv: Sequence[str] | None = None) -> int:

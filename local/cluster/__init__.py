@@ -19,7 +19,7 @@ from pathlib import Path
 from local.cluster import infrastructure
 from local.cluster.addons import objects_of
 from local.cluster.api import resources
-from local.cluster.api.registry import Registry
+from local.cluster.api.objects import Objects
 from local.cluster.api.resources import Catalog
 from local.cluster.api.rest import Api
 from local.cluster.api.server import ApiServer, write_kubeconfig
@@ -77,12 +77,12 @@ class LocalCluster:
         self.kubeconfig = state_dir / "kubeconfig"
         self._state_dir = state_dir
         self._token = secrets.token_urlsafe(24)
-        self._registry = Registry(Store(), Catalog(), webhook_answers=self._operator_available)
-        registry = self._registry
+        self._objects = Objects(Store(), Catalog(), webhook_answers=self._operator_available)
+        objects = self._objects
         self._kubelet = Kubelet(
             NodeContext(
-                registry=registry,
-                recorder=EventRecorder(registry, "kubelet"),
+                objects=objects,
+                recorder=EventRecorder(objects, "kubelet"),
                 ports=Ports(),
                 gpus=GpuPool(list_gpus),
                 state_dir=state_dir,
@@ -94,20 +94,20 @@ class LocalCluster:
                 faults=self.faults,
             )
         )
-        self._nodes = NodeController(registry, EventRecorder(registry, "node-controller"))
+        self._nodes = NodeController(objects, EventRecorder(objects, "node-controller"))
         self._controllers: list[Controller] = [
             self._nodes,
-            Scheduler(registry, EventRecorder(registry, "default-scheduler"), self.faults),
-            VolumeBinder(registry, EventRecorder(registry, "persistentvolume-controller")),
-            GarbageCollector(registry),
-            DeploymentController(registry, EventRecorder(registry, "deployment-controller")),
-            ReplicaSetController(registry, EventRecorder(registry, "replicaset-controller")),
-            DaemonSetController(registry, EventRecorder(registry, "daemonset-controller")),
-            JobController(registry, EventRecorder(registry, "job-controller")),
-            PyTorchJobController(registry, EventRecorder(registry, "pytorchjob-controller")),
+            Scheduler(objects, EventRecorder(objects, "default-scheduler"), self.faults),
+            VolumeBinder(objects, EventRecorder(objects, "persistentvolume-controller")),
+            GarbageCollector(objects),
+            DeploymentController(objects, EventRecorder(objects, "deployment-controller")),
+            ReplicaSetController(objects, EventRecorder(objects, "replicaset-controller")),
+            DaemonSetController(objects, EventRecorder(objects, "daemonset-controller")),
+            JobController(objects, EventRecorder(objects, "job-controller")),
+            PyTorchJobController(objects, EventRecorder(objects, "pytorchjob-controller")),
         ]
         self._server = ApiServer(
-            Api(registry, token=self._token, find_log=self._kubelet.find_log), state_dir
+            Api(objects, token=self._token, find_log=self._kubelet.find_log), state_dir
         )
         self.url = self._server.url
 
@@ -137,13 +137,13 @@ class LocalCluster:
     def reset(self, grace_s: float = 3.0) -> None:
         """The cluster was deleted: pods end, all objects go, the system namespaces are new."""
         self._kubelet.end_all(grace_s)
-        registry = self._registry
-        with registry.store.lock:
-            for key, obj in list(registry.store.everything()):
+        objects = self._objects
+        with objects.store.lock:
+            for key, obj in list(objects.store.everything()):
                 metadata = obj["metadata"]
-                registry.store.remove(key, metadata.get("namespace", ""), metadata["name"])
+                objects.store.remove(key, metadata.get("namespace", ""), metadata["name"])
                 if key == resources.CRDS.key:
-                    registry.catalog.uninstall(metadata["name"])
+                    objects.catalog.uninstall(metadata["name"])
             self._nodes.forget_all()
             self._create_namespaces()
 
@@ -183,15 +183,15 @@ class LocalCluster:
         """Install or remove what an EKS add-on brings; idempotent."""
         for resource, obj in objects_of(name):
             namespace = obj["metadata"].get("namespace", "")
-            found = self._registry.find(resource, namespace, obj["metadata"]["name"])
+            found = self._objects.find(resource, namespace, obj["metadata"]["name"])
             if active and found is None:
-                self._registry.create(resource, obj, namespace=namespace)
+                self._objects.create(resource, obj, namespace=namespace)
             elif not active and found is not None:
-                self._registry.delete(resource, namespace, obj["metadata"]["name"])
+                self._objects.delete(resource, namespace, obj["metadata"]["name"])
 
     def _create_namespaces(self) -> None:
         for name in _NAMESPACES:
-            self._registry.create(resources.NAMESPACES, {"metadata": {"name": name}})
+            self._objects.create(resources.NAMESPACES, {"metadata": {"name": name}})
 
     def _operator_available(self) -> bool:
-        return infrastructure.operator_available(self._registry)
+        return infrastructure.operator_available(self._objects)

@@ -11,7 +11,8 @@ from typing import Any, Literal
 
 from local.cluster.api import resources
 from local.cluster.api.errors import ApiError
-from local.cluster.api.registry import Registry, timestamp
+from local.cluster.api.metadata import timestamp
+from local.cluster.api.objects import Objects
 from local.cluster.api.resources import Object
 
 Level = Literal["Normal", "Warning"]
@@ -20,8 +21,8 @@ Level = Literal["Normal", "Warning"]
 class EventRecorder:
     """Writes events of one component."""
 
-    def __init__(self, registry: Registry, component: str, *, host: str = "") -> None:
-        self._registry = registry
+    def __init__(self, objects: Objects, component: str, *, host: str = "") -> None:
+        self._objects = objects
         self._component = component
         self._host = host
         self._lock = threading.Lock()
@@ -45,7 +46,7 @@ class EventRecorder:
             event["count"] = event.get("count", 1) + 1
             event["lastTimestamp"] = timestamp()
 
-        return self._registry.modify(resources.EVENTS, namespace, name, again) is not None
+        return self._objects.modify(resources.EVENTS, namespace, name, again) is not None
 
     def _create(
         self,
@@ -88,7 +89,7 @@ class EventRecorder:
             "reportingInstance": self._host,
         }
         try:
-            self._registry.create(resources.EVENTS, event, namespace=namespace)
+            self._objects.create(resources.EVENTS, event, namespace=namespace)
         except ApiError as exc:
             if exc.reason != "NotFound":
                 raise

@@ -2,7 +2,7 @@
 
 Read by the kubelet (what to fake starting), the node controller (whose readiness makes devices
 visible) and the operator (which acts only while its Deployment is available). Pure but for reading
-the registry.
+the objects.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from local.cluster.api import resources
-from local.cluster.api.registry import Registry
+from local.cluster.api.objects import Objects
 from local.cluster.api.resources import Object
 
 NVIDIA_PLUGIN, EFA_PLUGIN = "nvidia-device-plugin", "efa-device-plugin"
@@ -73,9 +73,9 @@ def is_ready(pod: Object) -> bool:
     return ready and "deletionTimestamp" not in pod["metadata"]
 
 
-def operator_available(registry: Registry) -> bool:
+def operator_available(objects: Objects) -> bool:
     """Whether a Deployment of the Training Operator is available: it reconciles and admits."""
-    for deployment in registry.list(resources.DEPLOYMENTS):
+    for deployment in objects.list(resources.DEPLOYMENTS):
         containers = deployment["spec"]["template"]["spec"].get("containers") or []
         if any(role_of(container.get("image", "")) == OPERATOR for container in containers):
             status = deployment.get("status") or {}

@@ -1,6 +1,6 @@
 """Validating admission of PyTorchJobs, as the Training Operator's webhook answers.
 
-Called by the registry when a ValidatingWebhookConfiguration covers the object. Pure; the rules and
+Called by `objects.py` when a ValidatingWebhookConfiguration covers the object. Pure; the rules and
 their wording follow the operator's pytorchjob_webhook.go (v1.9).
 """
 

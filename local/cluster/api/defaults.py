@@ -1,6 +1,6 @@
 """What the API server fills in on creation, and the name rules it checks.
 
-Called by the registry only. Pure: changes the object it is given, which is always a private copy.
+Called by `objects.py` only. Pure: changes the object it is given, which is always a private copy.
 """
 
 from __future__ import annotations

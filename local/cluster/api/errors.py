@@ -1,6 +1,6 @@
 """API errors, in the shape every Kubernetes client expects: an HTTP code and a `Status` object.
 
-Raised by the store, the registry and the REST layer; turned into a response by `rest.py` alone. It
+Raised by the store, `objects.py` and the REST layer; turned into a response by `rest.py` alone. It
 knows nothing of HTTP servers.
 """
 

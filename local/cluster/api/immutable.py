@@ -1,6 +1,6 @@
 """What an API server lets nobody change in an object that exists, and how it says so.
 
-Called by the registry when a client updates an object; controllers are not asked. Pure.
+Called by `objects.py` when a client updates an object; controllers are not asked. Pure.
 """
 
 from __future__ import annotations

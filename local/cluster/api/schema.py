@@ -1,6 +1,6 @@
 """Structural schemas of CustomResourceDefinitions: defaults, pruning and validation.
 
-Called by the registry before a custom object is stored. Pure; the wording of the findings follows
+Called by `objects.py` before a custom object is stored. Pure; the wording of the findings follows
 the API server's, because people and tools search for it.
 """
 

@@ -1,6 +1,6 @@
 """Objects in memory with one global resource version, and the stream of their changes.
 
-The registry writes here; watches and controllers subscribe. It keeps order (a subscriber sees
+`objects.py` writes here; watches and controllers subscribe. It keeps order (a subscriber sees
 changes in the order of their resource versions) and history (a ring for watch replay), and knows no
 object's meaning.
 """

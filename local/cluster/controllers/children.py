@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from local.cluster.api import resources
-from local.cluster.api.registry import Registry, clone
+from local.cluster.api.metadata import clone
+from local.cluster.api.objects import Objects
 from local.cluster.api.resources import Object
 
 
@@ -36,12 +37,12 @@ def controller_of(obj: Object) -> Mapping[str, Any] | None:
     return None
 
 
-def owned(registry: Registry, resource: resources.Resource, owner: Object) -> list[Object]:
+def owned(objects: Objects, resource: resources.Resource, owner: Object) -> list[Object]:
     """The objects that `owner` controls, in its namespace."""
     uid = owner["metadata"]["uid"]
     return [
         obj
-        for obj in registry.list(resource, owner["metadata"]["namespace"])
+        for obj in objects.list(resource, owner["metadata"]["namespace"])
         if (controller_of(obj) or {}).get("uid") == uid
     ]
 
@@ -66,15 +67,15 @@ def pod_from(template: Mapping[str, Any], owner: Object, *, labels: Mapping[str,
     }
 
 
-def delete_pod(registry: Registry, pod: Object) -> None:
+def delete_pod(objects: Objects, pod: Object) -> None:
     """Begin the deletion of a pod; nothing when it is gone or going."""
     metadata = pod["metadata"]
-    with registry.store.lock:
-        current = registry.find(resources.PODS, metadata["namespace"], metadata["name"])
+    with objects.store.lock:
+        current = objects.find(resources.PODS, metadata["namespace"], metadata["name"])
         if current is None or current["metadata"]["uid"] != metadata["uid"]:
             return
         if "deletionTimestamp" not in current["metadata"]:
-            registry.delete(resources.PODS, metadata["namespace"], metadata["name"])
+            objects.delete(resources.PODS, metadata["namespace"], metadata["name"])
 
 
 def phase(pod: Object) -> str:

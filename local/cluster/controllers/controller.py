@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 
 from local.cluster.api.errors import ApiError
-from local.cluster.api.registry import Registry
+from local.cluster.api.objects import Objects
 from local.cluster.api.store import Change, Subscription
 
 logger = logging.getLogger(__name__)
@@ -24,12 +24,12 @@ _AFTER_BUG_S = 2.0
 
 
 class Controller(ABC):
-    """A reconciler over the registry."""
+    """A reconciler over the objects."""
 
     name = "controller"
 
-    def __init__(self, registry: Registry) -> None:
-        self.registry = registry
+    def __init__(self, objects: Objects) -> None:
+        self.objects = objects
         self._due: dict[Key, float] = {}
         self._condition = threading.Condition()
         self._stopping = False
@@ -45,7 +45,7 @@ class Controller(ABC):
         """Bring the world of one key in order; a number asks for another call after seconds."""
 
     def start(self) -> None:
-        self._subscription = self.registry.store.subscribe(self._on_change)
+        self._subscription = self.objects.store.subscribe(self._on_change)
         self._thread.start()
 
     def stop(self) -> None:

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from local.cluster.api import resources
+from local.cluster.api.deletion import FOREGROUND
+from local.cluster.api.objects import Objects
 from local.cluster.api.quantities import parse_quantity
-from local.cluster.api.registry import FOREGROUND, Registry
 from local.cluster.api.resources import Object
 from local.cluster.api.store import Change
 from local.cluster.controllers.controller import Controller, Key
@@ -53,12 +54,12 @@ class GarbageCollector(Controller):
         return None
 
     def _exists(self, uid: str) -> bool:
-        return any(obj["metadata"]["uid"] == uid for _, obj in self.registry.store.everything())
+        return any(obj["metadata"]["uid"] == uid for _, obj in self.objects.store.everything())
 
     def _dependents(self, uid: str) -> list[tuple[str, Object]]:
         return [
             (key, obj)
-            for key, obj in self.registry.store.everything()
+            for key, obj in self.objects.store.everything()
             if any(ref["uid"] == uid for ref in obj["metadata"].get("ownerReferences") or [])
         ]
 
@@ -70,16 +71,16 @@ class GarbageCollector(Controller):
         return bool(dependents)
 
     def _delete(self, key: str, obj: Object) -> None:
-        resource = self.registry.catalog.by_key(key)
+        resource = self.objects.catalog.by_key(key)
         metadata = obj["metadata"]
         if resource is None or "deletionTimestamp" in metadata:
             return
         place = metadata.get("namespace", "")
-        if self.registry.find(resource, place, metadata["name"]) is not None:
-            self.registry.delete(resource, place, metadata["name"], uid=metadata["uid"])
+        if self.objects.find(resource, place, metadata["name"]) is not None:
+            self.objects.delete(resource, place, metadata["name"], uid=metadata["uid"])
 
     def _finish_foreground(self, uid: str) -> None:
-        held = [(k, o) for k, o in self.registry.store.everything() if o["metadata"]["uid"] == uid]
+        held = [(k, o) for k, o in self.objects.store.everything() if o["metadata"]["uid"] == uid]
         for key, obj in held:
             metadata = obj["metadata"]
             finalizers = metadata.get("finalizers") or []
@@ -87,22 +88,22 @@ class GarbageCollector(Controller):
                 return
             if self._delete_dependents(uid) and self._dependents(uid):
                 return
-            resource = self.registry.catalog.by_key(key)
+            resource = self.objects.catalog.by_key(key)
             if resource is None:
                 return
 
             def release(stored: Object) -> None:
                 stored["metadata"]["finalizers"].remove(FOREGROUND)
 
-            self.registry.modify(resource, metadata.get("namespace", ""), metadata["name"], release)
+            self.objects.modify(resource, metadata.get("namespace", ""), metadata["name"], release)
 
     def _empty_namespace(self, name: str) -> None:
-        namespace = self.registry.find(resources.NAMESPACES, "", name)
+        namespace = self.objects.find(resources.NAMESPACES, "", name)
         if namespace is None or "deletionTimestamp" not in namespace["metadata"]:
             return
         inside = [
             (key, obj)
-            for key, obj in self.registry.store.everything()
+            for key, obj in self.objects.store.everything()
             if obj["metadata"].get("namespace") == name
         ]
         for key, obj in inside:
@@ -111,7 +112,7 @@ class GarbageCollector(Controller):
             self._delete(key, obj)
         left = [
             obj
-            for key, obj in self.registry.store.everything()
+            for key, obj in self.objects.store.everything()
             if obj["metadata"].get("namespace") == name and key != resources.EVENTS.key
         ]
         if left:
@@ -119,8 +120,8 @@ class GarbageCollector(Controller):
         for key, obj in inside:
             if key == resources.EVENTS.key:
                 uid = obj["metadata"]["uid"]
-                self.registry.remove_now(resources.EVENTS, name, obj["metadata"]["name"], uid)
-        self.registry.remove_now(resources.NAMESPACES, "", name, namespace["metadata"]["uid"])
+                self.objects.remove_now(resources.EVENTS, name, obj["metadata"]["name"], uid)
+        self.objects.remove_now(resources.NAMESPACES, "", name, namespace["metadata"]["uid"])
 
 
 class VolumeBinder(Controller):
@@ -128,8 +129,8 @@ class VolumeBinder(Controller):
 
     name = "volumes"
 
-    def __init__(self, registry: Registry, recorder: EventRecorder) -> None:
-        super().__init__(registry)
+    def __init__(self, objects: Objects, recorder: EventRecorder) -> None:
+        super().__init__(objects)
         self._recorder = recorder
 
     def keys_of(self, change: Change) -> Iterable[Key]:
@@ -140,7 +141,7 @@ class VolumeBinder(Controller):
             else:
                 yield ("claim", metadata["namespace"], metadata["name"])
         elif change.resource == resources.VOLUMES.key and change.type != "DELETED":
-            for claim in self.registry.list(resources.CLAIMS):
+            for claim in self.objects.list(resources.CLAIMS):
                 if claim["status"].get("phase") != "Bound":
                     yield ("claim", claim["metadata"]["namespace"], claim["metadata"]["name"])
 
@@ -148,8 +149,8 @@ class VolumeBinder(Controller):
         if key[0] == "released":
             self._release(key[1])
             return None
-        with self.registry.store.lock:
-            claim = self.registry.find(resources.CLAIMS, key[1], key[2])
+        with self.objects.store.lock:
+            claim = self.objects.find(resources.CLAIMS, key[1], key[2])
             if claim is None or claim["status"].get("phase") == "Bound":
                 return None
             volume = self._volume_for(claim)
@@ -161,7 +162,7 @@ class VolumeBinder(Controller):
 
     def _volume_for(self, claim: Object) -> Object | None:
         spec = claim["spec"]
-        for volume in self.registry.list(resources.VOLUMES):
+        for volume in self.objects.list(resources.VOLUMES):
             if spec.get("volumeName") and volume["metadata"]["name"] != spec["volumeName"]:
                 continue
             reference = volume["spec"].get("claimRef") or {}
@@ -203,17 +204,17 @@ class VolumeBinder(Controller):
                 "capacity": volume["spec"].get("capacity") or {},
             }
 
-        self.registry.modify(resources.VOLUMES, "", name, bind_volume)
-        self.registry.modify(resources.CLAIMS, metadata["namespace"], metadata["name"], bind_claim)
+        self.objects.modify(resources.VOLUMES, "", name, bind_volume)
+        self.objects.modify(resources.CLAIMS, metadata["namespace"], metadata["name"], bind_claim)
 
     def _release(self, claim_uid: str) -> None:
-        for volume in self.registry.list(resources.VOLUMES):
+        for volume in self.objects.list(resources.VOLUMES):
             if (volume["spec"].get("claimRef") or {}).get("uid") == claim_uid:
 
                 def release(stored: Object) -> None:
                     stored["status"] = {"phase": "Released"}
 
-                self.registry.modify(resources.VOLUMES, "", volume["metadata"]["name"], release)
+                self.objects.modify(resources.VOLUMES, "", volume["metadata"]["name"], release)
 
     def _explain(self, claim: Object) -> None:
         wanted = claim["spec"].get("volumeName")

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 from local.cluster import infrastructure
 from local.cluster.api import resources
-from local.cluster.api.registry import clone, timestamp
+from local.cluster.api.metadata import clone, timestamp
 from local.cluster.api.resources import Object
 from local.cluster.controllers.children import is_going, owned, phase, pod_from
 from local.cluster.controllers.workloads import WorkloadController
@@ -36,7 +36,7 @@ class JobController(WorkloadController):
         if _ended(obj):
             return self._expire(obj)
         spec = obj["spec"]
-        pods = owned(self.registry, resources.PODS, obj)
+        pods = owned(self.objects, resources.PODS, obj)
         status = clone(obj.get("status") or {})
         if spec.get("suspend"):
             for pod in pods:
@@ -134,5 +134,5 @@ class JobController(WorkloadController):
         if left_s > 0:
             return left_s
         metadata = obj["metadata"]
-        self.registry.delete(resources.JOBS, metadata["namespace"], metadata["name"])
+        self.objects.delete(resources.JOBS, metadata["namespace"], metadata["name"])
         return None

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from local.cluster.api.registry import timestamp
+from local.cluster.api.metadata import timestamp
 from local.cluster.api.resources import Object
 from local.cluster.controllers.children import is_going, phase
 

@@ -14,7 +14,8 @@ from typing import Any
 from local.cluster import infrastructure
 from local.cluster.api import resources
 from local.cluster.api.discovery import VERSION
-from local.cluster.api.registry import Registry, timestamp
+from local.cluster.api.metadata import timestamp
+from local.cluster.api.objects import Objects
 from local.cluster.api.resources import Object
 from local.cluster.api.store import Change
 from local.cluster.controllers.controller import Controller, Key
@@ -29,8 +30,8 @@ class NodeController(Controller):
 
     name = "nodes"
 
-    def __init__(self, registry: Registry, recorder: EventRecorder) -> None:
-        super().__init__(registry)
+    def __init__(self, objects: Objects, recorder: EventRecorder) -> None:
+        super().__init__(objects)
         self._recorder = recorder
         self._lock = threading.Lock()
         self._hardware: dict[str, dict[str, str]] = {}
@@ -72,7 +73,7 @@ class NodeController(Controller):
     def of_group(self, node_group: str) -> list[Object]:
         nodes = [
             node
-            for node in self.registry.list(resources.NODES)
+            for node in self.objects.list(resources.NODES)
             if (node["metadata"].get("labels") or {}).get(NODE_GROUP_LABEL) == node_group
         ]
         return sorted(nodes, key=lambda node: int(node["metadata"]["resourceVersion"]))
@@ -104,13 +105,13 @@ class NodeController(Controller):
             "metadata": {"name": name, "labels": {**labels, "kubernetes.io/hostname": name}},
             "spec": spec,
         }
-        created = self.registry.create(resources.NODES, node)
+        created = self.objects.create(resources.NODES, node)
         visible = self._visible(name)
 
         def fill(stored: Object) -> None:
             stored["status"] = _status(visible, address, name)
 
-        self.registry.modify(resources.NODES, "", name, fill)
+        self.objects.modify(resources.NODES, "", name, fill)
         self._recorder.record(
             created, "Normal", "NodeReady", f"Node {name} status is now: NodeReady"
         )
@@ -128,19 +129,19 @@ class NodeController(Controller):
                         lastTransitionTime=timestamp(),
                     )
 
-        marked = self.registry.modify(resources.NODES, "", name, not_ready)
+        marked = self.objects.modify(resources.NODES, "", name, not_ready)
         if marked is None:
             return
         message = f"Node {name} status is now: NodeNotReady"
         self._recorder.record(marked, "Normal", "NodeNotReady", message)
-        for pod in self.registry.list(resources.PODS):
+        for pod in self.objects.list(resources.PODS):
             if pod["spec"].get("nodeName") == name:
                 metadata = pod["metadata"]
                 self._recorder.record(pod, "Warning", "NodeNotReady", "Node is not ready")
-                self.registry.remove_now(
+                self.objects.remove_now(
                     resources.PODS, metadata["namespace"], metadata["name"], metadata["uid"]
                 )
-        self.registry.remove_now(resources.NODES, "", name, node["metadata"]["uid"])
+        self.objects.remove_now(resources.NODES, "", name, node["metadata"]["uid"])
         with self._lock:
             self._hardware.pop(name, None)
 
@@ -161,7 +162,7 @@ class NodeController(Controller):
             node["status"]["capacity"] = dict(visible)
             node["status"]["allocatable"] = dict(visible)
 
-        self.registry.modify(resources.NODES, "", key[0], fill)
+        self.objects.modify(resources.NODES, "", key[0], fill)
         return None
 
     def _visible(self, node: str) -> dict[str, str]:
@@ -170,7 +171,7 @@ class NodeController(Controller):
             hardware = dict(self._hardware.get(node, {}))
         announced = {
             infrastructure.DEVICES[role]
-            for pod in self.registry.list(resources.PODS)
+            for pod in self.objects.list(resources.PODS)
             if pod["spec"].get("nodeName") == node
             and (role := infrastructure.pod_role(pod)) in infrastructure.DEVICES
             and infrastructure.is_ready(pod)

@@ -15,7 +15,8 @@ from typing import Any
 from local.cluster import infrastructure
 from local.cluster.api import resources
 from local.cluster.api.admission import RESOURCE_KEY as JOBS_KEY
-from local.cluster.api.registry import Registry, clone, timestamp
+from local.cluster.api.metadata import clone, timestamp
+from local.cluster.api.objects import Objects
 from local.cluster.api.resources import Object, Resource
 from local.cluster.api.store import Change
 from local.cluster.controllers import jobstatus, replicas
@@ -33,8 +34,8 @@ class PyTorchJobController(Controller):
 
     name = "pytorchjobs"
 
-    def __init__(self, registry: Registry, recorder: EventRecorder) -> None:
-        super().__init__(registry)
+    def __init__(self, objects: Objects, recorder: EventRecorder) -> None:
+        super().__init__(objects)
         self._recorder = recorder
 
     def keys_of(self, change: Change) -> Iterable[Key]:
@@ -46,15 +47,15 @@ class PyTorchJobController(Controller):
             if owner is not None and owner["kind"] == "PyTorchJob":
                 yield (metadata["namespace"], owner["name"])
         elif change.resource == resources.DEPLOYMENTS.key:
-            for job in self.registry.store.list(JOBS_KEY):
+            for job in self.objects.store.list(JOBS_KEY):
                 yield (job["metadata"]["namespace"], job["metadata"]["name"])
 
     def reconcile(self, key: Key) -> float | None:
-        resource = self.registry.catalog.by_key(JOBS_KEY)
-        job = self.registry.store.get(JOBS_KEY, *key)
+        resource = self.objects.catalog.by_key(JOBS_KEY)
+        job = self.objects.store.get(JOBS_KEY, *key)
         if resource is None or job is None or is_going(job):
             return None
-        if not infrastructure.operator_available(self.registry):
+        if not infrastructure.operator_available(self.objects):
             return None
         policy = job["spec"].get("runPolicy") or {}
         if policy.get("managedBy") not in _OURS:
@@ -62,7 +63,7 @@ class PyTorchJobController(Controller):
         status = clone(job.get("status") or {})
         name = job["metadata"]["name"]
         jobstatus.set_condition(status, "Created", f"PyTorchJob {name} is created.")
-        pods = owned(self.registry, resources.PODS, job)
+        pods = owned(self.objects, resources.PODS, job)
         again_s = self._step(job, policy, status, pods)
         if status != (job.get("status") or {}):
             self._write(resource, job, status)
@@ -74,7 +75,7 @@ class PyTorchJobController(Controller):
         def change(stored: Object) -> None:
             stored["status"] = status
 
-        self.registry.modify(
+        self.objects.modify(
             resource, metadata["namespace"], metadata["name"], change, uid=metadata["uid"]
         )
 
@@ -134,9 +135,9 @@ class PyTorchJobController(Controller):
         if passed < ttl_s:
             return float(ttl_s) - passed
         metadata = job["metadata"]
-        resource = self.registry.catalog.by_key(JOBS_KEY)
+        resource = self.objects.catalog.by_key(JOBS_KEY)
         if resource is not None:
-            self.registry.delete(resource, metadata["namespace"], metadata["name"])
+            self.objects.delete(resource, metadata["namespace"], metadata["name"])
             message = f"Deleted job: {metadata['name']}"
             self._event(job, "Normal", "SuccessfulDeletePod", message)
         return None
@@ -157,7 +158,7 @@ class PyTorchJobController(Controller):
             if not is_going(pod):
                 self._delete_pod(job, pod)
         names = {pod["metadata"]["name"] for pod in pods}
-        for service in owned(self.registry, resources.SERVICES, job):
+        for service in owned(self.objects, resources.SERVICES, job):
             if not only_theirs or service["metadata"]["name"] in names:
                 self._delete_service(job, service)
 
@@ -243,7 +244,7 @@ class PyTorchJobController(Controller):
             self._event(job, "Warning", "SetPodTemplateRestartPolicy", message)
         pod = replicas.pod(job, role, index)
         name = pod["metadata"]["name"]
-        self.registry.create(resources.PODS, pod, namespace=job["metadata"]["namespace"])
+        self.objects.create(resources.PODS, pod, namespace=job["metadata"]["namespace"])
         self._event(job, "Normal", "SuccessfulCreatePod", f"Created pod: {name}")
 
     def _reconcile_services(self, job: Object, role: str, spec: Object) -> None:
@@ -256,25 +257,25 @@ class PyTorchJobController(Controller):
                 service = replicas.service(job, role, index)
                 name = service["metadata"]["name"]
                 namespace = job["metadata"]["namespace"]
-                self.registry.create(resources.SERVICES, service, namespace=namespace)
+                self.objects.create(resources.SERVICES, service, namespace=namespace)
                 self._event(job, "Normal", "SuccessfulCreateService", f"Created service: {name}")
 
     def _of_role(self, resource: Resource, job: Object, role: str) -> dict[int, Object]:
         """The job's children of one replica type, by index."""
         return {
             int(child["metadata"]["labels"][f"{TRAINING_LABEL}replica-index"]): child
-            for child in owned(self.registry, resource, job)
+            for child in owned(self.objects, resource, job)
             if _role_of(child) == role
         }
 
     def _delete_pod(self, job: Object, pod: Object) -> None:
-        delete_pod(self.registry, pod)
+        delete_pod(self.objects, pod)
         message = f"Deleted pod: {pod['metadata']['name']}"
         self._event(job, "Normal", "SuccessfulDeletePod", message)
 
     def _delete_service(self, job: Object, service: Object) -> None:
         metadata = service["metadata"]
-        self.registry.remove_now(
+        self.objects.remove_now(
             resources.SERVICES, metadata["namespace"], metadata["name"], metadata["uid"]
         )
         message = f"Deleted service: {metadata['name']}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from local.cluster.api.registry import clone
+from local.cluster.api.metadata import clone
 from local.cluster.api.resources import Object
 from local.cluster.controllers.children import owner_reference, pod_from
 from local.cluster.labels import JOB_NAME_LABEL, TRAINING_LABEL

@@ -10,8 +10,9 @@ from collections.abc import Iterable, Mapping
 from fractions import Fraction
 
 from local.cluster.api import resources
+from local.cluster.api.metadata import timestamp
+from local.cluster.api.objects import Objects
 from local.cluster.api.quantities import pod_requests
-from local.cluster.api.registry import Registry, timestamp
 from local.cluster.api.resources import Object
 from local.cluster.api.store import Change
 from local.cluster.controllers.controller import Controller, Key
@@ -30,8 +31,8 @@ class Scheduler(Controller):
 
     name = "scheduler"
 
-    def __init__(self, registry: Registry, recorder: EventRecorder, faults: set[str]) -> None:
-        super().__init__(registry)
+    def __init__(self, objects: Objects, recorder: EventRecorder, faults: set[str]) -> None:
+        super().__init__(objects)
         self._recorder = recorder
         self._faults = faults
 
@@ -46,18 +47,18 @@ class Scheduler(Controller):
             yield from self._pending()
 
     def _pending(self) -> Iterable[Key]:
-        for pod in self.registry.list(resources.PODS):
+        for pod in self.objects.list(resources.PODS):
             if not pod["spec"].get("nodeName"):
                 yield (pod["metadata"]["namespace"], pod["metadata"]["name"])
 
     def reconcile(self, key: Key) -> float | None:
-        pod = self.registry.find(resources.PODS, *key)
+        pod = self.objects.find(resources.PODS, *key)
         if pod is None or pod["spec"].get("nodeName"):
             return None
         if "deletionTimestamp" in pod["metadata"] or pod["spec"].get("schedulingGates"):
             return None
-        with self.registry.store.lock:
-            nodes = self.registry.list(resources.NODES)
+        with self.objects.store.lock:
+            nodes = self.objects.list(resources.NODES)
             reserved, counts = self._reservations()
         problem = self._claim_problem(pod)
         against: list[list[str]] = []
@@ -87,7 +88,7 @@ class Scheduler(Controller):
     def _reservations(self) -> tuple[dict[str, dict[str, Fraction]], dict[str, int]]:
         reserved: dict[str, dict[str, Fraction]] = {}
         counts: dict[str, int] = {}
-        for pod in self.registry.list(resources.PODS):
+        for pod in self.objects.list(resources.PODS):
             node = pod["spec"].get("nodeName")
             if not node or (pod.get("status") or {}).get("phase") in _ENDED:
                 continue
@@ -102,7 +103,7 @@ class Scheduler(Controller):
             name = (volume.get("persistentVolumeClaim") or {}).get("claimName")
             if not name:
                 continue
-            claim = self.registry.find(resources.CLAIMS, pod["metadata"]["namespace"], name)
+            claim = self.objects.find(resources.CLAIMS, pod["metadata"]["namespace"], name)
             if claim is None:
                 return f'persistentvolumeclaim "{name}" not found'
             if claim["status"].get("phase") != "Bound":
@@ -121,7 +122,7 @@ class Scheduler(Controller):
         self._recorder.record(
             pod, "Normal", "Scheduled", f"Successfully assigned {where} to {node}"
         )
-        self.registry.modify(
+        self.objects.modify(
             resources.PODS, metadata["namespace"], metadata["name"], bind, uid=metadata["uid"]
         )
 
@@ -132,7 +133,7 @@ class Scheduler(Controller):
             _set_scheduled(stored, "False", "Unschedulable", message)
 
         self._recorder.record(pod, "Warning", "FailedScheduling", message)
-        self.registry.modify(
+        self.objects.modify(
             resources.PODS, metadata["namespace"], metadata["name"], mark, uid=metadata["uid"]
         )
 

@@ -10,7 +10,8 @@ from collections.abc import Iterable
 
 from local.cluster import infrastructure
 from local.cluster.api import resources
-from local.cluster.api.registry import Registry, clone, timestamp
+from local.cluster.api.metadata import clone, timestamp
+from local.cluster.api.objects import Objects
 from local.cluster.api.resources import Object, Resource
 from local.cluster.api.store import Change
 from local.cluster.controllers.children import (
@@ -37,8 +38,8 @@ class WorkloadController(Controller):
     resource: Resource
     child_keys: tuple[str, ...] = (resources.PODS.key,)
 
-    def __init__(self, registry: Registry, recorder: EventRecorder) -> None:
-        super().__init__(registry)
+    def __init__(self, objects: Objects, recorder: EventRecorder) -> None:
+        super().__init__(objects)
         self.recorder = recorder
 
     def keys_of(self, change: Change) -> Iterable[Key]:
@@ -52,7 +53,7 @@ class WorkloadController(Controller):
                 yield (metadata["namespace"], owner["name"])
 
     def reconcile(self, key: Key) -> float | None:
-        obj = self.registry.find(self.resource, *key)
+        obj = self.objects.find(self.resource, *key)
         if obj is None or is_going(obj):
             return None
         return self.bring_in_order(obj)
@@ -61,16 +62,14 @@ class WorkloadController(Controller):
         raise NotImplementedError(f"{type(self).__name__} does not say how to bring it in order")
 
     def create_pod(self, owner: Object, pod: Object) -> Object:
-        created = self.registry.create(
-            resources.PODS, pod, namespace=owner["metadata"]["namespace"]
-        )
+        created = self.objects.create(resources.PODS, pod, namespace=owner["metadata"]["namespace"])
         name = created["metadata"]["name"]
         self.recorder.record(owner, "Normal", "SuccessfulCreate", f"Created pod: {name}")
         return created
 
     def remove_pod(self, owner: Object, pod: Object) -> None:
         name = pod["metadata"]["name"]
-        delete_pod(self.registry, pod)
+        delete_pod(self.objects, pod)
         self.recorder.record(owner, "Normal", "SuccessfulDelete", f"Deleted pod: {name}")
 
     def set_status(self, obj: Object, status: Object) -> None:
@@ -79,7 +78,7 @@ class WorkloadController(Controller):
         def change(stored: Object) -> None:
             stored["status"] = status
 
-        self.registry.modify(
+        self.objects.modify(
             self.resource, metadata["namespace"], metadata["name"], change, uid=metadata["uid"]
         )
 
@@ -92,7 +91,7 @@ class ReplicaSetController(WorkloadController):
 
     def bring_in_order(self, obj: Object) -> float | None:
         wanted = obj["spec"].get("replicas", 1)
-        pods = [pod for pod in owned(self.registry, resources.PODS, obj) if not is_going(pod)]
+        pods = [pod for pod in owned(self.objects, resources.PODS, obj) if not is_going(pod)]
         alive = [pod for pod in pods if phase(pod) not in ("Succeeded", "Failed")]
         for pod in pods:
             if pod not in alive:
@@ -126,7 +125,7 @@ class DeploymentController(WorkloadController):
     def bring_in_order(self, obj: Object) -> float | None:
         wanted = obj["spec"].get("replicas", 1)
         wanted_hash = template_hash(obj["spec"]["template"])
-        sets = owned(self.registry, resources.REPLICA_SETS, obj)
+        sets = owned(self.objects, resources.REPLICA_SETS, obj)
         current = next((s for s in sets if _hash_of(s) == wanted_hash), None)
         if current is None:
             current = self._create_set(obj, wanted_hash, wanted, num_before=len(sets))
@@ -168,7 +167,7 @@ class DeploymentController(WorkloadController):
             "spec": {"replicas": replicas, "selector": selector, "template": template},
         }
         namespace = obj["metadata"]["namespace"]
-        created = self.registry.create(resources.REPLICA_SETS, body, namespace=namespace)
+        created = self.objects.create(resources.REPLICA_SETS, body, namespace=namespace)
         message = f"Scaled up replica set {name} from 0 to {replicas}"
         self.recorder.record(obj, "Normal", "ScalingReplicaSet", message)
         return created
@@ -180,9 +179,7 @@ class DeploymentController(WorkloadController):
         def change(stored: Object) -> None:
             stored["spec"]["replicas"] = replicas
 
-        self.registry.modify(
-            resources.REPLICA_SETS, metadata["namespace"], metadata["name"], change
-        )
+        self.objects.modify(resources.REPLICA_SETS, metadata["namespace"], metadata["name"], change)
         direction = "up" if replicas > before else "down"
         message = f"Scaled {direction} replica set {metadata['name']} from {before} to {replicas}"
         self.recorder.record(obj, "Normal", "ScalingReplicaSet", message)
@@ -248,7 +245,7 @@ class DaemonSetController(WorkloadController):
     def keys_of(self, change: Change) -> Iterable[Key]:
         yield from super().keys_of(change)
         if change.resource == resources.NODES.key:
-            for daemon_set in self.registry.list(resources.DAEMON_SETS):
+            for daemon_set in self.objects.list(resources.DAEMON_SETS):
                 yield (daemon_set["metadata"]["namespace"], daemon_set["metadata"]["name"])
 
     def bring_in_order(self, obj: Object) -> float | None:
@@ -258,11 +255,11 @@ class DaemonSetController(WorkloadController):
         spec["tolerations"] = [*(spec.get("tolerations") or []), *_DAEMON_TOLERATIONS]
         nodes = {
             node["metadata"]["name"]: node
-            for node in self.registry.list(resources.NODES)
+            for node in self.objects.list(resources.NODES)
             if matches_affinity(spec, node) and untolerated(spec, node) is None
         }
         placed: dict[str, Object] = {}
-        for pod in owned(self.registry, resources.PODS, obj):
+        for pod in owned(self.objects, resources.PODS, obj):
             node = _intended_node(pod)
             outdated = pod["metadata"]["labels"].get(_REVISION_LABEL) != revision
             ended = phase(pod) in ("Succeeded", "Failed")

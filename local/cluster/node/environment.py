@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from local.cluster.api import resources
-from local.cluster.api.registry import Registry
+from local.cluster.api.objects import Objects
 from local.cluster.api.resources import Object
 from local.cluster.api.selectors import value_at
 from local.cluster.node.container import Command
@@ -150,7 +150,7 @@ def _alternatives(words: Iterable[str], *, before: str, after: str) -> re.Patter
 
 
 def container_command(
-    registry: Registry,
+    objects: Objects,
     pod: Object,
     container: Mapping[str, Any],
     *,
@@ -167,7 +167,7 @@ def container_command(
     Raises:
         ConfigError: a referenced Secret, ConfigMap or field does not exist.
     """
-    declared = _declared(registry, pod, container)
+    declared = _declared(objects, pod, container)
     env = {**base, **_CLOSED_ETCD, "HOSTNAME": pod["metadata"]["name"]}
     env.update({name: translation.variable(name, value) for name, value in declared.items()})
     written = [*(container.get("command") or image_command), *(container.get("args") or [])]
@@ -184,15 +184,15 @@ def _with_port(word: str, declared: str, local: str) -> str:
     return re.sub(rf"(--master[-_]port[= ]){re.escape(declared)}\b", rf"\g<1>{local}", word)
 
 
-def _declared(registry: Registry, pod: Object, container: Mapping[str, Any]) -> dict[str, str]:
+def _declared(objects: Objects, pod: Object, container: Mapping[str, Any]) -> dict[str, str]:
     values: dict[str, str] = {}
     for source in container.get("envFrom") or []:
         prefix = source.get("prefix", "")
-        for name, text in _source_data(registry, pod, source).items():
+        for name, text in _source_data(objects, pod, source).items():
             values[prefix + name] = text
     for variable in container.get("env") or []:
         if variable.get("valueFrom"):
-            resolved = _value_from(registry, pod, variable["valueFrom"])
+            resolved = _value_from(objects, pod, variable["valueFrom"])
             if resolved is not None:
                 values[variable["name"]] = resolved
         else:
@@ -200,23 +200,23 @@ def _declared(registry: Registry, pod: Object, container: Mapping[str, Any]) -> 
     return values
 
 
-def _source_data(registry: Registry, pod: Object, source: Mapping[str, Any]) -> dict[str, str]:
+def _source_data(objects: Objects, pod: Object, source: Mapping[str, Any]) -> dict[str, str]:
     namespace = pod["metadata"]["namespace"]
     for field, kind in (("secretRef", resources.SECRETS), ("configMapRef", resources.CONFIG_MAPS)):
         reference = source.get(field)
         if reference:
-            return object_texts(registry, kind, namespace, reference) or {}
+            return object_texts(objects, kind, namespace, reference) or {}
     return {}
 
 
 def object_texts(
-    registry: Registry,
+    objects: Objects,
     kind: resources.Resource,
     namespace: str,
     reference: Mapping[str, Any],
 ) -> dict[str, str] | None:
     """The decoded data of a Secret or ConfigMap; None when it is optional and absent."""
-    found = registry.find(kind, namespace, reference["name"])
+    found = objects.find(kind, namespace, reference["name"])
     if found is None:
         if reference.get("optional"):
             return None
@@ -227,13 +227,13 @@ def object_texts(
     return {name: str(text) for name, text in data.items()}
 
 
-def _value_from(registry: Registry, pod: Object, source: Mapping[str, Any]) -> str | None:
+def _value_from(objects: Objects, pod: Object, source: Mapping[str, Any]) -> str | None:
     namespace = pod["metadata"]["namespace"]
     pairs = (("secretKeyRef", resources.SECRETS), ("configMapKeyRef", resources.CONFIG_MAPS))
     for field, kind in pairs:
         reference = source.get(field)
         if reference:
-            data = object_texts(registry, kind, namespace, reference)
+            data = object_texts(objects, kind, namespace, reference)
             if data is not None and reference["key"] in data:
                 return data[reference["key"]]
             if reference.get("optional"):

@@ -29,7 +29,7 @@ class Kubelet:
         self._subscription: Subscription | None = None
 
     def start(self) -> None:
-        self._subscription = self._context.registry.store.subscribe(
+        self._subscription = self._context.objects.store.subscribe(
             self._on_change, resource=resources.PODS.key
         )
 

@@ -13,8 +13,8 @@ from typing import Any
 
 from local.cluster import infrastructure
 from local.cluster.api import resources
+from local.cluster.api.objects import Objects
 from local.cluster.api.quantities import container_requests
-from local.cluster.api.registry import Registry
 from local.cluster.api.resources import Object
 from local.cluster.events import EventRecorder
 from local.cluster.labels import JOB_NAME_LABEL
@@ -33,7 +33,7 @@ from local.cluster.node.volumes import FileSystems, MountError, container_mounts
 class NodeContext:
     """What every pod worker of the node needs."""
 
-    registry: Registry
+    objects: Objects
     recorder: EventRecorder
     ports: Ports
     gpus: GpuPool
@@ -60,7 +60,7 @@ def volumes_of(context: NodeContext, pod: Object, directory: Path) -> dict[str, 
         return {}
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        return mount_all(context.registry, pod, directory, context.file_systems)
+        return mount_all(context.objects, pod, directory, context.file_systems)
     except OSError as exc:
         said = f"{exc.filename or directory}: {(exc.strerror or str(exc)).lower()}"
         if exc.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -89,7 +89,7 @@ def command_of(
             "command"
         )
     return container_command(
-        context.registry,
+        context.objects,
         pod,
         container,
         base=_node_variables(context, pod, container),
@@ -133,7 +133,7 @@ def _translation(context: NodeContext, pod: Object, mounts: Mapping[str, Path]) 
         # The pod can start before all services of its own job are there.
         replicas = {f"{job}-master-0", f"{job}-worker-0"} | {
             service["metadata"]["name"]
-            for service in context.registry.list(resources.SERVICES, metadata["namespace"])
+            for service in context.objects.list(resources.SERVICES, metadata["namespace"])
             if (service["metadata"].get("labels") or {}).get(JOB_NAME_LABEL) == job
         }
     return Translation(mounts, replicas, lambda port: context.ports.of(owner, port))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from local.cluster.api.registry import timestamp
+from local.cluster.api.metadata import timestamp
 from local.cluster.api.resources import Object
 from local.cluster.logs import ContainerLog
 from local.cluster.node.container import ContainerProcess

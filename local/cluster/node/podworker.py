@@ -17,7 +17,7 @@ from pathlib import Path
 
 from local.cluster import infrastructure
 from local.cluster.api import resources
-from local.cluster.api.registry import clone, timestamp
+from local.cluster.api.metadata import clone, timestamp
 from local.cluster.api.resources import Object
 from local.cluster.events import Level
 from local.cluster.labels import JOB_NAME_LABEL
@@ -237,7 +237,7 @@ class PodWorker:
         """The operator's init container looks up the master's service: done once that exists."""
         job = (self._pod["metadata"].get("labels") or {}).get(JOB_NAME_LABEL, "")
         namespace = self._pod["metadata"]["namespace"]
-        if self._context.registry.find(resources.SERVICES, namespace, f"{job}-master-0") is None:
+        if self._context.objects.find(resources.SERVICES, namespace, f"{job}-master-0") is None:
             self._next_try = time.monotonic() + 0.1
             return
         run.state = terminated(0, started_at=timestamp())
@@ -363,7 +363,7 @@ class PodWorker:
                 run.state = terminated(0, started_at=run.state["running"]["startedAt"])
         self._report()
         metadata = self._pod["metadata"]
-        self._context.registry.remove_now(
+        self._context.objects.remove_now(
             resources.PODS, metadata["namespace"], metadata["name"], self.uid
         )
         self._finished = True
@@ -396,7 +396,7 @@ class PodWorker:
                 )
             )
 
-        self._context.registry.modify(
+        self._context.objects.modify(
             resources.PODS, metadata["namespace"], metadata["name"], change, uid=self.uid
         )
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from local.cluster.api import resources
-from local.cluster.api.registry import Registry
+from local.cluster.api.objects import Objects
 from local.cluster.api.resources import Object
 from local.cluster.node.environment import ConfigError, object_texts
 
@@ -27,7 +27,7 @@ class MountError(Exception):
 
 
 def mount_all(
-    registry: Registry, pod: Object, pod_directory: Path, file_systems: FileSystems
+    objects: Objects, pod: Object, pod_directory: Path, file_systems: FileSystems
 ) -> dict[str, Path | None]:
     """The directory of each volume by name; None where the path itself is used (/dev/shm).
 
@@ -37,7 +37,7 @@ def mount_all(
     found = {}
     for volume in pod["spec"].get("volumes") or []:
         directory = pod_directory / "volumes" / volume["name"]
-        found[volume["name"]] = _mount(registry, pod, volume, directory, file_systems)
+        found[volume["name"]] = _mount(objects, pod, volume, directory, file_systems)
     return found
 
 
@@ -56,7 +56,7 @@ def container_mounts(
 
 
 def _mount(
-    registry: Registry,
+    objects: Objects,
     pod: Object,
     volume: Mapping[str, Any],
     directory: Path,
@@ -65,7 +65,7 @@ def _mount(
     name, namespace = volume["name"], pod["metadata"]["namespace"]
     if "persistentVolumeClaim" in volume:
         claim = volume["persistentVolumeClaim"]["claimName"]
-        return _claimed_directory(registry, namespace, claim, file_systems)
+        return _claimed_directory(objects, namespace, claim, file_systems)
     if "emptyDir" in volume:
         directory.mkdir(parents=True, exist_ok=True)
         return None if _is_shared_memory(pod, name) else directory
@@ -81,7 +81,7 @@ def _mount(
         if field in volume:
             source = dict(volume[field])
             source.setdefault("name", source.get("secretName", ""))
-            _write_files(registry, kind, namespace, name, source, directory)
+            _write_files(objects, kind, namespace, name, source, directory)
             return directory
     raise MountError(
         f'MountVolume.SetUp failed for volume "{name}" : volumes of kind '
@@ -99,19 +99,19 @@ def _is_shared_memory(pod: Object, volume: str) -> bool:
 
 
 def _claimed_directory(
-    registry: Registry, namespace: str, claim_name: str, file_systems: FileSystems
+    objects: Objects, namespace: str, claim_name: str, file_systems: FileSystems
 ) -> Path:
-    claim = registry.find(resources.CLAIMS, namespace, claim_name)
+    claim = objects.find(resources.CLAIMS, namespace, claim_name)
     if claim is None:
         raise MountError(f'persistentvolumeclaim "{claim_name}" not found')
     volume_name = claim["spec"].get("volumeName", "")
-    volume = registry.find(resources.VOLUMES, "", volume_name) if volume_name else None
+    volume = objects.find(resources.VOLUMES, "", volume_name) if volume_name else None
     if volume is None or (claim.get("status") or {}).get("phase") != "Bound":
         raise MountError(f'persistentvolumeclaim "{claim_name}" is not bound')
     csi = volume["spec"].get("csi") or {}
     driver, handle = csi.get("driver", ""), csi.get("volumeHandle", "")
     prefix = f'MountVolume.SetUp failed for volume "{volume_name}" : '
-    if registry.find(resources.CSI_DRIVERS, "", driver) is None:
+    if objects.find(resources.CSI_DRIVERS, "", driver) is None:
         raise MountError(
             f"{prefix}kubernetes.io/csi: mounter.SetUpAt failed to get CSI client: driver name "
             f"{driver} not found in the list of registered CSI drivers"
@@ -127,7 +127,7 @@ def _claimed_directory(
 
 
 def _write_files(
-    registry: Registry,
+    objects: Objects,
     kind: resources.Resource,
     namespace: str,
     volume: str,
@@ -135,7 +135,7 @@ def _write_files(
     directory: Path,
 ) -> None:
     try:
-        texts = object_texts(registry, kind, namespace, source)
+        texts = object_texts(objects, kind, namespace, source)
     except ConfigError as exc:
         raise MountError(f'MountVolume.SetUp failed for volume "{volume}" : {exc}') from exc
     directory.mkdir(parents=True, exist_ok=True)

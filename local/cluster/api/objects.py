@@ -9,52 +9,19 @@ from __future__ import annotations
 
 import base64
 import json
-import secrets
 import uuid
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
-from typing import Any, Literal
+from typing import Any
 
 from local.cluster.api import admission, defaults, errors, resources, schema
+from local.cluster.api.deletion import Propagation, mark, may_go
 from local.cluster.api.immutable import check_immutable
+from local.cluster.api.metadata import check_identity, clone, merged, random_suffix, timestamp
 from local.cluster.api.resources import Catalog, Object, Resource
 from local.cluster.api.store import Store
 
-Propagation = Literal["Background", "Foreground", "Orphan"]
 
-_SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
-_IDENTITY = (
-    "uid",
-    "creationTimestamp",
-    "deletionTimestamp",
-    "deletionGracePeriodSeconds",
-    "generation",
-    "name",
-    "namespace",
-    "generateName",
-)
-FOREGROUND = "foregroundDeletion"
-
-
-def clone(obj: Any) -> Any:
-    """A deep copy of JSON, several times faster than copy.deepcopy."""
-    if isinstance(obj, dict):
-        return {key: clone(value) for key, value in obj.items()}
-    if isinstance(obj, list):
-        return [clone(value) for value in obj]
-    return obj
-
-
-def timestamp(moment: datetime | None = None) -> str:
-    """RFC 3339 in whole seconds, as metadata carries it."""
-    return (moment or datetime.now(UTC)).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def random_suffix(length: int = 5) -> str:
-    return "".join(secrets.choice(_SUFFIX_ALPHABET) for _ in range(length))
-
-
-class Registry:
+class Objects:
     """The only writer of the store."""
 
     def __init__(
@@ -97,7 +64,7 @@ class Registry:
         """
         new = clone(obj)
         metadata = new.setdefault("metadata", {})
-        self._check_identity(resource, new, namespace)
+        check_identity(resource, new, namespace)
         if not metadata.get("name"):
             prefix = metadata.get("generateName")
             if not prefix:
@@ -150,7 +117,7 @@ class Registry:
                 raise errors.wrong_uid(
                     resource.key, metadata["name"], wanted=metadata["uid"], held=held["uid"]
                 )
-            new = self._merged(resource, current, clone(obj), subresource)
+            new = merged(resource, current, clone(obj), subresource)
             new = self._conform(resource, new, strict=strict)
             if not subresource:
                 check_immutable(resource, current, new)
@@ -203,9 +170,9 @@ class Registry:
                 return current, True
             if propagation == "Orphan":
                 self._orphan_dependents(current["metadata"]["uid"])
-            lingers = self._linger(resource, clone(current), grace_s, propagation)
-            if lingers is not None:
-                return lingers, False
+            marked = clone(current)
+            if mark(resource, marked, grace_s, propagation):
+                return marked if marked == current else self._put(resource, marked), False
             return self._remove(resource, namespace, name), True
 
     def remove_now(self, resource: Resource, namespace: str, name: str, uid: str) -> None:
@@ -216,25 +183,6 @@ class Registry:
                 self._remove(resource, namespace, name)
 
     # Parts
-
-    def _check_identity(self, resource: Resource, new: Object, namespace: str) -> None:
-        new.setdefault("apiVersion", resource.api_version)
-        new.setdefault("kind", resource.kind)
-        if new["kind"] != resource.kind or new["apiVersion"] != resource.api_version:
-            raise errors.bad_request(
-                f"{resource.kind} in version {resource.version!r} cannot be handled as a "
-                f"{resource.kind}: the body says {new['apiVersion']} {new['kind']}"
-            )
-        metadata = new["metadata"]
-        if not resource.namespaced:
-            metadata.pop("namespace", None)
-            return
-        metadata["namespace"] = metadata.get("namespace") or namespace or "default"
-        if namespace and metadata["namespace"] != namespace:
-            raise errors.bad_request(
-                f"the namespace of the object ({metadata['namespace']}) does not match the "
-                f"namespace of the request ({namespace})"
-            )
 
     def _check_namespace(self, resource: Resource, metadata: dict[str, Any]) -> None:
         if not resource.namespaced:
@@ -272,28 +220,6 @@ class Registry:
             configurations = self.store.list(resources.VALIDATING_WEBHOOKS.key)
             admission.admit(new, configurations, answers=self._webhook_answers)
 
-    def _merged(self, resource: Resource, current: Object, new: Object, subresource: str) -> Object:
-        """The object to store: the submitted part over what this endpoint may not change."""
-        if subresource == "status":
-            merged: Object = clone(current)
-            merged["status"] = new.get("status", {})
-            return merged
-        new.setdefault("apiVersion", current["apiVersion"])
-        new.setdefault("kind", current["kind"])
-        held = current["metadata"]
-        for name in _IDENTITY:
-            if name in held:
-                new["metadata"][name] = clone(held[name])
-            else:
-                new["metadata"].pop(name, None)
-        new["metadata"].pop("managedFields", None)
-        if resource.has_status:
-            if "status" in current:
-                new["status"] = clone(current["status"])
-            else:
-                new.pop("status", None)
-        return new
-
     def _write(self, resource: Resource, current: Object, new: Object, *, dry_run: bool) -> Object:
         held = current["metadata"]
         new["metadata"]["resourceVersion"] = held["resourceVersion"]
@@ -303,7 +229,7 @@ class Registry:
             new["metadata"]["generation"] = held["generation"] + 1
         if dry_run:
             return new
-        if "deletionTimestamp" in held and _may_go(resource, new):
+        if "deletionTimestamp" in held and may_go(resource, new):
             return self._remove(resource, held.get("namespace", ""), held["name"])
         return self._put(resource, new)
 
@@ -328,26 +254,6 @@ class Registry:
             self.store.remove(key, obj["metadata"].get("namespace", ""), obj["metadata"]["name"])
         self.catalog.uninstall(crd["metadata"]["name"])
 
-    def _linger(
-        self, resource: Resource, obj: Object, grace_s: int | None, propagation: Propagation
-    ) -> Object | None:
-        """Mark an object as being deleted when it cannot go at once; None when it can."""
-        metadata = obj["metadata"]
-        if propagation == "Foreground" and FOREGROUND not in metadata.get("finalizers", []):
-            metadata.setdefault("finalizers", []).append(FOREGROUND)
-        grace = _grace_of(resource, obj, grace_s)
-        if not metadata.get("finalizers") and grace == 0 and resource.key != "namespaces":
-            return None
-        if "deletionTimestamp" in metadata:
-            shortened = grace < metadata.get("deletionGracePeriodSeconds", grace)
-            if not shortened:
-                return obj
-        metadata["deletionTimestamp"] = timestamp(datetime.now(UTC) + timedelta(seconds=grace))
-        metadata["deletionGracePeriodSeconds"] = grace
-        if resource.key == "namespaces":
-            obj["status"]["phase"] = "Terminating"
-        return self._put(resource, obj)
-
     def _orphan_dependents(self, uid: str) -> None:
         for key, obj in list(self.store.everything()):
             owners = obj["metadata"].get("ownerReferences") or []
@@ -361,19 +267,3 @@ class Registry:
 def _without_status(obj: Object) -> str:
     part = {name: value for name, value in obj.items() if name not in ("metadata", "status")}
     return json.dumps(part, sort_keys=True)
-
-
-def _may_go(resource: Resource, obj: Object) -> bool:
-    """Whether an object that is being deleted has nothing left to wait for."""
-    if obj["metadata"].get("finalizers"):
-        return False
-    return resource.key not in ("pods", "namespaces")
-
-
-def _grace_of(resource: Resource, obj: Object, grace_s: int | None) -> int:
-    """Seconds that the processes of a pod get to end; 0 for what has no processes."""
-    if resource.key != "pods" or not obj["spec"].get("nodeName"):
-        return 0
-    if (obj.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
-        return 0
-    return int(obj["spec"].get("terminationGracePeriodSeconds", 30) if grace_s is None else grace_s)

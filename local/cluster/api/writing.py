@@ -1,0 +1,204 @@
+"""What writes: create, replace, patch, apply, delete, scale.
+
+Used by `rest.py`, which routes. Decodes the request, calls `objects.py`, encodes what was stored.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypedDict
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from local.cluster.api import errors, patches, requests, typed
+from local.cluster.api.metadata import clone
+from local.cluster.api.objects import Objects
+from local.cluster.api.reading import shown
+from local.cluster.api.requests import Target
+from local.cluster.api.resources import RETURNED_WHEN_DELETED, Object
+
+
+class WriteOptions(TypedDict):
+    """How to write, as the query says."""
+
+    dry_run: bool
+    strict: bool
+
+
+class Writer:
+    """Answers requests that change objects; remembers what each field manager has applied."""
+
+    def __init__(self, objects: Objects) -> None:
+        self._objects = objects
+        self._applied: dict[tuple[str, str], Object] = {}
+
+    async def create(self, request: Request, target: Target) -> Response:
+        body = await requests.object_of(request)
+        created = self._objects.create(
+            target.resource, body, namespace=target.namespace, **_write_options(request)
+        )
+        return JSONResponse(shown(request, target, created), status_code=201)
+
+    async def update(self, request: Request, target: Target) -> Response:
+        body = await requests.object_of(request)
+        metadata = body["metadata"]
+        if metadata.setdefault("name", target.name) != target.name:
+            raise errors.bad_request(
+                f"the name of the object ({metadata['name']}) does not match the name on the URL "
+                f"({target.name})"
+            )
+        metadata["namespace"] = target.namespace
+        updated = self._objects.update(
+            target.resource, body, subresource=target.subresource, **_write_options(request)
+        )
+        return JSONResponse(shown(request, target, updated))
+
+    async def patch(self, request: Request, target: Target) -> Response:
+        content_type = request.headers.get("content-type", "").partition(";")[0]
+        patch = await requests.body_of(request)
+        if content_type == patches.APPLY_PATCH:
+            return self._apply(request, target, patch)
+        objects = self._objects
+        with objects.store.lock:
+            current = objects.get(target.resource, target.namespace, target.name)
+            patched = _patched(target, content_type, clone(current), patch)
+            _keep_version(patched, patch, current)
+            updated = objects.update(
+                target.resource,
+                patched,
+                subresource=target.subresource,
+                **_write_options(request),
+            )
+        return JSONResponse(shown(request, target, updated))
+
+    def _apply(self, request: Request, target: Target, applied: Any) -> Response:
+        if not isinstance(applied, dict):
+            raise errors.bad_request("the applied configuration is not an object")
+        objects, resource = self._objects, target.resource
+        manager = request.query_params.get("fieldManager", "")
+        if not manager:
+            raise errors.bad_request("PatchOptions is invalid: fieldManager: Required value")
+        applied.setdefault("metadata", {})["name"] = target.name
+        typed.check_applied(resource, applied, namespace=target.namespace)
+        options = _write_options(request)
+        with objects.store.lock:
+            current = objects.find(resource, target.namespace, target.name)
+            if current is None:
+                result = objects.create(resource, applied, namespace=target.namespace, **options)
+            else:
+                owner = (current["metadata"]["uid"], manager)
+                before = self._applied.get(owner, {})
+                merged = patches.apply(clone(current), before, applied)
+                merged["metadata"].setdefault("namespace", target.namespace)
+                result = objects.update(resource, merged, subresource=target.subresource, **options)
+            if not options["dry_run"]:
+                self._applied[result["metadata"]["uid"], manager] = clone(applied)
+        code = 201 if current is None else 200
+        return JSONResponse(shown(request, target, result), status_code=code)
+
+    async def delete(self, request: Request, target: Target) -> Response:
+        options = await requests.delete_options(request)
+        last, gone = self._objects.delete(
+            target.resource,
+            target.namespace,
+            target.name,
+            grace_s=options.get("gracePeriodSeconds"),
+            propagation=options.get("propagationPolicy", "Background"),
+            uid=(options.get("preconditions") or {}).get("uid") or "",
+            dry_run=bool(options.get("dryRun")),
+        )
+        if not gone or target.resource.key in RETURNED_WHEN_DELETED:
+            return JSONResponse(last)
+        details: Object = {"name": target.name, "kind": target.resource.plural}
+        if target.resource.group:
+            details["group"] = target.resource.group
+        details["uid"] = last["metadata"]["uid"]
+        status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
+        return JSONResponse({**status, "details": details})
+
+    async def delete_collection(self, request: Request, target: Target) -> Response:
+        options = await requests.delete_options(request)
+        selector = requests.selector_of(request.query_params)
+        resource = target.resource
+        with self._objects.store.lock:
+            items = self._objects.list(resource, target.namespace)
+            doomed = [item for item in items if selector is None or selector(item)]
+            for item in doomed:
+                metadata = item["metadata"]
+                self._objects.delete(
+                    resource,
+                    metadata.get("namespace", ""),
+                    metadata["name"],
+                    grace_s=options.get("gracePeriodSeconds"),
+                    propagation=options.get("propagationPolicy", "Background"),
+                    dry_run=bool(options.get("dryRun")),
+                )
+        body = {
+            "kind": f"{resource.kind}List",
+            "apiVersion": resource.api_version,
+            "metadata": {"resourceVersion": str(self._objects.store.version)},
+            "items": doomed,
+        }
+        return JSONResponse(body)
+
+    async def scale(self, request: Request, target: Target) -> Response:
+        objects, path = self._objects, target.resource.scale_path.split(".")
+        body = None if request.method == "GET" else await requests.body_of(request)
+        with objects.store.lock:
+            obj = clone(objects.get(target.resource, target.namespace, target.name))
+            holder = obj
+            for part in path[:-1]:
+                holder = holder.setdefault(part, {})
+            scale = _scale_object(obj, holder.get(path[-1], 1))
+            if body is not None:
+                if request.headers.get("content-type", "").startswith(patches.JSON_PATCH):
+                    wanted = patches.json_patch(scale, body)
+                else:
+                    wanted = patches.merge(scale, body)
+                holder[path[-1]] = int(wanted["spec"]["replicas"])
+                updated = objects.update(target.resource, obj, **_write_options(request))
+                scale = _scale_object(updated, holder[path[-1]])
+        return JSONResponse(scale)
+
+
+def _write_options(request: Request) -> WriteOptions:
+    query = request.query_params
+    return {
+        "dry_run": bool(query.get("dryRun")),
+        "strict": query.get("fieldValidation") == "Strict",
+    }
+
+
+def _patched(target: Target, content_type: str, current: Object, patch: Any) -> Object:
+    match content_type:
+        case patches.JSON_PATCH:
+            result: Object = patches.json_patch(current, patch)
+        case patches.MERGE_PATCH:
+            result = patches.merge(current, patch)
+        case patches.STRATEGIC_PATCH if not target.resource.custom:
+            result = patches.strategic_merge(current, patch)
+        case _:
+            raise errors.unsupported_media_type(
+                f'"{content_type}" is not a patch type of {target.resource.key}; use '
+                f"{patches.MERGE_PATCH}, {patches.JSON_PATCH} or {patches.APPLY_PATCH}"
+            )
+    return result
+
+
+def _keep_version(patched: Object, patch: Any, current: Object) -> None:
+    """A patch is conditional only when it names a resourceVersion itself."""
+    named = isinstance(patch, dict) and (patch.get("metadata") or {}).get("resourceVersion")
+    if not named:
+        patched["metadata"]["resourceVersion"] = current["metadata"]["resourceVersion"]
+
+
+def _scale_object(obj: Object, replicas: int) -> Object:
+    metadata = obj["metadata"]
+    kept = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
+    return {
+        "kind": "Scale",
+        "apiVersion": "autoscaling/v1",
+        "metadata": {name: metadata[name] for name in kept if name in metadata},
+        "spec": {"replicas": replicas},
+        "status": {"replicas": (obj.get("status") or {}).get("replicas", 0)},
+    }
