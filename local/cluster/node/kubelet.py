@@ -104,7 +104,7 @@ class Kubelet:
             raise errors.bad_request(f"pod {metadata['name']} does not have a host assigned")
         if worker is None:
             raise errors.unknown_to_kubelet(metadata["name"])
-        run = next(run for run in [*worker.init, *worker.main] if run.name == name)
+        run = next(run for run in worker.runs() if run.name == name)
         log = run.previous_log if previous else run.log
         if log is None:
             raise _no_log(run, metadata["name"], previous=previous)
