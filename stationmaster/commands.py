@@ -15,7 +15,6 @@ from stationmaster.domain.commands.start import StartRun
 from stationmaster.domain.errors import (
     NotPossibleNow,
     RunNotFound,
-    RunStopped,
     StationmasterError,
 )
 from stationmaster.domain.events import (
@@ -29,8 +28,10 @@ from stationmaster.domain.ids import RunId
 from stationmaster.domain.planning.plan import Plan, make_plan
 from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.domain.planning.requirements import check_data
-from stationmaster.domain.run.aggregate import Run, Wait, new_run_id, start_run
+from stationmaster.domain.reactions import POLICY, decide
+from stationmaster.domain.run.aggregate import Run, new_run_id, start_run
 from stationmaster.services import Services
+from stationmaster.waiting import settle_wait
 
 # Chat platforms deliver a command again under a new id when an answer is late; a person who means a
 # second run of the very same words waits longer than that.
@@ -168,23 +169,15 @@ def stop_run(services: Services, run_id: RunId | None, *, channel_id: str, user_
     run = _find(services, run_id, channel_id=channel_id, active=True)
     if run.phase.is_terminal:
         raise NotPossibleNow(f"run {run.run_id} has ended already: {run.phase.value}")
-    run = services.runs.record(
-        run.run_id,
-        [
-            StopRequested(
-                event_id=make_event_id(run.run_id, "stop"),
-                run_id=run.run_id,
-                at=services.now(),
-                user_id=user_id,
-            )
-        ],
+    stop = StopRequested(
+        event_id=make_event_id(run.run_id, "stop"),
+        run_id=run.run_id,
+        at=services.now(),
+        user_id=user_id,
     )
+    run = services.runs.record(run.run_id, [stop])
     # A workflow that waits for its job is woken; one that is busy asks before its next step.
-    token = services.runs.load_task_token(run.run_id, Wait.JOB)
-    if token is not None:
-        services.workflows.job_failed(
-            token, error=RunStopped.__name__, cause=f"stopped by {user_id}"
-        )
+    settle_wait(services, run.run_id, decide(run, stop, POLICY))
     return run
 
 

@@ -10,9 +10,9 @@ from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.cluster.events import CLUSTER_EVENT, ClusterEvent
 from stationmaster.domain.errors import ClusterNotFound, RunNotFound
 from stationmaster.domain.events import EVENT, RunEvent
+from stationmaster.domain.reactions import phase_changes
 from stationmaster.domain.run import aggregate as run
 from stationmaster.domain.run.aggregate import Run
-from stationmaster.domain.run.consequences import consequences
 
 RUN: Final = Aggregate[Run, RunEvent](
     name="run",
@@ -21,7 +21,7 @@ RUN: Final = Aggregate[Run, RunEvent](
     event=EVENT,
     start=run.start_run,
     apply=run.apply,
-    consequences=consequences,
+    consequences=phase_changes,
     not_found=lambda run_id: RunNotFound(f'no run is called "{run_id[:60]}"; see /train list'),
 )
 CLUSTER: Final = Aggregate[Cluster, ClusterEvent](

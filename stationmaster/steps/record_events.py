@@ -1,56 +1,54 @@
-"""What the recorder does: takes in what the relay and AWS tell, and resolves the wait for jobs."""
+"""What the recorder does: takes in what the relay and AWS report, and carries out what follows."""
 
 from __future__ import annotations
 
 import logging
 
-from stationmaster.domain.errors import (
-    PermanentError,
-    RunNotFound,
-    TrainingFailed,
-    TransientError,
-)
-from stationmaster.domain.events import NodeLost, RelayBatch, RunPhase
+from stationmaster.domain.errors import PermanentError, RunNotFound, TransientError
+from stationmaster.domain.events import RelayBatch
 from stationmaster.domain.ids import RunId
-from stationmaster.domain.run.aggregate import Run, TeardownStatus, Wait
+from stationmaster.domain.reactions import (
+    POLICY,
+    AskCapacity,
+    CapacityLost,
+    ChangePhase,
+    EndWait,
+    RelayHeard,
+    WorkflowDied,
+    decide,
+)
+from stationmaster.domain.run.aggregate import Run, TeardownStatus
 from stationmaster.services import Services
-from stationmaster.steps.await_job import resolve_wait
 from stationmaster.steps.conclude_run import sentence_of
 from stationmaster.steps.conclude_teardown import conclude_teardown
 from stationmaster.steps.examining import find_lost_capacity
 from stationmaster.steps.recording import enter_phase
+from stationmaster.waiting import settle_wait
 
 logger = logging.getLogger(__name__)
 
 
 def record_batch(services: Services, batch: RelayBatch) -> None:
-    """Record a relay's batch once, keep its log lines, and resolve or prolong the wait for the job.
+    """Record a relay's batch once, keep its log lines, and carry out what follows from it.
+
+    A batch that is delivered again records nothing, and what follows is carried out again: the
+    delivery before may have ended between the two.
 
     Raises:
         RunNotFound: a batch of a run that was never requested.
     """
     run = services.runs.record(batch.run_id, batch.events)
     services.runs.save_log_tails(batch.run_id, batch.log_tails)
-    token = services.runs.load_task_token(batch.run_id, Wait.JOB)
-    if token is None or run.phase.is_terminal:
-        return
-    if resolve_wait(services, run, token):
-        return
-    lost = _lost_for_good(services, run, batch)
-    if lost is not None:
-        services.workflows.job_failed(token, error=TrainingFailed.__name__, cause=lost)
-    elif batch.heartbeat:
-        services.workflows.heartbeat(token)
+    heard = RelayHeard(services.now(), heartbeat=batch.heartbeat)
+    reactions = [each for seen in (*batch.events, heard) for each in decide(run, seen, POLICY)]
+    if AskCapacity() in reactions and not any(isinstance(each, EndWait) for each in reactions):
+        lost = _lost_capacity(services, run)
+        reactions += decide(run, CapacityLost(lost), POLICY) if lost is not None else ()
+    settle_wait(services, run.run_id, reactions)
 
 
-def _lost_for_good(services: Services, run: Run, batch: RelayBatch) -> str | None:
-    """What a run that does not train will never get back.
-
-    Asked of AWS only while the run recovers: when a node is lost, and with each heartbeat.
-    """
-    asks = batch.heartbeat or any(isinstance(event, NodeLost) for event in batch.events)
-    if run.phase is not RunPhase.RECOVERING or not asks:
-        return None
+def _lost_capacity(services: Services, run: Run) -> str | None:
+    """What a run that does not train will never get back."""
     try:
         return find_lost_capacity(services, run)
     except (TransientError, PermanentError) as exc:
@@ -76,8 +74,9 @@ def record_dead_execution(
         run = services.runs.load(run_id)
     except RunNotFound:
         return  # not started by the product
-    if not run.phase.is_terminal:
-        enter_phase(services, run, RunPhase.FAILED, reason=_death(status, cause))
+    for reaction in decide(run, WorkflowDied(_death(status, cause)), POLICY):
+        if isinstance(reaction, ChangePhase):
+            enter_phase(services, run, reaction.phase, reason=reaction.reason)
     services.bus.run_ended(run_id)
 
 

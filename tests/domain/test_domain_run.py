@@ -18,7 +18,6 @@ from stationmaster.domain.run.aggregate import (
     new_run_id,
     start_run,
 )
-from stationmaster.domain.run.consequences import consequences
 
 START = datetime(2026, 11, 20, 18, 0, tzinfo=UTC)
 RUN_ID = "tiny-llama-0a1b2c3d"
@@ -144,6 +143,27 @@ def test_progress_after_a_resume_replaces_the_curve_from_there_on():
     assert run.first_loss_nats == 8.0
 
 
+def test_points_of_steps_that_are_taken_again_go_with_the_first_of_them():
+    run = make_run(RunPhase.RUNNING)
+    for seq, (step, loss) in enumerate([(1, 8.0), (2, 7.0), (3, 6.0), (4, 5.0), (2, 7.1)]):
+        run = apply(run, progress(seq, step, loss))
+
+    assert run.loss_points == [(1, 8.0), (2, 7.1)]
+
+
+@pytest.mark.parametrize(("late_s", "kept"), [(30, True), (31, False)])
+def test_step_reported_just_after_a_loss_may_have_been_taken_before_it(late_s, kept):
+    killed = event(ev.PodChanged, pod="w-0", phase="Running", exit_code=137)
+    run = apply(make_run(RunPhase.RUNNING), event(ev.NodeLost, node="n-0", reason="NotReady"))
+    run = apply(run, killed)
+
+    late = progress(1, 1, 8.0).model_copy(update={"at": START + timedelta(seconds=late_s)})
+    run = apply(run, late)
+
+    assert list(run.lost_nodes) == (["n-0"] if kept else [])
+    assert [failure.pod for failure in run.failures] == (["w-0"] if kept else [])
+
+
 def test_progress_with_a_loss_that_is_not_finite_counts_but_draws_no_point():
     run = apply(make_run(RunPhase.RUNNING), progress(1, 1, None))
     run = apply(run, progress(2, 2, 7.0))
@@ -170,30 +190,6 @@ def test_loss_points_of_a_long_run_stay_bounded_and_keep_the_last():
     assert len(run.loss_points) <= MAX_LOSS_POINTS
     assert run.loss_points[-1] == (1999, 8.0 / 1999)
     assert run.loss_points == sorted(run.loss_points)
-
-
-@pytest.mark.parametrize(
-    "cause",
-    [
-        event(ev.WorkersRestarting, pod="w-0", reason="worker group failed"),
-        event(ev.JobConditionChanged, condition="Restarting", reason="r", message="m"),
-        event(ev.PodChanged, pod="w-0", phase="Running", exit_code=137),
-    ],
-)
-def test_consequences_of_a_restart_while_running_is_recovering(cause):
-    run = make_run(RunPhase.RUNNING)
-
-    following = consequences(apply(run, cause), cause)
-
-    assert [f.phase for f in following] == [RunPhase.RECOVERING]
-    assert consequences(make_run(RunPhase.PROVISIONING), cause) == []
-
-
-def test_consequences_of_progress_while_recovering_is_running_again():
-    run = make_run(RunPhase.RECOVERING)
-
-    assert [f.phase for f in consequences(run, progress(9, 41, 5.0))] == [RunPhase.RUNNING]
-    assert consequences(make_run(RunPhase.RUNNING), progress(9, 41, 5.0)) == []
 
 
 @pytest.mark.parametrize(("restarting", "kept"), [(False, "stood still"), (True, "")])

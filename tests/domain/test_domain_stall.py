@@ -8,17 +8,22 @@ from hypothesis import strategies as st
 
 from stationmaster.domain import events as ev
 from stationmaster.domain.events import RunPhase
+from stationmaster.domain.reactions import POLICY, WaitOpen, decide, phase_changes
 from stationmaster.domain.run.aggregate import apply, start_run
-from stationmaster.domain.run.consequences import consequences
-from stationmaster.domain.run.stall import RESTART_LIMIT, why_stalled
 
 START = datetime(2026, 11, 20, 18, 0, tzinfo=UTC)
 RUN_ID = "tiny-llama-0a1b2c3d"
+RESTART_LIMIT = POLICY.restart_limit
 MUCH_LATER = START + timedelta(minutes=41, seconds=10)
 
 
 def at(seconds):
     return START + timedelta(seconds=seconds)
+
+
+def why_stalled(run, now):
+    """The sentence with which a wait for the run would end, or None while it lasts."""
+    return next((end.sentence for end in decide(run, WaitOpen(now), POLICY)), None)
 
 
 class Told:
@@ -48,7 +53,7 @@ class Told:
         self._count += 1
         event = event_class(event_id=f"e{self._count}", run_id=RUN_ID, at=at(second), **fields)
         self.run = apply(self.run, event)
-        for following in consequences(self.run, event):
+        for following in phase_changes(self.run, event):
             self.run = apply(self.run, following)
         return self
 

@@ -18,8 +18,8 @@ from stationmaster.domain.events import TrainingRequest
 from stationmaster.domain.planning.plan import plan_recipe
 from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.domain.planning.requirements import checks_for, plugins_for
+from stationmaster.domain.reactions import POLICY
 from stationmaster.domain.run.aggregate import new_run_id
-from stationmaster.domain.run.stall import RESTART_LIMIT
 from stationmaster.rendering import job_spec
 from stationmaster.rendering.etcd import render_etcd
 from stationmaster.rendering.pytorch_job import render_pytorch_job
@@ -173,7 +173,7 @@ def test_job_survives_a_lost_first_node_and_then_one_gang_restart(nodes: int):
     each = restarts_while_the_first_worker_is_away(conf["read_timeout"], REPLACED_AFTER_S)
     by_default = restarts_while_the_first_worker_is_away(60, REPLACED_AFTER_S)
     until_given_up = restarts_while_the_first_worker_is_away(
-        conf["read_timeout"], RESTART_LIMIT.total_seconds()
+        conf["read_timeout"], POLICY.restart_limit.total_seconds()
     )
 
     assert each == 1

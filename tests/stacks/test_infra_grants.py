@@ -76,7 +76,7 @@ def origins(module: str) -> dict[str, str]:
             case ast.FunctionDef(name=name):
                 found[name] = module
             case ast.ImportFrom(module=str(imported), names=names) if imported.startswith(
-                "stationmaster.steps."
+                ("stationmaster.steps.", "stationmaster.waiting")
             ):
                 found |= {alias.name: imported for alias in names}
     return found

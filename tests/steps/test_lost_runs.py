@@ -28,8 +28,8 @@ from stationmaster.domain import events as ev
 from stationmaster.domain.errors import TransientError
 from stationmaster.domain.events import RelayBatch, RunPhase
 from stationmaster.domain.planning.plan import make_plan
+from stationmaster.domain.reactions import POLICY
 from stationmaster.domain.run.aggregate import TeardownStatus
-from stationmaster.domain.run.stall import RESTART_LIMIT
 from stationmaster.kubernetes.views import PodView
 from stationmaster.steps.await_job import await_job
 from stationmaster.steps.begin_teardown import begin_teardown
@@ -224,7 +224,7 @@ def test_pod_that_does_not_come_back_in_time_ends_the_wait_with_its_reason(outsi
     begin(outside)
     report(outside, pod(outside, f"{RUN_ID}-worker-1", "Deleted"))
     report(outside, pod(outside, f"{RUN_ID}-worker-1", "Pending", reason="Unschedulable"))
-    outside.late_s = RESTART_LIMIT.total_seconds() - 60
+    outside.late_s = POLICY.restart_limit.total_seconds() - 60
     report(outside)
     assert {said for said, _ in outside.workflows.said} == {"heartbeat"}
 

@@ -1,6 +1,6 @@
-"""When a run that cannot take a step is given up, and what to say of it.
+"""Why a run that cannot take a step is given up.
 
-Pure; asked by the recorder on every heartbeat of the relay. A pod that does not run is judged, and
+Pure; asked by `reactions` with every batch of the relay. A pod that does not run is judged, and
 a recovery that does not end. Pods that all run and take no step are the trainer's to judge: it
 knows how long its steps and saves take (training/watchdog.py), and a container that reports no
 steps at all must not be taken for a stalled one.
@@ -14,29 +14,26 @@ from typing import Final
 from stationmaster.domain.events import RunPhase
 from stationmaster.domain.run.aggregate import Run
 
-# What a job may need from the loss of a node to its next step, one after the other:
-# 40 s until Kubernetes calls the node not ready, 300 s until it evicts the node's pods (the default
-# toleration of unreachable nodes), 600 s for another instance to boot and join, 1200 s to pull the
-# image and meet (`job_start_timeout_s`: the first start gets as much).
-# Source: Kubernetes, "Node monitor grace period" and "Taint based evictions".
-RESTART_LIMIT: Final = timedelta(seconds=40 + 300 + 600 + 1200)
 # The first step after a restart loads a checkpoint and may compile: that many usual ones.
 _STEPS_TO_RESUME: Final = 20
 
 
-def why_stalled(run: Run, now: datetime) -> str | None:
-    """Why the run is not worth waiting for any longer, or None while it is."""
+def why_stalled(run: Run, now: datetime, *, restart_limit: timedelta) -> str | None:
+    """Why the run is not worth waiting for any longer, or None while it is.
+
+    `restart_limit` is what a job may need from a loss to its next step.
+    """
     if run.phase not in (RunPhase.RUNNING, RunPhase.RECOVERING):
         return None
     causes = _what_is_down(run)
     if causes:
         since = min(moment for moment, _ in causes)
-        limit, why = RESTART_LIMIT, "; ".join(sentence for _, sentence in causes[:2])
+        limit, why = restart_limit, "; ".join(sentence for _, sentence in causes[:2])
         others = len(causes) - 2
         why += f"; {others} more like it" if others > 0 else ""
     elif run.phase is RunPhase.RECOVERING and run.progress is not None:
         since = max(run.entered(RunPhase.RECOVERING) or now, run.set_back_at or run.requested_at)
-        limit = RESTART_LIMIT + _STEPS_TO_RESUME * timedelta(
+        limit = restart_limit + _STEPS_TO_RESUME * timedelta(
             seconds=run.progress.step_time_s or 0.0
         )
         why = f"training did not recover ({run.reason}) although all pods run"

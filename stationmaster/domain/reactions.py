@@ -1,0 +1,285 @@
+"""What follows when something is seen of a run: the one place that answers this.
+
+`decide` is pure. The store calls it for every event that it records and writes a change of phase in
+the same transaction as its cause. `steps/record_events.py` and its neighbours call it for what they
+hear and carry out the rest. A new detection is a case of `decide` here, nothing else.
+
+Every answer depends on the run's state and on what was seen, never on an earlier answer. So it may
+be asked again: events are delivered twice, a recorder may end between writing and carrying out,
+and a workflow may begin to wait after the job has ended. Carrying out twice changes nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final, assert_never
+
+from stationmaster.domain import events as ev
+from stationmaster.domain.errors import RunStopped, StationmasterError, TrainingFailed
+from stationmaster.domain.events import RunEvent, RunPhase
+from stationmaster.domain.run.aggregate import REPORTED_LATE, Run
+from stationmaster.domain.run.failures import first_cause
+from stationmaster.domain.run.stall import why_stalled
+
+TORN_DOWN_EARLY: Final = "its teardown was started before it had ended"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """Limits within which a run is left alone."""
+
+    # What a job may need from the loss of a node to its next step, one after the other:
+    # 40 s until Kubernetes calls the node not ready, 300 s until it evicts the node's pods (the
+    # default toleration of unreachable nodes), 600 s for another instance to boot and join, 1200 s
+    # to pull the image and meet (`job_start_timeout_s`: the first start gets as much).
+    # Source: Kubernetes, "Node monitor grace period" and "Taint based evictions".
+    restart_limit: timedelta = timedelta(seconds=40 + 300 + 600 + 1200)
+    asks_capacity: bool = True
+    """Whether AWS is asked for the nodes of a run that recovers."""
+
+
+POLICY: Final = Policy()
+
+
+@dataclass(frozen=True, slots=True)
+class WaitOpen:
+    """A workflow waits for the job: its wait has just begun, or somebody looks after it."""
+
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class RelayHeard:
+    """A batch of the relay has been recorded; with `heartbeat` the job is still there."""
+
+    at: datetime
+    heartbeat: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CapacityLost:
+    """AWS says that nodes or the cluster of the run are deleted; `sentence` names them."""
+
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class WorkflowDied:
+    """The run's workflow was ended from outside; `sentence` says how."""
+
+    sentence: str
+
+
+Seen = RunEvent | WaitOpen | RelayHeard | CapacityLost | WorkflowDied
+"""An event, or a fact that is not recorded."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChangePhase:
+    """The run enters `phase`; the store writes it with the event that it follows from."""
+
+    phase: RunPhase
+    reason: str = ""
+
+    def event_after(self, cause: RunEvent) -> ev.PhaseChanged:
+        """The change as an event, the same whenever it follows from the same cause."""
+        return ev.PhaseChanged(
+            event_id=ev.make_event_id(cause.run_id, cause.event_id, self.phase),
+            run_id=cause.run_id,
+            at=cause.at,
+            phase=self.phase,
+            reason=self.reason,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class EndWait:
+    """The workflow waits no longer; `error` is what it fails with, None where the job succeeded."""
+
+    error: type[StationmasterError] | None = None
+    sentence: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ProlongWait:
+    """The workflow goes on waiting: its job is still watched."""
+
+
+@dataclass(frozen=True, slots=True)
+class AskCapacity:
+    """AWS is asked whether the run's nodes still exist; the answer may be a CapacityLost."""
+
+
+Reaction = ChangePhase | EndWait | ProlongWait | AskCapacity
+Reactions = tuple[Reaction, ...]
+
+
+def decide(run: Run, seen: Seen, policy: Policy) -> Reactions:
+    """What follows from `seen`, which `run` has already taken in.
+
+    A run that has ended reacts to nothing, except that no workflow may wait for it.
+    """
+    if run.phase.is_terminal:
+        return _after_the_end(run, seen)
+    match seen:
+        case WaitOpen(at=now):
+            return _end_of_wait(run, now, policy)
+        case RelayHeard(at=now):
+            return _end_of_wait(run, now, policy) or _watched(run, seen, policy)
+        case CapacityLost(sentence):
+            return (EndWait(TrainingFailed, sentence),)
+        case WorkflowDied(sentence):
+            return (ChangePhase(RunPhase.FAILED, sentence),)
+        case ev.StopRequested() | ev.JobDisappeared() | ev.TrainingReportedFailure():
+            return _end_of_job(run)
+        case ev.JobConditionChanged():
+            return _setback(run, seen) + _end_of_job(run)
+        case ev.NodeLost():
+            return _setback(run, seen) + _ask_capacity(run, policy)
+        case ev.PodChanged() | ev.ProcessFailed() | ev.WorkersRestarting():
+            return _setback(run, seen)
+        case ev.ProgressReported() | ev.TrainingResumed():
+            return _recovery(run, seen)
+        case ev.TeardownStarted() | ev.TeardownCompleted():
+            return _torn_down(run)
+        case _:
+            return _nothing(seen)
+
+
+def phase_changes(run: Run, event: RunEvent) -> list[RunEvent]:
+    """The changes of phase that follow from `event`, for the store to write with it."""
+    return [
+        reaction.event_after(event)
+        for reaction in decide(run, event, POLICY)
+        if isinstance(reaction, ChangePhase)
+    ]
+
+
+_Telling = (
+    ev.RunRequested
+    | ev.PhaseChanged
+    | ev.ResourceRequested
+    | ev.ResourceCreated
+    | ev.ResourceDeleted
+    | ev.PluginReady
+    | ev.CheckFinished
+    | ev.JobSubmitted
+    | ev.ClusterWarning
+    | ev.TrainingStarted
+    | ev.TrainingEvaluated
+    | ev.CheckpointSaved
+    | ev.TrainingFinished
+    | ev.NodeRecovered
+    | ev.TeardownFailed
+)
+"""Events that change what is shown of a run, and what happens to it in no way."""
+
+
+def _nothing(_seen: _Telling) -> Reactions:
+    return ()
+
+
+def _after_the_end(run: Run, seen: Seen) -> Reactions:
+    if not isinstance(seen, WaitOpen):
+        return ()
+    why = run.reason or f"run {run.run_id} is {run.phase.value} already"
+    return (EndWait(RunStopped, why),)
+
+
+def _end_of_wait(run: Run, now: datetime, policy: Policy) -> Reactions:
+    """The end of a wait whose job has ended, or cannot end well any more; nothing while it may."""
+    ended = _end_of_job(run)
+    if ended:
+        return ended
+    stalled = why_stalled(run, now, restart_limit=policy.restart_limit)
+    return (EndWait(TrainingFailed, stalled),) if stalled is not None else ()
+
+
+def _end_of_job(run: Run) -> Reactions:
+    if run.stop_requested_by is not None:
+        return (EndWait(RunStopped, f"stopped by {run.stop_requested_by}"),)
+    if run.job_condition == "Succeeded":
+        return (EndWait(),)
+    why = _why_failed(run)
+    return (EndWait(TrainingFailed, why),) if why else ()
+
+
+def _why_failed(run: Run) -> str:
+    """The trainer's own words before the failure that explains the others; "" for no failure."""
+    if run.trainer_failure:
+        return run.trainer_failure
+    if run.job_condition == "Failed":
+        cause = first_cause(run.failures)
+        said = run.job_message or "the job failed"
+        return said if cause is None else f"{cause.sentence}; {said}"
+    if run.job_disappeared:
+        return f"PyTorchJob {run.job} was deleted from the cluster before it had ended"
+    return ""
+
+
+def _watched(run: Run, heard: RelayHeard, policy: Policy) -> Reactions:
+    return (*_ask_capacity(run, policy), ProlongWait()) if heard.heartbeat else ()
+
+
+def _ask_capacity(run: Run, policy: Policy) -> Reactions:
+    recovering = run.phase is RunPhase.RECOVERING
+    return (AskCapacity(),) if recovering and policy.asks_capacity else ()
+
+
+def _torn_down(run: Run) -> Reactions:
+    if run.stop_requested_by is not None:
+        return (ChangePhase(RunPhase.STOPPED),)
+    return (ChangePhase(RunPhase.FAILED, TORN_DOWN_EARLY),)
+
+
+_Setback = (
+    ev.JobConditionChanged | ev.NodeLost | ev.PodChanged | ev.ProcessFailed | ev.WorkersRestarting
+)
+
+
+def _setback(run: Run, event: _Setback) -> Reactions:
+    """Training cannot go on as it was: it recovers."""
+    reason = _why_set_back(run, event) if run.phase is RunPhase.RUNNING else None
+    return (ChangePhase(RunPhase.RECOVERING, reason),) if reason is not None else ()
+
+
+def _why_set_back(run: Run, event: _Setback) -> str | None:
+    match event:
+        case ev.WorkersRestarting():
+            return event.reason
+        case ev.JobConditionChanged():
+            return event.message if event.condition == "Restarting" else None
+        case ev.NodeLost():
+            return f"node {event.node} is lost: {event.reason}"
+        case ev.ProcessFailed():
+            return None if event.lost_peer else _cause(run)
+        case ev.PodChanged(exit_code=int(code)) if code != 0:
+            return _cause(run)
+        case ev.PodChanged():
+            # Once a pod has done its work the others may go.
+            finished = any(pod.is_finished for pod in run.pods.values())
+            pod = run.pods.get(event.pod)
+            return pod.standing if pod is not None and pod.is_lost and not finished else None
+        case _:
+            assert_never(event)
+
+
+def _cause(run: Run) -> str | None:
+    cause = first_cause(run.failures)
+    return None if cause is None else cause.sentence
+
+
+def _recovery(run: Run, event: ev.ProgressReported | ev.TrainingResumed) -> Reactions:
+    if run.phase is not RunPhase.RECOVERING or not _has_recovered(run, event):
+        return ()
+    resumed = isinstance(event, ev.TrainingResumed)
+    return (ChangePhase(RunPhase.RUNNING, f"resumed from step {event.step}" if resumed else ""),)
+
+
+def _has_recovered(run: Run, event: ev.ProgressReported | ev.TrainingResumed) -> bool:
+    """Whether a step is proof that training goes on, or was still under way at the loss."""
+    lost = any(pod.is_lost or pod.node in run.lost_nodes for pod in run.pods.values())
+    if not lost or run.set_back_at is None:
+        return True
+    return event.at > run.set_back_at + REPORTED_LATE

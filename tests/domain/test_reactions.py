@@ -1,0 +1,352 @@
+"""What follows when something is seen: for every run and every event, and branch by branch."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stationmaster.domain import events as ev
+from stationmaster.domain.errors import IllegalTransition, RunStopped, TrainingFailed
+from stationmaster.domain.events import RunEvent, RunPhase
+from stationmaster.domain.reactions import (
+    POLICY,
+    TORN_DOWN_EARLY,
+    AskCapacity,
+    CapacityLost,
+    ChangePhase,
+    EndWait,
+    ProlongWait,
+    RelayHeard,
+    WaitOpen,
+    WorkflowDied,
+    decide,
+    phase_changes,
+)
+from stationmaster.domain.run.aggregate import Run, apply, start_run
+
+START = datetime(2026, 11, 20, 18, 0, tzinfo=UTC)
+RUN_ID = "tiny-llama-0a1b2c3d"
+REQUEST = ev.TrainingRequest(
+    recipe="tiny-llama",
+    nodes=2,
+    instance_type="m5.2xlarge",
+    command="tiny-llama nodes=2",
+    team_id="T1",
+    channel_id="C1",
+    user_id="U1",
+)
+FINAL = [phase for phase in RunPhase if phase.is_terminal]
+
+# Few values, so that events are about the same pods and nodes.
+VALUES = {
+    "event_id": st.text("0123456789abcdef", min_size=8, max_size=8),
+    "run_id": st.just(RUN_ID),
+    "at": st.integers(0, 4000).map(lambda second: START + timedelta(seconds=second)),
+    "request": st.just(REQUEST),
+    "pod": st.sampled_from(["w-0", "w-1"]),
+    "node": st.sampled_from(["n-0", "n-1"]),
+    "exit_code": st.sampled_from([None, 0, 1, 75, 137]),
+    "seq": st.integers(0, 9),
+    "step": st.integers(0, 9),
+    "loss_nats": st.none() | st.floats(0, 9),
+    "step_time_s": st.none() | st.floats(0, 9),
+}
+EVENT_CLASSES = get_args(get_args(RunEvent)[0])
+EVENTS = st.sampled_from(EVENT_CLASSES).flatmap(
+    lambda kind: st.builds(
+        kind, **{name: VALUES[name] for name in kind.model_fields if name in VALUES}
+    )
+)
+FACTS = (
+    st.builds(WaitOpen, VALUES["at"])
+    | st.builds(RelayHeard, VALUES["at"], st.booleans())
+    | st.builds(CapacityLost, st.text(max_size=9))
+    | st.builds(WorkflowDied, st.text(max_size=9))
+)
+
+
+def make_run(phase: RunPhase = RunPhase.RUNNING, *events: RunEvent, **values: object) -> Run:
+    requested = ev.RunRequested(
+        event_id="requested",
+        run_id=RUN_ID,
+        at=START,
+        request=REQUEST,
+        price_per_hour_usd=1.0,
+        estimated_cost_usd=0.5,
+    )
+    run = start_run(requested).model_copy(update={"phase": phase, **values})
+    for event in events:
+        run = take(run, event)
+    return run
+
+
+def take(run: Run, event: RunEvent) -> Run:
+    """The run after an event, as the store keeps it: what cannot be applied is left out."""
+    try:
+        run = apply(run, event)
+    except IllegalTransition:
+        return run
+    for change in phase_changes(run, event):
+        run = apply(run, change)
+    return run
+
+
+def event(event_class: type, *, at: float = 0, **fields: object):
+    moment = START + timedelta(seconds=at)
+    return event_class(event_id=f"{event_class.__name__}-{at}", run_id=RUN_ID, at=moment, **fields)
+
+
+def progress(seq: int, *, at: float = 0):
+    return event(ev.ProgressReported, at=at, seq=seq, step=seq, total_steps=9, loss_nats=1.0)
+
+
+def condition(kind: str, message: str = "m"):
+    return event(ev.JobConditionChanged, condition=kind, reason="r", message=message)
+
+
+RUNS = st.builds(
+    lambda phase, events: make_run(phase, *events),
+    st.sampled_from(RunPhase),
+    st.lists(EVENTS, max_size=6),
+)
+ALIVE = st.builds(
+    lambda phase, events: make_run(phase, *events),
+    st.sampled_from([RunPhase.RUNNING, RunPhase.RECOVERING]),
+    st.lists(EVENTS, max_size=6),
+)
+
+
+def test_every_event_has_a_strategy():
+    assert {kind.model_fields["type"].default for kind in EVENT_CLASSES} == set(
+        ev.EVENT.json_schema()["discriminator"]["mapping"]
+    )
+
+
+@given(RUNS | ALIVE, EVENTS | FACTS)
+def test_answer_is_total_and_the_same_each_time(run, seen):
+    reactions = decide(run, seen, POLICY)
+
+    assert reactions == decide(run, seen, POLICY)
+    assert sum(isinstance(each, ChangePhase) for each in reactions) <= 1
+    ends = [each for each in reactions if isinstance(each, EndWait)]
+    assert len(ends) <= 1
+    assert not (ends and ProlongWait() in reactions)
+
+
+@given(st.sampled_from(FINAL), st.lists(EVENTS, max_size=4), EVENTS | FACTS)
+def test_run_that_has_ended_reacts_to_nothing_but_an_open_wait(phase, before, seen):
+    run = make_run(phase, *before)
+
+    reactions = decide(run, seen, POLICY)
+
+    if isinstance(seen, WaitOpen):
+        assert [type(each) for each in reactions] == [EndWait]
+    else:
+        assert reactions == ()
+
+
+@given(ALIVE, EVENTS)
+def test_change_of_phase_is_possible_and_follows_once(run, event):
+    run = take(run, event)
+
+    assert not any(isinstance(each, ChangePhase) for each in decide(run, event, POLICY))
+
+
+@given(ALIVE, EVENTS, VALUES["at"])
+def test_wait_that_opens_late_ends_as_the_event_would_have_ended_it(run, event, now):
+    run = take(run, event)
+
+    late = decide(run, WaitOpen(now), POLICY)
+    at_once = [each for each in decide(run, event, POLICY) if isinstance(each, EndWait)]
+
+    assert at_once in ([], list(late))
+    heard = decide(run, RelayHeard(now, heartbeat=False), POLICY)
+    assert heard == (() if run.phase.is_terminal else late)
+
+
+@pytest.mark.parametrize(
+    "cause",
+    [
+        event(ev.WorkersRestarting, pod="w-0", reason="worker group failed"),
+        condition("Restarting"),
+        event(ev.PodChanged, pod="w-0", phase="Running", exit_code=137),
+        event(ev.ProcessFailed, pod="w-0", process="process 0 exited with code 1"),
+        event(ev.NodeLost, node="n-0", reason="NotReady"),
+    ],
+)
+def test_setback_while_running_is_a_recovery(cause):
+    reasons = {
+        "workers.restarting": "worker group failed",
+        "job.condition_changed": "m",
+        "pod.changed": "pod w-0 exited with code 137",
+        "process.failed": "pod w-0 failed: process 0 exited with code 1",
+        "node.lost": "node n-0 is lost: NotReady",
+    }
+    run = apply(make_run(), cause)
+
+    assert decide(run, cause, POLICY) == (ChangePhase(RunPhase.RECOVERING, reasons[cause.type]),)
+    assert phase_changes(make_run(RunPhase.PROVISIONING), cause) == []
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        condition("Running"),
+        event(ev.ProcessFailed, pod="w-0", process="p", lost_peer=True),
+        event(ev.PodChanged, pod="w-0", phase="Running", exit_code=0),
+        event(ev.NodeRecovered, node="n-0"),
+    ],
+)
+def test_event_that_is_no_setback_changes_no_phase(event):
+    assert phase_changes(apply(make_run(), event), event) == []
+
+
+def test_step_while_recovering_is_running_again():
+    run = make_run(RunPhase.RECOVERING)
+
+    assert decide(run, progress(9), POLICY) == (ChangePhase(RunPhase.RUNNING),)
+    assert decide(make_run(RunPhase.RUNNING), progress(9), POLICY) == ()
+    resumed = event(ev.TrainingResumed, step=40)
+    assert decide(run, resumed, POLICY) == (ChangePhase(RunPhase.RUNNING, "resumed from step 40"),)
+
+
+@pytest.mark.parametrize(("late_s", "recovered"), [(0, False), (30, False), (31, True)])
+def test_step_counts_as_recovery_once_it_cannot_have_been_under_way_at_the_loss(late_s, recovered):
+    lost = make_run(
+        RunPhase.RUNNING,
+        event(ev.PodChanged, pod="w-0", phase="Running", node="n-0"),
+        event(ev.PodChanged, at=100, pod="w-0", phase="Deleted"),
+    )
+
+    after = take(lost, progress(1, at=100 + late_s))
+
+    assert lost.phase is RunPhase.RECOVERING
+    assert (after.phase is RunPhase.RUNNING) is recovered
+
+
+STOP = event(ev.StopRequested, user_id="U7")
+GONE = event(ev.JobDisappeared, job="job-1")
+SAID = event(ev.TrainingReportedFailure, reason="the loss is nan")
+
+
+@pytest.mark.parametrize(
+    ("events", "end"),
+    [
+        ([STOP], EndWait(RunStopped, "stopped by U7")),
+        ([condition("Succeeded")], EndWait()),
+        ([SAID], EndWait(TrainingFailed, "the loss is nan")),
+        ([condition("Failed", "it failed")], EndWait(TrainingFailed, "it failed")),
+        ([condition("Failed", "")], EndWait(TrainingFailed, "the job failed")),
+        (
+            [GONE],
+            EndWait(
+                TrainingFailed, "PyTorchJob job-1 was deleted from the cluster before it had ended"
+            ),
+        ),
+        # What was meant comes before what followed from it.
+        ([condition("Succeeded"), STOP], EndWait(RunStopped, "stopped by U7")),
+        ([SAID, condition("Succeeded")], EndWait()),
+        ([condition("Failed"), SAID], EndWait(TrainingFailed, "the loss is nan")),
+        ([GONE, condition("Failed", "it failed")], EndWait(TrainingFailed, "it failed")),
+    ],
+)
+def test_end_of_the_job_ends_the_wait_whatever_came_first(events, end):
+    run = make_run(RunPhase.RUNNING, event(ev.JobSubmitted, job="job-1"), *events)
+
+    assert decide(run, events[-1], POLICY) == (end,)
+    assert decide(run, WaitOpen(START), POLICY) == (end,)
+
+
+def test_failed_job_is_explained_by_its_first_cause():
+    killed = event(ev.PodChanged, pod="w-0", phase="Running", exit_code=137, reason="OOMKilled")
+    run = make_run(RunPhase.RUNNING, killed, condition("Failed", "it failed"))
+
+    (end,) = decide(run, WaitOpen(START), POLICY)
+
+    assert end.sentence == "pod w-0 exited with code 137 (OOMKilled); it failed"
+
+
+def test_restart_after_a_stop_request_is_still_a_recovery():
+    run = make_run(RunPhase.RUNNING, STOP)
+    restarting = condition("Restarting")
+
+    assert take(run, restarting).phase is RunPhase.RECOVERING
+
+
+@pytest.mark.parametrize("teardown", [ev.TeardownStarted, ev.TeardownCompleted])
+def test_teardown_of_a_run_that_has_not_ended_ends_it(teardown):
+    began = event(teardown, **({"cost_usd": 1.0} if teardown is ev.TeardownCompleted else {}))
+
+    failed, stopped = take(make_run(), began), take(make_run(RunPhase.RUNNING, STOP), began)
+
+    assert (failed.phase, failed.reason) == (RunPhase.FAILED, TORN_DOWN_EARLY)
+    assert (stopped.phase, stopped.reason) == (RunPhase.STOPPED, "")
+
+
+def test_wait_that_opens_after_the_end_ends_with_the_reason_of_the_run():
+    failed = take(make_run(), event(ev.TeardownStarted))
+    stopped = make_run(RunPhase.STOPPED)
+
+    assert decide(failed, WaitOpen(START), POLICY) == (EndWait(RunStopped, TORN_DOWN_EARLY),)
+    assert decide(stopped, WaitOpen(START), POLICY) == (
+        EndWait(RunStopped, f"run {RUN_ID} is stopped already"),
+    )
+
+
+def test_heartbeat_prolongs_the_wait_and_asks_for_the_nodes_of_a_recovering_run():
+    beat, silent = RelayHeard(START, heartbeat=True), RelayHeard(START, heartbeat=False)
+    running, recovering = make_run(), make_run(RunPhase.RECOVERING)
+    frugal = replace(POLICY, asks_capacity=False)
+
+    assert decide(running, beat, POLICY) == (ProlongWait(),)
+    assert decide(running, silent, POLICY) == ()
+    assert decide(recovering, beat, POLICY) == (AskCapacity(), ProlongWait())
+    assert decide(recovering, beat, frugal) == (ProlongWait(),)
+    assert decide(recovering, silent, POLICY) == ()
+
+
+def test_lost_node_of_a_recovering_run_asks_for_its_nodes():
+    lost = event(ev.NodeLost, node="n-0", reason="NotReady")
+
+    assert decide(make_run(RunPhase.RUNNING, lost), lost, POLICY) == (AskCapacity(),)
+
+
+def test_capacity_that_is_lost_ends_the_wait():
+    run = make_run(RunPhase.RECOVERING)
+
+    assert decide(run, CapacityLost("the training node group was deleted"), POLICY) == (
+        EndWait(TrainingFailed, "the training node group was deleted"),
+    )
+
+
+def test_workflow_that_died_fails_its_run():
+    assert decide(make_run(RunPhase.VALIDATING), WorkflowDied("ran out of time"), POLICY) == (
+        ChangePhase(RunPhase.FAILED, "ran out of time"),
+    )
+
+
+def test_stalled_run_is_given_up_after_the_policys_limit():
+    pending = event(ev.PodChanged, pod="w-0", phase="Pending", reason="Unschedulable")
+    run = make_run(RunPhase.RUNNING, pending)
+    patient = replace(POLICY, restart_limit=timedelta(hours=2))
+    beat = RelayHeard(START + timedelta(hours=1), heartbeat=True)
+
+    assert decide(run, beat, POLICY) == (
+        EndWait(TrainingFailed, "pod w-0 is Pending (Unschedulable); no step in 60 minutes"),
+    )
+    assert decide(run, beat, patient) == (ProlongWait(),)
+
+
+def test_change_of_phase_is_the_same_event_whenever_it_follows_from_the_same_cause():
+    lost = event(ev.NodeLost, node="n-0", reason="NotReady")
+    run = apply(make_run(), lost)
+
+    (once,), (again,) = phase_changes(run, lost), phase_changes(run, lost)
+
+    assert once == again
+    assert (once.at, once.phase) == (lost.at, RunPhase.RECOVERING)
