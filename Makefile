@@ -1,22 +1,24 @@
 # Every target does its own set-up in .venv; a fresh clone needs Python 3.11 to 3.13 and make only.
-PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-READY := $(VENV)/.ready
+# The Python of .venv, or the first on the PATH that is new enough; name another with PYTHON=...
+PYTHON ?= $(shell for python in $(wildcard $(BIN)/python) python3 python3.13 python3.12 python3.11; do \
+	$$python -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null && \
+	echo $$python && exit; done; echo python3)
+# uv takes a fifth of pip's time; INSTALLER=pip uses pip alone
+INSTALLER ?= uv
+PORT ?= 8700
+INSTALL = @$(PYTHON) -m install --installer $(INSTALLER)
 
 .PHONY: setup demo test check synth generate bench format
 
-setup: $(READY)
+setup:  ## everything that development needs
+	$(INSTALL) everything
 
-$(READY): pyproject.toml constraints.txt
-	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(None if (3, 11) <= v <= (3, 13) else f"Python {v[0]}.{v[1]} found, 3.11 to 3.13 needed; run: make PYTHON=python3.12")'
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check --upgrade pip
-	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
-	@touch $(READY)
-
-demo: setup  ## local mode with the page at http://127.0.0.1:8700
-	$(BIN)/stationmaster local up
+demo:  ## local mode with the page at http://127.0.0.1:8700; installs what local mode needs
+	$(INSTALL) local
+	@echo "Starting local mode; the first start takes a few seconds longer than later ones."
+	@$(BIN)/stationmaster local up --port $(PORT)
 
 test: setup  ## the whole test suite
 	$(BIN)/pytest --numprocesses 3 --dist worksteal

@@ -1,0 +1,1 @@
+"""Sets up .venv for the Makefile. Standard library only: it runs before anything is installed."""

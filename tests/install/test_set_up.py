@@ -1,0 +1,117 @@
+"""When nothing is to be done, and the one sentence of each way in which it can fail."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from install.installers import InstallFailed, choose_installer, install
+from install.set_up import EVERYTHING, LOCAL, fingerprint_of, is_done
+
+ROOT = Path(__file__).parents[2]
+PYPROJECT = (ROOT / "pyproject.toml").read_text()
+
+
+@pytest.fixture
+def venv(tmp_path: Path) -> Path:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "python").touch()
+    return tmp_path
+
+
+def fingerprint(tmp_path: Path, pyproject: str, constraints: str = "torch==2.13.0\n") -> str:
+    (tmp_path / "pyproject.toml").write_text(pyproject)
+    (tmp_path / "constraints.txt").write_text(constraints)
+    return fingerprint_of(tmp_path / "pyproject.toml", tmp_path / "constraints.txt")
+
+
+def test_fingerprint_changes_with_dependencies_and_versions_only(tmp_path: Path) -> None:
+    before = fingerprint(tmp_path, PYPROJECT)
+
+    assert fingerprint(tmp_path, PYPROJECT + "\n[tool.another]\nx = 1\n") == before
+    assert fingerprint(tmp_path, PYPROJECT.replace("moto[server", "moto[s3,server")) != before
+    assert fingerprint(tmp_path, PYPROJECT, "torch==2.14.0\n") != before
+
+
+def test_set_up_for_development_contains_the_one_for_local_mode(venv: Path) -> None:
+    (venv / EVERYTHING.marker).write_text("now")
+
+    assert is_done(LOCAL, "now", venv=venv)
+    assert is_done(EVERYTHING, "now", venv=venv)
+
+
+def test_set_up_for_local_mode_is_not_enough_for_development(venv: Path) -> None:
+    (venv / LOCAL.marker).write_text("now")
+
+    assert is_done(LOCAL, "now", venv=venv)
+    assert not is_done(EVERYTHING, "now", venv=venv)
+
+
+def test_set_up_with_other_dependencies_or_without_python_starts_again(venv: Path) -> None:
+    (venv / EVERYTHING.marker).write_text("before")
+
+    assert not is_done(EVERYTHING, "now", venv=venv)
+    (venv / "bin" / "python").unlink()
+    assert not is_done(EVERYTHING, "before", venv=venv)
+
+
+def says(tmp_path: Path, *, text: str, code: int) -> Path:
+    """A Python whose every command prints a text and ends with a code."""
+    program = tmp_path / "python"
+    program.write_text(f"#!/bin/sh\nprintf '%s\\n' \"{text}\"\nexit {code}\n")
+    program.chmod(0o755)
+    return program
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("OSError: [Errno 28] No space left on device", "the disk is full"),
+        ("Temporary failure in name resolution", "the package index cannot be reached"),
+        ("error: resolution-too-deep", "the packages could not be installed; pip said:"),
+    ],
+)
+def test_failure_of_pip_becomes_one_sentence(tmp_path: Path, text: str, sentence: str) -> None:
+    python = says(tmp_path, text=text, code=1)
+
+    with pytest.raises(InstallFailed, match=sentence):
+        install(python, ["rich"], uv=None, report=lambda line: None)
+
+
+def test_index_without_uv_leaves_the_work_to_pip(tmp_path: Path) -> None:
+    python = tmp_path / "python"
+    python.write_text('#!/bin/sh\n[ "$3" = config ] || { echo "no versions: none"; exit 1; }\n')
+    python.chmod(0o755)
+    lines: list[str] = []
+
+    assert choose_installer(python, wanted="uv", report=lines.append) is None
+    assert lines == ["installer: pip, because the package index has no uv for this machine"]
+
+
+def test_index_out_of_reach_ends_the_set_up_at_once(tmp_path: Path) -> None:
+    python = tmp_path / "python"
+    python.write_text('#!/bin/sh\n[ "$3" = config ] || { echo "Connection refused"; exit 1; }\n')
+    python.chmod(0o755)
+
+    with pytest.raises(InstallFailed, match="package index cannot be reached"):
+        choose_installer(python, wanted="uv", report=lambda line: None)
+
+
+def test_entry_point_can_be_read_by_an_old_python() -> None:
+    source = (ROOT / "install" / "__main__.py").read_text()
+
+    compile(source, "install/__main__.py", "exec", dont_inherit=True)
+    refused = subprocess.run(
+        [sys.executable, "-c", f"import sys; sys.version_info = (3, 8, 1)\n{source}"],
+        check=False,
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+    )
+
+    assert refused.returncode == 1
+    assert "Python 3.11, 3.12 or 3.13 is needed, but" in refused.stderr
+    assert "is 3.8.1" in refused.stderr
