@@ -21,7 +21,7 @@ demo:  ## local mode with the page at http://127.0.0.1:8700; installs what local
 	@$(BIN)/stationmaster local up --port $(PORT)
 
 test: setup  ## the whole test suite
-	$(BIN)/pytest --numprocesses 3 --dist worksteal
+	$(BIN)/pytest --numprocesses 4 --dist loadfile --no-loadscope-reorder
 
 check: setup  ## format, lint, types, layers, freshness of generated files
 	$(BIN)/ruff format --check .
