@@ -20,7 +20,8 @@ demo:  ## local mode with the page at http://127.0.0.1:8700; installs what local
 	@echo "Starting local mode; the first start takes a few seconds longer than later ones."
 	@$(BIN)/stationmaster local up --port $(PORT)
 
-test: setup  ## the whole test suite
+test: setup  ## the whole test suite; the pure part with every supported Python that is found
+	@$(BIN)/python -m install.interpreters tests/domain tests/rendering
 	$(BIN)/pytest --numprocesses 4 --dist loadfile --no-loadscope-reorder
 
 check: setup  ## format, lint, types, layers, freshness of generated files

@@ -62,7 +62,7 @@ def set_up(kind: Kind, *, installer: str) -> None:
     Raises:
         InstallFailed: one sentence for the person who waits.
     """
-    fingerprint = fingerprint_of(Path("pyproject.toml"), Path(CONSTRAINTS))
+    fingerprint = fingerprint_of_project()
     if is_done(kind, fingerprint):
         return
     started = time.monotonic()
@@ -75,6 +75,11 @@ def set_up(kind: Kind, *, installer: str) -> None:
     install(PYTHON, requirements, uv=uv, report=lambda line: _say(f"      {line}"))
     (VENV / kind.marker).write_text(fingerprint)
     _say(f"Set-up done after {time.monotonic() - started:.0f} s.")
+
+
+def fingerprint_of_project() -> str:
+    """The fingerprint of the folder that make runs in."""
+    return fingerprint_of(Path("pyproject.toml"), Path(CONSTRAINTS))
 
 
 def fingerprint_of(pyproject: Path, constraints: Path) -> str:
