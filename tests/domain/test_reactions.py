@@ -206,6 +206,18 @@ def test_event_that_is_no_setback_changes_no_phase(event):
     assert phase_changes(apply(make_run(), event), event) == []
 
 
+def test_pod_that_ends_well_after_another_failed_is_no_setback():
+    killed = event(ev.PodChanged, pod="w-0", phase="Running", exit_code=137)
+    done = event(ev.PodChanged, pod="w-1", phase="Running", exit_code=0)
+    run = apply(apply(make_run(), killed), done)
+
+    assert phase_changes(run, done) == []
+
+
+def test_pod_that_the_run_does_not_know_is_no_setback():
+    assert decide(make_run(), event(ev.PodChanged, pod="w-9", phase="Deleted"), POLICY) == ()
+
+
 def test_step_while_recovering_is_running_again():
     run = make_run(RunPhase.RECOVERING)
 
@@ -348,5 +360,9 @@ def test_change_of_phase_is_the_same_event_whenever_it_follows_from_the_same_cau
 
     (once,), (again,) = phase_changes(run, lost), phase_changes(run, lost)
 
+    other = event(ev.NodeLost, at=7, node="n-0", reason="NotReady")
+    (of_another_cause,) = phase_changes(run, other)
+
     assert once == again
     assert (once.at, once.phase) == (lost.at, RunPhase.RECOVERING)
+    assert of_another_cause.event_id != once.event_id
