@@ -23,7 +23,7 @@ from botocore.config import Config
 from relay.batching import Outbox
 from relay.cluster import ClusterApi
 from relay.config import RelayConfig
-from relay.delivery import BusSender
+from relay.bus import BusSender
 from relay.watching import RunWatcher
 from stationmaster.domain.errors import PermanentError
 

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from time import monotonic
 from typing import Final
 
-from relay.delivery import BusSender
+from relay.bus import BusSender
 from stationmaster.domain.events import LogTail, RelayBatch, RunEvent, make_event_id
 from stationmaster.domain.ids import RunId
 
@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 FLUSH_AFTER_S: Final = 0.25
 MAX_BATCH_EVENTS: Final = 200
-# An EventBridge entry may have 256 KiB with its envelope; see also delivery.MAX_CALL_BYTES.
+# An EventBridge entry may have 256 KiB with its envelope; see also bus.MAX_CALL_BYTES.
 MAX_BATCH_BYTES: Final = 200_000
 CAPACITY_EVENTS: Final = 4_000
 HEARTBEAT_EVERY_S: Final = 20.0

@@ -10,7 +10,7 @@ import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError
 
 from relay.batching import Outbox
-from relay.delivery import BusSender
+from relay.bus import BusSender
 from stationmaster.domain.events import ClusterWarning, RelayBatch
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
