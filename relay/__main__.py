@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Final
 import boto3
 from botocore.config import Config
 
-from relay.batching import Outbox
+from relay.batching import Batcher
+from relay.bus import BusSender
 from relay.cluster import ClusterApi
 from relay.config import RelayConfig
-from relay.bus import BusSender
 from relay.watching import RunWatcher
 from stationmaster.domain.errors import PermanentError
 
@@ -61,18 +61,18 @@ def main(variables: Mapping[str, str]) -> int:
     _stop_on_signal(stop)
     logger.info("relay starts", extra=config.model_dump())
 
-    outbox = Outbox(
+    batcher = Batcher(
         run_id=config.run_id,
         sender=BusSender(_events_client(config), bus_name=config.bus_name),
     )
     api = ClusterApi.connect(variables.get("KUBECONFIG"))
-    watcher = RunWatcher(api=api, config=config, outbox=outbox, stop=stop)
+    watcher = RunWatcher(api=api, config=config, batcher=batcher, stop=stop)
     crashed = _stop_on_crash(stop)
-    outbox.start(job_may_exist=watcher.job_may_exist)
+    batcher.start(job_may_exist=watcher.job_may_exist)
     watcher.start()
     stop.wait()
 
-    sent = outbox.close(timeout_s=FLUSH_WITHIN_S)
+    sent = batcher.close(timeout_s=FLUSH_WITHIN_S)
     logger.info("relay stops", extra={"everything_sent": sent})
     return EXIT_CRASHED if crashed.is_set() else 0
 

@@ -1,6 +1,6 @@
 """Events, log tails and heartbeats on their way to the bus: the relay's only way out.
 
-Watchers and log followers put events in, one sender thread puts batches on EventBridge. The outbox
+Watchers and log followers put events in, one sender thread puts batches on EventBridge. The batcher
 is bounded: when the bus is slow or away, `put` waits, and with it the follower that reads the log,
 so that nothing is dropped and memory stays flat. Knows nothing of Kubernetes.
 """
@@ -44,7 +44,7 @@ class _Tail:
     due: float = 0.0  # monotonic time before which it is not sent again
 
 
-class Outbox:
+class Batcher:
     """What waits to be sent, and the thread that sends it."""
 
     def __init__(
@@ -69,14 +69,14 @@ class Outbox:
     def start(self, *, job_may_exist: Callable[[], bool] = lambda: True) -> None:
         """Begin to send; the first batch is a heartbeat.
 
-        Heartbeats go on while `job_may_exist` says so. It is called under the outbox's lock and
+        Heartbeats go on while `job_may_exist` says so. It is called under the batcher's lock and
         must take none itself.
         """
         self._job_may_exist = job_may_exist
         self._thread.start()
 
     def put(self, events: Sequence[RunEvent], *, urgent: bool = False) -> bool:
-        """Hand over events, in order; waits while the outbox is full.
+        """Hand over events, in order; waits while the batcher is full.
 
         Returns:
             False when the relay is going down and the events were not taken: a later relay reads

@@ -1,7 +1,7 @@
 """Putting batches on the EventBridge bus, until it has taken every one.
 
 Called by the sender thread of relay/batching.py only. A throttle, an outage and a partial failure
-are retried with a growing pause for as long as it takes; while that lasts, the outbox fills and
+are retried with a growing pause for as long as it takes; while that lasts, the batcher fills and
 holds its writers back. Delivery is at least once, and ids make the second time harmless.
 """
 

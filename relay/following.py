@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterator
 from typing import Final
 
-from relay.batching import Outbox
+from relay.batching import Batcher
 from relay.cluster import ClusterApi, ClusterUnreachable, ObjectMissing, RequestRefused
 from relay.lines import LogLine, PodFacts
 from relay.logs import LogPipeline
@@ -47,13 +47,13 @@ class LogFollower:
         self,
         *,
         api: ClusterApi,
-        outbox: Outbox,
+        batcher: Batcher,
         pod: PodFacts,
         path: str,
         stop: threading.Event,
     ) -> None:
         self._api = api
-        self._outbox = outbox
+        self._batcher = batcher
         self._pod = pod
         self._path = path
         self._stop = stop
@@ -94,7 +94,7 @@ class LogFollower:
             )
 
     def _keep_line(self, line: LogLine) -> None:
-        self._outbox.keep_line(self._pod.name, line.text, line.at)
+        self._batcher.keep_line(self._pod.name, line.text, line.at)
 
     def _run(self) -> None:
         pause_s = FIRST_PAUSE_S
@@ -119,7 +119,7 @@ class LogFollower:
             if not done:
                 with self._changed:
                     self._changed.wait(pause_s)
-        self._outbox.end_of_log(self._pod.name)
+        self._batcher.end_of_log(self._pod.name)
 
     def _wait_for_unread(self) -> bool:
         """Sleep until the container has output that was not read; False when there is no more."""
@@ -191,13 +191,13 @@ class LogFollower:
         self._put(self._pipeline.finish())
         self._put(self._pipeline.container_ended(exit_code))
         self._set_read_through(container_run)
-        self._outbox.end_of_log(self._pod.name)
+        self._batcher.end_of_log(self._pod.name)
 
     def _take_in(self, chunks: Iterator[bytes]) -> bool:
         return all(self._put(self._pipeline.feed(chunk)) for chunk in chunks)
 
     def _put(self, events: list[RunEvent]) -> bool:
-        return self._outbox.put(events) if events else not self._stop.is_set()
+        return self._batcher.put(events) if events else not self._stop.is_set()
 
     def _look(self) -> ContainerState:
         try:

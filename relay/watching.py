@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from time import monotonic
 from typing import Final
 
-from relay.batching import Outbox
+from relay.batching import Batcher
 from relay.cluster import (
     ClusterApi,
     ClusterUnreachable,
@@ -117,11 +117,11 @@ class RunWatcher:
     """Everything of one run that is watched in its cluster."""
 
     def __init__(
-        self, *, api: ClusterApi, config: RelayConfig, outbox: Outbox, stop: threading.Event
+        self, *, api: ClusterApi, config: RelayConfig, batcher: Batcher, stop: threading.Event
     ) -> None:
         self._api = api
         self._config = config
-        self._outbox = outbox
+        self._batcher = batcher
         self._stop = stop
         self._lock = threading.RLock()  # the four threads share the observers
         self._job = JobObserver(config.run_id, job=config.job, now=_now)
@@ -173,7 +173,7 @@ class RunWatcher:
         if not any(name_of(job) == self._config.job for job in jobs):
             with self._lock:
                 self._job.absent()
-                self._outbox.put(self._job.deleted(), urgent=True)
+                self._batcher.put(self._job.deleted(), urgent=True)
         for job in jobs:
             self._job_changed("ADDED", job)
 
@@ -184,9 +184,9 @@ class RunWatcher:
             if name_of(job) != self._config.job:
                 return
             # The last state of a deleted job may be news: it ended, and was deleted at once.
-            self._outbox.put(self._job.observe(job), urgent=self._job.ended)
+            self._batcher.put(self._job.observe(job), urgent=self._job.ended)
             if kind == "DELETED":
-                self._outbox.put(self._job.deleted(), urgent=True)
+                self._batcher.put(self._job.deleted(), urgent=True)
 
     def _let_logs_finish(self) -> None:
         """The end of the job is told after the last lines of its pods, if they come in time."""
@@ -214,7 +214,7 @@ class RunWatcher:
             if kind == "DELETED":
                 self._pod_deleted(uid)
                 return
-            self._outbox.put(self._pods.observe(pod), urgent=is_finished(pod))
+            self._batcher.put(self._pods.observe(pod), urgent=is_finished(pod))
             follower = self._followers.get(uid)
             if follower is None:
                 follower = self._followers[uid] = self._new_follower(pod)
@@ -223,18 +223,18 @@ class RunWatcher:
 
     def _pod_deleted(self, uid: str) -> None:
         name = self._pods.known.get(uid)
-        self._outbox.put(self._pods.deleted(uid))
+        self._batcher.put(self._pods.deleted(uid))
         follower = self._followers.pop(uid, None)
         if follower is not None:
             follower.pod_gone()
         if name is not None:
-            self._outbox.forget_pod(name)
+            self._batcher.forget_pod(name)
 
     def _new_follower(self, pod: JsonObject) -> LogFollower:
         path = f"/api/v1/namespaces/{self._config.namespace}/pods/{name_of(pod)}"
         return LogFollower(
             api=self._api,
-            outbox=self._outbox,
+            batcher=self._batcher,
             pod=pod_facts(self._config.run_id, pod),
             path=path,
             stop=self._stop,
@@ -249,12 +249,12 @@ class RunWatcher:
             if kind == "DELETED":
                 self._warnings.forget(uid_of(warning))
                 return
-            self._outbox.put(self._warnings.observe(warning))
+            self._batcher.put(self._warnings.observe(warning))
 
     def _nodes_listed(self, nodes: Sequence[JsonObject]) -> None:
         with self._lock:
             for name in self._nodes.known - {name_of(node) for node in nodes}:
-                self._outbox.put(self._nodes.deleted(name, matters=self._node_matters(name)))
+                self._batcher.put(self._nodes.deleted(name, matters=self._node_matters(name)))
             for node in nodes:
                 self._node_changed("ADDED", node)
 
@@ -263,9 +263,9 @@ class RunWatcher:
             name = name_of(node)
             matters = self._node_matters(name)
             if kind == "DELETED":
-                self._outbox.put(self._nodes.deleted(name, matters=matters))
+                self._batcher.put(self._nodes.deleted(name, matters=matters))
             else:
-                self._outbox.put(self._nodes.observe(node, matters=matters))
+                self._batcher.put(self._nodes.observe(node, matters=matters))
 
     def _node_matters(self, name: str) -> bool:
         """The job is under way and has or had a pod there; nodes going after it are no loss."""

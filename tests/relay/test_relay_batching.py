@@ -9,7 +9,7 @@ from time import monotonic
 import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError
 
-from relay.batching import Outbox
+from relay.batching import Batcher
 from relay.bus import BusSender
 from stationmaster.domain.events import ClusterWarning, RelayBatch
 
@@ -54,18 +54,18 @@ class RecordingBus:
 
 
 @pytest.fixture
-def outbox_on():
-    outboxes = []
+def batcher_on():
+    batchers = []
 
     def build(bus, **start):
-        outbox = Outbox(run_id="run-1", sender=BusSender(bus, bus_name="bus"), now=lambda: NOW)
-        outboxes.append(outbox)
-        outbox.start(**start)
-        return outbox
+        batcher = Batcher(run_id="run-1", sender=BusSender(bus, bus_name="bus"), now=lambda: NOW)
+        batchers.append(batcher)
+        batcher.start(**start)
+        return batcher
 
     yield build
-    for outbox in outboxes:
-        outbox.close(timeout_s=1)
+    for batcher in batchers:
+        batcher.close(timeout_s=1)
 
 
 def events(count, *, size=0, first=0):
@@ -82,10 +82,10 @@ def events(count, *, size=0, first=0):
     ]
 
 
-def test_start_sends_a_heartbeat(outbox_on):
+def test_start_sends_a_heartbeat(batcher_on):
     bus = RecordingBus()
 
-    outbox_on(bus)
+    batcher_on(bus)
 
     bus.wait_for(lambda: bus.entries)
     assert bus.batches[0].heartbeat
@@ -96,33 +96,33 @@ def test_start_sends_a_heartbeat(outbox_on):
     }
 
 
-def test_start_job_gone_sends_no_heartbeat(outbox_on):
+def test_start_job_gone_sends_no_heartbeat(batcher_on):
     bus = RecordingBus()
 
-    outbox = outbox_on(bus, job_may_exist=lambda: False)
-    outbox.put(events(1))
+    batcher = batcher_on(bus, job_may_exist=lambda: False)
+    batcher.put(events(1))
 
     bus.wait_for(lambda: bus.events)
     assert not any(batch.heartbeat for batch in bus.batches)
 
 
-def test_put_many_events_keeps_order_within_batch_limits(outbox_on):
+def test_put_many_events_keeps_order_within_batch_limits(batcher_on):
     bus = RecordingBus()
-    outbox = outbox_on(bus)
+    batcher = batcher_on(bus)
 
     for start in range(0, 1000, 50):
-        outbox.put(events(50, first=start))
+        batcher.put(events(50, first=start))
 
     bus.wait_for(lambda: len(bus.events) == 1000)
     assert bus.events == [str(n) for n in range(1000)]
     assert max(len(batch.events) for batch in bus.batches) <= 200
 
 
-def test_put_large_events_stays_under_entry_and_call_limits(outbox_on):
+def test_put_large_events_stays_under_entry_and_call_limits(batcher_on):
     bus = RecordingBus()
-    outbox = outbox_on(bus)
+    batcher = batcher_on(bus)
 
-    outbox.put(events(60, size=30_000))
+    batcher.put(events(60, size=30_000))
 
     bus.wait_for(lambda: len(bus.events) == 60)
     assert max(len(e["Detail"].encode()) for e in bus.entries) < 256_000
@@ -130,12 +130,12 @@ def test_put_large_events_stays_under_entry_and_call_limits(outbox_on):
     assert max(len(call) for call in bus.calls) <= 10
 
 
-def test_send_outage_and_throttle_are_retried_until_taken(outbox_on):
+def test_send_outage_and_throttle_are_retried_until_taken(batcher_on):
     throttled = ClientError({"Error": {"Code": "ThrottlingException"}}, "PutEvents")
     bus = RecordingBus(EndpointConnectionError(endpoint_url="http://x"), throttled)
-    outbox = outbox_on(bus)
+    batcher = batcher_on(bus)
 
-    outbox.put(events(3))
+    batcher.put(events(3))
 
     bus.wait_for(lambda: len(bus.events) == 3)
     assert bus.events == ["0", "1", "2"]
@@ -162,15 +162,15 @@ def test_send_entry_refused_for_good_does_not_stop_the_others():
     assert [batch.batch_id for batch in bus.batches] == ["1"]
 
 
-def test_put_bus_away_holds_the_writer_back_and_loses_nothing(outbox_on):
+def test_put_bus_away_holds_the_writer_back_and_loses_nothing(batcher_on):
     bus = RecordingBus()
     bus.open.clear()
-    outbox = outbox_on(bus)
+    batcher = batcher_on(bus)
     written = []
 
     def write():
         for start in range(0, 12_000, 100):
-            outbox.put(events(100, first=start))
+            batcher.put(events(100, first=start))
             written.append(start)
 
     writer = threading.Thread(target=write)
@@ -185,12 +185,12 @@ def test_put_bus_away_holds_the_writer_back_and_loses_nothing(outbox_on):
     assert bus.events == [str(n) for n in range(12_000)]
 
 
-def test_keep_line_tail_has_the_newest_lines_capped(outbox_on):
+def test_keep_line_tail_has_the_newest_lines_capped(batcher_on):
     bus = RecordingBus()
-    outbox = outbox_on(bus)
+    batcher = batcher_on(bus)
 
     for n in range(100):
-        outbox.keep_line("pod-0", f"{n} " + "x" * 600, NOW)
+        batcher.keep_line("pod-0", f"{n} " + "x" * 600, NOW)
 
     bus.wait_for(lambda: any(batch.log_tails for batch in bus.batches))
     tail = next(tail for batch in bus.batches for tail in batch.log_tails)
@@ -198,53 +198,53 @@ def test_keep_line_tail_has_the_newest_lines_capped(outbox_on):
     assert max(len(line) for line in tail.lines) == 500
 
 
-def test_keep_line_unprintable_tail_fits_an_entry(outbox_on):
+def test_keep_line_unprintable_tail_fits_an_entry(batcher_on):
     bus = RecordingBus()
-    outbox = outbox_on(bus)
+    batcher = batcher_on(bus)
 
     for pod in range(30):
         for _ in range(60):
-            outbox.keep_line(f"pod-{pod}", "\x01" * 500, NOW)
+            batcher.keep_line(f"pod-{pod}", "\x01" * 500, NOW)
 
     bus.wait_for(lambda: len({t.pod for b in bus.batches for t in b.log_tails}) == 30)
     assert max(len(entry["Detail"].encode()) for entry in bus.entries) < 256_000
 
 
-def test_end_of_log_sends_the_tail_before_its_interval(outbox_on):
+def test_end_of_log_sends_the_tail_before_its_interval(batcher_on):
     bus = RecordingBus()
-    outbox = outbox_on(bus)
-    outbox.keep_line("pod-0", "first", NOW)
+    batcher = batcher_on(bus)
+    batcher.keep_line("pod-0", "first", NOW)
     bus.wait_for(lambda: any(batch.log_tails for batch in bus.batches))
 
     began = monotonic()
-    outbox.keep_line("pod-0", "last", NOW)
-    outbox.end_of_log("pod-0")
+    batcher.keep_line("pod-0", "last", NOW)
+    batcher.end_of_log("pod-0")
 
     bus.wait_for(lambda: any(t.lines[-1] == "last" for b in bus.batches for t in b.log_tails))
     assert monotonic() - began < 1.5
 
 
-def test_close_sends_everything_that_waits(outbox_on):
+def test_close_sends_everything_that_waits(batcher_on):
     bus = RecordingBus()
-    outbox = outbox_on(bus)
-    outbox.put(events(3000))
-    outbox.keep_line("pod-0", "last", NOW)
+    batcher = batcher_on(bus)
+    batcher.put(events(3000))
+    batcher.keep_line("pod-0", "last", NOW)
 
-    assert outbox.close(timeout_s=1800)
+    assert batcher.close(timeout_s=1800)
 
     assert len(bus.events) == 3000
     assert [t.lines for b in bus.batches for t in b.log_tails][-1] == ["last"]
-    assert not outbox.put(events(1))
+    assert not batcher.put(events(1))
 
 
-def test_close_bus_away_gives_up_in_time(outbox_on):
+def test_close_bus_away_gives_up_in_time(batcher_on):
     bus = RecordingBus(*[EndpointConnectionError(endpoint_url="http://x")] * 1000)
-    outbox = outbox_on(bus)
-    outbox.put(events(1))
+    batcher = batcher_on(bus)
+    batcher.put(events(1))
 
     began = monotonic()
 
-    assert not outbox.close(timeout_s=0.5)
+    assert not batcher.close(timeout_s=0.5)
     assert monotonic() - began < 900
 
 
@@ -252,10 +252,10 @@ def test_batch_id_follows_from_the_events():
     ids = []
     for _ in range(2):
         bus = RecordingBus()
-        outbox = Outbox(run_id="run-1", sender=BusSender(bus, bus_name="bus"))
-        outbox.put(events(3))
-        outbox.start(job_may_exist=lambda: False)
-        outbox.close(timeout_s=1800)
+        batcher = Batcher(run_id="run-1", sender=BusSender(bus, bus_name="bus"))
+        batcher.put(events(3))
+        batcher.start(job_may_exist=lambda: False)
+        batcher.close(timeout_s=1800)
         ids.append(bus.batches[0].batch_id)
 
     assert ids[0] == ids[1]

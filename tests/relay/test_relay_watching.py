@@ -12,7 +12,7 @@ from time import monotonic
 
 import pytest
 
-from relay.batching import Outbox
+from relay.batching import Batcher
 from relay.cluster import ClusterUnreachable, ObjectMissing, RequestRefused, WatchExpired
 from relay.following import PREVIOUS_LOG_TRIES, LogFollower
 from relay.lines import PodFacts
@@ -185,16 +185,16 @@ class ScriptedLogs:
 @pytest.fixture
 def follow():
     stop = threading.Event()
-    boxes = []
+    started = []
 
     def start(api, first_seen):
         sink = Sink()
-        outbox = Outbox(run_id="run-1", sender=sink)
-        outbox.start()
-        boxes.append(outbox)
+        batcher = Batcher(run_id="run-1", sender=sink)
+        batcher.start()
+        started.append(batcher)
         follower = LogFollower(
             api=api,
-            outbox=outbox,
+            batcher=batcher,
             pod=PodFacts(run_id="run-1", name="run-1-worker-0", uid="uid-0"),
             path="/api/v1/namespaces/n/pods/run-1-worker-0",
             stop=stop,
@@ -202,16 +202,16 @@ def follow():
         start.update = follower.update
         follower.start()
         follower.update(container_state(first_seen))
-        boxes.append(follower)
+        started.append(follower)
         return sink
 
     yield start
     stop.set()
-    for box in boxes:
-        if isinstance(box, Outbox):
-            box.close(timeout_s=2)
+    for each in started:
+        if isinstance(each, Batcher):
+            each.close(timeout_s=2)
         else:
-            box.pod_gone()
+            each.pod_gone()
 
 
 def test_follower_cut_stream_goes_on_without_loss_or_double(follow):
@@ -248,9 +248,9 @@ def test_follower_wait_until_read_returns_after_the_last_line():
     reading = threading.Event()
     api = SlowLog(statuses=[pod(state=ENDED)], streams=[[line(1)], [line(1)]])
     sink = Sink()
-    outbox = Outbox(run_id="run-1", sender=sink)
+    batcher = Batcher(run_id="run-1", sender=sink)
     facts = PodFacts(run_id="run-1", name="run-1-worker-0", uid="uid-0")
-    follower = LogFollower(api=api, outbox=outbox, pod=facts, path="/pod", stop=threading.Event())
+    follower = LogFollower(api=api, batcher=batcher, pod=facts, path="/pod", stop=threading.Event())
     follower.update(container_state(pod(state=ENDED)))
     follower.start()
 
@@ -258,8 +258,8 @@ def test_follower_wait_until_read_returns_after_the_last_line():
     reading.set()
     late = follower.wait_until_read(timeout_s=1800)
     follower.pod_gone()
-    outbox.start()
-    outbox.close(timeout_s=2)
+    batcher.start()
+    batcher.close(timeout_s=2)
 
     assert (early, late) == (False, True)
     assert sink.steps == [1]
