@@ -16,14 +16,9 @@ from relay.batching import Batcher
 from relay.cluster import ClusterApi, ClusterUnreachable, ObjectMissing, RequestRefused
 from relay.lines import LogLine, PodFacts
 from relay.logs import LogPipeline
-from relay.observations import (
-    TRAINING_CONTAINER,
-    ContainerState,
-    JsonObject,
-    container_state,
-    uid_of,
-)
+from relay.objects import TRAINING_CONTAINER, JsonObject, uid_of
 from relay.parsing import LineInterpreter
+from relay.pods import ContainerState, container_state
 from stationmaster.domain.events import RunEvent
 
 logger = logging.getLogger(__name__)

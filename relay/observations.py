@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import Any, Final, get_args
+from datetime import datetime
+from typing import Final, get_args
 
+from relay.objects import MAX_MESSAGE, JsonObject, has_ended, name_of, parse_time, uid_of
+from relay.pods import PodView, missed_exit, pod_view
 from stationmaster.domain.events import (
     ClusterWarning,
     JobConditionChanged,
@@ -25,43 +26,9 @@ from stationmaster.domain.events import (
 )
 from stationmaster.domain.ids import RunId
 
-TRAINING_CONTAINER: Final = "pytorch"  # the operator demands a container of this name
-JOB_NAME_LABEL: Final = "training.kubeflow.org/job-name"
-MAX_MESSAGE: Final = 1000
 _CONDITIONS: Final = frozenset(get_args(JobConditionChanged.model_fields["condition"].annotation))
-_PHASES: Final = frozenset(get_args(PodChanged.model_fields["phase"].annotation))
 
-JsonObject = dict[str, Any]
 Clock = Callable[[], datetime]
-
-
-def name_of(thing: JsonObject) -> str:
-    """metadata.name"""
-    return str((thing.get("metadata") or {}).get("name", ""))
-
-
-def uid_of(thing: JsonObject) -> str:
-    """metadata.uid"""
-    return str((thing.get("metadata") or {}).get("uid", ""))
-
-
-def parse_time(value: object) -> datetime | None:
-    """A time of the API, or None."""
-    if not isinstance(value, str):
-        return None
-    try:
-        moment = datetime.fromisoformat(value)
-    except ValueError:
-        return None
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-
-
-def has_ended(job: JsonObject) -> bool:
-    """The PyTorchJob succeeded or failed."""
-    return any(
-        condition.get("type") in ("Succeeded", "Failed") and condition.get("status") == "True"
-        for condition in (job.get("status") or {}).get("conditions") or []
-    )
 
 
 class JobObserver:
@@ -123,69 +90,13 @@ class JobObserver:
         ]
 
 
-@dataclass(frozen=True)
-class ContainerState:
-    """How the training container of a pod stands."""
-
-    restarts: int = 0
-    running: bool = False
-    terminated: bool = False  # and not running again yet
-    exit_code: int | None = None  # of the present run, once it has ended
-    previous_exit_code: int | None = None  # of the run before it, if the status still has it
-
-    @property
-    def has_log(self) -> bool:
-        return self.running or self.terminated or self.restarts > 0
-
-
-def container_state(pod: JsonObject) -> ContainerState:
-    """The training container's state, from the pod's status."""
-    status = _training_status(pod)
-    state, last = status.get("state") or {}, status.get("lastState") or {}
-    before = last.get("terminated") or {}
-    ended = state.get("terminated") or {}
-    if "waiting" in state:
-        ended, before = before, {}  # the count goes up when it starts again
-    return ContainerState(
-        restarts=int(status.get("restartCount") or 0),
-        running="running" in state,
-        terminated="terminated" in state or ("waiting" in state and "terminated" in last),
-        exit_code=_exit_code(ended),
-        previous_exit_code=_exit_code(before),
-    )
-
-
-def is_finished(pod: JsonObject) -> bool:
-    """The pod will run nothing more."""
-    return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
-
-
-def _training_status(pod: JsonObject) -> JsonObject:
-    for status in (pod.get("status") or {}).get("containerStatuses") or []:
-        if status.get("name") == TRAINING_CONTAINER:
-            return dict(status)
-    return {}
-
-
-@dataclass(frozen=True)
-class _PodView:
-    """What is told of a pod; another event follows only when this changes."""
-
-    phase: str
-    node: str = ""
-    reason: str = ""
-    message: str = ""
-    exit_code: int | None = None
-    restarts: int = 0
-
-
 class PodObserver:
     """Tells what changes about the pods of the job."""
 
     def __init__(self, run_id: RunId, *, now: Clock) -> None:
         self._run_id = run_id
         self._now = now
-        self._last: dict[str, _PodView] = {}  # by uid
+        self._last: dict[str, PodView] = {}  # by uid
         self._names: dict[str, str] = {}
         self._exits_told: dict[str, int] = {}  # by uid: newest container run whose end was told
         self.nodes: set[str] = set()  # every node that had a pod of the job
@@ -199,12 +110,12 @@ class PodObserver:
         """The events of what changed since this pod was last seen."""
         uid = uid_of(pod)
         self._names[uid] = name_of(pod)
-        view, at = _view(pod)
+        view, at = pod_view(pod)
         if view.node:
             self.nodes.add(view.node)
         events: list[RunEvent] = []
         # A container that ended and runs again: the end was not seen, and the status still has it.
-        missed = _missed_exit(pod, view)
+        missed = missed_exit(pod, view)
         if missed is not None and self._exits_told.get(uid, -1) < missed[0].restarts:
             self._exits_told[uid] = missed[0].restarts
             events.append(self._event(uid, *missed))
@@ -220,13 +131,13 @@ class PodObserver:
         view = self._last.pop(uid, None)
         if view is None:
             return []
-        gone = _PodView(phase="Deleted", node=view.node, restarts=view.restarts)
+        gone = PodView(phase="Deleted", node=view.node, restarts=view.restarts)
         event = self._event(uid, gone, self._now())
         self._exits_told.pop(uid, None)
         del self._names[uid]
         return [event]
 
-    def _event(self, uid: str, view: _PodView, at: datetime | None) -> PodChanged:
+    def _event(self, uid: str, view: PodView, at: datetime | None) -> PodChanged:
         told = [view.phase, view.node, view.reason, view.message, view.exit_code, view.restarts]
         return PodChanged.model_validate(
             {
@@ -237,85 +148,6 @@ class PodObserver:
                 **vars(view),
             }
         )
-
-
-def _view(pod: JsonObject) -> tuple[_PodView, datetime | None]:
-    spec, status = pod.get("spec") or {}, pod.get("status") or {}
-    phase = status.get("phase")
-    training = _training_status(pod)
-    reason, message, exit_code, at = _container_reason(training)
-    if not reason:
-        for init in status.get("initContainerStatuses") or []:
-            found = _container_reason(init)
-            if found[0] and found[2] != 0:  # one that is done is no reason
-                reason, message, _, at = found
-                break
-    if status.get("reason"):  # Evicted, NodeLost, DeadlineExceeded: why its containers ended
-        reason, message = str(status["reason"]), str(status.get("message", ""))
-    conditions = status.get("conditions") or []
-    for condition in conditions:
-        unscheduled = condition.get("type") == "PodScheduled" and condition.get("status") == "False"
-        if not reason and unscheduled:
-            reason, message = str(condition.get("reason", "")), str(condition.get("message", ""))
-    changes = [parse_time(condition.get("lastTransitionTime")) for condition in conditions]
-    view = _PodView(
-        phase=str(phase) if phase in _PHASES else "Unknown",
-        node=str(spec.get("nodeName") or ""),
-        reason=reason,
-        message=message[:MAX_MESSAGE],
-        exit_code=exit_code,
-        restarts=int(training.get("restartCount") or 0),
-    )
-    return view, at or max((change for change in changes if change), default=None)
-
-
-def _container_reason(status: JsonObject) -> tuple[str, str, int | None, datetime | None]:
-    """Reason, message, exit code and time of a container's present state."""
-    state = status.get("state") or {}
-    if terminated := state.get("terminated"):
-        return _termination(terminated)
-    if waiting := state.get("waiting"):
-        return str(waiting.get("reason", "")), str(waiting.get("message", "")), None, None
-    return "", "", None, parse_time((state.get("running") or {}).get("startedAt"))
-
-
-def _termination(terminated: JsonObject) -> tuple[str, str, int | None, datetime | None]:
-    return (
-        str(terminated.get("reason", "")),
-        str(terminated.get("message", "")),
-        _exit_code(terminated),
-        parse_time(terminated.get("finishedAt")),
-    )
-
-
-def _exit_code(terminated: JsonObject) -> int | None:
-    code = terminated.get("exitCode")
-    return code if isinstance(code, int) else None
-
-
-def _missed_exit(pod: JsonObject, view: _PodView) -> tuple[_PodView, datetime | None] | None:
-    """How the container ended before it was started again, as its status would have told it.
-
-    The told fields are those of the status between end and restart, so that the id is the same
-    whether that status was seen or not.
-    """
-    status = _training_status(pod)
-    terminated = (status.get("lastState") or {}).get("terminated")
-    state = status.get("state") or {}
-    if not terminated:
-        return None
-    # While it waits to be restarted the count is still that of the run that ended.
-    restarts = view.restarts - (0 if "waiting" in state else 1)
-    reason, message, exit_code, at = _termination(terminated)
-    ended = _PodView(
-        phase="Running",
-        node=view.node,
-        reason=reason,
-        message=message[:MAX_MESSAGE],
-        exit_code=exit_code,
-        restarts=max(0, restarts),
-    )
-    return ended, at
 
 
 class WarningObserver:

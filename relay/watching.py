@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import random
-import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,22 +26,9 @@ from relay.cluster import (
 )
 from relay.config import RelayConfig
 from relay.following import LogFollower
-from relay.lines import PodFacts
-from relay.observations import (
-    JOB_NAME_LABEL,
-    TRAINING_CONTAINER,
-    JobObserver,
-    JsonObject,
-    NodeObserver,
-    PodObserver,
-    WarningObserver,
-    container_state,
-    has_ended,
-    is_finished,
-    name_of,
-    uid_of,
-)
-from stationmaster.domain.ids import RunId
+from relay.objects import JOB_NAME_LABEL, JsonObject, has_ended, name_of, uid_of
+from relay.observations import JobObserver, NodeObserver, PodObserver, WarningObserver
+from relay.pods import container_state, is_finished, pod_facts
 
 logger = logging.getLogger(__name__)
 
@@ -270,33 +256,6 @@ class RunWatcher:
     def _node_matters(self, name: str) -> bool:
         """The job is under way and has or had a pod there; nodes going after it are no loss."""
         return name in self._pods.nodes and self._job.exists is True and not self._job.ended
-
-
-# How trainers are told the number of steps, for formats that do not print it.
-_STEP_OPTIONS = re.compile(
-    r"(?:^|\s)--(?:max[_-]steps|train[_-]iters|training\.steps)(?:[= ]|$)(\d{1,15})?"
-)
-_RESTART_OPTION = re.compile(r"(?:^|\s)--max[_-]restarts[= ](\d{1,6})")
-
-
-def pod_facts(run_id: RunId, pod: JsonObject) -> PodFacts:
-    """What the pod's specification says that its log lines leave out."""
-    containers = (pod.get("spec") or {}).get("containers") or []
-    training: JsonObject = next((c for c in containers if c.get("name") == TRAINING_CONTAINER), {})
-    command = " ".join(
-        str(part) for part in [*(training.get("command") or []), *(training.get("args") or [])]
-    )
-    variables = {entry.get("name"): entry.get("value") for entry in training.get("env") or []}
-    steps = _STEP_OPTIONS.search(command)
-    option = _RESTART_OPTION.search(command)
-    restarts = option[1] if option else variables.get("PET_MAX_RESTARTS")
-    return PodFacts(
-        run_id=run_id,
-        name=name_of(pod),
-        uid=uid_of(pod),
-        max_restarts=int(restarts) if restarts and str(restarts).isdecimal() else None,
-        total_steps=int(steps[1]) if steps and steps[1] else None,
-    )
 
 
 def _now() -> datetime:

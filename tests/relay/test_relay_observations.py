@@ -7,14 +7,8 @@ from datetime import UTC, datetime
 import pytest
 
 from relay.config import RelayConfig
-from relay.observations import (
-    JobObserver,
-    NodeObserver,
-    PodObserver,
-    WarningObserver,
-    container_state,
-)
-from relay.watching import pod_facts
+from relay.observations import JobObserver, NodeObserver, PodObserver, WarningObserver
+from relay.pods import container_state, pod_facts
 from stationmaster.domain.errors import PermanentError
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)

@@ -16,7 +16,7 @@ from relay.batching import Batcher
 from relay.cluster import ClusterUnreachable, ObjectMissing, RequestRefused, WatchExpired
 from relay.following import PREVIOUS_LOG_TRIES, LogFollower
 from relay.lines import PodFacts
-from relay.observations import container_state
+from relay.pods import container_state
 from relay.watching import Watch, keep_watching
 from stationmaster.domain.progress_lines import ProgressLine
 
