@@ -13,9 +13,9 @@ from torch.nn import functional
 
 from stationmaster.domain.catalogue.models import LanguageModel
 from stationmaster.domain.catalogue.recipes import Recipe
+from training.models.architectures import build_model
 from training.models.cross_entropy import sum_cross_entropy
 from training.models.initialisation import initialise
-from training.models.language import build_model
 from training.task import Batch
 
 CPU = torch.device("cpu")

@@ -18,7 +18,9 @@ from typing import Final
 import numpy as np
 
 from bench.figures import AtLeast, Figure
-from training.data.corpus import PYTHON_STDLIB, Corpus, find_corpus, read_corpus
+from training.data.corpus import PYTHON_STDLIB, Corpus
+from training.data.corpus_lookup import find_corpus
+from training.data.corpus_reading import read_corpus
 from training.data.pack import DEFAULT_SHARD_TOKENS, make_plan, pack
 from training.data.packed import PackedSource
 from training.data.shards import PackedData, Packing, Position, ShardWriter

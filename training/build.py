@@ -15,7 +15,7 @@ from stationmaster.domain.catalogue.models import ImageModel
 from training.config import TrainerConfig, decisive, fingerprint
 from training.data.images import PreparedImages, prepare_images
 from training.data.sources import PreparedData, prepare_source
-from training.models.repositories import prepare_weights
+from training.repositories import prepare_weights
 
 if TYPE_CHECKING:
     from training.parallel import Ranks
@@ -46,7 +46,7 @@ def build_task(config: TrainerConfig, prepared: Prepared, ranks: Ranks) -> Task:
         UserError: the data set is too small for one step, or not what was packed.
     """
     if isinstance(prepared, PreparedImages):
-        from training.data.images import open_images
+        from training.data.image_source import open_images
         from training.models.image import ImageTask
 
         images = open_images(prepared, config, rank=ranks.rank, world_size=ranks.world_size)

@@ -25,7 +25,7 @@ from stationmaster.domain.catalogue.training_config import (
 from stationmaster.domain.commands.meanings import refuse_mistyped_keys
 from stationmaster.domain.errors import BadParameter
 from stationmaster.domain.planning.recipe_lookup import get_recipe
-from training.models.repositories import hub_model
+from training.repositories import hub_model
 from training.watchdog import (
     DEFAULT_FACTOR,
     DEFAULT_FLOOR_S,

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final
 
 from stationmaster.domain.errors import BadParameter, StationmasterError
 from training.manifest import Manifest, checkpoint_path, complete_steps, first_damage, read_manifest
-from training.models.repositories import DESCRIPTION
+from training.repositories import DESCRIPTION
 
 if TYPE_CHECKING:
     from torch import Tensor

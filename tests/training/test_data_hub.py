@@ -10,7 +10,8 @@ from data_sets import number_tokenizer, numbered, write_rows
 from dataset_hub import DatasetHub, dataset_hub
 
 from stationmaster.domain.errors import BadParameter, PermanentError
-from training.data.corpus import find_corpus, read_documents
+from training.data.corpus_lookup import find_corpus
+from training.data.corpus_reading import read_documents
 from training.data.hub_files import open_on_hub
 from training.data.streaming import StreamingSource
 

@@ -18,7 +18,7 @@ import pytest
 from data_sets import number_tokenizer, numbered, write_rows
 
 from stationmaster.domain.errors import BadParameter, NotPossibleNow
-from training.data.corpus import find_corpus
+from training.data.corpus_lookup import find_corpus
 from training.data.pack import make_plan, pack, unfinished_packing
 from training.data.shards import PackedData
 from training.pack import main

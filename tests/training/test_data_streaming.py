@@ -16,7 +16,7 @@ from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
 
 from stationmaster.domain.errors import BadParameter
-from training.data.corpus import find_corpus
+from training.data.corpus_lookup import find_corpus
 from training.data.streaming import StreamingSource, lane_share, num_lanes
 from training.task import IGNORED_LABEL, Batch, DataState
 

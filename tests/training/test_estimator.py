@@ -25,8 +25,9 @@ from stationmaster.domain.planning.memory import Memory, memory_of
 from stationmaster.domain.planning.recipe_lookup import get_recipe
 from training import sharding
 from training.models import cross_entropy
+from training.models.architectures import build_model
 from training.models.cross_entropy import sum_cross_entropy
-from training.models.language import _mask_of, build_model, find_blocks
+from training.models.language import _mask_of, find_blocks
 from training.parallel import Ranks
 from training.sharding import parallelise
 

@@ -21,7 +21,7 @@ from stationmaster.domain.errors import BadParameter
 from training.export import export, main
 from training.manifest import Manifest, StoredFile, checkpoint_path, write_manifest
 from training.models.hub import describe_model, load_weights
-from training.models.repositories import prepare_weights
+from training.repositories import prepare_weights
 
 FAMILIES = {"llama": "llama2-7b", "tied": "llama3.2-1b", "mixtral": "mixtral-8x7b"}
 

@@ -36,13 +36,13 @@ from stationmaster.domain.catalogue.recipes import Recipe
 from stationmaster.domain.errors import BadParameter, PermanentError, UserError
 from training.models.hub import load_weights
 from training.models.language import LanguageTask
-from training.models.repositories import (
+from training.parallel import Ranks
+from training.repositories import (
     fetch_repository,
     prepare_weights,
     read_config,
     weights_directory,
 )
-from training.parallel import Ranks
 from training.sharding import parallelise
 
 PARALLELISMS = ("full", "ddp")

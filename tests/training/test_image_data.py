@@ -16,8 +16,8 @@ from PIL import Image
 
 from stationmaster.domain.errors import BadParameter, PermanentError
 from training.config import TrainerConfig, parse_config
-from training.data.image_source import ImageSource, central_box, decode, training_box
-from training.data.images import PreparedImages, list_images, open_images, prepare_images
+from training.data.image_source import ImageSource, central_box, decode, open_images, training_box
+from training.data.images import PreparedImages, list_images, prepare_images
 from training.task import IGNORED_LABEL, Batch
 
 CLASSES = ("buffer", "platform", "signal", "track")

@@ -20,12 +20,8 @@ from stationmaster.domain.errors import BadParameter, PermanentError
 from training.config import TrainerConfig, parse_config
 from training.data.docstrings import docstring_pairs
 from training.data.examples import read_examples
-from training.data.instruction_source import InstructionSource
-from training.data.instructions import (
-    PreparedInstructions,
-    open_instructions,
-    prepare_instructions,
-)
+from training.data.instruction_source import InstructionSource, open_instructions
+from training.data.instructions import PreparedInstructions, prepare_instructions
 from training.task import IGNORED_LABEL
 
 LENGTH = 64

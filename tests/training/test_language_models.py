@@ -25,8 +25,9 @@ from stationmaster.domain.catalogue.models import LanguageModel, RopeScaling
 from stationmaster.domain.catalogue.recipes import Recipe
 from stationmaster.domain.errors import PermanentError
 from stationmaster.domain.planning.recipe_lookup import get_recipe
+from training.models.architectures import build_model
 from training.models.initialisation import initialise
-from training.models.language import LanguageTask, build_model, find_blocks
+from training.models.language import LanguageTask, find_blocks
 from training.models.mixtral import balancing_loss
 from training.parallel import Ranks
 from training.task import IGNORED_LABEL, Batch

@@ -25,8 +25,8 @@ from parallel_runs import (
 from torch import nn
 
 from training.config import Launch
+from training.models.architectures import build_model
 from training.models.initialisation import initialise
-from training.models.language import build_model
 from training.parallel import joined_ranks
 from training.schedule import learning_rate
 

@@ -1,6 +1,6 @@
 """Images to batches: which images a step trains on, cut, scaled and flipped, for one rank.
 
-Called through `training.data.images.open_images`. The same global counter and seeded permutation as
+Called by `training.build` through `open_images`. The same global counter and seeded permutation as
 for text decide which image comes next, and the counter with the seed decides how it is cut: neither
 depends on the number of ranks or threads, and a run goes on in the middle of an epoch exactly, with
 nothing to keep but the counter.
@@ -26,6 +26,7 @@ from PIL import Image
 
 from stationmaster.domain.catalogue.training_config import ImageTraining
 from stationmaster.domain.errors import BadParameter, PermanentError
+from training.config import TrainerConfig
 from training.data.images import PreparedImages
 from training.data.order import SampleOrder, micro_batch_shape, rank_counters
 from training.task import IGNORED_LABEL, Batch, DataState
@@ -193,6 +194,18 @@ class ImageSource:
             self._validation.path(index), size=size, choose_box=partial(central_box, size=size)
         )
         return pixels, self._validation.label(index)
+
+
+def open_images(
+    prepared: PreparedImages, config: TrainerConfig, *, rank: int, world_size: int
+) -> ImageSource:
+    """One rank's part of the images.
+
+    Raises:
+        BadParameter: the batch has fewer images than there are ranks.
+    """
+    assert isinstance(config.recipe.training, ImageTraining)
+    return ImageSource(prepared, training=config.recipe.training, rank=rank, world_size=world_size)
 
 
 def decode(path: Path, *, size: int, choose_box: Callable[[int, int], Box]) -> Pixels:

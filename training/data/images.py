@@ -26,7 +26,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
@@ -35,9 +35,6 @@ from stationmaster.domain.catalogue.training_config import ImageTraining
 from stationmaster.domain.errors import BadParameter
 from training.config import TrainerConfig
 from training.data.shapes import SHAPES, draw_shapes
-
-if TYPE_CHECKING:
-    from training.data.image_source import ImageSource
 
 IMAGE_SUFFIXES: Final = (".jpg", ".jpeg", ".png")
 _FORMAT_VERSION: Final = 1
@@ -122,20 +119,6 @@ def prepare_images(config: TrainerConfig) -> PreparedImages:
             "give both the same class folders"
         )
     return PreparedImages(train=train, validation=validation)
-
-
-def open_images(
-    prepared: PreparedImages, config: TrainerConfig, *, rank: int, world_size: int
-) -> ImageSource:
-    """One rank's part of the images.
-
-    Raises:
-        BadParameter: the batch has fewer images than there are ranks.
-    """
-    from training.data.image_source import ImageSource  # loads torch
-
-    assert isinstance(config.recipe.training, ImageTraining)
-    return ImageSource(prepared, training=config.recipe.training, rank=rank, world_size=world_size)
 
 
 def list_images(split: Path, *, listings: Path, dataset: str) -> ImageList:

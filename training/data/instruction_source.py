@@ -1,7 +1,7 @@
 """Packed instructions to batches: this rank's part of any step.
 
-Called by `instructions`. Nothing is kept between steps: one global counter of sequences and a
-seeded permutation decide which are read, for any number of ranks (see `order`).
+Called by `sources` through `open_instructions`. Nothing is kept between steps: a global counter of
+sequences and a seeded permutation decide which are read, for any number of ranks (see `order`).
 
 Shape legend: B sequences of a micro-batch, T tokens of a sequence.
 """
@@ -15,8 +15,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from stationmaster.domain.catalogue.training_config import LanguageTraining
+from training.config import TrainerConfig
 from training.data.instructions import PreparedInstructions
 from training.data.packed import CountedSource
+from training.data.tokenizers import describe_tokenizer
 from training.task import IGNORED_LABEL, Batch
 
 
@@ -75,6 +78,25 @@ class InstructionSource(CountedSource):
             "dataset_examples": self._manifest.num_examples,
             "dataset_examples_cut": self._manifest.num_truncated,
         }
+
+
+def open_instructions(
+    prepared: PreparedInstructions, config: TrainerConfig, *, rank: int, world_size: int
+) -> InstructionSource:
+    """This rank's part of prepared instructions."""
+    training = config.recipe.training
+    assert isinstance(training, LanguageTraining)
+    return InstructionSource(
+        prepared,
+        global_batch_size=training.global_batch_size,
+        micro_batch_size=training.micro_batch_size,
+        seed=training.seed,
+        rank=rank,
+        world_size=world_size,
+        document_end=describe_tokenizer(prepared.tokenizer).end_id
+        if training.document_mask
+        else None,
+    )
 
 
 class _Sequences:

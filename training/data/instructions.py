@@ -14,7 +14,7 @@ ends in another, and one that is longer is cut at its end and counted. As in lla
 also attend to earlier examples of their sequence; positions go on through it.
 
 The packed data lie in the cache under a hash of what they are made of, built by one process under
-a file lock. Nothing here imports torch before `open_instructions`.
+a file lock. Nothing here imports torch; `instruction_source` does.
 
 Shape legend: B sequences of a micro-batch, T tokens of a sequence.
 """
@@ -32,7 +32,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -42,18 +42,15 @@ from stationmaster.domain.catalogue.training_config import LanguageTraining
 from stationmaster.domain.errors import BadParameter
 from training.config import TrainerConfig
 from training.data import docstrings
-from training.data.corpus import HUB_PREFIX, TABLES, Corpus, find_corpus
+from training.data.corpus import HUB_PREFIX, TABLES, Corpus
+from training.data.corpus_lookup import find_corpus
 from training.data.examples import Segment, read_examples
 from training.data.tokenizers import (
     TRAINED,
     TextTokenizer,
     TokenizerFile,
-    describe_tokenizer,
     prepare_tokenizer,
 )
-
-if TYPE_CHECKING:
-    from training.data.instruction_source import InstructionSource
 
 _FORMAT_VERSION: Final = 1
 _EXAMPLES_AT_ONCE: Final = 512
@@ -139,27 +136,6 @@ def prepare_instructions(config: TrainerConfig) -> PreparedInstructions:
             f"{training.eval_samples}; give more examples or a smaller eval_samples"
         )
     return PreparedInstructions(directory=directory, manifest=manifest)
-
-
-def open_instructions(
-    prepared: PreparedInstructions, config: TrainerConfig, *, rank: int, world_size: int
-) -> InstructionSource:
-    """This rank's part of prepared instructions."""
-    from training.data.instruction_source import InstructionSource  # loads torch
-
-    training = config.recipe.training
-    assert isinstance(training, LanguageTraining)
-    return InstructionSource(
-        prepared,
-        global_batch_size=training.global_batch_size,
-        micro_batch_size=training.micro_batch_size,
-        seed=training.seed,
-        rank=rank,
-        world_size=world_size,
-        document_end=describe_tokenizer(prepared.tokenizer).end_id
-        if training.document_mask
-        else None,
-    )
 
 
 def _tokenizer_spec(config: TrainerConfig) -> str:

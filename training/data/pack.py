@@ -24,7 +24,8 @@ from pathlib import Path
 from typing import Final
 
 from stationmaster.domain.errors import BadParameter, NotPossibleNow, PermanentError
-from training.data.corpus import Corpus, read_documents
+from training.data.corpus import Corpus
+from training.data.corpus_reading import read_documents
 from training.data.shards import (
     MANIFEST,
     PACKING,

@@ -17,15 +17,9 @@ from stationmaster.domain.catalogue.models import LanguageModel
 from stationmaster.domain.catalogue.training_config import LanguageTraining
 from stationmaster.domain.errors import BadParameter, NotPossibleNow, PermanentError
 from training.config import TrainerConfig
-from training.data.corpus import (
-    HUB_PREFIX,
-    SHORT_NAMES,
-    STREAM_PREFIX,
-    TABLES,
-    Corpus,
-    find_corpus,
-    read_corpus,
-)
+from training.data.corpus import HUB_PREFIX, SHORT_NAMES, STREAM_PREFIX, TABLES, Corpus
+from training.data.corpus_lookup import find_corpus
+from training.data.corpus_reading import read_corpus
 from training.data.pack import DEFAULT_SHARD_TOKENS, make_plan, pack
 from training.data.shards import MANIFEST, PACKING, PackedData, PackPlan, read_packed, verify_share
 from training.data.tokenizers import TokenizerFile, prepare_tokenizer
@@ -173,7 +167,7 @@ def open_source(
                 document_end=tokenizer.end_id if training.document_mask else None,
             )
         case _:
-            from training.data.instructions import open_instructions  # as in prepare_source
+            from training.data.instruction_source import open_instructions  # as in prepare_source
 
             return open_instructions(prepared.data, config, rank=rank, world_size=world_size)
 

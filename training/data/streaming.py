@@ -28,7 +28,9 @@ import numpy.typing as npt
 import torch
 
 from stationmaster.domain.errors import BadParameter
-from training.data.corpus import Corpus, find_corpus, read_documents
+from training.data.corpus import Corpus
+from training.data.corpus_lookup import find_corpus
+from training.data.corpus_reading import read_documents
 from training.data.documents import apart
 from training.data.order import SampleOrder, micro_batch_shape
 from training.data.packed import as_batch

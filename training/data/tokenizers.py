@@ -159,7 +159,7 @@ def _locate(spec: str, *, cache_dir: Path) -> Path:
             f'tokenizer="{spec}" is not on this machine; expected {TRAINED}, ORG/MODEL on the '
             "Hugging Face hub, or the path of a tokenizer.json that every node can read"
         )
-    from training.models.repositories import fetch_repository  # downloads need more libraries
+    from training.repositories import fetch_repository  # downloads need more libraries
 
     return fetch_repository(spec, cache_dir=cache_dir, files="tokenizer") / "tokenizer.json"
 

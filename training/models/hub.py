@@ -4,7 +4,7 @@ Called by the language task, which has built a model and wants published weights
 `training.build`, which leaves beside the checkpoints what `python -m training.export` needs. Every
 architecture goes through transformers' own reading and writing, with its conversions (Mixtral's
 experts lie in one tensor in memory and in many in a repository). Where weights come from is the
-business of `training.models.repositories`.
+business of `training.repositories`.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from stationmaster.domain.catalogue.models import LanguageModel
 from stationmaster.domain.catalogue.recipes import Recipe
 from stationmaster.domain.catalogue.training_config import LanguageTraining
 from stationmaster.domain.errors import BadParameter, PermanentError, StationmasterError
-from training.models.repositories import (
+from training.parallel import Ranks
+from training.repositories import (
     DESCRIPTION,
     SAMPLE,
     config_directory,
     read_config,
     weights_directory,
 )
-from training.parallel import Ranks
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel
@@ -219,8 +219,8 @@ def _check_fit(
 
 def _sample_directory(model: LanguageModel, *, cache_dir: Path) -> Path:
     """Seeded weights of this shape in the published form; written once, under a file lock."""
+    from training.models.architectures import build_model
     from training.models.initialisation import initialise
-    from training.models.language import build_model
 
     shape = hashlib.sha256(model.model_dump_json().encode()).hexdigest()[:16]
     directory = cache_dir / "samples" / f"{model.family}-{shape}"

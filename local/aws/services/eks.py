@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import base64
 import re
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
@@ -19,6 +18,7 @@ from moto.ec2.models import ec2_backends
 from local.aws.emulation import Emulation
 from local.aws.services import eks_shapes as shapes
 from local.aws.services.eks_inside import InsideCluster
+from local.aws.services.eks_records import Cluster, NodeGroup
 from local.aws.services.wire import ApiError, page
 
 # Emulated seconds. Real clusters take 8-12 min, node groups 2-4 min; source: AWS samples' measured
@@ -31,25 +31,6 @@ NODE_GROUP_DELETE_S = 180.0
 _NAME = re.compile(r"[0-9A-Za-z][A-Za-z0-9_-]{0,99}")
 # Amazon Linux image id that moto ships; the emulated instances only need one that exists.
 _IMAGE = "ami-12c6146b"
-
-
-@dataclass
-class NodeGroup:
-    """One managed node group."""
-
-    described: dict[str, Any]
-    instance_ids: list[str] = field(default_factory=list)
-
-
-@dataclass
-class Cluster:
-    """One cluster and what is in it."""
-
-    described: dict[str, Any]
-    node_groups: dict[str, NodeGroup] = field(default_factory=dict)
-    addons: dict[str, dict[str, Any]] = field(default_factory=dict)
-    access_entries: dict[str, dict[str, Any]] = field(default_factory=dict)
-    pod_identities: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
 class EksService(InsideCluster):

@@ -7,16 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from moto.core.resource_tagging import TaggedResource
 
 from local.aws.emulation import Emulation
 from local.aws.services import eks_shapes as shapes
+from local.aws.services.eks_records import Cluster
 from local.aws.services.wire import ApiError, NativeService, page
-
-if TYPE_CHECKING:
-    from local.aws.services.eks import Cluster
 
 # Emulated seconds until an add-on is ACTIVE, or gone.
 ADDON_S = 60.0
