@@ -17,7 +17,7 @@ from local.aws.faults import FaultInjector
 from local.aws.observer import AwsObserver
 
 if TYPE_CHECKING:
-    from local.aws.delivery import RuleDelivery
+    from local.aws.event_delivery import RuleDelivery
     from local.aws.invocation import Invoker
     from local.aws.schedules import Ticker
     from local.aws.streams import StreamPumps

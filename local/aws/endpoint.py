@@ -1,7 +1,7 @@
 """The local AWS endpoint: one loopback server that answers for one emulated account.
 
-Composed by local mode and by tests. It starts moto with the patches of `local.aws.patches`, the
-services of `local.aws.services`, and what carries events between them.
+Composed by local mode and by tests. It starts moto as `local.aws.moto_patches`
+corrects it, the services of `local.aws.services`, and what carries events between them.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from moto.moto_api._internal.models import moto_api_backend
 from moto.stepfunctions.parser.models import stepfunctions_parser_backends
 from werkzeug.serving import BaseWSGIServer, make_server
 
-from local.aws import deployment, emulation, patches
+from local.aws import deployment, emulation, moto_patches
 from local.aws.access import AccessKey
 from local.aws.clock import LifecycleClock
-from local.aws.delivery import Delivery, DeliveryError, RuleDelivery
 from local.aws.deployment import Deployment, DeploymentSpec
 from local.aws.emulation import Emulation
+from local.aws.event_delivery import Delivery, DeliveryError, RuleDelivery
 from local.aws.faults import FaultInjector
 from local.aws.front import OWN_CLIENT, Front, QuietHandler
 from local.aws.http_api import HttpApi, Route
 from local.aws.invocation import Invoker, UnknownFunctionError
+from local.aws.moto_patches import tagging
 from local.aws.observer import AwsObserver, SilentObserver
-from local.aws.patches import tagging
 from local.aws.runtime import LambdaRuntime
 from local.aws.schedules import Ticker
 from local.aws.services.eks import EksService
@@ -101,7 +101,7 @@ class LocalAws:
         Raises:
             RuntimeError: another endpoint runs in this process, or moto has another version.
         """
-        patches.apply()
+        moto_patches.apply()
         running = self._emulation
         emulation.activate(running)
         try:

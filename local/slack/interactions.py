@@ -11,8 +11,8 @@ import json
 from collections.abc import Iterator
 from urllib.parse import urlencode
 
+from local.slack.app_requests import AppRequests
 from local.slack.channel_commands import CHANNEL_COMMANDS
-from local.slack.delivery import Delivery
 from local.slack.endpoint import Endpoint
 from local.slack.errors import SlackRefusal
 from local.slack.hooks import Answer, parse_ack, parse_answer, show_answer
@@ -35,9 +35,9 @@ _TEAM = {"id": TEAM_ID, "domain": TEAM_DOMAIN}
 class Interactions:
     """Turns what people do into signed deliveries, and the answers into what they see."""
 
-    def __init__(self, *, endpoint: Endpoint, delivery: Delivery) -> None:
+    def __init__(self, *, endpoint: Endpoint, app: AppRequests) -> None:
         self._endpoint = endpoint
-        self._delivery = delivery
+        self._app = app
 
     def type_command(
         self, text: str, *, user: str, channel: str, thread_ts: str | None, deliveries: int
@@ -74,7 +74,7 @@ class Interactions:
             )
         body = self._command_body(name, arguments.strip(), user=user, channel=channel)
         results = tuple(
-            self._delivery.send(body, label=name, retry_num=number) for number in range(deliveries)
+            self._app.send(body, label=name, retry_num=number) for number in range(deliveries)
         )
         return self._show_command_answer(name, results, user=user, channel=channel)
 
@@ -164,7 +164,7 @@ class Interactions:
         }
         payload = self._action_payload(message, action, user=user)
         body = urlencode({"payload": json.dumps(payload)})
-        return self._delivery.send(body, label=f"block_actions {action_id}")
+        return self._app.send(body, label=f"block_actions {action_id}")
 
     def _action_payload(self, message: Message, action: Json, *, user: str) -> Json:
         described = self._endpoint.workspace.find_channel(message.channel)
@@ -210,7 +210,7 @@ class Interactions:
             "response_urls": [],
         }
         body = urlencode({"payload": json.dumps(payload)})
-        result = self._delivery.send(body, label="view_submission")
+        result = self._app.send(body, label="view_submission")
         if result.error is not None:
             return {"error": result.error}
         answer = parse_ack(result.body) if result.body.strip() else {}
@@ -240,7 +240,7 @@ class Interactions:
                 "view": {**opened, "id": view_id},
                 "is_cleared": False,
             }
-            self._delivery.send(urlencode({"payload": json.dumps(payload)}), label="view_closed")
+            self._app.send(urlencode({"payload": json.dumps(payload)}), label="view_closed")
 
     def _take_down(self, view_id: str) -> Json:
         opened = self._endpoint.views.take_down(view_id)

@@ -16,8 +16,8 @@ import uvicorn
 
 from local.slack import limits
 from local.slack.api import WebApi
+from local.slack.app_requests import AppRequests
 from local.slack.config import SlackAppConfig
-from local.slack.delivery import Delivery
 from local.slack.directory_methods import METHODS
 from local.slack.endpoint import Endpoint
 from local.slack.interactions import Interactions
@@ -73,14 +73,14 @@ class LocalSlack:
             base_url=lambda: self.url,
             triggers=Triggers(clock=clock, live_s=answer_within_s),
         )
-        self._delivery = Delivery(
+        self._app = AppRequests(
             signing_secret=signing_secret,
             delivery_url=delivery_url,
             clock=clock,
             record=self._endpoint.record,
             answer_within_s=answer_within_s,
         )
-        self._interactions = Interactions(endpoint=self._endpoint, delivery=self._delivery)
+        self._interactions = Interactions(endpoint=self._endpoint, app=self._app)
         self._api = WebApi(
             endpoint=self._endpoint,
             methods=METHODS,
@@ -154,7 +154,7 @@ class LocalSlack:
             self._server.should_exit = True
             self._thread.join(_STOP_TIMEOUT_S)
             self._server = self._thread = None
-        self._delivery.close()
+        self._app.close()
 
     def type_command(
         self,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from local.cluster.api.patches import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH
+from local.cluster.api.object_patches import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH
 from local.cluster.api.resources import VERBS, Catalog, Object, Resource
 
 VERSION: Object = {

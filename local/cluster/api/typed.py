@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from local.cluster.api import errors, patches, schema
+from local.cluster.api import errors, object_patches, schema
 from local.cluster.api.resources import Object, Resource
 
 _ELEMENT = re.compile(r"(?:List\[|Dict\[str, |list\[|dict\(str, )(.+?)[\])]$")
@@ -70,7 +70,7 @@ def _unknown_elements(value: Any, type_name: str, path: str) -> Iterator[str]:
         for name, item in value.items():
             yield from _unknown(item, type_name, f"{path}.{name}")
     elif isinstance(value, list):
-        keys = patches.MERGE_KEYS.get(path.rpartition(".")[2], ())
+        keys = object_patches.MERGE_KEYS.get(path.rpartition(".")[2], ())
         for index, item in enumerate(value):
             key = next((key for key in keys if isinstance(item, Mapping) and key in item), None)
             place = f"{key}={json.dumps(item[key])}" if key else str(index)

@@ -10,7 +10,7 @@ from typing import Any, TypedDict
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from local.cluster.api import errors, patches, requests, typed
+from local.cluster.api import errors, object_patches, requests, typed
 from local.cluster.api.metadata import clone
 from local.cluster.api.objects import Objects
 from local.cluster.api.reading import shown
@@ -56,7 +56,7 @@ class Writer:
     async def patch(self, request: Request, target: Target) -> Response:
         content_type = request.headers.get("content-type", "").partition(";")[0]
         patch = await requests.body_of(request)
-        if content_type == patches.APPLY_PATCH:
+        if content_type == object_patches.APPLY_PATCH:
             return self._apply(request, target, patch)
         objects = self._objects
         with objects.store.lock:
@@ -88,7 +88,7 @@ class Writer:
             else:
                 owner = (current["metadata"]["uid"], manager)
                 before = self._applied.get(owner, {})
-                merged = patches.apply(clone(current), before, applied)
+                merged = object_patches.apply(clone(current), before, applied)
                 merged["metadata"].setdefault("namespace", target.namespace)
                 result = objects.update(resource, merged, subresource=target.subresource, **options)
             if not options["dry_run"]:
@@ -151,10 +151,10 @@ class Writer:
                 holder = holder.setdefault(part, {})
             scale = _scale_object(obj, holder.get(path[-1], 1))
             if body is not None:
-                if request.headers.get("content-type", "").startswith(patches.JSON_PATCH):
-                    wanted = patches.json_patch(scale, body)
+                if request.headers.get("content-type", "").startswith(object_patches.JSON_PATCH):
+                    wanted = object_patches.json_patch(scale, body)
                 else:
-                    wanted = patches.merge(scale, body)
+                    wanted = object_patches.merge(scale, body)
                 holder[path[-1]] = int(wanted["spec"]["replicas"])
                 updated = objects.update(target.resource, obj, **_write_options(request))
                 scale = _scale_object(updated, holder[path[-1]])
@@ -171,16 +171,17 @@ def _write_options(request: Request) -> WriteOptions:
 
 def _patched(target: Target, content_type: str, current: Object, patch: Any) -> Object:
     match content_type:
-        case patches.JSON_PATCH:
-            result: Object = patches.json_patch(current, patch)
-        case patches.MERGE_PATCH:
-            result = patches.merge(current, patch)
-        case patches.STRATEGIC_PATCH if not target.resource.custom:
-            result = patches.strategic_merge(current, patch)
+        case object_patches.JSON_PATCH:
+            result: Object = object_patches.json_patch(current, patch)
+        case object_patches.MERGE_PATCH:
+            result = object_patches.merge(current, patch)
+        case object_patches.STRATEGIC_PATCH if not target.resource.custom:
+            result = object_patches.strategic_merge(current, patch)
         case _:
             raise errors.unsupported_media_type(
                 f'"{content_type}" is not a patch type of {target.resource.key}; use '
-                f"{patches.MERGE_PATCH}, {patches.JSON_PATCH} or {patches.APPLY_PATCH}"
+                f"{object_patches.MERGE_PATCH}, {object_patches.JSON_PATCH} or "
+                f"{object_patches.APPLY_PATCH}"
             )
     return result
 

@@ -28,7 +28,7 @@ from local.aws import (
     StateMachineSpec,
 )
 from local.aws.deployment import substitute
-from local.aws.patches import require_version
+from local.aws.moto_patches import require_version
 
 
 @pytest.fixture(scope="module")

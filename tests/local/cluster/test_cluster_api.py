@@ -23,7 +23,7 @@ from cluster_fixtures import (  # noqa: F401  # fixtures
 from kubernetes import client, dynamic, watch
 from kubernetes.client.exceptions import ApiException
 
-from local.cluster.api import patches
+from local.cluster.api import object_patches
 from local.cluster.api.errors import ApiError
 from local.cluster.api.requests import Versions, page
 from local.cluster.api.store import Store
@@ -305,7 +305,7 @@ def test_json_patch_with_failed_test_changes_nothing() -> None:
     document = {"a": 1}
 
     with pytest.raises(ApiError, match="testing path /a failed"):
-        patches.json_patch(
+        object_patches.json_patch(
             document, [{"op": "add", "path": "/b", "value": 2}, {"op": "test", "path": "/a"}]
         )
 
@@ -315,7 +315,7 @@ def test_json_patch_with_failed_test_changes_nothing() -> None:
 def test_strategic_merge_with_delete_directive_removes_the_element() -> None:
     target = {"env": [{"name": "A", "value": "1"}, {"name": "B", "value": "2"}]}
 
-    result = patches.strategic_merge(target, {"env": [{"name": "A", "$patch": "delete"}]})
+    result = object_patches.strategic_merge(target, {"env": [{"name": "A", "$patch": "delete"}]})
 
     assert result == {"env": [{"name": "B", "value": "2"}]}
 

@@ -27,7 +27,7 @@ def sign(signing_secret: str, *, timestamp: str, body: str) -> str:
     return "v0=" + hmac.new(signing_secret.encode(), base, hashlib.sha256).hexdigest()
 
 
-class Delivery:
+class AppRequests:
     """Posts signed, form-encoded requests to the app and waits for its answer; Slack waits 3 s."""
 
     def __init__(

@@ -38,7 +38,7 @@ from moto.stepfunctions.parser.utils import TMP_THREADS
 from moto.stepfunctions.responses import StepFunctionResponse
 
 from local.aws import emulation
-from local.aws.patches import states_tokens
+from local.aws.moto_patches import states_tokens
 
 _start_execution = StepFunctionsParserBackend.start_execution
 _get_environment = ExecutionWorker._get_evaluation_environment

@@ -36,7 +36,7 @@ def apply() -> None:
     if _applied:
         return
     # Imported here so that a wrong version fails with the message above, not inside a patch.
-    from local.aws.patches import (
+    from local.aws.moto_patches import (
         dynamodb,
         ec2,
         events,

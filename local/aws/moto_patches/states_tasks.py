@@ -33,7 +33,7 @@ from moto.stepfunctions.parser.asl.component.state.exec.state_task import lambda
 
 from local.aws import emulation
 from local.aws.invocation import UnknownFunctionError
-from local.aws.patches import states_tokens
+from local.aws.moto_patches import states_tokens
 
 Note = Callable[[Any], None]
 FailedNote = Callable[[Any, Any], None]

@@ -16,7 +16,7 @@ from moto.events.models import EventPattern, Rule
 from moto.events.utils import EventTemplateParser
 
 from local.aws import emulation
-from local.aws.delivery import Delivery, event_payload
+from local.aws.event_delivery import Delivery, event_payload
 
 _send_to_targets = Rule.send_to_targets
 _FIELDS = (
