@@ -1,12 +1,10 @@
 """Ranks that train a small model and checkpoint it, each in a process, for this folder's tests.
 
-The processes are forked from one that has loaded torch, so that a rank costs a tenth of a second
-instead of the seconds of its imports.
+One that is killed is no error here, but what a test is about.
 """
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import pickle
 from collections.abc import Callable, Iterator
@@ -17,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from forked_ranks import CONTEXT
 from torch import nn
 from torch.distributed.checkpoint.state_dict import (
     get_model_state_dict,
@@ -34,17 +33,6 @@ from training.config import Launch
 from training.parallel import Ranks, joined_ranks
 
 CONFIGURATION = {"learning_rate": "0.01", "data": "noise"}
-_CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(
-    [
-        "training.checkpoint",
-        "torch.distributed.checkpoint.state_dict",
-        "torch.distributed.fsdp",
-        # Loaded late by what is above, in every rank.
-        "torch._dynamo",
-        "fsspec",
-    ]
-)
 
 
 @contextmanager
@@ -69,8 +57,8 @@ def run_ranks(function: Callable[..., Any], *arguments: Any, world_size: int) ->
     port = free_port()
     processes, ends = [], []
     for rank in range(world_size):
-        receiving, sending = _CONTEXT.Pipe(duplex=False)
-        process = _CONTEXT.Process(
+        receiving, sending = CONTEXT.Pipe(duplex=False)
+        process = CONTEXT.Process(
             target=_be_rank, args=(sending, rank, world_size, port, function, arguments)
         )
         process.start()

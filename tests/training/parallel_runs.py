@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import io
 import json
-import multiprocessing
 import os
 import threading
 from collections import Counter
@@ -18,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.multiprocessing
+from forked_ranks import start_ranks
 from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
-from trainer_runs import free_port, parse_lines
+from trainer_runs import parse_lines
 
 from stationmaster.domain.catalogue.recipes import Recipe
 from training.config import TrainerConfig, parse_config
@@ -182,18 +181,7 @@ def train_here(run: Run) -> Result:
 
 def train_on_ranks(runs: Mapping[str, Run], directory: Path, *, world_size: int) -> None:
     """Run them one after the other on the same ranks, and keep in `directory` what came of it."""
-    results = directory / _RESULTS
-    # One process imports what takes seconds, and is forked before it has any thread.
-    multiprocessing.get_context("forkserver").set_forkserver_preload(
-        ["training.trainer", "training.models.language", "training.models.mixtral"]
-    )
-    torch.multiprocessing.start_processes(
-        _train_as_rank,
-        args=(world_size, free_port(), dict(runs), results),
-        nprocs=world_size,
-        daemon=True,
-        start_method="forkserver",
-    )
+    start_ranks(_train_as_rank, dict(runs), directory / _RESULTS, world_size=world_size)
 
 
 def results_in(directory: Path) -> dict[str, Result]:
@@ -202,24 +190,11 @@ def results_in(directory: Path) -> dict[str, Result]:
     return {name: Result(**one) for name, one in stored.items()}
 
 
-def _train_as_rank(
-    rank: int, world_size: int, port: int, runs: dict[str, Run], results: Path
-) -> None:
-    torch.set_num_threads(1)
-    environ = {
-        "RANK": str(rank),
-        "LOCAL_RANK": str(rank),
-        "WORLD_SIZE": str(world_size),
-        "LOCAL_WORLD_SIZE": str(world_size),
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
-        "TORCHELASTIC_RUN_ID": "sharding tests",
-    }
-    os.environ.update(environ)
+def _train_as_rank(rank: int, runs: dict[str, Run], results: Path) -> None:
     found: dict[str, Any] = {}
-    with joined_ranks(Run().config(environ).launch) as ranks:
+    with joined_ranks(Run().config(os.environ).launch) as ranks:
         for name, run in runs.items():
-            found[name] = asdict(_train(run, run.config(environ), ranks))
+            found[name] = asdict(_train(run, run.config(os.environ), ranks))
     if rank == 0:
         results.write_text(json.dumps(found))
 

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing
+from forked_ranks import start_ranks
 from hub_lone import NoData, build_lone, lone_ranks, smoke_recipe
 from hub_stand_in import HubStandIn, Repository, hub_stand_in
 from torch.distributed.tensor import DTensor
@@ -122,7 +122,6 @@ def differing_tensors(task: LanguageTask, directory: Path) -> list[str]:
 
 def load_everything(rank: int, world_size: int, published: Path, out: Path) -> None:
     """One rank: every architecture in every parallelism, and a failure of rank 0 alone."""
-    torch.set_num_threads(1)
     store = dist.FileStore(str(out / "store"), world_size)  # no rank serves it, none dies with it
     dist.init_process_group(
         "gloo", store=store, rank=rank, world_size=world_size, timeout=timedelta(minutes=30)
@@ -166,7 +165,7 @@ def load_everything(rank: int, world_size: int, published: Path, out: Path) -> N
 def two_ranks(published: Path, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """What each of two gloo ranks saw."""
     out = tmp_path_factory.mktemp("two-ranks")
-    torch.multiprocessing.spawn(load_everything, (2, published, out), nprocs=2)
+    start_ranks(load_everything, 2, published, out, world_size=2)
     return [json.loads((out / f"{rank}.json").read_text()) for rank in range(2)]
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 from data_sets import pack_ids
+from forked_ranks import train_on_ranks
 from trainer_runs import (
     Lines,
     Workspace,
@@ -21,7 +22,6 @@ from trainer_runs import (
     of_kind,
     parse_lines,
     train_here,
-    train_on_ranks,
     wait_until,
 )
 

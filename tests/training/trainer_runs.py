@@ -1,4 +1,4 @@
-"""Starts the trainer as the pods do and reads its progress lines, for this folder's tests."""
+"""Starts the trainer, in this process or as a program, and reads its progress lines."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import os
 import shutil
 import signal
 import socket
-import subprocess
 import sys
 import threading
 import time
@@ -71,25 +70,6 @@ def train_here(workspace: Workspace, *overrides: str) -> Lines:
     signal.signal(signal.SIGTERM, before)
     assert code == 0
     return parse_lines(out.getvalue())
-
-
-def train_on_ranks(workspace: Workspace, *overrides: str, num_ranks: int) -> Lines:
-    """Train under torchrun on one node and return the progress lines."""
-    finished = subprocess.run(
-        [
-            *TORCHRUN,
-            *("--nproc-per-node", str(num_ranks), "--rdzv-backend", "c10d"),
-            *("--rdzv-endpoint", f"127.0.0.1:{free_port()}", "--local-addr", "127.0.0.1"),
-            *("-m", "training", *workspace.arguments(*overrides)),
-        ],
-        env=workspace.environ(),
-        capture_output=True,
-        text=True,
-        timeout=1800,
-        check=False,
-    )
-    assert finished.returncode == 0, finished.stderr
-    return parse_lines(finished.stdout)
 
 
 def parse_lines(text: str) -> Lines:
