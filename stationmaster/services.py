@@ -84,7 +84,7 @@ class Services:
         """EKS add-ons."""
         from stationmaster.aws.addons import Addons
 
-        return Addons(self._client("eks"))
+        return Addons(self.settings, self._client("eks"))
 
     @cached_property
     def access_entries(self) -> AccessEntries:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from stationmaster.aws.calls import AwsNotFound, aws_call, ignoring_existing
 from stationmaster.domain.names import cluster_name, tags
+from stationmaster.settings import Settings
 
 if TYPE_CHECKING:
     from mypy_boto3_eks import EKSClient
@@ -13,14 +14,15 @@ if TYPE_CHECKING:
 # Pods get their AWS roles through this one.
 POD_IDENTITY_AGENT: Final = "eks-pod-identity-agent"
 FSX_CSI_ADDON: Final = "aws-fsx-csi-driver"
-_SERVICE_ACCOUNTS: Final = {FSX_CSI_ADDON: "fsx-csi-controller-sa"}
 
 
 class Addons:
     """Creates and finds add-ons of clusters."""
 
-    def __init__(self, client: EKSClient) -> None:
+    def __init__(self, settings: Settings, client: EKSClient) -> None:
         self._client = client
+        # Which AWS role the service account of an add-on's pods has.
+        self._roles = {FSX_CSI_ADDON: ("fsx-csi-controller-sa", settings.fsx_csi_role_arn)}
 
     def describe(self, cluster_id: str, name: str) -> str | None:
         """The add-on's status, e.g. CREATING, ACTIVE or DEGRADED; None where it is missing."""
@@ -33,19 +35,15 @@ class Addons:
             return None
         return addon.get("status", "CREATING")
 
-    def ensure(self, cluster_id: str, name: str, *, role_arn: str = "") -> str:
-        """Create the add-on if it is missing; its status.
-
-        Args:
-            role_arn: what the add-on's pods may do in AWS.
-        """
-        status = self.describe(cluster_id, name)
-        if status is not None:
-            return status
+    def ensure(self, cluster_id: str, name: str) -> None:
+        """Create the add-on if it is missing, with the AWS role that its pods need."""
+        if self.describe(cluster_id, name) is not None:
+            return
+        account, role_arn = self._roles.get(name, ("", ""))
         arguments: dict[str, Any] = {}
         if role_arn:
             arguments["podIdentityAssociations"] = [
-                {"serviceAccount": _SERVICE_ACCOUNTS[name], "roleArn": role_arn}
+                {"serviceAccount": account, "roleArn": role_arn}
             ]
         with ignoring_existing(f"creating add-on {name} of {cluster_id}"):
             self._client.create_addon(
@@ -55,4 +53,3 @@ class Addons:
                 tags=tags(cluster_id),
                 **arguments,
             )
-        return "CREATING"

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Final
 from pydantic import BaseModel, ConfigDict
 
 from stationmaster.aws.calls import aws_call, ignoring_gone_or_busy
+from stationmaster.domain.errors import TransientError
 from stationmaster.domain.names import TAG_RUN_ID, tags
 from stationmaster.domain.resources import Left, ResourceKind
+from stationmaster.rendering.storage import SharedStorage
 
 if TYPE_CHECKING:
     from mypy_boto3_fsx import FSxClient
@@ -41,6 +43,23 @@ class FileSystems:
         """The cluster's file system, or None. Of several, one that is not being deleted."""
         found = self.list_tagged(cluster_id)
         return next((fs for fs in found if fs.lifecycle != "DELETING"), found[0] if found else None)
+
+    def mountable(self, cluster_id: str) -> SharedStorage:
+        """What a volume has to say of the cluster's file system.
+
+        Raises:
+            TransientError: the file system is not there (any more), or not far enough.
+        """
+        found = self.describe(cluster_id)
+        if found is None or not found.mount_name:
+            state = "missing" if found is None else found.lifecycle
+            raise TransientError(f"the file system of run {cluster_id} cannot be mounted: {state}")
+        return SharedStorage(
+            file_system_id=found.file_system_id,
+            dns_name=found.dns_name,
+            mount_name=found.mount_name,
+            storage_gib=found.storage_gib,
+        )
 
     def list_tagged(self, cluster_id: str) -> list[FileSystem]:
         """Every file system that carries the cluster's tag."""

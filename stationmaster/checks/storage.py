@@ -12,7 +12,9 @@ import hashlib
 from collections.abc import Sequence
 from typing import Final
 
-from stationmaster.domain.names import SHARED_MOUNT
+from stationmaster.domain.cluster.spec import ClusterSpec
+from stationmaster.domain.names import LABEL_RUN_ID, NAMESPACE, SHARED_MOUNT
+from stationmaster.inspection import Finding, LiveCluster, Verdict
 from stationmaster.rendering.job_spec import RUNS_DIRECTORY, KubernetesObject
 from stationmaster.rendering.metadata import (
     LABEL_CHECK,
@@ -21,17 +23,19 @@ from stationmaster.rendering.metadata import (
     container_security,
     labels,
     metadata,
+    namespace,
 )
-from stationmaster.rendering.storage import shared_mount, shared_volume
+from stationmaster.rendering.storage import render_storage, shared_mount, shared_volume
 
-STORAGE_CHECK_FILE_BYTES: Final = 1 << 20
+NAME: Final = "storage"
+FILE_BYTES: Final = 1 << 20
 # How long one pod waits for the files of the others: they start when their node has pulled the
 # image, which for 20 GB takes minutes and not the same on each.
-STORAGE_CHECK_WAIT_S: Final = 600
+WAIT_S: Final = 600
 
 # Arguments: directory, own node, seconds to wait, all nodes. The last line of its output is what a
 # person reads; the exit code decides.
-STORAGE_CHECK_SCRIPT: Final = """\
+SCRIPT: Final = """\
 import hashlib, os, sys, time
 
 directory, own, wait_s, *nodes = sys.argv[1:]
@@ -71,7 +75,7 @@ except OSError as error:
     fail(str(error))
 print("storage check passed on", own + ": wrote, synced and read", len(data), "bytes, saw",
       len(nodes), "nodes", flush=True)
-""" % {"size": STORAGE_CHECK_FILE_BYTES}  # noqa: UP031  # the script itself uses braces
+""" % {"size": FILE_BYTES}  # noqa: UP031  # the script itself uses braces
 
 
 # A new Lustre file system belongs to root; training runs as an ordinary user. Arguments: the
@@ -90,40 +94,87 @@ for directory in sys.argv[1:]:
 _CHECK_DIRECTORY: Final = f"{SHARED_MOUNT}/.stationmaster/storage-check"
 
 
-def storage_check_name(run_id: str, node: str, *, nodes: Sequence[str]) -> str:
+def applies(spec: ClusterSpec) -> bool:
+    """Every cluster has a file system."""
+    return True
+
+
+def render(cluster: LiveCluster) -> list[KubernetesObject]:
+    """The volume of the file system, and a Job for each node.
+
+    Raises:
+        TransientError: the file system is not there (any more).
+    """
+    cluster_id, services = cluster.cluster_id, cluster.services
+    hostnames = [node.hostname for node in cluster.training_nodes]
+    return [
+        namespace(),
+        *render_storage(cluster_id, services.file_systems.mountable(cluster_id)),
+        *render_jobs(cluster_id, hostnames=hostnames, image=services.settings.training_image),
+    ]
+
+
+def look(cluster: LiveCluster) -> Finding:
+    """Judge the Jobs of the nodes that are there now; one that failed is final."""
+    gateway, cluster_id = cluster.kubernetes, cluster.cluster_id
+    hostnames = [node.hostname for node in cluster.training_nodes]
+    names = [job_name(cluster_id, hostname, nodes=hostnames) for hostname in hostnames]
+    selector = {LABEL_RUN_ID: cluster_id, LABEL_CHECK: NAME}
+    jobs = {job.name: job for job in gateway.batch_jobs(NAMESPACE, labels=selector)}
+    if not jobs.keys() >= set(names):
+        return Finding(Verdict.MISSING, "the storage check was just started")
+    pods = [
+        pod
+        for pod in gateway.pods(NAMESPACE, labels=selector)
+        if pod.name.rpartition("-")[0] in names
+    ]
+    failed = next((pod for pod in pods if pod.phase == "Failed"), None)
+    if failed is not None:
+        line = gateway.last_log_line(NAMESPACE, failed.name)
+        said = line or failed.terminated_reason or "it printed nothing"
+        figures = {} if failed.exit_code is None else {"exit_code": failed.exit_code}
+        sentence = f"pod {failed.name} exited with {failed.exit_code}: {said}"
+        return Finding(Verdict.BAD, sentence, figures)
+    if any(jobs[name].failed for name in names):
+        return Finding(Verdict.BAD, "a storage check job failed and its pod is gone")
+    if all(jobs[name].succeeded for name in names):
+        sentence = f"{len(names)} nodes wrote to the file system and read each other"
+        return Finding(Verdict.GOOD, sentence, {"nodes": len(names)})
+    return Finding(Verdict.WAITING, gateway.explain(NAMESPACE, pods))
+
+
+def job_name(cluster_id: str, node: str, *, nodes: Sequence[str]) -> str:
     """Name of one node's Job: short and a DNS label, whatever the nodes are called.
 
     Other nodes make another name, because a Job's template, which lists them, cannot be changed.
     """
-    return f"{run_id}-st-{_digest([node, *sorted(nodes)])}"
+    return f"{cluster_id}-st-{_digest([node, *sorted(nodes)])}"
 
 
 def _digest(words: Sequence[str]) -> str:
     return hashlib.sha256("\n".join(words).encode()).hexdigest()[:6]
 
 
-def render_storage_checks(
-    run_id: str, *, hostnames: Sequence[str], image: str
-) -> list[KubernetesObject]:
+def render_jobs(cluster_id: str, *, hostnames: Sequence[str], image: str) -> list[KubernetesObject]:
     """A Job for each node; `hostnames` are the nodes' kubernetes.io/hostname labels."""
     nodes = sorted(hostnames)
-    return [_storage_check(run_id, hostname, nodes=nodes, image=image) for hostname in nodes]
+    return [_render_job(cluster_id, hostname, nodes=nodes, image=image) for hostname in nodes]
 
 
-def _storage_check(
-    run_id: str, hostname: str, *, nodes: Sequence[str], image: str
+def _render_job(
+    cluster_id: str, hostname: str, *, nodes: Sequence[str], image: str
 ) -> KubernetesObject:
-    check_labels = labels(run_id, "check") | {LABEL_CHECK: "storage"}
-    name = storage_check_name(run_id, hostname, nodes=nodes)
+    check_labels = labels(cluster_id, "check") | {LABEL_CHECK: NAME}
+    name = job_name(cluster_id, hostname, nodes=nodes)
     # Pods that check another set of nodes may still be ending: they must not meet in a file.
     directory = f"{_CHECK_DIRECTORY}/{_digest(nodes)}"
     opening = _container("open", image, [_OPEN_SCRIPT, directory, RUNS_DIRECTORY])
     opening["securityContext"] |= {"runAsUser": 0, "runAsNonRoot": False}
-    arguments = [STORAGE_CHECK_SCRIPT, directory, hostname, str(STORAGE_CHECK_WAIT_S)]
+    arguments = [SCRIPT, directory, hostname, str(WAIT_S)]
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
-        "metadata": metadata(run_id, "check", name=name) | {"labels": check_labels},
+        "metadata": metadata(cluster_id, "check", name=name) | {"labels": check_labels},
         "spec": {
             "backoffLimit": 0,
             "template": {
@@ -138,7 +189,7 @@ def _storage_check(
                     ],
                     "initContainers": [opening],
                     "containers": [_container("check", image, [*arguments, *nodes])],
-                    "volumes": [shared_volume(run_id)],
+                    "volumes": [shared_volume(cluster_id)],
                 },
             },
         },

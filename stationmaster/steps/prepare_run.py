@@ -5,12 +5,12 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Final, TypedDict
 
-from stationmaster.domain.catalogue.instances import get_instance
+from stationmaster import checks, plugins
+from stationmaster.domain.cluster.spec import spec_for
 from stationmaster.domain.events import RunPhase
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.planning.plan import plan_recipe
 from stationmaster.domain.planning.recipe_lookup import get_recipe
-from stationmaster.domain.planning.requirements import checks_for, plugins_for
 from stationmaster.services import Services
 from stationmaster.steps.recording import enter_phase
 from stationmaster.steps.stopping import raise_if_stopped
@@ -40,7 +40,7 @@ def prepare_run(services: Services, run_id: RunId) -> Preparation:
     raise_if_stopped(run)
     request = run.request
     recipe = get_recipe(request.recipe, request.model).with_overrides(request.overrides)
-    instance = get_instance(request.instance_type)
+    spec = spec_for(recipe, nodes=request.nodes, instance_type=request.instance_type)
     plan = plan_recipe(
         recipe,
         nodes=request.nodes,
@@ -50,8 +50,8 @@ def prepare_run(services: Services, run_id: RunId) -> Preparation:
     enter_phase(services, run, RunPhase.PROVISIONING)
     return {
         "run_id": run_id,
-        "plugins": plugins_for(recipe, instance),
-        "checks": checks_for(recipe, instance),
+        "plugins": plugins.names_for(spec),
+        "checks": checks.names_for(spec),
         "await_limit_s": await_limit_s(plan.estimated_duration_s),
     }
 

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from stationmaster.domain.errors import TransientError
 from stationmaster.domain.events import JobSubmitted, RunPhase, make_event_id
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.names import job_name
-from stationmaster.rendering import JobSpec, job_spec
+from stationmaster.rendering import job_spec
 from stationmaster.rendering.environment import render_hugging_face_secret
 from stationmaster.rendering.etcd import render_rendezvous
-from stationmaster.rendering.job_spec import KubernetesObject
 from stationmaster.rendering.metadata import namespace
 from stationmaster.rendering.pytorch_job import render_pytorch_job
-from stationmaster.rendering.storage import SharedStorage, render_storage
+from stationmaster.rendering.storage import render_storage
 from stationmaster.services import Services
 from stationmaster.steps import READY, StepResult
 from stationmaster.steps.recording import enter_phase
@@ -25,7 +23,8 @@ def submit_job(services: Services, run_id: RunId) -> StepResult:
     Repeating it changes nothing.
 
     Raises:
-        TransientError: the operator's admission webhook does not answer yet.
+        TransientError: the operator's admission webhook does not answer yet, or the file system
+            is not there.
         PermanentError: the cluster refuses the job; has its reason.
         RunStopped: someone asked to stop.
     """
@@ -37,7 +36,7 @@ def submit_job(services: Services, run_id: RunId) -> StepResult:
     services.kubernetes(run_id).apply(
         [
             namespace(),
-            *storage_objects(services, spec),
+            *render_storage(run_id, services.file_systems.mountable(run_id)),
             *([render_hugging_face_secret(token)] if token else []),
             *render_rendezvous(spec),
             render_pytorch_job(spec),
@@ -51,24 +50,3 @@ def submit_job(services: Services, run_id: RunId) -> StepResult:
     )
     services.runs.record(run_id, [event])
     return READY
-
-
-def storage_objects(services: Services, spec: JobSpec) -> list[KubernetesObject]:
-    """Volume and claim of the run's file system.
-
-    Raises:
-        TransientError: the file system is not there (any more).
-    """
-    found = services.file_systems.describe(spec.run_id)
-    if found is None or not found.mount_name:
-        state = "missing" if found is None else found.lifecycle
-        raise TransientError(f"the file system of run {spec.run_id} cannot be mounted: {state}")
-    return render_storage(
-        spec.run_id,
-        SharedStorage(
-            file_system_id=found.file_system_id,
-            dns_name=found.dns_name,
-            mount_name=found.mount_name,
-            storage_gib=found.storage_gib,
-        ),
-    )

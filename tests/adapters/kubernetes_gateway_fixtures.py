@@ -60,14 +60,25 @@ def gateway(cluster: LocalCluster) -> Iterator[KubernetesGateway]:
     gateway.close()
 
 
-def add_nodes(cluster: LocalCluster, *, group: str, count: int = 0, **capacity: str) -> None:
+def add_nodes(
+    cluster: LocalCluster,
+    *,
+    group: str,
+    count: int = 0,
+    nodes_named: str = "",
+    zone: str = "us-west-2a",
+    instance_type: str = "",
+    **capacity: str,
+) -> None:
+    """Nodes of a group; those of another `nodes_named` are added to it, not put in its place."""
     training = group == "training"
+    by_device = "p4d.24xlarge" if "nvidia.com/gpu" in capacity else "m5.2xlarge"
     cluster.add_nodes(
-        node_group=group,
+        node_group=nodes_named or group,
         cluster="c",
-        instance_type="p4d.24xlarge" if "nvidia.com/gpu" in capacity else "m5.2xlarge",
+        instance_type=instance_type or by_device,
         count=count or (2 if training else 1),
-        zone="us-west-2a",
+        zone=zone,
         labels={
             "stationmaster/node-group": group,
             **({"stationmaster/run-id": RUN_ID} if training else {}),

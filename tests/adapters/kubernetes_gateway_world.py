@@ -19,7 +19,7 @@ from moto import mock_aws
 
 from local.cluster import LocalCluster
 from stationmaster.aws.clusters import EksCluster
-from stationmaster.aws.file_systems import FileSystem
+from stationmaster.aws.file_systems import FileSystem, FileSystems
 from stationmaster.aws.node_groups import NodeGroup
 from stationmaster.aws.run_store import RunStore
 from stationmaster.aws.secrets import Secrets
@@ -72,26 +72,33 @@ class ClusterAddons:
 
     cluster: LocalCluster | None
     status: str = "ACTIVE"
-    asked: list[tuple[str, str]] = field(default_factory=list)
+    asked: list[str] = field(default_factory=list)
 
-    def ensure(self, cluster_id: str, name: str, *, role_arn: str = "") -> str:
-        self.asked.append((name, role_arn))
+    def describe(self, cluster_id: str, name: str) -> str | None:
+        return self.status if name in self.asked else None
+
+    def ensure(self, cluster_id: str, name: str) -> None:
+        self.asked.append(name)
         if self.status == "ACTIVE" and self.cluster is not None:
             self.cluster.set_addon(name, active=True)
-        return self.status
 
 
-class Fsx:
+class Fsx(FileSystems):
     """FSx with one file system that is available."""
 
-    def describe(self, run_id: str) -> FileSystem | None:
-        return FileSystem(
-            file_system_id="fs-1",
-            lifecycle="AVAILABLE",
-            dns_name="fs-1.fsx.us-west-2.amazonaws.com",
-            mount_name="abcdefgh",
-            storage_gib=1200,
-        )
+    def __init__(self) -> None:
+        pass
+
+    def list_tagged(self, cluster_id: str) -> list[FileSystem]:
+        return [
+            FileSystem(
+                file_system_id="fs-1",
+                lifecycle="AVAILABLE",
+                dns_name="fs-1.fsx.us-west-2.amazonaws.com",
+                mount_name="abcdefgh",
+                storage_gib=1200,
+            )
+        ]
 
 
 @dataclass

@@ -11,13 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stationmaster import checks, plugins
 from stationmaster.domain.catalogue.entries import CATALOGUE as RECIPES
 from stationmaster.domain.catalogue.instances import CATALOGUE as INSTANCES
 from stationmaster.domain.catalogue.instances import get_instance
+from stationmaster.domain.cluster.spec import spec_for
 from stationmaster.domain.events import TrainingRequest
 from stationmaster.domain.planning.plan import plan_recipe
 from stationmaster.domain.planning.recipe_lookup import get_recipe
-from stationmaster.domain.planning.requirements import checks_for, plugins_for
 from stationmaster.domain.reactions import POLICY
 from stationmaster.domain.run.aggregate import new_run_id
 from stationmaster.rendering import job_spec
@@ -391,11 +392,12 @@ def test_rendering_the_same_run_twice_gives_the_same_object():
 def test_requirements_name_what_the_job_asks_for(recipe: str, instance: str):
     requests = container(render(recipe, instance))["resources"]["requests"]
 
-    plugins = plugins_for(get_recipe(recipe), get_instance(instance))
-    checks = checks_for(get_recipe(recipe), get_instance(instance))
+    spec = spec_for(get_recipe(recipe), nodes=2, instance_type=instance)
+    installed, checked = plugins.names_for(spec), checks.names_for(spec)
 
-    assert ("nvidia-device-plugin" in plugins) == ("gpus" in checks)
-    assert ("efa-device-plugin" in plugins) == ("efa" in checks)
-    assert ("efa" in checks) == ("vpc.amazonaws.com/efa" in requests)
-    assert {"training-operator", "fsx-csi-driver", "relay"} <= set(plugins)
-    assert {"nodes", "storage"} <= set(checks)
+    assert ("nvidia-device-plugin" in installed) == ("gpus" in checked)
+    assert ("efa-device-plugin" in installed) == ("efa" in checked)
+    assert ("gpus" in checked) == ("nvidia.com/gpu" in requests)
+    assert ("efa" in checked) == ("vpc.amazonaws.com/efa" in requests)
+    assert {"training-operator", "fsx-csi-driver", "relay"} <= set(installed)
+    assert {"nodes", "storage"} <= set(checked)

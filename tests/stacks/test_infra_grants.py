@@ -20,6 +20,7 @@ P = Permission
 # What calling `services.<adapter>.<method>` takes, besides the table.
 NEEDED = {
     "access_entries.ensure": P.CLUSTER_CREATE,
+    "addons.describe": P.CLUSTER_READ,
     "bus.run_ended": P.BUS_PUT,
     "clusters.describe": P.CLUSTER_READ,
     "clusters.ensure": P.CLUSTER_CREATE,
@@ -29,6 +30,7 @@ NEEDED = {
     "file_systems.ensure": P.FILE_SYSTEM_CREATE,
     "file_systems.left": P.FILE_SYSTEM_READ,
     "file_systems.list_tagged": P.FILE_SYSTEM_READ,
+    "file_systems.mountable": P.FILE_SYSTEM_READ,
     "file_systems.release": P.FILE_SYSTEM_DELETE,
     "launch_templates.ensure_system": P.NETWORK_CREATE,
     "launch_templates.ensure_training": P.NETWORK_CREATE,
@@ -57,6 +59,8 @@ NEEDED = {
 }
 # Both ways to create an add-on: with the cluster itself, or as a plugin.
 NEEDED_ONE_OF = {"addons.ensure": {P.CLUSTER_CREATE, P.ADDON_CREATE}}
+# Packages whose modules a step calls one by one, by a name that it is given.
+ROOMS = ("stationmaster.checks", "stationmaster.plugins")
 ADAPTERS = {call.partition(".")[0] for call in [*NEEDED, *NEEDED_ONE_OF]}
 # Functions that list adapters for a loop, whose variable is called `kind`.
 LISTS = ("in_deletion_order", "network_in_deletion_order")
@@ -64,7 +68,9 @@ LISTS = ("in_deletion_order", "network_in_deletion_order")
 
 @cache
 def parsed(module: str) -> ast.Module:
-    return ast.parse((ROOT / (module.replace(".", "/") + ".py")).read_text())
+    path = ROOT / module.replace(".", "/")
+    source = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    return ast.parse(source.read_text())
 
 
 @cache
@@ -84,7 +90,7 @@ def origins(module: str) -> dict[str, str]:
 
 def calls_of(module: str) -> set[str]:
     """`adapter.method` of every call on services that the module can come to make."""
-    calls: set[str] = set()
+    calls = in_rooms(module)
     listed: set[str] = set()
     of_each: set[str] = set()
     seen: set[tuple[str, str]] = set()
@@ -96,7 +102,11 @@ def calls_of(module: str) -> set[str]:
         for node in ast.walk(tree):
             match node:
                 case ast.Attribute(
-                    attr=method, value=ast.Attribute(attr=adapter, value=ast.Name(id="services"))
+                    attr=method,
+                    value=ast.Attribute(
+                        attr=adapter,
+                        value=ast.Name(id="services") | ast.Attribute(attr="services"),
+                    ),
                 ) if adapter in ADAPTERS:
                     calls.add(f"{adapter}.{method}")
                 case ast.Attribute(attr=method, value=ast.Name(id="kind")):
@@ -108,6 +118,23 @@ def calls_of(module: str) -> set[str]:
                         waiting += functions(home, name)
                         listed |= adapters_in(home, name) if name in LISTS else set()
     return calls | {f"{adapter}.{method}" for adapter in listed for method in of_each}
+
+
+def in_rooms(module: str) -> set[str]:
+    """What the modules of a room can call, for a module that reaches in by name."""
+    rooms = {
+        node.module
+        for step in {module, *origins(module).values()}
+        for node in parsed(step).body
+        if isinstance(node, ast.ImportFrom) and node.module in ROOMS
+    }
+    return {
+        call
+        for room in rooms
+        for path in (ROOT / room.replace(".", "/")).glob("*.py")
+        if path.stem != "__init__"
+        for call in calls_of(f"{room}.{path.stem}")
+    }
 
 
 def functions(module: str, name: str) -> list[tuple[str, ast.AST]]:
@@ -145,6 +172,13 @@ def test_bot_may_do_what_its_commands_do() -> None:
     called = calls_of("stationmaster.commands")
 
     assert {NEEDED[call] for call in called} <= BOT.permissions
+
+
+def test_calls_of_plugins_and_checks_count_for_the_steps_that_call_them() -> None:
+    plugin, check = (get_function(name).handler for name in ("install-plugin", "run-check"))
+
+    assert "addons.describe" in calls_of(plugin.removesuffix(".handler"))
+    assert "file_systems.mountable" in calls_of(check.removesuffix(".handler"))
 
 
 def test_calls_are_found_in_the_source() -> None:

@@ -66,8 +66,7 @@ def test_install_plugin_makes_it_ready_and_records_it_once(cluster: LocalCluster
         "training-operator",
         "fsx-csi-driver",
     ]
-    assert world.addons.asked[0] == ("eks-pod-identity-agent", "")
-    assert ("aws-fsx-csi-driver", "arn:aws:iam::1:role/fsx") in world.addons.asked
+    assert world.addons.asked == ["eks-pod-identity-agent", "aws-fsx-csi-driver"]
 
 
 def test_install_plugin_that_never_becomes_ready_times_out_with_what_its_pods_wait_for(
@@ -119,6 +118,12 @@ def test_checks_of_a_cpu_cluster_pass_with_real_pods_on_the_file_system(
     assert len(world.events("check.finished")) == 2
     assert all(event.passed for event in finished.values())
     assert finished["nodes"].detail == "2 of 2 m5.2xlarge nodes are ready in us-west-2a"
+    assert finished["nodes"].figures == {"nodes_ready": 2, "nodes_expected": 2}
+    assert finished["storage"].figures == {"nodes": 2}
+    assert [check.figures for check in world.runs.load(RUN_ID).checks] == [
+        finished["nodes"].figures,
+        finished["storage"].figures,
+    ]
     assert len(list((tmp_path / "fsx/.stationmaster/storage-check").glob("*/ip-*.internal"))) == 2
     assert world.runs.load(RUN_ID).phase is RunPhase.VALIDATING
 
@@ -195,6 +200,32 @@ def test_check_of_too_few_devices_fails_closed_after_its_time_with_both_figures(
     with pytest.raises(CheckFailed, match=r"offers 7 nvidia.com/gpu, 8 expected"):
         run_check(world, RUN_ID, check="gpus")
     assert [event.passed for event in world.events("check.finished")] == [False]
+
+
+@pytest.mark.parametrize(
+    ("second", "sentence"),
+    [
+        ({"zone": "us-west-2b"}, r"ready, but in 2 zones \(us-west-2a, us-west-2b\), not 1"),
+        ({"instance_type": "m5.xlarge"}, r"is a m5.xlarge, m5.2xlarge expected"),
+    ],
+)
+def test_check_of_nodes_in_several_zones_or_of_another_type_fails_closed(
+    cluster: LocalCluster, world: World, second: dict[str, str], sentence: str
+):
+    world.begin(RunPhase.PROVISIONING)
+    add_nodes(cluster, group="training", count=1)
+    add_nodes(cluster, group="training", nodes_named="other", count=1, **second)
+    assert run_check(world, RUN_ID, check="nodes") == {"ready": False}
+    assert run_check(world, RUN_ID, check="storage") == {"ready": False}
+    world.late_s = world.settings.check_timeout_s + 1
+
+    with pytest.raises(CheckFailed, match=sentence):
+        run_check(world, RUN_ID, check="nodes")
+    with pytest.raises(CheckFailed, match=sentence):
+        run_check(world, RUN_ID, check="storage")
+
+    assert [event.passed for event in world.events("check.finished")] == [False, False]
+    assert world.gateway.batch_jobs(NAMESPACE, labels={"stationmaster/run-id": RUN_ID}) == []
 
 
 def test_check_of_nodes_that_do_not_join_fails_after_its_time(world: World):

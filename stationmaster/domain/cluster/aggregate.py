@@ -83,6 +83,7 @@ class Check(BaseModel):
     name: str
     passed: bool
     detail: str
+    figures: dict[str, float] = {}
 
 
 class Cluster(State):
@@ -232,7 +233,12 @@ def _changes(cluster: Cluster, event: ClusterEvent) -> dict[str, object]:
             return {"plugins": list(dict.fromkeys([*cluster.plugins, event.plugin]))}
         case ev.CheckFinished():
             others = [check for check in cluster.checks if check.name != event.check]
-            check = Check(name=event.check, passed=event.passed, detail=event.detail)
+            check = Check(
+                name=event.check,
+                passed=event.passed,
+                detail=event.detail,
+                figures=event.figures,
+            )
             return {"checks": [*others, check]}
         case ev.TeardownStarted() | ev.TeardownCompleted() | ev.TeardownFailed():
             return _torn_down(cluster, event)

@@ -100,12 +100,13 @@ class PluginReady(_Event):
 
 
 class CheckFinished(_Event):
-    """A validation check came to its verdict; `detail` has the figures it looked at."""
+    """A validation check came to its verdict; `detail` is a sentence that has the figures."""
 
     type: Literal["check.finished"] = "check.finished"
     check: str
     passed: bool
     detail: str
+    figures: dict[str, float] = Field(default_factory=dict)
 
 
 class TeardownStarted(_Event):

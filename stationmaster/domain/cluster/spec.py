@@ -6,12 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from stationmaster.domain.catalogue.instances import InstanceType, get_instance
 from stationmaster.domain.catalogue.recipes import Recipe
-from stationmaster.domain.planning.requirements import (
-    EFA_CHECK,
-    GPUS_CHECK,
-    checks_for,
-    plugins_for,
-)
+from stationmaster.domain.planning.requirements import uses_efa
 
 
 class FileSystemSpec(BaseModel):
@@ -24,30 +19,26 @@ class FileSystemSpec(BaseModel):
 
 
 class ClusterSpec(BaseModel):
-    """Training nodes of one type and number, a file system, plugins, and checks that must pass."""
+    """Training nodes of one type and number, what they must offer, and a file system.
+
+    Which plugins and checks it needs follows from it: see `stationmaster.plugins` and
+    `stationmaster.checks`.
+    """
 
     model_config = ConfigDict(frozen=True)
 
     instance_type: str
     nodes: int = Field(ge=1)
     file_system: FileSystemSpec
-    plugins: list[str]
-    checks: list[str]
+    num_gpus: int = Field(ge=0)
+    """GPUs that each training node must offer; 0 where they are not needed."""
+    num_efa: int = Field(ge=0)
+    """EFA interfaces that each training node must offer; 0 where they are not needed."""
 
     @property
     def instance(self) -> InstanceType:
         """The catalogue's entry of the training nodes' type."""
         return get_instance(self.instance_type)
-
-    @property
-    def num_gpus(self) -> int:
-        """GPUs that each training node must offer; 0 where they are not needed."""
-        return self.instance.num_gpus if GPUS_CHECK in self.checks else 0
-
-    @property
-    def num_efa(self) -> int:
-        """EFA interfaces that each training node must offer; 0 where they are not needed."""
-        return self.instance.num_efa if EFA_CHECK in self.checks else 0
 
 
 def spec_for(recipe: Recipe, *, nodes: int, instance_type: str) -> ClusterSpec:
@@ -59,6 +50,6 @@ def spec_for(recipe: Recipe, *, nodes: int, instance_type: str) -> ClusterSpec:
         file_system=FileSystemSpec(
             storage_gib=recipe.file_system_gib, mbps_per_tib=recipe.file_system_mbps_per_tib
         ),
-        plugins=plugins_for(recipe, instance),
-        checks=checks_for(recipe, instance),
+        num_gpus=instance.num_gpus if recipe.needs_gpu else 0,
+        num_efa=instance.num_efa if uses_efa(recipe, instance) else 0,
     )

@@ -1,8 +1,7 @@
-"""What a run's cluster must have before its job is submitted: plugins, passed checks, and data.
+"""What a recipe asks of its cluster: EFA interfaces, and data that pods can read.
 
-Pure functions of the recipe and the instance type. prepare-run hands plugins and checks to the
-workflow, which installs and checks each entry; the steps refuse names that are not here. Data that
-the run's pods could not read is refused with the plan, before anything is created.
+Pure functions of the recipe and the instance type. Data that the run's pods could not read is
+refused with the plan, before anything is created.
 """
 
 from __future__ import annotations
@@ -16,17 +15,6 @@ from stationmaster.domain.catalogue.models import ImageModel
 from stationmaster.domain.catalogue.recipes import PRESET, SMOKE, Recipe, Task
 from stationmaster.domain.catalogue.training_config import MADE_ON_THE_SPOT
 from stationmaster.domain.errors import NotPossibleNow
-
-TRAINING_OPERATOR: Final = "training-operator"
-FSX_CSI_DRIVER: Final = "fsx-csi-driver"
-NVIDIA_DEVICE_PLUGIN: Final = "nvidia-device-plugin"
-EFA_DEVICE_PLUGIN: Final = "efa-device-plugin"
-RELAY_PLUGIN: Final = "relay"
-
-NODES_CHECK: Final = "nodes"
-GPUS_CHECK: Final = "gpus"
-EFA_CHECK: Final = "efa"
-STORAGE_CHECK: Final = "storage"
 
 # What each kind of recipe can train on although its file system starts empty.
 BUILT_IN_DATASETS: Final[dict[Task, tuple[str, ...]]] = {
@@ -47,26 +35,6 @@ def uses_efa(recipe: Recipe, instance: InstanceType) -> bool:
     if not recipe.needs_gpu or instance.num_efa == 0:
         return False
     return not instance.name.startswith(_EFA_WITHOUT_BENEFIT)
-
-
-def plugins_for(recipe: Recipe, instance: InstanceType) -> list[str]:
-    """Plugins that the run's cluster needs; they may be installed side by side."""
-    plugins = [TRAINING_OPERATOR, FSX_CSI_DRIVER]
-    if recipe.needs_gpu:
-        plugins.append(NVIDIA_DEVICE_PLUGIN)
-    if uses_efa(recipe, instance):
-        plugins.append(EFA_DEVICE_PLUGIN)
-    return [*plugins, RELAY_PLUGIN]
-
-
-def checks_for(recipe: Recipe, instance: InstanceType) -> list[str]:
-    """Checks that must all pass before the job is submitted; they may run side by side."""
-    checks = [NODES_CHECK]
-    if recipe.needs_gpu:
-        checks.append(GPUS_CHECK)
-    if uses_efa(recipe, instance):
-        checks.append(EFA_CHECK)
-    return [*checks, STORAGE_CHECK]
 
 
 def check_data(recipe: Recipe) -> None:

@@ -110,6 +110,7 @@ class Check(BaseModel):
     name: str
     passed: bool
     detail: str
+    figures: dict[str, float] = {}
 
 
 class Run(State):
@@ -252,7 +253,12 @@ def _changes(run: Run, event: RunEvent) -> dict[str, object]:
             return {"plugins": list(dict.fromkeys([*run.plugins, event.plugin]))}
         case ev.CheckFinished():
             others = [check for check in run.checks if check.name != event.check]
-            check = Check(name=event.check, passed=event.passed, detail=event.detail)
+            check = Check(
+                name=event.check,
+                passed=event.passed,
+                detail=event.detail,
+                figures=event.figures,
+            )
             return {"checks": [*others, check]}
         case ev.TeardownStarted():
             return {

@@ -1,0 +1,55 @@
+"""Validation checks: what must be true of a cluster before a job may use it. One module each.
+
+A check has three verbs: `applies` says whether a cluster needs it, `render` makes the Kubernetes
+objects that it runs, if any, and `look` judges. All of them are fail-closed: only figures that are
+right pass. The step run_check calls them; a new check is a module here and an entry in CHECKS.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+from stationmaster.checks import efa, gpus, nodes, storage
+from stationmaster.domain.cluster.spec import ClusterSpec
+from stationmaster.domain.errors import PermanentError
+from stationmaster.inspection import Finding, LiveCluster
+from stationmaster.rendering.job_spec import KubernetesObject
+
+
+class Check(Protocol):
+    """What every module of this package has."""
+
+    @property
+    def NAME(self) -> str:  # noqa: N802  # a constant of a module
+        """How the workflow, the channel and labels call it."""
+
+    def applies(self, spec: ClusterSpec, /) -> bool:
+        """Whether clusters of this kind need it."""
+
+    def render(self, cluster: LiveCluster, /) -> list[KubernetesObject]:
+        """What it runs in the cluster; asked for where `look` finds it missing."""
+
+    def look(self, cluster: LiveCluster, /) -> Finding:
+        """Judge once, without changing anything. All nodes have joined, except for `nodes`."""
+
+
+# In the order in which people read them; they may run side by side.
+CHECKS: Final[tuple[Check, ...]] = (nodes, gpus, efa, storage)
+
+
+def names_for(spec: ClusterSpec) -> list[str]:
+    """Names of the checks that must all pass before a job is submitted."""
+    return [check.NAME for check in CHECKS if check.applies(spec)]
+
+
+def get_check(name: str) -> Check:
+    """A check by its name.
+
+    Raises:
+        PermanentError: there is none of that name; says which there are.
+    """
+    for check in CHECKS:
+        if name == check.NAME:
+            return check
+    known = ", ".join(check.NAME for check in CHECKS)
+    raise PermanentError(f'check "{name}" is not known; known: {known}')

@@ -1,0 +1,29 @@
+"""Whether every training node offers the same number of a device; shared by `gpus` and `efa`."""
+
+from __future__ import annotations
+
+from stationmaster.inspection import Finding, LiveCluster, Verdict
+
+
+def look_at_devices(cluster: LiveCluster, *, resource: str, expected: int) -> Finding:
+    """Count what the device plugin advertises on each node."""
+    nodes = cluster.training_nodes
+    wrong = [node for node in nodes if node.count(resource) != expected]
+    if wrong:
+        node = wrong[0]
+        figures = {"devices_offered": node.count(resource), "devices_expected": expected}
+        others = ""
+        if len(wrong) > 1:
+            others = f" ({len(wrong)} of {len(nodes)} nodes are wrong)"
+            figures |= {"nodes_wrong": len(wrong), "nodes": len(nodes)}
+        return Finding(
+            Verdict.WAITING,
+            f"node {node.name} offers {node.count(resource)} {resource}, "
+            f"{expected} expected{others}",
+            figures,
+        )
+    return Finding(
+        Verdict.GOOD,
+        f"{expected} {resource} on each of {len(nodes)} nodes",
+        {"devices_offered": expected, "nodes": len(nodes)},
+    )

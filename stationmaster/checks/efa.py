@@ -1,0 +1,28 @@
+"""Whether every training node offers all of its EFA interfaces."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from stationmaster.checks.devices import look_at_devices
+from stationmaster.domain.cluster.spec import ClusterSpec
+from stationmaster.inspection import Finding, LiveCluster
+from stationmaster.rendering.job_spec import KubernetesObject
+
+NAME: Final = "efa"
+RESOURCE: Final = "vpc.amazonaws.com/efa"
+
+
+def applies(spec: ClusterSpec) -> bool:
+    """Where jobs ask for them."""
+    return spec.num_efa > 0
+
+
+def render(cluster: LiveCluster) -> list[KubernetesObject]:
+    """Nothing runs for it: nodes advertise their devices."""
+    return []
+
+
+def look(cluster: LiveCluster) -> Finding:
+    """Compare what each node offers with what its type has."""
+    return look_at_devices(cluster, resource=RESOURCE, expected=cluster.spec.num_efa)

@@ -1,0 +1,66 @@
+"""A cluster that is there, and what a look at it finds: what checks and plugins have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from stationmaster.domain.cluster.spec import ClusterSpec
+from stationmaster.domain.names import LABEL_RUN_ID, TRAINING_NODE_GROUP
+from stationmaster.rendering.metadata import LABEL_NODE_GROUP
+from stationmaster.services import Services
+
+if TYPE_CHECKING:
+    from stationmaster.kubernetes.gateway import KubernetesGateway
+    from stationmaster.kubernetes.views import NodeView
+
+
+class Verdict(StrEnum):
+    """What a look at the cluster says of one check or plugin."""
+
+    MISSING = "missing"
+    """Its objects are not in the cluster."""
+    WAITING = "waiting"
+    """Not good yet, and it may still become so."""
+    GOOD = "good"
+    BAD = "bad"
+    """Final: looking again would not help."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a look at the cluster found; the sentence names every figure.
+
+    Figures are the measured numbers by name, with units in the names where they have any.
+    """
+
+    verdict: Verdict
+    sentence: str
+    figures: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class LiveCluster:
+    """A cluster that is there: what it should be, and how to reach it."""
+
+    services: Services
+    cluster_id: str
+    spec: ClusterSpec
+
+    @property
+    def kubernetes(self) -> KubernetesGateway:
+        """Its Kubernetes API.
+
+        Raises:
+            TransientError: it has no endpoint yet.
+        """
+        return self.services.kubernetes(self.cluster_id)
+
+    @cached_property
+    def training_nodes(self) -> list[NodeView]:
+        """Its training nodes, listed once: those of others in a shared cluster do not count."""
+        labels = {LABEL_NODE_GROUP: TRAINING_NODE_GROUP, LABEL_RUN_ID: self.cluster_id}
+        return self.kubernetes.nodes(labels=labels)

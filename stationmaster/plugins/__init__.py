@@ -1,0 +1,72 @@
+"""What is installed in a cluster before a job may use it. One module each.
+
+A plugin has the same three verbs as a check: `applies` says whether a cluster needs it, `render`
+makes its Kubernetes objects, and `look` says whether it works. ADDONS names the EKS add-ons that it
+consists of or needs. The step install_plugin calls them; a new plugin is a module here and an entry
+in PLUGINS.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+from stationmaster.domain.cluster.spec import ClusterSpec
+from stationmaster.domain.errors import PermanentError
+from stationmaster.inspection import Finding, LiveCluster
+from stationmaster.plugins import (
+    efa_device_plugin,
+    fsx_csi_driver,
+    nvidia_device_plugin,
+    relay,
+    training_operator,
+)
+from stationmaster.rendering.job_spec import KubernetesObject
+
+
+class Plugin(Protocol):
+    """What every module of this package has."""
+
+    @property
+    def NAME(self) -> str:  # noqa: N802  # a constant of a module
+        """How the workflow and the channel call it."""
+
+    @property
+    def ADDONS(self) -> tuple[str, ...]:  # noqa: N802  # a constant of a module
+        """EKS add-ons, in the order in which they are created."""
+
+    def applies(self, spec: ClusterSpec, /) -> bool:
+        """Whether clusters of this kind need it."""
+
+    def render(self, cluster: LiveCluster, /) -> list[KubernetesObject]:
+        """Its Kubernetes objects; applied for as long as it does not work."""
+
+    def look(self, cluster: LiveCluster, /) -> Finding:
+        """Judge once, without changing anything."""
+
+
+# In the order in which people read them; they may be installed side by side.
+PLUGINS: Final[tuple[Plugin, ...]] = (
+    training_operator,
+    fsx_csi_driver,
+    nvidia_device_plugin,
+    efa_device_plugin,
+    relay,
+)
+
+
+def names_for(spec: ClusterSpec) -> list[str]:
+    """Names of the plugins that must work before a job is submitted."""
+    return [plugin.NAME for plugin in PLUGINS if plugin.applies(spec)]
+
+
+def get_plugin(name: str) -> Plugin:
+    """A plugin by its name.
+
+    Raises:
+        PermanentError: there is none of that name; says which there are.
+    """
+    for plugin in PLUGINS:
+        if name == plugin.NAME:
+            return plugin
+    known = ", ".join(plugin.NAME for plugin in PLUGINS)
+    raise PermanentError(f'plugin "{name}" is not known; known: {known}')

@@ -1,0 +1,29 @@
+"""AWS's EFA device plugin: makes a node's EFA interfaces known to the scheduler."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from stationmaster.domain.cluster.spec import ClusterSpec
+from stationmaster.inspection import Finding, LiveCluster
+from stationmaster.kubernetes.manifests import load_manifests
+from stationmaster.plugins.workloads import look_at_daemon_set
+from stationmaster.rendering.job_spec import KubernetesObject
+
+NAME: Final = "efa-device-plugin"
+ADDONS: Final[tuple[str, ...]] = ()
+
+
+def applies(spec: ClusterSpec) -> bool:
+    """Where jobs ask for the device."""
+    return spec.num_efa > 0
+
+
+def render(cluster: LiveCluster) -> list[KubernetesObject]:
+    """The vendor's DaemonSet."""
+    return [*load_manifests(NAME)]
+
+
+def look(cluster: LiveCluster) -> Finding:
+    """Whether it runs on every training node."""
+    return look_at_daemon_set(cluster, "kube-system", "aws-efa-k8s-device-plugin")

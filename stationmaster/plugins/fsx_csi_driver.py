@@ -1,0 +1,38 @@
+"""The FSx CSI driver: mounts FSx for Lustre file systems into pods. An EKS add-on."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from stationmaster.aws.addons import FSX_CSI_ADDON, POD_IDENTITY_AGENT
+from stationmaster.domain.cluster.spec import ClusterSpec
+from stationmaster.inspection import Finding, LiveCluster, Verdict
+from stationmaster.rendering.job_spec import KubernetesObject
+from stationmaster.rendering.storage import CSI_DRIVER
+
+NAME: Final = "fsx-csi-driver"
+# The driver's controller gets its AWS role through the first.
+ADDONS: Final = (POD_IDENTITY_AGENT, FSX_CSI_ADDON)
+
+
+def applies(spec: ClusterSpec) -> bool:
+    """Every cluster has a file system."""
+    return True
+
+
+def render(cluster: LiveCluster) -> list[KubernetesObject]:
+    """Nothing: EKS makes the objects of its add-ons."""
+    return []
+
+
+def look(cluster: LiveCluster) -> Finding:
+    """Whether EKS says that it is active and the cluster knows the driver."""
+    status = cluster.services.addons.describe(cluster.cluster_id, FSX_CSI_ADDON)
+    if status == "CREATE_FAILED":
+        sentence = f"EKS could not install add-on {FSX_CSI_ADDON}: it is {status}"
+        return Finding(Verdict.BAD, sentence)
+    if status != "ACTIVE":
+        return Finding(Verdict.WAITING, f"add-on {FSX_CSI_ADDON} is {status or 'missing'}")
+    if not cluster.kubernetes.csi_driver_registered(CSI_DRIVER):
+        return Finding(Verdict.WAITING, f"CSI driver {CSI_DRIVER} is not registered")
+    return Finding(Verdict.GOOD, f"CSI driver {CSI_DRIVER} is registered")

@@ -1,0 +1,33 @@
+"""The Kubeflow Training Operator: runs PyTorchJobs."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from stationmaster.domain.cluster.spec import ClusterSpec
+from stationmaster.inspection import Finding, LiveCluster, Verdict
+from stationmaster.kubernetes.manifests import load_manifests
+from stationmaster.plugins.workloads import look_at_deployment
+from stationmaster.rendering.job_spec import KubernetesObject
+
+NAME: Final = "training-operator"
+ADDONS: Final[tuple[str, ...]] = ()
+
+_PYTORCH_JOB_CRD: Final = "pytorchjobs.kubeflow.org"
+
+
+def applies(spec: ClusterSpec) -> bool:
+    """Every job is a PyTorchJob."""
+    return True
+
+
+def render(cluster: LiveCluster) -> list[KubernetesObject]:
+    """Its custom type, rights, Deployment and admission webhook."""
+    return [*load_manifests(NAME)]
+
+
+def look(cluster: LiveCluster) -> Finding:
+    """Whether the API server serves PyTorchJobs and the operator runs."""
+    if not cluster.kubernetes.crd_established(_PYTORCH_JOB_CRD):
+        return Finding(Verdict.WAITING, f"type {_PYTORCH_JOB_CRD} is not served")
+    return look_at_deployment(cluster, "kubeflow", "training-operator")

@@ -1,0 +1,29 @@
+"""Whether a plugin's Deployment or DaemonSet is up; shared by the plugins that are one."""
+
+from __future__ import annotations
+
+from stationmaster.inspection import Finding, LiveCluster, Verdict
+
+
+def look_at_deployment(cluster: LiveCluster, namespace: str, name: str) -> Finding:
+    """Good once all replicas of the newest revision are available."""
+    gateway = cluster.kubernetes
+    if gateway.deployment_ready(namespace, name):
+        return Finding(Verdict.GOOD, f"Deployment {name} is available")
+    return _waiting(cluster, "Deployment", namespace, name)
+
+
+def look_at_daemon_set(cluster: LiveCluster, namespace: str, name: str) -> Finding:
+    """Good once a pod of it is ready on each training node, and wherever else it belongs."""
+    nodes = cluster.spec.nodes
+    if cluster.kubernetes.daemon_set_ready(namespace, name, nodes=nodes):
+        return Finding(
+            Verdict.GOOD, f"DaemonSet {name} is ready on {nodes} nodes", {"nodes": nodes}
+        )
+    return _waiting(cluster, "DaemonSet", namespace, name)
+
+
+def _waiting(cluster: LiveCluster, kind: str, namespace: str, name: str) -> Finding:
+    gateway = cluster.kubernetes
+    pods = gateway.pods_of(kind, namespace, name)
+    return Finding(Verdict.WAITING, gateway.explain(namespace, pods))

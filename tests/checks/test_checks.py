@@ -1,0 +1,175 @@
+"""What checks say of nodes, and which checks and plugins a cluster needs."""
+
+from dataclasses import dataclass
+from types import ModuleType
+
+import pytest
+
+from stationmaster import checks, plugins
+from stationmaster.checks import efa, gpus, nodes
+from stationmaster.domain.cluster.spec import spec_for
+from stationmaster.domain.errors import PermanentError
+from stationmaster.domain.planning.recipe_lookup import get_recipe
+from stationmaster.inspection import LiveCluster, Verdict
+from stationmaster.kubernetes.views import NodeView
+
+SPEC = spec_for(get_recipe("llama2-7b"), nodes=2, instance_type="p4d.24xlarge")
+DEVICES = {"nvidia.com/gpu": "8", "vpc.amazonaws.com/efa": "4"}
+
+
+@dataclass
+class Listing:
+    """Services and gateway in one, as far as these checks ask: nodes of one cluster."""
+
+    listed: list[NodeView]
+
+    def kubernetes(self, cluster_id):
+        return self
+
+    def nodes(self, *, labels):
+        wanted = {"stationmaster/node-group": "training", "stationmaster/run-id": "c-1"}
+        return self.listed if labels == wanted else []
+
+
+def node(name, **fields):
+    known = {
+        "ready": True,
+        "instance_type": "p4d.24xlarge",
+        "zone": "us-west-2a",
+        "allocatable": DEVICES,
+    }
+    return NodeView(**{"name": name, "hostname": name} | known | fields)
+
+
+def look(check: ModuleType, *listed: NodeView):
+    return check.look(LiveCluster(Listing([*listed]), "c-1", SPEC))
+
+
+@pytest.mark.parametrize(
+    ("listed", "verdict", "sentence", "figures"),
+    [
+        (
+            [node("n-1"), node("n-2")],
+            Verdict.GOOD,
+            "2 of 2 p4d.24xlarge nodes are ready in us-west-2a",
+            {"nodes_ready": 2, "nodes_expected": 2},
+        ),
+        (
+            [node("n-1"), node("n-2", ready=False)],
+            Verdict.WAITING,
+            "1 of 2 p4d.24xlarge nodes are ready",
+            {"nodes_ready": 1, "nodes_expected": 2},
+        ),
+        (
+            [node("n-1"), node("n-2"), node("n-3", ready=False)],
+            Verdict.WAITING,
+            "2 of 2 p4d.24xlarge nodes are ready",
+            {"nodes_ready": 2, "nodes_expected": 2},
+        ),
+        (
+            [node("n-1"), node("n-2", instance_type="p3.2xlarge")],
+            Verdict.WAITING,
+            "node n-2 is a p3.2xlarge, p4d.24xlarge expected",
+            {},
+        ),
+        (
+            [node("n-1"), node("n-2", instance_type="")],
+            Verdict.WAITING,
+            "node n-2 is a node of unknown type, p4d.24xlarge expected",
+            {},
+        ),
+        (
+            [node("n-1"), node("n-2", zone="us-west-2b")],
+            Verdict.WAITING,
+            "2 of 2 p4d.24xlarge nodes are ready, but in 2 zones (us-west-2a, us-west-2b), not 1",
+            {"nodes_ready": 2, "nodes_expected": 2, "zones": 2},
+        ),
+    ],
+)
+def test_nodes_are_good_only_if_all_are_ready_of_one_type_and_in_one_zone(
+    listed, verdict, sentence, figures
+):
+    finding = look(nodes, *listed)
+
+    assert (finding.verdict, finding.sentence, finding.figures) == (verdict, sentence, figures)
+
+
+@pytest.mark.parametrize(
+    ("check", "device", "expected"),
+    [(gpus, "nvidia.com/gpu", 8), (efa, "vpc.amazonaws.com/efa", 4)],
+)
+def test_devices_are_good_only_if_every_node_offers_all_of_them(check, device, expected):
+    few = node("n-2", allocatable=DEVICES | {device: "3"})
+    more = node("n-2", allocatable=DEVICES | {device: "16"})
+    none = node("n-1", allocatable={})
+
+    good = look(check, node("n-1"), node("n-2"))
+    waiting = [look(check, node("n-1"), each) for each in (few, more)]
+    both = look(check, none, few)
+
+    assert good.verdict is Verdict.GOOD
+    assert good.sentence == f"{expected} {device} on each of 2 nodes"
+    assert good.figures == {"devices_offered": expected, "nodes": 2}
+    assert [(each.verdict, each.figures["devices_offered"]) for each in waiting] == [
+        (Verdict.WAITING, 3),
+        (Verdict.WAITING, 16),
+    ]
+    assert both.sentence.endswith(
+        f"offers 0 {device}, {expected} expected (2 of 2 nodes are wrong)"
+    )
+
+
+@pytest.mark.parametrize(
+    "listed",
+    [
+        [node("n-1"), node("n-2")],
+        [node("n-1", ready=False)],
+        [node("n-1", allocatable={"nvidia.com/gpu": "1"}), node("n-2", allocatable={})],
+        [node("n-1"), node("n-2", zone="us-west-2b")],
+    ],
+)
+@pytest.mark.parametrize("check", [nodes, gpus, efa])
+def test_sentence_of_a_finding_has_all_its_figures(check, listed):
+    finding = look(check, *listed)
+
+    assert finding.figures
+    assert {str(figure) for figure in finding.figures.values()} <= set(
+        finding.sentence.replace("(", " ").replace(")", " ").replace(",", " ").split()
+    )
+
+
+@pytest.mark.parametrize(
+    ("recipe", "instance", "checked", "installed"),
+    [
+        ("tiny-llama", "p4d.24xlarge", ["nodes", "storage"], []),
+        (
+            "llama2-7b",
+            "p4d.24xlarge",
+            ["nodes", "gpus", "efa", "storage"],
+            ["nvidia-device-plugin", "efa-device-plugin"],
+        ),
+        ("llama2-7b", "p3dn.24xlarge", ["nodes", "gpus", "storage"], ["nvidia-device-plugin"]),
+    ],
+)
+def test_cluster_gets_the_checks_and_plugins_that_apply_to_it(recipe, instance, checked, installed):
+    spec = spec_for(get_recipe(recipe), nodes=2, instance_type=instance)
+
+    assert checks.names_for(spec) == checked
+    assert plugins.names_for(spec) == [
+        "training-operator",
+        "fsx-csi-driver",
+        *installed,
+        "relay",
+    ]
+
+
+def test_unknown_check_is_refused_with_the_known_ones():
+    with pytest.raises(
+        PermanentError, match=r'check "nope" is not known; known: nodes, gpus, efa, storage'
+    ):
+        checks.get_check("nope")
+
+
+def test_every_check_and_plugin_is_found_by_its_name():
+    assert [checks.get_check(check.NAME) for check in checks.CHECKS] == [*checks.CHECKS]
+    assert [plugins.get_plugin(each.NAME) for each in plugins.PLUGINS] == [*plugins.PLUGINS]
