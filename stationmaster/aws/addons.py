@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from stationmaster.aws.calls import AwsNotFound, aws_call, ignoring_existing
-from stationmaster.domain.names import cluster_name, tags
+from stationmaster.domain.names import FSX_CSI_ADDON, cluster_name, tags
 from stationmaster.settings import Settings
 
 if TYPE_CHECKING:
     from mypy_boto3_eks import EKSClient
-
-# Pods get their AWS roles through this one.
-POD_IDENTITY_AGENT: Final = "eks-pod-identity-agent"
-FSX_CSI_ADDON: Final = "aws-fsx-csi-driver"
 
 
 class Addons:

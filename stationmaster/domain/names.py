@@ -27,6 +27,10 @@ TRAINING_NODE_GROUP: Final = "training"
 SYSTEM_INSTANCE_TYPE: Final = "c5.2xlarge"
 TRAINING_TAINT: Final = "stationmaster/training"
 
+# EKS add-ons; pods get their AWS roles through the first.
+POD_IDENTITY_AGENT: Final = "eks-pod-identity-agent"
+FSX_CSI_ADDON: Final = "aws-fsx-csi-driver"
+
 # Where the run's file system is mounted in every pod that needs it.
 SHARED_MOUNT: Final = "/fsx"
 

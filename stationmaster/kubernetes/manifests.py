@@ -9,8 +9,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-import yaml
-
 from stationmaster.domain.errors import PermanentError
 
 MANIFESTS: Final = Path(__file__).resolve().parents[2] / "manifests"
@@ -23,6 +21,8 @@ def load_manifests(plugin: str) -> tuple[dict[str, Any], ...]:
     Raises:
         PermanentError: the folder is missing or empty: the deployment is incomplete.
     """
+    import yaml  # here, because prepare-run lists plugins and reads none
+
     folder = MANIFESTS / plugin
     objects = tuple(
         item

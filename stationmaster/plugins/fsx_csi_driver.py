@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from stationmaster.aws.addons import FSX_CSI_ADDON, POD_IDENTITY_AGENT
 from stationmaster.domain.cluster.spec import ClusterSpec
+from stationmaster.domain.names import FSX_CSI_ADDON, POD_IDENTITY_AGENT
 from stationmaster.inspection import Finding, LiveCluster, Verdict
 from stationmaster.rendering.job_spec import KubernetesObject
 from stationmaster.rendering.storage import CSI_DRIVER

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from stationmaster.aws.addons import POD_IDENTITY_AGENT
 from stationmaster.aws.security_groups import SecurityGroup
 from stationmaster.domain.errors import ResourceFailed
 from stationmaster.domain.ids import RunId
-from stationmaster.domain.names import cluster_name, security_group_name
+from stationmaster.domain.names import POD_IDENTITY_AGENT, cluster_name, security_group_name
 from stationmaster.domain.planning.cost import CLUSTER_USD_PER_HOUR
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.domain.run.aggregate import ResourceStatus, Run
