@@ -41,6 +41,7 @@ from local.aws import (
 )
 from local.cluster import LocalCluster
 from local.cluster_behind_eks import ClusterBehindEks
+from local.limits import limits_with
 from local.slack import LocalSlack
 from local.slack_app import app_config
 from local.state_directory import StateDirectory
@@ -83,19 +84,6 @@ class LocalOptions:
         for fault in self.faults - {*AWS_FAULTS, *CLUSTER_FAULTS}:
             known = ", ".join((*AWS_FAULTS, *CLUSTER_FAULTS))
             raise ValueError(f'fault "{fault}" is not known; use one of {known}')
-
-
-# So that a demonstration of a fault is soon over.
-FAULT_LIMITS: Final[dict[str, float]] = {
-    "provision_timeout_s": 120,
-    "plugin_timeout_s": 60,
-    "check_timeout_s": 90,
-    "job_start_timeout_s": 90,
-    "release_job_timeout_s": 60,
-    "release_timeout_s": 120,
-}
-# Without a fault a limit only ends a hang: no slow or busy machine may reach it.
-DEFAULT_LIMITS: Final = dict.fromkeys(FAULT_LIMITS, 1800.0)
 
 
 class LocalMode:
@@ -309,10 +297,7 @@ class LocalMode:
             kubeconfig=str(self.cluster.kubeconfig),
             emulated_speed=self.options.speed,
             local_gpus=len(glob.glob("/dev/nvidia[0-9]*")),
-            **(
-                (FAULT_LIMITS if self.options.faults else DEFAULT_LIMITS)
-                | dict(self.options.limits)
-            ),
+            **(limits_with(self.options.faults) | dict(self.options.limits)),
         )
 
     def _stream_delivered(self, payload: bytes) -> None:

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from local.mode import DEFAULT_LIMITS, LocalMode, LocalOptions
+from local.limits import DEFAULT_LIMITS
+from local.mode import LocalMode, LocalOptions
 from local.slack import TRAINING_CHANNEL_ID
 from stationmaster.domain.events import RunEvent, RunRequested, TrainingRequest, make_event_id
 from stationmaster.domain.run.aggregate import Run

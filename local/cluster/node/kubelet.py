@@ -17,6 +17,9 @@ from local.cluster.node.launch import NodeContext
 from local.cluster.node.podstatus import ContainerRun
 from local.cluster.node.podworker import PodWorker
 
+# Ends a hang: killed processes go, but a busy machine takes its time.
+_KILL_PATIENCE_S = 600.0
+
 
 class Kubelet:
     """Runs the pods of the local nodes."""
@@ -47,7 +50,7 @@ class Kubelet:
             workers = list(self._workers.values())
         for worker in workers:
             worker.shut_down(grace_s)
-        deadline = time.monotonic() + grace_s + 5.0
+        deadline = time.monotonic() + grace_s + _KILL_PATIENCE_S
         for worker in workers:
             worker.join(max(0.0, deadline - time.monotonic()))
 

@@ -1,0 +1,35 @@
+"""How long local mode's workflows wait: hours for a busy machine, a minute to show a fault."""
+
+import pytest
+
+from local.limits import DEFAULT_LIMITS, limits_with
+from local.mode import AWS_FAULTS, CLUSTER_FAULTS
+from stationmaster.settings import Settings
+
+
+@pytest.mark.parametrize(
+    ("fault", "shortened"),
+    [
+        ("plugin-never-ready", {"plugin_timeout_s"}),
+        ("pods-never-start", {"job_start_timeout_s"}),
+        *((fault, set()) for fault in AWS_FAULTS),
+    ],
+)
+def test_fault_shortens_no_limit_but_the_one_that_it_ends_at(fault, shortened) -> None:
+    limits = limits_with({fault})
+
+    assert {name for name in limits if limits[name] < DEFAULT_LIMITS[name]} == shortened
+    assert limits.keys() == DEFAULT_LIMITS.keys()
+
+
+def test_faults_together_shorten_each_its_own_limit() -> None:
+    limits = limits_with(CLUSTER_FAULTS)
+
+    assert [name for name in limits if limits[name] < DEFAULT_LIMITS[name]] == [
+        "plugin_timeout_s",
+        "job_start_timeout_s",
+    ]
+
+
+def test_limits_are_settings_of_the_product() -> None:
+    assert DEFAULT_LIMITS.keys() <= Settings.model_fields.keys()
