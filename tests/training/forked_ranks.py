@@ -6,6 +6,7 @@ a rank costs tenths of a second, and not the seconds of its imports.
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 from collections.abc import Callable
@@ -83,6 +84,7 @@ def _be_rank(
     function: Callable[..., None],
     arguments: tuple[Any, ...],
 ) -> None:
+    gc.freeze()  # the libraries: each run begins with a collection, which would walk them
     torch.set_num_threads(1)
     os.environ.update(
         RANK=str(rank),
