@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from kubernetes_gateway_fixtures import RUN_ID
-from kubernetes_gateway_world import Eks, World, tables
+from kubernetes_gateway_world import ClusterAddons, World, tables
 
 from stationmaster import commands
 from stationmaster.domain import events as ev
@@ -32,7 +32,7 @@ TO_RUNNING = (
 def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """A run that trains; nobody waits for it yet."""
     with tables(monkeypatch) as (settings, runs):
-        world = World(settings, runs, Eks(None), None)
+        world = World(settings, runs, ClusterAddons(None), None)
         world.begin(*TO_RUNNING)
         yield world
 
