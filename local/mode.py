@@ -224,55 +224,7 @@ class LocalMode:
             for function in registry.FUNCTIONS:
                 if not isinstance(self.options.runtime, RicRuntime):  # it has its own processes
                     importlib.import_module(function.handler.rpartition(".")[0])
-        self.aws.deploy(
-            DeploymentSpec(
-                tables=[_table()],
-                buses=[DEPLOYMENT],
-                functions=[
-                    FunctionSpec(
-                        name=function.name,
-                        handler=function.handler,
-                        timeout_s=function.timeout_s,
-                        memory_mib=function.memory_mib,
-                        environment=environment,
-                        reserved_concurrency=function.reserved_concurrency,
-                    )
-                    for function in registry.FUNCTIONS
-                ],
-                state_machines=[
-                    StateMachineSpec(name=name, definition=(REPOSITORY / path).read_text())
-                    for name, path in _MACHINES.items()
-                ],
-                rules=[
-                    RuleSpec(
-                        name=rule.name,
-                        event_pattern=rule.event_pattern,
-                        bus=DEPLOYMENT if rule.bus == "product" else rule.bus,
-                        function=rule.function,
-                    )
-                    for rule in registry.RULES
-                ],
-                schedules=[
-                    Schedule(
-                        name=schedule.name,
-                        rate_s=schedule.rate_s,
-                        function=schedule.function,
-                    )
-                    for schedule in registry.SCHEDULES
-                ],
-                streams=[
-                    StreamSpec(
-                        table=DEPLOYMENT,
-                        function=registry.STREAM_CONSUMER,
-                        batch_size=registry.STREAM_BATCH_SIZE,
-                    )
-                ],
-                routes=[
-                    Route(method=route.method, path=route.path, function=route.function)
-                    for route in registry.ROUTES
-                ],
-            )
-        )
+        self.aws.deploy(_product(environment))
 
     def _settings(self, base: Deployment) -> Settings:
         assert self.aws is not None
@@ -326,6 +278,57 @@ _MACHINES: Final = {"train": registry.TRAIN_DEFINITION, "teardown": registry.TEA
 def _loopback_interface() -> str:
     """`lo` on Linux, `lo0` on macOS."""
     return next(name for _, name in socket.if_nameindex() if name in ("lo", "lo0"))
+
+
+def _product(environment: Mapping[str, str]) -> DeploymentSpec:
+    """What is deployed, as `lambdas.registry` says; every function gets `environment`."""
+    return DeploymentSpec(
+        tables=[_table()],
+        buses=[DEPLOYMENT],
+        functions=[
+            FunctionSpec(
+                name=function.name,
+                handler=function.handler,
+                timeout_s=function.timeout_s,
+                memory_mib=function.memory_mib,
+                environment=environment,
+                reserved_concurrency=function.reserved_concurrency,
+            )
+            for function in registry.FUNCTIONS
+        ],
+        state_machines=[
+            StateMachineSpec(name=name, definition=(REPOSITORY / path).read_text())
+            for name, path in _MACHINES.items()
+        ],
+        rules=[
+            RuleSpec(
+                name=rule.name,
+                event_pattern=rule.event_pattern,
+                bus=DEPLOYMENT if rule.bus == "product" else rule.bus,
+                function=rule.function,
+            )
+            for rule in registry.RULES
+        ],
+        schedules=[
+            Schedule(
+                name=schedule.name,
+                rate_s=schedule.rate_s,
+                function=schedule.function,
+            )
+            for schedule in registry.SCHEDULES
+        ],
+        streams=[
+            StreamSpec(
+                table=DEPLOYMENT,
+                function=registry.STREAM_CONSUMER,
+                batch_size=registry.STREAM_BATCH_SIZE,
+            )
+        ],
+        routes=[
+            Route(method=route.method, path=route.path, function=route.function)
+            for route in registry.ROUTES
+        ],
+    )
 
 
 def _table() -> TableSpec:

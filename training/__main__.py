@@ -128,22 +128,13 @@ def _train(config: TrainerConfig, progress: ProgressWriter, *, restarting: bool)
     # Imported only now: these load torch and transformers, 2 s and more, and a mistyped key or a
     # missing data set is told before.
     with _garbage_kept():
-        from training.flight_recorder import record_directory, write_record
+        from training.flight_recorder import record_directory
         from training.parallel import is_lost_peer, joined_ranks
         from training.trainer import Outcome
 
     # NCCL, when a collective gives up, writes there and makes no directory.
     record_directory(config.output_dir).mkdir(parents=True, exist_ok=True)
-    rank = config.launch.rank
-    watchdog = Watchdog(
-        config.watchdog,
-        on_stall=tell_and_exit(
-            progress,
-            rank=rank,
-            restarting=restarting,
-            record=lambda step: write_record(config.output_dir, rank=rank, last_step=step),
-        ),
-    )
+    watchdog = _watchdog(config, progress, restarting=restarting)
     try:
         logger.info("libraries loaded")
         with joined_ranks(config.launch) as ranks:
@@ -173,6 +164,21 @@ def _train(config: TrainerConfig, progress: ProgressWriter, *, restarting: bool)
     if code == EXIT_STOPPED and config.launch.elastic:
         wait_for_own_sigterm(stop)
     return code
+
+
+def _watchdog(config: TrainerConfig, progress: ProgressWriter, *, restarting: bool) -> Watchdog:
+    from training.flight_recorder import write_record
+
+    rank = config.launch.rank
+    return Watchdog(
+        config.watchdog,
+        on_stall=tell_and_exit(
+            progress,
+            rank=rank,
+            restarting=restarting,
+            record=lambda step: write_record(config.output_dir, rank=rank, last_step=step),
+        ),
+    )
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from training.data.sources import PreparedData, prepare_source
 from training.repositories import prepare_weights
 
 if TYPE_CHECKING:
+    from training.checkpoint import Checkpointer
     from training.parallel import Ranks
     from training.progress import ProgressWriter
     from training.task import Task
@@ -80,8 +81,6 @@ def build_trainer(
     """
     import torch
 
-    from training.checkpoint import Checkpointer
-    from training.models.hub import describe_model
     from training.optimizer import build_optimizer
     from training.parallel import check_same_data
     from training.sharding import parallelise
@@ -100,23 +99,7 @@ def build_trainer(
         ranks=ranks,
         initialise=lambda: task.initialise(device=ranks.device),
     )
-    identity = task.source.identity
-    directory = (
-        config.output_dir
-        / "checkpoints"
-        / f"{recipe.directory_name}-{fingerprint(recipe, data_identity=identity)}"
-    )
-    checkpointer = Checkpointer(
-        directory,
-        ranks=ranks,
-        kept=config.checkpoints_kept,
-        configuration=decisive(recipe, data_identity=identity),
-        rank_0_only=training.parallelism == "ddp",
-    )
-    # So that training.export can write the checkpoints' weights for the Hub without the recipe.
-    describe_model(
-        directory, model=task.model, tokenizer=getattr(prepared, "tokenizer", None), ranks=ranks
-    )
+    checkpointer = _open_checkpoints(config, task, prepared=prepared, ranks=ranks)
     return Trainer(
         config,
         ranks=ranks,
@@ -128,3 +111,31 @@ def build_trainer(
         checkpointer=checkpointer,
         watchdog=watchdog,
     )
+
+
+def _open_checkpoints(
+    config: TrainerConfig, task: Task, *, prepared: Prepared, ranks: Ranks
+) -> Checkpointer:
+    """The run's checkpoints, by recipe and data, and beside them what describes its model."""
+    from training.checkpoint import Checkpointer
+    from training.models.hub import describe_model
+
+    recipe = config.recipe
+    identity = task.source.identity
+    directory = (
+        config.output_dir
+        / "checkpoints"
+        / f"{recipe.directory_name}-{fingerprint(recipe, data_identity=identity)}"
+    )
+    checkpointer = Checkpointer(
+        directory,
+        ranks=ranks,
+        kept=config.checkpoints_kept,
+        configuration=decisive(recipe, data_identity=identity),
+        rank_0_only=recipe.training.parallelism == "ddp",
+    )
+    # So that training.export can write the checkpoints' weights for the Hub without the recipe.
+    describe_model(
+        directory, model=task.model, tokenizer=getattr(prepared, "tokenizer", None), ranks=ranks
+    )
+    return checkpointer

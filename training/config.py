@@ -212,27 +212,56 @@ def _describe_keys(kind: type[TrainingConfig], *, leave_out: Collection[str]) ->
     )
 
 
-def _parser() -> argparse.ArgumentParser:
+def _epilog() -> str:
     keys = _describe_keys(TrainingConfig, leave_out=())
     for title, kind in (("of language models", LanguageTraining), ("of images", ImageTraining)):
         keys += f"\n\nkeys {title}:\n" + _describe_keys(kind, leave_out=TrainingConfig.model_fields)
+    return (
+        f"keys of all recipes:\n  {PRESET:<26}{SMOKE}: the same code path, small, on CPUs\n"
+        f"{keys}\n\n"
+        "environment:\n"
+        "  STATIONMASTER_RUN_ID     the run named in the progress lines (default: local)\n"
+        "  STATIONMASTER_CACHE_DIR  prepared data sets (default: ~/.cache/stationmaster)\n\n"
+        "exit codes:\n"
+        "  0    all steps done, last checkpoint complete\n"
+        "  1    failed; one sentence on stderr, a `failed` line on stdout\n"
+        "  2    the command line is not understood\n"
+        "  75   another worker of the job is gone; start again to continue\n"
+        "  76   this rank stood still too long (stacks on stderr); start again to continue\n"
+        "  143  SIGTERM; the step in progress was finished and saved (128 + 15)\n"
+    )
+
+
+def _add_watchdog_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--watchdog-factor",
+        type=_not_negative,
+        default=DEFAULT_FACTOR,
+        metavar="N",
+        help="end the process, with its stacks, when a step takes N times the median step; 0: never"
+        " (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--watchdog-floor",
+        type=_not_negative,
+        default=DEFAULT_FLOOR_S,
+        metavar="SECONDS",
+        help="no step is late before this (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--watchdog-slow",
+        type=_not_negative,
+        default=DEFAULT_SLOW_S,
+        metavar="SECONDS",
+        help="most time for the first step, a checkpoint or an evaluation (default: %(default)s)",
+    )
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m training",
         description="Train a recipe; one process, or many under torchrun.",
-        epilog=(
-            f"keys of all recipes:\n  {PRESET:<26}{SMOKE}: the same code path, small, on CPUs\n"
-            f"{keys}\n\n"
-            "environment:\n"
-            "  STATIONMASTER_RUN_ID     the run named in the progress lines (default: local)\n"
-            "  STATIONMASTER_CACHE_DIR  prepared data sets (default: ~/.cache/stationmaster)\n\n"
-            "exit codes:\n"
-            "  0    all steps done, last checkpoint complete\n"
-            "  1    failed; one sentence on stderr, a `failed` line on stdout\n"
-            "  2    the command line is not understood\n"
-            "  75   another worker of the job is gone; start again to continue\n"
-            "  76   this rank stood still too long (stacks on stderr); start again to continue\n"
-            "  143  SIGTERM; the step in progress was finished and saved (128 + 15)\n"
-        ),
+        epilog=_epilog(),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
@@ -257,28 +286,7 @@ def _parser() -> argparse.ArgumentParser:
         help="time between SIGTERM and the end of the process, saved or not; keep it below the "
         "pod's terminationGracePeriodSeconds (default: %(default)s)",
     )
-    parser.add_argument(
-        "--watchdog-factor",
-        type=_not_negative,
-        default=DEFAULT_FACTOR,
-        metavar="N",
-        help="end the process, with its stacks, when a step takes N times the median step; 0: never"
-        " (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--watchdog-floor",
-        type=_not_negative,
-        default=DEFAULT_FLOOR_S,
-        metavar="SECONDS",
-        help="no step is late before this (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--watchdog-slow",
-        type=_not_negative,
-        default=DEFAULT_SLOW_S,
-        metavar="SECONDS",
-        help="most time for the first step, a checkpoint or an evaluation (default: %(default)s)",
-    )
+    _add_watchdog_options(parser)
     parser.add_argument(
         "--tensorboard", type=Path, metavar="DIR", help="write TensorBoard event files as well"
     )

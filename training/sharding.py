@@ -187,20 +187,13 @@ def parallelise(
         BadParameter: the keys do not fit the model or the number of ranks.
     """
     _check(model, training)
-    in_bfloat16 = training.precision == "bf16" or (
-        training.precision == "auto" and ranks.device.type == "cuda"
-    )
+    in_bfloat16 = _computes_in_bfloat16(training, ranks)
     for block in blocks:
         _checkpoint_activations(block, training.activation_checkpointing)
     if training.compile:
         _compile(blocks, backend=compile_backend)
     if training.parallelism == "ddp":
-        if in_bfloat16:
-            model.forward = torch.autocast(ranks.device.type, torch.bfloat16)(model.forward)
-        initialise()
-        if ranks.world_size == 1:
-            return ParallelModel(model)
-        return _ReplicatedModel(model, ranks)
+        return _replicate(model, ranks, in_bfloat16=in_bfloat16, initialise=initialise)
     mesh = _mesh(training, ranks)
     if ranks.world_size == 1 and not in_bfloat16 and not _offloads(training, ranks):
         initialise()
@@ -224,6 +217,22 @@ def parallelise(
         _move_weights_to_host(model, ranks.device)
     assert isinstance(model, FSDPModule)
     return _ShardedModel(model, mesh, keeps_gathered=keeps_gathered, defers_exchange=small)
+
+
+def _computes_in_bfloat16(training: TrainingConfig, ranks: Ranks) -> bool:
+    on_gpus = ranks.device.type == "cuda"
+    return training.precision == "bf16" or (training.precision == "auto" and on_gpus)
+
+
+def _replicate(
+    model: nn.Module, ranks: Ranks, *, in_bfloat16: bool, initialise: Callable[[], None]
+) -> ParallelModel:
+    if in_bfloat16:
+        model.forward = torch.autocast(ranks.device.type, torch.bfloat16)(model.forward)
+    initialise()
+    if ranks.world_size == 1:
+        return ParallelModel(model)
+    return _ReplicatedModel(model, ranks)
 
 
 def _check(model: nn.Module, training: TrainingConfig) -> None:

@@ -240,54 +240,57 @@ class _Worker:
         return self._arn
 
 
-def _handler_class(worker: _Worker) -> type[ProgramsOnlyHandler]:
-    class RuntimeApi(ProgramsOnlyHandler):
-        """The Lambda Runtime API for one process."""
+class _RuntimeApi(ProgramsOnlyHandler):
+    """The Lambda Runtime API for one process."""
 
-        protocol_version = "HTTP/1.1"
-        disable_nagle_algorithm = True
+    worker: _Worker
 
-        def do_GET(self) -> None:  # noqa: N802  # the name is http.server's
-            call = worker.next_call() if self.path == f"{_API}/invocation/next" else None
-            if call is None:
-                self._reply(410, b"")
-                return
-            self._reply(
-                200,
-                call.payload,
-                {
-                    "Lambda-Runtime-Aws-Request-Id": call.request_id,
-                    "Lambda-Runtime-Deadline-Ms": str(call.deadline_ms),
-                    "Lambda-Runtime-Invoked-Function-Arn": worker.function_arn,
-                    "Content-Type": "application/json",
-                },
-            )
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
 
-        def do_POST(self) -> None:  # noqa: N802  # the name is http.server's
-            body = self._body()
-            if self.path.endswith(("/response", "/error")):
-                worker.answer(body, failed=self.path.endswith("/error"))
-            self._reply(202, b'{"status":"OK"}')
+    def do_GET(self) -> None:  # noqa: N802  # the name is http.server's
+        call = self.worker.next_call() if self.path == f"{_API}/invocation/next" else None
+        if call is None:
+            self._reply(410, b"")
+            return
+        self._reply(
+            200,
+            call.payload,
+            {
+                "Lambda-Runtime-Aws-Request-Id": call.request_id,
+                "Lambda-Runtime-Deadline-Ms": str(call.deadline_ms),
+                "Lambda-Runtime-Invoked-Function-Arn": self.worker.function_arn,
+                "Content-Type": "application/json",
+            },
+        )
 
-        def _body(self) -> bytes:
-            if self.headers.get("Transfer-Encoding", "").lower() != "chunked":
-                return self.rfile.read(int(self.headers.get("Content-Length", 0)))
-            parts = []
-            while size := int(self.rfile.readline().split(b";")[0], 16):
-                parts.append(self.rfile.read(size))
-                self.rfile.readline()
+    def do_POST(self) -> None:  # noqa: N802  # the name is http.server's
+        body = self._body()
+        if self.path.endswith(("/response", "/error")):
+            self.worker.answer(body, failed=self.path.endswith("/error"))
+        self._reply(202, b'{"status":"OK"}')
+
+    def _body(self) -> bytes:
+        if self.headers.get("Transfer-Encoding", "").lower() != "chunked":
+            return self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        parts = []
+        while size := int(self.rfile.readline().split(b";")[0], 16):
+            parts.append(self.rfile.read(size))
             self.rfile.readline()
-            return b"".join(parts)
+        self.rfile.readline()
+        return b"".join(parts)
 
-        def _reply(self, status: int, body: bytes, headers: dict[str, str] | None = None) -> None:
-            self.send_response(status)
-            for name, value in (headers or {}).items():
-                self.send_header(name, value)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+    def _reply(self, status: int, body: bytes, headers: dict[str, str] | None = None) -> None:
+        self.send_response(status)
+        for name, value in (headers or {}).items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
 
-        def log_message(self, format: str, *args: object) -> None:
-            logger.debug("runtime api", extra={"request": format % args})
+    def log_message(self, format: str, *args: object) -> None:
+        logger.debug("runtime api", extra={"request": format % args})
 
-    return RuntimeApi
+
+def _handler_class(worker: _Worker) -> type[ProgramsOnlyHandler]:
+    return type("RuntimeApi", (_RuntimeApi,), {"worker": worker})

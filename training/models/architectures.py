@@ -21,11 +21,8 @@ from stationmaster.domain.catalogue.models import LanguageModel
 _ATTENTION: Final = "stationmaster_causal"
 
 
-def build_model(shape: LanguageModel) -> PreTrainedModel:
-    """Build a Llama, Mistral or Mixtral of this shape on the meta device.
-
-    Names and mathematics of parameters are those of transformers, so published weights fit.
-    """
+def _settings(shape: LanguageModel) -> dict[str, Any]:
+    """What the configurations of all three families have in common."""
     rope: dict[str, Any] = {"rope_type": "default", "rope_theta": shape.rope_theta}
     if shape.rope_scaling is not None:
         rope |= {
@@ -35,7 +32,7 @@ def build_model(shape: LanguageModel) -> PreTrainedModel:
             "high_freq_factor": shape.rope_scaling.high_freq_factor,
             "original_max_position_embeddings": shape.rope_scaling.original_context_length,
         }
-    common: dict[str, Any] = {
+    return {
         "num_hidden_layers": shape.layers,
         "hidden_size": shape.hidden_size,
         "num_attention_heads": shape.heads,
@@ -49,6 +46,14 @@ def build_model(shape: LanguageModel) -> PreTrainedModel:
         "attn_implementation": _ATTENTION,
         "use_cache": False,
     }
+
+
+def build_model(shape: LanguageModel) -> PreTrainedModel:
+    """Build a Llama, Mistral or Mixtral of this shape on the meta device.
+
+    Names and mathematics of parameters are those of transformers, so published weights fit.
+    """
+    common = _settings(shape)
     model: PreTrainedModel
     with torch.device("meta"):
         match shape.family:
