@@ -82,6 +82,7 @@ class RecordingSlack:
         self._thread.join()
 
     def refuse(self, method: str, *refusals: Refusal) -> None:
+        """Answer the method's next calls so; `upload` is the address that takes pictures."""
         self.refusals[method].extend(refusals)
 
     def of(self, method: str) -> list[Call]:
@@ -110,6 +111,8 @@ class RecordingSlack:
         self, path: str, arguments: dict[str, Any], raw: bytes, token: str = ""
     ) -> tuple[int, dict, Any]:
         if path.startswith("/upload/"):
+            if self.refusals["upload"]:
+                return self.refusals["upload"].popleft().status, {}, "refused"
             self.uploads.append(raw)
             return 200, {}, "OK"
         if path.startswith("/redirect/"):

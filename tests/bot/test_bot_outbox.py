@@ -1,0 +1,66 @@
+"""What the outbox makes of Slack's bad answers: worth another try, or refused for good."""
+
+import pytest
+from bot_world import BOT_TOKEN, Clock
+from recording_slack import RecordingSlack, Refusal
+from slack_sdk import WebClient
+
+from bot.blocks.elements import Content
+from bot.outbox import Mark, Outbox
+from stationmaster.domain.errors import PermanentError, TransientError
+
+PICTURE = {
+    "filename": "curve.png",
+    "title": "Loss",
+    "comment": "the curve",
+    "channel": "C1",
+    "thread_ts": "1.0",
+}
+
+
+@pytest.fixture
+def outbox(slack: RecordingSlack, clock: Clock) -> Outbox:
+    return Outbox(
+        WebClient(token=BOT_TOKEN, base_url=slack.api_url),
+        reload_token=lambda: BOT_TOKEN,
+        sleep=clock.sleep,
+        monotonic=clock.monotonic,
+    )
+
+
+def post(outbox: Outbox) -> str:
+    content = Content(text="a line", blocks=[])
+    return outbox.post(content, channel="C1", mark=Mark(run_id="r-1", keys=["line"]))
+
+
+@pytest.mark.parametrize("status", [500, 502, 503, 504])
+def test_server_error_is_worth_another_try_whatever_its_code_says(outbox, slack, status):
+    slack.refuse("chat.postMessage", Refusal(status=status, error="a_code_of_no_table"))
+
+    with pytest.raises(TransientError, match="posting a message: Slack answers a_code_of_no_table"):
+        post(outbox)
+
+    assert post(outbox)
+    assert len(slack.of("chat.postMessage")) == 1
+
+
+@pytest.mark.parametrize("status", [200, 400, 403, 499])
+def test_code_of_no_table_below_500_is_refused_for_good(outbox, slack, status):
+    slack.refuse("chat.postMessage", Refusal(status=status, error="a_code_of_no_table"))
+
+    with pytest.raises(PermanentError):
+        post(outbox)
+
+
+@pytest.mark.parametrize(
+    ("status", "error"),
+    [(500, TransientError), (503, TransientError), (429, TransientError), (403, PermanentError)],
+)
+def test_bad_answer_of_the_uploads_own_address_is_told_apart_too(outbox, slack, status, error):
+    slack.refuse("upload", Refusal(status=status))
+
+    with pytest.raises(error, match="uploading a picture"):
+        outbox.upload(b"png", **PICTURE)
+
+    outbox.upload(b"png", **PICTURE)
+    assert slack.uploads == [b"png"]
