@@ -158,7 +158,6 @@ class RunWatcher:
     def _jobs_listed(self, jobs: Sequence[JsonObject]) -> None:
         if not any(name_of(job) == self._config.job for job in jobs):
             with self._lock:
-                self._job.absent()
                 self._batcher.put(self._job.deleted(), urgent=True)
         for job in jobs:
             self._job_changed("ADDED", job)

@@ -1,0 +1,402 @@
+"""A run's whole watch: from what the API server lists and sends to what goes on the bus."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from contextlib import contextmanager
+from datetime import UTC, datetime
+
+import pytest
+
+from relay import watching
+from relay.cluster import ObjectMissing, WatchExpired
+from relay.config import RelayConfig
+from relay.watching import RunWatcher
+from stationmaster.domain.progress_lines import ProgressLine
+
+SINCE = "2026-01-02T03:00:00Z"
+LIMIT_S = 1800  # ends a hang; reached only on failure
+JOBS, PODS, WARNINGS, NODES = "pytorchjobs", "pods", "events", "nodes"
+
+
+class Api:
+    """An API server whose lists and changes a test writes."""
+
+    def __init__(self):
+        self.lists = {JOBS: [], PODS: [], WARNINGS: [], NODES: []}
+        self.missing = set()
+        self.num_handled = dict.fromkeys(self.lists, 0)
+        self.log_lines = []
+        self.log_opened = threading.Event()
+        self.log_may_be_read = threading.Event()
+        self.log_may_be_read.set()
+        self._changes = {kind: queue.Queue() for kind in self.lists}
+        self._closed = False
+
+    def send(self, kind, change, thing):
+        self._changes[kind].put((change, thing))
+
+    def list_again(self, kind, *things):
+        """Let the watch expire, and list `things` from then on."""
+        self.lists[kind] = list(things)
+        self._changes[kind].put(WatchExpired("too old"))
+
+    def close(self):
+        self._closed = True
+        self.log_may_be_read.set()
+        for changes in self._changes.values():
+            changes.put(None)
+
+    def list(self, path, query):
+        kind = path.rpartition("/")[2]
+        if kind in self.missing:
+            raise ObjectMissing(path)
+        return list(self.lists[kind]), "1"
+
+    def watch(self, path, query, *, resource_version, timeout_s):
+        changes = self._changes[path.rpartition("/")[2]]
+        while not self._closed:
+            change = changes.get()
+            if isinstance(change, Exception):
+                raise change
+            if change is None:
+                return
+            yield change
+            self.num_handled[path.rpartition("/")[2]] += 1
+
+    def get(self, path):
+        name = path.rpartition("/")[2]
+        for pod in self.lists[PODS]:
+            if pod["metadata"]["name"] == name:
+                return pod
+        raise ObjectMissing(path)
+
+    @contextmanager
+    def log(self, path, *, container, since, follow=False, previous=False):
+        self.log_opened.set()
+        yield self._lines()
+
+    def _lines(self):
+        self.log_may_be_read.wait(LIMIT_S)
+        yield from self.log_lines
+
+
+class Queue:
+    """What the watcher hands over, in order."""
+
+    def __init__(self):
+        self.events = []
+        self.urgent = set()
+        self.forgotten = []
+        self._changed = threading.Condition()
+
+    def put(self, events, *, urgent=False):
+        with self._changed:
+            self.events += events
+            self.urgent |= {event.event_id for event in events if urgent}
+            self._changed.notify_all()
+        return True
+
+    def keep_line(self, pod, text, at):
+        return
+
+    def end_of_log(self, pod):
+        return
+
+    def forget_pod(self, name):
+        self.forgotten.append(name)
+
+    def wait_for(self, type_, *, times=1):
+        """The events of that type, once there are as many."""
+        with self._changed:
+            assert self._changed.wait_for(lambda: len(self.of(type_)) >= times, LIMIT_S)
+            return self.of(type_)
+
+    def of(self, type_):
+        return [event for event in self.events if event.type == type_]
+
+    @property
+    def types(self):
+        return [event.type for event in self.events]
+
+
+class Stop(threading.Event):
+    """Notices the pause in which the watcher lets the logs of an ended job catch up."""
+
+    def __init__(self):
+        super().__init__()
+        self.catching_up = threading.Event()
+
+    def wait(self, timeout=None):
+        if timeout == watching.PODS_CATCH_UP_S:
+            self.catching_up.set()
+            return self.is_set()
+        return super().wait(timeout)
+
+
+class World:
+    def __init__(self):
+        self._before = set(threading.enumerate())
+        self.api, self.told, self.stop = Api(), Queue(), Stop()
+        config = RelayConfig(run_id="run-1", bus_name="bus", region="us-west-2")
+        self.watcher = RunWatcher(api=self.api, config=config, batcher=self.told, stop=self.stop)
+
+    def start(self, **lists):
+        self.api.lists |= {kind: list(things) for kind, things in lists.items()}
+        self.watcher.start()
+        return self
+
+    @property
+    def followers(self):
+        started = set(threading.enumerate()) - self._before
+        return {thread.name for thread in started if thread.name.startswith("log ")}
+
+    def close(self):
+        self.api.log_may_be_read.set()
+        for left in self.api.lists[PODS]:
+            self.api.send(PODS, "DELETED", left)
+        self.wait_until(lambda: not self.followers)
+        self.stop.set()
+        self.api.close()
+
+    def wait_until(self, condition):
+        pause = threading.Event()
+        for _ in range(LIMIT_S * 100):
+            if condition():
+                return
+            pause.wait(0.01)
+        raise AssertionError("not in time")
+
+
+@pytest.fixture
+def world():
+    world = World()
+    yield world
+    world.close()
+
+
+def job(*conditions, name="run-1", uid="job-0"):
+    stamped = [{"type": kind, "status": "True", "lastTransitionTime": SINCE} for kind in conditions]
+    return {"metadata": {"name": name, "uid": uid}, "status": {"conditions": stamped}}
+
+
+def pod(*, phase="Running", node="node-a", uid="pod-0", name="run-1-worker-0"):
+    state = {"running": {}} if phase == "Running" else {"terminated": {"exitCode": 0}}
+    container = {"name": "pytorch", "restartCount": 0, "state": state}
+    return {
+        "metadata": {"name": name, "uid": uid},
+        "spec": {"nodeName": node, "containers": [{"name": "pytorch"}]},
+        "status": {"phase": phase, "containerStatuses": [container]},
+    }
+
+
+def warning(*, uid="warning-0", name="run-1-worker-0"):
+    return {
+        "metadata": {"uid": uid},
+        "type": "Warning",
+        "involvedObject": {"kind": "Pod", "name": name},
+        "reason": "FailedScheduling",
+        "lastTimestamp": SINCE,
+    }
+
+
+def node(name, *, ready="True"):
+    condition = {"type": "Ready", "status": ready, "lastTransitionTime": SINCE}
+    return {"metadata": {"name": name, "uid": f"uid-{name}"}, "status": {"conditions": [condition]}}
+
+
+def log_line(step):
+    at = datetime(2026, 1, 2, 3, 4, step, tzinfo=UTC)
+    reported = ProgressLine(seq=step, step=step, total_steps=9, loss_nats=1.0, at=at)
+    return f"2026-01-02T03:04:{step:02}.500000000Z {reported.text()}\n".encode()
+
+
+def test_job_may_exist_until_it_was_looked_for_in_vain(world):
+    assert world.watcher.job_may_exist()
+
+    world.start()
+    world.wait_until(lambda: not world.watcher.job_may_exist())
+    world.api.send(JOBS, "ADDED", job("Created"))
+    world.told.wait_for("job.condition_changed")
+
+    assert world.watcher.job_may_exist()
+
+
+def test_job_of_a_type_that_is_not_installed_does_not_exist(world):
+    world.api.missing.add(JOBS)
+
+    world.start()
+
+    world.wait_until(lambda: not world.watcher.job_may_exist())
+    assert world.told.events == []
+
+
+def test_job_of_another_name_is_not_reported(world):
+    world.start(pytorchjobs=[job("Failed", name="run-2", uid="job-9")])
+
+    world.api.send(JOBS, "MODIFIED", job("Failed", "Restarting", name="run-2", uid="job-9"))
+    world.api.send(JOBS, "ADDED", job("Created"))
+
+    (told,) = world.told.wait_for("job.condition_changed")
+    assert told.condition == "Created"
+
+
+def test_job_that_a_new_list_lacks_has_disappeared_and_is_reported_at_once(world):
+    world.start(pytorchjobs=[job("Created")])
+    world.told.wait_for("job.condition_changed")
+
+    world.api.list_again(JOBS, job("Created", name="run-2", uid="job-9"))
+
+    (gone,) = world.told.wait_for("job.disappeared")
+    assert gone.event_id in world.told.urgent
+    assert not world.watcher.job_may_exist()
+
+
+def test_job_that_is_deleted_after_its_end_has_ended_and_not_disappeared(world):
+    world.start(pytorchjobs=[job("Created")])
+
+    world.api.send(JOBS, "DELETED", job("Created", "Succeeded"))
+    world.api.send(JOBS, "ADDED", job("Created", uid="job-1"))
+    world.api.send(JOBS, "DELETED", job("Created", uid="job-1"))
+
+    world.told.wait_for("job.disappeared")
+    assert world.told.types == [
+        "job.condition_changed",
+        "job.condition_changed",
+        "job.condition_changed",
+        "job.disappeared",
+    ]
+    ended = world.told.of("job.condition_changed")[1]
+    assert (ended.condition, ended.event_id in world.told.urgent) == ("Succeeded", True)
+
+
+def test_end_of_the_job_is_reported_after_the_last_lines_of_its_pods(world, monkeypatch):
+    monkeypatch.setattr(watching, "LAST_LINES_WITHIN_S", LIMIT_S)
+    world.api.log_lines = [log_line(1), log_line(2)]
+    world.api.log_may_be_read.clear()
+    world.start(pytorchjobs=[job("Running")], pods=[pod(phase="Succeeded")])
+    assert world.api.log_opened.wait(LIMIT_S)
+
+    world.api.send(JOBS, "MODIFIED", job("Running", "Succeeded"))
+    assert world.stop.catching_up.wait(60), "the end of the job waits for the logs"
+    world.api.log_may_be_read.set()
+
+    world.told.wait_for("job.condition_changed", times=2)
+    assert world.told.types[-3:] == [
+        "progress.reported",
+        "progress.reported",
+        "job.condition_changed",
+    ]
+
+
+def test_pod_is_followed_from_the_first_sight_of_it(world):
+    world.api.log_lines = [log_line(1)]
+
+    world.start(pods=[pod()])
+
+    (told,) = world.told.wait_for("progress.reported")
+    assert (told.run_id, told.step) == ("run-1", 1)
+    assert world.told.of("pod.changed")[0].pod == "run-1-worker-0"
+
+
+@pytest.mark.parametrize("by", ["change", "list"])
+def test_pod_that_goes_is_reported_and_forgotten(world, by):
+    world.start(pods=[pod(), pod(uid="pod-1", name="run-1-worker-1")])
+    world.told.wait_for("pod.changed", times=2)
+
+    if by == "change":
+        world.api.send(PODS, "DELETED", pod())
+    else:
+        world.api.list_again(PODS, pod(uid="pod-1", name="run-1-worker-1"))
+
+    *_, gone = world.told.wait_for("pod.changed", times=3)
+    assert (gone.pod, gone.phase) == ("run-1-worker-0", "Deleted")
+    world.wait_until(lambda: world.told.forgotten == ["run-1-worker-0"])
+    world.wait_until(lambda: world.followers == {"log run-1-worker-1"})
+
+
+def test_pod_that_has_ended_is_reported_at_once(world):
+    world.start(pods=[pod()])
+    (running,) = world.told.wait_for("pod.changed")
+
+    world.api.send(PODS, "MODIFIED", pod(phase="Succeeded"))
+
+    *_, ended = world.told.wait_for("pod.changed", times=2)
+    assert world.told.urgent == {ended.event_id}
+    assert ended.event_id != running.event_id
+
+
+def test_warning_is_reported_once_until_its_event_expires(world):
+    world.start(events=[warning()])
+    world.told.wait_for("cluster.warning")
+
+    world.api.send(WARNINGS, "MODIFIED", warning())
+    world.api.send(WARNINGS, "DELETED", warning())
+    world.api.send(WARNINGS, "ADDED", warning())
+    world.api.send(WARNINGS, "ADDED", warning(uid="other", name="run-1-worker-1"))
+
+    told = world.told.wait_for("cluster.warning", times=3)
+    assert [event.object_name for event in told] == [
+        "run-1-worker-0",
+        "run-1-worker-0",
+        "run-1-worker-1",
+    ]
+
+
+def started_on_two_nodes(world):
+    world.start(
+        pytorchjobs=[job("Running")],
+        pods=[pod(), pod(uid="pod-1", name="run-1-worker-1", node="node-b")],
+    )
+    world.told.wait_for("job.condition_changed")
+    world.told.wait_for("pod.changed", times=2)
+    for name in ("node-a", "node-b", "system"):
+        world.api.send(NODES, "ADDED", node(name))
+
+
+def test_node_is_lost_only_where_the_job_has_a_pod(world):
+    started_on_two_nodes(world)
+
+    world.api.send(NODES, "MODIFIED", node("system", ready="False"))
+    world.api.send(NODES, "DELETED", node("node-a"))
+    world.api.send(NODES, "MODIFIED", node("node-b", ready="Unknown"))
+
+    told = world.told.wait_for("node.lost", times=2)
+    assert [(event.node, event.reason) for event in told] == [
+        ("node-a", "the node was deleted"),
+        ("node-b", "NotReady"),
+    ]
+
+
+def test_node_that_a_new_list_lacks_is_lost(world):
+    started_on_two_nodes(world)
+
+    world.api.list_again(NODES, node("node-b"))
+
+    (lost,) = world.told.wait_for("node.lost")
+    assert lost.node == "node-a"
+
+
+@pytest.mark.parametrize(
+    ("change", "conditions", "told"),
+    [
+        ("MODIFIED", ["Running", "Failed"], "job.condition_changed"),
+        ("DELETED", ["Running"], "job.disappeared"),
+    ],
+)
+def test_node_that_goes_after_the_job_is_no_loss(world, change, conditions, told):
+    started_on_two_nodes(world)
+    before = len(world.told.of(told))
+    world.api.send(JOBS, change, job(*conditions))
+    world.told.wait_for(told, times=before + 1)
+    conditions_told = len(world.told.of("job.condition_changed"))
+
+    world.api.send(NODES, "DELETED", node("node-a"))
+    world.wait_until(lambda: world.api.num_handled[NODES] == 4)
+    world.api.send(JOBS, "ADDED", job("Running", uid="job-1"))
+    world.told.wait_for("job.condition_changed", times=conditions_told + 1)
+    world.api.send(NODES, "DELETED", node("node-b"))
+
+    lost = world.told.wait_for("node.lost")
+    assert [event.node for event in lost] == ["node-b"]
