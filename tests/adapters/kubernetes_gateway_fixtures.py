@@ -13,24 +13,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from factories import make_request
 
 from local.cluster import LocalCluster
-from stationmaster.domain.events import TrainingRequest
 from stationmaster.kubernetes.gateway import KubernetesGateway
 from stationmaster.settings import Settings
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 NAMESPACE = "stationmaster"
 RUN_ID = "tiny-llama-0123abcd"
-REQUEST = TrainingRequest(
-    recipe="tiny-llama",
-    nodes=2,
-    instance_type="m5.2xlarge",
-    command="/train tiny-llama",
-    team_id="T1",
-    channel_id="C1",
-    user_id="U1",
-)
+REQUEST = make_request()
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from typing import Any
 
 import boto3
 import pytest
+from factories import make_requested
 from kubernetes_gateway_fixtures import REQUEST, RUN_ID
 from moto import mock_aws
 
@@ -28,7 +29,6 @@ from stationmaster.domain.events import (
     PhaseChanged,
     ResourceCreated,
     RunPhase,
-    RunRequested,
     TrainingRequest,
 )
 from stationmaster.domain.resources import ResourceKind
@@ -150,14 +150,7 @@ class World:
 
     def begin(self, *phases: RunPhase, request: TrainingRequest = REQUEST) -> Run:
         """A run that has come through the phases, its last node group just active."""
-        requested = RunRequested(
-            event_id="requested",
-            run_id=RUN_ID,
-            at=self.now(),
-            request=request,
-            price_per_hour_usd=1,
-            estimated_cost_usd=1,
-        )
+        requested = make_requested(RUN_ID, at=self.now(), request=request)
         until = self.now() + timedelta(minutes=1)
         self.runs.create(requested, dedup_key="k", dedup_until=until)
         nodes = ResourceCreated(

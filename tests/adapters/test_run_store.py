@@ -6,11 +6,13 @@ other: its check and its write are apart.
 
 # ruff: noqa: F811  # fixtures are imported by name
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from itertools import count
 
 import pytest
 from aws_fixtures import aws  # noqa: F401
+from factories import RUN_ID, make_request, make_requested
+from factories import START as NOW
 
 from stationmaster.aws.run_store import RunStore
 from stationmaster.aws.table import table_definition
@@ -19,8 +21,6 @@ from stationmaster.domain.errors import IllegalTransition, RunNotFound, WriteCon
 from stationmaster.domain.events import RunPhase
 from stationmaster.domain.run.aggregate import Wait
 
-NOW = datetime(2026, 11, 20, 18, 0, tzinfo=UTC)
-RUN_ID = "tiny-llama-0a1b2c3d"
 TABLES = (f"t{number}" for number in count())
 
 
@@ -32,29 +32,9 @@ def store(aws):
     return RunStore(name, client)
 
 
-def requested(run_id=RUN_ID, *, at=NOW, channel_id="C1"):
-    return ev.RunRequested(
-        event_id=ev.make_event_id(run_id, "requested"),
-        run_id=run_id,
-        at=at,
-        request=ev.TrainingRequest(
-            recipe="tiny-llama",
-            nodes=2,
-            instance_type="m5.2xlarge",
-            command="/train tiny-llama",
-            team_id="T1",
-            channel_id=channel_id,
-            user_id="U1",
-        ),
-        price_per_hour_usd=1.0,
-        estimated_cost_usd=1.0,
-    )
-
-
-def create(store, run_id=RUN_ID, *, words="same words", at=NOW, **more):
-    return store.create(
-        requested(run_id, at=at, **more), dedup_key=words, dedup_until=at + timedelta(seconds=30)
-    )
+def create(store, run_id=RUN_ID, *, words="same words", at=NOW, channel_id="C1"):
+    requested = make_requested(run_id, at=at, request=make_request(channel_id=channel_id))
+    return store.create(requested, dedup_key=words, dedup_until=at + timedelta(seconds=30))
 
 
 def phase(value, *, event_id=None):

@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 import boto3
+from factories import make_request, make_requested
 from recording_slack import RecordingSlack
 from slack_sdk import WebClient
 
@@ -184,17 +185,12 @@ class Story:
     told: int = 0
 
     def begin(self) -> Run:
-        request = ev.TrainingRequest(
-            recipe="tiny-llama",
-            nodes=2,
-            instance_type="m5.2xlarge",
-            command="/train tiny-llama",
-            team_id=TEAM,
-            channel_id=CHANNEL,
-            user_id=USER,
+        request = make_request(
+            command="/train tiny-llama", team_id=TEAM, channel_id=CHANNEL, user_id=USER
         )
-        requested = ev.RunRequested(
-            **self._about("requested"),
+        requested = make_requested(
+            self.run_id,
+            at=self.clock.now(),
             request=request,
             price_per_hour_usd=1.1,
             estimated_cost_usd=0.55,

@@ -6,6 +6,7 @@ import json
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from factories import make_request
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -32,14 +33,8 @@ START = datetime(2026, 1, 2, 9, 0, tzinfo=UTC)
 NOW = START + timedelta(minutes=7)
 RUN_ID = "tiny-llama-0123abcd"
 
-REQUEST = ev.TrainingRequest(
-    recipe="tiny-llama",
-    nodes=2,
-    instance_type="m5.2xlarge",
-    command="/train tiny-llama",
-    team_id="T0TEAM",
-    channel_id="C0TRAINING",
-    user_id="U0OPERATOR",
+REQUEST = make_request(
+    command="/train tiny-llama", team_id="T0TEAM", channel_id="C0TRAINING", user_id="U0OPERATOR"
 )
 
 

@@ -1,14 +1,16 @@
 """The life of a cluster: every event on every phase applies or raises, and the fence holds."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import pytest
+from factories import RUN_ID, START, make_cluster
+from factories import make_cluster_event as event
 from hypothesis import given
 from hypothesis import strategies as st
 
 from stationmaster.domain.aggregates import CLUSTER
 from stationmaster.domain.cluster import events as ev
-from stationmaster.domain.cluster.aggregate import TeardownStatus, apply, consequences, start
+from stationmaster.domain.cluster.aggregate import TeardownStatus, apply, consequences
 from stationmaster.domain.cluster.events import ClusterPhase
 from stationmaster.domain.cluster.resources import ResourceStatus
 from stationmaster.domain.cluster.spec import spec_for
@@ -16,23 +18,8 @@ from stationmaster.domain.errors import IllegalTransition
 from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.domain.resources import ResourceKind
 
-START = datetime(2026, 11, 20, 18, 0, tzinfo=UTC)
-CLUSTER_ID = "tiny-llama-0a1b2c3d"
-RUN_ID = "tiny-llama-0a1b2c3d"
 OTHER_RUN = "tiny-llama-ffffffff"
 GOING_AWAY = (ClusterPhase.DRAINING, ClusterPhase.RELEASING, ClusterPhase.RELEASED)
-
-
-def event(event_class, *, at=START, event_id="e", cluster_id=CLUSTER_ID, **fields):
-    return event_class(event_id=event_id, cluster_id=cluster_id, at=at, **fields)
-
-
-def make_cluster(phase=ClusterPhase.REQUESTED, *, nodes=2, leased=True):
-    spec = spec_for(get_recipe("tiny-llama"), nodes=nodes, instance_type="m5.2xlarge")
-    cluster = start(event(ev.ClusterRequested, spec=spec, run_id=RUN_ID))
-    if leased:
-        cluster = apply(cluster, event(ev.LeaseGranted, run_id=RUN_ID, nodes=nodes))
-    return cluster.model_copy(update={"phase": phase})
 
 
 def walk(cluster, *events):

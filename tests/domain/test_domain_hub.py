@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from factories import make_request
 
 from stationmaster.domain.catalogue.entries import CATALOGUE
 from stationmaster.domain.catalogue.hub import language_model_from_config, repository_of
@@ -265,16 +266,12 @@ def test_what_the_hub_answers_against_a_model_suggests_no_other_model() -> None:
 
 
 def test_a_stored_request_renders_its_job_without_any_hub() -> None:
-    request = TrainingRequest(
+    request = make_request(
         recipe="hf:Qwen/Qwen2.5-7B",
         nodes=1,
         instance_type="p4d.24xlarge",
         overrides={"steps": "50"},
         model=qwen(),
-        command="/train hf:Qwen/Qwen2.5-7B",
-        team_id="T",
-        channel_id="C",
-        user_id="U",
     )
     stored = TrainingRequest.model_validate_json(request.model_dump_json())
 

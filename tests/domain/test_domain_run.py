@@ -1,8 +1,10 @@
 """The life of a run: every event on every phase either applies or raises, and facts count once."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import pytest
+from factories import START, make_run
+from factories import make_event as event
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,35 +18,7 @@ from stationmaster.domain.run.aggregate import (
     TeardownStatus,
     apply,
     new_run_id,
-    start_run,
 )
-
-START = datetime(2026, 11, 20, 18, 0, tzinfo=UTC)
-RUN_ID = "tiny-llama-0a1b2c3d"
-
-
-def make_run(phase=RunPhase.REQUESTED):
-    requested = ev.RunRequested(
-        event_id="requested",
-        run_id=RUN_ID,
-        at=START,
-        request=ev.TrainingRequest(
-            recipe="tiny-llama",
-            nodes=2,
-            instance_type="m5.2xlarge",
-            command="tiny-llama nodes=2",
-            team_id="T1",
-            channel_id="C1",
-            user_id="U1",
-        ),
-        price_per_hour_usd=1.0,
-        estimated_cost_usd=0.5,
-    )
-    return start_run(requested).model_copy(update={"phase": phase})
-
-
-def event(event_class, *, at=START, event_id="e", run_id=RUN_ID, **fields):
-    return event_class(event_id=event_id, run_id=run_id, at=at, **fields)
 
 
 def progress(seq, step, loss):

@@ -1,18 +1,17 @@
 """What follows from a lost pod, node or job, and when a run that takes no step is given up."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import pytest
+from factories import RUN_ID, START, make_run
 from hypothesis import given
 from hypothesis import strategies as st
 
 from stationmaster.domain import events as ev
 from stationmaster.domain.events import RunPhase
 from stationmaster.domain.reactions import POLICY, WaitOpen, decide, phase_changes
-from stationmaster.domain.run.aggregate import apply, start_run
+from stationmaster.domain.run.aggregate import apply
 
-START = datetime(2026, 11, 20, 18, 0, tzinfo=UTC)
-RUN_ID = "tiny-llama-0a1b2c3d"
 RESTART_LIMIT = POLICY.restart_limit
 MUCH_LATER = START + timedelta(minutes=41, seconds=10)
 
@@ -30,23 +29,7 @@ class Told:
     """A run that takes in facts as the store does: with what follows from them."""
 
     def __init__(self, phase=RunPhase.RUNNING):
-        requested = ev.RunRequested(
-            event_id="requested",
-            run_id=RUN_ID,
-            at=START,
-            request=ev.TrainingRequest(
-                recipe="tiny-llama",
-                nodes=2,
-                instance_type="m5.2xlarge",
-                command="tiny-llama nodes=2",
-                team_id="T1",
-                channel_id="C1",
-                user_id="U1",
-            ),
-            price_per_hour_usd=1.0,
-            estimated_cost_usd=0.5,
-        )
-        self.run = start_run(requested).model_copy(update={"phase": phase})
+        self.run = make_run(phase)
         self._count = 0
 
     def take(self, event_class, second=0, **fields):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import get_args
 
+import factories
 import pytest
+from factories import RUN_ID, START
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -27,19 +29,8 @@ from stationmaster.domain.reactions import (
     decide,
     phase_changes,
 )
-from stationmaster.domain.run.aggregate import Run, apply, start_run
+from stationmaster.domain.run.aggregate import Run, apply
 
-START = datetime(2026, 11, 20, 18, 0, tzinfo=UTC)
-RUN_ID = "tiny-llama-0a1b2c3d"
-REQUEST = ev.TrainingRequest(
-    recipe="tiny-llama",
-    nodes=2,
-    instance_type="m5.2xlarge",
-    command="tiny-llama nodes=2",
-    team_id="T1",
-    channel_id="C1",
-    user_id="U1",
-)
 FINAL = [phase for phase in RunPhase if phase.is_terminal]
 
 # Few values, so that events are about the same pods and nodes.
@@ -47,7 +38,7 @@ VALUES = {
     "event_id": st.text("0123456789abcdef", min_size=8, max_size=8),
     "run_id": st.just(RUN_ID),
     "at": st.integers(0, 4000).map(lambda second: START + timedelta(seconds=second)),
-    "request": st.just(REQUEST),
+    "request": st.just(factories.make_request()),
     "pod": st.sampled_from(["w-0", "w-1"]),
     "node": st.sampled_from(["n-0", "n-1"]),
     "exit_code": st.sampled_from([None, 0, 1, 75, 137]),
@@ -71,15 +62,7 @@ FACTS = (
 
 
 def make_run(phase: RunPhase = RunPhase.RUNNING, *events: RunEvent, **values: object) -> Run:
-    requested = ev.RunRequested(
-        event_id="requested",
-        run_id=RUN_ID,
-        at=START,
-        request=REQUEST,
-        price_per_hour_usd=1.0,
-        estimated_cost_usd=0.5,
-    )
-    run = start_run(requested).model_copy(update={"phase": phase, **values})
+    run = factories.make_run(phase, **values)
     for event in events:
         run = take(run, event)
     return run

@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ import pytest
 from local.limits import DEFAULT_LIMITS
 from local.mode import LocalMode, LocalOptions
 from local.slack import TRAINING_CHANNEL_ID
-from stationmaster.domain.events import RunEvent, RunRequested, TrainingRequest, make_event_id
+from stationmaster.domain.events import RunEvent
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.services import Services
 from stationmaster.steps.leftovers import find_left
@@ -131,23 +130,3 @@ def poll(condition: Callable[[], object], limit_s: float = PATIENCE_S) -> None:
     while not condition():
         assert time.monotonic() < deadline, f"waited {limit_s:.0f} s in vain"
         time.sleep(0.05)
-
-
-def make_requested(run_id: str, *, at: datetime) -> RunRequested:
-    """The first event of a run that no workflow was started for."""
-    return RunRequested(
-        event_id=make_event_id(run_id, "requested"),
-        run_id=run_id,
-        at=at,
-        request=TrainingRequest(
-            recipe="tiny-llama",
-            nodes=2,
-            instance_type="m5.2xlarge",
-            command="/train tiny-llama",
-            team_id="T1",
-            channel_id=TRAINING_CHANNEL_ID,
-            user_id="U1",
-        ),
-        price_per_hour_usd=1.0,
-        estimated_cost_usd=1.0,
-    )

@@ -1,7 +1,8 @@
 """Infrastructure that fails: each run says what failed, tears down and leaves an empty account."""
 
 import pytest
-from e2e_world import make_requested, poll, world
+from e2e_world import poll, world
+from factories import make_requested
 
 from stationmaster.steps.release_cluster import release_cluster
 from stationmaster.steps.release_network import release_network

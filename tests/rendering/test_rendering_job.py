@@ -8,6 +8,7 @@ from itertools import product
 from typing import Any
 
 import pytest
+from factories import make_request
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,7 +17,6 @@ from stationmaster.domain.catalogue.entries import CATALOGUE as RECIPES
 from stationmaster.domain.catalogue.instances import CATALOGUE as INSTANCES
 from stationmaster.domain.catalogue.instances import get_instance
 from stationmaster.domain.cluster.spec import spec_for
-from stationmaster.domain.events import TrainingRequest
 from stationmaster.domain.planning.plan import plan_recipe
 from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.domain.reactions import POLICY
@@ -36,16 +36,7 @@ def render(
     run_id: str = "llama2-7b-0123abcd",
     **overrides: str,
 ) -> dict[str, Any]:
-    request = TrainingRequest(
-        recipe=recipe,
-        nodes=nodes,
-        instance_type=instance,
-        overrides=overrides,
-        command="/train",
-        team_id="T1",
-        channel_id="C1",
-        user_id="U1",
-    )
+    request = make_request(recipe=recipe, nodes=nodes, instance_type=instance, overrides=overrides)
     return render_pytorch_job(job_spec(request, run_id=run_id, image="registry/training:1"))
 
 
@@ -83,15 +74,8 @@ def test_job_is_worker_only_and_fixed_in_size_without_autoscaler():
 
 
 def test_job_with_etcd_meets_where_the_runs_etcd_listens_with_the_protocol_that_torch_speaks():
-    request = TrainingRequest(
-        recipe="llama2-7b",
-        nodes=2,
-        instance_type="p4d.24xlarge",
-        overrides={"rendezvous": "etcd"},
-        command="/train",
-        team_id="T1",
-        channel_id="C1",
-        user_id="U1",
+    request = make_request(
+        recipe="llama2-7b", instance_type="p4d.24xlarge", overrides={"rendezvous": "etcd"}
     )
     run_id = "llama2-7b-0123abcd"
     spec = job_spec(request, run_id=run_id, image="i")

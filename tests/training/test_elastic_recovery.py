@@ -19,6 +19,7 @@ from pathlib import Path
 
 import pytest
 from elastic_runs import gang_of
+from factories import make_request
 from trainer_runs import Workspace, losses, of_kind, train_here
 
 from bench.gang import (
@@ -31,7 +32,6 @@ from bench.gang import (
     num_starts,
     start_agent,
 )
-from stationmaster.domain.events import TrainingRequest
 from stationmaster.rendering import job_spec
 from stationmaster.rendering.pytorch_job import rendezvous_conf
 from training.watchdog import EXIT_STALLED
@@ -165,15 +165,7 @@ def test_elastic_nodes_come_and_go_and_each_sample_is_used_once(
 
 
 def test_agent_waits_for_an_absent_first_worker_as_long_as_its_conf_says(tmp_path: Path) -> None:
-    request = TrainingRequest(
-        recipe="llama2-7b",
-        nodes=2,
-        instance_type="p4d.24xlarge",
-        command="/train",
-        team_id="T1",
-        channel_id="C1",
-        user_id="U1",
-    )
+    request = make_request(recipe="llama2-7b", instance_type="p4d.24xlarge")
     rendered = rendezvous_conf(job_spec(request, run_id="run-1", image="i"))
     endpoint = f"127.0.0.1:{free_port()}"
 

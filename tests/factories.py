@@ -1,0 +1,106 @@
+"""Requests, runs, clusters and their events: made here for all tests, of one small recipe.
+
+Every function takes what a test is about as keywords; the rest is the same everywhere.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+from stationmaster.domain import events as ev
+from stationmaster.domain.cluster import aggregate as clusters
+from stationmaster.domain.cluster import events as cluster_events
+from stationmaster.domain.cluster.aggregate import Cluster
+from stationmaster.domain.cluster.events import ClusterPhase
+from stationmaster.domain.cluster.spec import spec_for
+from stationmaster.domain.ids import ClusterId, RunId
+from stationmaster.domain.planning.recipe_lookup import get_recipe
+from stationmaster.domain.run.aggregate import Run, start_run
+
+START = datetime(2026, 11, 20, 18, 0, tzinfo=UTC)
+RUN_ID = RunId("tiny-llama-0a1b2c3d")
+CLUSTER_ID = ClusterId("tiny-llama-0a1b2c3d")
+TO_RUNNING = (
+    ev.RunPhase.PROVISIONING,
+    ev.RunPhase.VALIDATING,
+    ev.RunPhase.SUBMITTING,
+    ev.RunPhase.RUNNING,
+)
+
+Event = TypeVar("Event", bound=Any)
+
+
+def make_request(**values: Any) -> ev.TrainingRequest:
+    """tiny-llama on two nodes, typed by one person in one channel."""
+    usual = {
+        "recipe": "tiny-llama",
+        "nodes": 2,
+        "instance_type": "m5.2xlarge",
+        "command": "/train tiny-llama nodes=2",
+        "team_id": "T1",
+        "channel_id": "C1",
+        "user_id": "U1",
+    }
+    return ev.TrainingRequest(**(usual | values))
+
+
+def make_event(
+    kind: type[Event],
+    /,
+    *,
+    event_id: str = "e",
+    run_id: str = RUN_ID,
+    at: datetime = START,
+    **values: Any,
+) -> Event:
+    """An event of a run."""
+    return kind(event_id=event_id, run_id=RunId(run_id), at=at, **values)
+
+
+def make_requested(
+    run_id: str = RUN_ID,
+    *,
+    at: datetime = START,
+    request: ev.TrainingRequest | None = None,
+    **values: Any,
+) -> ev.RunRequested:
+    """The first event of a run."""
+    usual = {
+        "event_id": ev.make_event_id(run_id, "requested"),
+        "request": request or make_request(),
+        "price_per_hour_usd": 1.0,
+        "estimated_cost_usd": 0.5,
+    }
+    return make_event(ev.RunRequested, run_id=run_id, at=at, **(usual | values))
+
+
+def make_run(phase: ev.RunPhase = ev.RunPhase.REQUESTED, **values: Any) -> Run:
+    """A run in a phase; `values` are put in place of what its request has made."""
+    return start_run(make_requested()).model_copy(update={"phase": phase} | values)
+
+
+def make_cluster_event(
+    kind: type[Event],
+    /,
+    *,
+    event_id: str = "e",
+    cluster_id: str = CLUSTER_ID,
+    at: datetime = START,
+    **values: Any,
+) -> Event:
+    """An event of a cluster."""
+    return kind(event_id=event_id, cluster_id=ClusterId(cluster_id), at=at, **values)
+
+
+def make_cluster(
+    phase: ClusterPhase = ClusterPhase.REQUESTED, *, nodes: int = 2, leased: bool = True
+) -> Cluster:
+    """The cluster of `make_run`, leased to it unless told otherwise."""
+    spec = spec_for(get_recipe("tiny-llama"), nodes=nodes, instance_type="m5.2xlarge")
+    requested = make_cluster_event(cluster_events.ClusterRequested, spec=spec, run_id=RUN_ID)
+    cluster = clusters.start(requested)
+    if leased:
+        granted = make_cluster_event(cluster_events.LeaseGranted, run_id=RUN_ID, nodes=nodes)
+        cluster = clusters.apply(cluster, granted)
+    return cluster.model_copy(update={"phase": phase})
