@@ -31,10 +31,7 @@ MARKER = "STATIONMASTER_CONTAINER"
 NO_LOG, NO_PROGRAM = 74, 128
 _LEAST_ROOM_BYTES = 16 * 1024
 _MAX_LINE_BYTES = 16 * 1024
-# For a writer that nobody could kill; what a pipe holds at most (Linux: 1 MiB unless root) is read
-# without a limit.
 _DRAIN_S = 0.5
-_PIPE_BYTES = 2**20
 # Somebody may make room; the program waits for its output meanwhile. No longer than this, as
 # whoever follows the log would take silence for work.
 _ROOM_PATIENCE_S = 5.0
@@ -172,7 +169,6 @@ class Supervisor:
         while self._exit_code is None:
             self._step(None)
         self._kill_everything()
-        self._read_what_was_written()
         deadline = time.monotonic() + _DRAIN_S
         while self._output_open and time.monotonic() < deadline:
             self._step(deadline - time.monotonic())
@@ -182,15 +178,6 @@ class Supervisor:
             os.set_blocking(1, True)
             self._tell(f"!{self._refusal}\n".encode())
         return self._exit_code
-
-    def _read_what_was_written(self) -> None:
-        """Read what the program left in the pipe, however late; its writers have been killed."""
-        left = _PIPE_BYTES
-        while left > 0 and self._output_open and not self._unwritten:
-            ready, _, _ = select.select([self._output], [], [], 0)
-            if not ready:
-                return
-            left -= self._pump()
 
     def _step(self, timeout_s: float | None) -> None:
         watched = [0, self._wake_read]
@@ -247,11 +234,11 @@ class Supervisor:
             self._reap()
             time.sleep(0.002)
 
-    def _pump(self) -> int:
+    def _pump(self) -> None:
         data = os.read(self._output, 65536)
         if not data:
             self._output_open = False
-            return 0
+            return
         lines = (self._partial + data).split(b"\n")
         self._partial = lines.pop()
         if len(self._partial) > _MAX_LINE_BYTES:
@@ -259,7 +246,6 @@ class Supervisor:
             self._partial = b""
         if lines:
             self._write(b"".join(line + b"\n" for line in lines))
-        return len(data)
 
     def _write(self, text: bytes) -> None:
         now = time.time()
