@@ -25,7 +25,9 @@ from kubernetes.client.exceptions import ApiException
 
 from local.cluster.api import object_patches
 from local.cluster.api.errors import ApiError
+from local.cluster.api.objects import Objects
 from local.cluster.api.requests import Versions, page
+from local.cluster.api.resources import NAMESPACES, Catalog
 from local.cluster.api.store import Store
 
 
@@ -520,6 +522,22 @@ def test_store_replay_beyond_its_history_is_expired() -> None:
         store.subscribe(lambda change: None, since=int(first))
 
     assert seen == ["c", "d"]
+
+
+def test_second_deletion_is_stored_only_where_it_changes_the_object() -> None:
+    objects = Objects(Store(), Catalog(), webhook_answers=lambda: True)
+    held = config_map("held") | {"kind": "Namespace", "apiVersion": "v1"}
+    held["metadata"]["finalizers"] = ["example.com/held"]
+    objects.create(NAMESPACES, held)
+
+    first, _ = objects.delete(NAMESPACES, "", "held")
+    second, _ = objects.delete(NAMESPACES, "", "held")
+    third, gone = objects.delete(NAMESPACES, "", "held", propagation="Foreground")
+
+    assert second["metadata"]["resourceVersion"] == first["metadata"]["resourceVersion"]
+    assert third["metadata"]["finalizers"] == ["example.com/held", "foregroundDeletion"]
+    assert objects.get(NAMESPACES, "", "held") == third
+    assert not gone
 
 
 def test_concurrent_patches_lose_nothing(cluster: Cluster) -> None:
