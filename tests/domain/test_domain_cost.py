@@ -1,0 +1,94 @@
+"""Prices and durations against the figures that they come from, not against their constants."""
+
+import math
+
+import pytest
+
+from stationmaster.domain.catalogue.instances import get_instance
+from stationmaster.domain.planning.cost import (
+    CLUSTER_USD_PER_HOUR,
+    file_system_bytes_per_s,
+    file_system_price,
+    hourly_price,
+    reckon,
+    stop_deadline_s,
+)
+from stationmaster.domain.planning.layout import Layout
+from stationmaster.domain.planning.memory import checkpoint_bytes
+from stationmaster.domain.planning.plan import plan_recipe
+from stationmaster.domain.planning.recipe_lookup import get_recipe
+from stationmaster.domain.planning.speed import step_time
+
+
+def layout(recipe="llama2-7b", instance="p4d.24xlarge", *, nodes=2, **overrides):
+    changed = get_recipe(recipe).with_overrides({key: str(v) for key, v in overrides.items()})
+    return Layout(recipe=changed, instance=get_instance(instance), nodes=nodes)
+
+
+def written_in_s(of):
+    return checkpoint_bytes(of) / file_system_bytes_per_s(of.recipe)
+
+
+@pytest.mark.parametrize(
+    ("mbps_per_tib", "usd_a_month"), [(125, 174.0), (250, 252.0), (500, 408.0), (1000, 720.0)]
+)
+def test_file_system_of_1200_gib_costs_aws_price_of_its_tier(mbps_per_tib, usd_a_month):
+    # AWS prices FSx by the GiB-month, of 730 hours: 0.145, 0.210, 0.340 and 0.600 USD.
+    assert file_system_price(1200, mbps_per_tib) * 730 == pytest.approx(usd_a_month)
+
+
+def test_control_plane_costs_73_usd_a_month():
+    assert pytest.approx(73.0) == CLUSTER_USD_PER_HOUR * 730
+
+
+def test_hourly_price_is_the_sum_of_everything_that_lives():
+    recipe = get_recipe("tiny-llama")
+
+    price = hourly_price(recipe, get_instance("m5.2xlarge"), nodes=3)
+
+    # Control plane; one c5.2xlarge; three m5.2xlarge; 1,200 GiB at the recipe's tier.
+    storage = file_system_price(recipe.file_system_gib, recipe.file_system_mbps_per_tib)
+    assert price == pytest.approx(0.10 + 0.34 + 3 * 0.384 + storage)
+
+
+def test_first_step_is_expected_after_23_minutes():
+    # Control plane 10, nodes and file system 8, plugins 2, checks 1, images and rendezvous 2.
+    plan = plan_recipe(get_recipe("llama2-7b"), nodes=2, instance_type="p4d.24xlarge")
+
+    assert plan.time_to_first_step_s == 23 * 60
+
+
+def test_trainer_that_must_stop_has_at_least_100_seconds():
+    assert stop_deadline_s(layout("tiny-llama", "m5.2xlarge")) == 100
+
+
+def test_trainer_of_a_large_model_has_time_for_its_step_and_three_writes():
+    large = layout("llama2-70b", "p5.48xlarge", nodes=8)
+
+    needed = step_time(large).total + 3 * written_in_s(large) + 40
+
+    assert needed > 100
+    assert stop_deadline_s(large) == math.ceil(needed)
+
+
+def test_evaluation_costs_a_third_of_a_step_for_as_many_samples():
+    steps = {"steps": 200, "eval_every": 100}
+    with_none = reckon(layout(**steps | {"eval_every": 0}))
+    batch = layout().recipe.training.global_batch_size
+
+    with_two = reckon(layout(**steps, eval_samples=3 * batch))
+
+    # Each of the two evaluations takes three batches: as long as one step.
+    assert with_two.duration_s - with_none.duration_s == pytest.approx(2 * with_none.step.total)
+
+
+def test_image_recipe_evaluates_on_imagenets_50000_images():
+    steps = {"steps": 1000, "eval_every": 1000}
+    of_all = reckon(layout("resnet50", **steps))
+    of_half = reckon(layout("resnet50", **steps, eval_samples=25_000))
+    without = reckon(layout("resnet50", **steps | {"eval_every": 0}))
+
+    whole, half = (each.duration_s - without.duration_s for each in (of_all, of_half))
+
+    assert whole == pytest.approx(2 * half)
+    assert half > 0
