@@ -1,1 +1,1 @@
-"""The watcher inside a run's cluster: job, pods, warnings, nodes and logs, told on the bus."""
+"""The watcher inside a run's cluster: job, pods, warnings, nodes and logs, reported on the bus."""

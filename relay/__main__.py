@@ -94,13 +94,13 @@ def _stop_on_signal(stop: threading.Event) -> None:
 
 
 def _stop_on_crash(stop: threading.Event) -> threading.Event:
-    """A thread that dies takes the process with it: Kubernetes starts a whole one in its place."""
+    """End the process when a thread crashes: Kubernetes starts a whole one in its place."""
     crashed = threading.Event()
 
     def handle(failure: threading.ExceptHookArgs) -> None:
         name = failure.thread.name if failure.thread else "?"
         logger.critical(
-            "thread died",
+            "thread crashed",
             extra={"thread_name": name},
             exc_info=(failure.exc_type, failure.exc_value, failure.exc_traceback),  # type: ignore[arg-type]  # exc_value is None only while the interpreter ends
         )

@@ -69,7 +69,7 @@ class Batcher:
     def start(self, *, job_may_exist: Callable[[], bool] = lambda: True) -> None:
         """Begin to send; the first batch is a heartbeat.
 
-        Heartbeats go on while `job_may_exist` says so. It is called under the batcher's lock and
+        Heartbeats continue while `job_may_exist` says so. It is called under the batcher's lock and
         must take none itself.
         """
         self._job_may_exist = job_may_exist

@@ -29,7 +29,8 @@ MAX_CALL_ENTRIES: Final = 10
 MAX_CALL_BYTES: Final = 250_000
 FIRST_PAUSE_S: Final = 0.1
 LONGEST_PAUSE_S: Final = 10.0
-# What no retry mends: said loudly and left behind, so that one bad entry cannot stop the stream.
+# No retry helps these: they are logged as errors and dropped, so that one bad entry cannot stop the
+# stream.
 _PERMANENT_ENTRY_ERRORS: Final = frozenset({"MalformedDetail", "InvalidArgument"})
 
 
@@ -45,7 +46,7 @@ class BusSender:
         self._hurry = threading.Event()
 
     def stop_retrying_at(self, deadline: float) -> None:
-        """Give up at that monotonic time; until then go on without long pauses."""
+        """Give up at that monotonic time; until then retry without long pauses."""
         self._deadline = deadline
         self._hurry.set()
 

@@ -28,7 +28,7 @@ _POD_TOKEN: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
 
 
 class ClusterUnreachable(TransientError):
-    """No answer, a broken connection, or an answer that says to come back later."""
+    """No answer, a lost connection, or an answer that says to come back later."""
 
 
 class ObjectMissing(TransientError):
@@ -40,7 +40,7 @@ class RequestRefused(TransientError):
 
 
 class WatchExpired(TransientError):
-    """The watch cannot go on from its resource version; list again."""
+    """The watch cannot continue from its resource version; list again."""
 
 
 class ClusterApi:
@@ -127,7 +127,7 @@ class ClusterApi:
             query["follow"] = "true"
         if previous:
             query["previous"] = "true"
-        # A followed log may be silent for hours; TCP keep-alive tells a dead connection.
+        # A followed log may be silent for hours; TCP keep-alive detects a dead connection.
         read_timeout_s = None if follow else READ_TIMEOUT_S
         with self._open(f"{path}/log", query, read_timeout_s=read_timeout_s) as response:
             yield _stream(response)

@@ -2,7 +2,7 @@
 
 Read by relay/__main__.py from the mapping it is given. The relay does not use
 `stationmaster.settings.Settings`, because that demands what only the Lambda functions know (the
-table, the state machines); a pod in a run's cluster is told no more than it needs.
+table, the state machines); a pod in a run's cluster gets no more than it needs.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from stationmaster.domain.ids import RunId
 
 
 class RelayConfig(BaseModel):
-    """Which run to watch and where to tell of it."""
+    """Which run to watch and where to report it."""
 
     model_config = ConfigDict(frozen=True)
 

@@ -24,7 +24,7 @@ from stationmaster.domain.run.failures import FOLLOWING_CODES
 _WORKER_FAILED = re.compile(r"failed \(exitcode: (-?\d{1,5})\) local_rank: (\d{1,6}) ")
 # Printed by torch/distributed/elastic/agent/server/api.py at level INFO, only with LOGLEVEL=INFO.
 # Its other "will restart worker group" line (new nodes detected) is how an agent takes part in a
-# restart that another one told of, so it is no fact of its own.
+# restart that another one reported, so it is no fact of its own.
 _GROUP_RESTARTS = re.compile(
     r"Worker group (?:FAILED|UNHEALTHY)\. (\d{1,6})/(\d{1,6}) attempts left;"
     r" will restart worker group"
@@ -91,7 +91,7 @@ class FailureReader:
 
     def _worker_failed(self, line: LogLine, *, code: int, local_rank: int) -> list[RunEvent]:
         self._failures += 1
-        # Workers that follow are told to stop (-15), or give up after a lost peer.
+        # Workers that follow are stopped (-15), or give up after a lost peer.
         lost_peer = code == -signal.SIGTERM or code in FOLLOWING_CODES
         how = _describe_exit(code, local_rank=local_rank)
         self._failure = f"{how}: it lost another worker" if lost_peer else how
@@ -118,7 +118,7 @@ class FailureReader:
         if restart <= self._restarts_told:
             return []
         self._restarts_told = restart
-        # Every pod's agent tells the same restart: its number identifies it, not the pod.
+        # Every pod's agent reports the same restart: its number identifies it, not the pod.
         identity = make_event_id(
             self._pod.run_id, "workers restarting", self._container_run, restart
         )

@@ -44,7 +44,7 @@ class LineAssembler:
 
     def __init__(self) -> None:
         self._rest = b""
-        self._stamp: str | None = None  # of the line that `_rest` goes on with
+        self._stamp: str | None = None  # of the line that `_rest` continues
         self._last_stamp = _NEVER
 
     def feed(self, data: bytes) -> Iterator[tuple[str, str]]:
@@ -83,9 +83,9 @@ class LineAssembler:
 
 
 class LogCursor:
-    """Remembers which lines were told, so that a resumed stream tells only the others.
+    """Remembers which lines were read, so that a resumed stream yields only the others.
 
-    Memory is bounded: what is older than a few seconds before the newest line counts as told.
+    Memory is bounded: what is older than a few seconds before the newest line counts as read.
     """
 
     def __init__(self) -> None:
@@ -107,7 +107,7 @@ class LogCursor:
         self._horizon = self._before_newest()[:19] if self._newest else ""
 
     def accept(self, stamp: str) -> int | None:
-        """The line's ordinal among lines of its stamp, or None when it was told before."""
+        """The line's ordinal among lines of its stamp, or None when it was read before."""
         if stamp < self._horizon:
             return None
         ordinal = self._in_stream.get(stamp, 0)

@@ -2,7 +2,7 @@
 
 Pure but for what each observer remembers of the objects it saw; called by relay/watching.py. An
 event's id comes from what Kubernetes itself uses to identify the fact, so that a relay that starts
-again and sees the same objects tells the same events. Objects are the API's JSON.
+again and sees the same objects reports the same events. Objects are the API's JSON.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Clock = Callable[[], datetime]
 
 
 class JobObserver:
-    """Tells each condition of the PyTorchJob when it turns true, and its deletion."""
+    """Reports each condition of the PyTorchJob when it turns true, and its deletion."""
 
     def __init__(self, run_id: RunId, *, job: str, now: Clock) -> None:
         self._run_id = run_id
@@ -44,7 +44,7 @@ class JobObserver:
         self.ended = False
 
     def observe(self, job: JsonObject) -> list[RunEvent]:
-        """The events of conditions that were not told yet, oldest first."""
+        """The events of conditions that were not reported yet, oldest first."""
         self.exists = True
         self._uid = uid_of(job)
         events: list[RunEvent] = []
@@ -91,14 +91,15 @@ class JobObserver:
 
 
 class PodObserver:
-    """Tells what changes about the pods of the job."""
+    """Reports what changes about the pods of the job."""
 
     def __init__(self, run_id: RunId, *, now: Clock) -> None:
         self._run_id = run_id
         self._now = now
         self._last: dict[str, PodView] = {}  # by uid
         self._names: dict[str, str] = {}
-        self._exits_told: dict[str, int] = {}  # by uid: newest container run whose end was told
+        # By uid: the newest container run whose end was reported.
+        self._exits_reported: dict[str, int] = {}
         self.nodes: set[str] = set()  # every node that had a pod of the job
 
     @property
@@ -116,14 +117,14 @@ class PodObserver:
         events: list[RunEvent] = []
         # A container that ended and runs again: the end was not seen, and the status still has it.
         missed = missed_exit(pod, view)
-        if missed is not None and self._exits_told.get(uid, -1) < missed[0].restarts:
-            self._exits_told[uid] = missed[0].restarts
+        if missed is not None and self._exits_reported.get(uid, -1) < missed[0].restarts:
+            self._exits_reported[uid] = missed[0].restarts
             events.append(self._event(uid, *missed))
         if self._last.get(uid) != view:
             self._last[uid] = view
             events.append(self._event(uid, view, at))
         if view.exit_code is not None:
-            self._exits_told[uid] = max(view.restarts, self._exits_told.get(uid, -1))
+            self._exits_reported[uid] = max(view.restarts, self._exits_reported.get(uid, -1))
         return events
 
     def deleted(self, uid: str) -> list[RunEvent]:
@@ -133,7 +134,7 @@ class PodObserver:
             return []
         gone = PodView(phase="Deleted", node=view.node, restarts=view.restarts)
         event = self._event(uid, gone, self._now())
-        self._exits_told.pop(uid, None)
+        self._exits_reported.pop(uid, None)
         del self._names[uid]
         return [event]
 
@@ -151,10 +152,10 @@ class PodObserver:
 
 
 class WarningObserver:
-    """Tells Warning events about the job and its pods.
+    """Reports Warning events about the job and its pods.
 
-    A repeated event is told when its count reaches a power of two: a pod that cannot be scheduled
-    for an hour would otherwise fill the thread. Which counts are told depends on nothing else.
+    A repeated event is reported when its count reaches a power of two: a pod that cannot be
+    scheduled for an hour would otherwise fill the thread. Nothing else decides what is reported.
     """
 
     def __init__(self, run_id: RunId, *, job: str, now: Clock) -> None:
@@ -205,7 +206,7 @@ class WarningObserver:
 
 
 class NodeObserver:
-    """Tells when a node under the job goes away, stops being ready, or is ready again."""
+    """Reports when a node under the job goes away, stops being ready, or is ready again."""
 
     def __init__(self, run_id: RunId, *, now: Clock) -> None:
         self._run_id = run_id
@@ -233,7 +234,7 @@ class NodeObserver:
         return []
 
     def deleted(self, name: str, *, matters: bool) -> list[RunEvent]:
-        """The event of a node that is gone, unless it was told lost already."""
+        """The event of a node that is gone, unless it was reported lost already."""
         uid = self._uids.pop(name, None)
         if uid is None:
             return []

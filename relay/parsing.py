@@ -1,11 +1,11 @@
 """Log lines of a training container turned into events.
 
-Pure: given the same lines with the same stamps it tells the same events with the same ids, however
+Pure: given the same lines with the same stamps it yields the same events with the same ids, however
 often they are read. That is what makes a restart of the relay harmless. Called by relay/logs.py.
 Malformed lines are plain log lines, never errors.
 
-What identifies a fact that a line tells is the pod, the line's stamp and its ordinal among lines of
-that stamp. Two facts are told by more than one pod, and are identified by what they say: a restart
+What identifies a fact in a line is the pod, the line's stamp and its ordinal among lines of that
+stamp. Two facts are reported by more than one pod, and are identified by what they say: a restart
 of the workers (its number), and a checkpoint of a foreign trainer (its path).
 """
 
@@ -56,7 +56,7 @@ class LineInterpreter:
         self._last_foreign_step = -1
 
     def read(self, line: LogLine) -> list[RunEvent]:
-        """The events that the line tells; mostly none, at most two."""
+        """The events in the line; mostly none, at most two."""
         self._newest = line
         events = self._failures.read(line)
         if events is not None:
@@ -128,7 +128,7 @@ class LineInterpreter:
         )
 
     def _foreign_progress(self, line: LogLine, progress: foreign.Progress) -> list[RunEvent]:
-        # Several ranks of a pod, or a redrawn bar, tell a step more than once: the first counts.
+        # Several ranks of a pod, or a redrawn bar, report a step more than once: the first counts.
         if progress.step <= self._last_foreign_step:
             return []
         self._last_foreign_step = progress.step

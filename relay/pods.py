@@ -1,6 +1,6 @@
 """What a pod's specification and status say of its training container.
 
-Pure; used by relay/observations.py, which tells what changes, and by relay/following.py, which
+Pure; used by relay/observations.py, which reports what changes, and by relay/following.py, which
 reads the container's log.
 """
 
@@ -24,7 +24,7 @@ from stationmaster.domain.events import PodChanged
 from stationmaster.domain.ids import RunId
 
 _PHASES: Final = frozenset(get_args(PodChanged.model_fields["phase"].annotation))
-# How trainers are told the number of steps, for formats that do not print it.
+# Options that give trainers the number of steps, for formats that do not print it.
 _STEP_OPTIONS = re.compile(
     r"(?:^|\s)--(?:max[_-]steps|train[_-]iters|training\.steps)(?:[= ]|$)(\d{1,15})?"
 )
@@ -97,7 +97,7 @@ def _training_status(pod: JsonObject) -> JsonObject:
 
 @dataclass(frozen=True)
 class PodView:
-    """What is told of a pod; another event follows only when this changes."""
+    """What is reported of a pod; another event follows only when this changes."""
 
     phase: str
     node: str = ""
@@ -162,9 +162,9 @@ def _exit_code(terminated: JsonObject) -> int | None:
 
 
 def missed_exit(pod: JsonObject, view: PodView) -> tuple[PodView, datetime | None] | None:
-    """How the container ended before it was started again, as its status would have told it.
+    """How the container ended before it was started again, as its status would have shown it.
 
-    The told fields are those of the status between end and restart, so that the id is the same
+    The reported fields are those of the status between end and restart, so that the id is the same
     whether that status was seen or not.
     """
     status = _training_status(pod)

@@ -38,7 +38,7 @@ LONGEST_PAUSE_FOR_MISSING_S: Final = 2.0  # the operator's types come while we w
 WATCH_TIMEOUT_S: Final = (240, 360)  # so that the watches of many relays do not end together
 # A watch that the server ends sooner than this is asked for again only after a pause.
 SHORT_WATCH_S: Final = 1.0
-# How long the end of the job may wait for the last log lines, so that it is told after them.
+# How long the end of the job may wait for the last log lines, so that it is reported after them.
 LAST_LINES_WITHIN_S: Final = 1.0
 PODS_CATCH_UP_S: Final = 0.1
 
@@ -55,7 +55,7 @@ class Watch:
 
 
 def keep_watching(api: ClusterApi, watch: Watch, stop: threading.Event) -> None:
-    """List, then watch on from there, for as long as the relay lives."""
+    """List, then watch on from there, for as long as the relay runs."""
     pause_s = FIRST_PAUSE_S
     version: str | None = None  # None: list first
     while not stop.is_set():
@@ -174,7 +174,7 @@ class RunWatcher:
                 self._batcher.put(self._job.deleted(), urgent=True)
 
     def _let_logs_finish(self) -> None:
-        """The end of the job is told after the last lines of its pods, if they come in time."""
+        """Wait for the last lines of the pods: the end of the job is reported after them."""
         # The pods' ends are on another watch, which may be a moment behind this one.
         self._stop.wait(PODS_CATCH_UP_S)
         with self._lock:

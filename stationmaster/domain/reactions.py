@@ -65,13 +65,13 @@ class CapacityLost:
 
 
 @dataclass(frozen=True, slots=True)
-class WorkflowDied:
+class WorkflowFailed:
     """The run's workflow was ended from outside; `sentence` says how."""
 
     sentence: str
 
 
-Seen = RunEvent | WaitOpen | RelayHeard | CapacityLost | WorkflowDied
+Seen = RunEvent | WaitOpen | RelayHeard | CapacityLost | WorkflowFailed
 """An event, or a fact that is not recorded."""
 
 
@@ -103,7 +103,7 @@ class EndWait:
 
 @dataclass(frozen=True, slots=True)
 class ProlongWait:
-    """The workflow goes on waiting: its job is still watched."""
+    """The workflow keeps waiting: its job is still watched."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +129,7 @@ def decide(run: Run, seen: Seen, policy: Policy) -> Reactions:
             return _end_of_wait(run, now, policy) or _watched(run, seen, policy)
         case CapacityLost(sentence):
             return (EndWait(TrainingFailed, sentence),)
-        case WorkflowDied(sentence):
+        case WorkflowFailed(sentence):
             return (ChangePhase(RunPhase.FAILED, sentence),)
         case ev.StopRequested() | ev.JobDisappeared() | ev.TrainingReportedFailure():
             return _end_of_job(run)
@@ -156,7 +156,7 @@ def phase_changes(run: Run, event: RunEvent) -> list[RunEvent]:
     ]
 
 
-_Telling = (
+_NewsOnly = (
     ev.RunRequested
     | ev.PhaseChanged
     | ev.ResourceRequested
@@ -176,7 +176,7 @@ _Telling = (
 """Events that change what is shown of a run, and what happens to it in no way."""
 
 
-def _nothing(_seen: _Telling) -> Reactions:
+def _nothing(_seen: _NewsOnly) -> Reactions:
     return ()
 
 
@@ -239,7 +239,7 @@ _Setback = (
 
 
 def _setback(run: Run, event: _Setback) -> Reactions:
-    """Training cannot go on as it was: it recovers."""
+    """Training cannot continue as it was: it recovers."""
     reason = _why_set_back(run, event) if run.phase is RunPhase.RUNNING else None
     return (ChangePhase(RunPhase.RECOVERING, reason),) if reason is not None else ()
 
@@ -278,7 +278,7 @@ def _recovery(run: Run, event: ev.ProgressReported | ev.TrainingResumed) -> Reac
 
 
 def _has_recovered(run: Run, event: ev.ProgressReported | ev.TrainingResumed) -> bool:
-    """Whether a step is proof that training goes on, or was still under way at the loss."""
+    """Whether a step is proof that training continues, or was still under way at the loss."""
     lost = any(pod.is_lost or pod.node in run.lost_nodes for pod in run.pods.values())
     if not lost or run.set_back_at is None:
         return True

@@ -25,6 +25,6 @@ def why_failed(gateway: KubernetesGateway, run: Run, message: str, pods: Sequenc
     try:
         line = gateway.failure_line(NAMESPACE, pod.name)
     except TransientError:
-        line = ""  # the failure itself is what has to be told
+        line = ""  # the failure itself has to be reported
     said = f": {line}" if line else ""
     return f"pod {pod.name} exited with code {pod.exit_code}{reason}{said}; {message}"

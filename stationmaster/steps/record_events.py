@@ -14,7 +14,7 @@ from stationmaster.domain.reactions import (
     ChangePhase,
     EndWait,
     RelayHeard,
-    WorkflowDied,
+    WorkflowFailed,
     decide,
 )
 from stationmaster.domain.run.aggregate import Run, TeardownStatus
@@ -74,7 +74,7 @@ def record_dead_execution(
         run = services.runs.load(run_id)
     except RunNotFound:
         return  # not started by the product
-    for reaction in decide(run, WorkflowDied(_death(status, cause)), POLICY):
+    for reaction in decide(run, WorkflowFailed(_death(status, cause)), POLICY):
         if isinstance(reaction, ChangePhase):
             enter_phase(services, run, reaction.phase, reason=reaction.reason)
     services.bus.run_ended(run_id)
@@ -95,5 +95,5 @@ def _teardown_died(services: Services, run_id: RunId, status: str, cause: str) -
     except RunNotFound:
         return
     if run.teardown in (TeardownStatus.COMPLETED, TeardownStatus.FAILED):
-        return  # told already; one that died before its first step is told here
+        return  # recorded already; one that ended before its first step is recorded here
     conclude_teardown(services, run_id, error={"Cause": _death(status, cause)})

@@ -25,7 +25,7 @@ from stationmaster.domain.reactions import (
     ProlongWait,
     RelayHeard,
     WaitOpen,
-    WorkflowDied,
+    WorkflowFailed,
     decide,
     phase_changes,
 )
@@ -57,7 +57,7 @@ FACTS = (
     st.builds(WaitOpen, VALUES["at"])
     | st.builds(RelayHeard, VALUES["at"], st.booleans())
     | st.builds(CapacityLost, st.text(max_size=9))
-    | st.builds(WorkflowDied, st.text(max_size=9))
+    | st.builds(WorkflowFailed, st.text(max_size=9))
 )
 
 
@@ -319,8 +319,8 @@ def test_capacity_that_is_lost_ends_the_wait():
     )
 
 
-def test_workflow_that_died_fails_its_run():
-    assert decide(make_run(RunPhase.VALIDATING), WorkflowDied("ran out of time"), POLICY) == (
+def test_workflow_that_was_ended_from_outside_fails_its_run():
+    assert decide(make_run(RunPhase.VALIDATING), WorkflowFailed("ran out of time"), POLICY) == (
         ChangePhase(RunPhase.FAILED, "ran out of time"),
     )
 

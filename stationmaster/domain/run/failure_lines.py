@@ -89,7 +89,7 @@ class FailureLines:
 
     @property
     def cause(self) -> str:
-        """What the container itself broke of; empty when it does not say."""
+        """What the container itself failed of; empty when it does not say."""
         return self._traceback or self._fatal
 
     @property

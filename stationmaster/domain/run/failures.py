@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict
 
 from stationmaster.domain.events import PodChanged, ProcessFailed
 
-# Exit codes that say "another one is gone" or "I was told to stop": training/elastic.py's
+# Exit codes that say "another one is gone" or "I was asked to stop": training/elastic.py's
 # EXIT_PEER_LOST, and 128 + SIGTERM.
 FOLLOWING_CODES: Final = frozenset({75, 143})
 # torchrun's own end, whatever its workers ended with.
