@@ -104,11 +104,9 @@ def _answer(services: Services, announcer: Announcer, body: Json) -> Content:
             return answers.recipes_list(CATALOGUE.values())
         case table.ShowPlan(request=start):
             plan = commands.plan_run(services, start)
-            if plan.suggestion:
-                return answers.plan_summary(
-                    plan, command=f"{COMMAND} plan {start.changed(plan.suggestion).words}"
-                )
-            return answers.plan_summary(plan, command=f"{COMMAND} {start.words}")
+            fitting = start.fitting_words
+            words = f"plan {fitting}" if fitting else start.words
+            return answers.plan_summary(plan, command=f"{COMMAND} {words}")
         case table.ListRuns():
             runs = commands.list_runs(services, channel_id=channel_id)
             return answers.runs_list(runs, now=services.now())

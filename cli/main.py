@@ -23,11 +23,9 @@ from stationmaster.domain.catalogue.entries import CATALOGUE as RECIPES
 from stationmaster.domain.catalogue.instances import CATALOGUE as INSTANCES
 from stationmaster.domain.catalogue.models import LanguageModel
 from stationmaster.domain.commands.grammar import parse_request
-from stationmaster.domain.commands.start import StartRun
 from stationmaster.domain.commands.table import key_names
 from stationmaster.domain.errors import BadCommand, StationmasterError, UserError
 from stationmaster.domain.events import TrainingRequest
-from stationmaster.domain.planning.plan import Plan, make_plan
 from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.domain.planning.requirements import check_data
 from stationmaster.domain.run.aggregate import new_run_id
@@ -205,16 +203,6 @@ def _instances(arguments: argparse.Namespace) -> int:
     return OK
 
 
-def _plan_of(start: StartRun) -> Plan:
-    return make_plan(
-        start.recipe,
-        nodes=start.nodes,
-        instance_type=start.instance_type,
-        overrides=start.overrides,
-        model=start.model,
-    )
-
-
 def _look_up(repository: str) -> LanguageModel:
     from stationmaster.hub import Hub  # an HTTP client, which most commands do without
 
@@ -225,19 +213,18 @@ def _look_up(repository: str) -> LanguageModel:
 def _plan(arguments: argparse.Namespace) -> int:
     start = parse_request(arguments.words, look_up=_look_up)
     check_data(get_recipe(start.recipe, start.model).with_overrides(start.overrides))
-    plan = _plan_of(start)
     if arguments.json:
-        print(plan.model_dump_json(indent=2))
+        print(start.plan.model_dump_json(indent=2))
     else:
-        print_plan(plan)
-        if plan.suggestion:
-            print(f"try   stationmaster plan {start.changed(plan.suggestion).words}")
-    return OK if plan.fits else NO
+        print_plan(start.plan)
+        if start.fitting_words:
+            print(f"try   stationmaster plan {start.fitting_words}")
+    return OK if start.plan.fits else NO
 
 
 def _render(arguments: argparse.Namespace) -> int:
     start = parse_request(arguments.words, look_up=_look_up)
-    plan = _plan_of(start)
+    plan = start.plan
     request = TrainingRequest(
         recipe=plan.recipe,
         nodes=plan.nodes,

@@ -40,6 +40,7 @@ class Permission(StrEnum):
     NETWORK_CREATE = "network-create"
     NETWORK_READ = "network-read"
     NETWORK_DELETE = "network-delete"
+    INSTANCE_TYPES_READ = "instance-types-read"
     KUBERNETES = "kubernetes"
 
 
@@ -178,7 +179,9 @@ REAPER: Final = Function(
 BOT: Final = Function(
     name="bot",
     handler="bot.lambda_handler.handler",
-    permissions=_STEP | {P.SLACK_SECRET, P.HUGGING_FACE_SECRET, P.START_TRAIN, P.SEND_TASK_RESULT},
+    permissions=_STEP
+    | {P.SLACK_SECRET, P.HUGGING_FACE_SECRET, P.START_TRAIN, P.SEND_TASK_RESULT}
+    | {P.INSTANCE_TYPES_READ},
     timeout_s=10,
     memory_mib=1024,  # CPU is sold by memory; the 3 s acknowledgement includes the cold start
     package=Package.BOT,

@@ -7,7 +7,6 @@ cluster, and lets the local Slack deliver to the shipped bot. Nothing here takes
 
 from __future__ import annotations
 
-import glob
 import importlib
 import io
 import json
@@ -55,6 +54,10 @@ REPOSITORY: Final = Path(__file__).resolve().parent.parent
 DEPLOYMENT: Final = "stationmaster"
 _POD_PYTHON: Final = REPOSITORY / "local" / "pod_python"
 REGION: Final = "us-west-2"
+# The images whose programs are those of this Python.
+_IMAGES: Final = tuple(
+    str(Settings.model_fields[name].default) for name in ("training_image", "relay_image")
+)
 # Emulated seconds in one real second: an EKS cluster that takes 8 minutes is there in 0.7 s.
 DEFAULT_SPEED: Final = 720.0
 
@@ -106,6 +109,7 @@ class LocalMode:
             python_path=REPOSITORY,
             file_system_dir=self._file_system_dir,
             kubectl_namespace=NAMESPACE,
+            only_images=_IMAGES,
         )
         self.aws: LocalAws | None = None
         self.slack = LocalSlack(
@@ -147,6 +151,7 @@ class LocalMode:
             observer=ClusterBehindEks(self.cluster, self.options.state_dir),
             kubernetes_endpoint=self.cluster.url,
             faults=set(self.options.faults & set(AWS_FAULTS)),
+            num_gpus=self.cluster.num_gpus,
         )
         self.aws.start()
         self._pod_environment.update(self._node_environment())
@@ -248,7 +253,6 @@ class LocalMode:
             hub_url=HubAccess.from_environment().url,
             kubeconfig=str(self.cluster.kubeconfig),
             emulated_speed=self.options.speed,
-            local_gpus=len(glob.glob("/dev/nvidia[0-9]*")),
             **(limits_with(self.options.faults) | dict(self.options.limits)),
         )
 

@@ -6,11 +6,14 @@ The bot's listeners call these and turn the answers into blocks; the command lin
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Final
 
+from stationmaster.domain.catalogue.instances import get_instance
 from stationmaster.domain.catalogue.models import LanguageModel
+from stationmaster.domain.catalogue.recipes import Recipe
 from stationmaster.domain.commands.start import StartRun
 from stationmaster.domain.errors import (
     NotPossibleNow,
@@ -25,13 +28,16 @@ from stationmaster.domain.events import (
     make_event_id,
 )
 from stationmaster.domain.ids import RunId
-from stationmaster.domain.planning.plan import Plan, make_plan
+from stationmaster.domain.planning.offer import offer_warnings
+from stationmaster.domain.planning.plan import Plan
 from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.domain.planning.requirements import check_data
 from stationmaster.domain.reactions import POLICY, decide
 from stationmaster.domain.run.aggregate import Run, new_run_id, start_run
 from stationmaster.services import Services
 from stationmaster.waiting import settle_wait
+
+logger = logging.getLogger(__name__)
 
 # Chat platforms deliver a command again under a new id when an answer is late; a person who means a
 # second run of the very same words waits longer than that.
@@ -51,20 +57,28 @@ def look_up(services: Services, repository: str) -> LanguageModel:
 
 
 def plan_run(services: Services, start: StartRun) -> Plan:
-    """What starting would create and cost; creates nothing.
+    """The plan of a request, with what EC2 says against its machines; creates nothing.
 
     Raises:
-        UserError: it cannot work, or its pods could not read their data.
+        UserError: its pods could not read their data.
     """
-    check_data(get_recipe(start.recipe, start.model).with_overrides(start.overrides))
-    return make_plan(
-        start.recipe,
-        nodes=start.nodes,
-        instance_type=start.instance_type,
-        overrides=start.overrides,
-        model=start.model,
-        local_gpus=services.settings.local_gpus,
-    )
+    recipe = _recipe_of(start)
+    check_data(recipe)
+    # Machines without GPUs are offered everywhere.
+    if not recipe.needs_gpu:
+        return start.plan
+    try:
+        offer = services.instance_types.describe(start.plan.instance_type)
+    except StationmasterError as error:
+        # A person's command does not fail because a side question did.
+        logger.warning("instance type not described", extra={"reason": str(error)})
+        return start.plan
+    warnings = offer_warnings(recipe, get_instance(start.plan.instance_type), offer)
+    return start.plan.model_copy(update={"warnings": [*warnings, *start.plan.warnings]})
+
+
+def _recipe_of(start: StartRun) -> Recipe:
+    return get_recipe(start.recipe, start.model).with_overrides(start.overrides)
 
 
 def request_run(
@@ -90,19 +104,15 @@ def request_run(
         The run, and whether this call created it.
 
     Raises:
+        UserError: its pods could not read their data.
         NotPossibleNow: the model does not fit in the memory of what was asked for.
     """
-    plan = plan_run(services, start)
+    check_data(_recipe_of(start))
+    plan = start.plan
     if not plan.fits:
         # A plan, because what fits may cost more than what was asked for.
-        remedy = f"/train plan {start.changed(plan.suggestion).words}" if plan.suggestion else None
+        remedy = f"/train plan {start.fitting_words}" if start.fitting_words else None
         raise NotPossibleNow(f"{start.recipe} {plan.warnings[0]}", suggestion=remedy)
-    recipe = get_recipe(start.recipe, start.model).with_overrides(start.overrides)
-    if recipe.training.rendezvous == "etcd" and services.settings.local_gpus is not None:
-        raise NotPossibleNow(
-            "rendezvous=etcd starts etcd from its image, and local mode runs no images; "
-            "leave it out"
-        )
     now = services.now()
     run_id = new_run_id(start.recipe, dedup_key=f"{team_id}/{request_id}")
     requested = RunRequested(

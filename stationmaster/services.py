@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from stationmaster.aws.delivery_store import DeliveryStore
     from stationmaster.aws.event_bus import EventBus
     from stationmaster.aws.file_systems import FileSystems
+    from stationmaster.aws.instance_types import InstanceTypes
     from stationmaster.aws.launch_templates import LaunchTemplates
     from stationmaster.aws.node_groups import NodeGroups
     from stationmaster.aws.placement_groups import PlacementGroups
@@ -127,6 +128,16 @@ class Services:
         from stationmaster.aws.placement_groups import PlacementGroups
 
         return PlacementGroups(self._client("ec2"))
+
+    @cached_property
+    def instance_types(self) -> InstanceTypes:
+        """What EC2 offers; asked quickly, for a plan that a person waits for."""
+        from stationmaster.aws.calls import make_client
+        from stationmaster.aws.instance_types import QUICK, InstanceTypes
+
+        region = self.settings.region
+        client = make_client("ec2", region=region, config=QUICK)
+        return InstanceTypes(client, region=region, now=self.now)
 
     @cached_property
     def workflows(self) -> Workflows:

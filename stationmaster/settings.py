@@ -73,9 +73,6 @@ class Settings(BaseModel):
         default=None,
         description="emulated seconds in a real one, where machines are emulated and cost nothing",
     )
-    local_gpus: int | None = Field(
-        default=None, description="GPUs of the machine that pods run on, when it is one machine"
-    )
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] | None = None) -> Settings:

@@ -32,6 +32,8 @@ class Emulation:
     speed: float
     kubernetes_endpoint: str
     faults: set[str]
+    # Of all machines together, which are one; None: each type has its own, as published.
+    num_gpus: int | None
     observer: AwsObserver
     clock: LifecycleClock
     injector: FaultInjector

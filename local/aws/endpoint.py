@@ -61,12 +61,16 @@ class LocalAws:
         observer: AwsObserver | None = None,
         kubernetes_endpoint: str = "",
         faults: set[str] | None = None,
+        num_gpus: int | None = None,
         http_port: int = 0,
     ) -> None:
         """`speed` emulated seconds pass in one real second; `faults` names lifecycles that fail.
 
         `handlers` are the only `module.attribute`s that functions may have: a handler is code of
         this machine that a request would otherwise name.
+
+        `num_gpus` is how many GPUs the account's machines have: EC2 describes none with more. None
+        leaves every instance type as AWS publishes it.
 
         Faults: "cluster-fails", "node-group-fails", "file-system-fails", "addon-fails".
         """
@@ -84,6 +88,7 @@ class LocalAws:
             speed=speed,
             kubernetes_endpoint=kubernetes_endpoint,
             faults=faults if faults is not None else set(),
+            num_gpus=num_gpus,
             observer=observer or SilentObserver(),
             clock=LifecycleClock(speed=speed),
             injector=FaultInjector(),

@@ -13,7 +13,7 @@ conflicts between field managers in server-side apply (the last one wins).
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 from local.cluster import infrastructure
@@ -57,6 +57,9 @@ class LocalCluster:
         python_path: the directory that containers start in.
         file_system_dir: volume handle of an FSx file system to the directory behind it.
         images: commands of images that name none themselves, by a part of the image's name.
+        only_images: the images whose programs this machine has, besides those of the components
+            that are emulated; pods of others are refused. None lets every image pass, and runs its
+            containers' commands.
         list_gpus: the NVIDIA GPUs of this machine.
         kubectl_namespace: where kubectl looks when it is not told.
     """
@@ -69,6 +72,7 @@ class LocalCluster:
         python_path: Path,
         file_system_dir: Callable[[str], Path | None],
         images: Mapping[str, Sequence[str]] | None = None,
+        only_images: Collection[str] | None = None,
         list_gpus: Callable[[], list[int]] = machine_gpus,
         kubectl_namespace: str = "default",
     ) -> None:
@@ -77,7 +81,13 @@ class LocalCluster:
         self.kubeconfig = state_dir / "kubeconfig"
         self._state_dir = state_dir
         self._token = secrets.token_urlsafe(24)
-        self._objects = Objects(Store(), Catalog(), webhook_answers=self._operator_available)
+        self._only_images = only_images
+        self._objects = Objects(
+            Store(),
+            Catalog(),
+            webhook_answers=self._operator_available,
+            refused_images=self._refused_images,
+        )
         objects = self._objects
         self._kubelet = Kubelet(
             NodeContext(
@@ -94,6 +104,7 @@ class LocalCluster:
                 faults=self.faults,
             )
         )
+        self.num_gpus = len(list_gpus())
         self._nodes = NodeController(objects, EventRecorder(objects, "node-controller"))
         self._controllers: list[Controller] = [
             self._nodes,
@@ -195,3 +206,9 @@ class LocalCluster:
 
     def _operator_available(self) -> bool:
         return infrastructure.operator_available(self._objects)
+
+    def _refused_images(self, images: list[str]) -> list[str]:
+        # A component is emulated as a whole, known by its first container.
+        if self._only_images is None or not images or infrastructure.role_of(images[0]) is not None:
+            return []
+        return [image for image in images if image not in self._only_images]

@@ -339,6 +339,10 @@ def _network_read(_stack: cdk.Stack, _granted: Granted) -> list[Statement]:
     return [Statement(actions, ("*",), _LISTING)]
 
 
+def _instance_types_read(_stack: cdk.Stack, _granted: Granted) -> list[Statement]:
+    return [Statement(("ec2:DescribeInstanceTypes",), ("*",), _LISTING)]
+
+
 def _network_delete(stack: cdk.Stack, _granted: Granted) -> list[Statement]:
     return [
         Statement(
@@ -388,5 +392,6 @@ _STATEMENTS: Final[Mapping[Permission, Callable[[cdk.Stack, Granted], list[State
     Permission.NETWORK_CREATE: _network_create,
     Permission.NETWORK_READ: _network_read,
     Permission.NETWORK_DELETE: _network_delete,
+    Permission.INSTANCE_TYPES_READ: _instance_types_read,
     Permission.KUBERNETES: _kubernetes,
 }

@@ -66,6 +66,7 @@ _NOT_FOUND_CODES: Final = frozenset(
         "NotFoundException",
         "FileSystemNotFound",
         "InvalidGroup.NotFound",
+        "InvalidInstanceType",
         "InvalidLaunchTemplateName.NotFoundException",
         "InvalidLaunchTemplateId.NotFound",
         "InvalidPlacementGroup.Unknown",
@@ -97,9 +98,9 @@ _CONDITION_CODES: Final = frozenset(
 _UNUSED_TOKEN_CODES: Final = frozenset({"TaskDoesNotExist", "TaskTimedOut", "InvalidToken"})
 
 
-def make_client(service: str, *, region: str) -> Any:
+def make_client(service: str, *, region: str, config: Config = CONFIG) -> Any:
     """A boto3 client; AWS_ENDPOINT_URL, when set, is honoured by boto3 itself."""
-    return boto3.client(service, region_name=region, config=CONFIG)  # type: ignore[call-overload]  # the stubs list literal names
+    return boto3.client(service, region_name=region, config=config)  # type: ignore[call-overload]  # the stubs list literal names
 
 
 @contextmanager

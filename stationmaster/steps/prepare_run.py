@@ -45,7 +45,6 @@ def prepare_run(services: Services, run_id: RunId) -> Preparation:
         recipe,
         nodes=request.nodes,
         instance_type=request.instance_type,
-        local_gpus=services.settings.local_gpus,
     )
     enter_phase(services, run, RunPhase.PROVISIONING)
     return {

@@ -26,7 +26,8 @@ REQUEST = make_request()
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
+def cluster(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[LocalCluster]:
+    """A cluster without nodes; its parameter, if any, is the images that it can run."""
     shared = tmp_path / "fsx"
     shared.mkdir()
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
@@ -35,6 +36,7 @@ def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
         pod_environment={"PATH": path},
         python_path=REPOSITORY,
         file_system_dir=lambda handle: shared,
+        only_images=getattr(request, "param", None),
         list_gpus=list,
     )
     cluster.start()

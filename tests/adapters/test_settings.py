@@ -11,7 +11,7 @@ FULL = Settings(
     bus_name="b",
     subnet_ids=("subnet-1", "subnet-2"),
     plugin_timeout_s=12.5,
-    local_gpus=0,
+    emulated_speed=720.0,
 )
 
 

@@ -249,7 +249,7 @@ def test_logs_of_any_pods_are_within_slacks_limits(tails):
 
 @pytest.mark.parametrize("recipe", CATALOGUE)
 def test_plan_of_every_recipe_is_within_slacks_limits(recipe):
-    plan = make_plan(recipe, local_gpus=0)
+    plan = make_plan(recipe)
 
     assert_slack_takes(answers.plan_summary(plan, command=f"/train {recipe}"))
 

@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import boto3
 import pytest
 from bot_world import CHANNEL, REGION, USER, Person, started_workflows
+from moto.ec2.exceptions import EC2ClientError
+from moto.ec2.models import EC2Backend
 
 from local.slack.blocks import check_blocks
 from stationmaster.domain import events as ev
+from stationmaster.domain.planning.plan import plan_recipe
 from stationmaster.domain.run.aggregate import TeardownStatus
+
+P4D_WITHOUT_GPUS = {"InstanceType": "p4d.24xlarge"}
+
+
+def out_of_order(*_: object, **__: object) -> None:
+    raise EC2ClientError("RequestLimitExceeded", "later")
 
 
 def seen(answer: dict) -> str:
@@ -41,16 +51,58 @@ def test_run_on_emulated_machines_remembers_their_speed(
     assert [run.emulated_speed for run in services.runs.list_recent()] == [speed]
 
 
-@pytest.mark.parametrize(("local_gpus", "started"), [("0", False), ("", True)])
-def test_etcd_is_refused_where_pods_have_no_images(
-    person, services, monkeypatch, local_gpus, started
+@pytest.mark.parametrize("text", ["tiny-llama nodes=2", "plan tiny-llama", "plan llama2-7b"])
+def test_command_is_planned_once(person, services, text):
+    planned = []
+
+    def count(frame, event, _):
+        if event == "call" and frame.f_code is plan_recipe.__code__:
+            planned.append(frame)
+
+    sys.setprofile(count)
+    try:
+        person.type(text)
+    finally:
+        sys.setprofile(None)
+
+    assert len(planned) == 1
+
+
+@pytest.mark.parametrize("text", ["plan llama2-7b nodes=2", "llama2-7b nodes=2"])
+def test_answer_about_machines_without_gpus_warns_and_names_the_way_out(
+    person, services, monkeypatch, text
 ):
-    monkeypatch.setenv("STATIONMASTER_LOCAL_GPUS", local_gpus)
+    monkeypatch.setattr(EC2Backend, "instance_types", [P4D_WITHOUT_GPUS])
 
-    answer = person.type("tiny-llama rendezvous=etcd")
+    answer = person.type(text)
 
-    assert ("rendezvous=etcd starts etcd from its image" in seen(answer)) is not started
-    assert bool(services.runs.list_recent()) is started
+    assert "EC2 in us-east-1 says that p4d.24xlarge has 0 GPUs" in seen(answer)
+    assert "preset=smoke runs it small" in seen(answer)
+    assert len(services.runs.list_recent()) == (not text.startswith("plan"))
+
+
+def test_question_about_machines_that_fails_fails_no_command(person, services, monkeypatch):
+    monkeypatch.setattr(EC2Backend, "describe_instance_types", out_of_order)
+
+    answer = person.type("llama2-7b nodes=2")
+
+    assert "is on its way" in seen(answer)
+    assert "EC2" not in seen(answer)
+    assert len(services.runs.list_recent()) == 1
+
+
+def test_recipe_on_cpus_asks_ec2_nothing(person, monkeypatch):
+    asked = []
+    monkeypatch.setattr(
+        EC2Backend, "describe_instance_types", lambda *_, **__: asked.append(1) or []
+    )
+
+    person.type("plan tiny-llama")
+    assert asked == []
+    person.type("plan llama2-7b")
+    person.type("plan llama2-7b")
+
+    assert asked == [1]
 
 
 def test_train_delivered_twice_starts_one_run(person, services, settings):

@@ -1,6 +1,7 @@
 """What a person types after /train: right words give commands, wrong ones give one sentence."""
 
 import shlex
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -35,6 +36,12 @@ from stationmaster.domain.errors import (
     UnknownRecipe,
     UserError,
 )
+from stationmaster.domain.planning.plan import make_plan
+
+
+def start(recipe, **typed):
+    """A start as it was typed, planned."""
+    return StartRun(recipe, **typed, plan=make_plan(recipe, **typed))
 
 
 @pytest.mark.parametrize(
@@ -49,17 +56,17 @@ from stationmaster.domain.errors import (
         ("status tiny-llama-0a1b2c3d", ShowStatus("tiny-llama-0a1b2c3d")),
         ("logs", ShowLogs(None)),
         ("stop tiny-llama-0a1b2c3d", StopRun("tiny-llama-0a1b2c3d")),
-        ("tiny-llama", StartRun("tiny-llama")),
+        ("tiny-llama", start("tiny-llama")),
         (
             "tiny-llama nodes=2 steps=60",
-            StartRun("tiny-llama", nodes=2, overrides={"steps": "60"}),
+            start("tiny-llama", nodes=2, overrides={"steps": "60"}),
         ),
         (
             "llama2-7b instance=p5.48xlarge nodes=2",
-            StartRun("llama2-7b", nodes=2, instance_type="p5.48xlarge"),
+            start("llama2-7b", nodes=2, instance_type="p5.48xlarge"),
         ),
-        ("plan llama2-7b nodes=4", ShowPlan(StartRun("llama2-7b", nodes=4))),
-        ("tiny-llama --steps=7", StartRun("tiny-llama", overrides={"steps": "7"})),
+        ("plan llama2-7b nodes=4", ShowPlan(start("llama2-7b", nodes=4))),
+        ("tiny-llama --steps=7", start("tiny-llama", overrides={"steps": "7"})),
     ],
 )
 def test_parse_command_reads_what_was_typed(text, command):
@@ -78,7 +85,7 @@ def test_parse_command_reads_what_was_typed(text, command):
     ],
 )
 def test_parse_command_with_typographic_characters_undoes_them(text):
-    assert parse_command(text) == StartRun("tiny-llama", nodes=2)
+    assert parse_command(text) == start("tiny-llama", nodes=2)
 
 
 @pytest.mark.parametrize(
@@ -459,21 +466,30 @@ def test_suggestion_when_pasted_is_accepted_and_starts_only_what_was_typed(first
 
 def test_request_is_written_as_it_could_be_typed():
     text = "llama2-7b nodes=4 instance=p5.48xlarge steps=10 preset=smoke"
-    start = StartRun(
-        "llama2-7b",
-        nodes=4,
-        instance_type="p5.48xlarge",
-        overrides={"steps": "10", "preset": "smoke"},
-    )
+    overrides = {"steps": "10", "preset": "smoke"}
+    request = start("llama2-7b", nodes=4, instance_type="p5.48xlarge", overrides=overrides)
 
-    assert start.words == text
-    assert StartRun("tiny-llama").words == "tiny-llama"
+    assert request.words == text
+    assert start("tiny-llama").words == "tiny-llama"
 
 
-def test_request_changed_by_a_suggestion_keeps_the_rest():
-    start = StartRun("llama2-70b", nodes=2, overrides={"steps": "10", "cpu_offload": "false"})
+def test_request_made_fitting_keeps_the_rest():
+    request = start("llama2-70b", nodes=2, overrides={"steps": "10", "cpu_offload": "false"})
+    suggestion = "nodes=4 instance=p4de.24xlarge cpu_offload=true"
+    plan = request.plan.model_copy(update={"suggestion": suggestion})
 
-    changed = start.changed("nodes=4 instance=p4de.24xlarge cpu_offload=true")
+    fitting = replace(request, plan=plan).fitting_words
 
-    assert changed.words == "llama2-70b nodes=4 instance=p4de.24xlarge steps=10 cpu_offload=true"
-    assert start.nodes == 2
+    assert fitting == "llama2-70b nodes=4 instance=p4de.24xlarge steps=10 cpu_offload=true"
+
+
+def test_request_that_fits_needs_no_other_words():
+    assert start("tiny-llama").fitting_words is None
+
+
+def test_read_request_carries_its_plan():
+    words = "llama2-7b nodes=4 instance=p5.48xlarge steps=10"
+
+    plan = make_plan("llama2-7b", nodes=4, instance_type="p5.48xlarge", overrides={"steps": "10"})
+
+    assert parse_command(words).plan == parse_command(f"plan {words}").request.plan == plan

@@ -11,7 +11,6 @@ from stationmaster.domain.catalogue.entries import CATALOGUE
 from stationmaster.domain.catalogue.hub import language_model_from_config, repository_of
 from stationmaster.domain.catalogue.models import LanguageModel
 from stationmaster.domain.commands.grammar import parse_command
-from stationmaster.domain.commands.start import StartRun
 from stationmaster.domain.commands.table import ShowPlan
 from stationmaster.domain.errors import BadParameter, NotPossibleNow, UnknownRecipe, UserError
 from stationmaster.domain.events import TrainingRequest
@@ -243,8 +242,17 @@ def test_the_hub_is_asked_once_and_for_hub_recipes_only() -> None:
     start = parse_command("hf:Qwen/Qwen2.5-7B nodes=2 steps=50", look_up=look_up)
     plan = parse_command("plan hf:Qwen/Qwen2.5-7B", look_up=look_up)
 
-    assert start == StartRun("hf:Qwen/Qwen2.5-7B", nodes=2, overrides={"steps": "50"}, model=qwen())
-    assert plan == ShowPlan(StartRun("hf:Qwen/Qwen2.5-7B", model=qwen()))
+    assert (start.recipe, start.nodes, start.overrides) == (
+        "hf:Qwen/Qwen2.5-7B",
+        2,
+        {"steps": "50"},
+    )
+    assert start.model == plan.request.model == qwen()
+    assert start.plan == make_plan(
+        "hf:Qwen/Qwen2.5-7B", nodes=2, overrides={"steps": "50"}, model=qwen()
+    )
+    assert isinstance(plan, ShowPlan)
+    assert (plan.request.recipe, plan.request.overrides) == ("hf:Qwen/Qwen2.5-7B", {})
     assert asked == ["Qwen/Qwen2.5-7B"] * 2
 
 

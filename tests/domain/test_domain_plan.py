@@ -10,6 +10,7 @@ from stationmaster.domain.planning.cost import node_group_price, reckon
 from stationmaster.domain.planning.estimate import flops_per_token
 from stationmaster.domain.planning.layout import Layout
 from stationmaster.domain.planning.memory import GIB, memory_of
+from stationmaster.domain.planning.offer import Offer, offer_warnings
 from stationmaster.domain.planning.plan import make_plan
 from stationmaster.domain.planning.recipe_lookup import get_recipe
 
@@ -395,14 +396,31 @@ def test_plan_says_what_pods_read_from_the_hub():
 # The rest of a plan
 
 
-def test_plan_in_local_mode_says_that_gpu_pods_cannot_run_here():
-    plan = make_plan("llama2-7b", local_gpus=0)
+def test_offer_with_too_few_gpus_is_warned_of_with_the_way_out():
+    recipe, instance = get_recipe("llama2-7b"), get_instance("p4d.24xlarge")
 
-    assert any("the training pods cannot run here" in warning for warning in plan.warnings)
-    assert not any("local mode" in warning for warning in make_plan("llama2-7b").warnings)
-    assert not any(
-        "local mode" in warning for warning in make_plan("tiny-llama", local_gpus=0).warnings
+    (warning,) = offer_warnings(recipe, instance, Offer("us-west-2", True, num_gpus=7))
+
+    assert warning == (
+        "EC2 in us-west-2 says that p4d.24xlarge has 7 GPUs, and each pod asks for 8: training "
+        "cannot start there; preset=smoke runs it small, on CPUs"
     )
+    assert offer_warnings(recipe, instance, Offer("us-west-2", True, num_gpus=8)) == []
+
+
+def test_offer_without_gpus_is_right_for_a_recipe_that_needs_none():
+    smoke = get_recipe("llama2-7b").with_overrides({"preset": "smoke"})
+    offer = Offer("us-west-2", True, num_gpus=0)
+
+    assert offer_warnings(smoke, get_instance("m5.2xlarge"), offer) == []
+
+
+def test_instance_that_is_not_offered_is_warned_of():
+    recipe, instance = get_recipe("llama2-7b"), get_instance("p5e.48xlarge")
+
+    (warning,) = offer_warnings(recipe, instance, Offer("eu-west-1", False, num_gpus=0))
+
+    assert warning.startswith("p5e.48xlarge is not offered in eu-west-1: a run would stop")
 
 
 def test_plan_cost_is_price_times_duration_with_teardown():

@@ -54,6 +54,24 @@ def install_operator(world: World) -> None:
     until_ready(install_plugin, world, plugin="training-operator")
 
 
+@pytest.mark.parametrize("cluster", [("stationmaster/training:latest",)], indirect=True)
+def test_submit_job_that_starts_an_image_of_others_is_refused_where_none_can_run(
+    cluster: LocalCluster, world: World
+):
+    etcd = REQUEST.model_copy(update={"overrides": {"rendezvous": "etcd"}})
+    world.begin(RunPhase.PROVISIONING, RunPhase.VALIDATING, request=etcd)
+
+    with pytest.raises(PermanentError) as refused:
+        submit_job(world, RUN_ID)
+
+    assert str(refused.value) == (
+        f"applying Deployment {RUN_ID}-etcd: the cluster answers 403: "
+        f'deployments.apps "{RUN_ID}-etcd" is forbidden: this cluster cannot run the image '
+        '"registry.k8s.io/etcd:3.5.21-0": its pods are processes of one machine, which has the '
+        "programs of the product's own images only"
+    )
+
+
 def test_install_plugin_makes_it_ready_and_records_it_once(cluster: LocalCluster, world: World):
     world.begin(RunPhase.PROVISIONING)
     add_nodes(cluster, group="system")

@@ -1,8 +1,9 @@
-"""EC2: placement groups exist, and what a resource still uses cannot be deleted.
+"""EC2: placement groups exist, what is used cannot be deleted, machines have this one's GPUs.
 
 moto 5.2.5 has no placement groups, deletes security groups and subnets that network interfaces or
 other groups still use (AWS: DependencyViolation), keeps the interfaces of terminated instances, and
-leaves launch templates out of the tagging API.
+leaves launch templates out of the tagging API. Its instance types are AWS's own, and stay so but
+for their GPUs where the account stands for one machine.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from moto.ec2.models import EC2Backend
 from moto.ec2.responses import EC2Response
 from moto.ec2.utils import random_id
 
+from local.aws.emulation import running
+
 _STRATEGIES = ("cluster", "spread", "partition")
 _GONE = ("terminated", "shutting-down")
 
@@ -25,6 +28,7 @@ _delete_security_group = EC2Backend.delete_security_group
 _delete_subnet = EC2Backend.delete_subnet
 _terminate_instances = EC2Backend.terminate_instances
 _iter_tagged = EC2Backend.iter_tagged_resources
+_describe_instance_types = EC2Backend.describe_instance_types
 
 
 @dataclass
@@ -191,6 +195,23 @@ def _tagged(self: Any) -> Iterator[TaggedResource]:
         )
 
 
+def _described_types(self: Any, *arguments: Any, **named: Any) -> list[dict[str, Any]]:
+    types = _describe_instance_types(self, *arguments, **named)
+    emulation = running()
+    most = emulation.num_gpus if emulation is not None else None
+    return types if most is None else [_with_gpus(described, most) for described in types]
+
+
+def _with_gpus(described: dict[str, Any], most: int) -> dict[str, Any]:
+    info = described.get("GpuInfo")
+    if info is None:
+        return described
+    if most == 0:
+        return {key: value for key, value in described.items() if key != "GpuInfo"}
+    gpus = [{**gpu, "Count": min(gpu["Count"], most)} for gpu in info["Gpus"]]
+    return {**described, "GpuInfo": {**info, "Gpus": gpus}}
+
+
 def apply() -> None:
     """Add what is missing and tighten the deletes."""
     EC2Response.create_placement_group = _create_placement_group
@@ -200,3 +221,4 @@ def apply() -> None:
     EC2Backend.delete_subnet = _delete_subnet_unused
     EC2Backend.terminate_instances = _terminate
     EC2Backend.iter_tagged_resources = _tagged
+    EC2Backend.describe_instance_types = _described_types

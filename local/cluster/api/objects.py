@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
-from local.cluster.api import admission, defaults, errors, resources, schema
+from local.cluster.api import admission, defaults, errors, images, resources, schema
 from local.cluster.api.deletion import Propagation, mark, may_go
 from local.cluster.api.immutable import check_immutable
 from local.cluster.api.metadata import check_identity, clone, merged, random_suffix, timestamp
@@ -25,11 +25,17 @@ class Objects:
     """The only writer of the store."""
 
     def __init__(
-        self, store: Store, catalog: Catalog, *, webhook_answers: Callable[[], bool]
+        self,
+        store: Store,
+        catalog: Catalog,
+        *,
+        webhook_answers: Callable[[], bool],
+        refused_images: images.RefusedImages = lambda _: [],
     ) -> None:
         self.store = store
         self.catalog = catalog
         self._webhook_answers = webhook_answers
+        self._refused_images = refused_images
         self._sequence = 0
 
     # Reading
@@ -216,6 +222,7 @@ class Objects:
         return conformed
 
     def _admit(self, resource: Resource, new: Object) -> None:
+        images.admit(resource, new, self._refused_images)
         if resource.key == admission.RESOURCE_KEY:
             configurations = self.store.list(resources.VALIDATING_WEBHOOKS.key)
             admission.admit(new, configurations, answers=self._webhook_answers)

@@ -17,17 +17,18 @@ from stationmaster.domain.commands.meanings import (
 )
 from stationmaster.domain.commands.table import PLANNED_KEYS, key_names
 from stationmaster.domain.errors import BadCommand, NotAvailable, UserError
-from stationmaster.domain.planning.plan import plan_recipe
+from stationmaster.domain.planning.plan import Plan, plan_recipe
 from stationmaster.domain.spelling import nearest
 
 
 @dataclass(frozen=True)
 class Values:
-    """What was typed; None where the recipe's default applies."""
+    """What was typed, None where the recipe's default applies, and what it amounts to."""
 
     nodes: int | None
     instance_type: str | None
     overrides: dict[str, str]
+    plan: Plan
 
 
 def read_values(words: Sequence[str], recipe: Recipe) -> Values:
@@ -42,8 +43,8 @@ def read_values(words: Sequence[str], recipe: Recipe) -> Values:
     instance_type = values.pop("instance", None)
     refuse_mistyped_keys(recipe, values)
     # Planning holds every other rule, so a bad value is refused here and not after a creation.
-    plan_recipe(recipe.with_overrides(values), nodes=nodes, instance_type=instance_type)
-    return Values(nodes, instance_type, values)
+    plan = plan_recipe(recipe.with_overrides(values), nodes=nodes, instance_type=instance_type)
+    return Values(nodes, instance_type, values, plan)
 
 
 def read_pairs(words: Sequence[str]) -> dict[str, str]:

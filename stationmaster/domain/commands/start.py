@@ -1,10 +1,16 @@
-"""The request of a start, as it was typed: a recipe, its machines and its keys."""
+"""The request of a start as it was typed, with the plan that it was checked by.
+
+A request is planned once, when it is read: a bad value is refused then, and whatever follows (the
+answer, the run's cost, a suggestion) takes the figures from here.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from stationmaster.domain.catalogue.models import LanguageModel
+from stationmaster.domain.planning.plan import Plan
 
 
 @dataclass(frozen=True)
@@ -17,24 +23,27 @@ class StartRun:
     overrides: dict[str, str] = field(default_factory=dict)
     model: LanguageModel | None = None
     """What the hub said of hf:ORG/MODEL; None for a recipe of the catalogue."""
+    plan: Plan = field(kw_only=True, compare=False, repr=False)
 
     @property
     def words(self) -> str:
         """The request as it could be typed after /train, each value once."""
-        words = [self.recipe]
-        if self.nodes is not None:
-            words.append(f"nodes={self.nodes}")
-        if self.instance_type is not None:
-            words.append(f"instance={self.instance_type}")
-        return " ".join([*words, *(f"{key}={value}" for key, value in self.overrides.items())])
+        return _words(self.recipe, self._machines | self.overrides)
 
-    def changed(self, words: str) -> StartRun:
-        """The same request with the key=value words of a plan's suggestion in place of its own."""
-        values = dict(word.split("=", 1) for word in words.split())
-        nodes, instance_type = values.pop("nodes", None), values.pop("instance", None)
-        return replace(
-            self,
-            nodes=int(nodes) if nodes else self.nodes,
-            instance_type=instance_type or self.instance_type,
-            overrides=self.overrides | values,
-        )
+    @property
+    def fitting_words(self) -> str | None:
+        """The same with what makes it fit at the lowest cost; None if it fits or nothing helps."""
+        if self.plan.suggestion is None:
+            return None
+        changes = dict(word.split("=", 1) for word in self.plan.suggestion.split())
+        machines = {key: changes.pop(key) for key in ("nodes", "instance") if key in changes}
+        return _words(self.recipe, self._machines | machines | self.overrides | changes)
+
+    @property
+    def _machines(self) -> dict[str, str]:
+        typed = {"nodes": self.nodes, "instance": self.instance_type}
+        return {key: str(value) for key, value in typed.items() if value is not None}
+
+
+def _words(recipe: str, values: Mapping[str, str]) -> str:
+    return " ".join([recipe, *(f"{key}={value}" for key, value in values.items())])

@@ -88,7 +88,6 @@ def make_plan(
     instance_type: str | None = None,
     overrides: Mapping[str, str] | None = None,
     model: LanguageModel | None = None,
-    local_gpus: int | None = None,
 ) -> Plan:
     """Plan a request, as typed; see `plan_recipe`, and `get_recipe` for `model`.
 
@@ -96,7 +95,7 @@ def make_plan(
         UserError: an unknown recipe, instance or key, or a value that cannot work at all.
     """
     recipe = get_recipe(recipe_name, model).with_overrides(overrides or {})
-    return plan_recipe(recipe, nodes=nodes, instance_type=instance_type, local_gpus=local_gpus)
+    return plan_recipe(recipe, nodes=nodes, instance_type=instance_type)
 
 
 def plan_recipe(
@@ -104,12 +103,8 @@ def plan_recipe(
     *,
     nodes: int | None = None,
     instance_type: str | None = None,
-    local_gpus: int | None = None,
 ) -> Plan:
     """Plan a recipe whose overrides are applied.
-
-    `local_gpus` is the number of GPUs of the one machine that pods will run on, or None where they
-    run on real nodes.
 
     Raises:
         UserError: an unknown instance, or machines that cannot run the recipe at all.
@@ -154,7 +149,6 @@ def plan_recipe(
         suggestion=changes[0].words if changes else None,
         warnings=[
             *warnings_of(figures, changes=changes),
-            *_local_warnings(recipe, instance, local_gpus=local_gpus),
             *_hub_notes(recipe),
             f"prices as of {PRICES_AS_OF}",
         ],
@@ -222,14 +216,4 @@ def _hub_notes(recipe: Recipe) -> list[str]:
     return [
         f"pods read {' and '.join(read)} from the Hugging Face hub; where that needs an account, "
         "the product's Hugging Face secret holds its token"
-    ]
-
-
-def _local_warnings(recipe: Recipe, instance: InstanceType, *, local_gpus: int | None) -> list[str]:
-    if not recipe.needs_gpu or local_gpus is None or local_gpus >= instance.num_gpus:
-        return []
-    return [
-        f"local mode: this machine has {local_gpus} NVIDIA GPUs and each pod asks for "
-        f"{instance.num_gpus}; provisioning, plugins and validation run against the emulated "
-        "AWS, the training pods cannot run here"
     ]

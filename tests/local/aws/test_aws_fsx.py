@@ -11,6 +11,7 @@ from aws_fixtures import aws, deployed, until  # noqa: F401
 from botocore.exceptions import ClientError
 
 from local.aws import Deployment, LocalAws
+from local.aws.emulation import current
 from stationmaster.aws.launch_templates import LaunchTemplates
 from stationmaster.domain.catalogue.instances import get_instance
 from stationmaster.domain.names import launch_template_name
@@ -368,3 +369,17 @@ def test_tagging_api_finds_what_a_run_created(
     kinds = {arn.split(":")[5].split("/")[0] for arn in arns}
     assert file_system in arns
     assert kinds == {"file-system", "placement-group", "launch-template", "security-group"}
+
+
+@pytest.mark.parametrize(("num_gpus", "described"), [(None, 8), (8, 8), (2, 2), (0, 0)])
+def test_instance_types_have_no_more_gpus_than_the_machine(
+    aws: LocalAws, ec2: Any, monkeypatch: pytest.MonkeyPatch, num_gpus: int | None, described: int
+) -> None:
+    monkeypatch.setattr(current(), "num_gpus", num_gpus)
+
+    types = ec2.describe_instance_types(InstanceTypes=["p4d.24xlarge", "m5.2xlarge"])
+
+    found = {each["InstanceType"]: each.get("GpuInfo") for each in types["InstanceTypes"]}
+    assert found["m5.2xlarge"] is None
+    gpus = found["p4d.24xlarge"]
+    assert (sum(gpu["Count"] for gpu in gpus["Gpus"]) if gpus else 0) == described

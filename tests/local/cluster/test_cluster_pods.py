@@ -476,6 +476,28 @@ def test_stop_ends_every_pod(tmp_path: Path) -> None:
     assert not alive(pid)
 
 
+def test_pods_of_images_that_cannot_run_are_refused_with_their_owners(tmp_path: Path) -> None:
+    own = start_cluster(tmp_path / "state", only_images=["ours:1"])
+    own.add_nodes()
+
+    own.run_pod("ours", "true", container={"image": "ours:1"})
+    own.pod_phase("ours", "Succeeded")
+    own.apps.create_namespaced_daemon_set(
+        "kube-system", device_plugin("nvidia", "nvcr.io/nvidia/k8s-device-plugin:v0.19.0")
+    )
+    with pytest.raises(ApiException, match="cannot run the image") as pod:
+        own.run_pod("theirs", "true", container={"image": "theirs:1"})
+    with pytest.raises(ApiException, match="cannot run the image") as owner:
+        own.apps.create_namespaced_daemon_set("default", device_plugin("other", "theirs:2"))
+    own.close()
+
+    assert [pod.value.status, owner.value.status] == [403, 403]
+    assert json.loads(pod.value.body)["message"].startswith(
+        'pods "theirs" is forbidden: this cluster cannot run the image "theirs:1": its pods are'
+    )
+    assert 'daemonsets.apps "other"' in json.loads(owner.value.body)["message"]
+
+
 @pytest.fixture
 def cluster_with_gpus(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Cluster]:
     """A cluster on a machine with these GPUs, a node of 8 GPUs in it."""
