@@ -254,6 +254,18 @@ def test_plan_of_every_recipe_is_within_slacks_limits(recipe):
     assert_slack_takes(answers.plan_summary(plan, command=f"/train {recipe}"))
 
 
+def test_plan_shows_its_eight_gravest_warnings_and_a_start_its_four():
+    warnings = [f"warning {number}" for number in range(1, 10)]
+    plan = make_plan("tiny-llama").model_copy(update={"warnings": ["prices as of x", *warnings]})
+
+    planned = seen(answers.plan_summary(plan, command="/train tiny-llama"))
+    started = seen(answers.run_requested(make_run(), plan, created=True))
+
+    assert [number for number in range(1, 10) if f"warning {number}" in planned] == [*range(1, 8)]
+    assert [number for number in range(1, 10) if f"warning {number}" in started] == [1, 2, 3, 4]
+    assert "prices as of" not in started
+
+
 def test_plan_of_images_counts_images_and_one_of_text_tokens():
     images = seen(answers.plan_summary(make_plan("resnet50"), command="/train resnet50"))
     text = seen(answers.plan_summary(make_plan("llama2-7b"), command="/train llama2-7b"))
@@ -342,6 +354,16 @@ def test_card_shows_the_newest_evaluation_on_held_out_samples(figures, expected)
     run = apply(running(progress=progress(40)), evaluated)
 
     assert expected in seen(run_card(run, now=NOW))
+
+
+def test_card_counts_the_pods_of_each_phase_until_the_run_ends():
+    phases = {"a": "Running", "b": "Pending", "c": "Running", "d": "Running", "e": "Failed"}
+    pods = {name: Pod(name=name, phase=phase) for name, phase in phases.items()}
+
+    assert "pods: 1 failed, 1 pending, 3 running" in seen(run_card(running(pods=pods), now=NOW))
+    assert "pods:" not in seen(run_card(running(), now=NOW))
+    ended = in_phase(ev.RunPhase.SUBMITTING, ev.RunPhase.FAILED, pods=pods)
+    assert "pods:" not in seen(run_card(ended, now=NOW))
 
 
 def test_card_shows_details_of_the_current_phase_only():
