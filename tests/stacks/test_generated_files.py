@@ -6,12 +6,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parent.parent.parent
 
 
-def test_committed_state_machines_match_the_code() -> None:
+@pytest.mark.parametrize("module", ["stacks.generate", "cli.reference"])
+def test_committed_files_match_the_code(module: str) -> None:
     finished = subprocess.run(
-        [sys.executable, "-m", "stacks.generate", "--check"],
+        [sys.executable, "-m", module, "--check"],
         cwd=ROOT,
         capture_output=True,
         text=True,
