@@ -13,6 +13,7 @@ from local.aws import Deployment, LocalAws
 from stationmaster.aws.workflows import Workflows
 from stationmaster.domain.catalogue.instances import get_instance
 from stationmaster.domain.errors import PermanentError
+from stationmaster.domain.names import FSX_CSI_ADDON, POD_IDENTITY_AGENT
 from stationmaster.domain.resources import Left, ResourceKind
 from stationmaster.services import Services
 from stationmaster.settings import Settings
@@ -39,6 +40,7 @@ def services(
             cluster_role_arn=role,
             node_role_arn=role,
             relay_role_arn=role,
+            fsx_csi_role_arn=role,
             cluster_access_role_arns=(role,),
         )
     )
@@ -108,6 +110,29 @@ def release_everything(services: Services, cluster_id: str) -> None:
         return not left
 
     until(nothing_left)
+
+
+def test_addon_is_created_once_with_the_role_of_its_pods(
+    services: Services, cluster_id: str, aws: LocalAws, deployed: Deployment
+) -> None:
+    group = services.security_groups.ensure(cluster_id, instance_type=EFA.name)
+    services.clusters.ensure(cluster_id, security_group_id=group.group_id)
+    until(lambda: services.clusters.describe(cluster_id).status == "ACTIVE")
+    assert services.addons.describe(cluster_id, FSX_CSI_ADDON) is None
+
+    for _ in range(2):
+        services.addons.ensure(cluster_id, POD_IDENTITY_AGENT)
+        services.addons.ensure(cluster_id, FSX_CSI_ADDON)
+
+    described = aws.client("eks").describe_addon(
+        clusterName=f"stationmaster-{cluster_id}", addonName=FSX_CSI_ADDON
+    )["addon"]
+    role = deployed.role_arns["eks-cluster"]
+    assert described["podIdentityAssociations"] == [
+        {"serviceAccount": "fsx-csi-controller-sa", "roleArn": role}
+    ]
+    assert services.addons.describe(cluster_id, POD_IDENTITY_AGENT) in ("CREATING", "ACTIVE")
+    release_everything(services, cluster_id)
 
 
 def test_deletion_of_what_is_in_use_is_left_to_the_next_call(

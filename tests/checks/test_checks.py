@@ -6,12 +6,12 @@ from types import ModuleType
 import pytest
 
 from stationmaster import checks, plugins
-from stationmaster.checks import efa, gpus, nodes
+from stationmaster.checks import efa, gpus, nodes, storage
 from stationmaster.domain.cluster.spec import spec_for
 from stationmaster.domain.errors import PermanentError
 from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.inspection import LiveCluster, Verdict
-from stationmaster.kubernetes.views import NodeView
+from stationmaster.kubernetes.views import BatchJobView, NodeView, PodView
 
 SPEC = spec_for(get_recipe("llama2-7b"), nodes=2, instance_type="p4d.24xlarge")
 DEVICES = {"nvidia.com/gpu": "8", "vpc.amazonaws.com/efa": "4"}
@@ -173,3 +173,67 @@ def test_unknown_check_is_refused_with_the_known_ones():
 def test_every_check_and_plugin_is_found_by_its_name():
     assert [checks.get_check(check.NAME) for check in checks.CHECKS] == [*checks.CHECKS]
     assert [plugins.get_plugin(each.NAME) for each in plugins.PLUGINS] == [*plugins.PLUGINS]
+
+
+@dataclass
+class Storing(Listing):
+    """A cluster whose nodes are listed and whose storage check is under way."""
+
+    jobs: dict[str, str]
+    stray_pod: str = ""
+
+    def batch_jobs(self, namespace, *, labels):
+        assert labels == {"stationmaster/run-id": "c-1", "stationmaster/check": "storage"}
+        return [
+            BatchJobView(name=name, succeeded=state == "succeeded", failed=state == "failed")
+            for name, state in self.jobs.items()
+        ]
+
+    def pods(self, namespace, *, labels):
+        shown = [name for name, state in self.jobs.items() if state == "pod failed"]
+        return [
+            PodView(name=f"{name}-x", phase="Failed", exit_code=1)
+            for name in [*shown, *([self.stray_pod] if self.stray_pod else [])]
+        ]
+
+    def last_log_line(self, namespace, pod):
+        return "storage check failed on n-1: why"
+
+    def explain(self, namespace, pods):
+        return "its pods are starting"
+
+
+N1, N2 = (storage.job_name("c-1", name, nodes=["n-1", "n-2"]) for name in ("n-1", "n-2"))
+
+
+@pytest.mark.parametrize(
+    ("jobs", "stray_pod", "verdict", "sentence"),
+    [
+        ({}, "", "missing", "the storage check was just started"),
+        ({N1: "succeeded"}, "", "missing", "the storage check was just started"),
+        ({N1: "succeeded", N2: "running"}, "", "waiting", "its pods are starting"),
+        ({N1: "succeeded", N2: "succeeded"}, "", "good", "2 nodes wrote to the file system"),
+        (
+            {N1: "succeeded", N2: "succeeded", "of-other-nodes": "failed"},
+            "of-other-nodes",
+            "good",
+            "2 nodes wrote to the file system",
+        ),
+        (
+            {N1: "succeeded", N2: "pod failed"},
+            "",
+            "bad",
+            f"pod {N2}-x exited with 1: storage check failed on n-1: why",
+        ),
+        ({N1: "succeeded", N2: "failed"}, "", "bad", "a storage check job failed and its pod is"),
+    ],
+)
+def test_storage_is_judged_by_the_jobs_of_the_nodes_that_are_there(
+    jobs, stray_pod, verdict, sentence
+):
+    cluster = LiveCluster(Storing([node("n-1"), node("n-2")], jobs, stray_pod), "c-1", SPEC)
+
+    finding = storage.look(cluster)
+
+    assert finding.verdict == verdict
+    assert finding.sentence.startswith(sentence)

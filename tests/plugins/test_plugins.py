@@ -1,0 +1,115 @@
+"""When a plugin works, when it is waited for, and when it never will."""
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from stationmaster.domain.cluster.spec import spec_for
+from stationmaster.domain.errors import PermanentError
+from stationmaster.domain.planning.recipe_lookup import get_recipe
+from stationmaster.inspection import LiveCluster, Verdict
+from stationmaster.plugins import PLUGINS, get_plugin
+
+SPEC = spec_for(get_recipe("llama2-7b"), nodes=2, instance_type="p4d.24xlarge")
+
+
+@dataclass
+class Answers:
+    """Services and gateway in one: what a cluster answers that has some things and lacks others."""
+
+    addon: str | None = "ACTIVE"
+    drivers: tuple[str, ...] = ("fsx.csi.aws.com",)
+    types: tuple[str, ...] = ("pytorchjobs.kubeflow.org",)
+    deployments: tuple[str, ...] = ("kubeflow/training-operator", "stationmaster/c-1-relay")
+    ready_on: dict[str, int] = field(
+        default_factory=lambda: {
+            "kube-system/nvidia-device-plugin": 2,
+            "kube-system/aws-efa-k8s-device-plugin": 2,
+        }
+    )
+
+    @property
+    def addons(self):
+        return self
+
+    def kubernetes(self, cluster_id):
+        return self
+
+    def describe(self, cluster_id, name):
+        return self.addon if (cluster_id, name) == ("c-1", "aws-fsx-csi-driver") else "ACTIVE"
+
+    def csi_driver_registered(self, name):
+        return name in self.drivers
+
+    def crd_established(self, name):
+        return name in self.types
+
+    def deployment_ready(self, namespace, name):
+        return f"{namespace}/{name}" in self.deployments
+
+    def daemon_set_ready(self, namespace, name, *, nodes):
+        return self.ready_on.get(f"{namespace}/{name}", 0) >= nodes
+
+    def pods_of(self, kind, namespace, name):
+        return [f"pods of {kind} {namespace}/{name}"]
+
+    def explain(self, namespace, pods):
+        return f"no {pods[0]}"
+
+
+def look(plugin, **answers):
+    return get_plugin(plugin).look(LiveCluster(Answers(**answers), "c-1", SPEC))
+
+
+@pytest.mark.parametrize("plugin", PLUGINS, ids=lambda plugin: plugin.NAME)
+def test_plugin_works_in_a_cluster_that_has_everything(plugin):
+    assert look(plugin.NAME).verdict is Verdict.GOOD
+
+
+@pytest.mark.parametrize(
+    ("plugin", "answers", "verdict", "sentence"),
+    [
+        ("fsx-csi-driver", {"addon": None}, "waiting", "add-on aws-fsx-csi-driver is missing"),
+        ("fsx-csi-driver", {"addon": "CREATING"}, "waiting", "add-on aws-fsx-csi-driver is CREAT"),
+        ("fsx-csi-driver", {"addon": "DEGRADED"}, "waiting", "add-on aws-fsx-csi-driver is DEGRAD"),
+        (
+            "fsx-csi-driver",
+            {"addon": "CREATE_FAILED"},
+            "bad",
+            "EKS could not install add-on aws-fsx-csi-driver: it is CREATE_FAILED",
+        ),
+        ("fsx-csi-driver", {"drivers": ()}, "waiting", "CSI driver fsx.csi.aws.com is not regist"),
+        ("training-operator", {"types": ()}, "waiting", "type pytorchjobs.kubeflow.org is not ser"),
+        (
+            "training-operator",
+            {"deployments": ()},
+            "waiting",
+            "no pods of Deployment kubeflow/training-operator",
+        ),
+        ("relay", {"deployments": ()}, "waiting", "no pods of Deployment stationmaster/c-1-relay"),
+        (
+            "nvidia-device-plugin",
+            {"ready_on": {"kube-system/nvidia-device-plugin": 1}},
+            "waiting",
+            "no pods of DaemonSet kube-system/nvidia-device-plugin",
+        ),
+        (
+            "efa-device-plugin",
+            {"ready_on": {"kube-system/aws-efa-k8s-device-plugin": 1}},
+            "waiting",
+            "no pods of DaemonSet kube-system/aws-efa-k8s-device-plugin",
+        ),
+    ],
+)
+def test_plugin_says_what_it_lacks(plugin, answers, verdict, sentence):
+    finding = look(plugin, **answers)
+
+    assert finding.verdict == verdict
+    assert finding.sentence.startswith(sentence)
+
+
+def test_unknown_plugin_is_refused_with_the_known_ones():
+    known = "training-operator, fsx-csi-driver, nvidia-device-plugin, efa-device-plugin, relay"
+
+    with pytest.raises(PermanentError, match=f'plugin "nope" is not known; known: {known}'):
+        get_plugin("nope")
