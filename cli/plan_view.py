@@ -32,7 +32,7 @@ def print_plan(plan: Plan, console: Console | None = None) -> None:
     console.print()
     console.print(_facts(plan))
     for warning in plan.warnings:
-        style = "red" if warning.startswith("does not fit") else "yellow"
+        style = "red" if warning in plan.misfits else "yellow"
         console.print(Text.assemble(("note  ", style), warning), soft_wrap=True)
 
 

@@ -112,7 +112,7 @@ def request_run(
     if not plan.fits:
         # A plan, because what fits may cost more than what was asked for.
         remedy = f"/train plan {start.fitting_words}" if start.fitting_words else None
-        raise NotPossibleNow(f"{start.recipe} {plan.warnings[0]}", suggestion=remedy)
+        raise NotPossibleNow(f"{start.recipe} {plan.misfits[0]}", suggestion=remedy)
     now = services.now()
     run_id = new_run_id(start.recipe, dedup_key=f"{team_id}/{request_id}")
     requested = RunRequested(

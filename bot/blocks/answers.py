@@ -148,7 +148,7 @@ def run_requested(run: Run, plan: Plan, *, created: bool) -> Content:
         section(f"{md.DONE} {run_id} {verb}\n{facts}"),
         context("Its card is in this channel and follows the run to its receipt."),
     ]
-    notes = [warning for warning in plan.warnings if not warning.startswith("prices as of")]
+    notes = [warning for warning in plan.warnings if warning != plan.price_note]
     if notes:
         lines = "\n".join(f"\u26a0\ufe0f {md.escape(note, 400)}" for note in notes[:4])
         blocks.insert(1, section(lines))

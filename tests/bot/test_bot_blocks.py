@@ -256,7 +256,9 @@ def test_plan_of_every_recipe_is_within_slacks_limits(recipe):
 
 def test_plan_shows_its_eight_gravest_warnings_and_a_start_its_four():
     warnings = [f"warning {number}" for number in range(1, 10)]
-    plan = make_plan("tiny-llama").model_copy(update={"warnings": ["prices as of x", *warnings]})
+    planned_one = make_plan("tiny-llama")
+    noted = [planned_one.price_note, *warnings]
+    plan = planned_one.model_copy(update={"warnings": noted})
 
     planned = seen(answers.plan_summary(plan, command="/train tiny-llama"))
     started = seen(answers.run_requested(make_run(), plan, created=True))

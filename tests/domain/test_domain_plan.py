@@ -166,7 +166,8 @@ def test_offload_moves_the_states_to_host_memory_and_is_held_against_it():
         overrides={"cpu_offload": "true", "activation_checkpointing": "full"},
     )
     assert not small.fits
-    assert any("host memory" in warning for warning in small.warnings)
+    assert ["host memory" in one for one in small.misfits] == [True]
+    assert small.warnings[0] == small.misfits[0]
 
 
 def test_copy_for_checkpoints_is_held_against_host_memory_without_offload_too():
@@ -177,7 +178,8 @@ def test_copy_for_checkpoints_is_held_against_host_memory_without_offload_too():
 
     assert tight.memory_per_gpu_gib.total <= tight.memory_per_gpu_gib.available
     assert (tight.fits, roomy.fits) == (False, True)
-    assert any("checkpoints are copied there before" in one for one in tight.warnings)
+    assert tight.misfits == tight.warnings[:1]
+    assert "checkpoints are copied there before" in tight.misfits[0]
 
 
 def test_sgd_keeps_half_of_adamws_state_and_none_without_momentum():
@@ -214,8 +216,9 @@ def test_plan_that_does_not_fit_names_a_change_that_does(name, nodes, instance):
 
     assert not plan.fits
     assert plan.suggestion is not None
-    assert plan.warnings[0].startswith("does not fit: ")
-    assert plan.suggestion in plan.warnings[0]
+    assert plan.misfits == plan.warnings[: len(plan.misfits)]
+    assert plan.misfits[0].startswith("does not fit: ")
+    assert plan.suggestion in plan.misfits[0]
     words = dict(word.split("=") for word in plan.suggestion.split())
     changed = make_plan(
         name,
@@ -224,6 +227,13 @@ def test_plan_that_does_not_fit_names_a_change_that_does(name, nodes, instance):
         overrides=overrides | words,
     )
     assert changed.fits
+
+
+def test_plan_that_fits_has_no_misfit_and_ends_with_the_date_of_its_prices():
+    plan = make_plan("llama2-7b")
+
+    assert (plan.fits, plan.misfits) == (True, [])
+    assert plan.warnings[-1] == plan.price_note
 
 
 def test_suggestion_is_the_cheapest_of_the_changes_that_fit():

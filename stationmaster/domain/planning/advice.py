@@ -61,10 +61,10 @@ def check_instance(layout: Layout) -> str | None:
     return None
 
 
-def warnings_of(figures: Figures, *, changes: Sequence[Change]) -> list[str]:
+def warnings_of(figures: Figures) -> list[str]:
     """What a person should know before starting, the gravest first."""
     return [
-        *_memory_warnings(figures, changes=changes),
+        *_memory_warnings(figures),
         *_file_system_warnings(figures),
         *_speed_warnings(figures),
         *_training_warnings(figures.layout),
@@ -141,27 +141,41 @@ def _words(settings: Mapping[str, str]) -> str:
     return " ".join(f"{key}={value}" for key, value in settings.items())
 
 
-def _memory_warnings(figures: Figures, *, changes: Sequence[Change]) -> Iterator[str]:
+def misfits_of(figures: Figures, *, changes: Sequence[Change]) -> list[str]:
+    """Why the layout does not fit, on its GPUs or in host memory, and what would; empty if it does.
+
+    Args:
+        changes: what to change for it to fit, from `changes_that_fit`.
+    """
     memory, layout = figures.memory, figures.layout
-    holder = "GPU" if layout.recipe.needs_gpu else "process"
     remedy = _remedy(layout, changes)
+    found = []
     if memory.total > figures.available:
-        yield (
-            f"does not fit: {memory.total / GIB:.1f} GiB needed on each {holder}, "
+        found.append(
+            f"does not fit: {memory.total / GIB:.1f} GiB needed on each {_holder(layout)}, "
             f"{figures.available / GIB:.1f} GiB available; {remedy}"
-        )
-    elif memory.total > _TIGHT * figures.available:
-        yield (
-            f"tight: {memory.total / figures.available:.0%} of the usable memory of each {holder}; "
-            "micro_batch_size or activation_checkpointing would give room"
         )
     if figures.host_bytes > figures.available_host:
         moved = f"cpu_offload moves {memory.offloaded / GIB:.1f} GiB of each process there and "
-        yield (
+        found.append(
             f"does not fit: {figures.host_bytes / GIB:.1f} GiB of host memory needed by each "
             f"process, {figures.available_host / GIB:.1f} GiB available: "
             f"{moved if layout.offloads else ''}checkpoints are copied there before they are "
             f"written, {memory.staged / GIB:.1f} GiB; {remedy}"
+        )
+    return found
+
+
+def _holder(layout: Layout) -> str:
+    return "GPU" if layout.recipe.needs_gpu else "process"
+
+
+def _memory_warnings(figures: Figures) -> Iterator[str]:
+    used = figures.memory.total / figures.available
+    if _TIGHT < used <= 1:
+        yield (
+            f"tight: {used:.0%} of the usable memory of each {_holder(figures.layout)}; "
+            "micro_batch_size or activation_checkpointing would give room"
         )
 
 

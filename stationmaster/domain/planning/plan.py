@@ -18,7 +18,12 @@ from stationmaster.domain.catalogue.recipes import Recipe
 from stationmaster.domain.catalogue.training_config import MADE_ON_THE_SPOT, LanguageTraining
 from stationmaster.domain.errors import BadParameter
 from stationmaster.domain.names import SYSTEM_INSTANCE_TYPE
-from stationmaster.domain.planning.advice import changes_that_fit, check_instance, warnings_of
+from stationmaster.domain.planning.advice import (
+    changes_that_fit,
+    check_instance,
+    misfits_of,
+    warnings_of,
+)
 from stationmaster.domain.planning.cost import TIME_TO_FIRST_STEP_S, Figures, reckon, tokens_per_s
 from stationmaster.domain.planning.layout import Layout
 from stationmaster.domain.planning.memory import GIB, checkpoint_bytes
@@ -78,6 +83,10 @@ class Plan(BaseModel):
     will_create: list[str]
     suggestion: str | None
     """Words to add so that it fits, for the lowest cost; None if it does, or if nothing helps."""
+    misfits: list[str]
+    """Why it does not fit and what to do; empty if it fits. Also the first of its warnings."""
+    price_note: str
+    """When the prices were read. Also the last of its warnings."""
     warnings: list[str]
 
 
@@ -122,6 +131,8 @@ def plan_recipe(
     figures = reckon(layout)
     changes = [] if figures.fits else changes_that_fit(figures)
     mfu = assumed_mfu(layout)
+    misfits = misfits_of(figures, changes=changes)
+    price_note = f"prices as of {PRICES_AS_OF}"
     return Plan(
         recipe=recipe.name,
         instance_type=instance.name,
@@ -147,11 +158,9 @@ def plan_recipe(
         time_to_first_step_s=TIME_TO_FIRST_STEP_S,
         will_create=_will_create(recipe, instance, nodes=layout.nodes),
         suggestion=changes[0].words if changes else None,
-        warnings=[
-            *warnings_of(figures, changes=changes),
-            *_hub_notes(recipe),
-            f"prices as of {PRICES_AS_OF}",
-        ],
+        misfits=misfits,
+        price_note=price_note,
+        warnings=[*misfits, *warnings_of(figures), *_hub_notes(recipe), price_note],
     )
 
 
