@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from install.installers import InstallFailed, choose_installer, install
-from install.set_up import EVERYTHING, LOCAL, fingerprint_of, is_done
+from install.set_up import EVERYTHING, LOCAL, Kind, fingerprint_of, is_done, set_up
 
 ROOT = Path(__file__).parents[2]
 PYPROJECT = (ROOT / "pyproject.toml").read_text()
@@ -56,6 +56,49 @@ def test_set_up_with_other_dependencies_or_without_python_starts_again(venv: Pat
     assert not is_done(EVERYTHING, "now", venv=venv)
     (venv / "bin" / "python").unlink()
     assert not is_done(EVERYTHING, "before", venv=venv)
+
+
+@pytest.fixture
+def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with what a set-up reads, as the current one."""
+    fingerprint(tmp_path, PYPROJECT)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_set_up_that_is_done_says_and_does_nothing(
+    clone: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (clone / ".venv" / "bin").mkdir(parents=True)
+    (clone / ".venv" / "bin" / "python").touch()
+    now = fingerprint_of(clone / "pyproject.toml", clone / "constraints.txt")
+    (clone / ".venv" / LOCAL.marker).write_text(now)
+
+    set_up(LOCAL, installer="uv")
+
+    assert capsys.readouterr().out == ""
+
+
+def test_set_up_without_space_names_both_sizes_and_creates_nothing(clone: Path) -> None:
+    greedy = Kind("a test", extra="local", marker=".ready-test", needed_gb=1e9)
+
+    with pytest.raises(InstallFailed, match=r"\d GB are free on the disk of .*, and 1e\+09 GB are"):
+        set_up(greedy, installer="uv")
+
+    assert not (clone / ".venv").exists()
+
+
+def test_environment_of_another_python_is_not_replaced(clone: Path) -> None:
+    python = clone / ".venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text("#!/bin/sh\necho 3.8.1\n")
+    python.chmod(0o755)
+    kind = Kind("a test", extra="local", marker=".ready-test", needed_gb=0)
+
+    with pytest.raises(InstallFailed, match=r"made with Python 3\.8\.1, and Python 3\.\d+"):
+        set_up(kind, installer="uv")
+
+    assert "3.8.1" in python.read_text()
 
 
 def says(tmp_path: Path, *, text: str, code: int) -> Path:
