@@ -206,9 +206,7 @@ def parallelise(
         model,
         blocks,
         mesh=mesh,
-        precision=MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
-        if in_bfloat16
-        else MixedPrecisionPolicy(),
+        precision=_mixed_precision(in_bfloat16=in_bfloat16),
         offload=CPUOffloadPolicy() if _offloads(training, ranks) else OffloadPolicy(),
         keeps_gathered=keeps_gathered,
     )
@@ -222,6 +220,12 @@ def parallelise(
 def _computes_in_bfloat16(training: TrainingConfig, ranks: Ranks) -> bool:
     on_gpus = ranks.device.type == "cuda"
     return training.precision == "bf16" or (training.precision == "auto" and on_gpus)
+
+
+def _mixed_precision(*, in_bfloat16: bool) -> MixedPrecisionPolicy:
+    if in_bfloat16:
+        return MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    return MixedPrecisionPolicy()
 
 
 def _replicate(

@@ -106,17 +106,7 @@ class LocalCluster:
         )
         self.num_gpus = len(list_gpus())
         self._nodes = NodeController(objects, EventRecorder(objects, "node-controller"))
-        self._controllers: list[Controller] = [
-            self._nodes,
-            Scheduler(objects, EventRecorder(objects, "default-scheduler"), self.faults),
-            VolumeBinder(objects, EventRecorder(objects, "persistentvolume-controller")),
-            GarbageCollector(objects),
-            DeploymentController(objects, EventRecorder(objects, "deployment-controller")),
-            ReplicaSetController(objects, EventRecorder(objects, "replicaset-controller")),
-            DaemonSetController(objects, EventRecorder(objects, "daemonset-controller")),
-            JobController(objects, EventRecorder(objects, "job-controller")),
-            PyTorchJobController(objects, EventRecorder(objects, "pytorchjob-controller")),
-        ]
+        self._controllers = [self._nodes, *_controllers(objects, self.faults)]
         self._server = ApiServer(
             Api(objects, token=self._token, find_log=self._kubelet.find_log), state_dir
         )
@@ -212,3 +202,16 @@ class LocalCluster:
         if self._only_images is None or not images or infrastructure.role_of(images[0]) is not None:
             return []
         return [image for image in images if image not in self._only_images]
+
+
+def _controllers(objects: Objects, faults: set[str]) -> list[Controller]:
+    return [
+        Scheduler(objects, EventRecorder(objects, "default-scheduler"), faults),
+        VolumeBinder(objects, EventRecorder(objects, "persistentvolume-controller")),
+        GarbageCollector(objects),
+        DeploymentController(objects, EventRecorder(objects, "deployment-controller")),
+        ReplicaSetController(objects, EventRecorder(objects, "replicaset-controller")),
+        DaemonSetController(objects, EventRecorder(objects, "daemonset-controller")),
+        JobController(objects, EventRecorder(objects, "job-controller")),
+        PyTorchJobController(objects, EventRecorder(objects, "pytorchjob-controller")),
+    ]
