@@ -170,7 +170,7 @@ def _recipes(arguments: argparse.Namespace) -> int:
     console = Console()
     console.print(table)
     console.print("\nany causal language model of the Hugging Face hub: hf:ORG/MODEL")
-    console.print("any of them small, on CPUs: add preset=smoke", highlight=False)
+    console.print("add preset=smoke to run any recipe small, on CPUs", highlight=False)
     return OK
 
 

@@ -41,7 +41,7 @@ def help_text(recipes: Iterable[Recipe]) -> Content:
             section(f"*Try this*\n```{COMMAND} {START.example}```"),
             context(
                 f"recipes: {', '.join(names)}, or hf:ORG/MODEL for a language model of the "
-                f"Hugging Face hub {md.DOT} preset=smoke runs any of them small, on CPUs {md.DOT} "
+                f"Hugging Face hub {md.DOT} preset=smoke runs any recipe small, on CPUs {md.DOT} "
                 "every run gets one live card, a thread, and a receipt once everything it created "
                 "is deleted"
             ),
