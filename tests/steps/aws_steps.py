@@ -1,0 +1,150 @@
+"""Steps on an AWS of their own in this process: no workflow, no cluster, no Slack.
+
+Imported by the tests of single steps. Services and store are the product's own; the account is the
+local endpoint, on which a creation takes a millisecond or, where SPEED is IDLE, never ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from itertools import count
+
+import pytest
+from aws_fixtures import until
+from factories import START, TO_RUNNING, make_event, make_request, make_requested
+
+from local.aws import Deployment, DeploymentSpec, InProcessRuntime, LocalAws, NetworkSpec
+from stationmaster.aws.table import table_definition
+from stationmaster.domain import events as ev
+from stationmaster.domain.ids import RunId
+from stationmaster.domain.run.aggregate import Run
+from stationmaster.services import Services
+from stationmaster.settings import Settings
+
+QUICK = 600_000.0
+IDLE = 1e-4
+RUN_IDS = (RunId(f"tiny-llama-{number:08x}") for number in count())
+Step = Callable[..., dict[str, bool]]
+
+
+@dataclass
+class Account:
+    """One run in an account, and the clock that its steps look at."""
+
+    aws: LocalAws
+    settings: Settings
+    run_id: RunId = field(default_factory=lambda: next(RUN_IDS))
+    late: timedelta = timedelta()
+
+    def __post_init__(self) -> None:
+        self.services = Services(self.settings, now=self.now)
+
+    def now(self) -> datetime:
+        return START + self.late
+
+    def pass_time(self) -> None:
+        """Let every limit of a step pass."""
+        self.late += timedelta(days=1)
+
+    def request(self, **request: object) -> Run:
+        """A new run, requested and provisioning."""
+        requested = make_requested(self.run_id, at=self.now(), request=make_request(**request))
+        self.services.runs.create(
+            requested, dedup_key=self.run_id, dedup_until=self.now() + timedelta(seconds=30)
+        )
+        return self.enter(ev.RunPhase.PROVISIONING)
+
+    def enter(self, *phases: ev.RunPhase, reason: str = "") -> Run:
+        for phase in phases:
+            self.happen(ev.PhaseChanged, phase=phase, reason=reason)
+        return self.run
+
+    def train(self) -> Run:
+        """A new run whose job is training."""
+        self.request()
+        return self.enter(*TO_RUNNING[1:])
+
+    def happen(self, kind: type, **values: object) -> Run:
+        """Record an event as if another part of the product had."""
+        event_id = f"{kind.__name__}-{values}-{self.late}"
+        event = make_event(kind, event_id=event_id, run_id=self.run_id, at=self.now(), **values)
+        return self.services.runs.record(self.run_id, [event])
+
+    @property
+    def run(self) -> Run:
+        return self.services.runs.load(self.run_id)
+
+    def events(self, kind: str) -> list[ev.RunEvent]:
+        return [event for event in self.services.runs.events(self.run_id) if event.type == kind]
+
+    def call(self, step: Step, **arguments: str) -> bool:
+        """Call the step once; whether it is done."""
+        return step(self.services, self.run_id, **arguments)["ready"]
+
+    def finish(self, step: Step, **arguments: str) -> None:
+        """Call the step as the state machine does, until it is done; a second passes each time."""
+
+        def is_done() -> bool:
+            self.late += timedelta(seconds=1)
+            return self.call(step, **arguments)
+
+        until(is_done)
+
+    def changes(self, step: Step, **arguments: str) -> list[str]:
+        """What one more call of a step asks AWS to change, beside the store."""
+        self.aws.forget_calls()
+        self.call(step, **arguments)
+        calls = [operation for service, operation in self.aws.calls if service != "dynamodb"]
+        return [name for name in calls if not name.startswith(("Describe", "List", "Get"))]
+
+
+def _deployed(aws: LocalAws) -> Settings:
+    aws.client("dynamodb").create_table(**table_definition("runs"))
+    made: Deployment = aws.deploy(
+        DeploymentSpec(
+            buses=["events"],
+            roles=["eks-cluster"],
+            network=NetworkSpec(),
+        )
+    )
+    role = made.role_arns["eks-cluster"]
+    return Settings(
+        region=aws.region,
+        table_name="runs",
+        bus_name="events",
+        vpc_id=made.vpc_id,
+        subnet_ids=tuple(made.subnet_ids),
+        cluster_role_arn=role,
+        node_role_arn=role,
+        relay_role_arn=role,
+        cluster_access_role_arns=(role,),
+    )
+
+
+@pytest.fixture(scope="module")
+def endpoint(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[LocalAws, Settings]]:
+    """The account of a file, as fast as its SPEED says: emulated seconds in one real second."""
+    with LocalAws(
+        state_dir=tmp_path_factory.mktemp("aws"),
+        invoker=InProcessRuntime(),
+        handlers=[],
+        speed=getattr(request.module, "SPEED", QUICK),
+    ) as aws:
+        yield aws, _deployed(aws)
+
+
+@pytest.fixture
+def account(
+    endpoint: tuple[LocalAws, Settings], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Account]:
+    """A run's account, with nothing in it yet."""
+    aws, settings = endpoint
+    for name, value in aws.environment().items():
+        monkeypatch.setenv(name, value)
+    yield Account(aws, settings)
+    aws.clear_injected()
+    aws.faults.clear()

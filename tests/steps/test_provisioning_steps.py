@@ -1,0 +1,165 @@
+"""The steps that create: done once, repeated without effect, refused, and failed."""
+
+# ruff: noqa: F811  # fixtures are imported by name
+from __future__ import annotations
+
+import pytest
+from aws_steps import Account, account, endpoint  # noqa: F401
+
+from stationmaster.domain import events as ev
+from stationmaster.domain.errors import (
+    PermanentError,
+    ResourceFailed,
+    RunStopped,
+    TransientError,
+)
+from stationmaster.domain.names import launch_template_name
+from stationmaster.domain.resources import ResourceKind
+from stationmaster.domain.run.aggregate import ResourceStatus
+from stationmaster.steps.ensure_cluster import ensure_cluster
+from stationmaster.steps.ensure_file_system import ensure_file_system
+from stationmaster.steps.ensure_node_group import ensure_node_group
+from stationmaster.steps.prepare_run import prepare_run
+
+STEPS = {
+    "cluster": (ensure_cluster, {}),
+    "system nodes": (ensure_node_group, {"node_group": "system"}),
+    "training nodes": (ensure_node_group, {"node_group": "training"}),
+    "file system": (ensure_file_system, {}),
+}
+# Asked for at each call, and answered with what is there.
+IDEMPOTENT_BY_AWS = {"CreateAccessEntry", "CreatePodIdentityAssociation", "CreateAddon"}
+each_step = pytest.mark.parametrize(("step", "arguments"), STEPS.values(), ids=list(STEPS))
+
+
+def build_before(account: Account, step: object) -> None:
+    """What the workflow has made before it comes to the step."""
+    account.request()
+    if step is not ensure_cluster:
+        account.finish(ensure_cluster)
+
+
+def statuses(account: Account) -> dict[ResourceKind, ResourceStatus]:
+    return {each.kind: each.status for each in account.run.resources.values()}
+
+
+def test_prepare_run_lists_what_the_recipe_needs_and_enters_provisioning_once(account: Account):
+    account.request()
+
+    first = prepare_run(account.services, account.run_id)
+    again = prepare_run(account.services, account.run_id)
+
+    assert first == again
+    assert first["run_id"] == account.run_id
+    assert {"fsx-csi-driver", "training-operator", "relay"} <= set(first["plugins"])
+    assert {"nodes", "storage"} <= set(first["checks"])
+    assert first["await_limit_s"] >= 7 * 86_400
+    assert [event.phase for event in account.events("run.phase_changed")] == ["provisioning"]
+
+
+@each_step
+def test_step_that_is_called_until_it_is_done_records_what_it_made_once(account, step, arguments):
+    build_before(account, step)
+
+    account.finish(step, **arguments)
+
+    assert set(statuses(account).values()) == {ResourceStatus.ACTIVE}
+    requested = [(event.kind, event.name) for event in account.events("resource.requested")]
+    assert len(requested) == len(set(requested)) == len(account.run.resources)
+
+
+@each_step
+def test_step_that_is_repeated_changes_and_records_nothing_more(account, step, arguments):
+    build_before(account, step)
+    account.finish(step, **arguments)
+    version = account.run.version
+
+    created = [name for name in account.changes(step, **arguments) if "Create" in name]
+
+    assert account.call(step, **arguments)
+    assert not {name for name in created if name not in IDEMPOTENT_BY_AWS}
+    assert account.run.version == version
+
+
+@pytest.mark.parametrize(
+    ("step", "arguments", "service", "operation"),
+    [
+        (ensure_cluster, {}, "eks", "CreateCluster"),
+        (ensure_cluster, {}, "ec2", "CreateSecurityGroup"),
+        (ensure_node_group, {"node_group": "training"}, "eks", "CreateNodegroup"),
+        (ensure_node_group, {"node_group": "training"}, "ec2", "CreateLaunchTemplate"),
+        (ensure_file_system, {}, "fsx", "CreateFileSystem"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [("AccessDeniedException", PermanentError), ("ServiceUnavailable", TransientError)],
+)
+def test_step_that_is_refused_says_so_and_has_recorded_that_it_would_ask(
+    account, step, arguments, service, operation, code, error
+):
+    build_before(account, step)
+    account.aws.inject(service, operation, code, times=99)
+
+    with pytest.raises(error):
+        account.finish(step, **arguments)
+
+    # The teardown looks for all that was ever asked for.
+    assert ResourceStatus.REQUESTED in statuses(account).values()
+    account.aws.clear_injected()
+    account.finish(step, **arguments)
+
+
+@pytest.mark.parametrize(
+    ("fault", "step", "arguments", "words"),
+    [
+        ("cluster-fails", ensure_cluster, {}, "EKS could not create cluster"),
+        (
+            "node-group-fails",
+            ensure_node_group,
+            {"node_group": "training"},
+            "EKS could not create node group training of 2 x m5.2xlarge",
+        ),
+        ("file-system-fails", ensure_file_system, {}, "FSx could not create file system"),
+    ],
+)
+def test_step_whose_creation_fails_says_what_aws_says(account, fault, step, arguments, words):
+    build_before(account, step)
+    account.aws.faults.add(fault)
+
+    with pytest.raises(ResourceFailed, match=words):
+        account.finish(step, **arguments)
+
+
+@each_step
+def test_step_of_a_stopped_run_creates_nothing(account, step, arguments):
+    build_before(account, step)
+    account.happen(ev.StopRequested, user_id="U2")
+    account.aws.forget_calls()
+
+    with pytest.raises(RunStopped, match="stopped by U2"):
+        account.call(step, **arguments)
+
+    assert {service for service, _ in account.aws.calls} == {"dynamodb"}
+
+
+@pytest.mark.parametrize("step", [ensure_file_system, ensure_node_group])
+def test_step_that_comes_before_the_cluster_waits_for_it(account, step):
+    account.request()
+    arguments = {"node_group": "training"} if step is ensure_node_group else {}
+
+    with pytest.raises(TransientError, match="no security group"):
+        account.call(step, **arguments)
+
+    assert account.run.resources == {}
+
+
+def test_training_nodes_with_efa_get_a_placement_group_and_a_template_of_their_own(account):
+    account.request(recipe="llama2-7b", instance_type="p4d.24xlarge")
+    account.finish(ensure_cluster)
+
+    account.finish(ensure_node_group, node_group="training")
+
+    assert ResourceKind.PLACEMENT_GROUP in statuses(account)
+    names = {each.name for each in account.run.resources.values()}
+    assert launch_template_name(account.run_id) in names

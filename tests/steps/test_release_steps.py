@@ -1,0 +1,178 @@
+"""The steps that delete: in any state, until AWS says that nothing is left, or out of time."""
+
+# ruff: noqa: F811  # fixtures are imported by name
+from __future__ import annotations
+
+import json
+
+import pytest
+from aws_steps import Account, account, endpoint  # noqa: F401
+
+from stationmaster.domain import events as ev
+from stationmaster.domain.errors import LeftBehind, StepTimedOut
+from stationmaster.domain.run.aggregate import ResourceStatus, TeardownStatus
+from stationmaster.steps.begin_teardown import begin_teardown
+from stationmaster.steps.conclude_run import conclude_run
+from stationmaster.steps.conclude_teardown import conclude_teardown
+from stationmaster.steps.ensure_cluster import ensure_cluster
+from stationmaster.steps.ensure_file_system import ensure_file_system
+from stationmaster.steps.ensure_node_group import ensure_node_group
+from stationmaster.steps.leftovers import find_left
+from stationmaster.steps.release_cluster import release_cluster
+from stationmaster.steps.release_file_system import release_file_system
+from stationmaster.steps.release_network import release_network
+from stationmaster.steps.release_node_group import release_node_group
+from stationmaster.steps.verify_released import verify_released
+
+# As the teardown workflow walks.
+IN_ORDER = [
+    (release_file_system, {}),
+    (release_node_group, {"node_group": "system"}),
+    (release_node_group, {"node_group": "training"}),
+    (release_cluster, {}),
+    (release_network, {}),
+    (verify_released, {}),
+]
+NAMES = ["file system", "system nodes", "training nodes", "cluster", "network", "verify"]
+each_step = pytest.mark.parametrize(("step", "arguments"), IN_ORDER, ids=NAMES)
+
+
+def build(account: Account) -> None:
+    """Everything that a run has, and its teardown begun."""
+    account.request()
+    account.finish(ensure_cluster)
+    account.finish(ensure_node_group, node_group="system")
+    account.finish(ensure_node_group, node_group="training")
+    account.finish(ensure_file_system)
+    account.enter(ev.RunPhase.FAILED, reason="for the test")
+    begin_teardown(account.services, account.run_id)
+
+
+def release_before(account: Account, step: object, arguments: dict[str, str]) -> None:
+    for each, its_arguments in IN_ORDER[: IN_ORDER.index((step, arguments))]:
+        account.finish(each, **its_arguments)
+
+
+def test_all_steps_in_order_leave_nothing_and_record_each_deletion_once(account: Account):
+    build(account)
+
+    for step, arguments in IN_ORDER:
+        account.finish(step, **arguments)
+
+    assert find_left(account.services, account.run_id) == []
+    gone = {each.status for each in account.run.resources.values()}
+    assert gone == {ResourceStatus.DELETED}
+    deleted = [(event.kind, event.name) for event in account.events("resource.deleted")]
+    assert len(deleted) == len(set(deleted)) == len(account.run.resources)
+
+
+@each_step
+def test_release_that_is_repeated_is_done_at_once_and_changes_nothing(account, step, arguments):
+    build(account)
+    release_before(account, step, arguments)
+    account.finish(step, **arguments)
+    version = account.run.version
+
+    assert account.changes(step, **arguments) == []
+    assert account.call(step, **arguments)
+    assert account.run.version == version
+
+
+@each_step
+def test_release_of_a_run_that_has_nothing_is_done_at_once(account, step, arguments):
+    account.request()
+    begin_teardown(account.services, account.run_id)
+
+    assert account.changes(step, **arguments) == []
+    assert account.call(step, **arguments)
+
+
+@pytest.mark.parametrize(
+    ("step", "arguments", "words"),
+    [
+        (release_file_system, {}, "file system fs-"),
+        (release_node_group, {"node_group": "training"}, "node group training is still"),
+        (release_cluster, {}, "cluster stationmaster-tiny-llama-.* is still"),
+    ],
+)
+def test_release_that_takes_too_long_says_what_is_still_there(account, step, arguments, words):
+    build(account)
+    account.pass_time()
+
+    with pytest.raises(StepTimedOut, match=words):
+        account.call(step, **arguments)
+
+    # Late as it is, it is asked for.
+    account.late *= 0
+    account.finish(step, **arguments)
+
+
+def test_verification_deletes_what_landed_late_and_names_it_when_time_is_over(account: Account):
+    build(account)
+
+    account.pass_time()
+    with pytest.raises(LeftBehind, match=r"still there: .*cluster stationmaster-"):
+        account.call(verify_released)
+    account.late *= 0
+
+    account.finish(verify_released)
+    assert find_left(account.services, account.run_id) == []
+
+
+def test_teardown_that_begins_twice_is_one_attempt(account: Account):
+    account.request()
+
+    begin_teardown(account.services, account.run_id)
+    begin_teardown(account.services, account.run_id)
+
+    assert len(account.events("teardown.started")) == 1
+    assert account.run.teardown is TeardownStatus.RUNNING
+
+
+def test_teardown_that_is_concluded_twice_keeps_its_first_cost(account: Account):
+    build(account)
+    for step, arguments in IN_ORDER:
+        account.finish(step, **arguments)
+
+    conclude_teardown(account.services, account.run_id)
+    cost = account.events("teardown.completed")[0].cost_usd
+    account.pass_time()
+    conclude_teardown(account.services, account.run_id)
+    begin_teardown(account.services, account.run_id)
+
+    assert [event.cost_usd for event in account.events("teardown.completed")] == [cost]
+    assert account.run.teardown is TeardownStatus.COMPLETED
+
+
+def test_teardown_that_failed_names_what_is_left_and_may_begin_again(account: Account):
+    build(account)
+    cause = json.dumps({"errorMessage": "EKS is away"})
+
+    conclude_teardown(account.services, account.run_id, error={"Error": "E", "Cause": cause})
+    (failed,) = account.events("teardown.failed")
+    begin_teardown(account.services, account.run_id)
+
+    assert failed.reason == "EKS is away"
+    assert any(left.startswith("cluster stationmaster-") for left in failed.left)
+    assert account.run.teardown is TeardownStatus.RUNNING
+
+
+@pytest.mark.parametrize(
+    ("error", "outcome", "reason"),
+    [
+        (None, "succeeded", ""),
+        ({"Error": "CheckFailed", "Cause": '{"errorMessage": "1 of 2 nodes"}'}, "failed", "1 of 2"),
+        ({"Error": "TrainingFailed", "Cause": "the loss is nan"}, "failed", "the loss is nan"),
+        ({"Error": "RunStopped", "Cause": ""}, "stopped", ""),
+        ({"Error": "States.Timeout", "Cause": ""}, "failed", "reached its time limit"),
+    ],
+)
+def test_run_ends_once_as_its_workflow_says(account: Account, error, outcome, reason):
+    account.train()
+
+    first = conclude_run(account.services, account.run_id, error=error)
+    again = conclude_run(account.services, account.run_id, error={"Error": "Other", "Cause": "c"})
+
+    assert first == again == {"outcome": outcome}
+    assert account.run.phase.value == outcome
+    assert reason in account.run.reason

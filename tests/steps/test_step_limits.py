@@ -1,0 +1,35 @@
+"""Creations that never end: the step gives them up in its time, and says what AWS says."""
+
+# ruff: noqa: F811  # fixtures are imported by name
+from __future__ import annotations
+
+import pytest
+from aws_steps import IDLE, Account, account, endpoint  # noqa: F401
+
+from stationmaster.domain.errors import StepTimedOut
+from stationmaster.steps.ensure_cluster import ensure_cluster
+from stationmaster.steps.ensure_file_system import ensure_file_system
+
+SPEED = IDLE
+
+
+@pytest.mark.parametrize("step", [ensure_cluster, ensure_file_system])
+def test_creation_is_waited_for_until_the_limit_and_then_given_up(account: Account, step):
+    account.request()
+    account.call(ensure_cluster)
+    answers = [account.call(step) for _ in range(3)]
+
+    account.pass_time()
+
+    assert answers == [False] * 3
+    with pytest.raises(StepTimedOut, match="is still CREATING"):
+        account.call(step)
+
+
+@pytest.mark.parametrize("step", [ensure_cluster, ensure_file_system])
+def test_creation_that_is_waited_for_is_requested_once(account: Account, step):
+    account.request()
+    account.call(ensure_cluster)
+    account.call(step)
+
+    assert account.changes(step) == []
