@@ -422,7 +422,7 @@ def test_offer_without_gpus_is_right_for_a_recipe_that_needs_none():
     smoke = get_recipe("llama2-7b").with_overrides({"preset": "smoke"})
     offer = Offer("us-west-2", True, num_gpus=0)
 
-    assert offer_warnings(smoke, get_instance("m5.2xlarge"), offer) == []
+    assert offer_warnings(smoke, get_instance("p4d.24xlarge"), offer) == []
 
 
 def test_instance_that_is_not_offered_is_warned_of():
