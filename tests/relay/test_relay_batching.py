@@ -178,7 +178,7 @@ def test_put_bus_away_holds_the_writer_back_and_loses_nothing(batcher_on):
     writer.join(1.0)
     held_at = len(written) * 100
     bus.open.set()
-    writer.join(10)
+    writer.join(1800)
 
     bus.wait_for(lambda: len(bus.events) == 12_000)
     assert held_at < 8_000

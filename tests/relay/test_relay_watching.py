@@ -259,7 +259,7 @@ def test_follower_wait_until_read_returns_after_the_last_line():
     late = follower.wait_until_read(timeout_s=1800)
     follower.pod_gone()
     batcher.start()
-    batcher.close(timeout_s=2)
+    batcher.close(timeout_s=1800)
 
     assert (early, late) == (False, True)
     assert sink.steps == [1]
@@ -353,7 +353,7 @@ def test_follower_pod_deleted_while_its_log_was_missing_ends(follow):
     follow(api, pod())
     for thread in threading.enumerate():
         if thread.name == "log run-1-worker-0":
-            thread.join(60)
+            thread.join(1800)
 
     assert "log run-1-worker-0" not in [thread.name for thread in threading.enumerate()]
     assert api.streams == [[line(9)]]

@@ -67,10 +67,10 @@ def run_ranks(function: Callable[..., Any], *arguments: Any, world_size: int) ->
     for process, receiving in processes:
         try:
             # Plain pickle: torch's own would send tensors through memory of a process that ends.
-            result = pickle.loads(receiving.recv_bytes()) if receiving.poll(120) else None
+            result = pickle.loads(receiving.recv_bytes()) if receiving.poll(1800) else None
         except EOFError:
             result = None
-        process.join(30)
+        process.join(1800)
         if process.exitcode is None:
             process.kill()
             process.join()
