@@ -21,6 +21,7 @@ from stationmaster.domain.errors import (
     WriteConflict,
 )
 from stationmaster.domain.run.aggregate import Run
+from stationmaster.domain.run.view import RunView
 from stationmaster.services import Services
 
 logger = logging.getLogger(__name__)
@@ -47,7 +48,7 @@ class Announcer:
             return _nothing  # by an earlier delivery of this request, which went no further
         now = self._services.now()
         channel = run.request.channel_id
-        content = run_card(run, now=now)
+        content = run_card(RunView(run), now=now)
         try:
             card_ts = self._post_once(run)
         except ChannelLost as exc:
@@ -65,7 +66,7 @@ class Announcer:
             channel_id=channel,
             card_ts=card_ts,
             card_digest=content.digest,
-            card_milestone=card_milestone(run),
+            card_milestone=card_milestone(RunView(run)),
             card_updated_at=now,
         )
         try:
@@ -83,7 +84,7 @@ class Announcer:
         channel, now = run.request.channel_id, self._services.now()
         mark = Mark(run.run_id, (CARD_KEY,))
         try:
-            return self._outbox.post(run_card(run, now=now), channel=channel, mark=mark)
+            return self._outbox.post(run_card(RunView(run), now=now), channel=channel, mark=mark)
         except TransientError:
             # A call without an answer may have posted.
             found = self._outbox.find(run.run_id, channel=channel, since=now).get(CARD_KEY)

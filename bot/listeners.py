@@ -111,8 +111,8 @@ def _answer(services: Services, announcer: Announcer, body: Json) -> Content:
             runs = commands.list_runs(services, channel_id=channel_id)
             return answers.runs_list(runs, now=services.now())
         case table.ShowStatus(run_id=run_id):
-            run = commands.describe_run(services, run_id, channel_id=channel_id)
-            return run_card(run, now=services.now())
+            view = commands.describe_run(services, run_id, channel_id=channel_id)
+            return run_card(view, now=services.now())
         case table.ShowLogs(run_id=run_id):
             run, tails = commands.show_logs(services, run_id, channel_id=channel_id)
             return answers.run_logs(run, tails, now=services.now())

@@ -16,23 +16,25 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Final
 
 from bot.announcement import CARD_KEY
-from bot.blocks.card import card_milestone, is_live, run_card
+from bot.blocks.card import card_milestone, run_card
 from bot.blocks.elements import Content
 from bot.blocks.receipt import run_receipt
-from bot.blocks.thread import is_noteworthy, thread_message
+from bot.blocks.thread import Told, in_time_order, is_noteworthy, thread_message
+from bot.loss_curve import post_loss_chart
 from bot.outbox import Mark, Outbox
+from bot.stream import StreamBatch
 from bot.thread_posts import ThreadPosts
 from stationmaster.aws.delivery_store import Delivery
+from stationmaster.commands import view_run
 from stationmaster.domain.errors import (
     ChannelLost,
     PermanentError,
-    RunNotFound,
     TransientError,
 )
 from stationmaster.domain.events import (
@@ -41,11 +43,11 @@ from stationmaster.domain.events import (
     ProgressReported,
     RunEvent,
     TrainingEvaluated,
-    TrainingResumed,
 )
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.names import NOBODY_REACHED
-from stationmaster.domain.run.aggregate import Run, TeardownStatus
+from stationmaster.domain.run.aggregate import Run
+from stationmaster.domain.run.view import RunView
 from stationmaster.services import Services
 
 logger = logging.getLogger(__name__)
@@ -65,16 +67,21 @@ _RESERVED_TOKENS: Final = 3
 
 @dataclass(frozen=True)
 class _News:
-    """One run of a batch: its state, what the channel knows, what is new."""
+    """One run of a batch: its state and its cluster's, what the channel knows, what is new."""
 
-    run: Run
+    view: RunView
     delivery: Delivery
-    events: Sequence[RunEvent]
+    events: Sequence[Told]
+
+    @property
+    def run(self) -> Run:
+        """The run itself."""
+        return self.view.run
 
     @property
     def is_urgent(self) -> bool:
         """Something that a person waits for is not on the card yet."""
-        return self.delivery.card_milestone != card_milestone(self.run)
+        return self.delivery.card_milestone != card_milestone(self.view)
 
 
 class Notifier:
@@ -94,14 +101,15 @@ class Notifier:
         # Cards that were skipped; drawn again when their interval has passed.
         self._stale: set[RunId] = set()
 
-    def notify(self, batch: Mapping[RunId, Sequence[RunEvent]]) -> None:
+    def notify(self, batch: StreamBatch) -> None:
         """Tell everything that a batch brings; runs with urgent changes come first.
 
         Raises:
             TransientError: something could not be told; the same batch is to be delivered again.
         """
-        found = [self._read(run_id, events) for run_id, events in batch.items()]
-        found += [self._read(run_id, ()) for run_id in sorted(self._stale - batch.keys())]
+        events = self._by_run(batch)
+        found = [self._read(run_id, of_run) for run_id, of_run in events.items()]
+        found += [self._read(run_id, ()) for run_id in sorted(self._stale - events.keys())]
         news = [one for one in found if one is not None]
         self._tell_all(sorted(news, key=lambda one: not one.is_urgent))
 
@@ -111,9 +119,15 @@ class Notifier:
         What a batch could not post while Slack was away for long is posted now. What cannot be
         posted now either is left to the next refresh.
         """
-        runs = [*self._services.runs.list_recent(limit=_RECENT_RUNS)]
-        runs = [run for run in runs if _is_recent(run, now=self._services.now())]
-        run_ids = dict.fromkeys(run.run_id for run in (*self._services.runs.list_open(), *runs))
+        recent = self._services.runs.list_recent(limit=_RECENT_RUNS)
+        clusters = self._services.cluster_states.list_open()
+        run_ids = dict.fromkeys(
+            [
+                *(run.run_id for run in self._services.runs.list_open()),
+                *(run_id for cluster in clusters for run_id in cluster.leases),
+                *(run.run_id for run in recent if self._is_recent(run)),
+            ]
+        )
         found = [self._read(run_id, ()) for run_id in run_ids]
         due = [one for one in found if one is not None and self._is_due(one)]
         due.sort(key=lambda one: one.delivery.card_updated_at or one.run.requested_at)
@@ -123,9 +137,9 @@ class Notifier:
             logger.warning("refresh is not complete", extra={"reason": str(exc)})
 
     def _is_due(self, news: _News) -> bool:
-        if news.is_urgent or _is_receipt_due(news.run, news.delivery):
+        if news.is_urgent or _is_receipt_due(news.view, news.delivery):
             return True
-        return is_live(news.run) and self._remaining_s(news, REFRESH_AFTER_S) <= 0
+        return news.view.is_live and self._remaining_s(news, REFRESH_AFTER_S) <= 0
 
     def _tell_all(self, news: Sequence[_News]) -> None:
         if not news:
@@ -148,17 +162,30 @@ class Notifier:
                 f"{len(failures)} of {len(news)} runs could not be told: {failures[0]}"
             ) from failures[0]
 
-    def _read(self, run_id: RunId, events: Sequence[RunEvent]) -> _News | None:
-        try:
-            run = self._services.runs.load(run_id)
-        except RunNotFound:
+    def _by_run(self, batch: StreamBatch) -> dict[RunId, list[Told]]:
+        """What a batch brings for each run: its own events, and those of the cluster it leases."""
+        told: dict[RunId, list[Told]] = {run_id: [*events] for run_id, events in batch.runs.items()}
+        for cluster_id, events in batch.clusters.items():
+            cluster = self._services.cluster_states.find(cluster_id)
+            for run_id in cluster.leases if cluster is not None else ():
+                told[run_id] = in_time_order(told.get(run_id, []), events)
+        return told
+
+    def _is_recent(self, run: Run) -> bool:
+        ended_at = view_run(self._services, run).torn_down_at
+        return ended_at is not None and self._services.now() - ended_at < _RECENTLY
+
+    def _read(self, run_id: RunId, events: Sequence[Told]) -> _News | None:
+        run = self._services.runs.find(run_id)
+        if run is None:
             logger.warning("run of the stream is gone", extra={"run_id": run_id})
             self._stale.discard(run_id)
             return None
-        return _News(run, self._services.deliveries.load(run_id), events)
+        view = view_run(self._services, run)
+        return _News(view, self._services.deliveries.load(run_id), events)
 
     def _interval_s(self) -> float:
-        live = sum(not run.phase.is_terminal for run in self._services.runs.list_open())
+        live = len(self._services.runs.list_open())
         return max(MIN_INTERVAL_S, 1.5 * live)
 
     def _tell(self, news: _News, *, interval_s: float) -> None:
@@ -172,17 +199,16 @@ class Notifier:
             self._tell_channel(replace(news, delivery=moved), interval_s=interval_s)
 
     def _tell_channel(self, news: _News, *, interval_s: float) -> None:
-        run = news.run
-        delivery = news.delivery
+        view, run, delivery = news.view, news.run, news.delivery
         if delivery.card_ts is None:
-            delivery = self._place_card(run, delivery)
+            delivery = self._place_card(view, delivery)
         if news.delivery.card_ts is not None or not delivery.card_digest:
             delivery = self._refresh_card(replace(news, delivery=delivery), interval_s=interval_s)
         self._tell_thread(news, delivery)
         if run.phase.is_terminal and not delivery.chart_posted:
             delivery = self._post_chart(run, delivery)
-        if _is_receipt_due(run, delivery):
-            self._post_receipt(run, delivery)
+        if _is_receipt_due(view, delivery):
+            self._post_receipt(view, delivery)
 
     def _move_to_requester(self, run: Run, delivery: Delivery, *, lost: ChannelLost) -> Delivery:
         """Go on in the requester's direct conversation, where a new card says why.
@@ -207,16 +233,17 @@ class Notifier:
         )
         return self._save(moved)
 
-    def _card(self, run: Run, delivery: Delivery) -> Content:
+    def _card(self, view: RunView, delivery: Delivery) -> Content:
         moved_from = (delivery.lost_channel_id, delivery.lost_code)
         return run_card(
-            run,
+            view,
             now=self._services.now(),
             moved_from=moved_from if delivery.lost_channel_id else None,
         )
 
-    def _place_card(self, run: Run, delivery: Delivery) -> Delivery:
+    def _place_card(self, view: RunView, delivery: Delivery) -> Delivery:
         """Give the run a card: the one that a crash left unconfirmed, or else a new one."""
+        run = view.run
         channel = delivery.channel_id or run.request.channel_id
         if delivery.card_claimed_at is not None:
             since = delivery.card_claimed_at
@@ -227,24 +254,25 @@ class Notifier:
         claimed_at = delivery.card_claimed_at or self._services.now()
         claimed = {"channel_id": channel, "card_ts": None, "card_claimed_at": claimed_at}
         delivery = self._save(delivery.model_copy(update=claimed))
-        content = self._card(run, delivery)
+        content = self._card(view, delivery)
         card_ts = self._outbox.post(content, channel=channel, mark=Mark(run.run_id, (CARD_KEY,)))
         return self._remember_card(
-            run,
+            view,
             delivery.model_copy(update={"card_ts": card_ts, "card_claimed_at": None}),
             content=content,
         )
 
     def _refresh_card(self, news: _News, *, interval_s: float) -> Delivery:
         run, delivery = news.run, news.delivery
-        if self._card(run, delivery).digest == delivery.card_digest:
+        if self._card(news.view, delivery).digest == delivery.card_digest:
             self._stale.discard(run.run_id)
             return delivery
         if not self._await_turn(news, interval_s=interval_s):
             self._stale.add(run.run_id)
             return delivery
-        run = self._services.runs.load(run.run_id)  # waiting may have taken a while
-        content = self._card(run, delivery)
+        # Waiting may have taken a while.
+        view = view_run(self._services, self._services.runs.load(run.run_id))
+        content = self._card(view, delivery)
         try:
             is_there = self._outbox.update(
                 content, channel=delivery.channel_id, ts=delivery.card_ts or ""
@@ -257,17 +285,17 @@ class Notifier:
             return delivery
         if not is_there:
             logger.warning("card was deleted, posting a new one", extra={"run_id": run.run_id})
-            return self._place_card(run, delivery)
-        return self._remember_card(run, delivery, content=content)
+            return self._place_card(view, delivery)
+        return self._remember_card(view, delivery, content=content)
 
-    def _remember_card(self, run: Run, delivery: Delivery, *, content: Content) -> Delivery:
+    def _remember_card(self, view: RunView, delivery: Delivery, *, content: Content) -> Delivery:
         now = self._services.now()
-        self._stale.discard(run.run_id)
+        self._stale.discard(view.run.run_id)
         return self._save(
             delivery.model_copy(
                 update={
                     "card_digest": content.digest,
-                    "card_milestone": card_milestone(run),
+                    "card_milestone": card_milestone(view),
                     "card_updated_at": now,
                 }
             )
@@ -320,7 +348,7 @@ class Notifier:
             events += [end for end in self._ends(run) if end.event_id not in known]
         of_key = {_claim_key(event): event for event in events if is_noteworthy(event)}
         keys = self._thread.unposted(delivery, of_key)
-        message = thread_message([of_key[key] for key in keys], run)
+        message = thread_message([of_key[key] for key in keys], news.view)
         if message is not None:
             self._thread.post(message, delivery, keys)
 
@@ -333,45 +361,19 @@ class Notifier:
 
     def _post_chart(self, run: Run, delivery: Delivery) -> Delivery:
         events = self._services.runs.events(run.run_id) if len(run.loss_points) > 1 else []
-        points = [
-            (event.step, event.loss_nats)
-            for event in events
-            if isinstance(event, ProgressReported) and event.loss_nats is not None
-        ]
-        if len(points) > 1:
-            # Pillow is needed once a run; every other batch does without loading it.
-            from bot.chart import loss_chart
-
-            png = loss_chart(
-                points,
-                title=f"{run.request.recipe}: training loss",
-                subtitle=f"{run.run_id}, {run.request.nodes} x {run.request.instance_type}",
-                resumed_at=[event.step for event in events if isinstance(event, TrainingResumed)],
-            )
-            try:
-                self._outbox.upload(
-                    png,
-                    filename=f"{run.run_id}-loss.png",
-                    title=f"Loss of {run.run_id}",
-                    comment="Loss over all steps",
-                    channel=delivery.channel_id,
-                    thread_ts=delivery.card_ts or "",
-                )
-            except PermanentError:
-                # The picture is worth less than the receipt that follows.
-                logger.exception("chart is not accepted", extra={"run_id": run.run_id})
+        post_loss_chart(self._outbox, run, events, delivery)
         return self._save(delivery.model_copy(update={"chart_posted": True}))
 
-    def _post_receipt(self, run: Run, delivery: Delivery) -> None:
+    def _post_receipt(self, view: RunView, delivery: Delivery) -> None:
         now = self._services.now()
-        keys = self._thread.unposted(delivery, [f"receipt-{run.teardown.value}"])
+        keys = self._thread.unposted(delivery, [f"receipt-{view.teardown.value}"])
         if keys:
             # An edited card notifies nobody; a broadcast does.
-            self._thread.post(run_receipt(run, now=now), delivery, keys, broadcast=True)
-        self._save(delivery.model_copy(update={"receipt_posted": run.teardown}))
+            self._thread.post(run_receipt(view, now=now), delivery, keys, broadcast=True)
+        self._save(delivery.model_copy(update={"receipt_posted": view.teardown}))
 
 
-def _claim_key(event: RunEvent) -> str:
+def _claim_key(event: Told) -> str:
     """What is claimed before an event is told: the event, or its minute where many may follow.
 
     A run that saves or evaluates every few seconds would drown its thread; the card names the
@@ -384,16 +386,11 @@ def _claim_key(event: RunEvent) -> str:
     return event.event_id
 
 
-def _is_recent(run: Run, *, now: datetime) -> bool:
-    return run.torn_down_at is not None and now - run.torn_down_at < _RECENTLY
+def _is_receipt_due(view: RunView, delivery: Delivery) -> bool:
+    return not view.is_live and delivery.receipt_posted is not view.teardown
 
 
-def _is_receipt_due(run: Run, delivery: Delivery) -> bool:
-    is_over = run.teardown in (TeardownStatus.COMPLETED, TeardownStatus.FAILED)
-    return is_over and delivery.receipt_posted is not run.teardown
-
-
-def _is_steady(events: Sequence[RunEvent]) -> bool:
+def _is_steady(events: Sequence[Told]) -> bool:
     """Whether more of the same is about to follow, so that skipping loses nothing."""
     return all(
         isinstance(event, ProgressReported | CheckpointSaved | TrainingEvaluated)

@@ -26,11 +26,13 @@ from rich.markup import escape
 from local.mode import DEFAULT_SPEED, LocalMode, LocalOptions, describe_endpoints
 from local.slack import ApiCall
 from local.stop_signals import StopSignals
+from stationmaster.commands import view_run
+from stationmaster.domain.cluster.events import ClusterEvent
 from stationmaster.domain.commands.table import SUBCOMMANDS
 from stationmaster.domain.errors import StationmasterError
 from stationmaster.domain.events import RunEvent
 from stationmaster.domain.ids import RunId
-from stationmaster.domain.run.aggregate import Run
+from stationmaster.domain.run.view import RunView
 from stationmaster.services import Services
 from stationmaster.steps.leftovers import find_left
 
@@ -176,12 +178,14 @@ def _verdict(mode: LocalMode, watch: _Watch, *, timed_out: bool, started: float)
     """Write the result; 0 only if the run succeeded and nothing billable is left."""
     assert mode.settings is not None
     services = Services.create(mode.settings)
-    run = services.runs.load(watch.run_id)
+    view = view_run(services, services.runs.load(watch.run_id))
+    cluster = view.cluster
     try:
-        left = [str(found) for found in find_left(services, run.run_id)]
+        found = find_left(services, cluster.cluster_id) if cluster is not None else []
+        left = [str(each) for each in found]
     except StationmasterError as exc:
         left = [f"unknown: {exc}"]
-    result = _result(run, left, services, wall_s=time.monotonic() - started)
+    result = _result(view, left, services, wall_s=time.monotonic() - started)
     watch.record.write(result)
     good = result["status"] == "succeeded" and not left and not timed_out
     cost = f"{result['cost_usd']:.4f} USD emulated"
@@ -190,28 +194,29 @@ def _verdict(mode: LocalMode, watch: _Watch, *, timed_out: bool, started: float)
     return OK if good else NO
 
 
-def _result(run: Run, left: list[str], services: Services, *, wall_s: float) -> dict[str, Any]:
+def _result(view: RunView, left: list[str], services: Services, *, wall_s: float) -> dict[str, Any]:
+    run = view.run
     return {
         "kind": "result",
         "status": run.phase.value,
         "reason": run.reason,
         "run_id": run.run_id,
+        "cluster_id": run.cluster_id,
         "phases": run.phase_names,
+        "attempts": len(run.attempts),
         "steps": run.progress.step if run.progress else 0,
         "first_loss": run.first_loss_nats,
         "last_loss": run.progress.loss_nats if run.progress else None,
         "resumed_from_step": run.resumed_from_step,
-        "cost_usd": run.final_cost_usd
-        if run.final_cost_usd is not None
-        else run.cost_usd(services.now()),
-        "teardown": run.teardown.value,
+        "cost_usd": view.cost_usd(services.now()),
+        "teardown": view.teardown.value,
         "billable_resources_left": len(left),
         "left": left,
         "wall_s": round(wall_s, 2),
     }
 
 
-def _event_line(event: RunEvent) -> dict[str, Any]:
+def _event_line(event: RunEvent | ClusterEvent) -> dict[str, Any]:
     """The event with its `type`; its own `at` and `kind` make room for those of the line."""
     fields = event.model_dump(mode="json")
     fields["event_at"] = fields.pop("at")
@@ -282,6 +287,7 @@ class _Watch:
         self.record = record
         self.signals = signals
         self.run_id = RunId("")
+        self._has_cluster = False
         self.requested = threading.Event()
         self.ended = threading.Event()
         self._console = Console()
@@ -295,8 +301,8 @@ class _Watch:
             f"[dim]{clock}[/] [bold]{what:<8}[/] {escape(text)}", highlight=False, soft_wrap=True
         )
 
-    def event(self, event: RunEvent) -> None:
-        """Take in a run event, as the table's stream delivers it."""
+    def event(self, event: RunEvent | ClusterEvent) -> None:
+        """Take in an event of a run or of its cluster, as the table's stream delivers it."""
         self.record.write(_event_line(event))
         if event.type == "run.requested":
             self.run_id = event.run_id
@@ -305,6 +311,10 @@ class _Watch:
         elif event.type == "run.phase_changed":
             line = {"kind": "phase", "run_id": event.run_id, "phase": event.phase.value}
             self.record.write(line)
+            if event.phase.is_terminal and not self._has_cluster:
+                self.ended.set()  # there is nothing to tear down
+        elif event.type == "attempt.started":
+            self._has_cluster = True
         elif event.type in ("teardown.completed", "teardown.failed"):
             self.ended.set()
 

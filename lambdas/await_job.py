@@ -3,4 +3,4 @@
 from lambdas.step import step_handler
 from stationmaster.steps.await_job import await_job
 
-handler = step_handler(await_job, "task_token")
+handler = step_handler(await_job, "run_id", "task_token")

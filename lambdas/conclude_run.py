@@ -3,4 +3,4 @@
 from lambdas.step import step_handler
 from stationmaster.steps.conclude_run import conclude_run
 
-handler = step_handler(conclude_run, optional=("error",))
+handler = step_handler(conclude_run, "run_id", optional=("error",))

@@ -11,9 +11,9 @@ from enum import StrEnum
 from typing import Any, Final
 
 from stationmaster.domain.events import (
+    CLUSTER_DRAINED_DETAIL_TYPE,
     EVENT_SOURCE,
     RELAY_BATCH_DETAIL_TYPE,
-    RUN_ENDED_DETAIL_TYPE,
 )
 
 
@@ -24,6 +24,8 @@ class Permission(StrEnum):
     TABLE_WRITE = "table-write"
     BUS_PUT = "bus-put"
     START_TRAIN = "start-train"
+    START_CLUSTER = "start-cluster"
+    READ_CLUSTER_WORKFLOW = "read-cluster-workflow"
     START_TEARDOWN = "start-teardown"
     SEND_TASK_RESULT = "send-task-result"
     SLACK_SECRET = "slack-secret"
@@ -94,7 +96,7 @@ class Route:
 
 P = Permission
 _STEP: Final = frozenset({P.TABLE_READ, P.TABLE_WRITE})
-# Looking for what a run still has in the account, asked of AWS and not of records.
+# Looking for what a cluster still has in the account, asked of AWS and not of records.
 _FIND_LEFT: Final = frozenset({P.CLUSTER_READ, P.FILE_SYSTEM_READ, P.NETWORK_READ})
 
 
@@ -110,13 +112,8 @@ def _step(name: str, *permissions: Permission, memory_mib: int = 256) -> Functio
 
 TRAIN_STEPS: Final = (
     _step("prepare-run"),
-    _step("ensure-cluster", P.CLUSTER_CREATE, P.CLUSTER_READ, P.NETWORK_CREATE, P.NETWORK_READ),
-    _step(
-        "ensure-node-group", P.NODE_GROUP_CREATE, P.CLUSTER_READ, P.NETWORK_CREATE, P.NETWORK_READ
-    ),
-    _step("ensure-file-system", P.FILE_SYSTEM_CREATE, P.FILE_SYSTEM_READ, P.NETWORK_READ),
-    _step("install-plugin", P.ADDON_CREATE, P.CLUSTER_READ, P.KUBERNETES, memory_mib=512),
-    _step("run-check", P.CLUSTER_READ, P.FILE_SYSTEM_READ, P.KUBERNETES, memory_mib=512),
+    # Also releases the lease of a run that has ended in this moment.
+    _step("acquire-cluster", P.START_CLUSTER, P.SEND_TASK_RESULT, P.BUS_PUT),
     _step(
         "submit-job",
         P.CLUSTER_READ,
@@ -129,11 +126,23 @@ TRAIN_STEPS: Final = (
     _step("await-job", P.SEND_TASK_RESULT),
     # Looks at the cluster when nothing was heard of it.
     _step("conclude-run", P.CLUSTER_READ, P.KUBERNETES, memory_mib=512),
-    _step("release-run", P.BUS_PUT),
+    _step("release-lease", P.BUS_PUT),
+)
+
+CLUSTER_STEPS: Final = (
+    _step("prepare-cluster"),
+    _step("ensure-cluster", P.CLUSTER_CREATE, P.CLUSTER_READ, P.NETWORK_CREATE, P.NETWORK_READ),
+    _step(
+        "ensure-node-group", P.NODE_GROUP_CREATE, P.CLUSTER_READ, P.NETWORK_CREATE, P.NETWORK_READ
+    ),
+    _step("ensure-file-system", P.FILE_SYSTEM_CREATE, P.FILE_SYSTEM_READ, P.NETWORK_READ),
+    _step("install-plugin", P.ADDON_CREATE, P.CLUSTER_READ, P.KUBERNETES, memory_mib=512),
+    _step("run-check", P.CLUSTER_READ, P.FILE_SYSTEM_READ, P.KUBERNETES, memory_mib=512),
+    _step("conclude-cluster", P.SEND_TASK_RESULT),
 )
 
 TEARDOWN_STEPS: Final = (
-    _step("begin-teardown", P.SEND_TASK_RESULT),
+    _step("begin-teardown", P.SEND_TASK_RESULT, P.READ_CLUSTER_WORKFLOW),
     _step("release-job", P.CLUSTER_READ, P.KUBERNETES, memory_mib=512),
     _step("release-file-system", P.FILE_SYSTEM_READ, P.FILE_SYSTEM_DELETE),
     _step("release-node-group", P.CLUSTER_READ, P.NODE_GROUP_DELETE),
@@ -173,7 +182,10 @@ TEARDOWN_STARTER: Final = Function(
 REAPER: Final = Function(
     name="reaper",
     handler="lambdas.reaper.handler",
-    permissions=_STEP | _FIND_LEFT | {P.START_TRAIN, P.START_TEARDOWN, P.BUS_PUT},
+    permissions=_STEP
+    | _FIND_LEFT
+    | {P.START_TRAIN, P.START_CLUSTER, P.READ_CLUSTER_WORKFLOW, P.START_TEARDOWN}
+    | {P.SEND_TASK_RESULT, P.BUS_PUT},
     timeout_s=120,
 )
 BOT: Final = Function(
@@ -198,6 +210,7 @@ NOTIFIER: Final = Function(
 
 FUNCTIONS: Final = (
     *TRAIN_STEPS,
+    *CLUSTER_STEPS,
     *TEARDOWN_STEPS,
     RECORDER,
     TEARDOWN_STARTER,
@@ -214,9 +227,9 @@ RULES: Final = (
         function=RECORDER.name,
     ),
     Rule(
-        name="ended-runs",
+        name="drained-clusters",
         bus="product",
-        event_pattern={"source": [EVENT_SOURCE], "detail-type": [RUN_ENDED_DETAIL_TYPE]},
+        event_pattern={"source": [EVENT_SOURCE], "detail-type": [CLUSTER_DRAINED_DETAIL_TYPE]},
         function=TEARDOWN_STARTER.name,
     ),
     # An execution that someone stops, or that runs out of time, never reaches its own release.
@@ -245,8 +258,7 @@ STREAM_CONSUMER: Final = NOTIFIER.name
 STREAM_BATCH_SIZE: Final = 100
 
 # The synthesized state machines; a function's ARN stands in them as ${ensure-cluster} and so on.
-TRAIN_DEFINITION: Final = "lambdas/train.asl.json"
-TEARDOWN_DEFINITION: Final = "lambdas/teardown.asl.json"
+MACHINES: Final = {name: f"lambdas/{name}.asl.json" for name in ("cluster", "train", "teardown")}
 
 
 def get_function(name: str) -> Function:

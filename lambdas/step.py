@@ -33,25 +33,25 @@ def _services_of(settings: Settings) -> Services:
 
 
 def step_handler(
-    step: Callable[..., Any], *required: str, optional: tuple[str, ...] = ()
+    step: Callable[..., Any], owner: str, *required: str, optional: tuple[str, ...] = ()
 ) -> Handler:
-    """A handler that calls `step(services, run_id, ...)`.
+    """A handler that calls `step(services, id, ...)`.
 
     Args:
+        owner: key of the payload that has the id: "run_id" or "cluster_id".
         required: further keys of the payload, passed by keyword.
         optional: keys that are passed only where the payload has them.
     """
 
     def handler(event: dict[str, Any], context: LambdaContext) -> Any:
-        with_run = {"run_id": event.get("run_id"), "step": step.__name__}
         return guarded(
             lambda: step(
                 services(),
-                event["run_id"],
+                event[owner],
                 **{key: event[key] for key in required},
                 **{key: event[key] for key in optional if key in event},
             ),
-            keys=with_run,
+            keys={owner: event.get(owner), "step": step.__name__},
         )
 
     return handler

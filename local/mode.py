@@ -20,6 +20,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from pydantic import TypeAdapter
+
 from lambdas import registry
 from local.aws import (
     Deployment,
@@ -45,8 +47,9 @@ from local.slack import LocalSlack
 from local.slack_app import app_config
 from local.state_directory import StateDirectory
 from stationmaster.aws import table
-from stationmaster.domain.aggregates import RUN
-from stationmaster.domain.events import EVENT, RunEvent
+from stationmaster.domain.aggregates import CLUSTER, RUN
+from stationmaster.domain.cluster.events import ClusterEvent
+from stationmaster.domain.events import RunEvent
 from stationmaster.domain.names import NAMESPACE
 from stationmaster.settings import HubAccess, Settings
 
@@ -95,7 +98,7 @@ class LocalMode:
     def __init__(self, options: LocalOptions) -> None:
         self.options = options
         self.settings: Settings | None = None
-        self._listeners: list[Callable[[RunEvent], None]] = []
+        self._listeners: list[Callable[[RunEvent | ClusterEvent], None]] = []
         self._seen: set[str] = set()
         state = options.state_dir
         self._pod_environment: dict[str, str] = {}
@@ -122,8 +125,8 @@ class LocalMode:
         )
         self.state = StateDirectory(state)
 
-    def on_event(self, listener: Callable[[RunEvent], None]) -> None:
-        """Call `listener` for each run event once, as the table's stream delivers it."""
+    def on_event(self, listener: Callable[[RunEvent | ClusterEvent], None]) -> None:
+        """Call `listener` for each event once, as the table's stream delivers it."""
         self._listeners.append(listener)
 
     def start(self) -> None:
@@ -238,6 +241,7 @@ class LocalMode:
             region=REGION,
             table_name=DEPLOYMENT,
             bus_name=DEPLOYMENT,
+            cluster_state_machine_arn=self.aws.state_machine_arn("cluster"),
             train_state_machine_arn=self.aws.state_machine_arn("train"),
             teardown_state_machine_arn=self.aws.state_machine_arn("teardown"),
             vpc_id=base.vpc_id,
@@ -257,18 +261,15 @@ class LocalMode:
         )
 
     def _stream_delivered(self, payload: bytes) -> None:
-        """Hand new run events of a stream batch to the listeners; batches may come twice.
-
-        The function is invoked by its schedule as well, and then without records.
-        """
+        """Hand new events of a batch to the listeners; it may come twice, or have no records."""
         for record in json.loads(payload).get("Records", []):
             image = record["dynamodb"].get("NewImage")
             item = table.read_key(record["dynamodb"]["Keys"])
             if image is None or item is None or item.event_id is None:
                 continue
-            if item.kind != RUN.key_prefix:
+            if item.kind not in _EVENTS:
                 continue
-            event = EVENT.validate_json(image["body"]["S"])
+            event = _EVENTS[item.kind].validate_json(image["body"]["S"])
             if event.event_id in self._seen:
                 continue
             self._seen.add(event.event_id)
@@ -276,7 +277,9 @@ class LocalMode:
                 listener(event)
 
 
-_MACHINES: Final = {"train": registry.TRAIN_DEFINITION, "teardown": registry.TEARDOWN_DEFINITION}
+_EVENTS: Final[Mapping[str, TypeAdapter[Any]]] = {
+    aggregate.key_prefix: aggregate.event for aggregate in (RUN, CLUSTER)
+}
 
 
 def _loopback_interface() -> str:
@@ -302,7 +305,7 @@ def _product(environment: Mapping[str, str]) -> DeploymentSpec:
         ],
         state_machines=[
             StateMachineSpec(name=name, definition=(REPOSITORY / path).read_text())
-            for name, path in _MACHINES.items()
+            for name, path in registry.MACHINES.items()
         ],
         rules=[
             RuleSpec(

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
-from lambdas.registry import FUNCTIONS, TEARDOWN_DEFINITION, TRAIN_DEFINITION
+from lambdas import registry
 from stacks.node import use_packaged_node
 
 ROOT: Final = Path(__file__).parent.parent
@@ -28,45 +28,32 @@ def definitions() -> dict[str, str]:
     from aws_cdk import aws_stepfunctions as sfn
     from constructs import Construct
 
-    from stacks.constructs import teardown_states, train_states
+    from stacks.constructs.machines import MACHINES
 
     stack = cdk.Stack(cdk.App(), "Definitions")
     functions = {
         function.name: lambda_.Function.from_function_arn(
             stack, function.name, _ARN_PREFIX + function.name
         )
-        for function in FUNCTIONS
+        for function in registry.FUNCTIONS
     }
 
-    def text(build: Any, *, name: str, comment: str, limit: cdk.Duration) -> str:
-        machine = sfn.StateMachine(
+    def text(name: str) -> str:
+        machine = MACHINES[name]
+        resource = sfn.StateMachine(
             stack,
             name,
             definition_body=sfn.DefinitionBody.from_chainable(
-                build(Construct(stack, f"{name}States"), functions)
+                machine.states(Construct(stack, f"{name}-states"), functions)
             ),
-            comment=comment,
-            timeout=limit,
-        )
-        resource = machine.node.default_child
+            comment=machine.comment,
+            timeout=machine.limit,
+        ).node.default_child
         assert isinstance(resource, sfn.CfnStateMachine)
         definition = json.loads(_literal(stack.resolve(resource.definition_string)))
         return json.dumps(_with_placeholders(definition), indent=2) + "\n"
 
-    return {
-        TRAIN_DEFINITION: text(
-            train_states.train_states,
-            name="Train",
-            comment=train_states.COMMENT,
-            limit=train_states.MACHINE_LIMIT,
-        ),
-        TEARDOWN_DEFINITION: text(
-            teardown_states.teardown_states,
-            name="Teardown",
-            comment=teardown_states.COMMENT,
-            limit=teardown_states.MACHINE_LIMIT,
-        ),
-    }
+    return {path: text(name) for name, path in registry.MACHINES.items()}
 
 
 def stale_files() -> list[str]:

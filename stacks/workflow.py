@@ -1,4 +1,4 @@
-"""The workflows: both state machines, their functions, and everything that sets them going."""
+"""The workflows: the state machines, their functions, and everything that sets them going."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from constructs import Construct
 from lambdas.registry import FUNCTIONS, RULES, SCHEDULES, Package
 from stacks.acknowledgements import accept_wildcard
 from stacks.config import StageConfig
-from stacks.constructs import teardown_states, train_states
 from stacks.constructs.cluster_roles import ClusterRoles
 from stacks.constructs.deliveries import add_rules, add_schedules
 from stacks.constructs.functions import FunctionRoles, Functions, dead_letter_queue
+from stacks.constructs.machines import MACHINES, Machine
 from stacks.constructs.permissions import Granted
 from stacks.data import DataStack
 from stacks.images import ImagesStack
@@ -41,7 +41,7 @@ class WorkflowStack(cdk.Stack):
     ) -> None:
         super().__init__(scope, construct_id, **kwargs)
         # Functions know the machines and the machines their functions: names break the circle.
-        train_name, teardown_name = f"{config.deployment}-train", f"{config.deployment}-teardown"
+        machine_names = {name: f"{config.deployment}-{name}" for name in MACHINES}
         self.granted = Granted(
             table_arns=data.table_arns,
             key=data.key,
@@ -52,8 +52,9 @@ class WorkflowStack(cdk.Stack):
             vpc_arn=self.format_arn(
                 service="ec2", resource="vpc", resource_name=network.vpc.vpc_id
             ),
-            train_arn=self._machine_arn(train_name),
-            teardown_arn=self._machine_arn(teardown_name),
+            machine_arns={
+                name: self._machine_arn(full_name) for name, full_name in machine_names.items()
+            },
         )
         specs = [spec for spec in FUNCTIONS if spec.package is Package.LAMBDAS]
         roles = FunctionRoles(self, "Roles", specs=specs, granted=self.granted)
@@ -67,13 +68,13 @@ class WorkflowStack(cdk.Stack):
             settings=self.settings,
             dead_letters=dead_letters,
         ).by_name
-        self._add_machines(train_name, teardown_name, functions)
+        self._add_machines(machine_names, functions)
         add_rules(
             self,
             RULES,
             bus=data.bus,
             functions=functions,
-            machine_arns=[self.granted.train_arn, self.granted.teardown_arn],
+            machine_arns=[*self.granted.machine_arns.values()],
             dead_letters=dead_letters,
         )
         add_schedules(self, SCHEDULES, functions=functions, dead_letters=dead_letters)
@@ -93,8 +94,9 @@ class WorkflowStack(cdk.Stack):
             region=self.region,
             table_name=data.table.table_name,
             bus_name=data.bus.event_bus_name,
-            train_state_machine_arn=self.granted.train_arn,
-            teardown_state_machine_arn=self.granted.teardown_arn,
+            cluster_state_machine_arn=self.granted.machine_arns["cluster"],
+            train_state_machine_arn=self.granted.machine_arns["train"],
+            teardown_state_machine_arn=self.granted.machine_arns["teardown"],
             vpc_id=network.vpc.vpc_id,
             subnet_ids=network.private_subnet_ids,
             cluster_role_arn=roles.cluster.role_arn,
@@ -110,24 +112,11 @@ class WorkflowStack(cdk.Stack):
         )
 
     def _add_machines(
-        self, train_name: str, teardown_name: str, functions: Mapping[str, lambda_.Function]
+        self, names: Mapping[str, str], functions: Mapping[str, lambda_.Function]
     ) -> None:
-        self._machine(
-            "Train",
-            name=train_name,
-            states=train_states.train_states(Construct(self, "TrainStates"), functions),
-            comment=train_states.COMMENT,
-            limit=train_states.MACHINE_LIMIT,
-        )
-        self._machine(
-            "Teardown",
-            name=teardown_name,
-            states=teardown_states.teardown_states(Construct(self, "TeardownStates"), functions),
-            comment=teardown_states.COMMENT,
-            limit=teardown_states.MACHINE_LIMIT,
-        )
-        for machine in ("Train", "Teardown"):
-            role = self.node.find_child(machine).node.find_child("Role")
+        for name, machine in MACHINES.items():
+            added = self._machine(name.capitalize(), machine, name=names[name], functions=functions)
+            role = added.node.find_child("Role")
             accept_wildcard(role, "*", "X-Ray and the delivery of logs take no single resources")
             for function in functions.values():
                 accept_wildcard(
@@ -137,12 +126,11 @@ class WorkflowStack(cdk.Stack):
     def _machine(
         self,
         construct_id: str,
+        machine: Machine,
         *,
         name: str,
-        states: sfn.IChainable,
-        comment: str,
-        limit: cdk.Duration,
-    ) -> None:
+        functions: Mapping[str, lambda_.Function],
+    ) -> sfn.StateMachine:
         log_group = logs.LogGroup(
             self,
             f"{construct_id}Logs",
@@ -151,18 +139,19 @@ class WorkflowStack(cdk.Stack):
             retention=logs.RetentionDays.THREE_MONTHS,
             removal_policy=cdk.RemovalPolicy.DESTROY,
         )
-        sfn.StateMachine(
+        states = machine.states(Construct(self, f"{construct_id}States"), functions)
+        return sfn.StateMachine(
             self,
             construct_id,
             state_machine_name=name,
             definition_body=sfn.DefinitionBody.from_chainable(states),
-            comment=comment,
-            timeout=limit,
+            comment=machine.comment,
+            timeout=machine.limit,
             tracing_enabled=True,
             logs=sfn.LogOptions(
                 destination=log_group,
                 level=sfn.LogLevel.ALL,
-                include_execution_data=False,  # the data of AwaitJob holds the task token
+                include_execution_data=False,  # the data of waits holds the task token
             ),
         )
 

@@ -34,6 +34,7 @@ from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.domain.planning.requirements import check_data
 from stationmaster.domain.reactions import POLICY, decide
 from stationmaster.domain.run.aggregate import Run, new_run_id, start_run
+from stationmaster.domain.run.view import RunView
 from stationmaster.services import Services
 from stationmaster.waiting import settle_wait
 
@@ -191,18 +192,25 @@ def stop_run(services: Services, run_id: RunId | None, *, channel_id: str, user_
     return run
 
 
-def describe_run(services: Services, run_id: RunId | None, *, channel_id: str) -> Run:
-    """One run; None means the newest of the channel.
+def describe_run(services: Services, run_id: RunId | None, *, channel_id: str) -> RunView:
+    """One run with its cluster; None means the newest of the channel.
 
     Raises:
         RunNotFound: no such run in this channel.
     """
-    return _find(services, run_id, channel_id=channel_id, active=False)
+    return view_run(services, _find(services, run_id, channel_id=channel_id, active=False))
 
 
-def list_runs(services: Services, *, channel_id: str) -> list[Run]:
-    """The channel's newest runs, newest first."""
-    return services.runs.list_recent(limit=10, channel_id=channel_id)
+def list_runs(services: Services, *, channel_id: str) -> list[RunView]:
+    """The channel's newest runs with their clusters, newest first."""
+    runs = services.runs.list_recent(limit=10, channel_id=channel_id)
+    return [view_run(services, run) for run in runs]
+
+
+def view_run(services: Services, run: Run) -> RunView:
+    """The run with the cluster of its newest attempt, if it has come to one."""
+    found = services.cluster_states.find(run.cluster_id) if run.cluster_id is not None else None
+    return RunView(run, found)
 
 
 def show_logs(

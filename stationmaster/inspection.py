@@ -9,7 +9,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from stationmaster.domain.cluster.spec import ClusterSpec
-from stationmaster.domain.names import LABEL_RUN_ID, TRAINING_NODE_GROUP
+from stationmaster.domain.ids import ClusterId, RunId
+from stationmaster.domain.names import LABEL_CLUSTER_ID, TRAINING_NODE_GROUP
 from stationmaster.rendering.metadata import LABEL_NODE_GROUP
 from stationmaster.services import Services
 
@@ -47,8 +48,10 @@ class LiveCluster:
     """A cluster that is there: what it should be, and how to reach it."""
 
     services: Services
-    cluster_id: str
+    cluster_id: ClusterId
     spec: ClusterSpec
+    runs: tuple[RunId, ...] = ()
+    """The runs that lease it."""
 
     @property
     def kubernetes(self) -> KubernetesGateway:
@@ -62,5 +65,5 @@ class LiveCluster:
     @cached_property
     def training_nodes(self) -> list[NodeView]:
         """Its training nodes, listed once: those of others in a shared cluster do not count."""
-        labels = {LABEL_NODE_GROUP: TRAINING_NODE_GROUP, LABEL_RUN_ID: self.cluster_id}
+        labels = {LABEL_NODE_GROUP: TRAINING_NODE_GROUP, LABEL_CLUSTER_ID: self.cluster_id}
         return self.kubernetes.nodes(labels=labels)

@@ -11,11 +11,13 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from stationmaster.domain.ids import ClusterId
 from stationmaster.settings import Settings
 
 if TYPE_CHECKING:
     from stationmaster.aws.access_entries import AccessEntries
     from stationmaster.aws.addons import Addons
+    from stationmaster.aws.cluster_store import ClusterStore
     from stationmaster.aws.clusters import Clusters
     from stationmaster.aws.delivery_store import DeliveryStore
     from stationmaster.aws.event_bus import EventBus
@@ -58,6 +60,13 @@ class Services:
         from stationmaster.aws.run_store import RunStore
 
         return RunStore(self.settings.table_name, self._client("dynamodb"))
+
+    @cached_property
+    def cluster_states(self) -> ClusterStore:
+        """Clusters and their events: what the product knows of them; `clusters` is EKS."""
+        from stationmaster.aws.cluster_store import ClusterStore
+
+        return ClusterStore(self.settings.table_name, self._client("dynamodb"))
 
     @cached_property
     def deliveries(self) -> DeliveryStore:
@@ -174,7 +183,7 @@ class Services:
         token = self.secrets.hugging_face_token()
         return Hub(self.settings.hub_url, token=token or SecretStr(""))
 
-    def kubernetes(self, cluster_id: str) -> KubernetesGateway:
+    def kubernetes(self, cluster_id: ClusterId) -> KubernetesGateway:
         """The Kubernetes API of a cluster.
 
         Raises:

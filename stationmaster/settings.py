@@ -29,6 +29,7 @@ class Settings(BaseModel):
     table_name: str
     bus_name: str
     train_state_machine_arn: str = ""
+    cluster_state_machine_arn: str = ""
     teardown_state_machine_arn: str = ""
 
     vpc_id: str = ""

@@ -1,4 +1,4 @@
-"""Carries out what `domain/reactions.py` decides of a workflow's wait for its job.
+"""Carries out what is decided of a workflow's waits: for its cluster, and for its job.
 
 Called by commands and steps, after what they saw is recorded. The run is written before the token
 is read, and `await_job` writes the token before it reads the run: one of the two always sees the
@@ -9,6 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from stationmaster.domain.cluster.aggregate import Cluster
+from stationmaster.domain.cluster.events import ClusterPhase
+from stationmaster.domain.errors import ClusterFailed
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.reactions import EndWait, ProlongWait, Reaction
 from stationmaster.domain.run.aggregate import Wait
@@ -16,7 +19,7 @@ from stationmaster.services import Services
 
 
 def settle_wait(services: Services, run_id: RunId, reactions: Iterable[Reaction]) -> None:
-    """End the run's wait, or keep it alive; an end comes first.
+    """End the run's wait for its job, or keep it alive; an end comes first.
 
     Without a workflow that waits, or with one whose wait is over, nothing happens.
     """
@@ -24,12 +27,36 @@ def settle_wait(services: Services, run_id: RunId, reactions: Iterable[Reaction]
     end = next((each for each in wanted if isinstance(each, EndWait)), None)
     if end is None and ProlongWait() not in wanted:
         return
-    token = services.runs.load_task_token(run_id, Wait.JOB)
-    if token is None:
-        return
-    if end is None:
-        services.workflows.heartbeat(token)
-    elif end.error is None:
-        services.workflows.job_succeeded(token)
-    else:
-        services.workflows.job_failed(token, error=end.error.__name__, cause=end.sentence)
+    # An end that is an error ends whatever the run waits for; the rest is about its job only.
+    ends_all = end is not None and end.error is not None
+    for wait in (Wait.JOB, Wait.CLUSTER) if ends_all else (Wait.JOB,):
+        token = services.runs.load_task_token(run_id, wait)
+        if token is None:
+            continue
+        if end is None:
+            services.workflows.heartbeat(token)
+        elif end.error is None:
+            services.workflows.wait_succeeded(token)
+        else:
+            services.workflows.wait_failed(token, error=end.error.__name__, cause=end.sentence)
+
+
+def tell_waiting_runs(services: Services, cluster: Cluster) -> None:
+    """End the wait of every run that leases the cluster, if the cluster's phase decides it.
+
+    The phase is written before the tokens are read, and `acquire_cluster` writes its token before
+    it reads the cluster. Telling twice does no harm.
+    """
+    for lease in cluster.open_leases:
+        token = services.runs.load_task_token(lease.run_id, Wait.CLUSTER)
+        if token is not None:
+            settle_cluster_wait(services, cluster, token)
+
+
+def settle_cluster_wait(services: Services, cluster: Cluster, token: str) -> None:
+    """End one wait for the cluster, if its phase decides it."""
+    if cluster.phase is ClusterPhase.READY:
+        services.workflows.wait_succeeded(token)
+    elif cluster.phase is ClusterPhase.FAILED or cluster.is_going_away:
+        cause = cluster.reason or f"cluster {cluster.cluster_id} is {cluster.phase.value}"
+        services.workflows.wait_failed(token, error=ClusterFailed.__name__, cause=cause)

@@ -20,6 +20,7 @@ from stationmaster.domain.events import LogTail
 from stationmaster.domain.planning.cost import hourly_price
 from stationmaster.domain.planning.plan import Plan
 from stationmaster.domain.run.aggregate import Run
+from stationmaster.domain.run.view import RunView
 
 _MAX_BLOCKS: Final = 48
 _MAX_RUNS: Final = 20
@@ -155,7 +156,7 @@ def run_requested(run: Run, plan: Plan, *, created: bool) -> Content:
     return Content(text=f"run {md.escape(run.run_id, 120)} {verb}", blocks=blocks)
 
 
-def runs_list(runs: Sequence[Run], *, now: datetime) -> Content:
+def runs_list(runs: Sequence[RunView], *, now: datetime) -> Content:
     """The newest runs of a channel."""
     if not runs:
         return Content(
@@ -171,12 +172,13 @@ def runs_list(runs: Sequence[Run], *, now: datetime) -> Content:
     return Content(text=f"the newest {len(runs[:_MAX_RUNS])} runs of this channel", blocks=blocks)
 
 
-def _run_line(run: Run, *, now: datetime) -> str:
+def _run_line(view: RunView, *, now: datetime) -> str:
+    run = view.run
     parts = [words.status(run)]
     if run.progress is not None:
         parts.append(f"step {run.progress.step:,} of {run.progress.total_steps:,}")
         parts.append(words.loss(run.progress.loss_nats))
-    parts.append(words.cost(run, now=now))
+    parts.append(words.cost(view, now=now))
     parts.append(f"{md.duration(now - run.requested_at)} ago")
     parts.append(f"by {md.user(run.request.user_id)}")
     details = f" {md.DOT} ".join(parts)

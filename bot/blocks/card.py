@@ -23,9 +23,12 @@ from bot.blocks.elements import (
     header,
     section,
 )
+from stationmaster.domain.cluster.aggregate import Cluster, TeardownStatus
+from stationmaster.domain.cluster.resources import Resource, ResourceStatus
 from stationmaster.domain.events import RunPhase
 from stationmaster.domain.resources import ResourceKind
-from stationmaster.domain.run.aggregate import Resource, ResourceStatus, Run, TeardownStatus
+from stationmaster.domain.run.aggregate import Run
+from stationmaster.domain.run.view import RunView
 
 # The phases of a run that goes well, and what each is called before, while and after it happens.
 _CHECKLIST: Final = (
@@ -45,40 +48,37 @@ _MAX_CHECKS: Final = 12
 _INDENT: Final = "\u2003\u2003"  # em spaces; Slack trims ordinary ones
 
 
-def run_card(run: Run, *, now: datetime, moved_from: tuple[str, str] | None = None) -> Content:
+def run_card(view: RunView, *, now: datetime, moved_from: tuple[str, str] | None = None) -> Content:
     """Everything that the channel should see of a run at `now`.
 
     Args:
         moved_from: the channel that takes no posts any more, and Slack's word for why.
     """
+    run = view.run
     blocks = [
         header(f"{words.EMOJI[run.phase]} {run.request.recipe}: {words.status(run)}"),
         context(_identity(run)),
-        section("\n".join(_checklist(run))),
+        section("\n".join(_checklist(view))),
     ]
-    blocks += _progress(run, now=now)
+    blocks += _progress(view, now=now)
     blocks += _notices(run)
     if moved_from is not None:
         blocks.append(section(_moved(*moved_from)))
-    blocks += _outcome(run, now=now)
-    if is_live(run):
+    blocks += _outcome(view, now=now)
+    if view.is_live:
         blocks.append(context(f"updated {md.clock(now)}"))
     blocks += _buttons(run)
     return Content(text=_headline(run), blocks=blocks)
 
 
-def is_live(run: Run) -> bool:
-    """Whether something of the run is still under way: its work, or its teardown."""
-    return run.teardown not in (TeardownStatus.COMPLETED, TeardownStatus.FAILED)
-
-
-def card_milestone(run: Run) -> str:
+def card_milestone(view: RunView) -> str:
     """Changes whenever the card says something that must not be late, and not with progress."""
+    run = view.run
     return "/".join(
         (
             str(len(run.phases)),
             run.phase.value,
-            run.teardown.value,
+            view.teardown.value,
             run.stop_requested_by or "",
             str(run.resumed_from_step),
         )
@@ -108,7 +108,8 @@ def _headline(run: Run) -> str:
     return text
 
 
-def _checklist(run: Run) -> list[str]:
+def _checklist(view: RunView) -> list[str]:
+    run = view.run
     entered = dict(reversed(run.phases))  # the first time counts
     # A run that failed or was stopped came to its end in the last phase of the list it entered.
     reached = max(
@@ -127,7 +128,7 @@ def _checklist(run: Run) -> list[str]:
         else:
             lines.append(f"{md.CURRENT}\u2002*{gerund}*{span}")
         if is_current:
-            lines += _details(phase, run)
+            lines += _details(phase, view)
     lines.append(_last_line(run))
     return lines
 
@@ -142,33 +143,33 @@ def _time_in(phase: RunPhase, index: int, entered: dict[RunPhase, datetime], run
     return f"  _{md.duration(until - entered[phase])}_"
 
 
-def _details(phase: RunPhase, run: Run) -> list[str]:
-    match phase:
-        case RunPhase.PROVISIONING:
-            return [f"{_INDENT}{part}" for part in _provisioning(run)]
-        case RunPhase.VALIDATING:
+def _details(phase: RunPhase, view: RunView) -> list[str]:
+    match phase, view.cluster:
+        case RunPhase.PROVISIONING, Cluster() as cluster:
+            return [f"{_INDENT}{part}" for part in _provisioning(cluster)]
+        case RunPhase.VALIDATING, Cluster() as cluster:
             shown = [
                 f"{_INDENT}{md.DONE if check.passed else md.FAILED} {md.escape(check.name, 60)}"
                 f"  _{md.escape(check.detail, 120)}_"
-                for check in run.checks[:_MAX_CHECKS]
+                for check in cluster.checks[:_MAX_CHECKS]
             ]
-            hidden = len(run.checks) - len(shown)
+            hidden = len(cluster.checks) - len(shown)
             return [*shown, f"{_INDENT}and {hidden} more"] if hidden > 0 else shown
-        case RunPhase.SUBMITTING | RunPhase.RUNNING:
-            return [f"{_INDENT}{line}" for line in _pods(run)]
+        case ((RunPhase.SUBMITTING | RunPhase.RUNNING), _):
+            return [f"{_INDENT}{line}" for line in _pods(view.run)]
         case _:
             return []
 
 
-def _provisioning(run: Run) -> list[str]:
+def _provisioning(cluster: Cluster) -> list[str]:
     lines = []
     for kind, label in _SHOWN_RESOURCES:
-        of_kind = [resource for resource in run.resources.values() if resource.kind is kind]
+        of_kind = [resource for resource in cluster.resources.values() if resource.kind is kind]
         if of_kind:
             lines.append(_resource_line(label, of_kind))
-    if run.plugins:
-        names = ", ".join(md.escape(plugin, 40) for plugin in run.plugins[:10])
-        more = f" and {len(run.plugins) - 10} more" if len(run.plugins) > 10 else ""
+    if cluster.plugins:
+        names = ", ".join(md.escape(plugin, 40) for plugin in cluster.plugins[:10])
+        more = f" and {len(cluster.plugins) - 10} more" if len(cluster.plugins) > 10 else ""
         lines.append(f"{md.DONE} plugins: {names}{more}")
     return lines
 
@@ -209,12 +210,14 @@ def _last_line(run: Run) -> str:
             return f"{md.COMING}\u2002Done"
 
 
-def _progress(run: Run, *, now: datetime) -> list[Block]:
-    spent = words.cost(run, now=now)
-    cost_label = "Cost so far" if run.final_cost_usd is None else "Cost"
+def _progress(view: RunView, *, now: datetime) -> list[Block]:
+    run, cluster = view.run, view.cluster
+    spent = words.cost(view, now=now)
+    is_final = cluster is not None and cluster.final_cost_usd is not None
+    cost_label = "Cost" if is_final else "Cost so far"
     progress = run.progress
     if progress is None:
-        if not run.resources:
+        if cluster is None or not cluster.resources:
             return []
         planned = md.money_escaped(run.estimated_cost_usd)
         return [fields([(cost_label, spent), ("Planned cost", planned)])]
@@ -291,7 +294,8 @@ def _moved(channel_id: str, code: str) -> str:
     )
 
 
-def _outcome(run: Run, *, now: datetime) -> list[Block]:
+def _outcome(view: RunView, *, now: datetime) -> list[Block]:
+    run = view.run
     if not run.phase.is_terminal:
         return []
     blocks = []
@@ -310,18 +314,19 @@ def _outcome(run: Run, *, now: datetime) -> list[Block]:
         parts.append(f"ended after {md.duration((run.ended_at or now) - run.requested_at)}")
     if run.last_checkpoint_step is not None:
         parts.append(f"last checkpoint at step {run.last_checkpoint_step:,}")
-    parts.append(words.teardown_status(run))
+    parts.append(words.teardown_status(view))
     blocks.append(context(f" {md.DOT} ".join(part for part in parts if part)))
-    if run.teardown is TeardownStatus.FAILED:
-        blocks.append(section(_left_behind(run)))
+    if view.cluster is not None and view.teardown is TeardownStatus.FAILED:
+        blocks.append(section(_left_behind(view.cluster)))
     return blocks
 
 
-def _left_behind(run: Run) -> str:
-    left = run.left_behind or run.billable_left
+def _left_behind(cluster: Cluster) -> str:
+    left = cluster.left_behind or cluster.billable_left
     named = ", ".join(md.code(name, 100) for name in left[:8]) or "not known"
     more = f" and {len(left) - 8} more" if len(left) > 8 else ""
-    reason = f" {md.DOT} {md.escape(run.teardown_reason, 300)}" if run.teardown_reason else ""
+    why = cluster.teardown_reason
+    reason = f" {md.DOT} {md.escape(why, 300)}" if why else ""
     return f"\u26a0\ufe0f *Still there:* {named}{more}{reason}"
 
 

@@ -12,21 +12,26 @@ from typing import Final
 from bot.blocks import mrkdwn as md
 from bot.blocks import words
 from bot.blocks.elements import Content, context, fields, header, section
-from stationmaster.domain.run.aggregate import ResourceStatus, Run, TeardownStatus
+from stationmaster.domain.cluster.aggregate import Cluster, TeardownStatus
+from stationmaster.domain.cluster.resources import ResourceStatus
+from stationmaster.domain.run.aggregate import Run
+from stationmaster.domain.run.view import RunView
 
 _MAX_LINES: Final = 24
 
 
-def run_receipt(run: Run, *, now: datetime) -> Content:
+def run_receipt(view: RunView, *, now: datetime) -> Content:
     """The receipt of a run whose teardown has completed or has failed."""
-    is_clean = run.teardown is TeardownStatus.COMPLETED
-    cost = words.cost(run, now=now)
-    left = [] if is_clean else run.left_behind or run.billable_left
+    run, cluster = view.run, view.cluster
+    is_clean = view.teardown is TeardownStatus.COMPLETED
+    cost = words.cost(view, now=now)
+    left = [] if is_clean or cluster is None else cluster.left_behind or cluster.billable_left
     if is_clean:
         title, verdict = "\U0001f9fe Receipt", f"{md.DONE} *Nothing billable is left.*"
     else:
         title = "\u26a0\ufe0f Receipt, not yet final"
-        reason = md.escape(run.teardown_reason, 400) or "no reason was recorded"
+        told = cluster.teardown_reason if cluster is not None else ""
+        reason = md.escape(told, 400) or "no reason was recorded"
         verdict = f"{md.FAILED} *The teardown gave up for now:* {reason}"
     blocks = [
         header(f"{title}: {run.request.recipe}"),
@@ -38,7 +43,7 @@ def run_receipt(run: Run, *, now: datetime) -> Content:
                 ("Run", _outcome(run)),
                 (
                     "From request to receipt",
-                    md.duration((run.torn_down_at or now) - run.requested_at),
+                    md.duration((view.torn_down_at or now) - run.requested_at),
                 ),
             ]
         ),
@@ -51,7 +56,7 @@ def run_receipt(run: Run, *, now: datetime) -> Content:
                 "about what was planned."
             )
         )
-    deleted = _deleted(run)
+    deleted = _deleted(cluster) if cluster is not None else []
     if deleted:
         blocks.append(section("*Deleted*\n" + "\n".join(deleted)))
     if left:
@@ -76,13 +81,13 @@ def _outcome(run: Run) -> str:
     return ", ".join(parts)
 
 
-def _deleted(run: Run) -> list[str]:
-    gone = [one for one in run.resources.values() if one.status is ResourceStatus.DELETED]
+def _deleted(cluster: Cluster) -> list[str]:
+    gone = [one for one in cluster.resources.values() if one.status is ResourceStatus.DELETED]
     gone.sort(key=lambda one: one.deleted_at or one.requested_at)
     lines = []
     for one in gone[:_MAX_LINES]:
         lived = (one.deleted_at or one.requested_at) - one.requested_at
-        cost = one.price_per_hour_usd * lived.total_seconds() / 3600
+        cost = one.cost_usd(one.deleted_at or one.requested_at)
         price = f", {md.money_escaped(cost)}" if one.price_per_hour_usd else ""
         name = md.code(one.name, 70)
         lines.append(f"{md.DONE} {one.kind.value} {name}  _{md.duration(lived)}{price}_")

@@ -16,9 +16,16 @@ from bot.blocks import mrkdwn as md
 from bot.blocks import words
 from bot.blocks.elements import Content, context, section
 from stationmaster.domain import events as ev
+from stationmaster.domain.cluster import events as cl
+from stationmaster.domain.cluster.events import ClusterEvent
+from stationmaster.domain.cluster.resources import ResourceStatus
 from stationmaster.domain.events import RunEvent, RunPhase
 from stationmaster.domain.resources import ResourceKind
-from stationmaster.domain.run.aggregate import ResourceStatus, Run
+from stationmaster.domain.run.aggregate import Run
+from stationmaster.domain.run.view import RunView
+
+Told = RunEvent | ClusterEvent
+"""What a run's thread is told of: the run, and the cluster that it leases."""
 
 _MAX_LINES: Final = 24
 _MAX_NAMES: Final = 6
@@ -51,26 +58,31 @@ _ENDED_BY_SIGNAL: Final = (128 + signal.SIGTERM, 128 + signal.SIGKILL)
 _WHOLE_SECOND: Final = timedelta(seconds=1)
 
 
-def is_noteworthy(event: RunEvent) -> bool:
+def is_noteworthy(event: Told) -> bool:
     """Whether the thread is told of this event at all."""
     match event:
-        case ev.ProgressReported() | ev.RunRequested() | ev.ResourceRequested():
+        case ev.ProgressReported() | ev.RunRequested() | ev.AttemptStarted():
             return False
-        case ev.TeardownCompleted() | ev.TeardownFailed():
+        case cl.ClusterRequested() | cl.LeaseGranted() | cl.LeaseReleased():
+            return False
+        case cl.ClusterPhaseChanged() | cl.ResourceRequested():
+            return False  # the run's own phase says it
+        case cl.TeardownCompleted() | cl.TeardownFailed():
             return False  # the receipt says it
         case ev.ProcessFailed():
             return not event.lost_peer  # what only follows from another failure is noise
         case ev.JobConditionChanged(condition="Created"):
             return False  # the submission was told
-        case ev.ResourceCreated() | ev.ResourceDeleted():
+        case cl.ResourceCreated() | cl.ResourceDeleted():
             return event.kind in _MAIN_RESOURCES
         case _:
             return True
 
 
-def thread_message(events: Sequence[RunEvent], run: Run) -> Content | None:
+def thread_message(events: Sequence[Told], view: RunView) -> Content | None:
     """One message for the noteworthy ones among `events`, or None when nothing is worth telling."""
-    in_time = _while_the_cluster_stands(events, run)
+    run = view.run
+    in_time = _while_the_cluster_stands(events, view)
     told = _newest_only([event for event in in_time if is_noteworthy(event)])
     if not told:
         return None
@@ -85,7 +97,16 @@ def thread_message(events: Sequence[RunEvent], run: Run) -> Content | None:
     return Content(text="\n".join(shown), blocks=blocks)
 
 
-def _while_the_cluster_stands(events: Sequence[RunEvent], run: Run) -> list[RunEvent]:
+def in_time_order(own: Sequence[Told], clusters: Sequence[Told]) -> list[Told]:
+    """A run's events and its cluster's in one list; each keeps the order of its recording."""
+    merged: list[Told] = []
+    left, right = list(own), list(clusters)
+    while left and right:
+        merged.append((left if left[0].at <= right[0].at else right).pop(0))
+    return [*merged, *left, *right]
+
+
+def _while_the_cluster_stands(events: Sequence[Told], view: RunView) -> list[Told]:
     """Without what its relay says of a cluster whose deletion is told already.
 
     The relay's last lines may be on their way for minutes; they are in the table all the same.
@@ -93,22 +114,22 @@ def _while_the_cluster_stands(events: Sequence[RunEvent], run: Run) -> list[RunE
     deletions = [
         index
         for index, event in enumerate(events)
-        if isinstance(event, ev.ResourceDeleted) and event.kind is ResourceKind.CLUSTER
+        if isinstance(event, cl.ResourceDeleted) and event.kind is ResourceKind.CLUSTER
     ]
-    is_gone = any(
+    is_gone = view.cluster is not None and any(
         resource.kind is ResourceKind.CLUSTER and resource.status is ResourceStatus.DELETED
-        for resource in run.resources.values()
+        for resource in view.cluster.resources.values()
     )
     gone_at = deletions[0] if deletions else 0 if is_gone else len(events)
     return [
         event
         for index, event in enumerate(events)
         if (index < gone_at or not isinstance(event, _OF_THE_RELAY))
-        and not _is_made_by_the_teardown(event, run)
+        and not _is_made_by_the_teardown(event, view.run)
     ]
 
 
-def _is_made_by_the_teardown(event: RunEvent, run: Run) -> bool:
+def _is_made_by_the_teardown(event: Told, run: Run) -> bool:
     """Whether it only says that the job of a run that had ended was deleted, with its pods."""
     if not run.phase.is_terminal:
         return False
@@ -121,7 +142,7 @@ def _is_made_by_the_teardown(event: RunEvent, run: Run) -> bool:
             return False
 
 
-def _newest_only(events: list[RunEvent]) -> list[RunEvent]:
+def _newest_only(events: list[Told]) -> list[Told]:
     """Without what a later event of the same batch has overtaken; failures are always kept."""
     last: dict[object, int] = {}
     for index, event in enumerate(events):
@@ -133,7 +154,7 @@ def _newest_only(events: list[RunEvent]) -> list[RunEvent]:
     ]
 
 
-def _subject(event: RunEvent) -> object:
+def _subject(event: Told) -> object:
     match event:
         case ev.PodChanged():
             return ("pod", event.pod)
@@ -147,38 +168,38 @@ def _subject(event: RunEvent) -> object:
             return event.event_id
 
 
-def _is_failure(event: RunEvent) -> bool:
+def _is_failure(event: Told) -> bool:
     return isinstance(event, ev.PodChanged) and (
         event.phase == "Failed" or bool(event.exit_code) or event.reason == "OOMKilled"
     )
 
 
-def _group(event: RunEvent) -> tuple[object, ...]:
+def _group(event: Told) -> tuple[object, ...]:
     """Neighbours with an equal key share a line."""
     match event:
         case ev.PodChanged() if not _is_failure(event) and event.restarts == 0:
             return ("pod", event.phase, event.reason, bool(event.node))
-        case ev.PluginReady():
+        case cl.PluginReady():
             return ("plugin",)
-        case ev.ResourceCreated() | ev.ResourceDeleted():
+        case cl.ResourceCreated() | cl.ResourceDeleted():
             return (event.type,)
         case _:
             return (event.event_id,)
 
 
-def _line(same: list[RunEvent], run: Run) -> str:
+def _line(same: list[Told], run: Run) -> str:
     first = same[0]
     match first:
         case ev.PodChanged():
             return _pods([event for event in same if isinstance(event, ev.PodChanged)], run)
-        case ev.PluginReady():
-            names = [event.plugin for event in same if isinstance(event, ev.PluginReady)]
+        case cl.PluginReady():
+            names = [event.plugin for event in same if isinstance(event, cl.PluginReady)]
             return f"{md.DONE} ready: {_names(names)}"
-        case ev.ResourceCreated() | ev.ResourceDeleted():
+        case cl.ResourceCreated() | cl.ResourceDeleted():
             return _resources(same)
         case ev.PhaseChanged():
             return _phase(first, run)
-        case ev.CheckFinished():
+        case cl.CheckFinished():
             mark = md.DONE if first.passed else md.FAILED
             return f"{mark} check *{md.escape(first.check, 80)}*: {md.escape(first.detail, 300)}"
         case ev.StopRequested():
@@ -192,13 +213,13 @@ def _line(same: list[RunEvent], run: Run) -> str:
             return f"{_WARNING} node {md.code(first.node, 80)} is lost: {md.escape(first.reason)}"
         case ev.NodeRecovered():
             return f"{md.DONE} node {md.code(first.node, 80)} is ready again"
-        case ev.TeardownStarted():
+        case cl.TeardownStarted():
             return "\u267b\ufe0f teardown started"
         case _:
             return _training_line(first, run)
 
 
-def _training_line(event: RunEvent, run: Run) -> str:
+def _training_line(event: Told, run: Run) -> str:
     match event:
         case ev.JobSubmitted():
             return f"\U0001f4e6 job {md.code(event.job, 80)} submitted"
@@ -252,13 +273,13 @@ def _phase(event: ev.PhaseChanged, run: Run) -> str:
     return f"{mark} *{words.STATUS[event.phase]}*{reason}"
 
 
-def _resources(same: list[RunEvent]) -> str:
+def _resources(same: list[Told]) -> str:
     named = [
         f"{event.kind.value} {md.code(event.name, 80)}"
         for event in same
-        if isinstance(event, ev.ResourceCreated | ev.ResourceDeleted)
+        if isinstance(event, cl.ResourceCreated | cl.ResourceDeleted)
     ]
-    verb = "ready" if isinstance(same[0], ev.ResourceCreated) else "deleted"
+    verb = "ready" if isinstance(same[0], cl.ResourceCreated) else "deleted"
     return f"{md.DONE} {', '.join(named[:_MAX_NAMES])} {verb}"
 
 

@@ -7,8 +7,10 @@ from datetime import datetime
 from typing import Final
 
 from bot.blocks import mrkdwn as md
+from stationmaster.domain.cluster.aggregate import TeardownStatus
 from stationmaster.domain.events import RunPhase, TrainingEvaluated
-from stationmaster.domain.run.aggregate import Run, TeardownStatus
+from stationmaster.domain.run.aggregate import Run
+from stationmaster.domain.run.view import RunView
 
 # Emoji of the header, as escapes because sources are ASCII.
 EMOJI: Final[dict[RunPhase, str]] = {
@@ -38,10 +40,9 @@ STATUS: Final[dict[RunPhase, str]] = {
 }
 
 
-def cost(run: Run, *, now: datetime) -> str:
+def cost(view: RunView, *, now: datetime) -> str:
     """What a run has cost until `now`, as mrkdwn; marked where no real machine was paid for."""
-    usd = run.cost_usd(now) if run.final_cost_usd is None else run.final_cost_usd
-    return md.money_escaped(usd) + (" emulated" if run.emulated_speed else "")
+    return md.money_escaped(view.cost_usd(now)) + (" emulated" if view.run.emulated_speed else "")
 
 
 def status(run: Run) -> str:
@@ -51,14 +52,15 @@ def status(run: Run) -> str:
     return STATUS[run.phase]
 
 
-def teardown_status(run: Run) -> str:
+def teardown_status(view: RunView) -> str:
     """The teardown in one sentence, empty while the run is alive."""
-    match run.teardown:
+    match view.teardown:
         case TeardownStatus.NOT_STARTED:
-            return "teardown is about to start" if run.phase.is_terminal else ""
+            return "teardown is about to start" if view.run.phase.is_terminal else ""
         case TeardownStatus.RUNNING:
-            gone = sum(resource.deleted_at is not None for resource in run.resources.values())
-            return f"tearing down: {gone} of {len(run.resources)} resources are gone"
+            resources = view.cluster.resources.values() if view.cluster is not None else ()
+            gone = sum(resource.deleted_at is not None for resource in resources)
+            return f"tearing down: {gone} of {len(resources)} resources are gone"
         case TeardownStatus.COMPLETED:
             return "torn down: nothing billable is left"
         case TeardownStatus.FAILED:

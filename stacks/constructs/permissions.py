@@ -21,7 +21,7 @@ from lambdas.registry import Permission
 from stacks.acknowledgements import accept_wildcard
 from stacks.constructs.cluster_roles import ClusterRoles
 from stacks.constructs.statements import Statement, arn, get_roles, pass_role, service_linked_role
-from stationmaster.domain.names import TAG_RUN_ID, cluster_name
+from stationmaster.domain.names import TAG_CLUSTER_ID, cluster_name
 
 
 @dataclass(frozen=True)
@@ -35,22 +35,21 @@ class Granted:
     hugging_face_secret: secretsmanager.ISecret
     roles: ClusterRoles
     vpc_arn: str
-    train_arn: str
-    teardown_arn: str
+    machine_arns: Mapping[str, str]  # of the state machines, by their names in the registry
 
 
 # What DynamoDB does with a customer's key on behalf of the caller.
 _KEY_ACTIONS: Final = ("kms:Decrypt", "kms:Encrypt", "kms:GenerateDataKey", "kms:DescribeKey")
 
-_TAGGED_AT_CREATION: Final = {"Null": {f"aws:RequestTag/{TAG_RUN_ID}": "false"}}
-_OWN: Final = {"Null": {f"aws:ResourceTag/{TAG_RUN_ID}": "false"}}
+_TAGGED_AT_CREATION: Final = {"Null": {f"aws:RequestTag/{TAG_CLUSTER_ID}": "false"}}
+_OWN: Final = {"Null": {f"aws:ResourceTag/{TAG_CLUSTER_ID}": "false"}}
 
 # What the launch template of training nodes tags.
 _LAUNCHED: Final = ("instance", "volume", "network-interface")
 
-_NAMED: Final = "the name is the run's, unknown at deployment; the prefix limits it to our clusters"
+_NAMED: Final = "a cluster's name is unknown at deployment; the prefix limits it to our clusters"
 _IDS: Final = (
-    "AWS chooses the id at creation; the condition on the tag limits it to runs' resources"
+    "AWS chooses the id at creation; the condition on the tag limits it to clusters' resources"
 )
 _LISTING: Final = "AWS does not grant these listing actions on single resources"
 
@@ -104,21 +103,19 @@ def _bus_put(_stack: cdk.Stack, granted: Granted) -> list[Statement]:
     return [Statement(("events:PutEvents",), (granted.bus.event_bus_arn,))]
 
 
-def _start(machine_arn: str) -> list[Statement]:
-    executions = machine_arn.replace(":stateMachine:", ":execution:") + ":*"
-    return [
-        Statement(("states:StartExecution",), (machine_arn,)),
-        Statement(
-            ("states:DescribeExecution",),
-            (executions,),
-            "an execution is named after its run, unknown at deployment",
-        ),
-    ]
+def _start(granted: Granted, machine: str) -> list[Statement]:
+    return [Statement(("states:StartExecution",), (granted.machine_arns[machine],))]
+
+
+def _look(granted: Granted, machine: str) -> list[Statement]:
+    executions = granted.machine_arns[machine].replace(":stateMachine:", ":execution:") + ":*"
+    reason = "an execution is named after its run or cluster, unknown at deployment"
+    return [Statement(("states:DescribeExecution",), (executions,), reason)]
 
 
 def _send_task_result(_stack: cdk.Stack, granted: Granted) -> list[Statement]:
     actions = ("states:SendTaskSuccess", "states:SendTaskFailure", "states:SendTaskHeartbeat")
-    return [Statement(actions, (granted.train_arn,))]
+    return [Statement(actions, (granted.machine_arns["train"],))]
 
 
 def _secret(stack: cdk.Stack, granted: Granted, secret: secretsmanager.ISecret) -> list[Statement]:
@@ -373,8 +370,12 @@ _STATEMENTS: Final[Mapping[Permission, Callable[[cdk.Stack, Granted], list[State
     Permission.TABLE_READ: _table_read,
     Permission.TABLE_WRITE: _table_write,
     Permission.BUS_PUT: _bus_put,
-    Permission.START_TRAIN: lambda _stack, granted: _start(granted.train_arn),
-    Permission.START_TEARDOWN: lambda _stack, granted: _start(granted.teardown_arn),
+    Permission.START_TRAIN: lambda _, granted: _start(granted, "train") + _look(granted, "train"),
+    Permission.START_CLUSTER: lambda _, granted: _start(granted, "cluster"),
+    Permission.READ_CLUSTER_WORKFLOW: lambda _, granted: _look(granted, "cluster"),
+    Permission.START_TEARDOWN: lambda _, granted: (
+        _start(granted, "teardown") + _look(granted, "teardown")
+    ),
     Permission.SEND_TASK_RESULT: _send_task_result,
     Permission.SLACK_SECRET: lambda stack, granted: _secret(stack, granted, granted.slack_secret),
     Permission.HUGGING_FACE_SECRET: lambda stack, granted: _secret(

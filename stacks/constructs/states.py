@@ -1,8 +1,8 @@
-"""The shapes that both state machines are made of: a step, a loop around it, its retries.
+"""The shapes that the state machines are made of: a step, a loop around it, its retries.
 
-Used by `train_states` and `teardown_states`. A step is a Lambda function that never waits; the
-loops here do. State data holds the run id, two short lists of names, the newest step's answer and
-the error that ended a stretch: nothing else travels.
+Used by the three modules of states. A step is a Lambda function that never waits; the loops here
+do. State data holds the id of the run or the cluster, short lists of names, the newest step's
+answer and the error that ended a stretch: nothing else travels.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from constructs import Construct
 from lambdas.registry import get_function
 
 RUN_ID: Final[Mapping[str, Any]] = {"run_id": sfn.JsonPath.string_at("$.run_id")}
+CLUSTER_ID: Final[Mapping[str, Any]] = {"cluster_id": sfn.JsonPath.string_at("$.cluster_id")}
+NOTHING_MORE: Final[Mapping[str, Any]] = {}
 ERROR: Final[Mapping[str, Any]] = {"error": sfn.JsonPath.object_at("$.error")}
 
 # States.ALL does not match States.Runtime and States.DataLimitExceeded. Both mean a broken machine;
@@ -46,21 +48,34 @@ CALL_MARGIN_S: Final = 60
 
 
 class StepStates:
-    """Makes the states of one machine; `scope` keeps the names of two machines apart."""
+    """Makes the states of one machine; `scope` keeps the names of two machines apart.
 
-    def __init__(self, scope: Construct, functions: Mapping[str, lambda_.IFunction]) -> None:
+    `owner` is the payload that every step gets: the id of the run or of the cluster.
+    """
+
+    def __init__(
+        self,
+        scope: Construct,
+        functions: Mapping[str, lambda_.IFunction],
+        *,
+        owner: Mapping[str, Any],
+    ) -> None:
         self._scope = scope
         self._functions = functions
+        self._owner = owner
 
     def step(
         self,
         name: str,
         function: str,
         *,
-        payload: Mapping[str, Any] = RUN_ID,
+        payload: Mapping[str, Any] = NOTHING_MORE,
         result_path: str = sfn.JsonPath.DISCARD,
     ) -> tasks.LambdaInvoke:
-        """One call of a function, retried over what passes by itself."""
+        """One call of a function, retried over what passes by itself.
+
+        `payload` is what the step gets beside the id.
+        """
         task = self._call(name, function, payload, result_path)
         task.add_retry(
             errors=[*PASSING_ERRORS, LOST_ANSWER],
@@ -77,7 +92,7 @@ class StepStates:
         name: str,
         function: str,
         *,
-        payload: Mapping[str, Any],
+        payload: Mapping[str, Any] = NOTHING_MORE,
         result_path: str = sfn.JsonPath.DISCARD,
     ) -> tasks.LambdaInvoke:
         """One call that everything else falls back on: retried for over ten minutes, on any error.
@@ -103,7 +118,7 @@ class StepStates:
         subject: str,
         question: str,
         every_s: int,
-        payload: Mapping[str, Any] = RUN_ID,
+        payload: Mapping[str, Any] = NOTHING_MORE,
         catch: sfn.IChainable | None = None,
         error_path: str = "$.error",
     ) -> sfn.Chain:
@@ -128,6 +143,43 @@ class StepStates:
         way_on = choice.afterwards(include_otherwise=True)
         return sfn.Chain.custom(task, way_on.end_states, way_on)
 
+    def wait_for_token(
+        self,
+        name: str,
+        function: str,
+        *,
+        limit: sfn.Timeout,
+        heartbeat: sfn.Timeout | None = None,
+        catch: sfn.IChainable,
+    ) -> tasks.LambdaInvoke:
+        """Hand out a task token, and wait until somebody resolves it.
+
+        Only a call that failed is made again; it stores a new token over the old one.
+        """
+        task = tasks.LambdaInvoke(
+            self._scope,
+            name,
+            lambda_function=self._functions[function],
+            integration_pattern=sfn.IntegrationPattern.WAIT_FOR_TASK_TOKEN,
+            payload=sfn.TaskInput.from_object(
+                {**self._owner, "task_token": sfn.JsonPath.task_token}
+            ),
+            retry_on_service_exceptions=False,
+            heartbeat_timeout=heartbeat,
+            task_timeout=limit,
+            result_path=sfn.JsonPath.DISCARD,
+        )
+        task.add_retry(
+            errors=PASSING_ERRORS,
+            interval=cdk.Duration.seconds(2),
+            backoff_rate=2,
+            max_attempts=6,
+            max_delay=cdk.Duration.seconds(60),
+            jitter_strategy=sfn.JitterType.FULL,
+        )
+        task.add_catch(catch, errors=ANY_ERROR, result_path="$.error")
+        return task
+
     def _call(
         self, name: str, function: str, payload: Mapping[str, Any], result_path: str
     ) -> tasks.LambdaInvoke:
@@ -136,7 +188,7 @@ class StepStates:
             self._scope,
             name,
             lambda_function=self._functions[function],
-            payload=sfn.TaskInput.from_object(payload),
+            payload=sfn.TaskInput.from_object({**self._owner, **payload}),
             payload_response_only=True,
             retry_on_service_exceptions=False,
             task_timeout=sfn.Timeout.duration(cdk.Duration.seconds(timeout_s)),

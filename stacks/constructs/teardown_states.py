@@ -1,8 +1,8 @@
-"""The teardown workflow: delete what a run created, in dependency order, and prove that it is gone.
+"""The teardown workflow: delete a cluster in dependency order, and prove that it is gone.
 
 Built by the workflow stack and by `stacks.generate`, which commits it as
 lambdas/teardown.asl.json. A deletion that fails does not stop the next one: whatever can still be
-deleted costs nothing from then on, and VerifyReleased, which lists what is tagged with the run,
+deleted costs nothing from then on, and VerifyReleased, which lists what is tagged with the cluster,
 decides whether the teardown succeeded.
 """
 
@@ -16,21 +16,19 @@ from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_stepfunctions as sfn
 from constructs import Construct
 
-from stacks.constructs.states import ANY_ERROR, ERROR, RUN_ID, StepStates
+from stacks.constructs.states import ANY_ERROR, CLUSTER_ID, ERROR, StepStates
 from stationmaster.domain.names import SYSTEM_NODE_GROUP, TRAINING_NODE_GROUP
 
-COMMENT: Final = "Stationmaster: delete what a run created, and prove that it is gone"
+COMMENT: Final = "Stationmaster: delete a cluster, and prove that it is gone"
 
-# Six stretches of an hour each at most, by the steps' own limits; twice that cannot be reached.
+# Seven stretches of an hour each at most, by the steps' own limits; twice that cannot be reached.
 MACHINE_LIMIT: Final = cdk.Duration.hours(12)
 
 
 def teardown_states(scope: Construct, functions: Mapping[str, lambda_.IFunction]) -> sfn.IChainable:
     """The chain of the teardown workflow; `functions` by registry name."""
-    states = StepStates(scope, functions)
-    failure = states.last_resort(
-        "ConcludeTeardownFailed", "conclude-teardown", payload={**RUN_ID, **ERROR}
-    )
+    states = StepStates(scope, functions, owner=CLUSTER_ID)
+    failure = states.last_resort("ConcludeTeardownFailed", "conclude-teardown", payload=ERROR)
     failure.next(
         sfn.Fail(scope, "TeardownFailed", error="TeardownFailed", cause_path="$.error.Cause")
     )
@@ -57,10 +55,16 @@ def teardown_states(scope: Construct, functions: Mapping[str, lambda_.IFunction]
         catch=file_system,
         error_path="$.job_error",
     ).next(file_system)
-    # A refusal to begin (the run has not ended, or is not known) must not delete anything.
-    begin = states.step("BeginTeardown", "begin-teardown")
-    begin.add_catch(failure, errors=ANY_ERROR, result_path="$.error")
-    return begin.next(job)
+    # A refusal to begin (the cluster is not known) must not delete anything. What may still create
+    # is waited for, so that nothing appears behind the deletion's back.
+    return states.loop(
+        "BeginTeardown",
+        "begin-teardown",
+        subject="ClusterWorkflow",
+        question="ClusterWorkflowOver?",
+        every_s=10,
+        catch=failure,
+    ).next(job)
 
 
 def _release_cluster_and_network(states: StepStates, verify: sfn.IChainable) -> sfn.Chain:
@@ -86,7 +90,7 @@ def _release_cluster_and_network(states: StepStates, verify: sfn.IChainable) -> 
 
 
 def _verify(scope: Construct, states: StepStates, failure: sfn.IChainable) -> sfn.Chain:
-    """List what is tagged with the run until nothing is left, and only then say so."""
+    """List what is tagged with the cluster until nothing is left, and only then say so."""
     conclude = states.step("ConcludeTeardown", "conclude-teardown")
     conclude.add_catch(failure, errors=ANY_ERROR, result_path="$.error")
     conclude.next(sfn.Succeed(scope, "TornDown"))
@@ -104,7 +108,7 @@ def _release_node_groups(scope: Construct, states: StepStates) -> sfn.Parallel:
     """Delete both groups side by side.
 
     A Parallel stops its other branches when one fails, and the training nodes are the dearest
-    thing a run has: so each branch ends well whatever happens to it.
+    thing a cluster has: so each branch ends well whatever happens to it.
     """
     parallel = sfn.Parallel(scope, "ReleaseNodeGroups", result_path=sfn.JsonPath.DISCARD)
     for node_group in (SYSTEM_NODE_GROUP, TRAINING_NODE_GROUP):
@@ -116,7 +120,7 @@ def _release_node_groups(scope: Construct, states: StepStates) -> sfn.Parallel:
                 subject=f"{subject}Release",
                 question=f"{subject}Released?",
                 every_s=15,
-                payload={**RUN_ID, "node_group": node_group},
+                payload={"node_group": node_group},
                 catch=sfn.Succeed(scope, f"{subject}LeftToVerification"),
             ).next(sfn.Succeed(scope, f"{subject}Gone"))
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from stationmaster.aws.calls import ignoring_existing
+from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.names import cluster_name, tags
 from stationmaster.settings import Settings
 
@@ -26,13 +27,13 @@ class AccessEntries:
         self._settings = settings
         self._client = client
 
-    def ensure(self, cluster_id: str) -> None:
+    def ensure(self, cluster_id: ClusterId, *, run_id: RunId | None = None) -> None:
         """Make each of the product's roles an administrator of the cluster."""
         name = cluster_name(cluster_id)
         for role_arn in self._settings.cluster_access_role_arns:
             with ignoring_existing(f"granting {role_arn} access to {name}"):
                 self._client.create_access_entry(
-                    clusterName=name, principalArn=role_arn, tags=tags(cluster_id)
+                    clusterName=name, principalArn=role_arn, tags=tags(cluster_id, run_id)
                 )
             with ignoring_existing(f"associating the admin policy with {role_arn}"):
                 self._client.associate_access_policy(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from stationmaster.aws.calls import AwsNotFound, aws_call, ignoring_existing
+from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.names import FSX_CSI_ADDON, cluster_name, tags
 from stationmaster.settings import Settings
 
@@ -20,7 +21,7 @@ class Addons:
         # Which AWS role the service account of an add-on's pods has.
         self._roles = {FSX_CSI_ADDON: ("fsx-csi-controller-sa", settings.fsx_csi_role_arn)}
 
-    def describe(self, cluster_id: str, name: str) -> str | None:
+    def describe(self, cluster_id: ClusterId, name: str) -> str | None:
         """The add-on's status, e.g. CREATING, ACTIVE or DEGRADED; None where it is missing."""
         try:
             with aws_call(f"reading add-on {name} of {cluster_id}"):
@@ -31,7 +32,7 @@ class Addons:
             return None
         return addon.get("status", "CREATING")
 
-    def ensure(self, cluster_id: str, name: str) -> None:
+    def ensure(self, cluster_id: ClusterId, name: str, *, run_id: RunId | None = None) -> None:
         """Create the add-on if it is missing, with the AWS role that its pods need."""
         if self.describe(cluster_id, name) is not None:
             return
@@ -46,6 +47,6 @@ class Addons:
                 clusterName=cluster_name(cluster_id),
                 addonName=name,
                 resolveConflicts="OVERWRITE",
-                tags=tags(cluster_id),
+                tags=tags(cluster_id, run_id),
                 **arguments,
             )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from pydantic import BaseModel, ConfigDict
 
 from stationmaster.aws.calls import AwsNotFound, aws_call, ignoring_existing, ignoring_gone_or_busy
+from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.names import cluster_name, tags
 from stationmaster.domain.resources import Left, ResourceKind
 from stationmaster.settings import Settings
@@ -35,7 +36,7 @@ class Clusters:
         self._settings = settings
         self._client = client
 
-    def describe(self, cluster_id: str) -> EksCluster | None:
+    def describe(self, cluster_id: ClusterId) -> EksCluster | None:
         """The EKS cluster, or None."""
         name = cluster_name(cluster_id)
         try:
@@ -53,7 +54,9 @@ class Clusters:
             failure="; ".join(f"{i.get('code')}: {i.get('message')}" for i in issues),
         )
 
-    def ensure(self, cluster_id: str, *, security_group_id: str) -> None:
+    def ensure(
+        self, cluster_id: ClusterId, *, security_group_id: str, run_id: RunId | None = None
+    ) -> None:
         """Request the control plane: access entries instead of aws-auth, private endpoint on."""
         name = cluster_name(cluster_id)
         with ignoring_existing(f"creating cluster {name}"):
@@ -72,15 +75,15 @@ class Clusters:
                     "bootstrapClusterCreatorAdminPermissions": False,
                 },
                 clientRequestToken=cluster_id,
-                tags=tags(cluster_id),
+                tags=tags(cluster_id, run_id),
             )
 
-    def release(self, cluster_id: str, name: str) -> None:
+    def release(self, cluster_id: ClusterId, name: str) -> None:
         """Request the deletion; a cluster that is gone or busy is left to the next call."""
         with ignoring_gone_or_busy(f"deleting cluster {name} of {cluster_id}"):
             self._client.delete_cluster(name=name)
 
-    def left(self, cluster_id: str) -> list[Left]:
+    def left(self, cluster_id: ClusterId) -> list[Left]:
         """The control plane, if it still exists."""
         cluster = self.describe(cluster_id)
         return [] if cluster is None else [Left(ResourceKind.CLUSTER, cluster.name, cluster.name)]

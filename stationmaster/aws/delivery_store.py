@@ -13,9 +13,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from stationmaster.aws import table
 from stationmaster.aws.calls import AwsConditionFailed, aws_call
+from stationmaster.domain.cluster.aggregate import TeardownStatus
 from stationmaster.domain.errors import WriteConflict
 from stationmaster.domain.ids import RunId
-from stationmaster.domain.run.aggregate import TeardownStatus
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient

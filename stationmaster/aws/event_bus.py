@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from stationmaster.aws.calls import aws_call
 from stationmaster.domain.errors import TransientError
-from stationmaster.domain.events import EVENT_SOURCE, RUN_ENDED_DETAIL_TYPE
-from stationmaster.domain.ids import RunId
+from stationmaster.domain.events import CLUSTER_DRAINED_DETAIL_TYPE, EVENT_SOURCE
+from stationmaster.domain.ids import ClusterId
 
 if TYPE_CHECKING:
     from mypy_boto3_events import EventBridgeClient
@@ -21,19 +21,19 @@ class EventBus:
         self._bus_name = bus_name
         self._client = client
 
-    def run_ended(self, run_id: RunId) -> None:
-        """Say that a run has ended; a rule starts its teardown. Saying it twice does no harm.
+    def cluster_drained(self, cluster_id: ClusterId) -> None:
+        """Say that nobody leases a cluster any more, which starts its teardown. Twice does no harm.
 
         Raises:
             TransientError: EventBridge did not take the event.
         """
-        with aws_call(f"telling the end of run {run_id}"):
+        with aws_call(f"telling that cluster {cluster_id} drains"):
             answer = self._client.put_events(
                 Entries=[
                     {
                         "Source": EVENT_SOURCE,
-                        "DetailType": RUN_ENDED_DETAIL_TYPE,
-                        "Detail": json.dumps({"run_id": run_id}),
+                        "DetailType": CLUSTER_DRAINED_DETAIL_TYPE,
+                        "Detail": json.dumps({"cluster_id": cluster_id}),
                         "EventBusName": self._bus_name,
                     }
                 ]
@@ -41,5 +41,6 @@ class EventBus:
         if answer["FailedEntryCount"]:
             entry = answer["Entries"][0]
             raise TransientError(
-                f"EventBridge refused the end of run {run_id}: {entry.get('ErrorMessage', entry)}"
+                f"EventBridge refused the end of cluster {cluster_id}: "
+                f"{entry.get('ErrorMessage', entry)}"
             )

@@ -8,7 +8,8 @@ from pydantic import BaseModel, ConfigDict
 
 from stationmaster.aws.calls import aws_call, ignoring_gone_or_busy
 from stationmaster.domain.errors import TransientError
-from stationmaster.domain.names import TAG_RUN_ID, tags
+from stationmaster.domain.ids import ClusterId, RunId
+from stationmaster.domain.names import TAG_CLUSTER_ID, tags
 from stationmaster.domain.resources import Left, ResourceKind
 from stationmaster.rendering.storage import SharedStorage
 
@@ -39,12 +40,12 @@ class FileSystems:
     def __init__(self, client: FSxClient) -> None:
         self._client = client
 
-    def describe(self, cluster_id: str) -> FileSystem | None:
+    def describe(self, cluster_id: ClusterId) -> FileSystem | None:
         """The cluster's file system, or None. Of several, one that is not being deleted."""
         found = self.list_tagged(cluster_id)
         return next((fs for fs in found if fs.lifecycle != "DELETING"), found[0] if found else None)
 
-    def mountable(self, cluster_id: str) -> SharedStorage:
+    def mountable(self, cluster_id: ClusterId) -> SharedStorage:
         """What a volume has to say of the cluster's file system.
 
         Raises:
@@ -53,7 +54,9 @@ class FileSystems:
         found = self.describe(cluster_id)
         if found is None or not found.mount_name:
             state = "missing" if found is None else found.lifecycle
-            raise TransientError(f"the file system of run {cluster_id} cannot be mounted: {state}")
+            raise TransientError(
+                f"the file system of cluster {cluster_id} cannot be mounted: {state}"
+            )
         return SharedStorage(
             file_system_id=found.file_system_id,
             dns_name=found.dns_name,
@@ -61,7 +64,7 @@ class FileSystems:
             storage_gib=found.storage_gib,
         )
 
-    def list_tagged(self, cluster_id: str) -> list[FileSystem]:
+    def list_tagged(self, cluster_id: ClusterId) -> list[FileSystem]:
         """Every file system that carries the cluster's tag."""
         found: list[FileSystem] = []
         arguments: dict[str, str] = {}
@@ -70,7 +73,7 @@ class FileSystems:
                 answer = self._client.describe_file_systems(**arguments)  # type: ignore[arg-type]
             for item in answer["FileSystems"]:
                 item_tags = {tag["Key"]: tag["Value"] for tag in item.get("Tags", [])}
-                if item_tags.get(TAG_RUN_ID) == cluster_id:
+                if item_tags.get(TAG_CLUSTER_ID) == cluster_id:
                     found.append(_file_system(item))
             token = answer.get("NextToken")
             if not token:
@@ -79,12 +82,13 @@ class FileSystems:
 
     def ensure(
         self,
-        cluster_id: str,
+        cluster_id: ClusterId,
         *,
         storage_gib: int,
         mbps_per_tib: int,
         subnet_id: str,
         security_group_id: str,
+        run_id: RunId | None = None,
     ) -> None:
         """Request the file system; the request token makes a repeated call harmless."""
         with aws_call(f"creating the file system of {cluster_id}"):
@@ -101,15 +105,17 @@ class FileSystems:
                     "PerUnitStorageThroughput": mbps_per_tib,
                     "DataCompressionType": "LZ4",
                 },
-                Tags=[{"Key": key, "Value": value} for key, value in tags(cluster_id).items()],
+                Tags=[
+                    {"Key": key, "Value": value} for key, value in tags(cluster_id, run_id).items()
+                ],
             )
 
-    def release(self, cluster_id: str, file_system_id: str) -> None:
+    def release(self, cluster_id: ClusterId, file_system_id: str) -> None:
         """Request the deletion; a file system that is gone or busy is left to the next call."""
         with ignoring_gone_or_busy(f"deleting file system {file_system_id} of {cluster_id}"):
             self._client.delete_file_system(FileSystemId=file_system_id)
 
-    def left(self, cluster_id: str) -> list[Left]:
+    def left(self, cluster_id: ClusterId) -> list[Left]:
         """Every file system that carries the cluster's tag, also one that is being deleted."""
         return [
             Left(ResourceKind.FILE_SYSTEM, found.file_system_id, found.file_system_id)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from stationmaster.aws.calls import aws_call, ignoring_existing, ignoring_gone_or_busy
 from stationmaster.aws.tags import by_cluster, tag_specification
 from stationmaster.domain.catalogue.instances import InstanceType
+from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.names import (
     SYSTEM_NODE_GROUP,
     TRAINING_NODE_GROUP,
@@ -46,7 +47,12 @@ class LaunchTemplates:
         self._client = client
 
     def ensure_training(
-        self, cluster_id: str, *, instance: InstanceType, security_group_ids: list[str]
+        self,
+        cluster_id: ClusterId,
+        *,
+        instance: InstanceType,
+        security_group_ids: list[str],
+        run_id: RunId | None = None,
     ) -> None:
         """The launch template of the training nodes: EFA interfaces, disk, metadata, local NVMe."""
         data: dict[str, Any] = {
@@ -68,18 +74,18 @@ class LaunchTemplates:
             data["Placement"] = {"GroupName": placement_group_name(cluster_id)}
         else:
             data["SecurityGroupIds"] = security_group_ids
-        self._ensure(cluster_id, TRAINING_NODE_GROUP, data)
+        self._ensure(cluster_id, TRAINING_NODE_GROUP, data, run_id)
 
-    def ensure_system(self, cluster_id: str) -> None:
+    def ensure_system(self, cluster_id: ClusterId, *, run_id: RunId | None = None) -> None:
         """The launch template of the system node: tags and metadata, the rest as EKS has it."""
-        self._ensure(cluster_id, SYSTEM_NODE_GROUP, {})
+        self._ensure(cluster_id, SYSTEM_NODE_GROUP, {}, run_id)
 
-    def release(self, cluster_id: str, template_id: str) -> None:
+    def release(self, cluster_id: ClusterId, template_id: str) -> None:
         """Delete a launch template; one that is gone or in use is left to the next call."""
         with ignoring_gone_or_busy(f"deleting launch template {template_id} of {cluster_id}"):
             self._client.delete_launch_template(LaunchTemplateId=template_id)
 
-    def left(self, cluster_id: str) -> list[Left]:
+    def left(self, cluster_id: ClusterId) -> list[Left]:
         """Every launch template that carries the cluster's tag."""
         with aws_call(f"listing launch templates of {cluster_id}"):
             templates = self._client.describe_launch_templates(Filters=[by_cluster(cluster_id)])
@@ -92,15 +98,17 @@ class LaunchTemplates:
             for template in templates["LaunchTemplates"]
         ]
 
-    def _ensure(self, cluster_id: str, node_group: str, data: dict[str, Any]) -> None:
+    def _ensure(
+        self, cluster_id: ClusterId, node_group: str, data: dict[str, Any], run_id: RunId | None
+    ) -> None:
         name = launch_template_name(cluster_id, node_group)
         common = {
             # With one hop, an answer does not reach a pod: pods cannot take the node's role.
             "MetadataOptions": {"HttpTokens": "required", "HttpPutResponseHopLimit": 1},
             "TagSpecifications": [
-                tag_specification("instance", cluster_id),
-                tag_specification("volume", cluster_id),
-                tag_specification("network-interface", cluster_id),
+                tag_specification("instance", cluster_id, run_id),
+                tag_specification("volume", cluster_id, run_id),
+                tag_specification("network-interface", cluster_id, run_id),
             ],
         }
         with ignoring_existing(f"creating launch template {name}"):
@@ -108,7 +116,7 @@ class LaunchTemplates:
                 LaunchTemplateName=name,
                 ClientToken=name.removeprefix("stationmaster-"),
                 LaunchTemplateData=common | data,  # type: ignore[arg-type]  # built from parts
-                TagSpecifications=[tag_specification("launch-template", cluster_id)],
+                TagSpecifications=[tag_specification("launch-template", cluster_id, run_id)],
             )
 
 

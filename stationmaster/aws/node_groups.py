@@ -8,8 +8,9 @@ from pydantic import BaseModel, ConfigDict
 
 from stationmaster.aws.calls import AwsNotFound, aws_call, ignoring_existing, ignoring_gone_or_busy
 from stationmaster.domain.catalogue.instances import InstanceType
+from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.names import (
-    LABEL_RUN_ID,
+    LABEL_CLUSTER_ID,
     SYSTEM_NODE_GROUP,
     TRAINING_NODE_GROUP,
     TRAINING_TAINT,
@@ -41,7 +42,7 @@ class NodeGroups:
         self._settings = settings
         self._client = client
 
-    def describe(self, cluster_id: str, name: str) -> NodeGroup | None:
+    def describe(self, cluster_id: ClusterId, name: str) -> NodeGroup | None:
         """One of the cluster's node groups, or None."""
         try:
             with aws_call(f"reading node group {name} of {cluster_id}"):
@@ -57,11 +58,14 @@ class NodeGroups:
             failure="; ".join(f"{i.get('code')}: {i.get('message')}" for i in issues),
         )
 
-    def ensure_system(self, cluster_id: str, *, instance_type: str) -> None:
+    def ensure_system(
+        self, cluster_id: ClusterId, *, instance_type: str, run_id: RunId | None = None
+    ) -> None:
         """Request the node group that operators, CoreDNS and the relay run on."""
         self._ensure(
             cluster_id,
             SYSTEM_NODE_GROUP,
+            run_id=run_id,
             subnets=list(self._settings.subnet_ids),
             instanceTypes=[instance_type],
             amiType="AL2023_x86_64_STANDARD",
@@ -69,16 +73,23 @@ class NodeGroups:
         )
 
     def ensure_training(
-        self, cluster_id: str, *, instance: InstanceType, count: int, subnet_id: str
+        self,
+        cluster_id: ClusterId,
+        *,
+        instance: InstanceType,
+        count: int,
+        subnet_id: str,
+        run_id: RunId | None = None,
     ) -> None:
         """Request the tainted node group that training runs on, in one zone, at a fixed size."""
         has_gpu = instance.num_gpus > 0
-        labels = {"stationmaster/node-group": TRAINING_NODE_GROUP, LABEL_RUN_ID: cluster_id}
+        labels = {"stationmaster/node-group": TRAINING_NODE_GROUP, LABEL_CLUSTER_ID: cluster_id}
         if has_gpu:
             labels["nvidia.com/gpu.present"] = "true"  # the device plugin's DaemonSet selects it
         self._ensure(
             cluster_id,
             TRAINING_NODE_GROUP,
+            run_id=run_id,
             subnets=[subnet_id],
             instanceTypes=[instance.name],
             amiType="AL2023_x86_64_NVIDIA" if has_gpu else "AL2023_x86_64_STANDARD",
@@ -87,12 +98,12 @@ class NodeGroups:
             taints=[{"key": TRAINING_TAINT, "value": "true", "effect": "NO_SCHEDULE"}],
         )
 
-    def release(self, cluster_id: str, name: str) -> None:
+    def release(self, cluster_id: ClusterId, name: str) -> None:
         """Request the deletion; a group that is gone or busy is left to the next call."""
         with ignoring_gone_or_busy(f"deleting node group {name} of {cluster_id}"):
             self._client.delete_nodegroup(clusterName=cluster_name(cluster_id), nodegroupName=name)
 
-    def left(self, cluster_id: str) -> list[Left]:
+    def left(self, cluster_id: ClusterId) -> list[Left]:
         """The node groups that the cluster has now; none without a cluster."""
         try:
             with aws_call(f"listing node groups of {cluster_id}"):
@@ -101,7 +112,9 @@ class NodeGroups:
             return []
         return [Left(ResourceKind.NODE_GROUP, name, name) for name in names["nodegroups"]]
 
-    def _ensure(self, cluster_id: str, name: str, **arguments: Any) -> None:
+    def _ensure(
+        self, cluster_id: ClusterId, name: str, *, run_id: RunId | None, **arguments: Any
+    ) -> None:
         with ignoring_existing(f"creating node group {name} of {cluster_id}"):
             self._client.create_nodegroup(
                 clusterName=cluster_name(cluster_id),
@@ -112,6 +125,6 @@ class NodeGroups:
                     "version": "$Latest",
                 },
                 clientRequestToken=f"{cluster_id}-{name}",
-                tags=tags(cluster_id),
+                tags=tags(cluster_id, run_id),
                 **arguments,
             )

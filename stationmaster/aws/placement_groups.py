@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from stationmaster.aws.calls import aws_call, ignoring_existing, ignoring_gone_or_busy
 from stationmaster.aws.tags import by_cluster, tag_specification
+from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.names import placement_group_name
 from stationmaster.domain.resources import Left, ResourceKind
 
@@ -19,21 +20,21 @@ class PlacementGroups:
     def __init__(self, client: EC2Client) -> None:
         self._client = client
 
-    def ensure(self, cluster_id: str) -> None:
+    def ensure(self, cluster_id: ClusterId, *, run_id: RunId | None = None) -> None:
         """Create the cluster's placement group if it is missing."""
         with ignoring_existing(f"creating the placement group of {cluster_id}"):
             self._client.create_placement_group(
                 GroupName=placement_group_name(cluster_id),
                 Strategy="cluster",
-                TagSpecifications=[tag_specification("placement-group", cluster_id)],
+                TagSpecifications=[tag_specification("placement-group", cluster_id, run_id)],
             )
 
-    def release(self, cluster_id: str, name: str) -> None:
+    def release(self, cluster_id: ClusterId, name: str) -> None:
         """Delete a placement group; one that is gone or in use is left to the next call."""
         with ignoring_gone_or_busy(f"deleting placement group {name} of {cluster_id}"):
             self._client.delete_placement_group(GroupName=name)
 
-    def left(self, cluster_id: str) -> list[Left]:
+    def left(self, cluster_id: ClusterId) -> list[Left]:
         """Every placement group that carries the cluster's tag."""
         with aws_call(f"listing placement groups of {cluster_id}"):
             groups = self._client.describe_placement_groups(Filters=[by_cluster(cluster_id)])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from stationmaster.aws.calls import ignoring_existing
+from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.names import NAMESPACE, RELAY, cluster_name, tags
 from stationmaster.settings import Settings
 
@@ -19,7 +20,7 @@ class PodIdentities:
         self._settings = settings
         self._client = client
 
-    def ensure(self, cluster_id: str) -> None:
+    def ensure(self, cluster_id: ClusterId, *, run_id: RunId | None = None) -> None:
         """Associate the relay's service account with its role, where the settings name one."""
         if not self._settings.relay_role_arn:
             return
@@ -30,5 +31,5 @@ class PodIdentities:
                 namespace=NAMESPACE,
                 serviceAccount=RELAY,
                 roleArn=self._settings.relay_role_arn,
-                tags=tags(cluster_id),
+                tags=tags(cluster_id, run_id),
             )

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict
 from stationmaster.aws.calls import AwsConflict, aws_call, ignoring_gone_or_busy
 from stationmaster.aws.subnets import choose_subnet
 from stationmaster.aws.tags import by_cluster, tag_specification
+from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.names import security_group_name
 from stationmaster.domain.resources import Left, ResourceKind
 from stationmaster.settings import Settings
@@ -39,7 +40,7 @@ class SecurityGroups:
         self._settings = settings
         self._client = client
 
-    def describe(self, cluster_id: str) -> SecurityGroup | None:
+    def describe(self, cluster_id: ClusterId) -> SecurityGroup | None:
         """The cluster's security group, or None."""
         with aws_call(f"reading the security group of {cluster_id}"):
             answer = self._client.describe_security_groups(Filters=[by_cluster(cluster_id)])
@@ -48,7 +49,9 @@ class SecurityGroups:
             return SecurityGroup(group_id=group["GroupId"], subnet_id=tags.get(TAG_SUBNET, ""))
         return None
 
-    def ensure(self, cluster_id: str, *, instance_type: str) -> SecurityGroup:
+    def ensure(
+        self, cluster_id: ClusterId, *, instance_type: str, run_id: RunId | None = None
+    ) -> SecurityGroup:
         """The cluster's security group, created if missing, open to itself in both directions.
 
         EFA needs every protocol between members; Lustre needs TCP 988 and 1018-1023 among them.
@@ -67,22 +70,24 @@ class SecurityGroups:
             with aws_call(f"creating the security group of {cluster_id}"):
                 group_id = self._client.create_security_group(
                     GroupName=security_group_name(cluster_id),
-                    Description=f"nodes and file system of training run {cluster_id}",
+                    Description=f"nodes and file system of training cluster {cluster_id}",
                     VpcId=self._settings.vpc_id,
                     TagSpecifications=[
-                        tag_specification("security-group", cluster_id, {TAG_SUBNET: subnet_id})
+                        tag_specification(
+                            "security-group", cluster_id, run_id, {TAG_SUBNET: subnet_id}
+                        )
                     ],
                 )["GroupId"]
             group = SecurityGroup(group_id=group_id, subnet_id=subnet_id)
         self._open_to_itself(group.group_id)
         return group
 
-    def release(self, cluster_id: str, group_id: str) -> None:
+    def release(self, cluster_id: ClusterId, group_id: str) -> None:
         """Delete a security group; one that is gone or in use is left to the next call."""
         with ignoring_gone_or_busy(f"deleting the security group of {cluster_id}"):
             self._client.delete_security_group(GroupId=group_id)
 
-    def left(self, cluster_id: str) -> list[Left]:
+    def left(self, cluster_id: ClusterId) -> list[Left]:
         """The cluster's security group, if it still exists."""
         group = self.describe(cluster_id)
         if group is None:

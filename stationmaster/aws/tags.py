@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from typing import Any
 
-from stationmaster.domain.names import TAG_RUN_ID, tags
+from stationmaster.domain.ids import ClusterId, RunId
+from stationmaster.domain.names import TAG_CLUSTER_ID, tags
 
 
-def by_cluster(cluster_id: str) -> Any:
+def by_cluster(cluster_id: ClusterId) -> Any:
     """A filter of EC2's describing calls: what carries the cluster's tag."""
-    return {"Name": f"tag:{TAG_RUN_ID}", "Values": [cluster_id]}
+    return {"Name": f"tag:{TAG_CLUSTER_ID}", "Values": [cluster_id]}
 
 
 def tag_specification(
-    resource_type: str, cluster_id: str, more: dict[str, str] | None = None
+    resource_type: str,
+    cluster_id: ClusterId,
+    run_id: RunId | None,
+    more: dict[str, str] | None = None,
 ) -> Any:
     """The tags of a resource, in the form of EC2's creating calls."""
-    pairs = tags(cluster_id) | (more or {})
+    pairs = tags(cluster_id, run_id) | (more or {})
     return {
         "ResourceType": resource_type,
         "Tags": [{"Key": key, "Value": value} for key, value in pairs.items()],

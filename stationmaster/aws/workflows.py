@@ -1,16 +1,17 @@
-"""Step Functions: starting the two workflows and resolving the wait for the job.
+"""Step Functions: starting the three workflows and resolving their waits.
 
-Executions are named after the run (and the teardown's attempt), so starting one twice is harmless.
+Executions are named after the run, after the cluster, and after the cluster and the teardown's
+attempt; so starting one twice is harmless.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from stationmaster.aws.calls import AwsConflict, AwsNotFound, AwsTokenUnused, aws_call
-from stationmaster.domain.ids import RunId
+from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.settings import Settings
 
 if TYPE_CHECKING:
@@ -20,8 +21,13 @@ if TYPE_CHECKING:
 _MAX_CAUSE = 4_000
 
 
+def teardown_name(cluster_id: ClusterId, attempt: int) -> str:
+    """Name of the execution of one attempt at a cluster's teardown."""
+    return f"{cluster_id}-teardown-{attempt}"
+
+
 class Workflows:
-    """The train and the teardown state machine."""
+    """The cluster, the train and the teardown state machine."""
 
     def __init__(self, settings: Settings, client: SFNClient) -> None:
         self._settings = settings
@@ -29,33 +35,36 @@ class Workflows:
 
     def start_train(self, run_id: RunId) -> None:
         """Start the run's workflow, unless it was started before."""
-        self._start(self._settings.train_state_machine_arn, run_id, run_id)
+        self._start(self._settings.train_state_machine_arn, run_id, {"run_id": run_id})
 
-    def start_teardown(self, run_id: RunId, *, attempt: int) -> None:
-        """Start the run's teardown; each attempt has its own execution."""
-        self._start(
-            self._settings.teardown_state_machine_arn, f"{run_id}-teardown-{attempt}", run_id
-        )
+    def start_cluster(self, cluster_id: ClusterId) -> None:
+        """Start the cluster's workflow, unless it was started before."""
+        payload = {"cluster_id": cluster_id}
+        self._start(self._settings.cluster_state_machine_arn, cluster_id, payload)
+
+    def start_teardown(self, cluster_id: ClusterId, *, attempt: int) -> None:
+        """Start the cluster's teardown; each attempt has its own execution."""
+        name, payload = teardown_name(cluster_id, attempt), {"cluster_id": cluster_id}
+        self._start(self._settings.teardown_state_machine_arn, name, payload)
 
     def train_status(self, run_id: RunId) -> str | None:
         """Status of the run's workflow, e.g. RUNNING, or None when it was never started."""
         return self._status(self._settings.train_state_machine_arn, run_id)
 
-    def teardown_status(self, run_id: RunId, *, attempt: int) -> str | None:
+    def cluster_status(self, cluster_id: ClusterId) -> str | None:
+        """Status of the cluster's workflow, or None when it was never started."""
+        return self._status(self._settings.cluster_state_machine_arn, cluster_id)
+
+    def teardown_status(self, cluster_id: ClusterId, *, attempt: int) -> str | None:
         """Status of one attempt's teardown workflow, or None when it was never started."""
-        return self._status(
-            self._settings.teardown_state_machine_arn, f"{run_id}-teardown-{attempt}"
-        )
+        name = teardown_name(cluster_id, attempt)
+        return self._status(self._settings.teardown_state_machine_arn, name)
 
-    def job_succeeded(self, token: str) -> None:
-        """Let the workflow go on: the job has succeeded."""
-        self._resolve(
-            lambda: self._client.send_task_success(
-                taskToken=token, output=json.dumps({"job": "succeeded"})
-            )
-        )
+    def wait_succeeded(self, token: str) -> None:
+        """Let the workflow go on: what it waits for has come."""
+        self._resolve(lambda: self._client.send_task_success(taskToken=token, output="{}"))
 
-    def job_failed(self, token: str, *, error: str, cause: str) -> None:
+    def wait_failed(self, token: str, *, error: str, cause: str) -> None:
         """End the workflow's wait with an error, by the name of a class in domain.errors."""
         self._resolve(
             lambda: self._client.send_task_failure(
@@ -67,13 +76,13 @@ class Workflows:
         """Say that the job is still being watched, so that the wait does not time out."""
         self._resolve(lambda: self._client.send_task_heartbeat(taskToken=token))
 
-    def _start(self, state_machine_arn: str, name: str, run_id: RunId) -> None:
+    def _start(self, state_machine_arn: str, name: str, payload: Mapping[str, str]) -> None:
         try:
             with aws_call(f"starting workflow {name}"):
                 self._client.start_execution(
                     stateMachineArn=state_machine_arn,
                     name=name,
-                    input=json.dumps({"run_id": run_id}),
+                    input=json.dumps(payload),
                 )
         except AwsConflict:
             return  # started by an earlier delivery of the same request
@@ -90,7 +99,7 @@ class Workflows:
     def _resolve(send: Callable[[], object]) -> None:
         """Call `send`; a token that nobody waits for any more is no error."""
         try:
-            with aws_call("resolving the wait for the job"):
+            with aws_call("resolving the wait of a workflow"):
                 send()
         except (AwsNotFound, AwsTokenUnused):
             return

@@ -13,15 +13,16 @@ from collections.abc import Sequence
 from typing import Final
 
 from stationmaster.domain.cluster.spec import ClusterSpec
-from stationmaster.domain.names import LABEL_RUN_ID, NAMESPACE, SHARED_MOUNT
+from stationmaster.domain.ids import ClusterId
+from stationmaster.domain.names import LABEL_CLUSTER_ID, NAMESPACE, SHARED_MOUNT
 from stationmaster.inspection import Finding, LiveCluster, Verdict
 from stationmaster.rendering.job_spec import RUNS_DIRECTORY, KubernetesObject
 from stationmaster.rendering.metadata import (
     LABEL_CHECK,
     LABEL_HOSTNAME,
     TRAINING_TOLERATION,
+    cluster_labels,
     container_security,
-    labels,
     metadata,
     namespace,
 )
@@ -119,7 +120,7 @@ def look(cluster: LiveCluster) -> Finding:
     gateway, cluster_id = cluster.kubernetes, cluster.cluster_id
     hostnames = [node.hostname for node in cluster.training_nodes]
     names = [job_name(cluster_id, hostname, nodes=hostnames) for hostname in hostnames]
-    selector = {LABEL_RUN_ID: cluster_id, LABEL_CHECK: NAME}
+    selector = {LABEL_CLUSTER_ID: cluster_id, LABEL_CHECK: NAME}
     jobs = {job.name: job for job in gateway.batch_jobs(NAMESPACE, labels=selector)}
     if not jobs.keys() >= set(names):
         return Finding(Verdict.MISSING, "the storage check was just started")
@@ -143,7 +144,7 @@ def look(cluster: LiveCluster) -> Finding:
     return Finding(Verdict.WAITING, gateway.explain(NAMESPACE, pods))
 
 
-def job_name(cluster_id: str, node: str, *, nodes: Sequence[str]) -> str:
+def job_name(cluster_id: ClusterId, node: str, *, nodes: Sequence[str]) -> str:
     """Name of one node's Job: short and a DNS label, whatever the nodes are called.
 
     Other nodes make another name, because a Job's template, which lists them, cannot be changed.
@@ -155,16 +156,18 @@ def _digest(words: Sequence[str]) -> str:
     return hashlib.sha256("\n".join(words).encode()).hexdigest()[:6]
 
 
-def render_jobs(cluster_id: str, *, hostnames: Sequence[str], image: str) -> list[KubernetesObject]:
+def render_jobs(
+    cluster_id: ClusterId, *, hostnames: Sequence[str], image: str
+) -> list[KubernetesObject]:
     """A Job for each node; `hostnames` are the nodes' kubernetes.io/hostname labels."""
     nodes = sorted(hostnames)
     return [_render_job(cluster_id, hostname, nodes=nodes, image=image) for hostname in nodes]
 
 
 def _render_job(
-    cluster_id: str, hostname: str, *, nodes: Sequence[str], image: str
+    cluster_id: ClusterId, hostname: str, *, nodes: Sequence[str], image: str
 ) -> KubernetesObject:
-    check_labels = labels(cluster_id, "check") | {LABEL_CHECK: NAME}
+    check_labels = cluster_labels(cluster_id, "check") | {LABEL_CHECK: NAME}
     name = job_name(cluster_id, hostname, nodes=nodes)
     # Pods that check another set of nodes may still be ending: they must not meet in a file.
     directory = f"{_CHECK_DIRECTORY}/{_digest(nodes)}"
@@ -174,7 +177,7 @@ def _render_job(
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
-        "metadata": metadata(cluster_id, "check", name=name) | {"labels": check_labels},
+        "metadata": metadata(check_labels, name=name),
         "spec": {
             "backoffLimit": 0,
             "template": {

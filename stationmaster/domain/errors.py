@@ -17,10 +17,12 @@
         |-- StepTimedOut          a resource did not become ready in time
         |-- ResourceFailed        AWS says that a creation failed
         |-- CheckFailed           validation said no
+        |-- ClusterFailed         the cluster that a run waited for cannot be used
+        |-- ClusterDrained        nobody leases the cluster any more; ends its workflow
         |-- JobNotStarted         the job's pods never ran
         |-- TrainingFailed        the job ran and failed
         |-- RunStopped            a person asked to stop; ends the workflow, is no failure
-        |-- IllegalTransition     an event that cannot happen in the run's phase
+        |-- IllegalTransition     an event that cannot happen in the phase of a run or cluster
         `-- LeftBehind            teardown finished and something billable is still there
 
 Step Functions matches errors by the bare class name, so names here are part of the state machines:
@@ -109,6 +111,14 @@ class CheckFailed(PermanentError):
     """A validation check said no; training on such a cluster would waste money."""
 
 
+class ClusterFailed(PermanentError):
+    """The cluster that a run waited for cannot be used; has the cluster's own sentence."""
+
+
+class ClusterDrained(PermanentError):
+    """Nobody leases the cluster any more; its steps raise it so that its workflow ends at once."""
+
+
 class JobNotStarted(PermanentError):
     """The job was submitted and its pods never ran."""
 
@@ -122,8 +132,8 @@ class RunStopped(PermanentError):
 
 
 class IllegalTransition(PermanentError):
-    """An event that cannot happen in the phase the run is in: a bug or a corrupted stream."""
+    """An event that cannot happen in the phase that the run or the cluster is in."""
 
 
 class LeftBehind(PermanentError):
-    """Something tagged with the run still exists after its teardown."""
+    """Something tagged with the cluster still exists after its teardown."""

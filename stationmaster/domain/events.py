@@ -16,8 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from stationmaster.domain.aggregate import Fact
 from stationmaster.domain.catalogue.models import LanguageModel
-from stationmaster.domain.ids import ClusterId, EventId, RunId
-from stationmaster.domain.resources import ResourceKind
+from stationmaster.domain.ids import AttemptId, ClusterId, EventId, RunId
 
 
 class RunPhase(StrEnum):
@@ -36,8 +35,17 @@ class RunPhase(StrEnum):
 
     @property
     def is_terminal(self) -> bool:
-        """Training is over, one way or another; teardown is told apart by TeardownStatus."""
+        """Training is over, one way or another; its cluster may still be there."""
         return self in (RunPhase.SUCCEEDED, RunPhase.FAILED, RunPhase.STOPPED)
+
+
+class Placement(BaseModel):
+    """Where a job runs: how many nodes of which type."""
+
+    model_config = ConfigDict(frozen=True)
+
+    nodes: int
+    instance_type: str
 
 
 class TrainingRequest(BaseModel):
@@ -87,47 +95,15 @@ class StopRequested(_Event):
     user_id: str
 
 
-class ResourceRequested(_Event):
-    """A creation is about to be requested; recorded first, so that teardown knows of it."""
+class AttemptStarted(_Event):
+    """An attempt at the run began: a cluster was leased for it, which may not be ready yet."""
 
-    type: Literal["resource.requested"] = "resource.requested"
-    kind: ResourceKind
-    name: str
-    price_per_hour_usd: float = 0.0
-
-
-class ResourceCreated(_Event):
-    """A resource is there and usable; `resource_id` is AWS's id where that is not its name."""
-
-    type: Literal["resource.created"] = "resource.created"
-    kind: ResourceKind
-    name: str
-    resource_id: str = ""
-
-
-class ResourceDeleted(_Event):
-    """A resource is gone, as seen by asking AWS for it."""
-
-    type: Literal["resource.deleted"] = "resource.deleted"
-    kind: ResourceKind
-    name: str
-
-
-class PluginReady(_Event):
-    """A plugin or operator runs in the cluster."""
-
-    type: Literal["plugin.ready"] = "plugin.ready"
-    plugin: str
-
-
-class CheckFinished(_Event):
-    """A validation check came to its verdict; `detail` is a sentence that has the figures."""
-
-    type: Literal["check.finished"] = "check.finished"
-    check: str
-    passed: bool
-    detail: str
-    figures: dict[str, float] = Field(default_factory=dict)
+    type: Literal["attempt.started"] = "attempt.started"
+    attempt_id: AttemptId
+    cluster_id: ClusterId
+    placement: Placement
+    job: str
+    rendezvous_id: str
 
 
 class JobSubmitted(_Event):
@@ -294,36 +270,11 @@ class NodeRecovered(_Event):
     node: str
 
 
-class TeardownStarted(_Event):
-    """The teardown workflow began."""
-
-    type: Literal["teardown.started"] = "teardown.started"
-
-
-class TeardownCompleted(_Event):
-    """Everything tagged with the run was looked for and is gone."""
-
-    type: Literal["teardown.completed"] = "teardown.completed"
-    cost_usd: float
-
-
-class TeardownFailed(_Event):
-    """The teardown gave up for now; `left` names what is still there. The reaper tries again."""
-
-    type: Literal["teardown.failed"] = "teardown.failed"
-    reason: str
-    left: list[str] = Field(default_factory=list)
-
-
 RunEvent = Annotated[
     RunRequested
     | PhaseChanged
     | StopRequested
-    | ResourceRequested
-    | ResourceCreated
-    | ResourceDeleted
-    | PluginReady
-    | CheckFinished
+    | AttemptStarted
     | JobSubmitted
     | JobConditionChanged
     | JobDisappeared
@@ -339,10 +290,7 @@ RunEvent = Annotated[
     | TrainingReportedFailure
     | TrainingFinished
     | NodeLost
-    | NodeRecovered
-    | TeardownStarted
-    | TeardownCompleted
-    | TeardownFailed,
+    | NodeRecovered,
     Field(discriminator="type"),
 ]
 
@@ -379,7 +327,7 @@ class RelayBatch(BaseModel):
 # EventBridge source and detail types; rules match on them.
 EVENT_SOURCE = "stationmaster"
 RELAY_BATCH_DETAIL_TYPE = "Relay Batch"
-RUN_ENDED_DETAIL_TYPE = "Run Ended"
+CLUSTER_DRAINED_DETAIL_TYPE = "Cluster Drained"
 
 
 def make_event_id(owner: RunId | ClusterId, *parts: object) -> EventId:

@@ -1,6 +1,6 @@
 """Names that more than one part must agree on: tags, labels, and what a run's things are called.
 
-Everything here is a pure function of the run id, so that teardown and the reaper find what a dead
+Everything here is a pure function of an id, so that teardown and the reaper find what a dead
 workflow created without asking it.
 """
 
@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from typing import Final
 
-# Tags of every AWS resource that a run creates, set in the creating call itself.
+from stationmaster.domain.ids import ClusterId, RunId
+
+# Tags of every AWS resource that the product creates, set in the creating call itself. Resources
+# are found by the first; the second says which run caused them, where one did.
+TAG_CLUSTER_ID: Final = "stationmaster:cluster-id"
 TAG_RUN_ID: Final = "stationmaster:run-id"
-TAG_CLUSTER: Final = "stationmaster:cluster"
 
 # Logged when neither a run's channel nor its requester takes a post; an alarm is set on it.
 NOBODY_REACHED: Final = "nobody can be reached"
@@ -18,6 +21,7 @@ NOBODY_REACHED: Final = "nobody can be reached"
 # Kubernetes: one namespace for jobs, checks and the relay; labels on every object of a run.
 NAMESPACE: Final = "stationmaster"
 LABEL_RUN_ID: Final = "stationmaster/run-id"
+LABEL_CLUSTER_ID: Final = "stationmaster/cluster-id"
 LABEL_ROLE: Final = "stationmaster/role"
 RELAY: Final = "stationmaster-relay"
 
@@ -35,42 +39,43 @@ FSX_CSI_ADDON: Final = "aws-fsx-csi-driver"
 SHARED_MOUNT: Final = "/fsx"
 
 
-def cluster_name(run_id: str) -> str:
-    """Name of the run's EKS cluster; 100 characters at most are allowed, run ids have 45."""
-    return f"stationmaster-{run_id}"
+def cluster_name(cluster_id: str) -> str:
+    """Name of a cluster's EKS cluster; 100 characters at most are allowed, ids have 45."""
+    return f"stationmaster-{cluster_id}"
 
 
-def job_name(run_id: str) -> str:
+def job_name(run_id: RunId) -> str:
     """Name of the run's PyTorchJob: a DNS-1035 label, pods append -worker-NN."""
     return run_id
 
 
-def relay_name(run_id: str) -> str:
+def relay_name(run_id: RunId) -> str:
     """Name of the run's relay Deployment; its account and rights are shared, as RELAY."""
     return f"{run_id}-relay"
 
 
-def volume_name(run_id: str) -> str:
-    """Name of the run's PersistentVolume and PersistentVolumeClaim."""
-    return f"{run_id}-fsx"
+def volume_name(cluster_id: ClusterId) -> str:
+    """Name of a cluster's PersistentVolume and PersistentVolumeClaim."""
+    return f"{cluster_id}-fsx"
 
 
-def security_group_name(run_id: str) -> str:
+def security_group_name(cluster_id: ClusterId) -> str:
     """Name of the security group that nodes and the file system share."""
-    return f"stationmaster-{run_id}"
+    return f"stationmaster-{cluster_id}"
 
 
-def launch_template_name(run_id: str, node_group: str = TRAINING_NODE_GROUP) -> str:
+def launch_template_name(cluster_id: ClusterId, node_group: str = TRAINING_NODE_GROUP) -> str:
     """Name of the launch template of a node group."""
     suffix = "" if node_group == TRAINING_NODE_GROUP else f"-{node_group}"
-    return f"stationmaster-{run_id}{suffix}"
+    return f"stationmaster-{cluster_id}{suffix}"
 
 
-def placement_group_name(run_id: str) -> str:
+def placement_group_name(cluster_id: ClusterId) -> str:
     """Name of the cluster placement group of EFA instances."""
-    return f"stationmaster-{run_id}"
+    return f"stationmaster-{cluster_id}"
 
 
-def tags(run_id: str) -> dict[str, str]:
-    """The tags of everything that the run creates."""
-    return {TAG_RUN_ID: run_id, TAG_CLUSTER: cluster_name(run_id), "Name": cluster_name(run_id)}
+def tags(cluster_id: ClusterId, run_id: RunId | None = None) -> dict[str, str]:
+    """The tags of everything that is created for a cluster; `run_id` is the run that caused it."""
+    caused = {TAG_RUN_ID: run_id} if run_id is not None else {}
+    return {TAG_CLUSTER_ID: cluster_id, "Name": cluster_name(cluster_id), **caused}

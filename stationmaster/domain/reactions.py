@@ -71,7 +71,12 @@ class WorkflowFailed:
     sentence: str
 
 
-Seen = RunEvent | WaitOpen | RelayHeard | CapacityLost | WorkflowFailed
+@dataclass(frozen=True, slots=True)
+class ClusterTaken:
+    """The cluster that the run leases is torn down under it."""
+
+
+Seen = RunEvent | WaitOpen | RelayHeard | CapacityLost | WorkflowFailed | ClusterTaken
 """An event, or a fact that is not recorded."""
 
 
@@ -141,7 +146,7 @@ def decide(run: Run, seen: Seen, policy: Policy) -> Reactions:
             return _setback(run, seen)
         case ev.ProgressReported() | ev.TrainingResumed():
             return _recovery(run, seen)
-        case ev.TeardownStarted() | ev.TeardownCompleted():
+        case ClusterTaken():
             return _torn_down(run)
         case _:
             return _nothing(seen)
@@ -159,11 +164,7 @@ def phase_changes(run: Run, event: RunEvent) -> list[RunEvent]:
 _NewsOnly = (
     ev.RunRequested
     | ev.PhaseChanged
-    | ev.ResourceRequested
-    | ev.ResourceCreated
-    | ev.ResourceDeleted
-    | ev.PluginReady
-    | ev.CheckFinished
+    | ev.AttemptStarted
     | ev.JobSubmitted
     | ev.ClusterWarning
     | ev.TrainingStarted
@@ -171,7 +172,6 @@ _NewsOnly = (
     | ev.CheckpointSaved
     | ev.TrainingFinished
     | ev.NodeRecovered
-    | ev.TeardownFailed
 )
 """Events that change what is shown of a run, and what happens to it in no way."""
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from stationmaster.domain.cluster.spec import ClusterSpec
 from stationmaster.domain.names import NAMESPACE, relay_name
-from stationmaster.inspection import Finding, LiveCluster
+from stationmaster.inspection import Finding, LiveCluster, Verdict
 from stationmaster.plugins.workloads import look_at_deployment
 from stationmaster.rendering.job_spec import KubernetesObject
 from stationmaster.rendering.relay import render_relay
@@ -21,16 +21,25 @@ def applies(spec: ClusterSpec) -> bool:
 
 
 def render(cluster: LiveCluster) -> list[KubernetesObject]:
-    """Its account, its rights and its Deployment."""
+    """Its account and rights, and a Deployment for each run that leases the cluster."""
     settings = cluster.services.settings
-    return render_relay(
-        cluster.cluster_id,
-        image=settings.relay_image,
-        bus_name=settings.bus_name,
-        region=settings.region,
-    )
+    return [
+        item
+        for run_id in cluster.runs
+        for item in render_relay(
+            run_id,
+            image=settings.relay_image,
+            bus_name=settings.bus_name,
+            region=settings.region,
+        )
+    ]
 
 
 def look(cluster: LiveCluster) -> Finding:
-    """Whether it runs."""
-    return look_at_deployment(cluster, NAMESPACE, relay_name(cluster.cluster_id))
+    """Whether each of them runs."""
+    finding = Finding(Verdict.GOOD, "nobody leases the cluster")
+    for run_id in cluster.runs:
+        finding = look_at_deployment(cluster, NAMESPACE, relay_name(run_id))
+        if finding.verdict is not Verdict.GOOD:
+            break
+    return finding

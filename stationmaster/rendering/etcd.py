@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from typing import Final
 
+from stationmaster.domain.ids import RunId
 from stationmaster.domain.names import LABEL_ROLE, LABEL_RUN_ID
 from stationmaster.rendering.job_spec import JobSpec, KubernetesObject
 from stationmaster.rendering.metadata import (
     container_security,
-    labels,
     metadata,
     off_the_training_nodes,
+    run_labels,
 )
 
 # torch's rendezvous speaks the v2 protocol, which etcd has on demand up to 3.5 and no more in 3.6.
@@ -43,7 +44,7 @@ while True:
 _WAIT_S: Final = 900
 
 
-def etcd_name(run_id: str) -> str:
+def etcd_name(run_id: RunId) -> str:
     """Name of the run's etcd Deployment and Service: a DNS-1035 label, run ids have 45 letters."""
     return f"{run_id}-etcd"
 
@@ -72,7 +73,7 @@ def render_wait(spec: JobSpec) -> list[KubernetesObject]:
     ]
 
 
-def render_etcd(run_id: str) -> list[KubernetesObject]:
+def render_etcd(run_id: RunId) -> list[KubernetesObject]:
     """The Deployment and the Service that the agents find it under."""
     selector = {LABEL_RUN_ID: run_id, LABEL_ROLE: "rendezvous"}
     name = etcd_name(run_id)
@@ -80,14 +81,14 @@ def render_etcd(run_id: str) -> list[KubernetesObject]:
         {
             "apiVersion": "apps/v1",
             "kind": "Deployment",
-            "metadata": metadata(run_id, "rendezvous", name=name),
+            "metadata": metadata(run_labels(run_id, "rendezvous"), name=name),
             "spec": {
                 # Two at a time would be two different meeting places.
                 "replicas": 1,
                 "strategy": {"type": "Recreate"},
                 "selector": {"matchLabels": selector},
                 "template": {
-                    "metadata": {"labels": labels(run_id, "rendezvous")},
+                    "metadata": {"labels": run_labels(run_id, "rendezvous")},
                     "spec": _pod_spec(name),
                 },
             },
@@ -95,7 +96,7 @@ def render_etcd(run_id: str) -> list[KubernetesObject]:
         {
             "apiVersion": "v1",
             "kind": "Service",
-            "metadata": metadata(run_id, "rendezvous", name=name),
+            "metadata": metadata(run_labels(run_id, "rendezvous"), name=name),
             "spec": {
                 "selector": selector,
                 "ports": [{"name": "client", "port": ETCD_PORT, "targetPort": ETCD_PORT}],

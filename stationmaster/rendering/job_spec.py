@@ -13,7 +13,7 @@ from stationmaster.domain.catalogue.instances import InstanceType, get_instance
 from stationmaster.domain.catalogue.recipes import Recipe
 from stationmaster.domain.catalogue.training_config import Rendezvous
 from stationmaster.domain.events import TrainingRequest
-from stationmaster.domain.ids import RunId
+from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.names import SHARED_MOUNT
 from stationmaster.domain.planning.cost import stop_deadline_s
 from stationmaster.domain.planning.layout import Layout, processes_per_node
@@ -31,6 +31,8 @@ class JobSpec:
     """One run's job: the recipe, where it runs and in which image."""
 
     run_id: RunId
+    cluster_id: ClusterId
+    rendezvous_id: str
     recipe: Recipe
     overrides: Mapping[str, str]
     instance: InstanceType
@@ -79,7 +81,9 @@ class JobSpec:
         return f"{RUNS_DIRECTORY}/{self.run_id}"
 
 
-def job_spec(request: TrainingRequest, *, run_id: RunId, image: str) -> JobSpec:
+def job_spec(
+    request: TrainingRequest, *, run_id: RunId, cluster_id: ClusterId, image: str
+) -> JobSpec:
     """Resolve a request against the catalogues.
 
     Raises:
@@ -87,6 +91,8 @@ def job_spec(request: TrainingRequest, *, run_id: RunId, image: str) -> JobSpec:
     """
     return JobSpec(
         run_id=run_id,
+        cluster_id=cluster_id,
+        rendezvous_id=run_id,
         recipe=get_recipe(request.recipe, request.model).with_overrides(request.overrides),
         overrides=dict(sorted(request.overrides.items())),
         instance=get_instance(request.instance_type),

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final, Literal
 
+from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.names import (
+    LABEL_CLUSTER_ID,
     LABEL_ROLE,
     LABEL_RUN_ID,
     NAMESPACE,
@@ -13,7 +16,8 @@ from stationmaster.domain.names import (
 )
 from stationmaster.rendering.job_spec import KubernetesObject
 
-Role = Literal["training", "check", "relay", "storage", "rendezvous"]
+RunRole = Literal["training", "relay", "rendezvous"]
+ClusterRole = Literal["check", "storage"]
 
 LABEL_MANAGED_BY: Final = "app.kubernetes.io/managed-by"
 LABEL_INSTANCE_TYPE: Final = "node.kubernetes.io/instance-type"
@@ -26,14 +30,19 @@ LABEL_NODE_GROUP: Final = "stationmaster/node-group"
 TRAINING_TOLERATION: Final[KubernetesObject] = {"key": TRAINING_TAINT, "operator": "Exists"}
 
 
-def labels(run_id: str, role: Role) -> dict[str, str]:
-    """Labels of every object of a run; release and the relay find objects by them."""
+def run_labels(run_id: RunId, role: RunRole) -> dict[str, str]:
+    """Labels of every object of a run; release finds objects by them."""
     return {LABEL_RUN_ID: run_id, LABEL_ROLE: role, LABEL_MANAGED_BY: "stationmaster"}
 
 
-def metadata(run_id: str, role: Role, *, name: str) -> KubernetesObject:
-    """Metadata of a namespaced object of the run."""
-    return {"name": name, "namespace": NAMESPACE, "labels": labels(run_id, role)}
+def cluster_labels(cluster_id: ClusterId, role: ClusterRole) -> dict[str, str]:
+    """Labels of every object of a cluster: in one Kubernetes cluster there may be several."""
+    return {LABEL_CLUSTER_ID: cluster_id, LABEL_ROLE: role, LABEL_MANAGED_BY: "stationmaster"}
+
+
+def metadata(labels: Mapping[str, str], *, name: str) -> KubernetesObject:
+    """Metadata of a namespaced object."""
+    return {"name": name, "namespace": NAMESPACE, "labels": dict(labels)}
 
 
 def container_security() -> KubernetesObject:

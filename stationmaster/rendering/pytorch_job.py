@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from stationmaster.domain.names import LABEL_RUN_ID, TRAINING_NODE_GROUP, job_name
+from stationmaster.domain.names import LABEL_CLUSTER_ID, TRAINING_NODE_GROUP, job_name
 from stationmaster.rendering.environment import SCRATCH_MOUNT, render_environment
 from stationmaster.rendering.etcd import ETCD_PORT, etcd_name, render_wait
 from stationmaster.rendering.job_spec import JobSpec, KubernetesObject
@@ -19,8 +19,8 @@ from stationmaster.rendering.metadata import (
     LABEL_NODE_GROUP,
     TRAINING_TOLERATION,
     container_security,
-    labels,
     metadata,
+    run_labels,
 )
 from stationmaster.rendering.storage import shared_mount, shared_volume
 
@@ -67,7 +67,7 @@ def render_pytorch_job(spec: JobSpec) -> KubernetesObject:
     return {
         "apiVersion": API_VERSION,
         "kind": KIND,
-        "metadata": metadata(spec.run_id, "training", name=job_name(spec.run_id)),
+        "metadata": metadata(run_labels(spec.run_id, "training"), name=job_name(spec.run_id)),
         "spec": {
             "nprocPerNode": str(spec.processes_per_node),
             "runPolicy": {
@@ -78,7 +78,7 @@ def render_pytorch_job(spec: JobSpec) -> KubernetesObject:
             },
             "elasticPolicy": {
                 **_rendezvous(spec),
-                "rdzvId": spec.run_id,
+                "rdzvId": spec.rendezvous_id,
                 "rdzvConf": [
                     {"key": key, "value": value} for key, value in rendezvous_conf(spec).items()
                 ],
@@ -92,7 +92,7 @@ def render_pytorch_job(spec: JobSpec) -> KubernetesObject:
                     "restartPolicy": "OnFailure",
                     "template": {
                         "metadata": {
-                            "labels": labels(spec.run_id, "training"),
+                            "labels": run_labels(spec.run_id, "training"),
                             "annotations": {
                                 # A gang must not lose a node to scale-down.
                                 "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
@@ -154,7 +154,7 @@ def _pod_spec(spec: JobSpec) -> KubernetesObject:
         "automountServiceAccountToken": False,
         "nodeSelector": {
             LABEL_NODE_GROUP: TRAINING_NODE_GROUP,
-            LABEL_RUN_ID: spec.run_id,  # runs may share a cluster, but not nodes
+            LABEL_CLUSTER_ID: spec.cluster_id,  # clusters may share Kubernetes, but not nodes
             LABEL_INSTANCE_TYPE: spec.instance.name,
         },
         "tolerations": [TRAINING_TOLERATION, {"key": "nvidia.com/gpu", "operator": "Exists"}]
@@ -188,7 +188,7 @@ def _pod_spec(spec: JobSpec) -> KubernetesObject:
             }
         ],
         "volumes": [
-            shared_volume(spec.run_id),
+            shared_volume(spec.cluster_id),
             # NCCL and data loaders exchange through shared memory; a container's default is 64 MiB.
             {
                 "name": "shm",

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from stationmaster.domain.ids import RunId
 from stationmaster.domain.names import (
     LABEL_ROLE,
     LABEL_RUN_ID,
@@ -22,17 +23,19 @@ from stationmaster.rendering.job_spec import KubernetesObject
 from stationmaster.rendering.metadata import (
     LABEL_MANAGED_BY,
     container_security,
-    labels,
     metadata,
     namespace,
     off_the_training_nodes,
+    run_labels,
 )
 
 _RBAC: Final = "rbac.authorization.k8s.io"
 _READ: Final = ["get", "list", "watch"]
 
 
-def render_relay(run_id: str, *, image: str, bus_name: str, region: str) -> list[KubernetesObject]:
+def render_relay(
+    run_id: RunId, *, image: str, bus_name: str, region: str
+) -> list[KubernetesObject]:
     """Everything that the relay needs, the namespace first."""
     return [namespace(), *_account_and_rights(), _deployment(run_id, image, bus_name, region)]
 
@@ -80,19 +83,19 @@ def _account_and_rights() -> list[KubernetesObject]:
     ]
 
 
-def _deployment(run_id: str, image: str, bus_name: str, region: str) -> KubernetesObject:
+def _deployment(run_id: RunId, image: str, bus_name: str, region: str) -> KubernetesObject:
     selector = {LABEL_RUN_ID: run_id, LABEL_ROLE: "relay"}
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
-        "metadata": metadata(run_id, "relay", name=relay_name(run_id)),
+        "metadata": metadata(run_labels(run_id, "relay"), name=relay_name(run_id)),
         "spec": {
             # One at a time: two would tell everything twice (harmless, and twice the traffic).
             "replicas": 1,
             "strategy": {"type": "Recreate"},
             "selector": {"matchLabels": selector},
             "template": {
-                "metadata": {"labels": labels(run_id, "relay")},
+                "metadata": {"labels": run_labels(run_id, "relay")},
                 "spec": {
                     "serviceAccountName": RELAY,
                     "terminationGracePeriodSeconds": 10,

@@ -1,4 +1,4 @@
-"""The run's FSx for Lustre file system as a static PersistentVolume and its claim.
+"""A cluster's FSx for Lustre file system as a static PersistentVolume and its claim.
 
 Retain, because the file system is created and deleted by the workflow, never by Kubernetes; an
 empty storage class on both sides, so that no default class provisions a second one.
@@ -9,9 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.names import NAMESPACE, SHARED_MOUNT, volume_name
 from stationmaster.rendering.job_spec import KubernetesObject
-from stationmaster.rendering.metadata import labels, metadata
+from stationmaster.rendering.metadata import cluster_labels, metadata
 
 CSI_DRIVER: Final = "fsx.csi.aws.com"
 VOLUME: Final = "shared"
@@ -27,14 +28,14 @@ class SharedStorage:
     storage_gib: int
 
 
-def render_storage(run_id: str, storage: SharedStorage) -> list[KubernetesObject]:
-    """PersistentVolume and PersistentVolumeClaim of the run, bound to each other by name."""
-    name = volume_name(run_id)
+def render_storage(cluster_id: ClusterId, storage: SharedStorage) -> list[KubernetesObject]:
+    """PersistentVolume and PersistentVolumeClaim of a cluster, bound to each other by name."""
+    name = volume_name(cluster_id)
     size = {"storage": f"{storage.storage_gib}Gi"}
     volume = {
         "apiVersion": "v1",
         "kind": "PersistentVolume",
-        "metadata": {"name": name, "labels": labels(run_id, "storage")},
+        "metadata": {"name": name, "labels": cluster_labels(cluster_id, "storage")},
         "spec": {
             "capacity": size,
             "volumeMode": "Filesystem",
@@ -57,7 +58,7 @@ def render_storage(run_id: str, storage: SharedStorage) -> list[KubernetesObject
     claim = {
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
-        "metadata": metadata(run_id, "storage", name=name),
+        "metadata": metadata(cluster_labels(cluster_id, "storage"), name=name),
         "spec": {
             "accessModes": ["ReadWriteMany"],
             "storageClassName": "",
@@ -68,9 +69,9 @@ def render_storage(run_id: str, storage: SharedStorage) -> list[KubernetesObject
     return [volume, claim]
 
 
-def shared_volume(run_id: str) -> KubernetesObject:
-    """The pod volume of the run's claim."""
-    return {"name": VOLUME, "persistentVolumeClaim": {"claimName": volume_name(run_id)}}
+def shared_volume(cluster_id: ClusterId) -> KubernetesObject:
+    """The pod volume of the cluster's claim."""
+    return {"name": VOLUME, "persistentVolumeClaim": {"claimName": volume_name(cluster_id)}}
 
 
 def shared_mount() -> KubernetesObject:

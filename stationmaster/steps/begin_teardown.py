@@ -1,30 +1,81 @@
-"""First step of the teardown workflow."""
+"""First step of the teardown workflow: nobody uses the cluster, and nothing creates any more."""
 
 from __future__ import annotations
 
-from stationmaster.domain.events import TeardownStarted, make_event_id
-from stationmaster.domain.ids import RunId
-from stationmaster.domain.reactions import POLICY, WaitOpen, decide
-from stationmaster.domain.run.aggregate import TeardownStatus
+from stationmaster.domain.cluster.aggregate import Cluster, Lease, TeardownStatus
+from stationmaster.domain.cluster.events import (
+    ClusterPhase,
+    ClusterPhaseChanged,
+    LeaseReleased,
+    TeardownStarted,
+)
+from stationmaster.domain.events import make_event_id
+from stationmaster.domain.ids import ClusterId
+from stationmaster.domain.reactions import POLICY, ChangePhase, ClusterTaken, WaitOpen, decide
 from stationmaster.services import Services
+from stationmaster.steps import NOT_READY, READY, StepResult
+from stationmaster.steps.recording import enter_phase
 from stationmaster.waiting import settle_wait
 
 
-def begin_teardown(services: Services, run_id: RunId) -> None:
-    """Record that a teardown attempt began; a teardown under way stays as it is.
+def begin_teardown(services: Services, cluster_id: ClusterId) -> StepResult:
+    """Record that a teardown attempt began, once the cluster's own workflow is over.
 
-    A run that has not ended ends with it (see `domain/reactions.py`), and so does a workflow that
-    still waits for its job.
+    A teardown under way stays as it is. A run that still leases the cluster ends with it (see
+    `domain/reactions.py`), and so does a workflow that waits. The cluster's workflow sees at its
+    next step that the cluster drains; one that does not end in time is not waited for.
     """
-    run = services.runs.load(run_id)
-    if run.teardown is TeardownStatus.COMPLETED:
-        return
-    if run.teardown is not TeardownStatus.RUNNING:
-        event = TeardownStarted(
-            # One id for each attempt: an attempt begins from the version the last one ended with.
-            event_id=make_event_id(run_id, "teardown.started", run.version),
-            run_id=run_id,
-            at=services.now(),
-        )
-        run = services.runs.record(run_id, [event])
-    settle_wait(services, run_id, decide(run, WaitOpen(services.now()), POLICY))
+    cluster = services.cluster_states.load(cluster_id)
+    if cluster.teardown in (TeardownStatus.RUNNING, TeardownStatus.COMPLETED):
+        return READY
+    for lease in cluster.open_leases:
+        cluster = _end_lease(services, cluster, lease)
+    if not cluster.is_going_away:
+        cluster = _drain(services, cluster)
+    if _is_provisioning(services, cluster):
+        return NOT_READY
+    event = TeardownStarted(
+        # One id for each attempt: an attempt begins from the version the last one ended with.
+        event_id=make_event_id(cluster_id, "teardown.started", cluster.version),
+        cluster_id=cluster_id,
+        at=services.now(),
+    )
+    services.cluster_states.record(cluster_id, [event])
+    return READY
+
+
+def _end_lease(services: Services, cluster: Cluster, lease: Lease) -> Cluster:
+    """End the run, whatever its workflow waits for, and then its lease."""
+    run = services.runs.load(lease.run_id)
+    for reaction in decide(run, ClusterTaken(), POLICY):
+        if isinstance(reaction, ChangePhase):
+            run = enter_phase(services, run, reaction.phase, reason=reaction.reason)
+    settle_wait(services, run.run_id, decide(run, WaitOpen(services.now()), POLICY))
+    event = LeaseReleased(
+        event_id=make_event_id(cluster.cluster_id, "lease.released", run.run_id, lease.granted_at),
+        cluster_id=cluster.cluster_id,
+        at=services.now(),
+        run_id=run.run_id,
+    )
+    return services.cluster_states.record(cluster.cluster_id, [event])
+
+
+def _drain(services: Services, cluster: Cluster) -> Cluster:
+    """Drain a cluster that nobody has leased."""
+    event = ClusterPhaseChanged(
+        event_id=make_event_id(cluster.cluster_id, "phase", ClusterPhase.DRAINING),
+        cluster_id=cluster.cluster_id,
+        at=services.now(),
+        phase=ClusterPhase.DRAINING,
+        reason=cluster.reason,
+    )
+    return services.cluster_states.record(cluster.cluster_id, [event])
+
+
+def _is_provisioning(services: Services, cluster: Cluster) -> bool:
+    """Whether a workflow may still create something of the cluster, and is worth waiting for."""
+    if services.workflows.cluster_status(cluster.cluster_id) != "RUNNING":
+        return False
+    since = cluster.entered(ClusterPhase.DRAINING) or cluster.requested_at
+    waited_s = (services.now() - since).total_seconds()
+    return waited_s <= services.settings.release_job_timeout_s

@@ -1,57 +1,53 @@
-"""The run's FSx for Lustre file system, in the zone of its training nodes."""
+"""A cluster's FSx for Lustre file system, in the zone of its training nodes."""
 
 from __future__ import annotations
 
 from stationmaster.domain.errors import ResourceFailed, TransientError
-from stationmaster.domain.ids import RunId
+from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.names import cluster_name
 from stationmaster.domain.planning.cost import file_system_price
-from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.services import Services
 from stationmaster.steps import NOT_READY, READY, StepResult
 from stationmaster.steps.recording import (
     check_time,
-    find_resource,
     request_resource,
     resource_created,
 )
-from stationmaster.steps.stopping import raise_if_stopped
+from stationmaster.steps.stopping import raise_if_unwanted
 
 
-def ensure_file_system(services: Services, run_id: RunId) -> StepResult:
+def ensure_file_system(services: Services, cluster_id: ClusterId) -> StepResult:
     """Create the file system if it is missing; ready when it is available.
 
     Raises:
         ResourceFailed: FSx could not create it; says what FSx says.
         StepTimedOut: it is not available in time.
-        RunStopped: someone asked to stop.
+        ClusterDrained: nobody leases the cluster any more.
     """
-    run = services.runs.load(run_id)
-    raise_if_stopped(run)
-    name = cluster_name(run_id)
-    found = services.file_systems.describe(run_id)
+    cluster = services.cluster_states.load(cluster_id)
+    raise_if_unwanted(cluster)
+    name = cluster_name(cluster_id)
+    found = services.file_systems.describe(cluster_id)
     if found is None:
-        request = run.request
-        recipe = get_recipe(request.recipe, request.model).with_overrides(request.overrides)
-        group = services.security_groups.describe(run_id)
+        wanted = cluster.spec.file_system
+        group = services.security_groups.describe(cluster_id)
         if group is None:
-            raise TransientError(f"run {run_id} has no security group yet")
+            raise TransientError(f"cluster {cluster_id} has no security group yet")
         request_resource(
             services,
-            run,
+            cluster,
             ResourceKind.FILE_SYSTEM,
             name,
-            price_per_hour_usd=file_system_price(
-                recipe.file_system_gib, recipe.file_system_mbps_per_tib
-            ),
+            price_per_hour_usd=file_system_price(wanted.storage_gib, wanted.mbps_per_tib),
         )
         services.file_systems.ensure(
-            run_id,
-            storage_gib=recipe.file_system_gib,
-            mbps_per_tib=recipe.file_system_mbps_per_tib,
+            cluster_id,
+            storage_gib=wanted.storage_gib,
+            mbps_per_tib=wanted.mbps_per_tib,
             subnet_id=group.subnet_id,
             security_group_id=group.group_id,
+            run_id=cluster.run_id,
         )
         return NOT_READY
     if found.lifecycle in ("FAILED", "MISCONFIGURED", "MISCONFIGURED_UNAVAILABLE"):
@@ -60,7 +56,7 @@ def ensure_file_system(services: Services, run_id: RunId) -> StepResult:
             f"{found.failure or found.lifecycle}"
         )
     if found.lifecycle != "AVAILABLE":
-        requested = find_resource(run, ResourceKind.FILE_SYSTEM, name)
+        requested = cluster.resource(ResourceKind.FILE_SYSTEM, name)
         check_time(
             services,
             since=requested.requested_at if requested else None,
@@ -69,6 +65,6 @@ def ensure_file_system(services: Services, run_id: RunId) -> StepResult:
         )
         return NOT_READY
     resource_created(
-        services, run, ResourceKind.FILE_SYSTEM, name, resource_id=found.file_system_id
+        services, cluster, ResourceKind.FILE_SYSTEM, name, resource_id=found.file_system_id
     )
     return READY

@@ -8,14 +8,14 @@ from typing import Final
 from stationmaster.domain.errors import JobNotStarted, StepTimedOut, TrainingFailed
 from stationmaster.domain.events import RunPhase
 from stationmaster.domain.ids import RunId
-from stationmaster.domain.names import LABEL_ROLE, LABEL_RUN_ID, NAMESPACE, job_name
+from stationmaster.domain.names import LABEL_ROLE, LABEL_RUN_ID, NAMESPACE
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.kubernetes.gateway import KubernetesGateway
 from stationmaster.kubernetes.views import PodView
 from stationmaster.services import Services
 from stationmaster.steps import NOT_READY, READY, StepResult
 from stationmaster.steps.failing import why_failed
-from stationmaster.steps.recording import check_time, enter_phase
+from stationmaster.steps.recording import check_time, cluster_of, enter_phase
 from stationmaster.steps.stopping import raise_if_stopped
 
 # Waiting reasons that do not heal: the pod's own definition is at fault. A failing image pull is
@@ -44,10 +44,10 @@ def ensure_job_started(services: Services, run_id: RunId) -> StepResult:
     """
     run = services.runs.load(run_id)
     raise_if_stopped(run)
-    gateway = services.kubernetes(run_id)
-    job = gateway.job(NAMESPACE, job_name(run_id))
+    gateway = services.kubernetes(cluster_of(run))
+    job = gateway.job(NAMESPACE, run.job)
     if job is None:
-        raise JobNotStarted(f"PyTorchJob {job_name(run_id)} is not in the cluster any more")
+        raise JobNotStarted(f"PyTorchJob {run.job} is not in the cluster any more")
     pods = gateway.pods(NAMESPACE, labels={LABEL_RUN_ID: run_id, LABEL_ROLE: "training"})
     failed = job.condition("Failed")
     if failed is not None:

@@ -12,12 +12,12 @@ from typing import Final
 
 from stationmaster.domain.errors import PermanentError, TransientError
 from stationmaster.domain.names import (
+    LABEL_CLUSTER_ID,
     LABEL_ROLE,
     LABEL_RUN_ID,
     NAMESPACE,
     SYSTEM_NODE_GROUP,
     TRAINING_NODE_GROUP,
-    job_name,
 )
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.domain.run.aggregate import Run
@@ -25,7 +25,7 @@ from stationmaster.kubernetes.views import PodView
 from stationmaster.rendering.metadata import LABEL_NODE_GROUP
 from stationmaster.services import Services
 from stationmaster.steps.failing import why_failed
-from stationmaster.steps.recording import resources_deleted
+from stationmaster.steps.recording import cluster_of, resources_deleted
 
 logger = logging.getLogger(__name__)
 
@@ -41,16 +41,17 @@ def find_lost_capacity(services: Services, run: Run) -> str | None:
     Raises:
         TransientError, PermanentError: EKS did not answer, or refused to.
     """
-    cluster = services.clusters.describe(run.run_id)
-    if cluster is None:
-        resources_deleted(services, run, {ResourceKind.CLUSTER, ResourceKind.NODE_GROUP})
+    cluster = services.cluster_states.load(cluster_of(run))
+    found = services.clusters.describe(cluster.cluster_id)
+    if found is None:
+        resources_deleted(services, cluster, {ResourceKind.CLUSTER, ResourceKind.NODE_GROUP})
         return f"the cluster of run {run.run_id} was deleted while the run was going on"
-    if cluster.status in _GOING:
-        return f"cluster {cluster.name} is {cluster.status} while the run is going on"
+    if found.status in _GOING:
+        return f"cluster {found.name} is {found.status} while the run is going on"
     for name in (TRAINING_NODE_GROUP, SYSTEM_NODE_GROUP):
-        group = services.node_groups.describe(run.run_id, name)
+        group = services.node_groups.describe(cluster.cluster_id, name)
         if group is None:
-            resources_deleted(services, run, {ResourceKind.NODE_GROUP}, name=name)
+            resources_deleted(services, cluster, {ResourceKind.NODE_GROUP}, name=name)
             return f"the {name} node group was deleted while the run was going on"
         if group.status in _GOING:
             failure = f": {group.failure}" if group.failure else ""
@@ -72,10 +73,10 @@ def explain_silence(services: Services, run: Run) -> tuple[str, bool]:
 
 
 def _explain_inside(services: Services, run: Run) -> tuple[str, bool]:
-    gateway = services.kubernetes(run.run_id)
+    gateway = services.kubernetes(cluster_of(run))
     if not gateway.is_answering():
         return f"{SILENT}: the cluster's Kubernetes API does not answer", False
-    name = job_name(run.run_id)
+    name = run.job
     job = gateway.job(NAMESPACE, name)
     if job is None:
         return f"PyTorchJob {name} was deleted from the cluster before it had ended", False
@@ -84,7 +85,9 @@ def _explain_inside(services: Services, run: Run) -> tuple[str, bool]:
     pods = gateway.pods(NAMESPACE, labels={LABEL_RUN_ID: run.run_id, LABEL_ROLE: "training"})
     if (failed := job.condition("Failed")) is not None:
         return why_failed(gateway, run, failed.message, pods), False
-    nodes = gateway.nodes(labels={LABEL_NODE_GROUP: TRAINING_NODE_GROUP, LABEL_RUN_ID: run.run_id})
+    nodes = gateway.nodes(
+        labels={LABEL_NODE_GROUP: TRAINING_NODE_GROUP, LABEL_CLUSTER_ID: cluster_of(run)}
+    )
     ready = [node for node in nodes if node.ready]
     if len(ready) < run.request.nodes:
         return f"{len(ready)} of {run.request.nodes} training nodes are ready", False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.resources import Left, ResourceKind
 from stationmaster.services import Services
 
@@ -11,10 +12,10 @@ from stationmaster.services import Services
 class Releasable(Protocol):
     """A kind of resource that is deleted by itself; add-ons and the like go with their cluster."""
 
-    def left(self, cluster_id: str) -> list[Left]:
+    def left(self, cluster_id: ClusterId) -> list[Left]:
         """Those of the cluster that AWS still lists."""
 
-    def release(self, cluster_id: str, resource_id: str, /) -> None:
+    def release(self, cluster_id: ClusterId, resource_id: str, /) -> None:
         """Request the deletion of one; nothing happens where it is gone or in use."""
 
 
@@ -37,7 +38,7 @@ def network_in_deletion_order(services: Services) -> dict[ResourceKind, Releasab
     }
 
 
-def find_left(services: Services, cluster_id: str) -> list[Left]:
+def find_left(services: Services, cluster_id: ClusterId) -> list[Left]:
     """What still exists of a cluster, in the order in which it is deleted."""
     kinds = in_deletion_order(services).values()
     return [left for kind in kinds for left in kind.left(cluster_id)]

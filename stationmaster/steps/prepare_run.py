@@ -1,18 +1,14 @@
-"""First step of the train workflow: what this run needs, and the beginning of provisioning."""
+"""First step of the train workflow: how long it may wait for its job."""
 
 from __future__ import annotations
 
 from datetime import timedelta
 from typing import Final, TypedDict
 
-from stationmaster import checks, plugins
-from stationmaster.domain.cluster.spec import spec_for
-from stationmaster.domain.events import RunPhase
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.planning.plan import plan_recipe
 from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.services import Services
-from stationmaster.steps.recording import enter_phase
 from stationmaster.steps.stopping import raise_if_stopped
 
 # How long the workflow waits for its job before it gives the run up: the last guard of all, behind
@@ -26,33 +22,28 @@ MAX_AWAIT: Final = timedelta(days=360)
 
 
 class Preparation(TypedDict):
-    """What the state machine carries along: names, and how long it may wait for the job."""
+    """What the state machine carries along: the id, and how long it may wait for the job."""
 
     run_id: RunId
-    plugins: list[str]
-    checks: list[str]
     await_limit_s: int
 
 
 def prepare_run(services: Services, run_id: RunId) -> Preparation:
-    """Enter provisioning; list the run's plugins and checks, and limit its wait by its plan."""
+    """Limit the run's wait for its job by its plan.
+
+    Raises:
+        RunStopped: someone asked to stop.
+    """
     run = services.runs.load(run_id)
     raise_if_stopped(run)
     request = run.request
     recipe = get_recipe(request.recipe, request.model).with_overrides(request.overrides)
-    spec = spec_for(recipe, nodes=request.nodes, instance_type=request.instance_type)
     plan = plan_recipe(
         recipe,
         nodes=request.nodes,
         instance_type=request.instance_type,
     )
-    enter_phase(services, run, RunPhase.PROVISIONING)
-    return {
-        "run_id": run_id,
-        "plugins": plugins.names_for(spec),
-        "checks": checks.names_for(spec),
-        "await_limit_s": await_limit_s(plan.estimated_duration_s),
-    }
+    return {"run_id": run_id, "await_limit_s": await_limit_s(plan.estimated_duration_s)}
 
 
 def await_limit_s(estimated_duration_s: float) -> int:

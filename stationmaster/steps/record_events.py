@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 
-from stationmaster.domain.errors import PermanentError, RunNotFound, TransientError
+from stationmaster.domain.cluster.aggregate import TeardownStatus
+from stationmaster.domain.errors import PermanentError, TransientError
 from stationmaster.domain.events import RelayBatch
-from stationmaster.domain.ids import RunId
+from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.reactions import (
     POLICY,
     AskCapacity,
@@ -17,12 +18,14 @@ from stationmaster.domain.reactions import (
     WorkflowFailed,
     decide,
 )
-from stationmaster.domain.run.aggregate import Run, TeardownStatus
+from stationmaster.domain.run.aggregate import Run
 from stationmaster.services import Services
+from stationmaster.steps.conclude_cluster import fail_cluster
 from stationmaster.steps.conclude_run import sentence_of
 from stationmaster.steps.conclude_teardown import conclude_teardown
 from stationmaster.steps.examining import find_lost_capacity
 from stationmaster.steps.recording import enter_phase
+from stationmaster.steps.release_lease import release_lease
 from stationmaster.waiting import settle_wait
 
 logger = logging.getLogger(__name__)
@@ -60,24 +63,42 @@ def _lost_capacity(services: Services, run: Run) -> str | None:
 def record_dead_execution(
     services: Services, *, state_machine_arn: str, execution_name: str, status: str, cause: str
 ) -> None:
-    """Take in that an execution ended badly: a train workflow fails its run and releases it.
+    """Take in that an execution ended badly: what it was to bring about has failed.
 
     An execution that was stopped from outside, or ran out of time, has not concluded anything.
+    Executions that the product has not started, and those of other state machines, are left alone.
     """
-    if state_machine_arn == services.settings.teardown_state_machine_arn:
-        _teardown_died(services, RunId(execution_name.rpartition("-teardown-")[0]), status, cause)
+    sentence, settings = _death(status, cause), services.settings
+    if state_machine_arn == settings.train_state_machine_arn:
+        _train_died(services, RunId(execution_name), sentence)
+    elif state_machine_arn == settings.cluster_state_machine_arn:
+        _cluster_died(services, ClusterId(execution_name), sentence)
+    elif state_machine_arn == settings.teardown_state_machine_arn:
+        cluster_id = ClusterId(execution_name.rpartition("-teardown-")[0])
+        _teardown_died(services, cluster_id, sentence)
+
+
+def _train_died(services: Services, run_id: RunId, sentence: str) -> None:
+    run = services.runs.find(run_id)
+    if run is None:
         return
-    if state_machine_arn != services.settings.train_state_machine_arn:
-        return  # some other workflow of the account
-    run_id = RunId(execution_name)
-    try:
-        run = services.runs.load(run_id)
-    except RunNotFound:
-        return  # not started by the product
-    for reaction in decide(run, WorkflowFailed(_death(status, cause)), POLICY):
+    for reaction in decide(run, WorkflowFailed(sentence), POLICY):
         if isinstance(reaction, ChangePhase):
             enter_phase(services, run, reaction.phase, reason=reaction.reason)
-    services.bus.run_ended(run_id)
+    release_lease(services, run_id)
+
+
+def _cluster_died(services: Services, cluster_id: ClusterId, sentence: str) -> None:
+    cluster = services.cluster_states.find(cluster_id)
+    if cluster is not None:
+        fail_cluster(services, cluster, reason=sentence)
+
+
+def _teardown_died(services: Services, cluster_id: ClusterId, sentence: str) -> None:
+    cluster = services.cluster_states.find(cluster_id)
+    if cluster is None or cluster.teardown in (TeardownStatus.COMPLETED, TeardownStatus.FAILED):
+        return  # told already; one that died before its first step is told here
+    conclude_teardown(services, cluster_id, error={"Cause": sentence})
 
 
 def _death(status: str, cause: str) -> str:
@@ -87,13 +108,3 @@ def _death(status: str, cause: str) -> str:
     }
     sentence = ways.get(status, f"the workflow ended as {status}")
     return f"{sentence}: {sentence_of(cause)}" if cause else sentence
-
-
-def _teardown_died(services: Services, run_id: RunId, status: str, cause: str) -> None:
-    try:
-        run = services.runs.load(run_id)
-    except RunNotFound:
-        return
-    if run.teardown in (TeardownStatus.COMPLETED, TeardownStatus.FAILED):
-        return  # recorded already; one that ended before its first step is recorded here
-    conclude_teardown(services, run_id, error={"Cause": _death(status, cause)})

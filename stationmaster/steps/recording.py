@@ -6,20 +6,42 @@ Event ids are made from what the fact is about, so a step that is repeated recor
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Final
 
-from stationmaster.domain.errors import StepTimedOut
-from stationmaster.domain.events import (
-    PhaseChanged,
+from stationmaster.domain.cluster.aggregate import Cluster
+from stationmaster.domain.cluster.events import (
+    ClusterEvent,
+    ClusterPhase,
+    ClusterPhaseChanged,
     ResourceCreated,
     ResourceDeleted,
     ResourceRequested,
-    RunEvent,
-    RunPhase,
-    make_event_id,
 )
+from stationmaster.domain.cluster.resources import ResourceStatus
+from stationmaster.domain.errors import PermanentError, StepTimedOut
+from stationmaster.domain.events import PhaseChanged, RunPhase, make_event_id
+from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.resources import ResourceKind
-from stationmaster.domain.run.aggregate import Resource, ResourceStatus, Run
+from stationmaster.domain.run.aggregate import Run
 from stationmaster.services import Services
+
+# What a run that waits for its cluster shows of it, and the phases in which it waits.
+_MIRRORED: Final = {
+    ClusterPhase.PROVISIONING: RunPhase.PROVISIONING,
+    ClusterPhase.VALIDATING: RunPhase.VALIDATING,
+}
+_WAITING: Final = (RunPhase.REQUESTED, RunPhase.AWAITING_APPROVAL, RunPhase.PROVISIONING)
+
+
+def cluster_of(run: Run) -> ClusterId:
+    """The cluster of the run's newest attempt.
+
+    Raises:
+        PermanentError: the run has come to none.
+    """
+    if run.cluster_id is None:
+        raise PermanentError(f"run {run.run_id} has no cluster")
+    return run.cluster_id
 
 
 def enter_phase(services: Services, run: Run, phase: RunPhase, *, reason: str = "") -> Run:
@@ -36,64 +58,104 @@ def enter_phase(services: Services, run: Run, phase: RunPhase, *, reason: str = 
     return services.runs.record(run.run_id, [event])
 
 
+def enter_cluster_phase(
+    services: Services, cluster: Cluster, phase: ClusterPhase, *, reason: str = ""
+) -> Cluster:
+    """Take the cluster into `phase`, unless it is there or has been there.
+
+    Raises:
+        IllegalTransition: it cannot follow, e.g. because the cluster drains.
+    """
+    if cluster.entered(phase) is not None:
+        return cluster
+    event = ClusterPhaseChanged(
+        event_id=make_event_id(cluster.cluster_id, "phase", phase),
+        cluster_id=cluster.cluster_id,
+        at=services.now(),
+        phase=phase,
+        reason=reason,
+    )
+    return services.cluster_states.record(cluster.cluster_id, [event])
+
+
+def mirror_phase(services: Services, cluster: Cluster) -> None:
+    """Show a cluster's phase in the runs that wait for it.
+
+    Every step that may be the first of its phase calls it, whoever wrote the phase: so a crash
+    between the two writes is mended when the step is repeated.
+    """
+    phase = _MIRRORED.get(cluster.phase)
+    if phase is None:
+        return
+    for lease in cluster.open_leases:
+        run = services.runs.load(lease.run_id)
+        if run.phase in _WAITING:
+            enter_phase(services, run, phase)
+
+
 def request_resource(
-    services: Services, run: Run, kind: ResourceKind, name: str, *, price_per_hour_usd: float = 0.0
-) -> Run:
-    """Record that a creation is about to be requested; call it before the request."""
-    if find_resource(run, kind, name) is not None:
-        return run
+    services: Services,
+    cluster: Cluster,
+    kind: ResourceKind,
+    name: str,
+    *,
+    price_per_hour_usd: float = 0.0,
+) -> Cluster:
+    """Record that a creation is about to be requested; call it before the request.
+
+    Raises:
+        IllegalTransition: the cluster goes away, so nothing may be created for it any more.
+    """
+    if cluster.resource(kind, name) is not None:
+        return cluster
     event = ResourceRequested(
-        event_id=make_event_id(run.run_id, "resource.requested", kind, name),
-        run_id=run.run_id,
+        event_id=make_event_id(cluster.cluster_id, "resource.requested", kind, name),
+        cluster_id=cluster.cluster_id,
         at=services.now(),
         kind=kind,
         name=name,
         price_per_hour_usd=price_per_hour_usd,
     )
-    return services.runs.record(run.run_id, [event])
+    return services.cluster_states.record(cluster.cluster_id, [event])
 
 
 def resource_created(
-    services: Services, run: Run, kind: ResourceKind, name: str, *, resource_id: str = ""
-) -> Run:
+    services: Services, cluster: Cluster, kind: ResourceKind, name: str, *, resource_id: str = ""
+) -> Cluster:
     """Record that a resource is there and usable."""
-    known = find_resource(run, kind, name)
+    known = cluster.resource(kind, name)
     if known is not None and known.status is ResourceStatus.ACTIVE:
-        return run
+        return cluster
     event = ResourceCreated(
-        event_id=make_event_id(run.run_id, "resource.created", kind, name, resource_id),
-        run_id=run.run_id,
+        event_id=make_event_id(cluster.cluster_id, "resource.created", kind, name, resource_id),
+        cluster_id=cluster.cluster_id,
         at=services.now(),
         kind=kind,
         name=name,
         resource_id=resource_id,
     )
-    return services.runs.record(run.run_id, [event])
+    return services.cluster_states.record(cluster.cluster_id, [event])
 
 
 def resources_deleted(
-    services: Services, run: Run, kinds: set[ResourceKind], *, name: str | None = None
-) -> Run:
+    services: Services, cluster: Cluster, kinds: set[ResourceKind], *, name: str | None = None
+) -> Cluster:
     """Record that every known resource of these kinds (and name) was seen to be gone."""
-    events: list[RunEvent] = [
+    cluster_id = cluster.cluster_id
+    events: list[ClusterEvent] = [
         ResourceDeleted(
-            event_id=make_event_id(run.run_id, "resource.deleted", resource.kind, resource.name),
-            run_id=run.run_id,
+            event_id=make_event_id(cluster_id, "resource.deleted", resource.kind, resource.name),
+            cluster_id=cluster_id,
             at=services.now(),
             kind=resource.kind,
             name=resource.name,
         )
-        for resource in run.resources.values()
+        for resource in cluster.resources.values()
         if resource.kind in kinds
         and resource.status is not ResourceStatus.DELETED
         and name in (None, resource.name)
     ]
-    return services.runs.record(run.run_id, events) if events else run
-
-
-def find_resource(run: Run, kind: ResourceKind, name: str) -> Resource | None:
-    """The run's record of a resource, or None."""
-    return run.resources.get(f"{kind.value}/{name}")
+    return services.cluster_states.record(cluster_id, events) if events else cluster
 
 
 def check_time(

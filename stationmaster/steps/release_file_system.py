@@ -1,4 +1,4 @@
-"""Deletes the run's file systems, and waits until FSx says that they are gone.
+"""Deletes a cluster's file systems, and waits until FSx says that they are gone.
 
 The file system goes before the nodes and the cluster: its network interfaces hold the subnet and
 the security group.
@@ -6,30 +6,30 @@ the security group.
 
 from __future__ import annotations
 
-from stationmaster.domain.ids import RunId
+from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.services import Services
 from stationmaster.steps import NOT_READY, READY, StepResult
 from stationmaster.steps.recording import check_time, resources_deleted
 
 
-def release_file_system(services: Services, run_id: RunId) -> StepResult:
-    """Ready when no file system carries the run's tag.
+def release_file_system(services: Services, cluster_id: ClusterId) -> StepResult:
+    """Ready when no file system carries the cluster's tag.
 
     Raises:
         StepTimedOut: it is still there when the teardown's time is over.
     """
-    run = services.runs.load(run_id)
-    found = services.file_systems.list_tagged(run_id)
+    cluster = services.cluster_states.load(cluster_id)
+    found = services.file_systems.list_tagged(cluster_id)
     if not found:
-        resources_deleted(services, run, {ResourceKind.FILE_SYSTEM})
+        resources_deleted(services, cluster, {ResourceKind.FILE_SYSTEM})
         return READY
     for file_system in found:
         if file_system.lifecycle != "DELETING":
-            services.file_systems.release(run_id, file_system.file_system_id)
+            services.file_systems.release(cluster_id, file_system.file_system_id)
     check_time(
         services,
-        since=run.teardown_started_at,
+        since=cluster.teardown_started_at,
         limit_s=services.settings.release_timeout_s,
         what=f"file system {found[0].file_system_id} is still {found[0].lifecycle}",
         seen=found[0].failure,

@@ -1,4 +1,4 @@
-"""Deletes the run's launch templates, placement group and security group; the VPC is shared.
+"""Deletes a cluster's launch templates, placement group and security group; the VPC is shared.
 
 A file system whose creation landed after its release holds the security group, so one that is
 found here is deleted again.
@@ -6,7 +6,7 @@ found here is deleted again.
 
 from __future__ import annotations
 
-from stationmaster.domain.ids import RunId
+from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.resources import Left
 from stationmaster.services import Services
 from stationmaster.steps import NOT_READY, READY, StepResult
@@ -14,27 +14,27 @@ from stationmaster.steps.leftovers import network_in_deletion_order
 from stationmaster.steps.recording import check_time, resources_deleted
 
 
-def release_network(services: Services, run_id: RunId) -> StepResult:
-    """Ready when nothing of the network carries the run's tag.
+def release_network(services: Services, cluster_id: ClusterId) -> StepResult:
+    """Ready when nothing of the network carries the cluster's tag.
 
     Raises:
         StepTimedOut: something is still there when the teardown's time is over.
     """
-    run = services.runs.load(run_id)
+    cluster = services.cluster_states.load(cluster_id)
     kinds = network_in_deletion_order(services)
     left: list[Left] = []
     for kind in kinds.values():
-        for found in kind.left(run_id):
-            kind.release(run_id, found.id)
-        left += kind.left(run_id)
+        for found in kind.left(cluster_id):
+            kind.release(cluster_id, found.id)
+        left += kind.left(cluster_id)
     if not left:
-        resources_deleted(services, run, set(kinds))
+        resources_deleted(services, cluster, set(kinds))
         return READY
-    for file_system in services.file_systems.left(run_id):
-        services.file_systems.release(run_id, file_system.id)
+    for file_system in services.file_systems.left(cluster_id):
+        services.file_systems.release(cluster_id, file_system.id)
     check_time(
         services,
-        since=run.teardown_started_at,
+        since=cluster.teardown_started_at,
         limit_s=services.settings.release_timeout_s,
         what=f"{', '.join(map(str, left))} cannot be deleted yet",
     )

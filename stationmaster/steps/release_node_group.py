@@ -1,30 +1,30 @@
-"""Deletes one of the run's node groups, and waits until EKS says that it is gone."""
+"""Deletes one of a cluster's node groups, and waits until EKS says that it is gone."""
 
 from __future__ import annotations
 
-from stationmaster.domain.ids import RunId
+from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.services import Services
 from stationmaster.steps import NOT_READY, READY, StepResult
 from stationmaster.steps.recording import check_time, resources_deleted
 
 
-def release_node_group(services: Services, run_id: RunId, *, node_group: str) -> StepResult:
+def release_node_group(services: Services, cluster_id: ClusterId, *, node_group: str) -> StepResult:
     """Ready when the node group does not exist.
 
     Raises:
         StepTimedOut: it is still there when the teardown's time is over.
     """
-    run = services.runs.load(run_id)
-    found = services.node_groups.describe(run_id, node_group)
+    cluster = services.cluster_states.load(cluster_id)
+    found = services.node_groups.describe(cluster_id, node_group)
     if found is None:
-        resources_deleted(services, run, {ResourceKind.NODE_GROUP}, name=node_group)
+        resources_deleted(services, cluster, {ResourceKind.NODE_GROUP}, name=node_group)
         return READY
     if found.status != "DELETING":
-        services.node_groups.release(run_id, node_group)
+        services.node_groups.release(cluster_id, node_group)
     check_time(
         services,
-        since=run.teardown_started_at,
+        since=cluster.teardown_started_at,
         limit_s=services.settings.release_timeout_s,
         what=f"node group {node_group} is still {found.status}",
         seen=found.failure,

@@ -1,58 +1,60 @@
-"""One validation check of the run's cluster: passed, or the run ends before it wastes money.
+"""One validation check of a cluster: passed, or nobody trains there and wastes money.
 
 What may still settle (nodes joining, plugins counting devices) is looked at again until the time is
-up; a verdict that is final ends the run at once.
+up; a verdict that is final ends the workflow at once.
 """
 
 from __future__ import annotations
 
 from stationmaster.checks import Check, get_check, nodes
+from stationmaster.domain.cluster.events import CheckFinished, ClusterPhase
 from stationmaster.domain.errors import CheckFailed
-from stationmaster.domain.events import CheckFinished, RunPhase, make_event_id
-from stationmaster.domain.ids import RunId
-from stationmaster.domain.names import LABEL_RUN_ID, NAMESPACE
+from stationmaster.domain.events import make_event_id
+from stationmaster.domain.ids import ClusterId
+from stationmaster.domain.names import LABEL_CLUSTER_ID, NAMESPACE
 from stationmaster.inspection import Finding, LiveCluster, Verdict
 from stationmaster.rendering.metadata import LABEL_CHECK
 from stationmaster.services import Services
 from stationmaster.steps import NOT_READY, READY, StepResult
 from stationmaster.steps.live import live_cluster
-from stationmaster.steps.recording import enter_phase
-from stationmaster.steps.stopping import raise_if_stopped
+from stationmaster.steps.recording import enter_cluster_phase, mirror_phase
+from stationmaster.steps.stopping import raise_if_unwanted
 
 
-def run_check(services: Services, run_id: RunId, *, check: str) -> StepResult:
+def run_check(services: Services, cluster_id: ClusterId, *, check: str) -> StepResult:
     """Look at the cluster once; ready when the check has passed.
 
     Raises:
         CheckFailed: with the figures seen and expected.
-        RunStopped: someone asked to stop.
+        ClusterDrained: nobody leases the cluster any more.
     """
-    run = services.runs.load(run_id)
-    raise_if_stopped(run)
-    run = enter_phase(services, run, RunPhase.VALIDATING)
-    finished = next((known for known in run.checks if known.name == check), None)
+    cluster = services.cluster_states.load(cluster_id)
+    raise_if_unwanted(cluster)
+    cluster = enter_cluster_phase(services, cluster, ClusterPhase.VALIDATING)
+    mirror_phase(services, cluster)
+    finished = next((known for known in cluster.checks if known.name == check), None)
     if finished is not None:
         if finished.passed:
             return READY
         raise CheckFailed(f"check {check} failed: {finished.detail}")
-    finding = _look(live_cluster(services, run), get_check(check))
+    finding = _look(live_cluster(services, cluster), get_check(check))
     detail = finding.sentence
     if finding.verdict not in (Verdict.GOOD, Verdict.BAD):
-        began = run.entered(RunPhase.VALIDATING)
+        began = cluster.entered(ClusterPhase.VALIDATING)
         waited_s = (services.now() - began).total_seconds() if began else 0.0
         if waited_s <= services.settings.check_timeout_s:
             return NOT_READY
         detail = f"{detail} (after {waited_s:.0f} s)"
     event = CheckFinished(
-        event_id=make_event_id(run_id, "check.finished", check),
-        run_id=run_id,
+        event_id=make_event_id(cluster_id, "check.finished", check),
+        cluster_id=cluster_id,
         at=services.now(),
         check=check,
         passed=finding.verdict is Verdict.GOOD,
         detail=detail,
         figures=dict(finding.figures),
     )
-    services.runs.record(run_id, [event])
+    services.cluster_states.record(cluster_id, [event])
     if not event.passed:
         raise CheckFailed(f"check {check} failed: {detail}")
     return READY
@@ -73,7 +75,7 @@ def _start(cluster: LiveCluster, check: Check) -> None:
     """Apply what the check runs, and delete its Jobs for nodes that are no longer there."""
     objects = check.render(cluster)
     wanted = {each["metadata"]["name"] for each in objects if each["kind"] == "Job"}
-    selector = {LABEL_RUN_ID: cluster.cluster_id, LABEL_CHECK: check.NAME}
+    selector = {LABEL_CLUSTER_ID: cluster.cluster_id, LABEL_CHECK: check.NAME}
     for job in cluster.kubernetes.batch_jobs(NAMESPACE, labels=selector):
         if job.name not in wanted:
             cluster.kubernetes.delete("batch/v1", "Job", name=job.name, namespace=NAMESPACE)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from stationmaster.domain.events import JobSubmitted, RunPhase, make_event_id
 from stationmaster.domain.ids import RunId
-from stationmaster.domain.names import job_name
 from stationmaster.rendering import job_spec
 from stationmaster.rendering.environment import render_hugging_face_secret
 from stationmaster.rendering.etcd import render_rendezvous
@@ -13,7 +12,7 @@ from stationmaster.rendering.pytorch_job import render_pytorch_job
 from stationmaster.rendering.storage import render_storage
 from stationmaster.services import Services
 from stationmaster.steps import READY, StepResult
-from stationmaster.steps.recording import enter_phase
+from stationmaster.steps.recording import cluster_of, enter_phase
 from stationmaster.steps.stopping import raise_if_stopped
 
 
@@ -31,12 +30,18 @@ def submit_job(services: Services, run_id: RunId) -> StepResult:
     run = services.runs.load(run_id)
     raise_if_stopped(run)
     run = enter_phase(services, run, RunPhase.SUBMITTING)
-    spec = job_spec(run.request, run_id=run_id, image=services.settings.training_image)
+    cluster_id = cluster_of(run)
+    spec = job_spec(
+        run.request,
+        run_id=run_id,
+        cluster_id=cluster_id,
+        image=services.settings.training_image,
+    )
     token = services.secrets.hugging_face_token()
-    services.kubernetes(run_id).apply(
+    services.kubernetes(cluster_id).apply(
         [
             namespace(),
-            *render_storage(run_id, services.file_systems.mountable(run_id)),
+            *render_storage(cluster_id, services.file_systems.mountable(cluster_id)),
             *([render_hugging_face_secret(token)] if token else []),
             *render_rendezvous(spec),
             render_pytorch_job(spec),
@@ -46,7 +51,7 @@ def submit_job(services: Services, run_id: RunId) -> StepResult:
         event_id=make_event_id(run_id, "job.submitted"),
         run_id=run_id,
         at=services.now(),
-        job=job_name(run_id),
+        job=run.job,
     )
     services.runs.record(run_id, [event])
     return READY

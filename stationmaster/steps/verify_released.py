@@ -1,9 +1,9 @@
-"""Looks for everything that carries the run's tag, and deletes what a dying workflow left."""
+"""Looks for everything that carries the cluster's tag, and deletes what a dying workflow left."""
 
 from __future__ import annotations
 
 from stationmaster.domain.errors import LeftBehind, StepTimedOut
-from stationmaster.domain.ids import RunId
+from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.services import Services
 from stationmaster.steps import NOT_READY, READY, StepResult
@@ -11,7 +11,7 @@ from stationmaster.steps.leftovers import find_left, in_deletion_order
 from stationmaster.steps.recording import check_time, resources_deleted
 
 
-def verify_released(services: Services, run_id: RunId) -> StepResult:
+def verify_released(services: Services, cluster_id: ClusterId) -> StepResult:
     """Ready when nothing is left; otherwise request its deletion again.
 
     A creation that was on its way while the run failed can land after its deletion was done: this
@@ -20,19 +20,19 @@ def verify_released(services: Services, run_id: RunId) -> StepResult:
     Raises:
         LeftBehind: something is still there when the teardown's time is over.
     """
-    run = services.runs.load(run_id)
-    left = find_left(services, run_id)
+    cluster = services.cluster_states.load(cluster_id)
+    left = find_left(services, cluster_id)
     if not left:
-        resources_deleted(services, run, set(ResourceKind))
+        resources_deleted(services, cluster, set(ResourceKind))
         return READY
     kinds = in_deletion_order(services)
     for each in left:
         kind = kinds[each.kind]
-        kind.release(run_id, each.id)
+        kind.release(cluster_id, each.id)
     try:
         check_time(
             services,
-            since=run.teardown_started_at,
+            since=cluster.teardown_started_at,
             limit_s=services.settings.release_timeout_s,
             what=f"still there: {', '.join(map(str, left))}",
         )

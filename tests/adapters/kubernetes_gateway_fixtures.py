@@ -22,6 +22,7 @@ from stationmaster.settings import Settings
 REPOSITORY = Path(__file__).resolve().parents[2]
 NAMESPACE = "stationmaster"
 RUN_ID = "tiny-llama-0123abcd"
+CLUSTER_ID = RUN_ID
 REQUEST = make_request()
 
 
@@ -75,7 +76,7 @@ def add_nodes(
         zone=zone,
         labels={
             "stationmaster/node-group": group,
-            **({"stationmaster/run-id": RUN_ID} if training else {}),
+            **({"stationmaster/cluster-id": CLUSTER_ID} if training else {}),
             **({"nvidia.com/gpu.present": "true"} if "nvidia.com/gpu" in capacity else {}),
         },
         taints=[{"key": "stationmaster/training", "value": "true", "effect": "NoSchedule"}]

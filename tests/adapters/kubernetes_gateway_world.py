@@ -15,24 +15,36 @@ from typing import Any
 import boto3
 import pytest
 from factories import make_requested
-from kubernetes_gateway_fixtures import REQUEST, RUN_ID
+from kubernetes_gateway_fixtures import CLUSTER_ID, REQUEST, RUN_ID
 from moto import mock_aws
 
 from local.cluster import LocalCluster
+from stationmaster.aws.cluster_store import ClusterStore
 from stationmaster.aws.clusters import EksCluster
 from stationmaster.aws.file_systems import FileSystem, FileSystems
 from stationmaster.aws.node_groups import NodeGroup
 from stationmaster.aws.run_store import RunStore
 from stationmaster.aws.secrets import Secrets
 from stationmaster.aws.table import table_definition
-from stationmaster.domain.events import (
-    PhaseChanged,
+from stationmaster.domain.cluster.events import (
+    ClusterPhase,
+    ClusterPhaseChanged,
+    ClusterRequested,
+    LeaseGranted,
     ResourceCreated,
+)
+from stationmaster.domain.cluster.spec import spec_for
+from stationmaster.domain.events import (
+    AttemptStarted,
+    PhaseChanged,
+    Placement,
     RunPhase,
     TrainingRequest,
 )
+from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.domain.run.aggregate import Run
+from stationmaster.domain.run.attempts import attempt_id
 from stationmaster.kubernetes.gateway import KubernetesGateway
 from stationmaster.settings import Settings
 
@@ -77,7 +89,7 @@ class ClusterAddons:
     def describe(self, cluster_id: str, name: str) -> str | None:
         return self.status if name in self.asked else None
 
-    def ensure(self, cluster_id: str, name: str) -> None:
+    def ensure(self, cluster_id: str, name: str, *, run_id: str | None = None) -> None:
         self.asked.append(name)
         if self.status == "ACTIVE" and self.cluster is not None:
             self.cluster.set_addon(name, active=True)
@@ -108,13 +120,16 @@ class Waiting:
     said: list[tuple[str, str]] = field(default_factory=list)
     failure: Exception | None = None
 
-    def job_succeeded(self, token: str) -> None:
+    def wait_succeeded(self, token: str) -> None:
         self.said.append(("succeeded", ""))
 
-    def job_failed(self, token: str, *, error: str, cause: str) -> None:
+    def wait_failed(self, token: str, *, error: str, cause: str) -> None:
         if self.failure is not None:
             raise self.failure
         self.said.append((error, cause))
+
+    def cluster_status(self, cluster_id: str) -> str:
+        return "SUCCEEDED"
 
     def heartbeat(self, token: str) -> None:
         self.said.append(("heartbeat", ""))
@@ -126,6 +141,7 @@ class World:
 
     settings: Settings
     runs: RunStore
+    cluster_states: ClusterStore
     addons: ClusterAddons
     gateway: KubernetesGateway | None
     clusters: ControlPlanes = field(default_factory=ControlPlanes)
@@ -153,33 +169,55 @@ class World:
         requested = make_requested(RUN_ID, at=self.now(), request=request)
         until = self.now() + timedelta(minutes=1)
         self.runs.create(requested, dedup_key="k", dedup_until=until)
-        nodes = ResourceCreated(
-            event_id="nodes",
+        attempt = AttemptStarted(
+            event_id="attempt",
             run_id=RUN_ID,
             at=self.now(),
-            kind=ResourceKind.NODE_GROUP,
-            name="training",
+            attempt_id=attempt_id(RUN_ID, 1),
+            cluster_id=CLUSTER_ID,
+            placement=Placement(nodes=request.nodes, instance_type=request.instance_type),
+            job=RUN_ID,
+            rendezvous_id=RUN_ID,
         )
         changes = [
             PhaseChanged(event_id=f"phase-{phase}", run_id=RUN_ID, at=self.now(), phase=phase)
             for phase in phases
         ]
-        return self.runs.record(RUN_ID, [nodes, *changes])
+        self._lease(request)
+        return self.runs.record(RUN_ID, [attempt, *changes])
+
+    def _lease(self, request: TrainingRequest) -> None:
+        """The run's own cluster, provisioned."""
+        recipe = get_recipe(request.recipe, request.model).with_overrides(request.overrides)
+        spec = spec_for(recipe, nodes=request.nodes, instance_type=request.instance_type)
+        about = {"cluster_id": CLUSTER_ID, "at": self.now()}
+        self.cluster_states.create(
+            ClusterRequested(event_id="requested", spec=spec, run_id=RUN_ID, **about),
+            LeaseGranted(event_id="lease", run_id=RUN_ID, nodes=request.nodes, **about),
+        )
+        nodes = ResourceCreated(
+            event_id="nodes", kind=ResourceKind.NODE_GROUP, name="training", **about
+        )
+        provisioning = ClusterPhaseChanged(
+            event_id="provisioning", phase=ClusterPhase.PROVISIONING, **about
+        )
+        self.cluster_states.record(CLUSTER_ID, [provisioning, nodes])
 
     def events(self, kind: str) -> list[Any]:
-        return [event for event in self.runs.events(RUN_ID) if event.type == kind]
+        events = [*self.runs.events(RUN_ID), *self.cluster_states.events(CLUSTER_ID)]
+        return [event for event in events if event.type == kind]
 
 
 @pytest.fixture
 def world(
     cluster: LocalCluster, gateway: KubernetesGateway, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[World]:
-    with tables(monkeypatch) as (settings, runs):
-        yield World(settings, runs, ClusterAddons(cluster), gateway)
+    with tables(monkeypatch) as (settings, runs, clusters):
+        yield World(settings, runs, clusters, ClusterAddons(cluster), gateway)
 
 
 @contextmanager
-def tables(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Settings, RunStore]]:
+def tables(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Settings, RunStore, ClusterStore]]:
     """An empty store on emulated DynamoDB, with the settings that name it."""
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "testing")
@@ -193,4 +231,4 @@ def tables(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Settings, RunStore
             bus_name="bus",
             fsx_csi_role_arn="arn:aws:iam::1:role/fsx",
         )
-        yield settings, RunStore("runs", client)
+        yield settings, RunStore("runs", client), ClusterStore("runs", client)

@@ -189,8 +189,8 @@ def test_instance_type_that_no_zone_offers_is_named(services: Services, cluster_
 @pytest.mark.parametrize(
     "answer",
     [
-        lambda workflows, token: workflows.job_succeeded(token),
-        lambda workflows, token: workflows.job_failed(token, error="E", cause="c"),
+        lambda workflows, token: workflows.wait_succeeded(token),
+        lambda workflows, token: workflows.wait_failed(token, error="E", cause="c"),
         lambda workflows, token: workflows.heartbeat(token),
     ],
 )
@@ -207,4 +207,4 @@ def test_other_refusal_of_a_task_token_is_an_error(services: Services, aws: Loca
     aws.inject("states", "*", "AccessDeniedException", message="TaskTimedOut in its words")
 
     with pytest.raises(PermanentError, match=r"AccessDeniedException: .*TaskTimedOut"):
-        services.workflows.job_succeeded("a-token")
+        services.workflows.wait_succeeded("a-token")

@@ -50,7 +50,7 @@ def test_apply_of_every_manifest_makes_the_plugins_ready_on_their_nodes(
 
 
 def test_apply_of_a_job_before_its_type_is_served_is_transient(gateway: KubernetesGateway):
-    job = render_pytorch_job(job_spec(REQUEST, run_id=RUN_ID, image="i"))
+    job = render_pytorch_job(job_spec(REQUEST, run_id=RUN_ID, cluster_id=RUN_ID, image="i"))
 
     with pytest.raises(TransientError, match="applying PyTorchJob tiny-llama-0123abcd"):
         gateway.apply([job])

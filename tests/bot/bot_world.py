@@ -21,7 +21,11 @@ from bot import lambda_handler
 from bot.notifier import Notifier
 from bot.outbox import Outbox
 from stationmaster.domain import events as ev
+from stationmaster.domain.cluster import events as cl
+from stationmaster.domain.cluster.spec import spec_for
+from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.domain.run.aggregate import Run
+from stationmaster.domain.run.attempts import attempt_id
 from stationmaster.services import Services
 from stationmaster.settings import Settings
 
@@ -198,13 +202,47 @@ class Story:
         run, _ = self.services.runs.create(
             requested, dedup_key=self.run_id, dedup_until=self.clock.now() + timedelta(seconds=30)
         )
-        return run
+        return self.lease() if run.attempt is None else run
 
     def happen(self, kind: type[Any], /, **values: Any) -> Run:
         """Record one event."""
         self.told += 1
-        event = kind(**self._about(kind.__name__, self.told), **values)
-        return self.services.runs.record(self.run_id, [event])
+        about = self._about(kind.__name__, self.told)
+        if "cluster_id" in kind.model_fields and "attempt_id" not in kind.model_fields:
+            about["cluster_id"] = about.pop("run_id")
+            self.services.cluster_states.record(self.run_id, [kind(**about, **values)])
+            return self.services.runs.load(self.run_id)
+        return self.services.runs.record(self.run_id, [kind(**about, **values)])
+
+    def lease(self) -> Run:
+        """The run leases a cluster of its own."""
+        placement = ev.Placement(nodes=2, instance_type="m5.2xlarge")
+        about = {"cluster_id": self.run_id, "at": self.clock.now()}
+        spec = spec_for(get_recipe("tiny-llama"), **placement.model_dump())
+        self.services.cluster_states.create(
+            cl.ClusterRequested(event_id="requested", spec=spec, run_id=self.run_id, **about),
+            cl.LeaseGranted(event_id="lease", run_id=self.run_id, nodes=2, **about),
+        )
+        return self.happen(
+            ev.AttemptStarted,
+            attempt_id=attempt_id(self.run_id, 1),
+            cluster_id=self.run_id,
+            placement=placement,
+            job=self.run_id,
+            rendezvous_id=self.run_id,
+        )
+
+    def tear_down(self) -> Run:
+        """The run releases its lease, and the teardown begins."""
+        if self.services.cluster_states.load(self.run_id).open_leases:
+            released = cl.LeaseReleased(
+                event_id="released",
+                cluster_id=self.run_id,
+                at=self.clock.now(),
+                run_id=self.run_id,
+            )
+            self.services.cluster_states.record(self.run_id, [released])
+        return self.happen(cl.TeardownStarted)
 
     def phases(self, *phases: ev.RunPhase, reason: str = "") -> Run:
         for phase in phases:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -17,17 +18,18 @@ from bot.blocks.thread import thread_message
 from local.slack.blocks import check_blocks, total_text
 from stationmaster.domain import events as ev
 from stationmaster.domain.catalogue.entries import CATALOGUE
+from stationmaster.domain.cluster import events as cl
+from stationmaster.domain.cluster.aggregate import Check, Cluster, TeardownStatus
+from stationmaster.domain.cluster.events import ClusterPhase
+from stationmaster.domain.cluster.resources import Resource, ResourceStatus
+from stationmaster.domain.cluster.spec import spec_for
 from stationmaster.domain.planning.plan import make_plan
-from stationmaster.domain.run.aggregate import (
-    Check,
-    Resource,
-    ResourceStatus,
-    Run,
-    TeardownStatus,
-    apply,
-    new_run_id,
-)
+from stationmaster.domain.planning.recipe_lookup import get_recipe
+from stationmaster.domain.resources import ResourceKind
+from stationmaster.domain.run import aggregate
+from stationmaster.domain.run.aggregate import Run, new_run_id
 from stationmaster.domain.run.pods import Pod
+from stationmaster.domain.run.view import RunView
 
 START = datetime(2026, 1, 2, 9, 0, tzinfo=UTC)
 NOW = START + timedelta(minutes=7)
@@ -38,7 +40,48 @@ REQUEST = make_request(
 )
 
 
-def make_run(**values: object) -> Run:
+TEARDOWN_PHASE = {
+    TeardownStatus.NOT_STARTED: ClusterPhase.READY,
+    TeardownStatus.RUNNING: ClusterPhase.RELEASING,
+    TeardownStatus.COMPLETED: ClusterPhase.RELEASED,
+    TeardownStatus.FAILED: ClusterPhase.RELEASING,
+}
+
+
+def make_cluster(
+    *,
+    teardown: TeardownStatus = TeardownStatus.NOT_STARTED,
+    torn_down_at: datetime | None = None,
+    teardown_reason: str = "",
+    **values: object,
+) -> Cluster:
+    phase = TEARDOWN_PHASE[teardown]
+    if teardown is TeardownStatus.FAILED:
+        teardown_reason = teardown_reason or "it did not go"
+    elif phase is ClusterPhase.RELEASING:
+        teardown_reason = ""
+    return Cluster(
+        cluster_id=RUN_ID,
+        spec=spec_for(get_recipe("tiny-llama"), nodes=2, instance_type="m5.2xlarge"),
+        run_id=RUN_ID,
+        phase=phase,
+        phases=[(phase, torn_down_at or START)],
+        requested_at=START,
+        teardown_reason=teardown_reason,
+        **values,
+    )
+
+
+OF_CLUSTER = {
+    *("teardown", "teardown_reason", "left_behind", "final_cost_usd", "torn_down_at"),
+    *("resources", "plugins", "checks"),
+}
+
+
+def make_run(**values: object) -> RunView:
+    """A run with its cluster; `values` go to the one that has them."""
+    of_cluster = {key: value for key, value in values.items() if key in OF_CLUSTER}
+    values = {key: value for key, value in values.items() if key not in OF_CLUSTER}
     made = {
         "run_id": RUN_ID,
         "request": REQUEST,
@@ -47,10 +90,10 @@ def make_run(**values: object) -> Run:
         "price_per_hour_usd": 1.1,
         "estimated_cost_usd": 0.5,
     }
-    return Run(**(made | values))
+    return RunView(Run(**(made | values)), make_cluster(**of_cluster))
 
 
-def in_phase(*phases: ev.RunPhase, **values: object) -> Run:
+def in_phase(*phases: ev.RunPhase, **values: object) -> RunView:
     entered = [
         (phase, START + timedelta(minutes=index))
         for index, phase in enumerate((ev.RunPhase.REQUESTED, *phases))
@@ -59,7 +102,7 @@ def in_phase(*phases: ev.RunPhase, **values: object) -> Run:
     return make_run(phases=entered, phase=entered[-1][0], **(ended | values))
 
 
-def running(**values: object) -> Run:
+def running(**values: object) -> RunView:
     return in_phase(
         ev.RunPhase.PROVISIONING,
         ev.RunPhase.VALIDATING,
@@ -74,8 +117,17 @@ def progress(step: int, **values: object) -> ev.ProgressReported:
     return ev.ProgressReported(event_id=f"p{step}", run_id=RUN_ID, at=NOW, **(made | values))
 
 
+def apply(view: RunView, told: ev.RunEvent) -> RunView:
+    return replace(view, run=aggregate.apply(view.run, told))
+
+
+def _owner(event_class: type) -> str:
+    return "run_id" if "run_id" in event_class.model_fields else "cluster_id"
+
+
 def event(event_class: type, index: int = 0, **values: object):
-    about = {"event_id": f"{event_class.__name__}-{index}", "run_id": RUN_ID, "at": NOW}
+    name = f"{event_class.__name__}-{index}"
+    about = {"event_id": name, _owner(event_class): RUN_ID, "at": NOW}
     return event_class(**(about | values))
 
 
@@ -109,13 +161,13 @@ MOMENT = st.integers(0, 10**7).map(lambda seconds: START + timedelta(seconds=sec
 
 
 @st.composite
-def any_run(draw) -> Run:
+def any_run(draw) -> RunView:
     phase = draw(st.sampled_from(list(ev.RunPhase)))
     resources = draw(
         st.lists(
             st.builds(
                 Resource,
-                kind=st.sampled_from(list(ev.ResourceKind)),
+                kind=st.sampled_from(list(ResourceKind)),
                 name=TEXT,
                 status=st.sampled_from(list(ResourceStatus)),
                 price_per_hour_usd=AMOUNT,
@@ -200,14 +252,20 @@ ANY_EVENT = st.one_of(
         message=TEXT,
     ),
     *(
-        st.builds(kind, event_id=st.text(max_size=8), run_id=st.just(RUN_ID), at=MOMENT, **texts)
+        st.builds(
+            kind,
+            event_id=st.text(max_size=8),
+            at=MOMENT,
+            **{_owner(kind): st.just(RUN_ID)},
+            **texts,
+        )
         for kind, texts in (
             (ev.PhaseChanged, {"reason": TEXT}),
             (ev.StopRequested, {"user_id": TEXT}),
-            (ev.ResourceCreated, {"name": TEXT}),
-            (ev.ResourceDeleted, {"name": TEXT}),
-            (ev.PluginReady, {"plugin": TEXT}),
-            (ev.CheckFinished, {"check": TEXT, "detail": TEXT}),
+            (cl.ResourceCreated, {"name": TEXT}),
+            (cl.ResourceDeleted, {"name": TEXT}),
+            (cl.PluginReady, {"plugin": TEXT}),
+            (cl.CheckFinished, {"check": TEXT, "detail": TEXT}),
             (ev.JobSubmitted, {"job": TEXT}),
             (ev.JobConditionChanged, {"reason": TEXT, "message": TEXT}),
             (ev.ClusterWarning, {"object_name": TEXT, "reason": TEXT, "message": TEXT}),
@@ -222,7 +280,7 @@ ANY_EVENT = st.one_of(
             (ev.NodeLost, {"node": TEXT, "reason": TEXT}),
             (ev.NodeRecovered, {"node": TEXT}),
             (ev.JobDisappeared, {"job": TEXT}),
-            (ev.TeardownStarted, {}),
+            (cl.TeardownStarted, {}),
         )
     ),
 )
@@ -244,7 +302,7 @@ def test_thread_message_of_any_events_is_within_slacks_limits(events, run):
     )
 )
 def test_logs_of_any_pods_are_within_slacks_limits(tails):
-    assert_slack_takes(answers.run_logs(make_run(pods={}), tails, now=NOW))
+    assert_slack_takes(answers.run_logs(make_run(pods={}).run, tails, now=NOW))
 
 
 @pytest.mark.parametrize("recipe", CATALOGUE)
@@ -261,7 +319,7 @@ def test_plan_shows_its_eight_gravest_warnings_and_a_start_its_four():
     plan = planned_one.model_copy(update={"warnings": noted})
 
     planned = seen(answers.plan_summary(plan, command="/train tiny-llama"))
-    started = seen(answers.run_requested(make_run(), plan, created=True))
+    started = seen(answers.run_requested(make_run().run, plan, created=True))
 
     assert [number for number in range(1, 10) if f"warning {number}" in planned] == [*range(1, 8)]
     assert [number for number in range(1, 10) if f"warning {number}" in started] == [1, 2, 3, 4]
@@ -314,7 +372,7 @@ def test_card_shows_what_a_person_wants_to_know_of_a_running_run():
         loss_points=[(step, 8.3 - step / 10) for step in range(1, 41)],
         resources={
             "cluster": Resource(
-                kind=ev.ResourceKind.CLUSTER,
+                kind=ResourceKind.CLUSTER,
                 name="stationmaster-x",
                 status=ResourceStatus.ACTIVE,
                 price_per_hour_usd=6.0,
@@ -374,13 +432,13 @@ def test_card_shows_details_of_the_current_phase_only():
         plugins=["fsx-csi"],
         resources={
             "c": Resource(
-                kind=ev.ResourceKind.CLUSTER,
+                kind=ResourceKind.CLUSTER,
                 name="c",
                 status=ResourceStatus.ACTIVE,
                 requested_at=START,
                 active_at=START + timedelta(seconds=90),
             ),
-            "n": Resource(kind=ev.ResourceKind.NODE_GROUP, name="n", requested_at=START),
+            "n": Resource(kind=ResourceKind.NODE_GROUP, name="n", requested_at=START),
         },
     )
 
@@ -460,7 +518,7 @@ def test_receipt_of_a_clean_teardown_lists_what_was_deleted():
         final_cost_usd=0.31,
         resources={
             "f": Resource(
-                kind=ev.ResourceKind.FILE_SYSTEM,
+                kind=ResourceKind.FILE_SYSTEM,
                 name="fs-1",
                 status=ResourceStatus.DELETED,
                 price_per_hour_usd=1.0,
@@ -494,7 +552,7 @@ def test_cost_of_emulated_machines_is_marked_wherever_it_is_shown():
     live = running(progress=progress(10), final_cost_usd=0.31, emulated_speed=720.0)
     assert "$0.31 emulated" in seen(run_card(live, now=NOW))
     assert "$0.31 emulated" in seen(answers.runs_list([done], now=NOW))
-    real = done.model_copy(update={"emulated_speed": None})
+    real = replace(done, run=done.run.model_copy(update={"emulated_speed": None}))
     assert "emulated" not in seen(run_receipt(real, now=NOW))
     assert "emulated" not in seen(answers.runs_list([real], now=NOW))
 
@@ -551,14 +609,16 @@ def test_thread_tells_a_failed_process_with_its_line_and_not_those_that_followed
     assert text.splitlines() == ["\u2717 `worker-0`: process 0 exited with code 1: E: x"]
 
 
-CLUSTER = {"kind": ev.ResourceKind.CLUSTER, "name": f"stationmaster-{RUN_ID}"}
+CLUSTER = {"kind": ResourceKind.CLUSTER, "name": f"stationmaster-{RUN_ID}"}
 
 
 def after_its_cluster() -> Run:
     """A run whose cluster is gone."""
     gone = Resource(**CLUSTER, status=ResourceStatus.DELETED, requested_at=START)
     run = in_phase(ev.RunPhase.FAILED)
-    return run.model_copy(update={"resources": {f"cluster/{gone.name}": gone}})
+    assert run.cluster is not None
+    resources = {"resources": {f"cluster/{gone.name}": gone}}
+    return replace(run, cluster=run.cluster.model_copy(update=resources))
 
 
 LATE = [
@@ -572,7 +632,7 @@ LATE = [
 
 @pytest.mark.parametrize(("event_class", "fields"), LATE)
 def test_thread_after_the_cluster_is_deleted_has_no_late_line_of_its_relay(event_class, fields):
-    deleted = event(ev.ResourceDeleted, 0, **CLUSTER)
+    deleted = event(cl.ResourceDeleted, 0, **CLUSTER)
     late = event(event_class, 1, **fields)
 
     both = thread_message([deleted, late], after_its_cluster())
@@ -584,8 +644,8 @@ def test_thread_after_the_cluster_is_deleted_has_no_late_line_of_its_relay(event
 
 def test_thread_of_one_batch_keeps_what_the_relay_said_before_the_cluster_went():
     pod = event(ev.PodChanged, 0, pod=f"{RUN_ID}-worker-0", phase="Deleted")
-    group = {"kind": ev.ResourceKind.NODE_GROUP, "name": "training"}
-    deleted = [event(ev.ResourceDeleted, 1, **CLUSTER), event(ev.ResourceDeleted, 2, **group)]
+    group = {"kind": ResourceKind.NODE_GROUP, "name": "training"}
+    deleted = [event(cl.ResourceDeleted, 1, **CLUSTER), event(cl.ResourceDeleted, 2, **group)]
 
     lines = thread_message([pod, *deleted], after_its_cluster()).text.splitlines()
 

@@ -13,8 +13,8 @@ from moto.ec2.models import EC2Backend
 
 from local.slack.blocks import check_blocks
 from stationmaster.domain import events as ev
+from stationmaster.domain.cluster.aggregate import TeardownStatus
 from stationmaster.domain.planning.plan import plan_recipe
-from stationmaster.domain.run.aggregate import TeardownStatus
 
 P4D_WITHOUT_GPUS = {"InstanceType": "p4d.24xlarge"}
 
@@ -340,5 +340,5 @@ def test_stop_command_without_run_id_stops_the_active_run(person, story, service
 
     run = services.runs.load(story.run_id)
     assert run.stop_requested_by == USER
-    assert run.teardown is TeardownStatus.NOT_STARTED
+    assert services.cluster_states.load(story.run_id).teardown is TeardownStatus.NOT_STARTED
     assert "is being stopped" in seen(answer)

@@ -12,6 +12,7 @@ from recording_slack import Refusal
 from bot.stream import read_batch
 from stationmaster.aws.delivery_store import Delivery, DeliveryStore
 from stationmaster.domain import events as ev
+from stationmaster.domain.cluster import events as cl
 from stationmaster.domain.errors import TransientError
 
 DIRECT = "D0OPERATOR"
@@ -50,8 +51,8 @@ def tell(notifier, stream) -> None:
 
 def end(story: Story) -> None:
     story.phases(ev.RunPhase.FAILED, reason="out of memory")
-    story.happen(ev.TeardownStarted)
-    story.happen(ev.TeardownCompleted, cost_usd=0.42)
+    story.tear_down()
+    story.happen(cl.TeardownCompleted, cost_usd=0.42)
 
 
 def texts(calls: list) -> str:
@@ -205,9 +206,9 @@ def test_receipt_is_not_posted_again_after_a_kill(
     story.begin()
     story.phases(ev.RunPhase.FAILED, reason="no capacity")
     tell(notifier, stream)
-    story.happen(ev.TeardownStarted)
+    story.tear_down()
     tell(notifier, stream)
-    story.happen(ev.TeardownCompleted, cost_usd=0.42)
+    story.happen(cl.TeardownCompleted, cost_usd=0.42)
     batch = read_batch(stream.next_batch())
     dying.dies_at = "confirm"
     with pytest.raises(Killed):
@@ -255,7 +256,7 @@ def test_marks_of_another_run_are_not_taken_for_ones_own(stream, services, slack
 def test_thread_that_cannot_be_read_gets_the_line_again(notifier, stream, story, slack):
     story.begin()
     tell(notifier, stream)
-    story.happen(ev.CheckFinished, check="nodes", passed=True, detail="2 of 2 ready")
+    story.happen(cl.CheckFinished, check="nodes", passed=True, detail="2 of 2 ready")
     batch = read_batch(stream.next_batch())
     slack.refuse("chat.postMessage", Refusal(status=503))
     slack.refuse("conversations.replies", Refusal(error="missing_scope"))

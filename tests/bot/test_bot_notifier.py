@@ -10,8 +10,9 @@ from recording_slack import Refusal
 
 from bot import notifier_handler
 from bot.notifier import Notifier
-from bot.stream import read_batch
+from bot.stream import StreamBatch, read_batch
 from stationmaster.domain import events as ev
+from stationmaster.domain.cluster import events as cl
 from stationmaster.domain.errors import TransientError
 
 RATE_LIMITED = {"status": 429, "error": "ratelimited"}
@@ -23,8 +24,8 @@ def tell(notifier: Notifier, stream: TableStream) -> None:
 
 def end(story: Story, phase: ev.RunPhase = ev.RunPhase.SUCCEEDED) -> None:
     story.phases(phase)
-    story.happen(ev.TeardownStarted)
-    story.happen(ev.TeardownCompleted, cost_usd=0.42)
+    story.tear_down()
+    story.happen(cl.TeardownCompleted, cost_usd=0.42)
 
 
 def test_new_run_gets_one_card_in_its_channel(notifier, stream, story, slack):
@@ -92,7 +93,7 @@ def test_details_of_provisioning_are_waited_for_and_not_skipped(
     story.phases(ev.RunPhase.PROVISIONING)
     tell(notifier, stream)
 
-    story.happen(ev.PluginReady, plugin="fsx-csi")
+    story.happen(cl.PluginReady, plugin="fsx-csi")
     tell(notifier, stream)
 
     assert "plugins: fsx-csi" in slack.card.seen
@@ -220,7 +221,7 @@ def test_events_of_one_batch_share_one_thread_message(notifier, stream, story, s
 def test_thread_events_are_told_again_when_the_post_failed(notifier, stream, story, slack):
     story.begin()
     tell(notifier, stream)
-    story.happen(ev.CheckFinished, check="nodes", passed=True, detail="2 of 2 ready")
+    story.happen(cl.CheckFinished, check="nodes", passed=True, detail="2 of 2 ready")
     batch = read_batch(stream.next_batch())
     slack.refuse("chat.postMessage", Refusal(status=503, error="service_unavailable"))
 
@@ -236,7 +237,7 @@ def test_many_batches_keep_to_one_message_a_second(notifier, stream, story, slac
     tell(notifier, stream)
     started = clock.monotonic()
     for step in range(1, 16):
-        story.happen(ev.CheckFinished, check=f"check-{step}", passed=True, detail="")
+        story.happen(cl.CheckFinished, check=f"check-{step}", passed=True, detail="")
         tell(notifier, stream)
 
     posts = len(slack.of("chat.postMessage"))
@@ -274,7 +275,7 @@ def test_details_do_not_wait_for_the_interval_that_progress_keeps(
 
     before = clock.monotonic()
 
-    stories[0].happen(ev.PluginReady, plugin="fsx-csi")
+    stories[0].happen(cl.PluginReady, plugin="fsx-csi")
     tell(notifier, stream)
 
     assert "plugins: fsx-csi" in slack.of("chat.update")[0].seen
@@ -288,7 +289,7 @@ def test_end_of_training_uploads_the_curve_once(notifier, stream, story, slack, 
         story.progress(step)
     story.phases(ev.RunPhase.SUCCEEDED)
     tell(notifier, stream)
-    story.happen(ev.TeardownStarted)
+    story.tear_down()
     clock.advance(30)
     tell(notifier, stream)
 
@@ -340,8 +341,8 @@ def test_refused_card_does_not_hold_up_the_receipt(notifier, stream, story, slac
     tell(notifier, stream)
     slack.refuse("chat.update", Refusal(error="invalid_blocks"))
     story.phases(ev.RunPhase.FAILED, reason="no capacity")
-    story.happen(ev.TeardownStarted)
-    story.happen(ev.TeardownCompleted, cost_usd=0.42)
+    story.tear_down()
+    story.happen(cl.TeardownCompleted, cost_usd=0.42)
 
     tell(notifier, stream)
 
@@ -352,11 +353,11 @@ def test_refused_card_does_not_hold_up_the_receipt(notifier, stream, story, slac
 def test_failed_teardown_is_told_and_its_later_success_too(notifier, stream, story, slack, clock):
     story.begin()
     story.phases(ev.RunPhase.FAILED, reason="no capacity")
-    story.happen(ev.TeardownStarted)
-    story.happen(ev.TeardownFailed, reason="cluster is in use", left=["cluster stationmaster-x"])
+    story.tear_down()
+    story.happen(cl.TeardownFailed, reason="cluster is in use", left=["cluster stationmaster-x"])
     tell(notifier, stream)
-    story.happen(ev.TeardownStarted)
-    story.happen(ev.TeardownCompleted, cost_usd=1.5)
+    story.tear_down()
+    story.happen(cl.TeardownCompleted, cost_usd=1.5)
     clock.advance(60)
     tell(notifier, stream)
 
@@ -403,7 +404,7 @@ def test_own_memory_in_the_stream_is_no_news(notifier, stream, story, slack):
     batch = stream.next_batch()
 
     assert batch["Records"] != []
-    assert read_batch(batch) == {}
+    assert read_batch(batch) == StreamBatch()
     assert len(slack.calls) == told
 
 

@@ -10,6 +10,8 @@ from recording_slack import RecordingSlack
 from bot import notifier_handler
 from bot.stream import read_batch
 from stationmaster.domain import events as ev
+from stationmaster.domain.cluster import events as cl
+from stationmaster.domain.resources import ResourceKind
 
 
 def tell(notifier, stream) -> None:
@@ -19,9 +21,7 @@ def tell(notifier, stream) -> None:
 def test_live_card_is_drawn_anew_without_any_event(notifier, stream, story, slack, clock):
     story.begin()
     story.phases(ev.RunPhase.PROVISIONING)
-    story.happen(
-        ev.ResourceRequested, kind=ev.ResourceKind.CLUSTER, name="c", price_per_hour_usd=36.0
-    )
+    story.happen(cl.ResourceRequested, kind=ResourceKind.CLUSTER, name="c", price_per_hour_usd=36.0)
     tell(notifier, stream)
 
     clock.advance(60)
@@ -45,8 +45,8 @@ def test_card_that_was_just_edited_is_left_alone(notifier, stream, story, slack,
 def test_ended_run_is_not_drawn_again_and_slack_is_not_asked(notifier, stream, story, slack, clock):
     story.begin()
     story.phases(ev.RunPhase.FAILED, reason="no capacity")
-    story.happen(ev.TeardownStarted)
-    story.happen(ev.TeardownCompleted, cost_usd=0.4)
+    story.tear_down()
+    story.happen(cl.TeardownCompleted, cost_usd=0.4)
     tell(notifier, stream)
     attempts = len(slack.attempts)
 
@@ -59,7 +59,7 @@ def test_ended_run_is_not_drawn_again_and_slack_is_not_asked(notifier, stream, s
 def test_teardown_in_progress_is_drawn_again(notifier, stream, story, slack, clock):
     story.begin()
     story.phases(ev.RunPhase.FAILED, reason="no capacity")
-    story.happen(ev.TeardownStarted)
+    story.tear_down()
     tell(notifier, stream)
 
     clock.advance(60)
@@ -95,8 +95,8 @@ def test_batch_that_was_given_up_is_made_good_by_the_next_refresh(
     story.reach_running()
     tell(notifier, stream)
     story.phases(ev.RunPhase.FAILED, reason="out of memory")
-    story.happen(ev.TeardownStarted)
-    story.happen(ev.TeardownCompleted, cost_usd=0.42)
+    story.tear_down()
+    story.happen(cl.TeardownCompleted, cost_usd=0.42)
     stream.next_batch()  # set aside after an hour without Slack
 
     clock.advance(3_600)

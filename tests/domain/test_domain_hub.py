@@ -283,7 +283,12 @@ def test_a_stored_request_renders_its_job_without_any_hub() -> None:
     )
     stored = TrainingRequest.model_validate_json(request.model_dump_json())
 
-    spec = job_spec(stored, run_id="hf-qwen-qwen2-5-7b-0123abcd", image="trainer:1")
+    spec = job_spec(
+        stored,
+        run_id="hf-qwen-qwen2-5-7b-0123abcd",
+        cluster_id="hf-qwen-qwen2-5-7b-0123abcd",
+        image="trainer:1",
+    )
     job = render_pytorch_job(spec)
 
     assert spec.recipe.model == qwen()

@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 import pytest
-from factories import START, make_run
+from factories import RUN_ID, START, make_run
 from factories import make_event as event
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,14 +11,12 @@ from hypothesis import strategies as st
 from stationmaster.domain import events as ev
 from stationmaster.domain.errors import IllegalTransition
 from stationmaster.domain.events import RunPhase
-from stationmaster.domain.resources import ResourceKind
 from stationmaster.domain.run.aggregate import (
     MAX_LOSS_POINTS,
-    ResourceStatus,
-    TeardownStatus,
     apply,
     new_run_id,
 )
+from stationmaster.domain.run.attempts import attempt_id
 
 
 def progress(seq, step, loss):
@@ -74,7 +72,7 @@ def test_apply_with_a_phase_that_cannot_follow_raises(phase, following):
 
 def test_apply_with_an_event_of_another_run_raises():
     with pytest.raises(IllegalTransition, match="is not of"):
-        apply(make_run(), event(ev.TeardownStarted, run_id="other-12345678"))
+        apply(make_run(), event(ev.NodeRecovered, node="n", run_id="other-12345678"))
 
 
 @given(phase=st.sampled_from(RunPhase), kind=st.sampled_from(RunPhase))
@@ -86,26 +84,6 @@ def test_apply_of_any_phase_on_any_phase_is_total(phase, kind):
         return
     assert after.phase is kind
     assert not phase.is_terminal
-
-
-def test_resources_are_billed_from_request_until_seen_gone():
-    run = make_run()
-    name = "stationmaster-x"
-    run = apply(
-        run,
-        event(ev.ResourceRequested, kind=ResourceKind.CLUSTER, name=name, price_per_hour_usd=2.0),
-    )
-    run = apply(run, event(ev.ResourceCreated, kind=ResourceKind.CLUSTER, name=name))
-
-    assert run.billable_left == [f"cluster {name}"]
-    assert run.cost_usd(START + timedelta(hours=3)) == pytest.approx(6.0)
-
-    gone = START + timedelta(hours=1)
-    run = apply(run, event(ev.ResourceDeleted, kind=ResourceKind.CLUSTER, name=name, at=gone))
-
-    assert run.billable_left == []
-    assert run.resources[f"cluster/{name}"].status is ResourceStatus.DELETED
-    assert run.cost_usd(START + timedelta(hours=3)) == pytest.approx(2.0)
 
 
 def test_progress_after_a_resume_replaces_the_curve_from_there_on():
@@ -173,20 +151,47 @@ def test_failure_that_workers_restart_from_is_no_failure_of_the_run(restarting, 
     assert apply(make_run(RunPhase.RUNNING), told).trainer_failure == kept
 
 
-def test_teardown_failed_then_completed_ends_with_nothing_left():
-    run = make_run(RunPhase.FAILED)
-    run = apply(run, event(ev.TeardownStarted))
-    run = apply(run, event(ev.TeardownFailed, reason="busy", left=["cluster x"]))
-    assert (run.teardown, run.left_behind) == (TeardownStatus.FAILED, ["cluster x"])
-
-    run = apply(run, event(ev.TeardownStarted))
-    run = apply(run, event(ev.TeardownCompleted, cost_usd=1.5))
-
-    assert (run.teardown, run.left_behind, run.final_cost_usd) == (
-        TeardownStatus.COMPLETED,
-        [],
-        1.5,
+def begin_attempt(number, *, nodes=2, cluster_id=RUN_ID, at=START):
+    return event(
+        ev.AttemptStarted,
+        at=at,
+        event_id=f"attempt-{number}",
+        attempt_id=attempt_id(RUN_ID, number),
+        cluster_id=cluster_id,
+        placement=ev.Placement(nodes=nodes, instance_type="m5.2xlarge"),
+        job=RUN_ID,
+        rendezvous_id=RUN_ID,
     )
+
+
+def test_run_before_its_first_attempt_has_no_cluster():
+    assert (make_run().attempt, make_run().cluster_id) == (None, None)
+
+
+def test_attempt_begins_with_its_cluster_and_placement_and_ends_with_the_run():
+    run = apply(make_run(), begin_attempt(1))
+    assert (run.cluster_id, run.attempt.placement.nodes) == (RUN_ID, 2)
+
+    end = START + timedelta(hours=1)
+    run = apply(run, event(ev.PhaseChanged, phase=RunPhase.FAILED, reason="no capacity", at=end))
+
+    assert (run.attempt.ended_at, run.attempt.why) == (end, "no capacity")
+
+
+def test_second_attempt_ends_the_first_and_may_be_elsewhere():
+    later = START + timedelta(hours=1)
+    run = apply(make_run(), begin_attempt(1))
+    run = apply(run, begin_attempt(2, nodes=4, cluster_id="kept-0a1b2c3d", at=later))
+
+    first, second = run.attempts
+    assert (first.ended_at, second.ended_at) == (later, None)
+    assert (run.cluster_id, second.placement.nodes) == ("kept-0a1b2c3d", 4)
+    assert first.attempt_id != second.attempt_id
+
+
+def test_attempt_of_a_run_that_has_ended_is_refused():
+    with pytest.raises(IllegalTransition, match="is stopped already"):
+        apply(make_run(RunPhase.STOPPED), begin_attempt(1))
 
 
 @given(st.text(max_size=80), st.text(max_size=40))

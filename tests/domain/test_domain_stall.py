@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from stationmaster.domain import events as ev
 from stationmaster.domain.events import RunPhase
-from stationmaster.domain.reactions import POLICY, WaitOpen, decide, phase_changes
+from stationmaster.domain.reactions import POLICY, ClusterTaken, WaitOpen, decide, phase_changes
 from stationmaster.domain.run.aggregate import apply
 
 RESTART_LIMIT = POLICY.restart_limit
@@ -233,17 +233,14 @@ def test_failures_that_training_recovered_from_are_forgotten():
     assert told.run.failures == []
 
 
-@pytest.mark.parametrize("teardown", ["started", "completed"])
 @pytest.mark.parametrize(("stopped", "phase"), [(False, RunPhase.FAILED), (True, RunPhase.STOPPED)])
-def test_teardown_of_a_run_that_has_not_ended_ends_it(teardown, stopped, phase):
+def test_teardown_of_the_cluster_of_a_run_that_has_not_ended_ends_it(stopped, phase):
     told = running()
     if stopped:
         told.take(ev.StopRequested, 5, user_id="U1")
 
-    if teardown == "started":
-        told.take(ev.TeardownStarted, 6)
-    else:
-        told.take(ev.TeardownCompleted, 6, cost_usd=1.0)
+    (end,) = decide(told.run, ClusterTaken(), POLICY)
+    told.take(ev.PhaseChanged, 6, phase=end.phase, reason=end.reason)
     told.pod("w-1", "Deleted", 7).take(ev.NodeLost, 8, node="n-0", reason="r").step(9, 9)
 
     assert told.run.phase is phase
@@ -253,7 +250,7 @@ def test_teardown_of_a_run_that_has_not_ended_ends_it(teardown, stopped, phase):
 
 @given(
     phase=st.sampled_from([phase for phase in RunPhase if phase.is_terminal]),
-    facts=st.lists(st.sampled_from(["pod", "node", "restart", "step", "job", "teardown"])),
+    facts=st.lists(st.sampled_from(["pod", "node", "restart", "step", "job", "stop"])),
 )
 def test_nothing_that_is_told_late_reopens_a_run(phase, facts):
     told = Told(phase)
@@ -263,7 +260,7 @@ def test_nothing_that_is_told_late_reopens_a_run(phase, facts):
         "restart": lambda n: told.take(ev.WorkersRestarting, n, pod="w-0", reason="r"),
         "step": lambda n: told.step(n + 1, n),
         "job": lambda n: told.take(ev.JobDisappeared, n, job=RUN_ID),
-        "teardown": lambda n: told.take(ev.TeardownStarted, n),
+        "stop": lambda n: told.take(ev.StopRequested, n, user_id="U1"),
     }
 
     for second, fact in enumerate(facts):

@@ -21,6 +21,7 @@ from stationmaster.domain.reactions import (
     AskCapacity,
     CapacityLost,
     ChangePhase,
+    ClusterTaken,
     EndWait,
     ProlongWait,
     RelayHeard,
@@ -251,7 +252,15 @@ SAID = event(ev.TrainingReportedFailure, reason="the loss is nan")
     ],
 )
 def test_end_of_the_job_ends_the_wait_whatever_came_first(events, end):
-    run = make_run(RunPhase.RUNNING, event(ev.JobSubmitted, job="job-1"), *events)
+    attempt = event(
+        ev.AttemptStarted,
+        attempt_id="a-1",
+        cluster_id="c-1",
+        placement=ev.Placement(nodes=2, instance_type="m5.2xlarge"),
+        job="job-1",
+        rendezvous_id="a-1",
+    )
+    run = make_run(RunPhase.RUNNING, attempt, *events)
 
     assert decide(run, events[-1], POLICY) == (end,)
     assert decide(run, WaitOpen(START), POLICY) == (end,)
@@ -273,18 +282,19 @@ def test_restart_after_a_stop_request_is_still_a_recovery():
     assert take(run, restarting).phase is RunPhase.RECOVERING
 
 
-@pytest.mark.parametrize("teardown", [ev.TeardownStarted, ev.TeardownCompleted])
-def test_teardown_of_a_run_that_has_not_ended_ends_it(teardown):
-    began = event(teardown, **({"cost_usd": 1.0} if teardown is ev.TeardownCompleted else {}))
+def test_teardown_of_the_cluster_of_a_run_that_has_not_ended_ends_it():
+    stopped = make_run(RunPhase.RUNNING, STOP)
 
-    failed, stopped = take(make_run(), began), take(make_run(RunPhase.RUNNING, STOP), began)
-
-    assert (failed.phase, failed.reason) == (RunPhase.FAILED, TORN_DOWN_EARLY)
-    assert (stopped.phase, stopped.reason) == (RunPhase.STOPPED, "")
+    assert decide(make_run(), ClusterTaken(), POLICY) == (
+        ChangePhase(RunPhase.FAILED, TORN_DOWN_EARLY),
+    )
+    assert decide(stopped, ClusterTaken(), POLICY) == (ChangePhase(RunPhase.STOPPED),)
+    assert decide(make_run(RunPhase.SUCCEEDED), ClusterTaken(), POLICY) == ()
 
 
 def test_wait_that_opens_after_the_end_ends_with_the_reason_of_the_run():
-    failed = take(make_run(), event(ev.TeardownStarted))
+    ended = event(ev.PhaseChanged, phase=RunPhase.FAILED, reason=TORN_DOWN_EARLY)
+    failed = take(make_run(), ended)
     stopped = make_run(RunPhase.STOPPED)
 
     assert decide(failed, WaitOpen(START), POLICY) == (EndWait(RunStopped, TORN_DOWN_EARLY),)

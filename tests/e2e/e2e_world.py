@@ -14,6 +14,8 @@ import pytest
 from local.limits import DEFAULT_LIMITS
 from local.mode import LocalMode, LocalOptions
 from local.slack import TRAINING_CHANNEL_ID
+from stationmaster.domain.cluster.aggregate import Cluster
+from stationmaster.domain.cluster.events import ClusterEvent
 from stationmaster.domain.events import RunEvent
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.services import Services
@@ -38,11 +40,11 @@ class World:
 
     def __init__(self, mode: LocalMode) -> None:
         self.mode = mode
-        self.events: list[RunEvent] = []
+        self.events: list[RunEvent | ClusterEvent] = []
         self._changed = threading.Condition()
         mode.on_event(self._take)
 
-    def _take(self, event: RunEvent) -> None:
+    def _take(self, event: RunEvent | ClusterEvent) -> None:
         with self._changed:
             self.events.append(event)
             self._changed.notify_all()
@@ -58,7 +60,7 @@ class World:
         self.wait(lambda: len(self.of_type("run.requested")) > known, f"{text} starts a run")
         return self.of_type("run.requested")[-1].run_id
 
-    def of_type(self, name: str) -> list[RunEvent]:
+    def of_type(self, name: str) -> list[RunEvent | ClusterEvent]:
         """Events of one type, in order."""
         return [event for event in list(self.events) if event.type == name]
 
@@ -73,7 +75,7 @@ class World:
                     pytest.fail(f"waited {limit_s:.0f} s in vain: {what}; seen: {told[-15:]}")
                 self._changed.wait(timeout=min(left, 0.5))
 
-    def wait_for(self, name: str, limit_s: float = PATIENCE_S) -> RunEvent:
+    def wait_for(self, name: str, limit_s: float = PATIENCE_S) -> RunEvent | ClusterEvent:
         """Wait for the first event of a type."""
         self.wait(lambda: self.of_type(name), f"an event {name}", limit_s)
         return self.of_type(name)[0]
@@ -82,7 +84,8 @@ class World:
         """Wait until the run is torn down and told; the run as stored."""
         self.wait(
             lambda: any(
-                event.run_id == run_id and event.type in ("teardown.completed", "teardown.failed")
+                event.type in ("teardown.completed", "teardown.failed")
+                and event.cluster_id == run_id  # a run's own cluster has its id
                 for event in list(self.events)
             ),
             f"the end of {run_id}'s teardown",
@@ -96,6 +99,10 @@ class World:
         """The product's own view of the account."""
         assert self.mode.settings is not None
         return Services(self.mode.settings)
+
+    def cluster(self, run_id: str) -> Cluster:
+        """The run's own cluster, as stored."""
+        return self.services.cluster_states.load(run_id)
 
     def left(self, run_id: str) -> list[str]:
         """What AWS still has of the run."""

@@ -2,8 +2,10 @@
 
 import pytest
 from e2e_world import poll, world
-from factories import make_requested
 
+from stationmaster.domain.cluster.events import ClusterRequested
+from stationmaster.domain.cluster.spec import spec_for
+from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.steps.release_cluster import release_cluster
 from stationmaster.steps.release_network import release_network
 
@@ -59,17 +61,20 @@ def test_run_of_a_gpu_recipe_walks_to_submission_and_says_that_pods_cannot_run_h
             "submitting",
             "failed",
         ]
-        assert {check.name for check in run.checks if check.passed} >= {"nodes", "gpus", "efa"}
+        assert {check.name for check in healthy.cluster(run_id).checks if check.passed} >= {
+            "nodes",
+            "gpus",
+            "efa",
+        }
         assert healthy.left(run_id) == []
 
 
 def test_release_cluster_when_a_node_group_landed_after_its_release_deletes_both(tmp_path):
     with world(tmp_path) as healthy:
         services, run_id = healthy.services, "tiny-llama-0a1b2c3d"
-        services.runs.create(
-            make_requested(run_id, at=services.now()),
-            dedup_key=run_id,
-            dedup_until=services.now(),
+        spec = spec_for(get_recipe("tiny-llama"), nodes=2, instance_type="m5.2xlarge")
+        services.cluster_states.create(
+            ClusterRequested(event_id="r", cluster_id=run_id, at=services.now(), spec=spec)
         )
         group = services.security_groups.ensure(run_id, instance_type="m5.2xlarge")
         services.clusters.ensure(run_id, security_group_id=group.group_id)

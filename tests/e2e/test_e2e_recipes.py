@@ -6,9 +6,9 @@ All of them are typed at once into one channel: side by side they take little lo
 import pytest
 from e2e_world import World, world
 
+from stationmaster.domain.cluster.aggregate import TeardownStatus
 from stationmaster.domain.events import RunPhase
 from stationmaster.domain.planning.recipe_lookup import get_recipe
-from stationmaster.domain.run.aggregate import TeardownStatus
 
 # One of each kind: experts, weights from a checkpoint and instructions, images, whole replicas.
 RECIPES = ("mixtral-8x7b", "llama2-7b-finetune", "resnet50", "ddp-cpu")
@@ -35,7 +35,7 @@ def test_small_preset_of_a_recipe_trains_on_two_nodes_to_its_receipt(ended, name
     assert run.evaluation is not None
     assert run.evaluation.step == steps
     assert _of(local, run.run_id, "training.started").world_size == 2
-    assert run.teardown is TeardownStatus.COMPLETED
+    assert local.cluster(run.run_id).teardown is TeardownStatus.COMPLETED
     assert local.left(run.run_id) == []
 
 

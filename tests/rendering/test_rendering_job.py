@@ -37,7 +37,9 @@ def render(
     **overrides: str,
 ) -> dict[str, Any]:
     request = make_request(recipe=recipe, nodes=nodes, instance_type=instance, overrides=overrides)
-    return render_pytorch_job(job_spec(request, run_id=run_id, image="registry/training:1"))
+    return render_pytorch_job(
+        job_spec(request, run_id=run_id, cluster_id=run_id, image="registry/training:1")
+    )
 
 
 def pod_spec(job: dict[str, Any]) -> dict[str, Any]:
@@ -78,7 +80,7 @@ def test_job_with_etcd_meets_where_the_runs_etcd_listens_with_the_protocol_that_
         recipe="llama2-7b", instance_type="p4d.24xlarge", overrides={"rendezvous": "etcd"}
     )
     run_id = "llama2-7b-0123abcd"
-    spec = job_spec(request, run_id=run_id, image="i")
+    spec = job_spec(request, run_id=run_id, cluster_id=run_id, image="i")
 
     elastic = render_pytorch_job(spec)["spec"]["elasticPolicy"]
     deployment, service = render_etcd(run_id)
@@ -310,7 +312,7 @@ def test_pods_are_one_a_node_on_the_tainted_nodes_of_the_instance_type():
 
     assert spec["nodeSelector"] == {
         "stationmaster/node-group": "training",
-        "stationmaster/run-id": "llama2-7b-0123abcd",
+        "stationmaster/cluster-id": "llama2-7b-0123abcd",
         "node.kubernetes.io/instance-type": "p4d.24xlarge",
     }
     assert {"key": "stationmaster/training", "operator": "Exists"} in spec["tolerations"]

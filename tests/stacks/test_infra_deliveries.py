@@ -61,6 +61,7 @@ def test_rule_on_executions_sees_our_machines_only(resources: dict[str, Resource
 
     assert detail["status"] == ["ABORTED", "FAILED", "TIMED_OUT"]
     assert [text_of(arn).rpartition(":")[2] for arn in detail["stateMachineArn"]] == [
+        "stationmaster-cluster",
         "stationmaster-train",
         "stationmaster-teardown",
     ]
@@ -139,7 +140,7 @@ def test_machines_are_traced_and_logged_without_task_tokens(
 ) -> None:
     machines = properties(resources, "AWS::StepFunctions::StateMachine")
 
-    assert len(machines) == 2
+    assert len(machines) == 3
     for machine in machines:
         assert machine["TracingConfiguration"] == {"Enabled": True}
         assert machine["LoggingConfiguration"]["Level"] == "ALL"

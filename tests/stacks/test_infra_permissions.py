@@ -9,7 +9,7 @@ from infra_templates import Resource, as_list, of_type, reference, text_of
 
 from lambdas.registry import FUNCTIONS, Permission
 from stationmaster.domain.events import EVENT_SOURCE, RELAY_BATCH_DETAIL_TYPE
-from stationmaster.domain.names import TAG_RUN_ID
+from stationmaster.domain.names import TAG_CLUSTER_ID
 
 Statements = dict[str, list[dict[str, Any]]]
 
@@ -83,7 +83,7 @@ def test_action_is_held_only_by_functions_with_its_permission(
 @pytest.mark.parametrize(
     "action", ["fsx:DeleteFileSystem", "ec2:DeleteSecurityGroup", "ec2:DeleteLaunchTemplate"]
 )
-def test_deletion_is_limited_to_what_is_tagged_with_a_run(
+def test_deletion_is_limited_to_what_is_tagged_with_a_cluster(
     action: str, statements: Statements
 ) -> None:
     found = [
@@ -92,20 +92,20 @@ def test_deletion_is_limited_to_what_is_tagged_with_a_run(
 
     assert found
     for statement in found:
-        assert statement["Condition"] == {"Null": {f"aws:ResourceTag/{TAG_RUN_ID}": "false"}}
+        assert statement["Condition"] == {"Null": {f"aws:ResourceTag/{TAG_CLUSTER_ID}": "false"}}
 
 
 @pytest.mark.parametrize(
     "action", ["eks:CreateCluster", "eks:CreateNodegroup", "fsx:CreateFileSystem"]
 )
-def test_creation_needs_the_tag_of_the_run(action: str, statements: Statements) -> None:
+def test_creation_needs_the_tag_of_the_cluster(action: str, statements: Statements) -> None:
     found = [
         each for role in statements.values() for each in role if action in as_list(each["Action"])
     ]
 
     assert found
     for statement in found:
-        assert statement["Condition"] == {"Null": {f"aws:RequestTag/{TAG_RUN_ID}": "false"}}
+        assert statement["Condition"] == {"Null": {f"aws:RequestTag/{TAG_CLUSTER_ID}": "false"}}
 
 
 def test_eks_statements_reach_our_clusters_only(statements: Statements) -> None:

@@ -13,10 +13,10 @@ import pytest
 from infra_templates import Resource, of_type, text_of
 
 from lambdas.registry import (
+    CLUSTER_STEPS,
     FUNCTIONS,
-    TEARDOWN_DEFINITION,
+    MACHINES,
     TEARDOWN_STEPS,
-    TRAIN_DEFINITION,
     TRAIN_STEPS,
 )
 from stationmaster.domain import errors
@@ -57,8 +57,9 @@ def load(path: str) -> dict[str, Any]:
     return definition
 
 
-TRAIN = load(TRAIN_DEFINITION)
-TEARDOWN = load(TEARDOWN_DEFINITION)
+CLUSTER, TRAIN, TEARDOWN = (load(MACHINES[name]) for name in ("cluster", "train", "teardown"))
+# Payload key of the id that every step of a machine gets.
+OWNER = {id(CLUSTER): "cluster_id", id(TRAIN): "run_id", id(TEARDOWN): "cluster_id"}
 
 
 def scopes(machine: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -107,30 +108,32 @@ def caught_by(state: State) -> str:
     return str(catcher["Next"])
 
 
-both = pytest.mark.parametrize("machine", [TRAIN, TEARDOWN], ids=["train", "teardown"])
+of_each_machine = pytest.mark.parametrize(
+    "machine", [CLUSTER, TRAIN, TEARDOWN], ids=["cluster", "train", "teardown"]
+)
 
 
-@both
+@of_each_machine
 def test_machine_reaches_every_state(machine: dict[str, Any]) -> None:
     for scope in scopes(machine):
         assert reachable(scope, scope["StartAt"]) == set(scope["States"])
 
 
-@both
+@of_each_machine
 def test_machine_names_each_state_once(machine: dict[str, Any]) -> None:
     names = [name for scope in scopes(machine) for name in scope["States"]]
 
     assert sorted(names) == sorted(set(names))
 
 
-@both
+@of_each_machine
 def test_machine_ends_only_in_succeed_or_fail(machine: dict[str, Any]) -> None:
     ends = {state["Type"] for state in all_states(machine).values() if not following(state)}
 
     assert ends <= {"Succeed", "Fail"}
 
 
-@both
+@of_each_machine
 def test_machine_matches_only_errors_that_exist(machine: dict[str, Any]) -> None:
     own = {name for name, _ in inspect.getmembers(errors, inspect.isclass)}
     named = {
@@ -144,7 +147,7 @@ def test_machine_matches_only_errors_that_exist(machine: dict[str, Any]) -> None
     assert {"TransientError", "WriteConflict"} <= named
 
 
-@both
+@of_each_machine
 def test_task_retries_what_passes_by_itself(machine: dict[str, Any]) -> None:
     for name, task in tasks(machine).items():
         (retrier,) = task["Retry"]
@@ -154,7 +157,7 @@ def test_task_retries_what_passes_by_itself(machine: dict[str, Any]) -> None:
         assert retrier["MaxDelaySeconds"] == 60, name
 
 
-@both
+@of_each_machine
 def test_task_catches_everything_or_is_caught_outside(machine: dict[str, Any]) -> None:
     without = {name for name, task in tasks(machine).items() if "Catch" not in task}
 
@@ -169,24 +172,25 @@ def test_task_catches_everything_or_is_caught_outside(machine: dict[str, Any]) -
         assert [caught_by(state) for state in around] == ["ConcludeFailure"]
 
 
-@both
+@of_each_machine
 def test_task_passes_ids_only(machine: dict[str, Any]) -> None:
-    allowed = {"run_id.$", "node_group", "plugin.$", "check.$", "task_token.$", "error.$"}
+    owner = OWNER[id(machine)]
+    allowed = {f"{owner}.$", "node_group", "plugin.$", "check.$", "task_token.$", "error.$"}
     for name, task in tasks(machine).items():
         payload = task["Parameters"].get("Payload", task["Parameters"])
-        assert payload["run_id.$"] == "$.run_id", name
+        assert payload[f"{owner}.$"] == f"$.{owner}", name
         assert set(payload) <= allowed, name
 
 
-@both
+@of_each_machine
 def test_task_outlasts_its_function(machine: dict[str, Any]) -> None:
     limits = {function.name: function.timeout_s for function in FUNCTIONS}
     for name, task in tasks(machine).items():
-        if name != "AwaitJob":  # its call is over when the token is handed out
+        if "waitForTaskToken" not in task["Resource"]:  # whose call is over with the token out
             assert task["TimeoutSeconds"] > limits[function_of(task)], name
 
 
-@both
+@of_each_machine
 def test_loop_waits_unless_the_step_says_ready(machine: dict[str, Any]) -> None:
     loops = [
         (scope, choice)
@@ -208,8 +212,8 @@ def test_loop_waits_unless_the_step_says_ready(machine: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(
     ("machine", "steps"),
-    [(TRAIN, TRAIN_STEPS), (TEARDOWN, TEARDOWN_STEPS)],
-    ids=["train", "teardown"],
+    [(CLUSTER, CLUSTER_STEPS), (TRAIN, TRAIN_STEPS), (TEARDOWN, TEARDOWN_STEPS)],
+    ids=["cluster", "train", "teardown"],
 )
 def test_machine_calls_each_of_its_steps(machine: dict[str, Any], steps: tuple[Any, ...]) -> None:
     called = {function_of(task) for task in tasks(machine).values()}
@@ -227,7 +231,7 @@ def test_train_when_anything_fails_concludes_and_releases() -> None:
 
     assert conclude["Next"] == "ReleaseAfterFailure"
     assert conclude["Parameters"]["error.$"] == "$.error"
-    assert function_of(release) == "release-run"
+    assert function_of(release) == "release-lease"
     assert release["Next"] == "RunOutcome"
 
 
@@ -239,8 +243,8 @@ def test_train_ends_only_after_a_release() -> None:
         if TRAIN["States"][target]["Type"] in {"Succeed", "Fail"}
     }
 
-    assert before_the_end == {"ReleaseRun", "RunOutcome"}
-    assert function_of(TRAIN["States"]["ReleaseRun"]) == "release-run"
+    assert before_the_end == {"ReleaseLease", "RunOutcome"}
+    assert function_of(TRAIN["States"]["ReleaseLease"]) == "release-lease"
 
 
 def test_train_when_stopped_ends_well_and_else_fails_with_the_cause() -> None:
@@ -256,8 +260,8 @@ def test_train_when_stopped_ends_well_and_else_fails_with_the_cause() -> None:
     }
 
 
-def test_train_provisions_nodes_and_file_system_side_by_side() -> None:
-    branches = TRAIN["States"]["ProvisionCapacity"]["Branches"]
+def test_cluster_provisions_nodes_and_file_system_side_by_side() -> None:
+    branches = CLUSTER["States"]["ProvisionCapacity"]["Branches"]
     starts = [branch["States"][branch["StartAt"]] for branch in branches]
 
     assert [function_of(state) for state in starts] == [
@@ -270,6 +274,28 @@ def test_train_provisions_nodes_and_file_system_side_by_side() -> None:
         TRAINING_NODE_GROUP,
         None,
     ]
+
+
+def test_cluster_when_anything_fails_concludes_and_tells_how_it_ended() -> None:
+    for name, state in CLUSTER["States"].items():
+        if "Catch" in state:
+            assert caught_by(state) == "ConcludeFailure", name
+    conclude, outcome = (CLUSTER["States"][name] for name in ("ConcludeFailure", "ClusterOutcome"))
+    (failed,) = outcome["Choices"]
+
+    assert function_of(conclude) == "conclude-cluster"
+    assert conclude["Parameters"]["error.$"] == "$.error"
+    assert (failed["StringEquals"], failed["Next"]) == ("failed", "ClusterFailed")
+    assert CLUSTER["States"][outcome["Default"]]["Type"] == "Succeed"
+
+
+def test_wait_for_the_cluster_ends_after_the_clusters_own_workflow() -> None:
+    state = TRAIN["States"]["AcquireCluster"]
+    retried = {error for retrier in state["Retry"] for error in retrier["ErrorEquals"]}
+
+    assert state["Resource"].endswith(":lambda:invoke.waitForTaskToken")
+    assert state["TimeoutSeconds"] > CLUSTER["TimeoutSeconds"]
+    assert not retried & {"States.Timeout", "States.ALL"}
 
 
 def test_await_job_with_silence_is_not_waited_for_again() -> None:
@@ -350,6 +376,7 @@ def test_deployed_machines_are_the_committed_ones(resources: dict[str, Resource]
             text = text.replace("{" + logical_id + "}", placeholder.replace("stationmaster-", ""))
         deployed.append(json.loads(text))
 
+    assert CLUSTER in deployed
     assert TRAIN in deployed
     assert TEARDOWN in deployed
-    assert len(deployed) == 2
+    assert len(deployed) == 3

@@ -12,6 +12,7 @@ from typing import Any
 import boto3
 import pytest
 from kubernetes_gateway_fixtures import (  # noqa: F401
+    CLUSTER_ID,
     NAMESPACE,
     REQUEST,
     RUN_ID,
@@ -23,8 +24,10 @@ from kubernetes_gateway_fixtures import (  # noqa: F401
 from kubernetes_gateway_world import World, world  # noqa: F401
 
 from local.cluster import LocalCluster
+from stationmaster.domain.cluster.events import LeaseReleased
 from stationmaster.domain.errors import (
     CheckFailed,
+    ClusterDrained,
     JobNotStarted,
     PermanentError,
     ResourceFailed,
@@ -33,8 +36,12 @@ from stationmaster.domain.errors import (
     TrainingFailed,
 )
 from stationmaster.domain.events import RunPhase, StopRequested
+from stationmaster.steps.ensure_cluster import ensure_cluster
+from stationmaster.steps.ensure_file_system import ensure_file_system
 from stationmaster.steps.ensure_job_started import ensure_job_started
+from stationmaster.steps.ensure_node_group import ensure_node_group
 from stationmaster.steps.install_plugin import install_plugin
+from stationmaster.steps.prepare_cluster import prepare_cluster
 from stationmaster.steps.release_job import release_job
 from stationmaster.steps.run_check import run_check
 from stationmaster.steps.submit_job import submit_job
@@ -138,7 +145,7 @@ def test_checks_of_a_cpu_cluster_pass_with_real_pods_on_the_file_system(
     assert finished["nodes"].detail == "2 of 2 m5.2xlarge nodes are ready in us-west-2a"
     assert finished["nodes"].figures == {"nodes_ready": 2, "nodes_expected": 2}
     assert finished["storage"].figures == {"nodes": 2}
-    assert [check.figures for check in world.runs.load(RUN_ID).checks] == [
+    assert [check.figures for check in world.cluster_states.load(CLUSTER_ID).checks] == [
         finished["nodes"].figures,
         finished["storage"].figures,
     ]
@@ -162,7 +169,7 @@ def test_storage_check_when_a_node_is_replaced_checks_the_nodes_that_are_there(
     hostnames = {node.hostname for node in world.gateway.nodes()}
     directories = (tmp_path / "fsx/.stationmaster/storage-check").iterdir()
     checked = [{path.name for path in directory.iterdir()} for directory in directories]
-    jobs = world.gateway.batch_jobs(NAMESPACE, labels={"stationmaster/run-id": RUN_ID})
+    jobs = world.gateway.batch_jobs(NAMESPACE, labels={"stationmaster/cluster-id": CLUSTER_ID})
     assert len(hostnames & first) == 1
     assert hostnames in checked
     assert [job.succeeded for job in jobs] == [True, True]
@@ -397,23 +404,40 @@ def test_release_of_a_run_whose_api_does_not_answer_is_ready(cluster: LocalClust
 
 
 @pytest.mark.parametrize(
-    ("step", "arguments"),
-    [
-        (install_plugin, {"plugin": "relay"}),
-        (run_check, {"check": "nodes"}),
-        (submit_job, {}),
-        (ensure_job_started, {}),
-    ],
+    "step",
+    [submit_job, ensure_job_started],
 )
-def test_steps_of_a_stopped_run_end_the_workflow(
-    world: World, step: Any, arguments: dict[str, str]
-):
+def test_steps_of_a_stopped_run_end_the_workflow(world: World, step: Any):
     world.begin(RunPhase.PROVISIONING, RunPhase.VALIDATING)
     stop = StopRequested(event_id="stop", run_id=RUN_ID, at=world.now(), user_id="U1")
     world.runs.record(RUN_ID, [stop])
 
     with pytest.raises(RunStopped, match="stopped by U1"):
-        step(world, RUN_ID, **arguments)
+        step(world, RUN_ID)
+
+
+@pytest.mark.parametrize(
+    ("step", "arguments"),
+    [
+        (prepare_cluster, {}),
+        (ensure_cluster, {}),
+        (ensure_node_group, {"node_group": "training"}),
+        (ensure_file_system, {}),
+        (install_plugin, {"plugin": "relay"}),
+        (run_check, {"check": "nodes"}),
+    ],
+)
+def test_steps_of_a_cluster_that_nobody_leases_end_its_workflow(
+    world: World, step: Any, arguments: dict[str, str]
+):
+    world.begin(RunPhase.PROVISIONING)
+    released = LeaseReleased(
+        event_id="released", cluster_id=CLUSTER_ID, at=world.now(), run_id=RUN_ID
+    )
+    world.cluster_states.record(CLUSTER_ID, [released])
+
+    with pytest.raises(ClusterDrained, match="is draining"):
+        step(world, CLUSTER_ID, **arguments)
 
 
 def set_job_status(cluster: LocalCluster, status: dict[str, Any]) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from kubernetes_gateway_fixtures import (  # noqa: F401
+    CLUSTER_ID,
     NAMESPACE,
     REQUEST,
     RUN_ID,
@@ -25,11 +26,12 @@ from kubernetes_gateway_world import ClusterAddons, ControlPlanes, Groups, World
 
 from local.cluster import LocalCluster
 from stationmaster.domain import events as ev
+from stationmaster.domain.cluster.aggregate import TeardownStatus
 from stationmaster.domain.errors import TransientError
 from stationmaster.domain.events import RelayBatch, RunPhase
 from stationmaster.domain.planning.plan import make_plan
 from stationmaster.domain.reactions import POLICY
-from stationmaster.domain.run.aggregate import TeardownStatus
+from stationmaster.domain.resources import ResourceKind
 from stationmaster.kubernetes.views import PodView
 from stationmaster.steps.await_job import await_job
 from stationmaster.steps.begin_teardown import begin_teardown
@@ -53,8 +55,8 @@ SILENCE = {"Error": "States.HeartbeatTimeout", "Cause": ""}
 @pytest.fixture
 def outside(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     """A world whose cluster cannot be looked into."""
-    with tables(monkeypatch) as (settings, runs):
-        yield World(settings, runs, ClusterAddons(None), None)
+    with tables(monkeypatch) as (settings, runs, clusters):
+        yield World(settings, runs, clusters, ClusterAddons(None), None)
 
 
 def begin(world: World) -> None:
@@ -196,8 +198,8 @@ def test_node_group_that_is_gone_is_recorded_as_deleted_once_and_costs_nothing_f
     report(outside)
 
     deleted = [(e.kind, e.name) for e in outside.events("resource.deleted")]
-    assert deleted == [(ev.ResourceKind.NODE_GROUP, "training")]
-    assert outside.runs.load(RUN_ID).billable_left == []
+    assert deleted == [(ResourceKind.NODE_GROUP, "training")]
+    assert outside.cluster_states.load(CLUSTER_ID).billable_left == []
 
 
 def test_lost_node_is_looked_into_at_once_and_other_news_of_a_recovery_is_not(outside: World):
@@ -262,9 +264,9 @@ def test_pod_that_a_full_disk_ended_fails_its_run_with_what_to_do(outside: World
 def test_teardown_of_a_live_run_ends_the_run_and_its_workflow(outside: World):
     begin(outside)
 
-    begin_teardown(outside, RUN_ID)  # type: ignore[arg-type]  # World plays Services
+    begin_teardown(outside, CLUSTER_ID)  # type: ignore[arg-type]  # World plays Services
     report(outside, pod(outside, f"{RUN_ID}-worker-1", "Deleted"))
-    conclude_teardown(outside, RUN_ID)  # type: ignore[arg-type]
+    conclude_teardown(outside, CLUSTER_ID)  # type: ignore[arg-type]
     report(outside, event(outside, ev.NodeLost, node="n-1", reason="late"))
 
     run = outside.runs.load(RUN_ID)
@@ -272,7 +274,7 @@ def test_teardown_of_a_live_run_ends_the_run_and_its_workflow(outside: World):
         RunPhase.FAILED,
         "its teardown was started before it had ended",
     )
-    assert run.teardown is TeardownStatus.COMPLETED
+    assert outside.cluster_states.load(CLUSTER_ID).teardown is TeardownStatus.COMPLETED
     assert [said for said, _ in outside.workflows.said] == ["RunStopped"]
     assert [e.phase for e in outside.events("run.phase_changed")][len(TO_RUNNING) :] == ["failed"]
 
@@ -281,10 +283,10 @@ def test_teardown_that_is_begun_again_still_ends_the_workflow_of_the_run(outside
     begin(outside)
     outside.workflows.failure = TransientError("Step Functions is away")
     with pytest.raises(TransientError):
-        begin_teardown(outside, RUN_ID)  # type: ignore[arg-type]  # World plays Services
+        begin_teardown(outside, CLUSTER_ID)  # type: ignore[arg-type]  # World plays Services
     outside.workflows.failure = None
 
-    begin_teardown(outside, RUN_ID)  # type: ignore[arg-type]  # World plays Services
+    begin_teardown(outside, CLUSTER_ID)  # type: ignore[arg-type]  # World plays Services
 
     assert [said for said, _ in outside.workflows.said] == ["RunStopped"]
     assert len(outside.events("teardown.started")) == 1

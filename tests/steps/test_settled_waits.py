@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from kubernetes_gateway_fixtures import RUN_ID
+from kubernetes_gateway_fixtures import CLUSTER_ID, RUN_ID
 from kubernetes_gateway_world import ClusterAddons, World, tables
 
 from stationmaster import commands
@@ -31,8 +31,8 @@ TO_RUNNING = (
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """A run that trains; nobody waits for it yet."""
-    with tables(monkeypatch) as (settings, runs):
-        world = World(settings, runs, ClusterAddons(None), None)
+    with tables(monkeypatch) as (settings, runs, clusters):
+        world = World(settings, runs, clusters, ClusterAddons(None), None)
         world.begin(*TO_RUNNING)
         yield world
 
@@ -79,7 +79,7 @@ def test_job_that_failed_before_the_wait_ends_it_as_it_begins(world: Any):
 
 
 def test_wait_that_begins_after_the_run_has_ended_ends_at_once(world: Any):
-    begin_teardown(world, RUN_ID)
+    begin_teardown(world, CLUSTER_ID)
     assert world.runs.load(RUN_ID).phase is RunPhase.FAILED
 
     await_job(world, RUN_ID, task_token="token")

@@ -166,7 +166,7 @@ def test_elastic_nodes_come_and_go_and_each_sample_is_used_once(
 
 def test_agent_waits_for_an_absent_first_worker_as_long_as_its_conf_says(tmp_path: Path) -> None:
     request = make_request(recipe="llama2-7b", instance_type="p4d.24xlarge")
-    rendered = rendezvous_conf(job_spec(request, run_id="run-1", image="i"))
+    rendered = rendezvous_conf(job_spec(request, run_id="run-1", cluster_id="run-1", image="i"))
     endpoint = f"127.0.0.1:{free_port()}"
 
     with ExitStack() as agents:

@@ -13,14 +13,15 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from stationmaster.domain import events as ev
 from stationmaster.domain.aggregate import State
 from stationmaster.domain.errors import IllegalTransition
 from stationmaster.domain.events import RunEvent, RunPhase, TrainingRequest
-from stationmaster.domain.ids import RunId
-from stationmaster.domain.resources import ResourceKind
+from stationmaster.domain.ids import ClusterId, RunId
+from stationmaster.domain.names import job_name
+from stationmaster.domain.run.attempts import Attempt, begun, ended
 from stationmaster.domain.run.failure_lines import says_lost_peer
 from stationmaster.domain.run.failures import Failure, failures_after, first_cause, still_open
 from stationmaster.domain.run.pods import Pod, pod_after
@@ -37,11 +38,18 @@ _TRANSITIONS: Final[dict[RunPhase, frozenset[RunPhase]]] = {
         RunPhase.REQUESTED: {
             RunPhase.AWAITING_APPROVAL,
             RunPhase.PROVISIONING,
+            RunPhase.VALIDATING,
+            RunPhase.SUBMITTING,
             RunPhase.FAILED,
             RunPhase.STOPPED,
         },
         RunPhase.AWAITING_APPROVAL: {RunPhase.PROVISIONING, RunPhase.FAILED, RunPhase.STOPPED},
-        RunPhase.PROVISIONING: {RunPhase.VALIDATING, RunPhase.FAILED, RunPhase.STOPPED},
+        RunPhase.PROVISIONING: {
+            RunPhase.VALIDATING,
+            RunPhase.SUBMITTING,
+            RunPhase.FAILED,
+            RunPhase.STOPPED,
+        },
         RunPhase.VALIDATING: {RunPhase.SUBMITTING, RunPhase.FAILED, RunPhase.STOPPED},
         RunPhase.SUBMITTING: {RunPhase.RUNNING, RunPhase.FAILED, RunPhase.STOPPED},
         RunPhase.RUNNING: {
@@ -70,72 +78,20 @@ class Wait(StrEnum):
     JOB = "job"
 
 
-class TeardownStatus(StrEnum):
-    """Where the teardown is; it runs beside the phase, after the run has ended."""
-
-    NOT_STARTED = "not_started"
-    RUNNING = "running"
-    COMPLETED = "completed"
-    FAILED = "failed"
-
-
-class ResourceStatus(StrEnum):
-    """Life of one resource: requested before it is created, deleted only once it is seen gone."""
-
-    REQUESTED = "requested"
-    ACTIVE = "active"
-    DELETED = "deleted"
-
-
-class Resource(BaseModel):
-    """Something billable, or something that holds something billable."""
-
-    model_config = ConfigDict(frozen=True)
-
-    kind: ResourceKind
-    name: str
-    resource_id: str = ""
-    status: ResourceStatus = ResourceStatus.REQUESTED
-    price_per_hour_usd: float = 0.0
-    requested_at: datetime
-    active_at: datetime | None = None
-    deleted_at: datetime | None = None
-
-
-class Check(BaseModel):
-    """Verdict of one validation check."""
-
-    model_config = ConfigDict(frozen=True)
-
-    name: str
-    passed: bool
-    detail: str
-    figures: dict[str, float] = {}
-
-
 class Run(State):
-    """Everything that a card, a step or a receipt needs to know of one run."""
+    """Everything that is known of one run; what it runs on is its cluster's to know."""
 
     run_id: RunId
     request: TrainingRequest
     phase: RunPhase = RunPhase.REQUESTED
     phases: list[tuple[RunPhase, datetime]]
     reason: str = ""
-    teardown: TeardownStatus = TeardownStatus.NOT_STARTED
-    teardown_reason: str = ""
-    left_behind: list[str] = Field(default_factory=list)
     stop_requested_by: str | None = None
     price_per_hour_usd: float = 0.0
     estimated_cost_usd: float = 0.0
     emulated_speed: float | None = None
-    final_cost_usd: float | None = None
     ended_at: datetime | None = None
-    teardown_started_at: datetime | None = None
-    torn_down_at: datetime | None = None
-    resources: dict[str, Resource] = Field(default_factory=dict)
-    plugins: list[str] = Field(default_factory=list)
-    checks: list[Check] = Field(default_factory=list)
-    job: str | None = None
+    attempts: list[Attempt] = Field(default_factory=list)
     job_condition: str = ""
     job_message: str = ""
     job_disappeared: bool = False
@@ -165,35 +121,32 @@ class Run(State):
 
     @property
     def is_open(self) -> bool:
-        """Its teardown has not been completed."""
-        return self.teardown is not TeardownStatus.COMPLETED
+        """It has not ended; what is left of its cluster is the cluster's business."""
+        return not self.phase.is_terminal
 
     @property
     def is_final(self) -> bool:
         """A run's end is final."""
         return self.phase.is_terminal
 
-    def cost_usd(self, now: datetime) -> float:
-        """What the run's resources cost until `now`, each from its request until seen gone."""
-        return sum(
-            resource.price_per_hour_usd
-            * ((resource.deleted_at or now) - resource.requested_at).total_seconds()
-            / 3600
-            for resource in self.resources.values()
-        )
+    @property
+    def attempt(self) -> Attempt | None:
+        """The newest attempt, or None before the first."""
+        return self.attempts[-1] if self.attempts else None
+
+    @property
+    def cluster_id(self) -> ClusterId | None:
+        """The cluster of the newest attempt, or None before the first."""
+        return self.attempt.cluster_id if self.attempt is not None else None
+
+    @property
+    def job(self) -> str:
+        """Name of the newest attempt's PyTorchJob."""
+        return self.attempt.job if self.attempt is not None else job_name(self.run_id)
 
     def entered(self, phase: RunPhase) -> datetime | None:
         """When the run last came into `phase`, or None when it never was in it."""
         return next((at for entered, at in reversed(self.phases) if entered is phase), None)
-
-    @property
-    def billable_left(self) -> list[str]:
-        """Names of resources that were requested and not yet seen gone."""
-        return [
-            f"{resource.kind.value} {resource.name}"
-            for resource in self.resources.values()
-            if resource.status is not ResourceStatus.DELETED
-        ]
 
     @property
     def phase_names(self) -> list[str]:
@@ -247,47 +200,16 @@ def _changes(run: Run, event: RunEvent) -> dict[str, object]:
             return _phase(run, event)
         case ev.StopRequested():
             return {"stop_requested_by": run.stop_requested_by or event.user_id}
-        case ev.ResourceRequested() | ev.ResourceCreated() | ev.ResourceDeleted():
-            return {"resources": _resources(run, event)}
-        case ev.PluginReady():
-            return {"plugins": list(dict.fromkeys([*run.plugins, event.plugin]))}
-        case ev.CheckFinished():
-            others = [check for check in run.checks if check.name != event.check]
-            check = Check(
-                name=event.check,
-                passed=event.passed,
-                detail=event.detail,
-                figures=event.figures,
-            )
-            return {"checks": [*others, check]}
-        case ev.TeardownStarted():
-            return {
-                "teardown": TeardownStatus.RUNNING,
-                "teardown_started_at": event.at,
-                "teardown_reason": "",
-                "left_behind": [],
-            }
-        case ev.TeardownCompleted():
-            return {
-                "teardown": TeardownStatus.COMPLETED,
-                "final_cost_usd": event.cost_usd,
-                "torn_down_at": event.at,
-                "left_behind": [],
-            }
-        case ev.TeardownFailed():
-            return {
-                "teardown": TeardownStatus.FAILED,
-                "teardown_reason": event.reason,
-                "left_behind": event.left,
-            }
+        case ev.AttemptStarted():
+            if run.phase.is_terminal:
+                raise IllegalTransition(f"run {run.run_id} is {run.phase.value} already")
+            return {"attempts": begun(run.attempts, event)}
         case _:
             return _job_changes(run, event)
 
 
 def _job_changes(run: Run, event: RunEvent) -> dict[str, object]:
     match event:
-        case ev.JobSubmitted():
-            return {"job": event.job}
         case ev.JobConditionChanged(condition="Restarting"):
             return {"job_condition": "Restarting", "job_message": event.message} | _set_back(event)
         case ev.JobConditionChanged():
@@ -364,41 +286,8 @@ def _phase(run: Run, event: ev.PhaseChanged) -> dict[str, object]:
     }
     if event.phase.is_terminal:
         changes["ended_at"] = event.at
+        changes["attempts"] = ended(run.attempts, at=event.at, why=event.reason)
     return changes
-
-
-def _resources(
-    run: Run, event: ev.ResourceRequested | ev.ResourceCreated | ev.ResourceDeleted
-) -> dict[str, Resource]:
-    key = f"{event.kind.value}/{event.name}"
-    known = run.resources.get(key)
-    match event:
-        case ev.ResourceRequested():
-            resource = known or Resource(
-                kind=event.kind,
-                name=event.name,
-                price_per_hour_usd=event.price_per_hour_usd,
-                requested_at=event.at,
-            )
-            if resource.status is ResourceStatus.DELETED:
-                resource = resource.model_copy(
-                    update={"status": ResourceStatus.REQUESTED, "deleted_at": None}
-                )
-        case ev.ResourceCreated():
-            base = known or Resource(kind=event.kind, name=event.name, requested_at=event.at)
-            resource = base.model_copy(
-                update={
-                    "status": ResourceStatus.ACTIVE,
-                    "active_at": event.at,
-                    "resource_id": event.resource_id,
-                }
-            )
-        case ev.ResourceDeleted():
-            base = known or Resource(kind=event.kind, name=event.name, requested_at=event.at)
-            resource = base.model_copy(
-                update={"status": ResourceStatus.DELETED, "deleted_at": event.at}
-            )
-    return run.resources | {key: resource}
 
 
 def _progress(run: Run, event: ev.ProgressReported) -> dict[str, object]:

@@ -313,7 +313,7 @@ def test_launch_template_has_the_interfaces_that_the_cards_take(
 
     name, system = launch_template_name(run_id), launch_template_name(run_id, "system")
     by_tag = ec2.describe_launch_templates(
-        Filters=[{"Name": "tag:stationmaster:run-id", "Values": [run_id]}]
+        Filters=[{"Name": "tag:stationmaster:cluster-id", "Values": [run_id]}]
     )["LaunchTemplates"]
     versions = ec2.describe_launch_template_versions(LaunchTemplateName=name)
     data = versions["LaunchTemplateVersions"][0]["LaunchTemplateData"]

@@ -14,8 +14,8 @@ from workflow_api_faults import (
 from workflow_scenarios import finish, plays
 from workflow_world import Outcome, World
 
+from stationmaster.domain.cluster.aggregate import TeardownStatus
 from stationmaster.domain.events import RunPhase
-from stationmaster.domain.run.aggregate import TeardownStatus
 
 
 @plays(UNDISTURBED)
@@ -30,7 +30,7 @@ def test_run_whose_calls_are_each_throttled_once_succeeds_and_leaves_nothing(
     told: Outcome,
 ) -> None:
     assert told.run.phase is RunPhase.SUCCEEDED
-    assert told.run.teardown is TeardownStatus.COMPLETED
+    assert told.teardown is TeardownStatus.COMPLETED
     assert told.left == []
 
 
@@ -50,5 +50,5 @@ def test_run_whose_call_is_refused_for_good_ends_told_or_reaped_and_leaves_nothi
     )
     assert told.left == [] or failed or silent
     assert finished.run.phase.is_terminal
-    assert finished.run.teardown is TeardownStatus.COMPLETED
+    assert finished.teardown is TeardownStatus.COMPLETED
     assert finished.left == []

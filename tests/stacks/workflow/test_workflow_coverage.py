@@ -22,7 +22,7 @@ def played_names() -> Iterator[str]:
                     yield from (values[0] for values in mark.args[1])
 
 
-@pytest.mark.parametrize("machine", ["train", "teardown"])
+@pytest.mark.parametrize("machine", ["train", "cluster", "teardown"])
 def test_routes_of_all_scenarios_leave_no_state_edge_or_retry_out(machine: str) -> None:
     whole = DEFINED[machine]
     edges = {edge for route in ROUTES.values() for edge in route.edges(machine)}

@@ -15,6 +15,8 @@ from workflow_world import LIMITS, programs_in
 
 from local.aws import RicRuntime
 from local.mode import REPOSITORY, LocalMode, LocalOptions
+from stationmaster.commands import view_run
+from stationmaster.domain.cluster.events import ClusterEvent
 from stationmaster.domain.events import RunEvent
 from stationmaster.services import Services
 from stationmaster.steps.leftovers import find_left
@@ -35,10 +37,10 @@ def test_run_typed_in_slack_goes_through_lambda_processes_to_its_receipt(
         limits=LIMITS,
         extra_path=programs_in(tmp_path),
     )
-    seen: list[RunEvent] = []
+    seen: list[RunEvent | ClusterEvent] = []
     over = threading.Event()
 
-    def follow(event: RunEvent) -> None:
+    def follow(event: RunEvent | ClusterEvent) -> None:
         seen.append(event)
         if event.type in ("teardown.completed", "teardown.failed"):
             over.set()
@@ -54,11 +56,12 @@ def test_run_typed_in_slack_goes_through_lambda_processes_to_its_receipt(
             monkeypatch.setenv(name, value)
         boto3.setup_default_session()  # an earlier one may keep another account's key
         services = Services.create(mode.settings)
-        run = services.runs.load(seen[0].run_id)
+        view = view_run(services, services.runs.load(seen[0].run_id))
+        run = view.run
         left = find_left(services, run.run_id)
         (card, *_) = [message.text for message in mode.slack.messages()]
         functions = {path.stem for path in (tmp_path / "logs").glob("*.log")}
 
-    assert (run.phase.value, run.teardown.value, left) == ("succeeded", "completed", [])
+    assert (run.phase.value, view.teardown.value, left) == ("succeeded", "completed", [])
     assert "succeeded" in card.lower()
     assert {"bot", "notifier", "recorder", "start-teardown", "await-job"} <= functions

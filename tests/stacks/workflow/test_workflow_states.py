@@ -8,20 +8,29 @@ from __future__ import annotations
 from collections import Counter
 
 from workflow_routes import seen_of
-from workflow_scenarios import BROKEN, STOPPED_AT, TEARDOWN_TASKS, TRAIN_TASKS, finish, plays
+from workflow_scenarios import (
+    BROKEN,
+    CLUSTER_TASKS,
+    STOPPED_AT,
+    STOPPED_WHILE_WAITING_AT,
+    TEARDOWN_TASKS,
+    TRAIN_TASKS,
+    finish,
+    plays,
+)
 from workflow_world import Outcome, World
 
+from stationmaster.domain.cluster.aggregate import TeardownStatus
 from stationmaster.domain.events import RunPhase
-from stationmaster.domain.run.aggregate import TeardownStatus
 
 # These tell that the teardown failed; after any other one what is tagged is still deleted.
 DECISIVE = ("BeginTeardown", "VerifyReleased", "ConcludeTeardown")
 
 
 def assert_gone(outcome: Outcome) -> None:
-    assert outcome.run.teardown is TeardownStatus.COMPLETED
+    assert outcome.teardown is TeardownStatus.COMPLETED
     assert outcome.left == []
-    assert outcome.run.billable_left == []
+    assert outcome.billable_left == []
 
 
 @plays("plain")
@@ -73,7 +82,16 @@ def test_step_that_fails_for_good_fails_the_run_with_its_sentence_and_releases_i
     assert_gone(told)
 
 
-@plays("train: ReleaseRun fails")
+@plays(*(f"cluster: {state} fails" for state in CLUSTER_TASKS))
+def test_cluster_that_fails_for_good_fails_its_run_with_its_sentence_and_is_released(
+    told: Outcome,
+) -> None:
+    assert (told.run.phase, told.run.reason) == (RunPhase.FAILED, BROKEN)
+    assert (told.provisioning.status, told.train.status) == ("FAILED", "FAILED")
+    assert_gone(told)
+
+
+@plays("train: ReleaseLease fails")
 def test_run_that_succeeded_and_is_released_only_at_the_second_try_stays_succeeded(
     told: Outcome,
 ) -> None:
@@ -81,7 +99,10 @@ def test_run_that_succeeded_and_is_released_only_at_the_second_try_stays_succeed
     assert_gone(told)
 
 
-@plays(*(f"stopped at {function}" for function in STOPPED_AT), "stopped while awaiting")
+@plays(
+    *(f"stopped at {function}" for function in (*STOPPED_AT, *STOPPED_WHILE_WAITING_AT)),
+    "stopped while awaiting",
+)
 def test_run_stopped_while_a_step_is_called_or_it_trains_ends_stopped_and_is_released(
     told: Outcome,
 ) -> None:
@@ -89,11 +110,23 @@ def test_run_stopped_while_a_step_is_called_or_it_trains_ends_stopped_and_is_rel
     assert_gone(told)
 
 
-@plays("killed while provisioning", "killed while awaiting")
+@plays(
+    "killed while provisioning", "killed while a file system is asked for", "killed while awaiting"
+)
 def test_execution_that_is_stopped_from_outside_fails_its_run_and_releases_it(
     told: Outcome,
 ) -> None:
     assert told.train.status == "ABORTED"
+    assert told.run.phase is RunPhase.FAILED
+    assert told.run.reason.startswith("the workflow was stopped from outside")
+    assert_gone(told)
+
+
+@plays("cluster is killed while provisioning")
+def test_cluster_workflow_that_is_stopped_from_outside_fails_the_run_that_waits_for_it(
+    told: Outcome,
+) -> None:
+    assert told.provisioning.status == "ABORTED"
     assert told.run.phase is RunPhase.FAILED
     assert told.run.reason.startswith("the workflow was stopped from outside")
     assert_gone(told)
@@ -173,7 +206,7 @@ def test_teardown_that_fails_is_told_and_finished_by_the_reaper(
     failure = told.events_of("teardown.failed")[0]
     assert failure.reason == BROKEN
     assert failure.left == told.left
-    assert told.run.teardown is TeardownStatus.FAILED
+    assert told.teardown is TeardownStatus.FAILED
     assert finished.run.run_id in reaped
     # The end of the run is told by its release and by its dead execution: there may be two.
     assert {each.status for each in finished.teardowns[:-1]} == {"FAILED"}
@@ -188,12 +221,21 @@ def test_last_resorts_that_fail_at_first_are_tried_until_they_work(
     _, finished = finish(world, told)
 
     assert (told.run.phase, told.run.reason) == (RunPhase.FAILED, BROKEN)
-    assert told.run.teardown is TeardownStatus.FAILED
+    assert told.teardown is TeardownStatus.FAILED
     assert_gone(finished)
 
 
 @plays("run cannot be concluded")
 def test_run_that_no_step_can_conclude_is_concluded_by_the_recorder_in_words(
+    told: Outcome,
+) -> None:
+    assert told.run.phase is RunPhase.FAILED
+    assert told.run.reason == f"the workflow ended as FAILED: {BROKEN}"
+    assert_gone(told)
+
+
+@plays("cluster cannot be concluded")
+def test_cluster_that_no_step_can_conclude_is_concluded_by_the_recorder_in_words(
     told: Outcome,
 ) -> None:
     assert told.run.phase is RunPhase.FAILED
@@ -215,7 +257,7 @@ def test_teardown_that_no_step_can_conclude_is_told_by_the_recorder_and_finished
 
     assert {each.status for each in told.teardowns} == {"FAILED"}
     assert len(told.events_of("teardown.failed")) == 1
-    assert told.run.teardown is TeardownStatus.FAILED
+    assert told.teardown is TeardownStatus.FAILED
     assert_gone(finished)
 
 

@@ -44,7 +44,6 @@ OPERATIONS = [
     ("fsx", "DescribeFileSystems"),
     ("secretsmanager", "GetSecretValue"),
     ("stepfunctions", "DescribeExecution"),
-    ("stepfunctions", "SendTaskFailure"),
     ("stepfunctions", "SendTaskSuccess"),
     ("stepfunctions", "StartExecution"),
 ]

@@ -1,4 +1,4 @@
-"""Which edges and retries each scenario is there for: together, all that both machines have.
+"""Which edges and retries each scenario is there for: together, all that the machines have.
 
 Each play is held against its own route, so a scenario that no longer goes its way fails its own
 test; that the routes leave nothing out is a test without any run.
@@ -14,8 +14,10 @@ from pathlib import Path
 from workflow_api_faults import api_scenarios
 from workflow_graph import Graph, defined, visited
 from workflow_scenarios import (
+    CLUSTER_TASKS,
     ENDING_TASKS,
     STOPPED_AT,
+    STOPPED_WHILE_WAITING_AT,
     TEARDOWN_TASKS,
     TRAIN_TASKS,
     state_scenarios,
@@ -26,8 +28,8 @@ from lambdas import registry
 
 _REPOSITORY = Path(__file__).parents[3]
 DEFINED = {
-    "train": defined(json.loads((_REPOSITORY / registry.TRAIN_DEFINITION).read_text())),
-    "teardown": defined(json.loads((_REPOSITORY / registry.TEARDOWN_DEFINITION).read_text())),
+    name: defined(json.loads((_REPOSITORY / path).read_text()))
+    for name, path in registry.MACHINES.items()
 }
 SCENARIOS = {each.name: each for each in (*state_scenarios(), *api_scenarios())}
 
@@ -46,12 +48,13 @@ class Route:
     """Ways through a machine, written `State > State > State`, and states that are tried again."""
 
     train: tuple[str, ...] = ()
+    cluster: tuple[str, ...] = ()
     teardown: tuple[str, ...] = ()
     retries: frozenset[str] = field(default=frozenset())
 
     def edges(self, machine: str) -> set[tuple[str, str]]:
         """The pairs of states that follow each other on these ways."""
-        ways: tuple[str, ...] = {"train": self.train, "teardown": self.teardown}[machine]
+        ways: tuple[str, ...] = getattr(self, machine)
         return {pair for way in ways for pair in pairwise(way.split(" > "))}
 
     def retries_in(self, machine: str) -> set[str]:
@@ -60,6 +63,8 @@ class Route:
 
 
 _FAILED = "ConcludeFailure > ReleaseAfterFailure > RunOutcome > RunFailed"
+_CLUSTER_FAILED = "ConcludeFailure > ClusterOutcome > ClusterFailed"
+_CLUSTER_LEFT = "ConcludeFailure > ClusterOutcome > ClusterConcludedBefore"
 _STOPPED = "ConcludeFailure > ReleaseAfterFailure > RunOutcome > RunStopped"
 
 
@@ -70,8 +75,13 @@ def _failing_teardown(state: str, goes_on: str) -> Route:
 ROUTES: dict[str, Route] = {
     "plain": Route(
         train=(
-            "PrepareRun > EnsureCluster > ClusterReady? > WaitForCluster > EnsureCluster",
-            "ClusterReady? > ProvisionCapacity > InstallPlugins > Validate > SubmitJob",
+            "PrepareRun > AcquireCluster > SubmitJob > EnsureJobStarted > JobStarted? > AwaitJob",
+            "AwaitJob > ConcludeRun > ReleaseLease > RunSucceeded",
+        ),
+        cluster=(
+            "PrepareCluster > EnsureCluster > ClusterReady? > WaitForCluster > EnsureCluster",
+            "ClusterReady? > ProvisionCapacity > InstallPlugins > Validate > ConcludeCluster",
+            "ConcludeCluster > ClusterConcluded",
             "EnsureSystemNodes > SystemNodesReady? > WaitForSystemNodes > EnsureSystemNodes",
             "SystemNodesReady? > SystemNodesProvisioned",
             "EnsureTrainingNodes > TrainingNodesReady? > WaitForTrainingNodes"
@@ -83,11 +93,10 @@ ROUTES: dict[str, Route] = {
             "PluginReady? > PluginInstalled",
             "RunCheck > CheckPassed? > WaitForCheck > RunCheck",
             "CheckPassed? > CheckDone",
-            "SubmitJob > EnsureJobStarted > JobStarted? > AwaitJob",
-            "AwaitJob > ConcludeRun > ReleaseRun > RunSucceeded",
         ),
         teardown=(
-            "BeginTeardown > ReleaseJob > JobReleased? > WaitForJobRelease > ReleaseJob",
+            "BeginTeardown > ClusterWorkflowOver? > ReleaseJob",
+            "ReleaseJob > JobReleased? > WaitForJobRelease > ReleaseJob",
             "JobReleased? > ReleaseFileSystem > FileSystemReleased? > WaitForFileSystemRelease"
             " > ReleaseFileSystem",
             "FileSystemReleased? > ReleaseNodeGroups > ReleaseCluster",
@@ -104,7 +113,7 @@ ROUTES: dict[str, Route] = {
     ),
     **{
         f"every {what} once": Route(
-            retries=frozenset({*TRAIN_TASKS, *ENDING_TASKS, *TEARDOWN_TASKS})
+            retries=frozenset({*TRAIN_TASKS, *ENDING_TASKS, *CLUSTER_TASKS, *TEARDOWN_TASKS})
         )
         for what in ("call fails", "answer is lost")
     },
@@ -112,13 +121,33 @@ ROUTES: dict[str, Route] = {
         retries=frozenset({"ConcludeFailure", "ReleaseAfterFailure", "ConcludeTeardownFailed"})
     ),
     **{
-        f"train: {state} fails": Route(train=(f"{CAUGHT_AT.get(state, state)} > {_FAILED}",))
+        f"train: {state} fails": Route(train=(f"{state} > {_FAILED}",))
         for state in (*TRAIN_TASKS, "ConcludeRun")
     },
-    "train: ReleaseRun fails": Route(
-        train=("ReleaseRun > ConcludeFailure > ReleaseAfterFailure > RunOutcome > RunReleasedLate",)
+    **{
+        f"cluster: {state} fails": Route(
+            cluster=(f"{CAUGHT_AT.get(state, state)} > {_CLUSTER_FAILED}",),
+            train=(f"AcquireCluster > {_FAILED}",),
+        )
+        for state in CLUSTER_TASKS
+    },
+    "cluster is killed while provisioning": Route(train=(f"AcquireCluster > {_FAILED}",)),
+    "killed while provisioning": Route(
+        cluster=(f"EnsureCluster > {_CLUSTER_LEFT}",),
+        teardown=("ClusterWorkflowOver? > WaitForClusterWorkflow > BeginTeardown",),
+    ),
+    "train: ReleaseLease fails": Route(
+        train=(
+            "ReleaseLease > ConcludeFailure > ReleaseAfterFailure > RunOutcome > RunReleasedLate",
+        )
     ),
     **{f"stopped at {function}": Route(train=(_STOPPED,)) for function in STOPPED_AT},
+    **{
+        f"stopped at {function}": Route(
+            train=(f"AcquireCluster > {_STOPPED}",), cluster=(_CLUSTER_LEFT,)
+        )
+        for function in STOPPED_WHILE_WAITING_AT
+    },
     "stopped while awaiting": Route(train=(f"AwaitJob > {_STOPPED}",)),
     **{
         name: Route(train=(f"AwaitJob > {_FAILED}",))

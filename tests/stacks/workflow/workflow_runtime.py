@@ -169,7 +169,7 @@ class InterferingRuntime(InProcessRuntime):
         parsed = json.loads(payload or b"{}")
         if isinstance(parsed, dict) and parsed.get("source") == "aws.states":
             with self._rules:
-                self.told_dead.add(parsed["detail"]["name"])
+                self.told_dead.add(parsed["detail"]["executionArn"])
 
     def _rules_for(self, name: str, payload: bytes) -> tuple[Hold | None, Fault | None, bool]:
         text = payload.decode()
@@ -202,5 +202,7 @@ def _served_run(payload: bytes) -> str | None:
     if not isinstance(parsed, dict):
         return None
     detail = parsed.get("detail") or {}
-    found = parsed.get("run_id") or detail.get("run_id") or detail.get("name")
+    ids = (parsed.get("run_id"), parsed.get("cluster_id"))
+    ids += (detail.get("run_id"), detail.get("cluster_id"), detail.get("name"))
+    found = next((each for each in ids if each), None)  # a run's own cluster has the run's id
     return None if found is None else str(found).partition("-teardown-")[0]

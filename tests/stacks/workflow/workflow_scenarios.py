@@ -1,4 +1,4 @@
-"""Every way through both workflows, as runs that are played in a local mode.
+"""Every way through the three workflows, as runs that are played in a local mode.
 
 A test names its scenario with `plays` and gets what came of it as `told`; workflow_routes says
 which states a scenario is there for.
@@ -21,22 +21,27 @@ from stationmaster.services import Services
 
 BROKEN = "broken by the test"
 
-# State of the train machine: its function and what tells its call from others of that function.
+# State of each machine: its function and what tells its call from others of that function.
 TRAIN_TASKS: dict[str, Fault] = {
     "PrepareRun": Fault("prepare-run"),
-    "EnsureCluster": Fault("ensure-cluster"),
-    "EnsureSystemNodes": Fault("ensure-node-group", only={"node_group": "system"}),
-    "EnsureTrainingNodes": Fault("ensure-node-group", only={"node_group": "training"}),
-    "EnsureFileSystem": Fault("ensure-file-system"),
-    "InstallPlugin": Fault("install-plugin", only={"plugin": "fsx-csi-driver"}),
-    "RunCheck": Fault("run-check", only={"check": "storage"}),
+    "AcquireCluster": Fault("acquire-cluster"),
     "SubmitJob": Fault("submit-job"),
     "EnsureJobStarted": Fault("ensure-job-started"),
     "AwaitJob": Fault("await-job"),
 }
 ENDING_TASKS: dict[str, Fault] = {
     "ConcludeRun": Fault("conclude-run", without="error"),
-    "ReleaseRun": Fault("release-run"),
+    "ReleaseLease": Fault("release-lease"),
+}
+CLUSTER_TASKS: dict[str, Fault] = {
+    "PrepareCluster": Fault("prepare-cluster"),
+    "EnsureCluster": Fault("ensure-cluster"),
+    "EnsureSystemNodes": Fault("ensure-node-group", only={"node_group": "system"}),
+    "EnsureTrainingNodes": Fault("ensure-node-group", only={"node_group": "training"}),
+    "EnsureFileSystem": Fault("ensure-file-system"),
+    "InstallPlugin": Fault("install-plugin", only={"plugin": "fsx-csi-driver"}),
+    "RunCheck": Fault("run-check", only={"check": "storage"}),
+    "ConcludeCluster": Fault("conclude-cluster", without="error"),
 }
 TEARDOWN_TASKS: dict[str, Fault] = {
     "BeginTeardown": Fault("begin-teardown"),
@@ -68,14 +73,14 @@ WHILE_AWAITING: dict[str, Callable[[World, str], None]] = {
     "training nodes are deleted": World.delete_training_nodes,
     "torn down while awaiting": World.start_teardown,
 }
-STOPPED_AT = (
-    "prepare-run",
+# Functions of the train workflow, and of its cluster's while the run waits for that.
+STOPPED_AT = ("prepare-run", "acquire-cluster", "submit-job", "ensure-job-started")
+STOPPED_WHILE_WAITING_AT = (
+    "prepare-cluster",
     "ensure-cluster",
     "ensure-file-system",
     "install-plugin",
     "run-check",
-    "submit-job",
-    "ensure-job-started",
 )
 
 
@@ -124,23 +129,33 @@ def state_scenarios() -> list[Scenario]:
         *(Scenario(name, _meanwhile(act)) for name, act in WHILE_AWAITING.items()),
         Scenario("job starts late", _late_start),
         Scenario("killed while provisioning", _killed_while_provisioning),
-        *(Scenario(f"stopped at {name}", _stopped_at(name)) for name in STOPPED_AT),
+        Scenario("killed while a file system is asked for", _killed_in_flight("train")),
+        Scenario("cluster is killed while provisioning", _killed_in_flight("cluster")),
+        *(
+            Scenario(f"stopped at {name}", _stopped_at(name))
+            for name in (*STOPPED_AT, *STOPPED_WHILE_WAITING_AT)
+        ),
         *(simple(f"train: {state} fails", fault) for state, fault in TRAIN_TASKS.items()),
+        *(simple(f"cluster: {state} fails", fault) for state, fault in CLUSTER_TASKS.items()),
         simple("train: ConcludeRun fails", ENDING_TASKS["ConcludeRun"]),
         # Once only: the release after the failure is the same call and must work.
-        simple("train: ReleaseRun fails", Fault("release-run", times=1)),
+        simple("train: ReleaseLease fails", Fault("release-lease", times=1)),
         simple(
             "last resorts fail at first",
-            Fault("prepare-run"),
-            *(Fault(name, error="Unexpected", times=2) for name in ("conclude-run", "release-run")),
+            Fault("install-plugin"),
+            *(
+                Fault(name, error="Unexpected", times=2)
+                for name in ("conclude-cluster", "conclude-run", "release-lease")
+            ),
             Fault("begin-teardown", times=1),
             Fault("conclude-teardown", error="Unexpected", times=2),
         ),
         simple("run cannot be concluded", Fault("prepare-run"), Fault("conclude-run")),
-        simple("run cannot be released", Fault("prepare-run"), Fault("release-run")),
+        simple("run cannot be released", Fault("install-plugin"), Fault("release-lease")),
+        simple("cluster cannot be concluded", Fault("ensure-cluster"), Fault("conclude-cluster")),
         simple(
             "teardown cannot be concluded",
-            Fault("prepare-run"),
+            Fault("install-plugin"),
             Fault("begin-teardown"),
             Fault("conclude-teardown"),
         ),
@@ -163,7 +178,7 @@ def simple(name: str, *faults: Fault | ApiFault, plan: str = "") -> Scenario:
 def _each_fails_once(*, lost: bool = False) -> list[Fault]:
     """Each Task state's first call ends in one of the errors that pass; in turn, all of them."""
     errors = cycle(PASSING_ERRORS)
-    tasks = {**TRAIN_TASKS, **ENDING_TASKS, **TEARDOWN_TASKS}
+    tasks = {**TRAIN_TASKS, **ENDING_TASKS, **CLUSTER_TASKS, **TEARDOWN_TASKS}
     return [
         Fault(
             fault.function,
@@ -188,7 +203,7 @@ def _torn_down_twice(world: World, name: str) -> str:
     held: list[Any] = []
     run_id = world.request(
         name,
-        Fault("prepare-run"),
+        Fault("install-plugin"),
         before=lambda run_id: held.append(world.runtime.hold(run_id, "release-network")),
     )
     world.until(held[0].reached.is_set, "the teardown is under way")
@@ -229,15 +244,41 @@ def _meanwhile(act: Callable[[World, str], None]) -> Callable[[World, str], str]
 
 
 def _killed_while_provisioning(world: World, name: str) -> str:
+    """The train execution dies while a step of the cluster's is under way: both are waited for."""
     held: list[Any] = []
-    run_id = world.request(
-        name, before=lambda run_id: held.append(world.runtime.hold(run_id, "ensure-file-system"))
-    )
-    world.until(held[0].reached.is_set, "the file system is asked for")
+
+    def hold(run_id: str) -> None:
+        for function in ("ensure-cluster", "begin-teardown", "begin-teardown"):
+            held.append(world.runtime.hold(run_id, function))
+
+    run_id = world.request(name, before=hold)
+    control_plane, first_look, second_look = held
+    world.until(control_plane.reached.is_set, "the control plane is asked for")
     world.kill(run_id)
-    held[0].released.set()
+    first_look.released.set()
+    world.until(second_look.reached.is_set, "the teardown waits for the cluster's workflow")
+    control_plane.released.set()
+    second_look.released.set()
     world.until_rested(run_id)
     return run_id
+
+
+def _killed_in_flight(machine: str) -> Callable[[World, str], str]:
+    """An execution dies while one branch of the provisioning has a call under way."""
+
+    def play(world: World, name: str) -> str:
+        held: list[Any] = []
+        run_id = world.request(
+            name,
+            before=lambda run_id: held.append(world.runtime.hold(run_id, "ensure-file-system")),
+        )
+        world.until(held[0].reached.is_set, "the file system is asked for")
+        world.kill(run_id, machine)
+        held[0].released.set()
+        world.until_rested(run_id)
+        return run_id
+
+    return play
 
 
 def _late_start(world: World, name: str) -> str:

@@ -24,16 +24,19 @@ from workflow_runtime import ApiFault, Fault, InterferingRuntime
 from local.mode import LocalMode, LocalOptions
 from local.slack import OPERATOR_ID, TEAM_ID, TRAINING_CHANNEL_ID
 from stationmaster import commands
+from stationmaster.domain.cluster.aggregate import Cluster, TeardownStatus
+from stationmaster.domain.cluster.events import ClusterEvent
 from stationmaster.domain.commands.grammar import parse_request
 from stationmaster.domain.events import RunEvent
-from stationmaster.domain.names import LABEL_RUN_ID, NAMESPACE, TRAINING_NODE_GROUP, job_name
+from stationmaster.domain.names import LABEL_CLUSTER_ID, NAMESPACE, TRAINING_NODE_GROUP, job_name
 from stationmaster.domain.progress_lines import (
     FailedLine,
     FinishedLine,
     ProgressLine,
     StartedLine,
 )
-from stationmaster.domain.run.aggregate import Run, TeardownStatus, Wait, new_run_id
+from stationmaster.domain.run.aggregate import Run, Wait, new_run_id
+from stationmaster.domain.run.view import RunView
 from stationmaster.services import Services
 from stationmaster.steps.leftovers import find_left
 from stationmaster.steps.reap import reap
@@ -90,10 +93,11 @@ class Execution:
 
 @dataclass
 class Outcome:
-    """What is known of a run once nothing moves any more."""
+    """What is known of a run and its cluster once nothing moves any more."""
 
     run: Run
-    events: list[RunEvent]
+    cluster: Cluster | None
+    events: list[RunEvent | ClusterEvent]
     left: list[str]
     executions: list[Execution]
 
@@ -103,11 +107,26 @@ class Outcome:
         return next(each for each in self.executions if each.machine == "train")
 
     @property
+    def teardown(self) -> TeardownStatus:
+        """Where the teardown is."""
+        return RunView(self.run, self.cluster).teardown
+
+    @property
+    def billable_left(self) -> list[str]:
+        """What the product's own records say is left."""
+        return self.cluster.billable_left if self.cluster is not None else []
+
+    @property
+    def provisioning(self) -> Execution:
+        """The execution of the cluster workflow."""
+        return next(each for each in self.executions if each.machine == "cluster")
+
+    @property
     def teardowns(self) -> list[Execution]:
         """Every attempt at the teardown, in order."""
         return [each for each in self.executions if each.machine == "teardown"]
 
-    def events_of(self, kind: str) -> list[RunEvent]:
+    def events_of(self, kind: str) -> list[RunEvent | ClusterEvent]:
         """Events of one type, in order."""
         return [event for event in self.events if event.type == kind]
 
@@ -169,10 +188,10 @@ class World:
             self.services, run_id, channel_id=TRAINING_CHANNEL_ID, user_id=OPERATOR_ID
         )
 
-    def kill(self, run_id: str) -> None:
-        """Stop the run's train execution from outside."""
+    def kill(self, run_id: str, machine: str = "train") -> None:
+        """Stop the run's train execution, or its cluster's, from outside."""
         self.aws.client("stepfunctions").stop_execution(
-            executionArn=self._arn("train", run_id), cause="killed by the test"
+            executionArn=self._arn(machine, run_id), cause="killed by the test"
         )
 
     def delete_job(self, run_id: str) -> None:
@@ -186,14 +205,14 @@ class World:
         self.services.node_groups.release(run_id, TRAINING_NODE_GROUP)
 
     def start_teardown(self, run_id: str) -> None:
-        """Tell the function that starts teardowns that the run has ended."""
-        self.invoke("start-teardown", json.dumps({"detail": {"run_id": run_id}}).encode())
+        """Tell the function that starts teardowns that the run's cluster drains."""
+        self.invoke("start-teardown", json.dumps({"detail": {"cluster_id": run_id}}).encode())
 
     def cordon(self, run_id: str, *, unschedulable: bool) -> None:
         """Close the run's training nodes to new pods, or open them again."""
         with kubernetes.config.new_client_from_config(str(self.mode.cluster.kubeconfig)) as client:
             core = kubernetes.client.CoreV1Api(client)
-            for node in core.list_node(label_selector=f"{LABEL_RUN_ID}={run_id}").items:
+            for node in core.list_node(label_selector=f"{LABEL_CLUSTER_ID}={run_id}").items:
                 core.patch_node(node.metadata.name, {"spec": {"unschedulable": unschedulable}})
 
     def invoke(self, function: str, payload: bytes) -> Any:
@@ -234,8 +253,8 @@ class World:
         def rested() -> Run | None:
             if self._runs(run_id):
                 return None
-            run = services.runs.load(run_id)
-            return run if run.phase.is_terminal and run.teardown in wanted else None
+            view = commands.view_run(services, services.runs.load(run_id))
+            return view.run if view.run.phase.is_terminal and view.teardown in wanted else None
 
         try:
             run: Run = self.until(rested, f"{run_id} ends and is torn down")
@@ -250,7 +269,7 @@ class World:
             if self._runs(run_id):
                 return False
             dead = {
-                each.name
+                each.exec_arn
                 for _, each in self._executions(run_id)
                 if each.exec_status != ExecutionStatus.SUCCEEDED
             }
@@ -268,7 +287,8 @@ class World:
         job = services.kubernetes(run_id).job(NAMESPACE, job_name(run_id))
         executions = [(each.name, each.exec_status) for _, each in self._executions(run_id)]
         return (
-            f"run {run.phase}, teardown {run.teardown}, recorded job {run.job_condition!r}, "
+            f"run {run.phase}, cluster {services.cluster_states.find(run_id)}, "
+            f"recorded job {run.job_condition!r}, "
             f"pods {list(run.pods.values())}, job in the cluster {job}, executions {executions}"
         )
 
@@ -281,9 +301,11 @@ class World:
     def outcome(self, run_id: str) -> Outcome:
         """Everything that is known of the run."""
         services = self.services
+        events = [*services.runs.events(run_id), *services.cluster_states.events(run_id)]
         return Outcome(
             run=services.runs.load(run_id),
-            events=services.runs.events(run_id),
+            cluster=services.cluster_states.find(run_id),
+            events=sorted(events, key=lambda event: event.at),
             left=[str(left) for left in find_left(services, run_id)],
             executions=[
                 Execution(
@@ -312,6 +334,7 @@ class World:
         history events as JSON, and a poll as requests, would cost more than the run."""
         backend = stepfunctions_parser_backends[self.aws.account_id][self.aws.region]
         names = [("train", "train", run_id), ("short-heartbeat", "train", run_id)]
+        names += [("cluster", "cluster", run_id)]
         names += [("teardown", "teardown", f"{run_id}-teardown-{n}") for n in range(1, 10)]
         found = []
         for machine, kind, name in names:

@@ -1,0 +1,59 @@
+"""One attempt at a run: where it runs, as what, and how it ended. Used by `aggregate`. Pure.
+
+A run that is taken up again, or goes on with another number of nodes, is a new attempt of the same
+run: the request stays, the placement changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from pydantic import BaseModel, ConfigDict
+
+from stationmaster.domain.events import AttemptStarted, Placement
+from stationmaster.domain.ids import AttemptId, ClusterId, RunId
+
+
+class Attempt(BaseModel):
+    """One try at the run's job, on a lease of one cluster."""
+
+    model_config = ConfigDict(frozen=True)
+
+    attempt_id: AttemptId
+    cluster_id: ClusterId
+    """The cluster whose lease it runs on; the lease itself is the cluster's to keep."""
+    placement: Placement
+    job: str
+    """Name of its PyTorchJob."""
+    rendezvous_id: str
+    """By which its processes find each other; those of another attempt have another one."""
+    started_at: datetime
+    ended_at: datetime | None = None
+    why: str = ""
+    """Why it ended, as a sentence; empty while it goes on and after success."""
+
+
+def attempt_id(run_id: RunId, number: int) -> AttemptId:
+    """The id of a run's attempt; `number` counts from 1."""
+    return AttemptId(f"{run_id}-{number}")
+
+
+def begun(known: Sequence[Attempt], event: AttemptStarted) -> list[Attempt]:
+    """The attempts with a new one, which ends the one before it."""
+    attempt = Attempt(
+        attempt_id=event.attempt_id,
+        cluster_id=event.cluster_id,
+        placement=event.placement,
+        job=event.job,
+        rendezvous_id=event.rendezvous_id,
+        started_at=event.at,
+    )
+    return [*ended(known, at=event.at, why="another attempt began"), attempt]
+
+
+def ended(known: Sequence[Attempt], *, at: datetime, why: str) -> list[Attempt]:
+    """The attempts once the newest has ended; one that had ended stays as it is."""
+    if not known or known[-1].ended_at is not None:
+        return list(known)
+    return [*known[:-1], known[-1].model_copy(update={"ended_at": at, "why": why})]

@@ -1,0 +1,37 @@
+"""First step of the cluster workflow: provisioning begins, and what is to be installed."""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+from stationmaster import checks, plugins
+from stationmaster.domain.cluster.events import ClusterPhase
+from stationmaster.domain.ids import ClusterId
+from stationmaster.services import Services
+from stationmaster.steps.recording import enter_cluster_phase, mirror_phase
+from stationmaster.steps.stopping import raise_if_unwanted
+
+
+class ClusterPreparation(TypedDict):
+    """What the state machine carries along: names only."""
+
+    cluster_id: ClusterId
+    plugins: list[str]
+    checks: list[str]
+
+
+def prepare_cluster(services: Services, cluster_id: ClusterId) -> ClusterPreparation:
+    """Enter provisioning; list the cluster's plugins and checks.
+
+    Raises:
+        ClusterDrained: nobody leases it any more.
+    """
+    cluster = services.cluster_states.load(cluster_id)
+    raise_if_unwanted(cluster)
+    cluster = enter_cluster_phase(services, cluster, ClusterPhase.PROVISIONING)
+    mirror_phase(services, cluster)
+    return {
+        "cluster_id": cluster_id,
+        "plugins": plugins.names_for(cluster.spec),
+        "checks": checks.names_for(cluster.spec),
+    }

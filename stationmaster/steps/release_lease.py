@@ -1,0 +1,30 @@
+"""The last step of every path of a run: it needs its cluster no longer."""
+
+from __future__ import annotations
+
+from stationmaster.domain.cluster.events import LeaseReleased
+from stationmaster.domain.events import make_event_id
+from stationmaster.domain.ids import RunId
+from stationmaster.services import Services
+
+
+def release_lease(services: Services, run_id: RunId) -> None:
+    """Release the lease of the run's newest attempt; a cluster that drains is put on the bus.
+
+    A rule starts the teardown from there. Repeating it says so again, which does no harm.
+    """
+    attempt = services.runs.load(run_id).attempt
+    cluster = services.cluster_states.find(attempt.cluster_id) if attempt is not None else None
+    if attempt is None or cluster is None:
+        return  # the run ended before it came to a cluster
+    lease = cluster.leases.get(run_id)
+    if lease is not None and lease.released_at is None:
+        event = LeaseReleased(
+            event_id=make_event_id(cluster.cluster_id, "lease.released", attempt.attempt_id),
+            cluster_id=cluster.cluster_id,
+            at=services.now(),
+            run_id=run_id,
+        )
+        cluster = services.cluster_states.record(cluster.cluster_id, [event])
+    if cluster.is_going_away and cluster.is_open:
+        services.bus.cluster_drained(cluster.cluster_id)
