@@ -1,1 +1,4 @@
-"""The Lambda functions: one thin module each, and `registry`, which lists what is deployed."""
+"""The Lambda functions: `steps` has those of the workflows, the others have a module each.
+
+`registry` lists what is deployed.
+"""

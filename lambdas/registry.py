@@ -101,10 +101,9 @@ _FIND_LEFT: Final = frozenset({P.CLUSTER_READ, P.FILE_SYSTEM_READ, P.NETWORK_REA
 
 
 def _step(name: str, *permissions: Permission, memory_mib: int = 256) -> Function:
-    module = name.replace("-", "_")
     return Function(
         name=name,
-        handler=f"lambdas.{module}.handler",
+        handler=f"lambdas.steps.{name.replace('-', '_')}",
         permissions=_STEP | frozenset(permissions),
         memory_mib=memory_mib,
     )
@@ -169,6 +168,9 @@ TEARDOWN_STEPS: Final = (
     _step("conclude-teardown", *_FIND_LEFT),
 )
 
+# What lambdas.steps makes handlers of.
+STEPS: Final = (*TRAIN_STEPS, *CLUSTER_STEPS, *TEARDOWN_STEPS)
+
 RECORDER: Final = Function(
     name="recorder",
     handler="lambdas.recorder.handler",
@@ -209,9 +211,7 @@ NOTIFIER: Final = Function(
 )
 
 FUNCTIONS: Final = (
-    *TRAIN_STEPS,
-    *CLUSTER_STEPS,
-    *TEARDOWN_STEPS,
+    *STEPS,
     RECORDER,
     TEARDOWN_STARTER,
     REAPER,

@@ -6,6 +6,7 @@ out as they are. Anything else is a bug: it is logged with its traceback and lea
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
@@ -32,26 +33,25 @@ def _services_of(settings: Settings) -> Services:
     return Services.create(settings)
 
 
-def step_handler(
-    step: Callable[..., Any], owner: str, *required: str, optional: tuple[str, ...] = ()
-) -> Handler:
-    """A handler that calls `step(services, id, ...)`.
+def step_handler(step: Callable[..., Any]) -> Handler:
+    """A handler whose payload has, by name, what the step takes after its services.
 
-    Args:
-        owner: key of the payload that has the id: "run_id" or "cluster_id".
-        required: further keys of the payload, passed by keyword.
-        optional: keys that are passed only where the payload has them.
+    The first of these is the id that the step is about; a key without which the step can do may be
+    missing from the payload.
     """
+    _, owner, *others = inspect.signature(step).parameters.values()
+    required = [each.name for each in others if each.default is inspect.Parameter.empty]
+    optional = [each.name for each in others if each.default is not inspect.Parameter.empty]
 
     def handler(event: dict[str, Any], context: LambdaContext) -> Any:
         return guarded(
             lambda: step(
                 services(),
-                event[owner],
+                event[owner.name],
                 **{key: event[key] for key in required},
                 **{key: event[key] for key in optional if key in event},
             ),
-            keys={owner: event.get(owner), "step": step.__name__},
+            keys={owner.name: event.get(owner.name), "step": step.__name__},
         )
 
     return handler

@@ -231,7 +231,8 @@ class LocalMode:
         with redirect_stdout(_HANDLER_LOG):
             for function in registry.FUNCTIONS:
                 if not isinstance(self.options.runtime, RicRuntime):  # it has its own processes
-                    importlib.import_module(function.handler.rpartition(".")[0])
+                    module, _, attribute = function.handler.rpartition(".")
+                    getattr(importlib.import_module(module), attribute)
         self.aws.deploy(_product(environment))
 
     def _settings(self, base: Deployment) -> Settings:
