@@ -228,9 +228,13 @@ def test_clean_pod_policy_decides_what_stays(
 
 
 def test_finished_job_goes_after_its_time_to_live(cluster: Cluster) -> None:
-    policy = {"ttlSecondsAfterFinished": 1}
-    cluster.submit(pytorchjob("short-lived", workers=0, script="true", runPolicy=policy))
+    cluster.submit(pytorchjob("short-lived", workers=0, script="true"))
     cluster.job_condition("short-lived", "Succeeded")
+    # Only now: with it from the start, the job may be gone before it is seen to have succeeded.
+    cluster.custom.patch_namespaced_custom_object(
+        "kubeflow.org", "v1", "default", "pytorchjobs", "short-lived",
+        {"spec": {"runPolicy": {"ttlSecondsAfterFinished": 1}}},
+    )  # fmt: skip
 
     def gone() -> bool:
         try:
