@@ -27,7 +27,7 @@ class Listing:
         return self
 
     def nodes(self, *, labels):
-        wanted = {"stationmaster/node-group": "training", "stationmaster/run-id": "c-1"}
+        wanted = {"stationmaster/node-group": "training", "stationmaster/cluster-id": "c-1"}
         return self.listed if labels == wanted else []
 
 
@@ -183,7 +183,7 @@ class Storing(Listing):
     stray_pod: str = ""
 
     def batch_jobs(self, namespace, *, labels):
-        assert labels == {"stationmaster/run-id": "c-1", "stationmaster/check": "storage"}
+        assert labels == {"stationmaster/cluster-id": "c-1", "stationmaster/check": "storage"}
         return [
             BatchJobView(name=name, succeeded=state == "succeeded", failed=state == "failed")
             for name, state in self.jobs.items()

@@ -20,7 +20,11 @@ class Answers:
     addon: str | None = "ACTIVE"
     drivers: tuple[str, ...] = ("fsx.csi.aws.com",)
     types: tuple[str, ...] = ("pytorchjobs.kubeflow.org",)
-    deployments: tuple[str, ...] = ("kubeflow/training-operator", "stationmaster/c-1-relay")
+    deployments: tuple[str, ...] = (
+        "kubeflow/training-operator",
+        "stationmaster/r-1-relay",
+        "stationmaster/r-2-relay",
+    )
     ready_on: dict[str, int] = field(
         default_factory=lambda: {
             "kube-system/nvidia-device-plugin": 2,
@@ -58,7 +62,9 @@ class Answers:
 
 
 def look(plugin, **answers):
-    return get_plugin(plugin).look(LiveCluster(Answers(**answers), "c-1", SPEC))
+    return get_plugin(plugin).look(
+        LiveCluster(Answers(**answers), "c-1", SPEC, runs=("r-1", "r-2"))
+    )
 
 
 @pytest.mark.parametrize("plugin", PLUGINS, ids=lambda plugin: plugin.NAME)
@@ -86,7 +92,13 @@ def test_plugin_works_in_a_cluster_that_has_everything(plugin):
             "waiting",
             "no pods of Deployment kubeflow/training-operator",
         ),
-        ("relay", {"deployments": ()}, "waiting", "no pods of Deployment stationmaster/c-1-relay"),
+        ("relay", {"deployments": ()}, "waiting", "no pods of Deployment stationmaster/r-1-relay"),
+        (
+            "relay",
+            {"deployments": ("stationmaster/r-1-relay",)},
+            "waiting",
+            "no pods of Deployment stationmaster/r-2-relay",
+        ),
         (
             "nvidia-device-plugin",
             {"ready_on": {"kube-system/nvidia-device-plugin": 1}},

@@ -1,11 +1,13 @@
-"""Steps on an AWS of their own in this process: no workflow, no cluster, no Slack.
+"""Steps on an AWS of their own in this process: no Kubernetes, no Slack, none of our workflows.
 
 Imported by the tests of single steps. Services and store are the product's own; the account is the
-local endpoint, on which a creation takes a millisecond or, where SPEED is IDLE, never ends.
+local endpoint, on which a creation takes a millisecond or, where SPEED is IDLE, never ends. In
+place of the cluster's workflow there is one that only waits.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -13,25 +15,49 @@ from itertools import count
 
 import pytest
 from aws_fixtures import until
-from factories import START, TO_RUNNING, make_event, make_request, make_requested
+from factories import (
+    START,
+    TO_RUNNING,
+    make_cluster_event,
+    make_event,
+    make_request,
+    make_requested,
+)
 
-from local.aws import Deployment, DeploymentSpec, InProcessRuntime, LocalAws, NetworkSpec
+from local.aws import (
+    Deployment,
+    DeploymentSpec,
+    InProcessRuntime,
+    LocalAws,
+    NetworkSpec,
+    StateMachineSpec,
+)
 from stationmaster.aws.table import table_definition
 from stationmaster.domain import events as ev
-from stationmaster.domain.ids import RunId
+from stationmaster.domain.cluster import events as cluster_events
+from stationmaster.domain.cluster.aggregate import Cluster
+from stationmaster.domain.cluster.events import ClusterEvent, ClusterPhase
+from stationmaster.domain.cluster.spec import spec_for
+from stationmaster.domain.ids import ClusterId, RunId
+from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.domain.run.aggregate import Run
+from stationmaster.domain.run.attempts import attempt_id
 from stationmaster.services import Services
 from stationmaster.settings import Settings
 
 QUICK = 600_000.0
 IDLE = 1e-4
 RUN_IDS = (RunId(f"tiny-llama-{number:08x}") for number in count())
+WAITING = {
+    "StartAt": "Wait",
+    "States": {"Wait": {"Type": "Wait", "Seconds": 99999999, "End": True}},
+}
 Step = Callable[..., dict[str, bool]]
 
 
 @dataclass
 class Account:
-    """One run in an account, and the clock that its steps look at."""
+    """One run and its cluster in an account, and the clock that their steps look at."""
 
     aws: LocalAws
     settings: Settings
@@ -40,6 +66,8 @@ class Account:
 
     def __post_init__(self) -> None:
         self.services = Services(self.settings, now=self.now)
+        # Not the run's id, so that a step which takes one for the other finds nothing.
+        self.cluster_id = ClusterId(f"{self.run_id}-c")
 
     def now(self) -> datetime:
         return START + self.late
@@ -48,12 +76,44 @@ class Account:
         """Let every limit of a step pass."""
         self.late += timedelta(days=1)
 
-    def request(self, **request: object) -> Run:
-        """A new run, requested and provisioning."""
+    def ask(self, **request: object) -> Run:
+        """A new run, requested; it has come to no cluster."""
         requested = make_requested(self.run_id, at=self.now(), request=make_request(**request))
         self.services.runs.create(
             requested, dedup_key=self.run_id, dedup_until=self.now() + timedelta(seconds=30)
         )
+        return self.run
+
+    def lease(self, **request: object) -> Run:
+        """A new run whose first attempt leases a cluster, of which nothing is made."""
+        wanted = self.ask(**request).request
+        spec = spec_for(
+            get_recipe(wanted.recipe, wanted.model).with_overrides(wanted.overrides),
+            nodes=wanted.nodes,
+            instance_type=wanted.instance_type,
+        )
+        about = {"cluster_id": self.cluster_id, "at": self.now(), "run_id": self.run_id}
+        self.services.cluster_states.create(
+            make_cluster_event(
+                cluster_events.ClusterRequested, event_id="requested", spec=spec, **about
+            ),
+            make_cluster_event(
+                cluster_events.LeaseGranted, event_id="lease", nodes=wanted.nodes, **about
+            ),
+        )
+        return self.happen(
+            ev.AttemptStarted,
+            attempt_id=attempt_id(self.run_id, 1),
+            cluster_id=self.cluster_id,
+            placement=ev.Placement(nodes=wanted.nodes, instance_type=wanted.instance_type),
+            job=self.run_id,
+            rendezvous_id=self.run_id,
+        )
+
+    def request(self, **request: object) -> Run:
+        """A new run that waits for its cluster, which is provisioning."""
+        self.lease(**request)
+        self.happen_to_cluster(cluster_events.ClusterPhaseChanged, phase=ClusterPhase.PROVISIONING)
         return self.enter(ev.RunPhase.PROVISIONING)
 
     def enter(self, *phases: ev.RunPhase, reason: str = "") -> Run:
@@ -67,21 +127,44 @@ class Account:
         return self.enter(*TO_RUNNING[1:])
 
     def happen(self, kind: type, **values: object) -> Run:
-        """Record an event as if another part of the product had."""
+        """Record an event of the run as if another part of the product had."""
         event_id = f"{kind.__name__}-{values}-{self.late}"
         event = make_event(kind, event_id=event_id, run_id=self.run_id, at=self.now(), **values)
         return self.services.runs.record(self.run_id, [event])
+
+    def happen_to_cluster(self, kind: type, **values: object) -> Cluster:
+        """Record an event of the cluster as if another part of the product had."""
+        event = make_cluster_event(
+            kind,
+            event_id=f"{kind.__name__}-{values}-{self.late}",
+            cluster_id=self.cluster_id,
+            at=self.now(),
+            **values,
+        )
+        return self.services.cluster_states.record(self.cluster_id, [event])
 
     @property
     def run(self) -> Run:
         return self.services.runs.load(self.run_id)
 
-    def events(self, kind: str) -> list[ev.RunEvent]:
-        return [event for event in self.services.runs.events(self.run_id) if event.type == kind]
+    @property
+    def cluster(self) -> Cluster:
+        return self.services.cluster_states.load(self.cluster_id)
+
+    @property
+    def versions(self) -> tuple[int, int]:
+        """Of the run and of its cluster: every write changes one of them."""
+        return self.run.version, self.cluster.version
+
+    def events(self, kind: str) -> list[ev.RunEvent | ClusterEvent]:
+        """Those of the run and those of its cluster."""
+        of_run = self.services.runs.events(self.run_id)
+        of_cluster = self.services.cluster_states.events(self.cluster_id)
+        return [event for event in (*of_run, *of_cluster) if event.type == kind]
 
     def call(self, step: Step, **arguments: str) -> bool:
-        """Call the step once; whether it is done."""
-        return step(self.services, self.run_id, **arguments)["ready"]
+        """Call a step of the cluster once; whether it is done."""
+        return step(self.services, self.cluster_id, **arguments)["ready"]
 
     def finish(self, step: Step, **arguments: str) -> None:
         """Call the step as the state machine does, until it is done; a second passes each time."""
@@ -107,6 +190,7 @@ def _deployed(aws: LocalAws) -> Settings:
             buses=["events"],
             roles=["eks-cluster"],
             network=NetworkSpec(),
+            state_machines=[StateMachineSpec(name="cluster", definition=json.dumps(WAITING))],
         )
     )
     role = made.role_arns["eks-cluster"]
@@ -114,6 +198,7 @@ def _deployed(aws: LocalAws) -> Settings:
         region=aws.region,
         table_name="runs",
         bus_name="events",
+        cluster_state_machine_arn=made.state_machine_arns["cluster"],
         vpc_id=made.vpc_id,
         subnet_ids=tuple(made.subnet_ids),
         cluster_role_arn=role,

@@ -7,19 +7,24 @@ import pytest
 from aws_steps import Account, account, endpoint  # noqa: F401
 
 from stationmaster.domain import events as ev
+from stationmaster.domain.cluster.resources import ResourceStatus
 from stationmaster.domain.errors import (
+    ClusterDrained,
+    IllegalTransition,
     PermanentError,
     ResourceFailed,
     RunStopped,
     TransientError,
 )
-from stationmaster.domain.names import launch_template_name
+from stationmaster.domain.names import cluster_name, launch_template_name
 from stationmaster.domain.resources import ResourceKind
-from stationmaster.domain.run.aggregate import ResourceStatus
 from stationmaster.steps.ensure_cluster import ensure_cluster
 from stationmaster.steps.ensure_file_system import ensure_file_system
 from stationmaster.steps.ensure_node_group import ensure_node_group
+from stationmaster.steps.prepare_cluster import prepare_cluster
 from stationmaster.steps.prepare_run import prepare_run
+from stationmaster.steps.recording import request_resource
+from stationmaster.steps.release_lease import release_lease
 
 STEPS = {
     "cluster": (ensure_cluster, {}),
@@ -40,21 +45,34 @@ def build_before(account: Account, step: object) -> None:
 
 
 def statuses(account: Account) -> dict[ResourceKind, ResourceStatus]:
-    return {each.kind: each.status for each in account.run.resources.values()}
+    return {each.kind: each.status for each in account.cluster.resources.values()}
 
 
-def test_prepare_run_lists_what_the_recipe_needs_and_enters_provisioning_once(account: Account):
-    account.request()
+def test_prepare_run_limits_the_wait_for_the_job_and_records_nothing(account: Account):
+    account.ask()
+    version = account.run.version
 
     first = prepare_run(account.services, account.run_id)
     again = prepare_run(account.services, account.run_id)
 
     assert first == again
     assert first["run_id"] == account.run_id
+    assert first["await_limit_s"] >= 7 * 86_400
+    assert account.run.version == version
+
+
+def test_prepare_cluster_lists_what_the_recipe_needs_and_enters_provisioning_once(account: Account):
+    account.lease()
+
+    first = prepare_cluster(account.services, account.cluster_id)
+    again = prepare_cluster(account.services, account.cluster_id)
+
+    assert first == again
+    assert first["cluster_id"] == account.cluster_id
     assert {"fsx-csi-driver", "training-operator", "relay"} <= set(first["plugins"])
     assert {"nodes", "storage"} <= set(first["checks"])
-    assert first["await_limit_s"] >= 7 * 86_400
-    assert [event.phase for event in account.events("run.phase_changed")] == ["provisioning"]
+    for kind in ("run.phase_changed", "cluster.phase_changed"):
+        assert [event.phase for event in account.events(kind)] == ["provisioning"]
 
 
 @each_step
@@ -65,20 +83,20 @@ def test_step_that_is_called_until_it_is_done_records_what_it_made_once(account,
 
     assert set(statuses(account).values()) == {ResourceStatus.ACTIVE}
     requested = [(event.kind, event.name) for event in account.events("resource.requested")]
-    assert len(requested) == len(set(requested)) == len(account.run.resources)
+    assert len(requested) == len(set(requested)) == len(account.cluster.resources)
 
 
 @each_step
 def test_step_that_is_repeated_changes_and_records_nothing_more(account, step, arguments):
     build_before(account, step)
     account.finish(step, **arguments)
-    version = account.run.version
+    versions = account.versions
 
     created = [name for name in account.changes(step, **arguments) if "Create" in name]
 
     assert account.call(step, **arguments)
     assert not {name for name in created if name not in IDEMPOTENT_BY_AWS}
-    assert account.run.version == version
+    assert account.versions == versions
 
 
 @pytest.mark.parametrize(
@@ -131,16 +149,41 @@ def test_step_whose_creation_fails_says_what_aws_says(account, fault, step, argu
         account.finish(step, **arguments)
 
 
-@each_step
-def test_step_of_a_stopped_run_creates_nothing(account, step, arguments):
-    build_before(account, step)
+def test_first_step_of_a_stopped_run_says_who_stopped_it(account: Account):
+    account.ask()
     account.happen(ev.StopRequested, user_id="U2")
-    account.aws.forget_calls()
 
     with pytest.raises(RunStopped, match="stopped by U2"):
+        prepare_run(account.services, account.run_id)
+
+
+@each_step
+def test_step_of_a_cluster_whose_run_was_stopped_creates_nothing(account, step, arguments):
+    build_before(account, step)
+    account.happen(ev.StopRequested, user_id="U2")
+    release_lease(account.services, account.run_id)
+    account.aws.forget_calls()
+
+    with pytest.raises(ClusterDrained, match=f"{account.cluster_id} is draining"):
         account.call(step, **arguments)
 
     assert {service for service, _ in account.aws.calls} == {"dynamodb"}
+
+
+def test_resource_requested_by_a_step_that_has_not_seen_the_cluster_drain_is_refused(account):
+    account.request()
+    seen_before = account.cluster
+    release_lease(account.services, account.run_id)
+
+    with pytest.raises(IllegalTransition, match="is draining and cannot get cluster"):
+        request_resource(
+            account.services,
+            seen_before,
+            ResourceKind.CLUSTER,
+            cluster_name(account.cluster_id),
+        )
+
+    assert account.cluster.resources == {}
 
 
 @pytest.mark.parametrize("step", [ensure_file_system, ensure_node_group])
@@ -151,7 +194,7 @@ def test_step_that_comes_before_the_cluster_waits_for_it(account, step):
     with pytest.raises(TransientError, match="no security group"):
         account.call(step, **arguments)
 
-    assert account.run.resources == {}
+    assert account.cluster.resources == {}
 
 
 def test_training_nodes_with_efa_get_a_placement_group_and_a_template_of_their_own(account):
@@ -161,5 +204,5 @@ def test_training_nodes_with_efa_get_a_placement_group_and_a_template_of_their_o
     account.finish(ensure_node_group, node_group="training")
 
     assert ResourceKind.PLACEMENT_GROUP in statuses(account)
-    names = {each.name for each in account.run.resources.values()}
-    assert launch_template_name(account.run_id) in names
+    names = {each.name for each in account.cluster.resources.values()}
+    assert launch_template_name(account.cluster_id) in names

@@ -9,8 +9,9 @@ import pytest
 from aws_steps import Account, account, endpoint  # noqa: F401
 
 from stationmaster.domain import events as ev
+from stationmaster.domain.cluster.aggregate import TeardownStatus
+from stationmaster.domain.cluster.resources import ResourceStatus
 from stationmaster.domain.errors import LeftBehind, StepTimedOut
-from stationmaster.domain.run.aggregate import ResourceStatus, TeardownStatus
 from stationmaster.steps.begin_teardown import begin_teardown
 from stationmaster.steps.conclude_run import conclude_run
 from stationmaster.steps.conclude_teardown import conclude_teardown
@@ -20,6 +21,7 @@ from stationmaster.steps.ensure_node_group import ensure_node_group
 from stationmaster.steps.leftovers import find_left
 from stationmaster.steps.release_cluster import release_cluster
 from stationmaster.steps.release_file_system import release_file_system
+from stationmaster.steps.release_lease import release_lease
 from stationmaster.steps.release_network import release_network
 from stationmaster.steps.release_node_group import release_node_group
 from stationmaster.steps.verify_released import verify_released
@@ -38,14 +40,15 @@ each_step = pytest.mark.parametrize(("step", "arguments"), IN_ORDER, ids=NAMES)
 
 
 def build(account: Account) -> None:
-    """Everything that a run has, and its teardown begun."""
+    """Everything that a cluster has; its run has ended, and its teardown has begun."""
     account.request()
     account.finish(ensure_cluster)
     account.finish(ensure_node_group, node_group="system")
     account.finish(ensure_node_group, node_group="training")
     account.finish(ensure_file_system)
     account.enter(ev.RunPhase.FAILED, reason="for the test")
-    begin_teardown(account.services, account.run_id)
+    release_lease(account.services, account.run_id)
+    assert account.call(begin_teardown)
 
 
 def release_before(account: Account, step: object, arguments: dict[str, str]) -> None:
@@ -59,11 +62,11 @@ def test_all_steps_in_order_leave_nothing_and_record_each_deletion_once(account:
     for step, arguments in IN_ORDER:
         account.finish(step, **arguments)
 
-    assert find_left(account.services, account.run_id) == []
-    gone = {each.status for each in account.run.resources.values()}
+    assert find_left(account.services, account.cluster_id) == []
+    gone = {each.status for each in account.cluster.resources.values()}
     assert gone == {ResourceStatus.DELETED}
     deleted = [(event.kind, event.name) for event in account.events("resource.deleted")]
-    assert len(deleted) == len(set(deleted)) == len(account.run.resources)
+    assert len(deleted) == len(set(deleted)) == len(account.cluster.resources)
 
 
 @each_step
@@ -71,17 +74,17 @@ def test_release_that_is_repeated_is_done_at_once_and_changes_nothing(account, s
     build(account)
     release_before(account, step, arguments)
     account.finish(step, **arguments)
-    version = account.run.version
+    versions = account.versions
 
     assert account.changes(step, **arguments) == []
     assert account.call(step, **arguments)
-    assert account.run.version == version
+    assert account.versions == versions
 
 
 @each_step
-def test_release_of_a_run_that_has_nothing_is_done_at_once(account, step, arguments):
+def test_release_of_a_cluster_that_has_nothing_is_done_at_once(account, step, arguments):
     account.request()
-    begin_teardown(account.services, account.run_id)
+    assert account.call(begin_teardown)
 
     assert account.changes(step, **arguments) == []
     assert account.call(step, **arguments)
@@ -116,17 +119,17 @@ def test_verification_deletes_what_landed_late_and_names_it_when_time_is_over(ac
     account.late *= 0
 
     account.finish(verify_released)
-    assert find_left(account.services, account.run_id) == []
+    assert find_left(account.services, account.cluster_id) == []
 
 
 def test_teardown_that_begins_twice_is_one_attempt(account: Account):
     account.request()
 
-    begin_teardown(account.services, account.run_id)
-    begin_teardown(account.services, account.run_id)
+    assert account.call(begin_teardown)
+    assert account.call(begin_teardown)
 
     assert len(account.events("teardown.started")) == 1
-    assert account.run.teardown is TeardownStatus.RUNNING
+    assert account.cluster.teardown is TeardownStatus.RUNNING
 
 
 def test_teardown_that_is_concluded_twice_keeps_its_first_cost(account: Account):
@@ -134,27 +137,27 @@ def test_teardown_that_is_concluded_twice_keeps_its_first_cost(account: Account)
     for step, arguments in IN_ORDER:
         account.finish(step, **arguments)
 
-    conclude_teardown(account.services, account.run_id)
+    conclude_teardown(account.services, account.cluster_id)
     cost = account.events("teardown.completed")[0].cost_usd
     account.pass_time()
-    conclude_teardown(account.services, account.run_id)
-    begin_teardown(account.services, account.run_id)
+    conclude_teardown(account.services, account.cluster_id)
+    assert account.call(begin_teardown)
 
     assert [event.cost_usd for event in account.events("teardown.completed")] == [cost]
-    assert account.run.teardown is TeardownStatus.COMPLETED
+    assert account.cluster.teardown is TeardownStatus.COMPLETED
 
 
 def test_teardown_that_failed_names_what_is_left_and_may_begin_again(account: Account):
     build(account)
     cause = json.dumps({"errorMessage": "EKS is away"})
 
-    conclude_teardown(account.services, account.run_id, error={"Error": "E", "Cause": cause})
+    conclude_teardown(account.services, account.cluster_id, error={"Error": "E", "Cause": cause})
     (failed,) = account.events("teardown.failed")
-    begin_teardown(account.services, account.run_id)
+    assert account.call(begin_teardown)
 
     assert failed.reason == "EKS is away"
     assert any(left.startswith("cluster stationmaster-") for left in failed.left)
-    assert account.run.teardown is TeardownStatus.RUNNING
+    assert account.cluster.teardown is TeardownStatus.RUNNING
 
 
 @pytest.mark.parametrize(
