@@ -331,9 +331,9 @@ CLUSTER_DRAINED_DETAIL_TYPE = "Cluster Drained"
 
 
 def make_event_id(owner: RunId | ClusterId, *parts: object) -> EventId:
-    """A short id that is the same whenever the same fact is told: a hash of what identifies it.
+    """A short id that is the same whenever the same fact is reported: a hash of what identifies it.
 
-    `owner` is the run or the cluster that the event is of.
+    `owner` is the run that the event is of; clusters have `cluster_event_id`.
     """
     text = "\x1f".join([owner, *(str(part) for part in parts)])
     return EventId(hashlib.sha256(text.encode()).hexdigest()[:24])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stationmaster.domain.cluster.aggregate import Cluster
-from stationmaster.domain.cluster.events import ClusterRequested, LeaseGranted
+from stationmaster.domain.cluster.events import ClusterRequested, LeaseGranted, cluster_event_id
 from stationmaster.domain.cluster.spec import spec_for
 from stationmaster.domain.events import AttemptStarted, Placement, make_event_id
 from stationmaster.domain.ids import ClusterId, RunId
@@ -68,14 +68,14 @@ def _lease(services: Services, run: Run, attempt: Attempt) -> Cluster:
         return known
     recipe = get_recipe(run.request.recipe, run.request.model).with_overrides(run.request.overrides)
     requested = ClusterRequested(
-        event_id=make_event_id(cluster_id, "requested"),
+        event_id=cluster_event_id(cluster_id, "requested"),
         cluster_id=cluster_id,
         at=services.now(),
         spec=spec_for(recipe, nodes=placement.nodes, instance_type=placement.instance_type),
         run_id=run.run_id,
     )
     lease = LeaseGranted(
-        event_id=make_event_id(cluster_id, "lease.granted", attempt.attempt_id),
+        event_id=cluster_event_id(cluster_id, "lease.granted", attempt.attempt_id),
         cluster_id=cluster_id,
         at=services.now(),
         run_id=run.run_id,

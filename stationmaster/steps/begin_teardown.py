@@ -8,8 +8,8 @@ from stationmaster.domain.cluster.events import (
     ClusterPhaseChanged,
     LeaseReleased,
     TeardownStarted,
+    cluster_event_id,
 )
-from stationmaster.domain.events import make_event_id
 from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.reactions import POLICY, ChangePhase, ClusterTaken, WaitOpen, decide
 from stationmaster.services import Services
@@ -36,7 +36,7 @@ def begin_teardown(services: Services, cluster_id: ClusterId) -> StepResult:
         return NOT_READY
     event = TeardownStarted(
         # One id for each attempt: an attempt begins from the version the last one ended with.
-        event_id=make_event_id(cluster_id, "teardown.started", cluster.version),
+        event_id=cluster_event_id(cluster_id, "teardown.started", cluster.version),
         cluster_id=cluster_id,
         at=services.now(),
     )
@@ -52,7 +52,9 @@ def _end_lease(services: Services, cluster: Cluster, lease: Lease) -> Cluster:
             run = enter_phase(services, run, reaction.phase, reason=reaction.reason)
     settle_wait(services, run.run_id, decide(run, WaitOpen(services.now()), POLICY))
     event = LeaseReleased(
-        event_id=make_event_id(cluster.cluster_id, "lease.released", run.run_id, lease.granted_at),
+        event_id=cluster_event_id(
+            cluster.cluster_id, "lease.released", run.run_id, lease.granted_at
+        ),
         cluster_id=cluster.cluster_id,
         at=services.now(),
         run_id=run.run_id,
@@ -63,7 +65,7 @@ def _end_lease(services: Services, cluster: Cluster, lease: Lease) -> Cluster:
 def _drain(services: Services, cluster: Cluster) -> Cluster:
     """Drain a cluster that nobody has leased."""
     event = ClusterPhaseChanged(
-        event_id=make_event_id(cluster.cluster_id, "phase", ClusterPhase.DRAINING),
+        event_id=cluster_event_id(cluster.cluster_id, "phase", ClusterPhase.DRAINING),
         cluster_id=cluster.cluster_id,
         at=services.now(),
         phase=ClusterPhase.DRAINING,

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from stationmaster.domain.cluster.events import ClusterEvent, TeardownCompleted, TeardownFailed
-from stationmaster.domain.events import make_event_id
+from stationmaster.domain.cluster.events import (
+    ClusterEvent,
+    TeardownCompleted,
+    TeardownFailed,
+    cluster_event_id,
+)
 from stationmaster.domain.ids import ClusterId
 from stationmaster.services import Services
 from stationmaster.steps.conclude_run import sentence_of
@@ -26,14 +30,14 @@ def conclude_teardown(
     event: ClusterEvent
     if error is None:
         event = TeardownCompleted(
-            event_id=make_event_id(cluster_id, "teardown.completed"),
+            event_id=cluster_event_id(cluster_id, "teardown.completed"),
             cluster_id=cluster_id,
             at=now,
             cost_usd=round(cluster.cost_usd(now), 6),
         )
     else:
         event = TeardownFailed(
-            event_id=make_event_id(cluster_id, "teardown.failed", cluster.teardown_started_at),
+            event_id=cluster_event_id(cluster_id, "teardown.failed", cluster.teardown_started_at),
             cluster_id=cluster_id,
             at=now,
             reason=sentence_of(error.get("Cause", "")) or error.get("Error", "unknown error"),

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from stationmaster.domain.cluster.events import PluginReady
+from stationmaster.domain.cluster.events import PluginReady, cluster_event_id
 from stationmaster.domain.errors import ResourceFailed
-from stationmaster.domain.events import make_event_id
 from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.inspection import Finding, LiveCluster, Verdict
 from stationmaster.plugins import Plugin, get_plugin
@@ -41,7 +40,7 @@ def install_plugin(services: Services, cluster_id: ClusterId, *, plugin: str) ->
         )
         return NOT_READY
     event = PluginReady(
-        event_id=make_event_id(cluster_id, "plugin.ready", plugin),
+        event_id=cluster_event_id(cluster_id, "plugin.ready", plugin),
         cluster_id=cluster_id,
         at=services.now(),
         plugin=plugin,

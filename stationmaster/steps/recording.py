@@ -16,6 +16,7 @@ from stationmaster.domain.cluster.events import (
     ResourceCreated,
     ResourceDeleted,
     ResourceRequested,
+    cluster_event_id,
 )
 from stationmaster.domain.cluster.resources import ResourceStatus
 from stationmaster.domain.errors import PermanentError, StepTimedOut
@@ -69,7 +70,7 @@ def enter_cluster_phase(
     if cluster.entered(phase) is not None:
         return cluster
     event = ClusterPhaseChanged(
-        event_id=make_event_id(cluster.cluster_id, "phase", phase),
+        event_id=cluster_event_id(cluster.cluster_id, "phase", phase),
         cluster_id=cluster.cluster_id,
         at=services.now(),
         phase=phase,
@@ -109,7 +110,7 @@ def request_resource(
     if cluster.resource(kind, name) is not None:
         return cluster
     event = ResourceRequested(
-        event_id=make_event_id(cluster.cluster_id, "resource.requested", kind, name),
+        event_id=cluster_event_id(cluster.cluster_id, "resource.requested", kind, name),
         cluster_id=cluster.cluster_id,
         at=services.now(),
         kind=kind,
@@ -127,7 +128,7 @@ def resource_created(
     if known is not None and known.status is ResourceStatus.ACTIVE:
         return cluster
     event = ResourceCreated(
-        event_id=make_event_id(cluster.cluster_id, "resource.created", kind, name, resource_id),
+        event_id=cluster_event_id(cluster.cluster_id, "resource.created", kind, name, resource_id),
         cluster_id=cluster.cluster_id,
         at=services.now(),
         kind=kind,
@@ -144,7 +145,7 @@ def resources_deleted(
     cluster_id = cluster.cluster_id
     events: list[ClusterEvent] = [
         ResourceDeleted(
-            event_id=make_event_id(cluster_id, "resource.deleted", resource.kind, resource.name),
+            event_id=cluster_event_id(cluster_id, "resource.deleted", resource.kind, resource.name),
             cluster_id=cluster_id,
             at=services.now(),
             kind=resource.kind,

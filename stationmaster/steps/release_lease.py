@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from stationmaster.domain.cluster.events import LeaseReleased
-from stationmaster.domain.events import make_event_id
+from stationmaster.domain.cluster.events import LeaseReleased, cluster_event_id
 from stationmaster.domain.ids import RunId
 from stationmaster.services import Services
 
@@ -20,7 +19,7 @@ def release_lease(services: Services, run_id: RunId) -> None:
     lease = cluster.leases.get(run_id)
     if lease is not None and lease.released_at is None:
         event = LeaseReleased(
-            event_id=make_event_id(cluster.cluster_id, "lease.released", attempt.attempt_id),
+            event_id=cluster_event_id(cluster.cluster_id, "lease.released", attempt.attempt_id),
             cluster_id=cluster.cluster_id,
             at=services.now(),
             run_id=run_id,

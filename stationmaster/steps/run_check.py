@@ -7,9 +7,8 @@ up; a verdict that is final ends the workflow at once.
 from __future__ import annotations
 
 from stationmaster.checks import Check, get_check, nodes
-from stationmaster.domain.cluster.events import CheckFinished, ClusterPhase
+from stationmaster.domain.cluster.events import CheckFinished, ClusterPhase, cluster_event_id
 from stationmaster.domain.errors import CheckFailed
-from stationmaster.domain.events import make_event_id
 from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.names import LABEL_CLUSTER_ID, NAMESPACE
 from stationmaster.inspection import Finding, LiveCluster, Verdict
@@ -46,7 +45,7 @@ def run_check(services: Services, cluster_id: ClusterId, *, check: str) -> StepR
             return NOT_READY
         detail = f"{detail} (after {waited_s:.0f} s)"
     event = CheckFinished(
-        event_id=make_event_id(cluster_id, "check.finished", check),
+        event_id=cluster_event_id(cluster_id, "check.finished", check),
         cluster_id=cluster_id,
         at=services.now(),
         check=check,

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from stationmaster.domain.aggregate import State
 from stationmaster.domain.cluster import events as ev
-from stationmaster.domain.cluster.events import ClusterEvent, ClusterPhase
+from stationmaster.domain.cluster.events import ClusterEvent, ClusterPhase, cluster_event_id
 from stationmaster.domain.cluster.resources import (
     Resource,
     ResourceStatus,
@@ -24,7 +24,6 @@ from stationmaster.domain.cluster.resources import (
 )
 from stationmaster.domain.cluster.spec import ClusterSpec
 from stationmaster.domain.errors import IllegalTransition
-from stationmaster.domain.events import make_event_id
 from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.resources import ResourceKind
 
@@ -202,7 +201,7 @@ def consequences(cluster: Cluster, event: ClusterEvent) -> list[ClusterEvent]:
         return []
     return [
         ev.ClusterPhaseChanged(
-            event_id=make_event_id(cluster.cluster_id, event.event_id, ClusterPhase.DRAINING),
+            event_id=cluster_event_id(cluster.cluster_id, event.event_id, ClusterPhase.DRAINING),
             cluster_id=cluster.cluster_id,
             at=event.at,
             phase=ClusterPhase.DRAINING,

@@ -13,7 +13,8 @@ from pydantic import Field, TypeAdapter
 
 from stationmaster.domain.aggregate import Fact
 from stationmaster.domain.cluster.spec import ClusterSpec
-from stationmaster.domain.ids import ClusterId, RunId
+from stationmaster.domain.events import make_event_id
+from stationmaster.domain.ids import ClusterId, EventId, RunId
 from stationmaster.domain.resources import ResourceKind
 
 
@@ -147,3 +148,8 @@ ClusterEvent = Annotated[
 ]
 
 CLUSTER_EVENT: TypeAdapter[ClusterEvent] = TypeAdapter(ClusterEvent)
+
+
+def cluster_event_id(cluster_id: ClusterId, *parts: object) -> EventId:
+    """The id of an event of a cluster: never that of an event of the run of the same name."""
+    return make_event_id(cluster_id, "cluster", *parts)
