@@ -130,6 +130,7 @@ def test_teardown_that_begins_twice_is_one_attempt(account: Account):
 
     assert len(account.events("teardown.started")) == 1
     assert account.cluster.teardown is TeardownStatus.RUNNING
+    assert account.run.phase is ev.RunPhase.FAILED, "the run that leased the cluster ends with it"
 
 
 def test_teardown_that_is_concluded_twice_keeps_its_first_cost(account: Account):
