@@ -35,7 +35,7 @@ def post_loss_chart(
     png = loss_chart(
         points,
         title=f"{run.request.recipe}: training loss",
-        subtitle=f"{run.run_id}, {run.request.nodes} x {run.request.instance_type}",
+        subtitle=f"{run.run_id}, {run.placement.nodes} x {run.placement.instance_type}",
         resumed_at=[event.step for event in events if isinstance(event, TrainingResumed)],
     )
     try:

@@ -86,12 +86,12 @@ def card_milestone(view: RunView) -> str:
 
 
 def _identity(run: Run) -> str:
-    request = run.request
+    placement = run.placement
     parts = [
         md.code(run.run_id, 120),
-        f"{request.nodes} {md.TIMES} {md.escape(request.instance_type, 60)}",
+        f"{placement.nodes} {md.TIMES} {md.escape(placement.instance_type, 60)}",
         f"{md.money(run.price_per_hour_usd)} an hour",
-        f"by {md.user(request.user_id)}",
+        f"by {md.user(run.request.user_id)}",
     ]
     return f" {md.DOT} ".join(parts)
 

@@ -49,7 +49,10 @@ class Placement(BaseModel):
 
 
 class TrainingRequest(BaseModel):
-    """What a person asked for, with every default filled in."""
+    """What a person asked for, with every default filled in.
+
+    `nodes` and `instance_type` are a wish: where the job runs is the placement of an attempt.
+    """
 
     model_config = ConfigDict(frozen=True)
 
@@ -63,6 +66,11 @@ class TrainingRequest(BaseModel):
     team_id: str
     channel_id: str
     user_id: str
+
+    @property
+    def wish(self) -> Placement:
+        """Where the person wants the job to run."""
+        return Placement(nodes=self.nodes, instance_type=self.instance_type)
 
 
 class _Event(Fact):

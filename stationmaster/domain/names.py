@@ -45,7 +45,7 @@ def cluster_name(cluster_id: str) -> str:
 
 
 def job_name(run_id: RunId) -> str:
-    """Name of the run's PyTorchJob: a DNS-1035 label, pods append -worker-NN."""
+    """Name of the PyTorchJob of a run's first attempt: a DNS-1035 label, pods append -worker-NN."""
     return run_id
 
 

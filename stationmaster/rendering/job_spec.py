@@ -1,4 +1,4 @@
-"""Everything that decides how one run's job looks, resolved from the request.
+"""Everything that decides how one run's job looks, resolved from the request and an attempt.
 
 Made by `job_spec` in steps and in the command line; read by every renderer. It holds no secret.
 """
@@ -19,6 +19,7 @@ from stationmaster.domain.planning.cost import stop_deadline_s
 from stationmaster.domain.planning.layout import Layout, processes_per_node
 from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.domain.planning.requirements import uses_efa
+from stationmaster.domain.run.attempts import Assignment
 
 RUNS_DIRECTORY: Final = f"{SHARED_MOUNT}/runs"
 
@@ -28,10 +29,11 @@ KubernetesObject = dict[str, Any]
 
 @dataclass(frozen=True)
 class JobSpec:
-    """One run's job: the recipe, where it runs and in which image."""
+    """The job of one attempt at a run: the recipe, where it runs and in which image."""
 
     run_id: RunId
     cluster_id: ClusterId
+    job: str
     rendezvous_id: str
     recipe: Recipe
     overrides: Mapping[str, str]
@@ -82,20 +84,21 @@ class JobSpec:
 
 
 def job_spec(
-    request: TrainingRequest, *, run_id: RunId, cluster_id: ClusterId, image: str
+    request: TrainingRequest, assignment: Assignment, *, run_id: RunId, image: str
 ) -> JobSpec:
-    """Resolve a request against the catalogues.
+    """Resolve a request, placed as the assignment says, against the catalogues.
 
     Raises:
         UserError: the recipe, the instance type or an override is not (or no longer) known.
     """
     return JobSpec(
         run_id=run_id,
-        cluster_id=cluster_id,
-        rendezvous_id=run_id,
+        cluster_id=assignment.cluster_id,
+        job=assignment.job,
+        rendezvous_id=assignment.rendezvous_id,
         recipe=get_recipe(request.recipe, request.model).with_overrides(request.overrides),
         overrides=dict(sorted(request.overrides.items())),
-        instance=get_instance(request.instance_type),
-        nodes=request.nodes,
+        instance=get_instance(assignment.placement.instance_type),
+        nodes=assignment.placement.nodes,
         image=image,
     )

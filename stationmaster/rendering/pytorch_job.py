@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from stationmaster.domain.names import LABEL_CLUSTER_ID, TRAINING_NODE_GROUP, job_name
+from stationmaster.domain.names import LABEL_CLUSTER_ID, TRAINING_NODE_GROUP
 from stationmaster.rendering.environment import SCRATCH_MOUNT, render_environment
 from stationmaster.rendering.etcd import ETCD_PORT, etcd_name, render_wait
 from stationmaster.rendering.job_spec import JobSpec, KubernetesObject
@@ -67,7 +67,7 @@ def render_pytorch_job(spec: JobSpec) -> KubernetesObject:
     return {
         "apiVersion": API_VERSION,
         "kind": KIND,
-        "metadata": metadata(run_labels(spec.run_id, "training"), name=job_name(spec.run_id)),
+        "metadata": metadata(run_labels(spec.run_id, "training"), name=spec.job),
         "spec": {
             "nprocPerNode": str(spec.processes_per_node),
             "runPolicy": {
@@ -165,7 +165,7 @@ def _pod_spec(spec: JobSpec) -> KubernetesObject:
                 "requiredDuringSchedulingIgnoredDuringExecution": [
                     {
                         "topologyKey": LABEL_HOSTNAME,
-                        "labelSelector": {"matchLabels": {LABEL_JOB_NAME: job_name(spec.run_id)}},
+                        "labelSelector": {"matchLabels": {LABEL_JOB_NAME: spec.job}},
                     }
                 ]
             }

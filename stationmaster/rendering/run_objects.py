@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from stationmaster.domain.events import TrainingRequest
-from stationmaster.domain.ids import ClusterId, RunId
+from stationmaster.domain.ids import RunId
+from stationmaster.domain.run.attempts import first_assignment
 from stationmaster.rendering.etcd import render_rendezvous
 from stationmaster.rendering.job_spec import KubernetesObject, job_spec
 from stationmaster.rendering.metadata import namespace
@@ -41,10 +42,8 @@ def render_all(
     Raises:
         UserError: the recipe, the instance type or an override is not known.
     """
-    cluster_id = ClusterId(run_id)  # of a cluster of its own
-    spec = job_spec(
-        request, run_id=run_id, cluster_id=cluster_id, image=surroundings.training_image
-    )
+    assignment = first_assignment(run_id, request)
+    spec = job_spec(request, assignment, run_id=run_id, image=surroundings.training_image)
     storage = SharedStorage(
         file_system_id=surroundings.file_system_id,
         dns_name=f"{surroundings.file_system_id}.fsx.{surroundings.region}.amazonaws.com",
@@ -59,7 +58,7 @@ def render_all(
     )
     return [
         namespace(),
-        *render_storage(cluster_id, storage),
+        *render_storage(assignment.cluster_id, storage),
         *(item for item in relay if item["kind"] != "Namespace"),
         *render_rendezvous(spec),
         render_pytorch_job(spec),

@@ -5,12 +5,11 @@ from __future__ import annotations
 from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.cluster.events import ClusterRequested, LeaseGranted, cluster_event_id
 from stationmaster.domain.cluster.spec import spec_for
-from stationmaster.domain.events import AttemptStarted, Placement, make_event_id
-from stationmaster.domain.ids import ClusterId, RunId
-from stationmaster.domain.names import job_name
+from stationmaster.domain.events import AttemptStarted, make_event_id
+from stationmaster.domain.ids import RunId
 from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.domain.run.aggregate import Run, Wait
-from stationmaster.domain.run.attempts import Attempt, attempt_id
+from stationmaster.domain.run.attempts import Attempt, first_assignment
 from stationmaster.services import Services
 from stationmaster.steps.recording import mirror_phase
 from stationmaster.steps.release_lease import release_lease
@@ -49,11 +48,7 @@ def _begin_attempt(services: Services, run: Run) -> Attempt:
             event_id=make_event_id(run.run_id, "attempt.started", 1),
             run_id=run.run_id,
             at=services.now(),
-            attempt_id=attempt_id(run.run_id, 1),
-            cluster_id=ClusterId(run.run_id),
-            placement=Placement(nodes=run.request.nodes, instance_type=run.request.instance_type),
-            job=job_name(run.run_id),
-            rendezvous_id=run.run_id,
+            **dict(first_assignment(run.run_id, run.request)),
         )
         run = services.runs.record(run.run_id, [event])
     assert run.attempt is not None

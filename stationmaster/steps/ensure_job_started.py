@@ -54,7 +54,7 @@ def ensure_job_started(services: Services, run_id: RunId) -> StepResult:
         raise TrainingFailed(why_failed(gateway, run, failed.message, pods))
     if job.condition("Succeeded") is None:
         _raise_if_hopeless(pods)
-        if len(pods) < run.request.nodes or any(pod.phase not in _UP for pod in pods):
+        if len(pods) < run.placement.nodes or any(pod.phase not in _UP for pod in pods):
             _check_deadline(services, gateway, run, pods)
             return NOT_READY
     enter_phase(services, run, RunPhase.RUNNING)
@@ -78,7 +78,7 @@ def _check_deadline(
             services,
             since=run.entered(RunPhase.SUBMITTING),
             limit_s=services.settings.job_start_timeout_s,
-            what=f"the job did not start, {up} of {run.request.nodes} pods run",
+            what=f"the job did not start, {up} of {run.placement.nodes} pods run",
         )
     except StepTimedOut as exc:
         raise JobNotStarted(f"{exc}: {gateway.explain(NAMESPACE, pods)}") from exc

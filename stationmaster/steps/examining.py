@@ -89,10 +89,10 @@ def _explain_inside(services: Services, run: Run) -> tuple[str, bool]:
         labels={LABEL_NODE_GROUP: TRAINING_NODE_GROUP, LABEL_CLUSTER_ID: cluster_of(run)}
     )
     ready = [node for node in nodes if node.ready]
-    if len(ready) < run.request.nodes:
-        return f"{len(ready)} of {run.request.nodes} training nodes are ready", False
-    if len(pods) < run.request.nodes:
-        return f"{len(pods)} of the job's {run.request.nodes} pods are there", False
+    if len(ready) < run.placement.nodes:
+        return f"{len(ready)} of {run.placement.nodes} training nodes are ready", False
+    if len(pods) < run.placement.nodes:
+        return f"{len(pods)} of the job's {run.placement.nodes} pods are there", False
     if any(pod.phase not in ("Running", "Succeeded") for pod in pods):
         return f"the job's pods do not run: {gateway.explain(NAMESPACE, pods)}", False
     relays = gateway.pods(NAMESPACE, labels={LABEL_RUN_ID: run.run_id, LABEL_ROLE: "relay"})

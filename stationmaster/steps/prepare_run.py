@@ -38,11 +38,8 @@ def prepare_run(services: Services, run_id: RunId) -> Preparation:
     raise_if_stopped(run)
     request = run.request
     recipe = get_recipe(request.recipe, request.model).with_overrides(request.overrides)
-    plan = plan_recipe(
-        recipe,
-        nodes=request.nodes,
-        instance_type=request.instance_type,
-    )
+    placement = run.placement
+    plan = plan_recipe(recipe, nodes=placement.nodes, instance_type=placement.instance_type)
     return {"run_id": run_id, "await_limit_s": await_limit_s(plan.estimated_duration_s)}
 
 

@@ -24,6 +24,7 @@ from stationmaster.domain.events import PhaseChanged, RunPhase, make_event_id
 from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.domain.run.aggregate import Run
+from stationmaster.domain.run.attempts import Attempt
 from stationmaster.services import Services
 
 # What a run that waits for its cluster shows of it, and the phases in which it waits.
@@ -34,15 +35,24 @@ _MIRRORED: Final = {
 _WAITING: Final = (RunPhase.REQUESTED, RunPhase.AWAITING_APPROVAL, RunPhase.PROVISIONING)
 
 
+def attempt_of(run: Run) -> Attempt:
+    """The run's newest attempt.
+
+    Raises:
+        PermanentError: none has begun, so the run has no cluster either.
+    """
+    if run.attempt is None:
+        raise PermanentError(f"run {run.run_id} has no cluster")
+    return run.attempt
+
+
 def cluster_of(run: Run) -> ClusterId:
     """The cluster of the run's newest attempt.
 
     Raises:
         PermanentError: the run has come to none.
     """
-    if run.cluster_id is None:
-        raise PermanentError(f"run {run.run_id} has no cluster")
-    return run.cluster_id
+    return attempt_of(run).cluster_id
 
 
 def enter_phase(services: Services, run: Run, phase: RunPhase, *, reason: str = "") -> Run:

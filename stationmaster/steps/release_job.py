@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.names import (
     LABEL_CLUSTER_ID,
     LABEL_ROLE,
     LABEL_RUN_ID,
     NAMESPACE,
-    job_name,
     relay_name,
     volume_name,
 )
@@ -41,7 +41,7 @@ def release_job(services: Services, cluster_id: ClusterId) -> StepResult:
     if not gateway.is_answering():
         # An API server that does not answer cannot be asked to delete; its nodes are deleted next.
         return READY
-    left = _release(gateway, cluster_id, runs=list(cluster.leases))
+    left = _release(gateway, cluster_id, runs=list(cluster.leases), jobs=_jobs(services, cluster))
     if not left:
         return READY
     check_time(
@@ -53,12 +53,24 @@ def release_job(services: Services, cluster_id: ClusterId) -> StepResult:
     return NOT_READY
 
 
+def _jobs(services: Services, cluster: Cluster) -> list[str]:
+    """Names of the PyTorchJobs of all attempts that ran on the cluster."""
+    attempts = [
+        attempt for run_id in cluster.leases for attempt in services.runs.load(run_id).attempts
+    ]
+    return [attempt.job for attempt in attempts if attempt.cluster_id == cluster.cluster_id]
+
+
 def _release(
-    gateway: KubernetesGateway, cluster_id: ClusterId, *, runs: Sequence[RunId]
+    gateway: KubernetesGateway,
+    cluster_id: ClusterId,
+    *,
+    runs: Sequence[RunId],
+    jobs: Sequence[str],
 ) -> list[str]:
     """Delete the next things in order; what is still there. Most runs have no etcd."""
-    for run_id in runs:
-        gateway.delete("kubeflow.org/v1", "PyTorchJob", name=job_name(run_id), namespace=NAMESPACE)
+    for name in jobs:
+        gateway.delete("kubeflow.org/v1", "PyTorchJob", name=name, namespace=NAMESPACE)
     of_cluster = {LABEL_CLUSTER_ID: cluster_id}
     for job in gateway.batch_jobs(NAMESPACE, labels=of_cluster):
         gateway.delete("batch/v1", "Job", name=job.name, namespace=NAMESPACE)

@@ -12,7 +12,7 @@ from stationmaster.rendering.pytorch_job import render_pytorch_job
 from stationmaster.rendering.storage import render_storage
 from stationmaster.services import Services
 from stationmaster.steps import READY, StepResult
-from stationmaster.steps.recording import cluster_of, enter_phase
+from stationmaster.steps.recording import attempt_of, enter_phase
 from stationmaster.steps.stopping import raise_if_stopped
 
 
@@ -30,13 +30,9 @@ def submit_job(services: Services, run_id: RunId) -> StepResult:
     run = services.runs.load(run_id)
     raise_if_stopped(run)
     run = enter_phase(services, run, RunPhase.SUBMITTING)
-    cluster_id = cluster_of(run)
-    spec = job_spec(
-        run.request,
-        run_id=run_id,
-        cluster_id=cluster_id,
-        image=services.settings.training_image,
-    )
+    attempt = attempt_of(run)
+    cluster_id = attempt.cluster_id
+    spec = job_spec(run.request, attempt, run_id=run_id, image=services.settings.training_image)
     token = services.secrets.hugging_face_token()
     services.kubernetes(cluster_id).apply(
         [
@@ -51,7 +47,7 @@ def submit_job(services: Services, run_id: RunId) -> StepResult:
         event_id=make_event_id(run_id, "job.submitted"),
         run_id=run_id,
         at=services.now(),
-        job=run.job,
+        job=spec.job,
     )
     services.runs.record(run_id, [event])
     return READY

@@ -44,7 +44,7 @@ from stationmaster.domain.events import (
 from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.domain.run.aggregate import Run
-from stationmaster.domain.run.attempts import attempt_id
+from stationmaster.domain.run.attempts import Assignment, first_assignment
 from stationmaster.kubernetes.gateway import KubernetesGateway
 from stationmaster.settings import Settings
 
@@ -164,8 +164,14 @@ class World:
     def kubernetes(self, run_id: str) -> KubernetesGateway:
         return self.gateway
 
-    def begin(self, *phases: RunPhase, request: TrainingRequest = REQUEST) -> Run:
+    def begin(
+        self,
+        *phases: RunPhase,
+        request: TrainingRequest = REQUEST,
+        assignment: Assignment | None = None,
+    ) -> Run:
         """A run that has come through the phases, its last node group just active."""
+        assignment = assignment or first_assignment(RUN_ID, request)
         requested = make_requested(RUN_ID, at=self.now(), request=request)
         until = self.now() + timedelta(minutes=1)
         self.runs.create(requested, dedup_key="k", dedup_until=until)
@@ -173,27 +179,23 @@ class World:
             event_id="attempt",
             run_id=RUN_ID,
             at=self.now(),
-            attempt_id=attempt_id(RUN_ID, 1),
-            cluster_id=CLUSTER_ID,
-            placement=Placement(nodes=request.nodes, instance_type=request.instance_type),
-            job=RUN_ID,
-            rendezvous_id=RUN_ID,
+            **dict(assignment),
         )
         changes = [
             PhaseChanged(event_id=f"phase-{phase}", run_id=RUN_ID, at=self.now(), phase=phase)
             for phase in phases
         ]
-        self._lease(request)
+        self._lease(request, assignment.placement)
         return self.runs.record(RUN_ID, [attempt, *changes])
 
-    def _lease(self, request: TrainingRequest) -> None:
+    def _lease(self, request: TrainingRequest, placement: Placement) -> None:
         """The run's own cluster, provisioned."""
         recipe = get_recipe(request.recipe, request.model).with_overrides(request.overrides)
-        spec = spec_for(recipe, nodes=request.nodes, instance_type=request.instance_type)
+        spec = spec_for(recipe, **dict(placement))
         about = {"cluster_id": CLUSTER_ID, "at": self.now()}
         self.cluster_states.create(
             ClusterRequested(event_id="requested", spec=spec, run_id=RUN_ID, **about),
-            LeaseGranted(event_id="lease", run_id=RUN_ID, nodes=request.nodes, **about),
+            LeaseGranted(event_id="lease", run_id=RUN_ID, nodes=placement.nodes, **about),
         )
         nodes = ResourceCreated(
             event_id="nodes", kind=ResourceKind.NODE_GROUP, name="training", **about

@@ -16,6 +16,7 @@ from kubernetes_gateway_fixtures import (  # noqa: F401
 
 from local.cluster import LocalCluster
 from stationmaster.domain.errors import PermanentError, TransientError
+from stationmaster.domain.run.attempts import first_assignment
 from stationmaster.kubernetes.gateway import KubernetesGateway
 from stationmaster.kubernetes.manifests import load_manifests
 from stationmaster.rendering import job_spec, render_all
@@ -50,7 +51,9 @@ def test_apply_of_every_manifest_makes_the_plugins_ready_on_their_nodes(
 
 
 def test_apply_of_a_job_before_its_type_is_served_is_transient(gateway: KubernetesGateway):
-    job = render_pytorch_job(job_spec(REQUEST, run_id=RUN_ID, cluster_id=RUN_ID, image="i"))
+    job = render_pytorch_job(
+        job_spec(REQUEST, first_assignment(RUN_ID, REQUEST), run_id=RUN_ID, image="i")
+    )
 
     with pytest.raises(TransientError, match="applying PyTorchJob tiny-llama-0123abcd"):
         gateway.apply([job])

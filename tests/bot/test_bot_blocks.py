@@ -28,6 +28,7 @@ from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.domain.run import aggregate
 from stationmaster.domain.run.aggregate import Run, new_run_id
+from stationmaster.domain.run.attempts import Attempt, first_assignment
 from stationmaster.domain.run.pods import Pod
 from stationmaster.domain.run.view import RunView
 
@@ -387,6 +388,13 @@ def test_card_shows_what_a_person_wants_to_know_of_a_running_run():
         assert part in shown
     assert "<@U0OPERATOR>" in shown
     assert "\u2588" * 16 + "\u2591" * 8 in shown
+
+
+def test_card_shows_where_the_newest_attempt_runs():
+    placed = first_assignment(RUN_ID, REQUEST.model_copy(update={"nodes": 5}))
+    attempt = Attempt(**dict(placed), started_at=START)
+
+    assert "5 \u00d7 m5.2xlarge" in seen(run_card(running(attempts=[attempt]), now=NOW))
 
 
 def test_card_and_receipt_say_that_the_loss_is_not_finite():

@@ -14,8 +14,10 @@ from stationmaster.domain.commands.grammar import parse_command
 from stationmaster.domain.commands.table import ShowPlan
 from stationmaster.domain.errors import BadParameter, NotPossibleNow, UnknownRecipe, UserError
 from stationmaster.domain.events import TrainingRequest
+from stationmaster.domain.ids import RunId
 from stationmaster.domain.planning.plan import make_plan
 from stationmaster.domain.planning.recipe_lookup import get_recipe
+from stationmaster.domain.run.attempts import first_assignment
 from stationmaster.rendering.job_spec import job_spec
 from stationmaster.rendering.pytorch_job import render_pytorch_job
 
@@ -283,12 +285,8 @@ def test_a_stored_request_renders_its_job_without_any_hub() -> None:
     )
     stored = TrainingRequest.model_validate_json(request.model_dump_json())
 
-    spec = job_spec(
-        stored,
-        run_id="hf-qwen-qwen2-5-7b-0123abcd",
-        cluster_id="hf-qwen-qwen2-5-7b-0123abcd",
-        image="trainer:1",
-    )
+    run_id = RunId("hf-qwen-qwen2-5-7b-0123abcd")
+    spec = job_spec(stored, first_assignment(run_id, stored), run_id=run_id, image="trainer:1")
     job = render_pytorch_job(spec)
 
     assert spec.recipe.model == qwen()

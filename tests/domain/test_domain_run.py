@@ -189,6 +189,15 @@ def test_second_attempt_ends_the_first_and_may_be_elsewhere():
     assert first.attempt_id != second.attempt_id
 
 
+def test_run_is_placed_as_wished_until_an_attempt_says_where():
+    run = make_run()
+    assert run.placement == run.request.wish
+
+    run = apply(run, begin_attempt(1, nodes=4))
+
+    assert (run.placement.nodes, run.request.nodes) == (4, 2)
+
+
 def test_attempt_of_a_run_that_has_ended_is_refused():
     with pytest.raises(IllegalTransition, match="is stopped already"):
         apply(make_run(RunPhase.STOPPED), begin_attempt(1))

@@ -17,10 +17,12 @@ from stationmaster.domain.catalogue.entries import CATALOGUE as RECIPES
 from stationmaster.domain.catalogue.instances import CATALOGUE as INSTANCES
 from stationmaster.domain.catalogue.instances import get_instance
 from stationmaster.domain.cluster.spec import spec_for
+from stationmaster.domain.events import Placement
 from stationmaster.domain.planning.plan import plan_recipe
 from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.domain.reactions import POLICY
 from stationmaster.domain.run.aggregate import new_run_id
+from stationmaster.domain.run.attempts import first_assignment
 from stationmaster.rendering import job_spec
 from stationmaster.rendering.etcd import render_etcd
 from stationmaster.rendering.pytorch_job import render_pytorch_job
@@ -38,7 +40,12 @@ def render(
 ) -> dict[str, Any]:
     request = make_request(recipe=recipe, nodes=nodes, instance_type=instance, overrides=overrides)
     return render_pytorch_job(
-        job_spec(request, run_id=run_id, cluster_id=run_id, image="registry/training:1")
+        job_spec(
+            request,
+            first_assignment(run_id, request),
+            run_id=run_id,
+            image="registry/training:1",
+        )
     )
 
 
@@ -80,7 +87,7 @@ def test_job_with_etcd_meets_where_the_runs_etcd_listens_with_the_protocol_that_
         recipe="llama2-7b", instance_type="p4d.24xlarge", overrides={"rendezvous": "etcd"}
     )
     run_id = "llama2-7b-0123abcd"
-    spec = job_spec(request, run_id=run_id, cluster_id=run_id, image="i")
+    spec = job_spec(request, first_assignment(run_id, request), run_id=run_id, image="i")
 
     elastic = render_pytorch_job(spec)["spec"]["elasticPolicy"]
     deployment, service = render_etcd(run_id)
@@ -361,6 +368,32 @@ def test_names_of_any_run_id_are_dns_labels_with_room_for_the_pod_suffix(recipe:
     assert DNS_1035.fullmatch(job["metadata"]["name"] + "-worker-999")
     labels = pod_spec(job) and job["metadata"]["labels"]
     assert all(len(value) <= 63 for value in labels.values())
+
+
+def test_job_is_rendered_from_the_attempt_and_not_from_what_was_wished_for():
+    request = make_request(nodes=2, instance_type="m5.2xlarge")
+    run_id = "tiny-llama-0123abcd"
+    elsewhere = first_assignment(run_id, request).model_copy(
+        update={
+            "cluster_id": "kept-0a1b2c3d",
+            "placement": Placement(nodes=4, instance_type="p4d.24xlarge"),
+            "job": f"{run_id}-2",
+            "rendezvous_id": "second",
+        }
+    )
+
+    spec = job_spec(request, elsewhere, run_id=run_id, image="i")
+    job = render_pytorch_job(spec)
+
+    worker = job["spec"]["pytorchReplicaSpecs"]["Worker"]
+    (apart,) = pod_spec(job)["affinity"]["podAntiAffinity"][
+        "requiredDuringSchedulingIgnoredDuringExecution"
+    ]
+    assert (worker["replicas"], spec.instance.name) == (4, "p4d.24xlarge")
+    assert job["metadata"]["name"] == f"{run_id}-2"
+    assert f"{run_id}-2" in apart["labelSelector"]["matchLabels"].values()
+    assert job["spec"]["elasticPolicy"]["rdzvId"] == "second"
+    assert pod_spec(job)["nodeSelector"]["stationmaster/cluster-id"] == "kept-0a1b2c3d"
 
 
 def test_rendering_the_same_run_twice_gives_the_same_object():

@@ -36,6 +36,7 @@ from stationmaster.domain.errors import (
     TrainingFailed,
 )
 from stationmaster.domain.events import RunPhase, StopRequested
+from stationmaster.domain.run.attempts import first_assignment
 from stationmaster.steps.ensure_cluster import ensure_cluster
 from stationmaster.steps.ensure_file_system import ensure_file_system
 from stationmaster.steps.ensure_job_started import ensure_job_started
@@ -266,7 +267,10 @@ def test_check_of_nodes_that_do_not_join_fails_after_its_time(world: World):
 def test_job_is_submitted_started_and_released_to_the_last_object(
     cluster: LocalCluster, world: World
 ):
-    world.begin(RunPhase.PROVISIONING, RunPhase.VALIDATING)
+    wish = REQUEST.model_copy(update={"nodes": 3})  # the attempt was placed on two
+    job = f"{RUN_ID}-again"
+    assignment = first_assignment(RUN_ID, REQUEST).model_copy(update={"job": job})
+    world.begin(RunPhase.PROVISIONING, RunPhase.VALIDATING, request=wish, assignment=assignment)
     add_nodes(cluster, group="system")
     add_nodes(cluster, group="training")
     cluster.set_addon("aws-fsx-csi-driver", active=True)
@@ -279,9 +283,8 @@ def test_job_is_submitted_started_and_released_to_the_last_object(
     until_ready(release_job, world)
 
     assert started.phase is RunPhase.RUNNING
-    assert started.job == RUN_ID
-    assert len(world.events("job.submitted")) == 1
-    assert world.gateway.job(NAMESPACE, RUN_ID) is None
+    assert [event.job for event in world.events("job.submitted")] == [job]
+    assert world.gateway.job(NAMESPACE, job) is None
     assert world.gateway.pods(NAMESPACE, labels={"stationmaster/run-id": RUN_ID}) == []
     assert not world.gateway.exists("v1", "PersistentVolume", name=f"{RUN_ID}-fsx")
     assert release_job(world, RUN_ID) == {"ready": True}

@@ -32,6 +32,7 @@ from stationmaster.domain.events import RelayBatch, RunPhase
 from stationmaster.domain.planning.plan import make_plan
 from stationmaster.domain.reactions import POLICY
 from stationmaster.domain.resources import ResourceKind
+from stationmaster.domain.run.attempts import first_assignment
 from stationmaster.kubernetes.views import PodView
 from stationmaster.steps.await_job import await_job
 from stationmaster.steps.begin_teardown import begin_teardown
@@ -342,7 +343,8 @@ def test_silence_of_an_api_server_is_told(world: World, cluster: LocalCluster):
 def test_silence_is_explained_from_the_job_over_nodes_and_pods_to_the_relay(
     world: World, cluster: LocalCluster
 ):
-    world.begin(*TO_RUNNING)
+    wish = REQUEST.model_copy(update={"nodes": 3})  # the attempt was placed on two
+    world.begin(*TO_RUNNING, request=wish, assignment=first_assignment(RUN_ID, REQUEST))
     add_nodes(cluster, group="system")
     eventually(lambda: install_plugin(world, RUN_ID, plugin="training-operator")["ready"])
     explain = explainer(world)

@@ -32,6 +32,7 @@ from bench.gang import (
     num_starts,
     start_agent,
 )
+from stationmaster.domain.run.attempts import first_assignment
 from stationmaster.rendering import job_spec
 from stationmaster.rendering.pytorch_job import rendezvous_conf
 from training.watchdog import EXIT_STALLED
@@ -166,7 +167,8 @@ def test_elastic_nodes_come_and_go_and_each_sample_is_used_once(
 
 def test_agent_waits_for_an_absent_first_worker_as_long_as_its_conf_says(tmp_path: Path) -> None:
     request = make_request(recipe="llama2-7b", instance_type="p4d.24xlarge")
-    rendered = rendezvous_conf(job_spec(request, run_id="run-1", cluster_id="run-1", image="i"))
+    assignment = first_assignment("run-1", request)
+    rendered = rendezvous_conf(job_spec(request, assignment, run_id="run-1", image="i"))
     endpoint = f"127.0.0.1:{free_port()}"
 
     with ExitStack() as agents:

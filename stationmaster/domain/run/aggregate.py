@@ -18,7 +18,7 @@ from pydantic import Field
 from stationmaster.domain import events as ev
 from stationmaster.domain.aggregate import State
 from stationmaster.domain.errors import IllegalTransition
-from stationmaster.domain.events import RunEvent, RunPhase, TrainingRequest
+from stationmaster.domain.events import Placement, RunEvent, RunPhase, TrainingRequest
 from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.names import job_name
 from stationmaster.domain.run.attempts import Attempt, begun, ended
@@ -138,6 +138,11 @@ class Run(State):
     def cluster_id(self) -> ClusterId | None:
         """The cluster of the newest attempt, or None before the first."""
         return self.attempt.cluster_id if self.attempt is not None else None
+
+    @property
+    def placement(self) -> Placement:
+        """Where the newest attempt runs; before the first, where the person wants it to."""
+        return self.attempt.placement if self.attempt is not None else self.request.wish
 
     @property
     def job(self) -> str:

@@ -11,12 +11,13 @@ from datetime import datetime
 
 from pydantic import BaseModel, ConfigDict
 
-from stationmaster.domain.events import AttemptStarted, Placement
+from stationmaster.domain.events import AttemptStarted, Placement, TrainingRequest
 from stationmaster.domain.ids import AttemptId, ClusterId, RunId
+from stationmaster.domain.names import job_name
 
 
-class Attempt(BaseModel):
-    """One try at the run's job, on a lease of one cluster."""
+class Assignment(BaseModel):
+    """Where an attempt runs, and as what; settled before it starts. Jobs are rendered from it."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -28,6 +29,11 @@ class Attempt(BaseModel):
     """Name of its PyTorchJob."""
     rendezvous_id: str
     """By which its processes find each other; those of another attempt have another one."""
+
+
+class Attempt(Assignment):
+    """One try at the run's job, on a lease of one cluster."""
+
     started_at: datetime
     ended_at: datetime | None = None
     why: str = ""
@@ -37,6 +43,17 @@ class Attempt(BaseModel):
 def attempt_id(run_id: RunId, number: int) -> AttemptId:
     """The id of a run's attempt; `number` counts from 1."""
     return AttemptId(f"{run_id}-{number}")
+
+
+def first_assignment(run_id: RunId, request: TrainingRequest) -> Assignment:
+    """Of the first attempt: as wished, on a cluster of the run's own, which has the run's id."""
+    return Assignment(
+        attempt_id=attempt_id(run_id, 1),
+        cluster_id=ClusterId(run_id),
+        placement=request.wish,
+        job=job_name(run_id),
+        rendezvous_id=run_id,
+    )
 
 
 def begun(known: Sequence[Attempt], event: AttemptStarted) -> list[Attempt]:
