@@ -11,7 +11,7 @@ import hashlib
 import re
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Final
+from typing import Final, assert_never
 
 from pydantic import Field
 
@@ -209,16 +209,50 @@ def _changes(run: Run, event: RunEvent) -> dict[str, object]:
             if run.phase.is_terminal:
                 raise IllegalTransition(f"run {run.run_id} is {run.phase.value} already")
             return {"attempts": begun(run.attempts, event)}
-        case _:
+        case (
+            ev.JobConditionChanged()
+            | ev.JobDisappeared()
+            | ev.PodChanged()
+            | ev.ProcessFailed()
+            | ev.NodeLost()
+            | ev.NodeRecovered()
+            | ev.WorkersRestarting()
+        ):
             return _job_changes(run, event)
+        case (
+            ev.TrainingStarted()
+            | ev.ProgressReported()
+            | ev.TrainingEvaluated()
+            | ev.CheckpointSaved()
+            | ev.TrainingResumed()
+        ):
+            seen = max(event.at, run.trainer_seen_at or event.at)
+            return _training_changes(run, event) | {"trainer_seen_at": seen}
+        case ev.TrainingReportedFailure():
+            own = not event.restarting and not says_lost_peer(event.reason)
+            return {"trainer_failure": event.reason} if own else {}
+        case ev.JobSubmitted() | ev.ClusterWarning() | ev.TrainingFinished():
+            return {}  # told in the thread, they change no state
+        case _:
+            assert_never(event)
 
 
-def _job_changes(run: Run, event: RunEvent) -> dict[str, object]:
+_JobEvent = (
+    ev.JobConditionChanged
+    | ev.JobDisappeared
+    | ev.PodChanged
+    | ev.ProcessFailed
+    | ev.NodeLost
+    | ev.NodeRecovered
+    | ev.WorkersRestarting
+)
+
+
+def _job_changes(run: Run, event: _JobEvent) -> dict[str, object]:
     match event:
-        case ev.JobConditionChanged(condition="Restarting"):
-            return {"job_condition": "Restarting", "job_message": event.message} | _set_back(event)
         case ev.JobConditionChanged():
-            return {"job_condition": event.condition, "job_message": event.message}
+            news = {"job_condition": event.condition, "job_message": event.message}
+            return news | (_set_back(event) if event.condition == "Restarting" else {})
         case ev.JobDisappeared():
             return {"job_disappeared": True}
         case ev.PodChanged():
@@ -235,34 +269,39 @@ def _job_changes(run: Run, event: RunEvent) -> dict[str, object]:
         case ev.WorkersRestarting():
             return {"num_restarts": run.num_restarts + 1} | _set_back(event)
         case _:
-            return _training_changes(run, event)
+            assert_never(event)
 
 
-def _training_changes(run: Run, event: RunEvent) -> dict[str, object]:
-    """What the trainer reports."""
+_TrainingEvent = (
+    ev.TrainingStarted
+    | ev.ProgressReported
+    | ev.TrainingEvaluated
+    | ev.CheckpointSaved
+    | ev.TrainingResumed
+)
+
+
+def _training_changes(run: Run, event: _TrainingEvent) -> dict[str, object]:
+    """What the trainer reports of its work."""
     match event:
         case ev.TrainingStarted():
-            changes: dict[str, object] = {
+            return {
                 "training_started_at": run.training_started_at or event.at,
                 "failures": still_open(run.failures, trained_at=event.at),
             }
         case ev.ProgressReported():
-            changes = _progress(run, event)
+            return _progress(run, event)
         case ev.TrainingEvaluated():
-            changes = {"evaluation": event}
+            return {"evaluation": event}
         case ev.CheckpointSaved():
-            changes = {"last_checkpoint_step": max(event.step, run.last_checkpoint_step or 0)}
+            return {"last_checkpoint_step": max(event.step, run.last_checkpoint_step or 0)}
         case ev.TrainingResumed():
-            changes = {
+            return {
                 "resumed_from_step": event.step,
                 "failures": still_open(run.failures, trained_at=event.at),
             }
-        case ev.TrainingReportedFailure(restarting=False) if not says_lost_peer(event.reason):
-            return {"trainer_failure": event.reason}
-        case _:  # warnings and the finish are told in the thread, they change no state
-            return {}
-    # Whatever it says, the trainer was alive then.
-    return changes | {"trainer_seen_at": max(event.at, run.trainer_seen_at or event.at)}
+        case _:
+            assert_never(event)
 
 
 def _failed(run: Run, event: ev.PodChanged | ev.ProcessFailed) -> dict[str, object]:
@@ -275,7 +314,7 @@ def _failed(run: Run, event: ev.PodChanged | ev.ProcessFailed) -> dict[str, obje
     return {"failures": failures, "reason": cause.sentence}  # what came first may have followed
 
 
-def _set_back(event: RunEvent) -> dict[str, object]:
+def _set_back(event: _JobEvent) -> dict[str, object]:
     return {"set_back_at": event.at}
 
 
