@@ -33,7 +33,7 @@ from typing import Final
 import numpy as np
 
 from bench.figures import AtLeast, Figure, NotHere
-from stationmaster.domain.progress_lines import ProgressLine, read_line
+from bench.speed_lines import Window, read_progress_line, read_titan_line
 
 TORCHTITAN_PYTHON: Final = "TORCHTITAN_PYTHON"
 """Environment variable: the Python that torchtitan is installed for; `--torchtitan` sets it."""
@@ -56,10 +56,6 @@ _LARGEST_BATCH: Final = 8
 
 _CHECKOUT: Final = Path(__file__).resolve().parents[1]
 
-_TITAN = re.compile(
-    r"\bstep: *(\d+) .*\bmemory: *([\d.]+)GiB.*\btps: *([\d,]+) .*\bmfu: *(?:([\d.]+)%|N/A)"
-)
-_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _OUT_OF_MEMORY: Final = re.compile("OutOfMemoryError|CUDA out of memory")
 
 _DESCRIBE: Final = """
@@ -99,17 +95,6 @@ class Setup:
 
     batch: int
     sequence_length: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Window:
-    """What a trainer reports after some steps: speed and memory reserved on the device."""
-
-    step: int
-    tokens_per_s: float
-    memory_gib: float
-    mfu: float | None
-    """A fraction; None where the trainer does not know the GPU."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -298,33 +283,6 @@ def run(
         raise RuntimeError(f"{' '.join(command)} ended early:\n{text[-3000:]}")
     words = [*(f"{name}={value}" for name, value in settings.items()), *command]
     return Measured(command=" ".join(words), windows=measured)
-
-
-def read_progress_line(line: str) -> Window | None:
-    """A `progress` line of our trainer."""
-    read = read_line(line)
-    if not isinstance(read, ProgressLine) or read.tokens_per_s is None or read.memory_gib is None:
-        return None
-    return Window(
-        step=read.step,
-        tokens_per_s=read.tokens_per_s,
-        memory_gib=read.memory_gib,
-        mfu=read.mfu,
-    )
-
-
-def read_titan_line(line: str) -> Window | None:
-    """A metrics line of torchtitan 0.2 and 0.3; its tps are for each GPU, of which there is one."""
-    match = _TITAN.search(_COLOUR.sub("", line))
-    if match is None:
-        return None
-    step, memory, tps, mfu = match.groups()
-    return Window(
-        step=int(step),
-        tokens_per_s=float(tps.replace(",", "")),
-        memory_gib=float(memory),
-        mfu=float(mfu) / 100 if mfu else None,
-    )
 
 
 def figures(

@@ -22,16 +22,14 @@ from bench.gpu import (
     Measured,
     OutOfMemory,
     Setup,
-    Window,
     figures,
     our_command,
-    read_progress_line,
-    read_titan_line,
     run,
     setups,
     titan_command,
     write_tokens,
 )
+from bench.speed_lines import Window, read_progress_line, read_titan_line
 from stationmaster.domain.catalogue.training_config import LanguageTraining
 from stationmaster.domain.planning.estimate import flops_per_token
 from stationmaster.domain.planning.recipe_lookup import get_recipe
