@@ -25,7 +25,7 @@ from bot.announcement import CARD_KEY
 from bot.blocks.card import card_milestone, run_card
 from bot.blocks.elements import Content
 from bot.blocks.receipt import run_receipt
-from bot.blocks.thread import Told, in_time_order, is_noteworthy, thread_message
+from bot.blocks.thread import ThreadEvent, in_time_order, is_noteworthy, thread_message
 from bot.loss_curve import post_loss_chart
 from bot.outbox import Mark, Outbox
 from bot.stream import StreamBatch
@@ -71,7 +71,7 @@ class _News:
 
     view: RunView
     delivery: Delivery
-    events: Sequence[Told]
+    events: Sequence[ThreadEvent]
 
     @property
     def run(self) -> Run:
@@ -102,10 +102,10 @@ class Notifier:
         self._stale: set[RunId] = set()
 
     def notify(self, batch: StreamBatch) -> None:
-        """Tell everything that a batch brings; runs with urgent changes come first.
+        """Post everything that a batch brings; runs with urgent changes come first.
 
         Raises:
-            TransientError: something could not be told; the same batch is to be delivered again.
+            TransientError: something could not be posted; the same batch is to be delivered again.
         """
         events = self._by_run(batch)
         found = [self._read(run_id, of_run) for run_id, of_run in events.items()]
@@ -156,26 +156,28 @@ class Notifier:
                 logger.exception(NOBODY_REACHED, extra={"run_id": one.run.run_id})
             except PermanentError:
                 # Slack will not take it the next time either, and other runs wait behind it.
-                logger.exception("run cannot be told", extra={"run_id": one.run.run_id})
+                logger.exception("run cannot be posted", extra={"run_id": one.run.run_id})
         if failures:
             raise TransientError(
-                f"{len(failures)} of {len(news)} runs could not be told: {failures[0]}"
+                f"{len(failures)} of {len(news)} runs could not be posted: {failures[0]}"
             ) from failures[0]
 
-    def _by_run(self, batch: StreamBatch) -> dict[RunId, list[Told]]:
+    def _by_run(self, batch: StreamBatch) -> dict[RunId, list[ThreadEvent]]:
         """What a batch brings for each run: its own events, and those of the cluster it leases."""
-        told: dict[RunId, list[Told]] = {run_id: [*events] for run_id, events in batch.runs.items()}
+        news: dict[RunId, list[ThreadEvent]] = {
+            run_id: [*events] for run_id, events in batch.runs.items()
+        }
         for cluster_id, events in batch.clusters.items():
             cluster = self._services.cluster_states.find(cluster_id)
             for run_id in cluster.leases if cluster is not None else ():
-                told[run_id] = in_time_order(told.get(run_id, []), events)
-        return told
+                news[run_id] = in_time_order(news.get(run_id, []), events)
+        return news
 
     def _is_recent(self, run: Run) -> bool:
         ended_at = view_run(self._services, run).torn_down_at
         return ended_at is not None and self._services.now() - ended_at < _RECENTLY
 
-    def _read(self, run_id: RunId, events: Sequence[Told]) -> _News | None:
+    def _read(self, run_id: RunId, events: Sequence[ThreadEvent]) -> _News | None:
         run = self._services.runs.find(run_id)
         if run is None:
             logger.warning("run of the stream is gone", extra={"run_id": run_id})
@@ -270,7 +272,7 @@ class Notifier:
         if not self._await_turn(news, interval_s=interval_s):
             self._stale.add(run.run_id)
             return delivery
-        # Waiting may have taken a while.
+        # Waiting may have taken minutes.
         view = view_run(self._services, self._services.runs.load(run.run_id))
         content = self._card(view, delivery)
         try:
@@ -373,8 +375,8 @@ class Notifier:
         self._save(delivery.model_copy(update={"receipt_posted": view.teardown}))
 
 
-def _claim_key(event: Told) -> str:
-    """What is claimed before an event is told: the event, or its minute where many may follow.
+def _claim_key(event: ThreadEvent) -> str:
+    """What is claimed before an event is posted: the event, or its minute where many may follow.
 
     A run that saves or evaluates every few seconds would drown its thread; the card names the
     newest.
@@ -390,7 +392,7 @@ def _is_receipt_due(view: RunView, delivery: Delivery) -> bool:
     return not view.is_live and delivery.receipt_posted is not view.teardown
 
 
-def _is_steady(events: Sequence[Told]) -> bool:
+def _is_steady(events: Sequence[ThreadEvent]) -> bool:
     """Whether more of the same is about to follow, so that skipping loses nothing."""
     return all(
         isinstance(event, ProgressReported | CheckpointSaved | TrainingEvaluated)

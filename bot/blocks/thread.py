@@ -1,7 +1,7 @@
-"""What the thread of a run is told: one line an event, several events in one message.
+"""What is posted in the thread of a run: one line an event, several events in one message.
 
 The notifier gives the new events of one batch in order. Progress is no news (the card shows it),
-and of a pod that changed twice within one batch only the newest word is told.
+and of a pod that changed twice within one batch only the newest state is posted.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from stationmaster.domain.resources import ResourceKind
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.view import RunView
 
-Told = RunEvent | ClusterEvent
-"""What a run's thread is told of: the run, and the cluster that it leases."""
+ThreadEvent = RunEvent | ClusterEvent
+"""An event that may be posted in a run's thread: of the run, or of the cluster that it leases."""
 
 _MAX_LINES: Final = 24
 _MAX_NAMES: Final = 6
@@ -58,8 +58,8 @@ _ENDED_BY_SIGNAL: Final = (128 + signal.SIGTERM, 128 + signal.SIGKILL)
 _WHOLE_SECOND: Final = timedelta(seconds=1)
 
 
-def is_noteworthy(event: Told) -> bool:
-    """Whether the thread is told of this event at all."""
+def is_noteworthy(event: ThreadEvent) -> bool:
+    """Whether this event is posted in the thread at all."""
     match event:
         case ev.ProgressReported() | ev.RunRequested() | ev.AttemptStarted():
             return False
@@ -72,42 +72,42 @@ def is_noteworthy(event: Told) -> bool:
         case ev.ProcessFailed():
             return not event.lost_peer  # what only follows from another failure is noise
         case ev.JobConditionChanged(condition="Created"):
-            return False  # the submission was told
+            return False  # the submission was posted
         case cl.ResourceCreated() | cl.ResourceDeleted():
             return event.kind in _MAIN_RESOURCES
         case _:
             return True
 
 
-def thread_message(events: Sequence[Told], view: RunView) -> Content | None:
-    """One message for the noteworthy ones among `events`, or None when nothing is worth telling."""
+def thread_message(events: Sequence[ThreadEvent], view: RunView) -> Content | None:
+    """One message for the noteworthy ones among `events`, or None when none is."""
     run = view.run
     in_time = _while_the_cluster_stands(events, view)
-    told = _newest_only([event for event in in_time if is_noteworthy(event)])
-    if not told:
+    posted = _newest_only([event for event in in_time if is_noteworthy(event)])
+    if not posted:
         return None
     lines = []
-    for _, same in groupby(told, key=_group):
+    for _, same in groupby(posted, key=_group):
         lines.append(_line(list(same), run))
     shown = lines[:_MAX_LINES]
     if len(lines) > len(shown):
         shown.append(f"and {len(lines) - len(shown)} more events")
-    since = told[-1].at - run.requested_at
+    since = posted[-1].at - run.requested_at
     blocks = [section("\n".join(shown)), context(f"{md.duration(since)} after the request")]
     return Content(text="\n".join(shown), blocks=blocks)
 
 
-def in_time_order(own: Sequence[Told], clusters: Sequence[Told]) -> list[Told]:
+def in_time_order(own: Sequence[ThreadEvent], clusters: Sequence[ThreadEvent]) -> list[ThreadEvent]:
     """A run's events and its cluster's in one list; each keeps the order of its recording."""
-    merged: list[Told] = []
+    merged: list[ThreadEvent] = []
     left, right = list(own), list(clusters)
     while left and right:
         merged.append((left if left[0].at <= right[0].at else right).pop(0))
     return [*merged, *left, *right]
 
 
-def _while_the_cluster_stands(events: Sequence[Told], view: RunView) -> list[Told]:
-    """Without what its relay says of a cluster whose deletion is told already.
+def _while_the_cluster_stands(events: Sequence[ThreadEvent], view: RunView) -> list[ThreadEvent]:
+    """Without what the relay of a cluster says after its deletion was posted.
 
     The relay's last lines may be on their way for minutes; they are in the table all the same.
     """
@@ -129,7 +129,7 @@ def _while_the_cluster_stands(events: Sequence[Told], view: RunView) -> list[Tol
     ]
 
 
-def _is_made_by_the_teardown(event: Told, run: Run) -> bool:
+def _is_made_by_the_teardown(event: ThreadEvent, run: Run) -> bool:
     """Whether it only says that the job of a run that had ended was deleted, with its pods."""
     if not run.phase.is_terminal:
         return False
@@ -142,7 +142,7 @@ def _is_made_by_the_teardown(event: Told, run: Run) -> bool:
             return False
 
 
-def _newest_only(events: list[Told]) -> list[Told]:
+def _newest_only(events: list[ThreadEvent]) -> list[ThreadEvent]:
     """Without what a later event of the same batch has overtaken; failures are always kept."""
     last: dict[object, int] = {}
     for index, event in enumerate(events):
@@ -154,7 +154,7 @@ def _newest_only(events: list[Told]) -> list[Told]:
     ]
 
 
-def _subject(event: Told) -> object:
+def _subject(event: ThreadEvent) -> object:
     match event:
         case ev.PodChanged():
             return ("pod", event.pod)
@@ -168,13 +168,13 @@ def _subject(event: Told) -> object:
             return event.event_id
 
 
-def _is_failure(event: Told) -> bool:
+def _is_failure(event: ThreadEvent) -> bool:
     return isinstance(event, ev.PodChanged) and (
         event.phase == "Failed" or bool(event.exit_code) or event.reason == "OOMKilled"
     )
 
 
-def _group(event: Told) -> tuple[object, ...]:
+def _group(event: ThreadEvent) -> tuple[object, ...]:
     """Neighbours with an equal key share a line."""
     match event:
         case ev.PodChanged() if not _is_failure(event) and event.restarts == 0:
@@ -187,7 +187,7 @@ def _group(event: Told) -> tuple[object, ...]:
             return (event.event_id,)
 
 
-def _line(same: list[Told], run: Run) -> str:
+def _line(same: list[ThreadEvent], run: Run) -> str:
     first = same[0]
     match first:
         case ev.PodChanged():
@@ -219,7 +219,7 @@ def _line(same: list[Told], run: Run) -> str:
             return _training_line(first, run)
 
 
-def _training_line(event: Told, run: Run) -> str:
+def _training_line(event: ThreadEvent, run: Run) -> str:
     match event:
         case ev.JobSubmitted():
             return f"\U0001f4e6 job {md.code(event.job, 80)} submitted"
@@ -273,7 +273,7 @@ def _phase(event: ev.PhaseChanged, run: Run) -> str:
     return f"{mark} *{words.STATUS[event.phase]}*{reason}"
 
 
-def _resources(same: list[Told]) -> str:
+def _resources(same: list[ThreadEvent]) -> str:
     named = [
         f"{event.kind.value} {md.code(event.name, 80)}"
         for event in same
