@@ -50,7 +50,10 @@ def install_plugin(services: Services, cluster_id: ClusterId, *, plugin: str) ->
 
 
 def _ensure(cluster: LiveCluster, run_id: RunId | None, plugin: Plugin) -> Finding:
-    """Look at the plugin; install it and look again, unless it works or cannot work any more."""
+    """Look at the plugin; install it and look again, unless it works or cannot work any more.
+
+    What was installed in this call counts as working from the next call at the earliest.
+    """
     finding = plugin.look(cluster)
     if finding.verdict in (Verdict.GOOD, Verdict.BAD):
         return finding
@@ -60,4 +63,5 @@ def _ensure(cluster: LiveCluster, run_id: RunId | None, plugin: Plugin) -> Findi
     objects = plugin.render(cluster)
     if objects:
         cluster.kubernetes.apply(objects)
-    return plugin.look(cluster)
+    after = plugin.look(cluster)
+    return finding if after.verdict is Verdict.GOOD else after
