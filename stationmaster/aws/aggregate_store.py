@@ -49,10 +49,7 @@ class AggregateStore(Generic[IdT, StateT, EventT]):
 
     def find(self, owner: IdT) -> StateT | None:
         """The state as last written, or None."""
-        item = self._get(owner, table.state(self._kind, owner))
-        return (
-            None if item is None else self._aggregate.state.model_validate_json(item["body"]["S"])
-        )
+        return self._find(owner)
 
     def begin(self, first: EventT, *more: EventT, also: Sequence[Any] = ()) -> StateT:
         """Write a new aggregate with its first events, and further items in the same transaction.
@@ -115,9 +112,16 @@ class AggregateStore(Generic[IdT, StateT, EventT]):
         return None if item is None else item["token"]["S"]
 
     def _load(self, owner: str) -> StateT:
-        item = self._get(owner, table.state(self._kind, owner))
-        if item is None:
+        state = self._find(owner)
+        if state is None:
             raise self._aggregate.not_found(owner)
+        return state
+
+    def _find(self, owner: str) -> StateT | None:
+        item = self._get(owner, table.state(self._kind, owner))
+        return None if item is None else self._state_in(item)
+
+    def _state_in(self, item: Item) -> StateT:
         return self._aggregate.state.model_validate_json(item["body"]["S"])
 
     def _record_chunk(self, state: StateT, events: Sequence[EventT]) -> StateT:
@@ -183,7 +187,7 @@ class AggregateStore(Generic[IdT, StateT, EventT]):
     def _listed(self, index: str, *, newest_first: bool = False) -> Iterator[StateT]:
         query = table.index_query(index, self._kind)
         for item in self._query(**query, ScanIndexForward=not newest_first):
-            yield self._aggregate.state.model_validate_json(item["body"]["S"])
+            yield self._state_in(item)
 
     def _state_item(self, state: StateT) -> Item:
         by_age = f"{state.requested_at.isoformat()}#{state.id}"
