@@ -5,8 +5,6 @@ from __future__ import annotations
 from stationmaster.domain.cluster.aggregate import Cluster, Lease, TeardownStatus
 from stationmaster.domain.cluster.events import (
     ClusterPhase,
-    ClusterPhaseChanged,
-    LeaseReleased,
     TeardownStarted,
     cluster_event_id,
 )
@@ -14,7 +12,7 @@ from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.reactions import POLICY, ChangePhase, ClusterTaken, WaitOpen, decide
 from stationmaster.services import Services
 from stationmaster.steps import NOT_READY, READY, StepResult
-from stationmaster.steps.recording import enter_phase
+from stationmaster.steps.recording import enter_cluster_phase, enter_phase, lease_released
 from stationmaster.waiting import settle_wait
 
 
@@ -31,7 +29,10 @@ def begin_teardown(services: Services, cluster_id: ClusterId) -> StepResult:
     for lease in cluster.open_leases:
         cluster = _end_lease(services, cluster, lease)
     if not cluster.is_going_away:
-        cluster = _drain(services, cluster)
+        # Nobody has leased it.
+        cluster = enter_cluster_phase(
+            services, cluster, ClusterPhase.DRAINING, reason=cluster.reason
+        )
     if _is_provisioning(services, cluster):
         return NOT_READY
     event = TeardownStarted(
@@ -51,27 +52,7 @@ def _end_lease(services: Services, cluster: Cluster, lease: Lease) -> Cluster:
         if isinstance(reaction, ChangePhase):
             run = enter_phase(services, run, reaction.phase, reason=reaction.reason)
     settle_wait(services, run.run_id, decide(run, WaitOpen(services.now()), POLICY))
-    event = LeaseReleased(
-        event_id=cluster_event_id(
-            cluster.cluster_id, "lease.released", run.run_id, lease.granted_at
-        ),
-        cluster_id=cluster.cluster_id,
-        at=services.now(),
-        run_id=run.run_id,
-    )
-    return services.cluster_states.record(cluster.cluster_id, [event])
-
-
-def _drain(services: Services, cluster: Cluster) -> Cluster:
-    """Drain a cluster that nobody has leased."""
-    event = ClusterPhaseChanged(
-        event_id=cluster_event_id(cluster.cluster_id, "phase", ClusterPhase.DRAINING),
-        cluster_id=cluster.cluster_id,
-        at=services.now(),
-        phase=ClusterPhase.DRAINING,
-        reason=cluster.reason,
-    )
-    return services.cluster_states.record(cluster.cluster_id, [event])
+    return lease_released(services, cluster, lease)
 
 
 def _is_provisioning(services: Services, cluster: Cluster) -> bool:

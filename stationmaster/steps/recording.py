@@ -8,11 +8,12 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Final
 
-from stationmaster.domain.cluster.aggregate import Cluster
+from stationmaster.domain.cluster.aggregate import Cluster, Lease
 from stationmaster.domain.cluster.events import (
     ClusterEvent,
     ClusterPhase,
     ClusterPhaseChanged,
+    LeaseReleased,
     ResourceCreated,
     ResourceDeleted,
     ResourceRequested,
@@ -85,6 +86,19 @@ def enter_cluster_phase(
         at=services.now(),
         phase=phase,
         reason=reason,
+    )
+    return services.cluster_states.record(cluster.cluster_id, [event])
+
+
+def lease_released(services: Services, cluster: Cluster, lease: Lease) -> Cluster:
+    """Record that a run needs the cluster no longer; after its last lease the cluster drains."""
+    event = LeaseReleased(
+        event_id=cluster_event_id(
+            cluster.cluster_id, "lease.released", lease.run_id, lease.granted_at
+        ),
+        cluster_id=cluster.cluster_id,
+        at=services.now(),
+        run_id=lease.run_id,
     )
     return services.cluster_states.record(cluster.cluster_id, [event])
 

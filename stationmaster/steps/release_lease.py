@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from stationmaster.domain.cluster.events import LeaseReleased, cluster_event_id
 from stationmaster.domain.ids import RunId
 from stationmaster.services import Services
+from stationmaster.steps.recording import lease_released
 
 
 def release_lease(services: Services, run_id: RunId) -> None:
@@ -18,12 +18,6 @@ def release_lease(services: Services, run_id: RunId) -> None:
         return  # the run ended before it came to a cluster
     lease = cluster.leases.get(run_id)
     if lease is not None and lease.released_at is None:
-        event = LeaseReleased(
-            event_id=cluster_event_id(cluster.cluster_id, "lease.released", attempt.attempt_id),
-            cluster_id=cluster.cluster_id,
-            at=services.now(),
-            run_id=run_id,
-        )
-        cluster = services.cluster_states.record(cluster.cluster_id, [event])
+        cluster = lease_released(services, cluster, lease)
     if cluster.is_going_away and cluster.is_open:
         services.bus.cluster_drained(cluster.cluster_id)
