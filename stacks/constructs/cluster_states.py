@@ -39,14 +39,34 @@ def cluster_states(scope: Construct, functions: Mapping[str, lambda_.IFunction])
         every_s=30,  # a control plane takes 8 to 12 minutes
         catch=failure,
     )
+    install = states.loop(
+        "InstallPlugin",
+        "install-plugin",
+        subject="Plugin",
+        question="PluginReady?",
+        every_s=10,
+        payload={"plugin": sfn.JsonPath.string_at("$.plugin")},
+    )
+    plugins = _for_each(
+        scope, "InstallPlugins", install, item="plugin", last="PluginInstalled", failure=failure
+    )
+    check = states.loop(
+        "RunCheck",
+        "run-check",
+        subject="Check",
+        question="CheckPassed?",
+        every_s=10,
+        payload={"check": sfn.JsonPath.string_at("$.check")},
+    )
+    checks = _for_each(scope, "Validate", check, item="check", last="CheckDone", failure=failure)
     conclude = states.step("ConcludeCluster", "conclude-cluster")
     conclude.add_catch(failure, errors=ANY_ERROR, result_path="$.error")
 
     return (
         prepare.next(control_plane)
         .next(_provision_capacity(scope, states, failure))
-        .next(_for_each_plugin(scope, states, failure))
-        .next(_for_each_check(scope, states, failure))
+        .next(plugins)
+        .next(checks)
         .next(conclude)
         .next(sfn.Succeed(scope, "ClusterConcluded"))
     )
@@ -82,49 +102,26 @@ def _provision_capacity(
     return parallel
 
 
-def _for_each_plugin(scope: Construct, states: StepStates, failure: sfn.IChainable) -> sfn.Map:
-    item = {"plugin": sfn.JsonPath.string_at("$.plugin")}
-    plugins = _map(scope, "InstallPlugins", items="$.plugins", item_name="plugin")
-    plugins.item_processor(
-        states.loop(
-            "InstallPlugin",
-            "install-plugin",
-            subject="Plugin",
-            question="PluginReady?",
-            every_s=10,
-            payload=item,
-        ).next(sfn.Succeed(scope, "PluginInstalled"))
-    )
-    plugins.add_catch(failure, errors=ANY_ERROR, result_path="$.error")
-    return plugins
-
-
-def _for_each_check(scope: Construct, states: StepStates, failure: sfn.IChainable) -> sfn.Map:
-    item = {"check": sfn.JsonPath.string_at("$.check")}
-    checks = _map(scope, "Validate", items="$.checks", item_name="check")
-    checks.item_processor(
-        states.loop(
-            "RunCheck",
-            "run-check",
-            subject="Check",
-            question="CheckPassed?",
-            every_s=10,
-            payload=item,
-        ).next(sfn.Succeed(scope, "CheckDone"))
-    )
-    checks.add_catch(failure, errors=ANY_ERROR, result_path="$.error")
-    return checks
-
-
-def _map(scope: Construct, name: str, *, items: str, item_name: str) -> sfn.Map:
-    """A map over a list of names; the list is short, so all of it runs at once."""
-    return sfn.Map(
+def _for_each(
+    scope: Construct,
+    name: str,
+    loop: sfn.Chain,
+    *,
+    item: str,
+    last: str,
+    failure: sfn.IChainable,
+) -> sfn.Map:
+    """Walk `loop` for each name of the list `$.<item>s`; it is short, so all of it runs at once."""
+    each = sfn.Map(
         scope,
         name,
-        items_path=items,
-        item_selector={**CLUSTER_ID, item_name: sfn.JsonPath.string_at("$$.Map.Item.Value")},
+        items_path=f"$.{item}s",
+        item_selector={**CLUSTER_ID, item: sfn.JsonPath.string_at("$$.Map.Item.Value")},
         result_path=sfn.JsonPath.DISCARD,
     )
+    each.item_processor(loop.next(sfn.Succeed(scope, last)))
+    each.add_catch(failure, errors=ANY_ERROR, result_path="$.error")
+    return each
 
 
 def _after_failure(scope: Construct, states: StepStates) -> sfn.IChainable:
