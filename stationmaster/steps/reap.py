@@ -36,13 +36,7 @@ def _help_run(services: Services, run: Run) -> bool:
             return False
         services.workflows.start_train(run.run_id)
         return True
-    record_dead_execution(
-        services,
-        state_machine_arn=services.settings.train_state_machine_arn,
-        execution_name=run.run_id,
-        status=status,
-        cause="found by the reaper",
-    )
+    _record_dead(services, services.settings.train_state_machine_arn, run.run_id, status)
     return True
 
 
@@ -56,7 +50,7 @@ def _help_cluster(services: Services, cluster: Cluster) -> bool:
     if _release_ended(services, cluster):
         return True
     if cluster.phase in (ClusterPhase.READY, ClusterPhase.FAILED):
-        return False  # the runs that lease it have been told
+        return False  # the waits of the runs that lease it are over
     status = services.workflows.cluster_status(cluster.cluster_id)
     if status is None:
         if not _is_over(services, cluster.requested_at):
@@ -65,14 +59,18 @@ def _help_cluster(services: Services, cluster: Cluster) -> bool:
         return True
     if status == "RUNNING":
         return False
+    _record_dead(services, services.settings.cluster_state_machine_arn, cluster.cluster_id, status)
+    return True
+
+
+def _record_dead(services: Services, state_machine_arn: str, name: str, status: str) -> None:
     record_dead_execution(
         services,
-        state_machine_arn=services.settings.cluster_state_machine_arn,
-        execution_name=cluster.cluster_id,
+        state_machine_arn=state_machine_arn,
+        execution_name=name,
         status=status,
         cause="found by the reaper",
     )
-    return True
 
 
 def _release_ended(services: Services, cluster: Cluster) -> bool:
