@@ -153,7 +153,7 @@ def _one_command(
         return NO
     mode.slack.type_command(f"/train {text}".strip())
     assert mode.aws is not None
-    # A new run is told by the table's stream, which may be behind the bot's answer.
+    # A new run arrives with the table's stream, which may be behind the bot's answer.
     mode.aws.settle()
     if not watch.requested.is_set():
         # Nothing was started: help, a list, or a mistake that the answer explains.

@@ -30,8 +30,8 @@ def run_receipt(view: RunView, *, now: datetime) -> Content:
         title, verdict = "\U0001f9fe Receipt", f"{md.DONE} *Nothing billable is left.*"
     else:
         title = "\u26a0\ufe0f Receipt, not yet final"
-        told = cluster.teardown_reason if cluster is not None else ""
-        reason = md.escape(told, 400) or "no reason was recorded"
+        recorded = cluster.teardown_reason if cluster is not None else ""
+        reason = md.escape(recorded, 400) or "no reason was recorded"
         verdict = f"{md.FAILED} *The teardown gave up for now:* {reason}"
     blocks = [
         header(f"{title}: {run.request.recipe}"),
