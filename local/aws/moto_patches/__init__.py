@@ -6,9 +6,25 @@ code, so they refuse every version of moto but the one that they were written ag
 
 from __future__ import annotations
 
+import importlib
+
 import moto
 
 MOTO_VERSION = "5.2.5"
+PATCHES = (
+    "dynamodb",
+    "ec2",
+    "events",
+    "lambda_invoke",
+    "schedules",
+    "states_errors",
+    "states_executions",
+    "states_parsing",
+    "states_tasks",
+    "states_time",
+    "states_tokens",
+    "tagging",
+)
 
 _applied: list[str] = []
 
@@ -36,32 +52,6 @@ def apply() -> None:
     if _applied:
         return
     # Imported here so that a wrong version fails with the message above, not inside a patch.
-    from local.aws.moto_patches import (
-        dynamodb,
-        ec2,
-        events,
-        lambda_invoke,
-        schedules,
-        states_errors,
-        states_executions,
-        states_tasks,
-        states_time,
-        states_tokens,
-        tagging,
-    )
-
-    for module in (
-        dynamodb,
-        ec2,
-        events,
-        lambda_invoke,
-        schedules,
-        states_errors,
-        states_executions,
-        states_tasks,
-        states_time,
-        states_tokens,
-        tagging,
-    ):
-        module.apply()
-        _applied.append(module.__name__)
+    for name in PATCHES:
+        importlib.import_module(f"{__name__}.{name}").apply()
+        _applied.append(name)

@@ -22,6 +22,9 @@ from aws_fixtures import (  # noqa: F401
 )
 from aws_handlers import CapacityError
 from botocore.exceptions import ClientError
+from moto.stepfunctions.parser.asl.parse.asl_parser import AmazonStateLanguageParser
+
+from local.aws import moto_patches as patches
 
 RETRY = {"ErrorEquals": ["CapacityError"], "IntervalSeconds": 60, "MaxAttempts": 3}
 CATCH = {"ErrorEquals": ["States.ALL"], "ResultPath": "$.error", "Next": "Caught"}
@@ -503,6 +506,17 @@ def test_machine_timeout_ends_as_timed_out_and_closes_tokens(
 def test_definition_that_does_not_parse_is_refused(machines: Machines) -> None:
     with pytest.raises(machines.client.exceptions.InvalidDefinition, match="ASLParserException"):
         machines.start({"P": {"Type": "Nonsense", "End": True}})
+
+
+def test_definition_is_parsed_once_and_built_anew_for_each_execution() -> None:
+    definition = json.dumps({"StartAt": "Done", "States": {"Done": {"Type": "Succeed"}}})
+    patches.apply()
+
+    first, first_tree = AmazonStateLanguageParser.parse(definition)
+    second, second_tree = AmazonStateLanguageParser.parse(definition)
+
+    assert first_tree is second_tree
+    assert first.states is not second.states
 
 
 def test_executions_unnamed_get_distinct_names(machines: Machines) -> None:
