@@ -96,7 +96,7 @@ def make_cluster_event(
 def make_cluster(
     phase: ClusterPhase = ClusterPhase.REQUESTED, *, nodes: int = 2, leased: bool = True
 ) -> Cluster:
-    """The cluster of `make_run`, leased to it unless told otherwise."""
+    """The cluster of `make_run`, leased to it unless a keyword says otherwise."""
     spec = spec_for(get_recipe("tiny-llama"), nodes=nodes, instance_type="m5.2xlarge")
     requested = make_cluster_event(cluster_events.ClusterRequested, spec=spec, run_id=RUN_ID)
     cluster = clusters.start(requested)

@@ -19,7 +19,7 @@ REGION = "us-west-2"
 
 
 class Ec2:
-    """A client whose questions are counted, and that can be told to fail."""
+    """A client whose questions are counted, and that can be made to fail."""
 
     def __init__(self, client: Any) -> None:
         self._client = client

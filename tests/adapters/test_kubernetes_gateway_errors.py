@@ -1,6 +1,6 @@
 """What the gateway makes of a server's answers, of silence, and how it signs in to EKS.
 
-The server is a real one on this machine that gives the answer it is told to give.
+The server is a real one on this machine that gives the answer that the test sets.
 """
 
 import base64

@@ -187,7 +187,7 @@ def test_run_keeps_the_windows_after_the_warm_up_and_ends_the_trainer(tmp_path: 
     )
 
 
-def test_run_out_of_memory_is_told_from_other_ends(tmp_path: Path) -> None:
+def test_run_out_of_memory_is_distinguished_from_other_ends(tmp_path: Path) -> None:
     full = script(tmp_path, "raise SystemExit('torch.OutOfMemoryError: CUDA out of memory.')")
 
     with pytest.raises(OutOfMemory):
@@ -209,11 +209,11 @@ def measured(rate: float, *, mfu: float | None = 0.4) -> Measured:
     ("theirs", "verdict"), [(39_000.0, Verdict.PASS), (41_000.0, Verdict.OVER)]
 )
 def test_figures_hold_our_speed_to_theirs(theirs: float, verdict: Verdict) -> None:
-    ratio, *told = figures(H200, SETUP, measured(40_000), measured(theirs), peer=H200)
+    ratio, *others = figures(H200, SETUP, measured(40_000), measured(theirs), peer=H200)
 
     assert ratio.verdict is verdict
     assert ratio.value == pytest.approx(40_002 / (theirs + 2))
-    values = {figure.name: figure.value for figure in told}
+    values = {figure.name: figure.value for figure in others}
     assert values == {
         "gpu llama3.2-1b tokens/s": 40_002.0,
         "gpu llama3.2-1b MFU": 0.4,
@@ -222,7 +222,7 @@ def test_figures_hold_our_speed_to_theirs(theirs: float, verdict: Verdict) -> No
         "gpu torchtitan llama3.2-1b MFU": 0.4,
         "gpu torchtitan llama3.2-1b peak memory": 83.0,
     }
-    ours, other = told[0].note, told[3].note
+    ours, other = others[0].note, others[3].note
     for fact in ("NVIDIA H200", "2.13.0+cu130", "CUDA 13.0", "6 x 8192 tokens", "train at 40000"):
         assert fact in ours
     assert "torchtitan 0.3.0" in other
@@ -230,13 +230,13 @@ def test_figures_hold_our_speed_to_theirs(theirs: float, verdict: Verdict) -> No
 
 
 def test_figures_without_torchtitan_say_why() -> None:
-    told = figures(H200, SETUP, measured(40_000, mfu=None), "it is not installed", peer=H200)
+    others = figures(H200, SETUP, measured(40_000, mfu=None), "it is not installed", peer=H200)
 
-    assert [figure.name for figure in told] == [
+    assert [figure.name for figure in others] == [
         "gpu llama3.2-1b tokens/s",
         "gpu llama3.2-1b peak memory",
     ]
-    assert told[-1].note == "torchtitan was not measured: it is not installed"
+    assert others[-1].note == "torchtitan was not measured: it is not installed"
 
 
 def test_bench_gpu_without_a_gpu_says_so_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:

@@ -38,7 +38,7 @@ TEAM = "T0TEAM"
 
 
 class Clock:
-    """A clock that moves only when told to, or when somebody sleeps by it."""
+    """A clock that moves only when the test moves it, or when somebody sleeps by it."""
 
     def __init__(self) -> None:
         self.at = datetime(2026, 1, 2, 9, 0, tzinfo=UTC)
@@ -186,7 +186,7 @@ class Story:
     services: Services
     clock: Clock
     run_id: str = "tiny-llama-0123abcd"
-    told: int = 0
+    count: int = 0
 
     def begin(self) -> Run:
         request = make_request(
@@ -206,8 +206,8 @@ class Story:
 
     def happen(self, kind: type[Any], /, **values: Any) -> Run:
         """Record one event."""
-        self.told += 1
-        about = self._about(kind.__name__, self.told)
+        self.count += 1
+        about = self._about(kind.__name__, self.count)
         if "cluster_id" in kind.model_fields and "attempt_id" not in kind.model_fields:
             about["cluster_id"] = about.pop("run_id")
             self.services.cluster_states.record(self.run_id, [kind(**about, **values)])
@@ -260,7 +260,7 @@ class Story:
     def progress(self, step: int, *, total_steps: int = 60) -> Run:
         return self.happen(
             ev.ProgressReported,
-            seq=self.told,
+            seq=self.count,
             step=step,
             total_steps=total_steps,
             loss_nats=8.0 - step / 20,

@@ -1,4 +1,4 @@
-"""A Slack Web API on loopback that keeps what it is told, and fails when a test says so.
+"""A Slack Web API on loopback that records its calls, and fails when a test says so.
 
 Blocks are checked against Slack's limits on every call, so a message that Slack would refuse fails
 here too. It is smaller than the local Slack on purpose: every answer is under the test's control.

@@ -77,7 +77,7 @@ def test_channel_that_takes_no_card_starts_nothing(person, services, settings, s
     assert_nothing_started(services, settings)
 
 
-def test_direct_conversation_of_others_is_not_told_to_invite(person, services, settings, slack):
+def test_direct_conversation_of_others_is_not_asked_to_invite(person, services, settings, slack):
     slack.lost["D0TWO"] = "channel_not_found"
 
     answer = person.type("tiny-llama", channel_id="D0TWO")

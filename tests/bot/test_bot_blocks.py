@@ -118,8 +118,8 @@ def progress(step: int, **values: object) -> ev.ProgressReported:
     return ev.ProgressReported(event_id=f"p{step}", run_id=RUN_ID, at=NOW, **(made | values))
 
 
-def apply(view: RunView, told: ev.RunEvent) -> RunView:
-    return replace(view, run=aggregate.apply(view.run, told))
+def apply(view: RunView, event: ev.RunEvent) -> RunView:
+    return replace(view, run=aggregate.apply(view.run, event))
 
 
 def _owner(event_class: type) -> str:
@@ -671,7 +671,7 @@ def test_thread_tells_a_deleted_job_unless_its_run_had_ended(phase, lines):
 
 
 @pytest.mark.parametrize(
-    ("phase", "exit_code", "seconds_after_the_end", "told"),
+    ("phase", "exit_code", "seconds_after_the_end", "posted"),
     [
         (ev.RunPhase.SUCCEEDED, 143, 2, False),
         (ev.RunPhase.STOPPED, 137, 2, False),
@@ -682,7 +682,7 @@ def test_thread_tells_a_deleted_job_unless_its_run_had_ended(phase, lines):
     ],
 )
 def test_thread_tells_a_killed_pod_unless_its_teardown_killed_it(
-    phase, exit_code, seconds_after_the_end, told
+    phase, exit_code, seconds_after_the_end, posted
 ):
     run = running() if phase is None else in_phase(phase, ended_at=NOW)
     at = NOW + timedelta(seconds=seconds_after_the_end)
@@ -690,7 +690,7 @@ def test_thread_tells_a_killed_pod_unless_its_teardown_killed_it(
         ev.PodChanged, 0, pod=f"{RUN_ID}-worker-0", phase="Failed", exit_code=exit_code, at=at
     )
 
-    assert (thread_message([killed], run) is not None) == told
+    assert (thread_message([killed], run) is not None) == posted
 
 
 def test_thread_is_silent_about_progress():

@@ -184,7 +184,7 @@ def test_end_fails_the_batch_when_the_budget_is_gone_for_long(
     assert "out of memory" in slack.card.seen
 
 
-def test_batch_delivered_twice_tells_everything_once(notifier, stream, story, slack, clock):
+def test_batch_delivered_twice_posts_everything_once(notifier, stream, story, slack, clock):
     story.begin()
     story.reach_running()
     story.progress(30)
@@ -218,7 +218,7 @@ def test_events_of_one_batch_share_one_thread_message(notifier, stream, story, s
     assert slack.thread[0].arguments["thread_ts"] == "1000.000001"
 
 
-def test_thread_events_are_told_again_when_the_post_failed(notifier, stream, story, slack):
+def test_thread_events_are_reported_again_when_the_post_failed(notifier, stream, story, slack):
     story.begin()
     tell(notifier, stream)
     story.happen(cl.CheckFinished, check="nodes", passed=True, detail="2 of 2 ready")
@@ -350,7 +350,9 @@ def test_refused_card_does_not_hold_up_the_receipt(notifier, stream, story, slac
     assert any("invalid_blocks" in str(record.exc_info) for record in caplog.records)
 
 
-def test_failed_teardown_is_told_and_its_later_success_too(notifier, stream, story, slack, clock):
+def test_failed_teardown_is_reported_and_its_later_success_too(
+    notifier, stream, story, slack, clock
+):
     story.begin()
     story.phases(ev.RunPhase.FAILED, reason="no capacity")
     story.tear_down()
@@ -399,13 +401,13 @@ def test_channel_that_refuses_for_good_does_not_hold_up_others(
 def test_own_memory_in_the_stream_is_no_news(notifier, stream, story, slack):
     story.begin()
     tell(notifier, stream)
-    told = len(slack.calls)
+    calls = len(slack.calls)
 
     batch = stream.next_batch()
 
     assert batch["Records"] != []
     assert read_batch(batch) == StreamBatch()
-    assert len(slack.calls) == told
+    assert len(slack.calls) == calls
 
 
 def test_unreadable_event_does_not_stop_the_card(notifier, stream, story, slack):
@@ -428,7 +430,7 @@ def test_shipped_handler_tells_a_batch(settings, stream, story, slack):
     assert story.run_id in slack.card.seen
 
 
-def test_checkpoints_of_one_minute_are_told_once_in_the_thread(
+def test_checkpoints_of_one_minute_are_reported_once_in_the_thread(
     notifier, stream, story, slack, clock
 ):
     story.begin()
@@ -441,7 +443,7 @@ def test_checkpoints_of_one_minute_are_told_once_in_the_thread(
     story.happen(ev.CheckpointSaved, step=40)
     tell(notifier, stream)
 
-    told = [call.seen for call in slack.calls if "checkpoint at step" in call.seen]
-    in_thread = [text for text in told if "last checkpoint" not in text]
+    posted = [call.seen for call in slack.calls if "checkpoint at step" in call.seen]
+    in_thread = [text for text in posted if "last checkpoint" not in text]
     assert len(in_thread) == 2
     assert "checkpoint at step 40" in in_thread[-1]

@@ -56,7 +56,7 @@ def test_code_of_no_table_below_500_is_refused_for_good(outbox, slack, status):
     ("status", "error"),
     [(500, TransientError), (503, TransientError), (429, TransientError), (403, PermanentError)],
 )
-def test_bad_answer_of_the_uploads_own_address_is_told_apart_too(outbox, slack, status, error):
+def test_bad_answer_of_the_uploads_own_address_is_distinguished_too(outbox, slack, status, error):
     slack.refuse("upload", Refusal(status=status))
 
     with pytest.raises(error, match="uploading a picture"):

@@ -50,5 +50,5 @@ def test_plan_that_does_not_fit_ends_with_a_command_that_plans_what_does(capsys)
     ("seconds", "words"),
     [(25, "25 s"), (130, "2 min"), (10_200, "2 h 50 min"), (300_000, "3 days 11 h")],
 )
-def test_durations_are_told_in_two_units_at_most(seconds, words):
+def test_durations_are_written_in_two_units_at_most(seconds, words):
     assert duration(seconds) == words

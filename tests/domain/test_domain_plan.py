@@ -303,7 +303,7 @@ def test_images_are_decoded_by_no_more_threads_than_cores():
     assert rate(data_workers="6") == rate(data_workers="64")
 
 
-def test_sharding_over_a_slow_network_is_told_as_the_limit():
+def test_sharding_over_a_slow_network_is_reported_as_the_limit():
     slow = make_plan("llama2-7b", nodes=16, instance_type="g6e.xlarge")
     hybrid_step = reckon(lay("llama2-7b", nodes=2, instance="p4d.24xlarge", parallelism="hybrid"))
     full_step = reckon(lay("llama2-7b", nodes=2, instance="p4d.24xlarge"))
@@ -379,7 +379,7 @@ def test_checkpoint_of_100_gb_takes_11_minutes_on_the_smallest_file_system():
     assert figures.checkpoint_write_s == pytest.approx(96.4e9 / 150e6, rel=1e-3)
 
 
-def test_file_system_that_cannot_hold_the_checkpoints_is_told_with_the_right_size(monkeypatch):
+def test_file_system_that_cannot_hold_the_checkpoints_is_reported_with_the_right_size(monkeypatch):
     small = get_recipe("llama2-70b").model_copy(
         update={"file_system_gib": 1200, "file_system_mbps_per_tib": 125}
     )
@@ -467,7 +467,7 @@ def test_smoke_preset_of_every_recipe_is_planned_on_two_small_cpu_nodes(name):
     assert plan.price_per_hour_usd < 2
 
 
-def test_parallelism_is_told_in_words():
+def test_parallelism_is_described_in_words():
     def words(**overrides: str) -> str:
         return make_plan("llama2-7b", nodes=2, overrides=overrides).parallelism
 

@@ -146,9 +146,9 @@ def test_loss_points_of_a_long_run_stay_bounded_and_keep_the_last():
 
 @pytest.mark.parametrize(("restarting", "kept"), [(False, "stood still"), (True, "")])
 def test_failure_that_workers_restart_from_is_no_failure_of_the_run(restarting, kept):
-    told = event(ev.TrainingReportedFailure, reason="stood still", restarting=restarting)
+    failure = event(ev.TrainingReportedFailure, reason="stood still", restarting=restarting)
 
-    assert apply(make_run(RunPhase.RUNNING), told).trainer_failure == kept
+    assert apply(make_run(RunPhase.RUNNING), failure).trainer_failure == kept
 
 
 def begin_attempt(number, *, nodes=2, cluster_id=RUN_ID, at=START):

@@ -25,7 +25,7 @@ def why_stalled(run, now):
     return next((end.sentence for end in decide(run, WaitOpen(now), POLICY)), None)
 
 
-class Told:
+class History:
     """A run that takes in facts as the store does: with what follows from them."""
 
     def __init__(self, phase=RunPhase.RUNNING):
@@ -56,7 +56,7 @@ class Told:
 
 
 def running():
-    return Told().pod("w-0", "Running", node="n-0").pod("w-1", "Running", node="n-1").step(1, 1)
+    return History().pod("w-0", "Running", node="n-0").pod("w-1", "Running", node="n-1").step(1, 1)
 
 
 def test_lost_node_under_a_running_run_is_a_recovery():
@@ -85,7 +85,7 @@ def test_pod_that_stops_running_is_a_recovery(phase, fields, reason):
 
 
 def test_pod_that_is_only_starting_is_no_setback():
-    run = Told().pod("w-0", "Pending", reason="ContainerCreating").run
+    run = History().pod("w-0", "Pending", reason="ContainerCreating").run
 
     assert run.phase is RunPhase.RUNNING
 
@@ -100,28 +100,28 @@ def test_pod_that_goes_once_another_has_done_its_work_is_no_setback(end):
 
 
 def test_step_that_was_under_way_at_the_loss_is_no_recovery_and_a_later_one_is():
-    told = running().take(ev.NodeLost, 10, node="n-1", reason="NotReady").step(2, 11)
+    history = running().take(ev.NodeLost, 10, node="n-1", reason="NotReady").step(2, 11)
 
-    assert told.run.phase is RunPhase.RECOVERING
-    assert told.step(3, 60).run.phase is RunPhase.RUNNING
+    assert history.run.phase is RunPhase.RECOVERING
+    assert history.step(3, 60).run.phase is RunPhase.RUNNING
 
 
 def test_step_after_the_pod_runs_again_is_a_recovery_at_once():
-    told = running().pod("w-1", "Running", 10, exit_code=9, reason="Error").step(2, 11)
-    assert told.run.phase is RunPhase.RECOVERING
+    history = running().pod("w-1", "Running", 10, exit_code=9, reason="Error").step(2, 11)
+    assert history.run.phase is RunPhase.RECOVERING
 
-    told.pod("w-1", "Running", 12, restarts=1).step(3, 13)
+    history.pod("w-1", "Running", 12, restarts=1).step(3, 13)
 
-    assert told.run.phase is RunPhase.RUNNING
+    assert history.run.phase is RunPhase.RUNNING
 
 
 def test_pods_that_never_come_back_are_given_up_with_the_lost_node_first():
-    told = running().take(ev.NodeLost, 10, node="n-1", reason="the node was deleted")
-    told.pod("w-1", "Deleted", 11)
-    told.pod("w-1", "Pending", 12, reason="Unschedulable", message="0/2 nodes are available")
+    history = running().take(ev.NodeLost, 10, node="n-1", reason="the node was deleted")
+    history.pod("w-1", "Deleted", 11)
+    history.pod("w-1", "Pending", 12, reason="Unschedulable", message="0/2 nodes are available")
 
-    assert why_stalled(told.run, at(10) + RESTART_LIMIT) is None
-    assert why_stalled(told.run, MUCH_LATER) == (
+    assert why_stalled(history.run, at(10) + RESTART_LIMIT) is None
+    assert why_stalled(history.run, MUCH_LATER) == (
         "node n-1 is lost: the node was deleted; "
         "pod w-1 is Pending (Unschedulable: 0/2 nodes are available); no step in 41 minutes"
     )
@@ -136,78 +136,78 @@ def test_pod_on_a_node_that_stays_lost_is_given_up_with_the_nodes_reason():
 
 
 def test_node_that_is_ready_again_is_not_held_against_the_run():
-    told = running().take(ev.NodeLost, 10, node="n-1", reason="NodeStatusUnknown")
-    told.take(ev.NodeRecovered, 20, node="n-1").step(2, 21)
+    history = running().take(ev.NodeLost, 10, node="n-1", reason="NodeStatusUnknown")
+    history.take(ev.NodeRecovered, 20, node="n-1").step(2, 21)
 
-    assert told.run.phase is RunPhase.RUNNING
-    assert why_stalled(told.run, MUCH_LATER + timedelta(days=1)) is None
+    assert history.run.phase is RunPhase.RUNNING
+    assert why_stalled(history.run, MUCH_LATER + timedelta(days=1)) is None
 
 
 def test_node_that_training_goes_on_without_is_not_held_against_the_run():
-    told = running().take(ev.NodeLost, 10, node="n-1", reason="NodeStatusUnknown")
-    told.pod("w-1", "Running", 40, node="n-2").step(2, 41)
-    told.pod("w-0", "Running", 50, reason="CrashLoopBackOff")
+    history = running().take(ev.NodeLost, 10, node="n-1", reason="NodeStatusUnknown")
+    history.pod("w-1", "Running", 40, node="n-2").step(2, 41)
+    history.pod("w-0", "Running", 50, reason="CrashLoopBackOff")
 
-    assert "n-1" not in (why_stalled(told.run, MUCH_LATER) or "n-1")
+    assert "n-1" not in (why_stalled(history.run, MUCH_LATER) or "n-1")
 
 
 def test_waiting_begins_anew_with_each_word_of_the_trainer():
-    told = running().pod("w-1", "Running", 10, reason="CrashLoopBackOff")
-    told.take(ev.TrainingEvaluated, 2000, step=1, loss_nats=1.0)
+    history = running().pod("w-1", "Running", 10, reason="CrashLoopBackOff")
+    history.take(ev.TrainingEvaluated, 2000, step=1, loss_nats=1.0)
 
-    assert why_stalled(told.run, at(2000) + RESTART_LIMIT) is None
-    assert why_stalled(told.run, at(2001) + RESTART_LIMIT) is not None
+    assert why_stalled(history.run, at(2000) + RESTART_LIMIT) is None
+    assert why_stalled(history.run, at(2001) + RESTART_LIMIT) is not None
 
 
 def test_pod_that_is_down_for_ever_new_reasons_is_given_up_from_the_first():
-    told = running().pod("w-1", "Pending", 10, reason="ContainerCreating")
-    told.pod("w-1", "Pending", 1000, reason="ErrImagePull")
-    told.pod("w-1", "Pending", 2000, reason="ImagePullBackOff")
+    history = running().pod("w-1", "Pending", 10, reason="ContainerCreating")
+    history.pod("w-1", "Pending", 1000, reason="ErrImagePull")
+    history.pod("w-1", "Pending", 2000, reason="ImagePullBackOff")
 
-    assert why_stalled(told.run, at(11) + RESTART_LIMIT) == (
+    assert why_stalled(history.run, at(11) + RESTART_LIMIT) == (
         "pod w-1 is Pending (ImagePullBackOff); no step in 36 minutes"
     )
 
 
 def test_pods_that_all_run_and_take_no_step_are_left_to_the_trainer():
-    told = running()
+    history = running()
 
-    assert why_stalled(told.run, MUCH_LATER + timedelta(days=30)) is None
+    assert why_stalled(history.run, MUCH_LATER + timedelta(days=30)) is None
 
 
 def test_recovery_that_does_not_end_is_given_up_and_long_steps_get_their_time():
-    told = running().step(2, 5, step_time_s=60.0)
-    told.take(ev.WorkersRestarting, 10, pod="w-0", reason="process 1 was killed by SIGKILL")
+    history = running().step(2, 5, step_time_s=60.0)
+    history.take(ev.WorkersRestarting, 10, pod="w-0", reason="process 1 was killed by SIGKILL")
 
     limit = RESTART_LIMIT + timedelta(seconds=20 * 60)
 
-    assert why_stalled(told.run, at(10) + limit) is None
-    assert why_stalled(told.run, at(11) + limit) == (
+    assert why_stalled(history.run, at(10) + limit) is None
+    assert why_stalled(history.run, at(11) + limit) == (
         "training did not recover (process 1 was killed by SIGKILL) although all pods run; "
         "no step in 56 minutes"
     )
 
 
 def test_recovery_of_a_container_that_reports_no_steps_is_not_judged():
-    told = Told().pod("w-0", "Running")
-    told.take(ev.WorkersRestarting, 10, pod="w-0", reason="r")
+    history = History().pod("w-0", "Running")
+    history.take(ev.WorkersRestarting, 10, pod="w-0", reason="r")
 
-    assert told.run.phase is RunPhase.RECOVERING
-    assert why_stalled(told.run, MUCH_LATER + timedelta(days=30)) is None
+    assert history.run.phase is RunPhase.RECOVERING
+    assert why_stalled(history.run, MUCH_LATER + timedelta(days=30)) is None
 
 
-def test_cause_that_is_told_after_its_consequences_becomes_the_reason_of_the_recovery():
-    told = running().take(
+def test_cause_that_is_reported_after_its_consequences_becomes_the_reason_of_the_recovery():
+    history = running().take(
         ev.ProcessFailed, 10, pod="w-0", process="process 0 exited with code 75", lost_peer=True
     )
-    told.take(ev.WorkersRestarting, 10, pod="w-0", reason="process 0 lost another worker")
-    assert told.run.reason == "process 0 lost another worker"
+    history.take(ev.WorkersRestarting, 10, pod="w-0", reason="process 0 lost another worker")
+    assert history.run.reason == "process 0 lost another worker"
 
-    told.take(ev.ProcessFailed, 10, pod="w-1", process="process 3 was killed by SIGKILL")
-    told.pod("w-0", "Running", 11, exit_code=1, reason="Error")
+    history.take(ev.ProcessFailed, 10, pod="w-1", process="process 3 was killed by SIGKILL")
+    history.pod("w-0", "Running", 11, exit_code=1, reason="Error")
 
-    assert told.run.phase is RunPhase.RECOVERING
-    assert told.run.reason == "pod w-1 failed: process 3 was killed by SIGKILL"
+    assert history.run.phase is RunPhase.RECOVERING
+    assert history.run.reason == "pod w-1 failed: process 3 was killed by SIGKILL"
 
 
 @pytest.mark.parametrize(
@@ -218,52 +218,52 @@ def test_cause_that_is_told_after_its_consequences_becomes_the_reason_of_the_rec
     ],
 )
 def test_trainer_that_lost_its_peer_has_not_failed_for_good(reason, final):
-    told = running().take(ev.TrainingReportedFailure, 10, reason=reason)
+    history = running().take(ev.TrainingReportedFailure, 10, reason=reason)
 
-    assert bool(told.run.trainer_failure) is final
+    assert bool(history.run.trainer_failure) is final
 
 
 def test_failures_that_training_recovered_from_are_forgotten():
-    told = running().pod("w-1", "Running", 10, exit_code=9, reason="Error")
-    told.pod("w-1", "Running", 12, restarts=1)
-    assert [failure.pod for failure in told.run.failures] == ["w-1"]
+    history = running().pod("w-1", "Running", 10, exit_code=9, reason="Error")
+    history.pod("w-1", "Running", 12, restarts=1)
+    assert [failure.pod for failure in history.run.failures] == ["w-1"]
 
-    told.take(ev.TrainingResumed, 20, step=1)
+    history.take(ev.TrainingResumed, 20, step=1)
 
-    assert told.run.failures == []
+    assert history.run.failures == []
 
 
 @pytest.mark.parametrize(("stopped", "phase"), [(False, RunPhase.FAILED), (True, RunPhase.STOPPED)])
 def test_teardown_of_the_cluster_of_a_run_that_has_not_ended_ends_it(stopped, phase):
-    told = running()
+    history = running()
     if stopped:
-        told.take(ev.StopRequested, 5, user_id="U1")
+        history.take(ev.StopRequested, 5, user_id="U1")
 
-    (end,) = decide(told.run, ClusterTaken(), POLICY)
-    told.take(ev.PhaseChanged, 6, phase=end.phase, reason=end.reason)
-    told.pod("w-1", "Deleted", 7).take(ev.NodeLost, 8, node="n-0", reason="r").step(9, 9)
+    (end,) = decide(history.run, ClusterTaken(), POLICY)
+    history.take(ev.PhaseChanged, 6, phase=end.phase, reason=end.reason)
+    history.pod("w-1", "Deleted", 7).take(ev.NodeLost, 8, node="n-0", reason="r").step(9, 9)
 
-    assert told.run.phase is phase
-    assert (told.run.reason == "") is stopped
-    assert told.run.ended_at == at(6)
+    assert history.run.phase is phase
+    assert (history.run.reason == "") is stopped
+    assert history.run.ended_at == at(6)
 
 
 @given(
     phase=st.sampled_from([phase for phase in RunPhase if phase.is_terminal]),
     facts=st.lists(st.sampled_from(["pod", "node", "restart", "step", "job", "stop"])),
 )
-def test_nothing_that_is_told_late_reopens_a_run(phase, facts):
-    told = Told(phase)
+def test_nothing_that_is_reported_late_reopens_a_run(phase, facts):
+    history = History(phase)
     late = {
-        "pod": lambda n: told.pod("w-0", "Deleted", n),
-        "node": lambda n: told.take(ev.NodeLost, n, node="n-0", reason="r"),
-        "restart": lambda n: told.take(ev.WorkersRestarting, n, pod="w-0", reason="r"),
-        "step": lambda n: told.step(n + 1, n),
-        "job": lambda n: told.take(ev.JobDisappeared, n, job=RUN_ID),
-        "stop": lambda n: told.take(ev.StopRequested, n, user_id="U1"),
+        "pod": lambda n: history.pod("w-0", "Deleted", n),
+        "node": lambda n: history.take(ev.NodeLost, n, node="n-0", reason="r"),
+        "restart": lambda n: history.take(ev.WorkersRestarting, n, pod="w-0", reason="r"),
+        "step": lambda n: history.step(n + 1, n),
+        "job": lambda n: history.take(ev.JobDisappeared, n, job=RUN_ID),
+        "stop": lambda n: history.take(ev.StopRequested, n, user_id="U1"),
     }
 
     for second, fact in enumerate(facts):
         late[fact](second)
 
-    assert told.run.phase is phase
+    assert history.run.phase is phase

@@ -71,8 +71,8 @@ class World:
             while not condition():
                 left = deadline - time.monotonic()
                 if left <= 0:
-                    told = [f"{event.type} {getattr(event, 'reason', '')}" for event in self.events]
-                    pytest.fail(f"waited {limit_s:.0f} s in vain: {what}; seen: {told[-15:]}")
+                    seen = [f"{event.type} {getattr(event, 'reason', '')}" for event in self.events]
+                    pytest.fail(f"waited {limit_s:.0f} s in vain: {what}; seen: {seen[-15:]}")
                 self._changed.wait(timeout=min(left, 0.5))
 
     def wait_for(self, name: str, limit_s: float = PATIENCE_S) -> RunEvent | ClusterEvent:
@@ -81,7 +81,7 @@ class World:
         return self.of_type(name)[0]
 
     def wait_for_receipt(self, run_id: str) -> Run:
-        """Wait until the run is torn down and told; the run as stored."""
+        """Wait until the run is torn down; the run as stored."""
         self.wait(
             lambda: any(
                 event.type in ("teardown.completed", "teardown.failed")

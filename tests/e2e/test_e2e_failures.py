@@ -69,8 +69,8 @@ def test_run_when_a_training_process_is_killed_resumes_from_the_checkpoint(runni
     assert run.progress.step == 60
     assert run.resumed_from_step >= 10
     assert "recovering" in run.phase_names
-    told = str(running.card(run_id).blocks).lower()
-    assert f"resumed from step {run.resumed_from_step} after a restart" in told
+    card = str(running.card(run_id).blocks).lower()
+    assert f"resumed from step {run.resumed_from_step} after a restart" in card
     assert running.left(run_id) == []
 
 

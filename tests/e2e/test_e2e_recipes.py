@@ -39,7 +39,7 @@ def test_small_preset_of_a_recipe_trains_on_two_nodes_to_its_receipt(ended, name
     assert local.left(run.run_id) == []
 
 
-def test_images_are_told_by_accuracy_and_text_by_perplexity(ended):
+def test_images_are_described_by_accuracy_and_text_by_perplexity(ended):
     _, runs = ended
 
     assert runs["resnet50"].evaluation.top1 is not None

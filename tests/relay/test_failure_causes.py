@@ -1,4 +1,4 @@
-"""Which line, and which of many bad ends, is told as the cause."""
+"""Which line, and which of many bad ends, is reported as the cause."""
 
 from __future__ import annotations
 
@@ -159,12 +159,16 @@ def read(*texts, restarts_allowed=0, exit_code=None):
     return [event for event in events if isinstance(event, ProcessFailed)]
 
 
-def test_container_that_exits_badly_is_told_with_its_last_line_and_the_same_id_each_time():
-    (told,) = read("starting", "config.yaml is missing", exit_code=3)
+def test_container_that_exits_badly_is_reported_with_its_last_line_and_the_same_id_each_time():
+    (reported,) = read("starting", "config.yaml is missing", exit_code=3)
     (again,) = read("starting", "config.yaml is missing", exit_code=3)
 
-    assert (told.process, told.line, told.lost_peer) == ("", "config.yaml is missing", False)
-    assert again == told
+    assert (reported.process, reported.line, reported.lost_peer) == (
+        "",
+        "config.yaml is missing",
+        False,
+    )
+    assert again == reported
 
 
 @pytest.mark.parametrize(
@@ -179,28 +183,31 @@ def test_container_that_ended_well_or_says_nothing_is_no_failure(texts, exit_cod
     assert read(*texts, exit_code=exit_code) == []
 
 
-def test_container_whose_pod_is_gone_is_told_by_its_traceback():
-    (told,) = read(*traceback(OUT_OF_MEMORY), exit_code=None)
+def test_container_whose_pod_is_gone_is_reported_with_its_traceback():
+    (reported,) = read(*traceback(OUT_OF_MEMORY), exit_code=None)
 
-    assert told.line == OUT_OF_MEMORY
+    assert reported.line == OUT_OF_MEMORY
 
 
-def test_worker_that_failed_is_told_with_its_own_line_and_the_agents_end_adds_nothing():
-    (told,) = read(
+def test_worker_that_failed_is_reported_with_its_own_line_and_the_agents_end_adds_nothing():
+    (reported,) = read(
         *traceback("ValueError: bad token"), FAILED.format(code=1), *AGENTS_END, exit_code=1
     )
 
-    assert (told.process, told.line) == ("process 0 exited with code 1", "ValueError: bad token")
+    assert (reported.process, reported.line) == (
+        "process 0 exited with code 1",
+        "ValueError: bad token",
+    )
 
 
 def test_worker_that_was_killed_is_not_blamed_on_what_it_printed_last():
-    (told,) = read("a warning", FAILED.format(code=-9), exit_code=1)
+    (reported,) = read("a warning", FAILED.format(code=-9), exit_code=1)
 
-    assert (told.process, told.line) == ("process 0 was killed by SIGKILL", "")
+    assert (reported.process, reported.line) == ("process 0 was killed by SIGKILL", "")
 
 
-def test_each_attempt_is_told_with_its_own_line():
-    told = read(
+def test_each_attempt_is_reported_with_its_own_line():
+    reported = read(
         *traceback("ValueError: one"),
         FAILED.format(code=1),
         *traceback("ValueError: two"),
@@ -208,14 +215,14 @@ def test_each_attempt_is_told_with_its_own_line():
         restarts_allowed=1,
     )
 
-    assert [event.line for event in told] == ["ValueError: one", "ValueError: two"]
+    assert [event.line for event in reported] == ["ValueError: one", "ValueError: two"]
 
 
 @pytest.mark.parametrize("code", [75, -15, 143])
 def test_worker_that_lost_another_one_is_a_consequence(code):
-    (told,) = read(FAILED.format(code=code), exit_code=1)
+    (reported,) = read(FAILED.format(code=code), exit_code=1)
 
-    assert told.lost_peer
+    assert reported.lost_peer
 
 
 def failed(second, pod, **fields):
@@ -249,7 +256,7 @@ KILLED = [
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations(range(len(KILLED))))[::37])
-def test_killed_container_is_the_cause_whatever_is_told_first(order):
+def test_killed_container_is_the_cause_whatever_is_reported_first(order):
     assert (
         cause_of(*(KILLED[index] for index in order)) == "pod w-1 exited with code 137 (OOMKilled)"
     )
@@ -269,7 +276,7 @@ def test_killed_worker_is_the_cause_although_its_agent_ends_as_the_others_do():
 
 
 @pytest.mark.parametrize("own_first", [True, False])
-def test_killed_worker_of_a_pod_is_told_and_not_its_neighbour_that_followed(own_first):
+def test_killed_worker_of_a_pod_is_reported_and_not_its_neighbour_that_followed(own_first):
     own = failed(10, "w-0", process="process 1 was killed by SIGKILL")
     followed = failed(11, "w-0", process="process 0 exited with code 75", lost_peer=True)
     order = [own, followed] if own_first else [followed, own]
@@ -293,7 +300,7 @@ def test_pod_in_back_off_or_gone_keeps_how_it_ended():
     assert cause_of(ended(10, "w-0", 3), waiting, gone) == "pod w-0 exited with code 3"
 
 
-def test_evicted_pod_is_told_with_the_clusters_reason():
+def test_evicted_pod_is_reported_with_the_clusters_reason():
     evicted = ended(
         10, "w-0", None, reason="Evicted", phase="Failed", message="the node was low on disk"
     )

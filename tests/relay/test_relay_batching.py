@@ -17,7 +17,7 @@ NOW = datetime(2026, 1, 2, tzinfo=UTC)
 
 
 class RecordingBus:
-    """An EventBridge client: takes entries, or answers as told in `answers`, in order."""
+    """An EventBridge client: takes entries, or answers as reported in `answers`, in order."""
 
     def __init__(self, *answers):
         self.answers = list(answers)

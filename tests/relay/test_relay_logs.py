@@ -57,7 +57,7 @@ def test_feed_cut_anywhere_gives_the_same_lines(cuts):
     assert texts == expected
 
 
-def test_feed_progress_bar_is_told_before_its_line_ends():
+def test_feed_progress_bar_is_reported_before_its_line_ends():
     assert assemble(f"{stamp(0)} 10%\r20%\r30".encode()) == ["10%", "20%"]
 
 
@@ -99,7 +99,7 @@ def test_cursor_any_cuts_tell_every_line_once(steps, cuts, server_filters):
         moments.append(now)
     lines = [(normalise_stamp(stamp(moment)), n) for n, moment in enumerate(moments)]
     cursor = LogCursor()
-    told = []
+    reported = []
 
     for cut in [*sorted(cuts), len(lines)]:
         since = cursor.since
@@ -107,9 +107,9 @@ def test_cursor_any_cuts_tell_every_line_once(steps, cuts, server_filters):
         for at, n in lines[:cut]:
             filtered = server_filters and since is not None and at[:19] < since[:19]
             if not filtered and cursor.accept(at) is not None:
-                told.append(n)
+                reported.append(n)
 
-    assert told == list(range(len(lines)))
+    assert reported == list(range(len(lines)))
 
 
 def test_cursor_reading_all_again_gives_the_same_ordinals():

@@ -1,4 +1,4 @@
-"""Kubernetes objects turned into events, and what is told again after a restart of the relay."""
+"""Kubernetes objects turned into events, and what a restarted relay reports again."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def node(*, ready="True", since=EARLIER):
     }
 
 
-def test_job_conditions_are_told_once_when_they_turn_true():
+def test_job_conditions_are_reported_once_when_they_turn_true():
     observer = JobObserver("run-1", job="run-1", now=now)
     created = ("Created", "True", EARLIER)
 
@@ -102,8 +102,8 @@ def test_job_conditions_are_told_once_when_they_turn_true():
         )
     )
 
-    told = [(e.condition, e.reason, e.at.second) for e in first + second + third]
-    assert told == [
+    reported = [(e.condition, e.reason, e.at.second) for e in first + second + third]
+    assert reported == [
         ("Created", "PyTorchJobCreated", 0),
         ("Running", "PyTorchJobRunning", 1),
         ("Succeeded", "PyTorchJobSucceeded", 9),
@@ -136,9 +136,9 @@ def test_job_deleted_before_its_end_has_disappeared_once():
     observer = JobObserver("run-1", job="run-1", now=now)
     observer.observe(job(("Running", "True", EARLIER)))
 
-    told = observer.deleted() + observer.deleted()
+    reported = observer.deleted() + observer.deleted()
 
-    assert [(event.type, event.job) for event in told] == [("job.disappeared", "run-1")]
+    assert [(event.type, event.job) for event in reported] == [("job.disappeared", "run-1")]
     assert observer.exists is False
 
 
@@ -149,7 +149,7 @@ def test_job_deleted_after_its_end_is_no_news():
     assert observer.deleted() == []
 
 
-def test_pod_is_told_only_when_the_told_fields_change():
+def test_pod_is_reported_only_when_the_reported_fields_change():
     observer = PodObserver("run-1", now=now)
     scheduled = {"conditions": [{"type": "PodScheduled", "status": "True"}]}
 
@@ -162,7 +162,7 @@ def test_pod_is_told_only_when_the_told_fields_change():
     assert [(e.phase, e.reason, e.exit_code) for e in ended] == [("Failed", "Error", 1)]
 
 
-def test_pod_exit_that_was_not_seen_is_told_from_the_last_state():
+def test_pod_exit_that_was_not_seen_is_reported_from_the_last_state():
     seen, missed = PodObserver("run-1", now=now), PodObserver("run-1", now=now)
     steps = [
         pod(state=running()),
@@ -171,22 +171,22 @@ def test_pod_exit_that_was_not_seen_is_told_from_the_last_state():
         pod(state=running(), last=terminated(137), restarts=1),
     ]
 
-    told = [event for step in steps for event in seen.observe(step)]
-    told_later = missed.observe(steps[-1])
+    reported = [event for step in steps for event in seen.observe(step)]
+    later = missed.observe(steps[-1])
 
-    assert [(e.reason, e.exit_code, e.restarts) for e in told] == [
+    assert [(e.reason, e.exit_code, e.restarts) for e in reported] == [
         ("", None, 0),
         ("Error", 137, 0),
         ("CrashLoopBackOff", None, 0),
         ("", None, 1),
     ]
-    assert [e.event_id for e in told_later] == [told[1].event_id, told[3].event_id]
+    assert [e.event_id for e in later] == [reported[1].event_id, reported[3].event_id]
 
 
 def test_pod_first_seen_after_its_end_tells_both_exits():
     observer = PodObserver("run-1", now=now)
 
-    told = observer.observe(
+    reported = observer.observe(
         pod(
             phase="Succeeded",
             state=terminated(0, reason="Completed"),
@@ -195,7 +195,7 @@ def test_pod_first_seen_after_its_end_tells_both_exits():
         )
     )
 
-    assert [(e.phase, e.exit_code, e.restarts) for e in told] == [
+    assert [(e.phase, e.exit_code, e.restarts) for e in reported] == [
         ("Running", 9, 0),
         ("Succeeded", 0, 1),
     ]
@@ -242,7 +242,7 @@ def test_pod_that_does_not_run_says_why(status, reason, message):
     assert (event.phase, event.reason, event.message) == ("Pending", reason, message)
 
 
-def test_pod_deleted_is_told_once():
+def test_pod_deleted_is_reported_once():
     observer = PodObserver("run-1", now=now)
     observer.observe(pod(state=running()))
 
@@ -291,45 +291,45 @@ def test_warning_of_job_and_pods_only():
         warning(type_="Normal"),
     ]
 
-    told = observer.observe(warning()) + observer.observe(
+    reported = observer.observe(warning()) + observer.observe(
         warning(name="run-1", kind="PyTorchJob", uid="2")
     )
 
-    assert [event.object_name for event in told] == ["run-1-worker-0", "run-1"]
+    assert [event.object_name for event in reported] == ["run-1-worker-0", "run-1"]
     assert [observer.observe(other) for other in others] == [[], [], [], []]
 
 
-def test_warning_repeated_is_told_at_powers_of_two_whenever_it_is_seen():
+def test_warning_repeated_is_reported_at_powers_of_two_whenever_it_is_seen():
     steady = WarningObserver("run-1", job="run-1", now=now)
     late = WarningObserver("run-1", job="run-1", now=now)
 
-    told = [e for count in range(1, 12) for e in steady.observe(warning(count=count))]
+    reported = [e for count in range(1, 12) for e in steady.observe(warning(count=count))]
     (seen_late,) = late.observe(warning(count=11))
 
-    assert [event.count for event in told] == [1, 2, 4, 8]
-    assert seen_late.event_id == told[-1].event_id
+    assert [event.count for event in reported] == [1, 2, 4, 8]
+    assert seen_late.event_id == reported[-1].event_id
 
 
 def test_node_not_ready_then_deleted_is_lost_once():
     observer = NodeObserver("run-1", now=now)
     observer.observe(node(), matters=True)
 
-    told = observer.observe(node(ready="Unknown"), matters=True)
-    told += observer.observe(node(ready="Unknown"), matters=True)
-    told += observer.deleted("node-a", matters=True)
+    reported = observer.observe(node(ready="Unknown"), matters=True)
+    reported += observer.observe(node(ready="Unknown"), matters=True)
+    reported += observer.deleted("node-a", matters=True)
 
-    assert [(event.node, event.reason) for event in told] == [("node-a", "NodeStatusUnknown")]
+    assert [(event.node, event.reason) for event in reported] == [("node-a", "NodeStatusUnknown")]
 
 
 def test_node_ready_again_is_recovered_once_and_can_be_lost_again():
     observer = NodeObserver("run-1", now=now)
     observer.observe(node(), matters=True)
 
-    told = []
+    reported = []
     for ready in ("Unknown", "True", "True", "False"):
-        told += observer.observe(node(ready=ready), matters=True)
+        reported += observer.observe(node(ready=ready), matters=True)
 
-    assert [event.type for event in told] == ["node.lost", "node.recovered", "node.lost"]
+    assert [event.type for event in reported] == ["node.lost", "node.recovered", "node.lost"]
 
 
 def test_node_deleted_under_the_job_is_lost():

@@ -66,8 +66,8 @@ def test_read_progress_line_reports_every_figure():
     (event,) = read(progress_line(**figures))
 
     assert isinstance(event, ProgressReported)
-    told = event.model_dump(include=set(figures) | {"seq", "step", "total_steps", "loss_nats"})
-    assert told == figures | {"seq": 7, "step": 3, "total_steps": 60, "loss_nats": 8.25}
+    reported = event.model_dump(include=set(figures) | {"seq", "step", "total_steps", "loss_nats"})
+    assert reported == figures | {"seq": 7, "step": 3, "total_steps": 60, "loss_nats": 8.25}
     assert event.at == datetime(2026, 1, 2, 3, 4, 5, 678000, tzinfo=UTC)
 
 
@@ -289,12 +289,12 @@ def test_read_foreign_lines_over_a_restart_keeps_seq_growing():
         text.format(1),
     )
 
-    told = [event for event in events if isinstance(event, ProgressReported)]
-    assert [event.step for event in told] == [1, 2, 1]
-    assert [event.seq for event in told] == sorted({event.seq for event in told})
+    reported = [event for event in events if isinstance(event, ProgressReported)]
+    assert [event.step for event in reported] == [1, 2, 1]
+    assert [event.seq for event in reported] == sorted({event.seq for event in reported})
 
 
-def test_read_step_told_by_several_ranks_counts_once():
+def test_read_step_reported_by_several_ranks_counts_once():
     text = "Training Epoch: 1/1, step {}/64 completed (loss: 1.5)"
 
     events = read(text.format(0), text.format(0), text.format(1), text.format(0))
@@ -320,7 +320,7 @@ def test_read_foreign_total_steps_come_from_the_command_line():
     assert event.total_steps == 100
 
 
-def test_read_foreign_checkpoints_are_told_when_complete():
+def test_read_foreign_checkpoints_are_reported_when_complete():
     events = read(
         "Writing checkpoint to ./checkpoints/llama_v2-50steps.",
         "Completed checkpoint.",
@@ -334,7 +334,7 @@ def test_read_foreign_checkpoints_are_told_when_complete():
     ]
 
 
-def test_read_foreign_resumes_are_told():
+def test_read_foreign_resumes_are_reported():
     events = read(
         "Checkpoint loaded from ./checkpoints/llama_v2-50steps.",
         "successfully loaded checkpoint from /shared/ckpt [ t 0, p 0 ] at iteration 500",
@@ -394,7 +394,7 @@ def test_read_agent_line_tells_the_restart_when_attempts_are_unknown():
     assert event.reason == "process 0 was killed by SIGKILL"
 
 
-def test_read_same_restart_told_by_two_pods_has_one_id():
+def test_read_same_restart_reported_by_two_pods_has_one_id():
     one = restarts(FAILED.format(code=-9), facts=pod(max_restarts=3))
     other = restarts("", RESTARTS.format(left=3), facts=pod(name="run-1-worker-1", uid="uid-1"))
 

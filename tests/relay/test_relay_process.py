@@ -248,7 +248,7 @@ def test_relay_before_type_and_job_exist_tells_the_whole_run(bare_cluster, bus, 
     assert bus.steps() == [1, 2, 3, 4, 5]
     conditions = [event.condition for event in bus.events("job.condition_changed")]
     assert conditions == ["Created", "Running", "Succeeded"]
-    # The end of the job is told after everything that its pods printed.
+    # The end of the job is reported after everything that its pods printed.
     order = [event.type for event in bus.events()]
     last_condition = len(order) - 1 - order[::-1].index("job.condition_changed")
     assert order.index("training.finished") < last_condition
@@ -322,11 +322,11 @@ def test_relay_killed_and_started_again_loses_and_doubles_nothing(cluster, bus, 
         assert len({event.event_id for event in bus.events(kind)}) == expected
     conditions = {event.event_id: event.condition for event in bus.events("job.condition_changed")}
     assert sorted(conditions.values()) == ["Created", "Running", "Succeeded"]
-    # The same id is the same fact, told word for word.
-    told = {}
+    # The same id is the same fact, reported word for word.
+    reported = {}
     for event in bus.events():
         if event.type not in ("pod.changed", "cluster.warning"):
-            assert told.setdefault(event.event_id, event) == event
+            assert reported.setdefault(event.event_id, event) == event
 
 
 def test_relay_container_restarted_in_place_reads_both_runs(cluster, bus, start_relay, gate):
@@ -350,8 +350,8 @@ def test_relay_container_restarted_in_place_reads_both_runs(cluster, bus, start_
     ]
     assert exits[0] == (9, 0)
     assert exits[-1] == (0, 1)
-    told = [(e.pod, e.restarts, e.line) for e in bus.events("process.failed")]
-    assert told == [("run-c-worker-0", 0, "config.yaml is missing")]
+    reported = [(e.pod, e.restarts, e.line) for e in bus.events("process.failed")]
+    assert reported == [("run-c-worker-0", 0, "config.yaml is missing")]
     assert_nothing_doubled(bus.events())
     assert relay.terminate() == 0
 
@@ -413,7 +413,7 @@ def test_relay_job_deleted_tells_it_and_its_pods_gone_and_no_lost_node(
     assert [event.job for event in bus.events("job.disappeared")] == ["run-f"]
 
 
-def test_relay_node_taken_from_a_running_job_is_told(cluster, bus, start_relay, gate):
+def test_relay_node_taken_from_a_running_job_is_reported(cluster, bus, start_relay, gate):
     cluster.add_nodes(node_group="spot", labels={"pool": "spot"})
     body = job("run-g", gate, "1", "30")
     for replica in body["spec"]["pytorchReplicaSpecs"].values():

@@ -138,9 +138,11 @@ class Stop(threading.Event):
 class World:
     def __init__(self):
         self._before = set(threading.enumerate())
-        self.api, self.told, self.stop = Api(), Queue(), Stop()
+        self.api, self.reported, self.stop = Api(), Queue(), Stop()
         config = RelayConfig(run_id="run-1", bus_name="bus", region="us-west-2")
-        self.watcher = RunWatcher(api=self.api, config=config, batcher=self.told, stop=self.stop)
+        self.watcher = RunWatcher(
+            api=self.api, config=config, batcher=self.reported, stop=self.stop
+        )
 
     def start(self, **lists):
         self.api.lists |= {kind: list(things) for kind, things in lists.items()}
@@ -218,7 +220,7 @@ def test_job_may_exist_until_it_was_looked_for_in_vain(world):
     world.start()
     world.wait_until(lambda: not world.watcher.job_may_exist())
     world.api.send(JOBS, "ADDED", job("Created"))
-    world.told.wait_for("job.condition_changed")
+    world.reported.wait_for("job.condition_changed")
 
     assert world.watcher.job_may_exist()
 
@@ -229,7 +231,7 @@ def test_job_of_a_type_that_is_not_installed_does_not_exist(world):
     world.start()
 
     world.wait_until(lambda: not world.watcher.job_may_exist())
-    assert world.told.events == []
+    assert world.reported.events == []
 
 
 def test_job_of_another_name_is_not_reported(world):
@@ -238,18 +240,18 @@ def test_job_of_another_name_is_not_reported(world):
     world.api.send(JOBS, "MODIFIED", job("Failed", "Restarting", name="run-2", uid="job-9"))
     world.api.send(JOBS, "ADDED", job("Created"))
 
-    (told,) = world.told.wait_for("job.condition_changed")
-    assert told.condition == "Created"
+    (reported,) = world.reported.wait_for("job.condition_changed")
+    assert reported.condition == "Created"
 
 
 def test_job_that_a_new_list_lacks_has_disappeared_and_is_reported_at_once(world):
     world.start(pytorchjobs=[job("Created")])
-    world.told.wait_for("job.condition_changed")
+    world.reported.wait_for("job.condition_changed")
 
     world.api.list_again(JOBS, job("Created", name="run-2", uid="job-9"))
 
-    (gone,) = world.told.wait_for("job.disappeared")
-    assert gone.event_id in world.told.urgent
+    (gone,) = world.reported.wait_for("job.disappeared")
+    assert gone.event_id in world.reported.urgent
     assert not world.watcher.job_may_exist()
 
 
@@ -260,10 +262,10 @@ def test_job_that_is_deleted_after_its_end_has_ended_and_not_disappeared(world):
     world.api.send(JOBS, "ADDED", job("Created", uid="job-1"))
     world.api.send(JOBS, "DELETED", job("Created", uid="job-1"))
 
-    world.told.wait_for("job.disappeared")
-    assert world.told.types == ["job.condition_changed"] * 3 + ["job.disappeared"]
-    ended = world.told.of("job.condition_changed")[1]
-    assert (ended.condition, ended.event_id in world.told.urgent) == ("Succeeded", True)
+    world.reported.wait_for("job.disappeared")
+    assert world.reported.types == ["job.condition_changed"] * 3 + ["job.disappeared"]
+    ended = world.reported.of("job.condition_changed")[1]
+    assert (ended.condition, ended.event_id in world.reported.urgent) == ("Succeeded", True)
 
 
 def test_end_of_the_job_is_reported_after_the_last_lines_of_its_pods(world, monkeypatch):
@@ -277,8 +279,8 @@ def test_end_of_the_job_is_reported_after_the_last_lines_of_its_pods(world, monk
     assert world.stop.catching_up.wait(60), "the end of the job waits for the logs"
     world.api.log_may_be_read.set()
 
-    world.told.wait_for("job.condition_changed", times=2)
-    assert world.told.types[-3:] == [
+    world.reported.wait_for("job.condition_changed", times=2)
+    assert world.reported.types[-3:] == [
         "progress.reported",
         "progress.reported",
         "job.condition_changed",
@@ -290,49 +292,49 @@ def test_pod_is_followed_from_the_first_sight_of_it(world):
 
     world.start(pods=[pod()])
 
-    (told,) = world.told.wait_for("progress.reported")
-    assert (told.run_id, told.step) == ("run-1", 1)
-    assert world.told.of("pod.changed")[0].pod == "run-1-worker-0"
+    (reported,) = world.reported.wait_for("progress.reported")
+    assert (reported.run_id, reported.step) == ("run-1", 1)
+    assert world.reported.of("pod.changed")[0].pod == "run-1-worker-0"
 
 
 @pytest.mark.parametrize("by", ["change", "list"])
 def test_pod_that_goes_is_reported_and_forgotten(world, by):
     world.start(pods=[pod(), pod(uid="pod-1", name="run-1-worker-1")])
-    world.told.wait_for("pod.changed", times=2)
+    world.reported.wait_for("pod.changed", times=2)
 
     if by == "change":
         world.api.send(PODS, "DELETED", pod())
     else:
         world.api.list_again(PODS, pod(uid="pod-1", name="run-1-worker-1"))
 
-    *_, gone = world.told.wait_for("pod.changed", times=3)
+    *_, gone = world.reported.wait_for("pod.changed", times=3)
     assert (gone.pod, gone.phase) == ("run-1-worker-0", "Deleted")
-    world.wait_until(lambda: world.told.forgotten == ["run-1-worker-0"])
+    world.wait_until(lambda: world.reported.forgotten == ["run-1-worker-0"])
     world.wait_until(lambda: world.followers == {"log run-1-worker-1"})
 
 
 def test_pod_that_has_ended_is_reported_at_once(world):
     world.start(pods=[pod()])
-    (running,) = world.told.wait_for("pod.changed")
+    (running,) = world.reported.wait_for("pod.changed")
 
     world.api.send(PODS, "MODIFIED", pod(phase="Succeeded"))
 
-    *_, ended = world.told.wait_for("pod.changed", times=2)
-    assert world.told.urgent == {ended.event_id}
+    *_, ended = world.reported.wait_for("pod.changed", times=2)
+    assert world.reported.urgent == {ended.event_id}
     assert ended.event_id != running.event_id
 
 
 def test_warning_is_reported_once_until_its_event_expires(world):
     world.start(events=[warning()])
-    world.told.wait_for("cluster.warning")
+    world.reported.wait_for("cluster.warning")
 
     world.api.send(WARNINGS, "MODIFIED", warning())
     world.api.send(WARNINGS, "DELETED", warning())
     world.api.send(WARNINGS, "ADDED", warning())
     world.api.send(WARNINGS, "ADDED", warning(uid="other", name="run-1-worker-1"))
 
-    told = world.told.wait_for("cluster.warning", times=3)
-    assert [event.object_name for event in told] == [
+    reported = world.reported.wait_for("cluster.warning", times=3)
+    assert [event.object_name for event in reported] == [
         "run-1-worker-0",
         "run-1-worker-0",
         "run-1-worker-1",
@@ -344,8 +346,8 @@ def started_on_two_nodes(world):
         pytorchjobs=[job("Running")],
         pods=[pod(), pod(uid="pod-1", name="run-1-worker-1", node="node-b")],
     )
-    world.told.wait_for("job.condition_changed")
-    world.told.wait_for("pod.changed", times=2)
+    world.reported.wait_for("job.condition_changed")
+    world.reported.wait_for("pod.changed", times=2)
     for name in ("node-a", "node-b", "system"):
         world.api.send(NODES, "ADDED", node(name))
 
@@ -357,8 +359,8 @@ def test_node_is_lost_only_where_the_job_has_a_pod(world):
     world.api.send(NODES, "DELETED", node("node-a"))
     world.api.send(NODES, "MODIFIED", node("node-b", ready="Unknown"))
 
-    told = world.told.wait_for("node.lost", times=2)
-    assert [(event.node, event.reason) for event in told] == [
+    reported = world.reported.wait_for("node.lost", times=2)
+    assert [(event.node, event.reason) for event in reported] == [
         ("node-a", "the node was deleted"),
         ("node-b", "NotReady"),
     ]
@@ -369,29 +371,29 @@ def test_node_that_a_new_list_lacks_is_lost(world):
 
     world.api.list_again(NODES, node("node-b"))
 
-    (lost,) = world.told.wait_for("node.lost")
+    (lost,) = world.reported.wait_for("node.lost")
     assert lost.node == "node-a"
 
 
 @pytest.mark.parametrize(
-    ("change", "conditions", "told"),
+    ("change", "conditions", "reported"),
     [
         ("MODIFIED", ["Running", "Failed"], "job.condition_changed"),
         ("DELETED", ["Running"], "job.disappeared"),
     ],
 )
-def test_node_that_goes_after_the_job_is_no_loss(world, change, conditions, told):
+def test_node_that_goes_after_the_job_is_no_loss(world, change, conditions, reported):
     started_on_two_nodes(world)
-    before = len(world.told.of(told))
+    before = len(world.reported.of(reported))
     world.api.send(JOBS, change, job(*conditions))
-    world.told.wait_for(told, times=before + 1)
-    conditions_told = len(world.told.of("job.condition_changed"))
+    world.reported.wait_for(reported, times=before + 1)
+    conditions_reported = len(world.reported.of("job.condition_changed"))
 
     world.api.send(NODES, "DELETED", node("node-a"))
     world.wait_until(lambda: world.api.num_handled[NODES] == 4)
     world.api.send(JOBS, "ADDED", job("Running", uid="job-1"))
-    world.told.wait_for("job.condition_changed", times=conditions_told + 1)
+    world.reported.wait_for("job.condition_changed", times=conditions_reported + 1)
     world.api.send(NODES, "DELETED", node("node-b"))
 
-    lost = world.told.wait_for("node.lost")
+    lost = world.reported.wait_for("node.lost")
     assert [event.node for event in lost] == ["node-b"]

@@ -276,7 +276,7 @@ def test_cluster_provisions_nodes_and_file_system_side_by_side() -> None:
     ]
 
 
-def test_cluster_when_anything_fails_concludes_and_tells_how_it_ended() -> None:
+def test_cluster_when_anything_fails_concludes_and_reports_how_it_ended() -> None:
     for name, state in CLUSTER["States"].items():
         if "Catch" in state:
             assert caught_by(state) == "ConcludeFailure", name

@@ -365,7 +365,7 @@ def test_job_that_needs_gpus_where_there_are_none_does_not_start_and_says_so_ver
     assert "cannot start: CreateContainerError" in str(refused.value)
 
 
-def test_job_that_was_deleted_behind_our_back_is_told(cluster: LocalCluster, world: World):
+def test_job_that_was_deleted_behind_our_back_is_reported(cluster: LocalCluster, world: World):
     world.begin(RunPhase.PROVISIONING, RunPhase.VALIDATING)
     add_nodes(cluster, group="system")
     install_operator(world)

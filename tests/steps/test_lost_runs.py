@@ -145,7 +145,7 @@ class PlayedLogs:
 @pytest.mark.parametrize(
     ("line", "said"), [("KeyError: 'model'", ": KeyError: 'model'"), (TransientError("away"), "")]
 )
-def test_failure_that_no_relay_told_is_read_from_the_pods(
+def test_failure_that_no_relay_reported_is_read_from_the_pods(
     outside: World, line: str | Exception, said: str
 ):
     run = outside.begin(*TO_RUNNING)
@@ -330,7 +330,7 @@ def test_silence_of_a_relay_that_went_with_its_cluster_names_what_was_deleted(
     assert conclude(outside) == (RunPhase.FAILED, sentence)
 
 
-def test_silence_of_an_api_server_is_told(world: World, cluster: LocalCluster):
+def test_silence_of_an_api_server_is_reported(world: World, cluster: LocalCluster):
     begin(world)
     world.gateway.close()
     cluster.stop(grace_s=0.1)

@@ -218,11 +218,11 @@ def _train(run: Run, config: TrainerConfig, ranks: Ranks) -> Result:
     )
     operations = OperationCounts()
     with (
-        redirect_stdout(io.StringIO()) as told,
+        redirect_stdout(io.StringIO()) as output,
         operations if run.count_operations else nullcontext(),
     ):
         trainer.train()
-    lines = [line for line in parse_lines(told.getvalue()) if line["kind"] == "progress"]
+    lines = [line for line in parse_lines(output.getvalue()) if line["kind"] == "progress"]
     return Result(
         losses=[line["loss_nats"] for line in lines],
         gradient_norms=[line["grad_norm"] for line in lines],

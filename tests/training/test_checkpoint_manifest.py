@@ -75,7 +75,7 @@ def test_complete_steps_unfinished_checkpoint_does_not_count(
 
 
 @pytest.mark.parametrize("cached", [True, False])
-def test_first_damage_tells_other_bytes_of_the_same_size(tmp_path: Path, cached: bool) -> None:
+def test_first_damage_finds_other_bytes_of_the_same_size(tmp_path: Path, cached: bool) -> None:
     path = write_checkpoint(tmp_path, 5)
     manifest = read_manifest(path)
     assert isinstance(manifest, Manifest)

@@ -210,7 +210,7 @@ def test_save_on_a_full_disk_says_so(tmp_path: Path, ranks: Ranks) -> None:
     assert f"No space left on device; the disk of {tmp_path} is full (" in str(caught.value)
 
 
-def test_save_that_failed_is_told_by_the_next_one(tmp_path: Path, ranks: Ranks) -> None:
+def test_save_that_failed_is_reported_by_the_next_one(tmp_path: Path, ranks: Ranks) -> None:
     checkpointer = checkpointer_in(tmp_path, ranks)
     (tmp_path / "step-00000001").write_text("in the way")
     checkpointer.start_save(1, state_of(weights=torch.zeros(1)), changing=())

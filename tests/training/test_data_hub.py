@@ -89,7 +89,7 @@ def test_a_data_set_without_card_is_read_by_its_file_names(hub: DatasetHub, tmp_
         ("hub:allenai/c5", "allenai/c5 is not on the Hugging Face hub, or it is private and HF_TO"),
     ],
 )
-def test_find_on_hub_what_is_not_there_is_told_in_a_sentence(
+def test_find_on_hub_what_is_not_there_is_explained_in_a_sentence(
     hub: DatasetHub, tmp_path: Path, dataset: str, message: str
 ) -> None:
     hub.commits = {NEW: files(tmp_path, first=1)}

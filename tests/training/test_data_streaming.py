@@ -284,7 +284,7 @@ def test_stream_for_more_ranks_than_lanes_says_what_to_do(tmp_path: Path) -> Non
     assert num_lanes(509) == 509
 
 
-def test_stream_malformed_file_is_told_in_the_training_loop(tmp_path: Path) -> None:
+def test_stream_malformed_file_is_reported_in_the_training_loop(tmp_path: Path) -> None:
     stream(tmp_path, files=4)
     path = tmp_path / "text" / "part-02.jsonl"
     path.write_text(path.read_text() + "{broken\n")

@@ -127,7 +127,7 @@ def test_places_begin_anew_after_an_end_and_the_next_beginning_is_no_target() ->
 
 
 @pytest.mark.parametrize("document_end", [None, 7])
-def test_packed_source_tells_places_only_when_asked(
+def test_packed_source_gives_places_only_when_asked(
     tmp_path: Path, document_end: int | None
 ) -> None:
     data = pack_ids(tmp_path / "packed", [n % 8 for n in range(33)], shard_tokens=100)

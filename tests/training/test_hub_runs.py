@@ -103,7 +103,7 @@ def test_training_goes_on_from_an_export_where_it_ended(
     assert second[0]["num_parameters"] == first[0]["num_parameters"]
 
 
-def test_a_hub_recipe_without_a_hub_is_told_before_torch_is_loaded(
+def test_a_hub_recipe_without_a_hub_is_reported_before_torch_is_loaded(
     tmp_path: Path, hub: HubStandIn
 ) -> None:
     hub.models.clear()

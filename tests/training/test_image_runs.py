@@ -71,7 +71,7 @@ def test_run_resumed_twice_within_an_epoch_is_equal_to_the_uninterrupted_one(
     assert {measured[0] for measured in _measured(third, after=13)} == {"progress", "evaluated"}
 
 
-def test_run_tells_its_images_and_accuracy(tmp_path: Path, cache: Path) -> None:
+def test_run_reports_its_images_and_accuracy(tmp_path: Path, cache: Path) -> None:
     code, lines, _ = _train(tmp_path, cache, "eval_samples=0")
 
     assert code == 0

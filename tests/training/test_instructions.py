@@ -48,7 +48,7 @@ def write_rows(path: Path, rows: list[dict[str, Any]]) -> Path:
 
 
 def numbered(count: int) -> list[dict[str, Any]]:
-    """Examples that can be told apart: number n answers with itself, n times over."""
+    """Examples that differ: the answer of number n is n, n times."""
     return [
         {"prompt": f"Say {n}.", "response": " ".join([f"train{n}"] * (1 + n % 7))}
         for n in range(count)

@@ -221,7 +221,7 @@ def test_clip_gradients_scales_to_the_limit_and_returns_the_norm_before(ranks: R
 
 
 @pytest.mark.parametrize("value", [math.inf, math.nan])
-def test_clip_gradients_not_finite_is_told(ranks: Ranks, value: float) -> None:
+def test_clip_gradients_not_finite_is_reported(ranks: Ranks, value: float) -> None:
     parallel = spread(ranks)
     gradients(parallel)[0][0, 0] = value
 

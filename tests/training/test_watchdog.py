@@ -16,7 +16,7 @@ LIMITS = WatchdogLimits(factor=10, floor_s=60, slow_s=600)
 
 
 class Clock:
-    """Seconds that pass when told to."""
+    """A clock that moves only when the test moves it."""
 
     def __init__(self) -> None:
         self.now = 1000.0

@@ -35,7 +35,7 @@ _guard = threading.Lock()
 
 
 def scripted(event: Any, context: Any) -> Any:
-    """Record the event and do what the test told this function to do."""
+    """Record the event and answer as the test says."""
     name = context.function_name
     with _guard:
         _received.setdefault(name, []).append(event)

@@ -9,7 +9,7 @@ from typing import Any
 
 
 class CapacityError(Exception):
-    """What a handler raises when it is told to fail."""
+    """What a handler raises when the test makes it fail."""
 
 
 def in_process(event: Any, context: Any) -> Any:

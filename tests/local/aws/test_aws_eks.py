@@ -16,19 +16,19 @@ TAGS = {"stationmaster:run-id": "run-1"}
 
 
 class Observer:
-    """Keeps what it is told; its disk has no room for a file system."""
+    """Keeps what it is seen; its disk has no room for a file system."""
 
     def __init__(self) -> None:
-        self.told: list[tuple[str, dict[str, Any]]] = []
+        self.seen: list[tuple[str, dict[str, Any]]] = []
 
     def file_system_available(self, *, file_system_id: str) -> None:
         raise OSError(errno.ENOSPC, "No space left on device", f"/state/{file_system_id}")
 
     def __getattr__(self, name: str) -> Any:
-        return lambda **fields: self.told.append((name, fields))
+        return lambda **fields: self.seen.append((name, fields))
 
     def names(self) -> list[str]:
-        return [name for name, _ in self.told]
+        return [name for name, _ in self.seen]
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +59,7 @@ def made(endpoint: LocalAws) -> Deployment:
 def eks(endpoint: LocalAws, observer: Observer) -> Iterator[Any]:
     yield endpoint.client("eks")
     endpoint.faults.clear()
-    observer.told.clear()
+    observer.seen.clear()
 
 
 def wait_for(client: Any, waiter: str, **names: str) -> None:
@@ -115,7 +115,7 @@ def test_cluster_is_creating_then_active_with_its_endpoint(
     assert active["certificateAuthority"]["data"]
     assert active["tags"] == TAGS
     assert active["resourcesVpcConfig"]["vpcId"] == made.vpc_id
-    assert ("cluster_active", {"name": "life"}) in observer.told
+    assert ("cluster_active", {"name": "life"}) in observer.seen
     assert "life" in eks.list_clusters()["clusters"]
 
 
@@ -130,7 +130,7 @@ def test_cluster_delete_is_deleting_then_gone(
     assert deleting["status"] == "DELETING"
     with pytest.raises(eks.exceptions.ResourceNotFoundException, match="No cluster found"):
         eks.describe_cluster(name="gone")
-    assert ("cluster_deleted", {"name": "gone"}) in observer.told
+    assert ("cluster_deleted", {"name": "gone"}) in observer.seen
 
 
 def test_cluster_of_an_existing_name_is_in_use(eks: Any, made: Deployment) -> None:
@@ -169,11 +169,11 @@ def test_node_group_becomes_active_and_its_instances_exist(
     wait_for(eks, "nodegroup_active", clusterName="nodes", nodegroupName="gpu")
 
     active = eks.describe_nodegroup(clusterName="nodes", nodegroupName="gpu")["nodegroup"]
-    told = [fields for name, fields in observer.told if name == "node_group_active"]
+    seen = [fields for name, fields in observer.seen if name == "node_group_active"]
     assert (creating["status"], active["status"]) == ("CREATING", "ACTIVE")
     assert active["resources"]["autoScalingGroups"][0]["name"].startswith("eks-gpu-")
     assert active["tags"] == TAGS
-    assert told == [
+    assert seen == [
         {
             "cluster": "nodes",
             "name": "gpu",
@@ -216,7 +216,7 @@ def test_node_group_delete_ends_its_instances_and_frees_the_cluster(
     assert instances(endpoint, "shrink") == []
     with pytest.raises(ec2.exceptions.ClientError, match=r"InvalidNetworkInterfaceID\.NotFound"):
         ec2.describe_network_interfaces(NetworkInterfaceIds=[held])
-    assert ("node_group_deleted", {"cluster": "shrink", "name": "gpu"}) in observer.told
+    assert ("node_group_deleted", {"cluster": "shrink", "name": "gpu"}) in observer.seen
     assert eks.delete_cluster(name="shrink")["cluster"]["status"] == "DELETING"
 
 
@@ -268,8 +268,8 @@ def test_addon_life(eks: Any, made: Deployment, observer: Observer) -> None:
 
     assert created["status"] == "CREATING"
     assert listed == ["vpc-cni"]
-    assert ("addon_active", {"cluster": "addons", "name": "vpc-cni"}) in observer.told
-    assert ("addon_deleted", {"cluster": "addons", "name": "vpc-cni"}) in observer.told
+    assert ("addon_active", {"cluster": "addons", "name": "vpc-cni"}) in observer.seen
+    assert ("addon_deleted", {"cluster": "addons", "name": "vpc-cni"}) in observer.seen
     with pytest.raises(eks.exceptions.ResourceNotFoundException, match="No addon: vpc-cni"):
         eks.describe_addon(clusterName="addons", addonName="vpc-cni")
     with pytest.raises(eks.exceptions.InvalidParameterException, match="not supported"):

@@ -141,12 +141,12 @@ def test_in_process_context_describes_the_function() -> None:
     result, failed = runtime.invoke(function(), b"{}")
     runtime.close()
 
-    told = json.loads(result)
+    answer = json.loads(result)
     assert not failed
-    assert told["pid"] == os.getpid()
-    assert (told["function"], told["memory"], told["variable"]) == ("probe", "256", "blue")
-    assert 0 < told["remaining_ms"] <= 30_000
-    assert told["arn"].endswith(":function:probe")
+    assert answer["pid"] == os.getpid()
+    assert (answer["function"], answer["memory"], answer["variable"]) == ("probe", "256", "blue")
+    assert 0 < answer["remaining_ms"] <= 30_000
+    assert answer["arn"].endswith(":function:probe")
 
 
 def test_in_process_exception_becomes_lambdas_error_payload() -> None:

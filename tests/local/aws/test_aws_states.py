@@ -573,7 +573,9 @@ def test_status_changes_reach_the_default_bus(
     assert second["error"] == state.get("Error")
 
 
-def test_status_change_of_a_stopped_execution_is_told(machines: Machines, script: Script) -> None:
+def test_status_change_of_a_stopped_execution_is_reported(
+    machines: Machines, script: Script
+) -> None:
     execution = machines.start({"Await": task("worker", token=True)})
     until(lambda: script.received("worker"))
 

@@ -66,7 +66,7 @@ def test_find_sees_an_edited_card_and_no_deleted_one(outbox: Outbox) -> None:
     assert outbox.find("g", channel=HERE, since=began) == {}
 
 
-def test_find_looks_no_further_back_than_it_is_told(outbox: Outbox) -> None:
+def test_find_looks_no_further_back_than_it_is_asked(outbox: Outbox) -> None:
     outbox.post(content("card"), channel=HERE, mark=Mark("old", ["card"]))
 
     later = datetime.now(UTC) + timedelta(hours=1)

@@ -22,9 +22,9 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 
 @pytest.fixture
-def told(world: World, request: pytest.FixtureRequest) -> Outcome:
+def outcome(world: World, request: pytest.FixtureRequest) -> Outcome:
     """How the test's own scenario ended by itself; `plays` names it."""
     scenario = SCENARIOS[request.param]
-    outcome = world.outcome(scenario.play(world, scenario.name))
-    assert_goes_its_route(scenario.name, outcome)
-    return outcome
+    found = world.outcome(scenario.play(world, scenario.name))
+    assert_goes_its_route(scenario.name, found)
+    return found

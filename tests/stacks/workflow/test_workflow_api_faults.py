@@ -20,35 +20,35 @@ from stationmaster.domain.events import RunPhase
 
 @plays(UNDISTURBED)
 def test_operations_of_an_undisturbed_run_are_all_among_those_that_are_refused(
-    world: World, told: Outcome
+    world: World, outcome: Outcome
 ) -> None:
-    assert world.runtime.api_calls[told.run.run_id] - OCCASIONAL == set(OPERATIONS)
+    assert world.runtime.api_calls[outcome.run.run_id] - OCCASIONAL == set(OPERATIONS)
 
 
 @plays(*(throttled_name(part) for part in range(NUM_THROTTLED_RUNS)))
 def test_run_whose_calls_are_each_throttled_once_succeeds_and_leaves_nothing(
-    told: Outcome,
+    outcome: Outcome,
 ) -> None:
-    assert told.run.phase is RunPhase.SUCCEEDED
-    assert told.teardown is TeardownStatus.COMPLETED
-    assert told.left == []
+    assert outcome.run.phase is RunPhase.SUCCEEDED
+    assert outcome.teardown is TeardownStatus.COMPLETED
+    assert outcome.left == []
 
 
 @plays(*(refused_name(*refused) for refused in REFUSED), refused=REFUSED)
-def test_run_whose_call_is_refused_for_good_ends_told_or_reaped_and_leaves_nothing(
-    world: World, told: Outcome, refused: tuple[str, str]
+def test_run_whose_call_is_refused_for_good_ends_reported_or_reaped_and_leaves_nothing(
+    world: World, outcome: Outcome, refused: tuple[str, str]
 ) -> None:
-    _, finished = finish(world, told)
+    _, finished = finish(world, outcome)
 
-    # By itself: gone, or told that it is not; silent only where the table or the workflows
+    # By itself: gone, or reported as left; silent only where the table or the workflows
     # themselves refuse, which is what the reaper is for.
-    failed = bool(told.events_of("teardown.failed"))
+    failed = bool(outcome.events_of("teardown.failed"))
     silent = refused in (
         ("dynamodb", "TransactWriteItems"),
         ("events", "PutEvents"),
         ("stepfunctions", "StartExecution"),
     )
-    assert told.left == [] or failed or silent
+    assert outcome.left == [] or failed or silent
     assert finished.run.phase.is_terminal
     assert finished.teardown is TeardownStatus.COMPLETED
     assert finished.left == []

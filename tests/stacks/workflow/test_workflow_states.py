@@ -23,7 +23,7 @@ from workflow_world import Outcome, World
 from stationmaster.domain.cluster.aggregate import TeardownStatus
 from stationmaster.domain.events import RunPhase
 
-# These tell that the teardown failed; after any other one what is tagged is still deleted.
+# These report that the teardown failed; after any other one what is tagged is still deleted.
 DECISIVE = ("BeginTeardown", "VerifyReleased", "ConcludeTeardown")
 
 
@@ -34,8 +34,8 @@ def assert_gone(outcome: Outcome) -> None:
 
 
 @plays("plain")
-def test_undisturbed_run_trains_succeeds_and_leaves_nothing(told: Outcome) -> None:
-    assert told.run.phase_names == [
+def test_undisturbed_run_trains_succeeds_and_leaves_nothing(outcome: Outcome) -> None:
+    assert outcome.run.phase_names == [
         "requested",
         "provisioning",
         "validating",
@@ -43,60 +43,60 @@ def test_undisturbed_run_trains_succeeds_and_leaves_nothing(told: Outcome) -> No
         "running",
         "succeeded",
     ]
-    assert told.run.progress is not None
-    assert (told.run.progress.step, told.run.progress.loss_nats) == (2, 8.25)
-    assert told.train.status == "SUCCEEDED"
-    assert_gone(told)
+    assert outcome.run.progress is not None
+    assert (outcome.run.progress.step, outcome.run.progress.loss_nats) == (2, 8.25)
+    assert outcome.train.status == "SUCCEEDED"
+    assert_gone(outcome)
 
 
 @plays("every call fails once", "every answer is lost once")
-def test_run_whose_every_step_meets_a_passing_error_succeeds(told: Outcome) -> None:
-    assert told.run.phase is RunPhase.SUCCEEDED
-    assert_gone(told)
+def test_run_whose_every_step_meets_a_passing_error_succeeds(outcome: Outcome) -> None:
+    assert outcome.run.phase is RunPhase.SUCCEEDED
+    assert_gone(outcome)
 
 
 @plays("every call is doubled")
-def test_run_whose_every_call_is_doubled_creates_everything_and_tells_everything_once(
-    told: Outcome,
+def test_run_whose_every_call_is_doubled_creates_everything_and_posts_everything_once(
+    outcome: Outcome,
 ) -> None:
-    assert told.run.phase is RunPhase.SUCCEEDED
-    assert len(told.teardowns) == 1
+    assert outcome.run.phase is RunPhase.SUCCEEDED
+    assert len(outcome.teardowns) == 1
     created = Counter(
-        (event.kind, event.name) for event in told.events if event.type == "resource.created"
+        (event.kind, event.name) for event in outcome.events if event.type == "resource.created"
     )
-    phases = Counter(event.phase for event in told.events if event.type == "run.phase_changed")
+    phases = Counter(event.phase for event in outcome.events if event.type == "run.phase_changed")
     assert {kind.value for kind, _ in created} >= {"cluster", "node group", "file system"}
     assert set(created.values()) == {1}
     assert set(phases.values()) == {1}
-    steps = [event.step for event in told.events if event.type == "progress.reported"]
+    steps = [event.step for event in outcome.events if event.type == "progress.reported"]
     assert steps == [1, 2]
-    assert_gone(told)
+    assert_gone(outcome)
 
 
 @plays(*(f"train: {state} fails" for state in (*TRAIN_TASKS, "ConcludeRun")))
 def test_step_that_fails_for_good_fails_the_run_with_its_sentence_and_releases_it(
-    told: Outcome,
+    outcome: Outcome,
 ) -> None:
-    assert (told.run.phase, told.run.reason) == (RunPhase.FAILED, BROKEN)
-    assert told.train.status == "FAILED"
-    assert_gone(told)
+    assert (outcome.run.phase, outcome.run.reason) == (RunPhase.FAILED, BROKEN)
+    assert outcome.train.status == "FAILED"
+    assert_gone(outcome)
 
 
 @plays(*(f"cluster: {state} fails" for state in CLUSTER_TASKS))
 def test_cluster_that_fails_for_good_fails_its_run_with_its_sentence_and_is_released(
-    told: Outcome,
+    outcome: Outcome,
 ) -> None:
-    assert (told.run.phase, told.run.reason) == (RunPhase.FAILED, BROKEN)
-    assert (told.provisioning.status, told.train.status) == ("FAILED", "FAILED")
-    assert_gone(told)
+    assert (outcome.run.phase, outcome.run.reason) == (RunPhase.FAILED, BROKEN)
+    assert (outcome.provisioning.status, outcome.train.status) == ("FAILED", "FAILED")
+    assert_gone(outcome)
 
 
 @plays("train: ReleaseLease fails")
 def test_run_that_succeeded_and_is_released_only_at_the_second_try_stays_succeeded(
-    told: Outcome,
+    outcome: Outcome,
 ) -> None:
-    assert told.run.phase is RunPhase.SUCCEEDED
-    assert_gone(told)
+    assert outcome.run.phase is RunPhase.SUCCEEDED
+    assert_gone(outcome)
 
 
 @plays(
@@ -104,111 +104,111 @@ def test_run_that_succeeded_and_is_released_only_at_the_second_try_stays_succeed
     "stopped while awaiting",
 )
 def test_run_stopped_while_a_step_is_called_or_it_trains_ends_stopped_and_is_released(
-    told: Outcome,
+    outcome: Outcome,
 ) -> None:
-    assert told.run.phase is RunPhase.STOPPED
-    assert_gone(told)
+    assert outcome.run.phase is RunPhase.STOPPED
+    assert_gone(outcome)
 
 
 @plays(
     "killed while provisioning", "killed while a file system is asked for", "killed while awaiting"
 )
 def test_execution_that_is_stopped_from_outside_fails_its_run_and_releases_it(
-    told: Outcome,
+    outcome: Outcome,
 ) -> None:
-    assert told.train.status == "ABORTED"
-    assert told.run.phase is RunPhase.FAILED
-    assert told.run.reason.startswith("the workflow was stopped from outside")
-    assert_gone(told)
+    assert outcome.train.status == "ABORTED"
+    assert outcome.run.phase is RunPhase.FAILED
+    assert outcome.run.reason.startswith("the workflow was stopped from outside")
+    assert_gone(outcome)
 
 
 @plays("cluster is killed while provisioning")
 def test_cluster_workflow_that_is_stopped_from_outside_fails_the_run_that_waits_for_it(
-    told: Outcome,
+    outcome: Outcome,
 ) -> None:
-    assert told.provisioning.status == "ABORTED"
-    assert told.run.phase is RunPhase.FAILED
-    assert told.run.reason.startswith("the workflow was stopped from outside")
-    assert_gone(told)
+    assert outcome.provisioning.status == "ABORTED"
+    assert outcome.run.phase is RunPhase.FAILED
+    assert outcome.run.reason.startswith("the workflow was stopped from outside")
+    assert_gone(outcome)
 
 
 @plays("job starts late")
-def test_job_whose_node_is_not_there_yet_is_waited_for(told: Outcome) -> None:
-    assert told.run.phase is RunPhase.SUCCEEDED
-    assert_gone(told)
+def test_job_whose_node_is_not_there_yet_is_waited_for(outcome: Outcome) -> None:
+    assert outcome.run.phase is RunPhase.SUCCEEDED
+    assert_gone(outcome)
 
 
 @plays("training fails")
-def test_training_that_fails_ends_the_run_with_the_trainers_sentence(told: Outcome) -> None:
-    assert (told.run.phase, told.run.reason) == (RunPhase.FAILED, "the loss is not a number")
-    assert_gone(told)
+def test_training_that_fails_ends_the_run_with_the_trainers_sentence(outcome: Outcome) -> None:
+    assert (outcome.run.phase, outcome.run.reason) == (RunPhase.FAILED, "the loss is not a number")
+    assert_gone(outcome)
 
 
 @plays("heartbeat stops")
-def test_relay_that_falls_silent_ends_the_run_and_says_so(told: Outcome) -> None:
-    assert told.run.phase is RunPhase.FAILED
-    assert "the relay in the cluster fell silent" in told.run.reason
-    assert_gone(told)
+def test_relay_that_falls_silent_ends_the_run_and_says_so(outcome: Outcome) -> None:
+    assert outcome.run.phase is RunPhase.FAILED
+    assert "the relay in the cluster fell silent" in outcome.run.reason
+    assert_gone(outcome)
 
 
 @plays("container exits")
 def test_container_that_exits_badly_fails_the_run_with_its_pod_code_and_line(
-    told: Outcome,
+    outcome: Outcome,
 ) -> None:
-    name = f"{told.run.run_id}-worker-0"
-    assert told.run.phase is RunPhase.FAILED
-    assert told.run.reason.startswith(f"pod {name} exited with code 3: KeyError: 'model'; ")
-    assert_gone(told)
+    name = f"{outcome.run.run_id}-worker-0"
+    assert outcome.run.phase is RunPhase.FAILED
+    assert outcome.run.reason.startswith(f"pod {name} exited with code 3: KeyError: 'model'; ")
+    assert_gone(outcome)
 
 
 @plays("job is deleted")
-def test_job_deleted_while_it_trains_fails_the_run_and_releases_it(told: Outcome) -> None:
-    sentence = f"PyTorchJob {told.run.run_id} was deleted from the cluster before it had ended"
-    assert (told.run.phase, told.run.reason) == (RunPhase.FAILED, sentence)
-    assert_gone(told)
+def test_job_deleted_while_it_trains_fails_the_run_and_releases_it(outcome: Outcome) -> None:
+    sentence = f"PyTorchJob {outcome.run.run_id} was deleted from the cluster before it had ended"
+    assert (outcome.run.phase, outcome.run.reason) == (RunPhase.FAILED, sentence)
+    assert_gone(outcome)
 
 
 @plays("training nodes are deleted")
-def test_node_group_deleted_while_it_trains_fails_the_run_and_releases_it(told: Outcome) -> None:
-    assert told.run.phase is RunPhase.FAILED
-    assert "recovering" in told.run.phase_names
-    assert told.run.reason.startswith("the training node group ")
-    assert_gone(told)
+def test_node_group_deleted_while_it_trains_fails_the_run_and_releases_it(outcome: Outcome) -> None:
+    assert outcome.run.phase is RunPhase.FAILED
+    assert "recovering" in outcome.run.phase_names
+    assert outcome.run.reason.startswith("the training node group ")
+    assert_gone(outcome)
 
 
 @plays("torn down while awaiting")
-def test_teardown_started_while_it_trains_ends_the_run_before_the_receipt(told: Outcome) -> None:
+def test_teardown_started_while_it_trains_ends_the_run_before_the_receipt(outcome: Outcome) -> None:
     sentence = "its teardown was started before it had ended"
-    assert (told.run.phase, told.run.reason) == (RunPhase.FAILED, sentence)
-    changes = [event for event in told.events if event.type == "run.phase_changed"]
-    ended, receipt = told.events.index(changes[-1]), told.events_of("teardown.completed")[0]
+    assert (outcome.run.phase, outcome.run.reason) == (RunPhase.FAILED, sentence)
+    changes = [event for event in outcome.events if event.type == "run.phase_changed"]
+    ended, receipt = outcome.events.index(changes[-1]), outcome.events_of("teardown.completed")[0]
     assert changes[-1].phase is RunPhase.FAILED
-    assert ended < told.events.index(receipt)
-    assert len(told.teardowns) == 1
-    assert_gone(told)
+    assert ended < outcome.events.index(receipt)
+    assert len(outcome.teardowns) == 1
+    assert_gone(outcome)
 
 
 @plays(*(f"teardown: {state} fails" for state in TEARDOWN_TASKS if state not in DECISIVE))
 def test_deletion_that_fails_for_good_does_not_keep_the_rest_from_being_deleted(
-    told: Outcome,
+    outcome: Outcome,
 ) -> None:
-    seen = seen_of(told, "teardown")
+    seen = seen_of(outcome, "teardown")
     assert {"ReleaseCluster", "ReleaseNetwork", "VerifyReleased"} <= seen.states
-    assert_gone(told)
+    assert_gone(outcome)
 
 
 @plays(*(f"teardown: {state} fails" for state in DECISIVE))
-def test_teardown_that_fails_is_told_and_finished_by_the_reaper(
-    world: World, told: Outcome
+def test_teardown_that_fails_is_reported_and_finished_by_the_reaper(
+    world: World, outcome: Outcome
 ) -> None:
-    reaped, finished = finish(world, told)
+    reaped, finished = finish(world, outcome)
 
-    failure = told.events_of("teardown.failed")[0]
+    failure = outcome.events_of("teardown.failed")[0]
     assert failure.reason == BROKEN
-    assert failure.left == told.left
-    assert told.teardown is TeardownStatus.FAILED
+    assert failure.left == outcome.left
+    assert outcome.teardown is TeardownStatus.FAILED
     assert finished.run.run_id in reaped
-    # The end of the run is told by its release and by its dead execution: there may be two.
+    # The end of the run is recorded by its release and by its dead execution: there may be two.
     assert {each.status for each in finished.teardowns[:-1]} == {"FAILED"}
     assert finished.teardowns[-1].status == "SUCCEEDED"
     assert_gone(finished)
@@ -216,53 +216,53 @@ def test_teardown_that_fails_is_told_and_finished_by_the_reaper(
 
 @plays("last resorts fail at first")
 def test_last_resorts_that_fail_at_first_are_tried_until_they_work(
-    world: World, told: Outcome
+    world: World, outcome: Outcome
 ) -> None:
-    _, finished = finish(world, told)
+    _, finished = finish(world, outcome)
 
-    assert (told.run.phase, told.run.reason) == (RunPhase.FAILED, BROKEN)
-    assert told.teardown is TeardownStatus.FAILED
+    assert (outcome.run.phase, outcome.run.reason) == (RunPhase.FAILED, BROKEN)
+    assert outcome.teardown is TeardownStatus.FAILED
     assert_gone(finished)
 
 
 @plays("run cannot be concluded")
 def test_run_that_no_step_can_conclude_is_concluded_by_the_recorder_in_words(
-    told: Outcome,
+    outcome: Outcome,
 ) -> None:
-    assert told.run.phase is RunPhase.FAILED
-    assert told.run.reason == f"the workflow ended as FAILED: {BROKEN}"
-    assert_gone(told)
+    assert outcome.run.phase is RunPhase.FAILED
+    assert outcome.run.reason == f"the workflow ended as FAILED: {BROKEN}"
+    assert_gone(outcome)
 
 
 @plays("cluster cannot be concluded")
 def test_cluster_that_no_step_can_conclude_is_concluded_by_the_recorder_in_words(
-    told: Outcome,
+    outcome: Outcome,
 ) -> None:
-    assert told.run.phase is RunPhase.FAILED
-    assert told.run.reason == f"the workflow ended as FAILED: {BROKEN}"
-    assert_gone(told)
+    assert outcome.run.phase is RunPhase.FAILED
+    assert outcome.run.reason == f"the workflow ended as FAILED: {BROKEN}"
+    assert_gone(outcome)
 
 
 @plays("run cannot be released")
-def test_run_that_no_step_can_release_is_released_by_the_recorder(told: Outcome) -> None:
-    assert (told.run.phase, told.train.status) == (RunPhase.FAILED, "FAILED")
-    assert_gone(told)
+def test_run_that_no_step_can_release_is_released_by_the_recorder(outcome: Outcome) -> None:
+    assert (outcome.run.phase, outcome.train.status) == (RunPhase.FAILED, "FAILED")
+    assert_gone(outcome)
 
 
 @plays("teardown cannot be concluded")
-def test_teardown_that_no_step_can_conclude_is_told_by_the_recorder_and_finished_by_the_reaper(
-    world: World, told: Outcome
+def test_teardown_that_no_step_can_conclude_is_reported_by_the_recorder_and_finished_by_the_reaper(
+    world: World, outcome: Outcome
 ) -> None:
-    _, finished = finish(world, told)
+    _, finished = finish(world, outcome)
 
-    assert {each.status for each in told.teardowns} == {"FAILED"}
-    assert len(told.events_of("teardown.failed")) == 1
-    assert told.teardown is TeardownStatus.FAILED
+    assert {each.status for each in outcome.teardowns} == {"FAILED"}
+    assert len(outcome.events_of("teardown.failed")) == 1
+    assert outcome.teardown is TeardownStatus.FAILED
     assert_gone(finished)
 
 
 @plays("teardown is started twice")
-def test_teardown_that_is_started_again_runs_once(told: Outcome) -> None:
-    assert [each.status for each in told.teardowns] == ["SUCCEEDED"]
-    assert len(told.events_of("teardown.completed")) == 1
-    assert_gone(told)
+def test_teardown_that_is_started_again_runs_once(outcome: Outcome) -> None:
+    assert [each.status for each in outcome.teardowns] == ["SUCCEEDED"]
+    assert len(outcome.events_of("teardown.completed")) == 1
+    assert_gone(outcome)

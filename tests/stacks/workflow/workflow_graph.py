@@ -40,7 +40,7 @@ def defined(definition: Mapping[str, Any]) -> Graph:
             *([state["Default"]] if "Default" in state else []),
             *(catcher["Next"] for catcher in state.get("Catch", [])),
         ]
-        # Two edges between the same states could not be told apart in a history.
+        # Two edges between the same states would look the same in a history.
         assert len(set(targets)) == len(targets), f"{name} has two edges to one state"
         graph.states.add(name)
         graph.edges |= {(name, target) for target in targets}

@@ -90,7 +90,7 @@ class InterferingRuntime(InProcessRuntime):
         self._api_faults: dict[str, list[ApiFault]] = {}
         self._served = threading.local()
         self._rules = threading.Lock()
-        self.reaper_rests = True  # so that how a run ends by itself can be told from its help
+        self.reaper_rests = True  # so that how a run ends by itself can be seen without its help
         self.api_calls: dict[str, set[tuple[str, str]]] = defaultdict(set)
         self.told_dead: set[str] = set()  # executions whose bad end came to the recorder
 

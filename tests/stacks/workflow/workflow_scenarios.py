@@ -1,6 +1,6 @@
 """Every way through the three workflows, as runs that are played in a local mode.
 
-A test names its scenario with `plays` and gets what came of it as `told`; workflow_routes says
+A test names its scenario with `plays` and gets what came of it as `outcome`; workflow_routes says
 which states a scenario is there for.
 """
 
@@ -93,18 +93,18 @@ class Scenario:
 
 
 def plays(*names: str, **more: Sequence[str]) -> pytest.MarkDecorator:
-    """The test is run once for each scenario, and gets how it ended by itself as `told`.
+    """The test is run once for each scenario, and gets how it ended by itself as `outcome`.
 
     `more` are further arguments, one value for each scenario.
     """
     values = list(zip(names, *more.values(), strict=True))
     ids = [re.sub(r"[^\w: -]", "", name) for name in names]
-    return pytest.mark.parametrize(("told", *more), values, indirect=["told"], ids=ids)
+    return pytest.mark.parametrize(("outcome", *more), values, indirect=["outcome"], ids=ids)
 
 
-def finish(world: World, told: Outcome) -> tuple[list[str], Outcome]:
+def finish(world: World, outcome: Outcome) -> tuple[list[str], Outcome]:
     """Mend the run and let the reaper look: the ids that it helped, and how the run ended then."""
-    run_id = told.run.run_id
+    run_id = outcome.run.run_id
     world.runtime.mend_run(run_id)
     reaped = world.reap()
     world.until_rested(run_id, torn_down=True)

@@ -205,7 +205,7 @@ class World:
         self.services.node_groups.release(run_id, TRAINING_NODE_GROUP)
 
     def start_teardown(self, run_id: str) -> None:
-        """Tell the function that starts teardowns that the run's cluster drains."""
+        """Invoke the function that starts teardowns, as the event that the cluster drains does."""
         self.invoke("start-teardown", json.dumps({"detail": {"cluster_id": run_id}}).encode())
 
     def cordon(self, run_id: str, *, unschedulable: bool) -> None:
