@@ -130,7 +130,7 @@ def _answer(services: Services, announcer: Announcer, body: Json) -> Content:
                 user_id=user_id,
                 announce=announcer.announce,
             )
-            plan = commands.plan_run(services, command)
+            plan = commands.offered_plan(services, command)
             return answers.run_requested(run, plan, created=created)
         case _:
             assert_never(command)

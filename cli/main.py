@@ -26,7 +26,6 @@ from stationmaster.domain.commands.grammar import parse_request
 from stationmaster.domain.commands.table import key_names
 from stationmaster.domain.errors import BadCommand, StationmasterError, UserError
 from stationmaster.domain.events import TrainingRequest
-from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.domain.planning.requirements import check_data
 from stationmaster.domain.run.aggregate import new_run_id
 from stationmaster.rendering.examples import to_yaml
@@ -213,7 +212,7 @@ def _look_up(repository: str) -> LanguageModel:
 
 def _plan(arguments: argparse.Namespace) -> int:
     start = parse_request(arguments.words, look_up=_look_up)
-    check_data(get_recipe(start.recipe, start.model).with_overrides(start.overrides))
+    check_data(start.resolved)
     if arguments.json:
         print(start.plan.model_dump_json(indent=2))
     else:

@@ -13,7 +13,6 @@ from typing import Final
 
 from stationmaster.domain.catalogue.instances import get_instance
 from stationmaster.domain.catalogue.models import LanguageModel
-from stationmaster.domain.catalogue.recipes import Recipe
 from stationmaster.domain.commands.start import StartRun
 from stationmaster.domain.errors import (
     NotPossibleNow,
@@ -30,7 +29,6 @@ from stationmaster.domain.events import (
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.planning.offer import offer_warnings
 from stationmaster.domain.planning.plan import Plan
-from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.domain.planning.requirements import check_data
 from stationmaster.domain.reactions import POLICY, decide
 from stationmaster.domain.run.aggregate import Run, new_run_id, start_run
@@ -63,8 +61,13 @@ def plan_run(services: Services, start: StartRun) -> Plan:
     Raises:
         UserError: its pods could not read their data.
     """
-    recipe = _recipe_of(start)
-    check_data(recipe)
+    check_data(start.resolved)
+    return offered_plan(services, start)
+
+
+def offered_plan(services: Services, start: StartRun) -> Plan:
+    """The plan of a request whose data was checked, with what EC2 says against its machines."""
+    recipe = start.resolved
     # Machines without GPUs are offered everywhere.
     if not recipe.needs_gpu:
         return start.plan
@@ -76,10 +79,6 @@ def plan_run(services: Services, start: StartRun) -> Plan:
         return start.plan
     warnings = offer_warnings(recipe, get_instance(start.plan.instance_type), offer)
     return start.plan.model_copy(update={"warnings": [*warnings, *start.plan.warnings]})
-
-
-def _recipe_of(start: StartRun) -> Recipe:
-    return get_recipe(start.recipe, start.model).with_overrides(start.overrides)
 
 
 def request_run(
@@ -108,7 +107,7 @@ def request_run(
         UserError: its pods could not read their data.
         NotPossibleNow: the model does not fit in the memory of what was asked for.
     """
-    check_data(_recipe_of(start))
+    check_data(start.resolved)
     plan = start.plan
     if not plan.fits:
         # A plan, because what fits may cost more than what was asked for.

@@ -15,6 +15,8 @@ from local.slack.blocks import check_blocks
 from stationmaster.domain import events as ev
 from stationmaster.domain.cluster.aggregate import TeardownStatus
 from stationmaster.domain.planning.plan import plan_recipe
+from stationmaster.domain.planning.recipe_lookup import get_recipe
+from stationmaster.domain.planning.requirements import check_data
 
 P4D_WITHOUT_GPUS = {"InstanceType": "p4d.24xlarge"}
 
@@ -52,12 +54,13 @@ def test_run_on_emulated_machines_remembers_their_speed(
 
 
 @pytest.mark.parametrize("text", ["tiny-llama nodes=2", "plan tiny-llama", "plan llama2-7b"])
-def test_command_is_planned_once(person, services, text):
-    planned = []
+def test_command_is_planned_once_and_its_recipe_looked_up_and_checked_once(person, services, text):
+    once = {function.__code__: function for function in (plan_recipe, get_recipe, check_data)}
+    called = []
 
     def count(frame, event, _):
-        if event == "call" and frame.f_code is plan_recipe.__code__:
-            planned.append(frame)
+        if event == "call" and frame.f_code in once:
+            called.append(once[frame.f_code])
 
     sys.setprofile(count)
     try:
@@ -65,7 +68,7 @@ def test_command_is_planned_once(person, services, text):
     finally:
         sys.setprofile(None)
 
-    assert len(planned) == 1
+    assert sorted(called, key=repr) == sorted(once.values(), key=repr)
 
 
 @pytest.mark.parametrize("text", ["plan llama2-7b nodes=2", "llama2-7b nodes=2"])

@@ -37,11 +37,13 @@ from stationmaster.domain.errors import (
     UserError,
 )
 from stationmaster.domain.planning.plan import make_plan
+from stationmaster.domain.planning.recipe_lookup import get_recipe
 
 
 def start(recipe, **typed):
     """A start as it was typed, planned."""
-    return StartRun(recipe, **typed, plan=make_plan(recipe, **typed))
+    resolved = get_recipe(recipe, typed.get("model")).with_overrides(typed.get("overrides", {}))
+    return StartRun(recipe, **typed, resolved=resolved, plan=make_plan(recipe, **typed))
 
 
 @pytest.mark.parametrize(
@@ -496,9 +498,13 @@ def test_request_that_fits_needs_no_other_words():
     assert start("tiny-llama").fitting_words is None
 
 
-def test_read_request_carries_its_plan():
+def test_read_request_carries_its_recipe_with_the_overrides_and_its_plan():
     words = "llama2-7b nodes=4 instance=p5.48xlarge steps=10"
 
     plan = make_plan("llama2-7b", nodes=4, instance_type="p5.48xlarge", overrides={"steps": "10"})
+    resolved = get_recipe("llama2-7b").with_overrides({"steps": "10"})
 
-    assert parse_command(words).plan == parse_command(f"plan {words}").request.plan == plan
+    started, planned = parse_command(words), parse_command(f"plan {words}").request
+
+    assert started.plan == planned.plan == plan
+    assert started.resolved == planned.resolved == resolved

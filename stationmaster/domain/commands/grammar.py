@@ -238,6 +238,7 @@ def _parse_start(words: list[str], *, prefix: str, look_up: LookUp) -> StartRun:
         instance_type=values.instance_type,
         overrides=values.overrides,
         model=model,
+        resolved=values.resolved,
         plan=values.plan,
     )
 

@@ -28,6 +28,7 @@ class Values:
     nodes: int | None
     instance_type: str | None
     overrides: dict[str, str]
+    resolved: Recipe
     plan: Plan
 
 
@@ -43,8 +44,9 @@ def read_values(words: Sequence[str], recipe: Recipe) -> Values:
     instance_type = values.pop("instance", None)
     refuse_mistyped_keys(recipe, values)
     # Planning holds every other rule, so a bad value is refused here and not after a creation.
-    plan = plan_recipe(recipe.with_overrides(values), nodes=nodes, instance_type=instance_type)
-    return Values(nodes, instance_type, values, plan)
+    resolved = recipe.with_overrides(values)
+    plan = plan_recipe(resolved, nodes=nodes, instance_type=instance_type)
+    return Values(nodes, instance_type, values, resolved, plan)
 
 
 def read_pairs(words: Sequence[str]) -> dict[str, str]:

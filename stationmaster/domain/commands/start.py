@@ -1,7 +1,7 @@
 """The request of a start as it was typed, with the plan that it was checked by.
 
 A request is planned once, when it is read: a bad value is refused then, and whatever follows (the
-answer, the run's cost, a suggestion) takes the figures from here.
+answer, the run's cost, a suggestion) takes the recipe and the figures from here.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from stationmaster.domain.catalogue.models import LanguageModel
+from stationmaster.domain.catalogue.recipes import Recipe
 from stationmaster.domain.planning.plan import Plan
 
 
@@ -23,6 +24,8 @@ class StartRun:
     overrides: dict[str, str] = field(default_factory=dict)
     model: LanguageModel | None = None
     """What the hub said of hf:ORG/MODEL; None for a recipe of the catalogue."""
+    resolved: Recipe = field(kw_only=True, compare=False, repr=False)
+    """The recipe with the overrides applied: what would be trained."""
     plan: Plan = field(kw_only=True, compare=False, repr=False)
 
     @property
