@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from bot.outbox import Outbox
 from stationmaster.aws.delivery_store import Delivery
 from stationmaster.domain.errors import PermanentError
-from stationmaster.domain.events import ProgressReported, RunEvent, TrainingResumed
 from stationmaster.domain.run.aggregate import Run
+from stationmaster.domain.run.events import ProgressReported, RunEvent, TrainingResumed
 
 logger = logging.getLogger(__name__)
 

@@ -37,16 +37,16 @@ from stationmaster.domain.errors import (
     PermanentError,
     TransientError,
 )
-from stationmaster.domain.events import (
+from stationmaster.domain.ids import RunId
+from stationmaster.domain.names import NOBODY_REACHED
+from stationmaster.domain.run.aggregate import Run
+from stationmaster.domain.run.events import (
     CheckpointSaved,
     PhaseChanged,
     ProgressReported,
     RunEvent,
     TrainingEvaluated,
 )
-from stationmaster.domain.ids import RunId
-from stationmaster.domain.names import NOBODY_REACHED
-from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.view import RunView
 from stationmaster.services import Services
 

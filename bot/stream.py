@@ -17,8 +17,8 @@ from stationmaster.aws.table import StateOrEvent, read_key
 from stationmaster.domain.aggregate import Aggregate, EventT
 from stationmaster.domain.aggregates import CLUSTER, RUN
 from stationmaster.domain.cluster.events import ClusterEvent
-from stationmaster.domain.events import RunEvent
 from stationmaster.domain.ids import ClusterId, RunId
+from stationmaster.domain.run.events import RunEvent
 
 logger = logging.getLogger(__name__)
 

@@ -30,8 +30,8 @@ from stationmaster.commands import view_run
 from stationmaster.domain.cluster.events import ClusterEvent
 from stationmaster.domain.commands.table import SUBCOMMANDS
 from stationmaster.domain.errors import StationmasterError
-from stationmaster.domain.events import RunEvent
 from stationmaster.domain.ids import RunId
+from stationmaster.domain.run.events import RunEvent
 from stationmaster.domain.run.view import RunView
 from stationmaster.services import Services
 from stationmaster.steps.leftovers import find_left

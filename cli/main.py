@@ -25,9 +25,9 @@ from stationmaster.domain.catalogue.models import LanguageModel
 from stationmaster.domain.commands.grammar import parse_request
 from stationmaster.domain.commands.table import key_names
 from stationmaster.domain.errors import BadCommand, StationmasterError, UserError
-from stationmaster.domain.events import TrainingRequest
 from stationmaster.domain.planning.requirements import check_data
 from stationmaster.domain.run.aggregate import new_run_id
+from stationmaster.domain.run.request import TrainingRequest
 from stationmaster.rendering.examples import to_yaml
 from stationmaster.rendering.run_objects import render_all
 from stationmaster.settings import HubAccess

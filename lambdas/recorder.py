@@ -5,7 +5,7 @@ from typing import Any
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from lambdas.step import guarded, services
-from stationmaster.domain.events import RELAY_BATCH_DETAIL_TYPE, RelayBatch
+from stationmaster.domain.bus import RELAY_BATCH_DETAIL_TYPE, RelayBatch
 from stationmaster.steps.record_events import record_batch, record_dead_execution
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from stationmaster.domain.events import (
+from stationmaster.domain.bus import (
     CLUSTER_DRAINED_DETAIL_TYPE,
     EVENT_SOURCE,
     RELAY_BATCH_DETAIL_TYPE,

@@ -49,8 +49,8 @@ from local.state_directory import StateDirectory
 from stationmaster.aws import table
 from stationmaster.domain.aggregates import CLUSTER, RUN
 from stationmaster.domain.cluster.events import ClusterEvent
-from stationmaster.domain.events import RunEvent
 from stationmaster.domain.names import NAMESPACE
+from stationmaster.domain.run.events import RunEvent
 from stationmaster.settings import HubAccess, Settings
 
 REPOSITORY: Final = Path(__file__).resolve().parent.parent

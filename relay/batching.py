@@ -17,8 +17,9 @@ from time import monotonic
 from typing import Final
 
 from relay.bus import BusSender
-from stationmaster.domain.events import LogTail, RelayBatch, RunEvent, make_event_id
+from stationmaster.domain.bus import LogTail, RelayBatch
 from stationmaster.domain.ids import RunId
+from stationmaster.domain.run.events import RunEvent, run_event_id
 
 logger = logging.getLogger(__name__)
 
@@ -228,7 +229,7 @@ class Batcher:
             identity.append(at.isoformat())
         return RelayBatch(
             run_id=self._run_id,
-            batch_id=make_event_id(self._run_id, "batch", *identity),
+            batch_id=run_event_id(self._run_id, "batch", *identity),
             at=at,
             events=events,
             log_tails=tails,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from stationmaster.domain.events import EVENT_SOURCE, RELAY_BATCH_DETAIL_TYPE, RelayBatch
+from stationmaster.domain.bus import EVENT_SOURCE, RELAY_BATCH_DETAIL_TYPE, RelayBatch
 
 if TYPE_CHECKING:
     from mypy_boto3_events import EventBridgeClient

@@ -11,12 +11,7 @@ import re
 import signal
 
 from relay.lines import LogLine, PodFacts
-from stationmaster.domain.events import (
-    ProcessFailed,
-    RunEvent,
-    WorkersRestarting,
-    make_event_id,
-)
+from stationmaster.domain.run.events import ProcessFailed, RunEvent, WorkersRestarting, run_event_id
 from stationmaster.domain.run.failure_lines import FailureLines
 from stationmaster.domain.run.failures import FOLLOWING_CODES
 
@@ -77,7 +72,7 @@ class FailureReader:
         self._told = True
         return [
             ProcessFailed(
-                event_id=make_event_id(
+                event_id=run_event_id(
                     self._pod.run_id, "container failed", self._pod.uid, self._container_run
                 ),
                 run_id=self._pod.run_id,
@@ -99,7 +94,7 @@ class FailureReader:
         self._lines = FailureLines()  # what follows is of the next attempt, or of the agent
         self._told = True
         failed = ProcessFailed(
-            event_id=make_event_id(
+            event_id=run_event_id(
                 self._pod.run_id, "process failed", self._pod.uid, line.stamp, line.ordinal
             ),
             run_id=self._pod.run_id,
@@ -119,7 +114,7 @@ class FailureReader:
             return []
         self._restarts_told = restart
         # Every pod's agent reports the same restart: its number identifies it, not the pod.
-        identity = make_event_id(
+        identity = run_event_id(
             self._pod.run_id, "workers restarting", self._container_run, restart
         )
         return [

@@ -19,7 +19,7 @@ from relay.logs import LogPipeline
 from relay.objects import TRAINING_CONTAINER, JsonObject, uid_of
 from relay.parsing import LineInterpreter
 from relay.pods import ContainerState, container_state
-from stationmaster.domain.events import RunEvent
+from stationmaster.domain.run.events import RunEvent
 
 logger = logging.getLogger(__name__)
 

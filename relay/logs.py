@@ -13,7 +13,7 @@ from typing import Final
 
 from relay.lines import LogLine
 from relay.parsing import LineInterpreter
-from stationmaster.domain.events import RunEvent
+from stationmaster.domain.run.events import RunEvent
 
 MAX_LINE_BYTES: Final = 16_384  # what one write of a container may bring; more is cut off
 # Lines of two streams (stdout, stderr) may be stamped a little out of order.

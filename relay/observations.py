@@ -14,7 +14,8 @@ from typing import Final, get_args
 
 from relay.objects import MAX_MESSAGE, JsonObject, has_ended, name_of, parse_time, uid_of
 from relay.pods import PodView, missed_exit, pod_view
-from stationmaster.domain.events import (
+from stationmaster.domain.ids import RunId
+from stationmaster.domain.run.events import (
     ClusterWarning,
     JobConditionChanged,
     JobDisappeared,
@@ -22,9 +23,8 @@ from stationmaster.domain.events import (
     NodeRecovered,
     PodChanged,
     RunEvent,
-    make_event_id,
+    run_event_id,
 )
-from stationmaster.domain.ids import RunId
 
 _CONDITIONS: Final = frozenset(get_args(JobConditionChanged.model_fields["condition"].annotation))
 
@@ -53,7 +53,7 @@ class JobObserver:
             if condition.get("status") != "True" or kind not in _CONDITIONS:
                 continue
             since = condition.get("lastTransitionTime")
-            event_id = make_event_id(self._run_id, "condition", uid_of(job), kind, since)
+            event_id = run_event_id(self._run_id, "condition", uid_of(job), kind, since)
             if event_id in self._told:
                 continue
             self._told.add(event_id)
@@ -82,7 +82,7 @@ class JobObserver:
             return []
         return [
             JobDisappeared(
-                event_id=make_event_id(self._run_id, "job disappeared", was_there),
+                event_id=run_event_id(self._run_id, "job disappeared", was_there),
                 run_id=self._run_id,
                 at=self._now(),
                 job=self._job,
@@ -142,7 +142,7 @@ class PodObserver:
         told = [view.phase, view.node, view.reason, view.message, view.exit_code, view.restarts]
         return PodChanged.model_validate(
             {
-                "event_id": make_event_id(self._run_id, "pod", uid, *told),
+                "event_id": run_event_id(self._run_id, "pod", uid, *told),
                 "run_id": self._run_id,
                 "at": at or self._now(),
                 "pod": self._names[uid],
@@ -180,7 +180,7 @@ class WarningObserver:
         moment = event.get("lastTimestamp") or series.get("lastObservedTime")
         return [
             ClusterWarning(
-                event_id=make_event_id(self._run_id, "warning", uid, told_count),
+                event_id=run_event_id(self._run_id, "warning", uid, told_count),
                 run_id=self._run_id,
                 at=parse_time(moment or event.get("eventTime")) or self._now(),
                 object_name=str(involved.get("name", "")),
@@ -250,7 +250,7 @@ class NodeObserver:
         self._lost.discard(uid)
         return [
             NodeRecovered(
-                event_id=make_event_id(self._run_id, "node recovered", uid, since),
+                event_id=run_event_id(self._run_id, "node recovered", uid, since),
                 run_id=self._run_id,
                 at=at or self._now(),
                 node=name,
@@ -265,7 +265,7 @@ class NodeObserver:
         self._lost.add(uid)
         return [
             NodeLost(
-                event_id=make_event_id(self._run_id, "node lost", uid, what),
+                event_id=run_event_id(self._run_id, "node lost", uid, what),
                 run_id=self._run_id,
                 at=at or self._now(),
                 node=name,

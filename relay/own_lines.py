@@ -10,16 +10,6 @@ import math
 from datetime import datetime
 from typing import Final, TypedDict, assert_never
 
-from stationmaster.domain.events import (
-    CheckpointSaved,
-    ProgressReported,
-    RunEvent,
-    TrainingEvaluated,
-    TrainingFinished,
-    TrainingReportedFailure,
-    TrainingResumed,
-    TrainingStarted,
-)
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.progress_lines import (
     CheckpointSavedLine,
@@ -30,6 +20,16 @@ from stationmaster.domain.progress_lines import (
     ProgressLine,
     ResumedLine,
     StartedLine,
+)
+from stationmaster.domain.run.events import (
+    CheckpointSaved,
+    ProgressReported,
+    RunEvent,
+    TrainingEvaluated,
+    TrainingFinished,
+    TrainingReportedFailure,
+    TrainingResumed,
+    TrainingStarted,
 )
 
 MAX_TEXT: Final = 1000  # characters of a reason or path that go into an event

@@ -19,14 +19,14 @@ from relay import foreign
 from relay.failures import FailureReader
 from relay.lines import LogLine, PodFacts
 from relay.own_lines import event_of
-from stationmaster.domain.events import (
+from stationmaster.domain.progress_lines import read_line
+from stationmaster.domain.run.events import (
     CheckpointSaved,
     ProgressReported,
     RunEvent,
     TrainingResumed,
-    make_event_id,
+    run_event_id,
 )
-from stationmaster.domain.progress_lines import read_line
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -74,7 +74,7 @@ class LineInterpreter:
         return self._failures.container_ended(exit_code=exit_code, at=self._newest)
 
     def _id(self, line: LogLine, what: str) -> str:
-        return make_event_id(self._pod.run_id, what, self._pod.uid, line.stamp, line.ordinal)
+        return run_event_id(self._pod.run_id, what, self._pod.uid, line.stamp, line.ordinal)
 
     def _our_line(self, line: LogLine) -> RunEvent | None:
         reported = read_line(line.text)
@@ -120,7 +120,7 @@ class LineInterpreter:
 
     def _saved(self, line: LogLine, step: int, path: str) -> CheckpointSaved:
         return CheckpointSaved(
-            event_id=make_event_id(self._pod.run_id, "foreign checkpoint", path, step),
+            event_id=run_event_id(self._pod.run_id, "foreign checkpoint", path, step),
             run_id=self._pod.run_id,
             at=line.at,
             step=step,

@@ -20,8 +20,8 @@ from relay.objects import (
     parse_time,
     uid_of,
 )
-from stationmaster.domain.events import PodChanged
 from stationmaster.domain.ids import RunId
+from stationmaster.domain.run.events import PodChanged
 
 _PHASES: Final = frozenset(get_args(PodChanged.model_fields["phase"].annotation))
 # Options that give trainers the number of steps, for formats that do not print it.

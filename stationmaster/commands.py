@@ -11,6 +11,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Final
 
+from stationmaster.domain.bus import LogTail
 from stationmaster.domain.catalogue.instances import get_instance
 from stationmaster.domain.catalogue.models import LanguageModel
 from stationmaster.domain.commands.start import StartRun
@@ -19,19 +20,14 @@ from stationmaster.domain.errors import (
     RunNotFound,
     StationmasterError,
 )
-from stationmaster.domain.events import (
-    LogTail,
-    RunRequested,
-    StopRequested,
-    TrainingRequest,
-    make_event_id,
-)
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.planning.offer import offer_warnings
 from stationmaster.domain.planning.plan import Plan
 from stationmaster.domain.planning.requirements import check_data
 from stationmaster.domain.reactions import POLICY, decide
 from stationmaster.domain.run.aggregate import Run, new_run_id, start_run
+from stationmaster.domain.run.events import RunRequested, StopRequested, run_event_id
+from stationmaster.domain.run.request import TrainingRequest
 from stationmaster.domain.run.view import RunView
 from stationmaster.services import Services
 from stationmaster.waiting import settle_wait
@@ -116,7 +112,7 @@ def request_run(
     now = services.now()
     run_id = new_run_id(start.recipe, dedup_key=f"{team_id}/{request_id}")
     requested = RunRequested(
-        event_id=make_event_id(run_id, "requested"),
+        event_id=run_event_id(run_id, "requested"),
         run_id=run_id,
         at=now,
         request=TrainingRequest(
@@ -180,7 +176,7 @@ def stop_run(services: Services, run_id: RunId | None, *, channel_id: str, user_
     if run.phase.is_terminal:
         raise NotPossibleNow(f"run {run.run_id} has ended already: {run.phase.value}")
     stop = StopRequested(
-        event_id=make_event_id(run.run_id, "stop"),
+        event_id=run_event_id(run.run_id, "stop"),
         run_id=run.run_id,
         at=services.now(),
         user_id=user_id,

@@ -8,7 +8,6 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
-from stationmaster.domain import events as ev
 from stationmaster.domain.cluster import aggregate as clusters
 from stationmaster.domain.cluster import events as cluster_events
 from stationmaster.domain.cluster.aggregate import Cluster
@@ -16,7 +15,9 @@ from stationmaster.domain.cluster.events import ClusterPhase
 from stationmaster.domain.cluster.spec import spec_for
 from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.planning.recipe_lookup import get_recipe
+from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.aggregate import Run, start_run
+from stationmaster.domain.run.request import TrainingRequest
 
 START = datetime(2026, 11, 20, 18, 0, tzinfo=UTC)
 RUN_ID = RunId("tiny-llama-0a1b2c3d")
@@ -31,7 +32,7 @@ TO_RUNNING = (
 Event = TypeVar("Event", bound=Any)
 
 
-def make_request(**values: Any) -> ev.TrainingRequest:
+def make_request(**values: Any) -> TrainingRequest:
     """tiny-llama on two nodes, typed by one person in one channel."""
     usual = {
         "recipe": "tiny-llama",
@@ -42,7 +43,7 @@ def make_request(**values: Any) -> ev.TrainingRequest:
         "channel_id": "C1",
         "user_id": "U1",
     }
-    return ev.TrainingRequest(**(usual | values))
+    return TrainingRequest(**(usual | values))
 
 
 def make_event(
@@ -62,12 +63,12 @@ def make_requested(
     run_id: str = RUN_ID,
     *,
     at: datetime = START,
-    request: ev.TrainingRequest | None = None,
+    request: TrainingRequest | None = None,
     **values: Any,
 ) -> ev.RunRequested:
     """The first event of a run."""
     usual = {
-        "event_id": ev.make_event_id(run_id, "requested"),
+        "event_id": ev.run_event_id(run_id, "requested"),
         "request": request or make_request(),
         "price_per_hour_usd": 1.0,
         "estimated_cost_usd": 0.5,

@@ -12,11 +12,11 @@ from typing import Final
 from bot.blocks import mrkdwn as md
 from bot.blocks import words
 from bot.blocks.elements import Block, Content, context, divider, fields, header, section
+from stationmaster.domain.bus import LogTail
 from stationmaster.domain.catalogue.instances import get_instance
 from stationmaster.domain.catalogue.recipes import Recipe
 from stationmaster.domain.catalogue.training_config import LanguageTraining
 from stationmaster.domain.commands.table import COMMAND, START, SUBCOMMANDS, key_names
-from stationmaster.domain.events import LogTail
 from stationmaster.domain.planning.cost import hourly_price
 from stationmaster.domain.planning.plan import Plan
 from stationmaster.domain.run.aggregate import Run

@@ -25,9 +25,9 @@ from bot.blocks.elements import (
 )
 from stationmaster.domain.cluster.aggregate import Cluster, TeardownStatus
 from stationmaster.domain.cluster.resources import Resource, ResourceStatus
-from stationmaster.domain.events import RunPhase
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.domain.run.aggregate import Run
+from stationmaster.domain.run.events import RunPhase
 from stationmaster.domain.run.view import RunView
 
 # The phases of a run that goes well, and what each is called before, while and after it happens.

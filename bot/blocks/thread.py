@@ -15,13 +15,13 @@ from typing import Final
 from bot.blocks import mrkdwn as md
 from bot.blocks import words
 from bot.blocks.elements import Content, context, section
-from stationmaster.domain import events as ev
 from stationmaster.domain.cluster import events as cl
 from stationmaster.domain.cluster.events import ClusterEvent
 from stationmaster.domain.cluster.resources import ResourceStatus
-from stationmaster.domain.events import RunEvent, RunPhase
 from stationmaster.domain.resources import ResourceKind
+from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.aggregate import Run
+from stationmaster.domain.run.events import RunEvent, RunPhase
 from stationmaster.domain.run.view import RunView
 
 ThreadEvent = RunEvent | ClusterEvent

@@ -8,8 +8,8 @@ from typing import Final
 
 from bot.blocks import mrkdwn as md
 from stationmaster.domain.cluster.aggregate import TeardownStatus
-from stationmaster.domain.events import RunPhase, TrainingEvaluated
 from stationmaster.domain.run.aggregate import Run
+from stationmaster.domain.run.events import RunPhase, TrainingEvaluated
 from stationmaster.domain.run.view import RunView
 
 # Emoji of the header, as escapes because sources are ASCII.

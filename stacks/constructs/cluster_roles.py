@@ -11,7 +11,7 @@ from aws_cdk import aws_iam as iam
 from constructs import Construct
 
 from stacks.acknowledgements import accept, accept_wildcard
-from stationmaster.domain.events import EVENT_SOURCE, RELAY_BATCH_DETAIL_TYPE
+from stationmaster.domain.bus import EVENT_SOURCE, RELAY_BATCH_DETAIL_TYPE
 from stationmaster.domain.names import cluster_name
 
 

@@ -6,8 +6,8 @@ import json
 from typing import TYPE_CHECKING
 
 from stationmaster.aws.calls import aws_call
+from stationmaster.domain.bus import CLUSTER_DRAINED_DETAIL_TYPE, EVENT_SOURCE
 from stationmaster.domain.errors import TransientError
-from stationmaster.domain.events import CLUSTER_DRAINED_DETAIL_TYPE, EVENT_SOURCE
 from stationmaster.domain.ids import ClusterId
 
 if TYPE_CHECKING:

@@ -15,10 +15,11 @@ from stationmaster.aws.aggregate_store import AggregateStore
 from stationmaster.aws.calls import AwsConditionFailed, aws_call
 from stationmaster.aws.table import Item
 from stationmaster.domain.aggregates import RUN
+from stationmaster.domain.bus import LogTail
 from stationmaster.domain.errors import RunNotFound, WriteConflict
-from stationmaster.domain.events import LogTail, RunEvent, RunRequested
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.run.aggregate import Run
+from stationmaster.domain.run.events import RunEvent, RunRequested
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient

@@ -15,16 +15,7 @@ from typing import Any, Generic, TypeVar
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
 from stationmaster.domain.errors import StationmasterError
-from stationmaster.domain.ids import EventId
-
-
-class Fact(BaseModel):
-    """What every event has; its own class adds `type`, and the id of what it is an event of."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    event_id: EventId
-    at: datetime
+from stationmaster.domain.event import Event
 
 
 class State(BaseModel):
@@ -53,7 +44,7 @@ class State(BaseModel):
 
 
 StateT = TypeVar("StateT", bound=State)
-EventT = TypeVar("EventT", bound=Fact)
+EventT = TypeVar("EventT", bound=Event)
 
 
 @dataclass(frozen=True)

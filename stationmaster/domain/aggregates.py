@@ -9,16 +9,16 @@ from stationmaster.domain.cluster import aggregate as cluster
 from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.cluster.events import CLUSTER_EVENT, ClusterEvent
 from stationmaster.domain.errors import ClusterNotFound, RunNotFound
-from stationmaster.domain.events import EVENT, RunEvent
 from stationmaster.domain.reactions import phase_changes
 from stationmaster.domain.run import aggregate as run
 from stationmaster.domain.run.aggregate import Run
+from stationmaster.domain.run.events import RUN_EVENT, RunEvent
 
 RUN: Final = Aggregate[Run, RunEvent](
     name="run",
     key_prefix="RUN",
     state=Run,
-    event=EVENT,
+    event=RUN_EVENT,
     start=run.start_run,
     apply=run.apply,
     consequences=phase_changes,

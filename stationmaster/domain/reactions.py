@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, assert_never
 
-from stationmaster.domain import events as ev
 from stationmaster.domain.errors import RunStopped, StationmasterError, TrainingFailed
-from stationmaster.domain.events import RunEvent, RunPhase
+from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.aggregate import REPORTED_LATE, Run
+from stationmaster.domain.run.events import RunEvent, RunPhase
 from stationmaster.domain.run.failures import first_cause
 from stationmaster.domain.run.stall import why_stalled
 
@@ -90,7 +90,7 @@ class ChangePhase:
     def event_after(self, cause: RunEvent) -> ev.PhaseChanged:
         """The change as an event, the same whenever it follows from the same cause."""
         return ev.PhaseChanged(
-            event_id=ev.make_event_id(cause.run_id, cause.event_id, self.phase),
+            event_id=ev.run_event_id(cause.run_id, cause.event_id, self.phase),
             run_id=cause.run_id,
             at=cause.at,
             phase=self.phase,

@@ -15,8 +15,8 @@ import yaml
 
 from stationmaster.domain.catalogue.entries import CATALOGUE
 from stationmaster.domain.catalogue.recipes import Recipe
-from stationmaster.domain.events import TrainingRequest
 from stationmaster.domain.run.aggregate import new_run_id
+from stationmaster.domain.run.request import TrainingRequest
 from stationmaster.rendering.job_spec import KubernetesObject
 from stationmaster.rendering.run_objects import render_all
 

@@ -12,7 +12,6 @@ from typing import Any, Final
 from stationmaster.domain.catalogue.instances import InstanceType, get_instance
 from stationmaster.domain.catalogue.recipes import Recipe
 from stationmaster.domain.catalogue.training_config import Rendezvous
-from stationmaster.domain.events import TrainingRequest
 from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.names import SHARED_MOUNT
 from stationmaster.domain.planning.cost import stop_deadline_s
@@ -20,6 +19,7 @@ from stationmaster.domain.planning.layout import Layout, processes_per_node
 from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.domain.planning.requirements import uses_efa
 from stationmaster.domain.run.attempts import Assignment
+from stationmaster.domain.run.request import TrainingRequest
 
 RUNS_DIRECTORY: Final = f"{SHARED_MOUNT}/runs"
 

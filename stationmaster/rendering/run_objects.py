@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from stationmaster.domain.events import TrainingRequest
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.run.attempts import first_assignment
+from stationmaster.domain.run.request import TrainingRequest
 from stationmaster.rendering.etcd import render_rendezvous
 from stationmaster.rendering.job_spec import KubernetesObject, job_spec
 from stationmaster.rendering.metadata import namespace

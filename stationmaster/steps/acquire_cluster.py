@@ -5,11 +5,11 @@ from __future__ import annotations
 from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.cluster.events import ClusterRequested, LeaseGranted, cluster_event_id
 from stationmaster.domain.cluster.spec import spec_for
-from stationmaster.domain.events import AttemptStarted, make_event_id
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.domain.run.aggregate import Run, Wait
 from stationmaster.domain.run.attempts import Attempt, first_assignment
+from stationmaster.domain.run.events import AttemptStarted, run_event_id
 from stationmaster.services import Services
 from stationmaster.steps.recording import mirror_phase
 from stationmaster.steps.release_lease import release_lease
@@ -45,7 +45,7 @@ def _begin_attempt(services: Services, run: Run) -> Attempt:
     """The run's first attempt, on a cluster of its own, which has the run's id."""
     if run.attempt is None:
         event = AttemptStarted(
-            event_id=make_event_id(run.run_id, "attempt.started", 1),
+            event_id=run_event_id(run.run_id, "attempt.started", 1),
             run_id=run.run_id,
             at=services.now(),
             **dict(first_assignment(run.run_id, run.request)),

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import Final, TypedDict
 
 from stationmaster.domain.errors import RunStopped
-from stationmaster.domain.events import RunPhase
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.run.aggregate import Run
+from stationmaster.domain.run.events import RunPhase
 from stationmaster.services import Services
 from stationmaster.steps.examining import explain_silence
 from stationmaster.steps.recording import enter_phase

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from stationmaster.domain.errors import JobNotStarted, StepTimedOut, TrainingFailed
-from stationmaster.domain.events import RunPhase
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.names import LABEL_ROLE, LABEL_RUN_ID, NAMESPACE
 from stationmaster.domain.run.aggregate import Run
+from stationmaster.domain.run.events import RunPhase
 from stationmaster.kubernetes.gateway import KubernetesGateway
 from stationmaster.kubernetes.views import PodView
 from stationmaster.services import Services

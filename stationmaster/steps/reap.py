@@ -7,8 +7,8 @@ from typing import Final
 
 from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.cluster.events import ClusterPhase
-from stationmaster.domain.events import RunPhase
 from stationmaster.domain.run.aggregate import Run
+from stationmaster.domain.run.events import RunPhase
 from stationmaster.services import Services
 from stationmaster.steps.record_events import record_dead_execution
 from stationmaster.steps.release_lease import release_lease

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 
+from stationmaster.domain.bus import RelayBatch
 from stationmaster.domain.cluster.aggregate import TeardownStatus
 from stationmaster.domain.errors import PermanentError, TransientError
-from stationmaster.domain.events import RelayBatch
 from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.reactions import (
     POLICY,

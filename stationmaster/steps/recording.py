@@ -21,11 +21,11 @@ from stationmaster.domain.cluster.events import (
 )
 from stationmaster.domain.cluster.resources import ResourceStatus
 from stationmaster.domain.errors import PermanentError, StepTimedOut
-from stationmaster.domain.events import PhaseChanged, RunPhase, make_event_id
 from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.attempts import Attempt
+from stationmaster.domain.run.events import PhaseChanged, RunPhase, run_event_id
 from stationmaster.services import Services
 
 # What a run that waits for its cluster shows of it, and the phases in which it waits.
@@ -61,7 +61,7 @@ def enter_phase(services: Services, run: Run, phase: RunPhase, *, reason: str = 
     if run.entered(phase) is not None:
         return run
     event = PhaseChanged(
-        event_id=make_event_id(run.run_id, "phase", phase),
+        event_id=run_event_id(run.run_id, "phase", phase),
         run_id=run.run_id,
         at=services.now(),
         phase=phase,

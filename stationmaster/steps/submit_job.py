@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from stationmaster.domain.events import JobSubmitted, RunPhase, make_event_id
 from stationmaster.domain.ids import RunId
+from stationmaster.domain.run.events import JobSubmitted, RunPhase, run_event_id
 from stationmaster.rendering import job_spec
 from stationmaster.rendering.environment import render_hugging_face_secret
 from stationmaster.rendering.etcd import render_rendezvous
@@ -44,7 +44,7 @@ def submit_job(services: Services, run_id: RunId) -> StepResult:
         ]
     )
     event = JobSubmitted(
-        event_id=make_event_id(run_id, "job.submitted"),
+        event_id=run_event_id(run_id, "job.submitted"),
         run_id=run_id,
         at=services.now(),
         job=spec.job,

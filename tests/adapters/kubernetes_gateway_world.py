@@ -34,17 +34,12 @@ from stationmaster.domain.cluster.events import (
     ResourceCreated,
 )
 from stationmaster.domain.cluster.spec import spec_for
-from stationmaster.domain.events import (
-    AttemptStarted,
-    PhaseChanged,
-    Placement,
-    RunPhase,
-    TrainingRequest,
-)
 from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.attempts import Assignment, first_assignment
+from stationmaster.domain.run.events import AttemptStarted, PhaseChanged, RunPhase
+from stationmaster.domain.run.request import Placement, TrainingRequest
 from stationmaster.kubernetes.gateway import KubernetesGateway
 from stationmaster.settings import Settings
 

@@ -16,10 +16,11 @@ from factories import START as NOW
 
 from stationmaster.aws.run_store import RunStore
 from stationmaster.aws.table import table_definition
-from stationmaster.domain import events as ev
+from stationmaster.domain.bus import LogTail
 from stationmaster.domain.errors import IllegalTransition, RunNotFound, WriteConflict
-from stationmaster.domain.events import RunPhase
+from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.aggregate import Wait
+from stationmaster.domain.run.events import RunPhase
 
 TABLES = (f"t{number}" for number in count())
 
@@ -162,11 +163,11 @@ def test_lists_know_channels_and_what_is_still_open(store):
 
 def test_log_tails_keep_the_newest_of_each_pod(store):
     create(store)
-    newer = ev.LogTail(pod="w-0", at=NOW + timedelta(seconds=1), lines=["new"])
-    older = ev.LogTail(pod="w-0", at=NOW, lines=["old"])
+    newer = LogTail(pod="w-0", at=NOW + timedelta(seconds=1), lines=["new"])
+    older = LogTail(pod="w-0", at=NOW, lines=["old"])
 
     store.save_log_tails(RUN_ID, [newer])
-    store.save_log_tails(RUN_ID, [older, ev.LogTail(pod="w-1", at=NOW, lines=["x"])])
+    store.save_log_tails(RUN_ID, [older, LogTail(pod="w-1", at=NOW, lines=["x"])])
 
     assert [(tail.pod, tail.lines) for tail in store.log_tails(RUN_ID)] == [
         ("w-0", ["new"]),

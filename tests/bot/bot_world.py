@@ -20,12 +20,13 @@ from slack_sdk import WebClient
 from bot import lambda_handler
 from bot.notifier import Notifier
 from bot.outbox import Outbox
-from stationmaster.domain import events as ev
 from stationmaster.domain.cluster import events as cl
 from stationmaster.domain.cluster.spec import spec_for
 from stationmaster.domain.planning.recipe_lookup import get_recipe
+from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.attempts import attempt_id
+from stationmaster.domain.run.request import Placement
 from stationmaster.services import Services
 from stationmaster.settings import Settings
 
@@ -216,7 +217,7 @@ class Story:
 
     def lease(self) -> Run:
         """The run leases a cluster of its own."""
-        placement = ev.Placement(nodes=2, instance_type="m5.2xlarge")
+        placement = Placement(nodes=2, instance_type="m5.2xlarge")
         about = {"cluster_id": self.run_id, "at": self.clock.now()}
         spec = spec_for(get_recipe("tiny-llama"), **placement.model_dump())
         self.services.cluster_states.create(
@@ -270,7 +271,7 @@ class Story:
 
     def _about(self, *parts: object) -> dict[str, Any]:
         return {
-            "event_id": ev.make_event_id(self.run_id, *parts),
+            "event_id": ev.run_event_id(self.run_id, *parts),
             "run_id": self.run_id,
             "at": self.clock.now(),
         }

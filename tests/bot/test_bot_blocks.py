@@ -16,7 +16,7 @@ from bot.blocks.card import card_milestone, run_card
 from bot.blocks.receipt import run_receipt
 from bot.blocks.thread import thread_message
 from local.slack.blocks import check_blocks, total_text
-from stationmaster.domain import events as ev
+from stationmaster.domain.bus import LogTail
 from stationmaster.domain.catalogue.entries import CATALOGUE
 from stationmaster.domain.cluster import events as cl
 from stationmaster.domain.cluster.aggregate import Check, Cluster, TeardownStatus
@@ -27,6 +27,7 @@ from stationmaster.domain.planning.plan import make_plan
 from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.domain.run import aggregate
+from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.aggregate import Run, new_run_id
 from stationmaster.domain.run.attempts import Attempt, first_assignment
 from stationmaster.domain.run.pods import Pod
@@ -299,7 +300,7 @@ def test_thread_message_of_any_events_is_within_slacks_limits(events, run):
 @SLOW
 @given(
     st.lists(
-        st.builds(ev.LogTail, pod=TEXT, at=MOMENT, lines=st.lists(TEXT, max_size=200)), max_size=12
+        st.builds(LogTail, pod=TEXT, at=MOMENT, lines=st.lists(TEXT, max_size=200)), max_size=12
     )
 )
 def test_logs_of_any_pods_are_within_slacks_limits(tails):

@@ -12,11 +12,12 @@ from moto.ec2.exceptions import EC2ClientError
 from moto.ec2.models import EC2Backend
 
 from local.slack.blocks import check_blocks
-from stationmaster.domain import events as ev
+from stationmaster.domain.bus import LogTail
 from stationmaster.domain.cluster.aggregate import TeardownStatus
 from stationmaster.domain.planning.plan import plan_recipe
 from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.domain.planning.requirements import check_data
+from stationmaster.domain.run import events as ev
 
 P4D_WITHOUT_GPUS = {"InstanceType": "p4d.24xlarge"}
 
@@ -252,7 +253,7 @@ def test_list_shows_runs_of_this_channel_only(person, story):
 
 def test_logs_show_the_newest_lines_as_inert_code(person, story, services, clock):
     story.begin()
-    tail = ev.LogTail(
+    tail = LogTail(
         pod=f"{story.run_id}-worker-0", at=clock.now(), lines=["old", "```<!here> & done"]
     )
     services.runs.save_log_tails(story.run_id, [tail])
@@ -316,7 +317,7 @@ def test_button_with_a_foreign_value_is_explained(person, slack, settings, value
 
 def test_logs_button_answers_the_person_who_pressed_it(person, story, services, slack, clock):
     story.begin()
-    tail = ev.LogTail(pod="worker-0", at=clock.now(), lines=["step 1 loss 8.1"])
+    tail = LogTail(pod="worker-0", at=clock.now(), lines=["step 1 loss 8.1"])
     services.runs.save_log_tails(story.run_id, [tail])
 
     person.press("show_logs", json.dumps({"run_id": story.run_id}))

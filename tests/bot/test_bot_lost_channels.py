@@ -11,9 +11,9 @@ from recording_slack import Refusal
 
 from bot.stream import read_batch
 from stationmaster.aws.delivery_store import Delivery, DeliveryStore
-from stationmaster.domain import events as ev
 from stationmaster.domain.cluster import events as cl
 from stationmaster.domain.errors import TransientError
+from stationmaster.domain.run import events as ev
 
 DIRECT = "D0OPERATOR"
 

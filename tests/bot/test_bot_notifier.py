@@ -11,9 +11,9 @@ from recording_slack import Refusal
 from bot import notifier_handler
 from bot.notifier import Notifier
 from bot.stream import StreamBatch, read_batch
-from stationmaster.domain import events as ev
 from stationmaster.domain.cluster import events as cl
 from stationmaster.domain.errors import TransientError
+from stationmaster.domain.run import events as ev
 
 RATE_LIMITED = {"status": 429, "error": "ratelimited"}
 

@@ -9,9 +9,9 @@ from recording_slack import RecordingSlack
 
 from bot import notifier_handler
 from bot.stream import read_batch
-from stationmaster.domain import events as ev
 from stationmaster.domain.cluster import events as cl
 from stationmaster.domain.resources import ResourceKind
+from stationmaster.domain.run import events as ev
 
 
 def tell(notifier, stream) -> None:

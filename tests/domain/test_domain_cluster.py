@@ -15,10 +15,10 @@ from stationmaster.domain.cluster.events import ClusterPhase
 from stationmaster.domain.cluster.resources import ResourceStatus
 from stationmaster.domain.cluster.spec import spec_for
 from stationmaster.domain.errors import IllegalTransition
-from stationmaster.domain.events import make_event_id
 from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.domain.resources import ResourceKind
+from stationmaster.domain.run.events import run_event_id
 
 OTHER_RUN = "tiny-llama-ffffffff"
 GOING_AWAY = (ClusterPhase.DRAINING, ClusterPhase.RELEASING, ClusterPhase.RELEASED)
@@ -214,6 +214,6 @@ def test_spec_for_a_recipe_says_what_each_node_must_offer():
 
 def test_cluster_named_after_its_run_shares_no_event_id_with_it() -> None:
     # Threads and listeners tell events of both apart by their ids alone.
-    assert ev.cluster_event_id(ClusterId(RUN_ID), "phase", "provisioning") != make_event_id(
+    assert ev.cluster_event_id(ClusterId(RUN_ID), "phase", "provisioning") != run_event_id(
         RUN_ID, "phase", "provisioning"
     )

@@ -13,11 +13,11 @@ from stationmaster.domain.catalogue.models import LanguageModel
 from stationmaster.domain.commands.grammar import parse_command
 from stationmaster.domain.commands.table import ShowPlan
 from stationmaster.domain.errors import BadParameter, NotPossibleNow, UnknownRecipe, UserError
-from stationmaster.domain.events import TrainingRequest
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.planning.plan import make_plan
 from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.domain.run.attempts import first_assignment
+from stationmaster.domain.run.request import TrainingRequest
 from stationmaster.rendering.job_spec import job_spec
 from stationmaster.rendering.pytorch_job import render_pytorch_job
 

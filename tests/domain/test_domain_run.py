@@ -8,15 +8,16 @@ from factories import make_event as event
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stationmaster.domain import events as ev
 from stationmaster.domain.errors import IllegalTransition
-from stationmaster.domain.events import RunPhase
+from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.aggregate import (
     MAX_LOSS_POINTS,
     apply,
     new_run_id,
 )
 from stationmaster.domain.run.attempts import attempt_id
+from stationmaster.domain.run.events import RunPhase
+from stationmaster.domain.run.request import Placement
 
 
 def progress(seq, step, loss):
@@ -158,7 +159,7 @@ def begin_attempt(number, *, nodes=2, cluster_id=RUN_ID, at=START):
         event_id=f"attempt-{number}",
         attempt_id=attempt_id(RUN_ID, number),
         cluster_id=cluster_id,
-        placement=ev.Placement(nodes=nodes, instance_type="m5.2xlarge"),
+        placement=Placement(nodes=nodes, instance_type="m5.2xlarge"),
         job=RUN_ID,
         rendezvous_id=RUN_ID,
     )
@@ -216,4 +217,4 @@ def test_new_run_id_is_a_valid_name_and_depends_on_the_key_only(recipe, key):
 def test_every_event_survives_json():
     original = progress(1, 2, 3.0)
 
-    assert ev.EVENT.validate_json(original.model_dump_json()) == original
+    assert ev.RUN_EVENT.validate_json(original.model_dump_json()) == original

@@ -12,9 +12,7 @@ from factories import RUN_ID, START
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stationmaster.domain import events as ev
 from stationmaster.domain.errors import IllegalTransition, RunStopped, TrainingFailed
-from stationmaster.domain.events import RunEvent, RunPhase
 from stationmaster.domain.reactions import (
     POLICY,
     TORN_DOWN_EARLY,
@@ -30,7 +28,10 @@ from stationmaster.domain.reactions import (
     decide,
     phase_changes,
 )
+from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.aggregate import Run, apply
+from stationmaster.domain.run.events import RunEvent, RunPhase
+from stationmaster.domain.run.request import Placement
 
 FINAL = [phase for phase in RunPhase if phase.is_terminal]
 
@@ -107,7 +108,7 @@ ALIVE = st.builds(
 
 def test_every_event_has_a_strategy():
     assert {kind.model_fields["type"].default for kind in EVENT_CLASSES} == set(
-        ev.EVENT.json_schema()["discriminator"]["mapping"]
+        ev.RUN_EVENT.json_schema()["discriminator"]["mapping"]
     )
 
 
@@ -256,7 +257,7 @@ def test_end_of_the_job_ends_the_wait_whatever_came_first(events, end):
         ev.AttemptStarted,
         attempt_id="a-1",
         cluster_id="c-1",
-        placement=ev.Placement(nodes=2, instance_type="m5.2xlarge"),
+        placement=Placement(nodes=2, instance_type="m5.2xlarge"),
         job="job-1",
         rendezvous_id="a-1",
     )

@@ -16,8 +16,8 @@ from local.mode import LocalMode, LocalOptions
 from local.slack import TRAINING_CHANNEL_ID
 from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.cluster.events import ClusterEvent
-from stationmaster.domain.events import RunEvent
 from stationmaster.domain.run.aggregate import Run
+from stationmaster.domain.run.events import RunEvent
 from stationmaster.services import Services
 from stationmaster.steps.leftovers import find_left
 

@@ -7,8 +7,8 @@ import pytest
 from e2e_world import World, world
 
 from stationmaster.domain.cluster.aggregate import TeardownStatus
-from stationmaster.domain.events import RunPhase
 from stationmaster.domain.planning.recipe_lookup import get_recipe
+from stationmaster.domain.run.events import RunPhase
 
 # One of each kind: experts, weights from a checkpoint and instructions, images, whole replicas.
 RECIPES = ("mixtral-8x7b", "llama2-7b-finetune", "resnet50", "ddp-cpu")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from relay.lines import LogLine, PodFacts
 from relay.parsing import LineInterpreter
-from stationmaster.domain.events import PodChanged, ProcessFailed
+from stationmaster.domain.run.events import PodChanged, ProcessFailed
 from stationmaster.domain.run.failure_lines import MAX_LINE, FailureLines
 from stationmaster.domain.run.failures import failures_after, first_cause, still_open
 

@@ -11,7 +11,8 @@ from botocore.exceptions import ClientError, EndpointConnectionError
 
 from relay.batching import Batcher
 from relay.bus import BusSender
-from stationmaster.domain.events import ClusterWarning, RelayBatch
+from stationmaster.domain.bus import RelayBatch
+from stationmaster.domain.run.events import ClusterWarning
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from relay.lines import LogLine, PodFacts
 from relay.parsing import LineInterpreter
-from stationmaster.domain.events import (
-    EVENT,
+from stationmaster.domain.progress_lines import FailedLine
+from stationmaster.domain.run.events import (
+    RUN_EVENT,
     CheckpointSaved,
     ProgressReported,
     TrainingEvaluated,
@@ -22,7 +23,6 @@ from stationmaster.domain.events import (
     TrainingStarted,
     WorkersRestarting,
 )
-from stationmaster.domain.progress_lines import FailedLine
 
 STAMP = "2026-01-02T03:04:05.678901234Z"
 
@@ -169,7 +169,7 @@ def test_read_loss_that_is_not_finite_is_a_step_without_a_figure(text):
 
     assert isinstance(event, ProgressReported)
     assert (event.step, event.loss_nats, event.grad_norm) == (3, None, None)
-    assert EVENT.validate_json(event.model_dump_json()) == event
+    assert RUN_EVENT.validate_json(event.model_dump_json()) == event
 
 
 def test_read_figures_that_are_not_finite_are_left_out_of_the_other_events():
@@ -204,7 +204,7 @@ def test_read_any_text_never_raises(text):
 )
 def test_read_any_fields_give_an_event_that_survives_json(fields, kind):
     for event in read(ours(kind, **fields)):
-        assert EVENT.validate_json(event.model_dump_json()) == event
+        assert RUN_EVENT.validate_json(event.model_dump_json()) == event
 
 
 def test_read_again_gives_the_same_ids_and_equal_stamps_differ():

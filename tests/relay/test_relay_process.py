@@ -20,7 +20,7 @@ import pytest
 from cluster_fixtures import eventually, pytorchjob, start_cluster
 from kubernetes.utils import create_from_dict
 
-from stationmaster.domain.events import RelayBatch
+from stationmaster.domain.bus import RelayBatch
 from stationmaster.domain.progress_lines import FinishedLine, ProgressLine, StartedLine
 from stationmaster.rendering.relay import render_relay
 

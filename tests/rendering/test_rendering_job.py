@@ -17,12 +17,12 @@ from stationmaster.domain.catalogue.entries import CATALOGUE as RECIPES
 from stationmaster.domain.catalogue.instances import CATALOGUE as INSTANCES
 from stationmaster.domain.catalogue.instances import get_instance
 from stationmaster.domain.cluster.spec import spec_for
-from stationmaster.domain.events import Placement
 from stationmaster.domain.planning.plan import plan_recipe
 from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.domain.reactions import POLICY
 from stationmaster.domain.run.aggregate import new_run_id
 from stationmaster.domain.run.attempts import first_assignment
+from stationmaster.domain.run.request import Placement
 from stationmaster.rendering import job_spec
 from stationmaster.rendering.etcd import render_etcd
 from stationmaster.rendering.pytorch_job import render_pytorch_job

@@ -8,7 +8,7 @@ import pytest
 from infra_templates import Resource, as_list, of_type, reference, text_of
 
 from lambdas.registry import FUNCTIONS, Permission
-from stationmaster.domain.events import EVENT_SOURCE, RELAY_BATCH_DETAIL_TYPE
+from stationmaster.domain.bus import EVENT_SOURCE, RELAY_BATCH_DETAIL_TYPE
 from stationmaster.domain.names import TAG_CLUSTER_ID
 
 Statements = dict[str, list[dict[str, Any]]]

@@ -33,15 +33,16 @@ from local.aws import (
     StateMachineSpec,
 )
 from stationmaster.aws.table import table_definition
-from stationmaster.domain import events as ev
 from stationmaster.domain.cluster import events as cluster_events
 from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.cluster.events import ClusterEvent, ClusterPhase
 from stationmaster.domain.cluster.spec import spec_for
 from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.planning.recipe_lookup import get_recipe
+from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.attempts import attempt_id
+from stationmaster.domain.run.request import Placement
 from stationmaster.services import Services
 from stationmaster.settings import Settings
 
@@ -105,7 +106,7 @@ class Account:
             ev.AttemptStarted,
             attempt_id=attempt_id(self.run_id, 1),
             cluster_id=self.cluster_id,
-            placement=ev.Placement(nodes=wanted.nodes, instance_type=wanted.instance_type),
+            placement=Placement(nodes=wanted.nodes, instance_type=wanted.instance_type),
             job=self.run_id,
             rendezvous_id=self.run_id,
         )

@@ -35,8 +35,8 @@ from stationmaster.domain.errors import (
     StepTimedOut,
     TrainingFailed,
 )
-from stationmaster.domain.events import RunPhase, StopRequested
 from stationmaster.domain.run.attempts import first_assignment
+from stationmaster.domain.run.events import RunPhase, StopRequested
 from stationmaster.steps.ensure_cluster import ensure_cluster
 from stationmaster.steps.ensure_file_system import ensure_file_system
 from stationmaster.steps.ensure_job_started import ensure_job_started

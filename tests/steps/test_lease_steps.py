@@ -8,11 +8,11 @@ from datetime import datetime
 import pytest
 from aws_steps import Account, account, endpoint  # noqa: F401
 
-from stationmaster.domain import events as ev
 from stationmaster.domain.cluster.aggregate import TeardownStatus
 from stationmaster.domain.cluster.events import ClusterPhase
 from stationmaster.domain.errors import RunStopped
 from stationmaster.domain.ids import ClusterId
+from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.aggregate import Wait
 from stationmaster.steps.acquire_cluster import acquire_cluster
 from stationmaster.steps.begin_teardown import begin_teardown

@@ -25,14 +25,15 @@ from kubernetes_gateway_fixtures import (  # noqa: F401
 from kubernetes_gateway_world import ClusterAddons, ControlPlanes, Groups, World, tables, world  # noqa: F401
 
 from local.cluster import LocalCluster
-from stationmaster.domain import events as ev
+from stationmaster.domain.bus import RelayBatch
 from stationmaster.domain.cluster.aggregate import TeardownStatus
 from stationmaster.domain.errors import TransientError
-from stationmaster.domain.events import RelayBatch, RunPhase
 from stationmaster.domain.planning.plan import make_plan
 from stationmaster.domain.reactions import POLICY
 from stationmaster.domain.resources import ResourceKind
+from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.attempts import first_assignment
+from stationmaster.domain.run.events import RunPhase
 from stationmaster.kubernetes.views import PodView
 from stationmaster.steps.await_job import await_job
 from stationmaster.steps.begin_teardown import begin_teardown

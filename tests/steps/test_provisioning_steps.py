@@ -6,7 +6,6 @@ from __future__ import annotations
 import pytest
 from aws_steps import Account, account, endpoint  # noqa: F401
 
-from stationmaster.domain import events as ev
 from stationmaster.domain.cluster.resources import ResourceStatus
 from stationmaster.domain.errors import (
     ClusterDrained,
@@ -18,6 +17,7 @@ from stationmaster.domain.errors import (
 )
 from stationmaster.domain.names import cluster_name, launch_template_name
 from stationmaster.domain.resources import ResourceKind
+from stationmaster.domain.run import events as ev
 from stationmaster.steps.ensure_cluster import ensure_cluster
 from stationmaster.steps.ensure_file_system import ensure_file_system
 from stationmaster.steps.ensure_node_group import ensure_node_group

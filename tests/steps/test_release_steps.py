@@ -8,10 +8,10 @@ import json
 import pytest
 from aws_steps import Account, account, endpoint  # noqa: F401
 
-from stationmaster.domain import events as ev
 from stationmaster.domain.cluster.aggregate import TeardownStatus
 from stationmaster.domain.cluster.resources import ResourceStatus
 from stationmaster.domain.errors import LeftBehind, StepTimedOut
+from stationmaster.domain.run import events as ev
 from stationmaster.steps.begin_teardown import begin_teardown
 from stationmaster.steps.conclude_run import conclude_run
 from stationmaster.steps.conclude_teardown import conclude_teardown

@@ -13,9 +13,10 @@ from kubernetes_gateway_fixtures import CLUSTER_ID, RUN_ID
 from kubernetes_gateway_world import ClusterAddons, World, tables
 
 from stationmaster import commands
-from stationmaster.domain import events as ev
+from stationmaster.domain.bus import RelayBatch
 from stationmaster.domain.errors import TransientError
-from stationmaster.domain.events import RelayBatch, RunPhase
+from stationmaster.domain.run import events as ev
+from stationmaster.domain.run.events import RunPhase
 from stationmaster.steps.await_job import await_job
 from stationmaster.steps.begin_teardown import begin_teardown
 from stationmaster.steps.record_events import record_batch

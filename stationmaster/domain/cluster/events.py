@@ -11,9 +11,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, TypeAdapter
 
-from stationmaster.domain.aggregate import Fact
 from stationmaster.domain.cluster.spec import ClusterSpec
-from stationmaster.domain.events import make_event_id
+from stationmaster.domain.event import Event, make_event_id
 from stationmaster.domain.ids import ClusterId, EventId, RunId
 from stationmaster.domain.resources import ResourceKind
 
@@ -31,7 +30,7 @@ class ClusterPhase(StrEnum):
     FAILED = "failed"
 
 
-class _Event(Fact):
+class _Event(Event):
     cluster_id: ClusterId
 
 

@@ -15,16 +15,17 @@ from typing import Final, assert_never
 
 from pydantic import Field
 
-from stationmaster.domain import events as ev
 from stationmaster.domain.aggregate import State
 from stationmaster.domain.errors import IllegalTransition
-from stationmaster.domain.events import Placement, RunEvent, RunPhase, TrainingRequest
 from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.names import job_name
+from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.attempts import Attempt, begun, ended
+from stationmaster.domain.run.events import RunEvent, RunPhase
 from stationmaster.domain.run.failure_lines import says_lost_peer
 from stationmaster.domain.run.failures import Failure, failures_after, first_cause, still_open
 from stationmaster.domain.run.pods import Pod, pod_after
+from stationmaster.domain.run.request import Placement, TrainingRequest
 
 # Loss points kept on the run for the card's sparkline; the full curve is in the run's events.
 MAX_LOSS_POINTS: Final = 96

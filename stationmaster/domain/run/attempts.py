@@ -11,9 +11,10 @@ from datetime import datetime
 
 from pydantic import BaseModel, ConfigDict
 
-from stationmaster.domain.events import AttemptStarted, Placement, TrainingRequest
 from stationmaster.domain.ids import AttemptId, ClusterId, RunId
 from stationmaster.domain.names import job_name
+from stationmaster.domain.run.events import AttemptStarted
+from stationmaster.domain.run.request import Placement, TrainingRequest
 
 
 class Assignment(BaseModel):

@@ -13,7 +13,7 @@ from typing import Final
 
 from pydantic import BaseModel, ConfigDict
 
-from stationmaster.domain.events import PodChanged, ProcessFailed
+from stationmaster.domain.run.events import PodChanged, ProcessFailed
 
 # Exit codes that say "another one is gone" or "I was asked to stop": training/elastic.py's
 # EXIT_PEER_LOST, and 128 + SIGTERM.

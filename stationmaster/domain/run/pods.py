@@ -9,7 +9,7 @@ from datetime import datetime
 
 from pydantic import BaseModel, ConfigDict
 
-from stationmaster.domain.events import PodChanged
+from stationmaster.domain.run.events import PodChanged
 
 
 class Pod(BaseModel):

@@ -11,8 +11,8 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Final
 
-from stationmaster.domain.events import RunPhase
 from stationmaster.domain.run.aggregate import Run
+from stationmaster.domain.run.events import RunPhase
 
 # The first step after a restart loads a checkpoint and may compile: that many usual ones.
 _STEPS_TO_RESUME: Final = 20

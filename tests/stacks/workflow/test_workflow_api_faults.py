@@ -15,7 +15,7 @@ from workflow_scenarios import finish, plays
 from workflow_world import Outcome, World
 
 from stationmaster.domain.cluster.aggregate import TeardownStatus
-from stationmaster.domain.events import RunPhase
+from stationmaster.domain.run.events import RunPhase
 
 
 @plays(UNDISTURBED)

@@ -17,7 +17,7 @@ from local.aws import RicRuntime
 from local.mode import REPOSITORY, LocalMode, LocalOptions
 from stationmaster.commands import view_run
 from stationmaster.domain.cluster.events import ClusterEvent
-from stationmaster.domain.events import RunEvent
+from stationmaster.domain.run.events import RunEvent
 from stationmaster.services import Services
 from stationmaster.steps.leftovers import find_left
 

@@ -21,7 +21,7 @@ from workflow_scenarios import (
 from workflow_world import Outcome, World
 
 from stationmaster.domain.cluster.aggregate import TeardownStatus
-from stationmaster.domain.events import RunPhase
+from stationmaster.domain.run.events import RunPhase
 
 # These report that the teardown failed; after any other one what is tagged is still deleted.
 DECISIVE = ("BeginTeardown", "VerifyReleased", "ConcludeTeardown")

@@ -27,7 +27,6 @@ from stationmaster import commands
 from stationmaster.domain.cluster.aggregate import Cluster, TeardownStatus
 from stationmaster.domain.cluster.events import ClusterEvent
 from stationmaster.domain.commands.grammar import parse_request
-from stationmaster.domain.events import RunEvent
 from stationmaster.domain.names import LABEL_CLUSTER_ID, NAMESPACE, TRAINING_NODE_GROUP, job_name
 from stationmaster.domain.progress_lines import (
     FailedLine,
@@ -36,6 +35,7 @@ from stationmaster.domain.progress_lines import (
     StartedLine,
 )
 from stationmaster.domain.run.aggregate import Run, Wait, new_run_id
+from stationmaster.domain.run.events import RunEvent
 from stationmaster.domain.run.view import RunView
 from stationmaster.services import Services
 from stationmaster.steps.leftovers import find_left

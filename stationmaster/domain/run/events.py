@@ -7,16 +7,14 @@ twice changes nothing. Tokens and secrets never appear in an event.
 
 from __future__ import annotations
 
-import hashlib
-from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import Field, TypeAdapter
 
-from stationmaster.domain.aggregate import Fact
-from stationmaster.domain.catalogue.models import LanguageModel
+from stationmaster.domain.event import Event, make_event_id
 from stationmaster.domain.ids import AttemptId, ClusterId, EventId, RunId
+from stationmaster.domain.run.request import Placement, TrainingRequest
 
 
 class RunPhase(StrEnum):
@@ -39,41 +37,7 @@ class RunPhase(StrEnum):
         return self in (RunPhase.SUCCEEDED, RunPhase.FAILED, RunPhase.STOPPED)
 
 
-class Placement(BaseModel):
-    """Where a job runs: how many nodes of which type."""
-
-    model_config = ConfigDict(frozen=True)
-
-    nodes: int
-    instance_type: str
-
-
-class TrainingRequest(BaseModel):
-    """What a person asked for, with every default filled in.
-
-    `nodes` and `instance_type` are a wish: where the job runs is the placement of an attempt.
-    """
-
-    model_config = ConfigDict(frozen=True)
-
-    recipe: str
-    nodes: int
-    instance_type: str
-    overrides: dict[str, str] = {}
-    model: LanguageModel | None = None
-    """What the Hugging Face hub said of hf:ORG/MODEL when it was typed; nothing asks it again."""
-    command: str
-    team_id: str
-    channel_id: str
-    user_id: str
-
-    @property
-    def wish(self) -> Placement:
-        """Where the person wants the job to run."""
-        return Placement(nodes=self.nodes, instance_type=self.instance_type)
-
-
-class _Event(Fact):
+class _Event(Event):
     run_id: RunId
 
 
@@ -302,46 +266,9 @@ RunEvent = Annotated[
     Field(discriminator="type"),
 ]
 
-EVENT: TypeAdapter[RunEvent] = TypeAdapter(RunEvent)
+RUN_EVENT: TypeAdapter[RunEvent] = TypeAdapter(RunEvent)
 
 
-class LogTail(BaseModel):
-    """The newest log lines of one pod; kept beside the run for `/train logs`, not an event."""
-
-    model_config = ConfigDict(frozen=True)
-
-    pod: str
-    at: datetime
-    lines: list[str] = Field(max_length=200)
-
-
-class RelayBatch(BaseModel):
-    """Detail of one EventBridge entry of the relay: events in order, newest log tails, a heartbeat.
-
-    `heartbeat` says that the relay is alive and the job is still there; it keeps the workflow's
-    task token from expiring even when nothing happens.
-    """
-
-    model_config = ConfigDict(frozen=True)
-
-    run_id: RunId
-    batch_id: str
-    at: datetime
-    events: list[RunEvent] = []
-    log_tails: list[LogTail] = []
-    heartbeat: bool = False
-
-
-# EventBridge source and detail types; rules match on them.
-EVENT_SOURCE = "stationmaster"
-RELAY_BATCH_DETAIL_TYPE = "Relay Batch"
-CLUSTER_DRAINED_DETAIL_TYPE = "Cluster Drained"
-
-
-def make_event_id(owner: RunId | ClusterId, *parts: object) -> EventId:
-    """A short id that is the same whenever the same fact is reported: a hash of what identifies it.
-
-    `owner` is the run that the event is of; clusters have `cluster_event_id`.
-    """
-    text = "\x1f".join([owner, *(str(part) for part in parts)])
-    return EventId(hashlib.sha256(text.encode()).hexdigest()[:24])
+def run_event_id(run_id: RunId, *parts: object) -> EventId:
+    """The id of an event of a run; `parts` say which."""
+    return make_event_id(run_id, *parts)

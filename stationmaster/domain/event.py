@@ -1,0 +1,33 @@
+"""The one shape of an event: a fact in the past tense that happened to a run or to a cluster.
+
+Its class adds `type`, by which events are told apart, and the id of what it happened to. The id of
+an event is the same on every delivery of the same fact, so that recording it twice changes nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import datetime
+
+from pydantic import BaseModel, ConfigDict
+
+from stationmaster.domain.ids import EventId
+
+
+class Event(BaseModel):
+    """What every event has."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    event_id: EventId
+    at: datetime
+
+
+def make_event_id(owner: str, *parts: object) -> EventId:
+    """A short id that is the same whenever the same fact is reported: a hash of what identifies it.
+
+    `owner` is the id of what it happened to. Use `run_event_id` and `cluster_event_id`, which keep
+    apart a run and a cluster of the same id.
+    """
+    text = "\x1f".join([owner, *(str(part) for part in parts)])
+    return EventId(hashlib.sha256(text.encode()).hexdigest()[:24])
