@@ -17,7 +17,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import timedelta
 from typing import Final
 
@@ -25,8 +25,9 @@ from bot.announcement import CARD_KEY
 from bot.blocks.card import card_milestone, run_card
 from bot.blocks.elements import Content
 from bot.blocks.receipt import run_receipt
-from bot.blocks.thread import ThreadEvent, in_time_order, is_noteworthy, thread_message
+from bot.blocks.thread import ThreadEvent, is_noteworthy, thread_message
 from bot.loss_curve import post_loss_chart
+from bot.news import News, NewsReader
 from bot.outbox import Mark, Outbox
 from bot.stream import StreamBatch
 from bot.thread_posts import ThreadPosts
@@ -56,32 +57,12 @@ logger = logging.getLogger(__name__)
 MIN_INTERVAL_S: Final = 1.5
 # A refresh leaves a card alone that was edited less than this ago.
 REFRESH_AFTER_S: Final = 10.0
-# Runs that are over are looked at for a day, and no more than this many at each refresh.
-_RECENT_RUNS: Final = 10
+# What is torn down is looked at for a day.
 _RECENTLY: Final = timedelta(days=1)
 # How long one card may hold up the batch while the common budget is used up.
 _MAX_BUDGET_WAIT_S: Final = 6.0
 # Edits that can wait leave this many tokens of the budget to changes that cannot.
 _RESERVED_TOKENS: Final = 3
-
-
-@dataclass(frozen=True)
-class _News:
-    """One run of a batch: its state and its cluster's, what the channel knows, what is new."""
-
-    view: RunView
-    delivery: Delivery
-    events: Sequence[ThreadEvent]
-
-    @property
-    def run(self) -> Run:
-        """The run itself."""
-        return self.view.run
-
-    @property
-    def is_urgent(self) -> bool:
-        """Something that a person waits for is not on the card yet."""
-        return self.delivery.card_milestone != card_milestone(self.view)
 
 
 class Notifier:
@@ -100,6 +81,8 @@ class Notifier:
         self._sleep = sleep
         # Cards that were skipped; drawn again when their interval has passed.
         self._stale: set[RunId] = set()
+        # Runs that were over and had everything posted: nothing of them can become due any more.
+        self._settled: set[RunId] = set()
 
     def notify(self, batch: StreamBatch) -> None:
         """Post everything that a batch brings; runs with urgent changes come first.
@@ -107,10 +90,8 @@ class Notifier:
         Raises:
             TransientError: something could not be posted; the same batch is to be delivered again.
         """
-        events = self._by_run(batch)
-        found = [self._read(run_id, of_run) for run_id, of_run in events.items()]
-        found += [self._read(run_id, ()) for run_id in sorted(self._stale - events.keys())]
-        news = [one for one in found if one is not None]
+        news = NewsReader(self._services).of_batch(batch, also=self._stale)
+        self._stale &= {one.run.run_id for one in news}
         self._tell_all(sorted(news, key=lambda one: not one.is_urgent))
 
     def refresh(self) -> None:
@@ -119,29 +100,25 @@ class Notifier:
         What a batch could not post while Slack was away for long is posted now. What cannot be
         posted now either is left to the next refresh.
         """
-        recent = self._services.runs.list_recent(limit=_RECENT_RUNS)
-        clusters = self._services.cluster_states.list_open()
-        run_ids = dict.fromkeys(
-            [
-                *(run.run_id for run in self._services.runs.list_open()),
-                *(run_id for cluster in clusters for run_id in cluster.leases),
-                *(run.run_id for run in recent if self._is_recent(run)),
-            ]
-        )
-        found = [self._read(run_id, ()) for run_id in run_ids]
-        due = [one for one in found if one is not None and self._is_due(one)]
+        found = NewsReader(self._services).live_and_recent(settled=self._settled)
+        due = [one for one in found if self._is_due(one)]
+        over = {one.run.run_id for one in found if not one.view.is_live}
+        self._settled |= over - {one.run.run_id for one in due}
         due.sort(key=lambda one: one.delivery.card_updated_at or one.run.requested_at)
         try:
             self._tell_all(due)
         except TransientError as exc:
             logger.warning("refresh is not complete", extra={"reason": str(exc)})
 
-    def _is_due(self, news: _News) -> bool:
+    def _is_due(self, news: News) -> bool:
+        ended_at = news.view.torn_down_at
+        if ended_at is not None and self._services.now() - ended_at >= _RECENTLY:
+            return False
         if news.is_urgent or _is_receipt_due(news.view, news.delivery):
             return True
         return news.view.is_live and self._remaining_s(news, REFRESH_AFTER_S) <= 0
 
-    def _tell_all(self, news: Sequence[_News]) -> None:
+    def _tell_all(self, news: Sequence[News]) -> None:
         if not news:
             return
         interval_s = self._interval_s()
@@ -162,35 +139,11 @@ class Notifier:
                 f"{len(failures)} of {len(news)} runs could not be posted: {failures[0]}"
             ) from failures[0]
 
-    def _by_run(self, batch: StreamBatch) -> dict[RunId, list[ThreadEvent]]:
-        """What a batch brings for each run: its own events, and those of the cluster it leases."""
-        news: dict[RunId, list[ThreadEvent]] = {
-            run_id: [*events] for run_id, events in batch.runs.items()
-        }
-        for cluster_id, events in batch.clusters.items():
-            cluster = self._services.cluster_states.find(cluster_id)
-            for run_id in cluster.leases if cluster is not None else ():
-                news[run_id] = in_time_order(news.get(run_id, []), events)
-        return news
-
-    def _is_recent(self, run: Run) -> bool:
-        ended_at = view_run(self._services, run).torn_down_at
-        return ended_at is not None and self._services.now() - ended_at < _RECENTLY
-
-    def _read(self, run_id: RunId, events: Sequence[ThreadEvent]) -> _News | None:
-        run = self._services.runs.find(run_id)
-        if run is None:
-            logger.warning("run of the stream is gone", extra={"run_id": run_id})
-            self._stale.discard(run_id)
-            return None
-        view = view_run(self._services, run)
-        return _News(view, self._services.deliveries.load(run_id), events)
-
     def _interval_s(self) -> float:
         live = len(self._services.runs.list_open())
         return max(MIN_INTERVAL_S, 1.5 * live)
 
-    def _tell(self, news: _News, *, interval_s: float) -> None:
+    def _tell(self, news: News, *, interval_s: float) -> None:
         try:
             self._tell_channel(news, interval_s=interval_s)
         except ChannelLost as exc:
@@ -200,7 +153,7 @@ class Notifier:
             moved = self._move_to_requester(news.run, delivery, lost=exc)
             self._tell_channel(replace(news, delivery=moved), interval_s=interval_s)
 
-    def _tell_channel(self, news: _News, *, interval_s: float) -> None:
+    def _tell_channel(self, news: News, *, interval_s: float) -> None:
         view, run, delivery = news.view, news.run, news.delivery
         if delivery.card_ts is None:
             delivery = self._place_card(view, delivery)
@@ -264,7 +217,7 @@ class Notifier:
             content=content,
         )
 
-    def _refresh_card(self, news: _News, *, interval_s: float) -> Delivery:
+    def _refresh_card(self, news: News, *, interval_s: float) -> Delivery:
         run, delivery = news.run, news.delivery
         if self._card(news.view, delivery).digest == delivery.card_digest:
             self._stale.discard(run.run_id)
@@ -306,7 +259,7 @@ class Notifier:
     def _save(self, delivery: Delivery) -> Delivery:
         return self._services.deliveries.save(delivery, now=self._services.now())
 
-    def _await_turn(self, news: _News, *, interval_s: float) -> bool:
+    def _await_turn(self, news: News, *, interval_s: float) -> bool:
         """Wait until this card may be edited; False when it is better skipped for now.
 
         Raises:
@@ -335,13 +288,13 @@ class Notifier:
             self._sleep(delay_s)
             waited_s += delay_s
 
-    def _remaining_s(self, news: _News, interval_s: float) -> float:
+    def _remaining_s(self, news: News, interval_s: float) -> float:
         updated_at = news.delivery.card_updated_at
         if updated_at is None:
             return 0.0
         return interval_s - (self._services.now() - updated_at).total_seconds()
 
-    def _tell_thread(self, news: _News, delivery: Delivery) -> None:
+    def _tell_thread(self, news: News, delivery: Delivery) -> None:
         """Post the noteworthy events that were not posted yet, all of them in one message."""
         run, events = news.run, [*news.events]
         if run.phase.is_terminal and not delivery.chart_posted:

@@ -9,6 +9,7 @@ from recording_slack import RecordingSlack
 
 from bot import notifier_handler
 from bot.stream import read_batch
+from stationmaster.aws.cluster_store import ClusterStore
 from stationmaster.domain.cluster import events as cl
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.domain.run import events as ev
@@ -16,6 +17,71 @@ from stationmaster.domain.run import events as ev
 
 def tell(notifier, stream) -> None:
     notifier.notify(read_batch(stream.next_batch()))
+
+
+class CountedClusters(ClusterStore):
+    """Remembers which clusters were read."""
+
+    def __init__(self) -> None:
+        super().__init__("runs", boto3.client("dynamodb", REGION))
+        self.reads: list[str] = []
+
+    def find(self, owner):
+        self.reads.append(owner)
+        return super().find(owner)
+
+
+@pytest.fixture
+def reads(services) -> list[str]:
+    services.cluster_states = CountedClusters()
+    return services.cluster_states.reads
+
+
+def tear_down(story: Story) -> None:
+    story.phases(ev.RunPhase.FAILED, reason="no capacity")
+    story.tear_down()
+    story.happen(cl.TeardownCompleted, cost_usd=0.4)
+
+
+def test_batch_reads_the_cluster_of_a_run_once(notifier, stream, story, reads):
+    story.begin()
+    story.happen(cl.ResourceRequested, kind=ResourceKind.CLUSTER, name="c", price_per_hour_usd=36.0)
+
+    tell(notifier, stream)
+
+    assert reads == [story.run_id]
+
+
+def test_refresh_reads_a_cluster_once_and_those_that_are_over_not_again(
+    notifier, stream, services, clock, reads, slack
+):
+    over, live = (Story(services, clock, run_id=f"tiny-llama-{name}") for name in ("over", "live"))
+    for story in (over, live):
+        story.begin()
+    tear_down(over)
+    tell(notifier, stream)
+    reads.clear()
+
+    notifier.refresh()
+    first = sorted(reads)
+    reads.clear()
+    clock.advance(5)
+    notifier.refresh()
+
+    assert first == [live.run_id, over.run_id]
+    assert reads == [live.run_id]
+
+
+def test_run_that_is_over_is_looked_at_for_a_day(notifier, stream, story, slack, clock):
+    story.begin()
+    tell(notifier, stream)
+    tear_down(story)
+    stream.next_batch()  # not delivered
+
+    clock.advance(24 * 3600)
+    notifier.refresh()
+
+    assert slack.of("chat.update") == []
 
 
 def test_live_card_is_drawn_anew_without_any_event(notifier, stream, story, slack, clock):
@@ -44,9 +110,7 @@ def test_card_that_was_just_edited_is_left_alone(notifier, stream, story, slack,
 
 def test_ended_run_is_not_drawn_again_and_slack_is_not_asked(notifier, stream, story, slack, clock):
     story.begin()
-    story.phases(ev.RunPhase.FAILED, reason="no capacity")
-    story.tear_down()
-    story.happen(cl.TeardownCompleted, cost_usd=0.4)
+    tear_down(story)
     tell(notifier, stream)
     attempts = len(slack.attempts)
 
