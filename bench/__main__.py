@@ -5,7 +5,7 @@
     python -m bench --json figures.json   and write them to a file
     python -m bench gpu --torchtitan PY   on a GPU, beside torchtitan as the Python PY has it
 
-Prints one line a figure: name, measured, held, pass or over. The exit code is 0 when every
+Prints one line a figure: name, measured, target, pass or over. The exit code is 0 when every
 benchmark could be measured, over its limit or not, or is not for this machine; 1 when one failed,
 2 for a bad command line.
 """
@@ -34,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     machine = describe_machine()
     print("  ".join(f"{key}={value}" for key, value in machine.items()))
     figures: list[Figure] = []
-    broken: list[str] = []
+    failed: list[str] = []
     left_out: dict[str, str] = {}
     if arguments.torchtitan:
         os.environ["TORCHTITAN_PYTHON"] = arguments.torchtitan
@@ -46,25 +46,25 @@ def main(argv: Sequence[str] | None = None) -> int:
             left_out[name] = str(reason)
             continue
         except Exception:
-            # The boundary of the program: one broken benchmark must not hide the figures of others.
+            # The boundary of the program: one failed benchmark must not hide the figures of others.
             traceback.print_exc()
-            broken.append(name)
+            failed.append(name)
             continue
         for figure in measured:
             print(figure.as_line(), flush=True)
         figures += measured
         print(f"  {name}: load average {load_average():.2f}", flush=True)
-    if broken:
-        print(f"could not be measured: {', '.join(broken)}")
+    if failed:
+        print(f"could not be measured: {', '.join(failed)}")
     if arguments.json:
         document = {
             "machine": machine,
             "figures": [figure.as_json() for figure in figures],
-            "not_measured": broken,
+            "not_measured": failed,
             "not_for_this_machine": left_out,
         }
         arguments.json.write_text(json.dumps(document, indent=2) + "\n")
-    return 1 if broken else 0
+    return 1 if failed else 0
 
 
 def _name(text: str) -> str:

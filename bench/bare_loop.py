@@ -33,7 +33,7 @@ def trainers_loss(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
 
 
 class BareLoop:
-    """One model that goes on learning from call to call."""
+    """One model that continues to learn from call to call."""
 
     def __init__(self, recipe: Recipe, loss: Loss) -> None:
         assert isinstance(recipe.model, LanguageModel)

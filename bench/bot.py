@@ -3,8 +3,8 @@
 Warm handling is measured as Lambda runs it: one process a function environment, one request at a
 time in each, 20 of them at once, through the shipped handler, with signed requests, against the
 local AWS endpoint in a process of its own. That endpoint is one Python process and answers one call
-at a time, so the wait for its answers says nothing of AWS. The figure that is held leaves it out;
-the wall clock with it, and the CPU time of a request, are told beside.
+at a time, so the wait for its answers says nothing of AWS. The figure that has a target leaves it
+out; the wall clock with it, and the CPU time of a request, are reported beside it.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def measure_import() -> list[Figure]:
             name="bot-import CPU",
             value=whole - bare,
             unit="ms",
-            held=AtMost(300),
+            target=AtMost(300),
             note=f"median of {IMPORTS}; bare interpreter {bare:.0f} ms taken off; "
             f"best {best - bare:.0f}",
         )
@@ -96,7 +96,7 @@ def _handling_figure(kind: str, times: Sequence[_Times]) -> Figure:
         name=f"bot-handling {kind}, p99 at {NUM_CONCURRENT}",
         value=percentile(own, 99),
         unit="ms",
-        held=AtMost(50),
+        target=AtMost(50),
         note=f"of {len(times)}, median {percentile(own, 50):.2f}; CPU median "
         f"{percentile(cpu, 50):.2f}, p99 {percentile(cpu, 99):.2f}; with the emulation's answers "
         f"median {percentile(wall, 50):.0f}, p99 {percentile(wall, 99):.0f}",

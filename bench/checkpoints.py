@@ -1,11 +1,12 @@
 """How long training stands still for a checkpoint, and what else it costs.
 
 A model that really trains, on one rank, saves through the trainer's own `Checkpointer` while its
-steps go on. Held is the stall, what `checkpoint_saved` lines tell: the time in `start_save`, and
-the time that the next step waits for the copy. The yardstick is torch.distributed.checkpoint
-writing the same state at once, which is what training without any of this would stand still for.
+steps continue. The target is for the stall that `checkpoint_saved` lines report: the time in
+`start_save`, and the time that the next step waits for the copy. The yardstick is
+torch.distributed.checkpoint writing the same state at once, which is how long training would stand
+still without any of this.
 
-Told beside it is what the steps lose to the writer while it copies, hashes, writes and reads back
+Reported beside it: what the steps lose to the writer while it copies, hashes, writes and reads back
 next to them: time of those steps over that of as many undisturbed ones. On a machine whose cores
 all compute that is most of the cost, and no stall shows it.
 """
@@ -96,7 +97,7 @@ def _measure(load: _Load, ranks: Ranks) -> list[Figure]:
             name=f"checkpoint stall, {load.name}",
             value=stall / synchronous,
             unit="of a save",
-            held=AtMost(0.10),
+            target=AtMost(0.10),
             note=f"{1000 * stall:.2f} of {1000 * synchronous:.0f} ms for {load.state_mib:.0f} MiB; "
             f"medians of {ROUNDS}, worst {1000 * max(one.stall for one in rounds):.1f}; listing "
             f"the state takes {1000 * median(lambda one: one.building):.1f} ms besides",

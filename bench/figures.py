@@ -1,4 +1,4 @@
-"""What a benchmark hands back: a number, its unit, and the limit that the project holds, if any.
+"""What a benchmark hands back: a number, its unit, and its target, if it has one.
 
 Every benchmark module builds these; `bench.__main__` prints them. Nothing here measures.
 """
@@ -16,7 +16,7 @@ class NotHere(Exception):
 
 
 class Verdict(StrEnum):
-    """How a figure stands against its limit."""
+    """Whether a figure meets its target."""
 
     PASS = "pass"
     OVER = "over"
@@ -39,18 +39,18 @@ class AtLeast:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """One measured number; without `held` it is only told."""
+    """One measured number; without a target it is for information."""
 
     name: str
     value: float
     unit: str
-    held: AtMost | AtLeast | None = None
+    target: AtMost | AtLeast | None = None
     note: str = ""
 
     @property
     def verdict(self) -> Verdict:
-        """Pass on the limit itself."""
-        match self.held:
+        """A value equal to the target passes."""
+        match self.target:
             case None:
                 return Verdict.INFO
             case AtMost(limit):
@@ -59,9 +59,9 @@ class Figure:
                 return Verdict.PASS if self.value >= limit else Verdict.OVER
 
     def as_line(self) -> str:
-        """Name, measured, held, verdict and what there is to know, in aligned columns."""
+        """Name, measured, target, verdict and a note, in aligned columns."""
         measured = f"{number(self.value)} {self.unit}".rstrip()
-        line = f"{self.name:<42} {measured:>20}  {self._held_text():<22} {self.verdict.value:<4}"
+        line = f"{self.name:<42} {measured:>20}  {self._target_text():<22} {self.verdict.value:<4}"
         return f"{line}  {self.note}".rstrip()
 
     def as_json(self) -> dict[str, object]:
@@ -70,16 +70,16 @@ class Figure:
             "name": self.name,
             "value": self.value,
             "unit": self.unit,
-            "held": self._held_text() or None,
+            "target": self._target_text() or None,
             "verdict": self.verdict.value,
             "note": self.note,
         }
 
-    def _held_text(self) -> str:
-        if self.held is None:
+    def _target_text(self) -> str:
+        if self.target is None:
             return ""
-        sign = "<=" if isinstance(self.held, AtMost) else ">="
-        return f"{sign} {number(self.held.limit)} {self.unit}".rstrip()
+        sign = "<=" if isinstance(self.target, AtMost) else ">="
+        return f"{sign} {number(self.target.limit)} {self.unit}".rstrip()
 
 
 def number(value: float) -> str:

@@ -1,6 +1,6 @@
 """A gang of torchrun agents on this machine, and what may happen to them.
 
-Used by `bench.recovery` and by the trainer's elastic tests. One agent stands for a pod: it is
+Used by `bench.recovery` and by the trainer's elastic tests. One agent represents a pod: it is
 configured by PET_* as the training operator does, and one that exits badly is started again in
 place, as the kubelet does with restartPolicy OnFailure. It knows torchrun and progress lines, and
 nothing of what is trained.
@@ -27,7 +27,7 @@ from typing import Any, Final
 
 Lines = list[dict[str, Any]]
 
-# Quick to notice the dead, quick to go on without those who do not come; minutes on a cluster.
+# Quick to notice the dead, quick to continue without those who do not come; minutes on a cluster.
 _RENDEZVOUS: Final = "join_timeout=1800,read_timeout=1800,last_call_timeout=1,keep_alive_interval=1"
 _POLL_S: Final = 0.05
 
@@ -205,7 +205,7 @@ def num_starts(lines: Lines) -> int:
 
 
 def newest_start(lines: Lines) -> Lines:
-    """What the newest start of the run has told."""
+    """What the newest start of the run has reported."""
     begins = [index for index, line in enumerate(lines) if line["kind"] == "started"]
     return lines[begins[-1] :] if begins else []
 

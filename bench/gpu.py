@@ -9,7 +9,7 @@ processes of their own, started by the commands that the figures carry. Both rep
 steps; the median of these windows counts, without the first ones. The batch is the largest that
 both hold, so that neither is measured half empty.
 
-A machine without a GPU is told so in one line.
+On a machine without a GPU one line says so.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ def describe(python: str) -> Environment:
         [python, "-c", _DESCRIBE], capture_output=True, text=True, check=False, cwd="/"
     )
     if answer.returncode:
-        raise RuntimeError(f"{python} cannot tell its torch: {answer.stderr.strip()[-300:]}")
+        raise RuntimeError(f"{python} cannot name its torch: {answer.stderr.strip()[-300:]}")
     return Environment(**json.loads(answer.stdout))
 
 
@@ -306,23 +306,26 @@ def figures(
         f"{environment.device}, torch {environment.torch}, CUDA {environment.cuda}, "
         f"cuDNN {environment.cudnn}; {setup.batch} x {setup.sequence_length} tokens, bf16"
     )
-    told = _told("gpu", ours, note=where)
+    reported = _reported("gpu", ours, note=where)
     if isinstance(theirs, str):
-        return [*told[:-1], replace(told[-1], note=f"torchtitan was not measured: {theirs}")]
+        return [
+            *reported[:-1],
+            replace(reported[-1], note=f"torchtitan was not measured: {theirs}"),
+        ]
     ratio = Figure(
         name="gpu ours to torchtitan's tokens/s",
         value=ours.tokens_per_s / theirs.tokens_per_s,
         unit="",
-        held=AtLeast(1.0),
+        target=AtLeast(1.0),
         note=f"medians of {WINDOWS} windows of {WINDOW_STEPS} steps, same batch",
     )
     version = f"torchtitan {peer.torchtitan}, torch {peer.torch}, CUDA {peer.cuda}"
-    return [ratio, *told, *_told("gpu torchtitan", theirs, note=version)]
+    return [ratio, *reported, *_reported("gpu torchtitan", theirs, note=version)]
 
 
-def _told(name: str, measured: Measured, *, note: str) -> list[Figure]:
+def _reported(name: str, measured: Measured, *, note: str) -> list[Figure]:
     rates = [window.tokens_per_s for window in measured.windows]
-    told = [
+    reported = [
         Figure(
             name=f"{name} {RECIPE} tokens/s",
             value=measured.tokens_per_s,
@@ -332,7 +335,7 @@ def _told(name: str, measured: Measured, *, note: str) -> list[Figure]:
     ]
     shares = [window.mfu for window in measured.windows if window.mfu is not None]
     if shares:
-        told.append(
+        reported.append(
             Figure(
                 name=f"{name} {RECIPE} MFU",
                 value=statistics.median(shares),
@@ -341,8 +344,8 @@ def _told(name: str, measured: Measured, *, note: str) -> list[Figure]:
             )
         )
     peak_gib = max(window.memory_gib for window in measured.windows)
-    told.append(Figure(name=f"{name} {RECIPE} peak memory", value=peak_gib, unit="GiB"))
-    return told
+    reported.append(Figure(name=f"{name} {RECIPE} peak memory", value=peak_gib, unit="GiB"))
+    return reported
 
 
 def write_tokens(directory: Path) -> Path:

@@ -86,7 +86,7 @@ def _figure(what: str, seconds: list[float]) -> Figure:
         name=f"first step after {what}",
         value=statistics.median(seconds),
         unit="s",
-        held=AtMost(_LIMIT_S),
+        target=AtMost(_LIMIT_S),
         note=f"median of {', '.join(f'{one:.1f}' for one in seconds)}",
     )
 

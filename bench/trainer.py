@@ -83,7 +83,7 @@ def _ratio(name: str, theirs: Sequence[Span], ours: Sequence[Span], loss: str) -
         name=name,
         value=statistics.median(other.wall_s / own.wall_s for other, own in pairs),
         unit="",
-        held=AtLeast(0.98),
+        target=AtLeast(0.98),
         note=f"median of {len(pairs)} pairs of steps; by CPU time {cpu:.3f}; the loop's loss is "
         f"{loss}",
     )
@@ -198,7 +198,7 @@ def _time_to_first_step() -> Figure:
 
 
 def _start_s() -> tuple[float, float]:
-    """Seconds until the first step is told, and until the run is announced before it."""
+    """Seconds until the first step is reported, and until the run is announced before it."""
     with tempfile.TemporaryDirectory(prefix="bench-start-") as directory:
         words = ["tiny-llama", "steps=1", "--output-dir", directory]
         began = time.perf_counter()

@@ -1,4 +1,4 @@
-"""Posts a run's card before the run exists: proof that its channel can be told what it spends.
+"""Posts a run's card before the run exists: proof that what it spends can be posted.
 
 `listeners` hands it to the command that starts runs. A channel that takes no card starts no run.
 """

@@ -69,7 +69,7 @@ def loss_chart(
     Args:
         points: in the order in which they were reported; a step that was taken again after a
             resume counts once, with its newer loss. Losses that are not finite are left out.
-        resumed_at: steps of the checkpoints that training went on from.
+        resumed_at: steps of the checkpoints that training continued from.
 
     Raises:
         ValueError: fewer than two steps with a finite loss.

@@ -69,7 +69,7 @@ def register(app: App, services: Services, announcer: Announcer) -> None:
 
 
 def explain_error(error: Exception, request: BoltRequest, hooks: Hooks) -> BoltResponse:
-    """Tell the person what went wrong: a user error verbatim, anything else by a reference."""
+    """Answer what went wrong: a user error verbatim, anything else by a reference."""
     if request.context.authorize_result is None:
         # Bolt authorizes right after it has verified, so this request is not verified: its
         # response_url may be anybody's.

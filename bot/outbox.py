@@ -89,7 +89,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Mark:
-    """What a message stands for: its run and a few short keys, each posted once."""
+    """What a message is about: its run and a few short keys, each posted once."""
 
     run_id: str
     keys: Sequence[str]
@@ -136,7 +136,7 @@ class Outbox:
         """Post a message and return its timestamp, which is its id.
 
         Raises:
-            TransientError: try again later; the message may be there, `find` tells.
+            TransientError: try again later; the message may be there, `find` says.
             ChannelLost: nothing can be posted in this channel.
             PermanentError: Slack refuses this message for good.
         """

@@ -2,7 +2,7 @@
 
 The notifier asks `unposted` what is still to be said and hands the message to `post`. A claim comes
 before the message and its confirmation after it; a claim that was never confirmed is looked up in
-the thread itself, where the marks of the messages tell.
+the thread itself, where the marks of the messages say.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What `stationmaster local up` and `stationmaster local run` do with a local mode.
 
-`run` plays a person: it types the command into the local Slack, prints the channel as it changes,
+`run` acts as a person: it types the command into the local Slack, prints the channel as it changes,
 and waits for the teardown's receipt.
 """
 
@@ -272,7 +272,7 @@ class _Record:
                 self._file.write(json.dumps({"at": at, **line}) + "\n")
                 self._file.flush()
             except OSError as exc:
-                # The run goes on: whoever reads the file sees that it has no result.
+                # The run continues: whoever reads the file sees that it has no result.
                 print(
                     f"stationmaster: --json {self._path}: {exc.strerror}; nothing more is recorded",
                     file=sys.stderr,

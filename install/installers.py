@@ -25,7 +25,7 @@ _NO_NETWORK: Final = re.compile(
     r"|error sending request|tcp connect error|Connection reset",
     re.I,
 )
-# The lines of uv and pip that tell a person who waits how far the installation is.
+# The lines of uv and pip that show a waiting person how far the installation is.
 _PROGRESS: Final = re.compile(
     r"^(Resolved|Prepared|Installed) \d|^\s*Downloading .*\d ?(MB|MiB|GB|GiB)\b", re.I
 )

@@ -9,6 +9,6 @@ from stationmaster.steps.reap import reap
 
 
 def handler(event: dict[str, Any], context: LambdaContext) -> list[str]:
-    """Help every run and cluster whose workflow or teardown died; answers their ids."""
+    """Help every run and cluster whose workflow or teardown crashed; answers their ids."""
     helped: list[str] = guarded(lambda: reap(services()), keys={"step": "reap"})
     return helped

@@ -1,4 +1,4 @@
-"""Lambda function recorder: relay batches and executions that died, as EventBridge events."""
+"""Lambda function recorder: relay batches and executions that crashed, as EventBridge events."""
 
 from typing import Any
 

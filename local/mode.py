@@ -64,7 +64,7 @@ _IMAGES: Final = tuple(
 # Emulated seconds in one real second: an EKS cluster that takes 8 minutes is there in 0.7 s.
 DEFAULT_SPEED: Final = 720.0
 
-# Faults that `--fault` can inject, by the endpoint that plays them.
+# Faults that `--fault` can inject, by the endpoint that simulates them.
 AWS_FAULTS: Final = ("cluster-fails", "node-group-fails", "file-system-fails")
 CLUSTER_FAULTS: Final = ("plugin-never-ready", "pods-never-start")
 

@@ -120,7 +120,7 @@ def _one_call(entries: list[PutEventsRequestEntryTypeDef]) -> list[PutEventsRequ
     call: list[PutEventsRequestEntryTypeDef] = []
     size = 0
     for entry in entries[:MAX_CALL_ENTRIES]:
-        # An entry's size is its text in UTF-8; the constant stands for time, source and type.
+        # An entry's size is its text in UTF-8; the constant covers time, source and type.
         size += len(entry.get("Detail", "").encode()) + 100
         if call and size > MAX_CALL_BYTES:
             break

@@ -228,9 +228,9 @@ class NodeObserver:
                 continue
             since = condition.get("lastTransitionTime")
             if condition.get("status") == "True":
-                return self._tell_recovered(name, uid, str(since), parse_time(since))
+                return self._report_recovered(name, uid, str(since), parse_time(since))
             reason = str(condition.get("reason") or "NotReady")
-            return self._tell(name, uid, str(since), reason, parse_time(since), matters=matters)
+            return self._report(name, uid, str(since), reason, parse_time(since), matters=matters)
         return []
 
     def deleted(self, name: str, *, matters: bool) -> list[RunEvent]:
@@ -238,11 +238,11 @@ class NodeObserver:
         uid = self._uids.pop(name, None)
         if uid is None:
             return []
-        events = self._tell(name, uid, "deleted", "the node was deleted", None, matters=matters)
+        events = self._report(name, uid, "deleted", "the node was deleted", None, matters=matters)
         self._lost.discard(uid)
         return events
 
-    def _tell_recovered(
+    def _report_recovered(
         self, name: str, uid: str, since: str, at: datetime | None
     ) -> list[RunEvent]:
         if uid not in self._lost:
@@ -257,7 +257,7 @@ class NodeObserver:
             )
         ]
 
-    def _tell(
+    def _report(
         self, name: str, uid: str, what: str, reason: str, at: datetime | None, *, matters: bool
     ) -> list[RunEvent]:
         if not matters or uid in self._lost:

@@ -12,7 +12,7 @@ from stacks.config import StageConfig
 
 
 class ImagesStack(cdk.Stack):
-    """One repository an image; tags are immutable, so a run's image can be told from its tag."""
+    """One repository an image; tags are immutable, so its tag identifies a run's image."""
 
     def __init__(
         self, scope: Construct, construct_id: str, *, config: StageConfig, **kwargs: Any

@@ -134,7 +134,7 @@ def request_run(
     run, created = _create(
         services, requested, dedup_key=hashlib.sha256(words.encode()).hexdigest(), announce=announce
     )
-    # Also for a run that exists: an earlier delivery may have died between the two.
+    # Also for a run that exists: an earlier delivery may have ended between the two.
     services.workflows.start_train(run.run_id)
     return run, created
 
@@ -223,7 +223,7 @@ def show_logs(
 def _find(services: Services, run_id: RunId | None, *, channel_id: str, active: bool) -> Run:
     if run_id is not None:
         run = services.runs.load(run_id)
-        # A run of another channel is not told apart from one that does not exist; where its card
+        # A run of another channel is answered like one that does not exist; where its card
         # has moved to is its channel, too.
         if (
             run.request.channel_id != channel_id

@@ -85,12 +85,12 @@ class Hub:
         code = exc.headers.get("X-Error-Code", "")
         where = f"{self._url}/{repository}"
         if code == "GatedRepo" or exc.code == 403:
-            mend = (
+            advice = (
                 "with the account of the token that is set"
                 if self._token.get_secret_value()
                 else "and set HF_TOKEN to a token that may read it"
             )
-            return BadParameter(f"{repository} is gated: accept its licence at {where} {mend}")
+            return BadParameter(f"{repository} is gated: accept its licence at {where} {advice}")
         if code == "EntryNotFound":
             return BadParameter(
                 f"{repository} has no config.json on the Hugging Face hub; expected a model that "

@@ -41,11 +41,11 @@ def settle_wait(services: Services, run_id: RunId, reactions: Iterable[Reaction]
             services.workflows.wait_failed(token, error=end.error.__name__, cause=end.sentence)
 
 
-def tell_waiting_runs(services: Services, cluster: Cluster) -> None:
+def notify_waiting_runs(services: Services, cluster: Cluster) -> None:
     """End the wait of every run that leases the cluster, if the cluster's phase decides it.
 
     The phase is written before the tokens are read, and `acquire_cluster` writes its token before
-    it reads the cluster. Telling twice does no harm.
+    it reads the cluster. Notifying twice does no harm.
     """
     for lease in cluster.open_leases:
         token = services.runs.load_task_token(lease.run_id, Wait.CLUSTER)

@@ -56,7 +56,7 @@ from training.elastic import (
 from training.manifest import is_disk_full
 from training.progress import ProgressWriter, take_attempt
 from training.sinks import open_sinks, require_packages
-from training.watchdog import Watchdog, tell_and_exit
+from training.watchdog import Watchdog, report_and_exit
 
 EXIT_FINISHED: Final = 0
 EXIT_FAILED: Final = 1
@@ -88,7 +88,7 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
         failure = BadCommand("the command line is not understood; see the pod's log")
     except Exception as error:
         if not is_disk_full(error):
-            # The boundary of the process: told to whoever follows the run, then shown in full.
+            # The boundary of the process: reported to whoever follows the run, then shown in full.
             progress.emit(
                 FailedLine(
                     error=type(error).__name__,
@@ -107,14 +107,14 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
 def _give_up(
     failure: StationmasterError, progress: ProgressWriter, environ: Mapping[str, str]
 ) -> int:
-    """Tell in one sentence what starting again would not mend, and see that nobody does."""
-    misunderstood = isinstance(failure, BadCommand)
-    if not misunderstood:  # argparse has told it, with the usage
+    """Report a failure that a restart cannot fix, and end the agent so that it does not restart."""
+    bad_command = isinstance(failure, BadCommand)
+    if not bad_command:  # argparse has printed it, with the usage
         sys.stderr.write(f"{failure}\n")
     progress.emit(FailedLine(error=type(failure).__name__, reason=str(failure)))
     progress.close()
     end_agent(environ)
-    return EXIT_MISUNDERSTOOD if misunderstood else EXIT_FAILED
+    return EXIT_MISUNDERSTOOD if bad_command else EXIT_FAILED
 
 
 def _train(config: TrainerConfig, progress: ProgressWriter, *, restarting: bool) -> int:
@@ -126,7 +126,7 @@ def _train(config: TrainerConfig, progress: ProgressWriter, *, restarting: bool)
     prepared = prepare_data(config)
     logger.info("data ready")
     # Imported only now: these load torch and transformers, 2 s and more, and a mistyped key or a
-    # missing data set is told before.
+    # missing data set is reported before.
     with _garbage_kept():
         from training.flight_recorder import record_directory
         from training.parallel import is_lost_peer, joined_ranks
@@ -172,7 +172,7 @@ def _watchdog(config: TrainerConfig, progress: ProgressWriter, *, restarting: bo
     rank = config.launch.rank
     return Watchdog(
         config.watchdog,
-        on_stall=tell_and_exit(
+        on_stall=report_and_exit(
             progress,
             rank=rank,
             restarting=restarting,

@@ -1,4 +1,4 @@
-"""Answers and errors that all ranks share, so that none goes on alone or waits for the others.
+"""Answers and errors that all ranks share, so that none continues alone or waits for the others.
 
 Used by `training.checkpoint`, in whatever thread saves or resumes, and by `training.build`, over
 the group of checkpoints, which waits for hours.

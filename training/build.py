@@ -1,8 +1,8 @@
 """Puts one rank's part of a run together: task, sharding, optimizer, checkpoints, watchdog.
 
 Called by `training.__main__`. `prepare_data` comes first and loads no torch, so that a missing data
-set is told at once; `build_trainer` follows when the ranks have joined. The only place that tells
-language models and image classifiers apart.
+set is reported at once; `build_trainer` follows when the ranks have joined. The only place that
+tells language models and image classifiers apart.
 """
 
 from __future__ import annotations

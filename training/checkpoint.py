@@ -9,7 +9,7 @@ made of: it stores the state it is given, at the top level a dict of
     everything else   nested dicts of tensors, DTensors and plain values for
                       torch.distributed.checkpoint, which reshards them on load.
 
-A save goes on in a thread of every rank while training runs: copy (`training.staging`), write and
+A save runs in a thread of every rank while training runs: copy (`training.staging`), write and
 hash in one pass, manifest (`training.manifest`), read back from storage, remove old checkpoints.
 Hashing and reading back are each rank's own work, for the files that it wrote. Nothing is removed
 before the new checkpoint was read back.
@@ -172,8 +172,8 @@ class Checkpointer:
 
         `state` has the shape of a saved one; its tensors are filled in place. `state["data"]`
         becomes the entries of all ranks that wrote. Of the keys under "rng" those remain that are
-        stored: as many ranks as wrote get back their generators, so that they go on bit by bit; of
-        another number, further ranks keep the generators they have.
+        stored: as many ranks as wrote get back their generators, so that they continue bit by bit;
+        of another number, further ranks keep the generators they have.
 
         Raises:
             PermanentError: the checkpoint has not got what the state asks for.
@@ -205,7 +205,7 @@ class Checkpointer:
             ) from exc
 
     def start_save(self, step: int, state: State, *, changing: Iterable[torch.Tensor]) -> None:
-        """Start to save the state in the background; training may go on up to `wait_staged`.
+        """Start to save the state in the background; training may continue up to `wait_staged`.
 
         If the save before is still being written, that one is waited for first: slow storage delays
         training, and never piles up copies.

@@ -151,8 +151,8 @@ def run_id_from(environ: Mapping[str, str]) -> str:
 def decisive(recipe: Recipe, *, data_identity: str) -> dict[str, str]:
     """Everything that decides the weights after a given step, by name, as text.
 
-    `steps` is among it where the learning rate falls towards the last step: a run that goes on with
-    another number of steps has other rates from the step it resumes at.
+    `steps` is among it where the learning rate falls towards the last step: a run that continues
+    with another number of steps has other rates from the step it resumes at.
     """
     values = _named(recipe, data_identity=data_identity)
     training = recipe.training

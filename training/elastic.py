@@ -22,7 +22,7 @@ _PARENT_POLL_S: Final = 0.5
 # Agents look for joining nodes every 0.1 s; a loaded one may need much longer.
 _OWN_SIGTERM_S: Final = 5.0
 # Local rank 0 meets the same wrong key at the same time, but for a loaded machine.
-_RANK_0_TELLS_S: Final = 15.0
+_RANK_0_REPORTS_S: Final = 15.0
 # Leaving a process group takes milliseconds, unless a peer or a native thread hangs.
 _LEAVING_S: Final = 30.0
 
@@ -68,7 +68,7 @@ def stop_on_sigterm(*, deadline_s: float) -> threading.Event:
 
 
 def wait_for_own_sigterm(stop: threading.Event) -> None:
-    """Let a worker that stops because others were told to stop be told so itself, before it ends.
+    """Let a worker that stops with the others get its own SIGTERM before it ends.
 
     When nodes join or leave, every agent stops its worker with SIGTERM, some milliseconds apart,
     and the workers agree on a last step. One that were gone before its agent looks would pass for a
@@ -90,15 +90,15 @@ def end_agent(environ: Mapping[str, str]) -> bool:
     restarts is SIGTERM to itself. It ends with exit code 1, as after the last restart. Returns
     whether there was one.
 
-    The agent ends all its workers, so the first of them goes first: it may be rank 0, which tells
+    The agent ends all its workers, so the first of them goes first: it may be rank 0, which reports
     the reason. The others end with it, or do it themselves when it has not failed.
     """
     parent = os.getppid()
     if "TORCHELASTIC_RUN_ID" not in environ or not _is_torchrun(parent):
         return False
     if environ.get("LOCAL_RANK", "0") != "0":
-        time.sleep(_RANK_0_TELLS_S)
-    logger.info("starting again would not help: the elastic agent is told to end")
+        time.sleep(_RANK_0_REPORTS_S)
+    logger.info("starting again would not help: ending the elastic agent")
     try:
         os.kill(parent, signal.SIGTERM)
     except ProcessLookupError:

@@ -160,7 +160,7 @@ def first_damage(
     cached: bool,
     waits_s: Sequence[float] = READ_AGAIN_AFTER_S,
 ) -> str:
-    """Read the named files of a checkpoint; tells which of them is not as written, "" when none.
+    """Read the named files of a checkpoint; returns which of them is not as written, "" when none.
 
     Without `cached` the files are read from storage, as far as the system lets itself be asked:
     right after writing, memory would only confirm itself.

@@ -24,8 +24,8 @@ from training.config import Launch
 # A collective that no peer joins for this long is dead. Above the slowest honest wait, which is
 # another node's cold start of imports and tokenisation (a minute on a loaded machine).
 _COLLECTIVE_TIMEOUT: Final = timedelta(minutes=10)
-# Ranks of a large save wait for the slowest writer: 100 GB at 150 MB/s are 11 min. A peer that died
-# is noticed at once all the same, by its closed connection.
+# Ranks of a large save wait for the slowest writer: 100 GB at 150 MB/s are 11 min. A peer that
+# crashed is noticed at once all the same, by its closed connection.
 _SAVE_TIMEOUT: Final = timedelta(hours=2)
 # How gloo, NCCL and torch's store put it that the other end of a connection is gone. That an error
 # comes from one of them says nothing: they complain of shapes, devices and memory, too.
@@ -135,7 +135,7 @@ def check_same_data(identity: str, ranks: Ranks) -> None:
 
 
 def is_lost_peer(error: RuntimeError) -> bool:
-    """Tell whether a collective failed because another worker is gone, not because of this one."""
+    """Whether a collective failed because another worker is gone, not because of this one."""
     text = str(error)
     if isinstance(error, (dist.DistNetworkError, dist.DistStoreError)):
         # The store is another worker's; only an address of one's own is listened on.

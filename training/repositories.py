@@ -1,8 +1,9 @@
 """Where published models are: a directory, or a repository of the Hugging Face hub.
 
 Called before torch is loaded, by `training.config`, `training.build` and the tokenizers, so that a
-missing repository, a licence that nobody accepted or weights of another shape are told in seconds;
-and by `training.models.hub`, which reads what lies here. It must not import torch or transformers.
+missing repository, a licence that nobody accepted or weights of another shape are reported in
+seconds; and by `training.models.hub`, which reads what lies here. It must not import torch or
+transformers.
 
 A repository is downloaded once into the cache, under a file lock, by one process of all that share
 the cache; the others wait for it. What is there is not asked for again: a restart needs no hub, and
@@ -235,7 +236,7 @@ def _download(repository: str, *, store: Path, files: Files) -> Path:
         if status in (401, 403):
             raise _refused(repository, exc, has_token=token is not None) from exc
         raise _unreachable(repository, f"HTTP {status}") from exc
-    # The hub's client lets errors of its HTTP library through when a file breaks off.
+    # The hub's client lets errors of its HTTP library through when a download is cut off.
     except (OSError, errors.HTTPError) as exc:  # type: ignore[attr-defined]  # not in an __all__
         raise _unreachable(repository, _first_line(exc.__cause__ or exc)) from exc
 
@@ -245,8 +246,8 @@ def _refused(repository: str, exc: Exception, *, has_token: bool) -> Stationmast
 
     where = f"https://huggingface.co/{repository}"
     if isinstance(exc, GatedRepoError):
-        mend = "with the account of HF_TOKEN" if has_token else "and set HF_TOKEN to a read token"
-        return BadParameter(f"{repository} is gated: accept its licence at {where} {mend}")
+        advice = "with the account of HF_TOKEN" if has_token else "and set HF_TOKEN to a read token"
+        return BadParameter(f"{repository} is gated: accept its licence at {where} {advice}")
     if has_token:
         return BadParameter(
             f"{repository} is not on the Hugging Face hub, or HF_TOKEN may not read it; check the "

@@ -1,4 +1,4 @@
-"""Which checkpoint a run goes on from: the newest that is whole, or a clear sentence why none is.
+"""Which checkpoint a run continues from: the newest that is whole, or a clear sentence why none is.
 
 Used by `training.checkpoint` on rank 0, which decides for all ranks. Nothing that has a manifest is
 deleted here, or passed over in silence:
@@ -6,7 +6,7 @@ deleted here, or passed over in silence:
     damaged         stays where it is, with a warning; the one before is looked at. It is renamed
                     when training reaches its step again
     unknown form    the run stops: another version of the trainer wrote it, and it may be whole
-    storage fails   tried again for a while, then the run stops; that says nothing about the files
+    storage fails   tried again within 44 s, then the run stops; it says nothing about the files
     none is left    the run stops, rather than starting over beside the ruins
 """
 
@@ -81,7 +81,7 @@ class ResumeSearch:
         return None
 
     def skip(self, step: int, reason: str) -> Manifest | None:
-        """Go on to the one before a checkpoint that is damaged; raises as `find` does."""
+        """Continue with the one before a checkpoint that is damaged; raises as `find` does."""
         self._note(step, reason)
         return self.find()
 
@@ -93,7 +93,7 @@ class ResumeSearch:
                 path = checkpoint_path(self._directory, found.step)
                 write_manifest(path, found.model_copy(update={"verified": True}))
         except OSError as exc:
-            # Training can go on without; the next save will say what is wrong with the storage.
+            # Training can continue without; the next save will say what is wrong with the storage.
             logger.warning("%s could not be tidied up: %s", self._directory, exc)
 
     def make_way(self, step: int) -> None:

@@ -20,7 +20,7 @@ def learning_rate(step: int, training: TrainingConfig) -> float:
     peak, floor = training.learning_rate, training.min_learning_rate
     if step <= training.warmup_steps:
         return peak * step / training.warmup_steps
-    # At most 1 where a run goes on past its schedule, and no division where all of it is warm-up.
+    # At most 1 where a run continues past its schedule, and no division where all of it is warm-up.
     decay_steps = max(1, training.steps - training.warmup_steps)
     progress = min(1.0, (step - training.warmup_steps) / decay_steps)
     match training.schedule:

@@ -180,7 +180,7 @@ def parallelise(
         initialise: called once, when every parameter has its place, to give all parameters and
             buffers memory on the ranks' device and their values.
         compile_backend: what torch.compile calls; tests name one that needs no C++ compiler.
-        defers_exchange: tells by the number of parameters which models are small; see
+        defers_exchange: decides by the number of parameters which models are small; see
             `_ShardedModel.micro_batch`.
 
     Raises:

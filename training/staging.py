@@ -1,4 +1,4 @@
-"""A copy of the state in host memory, taken while training goes on.
+"""A copy of the state in host memory, taken while training continues.
 
 Called by `training.checkpoint` alone. A step reads weights and optimizer state in forward and
 backward, and changes them only in `optimizer.step()`: until then they can be copied beside the
@@ -43,7 +43,7 @@ class Staging:
         try:
             copied = self._stager.copy(self._state, after=self._ready, end=self._end)
         finally:
-            # Also after an error, which the writer tells: nobody may wait for ever.
+            # Also after an error, which the writer reports: nobody may wait for ever.
             self._issued.set()
         if self._end is not None:
             self._end.synchronize()

@@ -1,7 +1,7 @@
 """What a run learns from what: all that the training loop knows of models and data.
 
 A `Task` has a model, the batches it learns from, and its loss. Language models and image
-classifiers are two tasks; nothing in the loop, in sharding or in checkpoints tells them apart.
+classifiers are two tasks; nothing in the loop, in sharding or in checkpoints distinguishes them.
 
 Shape legend: B samples of a micro-batch, T tokens of a sequence, H and W pixels.
 """
@@ -19,7 +19,7 @@ IGNORED_LABEL: Final = -100
 """A position without a target: it adds neither to the loss nor to the count of targets."""
 
 DataState = dict[str, Any]
-"""What a source needs besides the sample counter to go on; tensors or what torch.save takes."""
+"""What a source needs besides the sample counter to continue; tensors or what torch.save takes."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,7 +33,7 @@ class Batch:
     a sequence."""
 
     def to(self, device: torch.device) -> Batch:
-        """The same batch on a device; the copy to a GPU runs while the CPU goes on."""
+        """The same batch on a device; the copy to a GPU runs while the CPU continues."""
         if device.type != "cuda":
             return self
         inputs, targets, positions = (
@@ -75,14 +75,14 @@ class BatchSource(Protocol):
         ...
 
     def state(self) -> DataState:
-        """What this rank must keep to go on exactly here; {} where the counter decides alone.
+        """What this rank must keep to continue exactly here; {} where the counter decides alone.
 
         Keys must be the same for any number of ranks, or be absent on ranks that do not own them.
         """
         ...
 
     def restore(self, state: DataState) -> None:
-        """Go on from a state, which other ranks, more or fewer, may have written."""
+        """Continue from a state, which other ranks, more or fewer, may have written."""
         ...
 
 

@@ -1,8 +1,8 @@
 """The watchdog: a rank that stands still ends itself, with its stacks, instead of burning GPUs.
 
-Started by `training.__main__` on every rank, told of each step by the trainer. When one rank hangs,
-the others hang in the next collective and see it too, so each ends its own process and the elastic
-agents start the run again from its newest checkpoint. It must not import torch.
+Started by `training.__main__` on every rank, and called by the trainer at each step. When one rank
+hangs, the others hang in the next collective and see it too, so each ends its own process and the
+elastic agents start the run again from its newest checkpoint. It must not import torch.
 
 Allowed without a step: `factor` times the median of the last steps, and at least `floor_s`. The
 first step (compilation, first batches) and whatever the trainer does under `paused` may take
@@ -29,7 +29,7 @@ from stationmaster.domain.progress_lines import FailedLine
 from training.elastic import exit_now
 from training.progress import ProgressWriter
 
-EXIT_STALLED: Final = 76  # beside EXIT_PEER_LOST 75: started again, the run goes on
+EXIT_STALLED: Final = 76  # beside EXIT_PEER_LOST 75: after a restart the run continues
 DEFAULT_FACTOR: Final = 10.0
 # Far above a step of any recipe that waits for a slow file once, and far below the ten minutes
 # after which a collective gives up by itself.
@@ -39,8 +39,8 @@ DEFAULT_SLOW_S: Final = 1800.0
 
 _REMEMBERED_STEPS: Final = 51
 _POLL_S: Final = 0.5
-# Telling may hang as well, e.g. on a pipe that nobody reads: then the process ends without it.
-_TELLING_S: Final = 30.0
+# Reporting may hang as well, e.g. on a pipe that nobody reads: then the process ends without it.
+_REPORT_LIMIT_S: Final = 30.0
 # The first rank to end breaks its peers' connections; before that they find out for themselves,
 # and write their records.
 _PEERS_NOTICE_S: Final = 2 * _POLL_S
@@ -179,7 +179,7 @@ class Watchdog:
             faulthandler.cancel_dump_traceback_later()
 
 
-def tell_and_exit(
+def report_and_exit(
     progress: ProgressWriter,
     *,
     rank: int,
@@ -197,7 +197,7 @@ def tell_and_exit(
     """
 
     def end(stall: Stall) -> None:
-        last_resort = threading.Timer(_TELLING_S, exit_now, [EXIT_STALLED])
+        last_resort = threading.Timer(_REPORT_LIMIT_S, exit_now, [EXIT_STALLED])
         last_resort.daemon = True
         last_resort.start()
         logger.error("%s", stall.describe(rank))

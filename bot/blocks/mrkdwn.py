@@ -100,7 +100,7 @@ def _date(at: datetime, token: str) -> str:
 
 
 def money(usd: float) -> str:
-    """Dollars with as many digits as tell something: $0.004, $0.31, $1,284."""
+    """Dollars with as many digits as matter: $0.004, $0.31, $1,284."""
     if usd >= 1_000:
         return f"${usd:,.0f}"
     if 0 < usd < 0.1:

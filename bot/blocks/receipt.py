@@ -64,7 +64,9 @@ def run_receipt(view: RunView, *, now: datetime) -> Content:
         if len(left) > _MAX_LINES:
             lines.append(f"and {len(left) - _MAX_LINES} more")
         blocks.append(section("*Still there, and may cost money*\n" + "\n".join(lines)))
-        blocks.append(context("The reaper tries again on its own; this thread will be told."))
+        blocks.append(
+            context("The reaper tries again by itself and posts the result in this thread.")
+        )
     elif not deleted:
         blocks.append(context("The run created nothing."))
     text = f"receipt of {md.escape(run.run_id, 120)}: {cost}, " + (

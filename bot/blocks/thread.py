@@ -268,7 +268,7 @@ def _phase(event: ev.PhaseChanged, run: Run) -> str:
     if event.phase.is_terminal:
         return f"{words.EMOJI[event.phase]} *run {words.STATUS[event.phase]}*{reason}"
     if event.phase is RunPhase.RUNNING and run.num_restarts:
-        return f"\u25b8 *training goes on*{reason}"
+        return f"\u25b8 *training continues*{reason}"
     mark = _WARNING if event.phase is RunPhase.RECOVERING else "\u25b8"
     return f"{mark} *{words.STATUS[event.phase]}*{reason}"
 

@@ -316,7 +316,7 @@ class LocalAws:
             )
 
     def _stop_executions(self) -> None:
-        """Stop what runs, silently: nobody is left to be told."""
+        """Stop what runs, silently: nobody is left to read it."""
         bus = events_backends[_ACCOUNT][self.region].event_buses.get("default")
         if bus is not None:
             bus.rules.clear()

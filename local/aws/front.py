@@ -74,7 +74,7 @@ class Dispatcher(DomainDispatcherApplication):
         self._backends: dict[str | None, Any] = {}
 
     def get_backend_for_host(self, host: str | None) -> Any:
-        """Return the name of the backend that serves a host; None when the host does not tell.
+        """Return the name of the backend that serves a host; None for a host of no service.
 
         Raises:
             _ControlPageError: it is one that controls moto.

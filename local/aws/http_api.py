@@ -83,7 +83,7 @@ class HttpApi:
         """Return status, headers and body for one request."""
         stated = request.headers.get("Content-Length", "0")
         if not stated.isdecimal():
-            request.close_connection = True  # where the next request begins cannot be told
+            request.close_connection = True  # where the next request begins is unknown
             return 400, [("Content-Type", "application/json")], b'{"message":"Bad Request"}'
         length = int(stated)
         if length > _MAX_BODY_BYTES:

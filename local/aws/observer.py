@@ -1,4 +1,4 @@
-"""What the emulated AWS tells the rest of local mode when infrastructure changes.
+"""What the emulated AWS reports to the rest of local mode when infrastructure changes.
 
 The composer of local mode implements `AwsObserver` to make nodes and add-ons appear in the local
 cluster. Methods are called on the lifecycle thread, one at a time, in order.

@@ -180,7 +180,7 @@ class _Worker:
         return self._process.poll() is None
 
     def call(self, payload: bytes, *, timeout_s: float) -> _Answer | None:
-        """Return the handler's answer, or None when the process died or ran out of time."""
+        """Return the handler's answer, or None when the process ended or ran out of time."""
         init_deadline = time.monotonic() + _INIT_TIMEOUT_S
         # The function's own time starts once its process asks for work, as in the service.
         while not self._polled.wait(0.02):

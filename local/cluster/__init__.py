@@ -61,7 +61,7 @@ class LocalCluster:
             that are emulated; pods of others are refused. None lets every image pass, and runs its
             containers' commands.
         list_gpus: the NVIDIA GPUs of this machine.
-        kubectl_namespace: where kubectl looks when it is not told.
+        kubectl_namespace: where kubectl looks when no namespace is given.
     """
 
     def __init__(

@@ -47,7 +47,7 @@ def post_message(endpoint: Endpoint, arguments: Arguments) -> Json:
     message.mrkdwn = arguments.flag("mrkdwn", default=True)
     message.metadata = _metadata(arguments)
     endpoint.workspace.post(message)
-    endpoint.tell("chat.postMessage", message)
+    endpoint.notify("chat.postMessage", message)
     described = message.to_json(team_id=TEAM_ID, include_metadata=True)
     return {"channel": channel.id, "ts": message.ts, "message": described}
 
@@ -64,7 +64,7 @@ def update(endpoint: Endpoint, arguments: Arguments) -> Json:
     edited = endpoint.workspace.edit(
         message.channel, message.ts, text=text, blocks=None if blocks is None else checked
     )
-    endpoint.tell("chat.update", edited)
+    endpoint.notify("chat.update", edited)
     described = edited.to_json(team_id=TEAM_ID, include_metadata=True)
     return {"channel": edited.channel, "ts": edited.ts, "text": text, "message": described}
 
@@ -72,7 +72,7 @@ def update(endpoint: Endpoint, arguments: Arguments) -> Json:
 def delete(endpoint: Endpoint, arguments: Arguments) -> Json:
     message = _own_message(endpoint, arguments, refusal="cant_delete_message")
     endpoint.workspace.delete(message.channel, message.ts)
-    endpoint.tell("chat.delete", message)
+    endpoint.notify("chat.delete", message)
     return {"channel": message.channel, "ts": message.ts}
 
 
@@ -89,7 +89,7 @@ def post_ephemeral(endpoint: Endpoint, arguments: Arguments) -> Json:
     message.ephemeral_to = user
     message.thread_ts = arguments.text("thread_ts") or None
     endpoint.workspace.post(message)
-    endpoint.tell("chat.postEphemeral", message, user=user)
+    endpoint.notify("chat.postEphemeral", message, user=user)
     return {"message_ts": message.ts}
 
 
@@ -160,7 +160,7 @@ def add_reaction(endpoint: Endpoint, arguments: Arguments) -> Json:
     channel = _member_channel(endpoint, arguments)
     name, ts = arguments.required("name"), arguments.required("timestamp")
     endpoint.workspace.react(channel.id, ts, name.strip(":"), BOT_USER_ID)
-    endpoint.tell("reactions.add", endpoint.workspace.get(channel.id, ts))
+    endpoint.notify("reactions.add", endpoint.workspace.get(channel.id, ts))
     return {}
 
 
@@ -168,7 +168,7 @@ def remove_reaction(endpoint: Endpoint, arguments: Arguments) -> Json:
     channel = _member_channel(endpoint, arguments)
     name, ts = arguments.required("name"), arguments.required("timestamp")
     endpoint.workspace.unreact(channel.id, ts, name.strip(":"), BOT_USER_ID)
-    endpoint.tell("reactions.remove", endpoint.workspace.get(channel.id, ts))
+    endpoint.notify("reactions.remove", endpoint.workspace.get(channel.id, ts))
     return {}
 
 

@@ -1,4 +1,4 @@
-"""What the local Slack endpoint is told about the app it hosts and the workspace it shows.
+"""What the local Slack endpoint knows of the app it hosts and the workspace it shows.
 
 The composition of the local mode builds a `SlackAppConfig` from the bot's manifest; the endpoint
 and the page read it. It must not know the product: recipes and keys arrive here as plain hints.

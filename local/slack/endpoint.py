@@ -1,7 +1,7 @@
 """What the Web API methods and the interactions share: the workspace and its surroundings.
 
-Built once by `LocalSlack`. It carries no behaviour of its own beyond telling subscribers of calls.
-"""
+Built once by `LocalSlack`. It carries no behaviour of its own beyond notifying subscribers of
+calls."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ class Endpoint:
         with self._lock:
             self._subscribers.append(callback)
 
-    def tell(self, method: str, message: Message, *, user: str | None = None) -> None:
-        """Tell the subscribers of a call that wrote `message`."""
+    def notify(self, method: str, message: Message, *, user: str | None = None) -> None:
+        """Notify the subscribers of a call that wrote `message`."""
         call = ApiCall(
             method=method,
             channel=message.channel,

@@ -95,7 +95,7 @@ def complete_upload(endpoint: Endpoint, arguments: Arguments) -> Json:
     message.thread_ts = arguments.text("thread_ts") or None
     message.files = described
     endpoint.workspace.post(message)
-    endpoint.tell("files.completeUploadExternal", message)
+    endpoint.notify("files.completeUploadExternal", message)
     return {"files": described}
 
 

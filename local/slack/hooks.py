@@ -71,7 +71,7 @@ def show_answer(
     if answer.response_type != "in_channel":
         message.ephemeral_to = user
     endpoint.workspace.post(message)
-    endpoint.tell(method, message, user=message.ephemeral_to)
+    endpoint.notify(method, message, user=message.ephemeral_to)
     return message
 
 
@@ -88,12 +88,12 @@ def use_response_url(endpoint: Endpoint, hook_id: str, body: Json) -> None:
         source = endpoint.workspace.get(target.channel, target.source_ts)
     if source is not None and answer.delete_original:
         endpoint.workspace.delete(source.channel, source.ts)
-        endpoint.tell("response_url", source, user=source.ephemeral_to)
+        endpoint.notify("response_url", source, user=source.ephemeral_to)
     elif source is not None:
         edited = endpoint.workspace.edit(
             source.channel, source.ts, text=answer.text, blocks=answer.blocks
         )
-        endpoint.tell("response_url", edited, user=edited.ephemeral_to)
+        endpoint.notify("response_url", edited, user=edited.ephemeral_to)
     elif answer.delete_original:
         raise SlackRefusal("message_not_found")
     else:

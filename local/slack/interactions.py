@@ -232,7 +232,7 @@ class Interactions:
         return {}
 
     def close_view(self, view_id: str, *, user: str) -> None:
-        """Close a modal; tell the app when the view asked for it."""
+        """Close a modal; notify the app when the view asked for it."""
         opened = self._take_down(view_id)
         if opened.get("notify_on_close"):
             payload = {

@@ -1,7 +1,7 @@
 """The local Slack endpoint as one object: start it, act in it, look at it.
 
-The composition of the local mode and the tests use it; so does everything that plays a person from
-Python instead of from the page.
+The composition of the local mode and the tests use it; so does everything that acts as a person
+from Python instead of from the page.
 """
 
 from __future__ import annotations

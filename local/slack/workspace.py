@@ -108,7 +108,7 @@ class Workspace:
             self._listeners = [known for known in self._listeners if known is not listener]
 
     def announce(self, change: Change) -> None:
-        """Tell every listener of a change."""
+        """Notify every listener of a change."""
         with self._lock:
             for listener in self._listeners:
                 listener(change)

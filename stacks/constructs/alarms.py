@@ -1,4 +1,4 @@
-"""Alarms on what functions log, for what no person is told in a channel."""
+"""Alarms on what functions log, for what reaches no channel."""
 
 from __future__ import annotations
 

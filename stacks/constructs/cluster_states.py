@@ -125,7 +125,7 @@ def _for_each(
 
 
 def _after_failure(scope: Construct, states: StepStates) -> sfn.IChainable:
-    """Record how it ended, tell the runs that wait, and end the execution accordingly."""
+    """Record how it ended, let the runs that wait know, and end the execution accordingly."""
     conclude = states.last_resort(
         "ConcludeFailure", "conclude-cluster", payload=ERROR, result_path="$.conclusion"
     )

@@ -100,7 +100,7 @@ def add_stream_consumer(
     """Hand the table's stream to `function`, in order, one batch a shard at a time.
 
     A batch that fails is halved until the record that fails is alone, and that one is set aside
-    after an hour: Slack may be away for a while, and one bad record must not hold up the rest.
+    after an hour: Slack may be away for minutes, and one bad record must not delay the rest.
     """
     function.add_event_source(
         sources.DynamoEventSource(

@@ -23,7 +23,7 @@ CLUSTER_ID: Final[Mapping[str, Any]] = {"cluster_id": sfn.JsonPath.string_at("$.
 NOTHING_MORE: Final[Mapping[str, Any]] = {}
 ERROR: Final[Mapping[str, Any]] = {"error": sfn.JsonPath.object_at("$.error")}
 
-# States.ALL does not match States.Runtime and States.DataLimitExceeded. Both mean a broken machine;
+# States.ALL does not match States.Runtime and States.DataLimitExceeded. Both mean a faulty machine;
 # they end the execution, and the rule on dead executions takes over.
 ANY_ERROR: Final = ["States.ALL"]
 
@@ -38,7 +38,7 @@ PASSING_ERRORS: Final = [
     "Lambda.SdkClientException",
     "Lambda.ClientExecutionTimeoutException",
     "Lambda.TooManyRequestsException",
-    "Lambda.Unknown",  # the function's process died
+    "Lambda.Unknown",  # the function's process ended
     "Sandbox.Timedout",  # the function ran into its own time limit
 ]
 LOST_ANSWER: Final = "States.Timeout"

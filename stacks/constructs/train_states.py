@@ -26,8 +26,8 @@ MACHINE_LIMIT: Final = cdk.Duration.days(364)
 # The relay reports every 20 s and the recorder passes that on as the heartbeat: 45 in a row missed.
 HEARTBEAT_LIMIT: Final = cdk.Duration.minutes(15)
 
-# A cluster's workflow ends by its steps' limits, or by its own, and tells the runs that wait. This
-# is the guard behind both.
+# A cluster's workflow ends by its steps' limits, or by its own, and reports to the runs that wait.
+# This is the guard behind both.
 CLUSTER_LIMIT: Final = cdk.Duration.days(1)
 
 

@@ -53,11 +53,11 @@ class AwsConflict(Exception):
 
 
 class AwsConditionFailed(Exception):
-    """A condition of a DynamoDB write did not hold; nothing was written."""
+    """A condition of a DynamoDB write was not met; nothing was written."""
 
 
 class AwsTokenUnused(Exception):
-    """Nobody waits for a Step Functions task token: its execution has ended or went on."""
+    """Nobody waits for a Step Functions task token: its execution has ended or continued."""
 
 
 _NOT_FOUND_CODES: Final = frozenset(

@@ -30,7 +30,7 @@ _BUCKET_ATTEMPTS: Final = 5
 
 
 class Delivery(BaseModel):
-    """What a run's channel has been told; version 0 means nothing yet."""
+    """What was posted of a run; version 0 means nothing yet."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -58,7 +58,7 @@ class DeliveryStore:
         self._client = client
 
     def load(self, run_id: RunId) -> Delivery:
-        """What the channel knows of the run, by a consistent read; empty when nothing was told."""
+        """What was posted of the run, by a consistent read; empty when nothing was."""
         item = self._get(table.delivery(run_id).attributes)
         if item is None:
             return Delivery(run_id=run_id)
@@ -144,7 +144,7 @@ class DeliveryStore:
         raise WriteConflict("the budget of Slack edits is being taken from by others; try again")
 
     def _get(self, key: dict[str, Any]) -> dict[str, Any] | None:
-        with aws_call("reading what Slack was told"):
+        with aws_call("reading what was posted in Slack"):
             answer = self._client.get_item(TableName=self._table, Key=key, ConsistentRead=True)
         item: dict[str, Any] | None = answer.get("Item")
         return item
@@ -160,7 +160,7 @@ class DeliveryStore:
 
     def _put_if(self, item: dict[str, Any], **condition: Any) -> bool:
         try:
-            with aws_call("keeping what Slack was told"):
+            with aws_call("keeping what was posted in Slack"):
                 self._client.put_item(TableName=self._table, Item=item, **condition)
         except AwsConditionFailed:
             return False

@@ -1,4 +1,4 @@
-"""EventBridge: what the workflow tells the rest of the product. The relay has its own sender."""
+"""EventBridge: events of the workflow for the rest of the product. The relay has its own sender."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class EventBus:
         Raises:
             TransientError: EventBridge did not take the event.
         """
-        with aws_call(f"telling that cluster {cluster_id} drains"):
+        with aws_call(f"publishing that cluster {cluster_id} drains"):
             answer = self._client.put_events(
                 Entries=[
                     {

@@ -23,7 +23,7 @@ class SlackCredentials(BaseModel):
 
 
 class HuggingFaceCredentials(BaseModel):
-    """Fields of the Hugging Face secret's JSON; an empty token stands for none."""
+    """Fields of the Hugging Face secret's JSON; an empty token means none."""
 
     model_config = ConfigDict(frozen=True)
 

@@ -61,7 +61,7 @@ class Workflows:
         return self._status(self._settings.teardown_state_machine_arn, name)
 
     def wait_succeeded(self, token: str) -> None:
-        """Let the workflow go on: what it waits for has come."""
+        """Let the workflow continue: what it waits for has come."""
         self._resolve(lambda: self._client.send_task_success(taskToken=token, output="{}"))
 
     def wait_failed(self, token: str, *, error: str, cause: str) -> None:

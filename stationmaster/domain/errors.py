@@ -1,7 +1,7 @@
 """Every error that Stationmaster raises on purpose.
 
     StationmasterError
-    |-- UserError                 a person can mend it by typing something else; shown verbatim
+    |-- UserError                 a person can correct it by typing something else; shown verbatim
     |   |-- BadCommand            the text of a slash command or of the command line
     |   |-- UnknownRecipe
     |   |-- UnknownInstance
@@ -26,7 +26,7 @@
         `-- LeftBehind            teardown finished and something billable is still there
 
 Step Functions matches errors by the bare class name, so names here are part of the state machines:
-a test holds every ErrorEquals of the committed machines against this tree.
+a test compares every ErrorEquals of the committed machines with this tree.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ class PodView(_View):
 
 
 class Condition(_View):
-    """One condition that holds."""
+    """One condition that is true."""
 
     type: str
     reason: str = ""
@@ -75,13 +75,13 @@ class Condition(_View):
 
 
 class JobView(_View):
-    """A PyTorchJob by the conditions that hold."""
+    """A PyTorchJob by the conditions that are true."""
 
     name: str
     conditions: list[Condition] = []
 
     def condition(self, kind: str) -> Condition | None:
-        """The condition of that type if it holds."""
+        """The condition of that type if it is true."""
         return next((c for c in self.conditions if c.type == kind), None)
 
 
@@ -126,8 +126,8 @@ def parse_pod(item: Json) -> PodView:
     ]
     states = [container.get("state") or {} for container in containers]
     waiting: Json = next((state["waiting"] for state in states if state.get("waiting")), {})
-    # Of a container that restarts, the end before tells more than the present wait; of many ends,
-    # the bad one tells more than an init container's good one.
+    # Of a container that restarts, the end before says more than the present wait; of many ends,
+    # the bad one says more than an init container's good one.
     ends = states + [container.get("lastState") or {} for container in containers]
     ended: list[Json] = [end["terminated"] for end in ends if end.get("terminated")]
     terminated: Json = next(

@@ -33,7 +33,7 @@ PORT: Final = 23456
 LABEL_JOB_NAME: Final = "training.kubeflow.org/job-name"
 
 # Torch elastic restarts the worker processes inside living pods this many times. When that is used
-# up, or an agent dies, the kubelet restarts the containers: a gang restart costs one for each node.
+# up, or an agent ends, the kubelet restarts the containers: a gang restart costs one for each node.
 # The operator sums the restarts of the whole run. A lost first node costs the others two each (one
 # when the rendezvous is gone, one when the wait below is over), which leaves one gang restart.
 MAX_WORKER_RESTARTS: Final = 3
@@ -54,7 +54,7 @@ _RENDEZVOUS: Final = {
 # better than a node whose root volume is full.
 SCRATCH_SIZE: Final = "20Gi"
 
-# EFA images set 5128 huge pages of 2 MiB aside, which pods do not ask for: libfabric is told to use
+# EFA images set 5128 huge pages of 2 MiB aside, which pods do not ask for: libfabric is set to use
 # none (FI_EFA_USE_HUGE_PAGE=0), because data loaders could not fork beside them.
 _HUGE_PAGES_GIB: Final = 10.1
 # Allocatable is about 0.92 of a large node's memory, 0.90 of a small one's, less DaemonSets.

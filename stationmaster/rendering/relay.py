@@ -90,7 +90,7 @@ def _deployment(run_id: RunId, image: str, bus_name: str, region: str) -> Kubern
         "kind": "Deployment",
         "metadata": metadata(run_labels(run_id, "relay"), name=relay_name(run_id)),
         "spec": {
-            # One at a time: two would tell everything twice (harmless, and twice the traffic).
+            # One at a time: two would report everything twice (harmless, and twice the traffic).
             "replicas": 1,
             "strategy": {"type": "Recreate"},
             "selector": {"matchLabels": selector},

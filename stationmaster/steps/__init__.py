@@ -10,7 +10,7 @@ from typing import TypedDict
 
 
 class StepResult(TypedDict):
-    """What a step answers to its state machine: done, or call again after a while."""
+    """What a step answers to its state machine: done, or call again after a wait."""
 
     ready: bool
 

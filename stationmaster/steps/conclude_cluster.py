@@ -11,7 +11,7 @@ from stationmaster.domain.ids import ClusterId
 from stationmaster.services import Services
 from stationmaster.steps.conclude_run import Conclusion, sentence_of
 from stationmaster.steps.recording import enter_cluster_phase
-from stationmaster.waiting import tell_waiting_runs
+from stationmaster.waiting import notify_waiting_runs
 
 
 def conclude_cluster(
@@ -28,13 +28,13 @@ def conclude_cluster(
     else:
         reason = sentence_of(error.get("Cause", "")) or error.get("Error", "unknown error")
         cluster = _end(services, cluster, ClusterPhase.FAILED, reason=reason)
-    tell_waiting_runs(services, cluster)
+    notify_waiting_runs(services, cluster)
     return {"outcome": cluster.phase.value}
 
 
 def fail_cluster(services: Services, cluster: Cluster, *, reason: str) -> None:
-    """Record that a workflow of the cluster died, and let the runs that wait for it know."""
-    tell_waiting_runs(services, _end(services, cluster, ClusterPhase.FAILED, reason=reason))
+    """Record that a workflow of the cluster crashed, and let the runs that wait for it know."""
+    notify_waiting_runs(services, _end(services, cluster, ClusterPhase.FAILED, reason=reason))
 
 
 def _end(services: Services, cluster: Cluster, phase: ClusterPhase, *, reason: str = "") -> Cluster:

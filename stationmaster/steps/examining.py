@@ -45,17 +45,17 @@ def find_lost_capacity(services: Services, run: Run) -> str | None:
     found = services.clusters.describe(cluster.cluster_id)
     if found is None:
         resources_deleted(services, cluster, {ResourceKind.CLUSTER, ResourceKind.NODE_GROUP})
-        return f"the cluster of run {run.run_id} was deleted while the run was going on"
+        return f"the cluster of run {run.run_id} was deleted during the run"
     if found.status in _GOING:
-        return f"cluster {found.name} is {found.status} while the run is going on"
+        return f"cluster {found.name} is {found.status} during the run"
     for name in (TRAINING_NODE_GROUP, SYSTEM_NODE_GROUP):
         group = services.node_groups.describe(cluster.cluster_id, name)
         if group is None:
             resources_deleted(services, cluster, {ResourceKind.NODE_GROUP}, name=name)
-            return f"the {name} node group was deleted while the run was going on"
+            return f"the {name} node group was deleted during the run"
         if group.status in _GOING:
             failure = f": {group.failure}" if group.failure else ""
-            return f"the {name} node group is {group.status} while the run is going on{failure}"
+            return f"the {name} node group is {group.status} during the run{failure}"
     return None
 
 

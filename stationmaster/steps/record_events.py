@@ -97,7 +97,7 @@ def _cluster_died(services: Services, cluster_id: ClusterId, sentence: str) -> N
 def _teardown_died(services: Services, cluster_id: ClusterId, sentence: str) -> None:
     cluster = services.cluster_states.find(cluster_id)
     if cluster is None or cluster.teardown in (TeardownStatus.COMPLETED, TeardownStatus.FAILED):
-        return  # told already; one that died before its first step is told here
+        return  # recorded already; one that crashed before its first step is recorded here
     conclude_teardown(services, cluster_id, error={"Cause": sentence})
 
 

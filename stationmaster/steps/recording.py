@@ -107,7 +107,7 @@ def mirror_phase(services: Services, cluster: Cluster) -> None:
     """Show a cluster's phase in the runs that wait for it.
 
     Every step that may be the first of its phase calls it, whoever wrote the phase: so a crash
-    between the two writes is mended when the step is repeated.
+    between the two writes is corrected when the step is repeated.
     """
     phase = _MIRRORED.get(cluster.phase)
     if phase is None:

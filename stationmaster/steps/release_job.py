@@ -1,6 +1,6 @@
 """Teardown inside the cluster: jobs, checks, relays, then the volume.
 
-The relay goes after the job's pods, so that it tells of their end; the volume after every pod that
+The relay goes after the job's pods, so that it reports their end; the volume after every pod that
 mounts it. What the cluster alone holds would go with it anyway, but the file system is deleted
 before the cluster, and must not be mounted then.
 """

@@ -1,4 +1,4 @@
-"""Starts teardown workflows: when a cluster drains, and again when an earlier attempt died."""
+"""Starts teardown workflows: when a cluster drains, and again when an earlier attempt crashed."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def record(*, last: dict[str, object] | None = None) -> JobRecord:
 
 
 @pytest.mark.parametrize(
-    ("value", "held", "verdict"),
+    ("value", "target", "verdict"),
     [
         (8.0, AtMost(8), Verdict.PASS),
         (8.1, AtMost(8), Verdict.OVER),
@@ -51,8 +51,8 @@ def record(*, last: dict[str, object] | None = None) -> JobRecord:
         (1e9, None, Verdict.INFO),
     ],
 )
-def test_figure_against_its_limit_gets_its_verdict(value, held, verdict):
-    figure = Figure(name="a figure", value=value, unit="s", held=held)
+def test_figure_against_its_target_gets_its_verdict(value, target, verdict):
+    figure = Figure(name="a figure", value=value, unit="s", target=target)
 
     assert figure.verdict is verdict
     assert f" {verdict.value}" in figure.as_line()

@@ -7,10 +7,10 @@ import pytest
 from stationmaster.domain.catalogue.instances import get_instance
 from stationmaster.domain.planning.cost import (
     CLUSTER_USD_PER_HOUR,
+    estimate,
     file_system_bytes_per_s,
     file_system_price,
     hourly_price,
-    reckon,
     stop_deadline_s,
 )
 from stationmaster.domain.planning.layout import Layout
@@ -73,10 +73,10 @@ def test_trainer_of_a_large_model_has_time_for_its_step_and_three_writes():
 
 def test_evaluation_costs_a_third_of_a_step_for_as_many_samples():
     steps = {"steps": 200, "eval_every": 100}
-    with_none = reckon(layout(**steps | {"eval_every": 0}))
+    with_none = estimate(layout(**steps | {"eval_every": 0}))
     batch = layout().recipe.training.global_batch_size
 
-    with_two = reckon(layout(**steps, eval_samples=3 * batch))
+    with_two = estimate(layout(**steps, eval_samples=3 * batch))
 
     # Each of the two evaluations takes three batches: as long as one step.
     assert with_two.duration_s - with_none.duration_s == pytest.approx(2 * with_none.step.total)
@@ -84,9 +84,9 @@ def test_evaluation_costs_a_third_of_a_step_for_as_many_samples():
 
 def test_image_recipe_evaluates_on_imagenets_50000_images():
     steps = {"steps": 1000, "eval_every": 1000}
-    of_all = reckon(layout("resnet50", **steps))
-    of_half = reckon(layout("resnet50", **steps, eval_samples=25_000))
-    without = reckon(layout("resnet50", **steps | {"eval_every": 0}))
+    of_all = estimate(layout("resnet50", **steps))
+    of_half = estimate(layout("resnet50", **steps, eval_samples=25_000))
+    without = estimate(layout("resnet50", **steps | {"eval_every": 0}))
 
     whole, half = (each.duration_s - without.duration_s for each in (of_all, of_half))
 

@@ -6,7 +6,7 @@ from stationmaster.domain.catalogue.entries import CATALOGUE, LLAMA2_7B, TINY_LL
 from stationmaster.domain.catalogue.instances import CATALOGUE as INSTANCES
 from stationmaster.domain.catalogue.instances import GPUS, get_instance
 from stationmaster.domain.errors import BadParameter, UnknownInstance
-from stationmaster.domain.planning.cost import node_group_price, reckon
+from stationmaster.domain.planning.cost import estimate, node_group_price
 from stationmaster.domain.planning.estimate import flops_per_token
 from stationmaster.domain.planning.layout import Layout
 from stationmaster.domain.planning.memory import GIB, memory_of
@@ -289,7 +289,7 @@ def test_speed_of_resnet50_on_one_a100_is_near_the_published_one():
     layout = lay("resnet50", nodes=1, instance="p4d.24xlarge", **overrides)
 
     assert 128 / layout.rows_per_step == 1
-    assert 128 / reckon(layout).step.computing == pytest.approx(2_600 * 1555 / 2039, rel=0.1)
+    assert 128 / estimate(layout).step.computing == pytest.approx(2_600 * 1555 / 2039, rel=0.1)
 
 
 def test_images_are_decoded_by_no_more_threads_than_cores():
@@ -305,8 +305,8 @@ def test_images_are_decoded_by_no_more_threads_than_cores():
 
 def test_sharding_over_a_slow_network_is_reported_as_the_limit():
     slow = make_plan("llama2-7b", nodes=16, instance_type="g6e.xlarge")
-    hybrid_step = reckon(lay("llama2-7b", nodes=2, instance="p4d.24xlarge", parallelism="hybrid"))
-    full_step = reckon(lay("llama2-7b", nodes=2, instance="p4d.24xlarge"))
+    hybrid_step = estimate(lay("llama2-7b", nodes=2, instance="p4d.24xlarge", parallelism="hybrid"))
+    full_step = estimate(lay("llama2-7b", nodes=2, instance="p4d.24xlarge"))
 
     assert slow.limited_by == "the network between nodes"
     assert any("GPUs idle" in warning for warning in slow.warnings)
@@ -373,7 +373,7 @@ def test_checkpoint_of_100_gb_takes_11_minutes_on_the_smallest_file_system():
     recipe = get_recipe("llama3.1-8b").model_copy(
         update={"file_system_gib": 1200, "file_system_mbps_per_tib": 125}
     )
-    figures = reckon(Layout(recipe=recipe, instance=get_instance("p5.48xlarge"), nodes=2))
+    figures = estimate(Layout(recipe=recipe, instance=get_instance("p5.48xlarge"), nodes=2))
 
     # 96.4 GB at 150 MB/s.
     assert figures.checkpoint_write_s == pytest.approx(96.4e9 / 150e6, rel=1e-3)
@@ -387,7 +387,7 @@ def test_file_system_that_cannot_hold_the_checkpoints_is_reported_with_the_right
     warnings = make_plan("llama2-70b").warnings
 
     # Two kept and one being written, 828 GB each: 2,313 GiB.
-    assert any("do not hold 3 checkpoints of 828 GB; it takes 4,800 GiB" in w for w in warnings)
+    assert any("have no room for 3 checkpoints of 828 GB; they take 4,800" in w for w in warnings)
     assert any("training waits for it; use checkpoint_every=" in w for w in warnings)
 
 

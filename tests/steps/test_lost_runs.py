@@ -172,9 +172,9 @@ def test_lost_node_is_a_recovery_that_is_waited_for_while_its_group_stands(outsi
 @pytest.mark.parametrize(
     ("groups", "sentence"),
     [
-        ({"training": None}, "the training node group was deleted while the run was going on"),
-        ({"training": "DELETING"}, "the training node group is DELETING while the run is going on"),
-        ({"system": "DELETING"}, "the system node group is DELETING while the run is going on"),
+        ({"training": None}, "the training node group was deleted during the run"),
+        ({"training": "DELETING"}, "the training node group is DELETING during the run"),
+        ({"system": "DELETING"}, "the system node group is DELETING during the run"),
     ],
 )
 def test_recovery_whose_node_group_is_deleted_ends_with_the_next_heartbeat(
@@ -305,15 +305,15 @@ def conclude(world: World) -> tuple[RunPhase, str]:
     [
         (
             {"clusters": ControlPlanes(gone=True)},
-            f"the cluster of run {RUN_ID} was deleted while the run was going on",
+            f"the cluster of run {RUN_ID} was deleted during the run",
         ),
         (
             {"clusters": ControlPlanes(status="DELETING")},
-            f"cluster {RUN_ID} is DELETING while the run is going on",
+            f"cluster {RUN_ID} is DELETING during the run",
         ),
         (
             {"node_groups": Groups({"training": "ACTIVE", "system": None})},
-            "the system node group was deleted while the run was going on",
+            "the system node group was deleted during the run",
         ),
         (
             {"clusters": ControlPlanes(failure=TransientError("EKS is away"))},

@@ -158,7 +158,7 @@ def test_prepare_images_other_number_of_classes_names_both(tmp_path: Path, cache
     _write_images(tmp_path)
     _add_class(tmp_path / "train" / "tunnel")
 
-    with pytest.raises(BadParameter, match=r"has 5 classes in .*train, .*resnet50 tells 4 apart"):
+    with pytest.raises(BadParameter, match=r"has 5 classes in .*train, .*resnet50 has 4"):
         prepare_images(_config(tmp_path, cache))
 
 

@@ -169,15 +169,15 @@ import sys, threading
 from pathlib import Path
 import training.watchdog
 from training.progress import ProgressWriter
-from training.watchdog import Watchdog, WatchdogLimits, tell_and_exit
+from training.watchdog import Watchdog, WatchdogLimits, report_and_exit
 
 def record(step):
     Path(sys.argv[1]).write_text(str(step))
     if sys.argv[2] == "True":
         threading.Event().wait(60)
 
-training.watchdog._TELLING_S = 5
-end = tell_and_exit(ProgressWriter(run_id="r", rank=0), rank=0, restarting=True, record=record)
+training.watchdog._REPORT_LIMIT_S = 5
+end = report_and_exit(ProgressWriter(run_id="r", rank=0), rank=0, restarting=True, record=record)
 watchdog = Watchdog(WatchdogLimits(factor=2, floor_s=0.2, slow_s=30), on_stall=end)
 watchdog.start()
 for step in range(1, 4):

@@ -53,7 +53,7 @@ class Corpus:
         """Names the contents: the data set on the hub, or the names and sizes of local files.
 
         A hub data set keeps its identity when its repository moves on, so that a run finds its
-        checkpoints; these say which commit to go on with.
+        checkpoints; these say which commit to continue with.
         """
         if self.revision:
             return SHORT_NAMES.get(self.dataset, self.dataset)
@@ -82,9 +82,9 @@ class Corpus:
 
 
 def split_files(files: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Tell files for training from those that their names set apart for evaluation.
+    """Separate files for training from those that their names mark for evaluation.
 
-    Only files of rows are told apart, and all others are for training. `validation` goes before
+    Only files of rows are separated, and all others are for training. `validation` goes before
     `test` where there are both; when some names say `train`, names that say nothing are left out.
     """
     tables = [file for file in files if file.endswith(TABLES)]

@@ -2,7 +2,7 @@
 
 Called by `pack`, `streaming` and `sources`. A file of rows (.jsonl, .json, both also gzipped, .csv,
 .parquet) holds a document in the column `text` of every row; any other file is one document, UTF-8.
-A position in a file is a row number, so reading can go on anywhere.
+A position in a file is a row number, so reading can continue anywhere.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def read_documents(file: str, *, start: int = 0) -> Iterator[str]:
     except (OSError, EOFError, zlib.error) as exc:
         raise PermanentError(
             f"reading {file} broke off ({exc}); check the file and the network, then start again "
-            "to go on from where this was saved last"
+            "to continue from where this was saved last"
         ) from exc
 
 

@@ -258,12 +258,14 @@ def _refused(repository: str, exc: Exception) -> StationmasterError:
     where = f"https://huggingface.co/datasets/{repository}"
     has_token = huggingface_hub.get_token() is not None
     if isinstance(exc, errors.GatedRepoError):
-        mend = "with the account of HF_TOKEN" if has_token else "and set HF_TOKEN to a read token"
-        return BadParameter(f"data set {repository} is gated: accept its terms at {where} {mend}")
+        advice = "with the account of HF_TOKEN" if has_token else "and set HF_TOKEN to a read token"
+        return BadParameter(f"data set {repository} is gated: accept its terms at {where} {advice}")
     if isinstance(exc, errors.RepositoryNotFoundError):
-        mend = "HF_TOKEN may not read it" if has_token else "it is private and HF_TOKEN is not set"
+        reason = (
+            "HF_TOKEN may not read it" if has_token else "it is private and HF_TOKEN is not set"
+        )
         return BadParameter(
-            f"data set {repository} is not on the Hugging Face hub, or {mend}; check {where}"
+            f"data set {repository} is not on the Hugging Face hub, or {reason}; check {where}"
         )
     if isinstance(exc, errors.RevisionNotFoundError):
         return BadParameter(f"data set {repository}: {exc}; start without the old checkpoints")

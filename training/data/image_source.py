@@ -2,8 +2,8 @@
 
 Called by `training.build` through `open_images`. The same global counter and seeded permutation as
 for text decide which image comes next, and the counter with the seed decides how it is cut: neither
-depends on the number of ranks or threads, and a run goes on in the middle of an epoch exactly, with
-nothing to keep but the counter.
+depends on the number of ranks or threads, and a run continues in the middle of an epoch exactly,
+with nothing to keep but the counter.
 
 Shape legend: B images of a micro-batch, H and W pixels a side, C three colours.
 """
@@ -159,7 +159,7 @@ class ImageSource:
         return {}
 
     def restore(self, state: DataState) -> None:
-        """Nothing to go on from but the counter."""
+        """Nothing but the counter: it is enough to continue."""
 
     def _start_step(self, start: int) -> list[Read]:
         counters = rank_counters(
@@ -241,7 +241,7 @@ def decode(path: Path, *, size: int, choose_box: Callable[[int, int], Box]) -> P
     except _DAMAGED as exc:
         raise PermanentError(
             f"image {path} cannot be read: {str(exc) or type(exc).__name__}; put a readable copy "
-            "in its place and start again, training goes on from the last checkpoint"
+            "in its place and start again, training continues from the last checkpoint"
         ) from exc
 
 

@@ -105,7 +105,7 @@ def prepare_images(config: TrainerConfig) -> PreparedImages:
     if len(train.classes) != model.num_classes:
         raise BadParameter(
             f'dataset="{training.dataset}" has {len(train.classes)} classes in {root / "train"}, '
-            f"the model of {config.recipe.name} tells {model.num_classes} apart; "
+            f"the model of {config.recipe.name} has {model.num_classes}; "
             f"use a folder of {model.num_classes} classes"
         )
     if not training.eval_every:

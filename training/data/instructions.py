@@ -11,7 +11,7 @@ or `python-docstrings`. A row has one of
 
 Whole examples are packed into sequences of the recipe's length: an example never begins in one and
 ends in another, and one that is longer is cut at its end and counted. As in llama-cookbook, tokens
-also attend to earlier examples of their sequence; positions go on through it.
+also attend to earlier examples of their sequence; positions continue through it.
 
 The packed data lie in the cache under a hash of what they are made of, built by one process under
 a file lock. Nothing here imports torch; `instruction_source` does.

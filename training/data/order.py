@@ -2,7 +2,7 @@
 
 Called by every source. One global counter of samples and a seeded permutation of each epoch decide
 the order, so that what has been seen at a given step does not depend on the number of ranks: a run
-may go on with more or fewer of them and sees every sample of an epoch exactly once.
+may continue with more or fewer of them and sees every sample of an epoch exactly once.
 """
 
 from __future__ import annotations

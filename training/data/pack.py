@@ -93,7 +93,7 @@ def pack(
     Raises:
         BadParameter: the directory holds something else, or the data set holds no text.
         NotPossibleNow: another process is packing into the directory.
-        PermanentError: reading broke off for good; started again, packing goes on.
+        PermanentError: reading failed for good; a restart continues the packing.
     """
     directory.mkdir(parents=True, exist_ok=True)
     with _alone(directory, wait=wait):
@@ -109,7 +109,7 @@ def pack(
             write_atomically(directory / PACKING, packing.model_dump(mode="json"))
         else:
             _check_same(packing.plan, plan, directory=directory)
-            logger.info("going on after %d files", len(packing.shards))
+            logger.info("continuing after %d files", len(packing.shards))
         return _write(corpus, tokenizer, packing, directory=directory, workers=workers)
 
 
@@ -131,11 +131,11 @@ def _write(
                 writer.add(ids[resumed.offset :], at=resumed, begins=False)
             else:
                 writer.add(ids, at=at)
-        report.tell()
+        report.log()
     if not writer.num_tokens:
         raise BadParameter(f'dataset="{corpus.dataset}" holds no text')
     packed = writer.finish()
-    report.tell(at_the_end=True)
+    report.log(at_the_end=True)
     return packed
 
 
@@ -192,8 +192,8 @@ def _encode(
                     waiting.append((following, pool.submit(_encode_in_worker, texts)))
         except BrokenProcessPool as exc:
             raise PermanentError(
-                "a packing worker died, most often for want of memory; start again with fewer "
-                "--workers to go on"
+                "a packing worker was killed, most often for lack of memory; start again with "
+                "fewer --workers to continue"
             ) from exc
         finally:
             for _, future in waiting:
@@ -209,7 +209,7 @@ def _start_worker(tokenizer: TokenizerFile) -> None:
     assert parent is not None
 
     def follow() -> None:
-        # A killed packing would leave its workers behind: nothing else tells them.
+        # A killed packing would leave its workers behind: nothing else ends them.
         connection.wait([parent.sentinel])
         os._exit(1)
 
@@ -227,14 +227,14 @@ class _Report:
     def __init__(self, writer: ShardWriter, clock: Callable[[], float] = time.monotonic) -> None:
         self._writer = writer
         self._clock = clock
-        self._began = self._told = clock()
+        self._began = self._logged = clock()
         self._before = writer.num_tokens
 
-    def tell(self, *, at_the_end: bool = False) -> None:
+    def log(self, *, at_the_end: bool = False) -> None:
         now = self._clock()
-        if now - self._told < _REPORT_EVERY_S and not at_the_end:
+        if now - self._logged < _REPORT_EVERY_S and not at_the_end:
             return
-        self._told = now
+        self._logged = now
         rate = (self._writer.num_tokens - self._before) / max(now - self._began, 1e-9)
         logger.info(
             "packed %.1f M tokens in %d whole files, %.2f M tokens/s",

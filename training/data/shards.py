@@ -8,7 +8,7 @@
 
 Called by `pack`, which writes them, and by `sources` and `packed`, which read them. A file of
 tokens appears under its name when it is whole and on disk, then packing.json says so; a packing
-that was killed goes on after the last file it names. This module must not import torch.
+that was killed continues after the last file it names. This module must not import torch.
 """
 
 from __future__ import annotations
@@ -259,7 +259,7 @@ class ShardWriter:
     def finish(self) -> PackedData:
         """Conclude the last file and write the manifest."""
         if self._written:
-            # The position only matters to a packing that goes on, and this one is at its end.
+            # The position only matters to a packing that continues, and this one is at its end.
             self._conclude(self._packing.position)
         plan = self._packing.plan
         digests = [plan.tokenizer_sha256, *(shard.sha256 for shard in self._packing.shards)]

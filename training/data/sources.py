@@ -1,4 +1,4 @@
-"""From `dataset=` to one rank's batches: tells packed, streamed and instruction data apart.
+"""From `dataset=` to one rank's batches: packed, streamed or instruction data.
 
 Called by `training.build`: `prepare_source` on every rank before torch is loaded, `open_source`
 when the ranks have joined. Everything that takes long or may be refused happens in the first.
@@ -77,7 +77,7 @@ def prepare_source(config: TrainerConfig) -> PreparedData:
     if (directory / PACKING).is_file():
         raise NotPossibleNow(
             f'dataset="{dataset}" is not packed to its end; run the same python -m training.pack '
-            "again, which goes on where it stopped"
+            "again, which continues where it stopped"
         )
     corpus = find_corpus(dataset)
     streamed = SHORT_NAMES.get(dataset, dataset).startswith((HUB_PREFIX, STREAM_PREFIX))

@@ -259,7 +259,7 @@ class StreamingSource:
         return {"revision": self._corpus.revision, **positions}
 
     def restore(self, state: DataState) -> None:
-        """Go on from the own lanes' positions, at the commit they were read at.
+        """Continue from the own lanes' positions, at the commit they were read at.
 
         Raises:
             BadParameter: that commit is gone from the hub.

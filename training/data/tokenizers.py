@@ -111,7 +111,7 @@ class TextTokenizer:
     """Encodes batches of text on one core."""
 
     def __init__(self, file: TokenizerFile) -> None:
-        # The Rust library starts a thread a core unless told not to; ranks and pods share the
+        # The Rust library starts a thread a core unless disabled; ranks and pods share the
         # cores, and packing has a process a core.
         os.environ["TOKENIZERS_PARALLELISM"] = "false"
         self._tokenizer = _open(file.path)

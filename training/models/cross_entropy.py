@@ -91,7 +91,7 @@ def _rows_loss_fused(logits_RV: Tensor, indices_R: Tensor) -> tuple[Tensor, Tens
 def _write_gradient(
     logits_RV: Tensor, indices_R: Tensor, log_totals_R: Tensor, scales_R: Tensor
 ) -> None:
-    """Replace logits by (p, less 1 at the target) times the row's scale; reckoned in float32."""
+    """Replace logits by (p, less 1 at the target) times the row's scale; computed in float32."""
     targets_R1, scales_R1 = indices_R.unsqueeze(1), scales_R.unsqueeze(1)
     log_totals_R1 = log_totals_R.unsqueeze(1)
     at_target_R1 = torch.exp(logits_RV.gather(1, targets_R1).float() - log_totals_R1) - 1.0

@@ -28,7 +28,7 @@ from training.task import IGNORED_LABEL, Batch, BatchSource, Forward
 
 
 class LanguageTask:
-    """A language model that learns to tell the next token; implements `training.task.Task`."""
+    """A language model that learns to predict the next token; implements `training.task.Task`."""
 
     def __init__(
         self, recipe: Recipe, source: BatchSource, *, ranks: Ranks, cache_dir: Path

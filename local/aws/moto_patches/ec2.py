@@ -3,7 +3,7 @@
 moto 5.2.5 has no placement groups, deletes security groups and subnets that network interfaces or
 other groups still use (AWS: DependencyViolation), keeps the interfaces of terminated instances, and
 leaves launch templates out of the tagging API. Its instance types are AWS's own, and stay so but
-for their GPUs where the account stands for one machine.
+for their GPUs where the account represents one machine.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Step Functions: executions start named, stop at once, tell why they ended and announce each
-status.
+"""Step Functions: executions start named, stop at once, give the reason of their end and
+announce each status.
 
 moto 5.2.5 names an unnamed execution "None", answers 500 to a token while another execution starts
 (its environment does not exist yet), leaves a stopped execution RUNNING while it waits for a task
@@ -63,10 +63,10 @@ def _start_named(
     )
 
 
-def _start_and_tell(self: Any) -> None:
+def _start_and_announce(self: Any) -> None:
     self.exec_worker = self._get_start_execution_worker()
     self.exec_status = ExecutionStatus.RUNNING
-    # Told before the first state runs: a short execution could end, and tell so, before.
+    # Announced before the first state runs: a short execution could end before.
     announce(self)
     self.exec_worker.start()
 
@@ -214,7 +214,7 @@ def announce(execution: Any) -> None:
 def apply() -> None:
     """Replace start, stop and the end of an execution."""
     StepFunctionsParserBackend.start_execution = _start_named
-    Execution.start = _start_and_tell
+    Execution.start = _start_and_announce
     Execution.stop = _stop
     ExecutionWorker.start = _worker_start
     ExecutionWorker._get_evaluation_environment = _environment_once

@@ -1,4 +1,4 @@
-"""Step Functions: what was stopped does not go on, and Lambda tasks skip the HTTP stack.
+"""Step Functions: a stopped execution does not continue, and Lambda tasks skip the HTTP stack.
 
 moto 5.2.5 lets a task fail, retry and catch after StopExecution, which turns ABORTED into FAILED;
 lets the other items of a Map, and tasks in other branches of a Parallel that wait for a token, run

@@ -3,7 +3,7 @@ clock.
 
 Serves the EKS API for the endpoint. Add-ons, access entries and pod identity are in `eks_inside`.
 Node groups run (emulated) EC2 instances, so that whoever lists instances finds orphans. It must
-not know Kubernetes: what happens inside a cluster is told to the observer.
+not know Kubernetes: what happens inside a cluster is reported to the observer.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ class EksService(InsideCluster):
         return {"nodegroups": shown, "nextToken": token}
 
     def update_nodegroup_config(self, params: dict[str, Any]) -> dict[str, Any]:
-        """Apply a change of size or labels at once; a new size is told as a new set of nodes."""
+        """Apply a change of size or labels at once; a new size is reported as new nodes."""
         group = self._group(params)
         group.described["scalingConfig"].update(params.get("scalingConfig", {}))
         labels = params.get("labels", {})
@@ -179,7 +179,7 @@ class EksService(InsideCluster):
         if group.described["status"] == "ACTIVE":
             self._terminate(group)
             self._launch(params["clusterName"], params["nodegroupName"], group)
-            self.emulation.clock.after(0, lambda: self._tell_active(params["clusterName"], group))
+            self.emulation.clock.after(0, lambda: self._report_active(params["clusterName"], group))
         return {"update": shapes.update(params)}
 
     def delete_nodegroup(self, params: dict[str, Any]) -> dict[str, Any]:
@@ -245,9 +245,9 @@ class EksService(InsideCluster):
             return
         self._launch(cluster, name, group)
         group.described["status"] = "ACTIVE"
-        self._tell_active(cluster, group)
+        self._report_active(cluster, group)
 
-    def _tell_active(self, cluster: str, group: NodeGroup) -> None:
+    def _report_active(self, cluster: str, group: NodeGroup) -> None:
         described = group.described
         self.emulation.observer.node_group_active(
             cluster=cluster,

@@ -90,7 +90,7 @@ def signing_name(headers: Mapping[str, str]) -> str:
 
 
 def identify(service: str, request: ApiRequest) -> str:
-    """Return the operation's API name, "" when it cannot be told."""
+    """Return the operation's API name, "" when it is unknown."""
     target = request.headers.get("X-Amz-Target", "")
     if target:
         return target.rsplit(".", 1)[-1]

@@ -196,7 +196,7 @@ class Objects:
         namespace = self.store.get("namespaces", "", metadata["namespace"])
         if namespace is None:
             raise errors.not_found("namespaces", metadata["namespace"])
-        # Events are still accepted, as they tell of the deletion itself.
+        # Events are still accepted, as they report the deletion itself.
         if "deletionTimestamp" in namespace["metadata"] and resource.key != "events":
             raise errors.forbidden(
                 f'{resource.key} "{metadata["name"]}" is forbidden: unable to create new content '

@@ -30,7 +30,7 @@ _SUFFIXES = {
 
 
 def parse_quantity(value: str | int | float) -> Fraction:
-    """The number that a quantity stands for: `1500m` is 3/2, `1Ki` is 1024.
+    """The value of a quantity: `1500m` is 3/2, `1Ki` is 1024.
 
     Raises:
         ApiError: 400 when the text is not a quantity.

@@ -16,7 +16,7 @@ from local.cluster.api import errors
 from local.cluster.api.resources import Object
 
 FIRST_VERSION = 1000
-"""Versions start here, so that a client that asks to replay from 1 is told that it is too old."""
+"""Versions start here, so that a client that replays from 1 gets the answer that it is too old."""
 
 
 @dataclass(frozen=True)

@@ -159,7 +159,7 @@ def container_command(
     translation: Translation,
     directory: Path,
 ) -> Command:
-    """The process that stands for a container.
+    """The process that runs as a container.
 
     `base` is what the node injects; `image_command` is used when the specification names no
     command.

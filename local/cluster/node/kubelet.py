@@ -1,6 +1,6 @@
 """The kubelet of all local nodes: one worker for each pod that is bound to one of them.
 
-Follows the store, starts and tells pod workers, and finds the logs that the REST layer serves.
+Follows the store, starts and notifies pod workers, and finds the logs that the REST layer serves.
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ def command_of(
     container: Mapping[str, Any],
     volumes: Mapping[str, Path | None],
 ) -> Command:
-    """The process that stands for a container.
+    """The process that runs as a container.
 
     Raises:
         CannotRunError: it needs an image's own command, or GPUs that are not here.

@@ -3,13 +3,13 @@
 Started by `container.py`, one process a container. It leads a session of its own, runs the program
 in a process group of its own, stamps each line of its output into LOG, and ends with the program's
 exit code (128 + n after signal n). Nothing outlives it: when the program ends, or when standard
-input closes (which it does however the parent dies), every process that descends from the program
-is killed; on Linux the program dies with a supervisor that is killed itself. While LOG cannot take
-more, e.g. as the disk is full, the output waits; if that lasts, everything is killed. Commands on
-standard input: `T` ends the group politely, `K` kills everything. On standard output it writes the
-program's process id and a newline first, then a dot whenever the log grew, and at the end what went
-wrong, if something did: `!` and a sentence. It imports nothing but the standard library's quick
-parts: it starts often.
+input closes (which it does however the parent ends), every process that descends from the program
+is killed; on Linux the program is killed with a supervisor that is killed itself. While LOG cannot
+take more, e.g. as the disk is full, the output waits; if that lasts, everything is killed. Commands
+on standard input: `T` ends the group politely, `K` kills everything. On standard output it writes
+the program's process id and a newline first, then a dot whenever the log grew, and at the end what
+went wrong, if something did: `!` and a sentence. It imports nothing but the standard library's
+quick parts: it starts often.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ class Supervisor:
         self._output_open = True
         self._pid = _start(argv, output_write)
         os.close(output_write)
-        self._tell(f"{self._pid}\n".encode())
+        self._report(f"{self._pid}\n".encode())
 
     def run(self) -> int:
         """Serve until the program has ended; the exit code."""
@@ -176,7 +176,7 @@ class Supervisor:
             self._write(self._partial + b"\n")
         if self._gave_up or (self._unwritten and self._exit_code):
             os.set_blocking(1, True)
-            self._tell(f"!{self._refusal}\n".encode())
+            self._report(f"!{self._refusal}\n".encode())
         return self._exit_code
 
     def _step(self, timeout_s: float | None) -> None:
@@ -261,7 +261,7 @@ class Supervisor:
                 written = os.write(self._log, self._unwritten)
                 self._unwritten = self._unwritten[written:]
                 self._no_room_since = 0.0
-                self._tell(b".")
+                self._report(b".")
         except OSError as exc:
             now = time.monotonic()
             self._refusal = _sentence(exc, self._log_path)
@@ -271,7 +271,7 @@ class Supervisor:
                 self._kill_everything()
 
     @staticmethod
-    def _tell(message: bytes) -> None:
+    def _report(message: bytes) -> None:
         # A dot more or less does not matter.
         with contextlib.suppress(BlockingIOError, BrokenPipeError):
             os.write(1, message)

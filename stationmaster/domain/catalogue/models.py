@@ -1,4 +1,4 @@
-"""The shapes of models: what the trainer builds, the plan reckons with, and a recipe names.
+"""The shapes of models: what the trainer builds, the plan estimates with, and a recipe names.
 
 Pure data and arithmetic; no framework. `LanguageModel` covers decoder-only transformers of the
 Llama line (Llama, Mistral, Mixtral) by their published configurations, and any causal language
@@ -111,7 +111,7 @@ class ImageModel(BaseModel):
     """Of one image at the native size, a multiply-add counted as two."""
     kept_elements_per_pixel: float
     """Numbers that a forward pass keeps for backward, for each pixel of its input; traced, and
-    held against the built model by a test."""
+    compared with the built model by a test."""
 
     @property
     def num_active_parameters(self) -> int:

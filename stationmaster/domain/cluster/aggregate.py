@@ -263,7 +263,7 @@ def _torn_down(
                 "left_behind": [],
             }
         case ev.TeardownFailed():
-            # One that died before its first step has not even begun; it is told all the same.
+            # It is recorded also where the workflow crashed before its first step.
             if cluster.phase not in (ClusterPhase.DRAINING, ClusterPhase.RELEASING):
                 raise _cannot(cluster, "have a teardown that failed")
             began = (

@@ -1,6 +1,6 @@
-"""What can happen to a cluster: facts in the past tense, told apart by `type`.
+"""What can happen to a cluster: facts in the past tense, distinguished by `type`.
 
-Its steps write them, the table keeps them, and the notifier tells them in the threads of the runs
+Its steps write them, the table keeps them, and the notifier posts them in the threads of the runs
 that lease the cluster. Each has an id that is the same on every delivery of the same fact.
 """
 

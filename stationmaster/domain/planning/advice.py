@@ -1,6 +1,6 @@
 """What a plan warns of, and which change would make a recipe fit.
 
-Pure functions of the figures. A suggestion is never guessed: every change in it has been reckoned,
+Pure functions of the figures. A suggestion is never guessed: every change in it has been estimated,
 and is the cheapest of those that fit.
 """
 
@@ -15,7 +15,7 @@ from stationmaster.domain.catalogue.instances import CATALOGUE as INSTANCES
 from stationmaster.domain.catalogue.models import LanguageModel
 from stationmaster.domain.catalogue.training_config import LanguageTraining
 from stationmaster.domain.errors import UserError
-from stationmaster.domain.planning.cost import Figures, reckon
+from stationmaster.domain.planning.cost import Figures, estimate
 from stationmaster.domain.planning.layout import Layout
 from stationmaster.domain.planning.memory import GIB, checkpoint_bytes
 from stationmaster.domain.planning.speed import UNKNOWN_PEAK_TFLOPS
@@ -96,9 +96,9 @@ def smallest_file_system_gib(layout: Layout) -> int:
 
 def _cheapest(layouts: Iterator[tuple[str, Layout]]) -> Change | None:
     fitting = [
-        Change(words, reckoned.cost_usd)
+        Change(words, changed.cost_usd)
         for words, layout in layouts
-        if (reckoned := reckon(layout)).fits
+        if (changed := estimate(layout)).fits
     ]
     return min(fitting, key=lambda change: (change.cost_usd, len(change.words)), default=None)
 
@@ -129,7 +129,7 @@ def _other_machines(layout: Layout) -> Iterator[tuple[str, Layout]]:
             changed = replace(layout, instance=instance, nodes=nodes)
             if nodes > layout.recipe.max_nodes or check_instance(changed) is not None:
                 break
-            if batch % changed.processes == 0 and reckon(changed).fits:
+            if batch % changed.processes == 0 and estimate(changed).fits:
                 words = {"nodes": str(nodes)} if nodes != layout.nodes else {}
                 if instance != layout.instance:
                     words["instance"] = instance.name
@@ -192,9 +192,9 @@ def _file_system_warnings(figures: Figures) -> Iterator[str]:
     size = checkpoint_bytes(layout)
     if _CHECKPOINTS_ON_DISK * size > recipe.file_system_gib * GIB:
         yield (
-            f"the file system's {recipe.file_system_gib:,} GiB do not hold {_CHECKPOINTS_ON_DISK} "
-            f"checkpoints of {size / 1e9:,.0f} GB; it takes {smallest_file_system_gib(layout):,} "
-            "GiB"
+            f"the file system's {recipe.file_system_gib:,} GiB have no room for "
+            f"{_CHECKPOINTS_ON_DISK} checkpoints of {size / 1e9:,.0f} GB; they take "
+            f"{smallest_file_system_gib(layout):,} GiB"
         )
     # The last checkpoint is written at the end, whatever the interval.
     interval_s = training.checkpoint_every * figures.step.total

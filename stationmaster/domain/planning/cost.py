@@ -53,7 +53,7 @@ _VALIDATION_IMAGES: Final = 50_000
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Figures:
-    """All that is reckoned of one layout."""
+    """All estimates of one layout."""
 
     layout: Layout
     memory: Memory
@@ -92,7 +92,7 @@ class Figures:
         return self.layout.recipe.training.global_batch_size / self.step.total
 
 
-def reckon(layout: Layout) -> Figures:
+def estimate(layout: Layout) -> Figures:
     """Reckon memory, time and price of a recipe on machines."""
     step = step_time(layout)
     write_s = checkpoint_bytes(layout) / file_system_bytes_per_s(layout.recipe)

@@ -14,7 +14,7 @@ from stationmaster.domain.catalogue.models import LanguageModel
 from stationmaster.domain.catalogue.recipes import Recipe
 from stationmaster.domain.catalogue.training_config import LanguageTraining
 from stationmaster.domain.planning.advice import smallest_file_system_gib
-from stationmaster.domain.planning.cost import reckon
+from stationmaster.domain.planning.cost import estimate
 from stationmaster.domain.planning.layout import Layout
 
 _GLOBAL_BATCH: Final = 64
@@ -94,7 +94,7 @@ def _cheapest_fitting(recipe: Recipe) -> Layout:
     layouts = [
         Layout(recipe=recipe, instance=get_instance(name), nodes=nodes) for name, nodes in _MACHINES
     ]
-    figures = [reckon(layout) for layout in layouts]
+    figures = [estimate(layout) for layout in layouts]
     fitting = [one for one in figures if one.fits]
     return min(fitting, key=lambda one: one.cost_usd).layout if fitting else layouts[-1]
 

@@ -96,7 +96,7 @@ def checkpoint_bytes(layout: Layout) -> float:
 
 
 def memory_of(layout: Layout) -> Memory:
-    """Reckon every part."""
+    """Add up every part."""
     model, training = layout.recipe.model, layout.recipe.training
     of_rank = model.num_parameters / layout.shards
     weights = FP32_BYTES * of_rank
@@ -128,7 +128,7 @@ def _staged(layout: Layout) -> float:
 
 
 def _gathered(layout: Layout) -> float:
-    """Weights whole for a while, and gradients before they are shared out.
+    """Weights that are whole for some moments, and gradients before they are shared out.
 
     Under DDP in bf16, autocast keeps a cast copy of every weight. FSDP keeps the root group (the
     embeddings and the head) whole from forward to the end of backward, with its gradients. Of

@@ -1,4 +1,4 @@
-"""What AWS offers of an instance type where a run would start, held against what the plan assumes.
+"""What AWS offers of an instance type where a run would start, compared with what the plan assumes.
 
 The catalogue is the same everywhere; regions differ. So does an account whose machines have other
 devices than the catalogue says: the local mode's have the GPUs of one computer.

@@ -24,7 +24,7 @@ from stationmaster.domain.planning.advice import (
     misfits_of,
     warnings_of,
 )
-from stationmaster.domain.planning.cost import TIME_TO_FIRST_STEP_S, Figures, reckon, tokens_per_s
+from stationmaster.domain.planning.cost import TIME_TO_FIRST_STEP_S, Figures, estimate, tokens_per_s
 from stationmaster.domain.planning.layout import Layout
 from stationmaster.domain.planning.memory import GIB, checkpoint_bytes
 from stationmaster.domain.planning.recipe_lookup import get_recipe
@@ -128,7 +128,7 @@ def plan_recipe(
     if (reason := check_instance(layout)) is not None:
         raise BadParameter(f"instance={instance.name} {reason}; use {recipe.default_instance}")
     _check_batch(recipe, layout.processes)
-    figures = reckon(layout)
+    figures = estimate(layout)
     changes = [] if figures.fits else changes_that_fit(figures)
     mfu = assumed_mfu(layout)
     misfits = misfits_of(figures, changes=changes)

@@ -87,7 +87,7 @@ class StepTime:
 
 
 def step_time(layout: Layout) -> StepTime:
-    """Reckon every part."""
+    """Add up every part."""
     exchanged = _exchanged_bytes(layout)
     figures = layout.instance.gpu_figures if layout.recipe.needs_gpu else None
     per_node = layout.processes_per_node
@@ -107,7 +107,7 @@ def step_time(layout: Layout) -> StepTime:
 
 
 def assumed_mfu(layout: Layout) -> float | None:
-    """Part of the peak at its precision that the plan counts on; None where it reckons otherwise.
+    """Part of the peak at its precision that the plan counts on; None where it estimates otherwise.
 
     Precisions are bf16, and fp32 on TF32 tensor cores.
     """

@@ -98,9 +98,9 @@ class Run(State):
     job_disappeared: bool = False
     pods: dict[str, Pod] = Field(default_factory=dict)
     lost_nodes: dict[str, ev.NodeLost] = Field(default_factory=dict)
-    """By name, until they are ready again or a step shows that training goes on without them."""
+    """By name, until they are ready again or a step shows that training continues without them."""
     failures: list[Failure] = Field(default_factory=list)
-    """How containers and processes ended badly since training last went on."""
+    """How containers and processes ended badly since training last continued."""
     set_back_at: datetime | None = None
     """When a pod, a node or the workers were last lost."""
     trainer_seen_at: datetime | None = None
@@ -233,7 +233,7 @@ def _changes(run: Run, event: RunEvent) -> dict[str, object]:
             own = not event.restarting and not says_lost_peer(event.reason)
             return {"trainer_failure": event.reason} if own else {}
         case ev.JobSubmitted() | ev.ClusterWarning() | ev.TrainingFinished():
-            return {}  # told in the thread, they change no state
+            return {}  # posted in the thread; they change no state
         case _:
             assert_never(event)
 

@@ -1,7 +1,7 @@
 """One attempt at a run: where it runs, as what, and how it ended. Used by `aggregate`. Pure.
 
-A run that is taken up again, or goes on with another number of nodes, is a new attempt of the same
-run: the request stays, the placement changes.
+A run that is taken up again, or continues with another number of nodes, is a new attempt of the
+same run: the request stays, the placement changes.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Attempt(Assignment):
     started_at: datetime
     ended_at: datetime | None = None
     why: str = ""
-    """Why it ended, as a sentence; empty while it goes on and after success."""
+    """Why it ended, as a sentence; empty while it is under way and after success."""
 
 
 def attempt_id(run_id: RunId, number: int) -> AttemptId:

@@ -1,7 +1,7 @@
 """Which of many bad ends of containers and processes was the first cause.
 
 When one process of a gang is killed the others end too, with exit codes and errors of their own,
-and their news may arrive first. So every bad end is remembered until training goes on, and the
+and their news may arrive first. So every bad end is remembered until training continues, and the
 cause is chosen among all of them. Pure; used by `run`.
 """
 
@@ -61,8 +61,8 @@ class Failure(BaseModel):
     def sentence(self) -> str:
         """The pod, how it ended, and the line that matters."""
         ends = "failed" if self.exit_code is None else f"exited with code {self.exit_code}"
-        told = [part for part in (self.reason, self.message) if part not in _UNSPECIFIC_REASONS]
-        why = f" ({': '.join(told)})" if told else ""
+        parts = [part for part in (self.reason, self.message) if part not in _UNSPECIFIC_REASONS]
+        why = f" ({': '.join(parts)})" if parts else ""
         after = "" if not self.process else ": " if self.exit_code is None else " after "
         said = f": {self.line}" if self.line else ""
         return f"pod {self.pod} {ends}{why}{after}{self.process}{said}"
