@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from stationmaster.domain.ids import ClusterId
+from stationmaster.domain.resources import ResourceKind
 from stationmaster.settings import Settings
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from stationmaster.aws.event_bus import EventBus
     from stationmaster.aws.file_systems import FileSystems
     from stationmaster.aws.instance_types import InstanceTypes
+    from stationmaster.aws.kinds import Releasable
     from stationmaster.aws.launch_templates import LaunchTemplates
     from stationmaster.aws.node_groups import NodeGroups
     from stationmaster.aws.placement_groups import PlacementGroups
@@ -137,6 +139,23 @@ class Services:
         from stationmaster.aws.placement_groups import PlacementGroups
 
         return PlacementGroups(self._client("ec2"))
+
+    def in_deletion_order(self) -> dict[ResourceKind, Releasable]:
+        """Every kind that is deleted by itself; each may hold the ones after it."""
+        return {
+            ResourceKind.FILE_SYSTEM: self.file_systems,
+            ResourceKind.NODE_GROUP: self.node_groups,
+            ResourceKind.CLUSTER: self.clusters,
+            **self.network_in_deletion_order(),
+        }
+
+    def network_in_deletion_order(self) -> dict[ResourceKind, Releasable]:
+        """The kinds that nodes and file system use; the VPC itself is shared and stays."""
+        return {
+            ResourceKind.LAUNCH_TEMPLATE: self.launch_templates,
+            ResourceKind.PLACEMENT_GROUP: self.placement_groups,
+            ResourceKind.SECURITY_GROUP: self.security_groups,
+        }
 
     @cached_property
     def instance_types(self) -> InstanceTypes:

@@ -1,8 +1,9 @@
 """Each registry Permission as the narrowest IAM statements that AWS lets us write.
 
-Used by `functions`. What AWS cannot narrow down to resources carries the reason beside it, and the
-reason is also what the AwsSolutions rules are told. Names and tags come from the domain, so a
-function can touch what Stationmaster created and nothing else.
+Used by `functions`. Resources that are known by their tags are drawn by `tagged_kinds`; EKS's are
+known by their names and written out here. What AWS cannot narrow down to resources carries the
+reason beside it, and the reason is also what the AwsSolutions rules are given. Names and tags come
+from the domain, so a function can touch what Stationmaster created and nothing else.
 """
 
 from __future__ import annotations
@@ -20,8 +21,17 @@ from aws_cdk import aws_secretsmanager as secretsmanager
 from lambdas.registry import Permission
 from stacks.acknowledgements import accept_wildcard
 from stacks.constructs.cluster_roles import ClusterRoles
-from stacks.constructs.statements import Statement, arn, get_roles, pass_role, service_linked_role
-from stationmaster.domain.names import TAG_CLUSTER_ID, cluster_name
+from stacks.constructs.statements import (
+    LISTING,
+    TAGGED_AT_CREATION,
+    Statement,
+    arn,
+    get_roles,
+    pass_role,
+    service_linked_role,
+)
+from stacks.constructs.tagged_kinds import create_tagged, delete_tagged, read_kinds
+from stationmaster.domain.names import cluster_name
 
 
 @dataclass(frozen=True)
@@ -41,17 +51,10 @@ class Granted:
 # What DynamoDB does with a customer's key on behalf of the caller.
 _KEY_ACTIONS: Final = ("kms:Decrypt", "kms:Encrypt", "kms:GenerateDataKey", "kms:DescribeKey")
 
-_TAGGED_AT_CREATION: Final = {"Null": {f"aws:RequestTag/{TAG_CLUSTER_ID}": "false"}}
-_OWN: Final = {"Null": {f"aws:ResourceTag/{TAG_CLUSTER_ID}": "false"}}
-
 # What the launch template of training nodes tags.
 _LAUNCHED: Final = ("instance", "volume", "network-interface")
 
 _NAMED: Final = "a cluster's name is unknown at deployment; the prefix limits it to our clusters"
-_IDS: Final = (
-    "AWS chooses the id at creation; the condition on the tag limits it to clusters' resources"
-)
-_LISTING: Final = "AWS does not grant these listing actions on single resources"
 
 
 def grant(role: iam.Role, permission: Permission, granted: Granted) -> None:
@@ -132,7 +135,7 @@ def _cluster_create(stack: cdk.Stack, granted: Granted) -> list[Statement]:
             ("eks:CreateCluster",),
             (arn(stack, "eks", "cluster", cluster_name("*")),),
             _NAMED,
-            _TAGGED_AT_CREATION,
+            TAGGED_AT_CREATION,
         ),
         # With a cluster come its access entries, the relay's identity and the add-on it needs.
         Statement(
@@ -182,7 +185,7 @@ def _cluster_read(stack: cdk.Stack, _granted: Granted) -> list[Statement]:
         Statement(
             ("eks:ListClusters", "eks:DescribeClusterVersions", "eks:DescribeAddonVersions"),
             ("*",),
-            _LISTING,
+            LISTING,
         ),
     ]
 
@@ -213,7 +216,7 @@ def _node_group_create(stack: cdk.Stack, granted: Granted) -> list[Statement]:
             ("eks:CreateNodegroup",),
             (arn(stack, "eks", "cluster", cluster_name("*")),),
             _NAMED,
-            _TAGGED_AT_CREATION,
+            TAGGED_AT_CREATION,
         ),
         Statement(
             ("eks:TagResource",),
@@ -264,19 +267,14 @@ def _addon_create(stack: cdk.Stack, granted: Granted) -> list[Statement]:
 
 def _file_system_create(stack: cdk.Stack, _granted: Granted) -> list[Statement]:
     return [
-        Statement(
-            ("fsx:CreateFileSystem", "fsx:TagResource"),
-            (arn(stack, "fsx", "file-system", "*"),),
-            _IDS,
-            _TAGGED_AT_CREATION,
-        ),
+        *create_tagged(stack, "file-system"),
         service_linked_role(stack, "fsx.amazonaws.com"),
     ]
 
 
 def _file_system_read(stack: cdk.Stack, _granted: Granted) -> list[Statement]:
     return [
-        Statement(("fsx:DescribeFileSystems",), ("*",), _LISTING),
+        read_kinds("file-system"),
         Statement(
             ("fsx:ListTagsForResource",),
             (arn(stack, "fsx", "file-system", "*"),),
@@ -285,79 +283,34 @@ def _file_system_read(stack: cdk.Stack, _granted: Granted) -> list[Statement]:
     ]
 
 
-def _file_system_delete(stack: cdk.Stack, _granted: Granted) -> list[Statement]:
-    file_systems = arn(stack, "fsx", "file-system", "*")
-    return [Statement(("fsx:DeleteFileSystem",), (file_systems,), _IDS, _OWN)]
-
-
 def _network_create(stack: cdk.Stack, granted: Granted) -> list[Statement]:
-    created = tuple(
-        arn(stack, "ec2", kind, "*")
-        for kind in ("security-group", "launch-template", "placement-group")
-    )
-    creating = ("CreateSecurityGroup", "CreateLaunchTemplate", "CreatePlacementGroup")
     return [
-        Statement(
-            tuple(f"ec2:{action}" for action in creating), created, _IDS, _TAGGED_AT_CREATION
-        ),
+        *create_tagged(stack, "network"),
         Statement(("ec2:CreateSecurityGroup",), (granted.vpc_arn,)),
-        Statement(
-            ("ec2:AuthorizeSecurityGroupIngress", "ec2:AuthorizeSecurityGroupEgress"),
-            created[:1],
-            _IDS,
-            _OWN,
-        ),
-        Statement(
-            ("ec2:CreateTags",),
-            created,
-            _IDS,
-            {"StringEquals": {"ec2:CreateAction": list(creating)}},
-        ),
     ]
 
 
 def _network_read(_stack: cdk.Stack, _granted: Granted) -> list[Statement]:
+    """Also what EKS looks at in the caller's name."""
     described = (
         "AvailabilityZones",
         "InstanceTypeOfferings",
         "InstanceTypes",
         "Instances",
         "LaunchTemplateVersions",
-        "LaunchTemplates",
         "NetworkInterfaces",
-        "PlacementGroups",
         "SecurityGroupRules",
-        "SecurityGroups",
         "Subnets",
         "Volumes",
         "Vpcs",
     )
-    actions = (*(f"ec2:Describe{each}" for each in described), "tag:GetResources")
-    return [Statement(actions, ("*",), _LISTING)]
+    return [
+        read_kinds("network", *(f"ec2:Describe{each}" for each in described), "tag:GetResources")
+    ]
 
 
 def _instance_types_read(_stack: cdk.Stack, _granted: Granted) -> list[Statement]:
-    return [Statement(("ec2:DescribeInstanceTypes",), ("*",), _LISTING)]
-
-
-def _network_delete(stack: cdk.Stack, _granted: Granted) -> list[Statement]:
-    return [
-        Statement(
-            (
-                "ec2:DeleteSecurityGroup",
-                "ec2:RevokeSecurityGroupIngress",
-                "ec2:RevokeSecurityGroupEgress",
-                "ec2:DeleteLaunchTemplate",
-                "ec2:DeletePlacementGroup",
-            ),
-            tuple(
-                arn(stack, "ec2", kind, "*")
-                for kind in ("security-group", "launch-template", "placement-group")
-            ),
-            _IDS,
-            _OWN,
-        )
-    ]
+    return [Statement(("ec2:DescribeInstanceTypes",), ("*",), LISTING)]
 
 
 def _kubernetes(stack: cdk.Stack, _granted: Granted) -> list[Statement]:
@@ -389,10 +342,10 @@ _STATEMENTS: Final[Mapping[Permission, Callable[[cdk.Stack, Granted], list[State
     Permission.ADDON_CREATE: _addon_create,
     Permission.FILE_SYSTEM_CREATE: _file_system_create,
     Permission.FILE_SYSTEM_READ: _file_system_read,
-    Permission.FILE_SYSTEM_DELETE: _file_system_delete,
+    Permission.FILE_SYSTEM_DELETE: lambda stack, _: delete_tagged(stack, "file-system"),
     Permission.NETWORK_CREATE: _network_create,
     Permission.NETWORK_READ: _network_read,
-    Permission.NETWORK_DELETE: _network_delete,
+    Permission.NETWORK_DELETE: lambda stack, _: delete_tagged(stack, "network"),
     Permission.INSTANCE_TYPES_READ: _instance_types_read,
     Permission.KUBERNETES: _kubernetes,
 }

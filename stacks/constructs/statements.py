@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import aws_cdk as cdk
 from aws_cdk import aws_iam as iam
+
+from stationmaster.domain.names import TAG_CLUSTER_ID
+
+# The condition that a request tags what it creates, and the reason for "*" where AWS lists.
+TAGGED_AT_CREATION: Final = {"Null": {f"aws:RequestTag/{TAG_CLUSTER_ID}": "false"}}
+LISTING: Final = "AWS does not grant these listing actions on single resources"
 
 
 @dataclass(frozen=True)

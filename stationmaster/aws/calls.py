@@ -67,9 +67,6 @@ _NOT_FOUND_CODES: Final = frozenset(
         "FileSystemNotFound",
         "InvalidGroup.NotFound",
         "InvalidInstanceType",
-        "InvalidLaunchTemplateName.NotFoundException",
-        "InvalidLaunchTemplateId.NotFound",
-        "InvalidPlacementGroup.Unknown",
         "ExecutionDoesNotExist",
     }
 )
@@ -80,9 +77,6 @@ _CONFLICT_CODES: Final = frozenset(
         "ExecutionAlreadyExists",
         "InvalidGroup.Duplicate",
         "InvalidPermission.Duplicate",
-        "InvalidPlacementGroup.Duplicate",
-        "InvalidPlacementGroup.InUse",
-        "InvalidLaunchTemplateName.AlreadyExistsException",
         "DependencyViolation",
     }
 )
@@ -104,8 +98,10 @@ def make_client(service: str, *, region: str, config: Config = CONFIG) -> Any:
 
 
 @contextmanager
-def aws_call(what: str) -> Iterator[None]:
+def aws_call(what: str, *conflicts: str) -> Iterator[None]:
     """Translate what goes wrong inside: `what` says in the error what was being done.
+
+    `conflicts` are AWS's error codes that this call alone takes for an AwsConflict.
 
     Raises:
         AwsNotFound, AwsConflict, AwsConditionFailed, AwsTokenUnused: for the caller to handle.
@@ -121,7 +117,7 @@ def aws_call(what: str) -> Iterator[None]:
         sentence = f"{what}: AWS answers {code}: {error.get('Message', '')}".rstrip(": ")
         if code in _NOT_FOUND_CODES:
             raise AwsNotFound(sentence) from exc
-        if code in _CONFLICT_CODES:
+        if code in _CONFLICT_CODES or code in conflicts:
             raise AwsConflict(sentence) from exc
         if code in _CONDITION_CODES:
             raise AwsConditionFailed(sentence) from exc
@@ -137,14 +133,20 @@ def aws_call(what: str) -> Iterator[None]:
 
 
 @contextmanager
-def ignoring_existing(what: str) -> Iterator[None]:
-    """As aws_call, for a creation: that an earlier attempt's request got through is no error."""
-    with suppress(AwsConflict), aws_call(what):
+def ignoring_existing(what: str, *codes: str) -> Iterator[None]:
+    """As aws_call, for a creation: that an earlier attempt's request got through is no error.
+
+    `codes` are what AWS answers for this kind of resource, besides the codes of all kinds.
+    """
+    with suppress(AwsConflict), aws_call(what, *codes):
         yield
 
 
 @contextmanager
-def ignoring_gone_or_busy(what: str) -> Iterator[None]:
-    """As aws_call, for a deletion: what is gone is done, what is in use is left for later."""
-    with suppress(AwsNotFound, AwsConflict), aws_call(what):
+def ignoring_gone_or_busy(what: str, *codes: str) -> Iterator[None]:
+    """As aws_call, for a deletion: what is gone is done, what is in use is left for later.
+
+    `codes` are what AWS answers for this kind of resource, besides the codes of all kinds.
+    """
+    with suppress(AwsNotFound, AwsConflict), aws_call(what, *codes):
         yield

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from pydantic import BaseModel, ConfigDict
 
 from stationmaster.aws.calls import aws_call, ignoring_gone_or_busy
+from stationmaster.aws.kinds import Actions
 from stationmaster.domain.errors import TransientError
 from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.names import TAG_CLUSTER_ID, tags
@@ -17,6 +18,13 @@ if TYPE_CHECKING:
     from mypy_boto3_fsx import FSxClient
     from mypy_boto3_fsx.type_defs import FileSystemTypeDef
 
+ACTIONS: Final = Actions(
+    permission="file-system",
+    resource="fsx:file-system",
+    create=("fsx:CreateFileSystem", "fsx:TagResource"),
+    read=("fsx:DescribeFileSystems",),
+    delete=("fsx:DeleteFileSystem",),
+)
 # The API's default is 2.10, which clients of AL2023 kernels cannot mount.
 LUSTRE_VERSION: Final = "2.15"
 

@@ -6,6 +6,7 @@ import base64
 from typing import TYPE_CHECKING, Any, Final
 
 from stationmaster.aws.calls import aws_call, ignoring_existing, ignoring_gone_or_busy
+from stationmaster.aws.kinds import Actions
 from stationmaster.aws.tags import by_cluster, tag_specification
 from stationmaster.domain.catalogue.instances import InstanceType
 from stationmaster.domain.ids import ClusterId, RunId
@@ -19,6 +20,16 @@ from stationmaster.domain.resources import Left, ResourceKind
 
 if TYPE_CHECKING:
     from mypy_boto3_ec2 import EC2Client
+
+ACTIONS: Final = Actions(
+    permission="network",
+    resource="ec2:launch-template",
+    create=("ec2:CreateLaunchTemplate",),
+    read=("ec2:DescribeLaunchTemplates",),
+    delete=("ec2:DeleteLaunchTemplate",),
+)
+_EXISTS: Final = "InvalidLaunchTemplateName.AlreadyExistsException"
+_GONE: Final = ("InvalidLaunchTemplateId.NotFound", "InvalidLaunchTemplateName.NotFoundException")
 
 # GPU images are tens of GB and are unpacked on the root volume; 80 GiB, the default, fills up.
 ROOT_VOLUME_GIB: Final = {True: 500, False: 100}
@@ -82,7 +93,8 @@ class LaunchTemplates:
 
     def release(self, cluster_id: ClusterId, template_id: str) -> None:
         """Delete a launch template; one that is gone or in use is left to the next call."""
-        with ignoring_gone_or_busy(f"deleting launch template {template_id} of {cluster_id}"):
+        what = f"deleting launch template {template_id} of {cluster_id}"
+        with ignoring_gone_or_busy(what, *_GONE):
             self._client.delete_launch_template(LaunchTemplateId=template_id)
 
     def left(self, cluster_id: ClusterId) -> list[Left]:
@@ -111,7 +123,7 @@ class LaunchTemplates:
                 tag_specification("network-interface", cluster_id, run_id),
             ],
         }
-        with ignoring_existing(f"creating launch template {name}"):
+        with ignoring_existing(f"creating launch template {name}", _EXISTS):
             self._client.create_launch_template(
                 LaunchTemplateName=name,
                 ClientToken=name.removeprefix("stationmaster-"),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pydantic import BaseModel, ConfigDict
 
 from stationmaster.aws.calls import AwsConflict, aws_call, ignoring_gone_or_busy
+from stationmaster.aws.kinds import Actions
 from stationmaster.aws.subnets import choose_subnet
 from stationmaster.aws.tags import by_cluster, tag_specification
 from stationmaster.domain.ids import ClusterId, RunId
@@ -21,6 +22,19 @@ from stationmaster.settings import Settings
 if TYPE_CHECKING:
     from mypy_boto3_ec2 import EC2Client
 
+ACTIONS: Final = Actions(
+    permission="network",
+    resource="ec2:security-group",
+    create=("ec2:CreateSecurityGroup",),
+    change=("ec2:AuthorizeSecurityGroupIngress", "ec2:AuthorizeSecurityGroupEgress"),
+    # The last two choose the subnet that is kept in the group's tags.
+    read=(
+        "ec2:DescribeSecurityGroups",
+        "ec2:DescribeSubnets",
+        "ec2:DescribeInstanceTypeOfferings",
+    ),
+    delete=("ec2:DeleteSecurityGroup",),
+)
 TAG_SUBNET: Final = "stationmaster:subnet-id"
 
 

@@ -10,7 +10,6 @@ from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.resources import Left
 from stationmaster.services import Services
 from stationmaster.steps import NOT_READY, READY, StepResult
-from stationmaster.steps.leftovers import network_in_deletion_order
 from stationmaster.steps.recording import check_time, resources_deleted
 
 
@@ -21,7 +20,7 @@ def release_network(services: Services, cluster_id: ClusterId) -> StepResult:
         StepTimedOut: something is still there when the teardown's time is over.
     """
     cluster = services.cluster_states.load(cluster_id)
-    kinds = network_in_deletion_order(services)
+    kinds = services.network_in_deletion_order()
     left: list[Left] = []
     for kind in kinds.values():
         for found in kind.left(cluster_id):

@@ -7,7 +7,7 @@ from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.services import Services
 from stationmaster.steps import NOT_READY, READY, StepResult
-from stationmaster.steps.leftovers import find_left, in_deletion_order
+from stationmaster.steps.leftovers import find_left
 from stationmaster.steps.recording import check_time, resources_deleted
 
 
@@ -25,7 +25,7 @@ def verify_released(services: Services, cluster_id: ClusterId) -> StepResult:
     if not left:
         resources_deleted(services, cluster, set(ResourceKind))
         return READY
-    kinds = in_deletion_order(services)
+    kinds = services.in_deletion_order()
     for each in left:
         kind = kinds[each.kind]
         kind.release(cluster_id, each.id)

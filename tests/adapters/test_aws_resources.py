@@ -17,7 +17,7 @@ from stationmaster.domain.names import FSX_CSI_ADDON, POD_IDENTITY_AGENT
 from stationmaster.domain.resources import Left, ResourceKind
 from stationmaster.services import Services
 from stationmaster.settings import Settings
-from stationmaster.steps.leftovers import find_left, in_deletion_order
+from stationmaster.steps.leftovers import find_left
 
 CLUSTER_IDS = (f"tiny-llama-{number:08x}" for number in count())
 EFA = get_instance("p4d.24xlarge")
@@ -85,7 +85,7 @@ def test_repeated_creations_leave_one_of_each_listed_in_deletion_order(
 
     left = find_left(services, cluster_id)
 
-    assert list(dict.fromkeys(each.kind for each in left)) == list(in_deletion_order(services))
+    assert list(dict.fromkeys(each.kind for each in left)) == list(services.in_deletion_order())
     assert [str(each) for each in left[1:]] == [
         "node group system",
         f"cluster {name}",
@@ -101,7 +101,7 @@ def test_repeated_creations_leave_one_of_each_listed_in_deletion_order(
 
 def release_everything(services: Services, cluster_id: str) -> None:
     """Request every deletion until nothing is left, whatever is still in use."""
-    kinds = in_deletion_order(services)
+    kinds = services.in_deletion_order()
 
     def nothing_left() -> bool:
         left = find_left(services, cluster_id)
@@ -164,7 +164,7 @@ def test_deletion_of_what_is_in_use_is_left_to_the_next_call(
 def test_deletion_of_what_is_gone_is_no_error(
     services: Services, kind: ResourceKind, resource_id: str
 ) -> None:
-    in_deletion_order(services)[kind].release("gone", resource_id)
+    services.in_deletion_order()[kind].release("gone", resource_id)
 
     assert find_left(services, "gone") == []
 

@@ -13,11 +13,15 @@ from pathlib import Path
 import pytest
 
 from lambdas.registry import BOT, FUNCTIONS, Function, Permission, get_function
+from stationmaster.aws.kinds import actions_by_module
 
 ROOT = Path(__file__).parent.parent.parent
 P = Permission
 
-# What calling `services.<adapter>.<method>` takes, besides the table.
+# What AWS asks for besides the call that a method makes.
+IMPLIED = {"fsx:TagResource"}
+# What calling `services.<adapter>.<method>` takes, besides the table. Kinds with ACTIONS say so
+# themselves: `needed` reads it there.
 NEEDED = {
     "access_entries.ensure": P.CLUSTER_CREATE,
     "addons.describe": P.CLUSTER_READ,
@@ -26,29 +30,12 @@ NEEDED = {
     "clusters.ensure": P.CLUSTER_CREATE,
     "clusters.left": P.CLUSTER_READ,
     "clusters.release": P.CLUSTER_DELETE,
-    "file_systems.describe": P.FILE_SYSTEM_READ,
-    "file_systems.ensure": P.FILE_SYSTEM_CREATE,
-    "file_systems.left": P.FILE_SYSTEM_READ,
-    "file_systems.list_tagged": P.FILE_SYSTEM_READ,
-    "file_systems.mountable": P.FILE_SYSTEM_READ,
-    "file_systems.release": P.FILE_SYSTEM_DELETE,
-    "launch_templates.ensure_system": P.NETWORK_CREATE,
-    "launch_templates.ensure_training": P.NETWORK_CREATE,
-    "launch_templates.left": P.NETWORK_READ,
-    "launch_templates.release": P.NETWORK_DELETE,
     "node_groups.describe": P.CLUSTER_READ,
     "node_groups.ensure_system": P.NODE_GROUP_CREATE,
     "node_groups.ensure_training": P.NODE_GROUP_CREATE,
     "node_groups.left": P.CLUSTER_READ,
     "node_groups.release": P.NODE_GROUP_DELETE,
-    "placement_groups.ensure": P.NETWORK_CREATE,
-    "placement_groups.left": P.NETWORK_READ,
-    "placement_groups.release": P.NETWORK_DELETE,
     "pod_identities.ensure": P.CLUSTER_CREATE,
-    "security_groups.describe": P.NETWORK_READ,
-    "security_groups.ensure": P.NETWORK_CREATE,
-    "security_groups.left": P.NETWORK_READ,
-    "security_groups.release": P.NETWORK_DELETE,
     "workflows.heartbeat": P.SEND_TASK_RESULT,
     "workflows.wait_failed": P.SEND_TASK_RESULT,
     "workflows.wait_succeeded": P.SEND_TASK_RESULT,
@@ -63,8 +50,9 @@ NEEDED = {
 NEEDED_ONE_OF = {"addons.ensure": {P.CLUSTER_CREATE, P.ADDON_CREATE}}
 # Packages whose modules a step calls one by one, by a name that it is given.
 ROOMS = ("stationmaster.checks", "stationmaster.plugins")
-ADAPTERS = {call.partition(".")[0] for call in [*NEEDED, *NEEDED_ONE_OF]}
-# Functions that list adapters for a loop, whose variable is called `kind`.
+KINDS = actions_by_module()
+ADAPTERS = {call.partition(".")[0] for call in [*NEEDED, *NEEDED_ONE_OF]} | set(KINDS)
+# Methods of Services that list adapters for a loop, whose variable is called `kind`.
 LISTS = ("in_deletion_order", "network_in_deletion_order")
 
 
@@ -77,14 +65,14 @@ def parsed(module: str) -> ast.Module:
 
 @cache
 def origins(module: str) -> dict[str, str]:
-    """Module of every function of steps that can be named in `module`, its own included."""
+    """Module of every function of the product that can be named in `module`, its own included."""
     found = {}
     for node in parsed(module).body:
         match node:
             case ast.FunctionDef(name=name):
                 found[name] = module
             case ast.ImportFrom(module=str(imported), names=names) if imported.startswith(
-                ("stationmaster.steps.", "stationmaster.waiting")
+                ("stationmaster.steps.", "stationmaster.waiting", "stationmaster.aws.")
             ):
                 found |= {alias.name: imported for alias in names}
     return found
@@ -111,6 +99,8 @@ def calls_of(module: str) -> set[str]:
                     ),
                 ) if adapter in ADAPTERS:
                     calls.add(f"{adapter}.{method}")
+                case ast.Attribute(attr=name, value=ast.Name(id="services")) if name in LISTS:
+                    listed |= adapters_in(name)
                 case ast.Attribute(attr=method, value=ast.Name(id="kind")):
                     of_each.add(method)
                 case ast.Name(id=name) if name in origins(where):
@@ -118,7 +108,6 @@ def calls_of(module: str) -> set[str]:
                     if (home, name) not in seen:
                         seen.add((home, name))
                         waiting += functions(home, name)
-                        listed |= adapters_in(home, name) if name in LISTS else set()
     return calls | {f"{adapter}.{method}" for adapter in listed for method in of_each}
 
 
@@ -148,14 +137,61 @@ def functions(module: str, name: str) -> list[tuple[str, ast.AST]]:
     ]
 
 
-def adapters_in(module: str, name: str) -> set[str]:
-    """Every `services.<adapter>` that a function names."""
-    ((_, tree),) = functions(module, name)
-    return {
+def methods(module: str, known_by: str) -> dict[str, ast.FunctionDef]:
+    """The methods of the class that has one called `known_by`."""
+    for node in parsed(module).body:
+        if isinstance(node, ast.ClassDef):
+            found = {each.name: each for each in node.body if isinstance(each, ast.FunctionDef)}
+            if known_by in found:
+                return found
+    raise AssertionError(f"{module} has no class with {known_by}")
+
+
+def adapters_in(name: str) -> set[str]:
+    """Every adapter that one of the LISTS names, also through the other."""
+    named = {
         node.attr
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Attribute) and node.attr in ADAPTERS
+        for node in ast.walk(methods("stationmaster.services", name)[name])
+        if isinstance(node, ast.Attribute)
     }
+    others = [adapters_in(other) for other in named & {*LISTS}]
+    return (named & ADAPTERS).union(*others)
+
+
+def taken_by(kind: str, method: str) -> set[str]:
+    """The IAM actions of all calls to AWS that a method of a kind can come to make."""
+    module = f"stationmaster.aws.{kind}"
+    service = KINDS[kind].resource.partition(":")[0]
+    own = methods(module, "left")
+    taken: set[str] = set()
+    waiting: list[ast.AST] = [own.pop(method)]
+    while waiting:
+        for node in ast.walk(waiting.pop()):
+            match node:
+                case ast.Attribute(
+                    attr=call, value=ast.Attribute(attr="_client") | ast.Name(id="client")
+                ):
+                    taken.add(f"{service}:{call.title().replace('_', '')}")
+                case ast.Attribute(attr=name, value=ast.Name(id="self")) if name in own:
+                    waiting.append(own.pop(name))
+                case ast.Name(id=name) if name in origins(module):
+                    waiting += [each for _, each in functions(origins(module)[name], name)]
+    return taken
+
+
+def needed(call: str) -> set[Permission]:
+    """The permissions that a call of `adapter.method` takes."""
+    kind, _, method = call.partition(".")
+    if kind not in KINDS:
+        return {NEEDED[call]}
+    actions = KINDS[kind]
+    taken = taken_by(kind, method)
+    verbs = {
+        "create": {*actions.create, *actions.change},
+        "read": {*actions.read},
+        "delete": {*actions.delete},
+    }
+    return {P(f"{actions.permission}-{verb}") for verb in verbs if verbs[verb] & taken}
 
 
 FUNCTIONS_OF_LAMBDAS = [spec for spec in FUNCTIONS if spec.handler.startswith("lambdas.")]
@@ -172,14 +208,29 @@ def test_function_may_do_what_its_step_does(spec: Function) -> None:
     called = calls_of(source_of(spec))
 
     for call in called:
-        needed = NEEDED_ONE_OF.get(call) or {NEEDED[call]}
-        assert needed & spec.permissions, f"{call} needs one of {sorted(needed)}"
+        if call in NEEDED_ONE_OF:
+            assert NEEDED_ONE_OF[call] & spec.permissions, call
+        else:
+            assert needed(call) <= spec.permissions, f"{call} needs {sorted(needed(call))}"
 
 
 def test_bot_may_do_what_its_commands_do() -> None:
     called = calls_of("stationmaster.commands")
 
-    assert {NEEDED[call] for call in called} <= BOT.permissions
+    assert {each for call in called for each in needed(call)} <= BOT.permissions
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_kind_states_exactly_the_actions_that_its_calls_take(kind: str) -> None:
+    actions = KINDS[kind]
+    public = [name for name in methods(f"stationmaster.aws.{kind}", "left") if name[0] != "_"]
+
+    taken = {action for method in public for action in taken_by(kind, method)}
+
+    stated = {*actions.create, *actions.change, *actions.read, *actions.delete}
+    assert stated - IMPLIED == taken
+    assert needed(f"{kind}.left") == {P(f"{actions.permission}-read")}
+    assert needed(f"{kind}.release") == {P(f"{actions.permission}-delete")}
 
 
 def test_calls_of_plugins_and_checks_count_for_the_steps_that_call_them() -> None:
@@ -193,4 +244,5 @@ def test_calls_are_found_in_the_source() -> None:
     found = calls_of(source_of(get_function("verify-released")))
 
     kinds = "clusters file_systems launch_templates node_groups placement_groups security_groups"
-    assert found == {f"{kind}.{verb}" for kind in kinds.split() for verb in ("left", "release")}
+    assert found >= {f"{kind}.{verb}" for kind in kinds.split() for verb in ("left", "release")}
+    assert {call.partition(".")[0] for call in found} >= set(KINDS), "made by Services, not listed"

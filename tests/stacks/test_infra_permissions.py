@@ -8,6 +8,7 @@ import pytest
 from infra_templates import Resource, as_list, of_type, reference, text_of
 
 from lambdas.registry import FUNCTIONS, Permission
+from stationmaster.aws.kinds import Actions, actions_by_module
 from stationmaster.domain.bus import EVENT_SOURCE, RELAY_BATCH_DETAIL_TYPE
 from stationmaster.domain.names import TAG_CLUSTER_ID
 
@@ -33,15 +34,19 @@ DANGEROUS = {
     "eks:CreateNodegroup": {Permission.NODE_GROUP_CREATE},
     "eks:DeleteNodegroup": {Permission.NODE_GROUP_DELETE},
     "eks:CreateAccessEntry": {Permission.CLUSTER_CREATE},
-    "fsx:CreateFileSystem": {Permission.FILE_SYSTEM_CREATE},
-    "fsx:DeleteFileSystem": {Permission.FILE_SYSTEM_DELETE},
-    "ec2:CreateSecurityGroup": {Permission.NETWORK_CREATE},
-    "ec2:DeleteSecurityGroup": {Permission.NETWORK_DELETE},
     "ec2:RunInstances": {Permission.NODE_GROUP_CREATE},
     "secretsmanager:GetSecretValue": {Permission.SLACK_SECRET, Permission.HUGGING_FACE_SECRET},
     "dynamodb:PutItem": {Permission.TABLE_WRITE},
     "events:PutEvents": {Permission.BUS_PUT},
     "states:SendTaskSuccess": {Permission.SEND_TASK_RESULT},
+}
+# The kinds with ACTIONS, and what creating and deleting each takes.
+KINDS = actions_by_module().values()
+CHANGING = {
+    action: {Permission(f"{kind.permission}-{verb}")}
+    for kind in KINDS
+    for verb, actions in (("create", kind.create + kind.change), ("delete", kind.delete))
+    for action in actions
 }
 
 
@@ -67,7 +72,7 @@ def test_every_resource_is_named_where_aws_can(resources: dict[str, Resource]) -
             assert loose == []
 
 
-@pytest.mark.parametrize(("action", "permissions"), DANGEROUS.items())
+@pytest.mark.parametrize(("action", "permissions"), (DANGEROUS | CHANGING).items())
 def test_action_is_held_only_by_functions_with_its_permission(
     action: str, permissions: set[Permission], statements: Statements
 ) -> None:
@@ -81,22 +86,29 @@ def test_action_is_held_only_by_functions_with_its_permission(
 
 
 @pytest.mark.parametrize(
-    "action", ["fsx:DeleteFileSystem", "ec2:DeleteSecurityGroup", "ec2:DeleteLaunchTemplate"]
+    ("action", "kind"),
+    [(action, kind) for kind in KINDS for action in (*kind.change, *kind.delete)],
+    ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_deletion_is_limited_to_what_is_tagged_with_a_cluster(
-    action: str, statements: Statements
+def test_change_and_deletion_are_limited_to_what_is_tagged_with_a_cluster(
+    action: str, kind: Actions, statements: Statements
 ) -> None:
     found = [
         each for role in statements.values() for each in role if action in as_list(each["Action"])
     ]
 
     assert found
+    tag = f"aws:ResourceTag/{kind.tag}"
     for statement in found:
-        assert statement["Condition"] == {"Null": {f"aws:ResourceTag/{TAG_CLUSTER_ID}": "false"}}
+        if kind.tag == TAG_CLUSTER_ID:
+            assert statement["Condition"] == {"Null": {tag: "false"}}
+        else:
+            assert statement["Condition"]["StringLike"][tag].startswith("stationmaster-")
 
 
 @pytest.mark.parametrize(
-    "action", ["eks:CreateCluster", "eks:CreateNodegroup", "fsx:CreateFileSystem"]
+    "action",
+    ["eks:CreateCluster", "eks:CreateNodegroup", *(a for kind in KINDS for a in kind.create)],
 )
 def test_creation_needs_the_tag_of_the_cluster(action: str, statements: Statements) -> None:
     found = [
@@ -105,6 +117,8 @@ def test_creation_needs_the_tag_of_the_cluster(action: str, statements: Statemen
 
     assert found
     for statement in found:
+        if ":vpc/" in text_of(statement["Resource"]):
+            continue  # a security group is created in the VPC, which has its own tags
         assert statement["Condition"] == {"Null": {f"aws:RequestTag/{TAG_CLUSTER_ID}": "false"}}
 
 

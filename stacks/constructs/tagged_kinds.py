@@ -1,0 +1,68 @@
+"""IAM statements for the kinds of AWS resources that carry their cluster's tag, drawn from data.
+
+Used by `permissions`. Each kind states in its `ACTIONS` what its verbs take; a new kind changes
+nothing here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import aws_cdk as cdk
+
+from stacks.constructs.statements import LISTING, TAGGED_AT_CREATION, Statement, arn
+from stationmaster.aws.kinds import Actions, actions_by_module
+
+_IDS: Final = (
+    "AWS chooses the id at creation; the condition on the tag limits it to clusters' resources"
+)
+
+
+def create_tagged(stack: cdk.Stack, family: str) -> list[Statement]:
+    """What creating the kinds of a family takes: each call has to tag what it creates."""
+    statements: list[Statement] = []
+    for kind in _kinds(family):
+        resources = (_any(stack, kind),)
+        if kind.create:
+            statements.append(Statement(kind.create, resources, _IDS, TAGGED_AT_CREATION))
+        if kind.create and kind.resource.startswith("ec2:"):
+            creating = [action.removeprefix("ec2:") for action in kind.create]
+            only = {"StringEquals": {"ec2:CreateAction": creating}}
+            statements.append(Statement(("ec2:CreateTags",), resources, _IDS, only))
+        if kind.change:
+            statements.append(Statement(kind.change, resources, _IDS, _tagged(kind)))
+    return statements
+
+
+def read_kinds(family: str, *more: str) -> Statement:
+    """Listing the kinds of a family, and `more` actions that AWS does not limit either."""
+    actions = {action for kind in _kinds(family) for action in kind.read}
+    return Statement(tuple(sorted(actions.union(more))), ("*",), LISTING)
+
+
+def delete_tagged(stack: cdk.Stack, family: str) -> list[Statement]:
+    """What deleting the kinds of a family takes; they are known by their tags."""
+    return [
+        Statement(kind.delete, (_any(stack, kind),), _IDS, _tagged(kind))
+        for kind in _kinds(family)
+        if kind.delete
+    ]
+
+
+def _kinds(family: str) -> list[Actions]:
+    return [kind for kind in actions_by_module().values() if kind.permission == family]
+
+
+def _any(stack: cdk.Stack, kind: Actions) -> str:
+    """The ARNs of all resources of a kind."""
+    service, _, resource = kind.resource.partition(":")
+    return arn(stack, service, resource, "*")
+
+
+def _tagged(kind: Actions) -> Mapping[str, Mapping[str, str]]:
+    """The condition that a resource is a cluster's."""
+    tag = f"aws:ResourceTag/{kind.tag}"
+    if kind.tag_value == "*":
+        return {"Null": {tag: "false"}}
+    return {"StringLike": {tag: kind.tag_value}}

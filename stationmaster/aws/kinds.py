@@ -1,0 +1,61 @@
+"""What every kind of AWS resource has: the verbs of its deletion, and the IAM actions it takes.
+
+A kind is a module of this package. Its class has the verbs that steps call; its `ACTIONS` say which
+IAM actions they take, for `stacks` to grant. `Services` makes the class and knows its place in the
+order of deletion.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from pkgutil import iter_modules
+from typing import Literal, Protocol
+
+from stationmaster.domain.ids import ClusterId
+from stationmaster.domain.names import TAG_CLUSTER_ID
+from stationmaster.domain.resources import Left
+
+
+class Releasable(Protocol):
+    """A kind of resource that is deleted by itself; add-ons and the like go with their cluster."""
+
+    def left(self, cluster_id: ClusterId) -> list[Left]:
+        """Those of the cluster that AWS still lists."""
+
+    def release(self, cluster_id: ClusterId, resource_id: str, /) -> None:
+        """Request the deletion of one; nothing happens where it is gone or in use."""
+
+
+@dataclass(frozen=True)
+class Actions:
+    """The IAM actions of one kind whose resources carry the tag of their cluster.
+
+    Each is granted as narrowly as AWS allows: `create` where the request has the product's tag,
+    `change` and `delete` where the resource has `tag` with a value like `tag_value`, `read` on all
+    resources, because AWS grants listing on all or none.
+    """
+
+    permission: Literal["network", "file-system"]
+    """Functions are granted NAME-create, NAME-read and NAME-delete in `lambdas.registry`."""
+    resource: str
+    """AWS's name of the type, with its service: "ec2:placement-group"."""
+    create: tuple[str, ...] = ()
+    change: tuple[str, ...] = ()
+    read: tuple[str, ...] = ()
+    delete: tuple[str, ...] = ()
+    tag: str = TAG_CLUSTER_ID
+    tag_value: str = "*"
+
+
+@cache
+def actions_by_module() -> dict[str, Actions]:
+    """The `ACTIONS` of every module of this package that has them.
+
+    It imports all of them, boto3 included: for `stacks`, and not for a function.
+    """
+    names = [found.name for found in iter_modules([str(Path(__file__).parent)])]
+    modules = {name: import_module(f"{__package__}.{name}") for name in names}
+    return {name: mod.ACTIONS for name, mod in modules.items() if hasattr(mod, "ACTIONS")}
