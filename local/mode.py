@@ -8,25 +8,21 @@ cluster, and lets the local Slack deliver to the shipped bot. Nothing here takes
 from __future__ import annotations
 
 import importlib
-import io
 import json
 import os
 import secrets
 import socket
 import sys
 from collections.abc import Callable, Mapping
-from contextlib import redirect_stdout, suppress
+from contextlib import redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
-
-from pydantic import TypeAdapter
 
 from lambdas import registry
 from local.aws import (
     Deployment,
     DeploymentSpec,
-    Function,
     FunctionSpec,
     InProcessRuntime,
     LambdaRuntime,
@@ -42,12 +38,13 @@ from local.aws import (
 )
 from local.cluster import LocalCluster
 from local.cluster_behind_eks import ClusterBehindEks
+from local.handler_log import HANDLER_LOG
 from local.limits import limits_with
 from local.slack import LocalSlack
 from local.slack_app import app_config
 from local.state_directory import StateDirectory
+from local.stream_events import StreamEvents, TappedRuntime
 from stationmaster.aws import table
-from stationmaster.domain.aggregates import CLUSTER, RUN
 from stationmaster.domain.cluster.events import ClusterEvent
 from stationmaster.domain.names import NAMESPACE
 from stationmaster.domain.run.events import RunEvent
@@ -98,8 +95,7 @@ class LocalMode:
     def __init__(self, options: LocalOptions) -> None:
         self.options = options
         self.settings: Settings | None = None
-        self._listeners: list[Callable[[RunEvent | ClusterEvent], None]] = []
-        self._seen: set[str] = set()
+        self._events = StreamEvents()
         state = options.state_dir
         self._pod_environment: dict[str, str] = {}
         self._signing_secret, self._bot_token = (
@@ -127,7 +123,7 @@ class LocalMode:
 
     def on_event(self, listener: Callable[[RunEvent | ClusterEvent], None]) -> None:
         """Call `listener` for each event once, as the table's stream delivers it."""
-        self._listeners.append(listener)
+        self._events.listeners.append(listener)
 
     def start(self) -> None:
         """Start everything on an empty account.
@@ -141,13 +137,13 @@ class LocalMode:
         self.slack.start()
         self.state.empty()
         self.options.on_claimed()
-        _HANDLER_LOG.path = self.state.path / "functions.log"
-        _HANDLER_LOG.path.unlink(missing_ok=True)
+        HANDLER_LOG.path = self.state.path / "functions.log"
+        HANDLER_LOG.path.unlink(missing_ok=True)
         self.cluster.faults |= self.options.faults & set(CLUSTER_FAULTS)
         self.cluster.start()
         self.aws = LocalAws(
             state_dir=self.options.state_dir,
-            invoker=_Tap(self.options.runtime or InProcessRuntime(), self._stream_delivered),
+            invoker=TappedRuntime(self.options.runtime or InProcessRuntime(), self._events),
             handlers={function.handler for function in registry.FUNCTIONS},
             speed=self.options.speed,
             region=REGION,
@@ -228,7 +224,7 @@ class LocalMode:
         environment = self.settings.to_environment() | self.aws.environment()
         # Imported here so that the handlers' loggers write to the state directory's file, and so
         # that the first command does not wait for imports.
-        with redirect_stdout(_HANDLER_LOG):
+        with redirect_stdout(HANDLER_LOG):
             for function in registry.FUNCTIONS:
                 if not isinstance(self.options.runtime, RicRuntime):  # it has its own processes
                     module, _, attribute = function.handler.rpartition(".")
@@ -260,27 +256,6 @@ class LocalMode:
             emulated_speed=self.options.speed,
             **(limits_with(self.options.faults) | dict(self.options.limits)),
         )
-
-    def _stream_delivered(self, payload: bytes) -> None:
-        """Hand new events of a batch to the listeners; it may come twice, or have no records."""
-        for record in json.loads(payload).get("Records", []):
-            image = record["dynamodb"].get("NewImage")
-            item = table.read_key(record["dynamodb"]["Keys"])
-            if image is None or item is None or item.event_id is None:
-                continue
-            if item.kind not in _EVENTS:
-                continue
-            event = _EVENTS[item.kind].validate_json(image["body"]["S"])
-            if event.event_id in self._seen:
-                continue
-            self._seen.add(event.event_id)
-            for listener in self._listeners:
-                listener(event)
-
-
-_EVENTS: Final[Mapping[str, TypeAdapter[Any]]] = {
-    aggregate.key_prefix: aggregate.event for aggregate in (RUN, CLUSTER)
-}
 
 
 def _loopback_interface() -> str:
@@ -347,44 +322,6 @@ def _table() -> TableSpec:
         ttl_attribute=table.EXPIRES_AT,
         indexes=table.INDEXES,
     )
-
-
-class _HandlerLog(io.TextIOBase):
-    """Where in-process handlers log: the file of the local mode that runs now."""
-
-    path: Path | None = None
-
-    def write(self, text: str) -> int:
-        """Append to the current file; without one, or room for it, the text is dropped."""
-        if self.path is not None and self.path.parent.is_dir():
-            with suppress(OSError), self.path.open("a") as log:
-                log.write(text)
-        return len(text)
-
-
-_HANDLER_LOG: Final = _HandlerLog()
-
-
-class _Tap:
-    """A Lambda runtime that lets local mode see what the table's stream delivers."""
-
-    def __init__(self, inner: LambdaRuntime, delivered: Callable[[bytes], None]) -> None:
-        self._inner = inner
-        self._delivered = delivered
-
-    def invoke(self, function: Function, payload: bytes) -> tuple[bytes, bool]:
-        """Invoke the function; a stream batch is shown first, even to a failing consumer."""
-        if function.name == registry.STREAM_CONSUMER:
-            self._delivered(payload)
-        return self._inner.invoke(function, payload)
-
-    def configure(self, environment: Mapping[str, str]) -> None:
-        """Pass on what every function sees of the endpoint."""
-        self._inner.configure(environment)
-
-    def close(self) -> None:
-        """Release the runtime."""
-        self._inner.close()
 
 
 def describe_endpoints(mode: LocalMode) -> dict[str, Any]:
