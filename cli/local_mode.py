@@ -65,6 +65,7 @@ def up(arguments: argparse.Namespace) -> int:
             console.print("type [bold]/train tiny-llama nodes=2 steps=60[/] there; Ctrl-C ends it")
             signals.wait()
             console.print("stopping, every pod ends with it")
+        _name_left(mode)
     except (OSError, ValueError) as exc:
         return _refused(exc, arguments.state_dir)
     return OK
@@ -88,12 +89,21 @@ def run(arguments: argparse.Namespace) -> int:
             if mode.state.used_before:
                 watch.print_line("state", HISTORY_GONE)
             code = _one_command(mode, watch, text=text, arguments=arguments, started=started)
+        _name_left(mode)
     except (OSError, ValueError) as exc:
         return _refused(exc, arguments.state_dir)
     if signals.asked():
-        print("stationmaster: interrupted; local mode and every pod were ended", file=sys.stderr)
+        if not mode.processes_left:
+            print(
+                "stationmaster: interrupted; local mode and every pod were ended", file=sys.stderr
+            )
         return NO
     return code
+
+
+def _name_left(mode: LocalMode) -> None:
+    for process in mode.processes_left:
+        print(f"stationmaster: {process} could not be ended", file=sys.stderr)
 
 
 def _options(

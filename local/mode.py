@@ -110,6 +110,8 @@ class LocalMode:
             kubectl_namespace=NAMESPACE,
             only_images=_IMAGES,
         )
+        self.processes_left: list[str] = []
+        """What could not be ended when local mode stopped."""
         self.aws: LocalAws | None = None
         self.slack = LocalSlack(
             host_port=options.port,
@@ -158,7 +160,7 @@ class LocalMode:
 
     def stop(self) -> None:
         """Stop everything; pods are ended with their process groups."""
-        self.cluster.stop()
+        self.processes_left = self.cluster.stop()
         if self.aws is not None:
             self.aws.stop()
         self.slack.stop()

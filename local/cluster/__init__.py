@@ -38,7 +38,7 @@ from local.cluster.controllers.workloads import (
 from local.cluster.events import EventRecorder
 from local.cluster.node.devices import GpuPool, machine_gpus
 from local.cluster.node.environment import Ports
-from local.cluster.node.kubelet import Kubelet
+from local.cluster.node.kubelet import STOP_PATIENCE_S, Kubelet
 from local.cluster.node.launch import NodeContext
 
 __all__ = ["LocalCluster"]
@@ -128,12 +128,17 @@ class LocalCluster:
             namespace=self._kubectl_namespace,
         )
 
-    def stop(self, grace_s: float = 3.0) -> None:
-        """End every pod (TERM, KILL after `grace_s`), then the threads."""
+    def stop(self, grace_s: float = 3.0, patience_s: float = STOP_PATIENCE_S) -> list[str]:
+        """End every pod (TERM, KILL after `grace_s`, then `patience_s` at most), then the threads.
+
+        Returns:
+            The processes that could not be ended, each by its id and its pod.
+        """
         for controller in self._controllers:
             controller.stop()
-        self._kubelet.stop(grace_s)
+        left = self._kubelet.stop(grace_s, patience_s)
         self._server.stop()
+        return left
 
     def reset(self, grace_s: float = 3.0) -> None:
         """The cluster was deleted: pods end, all objects go, the system namespaces are new."""

@@ -19,6 +19,8 @@ from local.cluster.node.podworker import PodWorker
 
 # Ends a hang: killed processes go, but a busy machine takes its time.
 _KILL_PATIENCE_S = 600.0
+# A person who ends local mode does not wait that long for a process that cannot be killed.
+STOP_PATIENCE_S = 20.0
 
 
 class Kubelet:
@@ -36,23 +38,36 @@ class Kubelet:
             self._on_change, resource=resources.PODS.key
         )
 
-    def stop(self, grace_s: float) -> None:
-        """End every pod's processes: TERM, and KILL after `grace_s`."""
+    def stop(self, grace_s: float, patience_s: float = STOP_PATIENCE_S) -> list[str]:
+        """End every pod's processes: TERM, KILL after `grace_s`, and `patience_s` for their end.
+
+        Returns:
+            The processes that are still there, each by its id and its pod.
+        """
         if self._subscription is not None:
             self._subscription.close()
         with self._lock:
             self._stopping = True
-        self.end_all(grace_s)
+        return self.end_all(grace_s, patience_s)
 
-    def end_all(self, grace_s: float) -> None:
-        """End the processes of all pods and wait for them; the objects are not touched."""
+    def end_all(self, grace_s: float, patience_s: float = _KILL_PATIENCE_S) -> list[str]:
+        """End the processes of all pods and wait for them; the objects are not touched.
+
+        Returns:
+            As stop.
+        """
         with self._lock:
             workers = list(self._workers.values())
         for worker in workers:
             worker.shut_down(grace_s)
-        deadline = time.monotonic() + grace_s + _KILL_PATIENCE_S
-        for worker in workers:
-            worker.join(max(0.0, deadline - time.monotonic()))
+        deadline = time.monotonic() + grace_s + patience_s
+        ended = [worker.join(max(0.0, deadline - time.monotonic())) for worker in workers]
+        return [
+            process
+            for worker, has_ended in zip(workers, ended, strict=True)
+            if not has_ended
+            for process in worker.processes()
+        ]
 
     def _on_change(self, change: Change) -> None:
         """Called under the store's lock: hands over and returns."""

@@ -69,6 +69,15 @@ class PodWorker:
         """Every container of the pod, those that initialise it first."""
         return self._containers.all()
 
+    def processes(self) -> list[str]:
+        """The processes of its containers that have not ended."""
+        pod = self._pod["metadata"]["name"]
+        return [
+            f"process {run.process_id} of pod {pod}"
+            for run in self._containers.all()
+            if run.process is not None
+        ]
+
     # Called from other threads
 
     def start(self) -> None:

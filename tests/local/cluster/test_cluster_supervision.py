@@ -90,6 +90,25 @@ def test_kill_9_of_the_supervisor_ends_its_processes_before_the_restart(cluster:
     cluster.core.delete_namespaced_pod("unguarded", "default", grace_period_seconds=0)
 
 
+def test_stop_gives_up_on_a_process_that_cannot_be_ended_and_names_it(tmp_path: Path) -> None:
+    own = start_cluster(tmp_path / "state")
+    own.add_nodes()
+    own.run_pod("stuck", "", container={"command": ["python", "-c", _LOGGED_PIDS]})
+    own.pod_phase("stuck", "Running")
+    logged = eventually(lambda: own.log("stuck"), "the process ids")
+    supervisor, program, _ = map(int, logged.split())
+    own.api.close()
+    os.kill(supervisor, signal.SIGSTOP)  # it can end nothing
+
+    try:
+        left = own.local.stop(grace_s=0.1, patience_s=0.1)
+    finally:
+        os.kill(supervisor, signal.SIGKILL)
+        eventually(lambda: not alive(program), "the program's end")
+
+    assert left == [f"process {program} of pod stuck"]
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="a program dies with its parent on Linux only")
 def test_program_dies_with_a_supervisor_that_is_killed(tmp_path: Path) -> None:
     with supervised(tmp_path / "log", "sleep", "300") as supervisor:
