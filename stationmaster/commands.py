@@ -24,7 +24,7 @@ from stationmaster.domain.ids import RunId
 from stationmaster.domain.planning.offer import offer_warnings
 from stationmaster.domain.planning.plan import Plan
 from stationmaster.domain.planning.requirements import check_data
-from stationmaster.domain.reactions import POLICY, decide
+from stationmaster.domain.reactions.run import POLICY, decide
 from stationmaster.domain.run.aggregate import Run, new_run_id, start_run
 from stationmaster.domain.run.events import RunRequested, StopRequested, run_event_id
 from stationmaster.domain.run.request import TrainingRequest

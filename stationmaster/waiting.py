@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from stationmaster.domain.cluster.aggregate import Cluster
-from stationmaster.domain.cluster.events import ClusterPhase
-from stationmaster.domain.errors import ClusterFailed
 from stationmaster.domain.ids import RunId
-from stationmaster.domain.reactions import EndWait, ProlongWait, Reaction
+from stationmaster.domain.reactions import cluster as cluster_reactions
+from stationmaster.domain.reactions.cluster import RunWaits
+from stationmaster.domain.reactions.run import ProlongWait, Reaction
+from stationmaster.domain.reactions.workflow import EndWait
 from stationmaster.domain.run.aggregate import Wait
 from stationmaster.services import Services
 
@@ -35,10 +36,8 @@ def settle_wait(services: Services, run_id: RunId, reactions: Iterable[Reaction]
             continue
         if end is None:
             services.workflows.heartbeat(token)
-        elif end.error is None:
-            services.workflows.wait_succeeded(token)
         else:
-            services.workflows.wait_failed(token, error=end.error.__name__, cause=end.sentence)
+            _resolve(services, token, end)
 
 
 def notify_waiting_runs(services: Services, cluster: Cluster) -> None:
@@ -55,8 +54,13 @@ def notify_waiting_runs(services: Services, cluster: Cluster) -> None:
 
 def settle_cluster_wait(services: Services, cluster: Cluster, token: str) -> None:
     """End one wait for the cluster, if its phase decides it."""
-    if cluster.phase is ClusterPhase.READY:
+    for reaction in cluster_reactions.decide(cluster, RunWaits()):
+        if isinstance(reaction, EndWait):
+            _resolve(services, token, reaction)
+
+
+def _resolve(services: Services, token: str, end: EndWait) -> None:
+    if end.error is None:
         services.workflows.wait_succeeded(token)
-    elif cluster.phase is ClusterPhase.FAILED or cluster.is_going_away:
-        cause = cluster.reason or f"cluster {cluster.cluster_id} is {cluster.phase.value}"
-        services.workflows.wait_failed(token, error=ClusterFailed.__name__, cause=cause)
+    else:
+        services.workflows.wait_failed(token, error=end.error.__name__, cause=end.sentence)

@@ -9,7 +9,8 @@ from stationmaster.domain.cluster import aggregate as cluster
 from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.cluster.events import CLUSTER_EVENT, ClusterEvent
 from stationmaster.domain.errors import ClusterNotFound, RunNotFound
-from stationmaster.domain.reactions import phase_changes
+from stationmaster.domain.reactions import cluster as cluster_reactions
+from stationmaster.domain.reactions import run as run_reactions
 from stationmaster.domain.run import aggregate as run
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import RUN_EVENT, RunEvent
@@ -21,7 +22,7 @@ RUN: Final = Aggregate[Run, RunEvent](
     event=RUN_EVENT,
     start=run.start_run,
     apply=run.apply,
-    consequences=phase_changes,
+    consequences=run_reactions.phase_changes,
     not_found=lambda run_id: RunNotFound(f'no run is called "{run_id[:60]}"; see /train list'),
 )
 CLUSTER: Final = Aggregate[Cluster, ClusterEvent](
@@ -31,6 +32,6 @@ CLUSTER: Final = Aggregate[Cluster, ClusterEvent](
     event=CLUSTER_EVENT,
     start=cluster.start,
     apply=cluster.apply,
-    consequences=cluster.consequences,
+    consequences=cluster_reactions.phase_changes,
     not_found=lambda cluster_id: ClusterNotFound(f'no cluster is called "{cluster_id[:60]}"'),
 )

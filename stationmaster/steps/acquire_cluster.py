@@ -5,6 +5,7 @@ from __future__ import annotations
 from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.cluster.events import ClusterRequested, LeaseGranted, cluster_event_id
 from stationmaster.domain.cluster.spec import spec_for
+from stationmaster.domain.errors import RunStopped
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.domain.run.aggregate import Run, Wait
@@ -33,9 +34,11 @@ def acquire_cluster(services: Services, run_id: RunId, *, task_token: str) -> No
     cluster = _lease(services, run, attempt)
     # Whoever ended the run before the lease was written has not seen it; nobody else releases it.
     run = services.runs.load(run_id)
-    if run.phase.is_terminal or run.stop_requested_by is not None:
-        release_lease(services, run_id)
+    try:
         raise_if_stopped(run)
+    except RunStopped:
+        release_lease(services, run_id)
+        raise
     services.workflows.start_cluster(cluster.cluster_id)
     mirror_phase(services, cluster)
     settle_cluster_wait(services, cluster, task_token)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stationmaster.domain.ids import RunId
-from stationmaster.domain.reactions import POLICY, WaitOpen, decide
+from stationmaster.domain.reactions.run import POLICY, WaitOpen, decide
 from stationmaster.domain.run.aggregate import Wait
 from stationmaster.services import Services
 from stationmaster.waiting import settle_wait

@@ -9,30 +9,29 @@ from stationmaster.domain.cluster.events import (
     cluster_event_id,
 )
 from stationmaster.domain.ids import ClusterId
-from stationmaster.domain.reactions import POLICY, ChangePhase, ClusterTaken, WaitOpen, decide
+from stationmaster.domain.reactions import cluster as cluster_reactions
+from stationmaster.domain.reactions.cluster import TeardownBegins
+from stationmaster.domain.reactions.run import POLICY, ClusterTaken, WaitOpen, decide
 from stationmaster.services import Services
 from stationmaster.steps import NOT_READY, READY, StepResult
-from stationmaster.steps.recording import enter_cluster_phase, enter_phase, lease_released
+from stationmaster.steps.recording import change_cluster_phases, change_phases, lease_released
 from stationmaster.waiting import settle_wait
 
 
 def begin_teardown(services: Services, cluster_id: ClusterId) -> StepResult:
     """Record that a teardown attempt began, once the cluster's own workflow is over.
 
-    A teardown under way stays as it is. A run that still leases the cluster ends with it (see
-    `domain/reactions.py`), and so does a workflow that waits. The cluster's workflow sees at its
-    next step that the cluster drains; one that does not end in time is not waited for.
+    A teardown under way stays as it is. A run that still leases the cluster ends with it, and so
+    does a workflow that waits. The cluster's workflow sees at its next step that the cluster
+    drains; one that does not end in time is not waited for.
     """
     cluster = services.cluster_states.load(cluster_id)
     if cluster.teardown in (TeardownStatus.RUNNING, TeardownStatus.COMPLETED):
         return READY
     for lease in cluster.open_leases:
         cluster = _end_lease(services, cluster, lease)
-    if not cluster.is_going_away:
-        # Nobody has leased it.
-        cluster = enter_cluster_phase(
-            services, cluster, ClusterPhase.DRAINING, reason=cluster.reason
-        )
+    begins = cluster_reactions.decide(cluster, TeardownBegins())
+    cluster = change_cluster_phases(services, cluster, begins)
     if _is_provisioning(services, cluster):
         return NOT_READY
     event = TeardownStarted(
@@ -48,9 +47,7 @@ def begin_teardown(services: Services, cluster_id: ClusterId) -> StepResult:
 def _end_lease(services: Services, cluster: Cluster, lease: Lease) -> Cluster:
     """End the run, whatever its workflow waits for, and then its lease."""
     run = services.runs.load(lease.run_id)
-    for reaction in decide(run, ClusterTaken(), POLICY):
-        if isinstance(reaction, ChangePhase):
-            run = enter_phase(services, run, reaction.phase, reason=reaction.reason)
+    run = change_phases(services, run, decide(run, ClusterTaken(), POLICY))
     settle_wait(services, run.run_id, decide(run, WaitOpen(services.now()), POLICY))
     return lease_released(services, cluster, lease)
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from stationmaster.domain.cluster.aggregate import Cluster
-from stationmaster.domain.cluster.events import ClusterPhase
 from stationmaster.domain.errors import IllegalTransition
 from stationmaster.domain.ids import ClusterId
+from stationmaster.domain.reactions.cluster import decide
+from stationmaster.domain.reactions.workflow import WorkflowEnds, WorkflowFailed
 from stationmaster.services import Services
-from stationmaster.steps.conclude_run import Conclusion, sentence_of
-from stationmaster.steps.recording import enter_cluster_phase
+from stationmaster.steps.catching import parse_caught
+from stationmaster.steps.conclude_run import Conclusion
+from stationmaster.steps.recording import change_cluster_phases
 from stationmaster.waiting import notify_waiting_runs
 
 
@@ -23,24 +25,19 @@ def conclude_cluster(
     or goes away stays as it is.
     """
     cluster = services.cluster_states.load(cluster_id)
-    if error is None:
-        cluster = _end(services, cluster, ClusterPhase.READY)
-    else:
-        reason = sentence_of(error.get("Cause", "")) or error.get("Error", "unknown error")
-        cluster = _end(services, cluster, ClusterPhase.FAILED, reason=reason)
-    notify_waiting_runs(services, cluster)
+    cluster = _end(services, cluster, WorkflowEnds(services.now(), parse_caught(error)))
     return {"outcome": cluster.phase.value}
 
 
 def fail_cluster(services: Services, cluster: Cluster, *, reason: str) -> None:
     """Record that a workflow of the cluster crashed, and let the runs that wait for it know."""
-    notify_waiting_runs(services, _end(services, cluster, ClusterPhase.FAILED, reason=reason))
+    _end(services, cluster, WorkflowFailed(reason))
 
 
-def _end(services: Services, cluster: Cluster, phase: ClusterPhase, *, reason: str = "") -> Cluster:
-    if cluster.is_going_away or cluster.phase in (ClusterPhase.READY, ClusterPhase.FAILED):
-        return cluster
+def _end(services: Services, cluster: Cluster, seen: WorkflowEnds | WorkflowFailed) -> Cluster:
     try:
-        return enter_cluster_phase(services, cluster, phase, reason=reason)
+        cluster = change_cluster_phases(services, cluster, decide(cluster, seen))
     except IllegalTransition:
-        return services.cluster_states.load(cluster.cluster_id)  # it has drained in this moment
+        cluster = services.cluster_states.load(cluster.cluster_id)  # it has drained in this moment
+    notify_waiting_runs(services, cluster)
+    return cluster

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 
+from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.cluster.events import (
     ClusterEvent,
     TeardownCompleted,
@@ -11,8 +13,15 @@ from stationmaster.domain.cluster.events import (
     cluster_event_id,
 )
 from stationmaster.domain.ids import ClusterId
+from stationmaster.domain.reactions.cluster import (
+    CompleteTeardown,
+    FailTeardown,
+    TeardownCrashed,
+    TeardownEnds,
+    decide,
+)
 from stationmaster.services import Services
-from stationmaster.steps.conclude_run import sentence_of
+from stationmaster.steps.catching import parse_caught
 from stationmaster.steps.leftovers import find_left
 
 
@@ -24,23 +33,39 @@ def conclude_teardown(
     `error` is what Step Functions caught; None after a verified teardown.
     """
     cluster = services.cluster_states.load(cluster_id)
-    if not cluster.is_open:
-        return
-    now = services.now()
-    event: ClusterEvent
-    if error is None:
-        event = TeardownCompleted(
+    _end(services, cluster, TeardownEnds(parse_caught(error)))
+
+
+def fail_teardown(services: Services, cluster: Cluster, *, reason: str) -> None:
+    """Record that a teardown workflow crashed, unless its end is recorded already."""
+    _end(services, cluster, TeardownCrashed(reason))
+
+
+def _end(services: Services, cluster: Cluster, seen: TeardownEnds | TeardownCrashed) -> None:
+    for reaction in decide(cluster, seen):
+        if isinstance(reaction, CompleteTeardown | FailTeardown):
+            event = _as_event(services, cluster, reaction, services.now())
+            services.cluster_states.record(cluster.cluster_id, [event])
+
+
+def _as_event(
+    services: Services,
+    cluster: Cluster,
+    reaction: CompleteTeardown | FailTeardown,
+    now: datetime,
+) -> ClusterEvent:
+    cluster_id = cluster.cluster_id
+    if isinstance(reaction, CompleteTeardown):
+        return TeardownCompleted(
             event_id=cluster_event_id(cluster_id, "teardown.completed"),
             cluster_id=cluster_id,
             at=now,
             cost_usd=round(cluster.cost_usd(now), 6),
         )
-    else:
-        event = TeardownFailed(
-            event_id=cluster_event_id(cluster_id, "teardown.failed", cluster.teardown_started_at),
-            cluster_id=cluster_id,
-            at=now,
-            reason=sentence_of(error.get("Cause", "")) or error.get("Error", "unknown error"),
-            left=[str(left) for left in find_left(services, cluster_id)],
-        )
-    services.cluster_states.record(cluster_id, [event])
+    return TeardownFailed(
+        event_id=cluster_event_id(cluster_id, "teardown.failed", cluster.teardown_started_at),
+        cluster_id=cluster_id,
+        at=now,
+        reason=reaction.reason,
+        left=[str(left) for left in find_left(services, cluster_id)],
+    )

@@ -5,26 +5,23 @@ from __future__ import annotations
 import logging
 
 from stationmaster.domain.bus import RelayBatch
-from stationmaster.domain.cluster.aggregate import TeardownStatus
 from stationmaster.domain.errors import PermanentError, TransientError
 from stationmaster.domain.ids import ClusterId, RunId
-from stationmaster.domain.reactions import (
+from stationmaster.domain.reactions.run import (
     POLICY,
     AskCapacity,
     CapacityLost,
-    ChangePhase,
-    EndWait,
     RelayHeard,
-    WorkflowFailed,
     decide,
 )
+from stationmaster.domain.reactions.workflow import EndWait, WorkflowFailed
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.services import Services
+from stationmaster.steps.catching import sentence_of
 from stationmaster.steps.conclude_cluster import fail_cluster
-from stationmaster.steps.conclude_run import sentence_of
-from stationmaster.steps.conclude_teardown import conclude_teardown
+from stationmaster.steps.conclude_teardown import fail_teardown
 from stationmaster.steps.examining import find_lost_capacity
-from stationmaster.steps.recording import enter_phase
+from stationmaster.steps.recording import change_phases
 from stationmaster.steps.release_lease import release_lease
 from stationmaster.waiting import settle_wait
 
@@ -82,9 +79,7 @@ def _train_died(services: Services, run_id: RunId, sentence: str) -> None:
     run = services.runs.find(run_id)
     if run is None:
         return
-    for reaction in decide(run, WorkflowFailed(sentence), POLICY):
-        if isinstance(reaction, ChangePhase):
-            enter_phase(services, run, reaction.phase, reason=reaction.reason)
+    change_phases(services, run, decide(run, WorkflowFailed(sentence), POLICY))
     release_lease(services, run_id)
 
 
@@ -96,9 +91,8 @@ def _cluster_died(services: Services, cluster_id: ClusterId, sentence: str) -> N
 
 def _teardown_died(services: Services, cluster_id: ClusterId, sentence: str) -> None:
     cluster = services.cluster_states.find(cluster_id)
-    if cluster is None or cluster.teardown in (TeardownStatus.COMPLETED, TeardownStatus.FAILED):
-        return  # recorded already; one that crashed before its first step is recorded here
-    conclude_teardown(services, cluster_id, error={"Cause": sentence})
+    if cluster is not None:
+        fail_teardown(services, cluster, reason=sentence)
 
 
 def _death(status: str, cause: str) -> str:

@@ -5,8 +5,8 @@ Event ids are made from what the fact is about, so a step that is repeated recor
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
-from typing import Final
 
 from stationmaster.domain.cluster.aggregate import Cluster, Lease
 from stationmaster.domain.cluster.events import (
@@ -22,18 +22,14 @@ from stationmaster.domain.cluster.events import (
 from stationmaster.domain.cluster.resources import ResourceStatus
 from stationmaster.domain.errors import PermanentError, StepTimedOut
 from stationmaster.domain.ids import ClusterId
+from stationmaster.domain.reactions import cluster as cluster_reactions
+from stationmaster.domain.reactions import run as run_reactions
+from stationmaster.domain.reactions.run import POLICY
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.attempts import Attempt
 from stationmaster.domain.run.events import PhaseChanged, RunPhase, run_event_id
 from stationmaster.services import Services
-
-# What a run that waits for its cluster shows of it, and the phases in which it waits.
-_MIRRORED: Final = {
-    ClusterPhase.PROVISIONING: RunPhase.PROVISIONING,
-    ClusterPhase.VALIDATING: RunPhase.VALIDATING,
-}
-_WAITING: Final = (RunPhase.REQUESTED, RunPhase.AWAITING_APPROVAL, RunPhase.PROVISIONING)
 
 
 def attempt_of(run: Run) -> Attempt:
@@ -70,6 +66,14 @@ def enter_phase(services: Services, run: Run, phase: RunPhase, *, reason: str = 
     return services.runs.record(run.run_id, [event])
 
 
+def change_phases(services: Services, run: Run, reactions: Iterable[run_reactions.Reaction]) -> Run:
+    """Take the run into the phases that were decided."""
+    for reaction in reactions:
+        if isinstance(reaction, run_reactions.ChangePhase):
+            run = enter_phase(services, run, reaction.phase, reason=reaction.reason)
+    return run
+
+
 def enter_cluster_phase(
     services: Services, cluster: Cluster, phase: ClusterPhase, *, reason: str = ""
 ) -> Cluster:
@@ -88,6 +92,20 @@ def enter_cluster_phase(
         reason=reason,
     )
     return services.cluster_states.record(cluster.cluster_id, [event])
+
+
+def change_cluster_phases(
+    services: Services, cluster: Cluster, reactions: Iterable[cluster_reactions.Reaction]
+) -> Cluster:
+    """Take the cluster into the phases that were decided.
+
+    Raises:
+        IllegalTransition: as `enter_cluster_phase`.
+    """
+    for reaction in reactions:
+        if isinstance(reaction, cluster_reactions.ChangePhase):
+            cluster = enter_cluster_phase(services, cluster, reaction.phase, reason=reaction.reason)
+    return cluster
 
 
 def lease_released(services: Services, cluster: Cluster, lease: Lease) -> Cluster:
@@ -109,13 +127,10 @@ def mirror_phase(services: Services, cluster: Cluster) -> None:
     Every step that may be the first of its phase calls it, whoever wrote the phase: so a crash
     between the two writes is corrected when the step is repeated.
     """
-    phase = _MIRRORED.get(cluster.phase)
-    if phase is None:
-        return
     for lease in cluster.open_leases:
         run = services.runs.load(lease.run_id)
-        if run.phase in _WAITING:
-            enter_phase(services, run, phase)
+        seen = run_reactions.ClusterSeen(cluster.phase)
+        change_phases(services, run, run_reactions.decide(run, seen, POLICY))
 
 
 def request_resource(

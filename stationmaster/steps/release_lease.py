@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from stationmaster.domain.ids import RunId
+from stationmaster.domain.reactions.cluster import AnnounceDrain, RunLeft, decide
 from stationmaster.services import Services
 from stationmaster.steps.recording import lease_released
 
@@ -19,5 +20,5 @@ def release_lease(services: Services, run_id: RunId) -> None:
     lease = cluster.leases.get(run_id)
     if lease is not None and lease.released_at is None:
         cluster = lease_released(services, cluster, lease)
-    if cluster.is_going_away and cluster.is_open:
+    if AnnounceDrain() in decide(cluster, RunLeft()):
         services.bus.cluster_drained(cluster.cluster_id)

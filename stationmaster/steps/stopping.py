@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from stationmaster.domain.cluster.aggregate import Cluster
-from stationmaster.domain.cluster.events import ClusterPhase
-from stationmaster.domain.errors import ClusterDrained, ClusterFailed, RunStopped
+from stationmaster.domain.reactions import cluster as cluster_reactions
+from stationmaster.domain.reactions import run as run_reactions
+from stationmaster.domain.reactions.run import POLICY
+from stationmaster.domain.reactions.workflow import EndWork, StepBegins
 from stationmaster.domain.run.aggregate import Run
 
 
@@ -14,10 +18,7 @@ def raise_if_stopped(run: Run) -> None:
     Raises:
         RunStopped: so that the state machine goes to its conclusion at once.
     """
-    if run.stop_requested_by is not None:
-        raise RunStopped(f"stopped by {run.stop_requested_by}")
-    if run.phase.is_terminal:
-        raise RunStopped(f"run {run.run_id} is {run.phase.value} already")
+    _raise(run_reactions.decide(run, StepBegins(), POLICY))
 
 
 def raise_if_unwanted(cluster: Cluster) -> None:
@@ -26,7 +27,10 @@ def raise_if_unwanted(cluster: Cluster) -> None:
     Raises:
         ClusterDrained, ClusterFailed: so that the state machine goes to its conclusion at once.
     """
-    if cluster.is_going_away:
-        raise ClusterDrained(f"cluster {cluster.cluster_id} is {cluster.phase.value}")
-    if cluster.phase is ClusterPhase.FAILED:
-        raise ClusterFailed(cluster.reason)
+    _raise(cluster_reactions.decide(cluster, StepBegins()))
+
+
+def _raise(reactions: Iterable[object]) -> None:
+    for reaction in reactions:
+        if isinstance(reaction, EndWork):
+            raise reaction.error(reaction.sentence)

@@ -10,13 +10,14 @@ from hypothesis import strategies as st
 
 from stationmaster.domain.aggregates import CLUSTER
 from stationmaster.domain.cluster import events as ev
-from stationmaster.domain.cluster.aggregate import TeardownStatus, apply, consequences
+from stationmaster.domain.cluster.aggregate import TeardownStatus, apply
 from stationmaster.domain.cluster.events import ClusterPhase
 from stationmaster.domain.cluster.resources import ResourceStatus
 from stationmaster.domain.cluster.spec import spec_for
 from stationmaster.domain.errors import IllegalTransition
 from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.planning.recipe_lookup import get_recipe
+from stationmaster.domain.reactions.cluster import phase_changes
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.domain.run.events import run_event_id
 
@@ -29,7 +30,7 @@ def walk(cluster, *events):
     queue = list(events)
     while queue:
         cluster = apply(cluster, queue[0])
-        queue = [*consequences(cluster, queue[0]), *queue[1:]]
+        queue = [*phase_changes(cluster, queue[0]), *queue[1:]]
     return cluster
 
 

@@ -7,7 +7,7 @@ from factories import RUN_ID, START, make_run
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stationmaster.domain.reactions import POLICY, ClusterTaken, WaitOpen, decide, phase_changes
+from stationmaster.domain.reactions.run import POLICY, ClusterTaken, WaitOpen, decide, phase_changes
 from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.aggregate import apply
 from stationmaster.domain.run.events import RunPhase

@@ -12,21 +12,31 @@ from factories import RUN_ID, START
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stationmaster.domain.cluster.events import ClusterPhase
 from stationmaster.domain.errors import IllegalTransition, RunStopped, TrainingFailed
-from stationmaster.domain.reactions import (
+from stationmaster.domain.reactions.run import (
     POLICY,
     TORN_DOWN_EARLY,
     AskCapacity,
     CapacityLost,
     ChangePhase,
+    ClusterSeen,
     ClusterTaken,
-    EndWait,
+    ExplainSilence,
     ProlongWait,
     RelayHeard,
+    SilenceExplained,
     WaitOpen,
-    WorkflowFailed,
     decide,
     phase_changes,
+)
+from stationmaster.domain.reactions.workflow import (
+    Caught,
+    EndWait,
+    EndWork,
+    StepBegins,
+    WorkflowEnds,
+    WorkflowFailed,
 )
 from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.aggregate import Run, apply
@@ -59,7 +69,12 @@ FACTS = (
     st.builds(WaitOpen, VALUES["at"])
     | st.builds(RelayHeard, VALUES["at"], st.booleans())
     | st.builds(CapacityLost, st.text(max_size=9))
+    | st.builds(SilenceExplained, st.text(max_size=9), st.booleans())
+    | st.builds(ClusterSeen, st.sampled_from(ClusterPhase))
+    | st.builds(WorkflowEnds, VALUES["at"], st.none() | st.builds(Caught, st.text(max_size=9)))
     | st.builds(WorkflowFailed, st.text(max_size=9))
+    | st.just(StepBegins())
+    | st.just(ClusterTaken())
 )
 
 
@@ -124,13 +139,14 @@ def test_answer_is_total_and_the_same_each_time(run, seen):
 
 
 @given(st.sampled_from(FINAL), st.lists(EVENTS, max_size=4), EVENTS | FACTS)
-def test_run_that_has_ended_reacts_to_nothing_but_an_open_wait(phase, before, seen):
+def test_run_that_has_ended_reacts_only_by_ending_its_workflow(phase, before, seen):
     run = make_run(phase, *before)
 
     reactions = decide(run, seen, POLICY)
 
-    if isinstance(seen, WaitOpen):
-        assert [type(each) for each in reactions] == [EndWait]
+    end_of = {WaitOpen: EndWait, StepBegins: EndWork}
+    if type(seen) in end_of:
+        assert [type(each) for each in reactions] == [end_of[type(seen)]]
     else:
         assert reactions == ()
 
@@ -302,6 +318,82 @@ def test_wait_that_opens_after_the_end_ends_with_the_reason_of_the_run():
     assert decide(stopped, WaitOpen(START), POLICY) == (
         EndWait(RunStopped, f"run {RUN_ID} is stopped already"),
     )
+
+
+def test_step_that_begins_is_left_alone_until_a_stop_or_the_end():
+    ended = make_run(RunPhase.FAILED)
+
+    assert decide(make_run(RunPhase.SUBMITTING), StepBegins(), POLICY) == ()
+    assert decide(make_run(RunPhase.SUBMITTING, STOP), StepBegins(), POLICY) == (
+        EndWork(RunStopped, "stopped by U7"),
+    )
+    assert decide(ended, StepBegins(), POLICY) == (
+        EndWork(RunStopped, f"run {RUN_ID} is failed already"),
+    )
+    assert decide(take(ended, STOP), StepBegins(), POLICY) == (
+        EndWork(RunStopped, "stopped by U7"),
+    )
+
+
+SILENCE = Caught("States.HeartbeatTimeout")
+TIMEOUT = Caught("States.Timeout")
+
+
+@pytest.mark.parametrize(
+    ("events", "caught", "reaction"),
+    [
+        ([], None, ChangePhase(RunPhase.SUCCEEDED)),
+        ([STOP], None, ChangePhase(RunPhase.SUCCEEDED)),
+        ([], Caught("RunStopped", "stopped by U7"), ChangePhase(RunPhase.STOPPED)),
+        ([STOP], Caught("TransientError", "throttled"), ChangePhase(RunPhase.STOPPED)),
+        ([STOP], SILENCE, ChangePhase(RunPhase.STOPPED)),
+        ([STOP], TIMEOUT, ChangePhase(RunPhase.STOPPED)),
+        ([], SILENCE, ExplainSilence()),
+        ([], Caught("TrainingFailed", "it failed"), ChangePhase(RunPhase.FAILED, "it failed")),
+        ([], Caught("States.TaskFailed"), ChangePhase(RunPhase.FAILED, "States.TaskFailed")),
+        ([], Caught(""), ChangePhase(RunPhase.FAILED, "unknown error")),
+    ],
+)
+def test_end_of_the_workflow_is_the_end_of_the_run(events, caught, reaction):
+    run = make_run(RunPhase.RUNNING, *events)
+
+    assert decide(run, WorkflowEnds(START, caught), POLICY) == (reaction,)
+
+
+def test_workflow_that_ran_out_of_time_says_how_long_the_run_has_trained():
+    three_days = WorkflowEnds(START + timedelta(days=3), TIMEOUT)
+    submitting = make_run(RunPhase.SUBMITTING)
+    began = event(ev.PhaseChanged, at=43_200, phase=RunPhase.RUNNING)
+
+    assert decide(submitting, three_days, POLICY) == (
+        ChangePhase(RunPhase.FAILED, "a step of the workflow did not answer in phase submitting"),
+    )
+    assert decide(take(submitting, began), three_days, POLICY) == (
+        ChangePhase(RunPhase.FAILED, "the run reached its time limit after 2.5 days of training"),
+    )
+
+
+def test_silence_ends_the_run_as_the_cluster_explains_it():
+    assert decide(make_run(), SilenceExplained("", succeeded=True), POLICY) == (
+        ChangePhase(RunPhase.SUCCEEDED),
+    )
+    assert decide(make_run(), SilenceExplained("no pod", succeeded=False), POLICY) == (
+        ChangePhase(RunPhase.FAILED, "no pod"),
+    )
+
+
+@pytest.mark.parametrize("phase", RunPhase)
+@pytest.mark.parametrize("of_cluster", ClusterPhase)
+def test_run_that_waits_for_its_cluster_shows_what_the_cluster_does(phase, of_cluster):
+    waits = phase in (RunPhase.REQUESTED, RunPhase.AWAITING_APPROVAL, RunPhase.PROVISIONING)
+    shown = {
+        ClusterPhase.PROVISIONING: RunPhase.PROVISIONING,
+        ClusterPhase.VALIDATING: RunPhase.VALIDATING,
+    }.get(of_cluster)
+
+    reactions = decide(make_run(phase), ClusterSeen(of_cluster), POLICY)
+
+    assert reactions == ((ChangePhase(shown),) if waits and shown is not None else ())
 
 
 def test_heartbeat_prolongs_the_wait_and_asks_for_the_nodes_of_a_recovering_run():

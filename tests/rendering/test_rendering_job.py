@@ -19,7 +19,7 @@ from stationmaster.domain.catalogue.instances import get_instance
 from stationmaster.domain.cluster.spec import spec_for
 from stationmaster.domain.planning.plan import plan_recipe
 from stationmaster.domain.planning.recipe_lookup import get_recipe
-from stationmaster.domain.reactions import POLICY
+from stationmaster.domain.reactions.run import POLICY
 from stationmaster.domain.run.aggregate import new_run_id
 from stationmaster.domain.run.attempts import first_assignment
 from stationmaster.domain.run.request import Placement

@@ -29,7 +29,7 @@ from stationmaster.domain.bus import RelayBatch
 from stationmaster.domain.cluster.aggregate import TeardownStatus
 from stationmaster.domain.errors import TransientError
 from stationmaster.domain.planning.plan import make_plan
-from stationmaster.domain.reactions import POLICY
+from stationmaster.domain.reactions.run import POLICY
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.attempts import first_assignment

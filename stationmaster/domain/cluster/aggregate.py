@@ -1,8 +1,9 @@
 """One cluster: its current state, and the pure functions that take it from event to event.
 
-A cluster lives as long as a run leases it. When the last lease is released it drains, and from then
-on nothing can be created for it: asking for a resource of a cluster that drains, or of one that has
-failed, is an illegal transition. So nothing can appear that its teardown does not know of.
+A cluster lives as long as a run leases it. When the last lease is released it drains, as decided in
+`domain/reactions/cluster.py`, and from then on nothing can be created for it: asking for a resource
+of a cluster that drains, or of one that has failed, is an illegal transition. So nothing can appear
+that its teardown does not know of.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from stationmaster.domain.aggregate import State
 from stationmaster.domain.cluster import events as ev
-from stationmaster.domain.cluster.events import ClusterEvent, ClusterPhase, cluster_event_id
+from stationmaster.domain.cluster.events import ClusterEvent, ClusterPhase
 from stationmaster.domain.cluster.resources import (
     Resource,
     ResourceStatus,
@@ -193,21 +194,6 @@ def apply(cluster: Cluster, event: ClusterEvent) -> Cluster:
             f"event {event.type} of cluster {event.cluster_id} is not of {cluster.cluster_id}"
         )
     return cluster.model_copy(update=_changes(cluster, event))
-
-
-def consequences(cluster: Cluster, event: ClusterEvent) -> list[ClusterEvent]:
-    """What follows from `event`, which `cluster` has taken in: without a lease it drains."""
-    if not isinstance(event, ev.LeaseReleased) or cluster.open_leases or cluster.is_going_away:
-        return []
-    return [
-        ev.ClusterPhaseChanged(
-            event_id=cluster_event_id(cluster.cluster_id, event.event_id, ClusterPhase.DRAINING),
-            cluster_id=cluster.cluster_id,
-            at=event.at,
-            phase=ClusterPhase.DRAINING,
-            reason=cluster.reason,
-        )
-    ]
 
 
 def _changes(cluster: Cluster, event: ClusterEvent) -> dict[str, object]:

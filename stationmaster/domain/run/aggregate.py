@@ -1,7 +1,7 @@
 """One run: its current state, and the pure function that takes it from event to event.
 
 `apply` is total: every event has a defined effect on every run, or raises IllegalTransition. What
-follows from a fact (a restart means the run is recovering) is decided in `domain/reactions.py`, so
+follows from a fact (a restart means the run is recovering) is decided in `domain/reactions/`, so
 that each change of phase is itself a recorded event.
 """
 

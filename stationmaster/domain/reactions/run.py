@@ -1,8 +1,8 @@
 """What follows when something is seen of a run: the one place that answers this.
 
 `decide` is pure. The store calls it for every event that it records and writes a change of phase in
-the same transaction as its cause. `steps/record_events.py` and its neighbours call it for what they
-hear and carry out the rest. A new detection is a case of `decide` here, nothing else.
+the same transaction as its cause. Steps call it for what they hear, see and catch, and carry out
+the rest. A new detection is a case of `decide` here, nothing else.
 
 Every answer depends on the run's state and on what was seen, never on an earlier answer. So it may
 be asked again: events are delivered twice, a recorder may end between writing and carrying out,
@@ -15,7 +15,16 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, assert_never
 
-from stationmaster.domain.errors import RunStopped, StationmasterError, TrainingFailed
+from stationmaster.domain.cluster.events import ClusterPhase
+from stationmaster.domain.errors import RunStopped, TrainingFailed
+from stationmaster.domain.reactions.workflow import (
+    Caught,
+    EndWait,
+    EndWork,
+    StepBegins,
+    WorkflowEnds,
+    WorkflowFailed,
+)
 from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.aggregate import REPORTED_LATE, Run
 from stationmaster.domain.run.events import RunEvent, RunPhase
@@ -23,6 +32,17 @@ from stationmaster.domain.run.failures import first_cause
 from stationmaster.domain.run.stall import why_stalled
 
 TORN_DOWN_EARLY: Final = "its teardown was started before it had ended"
+
+# What Step Functions itself calls its errors.
+_NO_HEARTBEAT: Final = "States.HeartbeatTimeout"
+_NO_TIME: Final = "States.Timeout"
+
+# What a run shows of the cluster that it waits for, and the phases in which it waits.
+_MIRRORED: Final = {
+    ClusterPhase.PROVISIONING: RunPhase.PROVISIONING,
+    ClusterPhase.VALIDATING: RunPhase.VALIDATING,
+}
+_WAITING: Final = (RunPhase.REQUESTED, RunPhase.AWAITING_APPROVAL, RunPhase.PROVISIONING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,10 +85,18 @@ class CapacityLost:
 
 
 @dataclass(frozen=True, slots=True)
-class WorkflowFailed:
-    """The run's workflow was ended from outside; `sentence` says how."""
+class SilenceExplained:
+    """The cluster was looked at from outside: why nothing is heard, or that the job `succeeded`."""
 
     sentence: str
+    succeeded: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSeen:
+    """The cluster that the run leases is in `phase`."""
+
+    phase: ClusterPhase
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +104,18 @@ class ClusterTaken:
     """The cluster that the run leases is torn down under it."""
 
 
-Seen = RunEvent | WaitOpen | RelayHeard | CapacityLost | WorkflowFailed | ClusterTaken
+Seen = (
+    RunEvent
+    | StepBegins
+    | WaitOpen
+    | RelayHeard
+    | CapacityLost
+    | SilenceExplained
+    | ClusterSeen
+    | ClusterTaken
+    | WorkflowEnds
+    | WorkflowFailed
+)
 """An event, or a fact that is not recorded."""
 
 
@@ -99,14 +138,6 @@ class ChangePhase:
 
 
 @dataclass(frozen=True, slots=True)
-class EndWait:
-    """The workflow waits no longer; `error` is what it fails with, None where the job succeeded."""
-
-    error: type[StationmasterError] | None = None
-    sentence: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class ProlongWait:
     """The workflow keeps waiting: its job is still watched."""
 
@@ -116,26 +147,39 @@ class AskCapacity:
     """AWS is asked whether the run's nodes still exist; the answer may be a CapacityLost."""
 
 
-Reaction = ChangePhase | EndWait | ProlongWait | AskCapacity
+@dataclass(frozen=True, slots=True)
+class ExplainSilence:
+    """The cluster is looked at from outside; the answer is a SilenceExplained."""
+
+
+Reaction = ChangePhase | EndWork | EndWait | ProlongWait | AskCapacity | ExplainSilence
 Reactions = tuple[Reaction, ...]
 
 
 def decide(run: Run, seen: Seen, policy: Policy) -> Reactions:
     """What follows from `seen`, which `run` has already taken in.
 
-    A run that has ended reacts to nothing, except that no workflow may wait for it.
+    A run that has ended reacts to nothing, except that no workflow may work or wait for it.
     """
     if run.phase.is_terminal:
         return _after_the_end(run, seen)
     match seen:
+        case StepBegins():
+            return _end_of_work(run)
         case WaitOpen(at=now):
             return _end_of_wait(run, now, policy)
         case RelayHeard(at=now):
             return _end_of_wait(run, now, policy) or _watched(run, seen, policy)
         case CapacityLost(sentence):
             return (EndWait(TrainingFailed, sentence),)
+        case SilenceExplained(sentence, succeeded):
+            return (ChangePhase(RunPhase.SUCCEEDED if succeeded else RunPhase.FAILED, sentence),)
+        case WorkflowEnds(at=now, caught=caught):
+            return _conclusion(run, caught, now)
         case WorkflowFailed(sentence):
             return (ChangePhase(RunPhase.FAILED, sentence),)
+        case ClusterSeen(phase):
+            return _mirrored(run, phase)
         case ev.StopRequested() | ev.JobDisappeared() | ev.TrainingReportedFailure():
             return _end_of_job(run)
         case ev.JobConditionChanged():
@@ -181,10 +225,19 @@ def _nothing(_seen: _NewsOnly) -> Reactions:
 
 
 def _after_the_end(run: Run, seen: Seen) -> Reactions:
-    if not isinstance(seen, WaitOpen):
-        return ()
-    why = run.reason or f"run {run.run_id} is {run.phase.value} already"
-    return (EndWait(RunStopped, why),)
+    over = f"run {run.run_id} is {run.phase.value} already"
+    match seen:
+        case StepBegins():
+            return _end_of_work(run) or (EndWork(RunStopped, over),)
+        case WaitOpen():
+            return (EndWait(RunStopped, run.reason or over),)
+        case _:
+            return ()
+
+
+def _end_of_work(run: Run) -> Reactions:
+    """A busy workflow ends at its next step once a person has asked to stop."""
+    return (EndWork(RunStopped, _stopped(run)),) if run.stop_requested_by is not None else ()
 
 
 def _end_of_wait(run: Run, now: datetime, policy: Policy) -> Reactions:
@@ -198,11 +251,15 @@ def _end_of_wait(run: Run, now: datetime, policy: Policy) -> Reactions:
 
 def _end_of_job(run: Run) -> Reactions:
     if run.stop_requested_by is not None:
-        return (EndWait(RunStopped, f"stopped by {run.stop_requested_by}"),)
+        return (EndWait(RunStopped, _stopped(run)),)
     if run.job_condition == "Succeeded":
         return (EndWait(),)
     why = _why_failed(run)
     return (EndWait(TrainingFailed, why),) if why else ()
+
+
+def _stopped(run: Run) -> str:
+    return f"stopped by {run.stop_requested_by}"
 
 
 def _why_failed(run: Run) -> str:
@@ -225,6 +282,33 @@ def _watched(run: Run, heard: RelayHeard, policy: Policy) -> Reactions:
 def _ask_capacity(run: Run, policy: Policy) -> Reactions:
     recovering = run.phase is RunPhase.RECOVERING
     return (AskCapacity(),) if recovering and policy.asks_capacity else ()
+
+
+def _conclusion(run: Run, caught: Caught | None, now: datetime) -> Reactions:
+    """How the run ends, from what ended its workflow."""
+    if caught is None:
+        return (ChangePhase(RunPhase.SUCCEEDED),)
+    if caught.error == RunStopped.__name__ or run.stop_requested_by is not None:
+        return (ChangePhase(RunPhase.STOPPED),)  # who asked is in the run
+    if caught.error == _NO_HEARTBEAT:
+        return (ExplainSilence(),)
+    why = _out_of_time(run, now) if caught.error == _NO_TIME else caught.why
+    return (ChangePhase(RunPhase.FAILED, why),)
+
+
+def _out_of_time(run: Run, now: datetime) -> str:
+    """The wait for the job ends so, and a step whose answer was lost at every try."""
+    began = run.entered(RunPhase.RUNNING)
+    if began is None:
+        return f"a step of the workflow did not answer in phase {run.phase.value}"
+    days = (now - began).total_seconds() / 86_400
+    return f"the run reached its time limit after {days:.1f} days of training"
+
+
+def _mirrored(run: Run, cluster_phase: ClusterPhase) -> Reactions:
+    """A run that waits for its cluster shows what the cluster does."""
+    phase = _MIRRORED.get(cluster_phase)
+    return (ChangePhase(phase),) if phase is not None and run.phase in _WAITING else ()
 
 
 def _torn_down(run: Run) -> Reactions:

@@ -1,0 +1,26 @@
+"""What Step Functions caught, as the conclusions of the workflows get it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from stationmaster.domain.reactions.workflow import Caught
+
+
+def parse_caught(error: Mapping[str, str] | None) -> Caught | None:
+    """The error that ended a workflow; None after success, when there is none."""
+    if error is None:
+        return None
+    return Caught(error.get("Error", ""), sentence_of(error.get("Cause", "")))
+
+
+def sentence_of(cause: str) -> str:
+    """The sentence in a Cause: Lambda puts JSON there, SendTaskFailure plain text."""
+    try:
+        parsed = json.loads(cause)
+    except ValueError:
+        return cause
+    if isinstance(parsed, dict):
+        return str(parsed.get("errorMessage", cause))
+    return cause

@@ -1,0 +1,162 @@
+"""What follows when something is seen of a cluster: branch by branch, in every phase."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from factories import CLUSTER_ID, RUN_ID, START, make_cluster
+from factories import make_cluster_event as event
+
+from stationmaster.domain.cluster import events as ev
+from stationmaster.domain.cluster.aggregate import Cluster, apply
+from stationmaster.domain.cluster.events import ClusterPhase
+from stationmaster.domain.errors import ClusterDrained, ClusterFailed
+from stationmaster.domain.reactions.cluster import (
+    AnnounceDrain,
+    ChangePhase,
+    CompleteTeardown,
+    FailTeardown,
+    RunLeft,
+    RunWaits,
+    TeardownBegins,
+    TeardownCrashed,
+    TeardownEnds,
+    decide,
+    phase_changes,
+)
+from stationmaster.domain.reactions.workflow import (
+    Caught,
+    EndWait,
+    EndWork,
+    StepBegins,
+    WorkflowEnds,
+    WorkflowFailed,
+)
+from stationmaster.domain.resources import ResourceKind
+
+GOING_AWAY = (ClusterPhase.DRAINING, ClusterPhase.RELEASING, ClusterPhase.RELEASED)
+UNDER_WAY = (ClusterPhase.REQUESTED, ClusterPhase.PROVISIONING, ClusterPhase.VALIDATING)
+BROKEN = Caught("ResourceFailed", "no capacity")
+
+
+def in_phase(phase: ClusterPhase, reason: str = "") -> Cluster:
+    return make_cluster(phase).model_copy(update={"reason": reason})
+
+
+def released(*, at: float = 0) -> ev.LeaseReleased:
+    moment = START + timedelta(seconds=at)
+    return event(ev.LeaseReleased, event_id=f"left-{at}", at=moment, run_id=RUN_ID)
+
+
+@pytest.mark.parametrize("phase", ClusterPhase)
+def test_last_lease_that_is_released_drains_the_cluster_once(phase):
+    leased, empty = in_phase(phase, "why"), apply(in_phase(phase, "why"), released())
+    drains = () if phase in GOING_AWAY else (ChangePhase(ClusterPhase.DRAINING, "why"),)
+
+    assert decide(leased, released()) == ()
+    assert decide(empty, released()) == drains
+
+
+def test_change_of_phase_is_the_same_event_whenever_it_follows_from_the_same_cause():
+    empty = apply(in_phase(ClusterPhase.READY), released())
+
+    (once,), (again,) = (phase_changes(empty, released(at=7)) for _ in range(2))
+    (of_another_cause,) = phase_changes(empty, released(at=8))
+
+    assert once == again
+    assert (once.at, once.phase) == (START + timedelta(seconds=7), ClusterPhase.DRAINING)
+    assert of_another_cause.event_id != once.event_id
+
+
+@pytest.mark.parametrize("phase", ClusterPhase)
+@pytest.mark.parametrize(
+    "news",
+    [
+        event(ev.ClusterPhaseChanged, phase=ClusterPhase.FAILED),
+        event(ev.ResourceRequested, kind=ResourceKind.CLUSTER, name="c"),
+        event(ev.CheckFinished, check="nodes", passed=False, detail="1 of 2"),
+        event(ev.TeardownFailed, reason="busy"),
+    ],
+)
+def test_event_that_is_news_only_changes_no_phase(phase, news):
+    assert phase_changes(in_phase(phase), news) == []
+
+
+@pytest.mark.parametrize("phase", ClusterPhase)
+def test_teardown_that_begins_drains_a_cluster_that_nobody_has_leased(phase):
+    drains = () if phase in GOING_AWAY else (ChangePhase(ClusterPhase.DRAINING, "why"),)
+
+    assert decide(in_phase(phase, "why"), TeardownBegins()) == drains
+
+
+@pytest.mark.parametrize("phase", ClusterPhase)
+def test_step_begins_only_for_a_cluster_that_is_wanted_and_works(phase):
+    reactions = decide(in_phase(phase, "no capacity"), StepBegins())
+
+    if phase in GOING_AWAY:
+        drained = f"cluster {CLUSTER_ID} is {phase.value}"
+        assert reactions == (EndWork(ClusterDrained, drained),)
+    elif phase is ClusterPhase.FAILED:
+        assert reactions == (EndWork(ClusterFailed, "no capacity"),)
+    else:
+        assert reactions == ()
+
+
+@pytest.mark.parametrize("phase", ClusterPhase)
+def test_wait_for_the_cluster_ends_once_it_is_ready_or_never_will_be(phase):
+    standing = f"cluster {CLUSTER_ID} is {phase.value}"
+
+    with_reason, without = (
+        decide(in_phase(phase, reason), RunWaits()) for reason in ("no capacity", "")
+    )
+
+    if phase in UNDER_WAY:
+        assert with_reason == without == ()
+    elif phase is ClusterPhase.READY:
+        assert with_reason == without == (EndWait(),)
+    else:
+        assert with_reason == (EndWait(ClusterFailed, "no capacity"),)
+        assert without == (EndWait(ClusterFailed, standing),)
+
+
+@pytest.mark.parametrize("phase", ClusterPhase)
+@pytest.mark.parametrize(
+    ("seen", "end"),
+    [
+        (WorkflowEnds(START), ChangePhase(ClusterPhase.READY)),
+        (WorkflowEnds(START, BROKEN), ChangePhase(ClusterPhase.FAILED, "no capacity")),
+        (WorkflowEnds(START, Caught("E")), ChangePhase(ClusterPhase.FAILED, "E")),
+        (WorkflowEnds(START, Caught("")), ChangePhase(ClusterPhase.FAILED, "unknown error")),
+        (WorkflowFailed("ended"), ChangePhase(ClusterPhase.FAILED, "ended")),
+    ],
+)
+def test_end_of_the_workflow_is_the_end_of_provisioning(phase, seen, end):
+    assert decide(in_phase(phase), seen) == ((end,) if phase in UNDER_WAY else ())
+
+
+@pytest.mark.parametrize("phase", ClusterPhase)
+def test_drain_is_announced_to_whoever_leaves_until_the_cluster_is_released(phase):
+    drains = phase in (ClusterPhase.DRAINING, ClusterPhase.RELEASING)
+
+    assert decide(in_phase(phase), RunLeft()) == ((AnnounceDrain(),) if drains else ())
+
+
+@pytest.mark.parametrize("phase", ClusterPhase)
+def test_end_of_a_teardown_is_recorded_unless_the_cluster_is_released(phase):
+    cluster, is_over = in_phase(phase), phase is ClusterPhase.RELEASED
+
+    assert decide(cluster, TeardownEnds()) == (() if is_over else (CompleteTeardown(),))
+    assert decide(cluster, TeardownEnds(BROKEN)) == (
+        () if is_over else (FailTeardown("no capacity"),)
+    )
+
+
+def test_teardown_that_crashed_is_recorded_once():
+    draining, releasing = in_phase(ClusterPhase.DRAINING), in_phase(ClusterPhase.RELEASING)
+    recorded = releasing.model_copy(update={"teardown_reason": "busy"})
+
+    assert decide(draining, TeardownCrashed("ended")) == (FailTeardown("ended"),)
+    assert decide(releasing, TeardownCrashed("ended")) == (FailTeardown("ended"),)
+    assert decide(recorded, TeardownCrashed("ended")) == ()
+    assert decide(in_phase(ClusterPhase.RELEASED), TeardownCrashed("ended")) == ()
