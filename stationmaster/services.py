@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from stationmaster.aws.instance_types import InstanceTypes
     from stationmaster.aws.kinds import Releasable
     from stationmaster.aws.launch_templates import LaunchTemplates
+    from stationmaster.aws.network_interfaces import NetworkInterfaces
     from stationmaster.aws.node_groups import NodeGroups
     from stationmaster.aws.placement_groups import PlacementGroups
     from stationmaster.aws.pod_identities import PodIdentities
@@ -127,6 +128,13 @@ class Services:
         return SecurityGroups(self.settings, self._client("ec2"))
 
     @cached_property
+    def network_interfaces(self) -> NetworkInterfaces:
+        """EC2 network interfaces that nodes left behind."""
+        from stationmaster.aws.network_interfaces import NetworkInterfaces
+
+        return NetworkInterfaces(self._client("ec2"))
+
+    @cached_property
     def launch_templates(self) -> LaunchTemplates:
         """EC2 launch templates."""
         from stationmaster.aws.launch_templates import LaunchTemplates
@@ -152,6 +160,7 @@ class Services:
     def network_in_deletion_order(self) -> dict[ResourceKind, Releasable]:
         """The kinds that nodes and file system use; the VPC itself is shared and stays."""
         return {
+            ResourceKind.NETWORK_INTERFACE: self.network_interfaces,
             ResourceKind.LAUNCH_TEMPLATE: self.launch_templates,
             ResourceKind.PLACEMENT_GROUP: self.placement_groups,
             ResourceKind.SECURITY_GROUP: self.security_groups,

@@ -10,6 +10,7 @@ class ResourceKind(StrEnum):
     """A kind of AWS resource; the value is also how the channel names it."""
 
     SECURITY_GROUP = "security group"
+    NETWORK_INTERFACE = "network interface"
     PLACEMENT_GROUP = "placement group"
     LAUNCH_TEMPLATE = "launch template"
     CLUSTER = "cluster"

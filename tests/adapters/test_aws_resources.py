@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from itertools import count
 
+import boto3
 import pytest
 from aws_fixtures import aws, deployed, until  # noqa: F401
 
@@ -53,7 +54,7 @@ def cluster_id() -> str:
 
 
 def create_everything(services: Services, cluster_id: str) -> None:
-    """Ask for each kind twice, as a step that is repeated does."""
+    """Ask for each kind twice, as a step that is repeated does; the CNI leaves an interface."""
     for _ in range(2):
         group = services.security_groups.ensure(cluster_id, instance_type=EFA.name)
         services.clusters.ensure(cluster_id, security_group_id=group.group_id)
@@ -75,6 +76,20 @@ def create_everything(services: Services, cluster_id: str) -> None:
         services.access_entries.ensure(cluster_id)
         services.pod_identities.ensure(cluster_id)
         services.addons.ensure(cluster_id, "eks-pod-identity-agent")
+    add_interface(services, cluster_id)
+
+
+def add_interface(services: Services, cluster_id: str) -> str:
+    """A network interface as the VPC CNI of the cluster makes it, attached to nothing; its id."""
+    group = services.security_groups.describe(cluster_id)
+    tags = [{"Key": "cluster.k8s.amazonaws.com/name", "Value": f"stationmaster-{cluster_id}"}]
+    made = boto3.client("ec2", region_name=services.settings.region).create_network_interface(
+        SubnetId=group.subnet_id,
+        Groups=[group.group_id],
+        Description="aws-K8S-i-0123456789abcdef0",
+        TagSpecifications=[{"ResourceType": "network-interface", "Tags": tags}],
+    )
+    return made["NetworkInterface"]["NetworkInterfaceId"]
 
 
 def test_repeated_creations_leave_one_of_each_listed_in_deletion_order(
@@ -89,6 +104,7 @@ def test_repeated_creations_leave_one_of_each_listed_in_deletion_order(
     assert [str(each) for each in left[1:]] == [
         "node group system",
         f"cluster {name}",
+        f"network interface {left[3].id}",
         f"launch template {name}-system",
         f"launch template {name}",
         f"placement group {name}",
@@ -156,6 +172,7 @@ def test_deletion_of_what_is_in_use_is_left_to_the_next_call(
         (ResourceKind.FILE_SYSTEM, "fs-0123456789abcdef0"),
         (ResourceKind.NODE_GROUP, "training"),
         (ResourceKind.CLUSTER, "stationmaster-gone"),
+        (ResourceKind.NETWORK_INTERFACE, "eni-0123456789abcdef0"),
         (ResourceKind.LAUNCH_TEMPLATE, "lt-0123456789abcdef0"),
         (ResourceKind.PLACEMENT_GROUP, "stationmaster-gone"),
         (ResourceKind.SECURITY_GROUP, "sg-0123456789abcdef0"),
@@ -167,6 +184,45 @@ def test_deletion_of_what_is_gone_is_no_error(
     services.in_deletion_order()[kind].release("gone", resource_id)
 
     assert find_left(services, "gone") == []
+
+
+def test_network_interface_of_an_instance_is_left_to_it(
+    services: Services, cluster_id: str
+) -> None:
+    create_everything(services, cluster_id)
+    used, unused = add_interface(services, cluster_id), add_interface(services, cluster_id)
+    ec2 = boto3.client("ec2", region_name=services.settings.region)
+    own = {"Name": "tag:stationmaster:cluster-id", "Values": [cluster_id]}
+    (node,) = until(lambda: ec2.describe_instances(Filters=[own])["Reservations"])[0]["Instances"]
+    ec2.attach_network_interface(
+        NetworkInterfaceId=used, InstanceId=node["InstanceId"], DeviceIndex=7
+    )
+
+    left = {each.id for each in services.network_interfaces.left(cluster_id)}
+
+    assert unused in left
+    assert used not in left
+    release_everything(services, cluster_id)
+
+
+@pytest.mark.parametrize(
+    ("kind", "operation", "code"),
+    [
+        (ResourceKind.NETWORK_INTERFACE, "DeleteNetworkInterface", "InvalidParameterValue"),
+        (ResourceKind.NETWORK_INTERFACE, "DeleteNetworkInterface", "InvalidNetworkInterface.InUse"),
+        (ResourceKind.PLACEMENT_GROUP, "DeletePlacementGroup", "InvalidPlacementGroup.InUse"),
+        (ResourceKind.SECURITY_GROUP, "DeleteSecurityGroup", "DependencyViolation"),
+    ],
+)
+def test_deletion_that_aws_refuses_for_now_is_no_error(
+    services: Services, aws: LocalAws, kind: ResourceKind, operation: str, code: str
+) -> None:
+    aws.forget_calls()
+    aws.inject("ec2", operation, code)
+
+    services.in_deletion_order()[kind].release("used", "by-something")
+
+    assert ("ec2", operation) in aws.calls
 
 
 def test_security_group_keeps_the_subnet_chosen_with_it(

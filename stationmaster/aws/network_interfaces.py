@@ -1,0 +1,64 @@
+"""EC2 network interfaces that the VPC CNI left behind: they keep a security group from deletion.
+
+The CNI of a node detaches an interface that it no longer needs, and deletes it some seconds later.
+A node that is terminated in between leaves the interface, available and in the cluster's security
+group, and nobody else deletes it. The CNI tags its interfaces with the name of the EKS cluster.
+
+Source: https://github.com/aws/amazon-vpc-cni-k8s/issues/1223
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from stationmaster.aws.calls import aws_call, ignoring_gone_or_busy
+from stationmaster.aws.kinds import Actions
+from stationmaster.domain.ids import ClusterId
+from stationmaster.domain.names import cluster_name
+from stationmaster.domain.resources import Left, ResourceKind
+
+if TYPE_CHECKING:
+    from mypy_boto3_ec2 import EC2Client
+
+_CNI_TAG: Final = "cluster.k8s.amazonaws.com/name"
+
+ACTIONS: Final = Actions(
+    permission="network",
+    resource="ec2:network-interface",
+    read=("ec2:DescribeNetworkInterfaces",),
+    delete=("ec2:DeleteNetworkInterface",),
+    tag=_CNI_TAG,
+    tag_value=cluster_name("*"),
+)
+_GONE: Final = "InvalidNetworkInterfaceID.NotFound"
+# EC2 documents both for an interface that is in use; the id is the call's only parameter.
+_BUSY: Final = ("InvalidNetworkInterface.InUse", "InvalidParameterValue")
+
+
+class NetworkInterfaces:
+    """Finds and deletes network interfaces of clusters; the CNI creates them."""
+
+    def __init__(self, client: EC2Client) -> None:
+        self._client = client
+
+    def release(self, cluster_id: ClusterId, interface_id: str) -> None:
+        """Delete an interface; one that is gone or in use is left to the next call."""
+        what = f"deleting network interface {interface_id} of {cluster_id}"
+        with ignoring_gone_or_busy(what, _GONE, *_BUSY):
+            self._client.delete_network_interface(NetworkInterfaceId=interface_id)
+
+    def left(self, cluster_id: ClusterId) -> list[Left]:
+        """Every interface of the cluster's CNI that no instance has; the others go with theirs."""
+        with aws_call(f"listing network interfaces of {cluster_id}"):
+            answer = self._client.describe_network_interfaces(
+                Filters=[{"Name": f"tag:{_CNI_TAG}", "Values": [cluster_name(cluster_id)]}]
+            )
+        return [
+            Left(
+                ResourceKind.NETWORK_INTERFACE,
+                found["NetworkInterfaceId"],
+                found["NetworkInterfaceId"],
+            )
+            for found in answer["NetworkInterfaces"]
+            if found["Status"] == "available"
+        ]
