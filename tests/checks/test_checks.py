@@ -1,11 +1,11 @@
-"""What checks say of nodes, and which checks and plugins a cluster needs."""
+"""What checks say of nodes, and which checks a cluster needs."""
 
 from dataclasses import dataclass
 from types import ModuleType
 
 import pytest
 
-from stationmaster import checks, plugins
+from stationmaster import checks
 from stationmaster.checks import efa, gpus, nodes, storage
 from stationmaster.domain.cluster.spec import spec_for
 from stationmaster.domain.errors import PermanentError
@@ -139,28 +139,17 @@ def test_sentence_of_a_finding_has_all_its_figures(check, listed):
 
 
 @pytest.mark.parametrize(
-    ("recipe", "instance", "checked", "installed"),
+    ("recipe", "instance", "checked"),
     [
-        ("tiny-llama", "p4d.24xlarge", ["nodes", "storage"], []),
-        (
-            "llama2-7b",
-            "p4d.24xlarge",
-            ["nodes", "gpus", "efa", "storage"],
-            ["nvidia-device-plugin", "efa-device-plugin"],
-        ),
-        ("llama2-7b", "p3dn.24xlarge", ["nodes", "gpus", "storage"], ["nvidia-device-plugin"]),
+        ("tiny-llama", "p4d.24xlarge", ["nodes", "storage"]),
+        ("llama2-7b", "p4d.24xlarge", ["nodes", "gpus", "efa", "storage"]),
+        ("llama2-7b", "p3dn.24xlarge", ["nodes", "gpus", "storage"]),
     ],
 )
-def test_cluster_gets_the_checks_and_plugins_that_apply_to_it(recipe, instance, checked, installed):
+def test_cluster_gets_the_checks_that_apply_to_it(recipe, instance, checked):
     spec = spec_for(get_recipe(recipe), nodes=2, instance_type=instance)
 
     assert checks.names_for(spec) == checked
-    assert plugins.names_for(spec) == [
-        "training-operator",
-        "fsx-csi-driver",
-        *installed,
-        "relay",
-    ]
 
 
 def test_unknown_check_is_refused_with_the_known_ones():
@@ -170,9 +159,8 @@ def test_unknown_check_is_refused_with_the_known_ones():
         checks.get_check("nope")
 
 
-def test_every_check_and_plugin_is_found_by_its_name():
+def test_every_check_is_found_by_its_name():
     assert [checks.get_check(check.NAME) for check in checks.CHECKS] == [*checks.CHECKS]
-    assert [plugins.get_plugin(each.NAME) for each in plugins.PLUGINS] == [*plugins.PLUGINS]
 
 
 @dataclass

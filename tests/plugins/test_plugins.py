@@ -1,4 +1,4 @@
-"""When a plugin works, when it is waited for, and when it never will."""
+"""When a plugin works, when it is waited for, when it never will, and which a cluster needs."""
 
 from dataclasses import dataclass, field
 
@@ -8,7 +8,7 @@ from stationmaster.domain.cluster.spec import spec_for
 from stationmaster.domain.errors import PermanentError
 from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.inspection import LiveCluster, Verdict
-from stationmaster.plugins import PLUGINS, get_plugin
+from stationmaster.plugins import PLUGINS, get_plugin, names_for
 
 SPEC = spec_for(get_recipe("llama2-7b"), nodes=2, instance_type="p4d.24xlarge")
 
@@ -118,6 +118,24 @@ def test_plugin_says_what_it_lacks(plugin, answers, verdict, sentence):
 
     assert finding.verdict == verdict
     assert finding.sentence.startswith(sentence)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "instance", "devices"),
+    [
+        ("tiny-llama", "p4d.24xlarge", []),
+        ("llama2-7b", "p4d.24xlarge", ["nvidia-device-plugin", "efa-device-plugin"]),
+        ("llama2-7b", "p3dn.24xlarge", ["nvidia-device-plugin"]),
+    ],
+)
+def test_cluster_gets_the_plugins_that_apply_to_it(recipe, instance, devices):
+    spec = spec_for(get_recipe(recipe), nodes=2, instance_type=instance)
+
+    assert names_for(spec) == ["training-operator", "fsx-csi-driver", *devices, "relay"]
+
+
+def test_every_plugin_is_found_by_its_name():
+    assert [get_plugin(plugin.NAME) for plugin in PLUGINS] == [*PLUGINS]
 
 
 def test_unknown_plugin_is_refused_with_the_known_ones():
