@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from stationmaster.domain.catalogue.instances import InstanceType
 from stationmaster.domain.names import LABEL_CLUSTER_ID, TRAINING_NODE_GROUP
 from stationmaster.rendering.environment import SCRATCH_MOUNT, render_environment
 from stationmaster.rendering.etcd import ETCD_PORT, etcd_name, render_wait
@@ -178,7 +179,9 @@ def _pod_spec(spec: JobSpec) -> KubernetesObject:
                 "command": command(spec),
                 "ports": [{"name": PORT_NAME, "containerPort": PORT}],
                 "env": render_environment(spec),
-                "resources": _resources(spec),
+                "resources": pod_resources(
+                    spec.instance, num_gpus=spec.num_gpus, num_efa=spec.num_efa
+                ),
                 "securityContext": container_security(),
                 "volumeMounts": [
                     shared_mount(),
@@ -202,19 +205,19 @@ def _pod_spec(spec: JobSpec) -> KubernetesObject:
     }
 
 
-def _resources(spec: JobSpec) -> KubernetesObject:
-    """Requests below what the node can allocate; devices and memory limited to their request.
+def pod_resources(instance: InstanceType, *, num_gpus: int, num_efa: int) -> KubernetesObject:
+    """What a training pod asks of its node, in whole CPUs and GiB.
 
+    Requests stay below what the node can allocate; devices and memory are limited to their request.
     There is no CPU limit: the pod has the node to itself, and throttling would only slow it down.
     """
-    vcpus = spec.instance.vcpus
-    memory_gib = spec.instance.memory_gib * _MEMORY_SHARE
-    if spec.num_efa:
+    memory_gib = instance.memory_gib * _MEMORY_SHARE
+    if num_efa:
         memory_gib -= _HUGE_PAGES_GIB
     fixed = {"memory": f"{int(memory_gib)}Gi"}
-    if spec.num_gpus:
-        fixed["nvidia.com/gpu"] = str(spec.num_gpus)
-    if spec.num_efa:
-        fixed["vpc.amazonaws.com/efa"] = str(spec.num_efa)
-    cpu = vcpus - max(1, round(vcpus * _CPU_LEFT_TO_NODE))
+    if num_gpus:
+        fixed["nvidia.com/gpu"] = str(num_gpus)
+    if num_efa:
+        fixed["vpc.amazonaws.com/efa"] = str(num_efa)
+    cpu = instance.vcpus - max(1, round(instance.vcpus * _CPU_LEFT_TO_NODE))
     return {"requests": {"cpu": str(cpu), **fixed}, "limits": dict(fixed)}
