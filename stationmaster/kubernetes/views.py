@@ -6,6 +6,7 @@ Made by the gateway, read by the steps. Each `parse_*` takes an object as the AP
 from __future__ import annotations
 
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict
@@ -39,6 +40,14 @@ class NodeView(_View):
     def count(self, resource: str) -> int:
         """Allocatable devices of an extended resource; 0 while no plugin advertises it."""
         return int(self.allocatable.get(resource, "0"))
+
+    def amount(self, resource: str) -> Decimal:
+        """Allocatable CPUs, or bytes of memory; 0 where the node does not say."""
+        # The recorder knows these views too, and must not load the client for them.
+        from kubernetes.utils.quantity import parse_quantity
+
+        quantity: Decimal = parse_quantity(self.allocatable.get(resource, "0"))
+        return quantity
 
 
 class PodView(_View):

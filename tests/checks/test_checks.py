@@ -6,7 +6,7 @@ from types import ModuleType
 import pytest
 
 from stationmaster import checks
-from stationmaster.checks import efa, gpus, nodes, storage
+from stationmaster.checks import efa, gpus, nodes, room, storage
 from stationmaster.domain.cluster.spec import spec_for
 from stationmaster.domain.errors import PermanentError
 from stationmaster.domain.planning.recipe_lookup import get_recipe
@@ -15,6 +15,8 @@ from stationmaster.kubernetes.views import BatchJobView, NodeView, PodView
 
 SPEC = spec_for(get_recipe("llama2-7b"), nodes=2, instance_type="p4d.24xlarge")
 DEVICES = {"nvidia.com/gpu": "8", "vpc.amazonaws.com/efa": "4"}
+# What Karpenter's tables say of a p4d.24xlarge.
+P4D_ROOM = {"cpu": "95690m", "memory": "1082712Mi"}
 
 
 @dataclass
@@ -120,15 +122,50 @@ def test_devices_are_good_only_if_every_node_offers_all_of_them(check, device, e
 
 
 @pytest.mark.parametrize(
+    ("offered", "verdict", "sentence"),
+    [
+        (P4D_ROOM, Verdict.GOOD, "a training pod's 91 CPUs and 969 GiB fit on each of 2 nodes"),
+        (
+            {"cpu": "91", "memory": "969Gi"},
+            Verdict.GOOD,
+            "a training pod's 91 CPUs and 969 GiB fit on each of 2 nodes",
+        ),
+        (
+            P4D_ROOM | {"cpu": "90990m"},
+            Verdict.BAD,
+            "node n-2 can give pods 90 CPUs and 1057 GiB, "
+            "a training pod asks for 91 CPUs and 969 GiB",
+        ),
+        (
+            P4D_ROOM | {"memory": "1016070143Ki"},
+            Verdict.BAD,
+            "node n-2 can give pods 95 CPUs and 968 GiB, "
+            "a training pod asks for 91 CPUs and 969 GiB",
+        ),
+        (
+            {},
+            Verdict.BAD,
+            "node n-2 can give pods 0 CPUs and 0 GiB, a training pod asks for 91 CPUs and 969 GiB",
+        ),
+    ],
+)
+def test_room_is_good_only_if_a_training_pod_fits_on_every_node(offered, verdict, sentence):
+    finding = look(room, node("n-1", allocatable=P4D_ROOM), node("n-2", allocatable=offered))
+
+    assert (finding.verdict, finding.sentence) == (verdict, sentence)
+
+
+@pytest.mark.parametrize(
     "listed",
     [
         [node("n-1"), node("n-2")],
         [node("n-1", ready=False)],
         [node("n-1", allocatable={"nvidia.com/gpu": "1"}), node("n-2", allocatable={})],
         [node("n-1"), node("n-2", zone="us-west-2b")],
+        [node("n-1", allocatable=P4D_ROOM)],
     ],
 )
-@pytest.mark.parametrize("check", [nodes, gpus, efa])
+@pytest.mark.parametrize("check", [nodes, gpus, efa, room])
 def test_sentence_of_a_finding_has_all_its_figures(check, listed):
     finding = look(check, *listed)
 
@@ -141,9 +178,9 @@ def test_sentence_of_a_finding_has_all_its_figures(check, listed):
 @pytest.mark.parametrize(
     ("recipe", "instance", "checked"),
     [
-        ("tiny-llama", "p4d.24xlarge", ["nodes", "storage"]),
-        ("llama2-7b", "p4d.24xlarge", ["nodes", "gpus", "efa", "storage"]),
-        ("llama2-7b", "p3dn.24xlarge", ["nodes", "gpus", "storage"]),
+        ("tiny-llama", "p4d.24xlarge", ["nodes", "room", "storage"]),
+        ("llama2-7b", "p4d.24xlarge", ["nodes", "gpus", "efa", "room", "storage"]),
+        ("llama2-7b", "p3dn.24xlarge", ["nodes", "gpus", "room", "storage"]),
     ],
 )
 def test_cluster_gets_the_checks_that_apply_to_it(recipe, instance, checked):
@@ -154,7 +191,7 @@ def test_cluster_gets_the_checks_that_apply_to_it(recipe, instance, checked):
 
 def test_unknown_check_is_refused_with_the_known_ones():
     with pytest.raises(
-        PermanentError, match=r'check "nope" is not known; known: nodes, gpus, efa, storage'
+        PermanentError, match=r'check "nope" is not known; known: nodes, gpus, efa, room, storage'
     ):
         checks.get_check("nope")
 
