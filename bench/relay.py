@@ -80,7 +80,10 @@ def _memory_growth_kib() -> float:
 
 def _pipeline() -> LogPipeline:
     facts = PodFacts(
-        run_id=RunId("tiny-llama-0123abcd"), name="tiny-llama-0123abcd-worker-0", uid="uid-0"
+        run_id=RunId("tiny-llama-0123abcd"),
+        job="tiny-llama-0123abcd",
+        name="tiny-llama-0123abcd-worker-0",
+        uid="uid-0",
     )
     pipeline = LogPipeline(LineInterpreter(facts), keep_line=_keep_nothing)
     pipeline.begin_stream(container_run=0)

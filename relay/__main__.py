@@ -1,9 +1,10 @@
 """python -m relay
 
 The relay's process: a pod in the run's cluster (Deployment <run id>-relay). It needs
-STATIONMASTER_RUN_ID, STATIONMASTER_BUS_NAME and AWS_REGION; AWS credentials come from Pod Identity,
-Kubernetes access from the service account, or from $KUBECONFIG where that is set. It stays up after
-the job has ended, until the teardown removes it; on SIGTERM it sends what it has and exits 0.
+STATIONMASTER_RUN_ID, STATIONMASTER_JOB, STATIONMASTER_BUS_NAME and AWS_REGION; AWS credentials come
+from Pod Identity, Kubernetes access from the service account, or from $KUBECONFIG where that is
+set. It stays up after the job has ended, until the teardown removes it; on SIGTERM it sends what it
+has and exits 0.
 """
 
 from __future__ import annotations

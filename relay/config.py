@@ -17,23 +17,20 @@ from stationmaster.domain.ids import RunId
 
 
 class RelayConfig(BaseModel):
-    """Which run to watch and where to report it."""
+    """Which attempt at which run to watch, and where to report it."""
 
     model_config = ConfigDict(frozen=True)
 
     run_id: RunId
+    job: str
+    """Name of the PyTorchJob of the attempt that is watched."""
     bus_name: str
     region: str
     namespace: str = names.NAMESPACE
 
-    @property
-    def job(self) -> str:
-        """Name of the run's PyTorchJob."""
-        return names.job_name(self.run_id)
-
     @classmethod
     def from_variables(cls, variables: Mapping[str, str]) -> RelayConfig:
-        """Read STATIONMASTER_RUN_ID, STATIONMASTER_BUS_NAME and AWS_REGION.
+        """Read STATIONMASTER_RUN_ID, STATIONMASTER_JOB, STATIONMASTER_BUS_NAME and AWS_REGION.
 
         Raises:
             PermanentError: naming the variable that is missing or empty.
@@ -41,6 +38,7 @@ class RelayConfig(BaseModel):
         region = "AWS_REGION" if variables.get("AWS_REGION") else "AWS_DEFAULT_REGION"
         return cls(
             run_id=RunId(_required(variables, "STATIONMASTER_RUN_ID")),
+            job=_required(variables, "STATIONMASTER_JOB"),
             bus_name=_required(variables, "STATIONMASTER_BUS_NAME"),
             region=_required(variables, region),
         )

@@ -113,9 +113,9 @@ class FailureReader:
         if restart <= self._restarts_told:
             return []
         self._restarts_told = restart
-        # Every pod's agent reports the same restart: its number identifies it, not the pod.
+        # Every pod's agent reports the same restart: job and number identify it, not the pod.
         identity = run_event_id(
-            self._pod.run_id, "workers restarting", self._container_run, restart
+            self._pod.run_id, "workers restarting", self._pod.job, self._container_run, restart
         )
         return [
             WorkersRestarting(

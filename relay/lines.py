@@ -31,6 +31,8 @@ class PodFacts:
     """What a pod's specification says that its log lines leave out."""
 
     run_id: RunId
+    job: str
+    """Name of its PyTorchJob, which no other attempt at the run has."""
     name: str
     uid: str
     max_restarts: int | None = None  # of torch elastic; None when the specification does not say

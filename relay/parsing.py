@@ -120,7 +120,9 @@ class LineInterpreter:
 
     def _saved(self, line: LogLine, step: int, path: str) -> CheckpointSaved:
         return CheckpointSaved(
-            event_id=run_event_id(self._pod.run_id, "foreign checkpoint", path, step),
+            event_id=run_event_id(
+                self._pod.run_id, "foreign checkpoint", self._pod.job, path, step
+            ),
             run_id=self._pod.run_id,
             at=line.at,
             step=step,

@@ -31,7 +31,7 @@ _STEP_OPTIONS = re.compile(
 _RESTART_OPTION = re.compile(r"(?:^|\s)--max[_-]restarts[= ](\d{1,6})")
 
 
-def pod_facts(run_id: RunId, pod: JsonObject) -> PodFacts:
+def pod_facts(run_id: RunId, job: str, pod: JsonObject) -> PodFacts:
     """What the pod's specification says that its log lines leave out."""
     containers = (pod.get("spec") or {}).get("containers") or []
     training: JsonObject = next((c for c in containers if c.get("name") == TRAINING_CONTAINER), {})
@@ -44,6 +44,7 @@ def pod_facts(run_id: RunId, pod: JsonObject) -> PodFacts:
     restarts = option[1] if option else variables.get("PET_MAX_RESTARTS")
     return PodFacts(
         run_id=run_id,
+        job=job,
         name=name_of(pod),
         uid=uid_of(pod),
         max_restarts=int(restarts) if restarts and str(restarts).isdecimal() else None,

@@ -220,7 +220,7 @@ class RunWatcher:
         return LogFollower(
             api=self._api,
             batcher=self._batcher,
-            pod=pod_facts(self._config.run_id, pod),
+            pod=pod_facts(self._config.run_id, self._config.job, pod),
             path=path,
             stop=self._stop,
         )

@@ -28,6 +28,7 @@ def render(cluster: LiveCluster) -> list[KubernetesObject]:
         for run_id in cluster.runs
         for item in render_relay(
             run_id,
+            job=cluster.services.runs.load(run_id).job,
             image=settings.relay_image,
             bus_name=settings.bus_name,
             region=settings.region,

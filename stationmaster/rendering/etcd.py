@@ -1,4 +1,4 @@
-"""A run's own etcd: where its agents meet when they do not meet on the first worker.
+"""A job's own etcd: where its agents meet when they do not meet on the first worker.
 
 With c10d the first worker's agent hosts the rendezvous, and every agent starts again when that one
 dies. With etcd they wait for it instead. One member without a volume: what it holds is worth
@@ -44,21 +44,21 @@ while True:
 _WAIT_S: Final = 900
 
 
-def etcd_name(run_id: RunId) -> str:
-    """Name of the run's etcd Deployment and Service: a DNS-1035 label, run ids have 45 letters."""
-    return f"{run_id}-etcd"
+def etcd_name(job: str) -> str:
+    """Name of the Deployment and Service of a job's etcd: a DNS-1035 label, as the job's is."""
+    return f"{job}-etcd"
 
 
 def render_rendezvous(spec: JobSpec) -> list[KubernetesObject]:
     """What the job's agents need besides themselves to meet; nothing for c10d."""
-    return render_etcd(spec.run_id) if spec.rendezvous == "etcd" else []
+    return render_etcd(spec.run_id, job=spec.job) if spec.rendezvous == "etcd" else []
 
 
 def render_wait(spec: JobSpec) -> list[KubernetesObject]:
     """Init containers that a training pod needs to meet the others; none for c10d."""
     if spec.rendezvous != "etcd":
         return []
-    where = [etcd_name(spec.run_id), str(ETCD_PORT), str(_WAIT_S)]
+    where = [etcd_name(spec.job), str(ETCD_PORT), str(_WAIT_S)]
     return [
         {
             "name": "await-etcd",
@@ -73,10 +73,10 @@ def render_wait(spec: JobSpec) -> list[KubernetesObject]:
     ]
 
 
-def render_etcd(run_id: RunId) -> list[KubernetesObject]:
+def render_etcd(run_id: RunId, *, job: str) -> list[KubernetesObject]:
     """The Deployment and the Service that the agents find it under."""
     selector = {LABEL_RUN_ID: run_id, LABEL_ROLE: "rendezvous"}
-    name = etcd_name(run_id)
+    name = etcd_name(job)
     return [
         {
             "apiVersion": "apps/v1",

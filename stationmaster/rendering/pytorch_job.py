@@ -143,7 +143,7 @@ def _rendezvous(spec: JobSpec) -> KubernetesObject:
         case "etcd":
             return {
                 "rdzvBackend": "etcd-v2",
-                "rdzvHost": etcd_name(spec.run_id),
+                "rdzvHost": etcd_name(spec.job),
                 "rdzvPort": ETCD_PORT,
             }
 

@@ -9,6 +9,7 @@ role comes from a Pod Identity association of the service account, made by the c
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from stationmaster.domain.ids import RunId
@@ -34,10 +35,19 @@ _READ: Final = ["get", "list", "watch"]
 
 
 def render_relay(
-    run_id: RunId, *, image: str, bus_name: str, region: str
+    run_id: RunId, *, job: str, image: str, bus_name: str, region: str
 ) -> list[KubernetesObject]:
-    """Everything that the relay needs, the namespace first."""
-    return [namespace(), *_account_and_rights(), _deployment(run_id, image, bus_name, region)]
+    """Everything that the relay of a run needs, the namespace first.
+
+    `job` is the PyTorchJob of the attempt that it watches.
+    """
+    variables = {
+        "STATIONMASTER_RUN_ID": run_id,
+        "STATIONMASTER_JOB": job,
+        "STATIONMASTER_BUS_NAME": bus_name,
+        "AWS_REGION": region,
+    }
+    return [namespace(), *_account_and_rights(), _deployment(run_id, image, variables)]
 
 
 def _account_and_rights() -> list[KubernetesObject]:
@@ -83,7 +93,7 @@ def _account_and_rights() -> list[KubernetesObject]:
     ]
 
 
-def _deployment(run_id: RunId, image: str, bus_name: str, region: str) -> KubernetesObject:
+def _deployment(run_id: RunId, image: str, variables: Mapping[str, str]) -> KubernetesObject:
     selector = {LABEL_RUN_ID: run_id, LABEL_ROLE: "relay"}
     return {
         "apiVersion": "apps/v1",
@@ -106,9 +116,7 @@ def _deployment(run_id: RunId, image: str, bus_name: str, region: str) -> Kubern
                             "image": image,
                             "command": ["python", "-m", "relay"],
                             "env": [
-                                {"name": "STATIONMASTER_RUN_ID", "value": run_id},
-                                {"name": "STATIONMASTER_BUS_NAME", "value": bus_name},
-                                {"name": "AWS_REGION", "value": region},
+                                {"name": name, "value": value} for name, value in variables.items()
                             ],
                             "resources": {
                                 "requests": {"cpu": "100m", "memory": "128Mi"},

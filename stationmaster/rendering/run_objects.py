@@ -52,6 +52,7 @@ def render_all(
     )
     relay = render_relay(
         run_id,
+        job=assignment.job,
         image=surroundings.relay_image,
         bus_name=surroundings.bus_name,
         region=surroundings.region,

@@ -68,21 +68,22 @@ def _release(
     runs: Sequence[RunId],
     jobs: Sequence[str],
 ) -> list[str]:
-    """Delete the next things in order; what is still there. Most runs have no etcd."""
+    """Delete the next things in order; what is still there. Most jobs have no etcd."""
     for name in jobs:
         gateway.delete("kubeflow.org/v1", "PyTorchJob", name=name, namespace=NAMESPACE)
     of_cluster = {LABEL_CLUSTER_ID: cluster_id}
-    for job in gateway.batch_jobs(NAMESPACE, labels=of_cluster):
-        gateway.delete("batch/v1", "Job", name=job.name, namespace=NAMESPACE)
+    for check in gateway.batch_jobs(NAMESPACE, labels=of_cluster):
+        gateway.delete("batch/v1", "Job", name=check.name, namespace=NAMESPACE)
     working = [
         *_pods(gateway, runs, "training"),
         *gateway.pods(NAMESPACE, labels=of_cluster | {LABEL_ROLE: "check"}),
     ]
     if working:
         return _names(working)
-    for run_id in runs:
+    for job in jobs:
         for api_version, kind in (("apps/v1", "Deployment"), ("v1", "Service")):
-            gateway.delete(api_version, kind, name=etcd_name(run_id), namespace=NAMESPACE)
+            gateway.delete(api_version, kind, name=etcd_name(job), namespace=NAMESPACE)
+    for run_id in runs:
         # The relay's account and rights stay: they are the cluster's, and cost nothing.
         gateway.delete("apps/v1", "Deployment", name=relay_name(run_id), namespace=NAMESPACE)
     watching = [*_pods(gateway, runs, "relay"), *_pods(gateway, runs, "rendezvous")]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from stationmaster.domain.ids import RunId
-from stationmaster.domain.run.events import JobSubmitted, RunPhase, run_event_id
+from stationmaster.domain.run.attempts import job_submitted
+from stationmaster.domain.run.events import RunPhase
 from stationmaster.rendering import job_spec
 from stationmaster.rendering.environment import render_hugging_face_secret
 from stationmaster.rendering.etcd import render_rendezvous
@@ -43,11 +44,5 @@ def submit_job(services: Services, run_id: RunId) -> StepResult:
             render_pytorch_job(spec),
         ]
     )
-    event = JobSubmitted(
-        event_id=run_event_id(run_id, "job.submitted"),
-        run_id=run_id,
-        at=services.now(),
-        job=spec.job,
-    )
-    services.runs.record(run_id, [event])
+    services.runs.record(run_id, [job_submitted(run_id, attempt, at=services.now())])
     return READY

@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 import pytest
-from factories import RUN_ID, START, make_run
+from factories import RUN_ID, START, make_request, make_run
 from factories import make_event as event
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,7 +15,7 @@ from stationmaster.domain.run.aggregate import (
     apply,
     new_run_id,
 )
-from stationmaster.domain.run.attempts import attempt_id
+from stationmaster.domain.run.attempts import attempt_id, first_assignment, job_submitted
 from stationmaster.domain.run.events import RunPhase
 from stationmaster.domain.run.request import Placement
 
@@ -177,6 +177,19 @@ def test_attempt_begins_with_its_cluster_and_placement_and_ends_with_the_run():
     run = apply(run, event(ev.PhaseChanged, phase=RunPhase.FAILED, reason="no capacity", at=end))
 
     assert (run.attempt.ended_at, run.attempt.why) == (end, "no capacity")
+
+
+def test_job_of_each_attempt_is_submitted_once():
+    first = first_assignment(RUN_ID, make_request())
+    second = first.model_copy(update={"attempt_id": attempt_id(RUN_ID, 2), "job": "job-2"})
+
+    once, again, of_second = (
+        job_submitted(RUN_ID, each, at=START) for each in (first, first, second)
+    )
+
+    assert once.event_id == again.event_id
+    assert of_second.event_id != once.event_id
+    assert (once.job, of_second.job) == (RUN_ID, "job-2")
 
 
 def test_second_attempt_ends_the_first_and_may_be_elsewhere():

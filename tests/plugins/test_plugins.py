@@ -1,6 +1,7 @@
 """When a plugin works, when it is waited for, when it never will, and which a cluster needs."""
 
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 
 import pytest
 
@@ -143,3 +144,24 @@ def test_unknown_plugin_is_refused_with_the_known_ones():
 
     with pytest.raises(PermanentError, match=f'plugin "nope" is not known; known: {known}'):
         get_plugin("nope")
+
+
+def test_relay_watches_the_job_of_the_newest_attempt():
+    runs = {"r-1": SimpleNamespace(job="r-1"), "r-2": SimpleNamespace(job="r-2-again")}
+    services = SimpleNamespace(
+        settings=SimpleNamespace(relay_image="relay:1", bus_name="bus", region="us-west-2"),
+        runs=SimpleNamespace(load=runs.get),
+    )
+
+    objects = get_plugin("relay").render(LiveCluster(services, "c-1", SPEC, runs=tuple(runs)))
+
+    containers = [
+        item["spec"]["template"]["spec"]["containers"][0]
+        for item in objects
+        if item["kind"] == "Deployment"
+    ]
+    watched = [{each["name"]: each["value"] for each in one["env"]} for one in containers]
+    assert [(one["STATIONMASTER_RUN_ID"], one["STATIONMASTER_JOB"]) for one in watched] == [
+        ("r-1", "r-1"),
+        ("r-2", "r-2-again"),
+    ]

@@ -361,27 +361,37 @@ def test_node_that_does_not_matter_is_no_loss():
 def test_pod_facts_come_from_the_specification(container, max_restarts, total_steps):
     facts = pod_facts(
         "run-1",
+        "run-1-2",
         {
             "metadata": {"name": "p", "uid": "u"},
             "spec": {"containers": [{"name": "pytorch", **container}]},
         },
     )
 
+    assert (facts.run_id, facts.job) == ("run-1", "run-1-2")
     assert (facts.max_restarts, facts.total_steps) == (max_restarts, total_steps)
 
 
 def test_config_missing_variable_is_named():
     with pytest.raises(PermanentError, match="STATIONMASTER_BUS_NAME is missing"):
-        RelayConfig.from_variables({"STATIONMASTER_RUN_ID": "run-1", "AWS_REGION": "us-east-1"})
+        RelayConfig.from_variables(
+            {
+                "STATIONMASTER_RUN_ID": "run-1",
+                "STATIONMASTER_JOB": "run-1",
+                "AWS_REGION": "us-east-1",
+            }
+        )
 
 
 def test_config_reads_its_variables():
     config = RelayConfig.from_variables(
         {
             "STATIONMASTER_RUN_ID": "run-1",
+            "STATIONMASTER_JOB": "run-1-2",
             "STATIONMASTER_BUS_NAME": "bus",
             "AWS_DEFAULT_REGION": "eu-west-1",
         }
     )
 
-    assert (config.job, config.bus_name, config.region) == ("run-1", "bus", "eu-west-1")
+    assert (config.run_id, config.job) == ("run-1", "run-1-2")
+    assert (config.bus_name, config.region) == ("bus", "eu-west-1")

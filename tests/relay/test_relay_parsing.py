@@ -28,7 +28,8 @@ STAMP = "2026-01-02T03:04:05.678901234Z"
 
 
 def pod(**facts):
-    return PodFacts(**({"run_id": "run-1", "name": "run-1-worker-0", "uid": "uid-0"} | facts))
+    usual = {"run_id": "run-1", "job": "run-1", "name": "run-1-worker-0", "uid": "uid-0"}
+    return PodFacts(**(usual | facts))
 
 
 def line(text, *, stamp=STAMP, ordinal=0):
@@ -392,6 +393,21 @@ def test_read_agent_line_tells_the_restart_when_attempts_are_unknown():
     (event,) = restarts(FAILED.format(code=-9), RESTARTS.format(left=3))
 
     assert event.reason == "process 0 was killed by SIGKILL"
+
+
+def test_read_same_lines_of_another_attempts_job_are_events_of_their_own():
+    texts = [
+        FAILED.format(code=-9),
+        "Writing checkpoint to ./checkpoints/llama_v2-50steps.",
+        "Completed checkpoint.",
+    ]
+
+    first = read(*texts, facts=pod(max_restarts=3))
+    second = read(*texts, facts=pod(max_restarts=3, job="run-1-2", uid="uid-9"))
+
+    assert [event.type for event in first] == [event.type for event in second]
+    assert {event.type for event in first} >= {"workers.restarting", "checkpoint.saved"}
+    assert not {event.event_id for event in first} & {event.event_id for event in second}
 
 
 def test_read_same_restart_reported_by_two_pods_has_one_id():

@@ -132,6 +132,7 @@ class Relay:
         environment = {
             "PATH": os.environ["PATH"],
             "STATIONMASTER_RUN_ID": run_id,
+            "STATIONMASTER_JOB": run_id,
             "STATIONMASTER_BUS_NAME": "stationmaster",
             "AWS_REGION": "us-east-1",
             "AWS_ENDPOINT_URL": bus.url,
@@ -278,7 +279,9 @@ def test_relay_as_its_deployment_runs_in_the_cluster(bus, gate, tmp_path):
     try:
         started.add_nodes(node_group="training")
         started.install_operator()
-        objects = render_relay("run-h", image="relay:1", bus_name="bus", region="us-east-1")
+        objects = render_relay(
+            "run-h", job="run-h", image="relay:1", bus_name="bus", region="us-east-1"
+        )
         for body in objects:
             create_from_dict(started.api, body)
         bus.wait_for(lambda: bus.batches, "the first heartbeat")
@@ -432,10 +435,13 @@ def test_relay_node_taken_from_a_running_job_is_reported(cluster, bus, start_rel
     )
 
 
-@pytest.mark.parametrize("missing", ["STATIONMASTER_RUN_ID", "STATIONMASTER_BUS_NAME"])
+@pytest.mark.parametrize(
+    "missing", ["STATIONMASTER_RUN_ID", "STATIONMASTER_JOB", "STATIONMASTER_BUS_NAME"]
+)
 def test_relay_without_a_variable_says_which_and_ends(missing):
     variables = {
         "STATIONMASTER_RUN_ID": "run-x",
+        "STATIONMASTER_JOB": "run-x",
         "STATIONMASTER_BUS_NAME": "bus",
         "AWS_REGION": "us-east-1",
     }

@@ -17,6 +17,7 @@ from stationmaster.domain.catalogue.entries import CATALOGUE as RECIPES
 from stationmaster.domain.catalogue.instances import CATALOGUE as INSTANCES
 from stationmaster.domain.catalogue.instances import get_instance
 from stationmaster.domain.cluster.spec import spec_for
+from stationmaster.domain.names import job_name
 from stationmaster.domain.planning.plan import plan_recipe
 from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.domain.reactions.run import POLICY
@@ -87,15 +88,16 @@ def test_job_with_etcd_meets_where_the_runs_etcd_listens_with_the_protocol_that_
         recipe="llama2-7b", instance_type="p4d.24xlarge", overrides={"rendezvous": "etcd"}
     )
     run_id = "llama2-7b-0123abcd"
-    spec = job_spec(request, first_assignment(run_id, request), run_id=run_id, image="i")
+    assignment = first_assignment(run_id, request).model_copy(update={"job": "llama2-7b-again"})
+    spec = job_spec(request, assignment, run_id=run_id, image="i")
 
     elastic = render_pytorch_job(spec)["spec"]["elasticPolicy"]
-    deployment, service = render_etcd(run_id)
+    deployment, service = render_etcd(run_id, job=spec.job)
 
     pod = deployment["spec"]["template"]
     (etcd,) = pod["spec"]["containers"]
     assert elastic["rdzvBackend"] == "etcd-v2"
-    assert elastic["rdzvHost"] == service["metadata"]["name"]
+    assert elastic["rdzvHost"] == service["metadata"]["name"] == f"{spec.job}-etcd"
     # For etcd it is the time for one HTTP request, not for the coming of a worker.
     assert "read_timeout" not in {item["key"] for item in elastic["rdzvConf"]}
     assert elastic["rdzvPort"] == service["spec"]["ports"][0]["port"]
@@ -127,7 +129,9 @@ def test_job_with_etcd_starts_its_agents_when_etcd_listens():
 
 @given(st.text(min_size=1, max_size=200))
 def test_etcd_of_any_run_has_a_name_that_a_service_may_have(recipe: str):
-    _, service = render_etcd(new_run_id(recipe, dedup_key="C1"))
+    run_id = new_run_id(recipe, dedup_key="C1")
+
+    _, service = render_etcd(run_id, job=job_name(run_id))
 
     assert DNS_1035.fullmatch(service["metadata"]["name"])
 

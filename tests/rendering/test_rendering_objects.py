@@ -50,7 +50,7 @@ def test_volume_names_the_file_system_as_the_driver_reads_it():
 
 
 def test_relay_may_only_read():
-    objects = render_relay(RUN_ID, image="relay:1", bus_name="bus", region="us-west-2")
+    objects = render_relay(RUN_ID, job="job-1", image="relay:1", bus_name="bus", region="us-west-2")
 
     rules = [rule for item in objects for rule in item.get("rules", [])]
     assert {verb for rule in rules for verb in rule["verbs"]} <= {"get", "list", "watch"}
@@ -59,14 +59,15 @@ def test_relay_may_only_read():
     assert [rule["resources"] for rule in cluster_wide] == [["nodes"]]
 
 
-def test_relay_pod_has_its_three_variables_and_no_toleration_for_training_nodes():
-    deployment = by_kind(render_relay(RUN_ID, image="relay:1", bus_name="bus", region="us-west-2"))[
-        "Deployment"
-    ]
+def test_relay_pod_has_its_four_variables_and_no_toleration_for_training_nodes():
+    deployment = by_kind(
+        render_relay(RUN_ID, job="job-1", image="relay:1", bus_name="bus", region="us-west-2")
+    )["Deployment"]
 
     pod = deployment["spec"]["template"]["spec"]
     assert {item["name"]: item["value"] for item in pod["containers"][0]["env"]} == {
         "STATIONMASTER_RUN_ID": RUN_ID,
+        "STATIONMASTER_JOB": "job-1",
         "STATIONMASTER_BUS_NAME": "bus",
         "AWS_REGION": "us-west-2",
     }
@@ -109,12 +110,13 @@ def test_manifests_of_an_unknown_plugin_are_refused_with_the_folder():
 
 
 def test_relay_understands_the_variables_that_its_deployment_sets():
-    deployment = by_kind(render_relay(RUN_ID, image="relay:1", bus_name="bus", region="us-west-2"))[
-        "Deployment"
-    ]
+    deployment = by_kind(
+        render_relay(RUN_ID, job="job-1", image="relay:1", bus_name="bus", region="us-west-2")
+    )["Deployment"]
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
 
     config = RelayConfig.from_variables({item["name"]: item["value"] for item in container["env"]})
 
-    assert (config.run_id, config.bus_name, config.region) == (RUN_ID, "bus", "us-west-2")
+    assert (config.run_id, config.job) == (RUN_ID, "job-1")
+    assert (config.bus_name, config.region) == ("bus", "us-west-2")
     assert config.namespace == deployment["metadata"]["namespace"]

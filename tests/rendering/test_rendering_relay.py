@@ -6,7 +6,7 @@ from stationmaster.rendering.relay import render_relay
 
 
 def render(run_id):
-    return render_relay(run_id, image="relay:1", bus_name="bus", region="us-west-2")
+    return render_relay(run_id, job=run_id, image="relay:1", bus_name="bus", region="us-west-2")
 
 
 def test_relays_of_two_runs_have_their_own_deployments_and_the_same_account_and_rights():
