@@ -5,27 +5,29 @@ The refusals are made by run: the local mode's own calls, and other runs', go th
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from workflow_runtime import ApiFault, Fault
 from workflow_scenarios import Scenario, simple
 from workflow_world import World
 
-# Every operation that the functions of a run call from its request to its receipt; a test holds
-# this list against the calls of a run that nothing disturbed.
+from stationmaster.aws.kinds import actions_by_module
+
+
+def operations(actions: Iterable[str]) -> set[tuple[str, str]]:
+    """The calls behind IAM actions; tags are part of the call that creates."""
+    calls = {action.partition(":")[::2] for action in actions}
+    return {call for call in calls if call[1] != "TagResource"}
+
+
+KINDS = actions_by_module().values()
+# Every operation that the functions of a run call from its request to its receipt; a test compares
+# this list with the calls of a run that nothing disturbed. A run that creates none of a kind, such
+# as a placement group, only lists it.
 OPERATIONS = [
     ("dynamodb", "GetItem"),
     ("dynamodb", "PutItem"),
     ("dynamodb", "TransactWriteItems"),
-    ("ec2", "AuthorizeSecurityGroupEgress"),
-    ("ec2", "AuthorizeSecurityGroupIngress"),
-    ("ec2", "CreateLaunchTemplate"),
-    ("ec2", "CreateSecurityGroup"),
-    ("ec2", "DeleteLaunchTemplate"),
-    ("ec2", "DeleteSecurityGroup"),
-    ("ec2", "DescribeInstanceTypeOfferings"),
-    ("ec2", "DescribeLaunchTemplates"),
-    ("ec2", "DescribePlacementGroups"),
-    ("ec2", "DescribeSecurityGroups"),
-    ("ec2", "DescribeSubnets"),
     ("eks", "AssociateAccessPolicy"),
     ("eks", "CreateAccessEntry"),
     ("eks", "CreateAddon"),
@@ -39,13 +41,11 @@ OPERATIONS = [
     ("eks", "DescribeNodegroup"),
     ("eks", "ListNodegroups"),
     ("events", "PutEvents"),
-    ("fsx", "CreateFileSystem"),
-    ("fsx", "DeleteFileSystem"),
-    ("fsx", "DescribeFileSystems"),
     ("secretsmanager", "GetSecretValue"),
     ("stepfunctions", "DescribeExecution"),
     ("stepfunctions", "SendTaskSuccess"),
     ("stepfunctions", "StartExecution"),
+    *sorted(operations(a for k in KINDS for a in (*k.create, *k.change, *k.read, *k.delete))),
 ]
 # Called only when a batch of the relay meets a wait that it cannot resolve: not in every run.
 OCCASIONAL = {("stepfunctions", "SendTaskHeartbeat")}
