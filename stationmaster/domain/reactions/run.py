@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final, assert_never
+from typing import Final
 
 from stationmaster.domain.cluster.events import ClusterPhase
 from stationmaster.domain.errors import RunStopped, TrainingFailed
@@ -26,9 +26,10 @@ from stationmaster.domain.reactions.workflow import (
     WorkflowFailed,
 )
 from stationmaster.domain.run import events as ev
-from stationmaster.domain.run.aggregate import REPORTED_LATE, Run
+from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import RunEvent, RunPhase
 from stationmaster.domain.run.failures import first_cause
+from stationmaster.domain.run.setbacks import Setback, has_recovered, why_set_back
 from stationmaster.domain.run.stall import why_stalled
 
 TORN_DOWN_EARLY: Final = "its teardown was started before it had ended"
@@ -317,53 +318,14 @@ def _torn_down(run: Run) -> Reactions:
     return (ChangePhase(RunPhase.FAILED, TORN_DOWN_EARLY),)
 
 
-_Setback = (
-    ev.JobConditionChanged | ev.NodeLost | ev.PodChanged | ev.ProcessFailed | ev.WorkersRestarting
-)
-
-
-def _setback(run: Run, event: _Setback) -> Reactions:
+def _setback(run: Run, event: Setback) -> Reactions:
     """Training cannot continue as it was: it recovers."""
-    reason = _why_set_back(run, event) if run.phase is RunPhase.RUNNING else None
+    reason = why_set_back(run, event) if run.phase is RunPhase.RUNNING else None
     return (ChangePhase(RunPhase.RECOVERING, reason),) if reason is not None else ()
 
 
-def _why_set_back(run: Run, event: _Setback) -> str | None:
-    match event:
-        case ev.WorkersRestarting():
-            return event.reason
-        case ev.JobConditionChanged():
-            return event.message if event.condition == "Restarting" else None
-        case ev.NodeLost():
-            return f"node {event.node} is lost: {event.reason}"
-        case ev.ProcessFailed():
-            return None if event.lost_peer else _cause(run)
-        case ev.PodChanged(exit_code=int(code)) if code != 0:
-            return _cause(run)
-        case ev.PodChanged():
-            # Once a pod has done its work the others may go.
-            finished = any(pod.is_finished for pod in run.pods.values())
-            pod = run.pods.get(event.pod)
-            return pod.standing if pod is not None and pod.is_lost and not finished else None
-        case _:
-            assert_never(event)
-
-
-def _cause(run: Run) -> str | None:
-    cause = first_cause(run.failures)
-    return None if cause is None else cause.sentence
-
-
 def _recovery(run: Run, event: ev.ProgressReported | ev.TrainingResumed) -> Reactions:
-    if run.phase is not RunPhase.RECOVERING or not _has_recovered(run, event):
+    if run.phase is not RunPhase.RECOVERING or not has_recovered(run, event):
         return ()
     resumed = isinstance(event, ev.TrainingResumed)
     return (ChangePhase(RunPhase.RUNNING, f"resumed from step {event.step}" if resumed else ""),)
-
-
-def _has_recovered(run: Run, event: ev.ProgressReported | ev.TrainingResumed) -> bool:
-    """Whether a step is proof that training continues, or was still under way at the loss."""
-    lost = any(pod.is_lost or pod.node in run.lost_nodes for pod in run.pods.values())
-    if not lost or run.set_back_at is None:
-        return True
-    return event.at > run.set_back_at + REPORTED_LATE

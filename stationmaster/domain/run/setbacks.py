@@ -1,0 +1,51 @@
+"""What sets a run back, and what shows that it has recovered.
+
+Pure; asked by `reactions` with every event that may be either.
+"""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from stationmaster.domain.run import events as ev
+from stationmaster.domain.run.aggregate import REPORTED_LATE, Run
+from stationmaster.domain.run.failures import first_cause
+
+Setback = (
+    ev.JobConditionChanged | ev.NodeLost | ev.PodChanged | ev.ProcessFailed | ev.WorkersRestarting
+)
+
+
+def why_set_back(run: Run, event: Setback) -> str | None:
+    """Why training cannot continue as it was; None where the event does not say so."""
+    match event:
+        case ev.WorkersRestarting():
+            return event.reason
+        case ev.JobConditionChanged():
+            return event.message if event.condition == "Restarting" else None
+        case ev.NodeLost():
+            return f"node {event.node} is lost: {event.reason}"
+        case ev.ProcessFailed():
+            return None if event.lost_peer else _cause(run)
+        case ev.PodChanged(exit_code=int(code)) if code != 0:
+            return _cause(run)
+        case ev.PodChanged():
+            # Once a pod has done its work the others may go.
+            finished = any(pod.is_finished for pod in run.pods.values())
+            pod = run.pods.get(event.pod)
+            return pod.standing if pod is not None and pod.is_lost and not finished else None
+        case _:
+            assert_never(event)
+
+
+def has_recovered(run: Run, event: ev.ProgressReported | ev.TrainingResumed) -> bool:
+    """Whether a step is proof that training continues, or was still under way at the loss."""
+    lost = any(pod.is_lost or pod.node in run.lost_nodes for pod in run.pods.values())
+    if not lost or run.set_back_at is None:
+        return True
+    return event.at > run.set_back_at + REPORTED_LATE
+
+
+def _cause(run: Run) -> str | None:
+    cause = first_cause(run.failures)
+    return None if cause is None else cause.sentence
