@@ -14,11 +14,14 @@ from stationmaster.domain.cluster.events import ClusterPhase
 from stationmaster.domain.errors import ClusterDrained, ClusterFailed
 from stationmaster.domain.reactions.cluster import (
     AnnounceDrain,
+    AskWorkflow,
     ChangePhase,
     CompleteTeardown,
     FailTeardown,
+    LookedAfter,
     RunLeft,
     RunWaits,
+    StartTeardown,
     TeardownBegins,
     TeardownCrashed,
     TeardownEnds,
@@ -29,9 +32,12 @@ from stationmaster.domain.reactions.workflow import (
     Caught,
     EndWait,
     EndWork,
+    RecordCrash,
+    StartWorkflow,
     StepBegins,
     WorkflowEnds,
     WorkflowFailed,
+    WorkflowFound,
 )
 from stationmaster.domain.resources import ResourceKind
 
@@ -140,6 +146,35 @@ def test_drain_is_announced_to_whoever_leaves_until_the_cluster_is_released(phas
     drains = phase in (ClusterPhase.DRAINING, ClusterPhase.RELEASING)
 
     assert decide(in_phase(phase), RunLeft()) == ((AnnounceDrain(),) if drains else ())
+
+
+@pytest.mark.parametrize("phase", ClusterPhase)
+@pytest.mark.parametrize(("waited_s", "is_late"), [(59, False), (60, True)])
+def test_cluster_that_goes_away_gets_its_teardown_after_a_minute(phase, waited_s, is_late):
+    since = START + timedelta(hours=1)
+    cluster = in_phase(phase).model_copy(update={"phases": [(phase, START), (phase, since)]})
+
+    reactions = decide(cluster, LookedAfter(since + timedelta(seconds=waited_s)))
+
+    if phase in GOING_AWAY:
+        assert reactions == ((StartTeardown(),) if is_late else ())
+    else:
+        assert reactions == ((AskWorkflow(),) if phase in UNDER_WAY else ())
+
+
+@pytest.mark.parametrize(
+    ("waited_s", "status", "reactions"),
+    [
+        (59, None, ()),
+        (60, None, (StartWorkflow(),)),
+        (60, "RUNNING", ()),
+        (0, "FAILED", (RecordCrash("FAILED"),)),
+    ],
+)
+def test_workflow_of_a_cluster_under_way_is_started_or_has_crashed(waited_s, status, reactions):
+    found = WorkflowFound(START + timedelta(seconds=waited_s), status)
+
+    assert decide(in_phase(ClusterPhase.PROVISIONING), found) == reactions
 
 
 @pytest.mark.parametrize("phase", ClusterPhase)

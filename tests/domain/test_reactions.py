@@ -23,8 +23,10 @@ from stationmaster.domain.reactions.run import (
     ClusterSeen,
     ClusterTaken,
     ExplainSilence,
+    LeaseFound,
     ProlongWait,
     RelayHeard,
+    ReleaseLease,
     SilenceExplained,
     WaitOpen,
     decide,
@@ -34,9 +36,12 @@ from stationmaster.domain.reactions.workflow import (
     Caught,
     EndWait,
     EndWork,
+    RecordCrash,
+    StartWorkflow,
     StepBegins,
     WorkflowEnds,
     WorkflowFailed,
+    WorkflowFound,
 )
 from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.aggregate import Run, apply
@@ -73,6 +78,8 @@ FACTS = (
     | st.builds(ClusterSeen, st.sampled_from(ClusterPhase))
     | st.builds(WorkflowEnds, VALUES["at"], st.none() | st.builds(Caught, st.text(max_size=9)))
     | st.builds(WorkflowFailed, st.text(max_size=9))
+    | st.builds(WorkflowFound, VALUES["at"], st.sampled_from([None, "RUNNING", "ABORTED"]))
+    | st.builds(LeaseFound, VALUES["at"])
     | st.just(StepBegins())
     | st.just(ClusterTaken())
 )
@@ -148,7 +155,8 @@ def test_run_that_has_ended_reacts_only_by_ending_its_workflow(phase, before, se
     if type(seen) in end_of:
         assert [type(each) for each in reactions] == [end_of[type(seen)]]
     else:
-        assert reactions == ()
+        assert reactions in ((), (ReleaseLease(),))
+        assert reactions == () or isinstance(seen, LeaseFound)
 
 
 @given(ALIVE, EVENTS)
@@ -394,6 +402,33 @@ def test_run_that_waits_for_its_cluster_shows_what_the_cluster_does(phase, of_cl
     reactions = decide(make_run(phase), ClusterSeen(of_cluster), POLICY)
 
     assert reactions == ((ChangePhase(shown),) if waits and shown is not None else ())
+
+
+@pytest.mark.parametrize("phase", [phase for phase in RunPhase if not phase.is_terminal])
+def test_workflow_that_is_over_before_its_run_has_crashed(phase):
+    now, run = START + timedelta(days=1), make_run(phase)
+
+    assert decide(run, WorkflowFound(now, "RUNNING"), POLICY) == ()
+    assert decide(run, WorkflowFound(now, "TIMED_OUT"), POLICY) == (RecordCrash("TIMED_OUT"),)
+
+
+@pytest.mark.parametrize(("waited_s", "starts"), [(59, False), (60, True)])
+def test_workflow_that_nobody_started_is_started_after_a_minute(waited_s, starts):
+    found = WorkflowFound(START + timedelta(seconds=waited_s), None)
+
+    requested = make_run(RunPhase.REQUESTED)
+
+    assert decide(requested, found, POLICY) == ((StartWorkflow(),) if starts else ())
+    assert decide(make_run(RunPhase.PROVISIONING), found, POLICY) == ()
+
+
+@pytest.mark.parametrize(("waited_s", "releases"), [(59, False), (60, True)])
+def test_lease_that_outlives_its_run_by_a_minute_is_released(waited_s, releases):
+    ended = take(make_run(), event(ev.PhaseChanged, phase=RunPhase.FAILED))
+    found = LeaseFound(START + timedelta(seconds=waited_s))
+
+    assert decide(ended, found, POLICY) == ((ReleaseLease(),) if releases else ())
+    assert decide(make_run(), found, POLICY) == ()
 
 
 def test_heartbeat_prolongs_the_wait_and_asks_for_the_nodes_of_a_recovering_run():

@@ -8,18 +8,24 @@ same transaction as its cause; steps call it for what they see.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 
 from stationmaster.domain.cluster import events as ev
 from stationmaster.domain.cluster.aggregate import Cluster, TeardownStatus
 from stationmaster.domain.cluster.events import ClusterEvent, ClusterPhase, cluster_event_id
 from stationmaster.domain.errors import ClusterDrained, ClusterFailed
 from stationmaster.domain.reactions.workflow import (
+    GRACE,
     Caught,
     EndWait,
     EndWork,
+    RecordCrash,
+    StartWorkflow,
     StepBegins,
     WorkflowEnds,
     WorkflowFailed,
+    WorkflowFound,
+    mend_workflow,
 )
 
 
@@ -52,6 +58,13 @@ class TeardownCrashed:
     sentence: str
 
 
+@dataclass(frozen=True, slots=True)
+class LookedAfter:
+    """The reaper comes by."""
+
+    at: datetime
+
+
 Seen = (
     ClusterEvent
     | StepBegins
@@ -62,6 +75,8 @@ Seen = (
     | TeardownBegins
     | TeardownEnds
     | TeardownCrashed
+    | LookedAfter
+    | WorkflowFound
 )
 """An event, or a fact that is not recorded."""
 
@@ -101,7 +116,28 @@ class FailTeardown:
     reason: str
 
 
-Reaction = ChangePhase | EndWork | EndWait | AnnounceDrain | CompleteTeardown | FailTeardown
+@dataclass(frozen=True, slots=True)
+class StartTeardown:
+    """A teardown is started, unless one is running."""
+
+
+@dataclass(frozen=True, slots=True)
+class AskWorkflow:
+    """Step Functions is asked for the cluster's workflow; the answer is a WorkflowFound."""
+
+
+Reaction = (
+    ChangePhase
+    | EndWork
+    | EndWait
+    | AnnounceDrain
+    | CompleteTeardown
+    | FailTeardown
+    | StartTeardown
+    | AskWorkflow
+    | StartWorkflow
+    | RecordCrash
+)
 Reactions = tuple[Reaction, ...]
 
 
@@ -127,6 +163,10 @@ def decide(cluster: Cluster, seen: Seen) -> Reactions:
         case TeardownCrashed(sentence):
             recorded = (TeardownStatus.COMPLETED, TeardownStatus.FAILED)
             return () if cluster.teardown in recorded else (FailTeardown(sentence),)
+        case LookedAfter(at=now):
+            return _looked_after(cluster, now)
+        case WorkflowFound():
+            return mend_workflow(seen, requested_at=cluster.requested_at, is_untouched=True)
         case _:
             return _nothing(seen)
 
@@ -196,6 +236,15 @@ def _torn_down(cluster: Cluster, caught: Caught | None) -> Reactions:
     if not cluster.is_open:
         return ()
     return (CompleteTeardown(),) if caught is None else (FailTeardown(caught.why),)
+
+
+def _looked_after(cluster: Cluster, now: datetime) -> Reactions:
+    """The waits of the runs that lease it are over once it is ready or has failed."""
+    if cluster.is_going_away:
+        _, since = cluster.phases[-1]
+        return (StartTeardown(),) if now - since >= GRACE else ()
+    over = cluster.phase in (ClusterPhase.READY, ClusterPhase.FAILED)
+    return () if over else (AskWorkflow(),)
 
 
 def _standing(cluster: Cluster) -> str:

@@ -18,12 +18,17 @@ from typing import Final
 from stationmaster.domain.cluster.events import ClusterPhase
 from stationmaster.domain.errors import RunStopped, TrainingFailed
 from stationmaster.domain.reactions.workflow import (
+    GRACE,
     Caught,
     EndWait,
     EndWork,
+    RecordCrash,
+    StartWorkflow,
     StepBegins,
     WorkflowEnds,
     WorkflowFailed,
+    WorkflowFound,
+    mend_workflow,
 )
 from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.aggregate import Run
@@ -105,6 +110,13 @@ class ClusterTaken:
     """The cluster that the run leases is torn down under it."""
 
 
+@dataclass(frozen=True, slots=True)
+class LeaseFound:
+    """The reaper found that the run holds a lease."""
+
+    at: datetime
+
+
 Seen = (
     RunEvent
     | StepBegins
@@ -116,6 +128,8 @@ Seen = (
     | ClusterTaken
     | WorkflowEnds
     | WorkflowFailed
+    | WorkflowFound
+    | LeaseFound
 )
 """An event, or a fact that is not recorded."""
 
@@ -153,14 +167,30 @@ class ExplainSilence:
     """The cluster is looked at from outside; the answer is a SilenceExplained."""
 
 
-Reaction = ChangePhase | EndWork | EndWait | ProlongWait | AskCapacity | ExplainSilence
+@dataclass(frozen=True, slots=True)
+class ReleaseLease:
+    """The run's lease is released; whoever should have done so ended before."""
+
+
+Reaction = (
+    ChangePhase
+    | EndWork
+    | EndWait
+    | ProlongWait
+    | AskCapacity
+    | ExplainSilence
+    | StartWorkflow
+    | RecordCrash
+    | ReleaseLease
+)
 Reactions = tuple[Reaction, ...]
 
 
 def decide(run: Run, seen: Seen, policy: Policy) -> Reactions:
     """What follows from `seen`, which `run` has already taken in.
 
-    A run that has ended reacts to nothing, except that no workflow may work or wait for it.
+    A run that has ended reacts to nothing, except that no workflow may work or wait for it, and
+    that it may hold no lease.
     """
     if run.phase.is_terminal:
         return _after_the_end(run, seen)
@@ -179,6 +209,9 @@ def decide(run: Run, seen: Seen, policy: Policy) -> Reactions:
             return _conclusion(run, caught, now)
         case WorkflowFailed(sentence):
             return (ChangePhase(RunPhase.FAILED, sentence),)
+        case WorkflowFound():
+            new = run.phase is RunPhase.REQUESTED
+            return mend_workflow(seen, requested_at=run.requested_at, is_untouched=new)
         case ClusterSeen(phase):
             return _mirrored(run, phase)
         case ev.StopRequested() | ev.JobDisappeared() | ev.TrainingReportedFailure():
@@ -193,6 +226,8 @@ def decide(run: Run, seen: Seen, policy: Policy) -> Reactions:
             return _recovery(run, seen)
         case ClusterTaken():
             return _torn_down(run)
+        case LeaseFound():
+            return ()  # it needs the lease
         case _:
             return _nothing(seen)
 
@@ -232,6 +267,9 @@ def _after_the_end(run: Run, seen: Seen) -> Reactions:
             return _end_of_work(run) or (EndWork(RunStopped, over),)
         case WaitOpen():
             return (EndWait(RunStopped, run.reason or over),)
+        case LeaseFound(at=now):
+            kept = run.ended_at is not None and now - run.ended_at >= GRACE
+            return (ReleaseLease(),) if kept else ()
         case _:
             return ()
 

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
+from typing import Final
 
 from stationmaster.domain.errors import StationmasterError
+
+# What is requested is written first, and its workflow starts a moment later; what has ended is
+# released a moment later. Until then the reaper leaves it alone.
+GRACE: Final = timedelta(minutes=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +47,14 @@ class WorkflowFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class WorkflowFound:
+    """The reaper asked for the workflow; `status` is None where none was ever started."""
+
+    at: datetime
+    status: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class EndWork:
     """The step does nothing but raise `error`, so the workflow goes to its conclusion at once."""
 
@@ -55,3 +68,28 @@ class EndWait:
 
     error: type[StationmasterError] | None = None
     sentence: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StartWorkflow:
+    """The workflow is started; whoever should have done so ended before."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordCrash:
+    """A workflow that is over has concluded nothing: what it was to bring about has failed."""
+
+    status: str
+
+
+def mend_workflow(
+    found: WorkflowFound, *, requested_at: datetime, is_untouched: bool
+) -> tuple[StartWorkflow | RecordCrash, ...]:
+    """What follows from the status of a workflow that should not be over yet.
+
+    `is_untouched`: what was requested is as it was then, so no workflow has worked on it.
+    """
+    if found.status is None:
+        missed = is_untouched and found.at - requested_at >= GRACE
+        return (StartWorkflow(),) if missed else ()
+    return () if found.status == "RUNNING" else (RecordCrash(found.status),)
