@@ -113,7 +113,8 @@ class LocalSlack:
         Raises:
             OSError: the port is taken, or only a privileged process may have it.
         """
-        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        # The protocol is named, or asyncio does not switch off the delay of small packets.
+        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind(("127.0.0.1", self._host_port))
