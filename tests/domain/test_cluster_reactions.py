@@ -187,6 +187,13 @@ def test_end_of_a_teardown_is_recorded_unless_the_cluster_is_released(phase):
     )
 
 
+def test_failure_of_a_teardown_is_recorded_once():
+    failed = in_phase(ClusterPhase.RELEASING).model_copy(update={"teardown_reason": "busy"})
+
+    assert decide(failed, TeardownEnds(BROKEN)) == ()
+    assert decide(failed, TeardownEnds()) == (CompleteTeardown(),)
+
+
 def test_teardown_that_crashed_is_recorded_once():
     draining, releasing = in_phase(ClusterPhase.DRAINING), in_phase(ClusterPhase.RELEASING)
     recorded = releasing.model_copy(update={"teardown_reason": "busy"})

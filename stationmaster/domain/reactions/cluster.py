@@ -235,7 +235,10 @@ def _provisioned(cluster: Cluster, why_failed: str | None) -> Reactions:
 def _torn_down(cluster: Cluster, caught: Caught | None) -> Reactions:
     if not cluster.is_open:
         return ()
-    return (CompleteTeardown(),) if caught is None else (FailTeardown(caught.why),)
+    if caught is None:
+        return (CompleteTeardown(),)
+    # A failure is recorded once: the step that records it may be called again.
+    return () if cluster.teardown is TeardownStatus.FAILED else (FailTeardown(caught.why),)
 
 
 def _looked_after(cluster: Cluster, now: datetime) -> Reactions:
