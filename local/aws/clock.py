@@ -28,6 +28,8 @@ class LifecycleClock:
         self._order = itertools.count()
         self._changed = threading.Condition()
         self._stopped = False
+        self._busy = False
+        self._hurrying = False
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
@@ -53,6 +55,17 @@ class LifecycleClock:
             heapq.heappush(self._heap, (due, next(self._order), callback))
             self._changed.notify_all()
 
+    def finish(self) -> None:
+        """Run everything that is pending now, in its order, and what that brings; then return.
+
+        Must not be called by a callback.
+        """
+        with self._changed:
+            self._hurrying = True
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: self._stopped or not (self._heap or self._busy))
+            self._hurrying = False
+
     def real_s(self, emulated_s: float) -> float:
         """Return how long `emulated_s` lasts in real seconds."""
         return emulated_s / self.speed
@@ -60,12 +73,15 @@ class LifecycleClock:
     def _next(self) -> Callable[[], None] | None:
         """Wait for the next callback that is due; None once stopped."""
         with self._changed:
+            self._busy = False
+            self._changed.notify_all()
             while not self._stopped:
                 if not self._heap:
                     self._changed.wait()
                     continue
                 wait_s = self._heap[0][0] - time.monotonic()
-                if wait_s <= 0:
+                if wait_s <= 0 or self._hurrying:
+                    self._busy = True
                     return heapq.heappop(self._heap)[2]
                 self._changed.wait(timeout=wait_s)
             return None

@@ -260,6 +260,10 @@ class LocalAws:
             time.sleep(0.01)
         return False
 
+    def finish_lifecycles(self) -> None:
+        """Let every creation and deletion that is under way come to its end now."""
+        self._emulation.clock.finish()
+
     # -- inside -----------------------------------------------------------------------------------
 
     def _client(self, service: str, *, own: bool) -> Any:

@@ -25,6 +25,8 @@ ACTIONS: Final = Actions(
     read=("fsx:DescribeFileSystems",),
     delete=("fsx:DeleteFileSystem",),
 )
+# What FSx answers while it creates the file system; the id is the call's only parameter.
+_BUSY: Final = "BadRequest"
 # The API's default is 2.10, which clients of AL2023 kernels cannot mount.
 LUSTRE_VERSION: Final = "2.15"
 
@@ -120,7 +122,8 @@ class FileSystems:
 
     def release(self, cluster_id: ClusterId, file_system_id: str) -> None:
         """Request the deletion; a file system that is gone or busy is left to the next call."""
-        with ignoring_gone_or_busy(f"deleting file system {file_system_id} of {cluster_id}"):
+        what = f"deleting file system {file_system_id} of {cluster_id}"
+        with ignoring_gone_or_busy(what, _BUSY):
             self._client.delete_file_system(FileSystemId=file_system_id)
 
     def left(self, cluster_id: ClusterId) -> list[Left]:

@@ -1,8 +1,8 @@
 """Steps on an AWS of their own in this process: no Kubernetes, no Slack, none of our workflows.
 
 Imported by the tests of single steps. Services and store are the product's own; the account is the
-local endpoint, on which a creation takes a millisecond or, where SPEED is IDLE, never ends. In
-place of the cluster's workflow there is one that only waits.
+local endpoint, on which a creation takes a millisecond or, where SPEED is IDLE, never ends by
+itself. In place of the three workflows there are some that only wait.
 """
 
 from __future__ import annotations
@@ -53,6 +53,8 @@ WAITING = {
     "StartAt": "Wait",
     "States": {"Wait": {"Type": "Wait", "Seconds": 99999999, "End": True}},
 }
+# Step Functions answers for them; what they are to bring about, tests call themselves.
+MACHINES = ("cluster", "train", "teardown")
 Step = Callable[..., dict[str, bool]]
 
 
@@ -66,12 +68,16 @@ class Account:
     late: timedelta = timedelta()
 
     def __post_init__(self) -> None:
-        self.services = Services(self.settings, now=self.now)
+        self.restart()
         # Not the run's id, so that a step which takes one for the other finds nothing.
         self.cluster_id = ClusterId(f"{self.run_id}-c")
 
     def now(self) -> datetime:
         return START + self.late
+
+    def restart(self) -> None:
+        """Call from a new process: nothing is known but what is written."""
+        self.services = Services(self.settings, now=self.now)
 
     def pass_time(self) -> None:
         """Let every limit of a step pass."""
@@ -118,22 +124,25 @@ class Account:
         return self.enter(ev.RunPhase.PROVISIONING)
 
     def enter(self, *phases: ev.RunPhase, reason: str = "") -> Run:
-        for phase in phases:
-            self.happen(ev.PhaseChanged, phase=phase, reason=reason)
-        return self.run
+        about = {"run_id": self.run_id, "at": self.now(), "reason": reason}
+        changes = [
+            make_event(ev.PhaseChanged, event_id=f"{phase}-{self.late}", phase=phase, **about)
+            for phase in phases
+        ]
+        return self.services.runs.record(self.run_id, changes)
 
     def train(self) -> Run:
         """A new run whose job is training."""
         self.request()
         return self.enter(*TO_RUNNING[1:])
 
-    def happen(self, kind: type, **values: object) -> Run:
+    def happen(self, kind: type, /, **values: object) -> Run:
         """Record an event of the run as if another part of the product had."""
         event_id = f"{kind.__name__}-{values}-{self.late}"
         event = make_event(kind, event_id=event_id, run_id=self.run_id, at=self.now(), **values)
         return self.services.runs.record(self.run_id, [event])
 
-    def happen_to_cluster(self, kind: type, **values: object) -> Cluster:
+    def happen_to_cluster(self, kind: type, /, **values: object) -> Cluster:
         """Record an event of the cluster as if another part of the product had."""
         event = make_cluster_event(
             kind,
@@ -191,7 +200,9 @@ def _deployed(aws: LocalAws) -> Settings:
             buses=["events"],
             roles=["eks-cluster"],
             network=NetworkSpec(),
-            state_machines=[StateMachineSpec(name="cluster", definition=json.dumps(WAITING))],
+            state_machines=[
+                StateMachineSpec(name=name, definition=json.dumps(WAITING)) for name in MACHINES
+            ],
         )
     )
     role = made.role_arns["eks-cluster"]
@@ -199,7 +210,7 @@ def _deployed(aws: LocalAws) -> Settings:
         region=aws.region,
         table_name="runs",
         bus_name="events",
-        cluster_state_machine_arn=made.state_machine_arns["cluster"],
+        **{f"{name}_state_machine_arn": made.state_machine_arns[name] for name in MACHINES},
         vpc_id=made.vpc_id,
         subnet_ids=tuple(made.subnet_ids),
         cluster_role_arn=role,
@@ -219,6 +230,7 @@ def endpoint(
         invoker=InProcessRuntime(),
         handlers=[],
         speed=getattr(request.module, "SPEED", QUICK),
+        kubernetes_endpoint="https://127.0.0.1:1",  # steps that connect have a kubeconfig
     ) as aws:
         yield aws, _deployed(aws)
 

@@ -7,8 +7,12 @@ import pytest
 from aws_steps import IDLE, Account, account, endpoint  # noqa: F401
 
 from stationmaster.domain.errors import StepTimedOut
+from stationmaster.steps.begin_teardown import begin_teardown
 from stationmaster.steps.ensure_cluster import ensure_cluster
 from stationmaster.steps.ensure_file_system import ensure_file_system
+from stationmaster.steps.release_file_system import release_file_system
+from stationmaster.steps.release_network import release_network
+from stationmaster.steps.verify_released import verify_released
 
 SPEED = IDLE
 
@@ -33,3 +37,21 @@ def test_creation_that_is_waited_for_is_requested_once(account: Account, step):
     account.call(step)
 
     assert account.changes(step) == []
+
+
+@pytest.mark.parametrize("step", [release_file_system, release_network, verify_released])
+def test_file_system_that_is_still_being_created_is_deleted_when_it_is_there(
+    account: Account, step
+):
+    account.request()
+    account.call(ensure_cluster)
+    account.call(ensure_file_system)
+    account.call(begin_teardown)
+
+    early = account.call(step)
+    for _ in range(3):
+        account.aws.finish_lifecycles()
+        account.call(step)
+
+    assert not early
+    assert account.services.file_systems.left(account.cluster_id) == []
