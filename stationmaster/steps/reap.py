@@ -12,6 +12,7 @@ from stationmaster.services import Services
 from stationmaster.steps.record_events import record_dead_execution
 from stationmaster.steps.release_lease import release_lease
 from stationmaster.steps.start_teardown import start_teardown
+from stationmaster.waiting import notify_waiting_runs
 
 
 def reap(services: Services) -> list[str]:
@@ -37,6 +38,8 @@ def _help_run(services: Services, run: Run) -> bool:
 def _help_cluster(services: Services, cluster: Cluster) -> bool:
     if _release_leases(services, cluster):
         return True
+    # Whoever recorded its phase may have died before the runs that wait for it were told.
+    notify_waiting_runs(services, cluster)
     cluster_id = cluster.cluster_id
     reactions = cluster_reactions.decide(cluster, LookedAfter(services.now()))
     if AskWorkflow() in reactions:
