@@ -1,0 +1,135 @@
+"""The reaper and the start of a teardown: who is helped, who is left alone, and how often."""
+
+# ruff: noqa: F811  # fixtures are imported by name
+from __future__ import annotations
+
+import pytest
+from aws_steps import Account, account, endpoint  # noqa: F401
+from kill_cases import (
+    asked,
+    dead_cluster,
+    dead_train,
+    drained,
+    finish,
+    forgotten_cluster,
+    forgotten_lease,
+    forgotten_teardown,
+    killed,
+    later,
+    of_cluster,
+    torn_down_in_vain,
+    waiting_for_cluster,
+)
+from kill_points import alone  # noqa: F401
+
+from stationmaster.domain.cluster import events as cluster_events
+from stationmaster.domain.cluster.events import ClusterPhase
+from stationmaster.domain.run.events import RunPhase
+from stationmaster.steps.begin_teardown import begin_teardown
+from stationmaster.steps.conclude_teardown import conclude_teardown
+from stationmaster.steps.reap import reap
+from stationmaster.steps.start_teardown import start_teardown
+
+BY_REAPER = "the workflow was stopped from outside: found by the reaper"
+
+
+def running(account: Account) -> set[str]:
+    """The workflows of the run, the cluster, and the teardown's attempts that run."""
+    workflows, cluster_id = account.services.workflows, account.cluster_id
+    statuses = {
+        "train": workflows.train_status(account.run_id),
+        "cluster": workflows.cluster_status(cluster_id),
+        "teardown 1": workflows.teardown_status(cluster_id, attempt=1),
+        "teardown 2": workflows.teardown_status(cluster_id, attempt=2),
+    }
+    return {name for name, status in statuses.items() if status == "RUNNING"}
+
+
+@pytest.mark.parametrize(
+    ("given", "started"),
+    [
+        (asked, {"train"}),
+        (forgotten_cluster, {"train", "cluster"}),
+        (forgotten_teardown, {"teardown 1"}),
+    ],
+)
+def test_workflow_that_nobody_started_is_started_once(alone: Account, given, started):
+    given(alone)
+    later(alone)
+
+    first = reap(alone.services)
+    reap(alone.services)
+
+    assert len(first) == 1
+    assert running(alone) == started
+
+
+@pytest.mark.parametrize("given", [asked, drained])
+def test_what_has_just_been_requested_or_has_just_ended_is_left_alone(alone: Account, given):
+    given(alone)
+
+    assert reap(alone.services) == []
+    assert running(alone) == set()
+
+
+def test_lease_of_a_run_that_has_ended_is_released_after_a_grace(alone: Account):
+    forgotten_lease(alone)
+
+    assert reap(alone.services) == [alone.cluster_id]
+    assert alone.cluster.phase is ClusterPhase.DRAINING
+    assert alone.cluster.open_leases == []
+
+
+def test_run_whose_workflow_is_dead_fails_and_leaves_its_cluster(alone: Account):
+    dead_train(alone)
+
+    assert reap(alone.services) == [alone.run_id]
+    assert (alone.run.phase, alone.run.reason) == (RunPhase.FAILED, BY_REAPER)
+    assert alone.cluster.phase is ClusterPhase.DRAINING
+
+
+def test_cluster_whose_workflow_is_dead_fails_and_the_run_that_waits_hears_of_it(alone: Account):
+    dead_cluster(alone)
+    alone.aws.forget_calls()
+
+    assert reap(alone.services) == [alone.cluster_id]
+    assert (alone.cluster.phase, alone.cluster.reason) == (ClusterPhase.FAILED, BY_REAPER)
+    assert ("states", "SendTaskFailure") in alone.aws.calls
+
+
+@pytest.mark.parametrize(
+    ("phase", "answer"),
+    [(ClusterPhase.READY, "SendTaskSuccess"), (ClusterPhase.FAILED, "SendTaskFailure")],
+)
+def test_run_that_was_not_told_the_end_of_its_wait_is_told_by_the_reaper(
+    alone: Account, phase, answer
+):
+    waiting_for_cluster(alone)
+    alone.services.workflows.start_train(alone.run_id)
+    alone.happen_to_cluster(cluster_events.ClusterPhaseChanged, phase=phase)
+    alone.aws.forget_calls()
+
+    assert reap(alone.services) == []
+    assert ("states", answer) in alone.aws.calls
+
+
+def test_teardown_that_is_started_again_is_one_execution_until_it_has_failed(alone: Account):
+    torn_down_in_vain(alone)
+    start_teardown(alone.services, alone.cluster_id)
+    start_teardown(alone.services, alone.cluster_id)
+    once = running(alone)
+    killed(alone, "teardown", f"{alone.cluster_id}-teardown-1")
+    start_teardown(alone.services, alone.cluster_id)
+
+    assert once == {"teardown 1"}
+    assert running(alone) == {"teardown 2"}
+
+
+def test_cluster_that_is_released_gets_no_teardown(alone: Account):
+    drained(alone)
+    finish(alone, of_cluster(begin_teardown))
+    conclude_teardown(alone.services, alone.cluster_id)
+
+    start_teardown(alone.services, alone.cluster_id)
+
+    assert running(alone) == set()
