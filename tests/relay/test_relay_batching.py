@@ -18,7 +18,7 @@ NOW = datetime(2026, 1, 2, tzinfo=UTC)
 
 
 class RecordingBus:
-    """An EventBridge client: takes entries, or answers as reported in `answers`, in order."""
+    """An EventBridge client: takes entries, or answers as `answers` says, in order."""
 
     def __init__(self, *answers):
         self.answers = list(answers)

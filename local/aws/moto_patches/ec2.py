@@ -9,6 +9,7 @@ for their GPUs where the account represents one machine.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -171,6 +172,14 @@ def _terminate(self: Any, instance_ids: list[str]) -> Any:
 
 
 def _tagged(self: Any) -> Iterator[TaggedResource]:
+    """What is tagged at one moment: node groups start and end instances while others look."""
+    emulation = running()
+    with emulation.locks["ec2"] if emulation is not None else nullcontext():
+        found = list(_tagged_now(self))
+    yield from found
+
+
+def _tagged_now(self: Any) -> Iterator[TaggedResource]:
     gone = {
         instance.id
         for reservation in self.reservations.values()

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from aws_fixtures import until
+from moto.ec2.models import ec2_backends
 
 from local.aws import Deployment, DeploymentSpec, InProcessRuntime, LocalAws, NetworkSpec
 
@@ -16,7 +17,7 @@ TAGS = {"stationmaster:run-id": "run-1"}
 
 
 class Observer:
-    """Keeps what it is seen; its disk has no room for a file system."""
+    """Keeps what is reported to it; its disk has no room for a file system."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[str, dict[str, Any]]] = []
@@ -360,6 +361,22 @@ def test_tagging_api_finds_clusters_and_node_groups(
     )["ResourceTagMappingList"]
 
     assert {cluster, group} <= {each["ResourceARN"] for each in found}
+
+
+def test_tagging_api_lists_while_a_node_group_starts_instances(
+    eks: Any, endpoint: LocalAws, made: Deployment
+) -> None:
+    create_cluster(eks, made, "listed")
+    create_group(eks, made, "listed")
+    backend = ec2_backends[endpoint.account_id][endpoint.region]
+    listed = backend.iter_tagged_resources()
+    next(listed)
+
+    instances = endpoint.client("ec2").run_instances(
+        ImageId="ami-12c6146b", MinCount=1, MaxCount=1, SubnetId=made.subnet_ids[0]
+    )["Instances"]
+
+    assert instances[0]["InstanceId"] not in [each.arn.rsplit("/")[-1] for each in listed]
 
 
 def test_file_system_that_finds_no_room_here_fails_with_the_reason(

@@ -1,0 +1,104 @@
+"""What a workflow that was ended from outside leaves: recorded once, for whoever waits for it."""
+
+# ruff: noqa: F811  # fixtures are imported by name
+from __future__ import annotations
+
+from datetime import datetime
+
+import pytest
+from aws_steps import Account, account, endpoint  # noqa: F401
+from factories import make_cluster_event
+
+from stationmaster.domain.cluster.aggregate import TeardownStatus
+from stationmaster.domain.cluster.events import ClusterPhase, ClusterRequested
+from stationmaster.domain.cluster.spec import spec_for
+from stationmaster.domain.planning.recipe_lookup import get_recipe
+from stationmaster.domain.run import events as ev
+from stationmaster.services import Services
+from stationmaster.steps.begin_teardown import begin_teardown
+from stationmaster.steps.conclude_cluster import conclude_cluster
+from stationmaster.steps.record_events import record_dead_execution
+from stationmaster.steps.release_lease import release_lease
+
+ABORTED = "the workflow was stopped from outside"
+
+
+@pytest.fixture
+def machines(account: Account) -> Account:
+    """Each of the three state machines has an address."""
+    arns = {f"{name}_state_machine_arn": name for name in ("train", "cluster", "teardown")}
+    account.services = Services(account.settings.model_copy(update=arns), now=account.now)
+    return account
+
+
+def crash(account: Account, machine: str, execution: str) -> None:
+    record_dead_execution(
+        account.services,
+        state_machine_arn=machine,
+        execution_name=execution,
+        status="ABORTED",
+        cause="",
+    )
+
+
+def test_run_whose_workflow_crashed_has_failed_and_leaves_its_cluster(machines: Account):
+    machines.train()
+
+    crash(machines, "train", machines.run_id)
+    versions = machines.versions
+    crash(machines, "train", machines.run_id)
+
+    assert (machines.run.phase, machines.run.reason) == (ev.RunPhase.FAILED, ABORTED)
+    assert machines.cluster.phase is ClusterPhase.DRAINING
+    assert machines.versions == versions
+
+
+def test_cluster_whose_workflow_crashed_has_failed(machines: Account):
+    machines.request()
+
+    crash(machines, "cluster", machines.cluster_id)
+    versions = machines.versions
+    crash(machines, "cluster", machines.cluster_id)
+
+    assert (machines.cluster.phase, machines.cluster.reason) == (ClusterPhase.FAILED, ABORTED)
+    assert machines.versions == versions
+
+
+def test_teardown_that_crashed_has_failed_and_is_recorded_once(machines: Account):
+    machines.request()
+    release_lease(machines.services, machines.run_id)
+
+    for attempt in (1, 2):
+        crash(machines, "teardown", f"{machines.cluster_id}-teardown-{attempt}")
+
+    assert machines.cluster.teardown is TeardownStatus.FAILED
+    assert [event.reason for event in machines.events("teardown.failed")] == [ABORTED]
+
+
+def test_cluster_that_drains_while_its_workflow_ends_stays_so(account: Account):
+    account.request()
+
+    def release() -> datetime:
+        """The step reads the clock after it has seen that the cluster is leased."""
+        account.services.now = account.now
+        release_lease(account.services, account.run_id)
+        return account.now()
+
+    account.services.now = release
+
+    concluded = conclude_cluster(account.services, account.cluster_id)
+
+    assert concluded == {"outcome": "draining"}
+
+
+def test_teardown_of_a_cluster_that_nobody_leased_drains_it_first(account: Account):
+    spec = spec_for(get_recipe("tiny-llama"), nodes=2, instance_type="m5.2xlarge")
+    requested = make_cluster_event(
+        ClusterRequested, cluster_id=account.cluster_id, at=account.now(), spec=spec
+    )
+    account.services.cluster_states.create(requested)
+
+    assert account.call(begin_teardown)
+
+    phases = [phase for phase, _ in account.cluster.phases]
+    assert phases == [ClusterPhase.REQUESTED, ClusterPhase.DRAINING, ClusterPhase.RELEASING]
