@@ -25,7 +25,7 @@ from stationmaster.domain.reactions.workflow import (
     WorkflowEnds,
     WorkflowFailed,
     WorkflowFound,
-    mend_workflow,
+    repair_workflow,
 )
 
 
@@ -166,7 +166,7 @@ def decide(cluster: Cluster, seen: Seen) -> Reactions:
         case LookedAfter(at=now):
             return _looked_after(cluster, now)
         case WorkflowFound():
-            return mend_workflow(seen, requested_at=cluster.requested_at, is_untouched=True)
+            return repair_workflow(seen, requested_at=cluster.requested_at, is_untouched=True)
         case _:
             return _nothing(seen)
 

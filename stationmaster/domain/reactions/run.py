@@ -28,7 +28,7 @@ from stationmaster.domain.reactions.workflow import (
     WorkflowEnds,
     WorkflowFailed,
     WorkflowFound,
-    mend_workflow,
+    repair_workflow,
 )
 from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.aggregate import Run
@@ -211,7 +211,7 @@ def decide(run: Run, seen: Seen, policy: Policy) -> Reactions:
             return (ChangePhase(RunPhase.FAILED, sentence),)
         case WorkflowFound():
             new = run.phase is RunPhase.REQUESTED
-            return mend_workflow(seen, requested_at=run.requested_at, is_untouched=new)
+            return repair_workflow(seen, requested_at=run.requested_at, is_untouched=new)
         case ClusterSeen(phase):
             return _mirrored(run, phase)
         case ev.StopRequested() | ev.JobDisappeared() | ev.TrainingReportedFailure():

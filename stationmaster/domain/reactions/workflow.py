@@ -1,4 +1,4 @@
-"""What the workflows of runs and clusters report, and what they are told."""
+"""Facts that the workflows of runs and clusters report, and reactions that they carry out."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class RecordCrash:
     status: str
 
 
-def mend_workflow(
+def repair_workflow(
     found: WorkflowFound, *, requested_at: datetime, is_untouched: bool
 ) -> tuple[StartWorkflow | RecordCrash, ...]:
     """What follows from the status of a workflow that should not be over yet.
