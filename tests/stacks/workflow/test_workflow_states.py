@@ -21,6 +21,7 @@ from workflow_scenarios import (
 from workflow_world import Outcome, World
 
 from stationmaster.domain.cluster.aggregate import TeardownStatus
+from stationmaster.domain.resources import ResourceKind
 from stationmaster.domain.run.events import RunPhase
 
 # These report that the teardown failed; after any other one what is tagged is still deleted.
@@ -129,6 +130,27 @@ def test_cluster_workflow_that_is_stopped_from_outside_fails_the_run_that_waits_
     assert outcome.provisioning.status == "ABORTED"
     assert outcome.run.phase is RunPhase.FAILED
     assert outcome.run.reason.startswith("the workflow was stopped from outside")
+    assert_gone(outcome)
+
+
+@plays(
+    "stopped while a file system is on its way",
+    "cluster is killed while a file system is on its way",
+    phase=(RunPhase.STOPPED, RunPhase.FAILED),
+)
+def test_file_system_whose_creation_was_on_its_way_when_all_ended_is_released(
+    outcome: Outcome, phase: RunPhase
+) -> None:
+    assert outcome.run.phase is phase
+    deleted = [event.kind for event in outcome.events_of("resource.deleted")]
+    assert deleted.count(ResourceKind.FILE_SYSTEM) == 1
+    assert_gone(outcome)
+
+
+@plays("torn down while a job is on its way")
+def test_job_that_was_on_its_way_when_its_teardown_began_is_released(outcome: Outcome) -> None:
+    assert outcome.run.phase is RunPhase.FAILED
+    assert outcome.run.reason == "its teardown was started before it had ended"
     assert_gone(outcome)
 
 

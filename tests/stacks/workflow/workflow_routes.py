@@ -148,6 +148,13 @@ ROUTES: dict[str, Route] = {
         )
         for function in STOPPED_WHILE_WAITING_AT
     },
+    "stopped while a file system is on its way": Route(
+        train=(f"AcquireCluster > {_STOPPED}",),
+        cluster=(f"ProvisionCapacity > {_CLUSTER_LEFT}",),
+    ),
+    "cluster is killed while a file system is on its way": Route(
+        train=(f"AcquireCluster > {_FAILED}",),
+    ),
     "stopped while awaiting": Route(train=(f"AwaitJob > {_STOPPED}",)),
     **{
         name: Route(train=(f"AwaitJob > {_FAILED}",))

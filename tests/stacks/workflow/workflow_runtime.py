@@ -67,7 +67,11 @@ class ApiFault:
 
 @dataclass
 class Hold:
-    """The first call of a function waits here until it is let go."""
+    """The first call of a function, or of an AWS operation by one, waits here until it is let go.
+
+    An operation is written `service.Operation`; it waits before it is sent, so the function has
+    decided and recorded already.
+    """
 
     function: str
     reached: threading.Event = field(default_factory=threading.Event)
@@ -121,7 +125,7 @@ class InterferingRuntime(InProcessRuntime):
             self._api_faults.pop(run_id, None)
 
     def hold(self, run_id: str, function: str) -> Hold:
-        """Stop the run's next call of the function until the hold is released."""
+        """Stop the run's next call of the function or operation until the hold is released."""
         hold = Hold(function)
         with self._rules:
             self._holds.setdefault(run_id, []).append(hold)
@@ -157,6 +161,9 @@ class InterferingRuntime(InProcessRuntime):
         if run_id is None:
             return
         service, operation = model.service_model.service_name, model.name
+        hold = self._hold_for(run_id, f"{service}.{operation}")
+        if hold is not None:
+            hold.wait()
         with self._rules:
             self.api_calls[run_id].add((service, operation))
             for fault in self._api_faults.get(run_id, []):
@@ -164,6 +171,18 @@ class InterferingRuntime(InProcessRuntime):
                     fault.times -= 1
                     error = {"Code": fault.code, "Message": "refused by the test"}
                     raise ClientError({"Error": error}, operation)
+
+    def _hold_for(self, run_id: str, call: str) -> Hold | None:
+        with self._rules:
+            waiting = (
+                hold
+                for hold in self._holds.get(run_id, [])
+                if hold.function == call and not hold.reached.is_set()
+            )
+            hold = next(waiting, None)
+            if hold is not None:
+                hold.reached.set()
+            return hold
 
     def _note_dead(self, payload: bytes) -> None:
         parsed = json.loads(payload or b"{}")

@@ -17,9 +17,11 @@ import pytest
 from workflow_runtime import ApiFault, Fault
 from workflow_world import Outcome, World
 
+from stationmaster.domain.names import NAMESPACE
 from stationmaster.services import Services
 
 BROKEN = "broken by the test"
+CREATION = "fsx.CreateFileSystem"
 
 # State of each machine: its function and what tells its call from others of that function.
 TRAIN_TASKS: dict[str, Fault] = {
@@ -131,6 +133,9 @@ def state_scenarios() -> list[Scenario]:
         Scenario("killed while provisioning", _killed_while_provisioning),
         Scenario("killed while a file system is asked for", _killed_in_flight("train")),
         Scenario("cluster is killed while provisioning", _killed_in_flight("cluster")),
+        Scenario("stopped while a file system is on its way", _stopped_in_flight),
+        Scenario("cluster is killed while a file system is on its way", _created_late),
+        Scenario("torn down while a job is on its way", _submitted_late),
         *(
             Scenario(f"stopped at {name}", _stopped_at(name))
             for name in (*STOPPED_AT, *STOPPED_WHILE_WAITING_AT)
@@ -279,6 +284,65 @@ def _killed_in_flight(machine: str) -> Callable[[World, str], str]:
         return run_id
 
     return play
+
+
+def _stopped_in_flight(world: World, name: str) -> str:
+    """The file system is recorded and requested; before AWS hears of it the cluster drains."""
+    held: list[Any] = []
+    run_id = world.request(
+        name, before=lambda run_id: held.append(world.runtime.hold(run_id, CREATION))
+    )
+    world.until(held[0].reached.is_set, "the file system is about to be created")
+    world.stop(run_id)
+    clusters = world.services.cluster_states
+    world.until(lambda: clusters.load(run_id).is_going_away, "the cluster drains")
+    held[0].released.set()
+    world.until_rested(run_id)
+    return run_id
+
+
+def _created_late(world: World, name: str) -> str:
+    """The file system appears when its teardown has looked for it and found none."""
+    held: list[Any] = []
+
+    def hold(run_id: str) -> None:
+        held.extend(world.runtime.hold(run_id, call) for call in (CREATION, "release-cluster"))
+
+    run_id = world.request(name, before=hold)
+    creation, teardown = held
+    world.until(creation.reached.is_set, "the file system is about to be created")
+    world.kill(run_id, "cluster")
+    world.until(teardown.reached.is_set, "the teardown is past the file system")
+    creation.released.set()
+    systems = world.services.file_systems
+    world.until(lambda: systems.left(run_id), "the file system is there")
+    teardown.released.set()
+    world.until_rested(run_id)
+    return run_id
+
+
+def _submitted_late(world: World, name: str) -> str:
+    """The job appears in the cluster when its teardown has begun."""
+    held: list[Any] = []
+
+    def hold(run_id: str) -> None:
+        held.extend(world.runtime.hold(run_id, call) for call in ("submit-job", "release-job"))
+
+    run_id = world.request(name, before=hold)
+    submit, teardown = held
+    world.until(submit.reached.is_set, "the job is about to be submitted")
+    # The last that is asked of AWS before the objects are sent.
+    volume = world.runtime.hold(run_id, "fsx.DescribeFileSystems")
+    submit.released.set()
+    world.until(volume.reached.is_set, "the objects are about to be sent")
+    world.start_teardown(run_id)
+    world.until(teardown.reached.is_set, "the teardown has ended the run")
+    volume.released.set()
+    kubernetes = world.services.kubernetes(run_id)
+    world.until(lambda: kubernetes.job(NAMESPACE, run_id), "the job is there")
+    teardown.released.set()
+    world.until_rested(run_id)
+    return run_id
 
 
 def _late_start(world: World, name: str) -> str:
