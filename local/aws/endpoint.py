@@ -94,6 +94,7 @@ class LocalAws:
             injector=FaultInjector(),
         )
         self._server: BaseWSGIServer | None = None
+        self._front: Front | None = None
         self._http_api: HttpApi | None = None
         self._clients: dict[tuple[str, bool], Any] = {}
         self._clients_guard = threading.Lock()
@@ -132,7 +133,8 @@ class LocalAws:
             eks, fsx = EksService(running), FsxService(running)
             tagging.add_source(eks)
             tagging.add_source(fsx)
-            front = Front(emulation=running, services={"eks": eks, "fsx": fsx}, key=self._key)
+            services = {"eks": eks, "fsx": fsx}
+            front = self._front = Front(emulation=running, services=services, key=self._key)
             self._server = make_server(_HOST, 0, front, threaded=True, request_handler=QuietHandler)
             threading.Thread(
                 target=self._server.serve_forever,
@@ -216,6 +218,12 @@ class LocalAws:
     def state_machine_arn(self, name: str) -> str:
         """Return the ARN that a state machine of this name has."""
         return f"arn:aws:states:{self.region}:{_ACCOUNT}:stateMachine:{name}"
+
+    @property
+    def application(self) -> Front:
+        """Return what the server serves, a WSGI application, for callers in this process."""
+        assert self._front is not None, "the endpoint is not started"
+        return self._front
 
     @property
     def calls(self) -> list[tuple[str, str]]:

@@ -455,6 +455,7 @@ CREATING = (
     Case(
         "ensure_cluster",
         [of_cluster(ensure_cluster)],
+        creates=True,
         writes=(
             REQUESTED,
             "CreateSecurityGroup",
@@ -474,6 +475,7 @@ CREATING = (
         "ensure_node_group system",
         [of_cluster(ensure_node_group, node_group="system")],
         given=with_cluster,
+        creates=True,
         writes=(
             REQUESTED,
             "CreateLaunchTemplate",
@@ -487,6 +489,7 @@ CREATING = (
         "ensure_node_group training with EFA",
         [of_cluster(ensure_node_group, node_group="training")],
         given=lambda account: with_cluster(account, **EFA),
+        creates=True,
         writes=(
             REQUESTED,
             "CreatePlacementGroup",
@@ -503,6 +506,7 @@ CREATING = (
         "ensure_file_system",
         [of_cluster(ensure_file_system)],
         given=with_cluster,
+        creates=True,
         writes=(REQUESTED, "CreateFileSystem", CREATED),
     ),
 )

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -25,8 +26,10 @@ from typing import Any
 import boto3
 import pytest
 from aws_steps import Account
+from botocore.awsrequest import AWSPreparedRequest, AWSResponse
 from botocore.exceptions import ClientError
 from kubernetes.client import ApiClient
+from werkzeug.test import create_environ, run_wsgi_app
 
 from local.aws import LocalAws
 from stationmaster.aws.table import PARTITION_KEY, SORT_KEY, table_definition
@@ -34,6 +37,7 @@ from stationmaster.domain.cluster.resources import ResourceStatus
 from stationmaster.domain.errors import StationmasterError
 from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.names import TAG_CLUSTER_ID, cluster_name
+from stationmaster.domain.resources import ResourceKind
 from stationmaster.settings import Settings
 from stationmaster.steps.begin_teardown import begin_teardown
 from stationmaster.steps.conclude_teardown import conclude_teardown
@@ -72,6 +76,8 @@ class Case:
     """What ends a step as it should, for the state machine to catch."""
     first_kill: int = 1
     """Before this write nothing has happened yet that the case is about."""
+    creates: bool = False
+    """Nothing may exist at any moment of which the cluster has no record."""
     asks_bus: bool = True
     """The bus must hear of a cluster that drains; a reaper starts the teardown itself."""
     also: Callable[[Account], Any] = lambda account: None
@@ -119,7 +125,6 @@ class Writes:
         """See the calls of clients that the session makes from now on, and of Kubernetes' own."""
         session.events.register("before-parameter-build", self._before_aws)
         session.events.register("after-call", self._after_aws)
-        # A new process would open new connections: that is most of what a play costs.
         monkeypatch.setattr(boto3, "client", _kept(session))
         call_api = ApiClient.call_api
 
@@ -191,18 +196,15 @@ def die(account: Account, case: Case, writes: Writes, last: int) -> None:
         raise AssertionError("nobody was killed")
 
 
-def unrecorded(account: Account) -> list[str]:
-    """What exists of the cluster without an open record that says so."""
-    cluster = account.services.cluster_states.find(account.cluster_id)
+def unrecorded(account: Account) -> Counter[ResourceKind]:
+    """How many of each kind exist of the cluster beyond what its records say is there."""
     left = find_left(account.services, account.cluster_id)
-    if cluster is None:
-        return [str(each) for each in left]
-    recorded = {
-        resource.kind
-        for resource in cluster.resources.values()
-        if resource.status is not ResourceStatus.DELETED
-    }
-    return [str(each) for each in left if each.kind not in recorded]
+    cluster = account.services.cluster_states.find(account.cluster_id)
+    records = cluster.resources.values() if cluster is not None else ()
+    recorded = Counter(
+        record.kind for record in records if record.status is not ResourceStatus.DELETED
+    )
+    return Counter(each.kind for each in left) - recorded
 
 
 def tear_down(account: Account) -> None:
@@ -222,12 +224,12 @@ def tear_down(account: Account) -> None:
 
 def in_account(account: Account) -> dict[str, Any]:
     """What the account has of the cluster, as AWS itself lists it."""
-    cluster_id, aws = account.cluster_id, account.aws
-    ec2, tagged = aws.client("ec2"), [{"Name": f"tag:{TAG_CLUSTER_ID}", "Values": [cluster_id]}]
+    cluster_id = account.cluster_id
+    ec2, tagged = boto3.client("ec2"), [{"Name": f"tag:{TAG_CLUSTER_ID}", "Values": [cluster_id]}]
     groups = ec2.describe_security_groups(Filters=tagged)["SecurityGroups"]
     templates = ec2.describe_launch_templates(Filters=tagged)["LaunchTemplates"]
     placements = ec2.describe_placement_groups(Filters=tagged)["PlacementGroups"]
-    systems = aws.client("fsx").describe_file_systems()["FileSystems"]
+    systems = boto3.client("fsx").describe_file_systems()["FileSystems"]
     return {
         "control plane": _control_plane(account),
         "file systems": [
@@ -242,6 +244,38 @@ def in_account(account: Account) -> dict[str, Any]:
         "launch templates": sorted(each["LaunchTemplateName"] for each in templates),
         "placement groups": sorted(each["GroupName"] for each in placements),
     }
+
+
+@dataclass
+class _Body:
+    """An answer's body, as botocore reads it from a connection."""
+
+    content: bytes
+
+    def stream(self) -> Iterator[bytes]:
+        yield self.content
+
+
+def _without_connection(aws: LocalAws) -> Callable[..., AWSResponse]:
+    """Hands a signed request to the endpoint's application: a connection costs more than a call."""
+
+    def send(request: AWSPreparedRequest, **_: Any) -> AWSResponse:
+        headers = {
+            name: value.decode() if isinstance(value, bytes) else value
+            for name, value in request.headers.items()
+        }
+        environ = create_environ(
+            request.url.removeprefix(aws.url),
+            aws.url,
+            method=request.method,
+            headers=headers,
+            data=request.body or b"",
+        )
+        content, status, answered = run_wsgi_app(aws.application, environ, buffered=True)
+        body = _Body(b"".join(content))
+        return AWSResponse(request.url, int(status.split()[0]), dict(answered), body)
+
+    return send
 
 
 def _kept(session: boto3.Session) -> Callable[..., Any]:
@@ -270,6 +304,8 @@ def _until_done(account: Account, case: Case, step: Call, writes: Writes) -> Any
         except Killed:
             account.restart()
             account.late += timedelta(seconds=1)
+            missing = unrecorded(account) if case.creates else {}
+            assert not missing, "these exist and are not recorded"
             continue
         if not _is_unfinished(answer):
             return answer
@@ -306,7 +342,7 @@ def _plural_of(url: str) -> str:
 
 def _in_table(account: Account) -> dict[str, list[Any]]:
     """Every item of the table: states and the like by key, and events in their order."""
-    items = account.aws.client("dynamodb").scan(TableName=account.settings.table_name)["Items"]
+    items = boto3.client("dynamodb").scan(TableName=account.settings.table_name)["Items"]
     events = [item for item in items if "place" in item]
     events.sort(key=lambda item: (item[PARTITION_KEY]["S"], int(item["place"]["N"])))
     others = [item for item in items if "place" not in item]
@@ -337,7 +373,7 @@ def _workflows(account: Account) -> list[str | None]:
 
 
 def _control_plane(account: Account) -> dict[str, Any]:
-    eks, name = account.aws.client("eks"), cluster_name(ClusterId(account.cluster_id))
+    eks, name = boto3.client("eks"), cluster_name(ClusterId(account.cluster_id))
     try:
         cluster = eks.describe_cluster(name=name)["cluster"]
     except ClientError:
@@ -376,6 +412,7 @@ def writes(endpoint: tuple[LocalAws, Settings]) -> Iterator[Writes]:
         watching = Writes()
         assert boto3.DEFAULT_SESSION is not None, "the endpoint sets one up"
         watching.attach(boto3.DEFAULT_SESSION, monkeypatch)
+        boto3.DEFAULT_SESSION.events.register("before-send", _without_connection(endpoint[0]))
         yield watching
 
 
@@ -401,7 +438,7 @@ def undisturbed(endpoint: tuple[LocalAws, Settings], writes: Writes) -> Undistur
 @contextmanager
 def _with_table(account: Account) -> Iterator[None]:
     """Deleted afterwards: emulated DynamoDB copies what it has at each transaction."""
-    name, dynamodb = f"of-{account.run_id}", account.aws.client("dynamodb")
+    name, dynamodb = f"of-{account.run_id}", boto3.client("dynamodb")
     dynamodb.create_table(**table_definition(name))
     account.settings = account.settings.model_copy(update={"table_name": name})
     account.restart()
