@@ -1,22 +1,22 @@
-"""As test_kill_points, for the steps that write to Kubernetes: against a local cluster.
-
-No pod of a case runs: what steps write is there all the same, and no process is started.
-"""
+"""As test_kill_points, for the steps that write to Kubernetes."""
 
 # ruff: noqa: F811  # fixtures are imported by name
 from __future__ import annotations
 
-import json
-import os
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
-
 import pytest
-from aws_fixtures import until
 from aws_steps import IDLE, Account, account  # noqa: F401
-from aws_steps import endpoint as account_only  # noqa: F401
-from factories import TO_RUNNING
+from cluster_steps import (
+    account_only,  # noqa: F401
+    checked_with_one_node,
+    cluster,  # noqa: F401
+    endpoint,  # noqa: F401
+    in_cluster,
+    occupied,
+    ready_for_checks,
+    ready_for_job,
+    submitted,
+    with_nodes,
+)
 from kill_cases import of_cluster, of_run, with_cluster
 from kill_points import (
     Call,
@@ -29,222 +29,19 @@ from kill_points import (
     undisturbed,  # noqa: F401
     writes,  # noqa: F401
 )
-from kubernetes import client, config
 
-from local.aws import LocalAws
-from local.cluster import LocalCluster
-from stationmaster.checks import storage
-from stationmaster.domain.names import LABEL_CLUSTER_ID, NAMESPACE
-from stationmaster.kubernetes.gateway import KubernetesGateway
-from stationmaster.kubernetes.manifests import load_manifests
-from stationmaster.rendering import job_spec
-from stationmaster.rendering.etcd import render_etcd
-from stationmaster.rendering.metadata import namespace
-from stationmaster.rendering.pytorch_job import render_pytorch_job
-from stationmaster.rendering.relay import render_relay
-from stationmaster.rendering.storage import render_storage
-from stationmaster.settings import Settings
 from stationmaster.steps.ensure_job_started import ensure_job_started
 from stationmaster.steps.install_plugin import install_plugin
-from stationmaster.steps.live import live_cluster
 from stationmaster.steps.release_job import release_job
 from stationmaster.steps.run_check import run_check
 from stationmaster.steps.submit_job import submit_job
 
 SPEED = IDLE
-REPOSITORY = Path(__file__).resolve().parents[2]
-NAMESPACED = f"namespaces/{NAMESPACE}"
-CLUSTERS: dict[str, LocalCluster] = {}
-LISTS = (
-    "/api/v1/persistentvolumes",
-    *(
-        f"/api/v1/{NAMESPACED}/{kind}"
-        for kind in ("persistentvolumeclaims", "secrets", "services", "serviceaccounts")
-    ),
-    f"/apis/apps/v1/{NAMESPACED}/deployments",
-    f"/apis/batch/v1/{NAMESPACED}/jobs",
-    f"/apis/kubeflow.org/v1/{NAMESPACED}/pytorchjobs",
-    f"/apis/rbac.authorization.k8s.io/v1/{NAMESPACED}/roles",
-    f"/apis/rbac.authorization.k8s.io/v1/{NAMESPACED}/rolebindings",
-)
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    """A cluster with the Training Operator, whose only node takes no other pods."""
-    state = tmp_path_factory.mktemp("cluster")
-    cluster = LocalCluster(
-        state_dir=state,
-        pod_environment={"PATH": os.environ["PATH"]},
-        python_path=REPOSITORY,
-        file_system_dir=lambda handle: None,
-        list_gpus=list,
-    )
-    cluster.start()
-    with config.new_client_from_config(config_file=str(cluster.kubeconfig)) as api:
-        gateway = KubernetesGateway(api)
-        add_nodes(cluster, "system", {"stationmaster/node-group": "system"}, cpu="8")
-        cluster.set_addon("aws-fsx-csi-driver", active=True)
-        gateway.apply([namespace(), *load_manifests("training-operator")])
-        until(lambda: gateway.deployment_ready("kubeflow", "training-operator"))
-        (node,) = gateway.nodes()
-        client.CoreV1Api(api).patch_node(node.name, {"spec": {"unschedulable": True}})
-    CLUSTERS[str(cluster.kubeconfig)] = cluster
-    yield cluster
-    cluster.stop(grace_s=0.1)
-
-
-@pytest.fixture(scope="module")
-def endpoint(
-    account_only: tuple[LocalAws, Settings], cluster: LocalCluster
-) -> tuple[LocalAws, Settings]:
-    """An account whose EKS clusters are all the local one."""
-    aws, settings = account_only
-    return aws, settings.model_copy(update={"kubeconfig": str(cluster.kubeconfig)})
-
-
-def add_nodes(
-    cluster: LocalCluster, node_group: str, labels: dict[str, str], *, cpu: str, count: int = 1
-) -> None:
-    cluster.add_nodes(
-        node_group=node_group,
-        cluster="c",
-        instance_type="m5.2xlarge",
-        count=count,
-        zone="us-west-2a",
-        labels=labels,
-        taints=[],
-        capacity={"cpu": cpu, "memory": "32Gi", "pods": "110"},
-    )
-
-
-def training_nodes(account: Account, count: int = 2) -> None:
-    """Nodes that have no room for a pod."""
-    labels = {"stationmaster/node-group": "training", LABEL_CLUSTER_ID: account.cluster_id}
-    cluster = CLUSTERS[account.settings.kubeconfig]
-    add_nodes(cluster, account.cluster_id, labels, cpu="0", count=count)
-    gateway = account.services.kubernetes(account.cluster_id)
-    until(
-        lambda: (
-            sum(node.ready for node in gateway.nodes(labels={LABEL_CLUSTER_ID: account.cluster_id}))
-            == count
-        )
-    )
-
-
-def with_nodes(account: Account) -> None:
-    account.request()
-    training_nodes(account)
-
-
-def with_storage(account: Account) -> None:
-    account.request()
-    services, cluster_id, spec = account.services, account.cluster_id, account.cluster.spec
-    group = services.security_groups.ensure(cluster_id, instance_type=spec.instance_type)
-    services.file_systems.ensure(
-        cluster_id,
-        storage_gib=spec.file_system.storage_gib,
-        mbps_per_tib=spec.file_system.mbps_per_tib,
-        subnet_id=group.subnet_id,
-        security_group_id=group.group_id,
-    )
-    account.aws.finish_lifecycles()
-
-
-def ready_for_checks(account: Account) -> None:
-    with_storage(account)
-    training_nodes(account)
-
-
-def checked_with_one_node(account: Account) -> None:
-    """The storage check of a node runs when another node joins."""
-    with_storage(account)
-    training_nodes(account, count=1)
-    account.services.kubernetes(account.cluster_id).apply(
-        storage.render(live_cluster(account.services, account.cluster))
-    )
-    training_nodes(account, count=2)
-
-
-def ready_for_job(account: Account) -> None:
-    with_storage(account)
-    account.enter(*TO_RUNNING[1:2])
-
-
-def submitted(account: Account) -> None:
-    """A job that was done before anyone has seen it start."""
-    with_storage(account)
-    account.enter(*TO_RUNNING[1:3])
-    account.services.kubernetes(account.cluster_id).apply([suspended(job(account))])
-    done = {"conditions": [{"type": "Succeeded", "status": "True", "message": "done"}]}
-    with config.new_client_from_config(config_file=account.settings.kubeconfig) as api:
-        client.CustomObjectsApi(api).patch_namespaced_custom_object_status(
-            "kubeflow.org", "v1", NAMESPACE, "pytorchjobs", account.run_id, {"status": done}
-        )
-
-
-def occupied(account: Account) -> None:
-    """Everything that a run and a check have in a cluster, its pods aside."""
-    with_storage(account)
-    services, cluster_id = account.services, account.cluster_id
-    group = services.security_groups.describe(cluster_id)
-    assert group is not None
-    services.clusters.ensure(cluster_id, security_group_id=group.group_id)
-    check = storage.render_jobs(cluster_id, hostnames=["node"], image="image")
-    of_run = [*render_etcd(account.run_id, job=account.run_id), *relay(account)]
-    services.kubernetes(cluster_id).apply(
-        [
-            *render_storage(cluster_id, services.file_systems.mountable(cluster_id)),
-            *(suspended(each) for each in (job(account), *check)),
-            *(without_pods(each) for each in of_run),
-        ]
-    )
-
-
-def job(account: Account) -> dict[str, Any]:
-    run = account.run
-    assert run.attempt is not None
-    spec = job_spec(run.request, run.attempt, run_id=account.run_id, image="image")
-    return render_pytorch_job(spec)
-
-
-def relay(account: Account) -> list[dict[str, Any]]:
-    return render_relay(
-        account.run_id, job=account.run_id, image="image", bus_name="events", region="us-west-2"
-    )
-
-
-def suspended(job: dict[str, Any]) -> dict[str, Any]:
-    if job["kind"] == "Job":
-        return job | {"spec": job["spec"] | {"suspend": True}}
-    policy = job["spec"]["runPolicy"] | {"suspend": True}
-    return job | {"spec": job["spec"] | {"runPolicy": policy}}
-
-
-def without_pods(item: dict[str, Any]) -> dict[str, Any]:
-    if item["kind"] != "Deployment":
-        return item
-    return item | {"spec": item["spec"] | {"replicas": 0}}
 
 
 def once(step: Call) -> Call:
     """What it starts takes its time; the case ends here."""
     return lambda account: ["called", step(account)]
-
-
-def in_cluster(account: Account) -> dict[str, list[str]]:
-    """Names of what the cluster has of a run, of a cluster or of all, pods aside."""
-    found = {}
-    with config.new_client_from_config(config_file=account.settings.kubeconfig) as api:
-        for path in LISTS:
-            request = api.param_serialize("GET", path, auth_settings=["BearerToken"])
-            items = json.loads(api.call_api(*request).read())["items"]
-            names = [each["metadata"]["name"] for each in items]
-            # The name of a check's Job has a hash of the names of nodes.
-            found[path] = sorted(
-                name.rpartition("-st-")[0] or name for name in names if account.run_id in name
-            )
-    return found
 
 
 APPLIED_STORAGE = ("PATCH persistentvolumes", "PATCH persistentvolumeclaims")

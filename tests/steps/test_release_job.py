@@ -1,0 +1,88 @@
+"""What a teardown takes out of a cluster before it takes the cluster, in any state."""
+
+# ruff: noqa: F811  # fixtures are imported by name
+from __future__ import annotations
+
+import pytest
+from aws_fixtures import until
+from aws_steps import IDLE, Account, account  # noqa: F401
+from cluster_steps import (
+    account_only,  # noqa: F401
+    cluster,  # noqa: F401
+    endpoint,  # noqa: F401
+    in_cluster,
+    job,
+    occupied,
+)
+
+from local.aws import LocalAws
+from stationmaster.domain.errors import StepTimedOut
+from stationmaster.domain.names import LABEL_ROLE, LABEL_RUN_ID, NAMESPACE
+from stationmaster.settings import Settings
+from stationmaster.steps.begin_teardown import begin_teardown
+from stationmaster.steps.release_job import release_job
+
+SPEED = IDLE
+POD = {"containers": [{"name": "c", "image": "image"}]}
+
+
+def pod(account: Account, role: str) -> dict[str, object]:
+    """A pod of the run that no node takes, and that nobody deletes."""
+    labels = {LABEL_RUN_ID: account.run_id, LABEL_ROLE: role}
+    about = {"name": f"{account.run_id}-{role}", "namespace": NAMESPACE, "labels": labels}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": about, "spec": POD}
+
+
+def test_everything_of_a_run_and_its_checks_is_deleted_and_nothing_of_others(
+    account: Account, endpoint: tuple[LocalAws, Settings]
+):
+    other = Account(*endpoint)
+    occupied(other)
+    before = in_cluster(other)
+    occupied(account)
+
+    until(lambda: account.call(release_job))
+
+    assert not any(in_cluster(account).values())
+    assert in_cluster(other) == before
+    assert account.call(release_job)
+
+
+def test_job_is_deleted_with_its_pods_before_the_rest(account: Account):
+    occupied(account)
+    gateway = account.services.kubernetes(account.cluster_id)
+    gateway.apply([job(account)])  # no longer suspended
+    of_run = {LABEL_RUN_ID: account.run_id, LABEL_ROLE: "training"}
+    until(lambda: len(gateway.pods(NAMESPACE, labels=of_run)) == 2)
+
+    until(lambda: account.call(release_job))
+
+    assert gateway.pods(NAMESPACE, labels=of_run) == []
+    assert not any(in_cluster(account).values())
+
+
+@pytest.mark.parametrize(("role", "relay_stays"), [("training", True), ("relay", False)])
+def test_pod_that_does_not_go_keeps_what_comes_after_it_and_is_named_when_time_is_over(
+    account: Account, role: str, relay_stays: bool
+):
+    occupied(account)
+    assert account.call(begin_teardown)
+    gateway = account.services.kubernetes(account.cluster_id)
+    gateway.apply([pod(account, role)])
+
+    assert not account.call(release_job)
+    account.pass_time()
+    with pytest.raises(StepTimedOut, match=f"pod {account.run_id}-{role} of cluster .* is still"):
+        account.call(release_job)
+
+    left = in_cluster(account)
+    assert any(path.endswith("/deployments") and left[path] for path in left) == relay_stays
+    assert left["/api/v1/persistentvolumes"], "the volume may still be mounted"
+
+
+def test_cluster_that_does_not_exist_has_nothing_to_release(account: Account):
+    account.request()
+    account.aws.forget_calls()
+
+    assert account.call(release_job)
+    assert ("eks", "DescribeCluster") in account.aws.calls
