@@ -100,6 +100,17 @@ def test_file_system_is_creating_then_available(fsx: Any, deployed: Deployment) 
     assert available["Tags"] == TAGS
 
 
+def test_file_system_is_there_at_once_when_lifecycles_are_finished(
+    aws: LocalAws, fsx: Any, deployed: Deployment
+) -> None:
+    identity = create(fsx, deployed)["FileSystemId"]
+
+    aws.finish_lifecycles()
+
+    (found,) = fsx.describe_file_systems(FileSystemIds=[identity])["FileSystems"]
+    assert found["Lifecycle"] == "AVAILABLE"
+
+
 def test_file_system_delete_is_deleting_then_not_found(fsx: Any, deployed: Deployment) -> None:
     identity = create(fsx, deployed)["FileSystemId"]
     reaches(fsx, identity, "AVAILABLE")
