@@ -1,10 +1,10 @@
 """Kill points: a step dies just after one of its writes took effect, and is called again.
 
-Imported by the test_kill_points* modules. A case says what is there when its steps are called, and
-what they write when nothing disturbs them. `play` calls them as the state machine does. It can let
-the process die before it sees the answer to a write: it loses all that it knew, and the same call
-comes again a second later. What has come of it is compared as a whole with the undisturbed play:
-every item of the table, what is in the account, which workflows run, and what they were told.
+Imported by the test_kill_points* modules. A case says what is there when its steps are called.
+`play` calls them as the state machine does. It can kill the process before it sees the answer to a
+write: all that it knew is lost, and the same call comes again a second later. The result is
+compared as a whole with that of an undisturbed play: every item of the table, what is in the
+account, which workflows run, and what was sent to them.
 
 A death before the n-th write leaves what one after the write before it leaves: in between a step
 only reads. So there is one kill point a write.
@@ -16,7 +16,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cache
@@ -58,6 +58,7 @@ _COST = re.compile(r'cost_usd": [0-9.e-]+')  # depends on the second at which it
 Call = Callable[[Account], Any]
 Outcome = dict[str, Any]
 Undisturbed = Callable[["Case"], tuple[Outcome, tuple[str, ...]]]
+Alone = Callable[[], AbstractContextManager[Account]]
 
 
 class Killed(BaseException):
@@ -70,10 +71,11 @@ class Case:
 
     name: str
     steps: Sequence[Call]
-    writes: tuple[str, ...]
     given: Call = Account.request
     may_raise: type[StationmasterError] | tuple[()] = ()
     """What ends a step as it should, for the state machine to catch."""
+    writes_nothing: bool = False
+    """It only reads, so there is no kill point."""
     first_kill: int = 1
     """Before this write nothing has happened yet that the case is about."""
     creates: bool = False
@@ -84,15 +86,15 @@ class Case:
     """More to compare than is in the table and in the account."""
 
 
-def points(cases: Sequence[Case], *, of: str = "") -> list[Any]:
-    """Every case with the number of every write after which its step dies, for a test.
+def points(case: Case, made: Sequence[str], *, of: str = "") -> list[tuple[int, str]]:
+    """Number and name of every write after which the case's steps die, of those that they `made`.
 
     `of` is how the name of a write begins, for some of them only.
     """
+    assert bool(made) is not case.writes_nothing, f"it wrote {made}"
     return [
-        pytest.param(case, number, id=f"{case.name}-{number} {write}")
-        for case in cases
-        for number, write in enumerate(case.writes, start=1)
+        (number, write)
+        for number, write in enumerate(made, start=1)
         if number >= case.first_kill and write.startswith(of)
     ]
 
@@ -103,7 +105,7 @@ class Writes:
 
     made: list[str] = field(default_factory=list)
     told: list[Any] = field(default_factory=list)
-    """What workflows that wait and the bus were told."""
+    """What was sent to workflows that wait, and to the bus."""
     last: int | None = None
     """The number of the write after which the process dies."""
     _thread: int | None = None
@@ -243,6 +245,7 @@ def in_account(account: Account) -> dict[str, Any]:
         ],
         "launch templates": sorted(each["LaunchTemplateName"] for each in templates),
         "placement groups": sorted(each["GroupName"] for each in placements),
+        "what teardown finds": [str(each) for each in find_left(account.services, cluster_id)],
     }
 
 
@@ -417,10 +420,9 @@ def writes(endpoint: tuple[LocalAws, Settings]) -> Iterator[Writes]:
 
 
 @pytest.fixture
-def alone(account: Account) -> Iterator[Account]:
-    """An account with a table of its own: the reaper looks at all that a table has."""
-    with _with_table(account):
-        yield account
+def alone(account: Account, endpoint: tuple[LocalAws, Settings]) -> Alone:
+    """Accounts with a table of their own each: the reaper looks at all that a table has."""
+    return lambda: _with_table(Account(*endpoint))
 
 
 @pytest.fixture(scope="module")
@@ -428,19 +430,18 @@ def undisturbed(endpoint: tuple[LocalAws, Settings], writes: Writes) -> Undistur
     """What comes of a case when nobody is killed, and what it wrote; played once."""
 
     def played(case: Case) -> tuple[Outcome, tuple[str, ...]]:
-        account = Account(*endpoint)
-        with _with_table(account):
+        with _with_table(Account(*endpoint)) as account:
             return play(account, case, writes), tuple(writes.made)
 
     return cache(played)
 
 
 @contextmanager
-def _with_table(account: Account) -> Iterator[None]:
+def _with_table(account: Account) -> Iterator[Account]:
     """Deleted afterwards: emulated DynamoDB copies what it has at each transaction."""
     name, dynamodb = f"of-{account.run_id}", boto3.client("dynamodb")
     dynamodb.create_table(**table_definition(name))
     account.settings = account.settings.model_copy(update={"table_name": name})
     account.restart()
-    yield
+    yield account
     dynamodb.delete_table(TableName=name)

@@ -13,6 +13,7 @@ import pytest
 from aws_steps import IDLE, Account, account, endpoint  # noqa: F401
 from kill_cases import CLUSTER, CREATING, OUTSIDE, TEARDOWN, TRAIN
 from kill_points import (
+    Alone,
     Case,
     Undisturbed,
     Writes,
@@ -35,7 +36,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 CASES = (*TRAIN, *CLUSTER, *CREATING, *TEARDOWN, *OUTSIDE)
 
 
-def test_nothing_in_the_product_goes_on_after_a_kill():
+def test_nothing_in_the_product_continues_after_a_kill():
     """A handler of every exception, or a `finally`, would do what a dead process cannot."""
     found = {
         path.relative_to(REPOSITORY).as_posix()
@@ -56,30 +57,35 @@ def _outlives_a_kill(node: ast.AST) -> bool:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_step_writes_what_its_case_says(undisturbed: Undisturbed, case: Case):
-    _, made = undisturbed(case)
-
-    assert made == case.writes
-
-
-@pytest.mark.parametrize(("case", "last"), points(CASES))
 def test_step_that_dies_after_a_write_and_is_called_again_ends_as_if_nothing_had_happened(
-    alone: Account, writes: Writes, undisturbed: Undisturbed, case: Case, last: int
+    alone: Alone,
+    writes: Writes,
+    undisturbed: Undisturbed,
+    subtests: pytest.Subtests,
+    case: Case,
 ):
-    expected, _ = undisturbed(case)
+    expected, made = undisturbed(case)
+    for number, write in points(case, made):
+        with subtests.test(f"{number} {write}"), alone() as account:
+            assert play(account, case, writes, number) == expected
 
-    assert play(alone, case, writes, last) == expected
 
-
-@pytest.mark.parametrize(("case", "last"), points(CREATING, of="Create"))
+@pytest.mark.parametrize("case", CREATING, ids=lambda case: case.name)
 def test_teardown_after_a_creation_that_nobody_saw_leaves_nothing(
-    alone: Account, writes: Writes, case: Case, last: int
+    alone: Alone,
+    writes: Writes,
+    undisturbed: Undisturbed,
+    subtests: pytest.Subtests,
+    case: Case,
 ):
-    die(alone, case, writes, last)
-    assert not unrecorded(alone)
+    _, made = undisturbed(case)
+    for number, write in points(case, made, of="Create"):
+        with subtests.test(f"{number} {write}"), alone() as account:
+            die(account, case, writes, number)
+            assert not unrecorded(account)
 
-    tear_down(alone)
+            tear_down(account)
 
-    assert alone.cluster.phase is ClusterPhase.RELEASED
-    assert alone.cluster.billable_left == []
-    assert not any(in_account(alone).values())
+            assert account.cluster.phase is ClusterPhase.RELEASED
+            assert account.cluster.billable_left == []
+            assert not any(in_account(account).values())
