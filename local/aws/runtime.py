@@ -91,10 +91,12 @@ class InProcessRuntime:
         self._guard = threading.Lock()
         self._set_by: dict[str, str] = {}
         self._before: dict[str, str | None] = {}
+        self._is_closed = False
 
     def configure(self, environment: Mapping[str, str]) -> None:
         """Set variables of this process until `close`, and unset what would override them."""
         with self._guard:
+            self._is_closed = False
             for name in OVERRIDES:
                 self._before.setdefault(name, os.environ.pop(name, None))
             for name, value in environment.items():
@@ -116,8 +118,9 @@ class InProcessRuntime:
             return error_payload(error_type=name, message=str(exc), stack=stack), True
 
     def close(self) -> None:
-        """Restore the environment variables that this runtime had set."""
+        """Restore the environment variables that this runtime had set; no call sets them again."""
         with self._guard:
+            self._is_closed = True
             for name, value in self._before.items():
                 if value is None:
                     os.environ.pop(name, None)
@@ -130,6 +133,10 @@ class InProcessRuntime:
 
     def _handler(self, function: Function) -> Callable[[Any, Any], Any]:
         with self._guard:
+            if self._is_closed:  # an invocation that nobody waited for
+                raise RuntimeError(
+                    f'function "{function.name}": the local AWS endpoint has stopped'
+                )
             found = self._handlers.get(function.name)
             if found is not None:
                 return found

@@ -58,7 +58,7 @@ _COST = re.compile(r'cost_usd": [0-9.e-]+')  # depends on the second at which it
 Call = Callable[[Account], Any]
 Outcome = dict[str, Any]
 Undisturbed = Callable[["Case"], tuple[Outcome, tuple[str, ...]]]
-Alone = Callable[[], AbstractContextManager[Account]]
+Accounts = Callable[[], AbstractContextManager[Account]]
 
 
 class Killed(BaseException):
@@ -420,8 +420,15 @@ def writes(endpoint: tuple[LocalAws, Settings]) -> Iterator[Writes]:
 
 
 @pytest.fixture
-def alone(account: Account, endpoint: tuple[LocalAws, Settings]) -> Alone:
-    """Accounts with a table of their own each: the reaper looks at all that a table has."""
+def alone(account: Account) -> Iterator[Account]:
+    """An account with a table of its own: the reaper looks at all that a table has."""
+    with _with_table(account):
+        yield account
+
+
+@pytest.fixture
+def accounts(account: Account, endpoint: tuple[LocalAws, Settings]) -> Accounts:
+    """As many accounts with a table of their own as a test asks for."""
     return lambda: _with_table(Account(*endpoint))
 
 

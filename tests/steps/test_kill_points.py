@@ -13,11 +13,11 @@ import pytest
 from aws_steps import IDLE, Account, account, endpoint  # noqa: F401
 from kill_cases import CLUSTER, CREATING, OUTSIDE, TEARDOWN, TRAIN
 from kill_points import (
-    Alone,
+    Accounts,
     Case,
     Undisturbed,
     Writes,
-    alone,  # noqa: F401
+    accounts,  # noqa: F401
     die,
     in_account,
     play,
@@ -58,7 +58,7 @@ def _outlives_a_kill(node: ast.AST) -> bool:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_step_that_dies_after_a_write_and_is_called_again_ends_as_if_nothing_had_happened(
-    alone: Alone,
+    accounts: Accounts,
     writes: Writes,
     undisturbed: Undisturbed,
     subtests: pytest.Subtests,
@@ -66,13 +66,13 @@ def test_step_that_dies_after_a_write_and_is_called_again_ends_as_if_nothing_had
 ):
     expected, made = undisturbed(case)
     for number, write in points(case, made):
-        with subtests.test(f"{number} {write}"), alone() as account:
+        with subtests.test(f"{number} {write}"), accounts() as account:
             assert play(account, case, writes, number) == expected
 
 
 @pytest.mark.parametrize("case", CREATING, ids=lambda case: case.name)
 def test_teardown_after_a_creation_that_nobody_saw_leaves_nothing(
-    alone: Alone,
+    accounts: Accounts,
     writes: Writes,
     undisturbed: Undisturbed,
     subtests: pytest.Subtests,
@@ -80,7 +80,7 @@ def test_teardown_after_a_creation_that_nobody_saw_leaves_nothing(
 ):
     _, made = undisturbed(case)
     for number, write in points(case, made, of="Create"):
-        with subtests.test(f"{number} {write}"), alone() as account:
+        with subtests.test(f"{number} {write}"), accounts() as account:
             die(account, case, writes, number)
             assert not unrecorded(account)
 

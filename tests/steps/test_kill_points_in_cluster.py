@@ -19,12 +19,12 @@ from cluster_steps import (
 )
 from kill_cases import of_cluster, of_run, with_cluster
 from kill_points import (
-    Alone,
+    Accounts,
     Call,
     Case,
     Undisturbed,
     Writes,
-    alone,  # noqa: F401
+    accounts,  # noqa: F401
     play,
     points,
     undisturbed,  # noqa: F401
@@ -95,7 +95,7 @@ CASES = (
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_step_that_dies_after_a_write_and_is_called_again_ends_as_if_nothing_had_happened(
-    alone: Alone,
+    accounts: Accounts,
     writes: Writes,
     undisturbed: Undisturbed,
     subtests: pytest.Subtests,
@@ -103,5 +103,5 @@ def test_step_that_dies_after_a_write_and_is_called_again_ends_as_if_nothing_had
 ):
     expected, made = undisturbed(case)
     for number, write in points(case, made):
-        with subtests.test(f"{number} {write}"), alone() as account:
+        with subtests.test(f"{number} {write}"), accounts() as account:
             assert play(account, case, writes, number) == expected

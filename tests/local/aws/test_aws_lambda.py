@@ -175,6 +175,17 @@ def test_in_process_conflicting_environment_is_refused() -> None:
     assert "COLOUR" not in os.environ
 
 
+def test_in_process_call_after_the_end_is_refused_and_sets_no_variable() -> None:
+    runtime = InProcessRuntime()
+    runtime.close()
+
+    result, failed = runtime.invoke(function(), b"{}")
+
+    assert failed
+    assert "the local AWS endpoint has stopped" in json.loads(result)["errorMessage"]
+    assert "COLOUR" not in os.environ
+
+
 # -- in processes -------------------------------------------------------------
 
 
