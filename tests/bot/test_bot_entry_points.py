@@ -43,3 +43,17 @@ def test_manifest_asks_for_no_scope_that_the_app_does_not_use():
 
     history = {f"{kind}:history" for kind in ("channels", "groups", "im", "mpim")}
     assert scopes == {"commands", "chat:write", "files:write", "im:write"} | history
+
+
+@pytest.mark.parametrize("before", ["enable", "disable"])
+def test_bot_function_freezes_what_it_imports_and_leaves_the_collector_as_it_was(before):
+    script = (
+        f"import gc; gc.{before}(); import bot.lambda_handler; "
+        "print(gc.isenabled(), gc.get_freeze_count() > 0)"
+    )
+
+    found = subprocess.run(
+        [sys.executable, "-c", script], check=False, capture_output=True, text=True
+    )
+
+    assert found.stdout.split() == [str(before == "enable"), "True"], found.stderr
