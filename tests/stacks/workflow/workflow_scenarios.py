@@ -228,6 +228,10 @@ def _stopped_at(function: str) -> Callable[[World, str], str]:
         )
         world.until(held[0].reached.is_set, f"{function} is called")
         world.stop(run_id)
+        if function in STOPPED_WHILE_WAITING_AT:
+            # The stop reaches the cluster's workflow when the run has released its lease.
+            clusters = world.services.cluster_states
+            world.until(lambda: clusters.load(run_id).is_going_away, "the cluster drains")
         held[0].released.set()
         world.until_rested(run_id)
         return run_id
