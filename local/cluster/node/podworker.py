@@ -59,8 +59,8 @@ class PodWorker:
         self._failure: tuple[str, str] | None = None
         self._kill_at: float | None = None
         self._started_at = time.monotonic()
-        self._next_try = 0.0
-        self._reported = False
+        # When to look again without a message; a time that has passed is still to be acted on.
+        self._next_try: float | None = None
         self._gone = False
         self._finished = False
         self._thread = threading.Thread(target=self._run, name=f"pod-{self.uid[:8]}", daemon=True)
@@ -150,9 +150,7 @@ class PodWorker:
             return
 
     def _due_at(self) -> float | None:
-        times: list[float | None] = [*self._containers.due_times(), self._kill_at]
-        if self._next_try > time.monotonic():
-            times.append(self._next_try)
+        times = [*self._containers.due_times(), self._kill_at, self._next_try]
         deadline = self._deadline()
         if not self._containers.have_processes() and self._containers.all_done():
             deadline = None
@@ -165,6 +163,8 @@ class PodWorker:
         return self._started_at + float(seconds)
 
     def _advance(self) -> None:
+        if self._next_try is not None and time.monotonic() >= self._next_try:
+            self._next_try = None
         if self._gone:
             self._finished = not self._containers.have_processes()
             self._kill_when_due()
@@ -193,7 +193,7 @@ class PodWorker:
     # Starting
 
     def _start_what_can(self) -> None:
-        if time.monotonic() < self._next_try or not self._may_start():
+        if self._next_try is not None or not self._may_start():
             return
         if self._volumes is None and not self._mount():
             return

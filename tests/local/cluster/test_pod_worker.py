@@ -1,0 +1,65 @@
+"""A pod worker on a node that is slow: what is due while it reports is done all the same."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from local.cluster.node import podworker
+from local.cluster.node.podworker import PodWorker
+
+POD = {
+    "metadata": {"name": "operator", "namespace": "kubeflow", "uid": "u-1"},
+    "spec": {"containers": [{"name": "operator", "image": "kubeflow/training-operator:v1"}]},
+}
+
+
+class SlowObjects:
+    """Stores a pod's status, the first time not before the pod's start is due."""
+
+    def __init__(self) -> None:
+        self.running = threading.Event()
+        self.due_at = 0.0
+
+    def modify(
+        self,
+        _resource: object,
+        _namespace: str,
+        _name: str,
+        change: Callable[[dict[str, Any]], None],
+        *,
+        uid: str,
+    ) -> None:
+        while time.monotonic() <= self.due_at:
+            threading.Event().wait(0.01)
+        pod: dict[str, Any] = {"metadata": {"uid": uid}}
+        change(pod)
+        if pod["status"]["phase"] == "Running":
+            self.running.set()
+
+
+def test_pod_that_is_due_while_its_status_is_written_starts_without_another_message(
+    tmp_path: Path,
+) -> None:
+    objects = SlowObjects()
+    context: Any = SimpleNamespace(
+        objects=objects,
+        recorder=SimpleNamespace(record=lambda *_, **__: None),
+        gpus=SimpleNamespace(release=lambda uid: None),
+        state_dir=tmp_path,
+        faults=set(),
+    )
+    ended = threading.Event()
+    worker = PodWorker(context, POD, ended.set)
+    objects.due_at = worker._started_at + podworker._COMPONENT_START_S
+    worker.start()
+
+    started = objects.running.wait(timeout=600)
+    worker.removed()
+
+    assert started, "nobody looked at the pod again"
+    assert ended.wait(timeout=600)
