@@ -59,6 +59,7 @@ Call = Callable[[Account], Any]
 Outcome = dict[str, Any]
 Undisturbed = Callable[["Case"], tuple[Outcome, tuple[str, ...]]]
 Accounts = Callable[[], AbstractContextManager[Account]]
+PlayEveryKill = Callable[["Case"], None]
 
 
 class Killed(BaseException):
@@ -441,6 +442,21 @@ def undisturbed(endpoint: tuple[LocalAws, Settings], writes: Writes) -> Undistur
             return play(account, case, writes), tuple(writes.made)
 
     return cache(played)
+
+
+@pytest.fixture
+def play_every_kill(
+    accounts: Accounts, writes: Writes, undisturbed: Undisturbed, subtests: pytest.Subtests
+) -> PlayEveryKill:
+    """Plays a case with a death after each of its writes: the outcome is the undisturbed one."""
+
+    def every_kill(case: Case) -> None:
+        expected, made = undisturbed(case)
+        for number, write in points(case, made):
+            with subtests.test(f"{number} {write}"), accounts() as account:
+                assert play(account, case, writes, number) == expected
+
+    return every_kill
 
 
 @contextmanager

@@ -15,12 +15,13 @@ from kill_cases import CLUSTER, CREATING, OUTSIDE, TEARDOWN, TRAIN
 from kill_points import (
     Accounts,
     Case,
+    PlayEveryKill,
     Undisturbed,
     Writes,
     accounts,  # noqa: F401
     die,
     in_account,
-    play,
+    play_every_kill,  # noqa: F401
     points,
     tear_down,
     undisturbed,  # noqa: F401
@@ -58,16 +59,9 @@ def _outlives_a_kill(node: ast.AST) -> bool:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_step_that_dies_after_a_write_and_is_called_again_ends_as_if_nothing_had_happened(
-    accounts: Accounts,
-    writes: Writes,
-    undisturbed: Undisturbed,
-    subtests: pytest.Subtests,
-    case: Case,
+    play_every_kill: PlayEveryKill, case: Case
 ):
-    expected, made = undisturbed(case)
-    for number, write in points(case, made):
-        with subtests.test(f"{number} {write}"), accounts() as account:
-            assert play(account, case, writes, number) == expected
+    play_every_kill(case)
 
 
 @pytest.mark.parametrize("case", CREATING, ids=lambda case: case.name)

@@ -19,14 +19,11 @@ from cluster_steps import (
 )
 from kill_cases import of_cluster, of_run, with_cluster
 from kill_points import (
-    Accounts,
     Call,
     Case,
-    Undisturbed,
-    Writes,
+    PlayEveryKill,
     accounts,  # noqa: F401
-    play,
-    points,
+    play_every_kill,  # noqa: F401
     undisturbed,  # noqa: F401
     writes,  # noqa: F401
 )
@@ -95,13 +92,6 @@ CASES = (
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_step_that_dies_after_a_write_and_is_called_again_ends_as_if_nothing_had_happened(
-    accounts: Accounts,
-    writes: Writes,
-    undisturbed: Undisturbed,
-    subtests: pytest.Subtests,
-    case: Case,
+    play_every_kill: PlayEveryKill, case: Case
 ):
-    expected, made = undisturbed(case)
-    for number, write in points(case, made):
-        with subtests.test(f"{number} {write}"), accounts() as account:
-            assert play(account, case, writes, number) == expected
+    play_every_kill(case)
