@@ -41,9 +41,9 @@ class FailureReader:
 
     def _begin(self) -> None:
         self._lines = FailureLines()
-        self._failures = self._restarts_told = 0
+        self._failures = self._restarts_reported = 0
         self._failure = ""
-        self._told = False
+        self._reported = False
 
     def read(self, line: LogLine) -> list[RunEvent] | None:
         """The events of a line of the agent, or None when it is none of its lines."""
@@ -67,9 +67,9 @@ class FailureReader:
         line = lines.cause or lines.peer
         if exit_code is not None:
             line = line or lines.last
-        if exit_code == 0 or self._told or at is None or not line:
+        if exit_code == 0 or self._reported or at is None or not line:
             return []
-        self._told = True
+        self._reported = True
         return [
             ProcessFailed(
                 event_id=run_event_id(
@@ -92,7 +92,7 @@ class FailureReader:
         self._failure = f"{how}: it lost another worker" if lost_peer else how
         said = self._lines.cause or self._lines.peer or (self._lines.last if code > 0 else "")
         self._lines = FailureLines()  # what follows is of the next attempt, or of the agent
-        self._told = True
+        self._reported = True
         failed = ProcessFailed(
             event_id=run_event_id(
                 self._pod.run_id, "process failed", self._pod.uid, line.stamp, line.ordinal
@@ -110,9 +110,9 @@ class FailureReader:
         return [failed, *self._restart(line, self._failures)]
 
     def _restart(self, line: LogLine, restart: int) -> list[RunEvent]:
-        if restart <= self._restarts_told:
+        if restart <= self._restarts_reported:
             return []
-        self._restarts_told = restart
+        self._restarts_reported = restart
         # Every pod's agent reports the same restart: job and number identify it, not the pod.
         identity = run_event_id(
             self._pod.run_id, "workers restarting", self._pod.job, self._container_run, restart

@@ -89,7 +89,7 @@ class LogCursor:
     """
 
     def __init__(self) -> None:
-        self._told: dict[str, int] = {}
+        self._reported: dict[str, int] = {}
         self._in_stream: dict[str, int] = {}
         self._newest = ""
         self._horizon = ""
@@ -112,11 +112,11 @@ class LogCursor:
             return None
         ordinal = self._in_stream.get(stamp, 0)
         self._in_stream[stamp] = ordinal + 1
-        if ordinal < self._told.get(stamp, 0):
+        if ordinal < self._reported.get(stamp, 0):
             return None
-        self._told[stamp] = ordinal + 1
+        self._reported[stamp] = ordinal + 1
         self._newest = max(self._newest, stamp)
-        if len(self._told) > self._prune_at:
+        if len(self._reported) > self._prune_at:
             self._prune()
         return ordinal
 
@@ -128,9 +128,9 @@ class LogCursor:
 
     def _prune(self) -> None:
         oldest = self._before_newest()[:19]
-        self._told = {stamp: n for stamp, n in self._told.items() if stamp >= oldest}
+        self._reported = {stamp: n for stamp, n in self._reported.items() if stamp >= oldest}
         self._in_stream = {stamp: n for stamp, n in self._in_stream.items() if stamp >= oldest}
-        self._prune_at = max(_PRUNE_AT, 2 * len(self._told))
+        self._prune_at = max(_PRUNE_AT, 2 * len(self._reported))
 
 
 class LogPipeline:

@@ -38,7 +38,7 @@ class JobObserver:
         self._run_id = run_id
         self._job = job
         self._now = now
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         self._uid = ""
         self.exists: bool | None = None  # None: not asked for yet
         self.ended = False
@@ -54,9 +54,9 @@ class JobObserver:
                 continue
             since = condition.get("lastTransitionTime")
             event_id = run_event_id(self._run_id, "condition", uid_of(job), kind, since)
-            if event_id in self._told:
+            if event_id in self._reported:
                 continue
-            self._told.add(event_id)
+            self._reported.add(event_id)
             events.append(
                 JobConditionChanged(
                     event_id=event_id,
@@ -139,10 +139,10 @@ class PodObserver:
         return [event]
 
     def _event(self, uid: str, view: PodView, at: datetime | None) -> PodChanged:
-        told = [view.phase, view.node, view.reason, view.message, view.exit_code, view.restarts]
+        reported = [view.phase, view.node, view.reason, view.message, view.exit_code, view.restarts]
         return PodChanged.model_validate(
             {
-                "event_id": run_event_id(self._run_id, "pod", uid, *told),
+                "event_id": run_event_id(self._run_id, "pod", uid, *reported),
                 "run_id": self._run_id,
                 "at": at or self._now(),
                 "pod": self._names[uid],
@@ -163,7 +163,7 @@ class WarningObserver:
         self._job = job
         self._now = now
         self._pod_name = re.compile(rf"{re.escape(job)}-(?:master|worker)-\d+")
-        self._told: dict[str, int] = {}
+        self._reported: dict[str, int] = {}
 
     def observe(self, event: JsonObject) -> list[RunEvent]:
         """The event's news, if it has any."""
@@ -172,27 +172,27 @@ class WarningObserver:
             return []
         series = event.get("series") or {}
         count = max(1, int(event.get("count") or series.get("count") or 1))
-        told_count = 1 << (count.bit_length() - 1)
+        reported_count = 1 << (count.bit_length() - 1)
         uid = uid_of(event)
-        if self._told.get(uid, 0) >= told_count:
+        if self._reported.get(uid, 0) >= reported_count:
             return []
-        self._told[uid] = told_count
+        self._reported[uid] = reported_count
         moment = event.get("lastTimestamp") or series.get("lastObservedTime")
         return [
             ClusterWarning(
-                event_id=run_event_id(self._run_id, "warning", uid, told_count),
+                event_id=run_event_id(self._run_id, "warning", uid, reported_count),
                 run_id=self._run_id,
                 at=parse_time(moment or event.get("eventTime")) or self._now(),
                 object_name=str(involved.get("name", "")),
                 reason=str(event.get("reason", "")),
                 message=str(event.get("message", ""))[:MAX_MESSAGE],
-                count=told_count,
+                count=reported_count,
             )
         ]
 
     def forget(self, uid: str) -> None:
         """The event expired."""
-        self._told.pop(uid, None)
+        self._reported.pop(uid, None)
 
     def _is_ours(self, involved: JsonObject) -> bool:
         name = str(involved.get("name", ""))

@@ -1,6 +1,6 @@
 """The one shape of an event: a fact in the past tense that happened to a run or to a cluster.
 
-Its class adds `type`, by which events are told apart, and the id of what it happened to. The id of
+Its class adds `type`, which distinguishes events, and the id of what it happened to. The id of
 an event is the same on every delivery of the same fact, so that recording it twice changes nothing.
 """
 

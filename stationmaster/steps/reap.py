@@ -38,7 +38,7 @@ def _help_run(services: Services, run: Run) -> bool:
 def _help_cluster(services: Services, cluster: Cluster) -> bool:
     if _release_leases(services, cluster):
         return True
-    # Whoever recorded its phase may have died before the runs that wait for it were told.
+    # Whoever recorded its phase may have crashed before it notified the runs that wait for it.
     notify_waiting_runs(services, cluster)
     cluster_id = cluster.cluster_id
     reactions = cluster_reactions.decide(cluster, LookedAfter(services.now()))

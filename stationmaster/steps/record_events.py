@@ -67,15 +67,15 @@ def record_dead_execution(
     """
     sentence, settings = _death(status, cause), services.settings
     if state_machine_arn == settings.train_state_machine_arn:
-        _train_died(services, RunId(execution_name), sentence)
+        _train_crashed(services, RunId(execution_name), sentence)
     elif state_machine_arn == settings.cluster_state_machine_arn:
-        _cluster_died(services, ClusterId(execution_name), sentence)
+        _cluster_crashed(services, ClusterId(execution_name), sentence)
     elif state_machine_arn == settings.teardown_state_machine_arn:
         cluster_id = ClusterId(execution_name.rpartition("-teardown-")[0])
-        _teardown_died(services, cluster_id, sentence)
+        _teardown_crashed(services, cluster_id, sentence)
 
 
-def _train_died(services: Services, run_id: RunId, sentence: str) -> None:
+def _train_crashed(services: Services, run_id: RunId, sentence: str) -> None:
     run = services.runs.find(run_id)
     if run is None:
         return
@@ -83,13 +83,13 @@ def _train_died(services: Services, run_id: RunId, sentence: str) -> None:
     release_lease(services, run_id)
 
 
-def _cluster_died(services: Services, cluster_id: ClusterId, sentence: str) -> None:
+def _cluster_crashed(services: Services, cluster_id: ClusterId, sentence: str) -> None:
     cluster = services.cluster_states.find(cluster_id)
     if cluster is not None:
         fail_cluster(services, cluster, reason=sentence)
 
 
-def _teardown_died(services: Services, cluster_id: ClusterId, sentence: str) -> None:
+def _teardown_crashed(services: Services, cluster_id: ClusterId, sentence: str) -> None:
     cluster = services.cluster_states.find(cluster_id)
     if cluster is not None:
         fail_teardown(services, cluster, reason=sentence)

@@ -201,7 +201,7 @@ def resources_deleted(
 def check_time(
     services: Services, *, since: datetime | None, limit_s: float, what: str, seen: str = ""
 ) -> None:
-    """Hold a wait against its limit.
+    """Raise StepTimedOut once the wait exceeds its limit.
 
     Raises:
         StepTimedOut: saying what is not ready, for how long, and what was seen last.

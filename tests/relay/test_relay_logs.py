@@ -127,7 +127,7 @@ def test_cursor_long_stream_keeps_memory_bounded():
     for n in range(100_000):
         cursor.accept(normalise_stamp(stamp(n * 1000)))
 
-    assert len(cursor._told) < 20_000
+    assert len(cursor._reported) < 20_000
 
 
 def test_pipeline_resumed_stream_tells_only_what_is_new():

@@ -101,9 +101,9 @@ class ContainerProcess:
     def _attend(self) -> None:
         assert self._process.stdout is not None
         said = b""
-        while told := os.read(self._process.stdout.fileno(), 4096):
+        while read := os.read(self._process.stdout.fileno(), 4096):
             # Dots, and behind a mark what went wrong.
-            said += told if said else b"".join(told.partition(b"!")[1:])
+            said += read if said else b"".join(read.partition(b"!")[1:])
             self._log.notify()
         end_leftovers(self._process.pid, self._marker)
         code = self._process.wait()

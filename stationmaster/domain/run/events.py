@@ -1,4 +1,4 @@
-"""What can happen in a run: facts in the past tense, told apart by `type`.
+"""What can happen in a run: facts in the past tense, distinguished by `type`.
 
 Events are the contract between the relay, the workflow steps, the recorder, the table and the
 notifier. Each has an id that is the same on every delivery of the same fact, so that recording one
