@@ -48,13 +48,13 @@ Figure = Annotated[float, BeforeValidator(_number)]
 Moment = Annotated[AwareDatetime, PlainSerializer(_milliseconds, when_used="json")]
 
 
-class _Line(BaseModel):
-    """What every line begins with; the trainer's writer fills in `run_id`, `seq` and `at`."""
+class PrintedLine(BaseModel):
+    """What every line begins with; the writer fills in `run_id`, `seq` and `at`."""
 
     model_config = ConfigDict(frozen=True, strict=True, ser_json_inf_nan="strings")
 
     stationmaster: Literal[1] = SCHEMA_VERSION
-    kind: Kind
+    kind: str
     run_id: str | None = None
     seq: Count | None = None
     """Grows within a run, over restarts too."""
@@ -66,7 +66,7 @@ class _Line(BaseModel):
         return head.model_dump_json(exclude_unset=True)
 
 
-class StartedLine(_Line):
+class StartedLine(PrintedLine):
     """The trainer is up on every rank; says what it trains and on what data."""
 
     model_config = ConfigDict(extra="allow")
@@ -84,7 +84,7 @@ class StartedLine(_Line):
     dataset: str | None = None
 
 
-class ProgressLine(_Line):
+class ProgressLine(PrintedLine):
     """Figures of one step, or means since the line before."""
 
     kind: Literal["progress"] = "progress"
@@ -100,7 +100,7 @@ class ProgressLine(_Line):
     memory_gib: Figure | None = None
 
 
-class EvaluatedLine(_Line):
+class EvaluatedLine(PrintedLine):
     """Means over the held-out samples; `targets` is their number of tokens or images."""
 
     kind: Literal["evaluated"] = "evaluated"
@@ -113,7 +113,7 @@ class EvaluatedLine(_Line):
     top5: Figure | None = None
 
 
-class CheckpointSavedLine(_Line):
+class CheckpointSavedLine(PrintedLine):
     """A checkpoint is complete; training stood still for `stall_s` of its `duration_s`."""
 
     kind: Literal["checkpoint_saved"] = "checkpoint_saved"
@@ -124,7 +124,7 @@ class CheckpointSavedLine(_Line):
     duration_s: Figure | None = None
 
 
-class ResumedLine(_Line):
+class ResumedLine(PrintedLine):
     """Training continues from a checkpoint; `passed_over` says why newer ones were not used."""
 
     kind: Literal["resumed"] = "resumed"
@@ -135,7 +135,7 @@ class ResumedLine(_Line):
     passed_over: str = ""
 
 
-class FinishedLine(_Line):
+class FinishedLine(PrintedLine):
     """The last step was taken."""
 
     kind: Literal["finished"] = "finished"
@@ -146,7 +146,7 @@ class FinishedLine(_Line):
     tokens_seen: Count | None = None
 
 
-class FailedLine(_Line):
+class FailedLine(PrintedLine):
     """The trainer cannot continue; `restarting` where its agent starts it again."""
 
     kind: Literal["failed"] = "failed"

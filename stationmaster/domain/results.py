@@ -1,0 +1,238 @@
+"""What a run leaves behind in the bucket: its names, its manifest and its checksums.
+
+Used by the saver (`relay.save`), which writes a result, by the step that verifies it from outside
+the cluster, and by `stationmaster results`, which downloads it. Pure: nothing here talks to S3.
+
+    runs/RUN/model/...              Hugging Face safetensors, config, tokenizer, model card
+    runs/RUN/checkpoint/step-N/...  the newest checkpoint that was whole
+    runs/RUN/metrics.jsonl          the trainer's progress lines
+    runs/RUN/logs/POD.log           what the pods printed
+    runs/RUN/manifest.json          lists all of them; written last: without it nothing is complete
+
+A file of at most one part is put in one request, a larger one as a multipart upload.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Sequence
+from typing import Annotated, Final, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from stationmaster.domain.errors import PermanentError
+from stationmaster.domain.ids import RunId
+from stationmaster.domain.progress_lines import Count, PrintedLine
+
+MODEL: Final = "model"
+CHECKPOINT: Final = "checkpoint"
+LOGS: Final = "logs"
+METRICS_FILE: Final = "metrics.jsonl"
+MANIFEST_FILE: Final = "manifest.json"
+
+MIB: Final = 2**20
+# Source: Amazon S3 user guide, "Amazon S3 multipart upload limits": parts of 5 MiB to 5 GiB.
+MAX_PARTS: Final = 10_000
+MIN_PART_BYTES: Final = 8 * MIB
+
+_DIGEST_BYTES: Final = 32
+
+
+def results_prefix(run_id: RunId) -> str:
+    """What the keys of a run's result begin with."""
+    return f"runs/{run_id}/"
+
+
+def results_uri(bucket: str, run_id: RunId) -> str:
+    """Where a run's result lies, as people and tools write it."""
+    return f"s3://{bucket}/{results_prefix(run_id)}"
+
+
+def checkpoint_directory(step: int) -> str:
+    """Where the checkpoint of a step lies in a result."""
+    return f"{CHECKPOINT}/step-{step:08d}"
+
+
+def log_file(pod: str) -> str:
+    """Where the log of a pod lies in a result."""
+    return f"{LOGS}/{pod}.log"
+
+
+def part_bytes(num_bytes: int) -> int:
+    """Bytes of each part of a file, the last one excepted: whole MiB, 8 or more."""
+    needed = -(-num_bytes // MAX_PARTS)
+    return max(MIN_PART_BYTES, -(-needed // MIB) * MIB)
+
+
+def part_sizes(num_bytes: int, each: int) -> list[int]:
+    """The bytes of every part of a file; an empty file is one empty part."""
+    whole, rest = divmod(num_bytes, each)
+    return [each] * whole + ([rest] if rest or not whole else [])
+
+
+def s3_checksum(part_digests: Sequence[bytes]) -> str:
+    """The SHA-256 checksum that S3 reports of a file, from the SHA-256 digests of its parts.
+
+    Of one part it is that part's own; of several it is S3's composite one, `BASE64-PARTS`.
+    Source: Amazon S3 user guide, "Checking object integrity", composite checksums.
+    """
+    if not part_digests or any(len(digest) != _DIGEST_BYTES for digest in part_digests):
+        raise ValueError("expected one SHA-256 digest of 32 bytes or more")
+    if len(part_digests) == 1:
+        return base64.b64encode(part_digests[0]).decode("ascii")
+    together = hashlib.sha256(b"".join(part_digests)).digest()
+    return f"{base64.b64encode(together).decode('ascii')}-{len(part_digests)}"
+
+
+class FileHasher:
+    """Hashes a file that is read in order, in pieces of any size."""
+
+    def __init__(self, *, part_bytes: int) -> None:
+        self._part_bytes = part_bytes
+        self._whole = hashlib.sha256()
+        self._part = hashlib.sha256()
+        self._room = part_bytes
+        self._digests: list[bytes] = []
+        self.num_bytes = 0
+
+    def update(self, data: bytes | memoryview) -> None:
+        """Take in the next bytes of the file."""
+        self._whole.update(data)
+        self.num_bytes += len(data)
+        rest = memoryview(data)
+        while rest:
+            if not self._room:
+                self._digests.append(self._part.digest())
+                self._part, self._room = hashlib.sha256(), self._part_bytes
+            piece, rest = rest[: self._room], rest[self._room :]
+            self._part.update(piece)
+            self._room -= len(piece)
+
+    def result(self, path: str) -> ResultFile:
+        """What a manifest says of the file, all of it being read."""
+        return ResultFile(
+            path=path,
+            num_bytes=self.num_bytes,
+            sha256=self._whole.hexdigest(),
+            s3_checksum=s3_checksum([*self._digests, self._part.digest()]),
+            part_bytes=self._part_bytes,
+        )
+
+
+def _relative(path: str) -> str:
+    """Refuse a path that would leave the directory that a result is downloaded to."""
+    parts = path.split("/")
+    if any(part in ("", ".", "..") for part in parts) or "\\" in path or not path.isprintable():
+        raise ValueError(f"path {path!r} is not a plain relative path")
+    return path
+
+
+class ResultFile(BaseModel):
+    """One file of a result."""
+
+    model_config = ConfigDict(frozen=True)
+
+    path: Annotated[str, AfterValidator(_relative)]
+    """Below the run's prefix."""
+    num_bytes: int = Field(ge=0)
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+    s3_checksum: str = Field(pattern=r"^[A-Za-z0-9+/]{43}=(-[0-9]+)?$")
+    """What S3 itself computed: see `s3_checksum`."""
+    part_bytes: int = Field(ge=1)
+
+    @property
+    def num_parts(self) -> int:
+        """Parts that the file was uploaded in."""
+        return len(part_sizes(self.num_bytes, self.part_bytes))
+
+
+class RunFacts(BaseModel):
+    """What a manifest says of the run itself, known when its result is saved."""
+
+    model_config = ConfigDict(frozen=True, protected_namespaces=())
+
+    run_id: RunId
+    recipe: str
+    overrides: dict[str, str] = {}
+    model: str = ""
+    """What was trained: a repository of the hub, or the catalogue's model."""
+    nodes: int = Field(ge=0)
+    instance_type: str
+    image: str = ""
+    """Of the training pods, with its digest where that is known."""
+    versions: dict[str, str] = {}
+    seed: int | None = None
+    data: str = ""
+    outcome: str
+    """succeeded, failed or stopped; running for a backup of a run that continues."""
+    step: int | None = None
+    loss_nats: float | None = Field(default=None, allow_inf_nan=False)
+    cost_usd: float | None = Field(default=None, allow_inf_nan=False)
+
+
+class ResultManifest(RunFacts):
+    """The contents of `manifest.json`."""
+
+    version: Literal[1] = 1
+    files: tuple[ResultFile, ...]
+    """Ordered by path; the manifest itself is not among them."""
+
+    @model_validator(mode="after")
+    def _each_path_once(self) -> ResultManifest:
+        paths = [file.path for file in self.files]
+        if len(set(paths)) < len(paths):
+            twice = next(path for path in paths if paths.count(path) > 1)
+            raise ValueError(f"{twice} is listed twice")
+        return self
+
+    @property
+    def num_bytes(self) -> int:
+        """All files together."""
+        return sum(file.num_bytes for file in self.files)
+
+    def to_json(self) -> bytes:
+        """The bytes of `manifest.json`; equal for equal manifests."""
+        return self.model_dump_json(indent=1).encode() + b"\n"
+
+
+def read_manifest(data: bytes, *, uri: str) -> ResultManifest:
+    """Parse the bytes of a `manifest.json`; `uri` is named in the error.
+
+    Raises:
+        PermanentError: they are no manifest of a version that is known.
+    """
+    try:
+        return ResultManifest.model_validate_json(data)
+    except ValidationError as exc:
+        first = exc.errors(include_url=False, include_context=False)[0]
+        place = ".".join(str(part) for part in first["loc"])
+        problem = f"{place}: {first['msg']}" if place else first["msg"]
+        raise PermanentError(
+            f"{uri} is not a manifest that this version reads: {problem}; save the run again, or "
+            "use the version that wrote it"
+        ) from exc
+
+
+def manifest_sha256(data: bytes) -> str:
+    """The SHA-256, in hex, by which events name a manifest."""
+    return hashlib.sha256(data).hexdigest()
+
+
+class SavingLine(PrintedLine):
+    """The saver's progress: bytes that S3 holds, of all bytes of the result."""
+
+    kind: Literal["saving"] = "saving"
+    saved_bytes: Count
+    total_bytes: Count
+
+
+class SavedLine(PrintedLine):
+    """The saver's last line: the result is complete, its manifest is in place."""
+
+    kind: Literal["saved"] = "saved"
+    uri: str
+    num_files: Count
+    num_bytes: Count
+    manifest_sha256: str
+    seconds: float
