@@ -3,6 +3,7 @@ HTTP.
 """
 
 from local.aws.deployment import (
+    BucketSpec,
     Deployment,
     DeploymentSpec,
     FunctionSpec,
@@ -21,6 +22,7 @@ from local.aws.schedules import Schedule
 
 __all__ = [
     "AwsObserver",
+    "BucketSpec",
     "Deployment",
     "DeploymentSpec",
     "Function",

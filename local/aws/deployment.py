@@ -1,5 +1,5 @@
-"""Creates what the product deploys (table, bus, functions, state machines, rules, network) from
-plain specs.
+"""Creates what the product deploys (table, bucket, bus, functions, state machines, rules, network)
+from plain specs.
 
 Called by `LocalAws.deploy`. It speaks to the endpoint through boto3 as a deployment would. The
 specs carry names only, so that nothing here imports the product.
@@ -43,6 +43,13 @@ class TableSpec:
     ttl_attribute: str = ""
     # Index name -> (partition key, sort key).
     indexes: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class BucketSpec:
+    """A versioned S3 bucket."""
+
+    name: str
 
 
 @dataclass(frozen=True)
@@ -93,6 +100,7 @@ class DeploymentSpec:
 
     functions: Sequence[FunctionSpec] = ()
     tables: Sequence[TableSpec] = ()
+    buckets: Sequence[BucketSpec] = ()
     streams: Sequence[StreamSpec] = ()
     buses: Sequence[str] = ()
     rules: Sequence[RuleSpec] = ()
@@ -135,6 +143,8 @@ def create(spec: DeploymentSpec, *, client: Client, region: str) -> Deployment:
         made.secret_arns[name] = answer["ARN"]
     for table in spec.tables:
         made.stream_arns[table.name] = _create_table(table, client)
+    for bucket in spec.buckets:
+        _create_bucket(bucket, client, region)
     for function in spec.functions:
         made.function_arns[function.name] = _create_function(function, made, client)
     for machine in spec.state_machines:
@@ -248,6 +258,12 @@ def _create_table(spec: TableSpec, client: Client) -> str:
             TimeToLiveSpecification={"Enabled": True, "AttributeName": spec.ttl_attribute},
         )
     return str(answer["TableDescription"]["LatestStreamArn"])
+
+
+def _create_bucket(spec: BucketSpec, client: Client, region: str) -> None:
+    s3 = client("s3")
+    s3.create_bucket(Bucket=spec.name, CreateBucketConfiguration={"LocationConstraint": region})
+    s3.put_bucket_versioning(Bucket=spec.name, VersioningConfiguration={"Status": "Enabled"})
 
 
 def _create_function(spec: FunctionSpec, made: Deployment, client: Client) -> str:

@@ -36,8 +36,11 @@ _STATUS = {
     "ServiceUnavailable": 503,
     "ServiceUnavailableException": 503,
     "RequestLimitExceeded": 503,
+    "SlowDown": 503,
     "TooManyRequestsException": 429,
     "ResourceNotFoundException": 404,
+    "NoSuchBucket": 404,
+    "NoSuchKey": 404,
 }
 
 

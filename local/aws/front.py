@@ -15,6 +15,7 @@ import logging
 import socket
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from typing import Any
 
 from botocore.exceptions import UnknownServiceError
@@ -132,7 +133,10 @@ class Front:
                 environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
                 raise ConnectionResetError("closed by an injected fault")
             if injected is not None:
-                return _send(_failure(service, injected), start_response)
+                failure = _failure(service, injected)
+                if request.method == "HEAD":
+                    failure = replace(failure, body=b"")
+                return _send(failure, start_response)
         with self._turn(service):
             try:
                 native = self._services.get(service)
@@ -190,6 +194,9 @@ def _read(environ: dict[str, Any]) -> ApiRequest:
         "Authorization": "HTTP_AUTHORIZATION",
         "X-Amz-Target": "HTTP_X_AMZ_TARGET",
         "User-Agent": "HTTP_USER_AGENT",
+        # S3 tells operations of the same path apart by these.
+        "X-Amz-Copy-Source": "HTTP_X_AMZ_COPY_SOURCE",
+        "X-Amz-Object-Attributes": "HTTP_X_AMZ_OBJECT_ATTRIBUTES",
     }
     raw_path = environ.get("REQUEST_URI") or environ.get("PATH_INFO", "/")
     return ApiRequest(

@@ -16,6 +16,7 @@ PATCHES = (
     "ec2",
     "events",
     "lambda_invoke",
+    "s3",
     "schedules",
     "states_errors",
     "states_executions",

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
 from typing import Any
-from urllib.parse import parse_qs, unquote
+from urllib.parse import parse_qs, parse_qsl, unquote
 
 import botocore.session
 from botocore.model import OperationModel, ServiceModel
@@ -67,18 +67,66 @@ def service_model(service: str) -> ServiceModel:
     return model
 
 
+@dataclass(frozen=True)
+class _Route:
+    """How a request for an operation looks; S3 tells many apart by query and headers alone."""
+
+    method: str
+    path: re.Pattern[str]
+    query: Mapping[str, str]
+    parameters: frozenset[str]
+    headers: frozenset[str]
+    operation: OperationModel
+
+    def match(self, request: ApiRequest) -> re.Match[str] | None:
+        """Return the match of the path, None when the request is for something else."""
+        if request.method != self.method:
+            return None
+        query = {
+            name: values[0]
+            for name, values in parse_qs(request.query, keep_blank_values=True).items()
+        }
+        fits = (
+            all(query.get(name) == value for name, value in self.query.items())
+            and query.keys() >= self.parameters
+            and {name.lower() for name in request.headers} >= self.headers
+        )
+        return self.path.fullmatch(request.path) if fits else None
+
+
 @lru_cache(maxsize=32)
-def _routes(service: str) -> list[tuple[str, re.Pattern[str], OperationModel]]:
-    """Return (method, path pattern, operation), the most literal path first."""
-    routes = []
-    for name in service_model(service).operation_names:
-        operation = service_model(service).operation_model(name)
-        template = operation.http["requestUri"].split("?")[0].rstrip("/") or "/"
-        pattern = re.sub(r"\{(\w+)\+\}", r"(?P<\1>.+)", template)
-        pattern = re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]+)", pattern)
-        routes.append((operation.http["method"], re.compile(pattern + "/?"), operation))
-    routes.sort(key=lambda route: route[1].pattern.count("(?P<"))
+def _routes(service: str) -> list[_Route]:
+    """Return the routes of a service: the most literal path, and the most demanding, first."""
+    model = service_model(service)
+    routes = [_route(model.operation_model(name)) for name in model.operation_names]
+    routes.sort(
+        key=lambda route: (
+            route.path.pattern.count("(?P<"),
+            -len(route.query) - len(route.parameters) - len(route.headers),
+        )
+    )
     return routes
+
+
+def _route(operation: OperationModel) -> _Route:
+    template, _, query = operation.http["requestUri"].partition("?")
+    pattern = re.sub(r"\{(\w+)\+\}", r"(?P<\1>.+)", template.rstrip("/") or "/")
+    pattern = re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]+)", pattern)
+    required: dict[str, set[str]] = {"querystring": set(), "header": set()}
+    shape = operation.input_shape
+    if shape is not None:
+        for name in shape.required_members:
+            serialization = shape.members[name].serialization
+            if serialization.get("location") in required:
+                required[serialization["location"]].add(serialization["name"])
+    return _Route(
+        method=operation.http["method"],
+        path=re.compile(pattern + "/?"),
+        query=dict(parse_qsl(query, keep_blank_values=True)),
+        parameters=frozenset(required["querystring"]),
+        headers=frozenset(name.lower() for name in required["header"]),
+        operation=operation,
+    )
 
 
 def signing_name(headers: Mapping[str, str]) -> str:
@@ -102,12 +150,11 @@ def identify(service: str, request: ApiRequest) -> str:
 
 
 def _match(service: str, request: ApiRequest) -> tuple[OperationModel, dict[str, str]] | None:
-    for method, pattern, operation in _routes(service):
-        if method != request.method:
-            continue
-        match = pattern.fullmatch(request.path)
+    for route in _routes(service):
+        match = route.match(request)
         if match:
-            return operation, {key: unquote(value) for key, value in match.groupdict().items()}
+            named = {key: unquote(value) for key, value in match.groupdict().items()}
+            return route.operation, named
     return None
 
 
