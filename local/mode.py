@@ -21,6 +21,7 @@ from typing import Any, Final
 
 from lambdas import registry
 from local.aws import (
+    BucketSpec,
     Deployment,
     DeploymentSpec,
     FunctionSpec,
@@ -52,6 +53,7 @@ from stationmaster.settings import HubAccess, Settings
 
 REPOSITORY: Final = Path(__file__).resolve().parent.parent
 DEPLOYMENT: Final = "stationmaster"
+ARTIFACTS_BUCKET: Final = f"{DEPLOYMENT}-artifacts"
 _POD_PYTHON: Final = REPOSITORY / "local" / "pod_python"
 REGION: Final = "us-west-2"
 # The images whose programs are those of this Python.
@@ -212,7 +214,7 @@ class LocalMode:
         assert self.aws is not None
         base = self.aws.deploy(
             DeploymentSpec(
-                roles=["cluster", "nodes", "relay", "fsx-csi", "functions"],
+                roles=["cluster", "nodes", "relay", "saver", "fsx-csi", "functions"],
                 network=NetworkSpec(name=DEPLOYMENT),
                 secrets={
                     "slack": json.dumps(
@@ -240,6 +242,7 @@ class LocalMode:
             region=REGION,
             table_name=DEPLOYMENT,
             bus_name=DEPLOYMENT,
+            artifacts_bucket=ARTIFACTS_BUCKET,
             cluster_state_machine_arn=self.aws.state_machine_arn("cluster"),
             train_state_machine_arn=self.aws.state_machine_arn("train"),
             teardown_state_machine_arn=self.aws.state_machine_arn("teardown"),
@@ -248,6 +251,7 @@ class LocalMode:
             cluster_role_arn=base.role_arns["cluster"],
             node_role_arn=base.role_arns["nodes"],
             relay_role_arn=base.role_arns["relay"],
+            saver_role_arn=base.role_arns["saver"],
             fsx_csi_role_arn=base.role_arns["fsx-csi"],
             cluster_access_role_arns=(base.role_arns["functions"],),
             slack_secret_id="slack",
@@ -269,6 +273,7 @@ def _product(environment: Mapping[str, str]) -> DeploymentSpec:
     """What is deployed, as `lambdas.registry` says; every function gets `environment`."""
     return DeploymentSpec(
         tables=[_table()],
+        buckets=[BucketSpec(name=ARTIFACTS_BUCKET)],
         buses=[DEPLOYMENT],
         functions=[
             FunctionSpec(

@@ -25,12 +25,21 @@ def accept_wildcard(scope: IConstruct, resource: str, reason: str) -> None:
     accept(scope, f"IAM5[Resource::{_written_out(resolved)}]", reason)
 
 
+def _part_written_out(part: object) -> str:
+    """A part of a text; nag writes an import there by its name alone."""
+    match part:
+        case {"Fn::ImportValue": str(name)}:
+            return name
+        case _:
+            return _written_out(part)
+
+
 def _written_out(value: object) -> str:
     match value:
         case str():
             return value
         case {"Fn::Join": [str(separator), list(parts)]}:
-            return separator.join(_written_out(part) for part in parts)
+            return separator.join(_part_written_out(part) for part in parts)
         case {"Ref": str(name)}:
             return f"<{name}>"
         case {"Fn::GetAtt": [str(name), str(attribute)]}:

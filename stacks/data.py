@@ -1,4 +1,4 @@
-"""What must outlive every deployment: the table, its key, the secret; and the event bus.
+"""What must outlive every deployment: table, artifacts bucket, key, secrets; and the event bus.
 
 Everything stateful is here and is retained when the stack is deleted. Logical ids of this stack
 never change: a changed id is a new, empty resource.
@@ -13,6 +13,7 @@ import aws_cdk as cdk
 from aws_cdk import aws_dynamodb as dynamodb
 from aws_cdk import aws_events as events
 from aws_cdk import aws_kms as kms
+from aws_cdk import aws_s3 as s3
 from aws_cdk import aws_secretsmanager as secretsmanager
 from constructs import Construct
 
@@ -21,18 +22,21 @@ from stationmaster.aws import table
 
 
 class DataStack(cdk.Stack):
-    """Table with stream, encryption key, event bus, Slack secret."""
+    """Table with stream, artifacts bucket, encryption key, event bus, secrets."""
 
     def __init__(self, scope: Construct, construct_id: str, **kwargs: Any) -> None:
         super().__init__(scope, construct_id, **kwargs)
         self.key = kms.Key(
             self,
             "Key",
-            description="Stationmaster's table, secret and queues",
+            description="Stationmaster's table, artifacts bucket and secrets",
             enable_key_rotation=True,
             removal_policy=cdk.RemovalPolicy.RETAIN,
         )
         self.table = self._table()
+        self.artifacts = self._artifacts()
+        # Exported here by name, so that policies of other stacks can add the prefix of results.
+        self.artifacts_arn = self.export_value(self.artifacts.bucket_arn)
         self.bus = events.EventBus(self, "Bus", description="Facts reported from running clusters")
         self.slack_secret = self._secret(
             "SlackSecret",
@@ -44,6 +48,12 @@ class DataStack(cdk.Stack):
             "HuggingFaceSecret",
             "token of a Hugging Face account, filled in by hand; empty for none",
             "token",
+        )
+        cdk.CfnOutput(
+            self,
+            "ArtifactsBucketName",
+            value=self.artifacts.bucket_name,
+            description="results of runs are here: stationmaster results RUN --bucket NAME",
         )
         cdk.CfnOutput(
             self,
@@ -87,6 +97,40 @@ class DataStack(cdk.Stack):
                 index_name=name, partition_key=_text(partition_key), sort_key=_text(sort_key)
             )
         return made
+
+    def _artifacts(self) -> s3.Bucket:
+        """The only place in which a trained model outlives its file system: nothing expires it."""
+        bucket = s3.Bucket(
+            self,
+            "Artifacts",
+            versioned=True,
+            encryption=s3.BucketEncryption.KMS,
+            encryption_key=self.key,
+            bucket_key_enabled=True,  # one call of KMS for many objects
+            block_public_access=s3.BlockPublicAccess.BLOCK_ALL,
+            object_ownership=s3.ObjectOwnership.BUCKET_OWNER_ENFORCED,
+            enforce_ssl=True,
+            lifecycle_rules=[
+                s3.LifecycleRule(
+                    id="parts-of-unfinished-uploads",
+                    abort_incomplete_multipart_upload_after=cdk.Duration.days(7),
+                ),
+                s3.LifecycleRule(
+                    id="replaced-and-deleted-versions",
+                    noncurrent_version_expiration=cdk.Duration.days(30),
+                ),
+            ],
+            removal_policy=cdk.RemovalPolicy.RETAIN,
+        )
+        assert bucket.policy is not None
+        bucket.policy.apply_removal_policy(cdk.RemovalPolicy.RETAIN)
+        accept(
+            bucket,
+            "S1",
+            "two roles of ours use it; CloudTrail's data events record single accesses where that "
+            "is wanted, and access logs would need another bucket that nobody reads",
+        )
+        return bucket
 
     def _secret(self, construct_id: str, description: str, *fields: str) -> secretsmanager.Secret:
         """A secret with empty fields, which a person fills in."""

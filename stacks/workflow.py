@@ -48,7 +48,9 @@ class WorkflowStack(cdk.Stack):
             bus=data.bus,
             slack_secret=data.slack_secret,
             hugging_face_secret=data.hugging_face_secret,
-            roles=ClusterRoles(self, "ClusterRoles", bus=data.bus),
+            roles=ClusterRoles(
+                self, "ClusterRoles", bus=data.bus, artifacts_arn=data.artifacts_arn, key=data.key
+            ),
             vpc_arn=self.format_arn(
                 service="ec2", resource="vpc", resource_name=network.vpc.vpc_id
             ),
@@ -94,6 +96,7 @@ class WorkflowStack(cdk.Stack):
             region=self.region,
             table_name=data.table.table_name,
             bus_name=data.bus.event_bus_name,
+            artifacts_bucket=data.artifacts.bucket_name,
             cluster_state_machine_arn=self.granted.machine_arns["cluster"],
             train_state_machine_arn=self.granted.machine_arns["train"],
             teardown_state_machine_arn=self.granted.machine_arns["teardown"],
@@ -102,6 +105,7 @@ class WorkflowStack(cdk.Stack):
             cluster_role_arn=roles.cluster.role_arn,
             node_role_arn=roles.nodes.role_arn,
             relay_role_arn=roles.relay.role_arn,
+            saver_role_arn=roles.saver.role_arn,
             fsx_csi_role_arn=roles.fsx_csi.role_arn,
             cluster_access_role_arns=cluster_access_arns,
             kubernetes_version=config.kubernetes_version,

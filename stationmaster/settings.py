@@ -28,6 +28,7 @@ class Settings(BaseModel):
     region: str
     table_name: str
     bus_name: str
+    artifacts_bucket: str = Field(default="", description="S3 bucket of what runs leave behind")
     train_state_machine_arn: str = ""
     cluster_state_machine_arn: str = ""
     teardown_state_machine_arn: str = ""
@@ -39,6 +40,9 @@ class Settings(BaseModel):
     cluster_role_arn: str = ""
     node_role_arn: str = ""
     relay_role_arn: str = Field(default="", description="the relay's role, through Pod Identity")
+    saver_role_arn: str = Field(
+        default="", description="role of the job that saves results, through Pod Identity"
+    )
     fsx_csi_role_arn: str = Field(default="", description="the FSx CSI driver's role")
     cluster_access_role_arns: tuple[str, ...] = Field(
         default=(), description="roles of the functions that talk to a run's Kubernetes API"

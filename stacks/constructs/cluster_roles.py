@@ -1,4 +1,4 @@
-"""Roles that a run's cluster, its nodes and two of its pods take on; created once, passed to runs.
+"""Roles that a cluster, its nodes and three of its pods take on; created once, passed to clusters.
 
 Functions may pass exactly these roles and no other (see `permissions`).
 """
@@ -8,17 +8,28 @@ from __future__ import annotations
 import aws_cdk as cdk
 from aws_cdk import aws_events as events
 from aws_cdk import aws_iam as iam
+from aws_cdk import aws_kms as kms
 from constructs import Construct
 
 from stacks.acknowledgements import accept, accept_wildcard
 from stationmaster.domain.bus import EVENT_SOURCE, RELAY_BATCH_DETAIL_TYPE
+from stationmaster.domain.ids import RunId
 from stationmaster.domain.names import cluster_name
+from stationmaster.domain.results import results_prefix
 
 
 class ClusterRoles(Construct):
-    """One role each for the control plane, the nodes, the relay and the FSx CSI driver."""
+    """One role each for the control plane, the nodes, the relay, the saver and the FSx driver."""
 
-    def __init__(self, scope: Construct, construct_id: str, *, bus: events.IEventBus) -> None:
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        bus: events.IEventBus,
+        artifacts_arn: str,
+        key: kms.IKey,
+    ) -> None:
         super().__init__(scope, construct_id)
         self.cluster = self._managed("Cluster", "eks.amazonaws.com", ["AmazonEKSClusterPolicy"])
         self.nodes = self._managed(
@@ -43,6 +54,7 @@ class ClusterRoles(Construct):
                 },
             )
         )
+        self.saver = self._saver(artifacts_arn, key)
         self.fsx_csi = self._pod_role("FsxCsi")
         # Volumes are static: the driver mounts what exists, and neither creates nor deletes.
         self.fsx_csi.add_to_policy(
@@ -65,6 +77,38 @@ class ClusterRoles(Construct):
                 f"IAM4[Policy::arn:<AWS::Partition>:iam::aws:policy/{policy}]",
                 "EKS documents this policy as required, and AWS keeps it in step with the AMIs",
             )
+        return role
+
+    def _saver(self, artifacts_arn: str, key: kms.IKey) -> iam.Role:
+        """May add and read results, and look for parts of an earlier try; deletes nothing."""
+        role = self._pod_role("Saver")
+        results = f"{artifacts_arn}/{results_prefix(RunId('*'))}*"
+        role.add_to_policy(
+            iam.PolicyStatement(
+                actions=[
+                    "s3:PutObject",
+                    "s3:GetObject",
+                    "s3:AbortMultipartUpload",
+                    "s3:ListMultipartUploadParts",
+                ],
+                resources=[results],
+            )
+        )
+        role.add_to_policy(
+            iam.PolicyStatement(
+                actions=["s3:ListBucket", "s3:ListBucketMultipartUploads"],
+                resources=[artifacts_arn],
+            )
+        )
+        stack = cdk.Stack.of(self)
+        role.add_to_policy(
+            iam.PolicyStatement(
+                actions=["kms:GenerateDataKey", "kms:Decrypt"],
+                resources=[key.key_arn],
+                conditions={"StringEquals": {"kms:ViaService": f"s3.{stack.region}.amazonaws.com"}},
+            )
+        )
+        accept_wildcard(role, results, "results lie under the ids of runs, unknown at deployment")
         return role
 
     def _pod_role(self, name: str) -> iam.Role:

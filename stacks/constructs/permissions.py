@@ -137,7 +137,7 @@ def _cluster_create(stack: cdk.Stack, granted: Granted) -> list[Statement]:
             _NAMED,
             TAGGED_AT_CREATION,
         ),
-        # With a cluster come its access entries, the relay's identity and the add-on it needs.
+        # With a cluster come its access entries, its pods' identities and the add-on they need.
         Statement(
             (
                 "eks:CreateAccessEntry",
@@ -156,7 +156,8 @@ def _cluster_create(stack: cdk.Stack, granted: Granted) -> list[Statement]:
         ),
         pass_role(granted.roles.cluster, "eks.amazonaws.com"),
         pass_role(granted.roles.relay, "pods.eks.amazonaws.com"),
-        get_roles(granted.roles.relay),
+        pass_role(granted.roles.saver, "pods.eks.amazonaws.com"),
+        get_roles(granted.roles.relay, granted.roles.saver),
         service_linked_role(stack, "eks.amazonaws.com"),
     ]
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from stationmaster.aws.calls import ignoring_existing
 from stationmaster.domain.ids import ClusterId, RunId
-from stationmaster.domain.names import NAMESPACE, RELAY, cluster_name, tags
+from stationmaster.domain.names import NAMESPACE, RELAY, SAVER, cluster_name, tags
 from stationmaster.settings import Settings
 
 if TYPE_CHECKING:
@@ -14,22 +14,24 @@ if TYPE_CHECKING:
 
 
 class PodIdentities:
-    """Gives the relay of each cluster its AWS role."""
+    """Gives the relay and the saver of each cluster their AWS roles."""
 
     def __init__(self, settings: Settings, client: EKSClient) -> None:
         self._settings = settings
         self._client = client
 
     def ensure(self, cluster_id: ClusterId, *, run_id: RunId | None = None) -> None:
-        """Associate the relay's service account with its role, where the settings name one."""
-        if not self._settings.relay_role_arn:
-            return
+        """Associate each service account with its role, where the settings name one."""
         name = cluster_name(cluster_id)
-        with ignoring_existing(f"giving the relay of {name} its role"):
-            self._client.create_pod_identity_association(
-                clusterName=name,
-                namespace=NAMESPACE,
-                serviceAccount=RELAY,
-                roleArn=self._settings.relay_role_arn,
-                tags=tags(cluster_id, run_id),
-            )
+        roles = {RELAY: self._settings.relay_role_arn, SAVER: self._settings.saver_role_arn}
+        for account, role_arn in roles.items():
+            if not role_arn:
+                continue
+            with ignoring_existing(f"giving {account} of {name} its role"):
+                self._client.create_pod_identity_association(
+                    clusterName=name,
+                    namespace=NAMESPACE,
+                    serviceAccount=account,
+                    roleArn=role_arn,
+                    tags=tags(cluster_id, run_id),
+                )

@@ -24,6 +24,7 @@ LABEL_RUN_ID: Final = "stationmaster/run-id"
 LABEL_CLUSTER_ID: Final = "stationmaster/cluster-id"
 LABEL_ROLE: Final = "stationmaster/role"
 RELAY: Final = "stationmaster-relay"
+SAVER: Final = "stationmaster-saver"
 
 # Nodes for training are tainted, so that system pods stay on the system node group.
 SYSTEM_NODE_GROUP: Final = "system"

@@ -41,6 +41,7 @@ def services(
             cluster_role_arn=role,
             node_role_arn=role,
             relay_role_arn=role,
+            saver_role_arn=role,
             fsx_csi_role_arn=role,
             cluster_access_role_arns=(role,),
         )
@@ -112,6 +113,17 @@ def test_repeated_creations_leave_one_of_each_listed_in_deletion_order(
     ]
     assert str(left[0]).startswith("file system fs-")
     assert find_left(services, "another-run") == []
+    release_everything(services, cluster_id)
+
+
+def test_relay_and_saver_of_a_cluster_get_their_roles(services: Services, cluster_id: str) -> None:
+    create_everything(services, cluster_id)
+
+    eks = boto3.client("eks", region_name=services.settings.region)
+    found = eks.list_pod_identity_associations(clusterName=f"stationmaster-{cluster_id}")
+
+    accounts = [each["serviceAccount"] for each in found["associations"]]
+    assert sorted(accounts) == ["stationmaster-relay", "stationmaster-saver"]
     release_everything(services, cluster_id)
 
 

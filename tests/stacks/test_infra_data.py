@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from infra_templates import Resource, Template, of_type
+from infra_templates import Resource, Template, of_type, reference
 
 from stationmaster.aws.table import table_definition
 
@@ -15,6 +15,7 @@ STATEFUL = {
     "AWS::KMS::Key",
     "AWS::SecretsManager::Secret",
     "AWS::ECR::Repository",
+    "AWS::S3::Bucket",
 }
 
 
@@ -66,6 +67,42 @@ def test_table_has_the_keys_that_the_store_uses(resources: dict[str, Resource]) 
         assert table[part] == same[part]
     stream = same["StreamSpecification"]
     assert table["StreamSpecification"]["StreamViewType"] == stream["StreamViewType"]
+
+
+def test_results_are_versioned_encrypted_and_private(resources: dict[str, Resource]) -> None:
+    bucket = only(of_type(resources, "AWS::S3::Bucket"))["Properties"]
+
+    assert bucket["VersioningConfiguration"] == {"Status": "Enabled"}
+    (encryption,) = bucket["BucketEncryption"]["ServerSideEncryptionConfiguration"]
+    assert encryption["BucketKeyEnabled"] is True
+    assert encryption["ServerSideEncryptionByDefault"]["SSEAlgorithm"] == "aws:kms"
+    key = encryption["ServerSideEncryptionByDefault"]["KMSMasterKeyID"]
+    assert "data/" + reference(key) in of_type(resources, "AWS::KMS::Key")
+    assert set(bucket["PublicAccessBlockConfiguration"].values()) == {True}
+    assert len(bucket["PublicAccessBlockConfiguration"]) == 4
+    assert "BucketName" not in bucket
+
+
+def test_results_never_expire_but_what_replaced_them_does(resources: dict[str, Resource]) -> None:
+    bucket = only(of_type(resources, "AWS::S3::Bucket"))["Properties"]
+
+    rules = bucket["LifecycleConfiguration"]["Rules"]
+    (parts,) = [each for each in rules if "AbortIncompleteMultipartUpload" in each]
+    (versions,) = [each for each in rules if "NoncurrentVersionExpiration" in each]
+    assert parts["AbortIncompleteMultipartUpload"] == {"DaysAfterInitiation": 7}
+    assert versions["NoncurrentVersionExpiration"] == {"NoncurrentDays": 30}
+    assert all(each["Status"] == "Enabled" for each in rules)
+    assert not [name for each in rules for name in each if name.startswith("Expiration")]
+
+
+def test_results_travel_encrypted_only(resources: dict[str, Resource]) -> None:
+    policy = only(of_type(resources, "AWS::S3::BucketPolicy"))
+
+    (statement,) = policy["Properties"]["PolicyDocument"]["Statement"]
+    assert statement["Effect"] == "Deny"
+    assert statement["Condition"] == {"Bool": {"aws:SecureTransport": "false"}}
+    assert statement["Principal"] == {"AWS": "*"}
+    assert policy["DeletionPolicy"] == "Retain"
 
 
 def test_key_rotates(resources: dict[str, Resource]) -> None:

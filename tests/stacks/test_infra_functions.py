@@ -72,10 +72,12 @@ def test_environment_gives_complete_settings(name: str, functions: dict[str, Res
     for required in (
         settings.table_name,
         settings.bus_name,
+        settings.artifacts_bucket,
         settings.vpc_id,
         settings.cluster_role_arn,
         settings.node_role_arn,
         settings.relay_role_arn,
+        settings.saver_role_arn,
         settings.fsx_csi_role_arn,
         settings.relay_image,
         settings.slack_secret_id,

@@ -178,7 +178,29 @@ def test_relay_may_report_its_batches_and_nothing_else(resources: dict[str, Reso
     assert "ManagedPolicyArns" not in role["Properties"]
 
 
-@pytest.mark.parametrize("prefix", ["ClusterRolesRelay", "ClusterRolesFsxCsi"])
+def test_saver_may_add_results_and_delete_none(resources: dict[str, Resource]) -> None:
+    name, _ = role_named(resources, "ClusterRolesSaver")
+    (policy,) = [
+        each["Properties"]["PolicyDocument"]["Statement"]
+        for each in of_type(resources, "AWS::IAM::Policy").values()
+        if name in [reference(attached) for attached in each["Properties"]["Roles"]]
+    ]
+
+    objects, listing, key = policy
+    assert set(objects["Action"]) == {
+        "s3:PutObject",
+        "s3:GetObject",
+        "s3:AbortMultipartUpload",
+        "s3:ListMultipartUploadParts",
+    }
+    assert text_of(objects["Resource"]).endswith("/runs/*/*")
+    assert set(listing["Action"]) == {"s3:ListBucket", "s3:ListBucketMultipartUploads"}
+    assert set(key["Action"]) == {"kms:GenerateDataKey", "kms:Decrypt"}
+    via = key["Condition"]["StringEquals"]["kms:ViaService"]
+    assert text_of(via) == "s3.{Region}.amazonaws.com"
+
+
+@pytest.mark.parametrize("prefix", ["ClusterRolesRelay", "ClusterRolesSaver", "ClusterRolesFsxCsi"])
 def test_pod_role_trusts_pods_of_our_clusters_only(
     prefix: str, resources: dict[str, Resource]
 ) -> None:

@@ -216,6 +216,7 @@ def _deployed(aws: LocalAws) -> Settings:
         cluster_role_arn=role,
         node_role_arn=role,
         relay_role_arn=role,
+        saver_role_arn=role,
         cluster_access_role_arns=(role,),
     )
 
