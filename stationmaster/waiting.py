@@ -41,20 +41,20 @@ def settle_wait(services: Services, run_id: RunId, reactions: Iterable[Reaction]
 
 
 def notify_waiting_runs(services: Services, cluster: Cluster) -> None:
-    """End the wait of every run that leases the cluster, if the cluster's phase decides it.
+    """End the wait of every run that leases the cluster or stands in its queue, where it is over.
 
     The phase is written before the tokens are read, and `acquire_cluster` writes its token before
     it reads the cluster. Notifying twice does no harm.
     """
-    for lease in cluster.open_leases:
-        token = services.runs.load_task_token(lease.run_id, Wait.CLUSTER)
+    for run_id in cluster.waiting_runs:
+        token = services.runs.load_task_token(run_id, Wait.CLUSTER)
         if token is not None:
-            settle_cluster_wait(services, cluster, token)
+            settle_cluster_wait(services, cluster, run_id, token)
 
 
-def settle_cluster_wait(services: Services, cluster: Cluster, token: str) -> None:
-    """End one wait for the cluster, if its phase decides it."""
-    for reaction in cluster_reactions.decide(cluster, RunWaits()):
+def settle_cluster_wait(services: Services, cluster: Cluster, run_id: RunId, token: str) -> None:
+    """End one run's wait for the cluster, if it is over."""
+    for reaction in cluster_reactions.decide(cluster, RunWaits(run_id)):
         if isinstance(reaction, EndWait):
             _resolve(services, token, reaction)
 

@@ -63,8 +63,12 @@ def is_noteworthy(event: ThreadEvent) -> bool:
     match event:
         case ev.ProgressReported() | ev.RunRequested() | ev.AttemptStarted():
             return False
-        case cl.ClusterRequested() | cl.LeaseGranted() | cl.LeaseReleased():
+        case ev.ResultsSaved() | ev.ResultsUnsaved() | ev.ResultsGivenUp():
             return False
+        case cl.ClusterRequested() | cl.LeaseRequested() | cl.LeaseGranted() | cl.LeaseReleased():
+            return False
+        case cl.KeepExtended() | cl.KeepEnding() | cl.DeletionRequested() | cl.PassBegan():
+            return False  # they are the cluster's own business
         case cl.ClusterPhaseChanged() | cl.ResourceRequested():
             return False  # the run's own phase says it
         case cl.TeardownCompleted() | cl.TeardownFailed():

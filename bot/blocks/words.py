@@ -16,11 +16,13 @@ from stationmaster.domain.run.view import RunView
 EMOJI: Final[dict[RunPhase, str]] = {
     RunPhase.REQUESTED: "\U0001f4e8",  # incoming envelope
     RunPhase.AWAITING_APPROVAL: "\u270b",  # raised hand
+    RunPhase.QUEUED: "\u23f3",  # hourglass
     RunPhase.PROVISIONING: "\U0001f3d7\ufe0f",  # building construction
     RunPhase.VALIDATING: "\U0001f50d",  # magnifying glass
     RunPhase.SUBMITTING: "\U0001f4e6",  # package
     RunPhase.RUNNING: "\U0001f682",  # locomotive
     RunPhase.RECOVERING: "\U0001f6a7",  # construction sign
+    RunPhase.SAVING: "\U0001f4be",  # floppy disk
     RunPhase.SUCCEEDED: "\u2705",  # white check mark
     RunPhase.FAILED: "\u274c",  # cross mark
     RunPhase.STOPPED: "\U0001f6d1",  # stop sign
@@ -29,11 +31,13 @@ EMOJI: Final[dict[RunPhase, str]] = {
 STATUS: Final[dict[RunPhase, str]] = {
     RunPhase.REQUESTED: "requested",
     RunPhase.AWAITING_APPROVAL: "waiting for approval",
+    RunPhase.QUEUED: "queued",
     RunPhase.PROVISIONING: "provisioning",
     RunPhase.VALIDATING: "validating the cluster",
     RunPhase.SUBMITTING: "submitting the job",
     RunPhase.RUNNING: "training",
     RunPhase.RECOVERING: "recovering",
+    RunPhase.SAVING: "saving results",
     RunPhase.SUCCEEDED: "succeeded",
     RunPhase.FAILED: "failed",
     RunPhase.STOPPED: "stopped",
@@ -65,6 +69,8 @@ def teardown_status(view: RunView) -> str:
             return "torn down: nothing billable is left"
         case TeardownStatus.FAILED:
             return "teardown gave up for now; the reaper tries again"
+        case TeardownStatus.NOT_NEEDED:
+            return "its cluster is kept"
 
 
 def loss(value: float | None, *, name: str = "loss") -> str:

@@ -32,6 +32,6 @@ CLUSTER: Final = Aggregate[Cluster, ClusterEvent](
     event=CLUSTER_EVENT,
     start=cluster.start,
     apply=cluster.apply,
-    consequences=cluster_reactions.phase_changes,
+    consequences=cluster_reactions.consequences,
     not_found=lambda cluster_id: ClusterNotFound(f'no cluster is called "{cluster_id[:60]}"'),
 )

@@ -41,7 +41,7 @@ def acquire_cluster(services: Services, run_id: RunId, *, task_token: str) -> No
         raise
     services.workflows.start_cluster(cluster.cluster_id)
     mirror_phase(services, cluster)
-    settle_cluster_wait(services, cluster, task_token)
+    settle_cluster_wait(services, cluster, run_id, task_token)
 
 
 def _begin_attempt(services: Services, run: Run) -> Attempt:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from stationmaster.domain.cluster.aggregate import Cluster, Lease, TeardownStatus
+from stationmaster.domain.cluster.aggregate import Cluster, TeardownStatus
 from stationmaster.domain.cluster.events import (
     ClusterPhase,
     TeardownStarted,
     cluster_event_id,
 )
+from stationmaster.domain.cluster.leases import Lease
 from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.reactions import cluster as cluster_reactions
 from stationmaster.domain.reactions.cluster import TeardownBegins

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 
-from stationmaster.domain.cluster.aggregate import Cluster, Lease
+from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.cluster.events import (
     ClusterEvent,
     ClusterPhase,
@@ -19,6 +19,7 @@ from stationmaster.domain.cluster.events import (
     ResourceRequested,
     cluster_event_id,
 )
+from stationmaster.domain.cluster.leases import Lease
 from stationmaster.domain.cluster.resources import ResourceStatus
 from stationmaster.domain.errors import PermanentError, StepTimedOut
 from stationmaster.domain.ids import ClusterId
@@ -77,15 +78,15 @@ def change_phases(services: Services, run: Run, reactions: Iterable[run_reaction
 def enter_cluster_phase(
     services: Services, cluster: Cluster, phase: ClusterPhase, *, reason: str = ""
 ) -> Cluster:
-    """Take the cluster into `phase`, unless it is there or has been there.
+    """Take the cluster into `phase`, unless it has been there since its workflow began.
 
     Raises:
         IllegalTransition: it cannot follow, e.g. because the cluster drains.
     """
-    if cluster.entered(phase) is not None:
+    if cluster.entered_in_pass(phase) is not None:
         return cluster
     event = ClusterPhaseChanged(
-        event_id=cluster_event_id(cluster.cluster_id, "phase", phase),
+        event_id=cluster_event_id(cluster.cluster_id, "phase", phase, cluster.passes),
         cluster_id=cluster.cluster_id,
         at=services.now(),
         phase=phase,

@@ -192,7 +192,7 @@ def any_run(draw) -> RunView:
         phase=phase,
         phases=[(ev.RunPhase.REQUESTED, START), (phase, draw(MOMENT))],
         reason=draw(TEXT),
-        teardown=draw(st.sampled_from(list(TeardownStatus))),
+        teardown=draw(st.sampled_from(list(TEARDOWN_PHASE))),
         teardown_reason=draw(TEXT),
         left_behind=draw(st.lists(TEXT, max_size=60)),
         stop_requested_by=draw(st.none() | TEXT),

@@ -25,8 +25,8 @@ from stationmaster.domain.reactions.cluster import (
     TeardownBegins,
     TeardownCrashed,
     TeardownEnds,
+    consequences,
     decide,
-    phase_changes,
 )
 from stationmaster.domain.reactions.workflow import (
     Caught,
@@ -67,8 +67,8 @@ def test_last_lease_that_is_released_drains_the_cluster_once(phase):
 def test_change_of_phase_is_the_same_event_whenever_it_follows_from_the_same_cause():
     empty = apply(in_phase(ClusterPhase.READY), released())
 
-    (once,), (again,) = (phase_changes(empty, released(at=7)) for _ in range(2))
-    (of_another_cause,) = phase_changes(empty, released(at=8))
+    (once,), (again,) = (consequences(empty, released(at=7)) for _ in range(2))
+    (of_another_cause,) = consequences(empty, released(at=8))
 
     assert once == again
     assert (once.at, once.phase) == (START + timedelta(seconds=7), ClusterPhase.DRAINING)
@@ -86,7 +86,7 @@ def test_change_of_phase_is_the_same_event_whenever_it_follows_from_the_same_cau
     ],
 )
 def test_event_that_is_news_only_changes_no_phase(phase, news):
-    assert phase_changes(in_phase(phase), news) == []
+    assert consequences(in_phase(phase), news) == []
 
 
 @pytest.mark.parametrize("phase", ClusterPhase)
@@ -114,7 +114,7 @@ def test_wait_for_the_cluster_ends_once_it_is_ready_or_never_will_be(phase):
     standing = f"cluster {CLUSTER_ID} is {phase.value}"
 
     with_reason, without = (
-        decide(in_phase(phase, reason), RunWaits()) for reason in ("no capacity", "")
+        decide(in_phase(phase, reason), RunWaits(RUN_ID)) for reason in ("no capacity", "")
     )
 
     if phase in UNDER_WAY:

@@ -17,7 +17,7 @@ from stationmaster.domain.cluster.spec import spec_for
 from stationmaster.domain.errors import IllegalTransition
 from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.planning.recipe_lookup import get_recipe
-from stationmaster.domain.reactions.cluster import phase_changes
+from stationmaster.domain.reactions.cluster import consequences
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.domain.run.events import run_event_id
 
@@ -30,13 +30,19 @@ def walk(cluster, *events):
     queue = list(events)
     while queue:
         cluster = apply(cluster, queue[0])
-        queue = [*phase_changes(cluster, queue[0]), *queue[1:]]
+        queue = [*consequences(cluster, queue[0]), *queue[1:]]
     return cluster
 
 
 ANY_EVENT = st.sampled_from(
     [
         *(event(ev.ClusterPhaseChanged, phase=phase) for phase in ClusterPhase),
+        event(ev.LeaseRequested, run_id=RUN_ID, nodes=2, keep_s=60),
+        event(ev.LeaseRequested, run_id=OTHER_RUN, nodes=1),
+        event(ev.KeepExtended, keep_until=START, user_id="U1"),
+        event(ev.KeepEnding, keep_until=START),
+        event(ev.DeletionRequested, user_id="U1"),
+        event(ev.PassBegan, nodes=3, user_id="U1"),
         event(ev.LeaseGranted, run_id=RUN_ID, nodes=2),
         event(ev.LeaseGranted, run_id=OTHER_RUN, nodes=1),
         event(ev.LeaseReleased, run_id=RUN_ID),

@@ -25,6 +25,7 @@ from stationmaster.domain.reactions.run import (
     ExplainSilence,
     LeaseFound,
     ProlongWait,
+    Queued,
     RelayHeard,
     ReleaseLease,
     SilenceExplained,
@@ -391,9 +392,19 @@ def test_silence_ends_the_run_as_the_cluster_explains_it():
 
 
 @pytest.mark.parametrize("phase", RunPhase)
+def test_run_without_nodes_is_queued_before_anything_else_has_begun(phase):
+    begins = phase in (RunPhase.REQUESTED, RunPhase.AWAITING_APPROVAL)
+
+    reactions = decide(make_run(phase), Queued(), POLICY)
+
+    assert reactions == ((ChangePhase(RunPhase.QUEUED),) if begins else ())
+
+
+@pytest.mark.parametrize("phase", RunPhase)
 @pytest.mark.parametrize("of_cluster", ClusterPhase)
 def test_run_that_waits_for_its_cluster_shows_what_the_cluster_does(phase, of_cluster):
-    waits = phase in (RunPhase.REQUESTED, RunPhase.AWAITING_APPROVAL, RunPhase.PROVISIONING)
+    before = (RunPhase.REQUESTED, RunPhase.AWAITING_APPROVAL, RunPhase.QUEUED)
+    waits = phase in (*before, RunPhase.PROVISIONING)
     shown = {
         ClusterPhase.PROVISIONING: RunPhase.PROVISIONING,
         ClusterPhase.VALIDATING: RunPhase.VALIDATING,

@@ -1,14 +1,15 @@
 """One cluster: its current state, and the pure functions that take it from event to event.
 
-A cluster lives as long as a run leases it. When the last lease is released it drains, as decided in
-`domain/reactions/cluster.py`, and from then on nothing can be created for it: asking for a resource
-of a cluster that drains, or of one that has failed, is an illegal transition. So nothing can appear
+A cluster lives as long as a run leases it, and longer where someone keeps it for the next run. When
+the last lease is released and nobody keeps it, it drains, as decided in
+`domain/reactions/cluster.py`. From then on nothing can be created for it: asking for a resource of
+a cluster that drains, or of one that has failed, is an illegal transition. So nothing can appear
 that its teardown does not know of.
 """
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final, assert_never
 
@@ -16,7 +17,16 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from stationmaster.domain.aggregate import State
 from stationmaster.domain.cluster import events as ev
-from stationmaster.domain.cluster.events import ClusterEvent, ClusterPhase
+from stationmaster.domain.cluster.events import ClusterEvent, ClusterPhase, Requester
+from stationmaster.domain.cluster.leases import (
+    Lease,
+    Waiting,
+    granted,
+    held_nodes,
+    joined,
+    left,
+    released,
+)
 from stationmaster.domain.cluster.resources import (
     Resource,
     ResourceStatus,
@@ -62,17 +72,8 @@ class TeardownStatus(StrEnum):
     RUNNING = "running"
     COMPLETED = "completed"
     FAILED = "failed"
-
-
-class Lease(BaseModel):
-    """A run's right to some of the training nodes, from grant to release."""
-
-    model_config = ConfigDict(frozen=True)
-
-    run_id: RunId
-    nodes: int
-    granted_at: datetime
-    released_at: datetime | None = None
+    NOT_NEEDED = "not_needed"
+    """Of a run only: it used a cluster that others keep."""
 
 
 class Check(BaseModel):
@@ -93,11 +94,32 @@ class Cluster(State):
     spec: ClusterSpec
     run_id: RunId | None = None
     """The run that caused it."""
+    name: str = ""
+    requester: Requester | None = None
+    """Who keeps it, and in which channel it has a card; None where it goes with its run."""
     phase: ClusterPhase = ClusterPhase.REQUESTED
     phases: list[tuple[ClusterPhase, datetime]]
     reason: str = ""
     """Why it failed; kept while it goes away."""
+    passes: int = 1
+    """How many times its workflow has gone over it, the first included."""
+    earlier_sizes: list[tuple[datetime, int]] = Field(default_factory=list)
+    """How many training nodes it was to have until then, oldest first."""
+    phases_before_pass: int = 0
+    """How many of `phases` are of earlier passes."""
     leases: dict[RunId, Lease] = Field(default_factory=dict)
+    past_leases: list[Lease] = Field(default_factory=list)
+    """Released ones of runs that have leased it again."""
+    queue: list[Waiting] = Field(default_factory=list)
+    """The runs that wait for nodes, the first in line first."""
+    keep_until: datetime | None = None
+    """It stays until then without a run; None: it goes with its last lease."""
+    keep_set_at: datetime | None = None
+    """When that time was last set."""
+    keep_warned: datetime | None = None
+    """The `keep_until` of which the channel has been warned."""
+    deleted_by: str = ""
+    """The person who asked to delete it."""
     resources: dict[str, Resource] = Field(default_factory=dict)
     plugins: list[str] = Field(default_factory=list)
     checks: list[Check] = Field(default_factory=list)
@@ -122,9 +144,35 @@ class Cluster(State):
         return self.phase in _GOING_AWAY
 
     @property
+    def label(self) -> str:
+        """What people call it, and type after `on=`."""
+        return self.name or self.cluster_id
+
+    @property
+    def is_kept(self) -> bool:
+        """It outlives its runs: someone keeps it, and it has a card of its own."""
+        return self.requester is not None
+
+    @property
     def open_leases(self) -> list[Lease]:
         """The leases that were not released, the oldest first."""
         return [lease for lease in self.leases.values() if lease.released_at is None]
+
+    @property
+    def waiting_runs(self) -> list[RunId]:
+        """Every run whose workflow may wait: those with an open lease, then the queue in order."""
+        queued = [waiting.run_id for waiting in self.queue]
+        return [*(lease.run_id for lease in self.open_leases), *queued]
+
+    @property
+    def free_nodes(self) -> int:
+        """Training nodes that no run leases."""
+        return self.spec.nodes - held_nodes(self.leases.values())
+
+    @property
+    def is_wanted(self) -> bool:
+        """A run leases it or waits for some of its nodes."""
+        return bool(self.open_leases or self.queue)
 
     @property
     def teardown(self) -> TeardownStatus:
@@ -164,6 +212,11 @@ class Cluster(State):
         """When the cluster last came into `phase`, or None when it never was in it."""
         return next((at for entered, at in reversed(self.phases) if entered is phase), None)
 
+    def entered_in_pass(self, phase: ClusterPhase) -> datetime | None:
+        """When the cluster last came into `phase` while its workflow went over it this time."""
+        of_pass = self.phases[self.phases_before_pass :]
+        return next((at for entered, at in reversed(of_pass) if entered is phase), None)
+
     def cost_usd(self, now: datetime) -> float:
         """What the resources have cost until `now`; once released, the figure of the receipt."""
         if self.final_cost_usd is not None:
@@ -177,6 +230,10 @@ def start(event: ev.ClusterRequested) -> Cluster:
         cluster_id=event.cluster_id,
         spec=event.spec,
         run_id=event.run_id,
+        name=event.name,
+        requester=event.requester,
+        keep_until=event.keep_until,
+        keep_set_at=event.at if event.keep_until is not None else None,
         phases=[(ClusterPhase.REQUESTED, event.at)],
         requested_at=event.at,
     )
@@ -187,7 +244,8 @@ def apply(cluster: Cluster, event: ClusterEvent) -> Cluster:
 
     Raises:
         IllegalTransition: an event of another cluster, a second request, a phase that cannot
-            follow, more leases than nodes, or a resource or a lease of a cluster that goes away.
+            follow, more leases than nodes, or a resource, a lease or a longer life of a cluster
+            that goes away.
     """
     if event.cluster_id != cluster.cluster_id:
         raise IllegalTransition(
@@ -204,13 +262,14 @@ def _changes(cluster: Cluster, event: ClusterEvent) -> dict[str, object]:
             if event.phase not in _TRANSITIONS[cluster.phase]:
                 raise _cannot(cluster, f"become {event.phase.value}")
             return _entered(cluster, event.phase, event.at) | {"reason": event.reason}
-        case ev.LeaseGranted():
-            return {"leases": _granted(cluster, event)}
-        case ev.LeaseReleased():
-            return {"leases": _released(cluster, event)}
+        case ev.LeaseRequested() | ev.LeaseGranted() | ev.LeaseReleased():
+            return _leased(cluster, event)
+        case ev.KeepExtended() | ev.KeepEnding() | ev.DeletionRequested():
+            return _kept(cluster, event)
+        case ev.PassBegan():
+            return _gone_over(cluster, event)
         case ev.ResourceRequested():
-            if cluster.is_going_away or cluster.phase is ClusterPhase.FAILED:
-                raise _cannot(cluster, f"get {event.kind.value} {event.name}")
+            _refuse_going(cluster, f"get {event.kind.value} {event.name}")
             return {"resources": resources_after(cluster.resources, event)}
         case ev.ResourceCreated() | ev.ResourceDeleted():
             return {"resources": resources_after(cluster.resources, event)}
@@ -266,27 +325,101 @@ def _entered(cluster: Cluster, phase: ClusterPhase, at: datetime) -> dict[str, o
     return {"phase": phase, "phases": [*cluster.phases, (phase, at)]}
 
 
-def _granted(cluster: Cluster, event: ev.LeaseGranted) -> dict[RunId, Lease]:
-    if cluster.is_going_away or cluster.phase is ClusterPhase.FAILED:
-        raise _cannot(cluster, f"be leased by run {event.run_id}")
+def _leased(
+    cluster: Cluster, event: ev.LeaseRequested | ev.LeaseGranted | ev.LeaseReleased
+) -> dict[str, object]:
+    match event:
+        case ev.LeaseRequested():
+            _refuse_going(cluster, f"be leased by run {event.run_id}")
+            if event.nodes > cluster.spec.nodes:
+                raise IllegalTransition(
+                    f"cluster {cluster.label} has {cluster.spec.nodes} training nodes, "
+                    f"run {event.run_id} wants {event.nodes}"
+                )
+            held = any(lease.run_id == event.run_id for lease in cluster.open_leases)
+            return {} if held else {"queue": joined(cluster.queue, event)}
+        case ev.LeaseGranted():
+            return _granted(cluster, event)
+        case ev.LeaseReleased():
+            return _released(cluster, event)
+        case _:
+            assert_never(event)
+
+
+def _granted(cluster: Cluster, event: ev.LeaseGranted) -> dict[str, object]:
+    _refuse_going(cluster, f"be leased by run {event.run_id}")
     others = [lease for lease in cluster.open_leases if lease.run_id != event.run_id]
-    free = cluster.spec.nodes - sum(lease.nodes for lease in others)
+    free = cluster.spec.nodes - held_nodes(others)
     if event.nodes > free:
         raise IllegalTransition(
             f"cluster {cluster.cluster_id} has {free} of {cluster.spec.nodes} nodes free, "
             f"run {event.run_id} wants {event.nodes}"
         )
-    lease = Lease(run_id=event.run_id, nodes=event.nodes, granted_at=event.at)
-    return cluster.leases | {event.run_id: lease}
+    earlier = cluster.leases.get(event.run_id)
+    over = [earlier] if earlier is not None and earlier.released_at is not None else []
+    return {
+        "leases": granted(cluster.leases, event),
+        "past_leases": [*cluster.past_leases, *over],
+        "queue": left(cluster.queue, event.run_id),
+    }
 
 
-def _released(cluster: Cluster, event: ev.LeaseReleased) -> dict[RunId, Lease]:
+def _released(cluster: Cluster, event: ev.LeaseReleased) -> dict[str, object]:
+    """A run that only waits leaves the queue; the keep of a lease begins with its release."""
+    if any(waiting.run_id == event.run_id for waiting in cluster.queue):
+        return {"queue": left(cluster.queue, event.run_id)}
     lease = cluster.leases.get(event.run_id)
     if lease is None:
         raise _cannot(cluster, f"be left by run {event.run_id}, which has no lease")
-    if lease.released_at is not None:
-        return cluster.leases
-    return cluster.leases | {event.run_id: lease.model_copy(update={"released_at": event.at})}
+    changes: dict[str, object] = {"leases": released(cluster.leases, event)}
+    until = event.at + timedelta(seconds=lease.keep_s)
+    is_longer = cluster.keep_until is None or until > cluster.keep_until
+    if lease.released_at is None and lease.keep_s and is_longer:
+        changes |= {"keep_until": until, "keep_set_at": event.at}
+    return changes
+
+
+def _kept(
+    cluster: Cluster, event: ev.KeepExtended | ev.KeepEnding | ev.DeletionRequested
+) -> dict[str, object]:
+    match event:
+        case ev.KeepExtended():
+            _refuse_going(cluster, "be kept any longer")
+            return {"keep_until": event.keep_until, "keep_set_at": event.at}
+        case ev.KeepEnding():
+            return {"keep_warned": event.keep_until}
+        case ev.DeletionRequested():
+            return {"deleted_by": cluster.deleted_by or event.user_id}
+        case _:
+            assert_never(event)
+
+
+def _gone_over(cluster: Cluster, event: ev.PassBegan) -> dict[str, object]:
+    if cluster.phase is not ClusterPhase.READY:
+        raise _cannot(cluster, "be gone over again before it is ready")
+    if event.nodes < cluster.spec.nodes and cluster.is_wanted:
+        raise IllegalTransition(
+            f"cluster {cluster.label} is in use and cannot get fewer nodes: which of them go "
+            "is decided by AWS, not by who uses them"
+        )
+    spec = cluster.spec.model_copy(update={"nodes": event.nodes})
+    entered = _entered(cluster, ClusterPhase.PROVISIONING, event.at)
+    is_resized = event.nodes != cluster.spec.nodes
+    size = [(event.at, cluster.spec.nodes)] if is_resized else []
+    return entered | {
+        "spec": spec,
+        "earlier_sizes": [*cluster.earlier_sizes, *size],
+        "passes": cluster.passes + 1,
+        "phases_before_pass": len(cluster.phases),
+        "reason": "",
+        "plugins": [],
+        "checks": [],
+    }
+
+
+def _refuse_going(cluster: Cluster, what: str) -> None:
+    if cluster.is_going_away or cluster.phase is ClusterPhase.FAILED:
+        raise _cannot(cluster, what)
 
 
 def _cannot(cluster: Cluster, what: str) -> IllegalTransition:

@@ -6,10 +6,11 @@ that lease the cluster. Each has an id that is the same on every delivery of the
 
 from __future__ import annotations
 
+from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Literal
 
-from pydantic import Field, TypeAdapter
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from stationmaster.domain.cluster.spec import ClusterSpec
 from stationmaster.domain.event import Event, make_event_id
@@ -30,6 +31,16 @@ class ClusterPhase(StrEnum):
     FAILED = "failed"
 
 
+class Requester(BaseModel):
+    """Who asked for a cluster, and the channel in which it has a card of its own."""
+
+    model_config = ConfigDict(frozen=True)
+
+    team_id: str
+    channel_id: str
+    user_id: str
+
+
 class _Event(Event):
     cluster_id: ClusterId
 
@@ -41,6 +52,12 @@ class ClusterRequested(_Event):
     spec: ClusterSpec
     run_id: RunId | None = None
     """The run that caused it; its resources carry that run's tag, too."""
+    name: str = ""
+    """What people call it; empty for a run's own cluster, which has that run's id."""
+    requester: Requester | None = None
+    """Who wants it kept; None for a cluster that goes with its run."""
+    keep_until: datetime | None = None
+    """How long it stays without a run; None where nobody has said."""
 
 
 class ClusterPhaseChanged(_Event):
@@ -51,19 +68,62 @@ class ClusterPhaseChanged(_Event):
     reason: str = ""
 
 
+class LeaseRequested(_Event):
+    """A run wants `nodes` of the training nodes: it stands at the end of the queue."""
+
+    type: Literal["lease.requested"] = "lease.requested"
+    run_id: RunId
+    nodes: int
+    keep_s: int = 0
+    """For how many seconds after the run the cluster is kept for the next one."""
+
+
 class LeaseGranted(_Event):
     """A run may use `nodes` of the training nodes, once the cluster is ready."""
 
     type: Literal["lease.granted"] = "lease.granted"
     run_id: RunId
     nodes: int
+    keep_s: int = 0
 
 
 class LeaseReleased(_Event):
-    """A run needs the cluster no longer."""
+    """A run needs the cluster no longer, or does not wait for it any more."""
 
     type: Literal["lease.released"] = "lease.released"
     run_id: RunId
+
+
+class KeepExtended(_Event):
+    """The cluster is kept until another time than before."""
+
+    type: Literal["cluster.keep_extended"] = "cluster.keep_extended"
+    keep_until: datetime
+    user_id: str
+
+
+class KeepEnding(_Event):
+    """The channel has been told that the cluster is kept until `keep_until` only."""
+
+    type: Literal["cluster.keep_ending"] = "cluster.keep_ending"
+    keep_until: datetime
+
+
+class DeletionRequested(_Event):
+    """A person wants the cluster to go, whoever uses it."""
+
+    type: Literal["cluster.deletion_requested"] = "cluster.deletion_requested"
+    user_id: str
+
+
+class PassBegan(_Event):
+    """The workflow goes over a ready cluster once more, to check it or to change its size."""
+
+    type: Literal["cluster.pass_began"] = "cluster.pass_began"
+    nodes: int
+    """How many training nodes it is to have."""
+    user_id: str = ""
+    """Who asked for it; empty where its checks were too old."""
 
 
 class ResourceRequested(_Event):
@@ -133,8 +193,13 @@ class TeardownFailed(_Event):
 ClusterEvent = Annotated[
     ClusterRequested
     | ClusterPhaseChanged
+    | LeaseRequested
     | LeaseGranted
     | LeaseReleased
+    | KeepExtended
+    | KeepEnding
+    | DeletionRequested
+    | PassBegan
     | ResourceRequested
     | ResourceCreated
     | ResourceDeleted

@@ -35,14 +35,27 @@ class Resource(BaseModel):
     resource_id: str = ""
     status: ResourceStatus = ResourceStatus.REQUESTED
     price_per_hour_usd: float = 0.0
+    earlier_prices: list[tuple[datetime, float]] = []
+    """What it cost an hour until then, oldest first; for what has changed its size."""
     requested_at: datetime
     active_at: datetime | None = None
     deleted_at: datetime | None = None
 
     def cost_usd(self, now: datetime) -> float:
         """What it has cost from its request until `now`, or until it was seen gone."""
-        lived = (self.deleted_at or now) - self.requested_at
-        return self.price_per_hour_usd * lived.total_seconds() / 3600
+        return self.cost_between(self.requested_at, self.deleted_at or now)
+
+    def cost_between(self, start: datetime, end: datetime) -> float:
+        """What it has cost from `start` to `end`; nothing before its request or after its end."""
+        since = max(start, self.requested_at)
+        until = end if self.deleted_at is None else min(end, self.deleted_at)
+        cost = 0.0
+        for changed_at, price in [*self.earlier_prices, (until, self.price_per_hour_usd)]:
+            stretch = min(changed_at, until) - since
+            if stretch.total_seconds() > 0:
+                cost += price * stretch.total_seconds() / 3600
+                since += stretch
+        return cost
 
 
 def resource_key(kind: ResourceKind, name: str) -> str:
@@ -64,6 +77,11 @@ def resources_after(
                 changes = {"price_per_hour_usd": event.price_per_hour_usd}
             elif old.status is ResourceStatus.DELETED:
                 changes = {"status": ResourceStatus.REQUESTED, "deleted_at": None}
+            elif old.price_per_hour_usd != event.price_per_hour_usd:
+                changes = {
+                    "price_per_hour_usd": event.price_per_hour_usd,
+                    "earlier_prices": [*old.earlier_prices, (event.at, old.price_per_hour_usd)],
+                }
         case ResourceCreated():
             changes = {
                 "status": ResourceStatus.ACTIVE,

@@ -8,12 +8,15 @@ same transaction as its cause; steps call it for what they see.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
+from typing import Final
 
 from stationmaster.domain.cluster import events as ev
 from stationmaster.domain.cluster.aggregate import Cluster, TeardownStatus
 from stationmaster.domain.cluster.events import ClusterEvent, ClusterPhase, cluster_event_id
+from stationmaster.domain.cluster.leases import Waiting
 from stationmaster.domain.errors import ClusterDrained, ClusterFailed
+from stationmaster.domain.ids import RunId
 from stationmaster.domain.reactions.workflow import (
     GRACE,
     Caught,
@@ -28,10 +31,15 @@ from stationmaster.domain.reactions.workflow import (
     repair_workflow,
 )
 
+# People need so long to see that a kept cluster is about to go, and to keep it longer.
+WARN_BEFORE: Final = timedelta(minutes=10)
+
 
 @dataclass(frozen=True, slots=True)
 class RunWaits:
-    """The workflow of a run that leases the cluster waits for it."""
+    """The workflow of a run waits for the cluster, or for nodes of it."""
+
+    run_id: RunId
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +67,13 @@ class TeardownCrashed:
 
 
 @dataclass(frozen=True, slots=True)
+class TimeReached:
+    """The clock of a kept cluster rings, or somebody looks at it."""
+
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class LookedAfter:
     """The reaper comes by."""
 
@@ -75,6 +90,7 @@ Seen = (
     | TeardownBegins
     | TeardownEnds
     | TeardownCrashed
+    | TimeReached
     | LookedAfter
     | WorkflowFound
 )
@@ -97,6 +113,32 @@ class ChangePhase:
             phase=self.phase,
             reason=self.reason,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class GrantLease:
+    """The first run of the queue gets its nodes; the store writes it with what made room."""
+
+    waiting: Waiting
+
+    def event_after(self, cause: ClusterEvent) -> ev.LeaseGranted:
+        """The grant as an event, the same whenever it follows from the same cause."""
+        run_id = self.waiting.run_id
+        return ev.LeaseGranted(
+            event_id=cluster_event_id(cause.cluster_id, cause.event_id, "granted", run_id),
+            cluster_id=cause.cluster_id,
+            at=cause.at,
+            run_id=run_id,
+            nodes=self.waiting.nodes,
+            keep_s=self.waiting.keep_s,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class WarnKeep:
+    """The channel is told that the cluster is kept until then only."""
+
+    keep_until: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +172,8 @@ Reaction = (
     ChangePhase
     | EndWork
     | EndWait
+    | GrantLease
+    | WarnKeep
     | AnnounceDrain
     | CompleteTeardown
     | FailTeardown
@@ -144,14 +188,20 @@ Reactions = tuple[Reaction, ...]
 def decide(cluster: Cluster, seen: Seen) -> Reactions:
     """What follows from `seen`, which `cluster` has already taken in."""
     match seen:
-        case ev.LeaseReleased():
-            return () if cluster.open_leases else _drain(cluster)
-        case TeardownBegins():
+        case ev.LeaseRequested() | ev.LeaseGranted() | ev.PassBegan():
+            return _grant(cluster)
+        case ev.LeaseReleased(at=now):
+            return _grant(cluster) or _drain_if_unwanted(cluster, now)
+        case ev.ClusterPhaseChanged(phase=ClusterPhase.FAILED, at=now):
+            return _drain_if_unwanted(cluster, now)
+        case TimeReached(at=now):
+            return _drain_if_unwanted(cluster, now) or _warn(cluster, now)
+        case TeardownBegins() | ev.DeletionRequested():
             return _drain(cluster)
         case StepBegins():
             return _end_of_work(cluster)
-        case RunWaits():
-            return _end_of_wait(cluster)
+        case RunWaits(run_id):
+            return _end_of_wait(cluster, run_id)
         case RunLeft():
             return (AnnounceDrain(),) if cluster.is_going_away and cluster.is_open else ()
         case WorkflowEnds():
@@ -171,19 +221,34 @@ def decide(cluster: Cluster, seen: Seen) -> Reactions:
             return _nothing(seen)
 
 
-def phase_changes(cluster: Cluster, event: ClusterEvent) -> list[ClusterEvent]:
-    """The changes of phase that follow from `event`, for the store to write with it."""
+def consequences(cluster: Cluster, event: ClusterEvent) -> list[ClusterEvent]:
+    """The changes of phase and the grants that follow from `event`; the store writes them with it.
+
+    A grant has a consequence of its own: the next of the queue, if it fits as well.
+    """
     return [
         reaction.event_after(event)
         for reaction in decide(cluster, event)
-        if isinstance(reaction, ChangePhase)
+        if isinstance(reaction, ChangePhase | GrantLease)
     ]
+
+
+def next_time(cluster: Cluster) -> datetime | None:
+    """When the cluster's clock has to ring next; None: not at all.
+
+    First to warn that the keep ends, then at its end. A cluster that a run uses at that time goes
+    when the run has ended.
+    """
+    if cluster.is_going_away or cluster.keep_until is None:
+        return None
+    return cluster.keep_until if _is_warned(cluster) else _warning_time(cluster)
 
 
 _NewsOnly = (
     ev.ClusterRequested
     | ev.ClusterPhaseChanged
-    | ev.LeaseGranted
+    | ev.KeepExtended
+    | ev.KeepEnding
     | ev.ResourceRequested
     | ev.ResourceCreated
     | ev.ResourceDeleted
@@ -206,6 +271,41 @@ def _drain(cluster: Cluster) -> Reactions:
     return () if going else (ChangePhase(ClusterPhase.DRAINING, cluster.reason),)
 
 
+def _grant(cluster: Cluster) -> Reactions:
+    """The first of the queue, if it fits; nobody overtakes it."""
+    if not cluster.queue or cluster.is_going_away or cluster.phase is ClusterPhase.FAILED:
+        return ()
+    first = cluster.queue[0]
+    return (GrantLease(first),) if first.nodes <= cluster.free_nodes else ()
+
+
+def _drain_if_unwanted(cluster: Cluster, now: datetime) -> Reactions:
+    """Nothing is kept that has failed, that nobody keeps, or whose time is over."""
+    if cluster.is_wanted:
+        return ()
+    is_kept = cluster.keep_until is not None and now < cluster.keep_until
+    return () if is_kept and cluster.phase is not ClusterPhase.FAILED else _drain(cluster)
+
+
+def _warn(cluster: Cluster, now: datetime) -> Reactions:
+    until = cluster.keep_until
+    if until is None or cluster.is_going_away or _is_warned(cluster):
+        return ()
+    return (WarnKeep(until),) if now >= _warning_time(cluster) else ()
+
+
+def _is_warned(cluster: Cluster) -> bool:
+    return cluster.keep_warned == cluster.keep_until
+
+
+def _warning_time(cluster: Cluster) -> datetime:
+    """WARN_BEFORE the end, or when three quarters of a short time are over."""
+    until = cluster.keep_until
+    assert until is not None
+    whole = until - (cluster.keep_set_at or cluster.requested_at)
+    return until - min(WARN_BEFORE, whole / 4)
+
+
 def _end_of_work(cluster: Cluster) -> Reactions:
     """Nothing is made for a cluster that nobody leases any more, or that has failed."""
     if cluster.is_going_away:
@@ -215,9 +315,11 @@ def _end_of_work(cluster: Cluster) -> Reactions:
     return ()
 
 
-def _end_of_wait(cluster: Cluster) -> Reactions:
+def _end_of_wait(cluster: Cluster, run_id: RunId) -> Reactions:
+    """A run in the queue waits on, however ready the cluster is."""
     if cluster.phase is ClusterPhase.READY:
-        return (EndWait(),)
+        leased = any(lease.run_id == run_id for lease in cluster.open_leases)
+        return (EndWait(),) if leased else ()
     if cluster.phase is ClusterPhase.FAILED or cluster.is_going_away:
         return (EndWait(ClusterFailed, cluster.reason or _standing(cluster)),)
     return ()

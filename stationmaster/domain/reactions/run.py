@@ -48,7 +48,12 @@ _MIRRORED: Final = {
     ClusterPhase.PROVISIONING: RunPhase.PROVISIONING,
     ClusterPhase.VALIDATING: RunPhase.VALIDATING,
 }
-_WAITING: Final = (RunPhase.REQUESTED, RunPhase.AWAITING_APPROVAL, RunPhase.PROVISIONING)
+_WAITING: Final = (
+    RunPhase.REQUESTED,
+    RunPhase.AWAITING_APPROVAL,
+    RunPhase.QUEUED,
+    RunPhase.PROVISIONING,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +111,11 @@ class ClusterSeen:
 
 
 @dataclass(frozen=True, slots=True)
+class Queued:
+    """The run stands in the queue of its cluster."""
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterTaken:
     """The cluster that the run leases is torn down under it."""
 
@@ -125,6 +135,7 @@ Seen = (
     | CapacityLost
     | SilenceExplained
     | ClusterSeen
+    | Queued
     | ClusterTaken
     | WorkflowEnds
     | WorkflowFailed
@@ -212,6 +223,8 @@ def decide(run: Run, seen: Seen, policy: Policy) -> Reactions:
         case WorkflowFound():
             new = run.phase is RunPhase.REQUESTED
             return repair_workflow(seen, requested_at=run.requested_at, is_untouched=new)
+        case Queued():
+            return (ChangePhase(RunPhase.QUEUED),) if run.phase in _WAITING[:2] else ()
         case ClusterSeen(phase):
             return _mirrored(run, phase)
         case ev.StopRequested() | ev.JobDisappeared() | ev.TrainingReportedFailure():
@@ -244,6 +257,9 @@ def phase_changes(run: Run, event: RunEvent) -> list[RunEvent]:
 _NewsOnly = (
     ev.RunRequested
     | ev.PhaseChanged
+    | ev.ResultsSaved
+    | ev.ResultsUnsaved
+    | ev.ResultsGivenUp
     | ev.AttemptStarted
     | ev.JobSubmitted
     | ev.ClusterWarning

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final, assert_never
 
-from pydantic import Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from stationmaster.domain.aggregate import State
 from stationmaster.domain.errors import IllegalTransition
@@ -38,13 +38,28 @@ _TRANSITIONS: Final[dict[RunPhase, frozenset[RunPhase]]] = {
     for phase, following in {
         RunPhase.REQUESTED: {
             RunPhase.AWAITING_APPROVAL,
+            RunPhase.QUEUED,
             RunPhase.PROVISIONING,
             RunPhase.VALIDATING,
             RunPhase.SUBMITTING,
             RunPhase.FAILED,
             RunPhase.STOPPED,
         },
-        RunPhase.AWAITING_APPROVAL: {RunPhase.PROVISIONING, RunPhase.FAILED, RunPhase.STOPPED},
+        RunPhase.AWAITING_APPROVAL: {
+            RunPhase.QUEUED,
+            RunPhase.PROVISIONING,
+            RunPhase.VALIDATING,
+            RunPhase.SUBMITTING,
+            RunPhase.FAILED,
+            RunPhase.STOPPED,
+        },
+        RunPhase.QUEUED: {
+            RunPhase.PROVISIONING,
+            RunPhase.VALIDATING,
+            RunPhase.SUBMITTING,
+            RunPhase.FAILED,
+            RunPhase.STOPPED,
+        },
         RunPhase.PROVISIONING: {
             RunPhase.VALIDATING,
             RunPhase.SUBMITTING,
@@ -52,19 +67,27 @@ _TRANSITIONS: Final[dict[RunPhase, frozenset[RunPhase]]] = {
             RunPhase.STOPPED,
         },
         RunPhase.VALIDATING: {RunPhase.SUBMITTING, RunPhase.FAILED, RunPhase.STOPPED},
-        RunPhase.SUBMITTING: {RunPhase.RUNNING, RunPhase.FAILED, RunPhase.STOPPED},
+        RunPhase.SUBMITTING: {
+            RunPhase.RUNNING,
+            RunPhase.SAVING,
+            RunPhase.FAILED,
+            RunPhase.STOPPED,
+        },
         RunPhase.RUNNING: {
             RunPhase.RECOVERING,
+            RunPhase.SAVING,
             RunPhase.SUCCEEDED,
             RunPhase.FAILED,
             RunPhase.STOPPED,
         },
         RunPhase.RECOVERING: {
             RunPhase.RUNNING,
+            RunPhase.SAVING,
             RunPhase.SUCCEEDED,
             RunPhase.FAILED,
             RunPhase.STOPPED,
         },
+        RunPhase.SAVING: {RunPhase.SUCCEEDED, RunPhase.FAILED, RunPhase.STOPPED},
         RunPhase.SUCCEEDED: set(),
         RunPhase.FAILED: set(),
         RunPhase.STOPPED: set(),
@@ -77,6 +100,18 @@ class Wait(StrEnum):
 
     CLUSTER = "cluster"
     JOB = "job"
+
+
+class Results(BaseModel):
+    """What a run has left in the artifacts bucket, verified from outside."""
+
+    model_config = ConfigDict(frozen=True)
+
+    uri: str
+    num_files: int
+    num_bytes: int
+    manifest_sha256: str
+    saved_at: datetime
 
 
 class Run(State):
@@ -114,6 +149,11 @@ class Run(State):
     resumed_from_step: int | None = None
     num_restarts: int = 0
     trainer_failure: str = ""
+    results: Results | None = None
+    unsaved_reason: str = ""
+    """Why its results could not be saved so far; empty once they are, or were given up."""
+    results_given_up_by: str = ""
+    """The person who wants what was not saved to be deleted."""
 
     @property
     def id(self) -> str:
@@ -210,6 +250,8 @@ def _changes(run: Run, event: RunEvent) -> dict[str, object]:
             if run.phase.is_terminal:
                 raise IllegalTransition(f"run {run.run_id} is {run.phase.value} already")
             return {"attempts": begun(run.attempts, event)}
+        case ev.ResultsSaved() | ev.ResultsUnsaved() | ev.ResultsGivenUp():
+            return _results_changes(event)
         case (
             ev.JobConditionChanged()
             | ev.JobDisappeared()
@@ -234,6 +276,27 @@ def _changes(run: Run, event: RunEvent) -> dict[str, object]:
             return {"trainer_failure": event.reason} if own else {}
         case ev.JobSubmitted() | ev.ClusterWarning() | ev.TrainingFinished():
             return {}  # posted in the thread; they change no state
+        case _:
+            assert_never(event)
+
+
+def _results_changes(
+    event: ev.ResultsSaved | ev.ResultsUnsaved | ev.ResultsGivenUp,
+) -> dict[str, object]:
+    match event:
+        case ev.ResultsSaved():
+            results = Results(
+                uri=event.uri,
+                num_files=event.num_files,
+                num_bytes=event.num_bytes,
+                manifest_sha256=event.manifest_sha256,
+                saved_at=event.at,
+            )
+            return {"results": results, "unsaved_reason": ""}
+        case ev.ResultsUnsaved():
+            return {"unsaved_reason": event.reason}
+        case ev.ResultsGivenUp():
+            return {"results_given_up_by": event.user_id, "unsaved_reason": ""}
         case _:
             assert_never(event)
 

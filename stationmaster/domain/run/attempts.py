@@ -47,10 +47,13 @@ def attempt_id(run_id: RunId, number: int) -> AttemptId:
 
 
 def first_assignment(run_id: RunId, request: TrainingRequest) -> Assignment:
-    """Of the first attempt: as wished, on a cluster of the run's own, which has the run's id."""
+    """Of the first attempt: as wished, on the cluster that was named, or on one of the run's own.
+
+    A run's own cluster has the run's id.
+    """
     return Assignment(
         attempt_id=attempt_id(run_id, 1),
-        cluster_id=ClusterId(run_id),
+        cluster_id=request.cluster_id or ClusterId(run_id),
         placement=request.wish,
         job=job_name(run_id),
         rendezvous_id=run_id,

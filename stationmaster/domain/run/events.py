@@ -22,11 +22,13 @@ class RunPhase(StrEnum):
 
     REQUESTED = "requested"
     AWAITING_APPROVAL = "awaiting_approval"
+    QUEUED = "queued"
     PROVISIONING = "provisioning"
     VALIDATING = "validating"
     SUBMITTING = "submitting"
     RUNNING = "running"
     RECOVERING = "recovering"
+    SAVING = "saving"
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     STOPPED = "stopped"
@@ -64,6 +66,31 @@ class StopRequested(_Event):
     """A person asked to stop the run."""
 
     type: Literal["run.stop_requested"] = "run.stop_requested"
+    user_id: str
+
+
+class ResultsSaved(_Event):
+    """What the run leaves is in the artifacts bucket, and was verified from outside."""
+
+    type: Literal["results.saved"] = "results.saved"
+    uri: str
+    """s3://BUCKET/runs/RUN/"""
+    num_files: int
+    num_bytes: int
+    manifest_sha256: str
+
+
+class ResultsUnsaved(_Event):
+    """Saving gave up for now; `reason` is a sentence. The file system stays."""
+
+    type: Literal["results.unsaved"] = "results.unsaved"
+    reason: str
+
+
+class ResultsGivenUp(_Event):
+    """A person wants what was not saved to be deleted."""
+
+    type: Literal["results.given_up"] = "results.given_up"
     user_id: str
 
 
@@ -246,6 +273,9 @@ RunEvent = Annotated[
     RunRequested
     | PhaseChanged
     | StopRequested
+    | ResultsSaved
+    | ResultsUnsaved
+    | ResultsGivenUp
     | AttemptStarted
     | JobSubmitted
     | JobConditionChanged

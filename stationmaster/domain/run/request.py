@@ -5,6 +5,7 @@ from __future__ import annotations
 from pydantic import BaseModel, ConfigDict
 
 from stationmaster.domain.catalogue.models import LanguageModel
+from stationmaster.domain.ids import ClusterId
 
 
 class Placement(BaseModel):
@@ -28,6 +29,10 @@ class TrainingRequest(BaseModel):
     nodes: int
     instance_type: str
     overrides: dict[str, str] = {}
+    cluster_id: ClusterId | None = None
+    """The cluster to run on; None for one of its own, which is made for it."""
+    keep_s: int = 0
+    """For how many seconds after the run its cluster is kept for the next one."""
     model: LanguageModel | None = None
     """What the Hugging Face hub said of hf:ORG/MODEL when it was typed; nothing asks it again."""
     command: str

@@ -1,7 +1,7 @@
 """A run together with the cluster that its newest attempt leases, as a person sees the two. Pure.
 
 Cards, threads, receipts and the result of `local run` are drawn from it. What is paid for is the
-cluster; a run that came to no cluster has cost nothing.
+cluster, and a run's cost is its share of it; a run that came to no cluster has cost nothing.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from stationmaster.domain.cluster.aggregate import Cluster, TeardownStatus
+from stationmaster.domain.cluster.shares import shares
+from stationmaster.domain.ids import RunId
 from stationmaster.domain.run.aggregate import Run
 
 
@@ -22,7 +24,14 @@ class RunView:
 
     @property
     def teardown(self) -> TeardownStatus:
-        """Where the teardown is; a run that ended without a cluster has nothing to tear down."""
+        """Where the teardown is, as far as this run is concerned.
+
+        A run that ended without a cluster has nothing to tear down. One on a kept cluster is over
+        with its lease: what becomes of the cluster is on the cluster's own card.
+        """
+        if self.cluster is not None and self.cluster.is_kept:
+            is_over = self.run.phase.is_terminal and self.run.run_id not in self._users
+            return TeardownStatus.NOT_NEEDED if is_over else TeardownStatus.NOT_STARTED
         if self.cluster is not None:
             return self.cluster.teardown
         is_over = self.run.phase.is_terminal
@@ -31,13 +40,33 @@ class RunView:
     @property
     def is_live(self) -> bool:
         """Whether something is still under way: the run's work, or the teardown."""
-        return self.teardown not in (TeardownStatus.COMPLETED, TeardownStatus.FAILED)
+        return self.teardown in (TeardownStatus.NOT_STARTED, TeardownStatus.RUNNING)
 
     @property
     def torn_down_at(self) -> datetime | None:
-        """When everything was seen to be gone."""
-        return self.run.ended_at if self.cluster is None else self.cluster.torn_down_at
+        """When all of the run was seen to be gone; on a kept cluster, when its lease ended."""
+        if self.cluster is None:
+            return self.run.ended_at
+        if not self.cluster.is_kept:
+            return self.cluster.torn_down_at
+        lease = self.cluster.leases.get(self.run.run_id)
+        return self.run.ended_at if lease is None else lease.released_at
+
+    @property
+    def place_in_queue(self) -> int | None:
+        """Where the run stands in the queue of its cluster, from 1; None where it does not."""
+        queue = self.cluster.queue if self.cluster is not None else []
+        runs = [waiting.run_id for waiting in queue]
+        return runs.index(self.run.run_id) + 1 if self.run.run_id in runs else None
 
     def cost_usd(self, now: datetime) -> float:
-        """What the run's cluster has cost until `now`."""
-        return self.cluster.cost_usd(now) if self.cluster is not None else 0.0
+        """The run's share of its cluster's cost until `now`; all of it if nobody keeps it."""
+        if self.cluster is None:
+            return 0.0
+        if not self.cluster.is_kept:
+            return self.cluster.cost_usd(now)
+        return shares(self.cluster, now).runs.get(self.run.run_id, 0.0)
+
+    @property
+    def _users(self) -> list[RunId]:
+        return self.cluster.waiting_runs if self.cluster is not None else []

@@ -1,0 +1,71 @@
+"""Who uses a cluster's training nodes, and who waits for some: leases and the queue. Pure.
+
+Used by `aggregate`. The queue is in order: a run that fits does not overtake one that came before
+it and does not fit yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+
+from pydantic import BaseModel, ConfigDict
+
+from stationmaster.domain.cluster.events import LeaseGranted, LeaseReleased, LeaseRequested
+from stationmaster.domain.ids import RunId
+
+
+class Lease(BaseModel):
+    """A run's right to some of the training nodes, from grant to release."""
+
+    model_config = ConfigDict(frozen=True)
+
+    run_id: RunId
+    nodes: int
+    keep_s: int = 0
+    """For how many seconds after it the cluster is kept for the next run."""
+    granted_at: datetime
+    released_at: datetime | None = None
+
+
+class Waiting(BaseModel):
+    """A run that stands in the queue, and for how many nodes."""
+
+    model_config = ConfigDict(frozen=True)
+
+    run_id: RunId
+    nodes: int
+    keep_s: int = 0
+    since: datetime
+
+
+def held_nodes(leases: Iterable[Lease]) -> int:
+    """How many training nodes the leases hold that were not released."""
+    return sum(lease.nodes for lease in leases if lease.released_at is None)
+
+
+def joined(queue: Sequence[Waiting], event: LeaseRequested) -> list[Waiting]:
+    """The queue with the run of `event` at its end; a run that stands in it keeps its place."""
+    if any(waiting.run_id == event.run_id for waiting in queue):
+        return list(queue)
+    last = Waiting(run_id=event.run_id, nodes=event.nodes, keep_s=event.keep_s, since=event.at)
+    return [*queue, last]
+
+
+def left(queue: Sequence[Waiting], run_id: RunId) -> list[Waiting]:
+    """The queue without a run."""
+    return [waiting for waiting in queue if waiting.run_id != run_id]
+
+
+def granted(known: Mapping[RunId, Lease], event: LeaseGranted) -> dict[RunId, Lease]:
+    """The leases with a new one."""
+    lease = Lease(run_id=event.run_id, nodes=event.nodes, keep_s=event.keep_s, granted_at=event.at)
+    return {**known, event.run_id: lease}
+
+
+def released(known: Mapping[RunId, Lease], event: LeaseReleased) -> dict[RunId, Lease]:
+    """The leases once that of a run is released; one that was released stays as it is."""
+    lease = known[event.run_id]
+    if lease.released_at is not None:
+        return dict(known)
+    return {**known, event.run_id: lease.model_copy(update={"released_at": event.at})}

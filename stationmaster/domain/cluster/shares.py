@@ -1,0 +1,92 @@
+"""Who pays for a cluster: each run its share, and the cluster itself what no run has caused. Pure.
+
+A run that caused the cluster pays for all of it until it is ready for the first time; where nobody
+keeps the cluster, it also pays from the drain on. In between, each run pays for the nodes that it
+leases: by their number, out of all, of everything that the cluster has. The rest (free nodes, and
+the time in which no run uses the cluster) is the cluster's own. All shares together are the bill.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import pairwise
+
+from stationmaster.domain.cluster.aggregate import Cluster
+from stationmaster.domain.cluster.events import ClusterPhase
+from stationmaster.domain.cluster.leases import Lease
+from stationmaster.domain.cluster.resources import Resource
+from stationmaster.domain.ids import RunId
+
+
+@dataclass(frozen=True)
+class Shares:
+    """USD that each run has caused, and the cluster's own part."""
+
+    runs: Mapping[RunId, float]
+    own: float
+
+    @property
+    def total(self) -> float:
+        """What the cluster has cost."""
+        return sum(self.runs.values()) + self.own
+
+
+def shares(cluster: Cluster, now: datetime) -> Shares:
+    """Split what the cluster has cost until `now`; once it is released, until its end."""
+    leases = [*cluster.past_leases, *cluster.leases.values()]
+    resources = list(cluster.resources.values())
+    runs: dict[RunId, float] = {lease.run_id: 0.0 for lease in leases}
+    own = 0.0
+    for start, end in pairwise(_times(cluster, leases, resources, now)):
+        cost = sum(
+            resource.cost_between(start, min(end, resource.deleted_at or now))
+            for resource in resources
+        )
+        parts = _parts(cluster, leases, start)
+        for run_id, part in parts.items():
+            runs[run_id] = runs.get(run_id, 0.0) + cost * part
+        own += cost * (1.0 - sum(parts.values()))
+    return Shares(runs, own)
+
+
+def _times(
+    cluster: Cluster, leases: Iterable[Lease], resources: Iterable[Resource], now: datetime
+) -> list[datetime]:
+    """Every moment at which it changes who pays which part; between two of them nothing does."""
+    ends = [resource.deleted_at or now for resource in resources]
+    times = {
+        *(at for _, at in cluster.phases),
+        *(until for until, _ in cluster.earlier_sizes),
+        *(lease.granted_at for lease in leases),
+        *(lease.released_at for lease in leases if lease.released_at is not None),
+        *(resource.requested_at for resource in resources),
+        *ends,
+    }
+    return sorted(times)
+
+
+def _parts(cluster: Cluster, leases: Iterable[Lease], at: datetime) -> dict[RunId, float]:
+    """Which part of everything each run pays from `at` to the next change; together at most 1."""
+    if _is_caused_by_its_run(cluster, at):
+        return {cluster.run_id: 1.0} if cluster.run_id is not None else {}
+    held: dict[RunId, float] = {}
+    for lease in leases:
+        if lease.granted_at <= at and (lease.released_at is None or at < lease.released_at):
+            held[lease.run_id] = held.get(lease.run_id, 0.0) + lease.nodes
+    all_nodes = max(_nodes(cluster, at), sum(held.values()))
+    return {run_id: nodes / all_nodes for run_id, nodes in held.items()}
+
+
+def _is_caused_by_its_run(cluster: Cluster, at: datetime) -> bool:
+    """Before the cluster is ready for the first time, and after the drain if nobody keeps it."""
+    ready = next((when for phase, when in cluster.phases if phase is ClusterPhase.READY), None)
+    if ready is None or at < ready:
+        return True
+    drained = cluster.entered(ClusterPhase.DRAINING)
+    return not cluster.is_kept and drained is not None and at >= drained
+
+
+def _nodes(cluster: Cluster, at: datetime) -> int:
+    return next((nodes for until, nodes in cluster.earlier_sizes if at < until), cluster.spec.nodes)

@@ -1,0 +1,253 @@
+"""Runs that share a cluster: the queue, how long the cluster is kept, and when its clock rings."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import pytest
+from factories import RUN_ID, START, make_cluster
+from factories import make_cluster_event as event
+
+from stationmaster.domain.cluster import events as ev
+from stationmaster.domain.cluster.aggregate import Cluster, apply
+from stationmaster.domain.cluster.events import ClusterEvent, ClusterPhase
+from stationmaster.domain.errors import ClusterFailed, IllegalTransition
+from stationmaster.domain.ids import RunId
+from stationmaster.domain.reactions.cluster import (
+    WARN_BEFORE,
+    ChangePhase,
+    RunWaits,
+    TimeReached,
+    WarnKeep,
+    consequences,
+    decide,
+    next_time,
+)
+from stationmaster.domain.reactions.workflow import EndWait
+
+A, B, C = (RunId(f"run-{name}") for name in "abc")
+HOUR = timedelta(hours=1)
+GOING_AWAY = (ClusterPhase.DRAINING, ClusterPhase.RELEASING, ClusterPhase.RELEASED)
+
+
+def walk(cluster: Cluster, *events: ClusterEvent) -> Cluster:
+    """Apply events with what follows from them, as the store does."""
+    queue = list(events)
+    while queue:
+        cluster = apply(cluster, queue[0])
+        queue = [*consequences(cluster, queue[0]), *queue[1:]]
+    return cluster
+
+
+def wants(run_id: RunId, nodes: int, *, keep_s: int = 0, at: datetime = START) -> ClusterEvent:
+    return event(
+        ev.LeaseRequested, event_id=f"wants-{run_id}", run_id=run_id, nodes=nodes, keep_s=keep_s,
+        at=at,
+    )  # fmt: skip
+
+
+def leaves(run_id: RunId, *, at: datetime = START) -> ClusterEvent:
+    return event(ev.LeaseReleased, event_id=f"leaves-{run_id}-{at}", run_id=run_id, at=at)
+
+
+def ready(nodes: int = 4, *, keep_until: datetime | None = None) -> Cluster:
+    cluster = make_cluster(ClusterPhase.READY, nodes=nodes, leased=False)
+    return cluster.model_copy(update={"keep_until": keep_until, "keep_set_at": START})
+
+
+def held(cluster: Cluster) -> dict[str, int]:
+    return {lease.run_id: lease.nodes for lease in cluster.open_leases}
+
+
+def queued(cluster: Cluster) -> list[str]:
+    return [waiting.run_id for waiting in cluster.queue]
+
+
+def test_runs_share_the_nodes_and_the_next_one_waits_for_its_turn():
+    shared = walk(ready(), wants(A, 2), wants(B, 2), wants(C, 1))
+    assert (held(shared), queued(shared), shared.free_nodes) == ({A: 2, B: 2}, [C], 0)
+
+    after = walk(shared, leaves(A))
+
+    assert (held(after), queued(after), after.free_nodes) == ({B: 2, C: 1}, [], 1)
+
+
+def test_nobody_overtakes_the_first_of_the_queue_however_small():
+    crowded = walk(ready(), wants(A, 2), wants(B, 4), wants(C, 1))
+    assert (held(crowded), queued(crowded)) == ({A: 2}, [B, C])
+
+    first = walk(crowded, leaves(A))
+
+    assert (held(first), queued(first)) == ({B: 4}, [C])
+    assert held(walk(first, leaves(B))) == {C: 1}
+
+
+def test_one_release_makes_room_for_all_that_fit():
+    crowded = walk(ready(), wants(A, 4), wants(B, 2), wants(C, 2))
+
+    assert held(walk(crowded, leaves(A))) == {B: 2, C: 2}
+
+
+def test_run_that_gives_up_in_the_queue_lets_the_next_one_pass():
+    crowded = walk(ready(), wants(A, 2), wants(B, 4), wants(C, 1))
+
+    after = walk(crowded, leaves(B))
+
+    assert (held(after), queued(after)) == ({A: 2, C: 1}, [])
+
+
+def test_request_that_is_repeated_keeps_its_place_and_its_lease():
+    crowded = walk(ready(), wants(A, 4), wants(B, 1), wants(C, 1))
+
+    again = walk(crowded, wants(B, 1), wants(A, 4))
+
+    assert (held(again), queued(again)) == ({A: 4}, [B, C])
+
+
+def test_request_for_more_nodes_than_there_are_is_refused():
+    with pytest.raises(IllegalTransition, match="has 4 training nodes, run run-a wants 5"):
+        apply(ready(), wants(A, 5))
+
+
+@pytest.mark.parametrize("phase", [*GOING_AWAY, ClusterPhase.FAILED])
+def test_cluster_that_goes_away_or_failed_takes_no_further_run(phase):
+    gone = make_cluster(phase, leased=False)
+    for refused in (
+        wants(A, 1),
+        event(ev.KeepExtended, keep_until=START + HOUR, user_id="U1"),
+        event(ev.PassBegan, nodes=2),
+    ):
+        with pytest.raises(IllegalTransition, match=phase.value):
+            apply(gone, refused)
+
+
+def test_cluster_goes_with_its_last_lease_unless_it_is_kept():
+    assert walk(ready(), wants(A, 1), leaves(A)).phase is ClusterPhase.DRAINING
+    kept = walk(ready(keep_until=START + HOUR), wants(A, 1), leaves(A))
+    assert kept.phase is ClusterPhase.READY
+
+
+def test_queue_keeps_a_cluster_as_a_lease_does():
+    only_waits = walk(ready(), wants(A, 4), wants(B, 4))
+    only_waits = only_waits.model_copy(update={"leases": {}})
+
+    assert decide(only_waits, TimeReached(START + HOUR)) == ()
+
+
+def test_keep_of_a_run_begins_when_it_has_ended_and_never_shortens():
+    end = START + HOUR
+    kept = walk(ready(), wants(A, 1, keep_s=600), leaves(A, at=end))
+    assert (kept.phase, kept.keep_until) == (ClusterPhase.READY, end + timedelta(minutes=10))
+    assert walk(kept, leaves(A, at=end + HOUR)).keep_until == kept.keep_until
+
+    long = walk(ready(keep_until=end + 5 * HOUR), wants(A, 1, keep_s=600), leaves(A, at=end))
+    assert long.keep_until == end + 5 * HOUR
+
+
+def test_run_that_ends_after_the_kept_time_takes_the_cluster_with_it():
+    late = START + 2 * HOUR
+
+    assert (
+        walk(ready(keep_until=START + HOUR), wants(A, 1), leaves(A, at=late)).phase
+        is ClusterPhase.DRAINING
+    )
+
+
+def test_clock_warns_once_and_then_ends_the_keep():
+    until = START + 5 * HOUR
+    kept = ready(keep_until=until)
+    warning = until - WARN_BEFORE
+    assert next_time(kept) == warning
+    assert decide(kept, TimeReached(warning - timedelta(seconds=1))) == ()
+    assert decide(kept, TimeReached(warning)) == (WarnKeep(until),)
+
+    warned = walk(kept, event(ev.KeepEnding, keep_until=until))
+
+    assert next_time(warned) == until
+    assert decide(warned, TimeReached(until - timedelta(seconds=1))) == ()
+    assert decide(warned, TimeReached(until)) == (ChangePhase(ClusterPhase.DRAINING),)
+
+
+def test_short_keep_is_warned_of_in_its_last_quarter():
+    assert next_time(ready(keep_until=START + timedelta(seconds=40))) == START + timedelta(
+        seconds=30
+    )
+
+
+def test_longer_keep_is_warned_of_anew():
+    kept = walk(ready(keep_until=START + HOUR), event(ev.KeepEnding, keep_until=START + HOUR))
+
+    longer = walk(kept, event(ev.KeepExtended, keep_until=START + 3 * HOUR, user_id="U1"))
+
+    assert next_time(longer) == START + 3 * HOUR - WARN_BEFORE
+
+
+def test_clock_leaves_a_used_cluster_alone_and_does_not_ring_for_others():
+    used = walk(ready(keep_until=START), wants(A, 1))
+    assert ChangePhase(ClusterPhase.DRAINING) not in decide(used, TimeReached(START + HOUR))
+    assert next_time(ready()) is None
+    assert next_time(make_cluster(ClusterPhase.DRAINING).model_copy(
+        update={"keep_until": START}
+    )) is None  # fmt: skip
+
+
+def test_deletion_takes_a_cluster_in_use_and_ends_every_wait():
+    used = walk(ready(keep_until=START + HOUR), wants(A, 4), wants(B, 1))
+
+    gone = walk(used, event(ev.DeletionRequested, user_id="U7"))
+
+    assert (gone.phase, gone.deleted_by) == (ClusterPhase.DRAINING, "U7")
+    assert gone.waiting_runs == [A, B]
+    for run_id in gone.waiting_runs:
+        (end,) = decide(gone, RunWaits(run_id))
+        assert isinstance(end, EndWait)
+        assert end.error is ClusterFailed
+
+
+def test_wait_ends_for_the_runs_with_nodes_and_not_for_the_queue():
+    shared = walk(ready(), wants(A, 4), wants(B, 1))
+
+    assert decide(shared, RunWaits(A)) == (EndWait(),)
+    assert decide(shared, RunWaits(B)) == ()
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_cluster_that_failed_goes_at_once_without_a_run_and_with_its_last_one(kept):
+    until = START + HOUR if kept else None
+    failed = event(ev.ClusterPhaseChanged, phase=ClusterPhase.FAILED, reason="no capacity")
+    alone = walk(ready(keep_until=until), failed)
+    assert (alone.phase, alone.reason) == (ClusterPhase.DRAINING, "no capacity")
+
+    used = walk(ready(keep_until=until), wants(A, 1), failed)
+    assert used.phase is ClusterPhase.FAILED
+    assert walk(used, leaves(A)).phase is ClusterPhase.DRAINING
+
+
+def test_resize_goes_over_the_cluster_again_and_serves_the_queue():
+    crowded = walk(ready(), wants(A, 4), wants(B, 2))
+
+    bigger = walk(crowded, event(ev.PassBegan, nodes=6, user_id="U1"))
+
+    assert (bigger.phase, bigger.passes, bigger.spec.nodes) == (ClusterPhase.PROVISIONING, 2, 6)
+    assert held(bigger) == {A: 4, B: 2}
+    assert bigger.entered_in_pass(ClusterPhase.PROVISIONING) == START
+    assert bigger.entered_in_pass(ClusterPhase.READY) is None
+    assert decide(bigger, RunWaits(B)) == ()
+
+
+def test_cluster_in_use_gets_no_fewer_nodes():
+    used = walk(ready(), wants(A, 1))
+
+    with pytest.raises(IllegalTransition, match="in use and cannot get fewer nodes"):
+        apply(used, event(ev.PassBegan, nodes=3))
+    assert apply(ready(), event(ev.PassBegan, nodes=3)).spec.nodes == 3
+
+
+def test_run_that_leases_a_cluster_again_keeps_its_earlier_lease_on_record():
+    kept = ready(keep_until=START + 9 * HOUR)
+    once = walk(kept, wants(RUN_ID, 1), leaves(RUN_ID, at=START + HOUR))
+
+    again = walk(once, wants(RUN_ID, 2, at=START + 2 * HOUR))
+
+    assert [lease.nodes for lease in again.past_leases] == [1]
+    assert held(again) == {RUN_ID: 2}

@@ -1,0 +1,145 @@
+"""Who pays for a cluster: every share is what it says, and together they are the bill."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from factories import RUN_ID, START, make_cluster
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stationmaster.domain.cluster.aggregate import Cluster
+from stationmaster.domain.cluster.events import ClusterPhase, Requester
+from stationmaster.domain.cluster.leases import Lease
+from stationmaster.domain.cluster.resources import Resource, ResourceStatus
+from stationmaster.domain.cluster.shares import shares
+from stationmaster.domain.ids import RunId
+from stationmaster.domain.resources import ResourceKind
+
+OTHER = RunId("other")
+REQUESTER = Requester(team_id="T1", channel_id="C1", user_id="U1")
+
+
+def hours(count: float):
+    return START + timedelta(hours=count)
+
+
+def lease(run_id: RunId, nodes: int, start: float, end: float | None) -> Lease:
+    until = None if end is None else hours(end)
+    return Lease(run_id=run_id, nodes=nodes, granted_at=hours(start), released_at=until)
+
+
+def cluster(
+    *leases: Lease,
+    kept: bool = False,
+    ready: float | None = 1,
+    drained: float | None = None,
+    gone: float | None = None,
+    caused: bool = True,
+    price: float = 8.0,
+) -> Cluster:
+    """Four nodes, requested at hour 0 for `price` USD an hour in all."""
+    phases = [(ClusterPhase.REQUESTED, START)]
+    phases += [(ClusterPhase.READY, hours(ready))] if ready is not None else []
+    phases += [(ClusterPhase.DRAINING, hours(drained))] if drained is not None else []
+    node_group = Resource(
+        kind=ResourceKind.NODE_GROUP,
+        name="training",
+        status=ResourceStatus.ACTIVE,
+        price_per_hour_usd=price,
+        requested_at=START,
+        deleted_at=None if gone is None else hours(gone),
+    )
+    return make_cluster(nodes=4, leased=False).model_copy(
+        update={
+            "phases": phases,
+            "run_id": RUN_ID if caused else None,
+            "requester": REQUESTER if kept else None,
+            "leases": {each.run_id: each for each in leases},
+            "resources": {"node group/training": node_group},
+        }
+    )
+
+
+def test_run_with_a_cluster_of_its_own_pays_for_all_of_it_teardown_included():
+    alone = cluster(lease(RUN_ID, 4, 0, 3), drained=3, gone=4)
+
+    assert shares(alone, hours(9)).runs == {RUN_ID: pytest.approx(32.0)}
+    assert shares(alone, hours(9)).own == 0.0
+
+
+def test_run_pays_the_provisioning_that_it_caused_however_few_nodes_it_leases():
+    shared = shares(cluster(lease(RUN_ID, 1, 0, 2), kept=True), hours(2))
+
+    assert shared.runs[RUN_ID] == pytest.approx(8.0 + 8.0 / 4)
+    assert shared.own == pytest.approx(8.0 * 3 / 4)
+
+
+def test_runs_side_by_side_pay_by_their_nodes_and_idle_time_is_the_clusters_own():
+    both = cluster(lease(RUN_ID, 2, 0, 3), lease(OTHER, 1, 2, 4), kept=True, drained=6, gone=7)
+
+    split = shares(both, hours(8))
+
+    assert split.runs[RUN_ID] == pytest.approx(8 * 1 + 8 * 2 * 2 / 4)
+    assert split.runs[OTHER] == pytest.approx(8 * 2 * 1 / 4)
+    assert split.own == pytest.approx(56 - split.runs[RUN_ID] - split.runs[OTHER])
+
+
+def test_provisioning_of_a_cluster_that_a_person_created_is_its_own():
+    made = shares(cluster(lease(OTHER, 4, 2, 3), kept=True, caused=False), hours(3))
+
+    assert (made.runs[OTHER], made.own) == (pytest.approx(8.0), pytest.approx(16.0))
+
+
+def test_run_that_waited_for_a_cluster_that_never_became_ready_pays_for_the_attempt():
+    failed = shares(cluster(lease(RUN_ID, 4, 0, 2), ready=None, drained=2, gone=3), hours(5))
+
+    assert (failed.runs[RUN_ID], failed.own) == (pytest.approx(24.0), 0.0)
+
+
+def test_resize_changes_the_price_and_the_parts_from_then_on():
+    grown = cluster(lease(RUN_ID, 4, 0, None), kept=True)
+    node_group = grown.resources["node group/training"].model_copy(
+        update={"price_per_hour_usd": 16.0, "earlier_prices": [(hours(2), 8.0)]}
+    )
+    grown = grown.model_copy(
+        update={
+            "spec": grown.spec.model_copy(update={"nodes": 8}),
+            "earlier_sizes": [(hours(2), 4)],
+            "resources": {"node group/training": node_group},
+        }
+    )
+
+    split = shares(grown, hours(3))
+
+    assert split.total == pytest.approx(8 + 8 + 16)
+    assert split.runs[RUN_ID] == pytest.approx(8 + 8 + 16 * 4 / 8)
+
+
+moments = st.integers(0, 12).map(float)
+
+
+@given(
+    spans=st.lists(st.tuples(moments, moments, st.integers(1, 2)), max_size=2),
+    kept=st.booleans(),
+    caused=st.booleans(),
+    ready=st.none() | moments,
+    drained=st.none() | moments,
+    gone=st.none() | moments,
+    now=moments,
+)
+def test_shares_are_the_bill_whatever_happened(spans, kept, caused, ready, drained, gone, now):
+    leases = [
+        lease(RunId(f"run-{index}"), nodes, start, start + length)
+        for index, (start, length, nodes) in enumerate(spans)
+    ]
+    any_cluster = cluster(
+        *leases, kept=kept, caused=caused, ready=ready, drained=drained, gone=gone
+    )
+
+    split = shares(any_cluster, hours(now))
+
+    assert split.total == pytest.approx(any_cluster.cost_usd(hours(now)))
+    assert split.own >= -1e-9
+    assert all(part >= 0 for part in split.runs.values())
