@@ -55,6 +55,11 @@ def relay_name(run_id: RunId) -> str:
     return f"{run_id}-relay"
 
 
+def saving_name(run_id: RunId) -> str:
+    """Name of the Job that saves a run's result; its account and rights are shared, as SAVER."""
+    return f"{run_id}-save"
+
+
 def volume_name(cluster_id: ClusterId) -> str:
     """Name of a cluster's PersistentVolume and PersistentVolumeClaim."""
     return f"{cluster_id}-fsx"

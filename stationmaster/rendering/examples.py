@@ -1,7 +1,8 @@
 """python -m stationmaster.rendering.examples [--write]
 
-Renders each recipe of the catalogue with its defaults into manifests/examples. Without --write it
-only compares, and exits 1 when a committed file is stale; a test does the same.
+Renders each recipe of the catalogue with its defaults into manifests/examples, and the Job that
+saves a result. Without --write it only compares, and exits 1 when a committed file is stale; a test
+does the same.
 """
 
 from __future__ import annotations
@@ -15,12 +16,17 @@ import yaml
 
 from stationmaster.domain.catalogue.entries import CATALOGUE
 from stationmaster.domain.catalogue.recipes import Recipe
+from stationmaster.domain.ids import ClusterId
+from stationmaster.domain.results import RunFacts
 from stationmaster.domain.run.aggregate import new_run_id
 from stationmaster.domain.run.request import TrainingRequest
 from stationmaster.rendering.job_spec import KubernetesObject
-from stationmaster.rendering.run_objects import render_all
+from stationmaster.rendering.run_objects import EXAMPLE, render_all
+from stationmaster.rendering.saving import render_saving
 
 DIRECTORY: Final = Path(__file__).resolve().parents[2] / "manifests" / "examples"
+SAVED: Final = "tiny-llama"
+SAVING: Final = f"{SAVED}-save"
 _HEADER: Final = (
     "# Rendered from the recipe {name} with its defaults; do not edit.\n"
     "# Rewrite with: python -m stationmaster.rendering.examples --write\n"
@@ -62,12 +68,38 @@ def example(recipe: Recipe) -> str:
     return _HEADER.format(name=recipe.name) + to_yaml(objects)
 
 
+def saving_example() -> str:
+    """The file of the Job that saves the result of a run."""
+    recipe = CATALOGUE[SAVED]
+    run_id = new_run_id(SAVED, dedup_key="example")
+    facts = RunFacts(
+        run_id=run_id,
+        recipe=SAVED,
+        nodes=recipe.default_nodes,
+        instance_type=recipe.default_instance,
+        outcome="succeeded",
+    )
+    objects = render_saving(
+        facts,
+        cluster_id=ClusterId(run_id),
+        image=EXAMPLE.relay_image,
+        bucket="stationmaster-artifacts",
+        region=EXAMPLE.region,
+    )
+    return _HEADER.format(name=SAVED) + to_yaml(objects)
+
+
+def all_examples() -> dict[str, str]:
+    """Every file's text, by its name without the ending."""
+    recipes = {recipe.name: example(recipe) for recipe in CATALOGUE.values()}
+    return {**recipes, SAVING: saving_example()}
+
+
 def main(arguments: list[str]) -> int:
     """Write or compare every example."""
     stale = []
-    for recipe in CATALOGUE.values():
-        path = DIRECTORY / f"{recipe.name}.yaml"
-        text = example(recipe)
+    for name, text in all_examples().items():
+        path = DIRECTORY / f"{name}.yaml"
         if path.exists() and path.read_text(encoding="utf-8") == text:
             continue
         stale.append(path.name)

@@ -8,7 +8,7 @@ import yaml
 from local.cluster.api.resources import Catalog
 from local.cluster.api.typed import check_applied
 from stationmaster.domain.catalogue.entries import CATALOGUE
-from stationmaster.rendering.examples import DIRECTORY, example
+from stationmaster.rendering.examples import DIRECTORY, SAVING, example, saving_example
 
 
 @pytest.mark.parametrize("name", CATALOGUE)
@@ -58,4 +58,12 @@ def test_example_of_each_recipe_has_only_fields_that_kubernetes_declares(name: s
 
 
 def test_examples_have_no_file_without_a_recipe():
-    assert {path.stem for path in DIRECTORY.glob("*.yaml")} == set(CATALOGUE)
+    assert {path.stem for path in DIRECTORY.glob("*.yaml")} == {*CATALOGUE, SAVING}
+
+
+def test_example_of_saving_is_fresh_and_has_only_declared_fields():
+    committed = (DIRECTORY / f"{SAVING}.yaml").read_text(encoding="utf-8")
+
+    assert committed == saving_example()
+    for item in yaml.safe_load_all(committed):
+        check_applied(Catalog().by_kind(item["apiVersion"], item["kind"]), item, namespace="")

@@ -26,6 +26,31 @@ def _seconds_since(moment: str) -> float:
     return (datetime.now(UTC) - datetime.fromisoformat(moment)).total_seconds()
 
 
+def _forbidden_end(spec: Object, failed: list[Object]) -> tuple[str, str] | None:
+    """The first pod that ended with an exit code after which none may follow; None without one.
+
+    Of podFailurePolicy the action FailJob on exit codes is supported.
+    """
+    for index, rule in enumerate((spec.get("podFailurePolicy") or {}).get("rules") or []):
+        wanted = rule.get("onExitCodes") or {}
+        if rule["action"] != "FailJob" or not wanted:
+            continue
+        for pod in failed:
+            metadata = pod["metadata"]
+            for status in pod["status"].get("containerStatuses") or []:
+                ended = (status.get("state") or {}).get("terminated") or {}
+                code, name = ended.get("exitCode", 0), status["name"]
+                if not code or wanted.get("containerName", name) != name:
+                    continue
+                if (code in wanted["values"]) == (wanted["operator"] == "In"):
+                    return (
+                        "PodFailurePolicy",
+                        f"Container {name} for pod {metadata['namespace']}/{metadata['name']} "
+                        f"failed with exit code {code} matching FailJob rule at index {index}",
+                    )
+    return None
+
+
 class JobController(WorkloadController):
     """Runs Jobs."""
 
@@ -52,10 +77,10 @@ class JobController(WorkloadController):
         left_s = None
         if deadline_s is not None:
             left_s = deadline_s - _seconds_since(status["startTime"])
-        failure = None
-        if len(failed) > spec["backoffLimit"]:
+        failure = _forbidden_end(spec, failed)
+        if failure is None and len(failed) > spec["backoffLimit"]:
             failure = ("BackoffLimitExceeded", "Job has reached the specified backoff limit")
-        elif left_s is not None and left_s <= 0:
+        if failure is None and left_s is not None and left_s <= 0:
             failure = ("DeadlineExceeded", "Job was active longer than specified deadline")
         if failure is not None:
             self._finish(obj, status, active, succeeded, failed, failure)

@@ -169,6 +169,31 @@ def test_batch_job_completes_and_fails_at_its_limit(cluster: Cluster) -> None:
     assert cluster.batch.read_namespaced_job("fails", "default").status.failed == 2
 
 
+def test_job_with_a_failure_policy_fails_at_the_exit_code_that_it_names(cluster: Cluster) -> None:
+    refuses = {
+        "rules": [
+            {
+                "action": "FailJob",
+                "onExitCodes": {"containerName": "main", "operator": "In", "values": [3]},
+            }
+        ]
+    }
+    for name, script in (("refused", "exit 3"), ("retried", "exit 1")):
+        job = batch_job(name, script)
+        job["spec"] |= {"backoffLimit": 1, "podFailurePolicy": refuses}
+        cluster.batch.create_namespaced_job("default", job)
+
+    def end(name: str) -> Any:
+        job = cluster.batch.read_namespaced_job(name, "default")
+        return job if job.status.conditions else None
+
+    refused, retried = (eventually(lambda n=n: end(n), "an end") for n in ("refused", "retried"))
+    assert (refused.status.conditions[-1].reason, refused.status.failed) == ("PodFailurePolicy", 1)
+    assert "exit code 3 matching FailJob rule at index 0" in refused.status.conditions[-1].message
+    assert retried.status.conditions[-1].reason == "BackoffLimitExceeded"
+    assert retried.status.failed == 2
+
+
 def test_job_applied_again_may_not_change_its_template(cluster: Cluster) -> None:
     jobs = cluster.dynamic().resources.get(api_version="batch/v1", kind="Job")
 

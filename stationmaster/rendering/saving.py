@@ -1,0 +1,135 @@
+"""The Job that saves a run's result, with its account and rights.
+
+Account and rights are the same for every run of a cluster and named after the product; the Job is
+the run's own. It runs `python -m relay.save` in the relay's image, off the training nodes, and
+mounts the file system read-only. In the namespace it may read pods and their logs; in AWS, through
+Pod Identity, it may write below `runs/` of one bucket, and delete nothing.
+
+A Job's template cannot be changed: to save again with other facts, delete the Job first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from stationmaster.domain.ids import ClusterId, RunId
+from stationmaster.domain.names import NAMESPACE, SAVER, saving_name
+from stationmaster.domain.results import RunFacts
+from stationmaster.rendering.job_spec import RUNS_DIRECTORY, KubernetesObject
+from stationmaster.rendering.metadata import (
+    LABEL_MANAGED_BY,
+    container_security,
+    metadata,
+    namespace,
+    off_the_training_nodes,
+    run_labels,
+)
+from stationmaster.rendering.storage import shared_mount, shared_volume
+
+CONTAINER: Final = "save"
+# Exit codes of the saver that another start would repeat: a bad setting, and a refusal.
+EXIT_MISUNDERSTOOD: Final = 2
+EXIT_REFUSED: Final = 3
+# Pods that fail are started again this many times: a node may be lost, S3 may be away for minutes.
+_RETRIES: Final = 3
+# A terabyte takes 20 minutes at the 1 GB/s of a system node: a saver that hangs is ended.
+DEADLINE_S: Final = 6 * 3600
+
+_RBAC: Final = "rbac.authorization.k8s.io"
+
+
+def render_saving(
+    facts: RunFacts, *, cluster_id: ClusterId, image: str, bucket: str, region: str
+) -> list[KubernetesObject]:
+    """Everything that saving a run's result needs, the namespace first; `image` is the relay's."""
+    variables = {
+        "STATIONMASTER_RUN_ID": facts.run_id,
+        "STATIONMASTER_ARTIFACTS_BUCKET": bucket,
+        "STATIONMASTER_RUN_DIRECTORY": f"{RUNS_DIRECTORY}/{facts.run_id}",
+        # A person's own text is in it: the kubelet must not expand $(VAR).
+        "STATIONMASTER_RUN_FACTS": facts.model_dump_json().replace("$", "\\u0024"),
+        "AWS_REGION": region,
+    }
+    job = _job(facts.run_id, cluster_id, image, variables)
+    return [namespace(), *_account_and_rights(), job]
+
+
+def _account_and_rights() -> list[KubernetesObject]:
+    shared = {
+        "name": SAVER,
+        "namespace": NAMESPACE,
+        "labels": {LABEL_MANAGED_BY: "stationmaster"},
+    }
+    return [
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": shared},
+        {
+            "apiVersion": f"{_RBAC}/v1",
+            "kind": "Role",
+            "metadata": shared,
+            "rules": [
+                {"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]},
+                {"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"]},
+            ],
+        },
+        {
+            "apiVersion": f"{_RBAC}/v1",
+            "kind": "RoleBinding",
+            "metadata": shared,
+            "roleRef": {"apiGroup": _RBAC, "kind": "Role", "name": SAVER},
+            "subjects": [{"kind": "ServiceAccount", "name": SAVER, "namespace": NAMESPACE}],
+        },
+    ]
+
+
+def _job(
+    run_id: RunId, cluster_id: ClusterId, image: str, variables: Mapping[str, str]
+) -> KubernetesObject:
+    labels = run_labels(run_id, "saving")
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": metadata(labels, name=saving_name(run_id)),
+        "spec": {
+            "backoffLimit": _RETRIES,
+            "activeDeadlineSeconds": DEADLINE_S,
+            "podFailurePolicy": {
+                "rules": [
+                    {
+                        "action": "FailJob",
+                        "onExitCodes": {
+                            "containerName": CONTAINER,
+                            "operator": "In",
+                            "values": [EXIT_MISUNDERSTOOD, EXIT_REFUSED],
+                        },
+                    }
+                ]
+            },
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {
+                    "restartPolicy": "Never",
+                    "serviceAccountName": SAVER,
+                    "terminationGracePeriodSeconds": 10,
+                    "affinity": off_the_training_nodes(),
+                    "containers": [_container(image, variables)],
+                    "volumes": [shared_volume(cluster_id)],
+                },
+            },
+        },
+    }
+
+
+def _container(image: str, variables: Mapping[str, str]) -> KubernetesObject:
+    return {
+        "name": CONTAINER,
+        "image": image,
+        "command": ["python", "-m", "relay.save"],
+        "env": [{"name": name, "value": value} for name, value in variables.items()],
+        "resources": {
+            "requests": {"cpu": "1", "memory": "768Mi"},
+            "limits": {"memory": "1Gi"},
+        },
+        "securityContext": {**container_security(), "runAsUser": 65532},
+        "volumeMounts": [{**shared_mount(), "readOnly": True}],
+    }
