@@ -87,9 +87,16 @@ class LaunchTemplates:
             data["SecurityGroupIds"] = security_group_ids
         self._ensure(cluster_id, TRAINING_NODE_GROUP, data, run_id)
 
-    def ensure_system(self, cluster_id: ClusterId, *, run_id: RunId | None = None) -> None:
-        """The launch template of the system node: tags and metadata, the rest as EKS has it."""
-        self._ensure(cluster_id, SYSTEM_NODE_GROUP, {}, run_id)
+    def ensure_system(
+        self,
+        cluster_id: ClusterId,
+        *,
+        security_group_ids: list[str],
+        run_id: RunId | None = None,
+    ) -> None:
+        """The launch template of the system node: tags, metadata, and what lets it mount FSx."""
+        data = {"SecurityGroupIds": security_group_ids}
+        self._ensure(cluster_id, SYSTEM_NODE_GROUP, data, run_id)
 
     def release(self, cluster_id: ClusterId, template_id: str) -> None:
         """Delete a launch template; one that is gone or in use is left to the next call."""

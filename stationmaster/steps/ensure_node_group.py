@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from stationmaster.domain.catalogue.instances import get_instance
 from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.errors import ResourceFailed, TransientError
@@ -22,6 +24,9 @@ from stationmaster.steps.recording import (
     resource_created,
 )
 from stationmaster.steps.stopping import raise_if_unwanted
+
+if TYPE_CHECKING:
+    from stationmaster.aws.security_groups import SecurityGroup
 
 
 def ensure_node_group(services: Services, cluster_id: ClusterId, *, node_group: str) -> StepResult:
@@ -68,7 +73,10 @@ def _create(services: Services, cluster: Cluster, node_group: str) -> None:
     if node_group == SYSTEM_NODE_GROUP:
         name = launch_template_name(cluster_id, SYSTEM_NODE_GROUP)
         cluster = request_resource(services, cluster, ResourceKind.LAUNCH_TEMPLATE, name)
-        services.launch_templates.ensure_system(cluster_id, run_id=run_id)
+        _, group_ids = _security_groups(services, cluster_id)
+        services.launch_templates.ensure_system(
+            cluster_id, security_group_ids=group_ids, run_id=run_id
+        )
         cluster = resource_created(services, cluster, ResourceKind.LAUNCH_TEMPLATE, name)
         price = node_group_price(get_instance(SYSTEM_INSTANCE_TYPE), nodes=1)
         request_resource(
@@ -93,16 +101,9 @@ def _create(services: Services, cluster: Cluster, node_group: str) -> None:
 
 
 def _ensure_template(services: Services, cluster: Cluster) -> str:
-    """The launch template, and for EFA the placement group, of the training nodes; their subnet.
-
-    A launch template replaces the security groups that EKS would attach, so the control plane's own
-    group is listed beside ours: without it nodes cannot reach the control plane.
-    """
+    """The launch template, and for EFA the placement group, of the training nodes; their subnet."""
     cluster_id, instance = cluster.cluster_id, cluster.spec.instance
-    group = services.security_groups.describe(cluster_id)
-    found = services.clusters.describe(cluster_id)
-    if group is None or found is None:
-        raise TransientError(f"cluster {cluster_id} has no security group or is not there yet")
+    group, group_ids = _security_groups(services, cluster_id)
     if instance.num_efa:
         name = placement_group_name(cluster_id)
         cluster = request_resource(services, cluster, ResourceKind.PLACEMENT_GROUP, name)
@@ -110,11 +111,22 @@ def _ensure_template(services: Services, cluster: Cluster) -> str:
         cluster = resource_created(services, cluster, ResourceKind.PLACEMENT_GROUP, name)
     name = launch_template_name(cluster_id)
     cluster = request_resource(services, cluster, ResourceKind.LAUNCH_TEMPLATE, name)
-    group_ids = [group.group_id]
-    if found.security_group_id:
-        group_ids.append(found.security_group_id)
     services.launch_templates.ensure_training(
         cluster_id, instance=instance, security_group_ids=group_ids, run_id=cluster.run_id
     )
     resource_created(services, cluster, ResourceKind.LAUNCH_TEMPLATE, name)
     return group.subnet_id
+
+
+def _security_groups(services: Services, cluster_id: ClusterId) -> tuple[SecurityGroup, list[str]]:
+    """The cluster's own security group, and the ids of all that its nodes need.
+
+    A launch template replaces the security groups that EKS would attach, so the control plane's own
+    group is listed beside ours: without it nodes cannot reach the control plane. Without ours they
+    cannot reach the file system, which the saver mounts on the system node.
+    """
+    group = services.security_groups.describe(cluster_id)
+    found = services.clusters.describe(cluster_id)
+    if group is None or found is None:
+        raise TransientError(f"cluster {cluster_id} has no security group or is not there yet")
+    return group, [group.group_id, *filter(None, [found.security_group_id])]

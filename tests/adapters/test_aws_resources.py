@@ -59,7 +59,7 @@ def create_everything(services: Services, cluster_id: str) -> None:
     for _ in range(2):
         group = services.security_groups.ensure(cluster_id, instance_type=EFA.name)
         services.clusters.ensure(cluster_id, security_group_id=group.group_id)
-        services.launch_templates.ensure_system(cluster_id)
+        services.launch_templates.ensure_system(cluster_id, security_group_ids=[group.group_id])
         services.launch_templates.ensure_training(
             cluster_id, instance=EFA, security_group_ids=[group.group_id]
         )

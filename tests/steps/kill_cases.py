@@ -121,7 +121,7 @@ def built(account: Account, *gone: ResourceKind) -> None:
     cluster_id, services, spec = account.cluster_id, account.services, account.cluster.spec
     group = services.security_groups.ensure(cluster_id, instance_type=spec.instance_type)
     services.placement_groups.ensure(cluster_id)
-    services.launch_templates.ensure_system(cluster_id)
+    services.launch_templates.ensure_system(cluster_id, security_group_ids=[group.group_id])
     services.launch_templates.ensure_training(
         cluster_id, instance=spec.instance, security_group_ids=[group.group_id]
     )

@@ -3,6 +3,7 @@
 # ruff: noqa: F811  # fixtures are imported by name
 from __future__ import annotations
 
+import boto3
 import pytest
 from aws_steps import Account, account, endpoint  # noqa: F401
 
@@ -84,6 +85,19 @@ def test_step_that_is_called_until_it_is_done_records_what_it_made_once(account,
     assert set(statuses(account).values()) == {ResourceStatus.ACTIVE}
     requested = [(event.kind, event.name) for event in account.events("resource.requested")]
     assert len(requested) == len(set(requested)) == len(account.cluster.resources)
+
+
+@pytest.mark.parametrize("node_group", ["system", "training"])
+def test_nodes_of_each_group_are_let_to_the_file_system(account: Account, node_group: str):
+    build_before(account, ensure_node_group)
+
+    account.finish(ensure_node_group, node_group=node_group)
+
+    group = account.services.security_groups.describe(account.cluster_id)
+    (version,) = boto3.client("ec2").describe_launch_template_versions(
+        LaunchTemplateName=launch_template_name(account.cluster_id, node_group)
+    )["LaunchTemplateVersions"]
+    assert group.group_id in version["LaunchTemplateData"]["SecurityGroupIds"]
 
 
 @each_step

@@ -320,7 +320,7 @@ def test_launch_template_has_the_interfaces_that_the_cards_take(
     templates = LaunchTemplates(ec2)
 
     templates.ensure_training(run_id, instance=get_instance(instance), security_group_ids=["sg-1"])
-    templates.ensure_system(run_id)
+    templates.ensure_system(run_id, security_group_ids=["sg-1"])
 
     name, system = launch_template_name(run_id), launch_template_name(run_id, "system")
     by_tag = ec2.describe_launch_templates(
