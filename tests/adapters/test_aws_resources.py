@@ -113,9 +113,6 @@ def test_repeated_creations_leave_one_of_each_listed_in_deletion_order(
     ]
     assert str(left[0]).startswith("file system fs-")
     assert find_left(services, "another-run") == []
-    associated = boto3.client("eks").list_pod_identity_associations(clusterName=name)
-    accounts = [each["serviceAccount"] for each in associated["associations"]]
-    assert sorted(accounts) == ["stationmaster-relay", "stationmaster-saver"]
     release_everything(services, cluster_id)
 
 
