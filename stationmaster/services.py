@@ -18,6 +18,7 @@ from stationmaster.settings import Settings
 if TYPE_CHECKING:
     from stationmaster.aws.access_entries import AccessEntries
     from stationmaster.aws.addons import Addons
+    from stationmaster.aws.artifacts import Artifacts
     from stationmaster.aws.cluster_store import ClusterStore
     from stationmaster.aws.clusters import Clusters
     from stationmaster.aws.delivery_store import DeliveryStore
@@ -119,6 +120,13 @@ class Services:
         from stationmaster.aws.file_systems import FileSystems
 
         return FileSystems(self._client("fsx"))
+
+    @cached_property
+    def artifacts(self) -> Artifacts:
+        """What runs have left in the artifacts bucket."""
+        from stationmaster.aws.artifacts import Artifacts
+
+        return Artifacts(self.settings.artifacts_bucket, self._client("s3"))
 
     @cached_property
     def security_groups(self) -> SecurityGroups:

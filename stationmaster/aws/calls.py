@@ -38,6 +38,7 @@ _TRANSIENT_CODES: Final = frozenset(
         "ServerException",
         "ServiceUnavailable",
         "ServiceUnavailableException",
+        "SlowDown",
         "UnavailableException",
         "TransactionInProgressException",
     }
@@ -68,6 +69,8 @@ _NOT_FOUND_CODES: Final = frozenset(
         "InvalidGroup.NotFound",
         "InvalidInstanceType",
         "ExecutionDoesNotExist",
+        "NoSuchKey",
+        "404",  # S3 answers HeadObject without a body, and so without a code
     }
 )
 _CONFLICT_CODES: Final = frozenset(
@@ -92,8 +95,11 @@ _CONDITION_CODES: Final = frozenset(
 _UNUSED_TOKEN_CODES: Final = frozenset({"TaskDoesNotExist", "TaskTimedOut", "InvalidToken"})
 
 
-def make_client(service: str, *, region: str, config: Config = CONFIG) -> Any:
-    """A boto3 client; AWS_ENDPOINT_URL, when set, is honoured by boto3 itself."""
+def make_client(service: str, *, region: str | None, config: Config = CONFIG) -> Any:
+    """A boto3 client; AWS_ENDPOINT_URL, when set, is honoured by boto3 itself.
+
+    Without `region` it is the one of the environment or the profile.
+    """
     return boto3.client(service, region_name=region, config=config)  # type: ignore[call-overload]  # the stubs list literal names
 
 

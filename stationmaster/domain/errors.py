@@ -14,6 +14,8 @@
     |   `-- WriteConflict         another writer was faster; reload and apply again
     `-- PermanentError            retrying will not help; the run fails with its sentence
         |-- ChannelLost           the app cannot post in a channel
+        |-- ResultMissing         a run has left nothing, or not all of its result is there
+        |-- ResultDamaged         a file of a result is not what its manifest says
         |-- StepTimedOut          a resource did not become ready in time
         |-- ResourceFailed        AWS says that a creation failed
         |-- CheckFailed           validation said no
@@ -97,6 +99,14 @@ class ChannelLost(PermanentError):
     def __init__(self, message: str, *, code: str) -> None:
         super().__init__(message)
         self.code = code
+
+
+class ResultMissing(PermanentError):
+    """A run has left nothing in the artifacts bucket, or not all of it."""
+
+
+class ResultDamaged(PermanentError):
+    """A file of a result is not what its manifest says."""
 
 
 class StepTimedOut(PermanentError):

@@ -1,0 +1,92 @@
+"""A run's result in a bucket, written as the saver writes it. Shared by tests of its readers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from stationmaster.domain.ids import RunId
+from stationmaster.domain.results import (
+    MANIFEST_FILE,
+    FileHasher,
+    ResultFile,
+    ResultManifest,
+    part_bytes,
+    part_sizes,
+    results_prefix,
+)
+
+BUCKET: Final = "stationmaster-artifacts"
+# Two parts: S3's checksum of it is a composite one.
+LARGE: Final = bytes(part_bytes(0)) + b"the second part"
+
+
+@dataclass(frozen=True)
+class SavedRun:
+    """What lies in the bucket of one run."""
+
+    run_id: RunId
+    manifest: ResultManifest
+    s3: Any
+    bucket: str = BUCKET
+
+    def put(self, path: str, data: bytes) -> None:
+        """Write a file as the saver does, whatever the manifest says of it."""
+        put_file(self.s3, self.bucket, results_prefix(self.run_id) + path, data)
+
+    def delete(self, path: str) -> None:
+        """Delete a file or the manifest."""
+        self.s3.delete_object(Bucket=self.bucket, Key=results_prefix(self.run_id) + path)
+
+
+def manifest_of(run_id: RunId, files: Mapping[str, bytes], **facts: Any) -> ResultManifest:
+    """The manifest of these files."""
+    return ResultManifest(
+        **{
+            "run_id": run_id,
+            "recipe": "tiny-llama",
+            "nodes": 2,
+            "instance_type": "g5.xlarge",
+            "outcome": "succeeded",
+            "step": 60,
+            "loss_nats": 2.5,
+            **facts,
+        },
+        files=tuple(_described(path, data) for path, data in sorted(files.items())),
+    )
+
+
+def save_run(
+    s3: Any, run_id: RunId, files: Mapping[str, bytes], *, bucket: str = BUCKET, **facts: Any
+) -> SavedRun:
+    """Write the files and then the manifest."""
+    saved = SavedRun(run_id, manifest_of(run_id, files, **facts), s3, bucket)
+    for path, data in files.items():
+        saved.put(path, data)
+    saved.put(MANIFEST_FILE, saved.manifest.to_json())
+    return saved
+
+
+def put_file(s3: Any, bucket: str, key: str, data: bytes) -> None:
+    """In one request, or in parts; S3 computes the checksum."""
+    each = part_bytes(len(data))
+    sizes = part_sizes(len(data), each)
+    if len(sizes) == 1:
+        s3.put_object(Bucket=bucket, Key=key, Body=data, ChecksumAlgorithm="SHA256")
+        return
+    upload = s3.create_multipart_upload(Bucket=bucket, Key=key, ChecksumAlgorithm="SHA256")
+    place = {"Bucket": bucket, "Key": key, "UploadId": upload["UploadId"]}
+    parts = []
+    for number in range(1, len(sizes) + 1):
+        body = data[(number - 1) * each : number * each]
+        made = s3.upload_part(**place, PartNumber=number, Body=body, ChecksumAlgorithm="SHA256")
+        parts.append({name: made[name] for name in ("ETag", "ChecksumSHA256")})
+        parts[-1]["PartNumber"] = number
+    s3.complete_multipart_upload(**place, MultipartUpload={"Parts": parts})
+
+
+def _described(path: str, data: bytes) -> ResultFile:
+    hasher = FileHasher(part_bytes=part_bytes(len(data)))
+    hasher.update(data)
+    return hasher.result(path)
