@@ -17,6 +17,7 @@ PATCHES = (
     "events",
     "lambda_invoke",
     "s3",
+    "s3_uploads",
     "schedules",
     "states_errors",
     "states_executions",

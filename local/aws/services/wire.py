@@ -110,6 +110,8 @@ def _routes(service: str) -> list[_Route]:
 
 def _route(operation: OperationModel) -> _Route:
     template, _, query = operation.http["requestUri"].partition("?")
+    # A client of the same process takes the bucket out of the address, and keeps the whole here.
+    template = operation.http.get("authPath", template)
     pattern = re.sub(r"\{(\w+)\+\}", r"(?P<\1>.+)", template.rstrip("/") or "/")
     pattern = re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]+)", pattern)
     required: dict[str, set[str]] = {"querystring": set(), "header": set()}
