@@ -1,4 +1,4 @@
-"""The command line: `stationmaster local up|run`, `recipes`, `instances`, `plan`, `render`.
+"""The command line: `stationmaster local up|run`, `results`, `recipes`, `plan` and the others.
 
 Exit codes: 0 done, 1 the answer is no (it does not fit, the run did not succeed), 2 bad input.
 """
@@ -18,6 +18,7 @@ from rich.table import Table
 
 from cli.plan_view import print_plan
 from cli.slack_manifest import app_manifest
+from cli.state_directory import DEFAULT_STATE_DIR
 from stationmaster import __version__
 from stationmaster.domain.catalogue.entries import CATALOGUE as RECIPES
 from stationmaster.domain.catalogue.instances import CATALOGUE as INSTANCES
@@ -33,7 +34,6 @@ from stationmaster.rendering.run_objects import render_all
 from stationmaster.settings import HubAccess
 
 OK, NO, BAD_INPUT = 0, 1, 2
-DEFAULT_STATE_DIR = Path(".stationmaster")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -85,6 +85,14 @@ def make_parser() -> argparse.ArgumentParser:
     render = commands.add_parser("render", help="a run's Kubernetes objects as YAML")
     render.add_argument("words", nargs="*", metavar="RECIPE key=value")
     render.set_defaults(run=_render)
+
+    results = commands.add_parser("results", help="what a run has left: listed, or downloaded")
+    results.add_argument("run_id", metavar="RUN")
+    results.add_argument("--to", type=_folder, metavar="DIR", help="download into this folder")
+    results.add_argument("--json", action="store_true")
+    results.add_argument("--bucket", help="the artifacts bucket of a deployment")
+    results.add_argument("--state-dir", type=_folder, metavar="DIR", help="of a local mode")
+    results.set_defaults(run=_results)
 
     manifest = commands.add_parser("slack-manifest", help="the Slack app manifest to paste")
     manifest.add_argument("--url", required=True, help="address of the deployed HTTP API")
@@ -239,6 +247,15 @@ def _render(arguments: argparse.Namespace) -> int:
     run_id = new_run_id(plan.recipe, dedup_key=request.command)
     print(to_yaml(render_all(request, run_id=run_id)), end="")
     return OK
+
+
+def _results(arguments: argparse.Namespace) -> int:
+    # boto3, which most commands do without.
+    try:
+        from cli.results import results
+    except ImportError as exc:
+        return _missing_extra("results", "aws", exc)
+    return results(arguments)
 
 
 def _slack_manifest(arguments: argparse.Namespace) -> int:

@@ -11,6 +11,7 @@ import importlib
 import json
 import os
 import secrets
+import shlex
 import socket
 import sys
 from collections.abc import Callable, Mapping
@@ -41,6 +42,7 @@ from local.cluster import LocalCluster
 from local.cluster_behind_eks import ClusterBehindEks
 from local.handler_log import HANDLER_LOG
 from local.limits import limits_with
+from local.private import write_private
 from local.slack import LocalSlack
 from local.slack_app import app_config
 from local.state_directory import StateDirectory
@@ -166,6 +168,8 @@ class LocalMode:
         if self.aws is not None:
             self.aws.stop()
         self.slack.stop()
+        if self.settings is not None:
+            self._settings_file.unlink(missing_ok=True)
         self.state.release()
 
     def __enter__(self) -> LocalMode:
@@ -225,6 +229,7 @@ class LocalMode:
             )
         )
         self.settings = self._settings(base)
+        self._write_settings(self.settings)
         environment = self.settings.to_environment() | self.aws.environment()
         # Imported here so that the handlers' loggers write to the state directory's file, and so
         # that the first command does not wait for imports.
@@ -234,6 +239,16 @@ class LocalMode:
                     module, _, attribute = function.handler.rpartition(".")
                     getattr(importlib.import_module(module), attribute)
         self.aws.deploy(_product(environment))
+
+    def _write_settings(self, settings: Settings) -> None:
+        """Leave the settings for `stationmaster results`, which runs beside this local mode."""
+        variables = settings.to_environment().items()
+        lines = [f"export {name}={shlex.quote(value)}\n" for name, value in variables]
+        write_private(self._settings_file, "".join(lines).encode())
+
+    @property
+    def _settings_file(self) -> Path:
+        return self.state.path / "settings.env"
 
     def _settings(self, base: Deployment) -> Settings:
         assert self.aws is not None

@@ -116,6 +116,12 @@ class Settings(BaseModel):
         return variables
 
 
+def artifacts_bucket(environ: Mapping[str, str] | None = None) -> str:
+    """The bucket of results alone, for a command line that has no other setting; may be empty."""
+    source = os.environ if environ is None else environ
+    return source.get(f"{PREFIX}ARTIFACTS_BUCKET", "")
+
+
 class HubAccess(BaseModel):
     """How a command line on somebody's machine asks the hub: with that person's own token."""
 

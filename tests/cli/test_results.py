@@ -1,0 +1,162 @@
+"""`stationmaster results`: what it prints, what it downloads, and its exit codes."""
+
+# ruff: noqa: F811  # fixtures are imported by name
+from __future__ import annotations
+
+import json
+import shlex
+from itertools import count
+from pathlib import Path
+
+import pytest
+from artifacts_world import BUCKET, SavedRun, save_run
+from aws_fixtures import aws  # noqa: F401
+
+from cli.main import main
+from local.aws import BucketSpec, DeploymentSpec, LocalAws
+from stationmaster.domain.ids import RunId
+from stationmaster.domain.sizes import size_text
+
+RUN_IDS = (RunId(f"tiny-llama-{number:08x}") for number in count())
+FILES = {"model/config.json": b"{}", "metrics.jsonl": b'{"step": 1}\n'}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def bucket(aws: LocalAws) -> None:
+    aws.deploy(DeploymentSpec(buckets=[BucketSpec(name=BUCKET)]))
+
+
+@pytest.fixture
+def environment(aws: LocalAws, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on the machine of somebody who uses the AWS command line."""
+    for name, value in aws.environment().items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("STATIONMASTER_ARTIFACTS_BUCKET", raising=False)
+
+
+@pytest.fixture
+def saved(aws: LocalAws, environment: None) -> SavedRun:
+    return save_run(aws.client("s3"), next(RUN_IDS), FILES)
+
+
+def test_results_are_listed_as_json(saved: SavedRun, capsys: pytest.CaptureFixture[str]) -> None:
+    code = main(["results", saved.run_id, "--bucket", BUCKET, "--json"])
+
+    assert code == 0
+    assert json.loads(capsys.readouterr().out) == [
+        {"path": file.path, "num_bytes": file.num_bytes, "sha256": file.sha256}
+        for file in saved.manifest.files
+    ]
+
+
+def test_results_are_listed_for_people(
+    saved: SavedRun, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STATIONMASTER_ARTIFACTS_BUCKET", BUCKET)
+
+    code = main(["results", saved.run_id])
+
+    printed = capsys.readouterr().out
+    assert code == 0
+    assert saved.manifest.files[1].sha256 in printed
+    assert printed.endswith(f"runs/{saved.run_id}/: 2 files, 14 B, as S3 has them\n")
+
+
+def test_results_are_downloaded_and_kept_the_second_time(
+    saved: SavedRun, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    to = tmp_path / "model folder"
+    command = ["results", saved.run_id, "--bucket", BUCKET, "--to", str(to)]
+
+    assert main(command) == 0
+    first = capsys.readouterr().out
+    assert main(command) == 0
+    second = capsys.readouterr().out
+
+    assert (to / "metrics.jsonl").read_bytes() == FILES["metrics.jsonl"]
+    assert first.count("fetched") == 2
+    assert second.count("kept") == 2
+    assert "fetched" not in second
+
+
+@pytest.mark.parametrize("more", [[], ["--to", "here"]], ids=["listed", "downloaded"])
+def test_flipped_byte_is_refused_with_the_name_of_the_file(
+    more: list[str],
+    saved: SavedRun,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    saved.put("model/config.json", b"[]")
+
+    code = main(["results", saved.run_id, "--bucket", BUCKET, *more])
+
+    assert code == 1
+    assert f"runs/{saved.run_id}/model/config.json" in capsys.readouterr().err
+
+
+def test_run_without_results_is_answered_with_1(
+    environment: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = main(["results", "tiny-llama-none", "--bucket", BUCKET])
+
+    assert code == 1
+    assert "run tiny-llama-none has no complete result" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["../etc"], '"../etc" is no run'),
+        (["tiny-llama-1"], "no bucket is named and no local mode runs in .stationmaster"),
+        (["tiny-llama-1", "--state-dir", "nowhere"], "no local mode runs in nowhere"),
+    ],
+)
+def test_bad_input_is_answered_with_2(
+    arguments: list[str],
+    words: str,
+    environment: None,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    assert main(["results", *arguments]) == 2
+
+    assert words in capsys.readouterr().err
+
+
+def test_results_of_a_local_mode_are_found_by_its_state_directory(
+    aws: LocalAws,
+    saved: SavedRun,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lines = [f"export {name}={shlex.quote(value)}\n" for name, value in aws.environment().items()]
+    (tmp_path / "aws.env").write_text("".join(lines))
+    (tmp_path / "settings.env").write_text(f"export STATIONMASTER_ARTIFACTS_BUCKET={BUCKET}\n")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+    monkeypatch.setenv("STATIONMASTER_ARTIFACTS_BUCKET", "another")
+
+    assert main(["results", saved.run_id, "--state-dir", str(tmp_path), "--json"]) == 0
+
+    assert len(json.loads(capsys.readouterr().out)) == 2
+
+
+@pytest.mark.parametrize(
+    ("num_bytes", "text"),
+    [
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1024, "1.00 KiB"),
+        (10 * 2**20, "10.0 MiB"),
+        (1000 * 2**20, "0.98 GiB"),
+        (13_476_000_000, "12.6 GiB"),
+        (5 * 2**50, "5120 TiB"),
+    ],
+)
+def test_sizes_are_words(num_bytes: int, text: str) -> None:
+    assert size_text(num_bytes) == text
