@@ -125,7 +125,8 @@ TRAIN_STEPS: Final = (
     _step("await-job", P.SEND_TASK_RESULT),
     # Looks at the cluster when nothing was heard of it.
     _step("conclude-run", P.CLUSTER_READ, P.KUBERNETES, memory_mib=512),
-    _step("release-lease", P.BUS_PUT),
+    # Also ends the wait of the runs that get its nodes.
+    _step("release-lease", P.SEND_TASK_RESULT, P.BUS_PUT),
 )
 
 CLUSTER_STEPS: Final = (
@@ -137,7 +138,8 @@ CLUSTER_STEPS: Final = (
     _step("ensure-file-system", P.FILE_SYSTEM_CREATE, P.FILE_SYSTEM_READ, P.NETWORK_READ),
     _step("install-plugin", P.ADDON_CREATE, P.CLUSTER_READ, P.KUBERNETES, memory_mib=512),
     _step("run-check", P.CLUSTER_READ, P.FILE_SYSTEM_READ, P.KUBERNETES, memory_mib=512),
-    _step("conclude-cluster", P.SEND_TASK_RESULT),
+    # A cluster that has failed and that no run leases drains at once.
+    _step("conclude-cluster", P.SEND_TASK_RESULT, P.BUS_PUT),
 )
 
 TEARDOWN_STEPS: Final = (

@@ -20,15 +20,17 @@ COMMENT: Final = "Stationmaster: get a cluster, train there, release it"
 
 # AwaitJob's limit comes from the run's plan (steps/prepare_run.py) and ends through its Catch, and
 # so through a release. The machine's own limit cannot be caught, so it lies days above the longest
-# wait and everything that the steps' limits add up to, and below the year that AWS allows.
+# waits (for nodes and for the job) and all that the steps' limits add up to, and below the year
+# that AWS allows.
 MACHINE_LIMIT: Final = cdk.Duration.days(364)
 
 # The relay reports every 20 s and the recorder passes that on as the heartbeat: 45 in a row missed.
 HEARTBEAT_LIMIT: Final = cdk.Duration.minutes(15)
 
-# A cluster's workflow ends by its steps' limits, or by its own, and reports to the runs that wait.
-# This is the guard behind both.
-CLUSTER_LIMIT: Final = cdk.Duration.days(1)
+# A run in a queue waits for as long as others train, and training takes weeks. It costs nothing
+# meanwhile, and people see its place and can stop it. A cluster's own workflow ends by its steps'
+# limits, or by its own, within hours; this is the guard behind both.
+CLUSTER_LIMIT: Final = cdk.Duration.days(30)
 
 
 def train_states(scope: Construct, functions: Mapping[str, lambda_.IFunction]) -> sfn.IChainable:

@@ -8,7 +8,12 @@ from stationmaster.aws.aggregate_store import AggregateStore
 from stationmaster.aws.calls import AwsConditionFailed
 from stationmaster.domain.aggregates import CLUSTER
 from stationmaster.domain.cluster.aggregate import Cluster
-from stationmaster.domain.cluster.events import ClusterEvent, ClusterRequested, LeaseGranted
+from stationmaster.domain.cluster.events import (
+    ClusterEvent,
+    ClusterRequested,
+    LeaseGranted,
+    LeaseRequested,
+)
 from stationmaster.domain.ids import ClusterId
 
 if TYPE_CHECKING:
@@ -21,7 +26,9 @@ class ClusterStore(AggregateStore[ClusterId, Cluster, ClusterEvent]):
     def __init__(self, table_name: str, client: DynamoDBClient) -> None:
         super().__init__(CLUSTER, table_name, client)
 
-    def create(self, requested: ClusterRequested, *leases: LeaseGranted) -> tuple[Cluster, bool]:
+    def create(
+        self, requested: ClusterRequested, *leases: LeaseRequested | LeaseGranted
+    ) -> tuple[Cluster, bool]:
         """Write a new cluster with its first leases, unless it exists.
 
         Returns:

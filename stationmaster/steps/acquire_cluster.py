@@ -1,51 +1,63 @@
-"""A run gets its cluster: an attempt begins, leases the cluster, and waits until it is ready."""
+"""A run gets its cluster: an attempt begins, asks for nodes, and waits until they are ready."""
 
 from __future__ import annotations
 
 from stationmaster.domain.cluster.aggregate import Cluster
-from stationmaster.domain.cluster.events import ClusterRequested, LeaseGranted, cluster_event_id
-from stationmaster.domain.cluster.spec import spec_for
-from stationmaster.domain.errors import RunStopped
+from stationmaster.domain.cluster.events import (
+    ClusterRequested,
+    LeaseRequested,
+    Requester,
+    cluster_event_id,
+)
+from stationmaster.domain.cluster.fitting import why_unfit
+from stationmaster.domain.cluster.spec import ClusterSpec, spec_for
+from stationmaster.domain.errors import ClusterFailed, IllegalTransition, RunStopped
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.planning.recipe_lookup import get_recipe
+from stationmaster.domain.reactions.run import POLICY, Queued, decide
 from stationmaster.domain.run.aggregate import Run, Wait
 from stationmaster.domain.run.attempts import Attempt, first_assignment
 from stationmaster.domain.run.events import AttemptStarted, run_event_id
 from stationmaster.services import Services
-from stationmaster.steps.recording import mirror_phase
+from stationmaster.steps.recording import change_phases, mirror_phase
 from stationmaster.steps.release_lease import release_lease
 from stationmaster.steps.stopping import raise_if_stopped
 from stationmaster.waiting import settle_cluster_wait
 
 
 def acquire_cluster(services: Services, run_id: RunId, *, task_token: str) -> None:
-    """Keep the token, lease the run's cluster and start its workflow, which resolves the token.
+    """Keep the token, and ask for nodes of the run's cluster; who makes them ready resolves it.
 
-    The token is written before the cluster is read, and the cluster's workflow writes the phase
+    The cluster is the one that the request names, or one that is made for the run and whose
+    workflow is started. A run whose nodes are not free stands in the queue, in order.
+
+    The token is written before the cluster is read, and whoever changes the cluster writes that
     before it reads the tokens: one of the two always sees the other.
 
     Raises:
+        ClusterFailed: the run cannot use the cluster that it names; says why. Nothing is made.
         RunStopped: someone asked to stop, or the run has ended meanwhile.
     """
     services.runs.save_task_token(run_id, Wait.CLUSTER, task_token)
     run = services.runs.load(run_id)
     raise_if_stopped(run)
     attempt = _begin_attempt(services, run)
-    cluster = _lease(services, run, attempt)
-    # Whoever ended the run before the lease was written has not seen it; nobody else releases it.
+    cluster = _ask_for_nodes(services, run, attempt)
+    # Whoever ended the run before this was written has not seen it; nobody else releases it.
     run = services.runs.load(run_id)
     try:
         raise_if_stopped(run)
     except RunStopped:
         release_lease(services, run_id)
         raise
-    services.workflows.start_cluster(cluster.cluster_id)
-    mirror_phase(services, cluster)
+    if cluster.run_id == run_id:
+        services.workflows.start_cluster(cluster.cluster_id)
+    _show_wait(services, run, cluster)
     settle_cluster_wait(services, cluster, run_id, task_token)
 
 
 def _begin_attempt(services: Services, run: Run) -> Attempt:
-    """The run's first attempt, on a cluster of its own, which has the run's id."""
+    """The run's first attempt, on the cluster that it names, or on one that has the run's id."""
     if run.attempt is None:
         event = AttemptStarted(
             event_id=run_event_id(run.run_id, "attempt.started", 1),
@@ -58,26 +70,61 @@ def _begin_attempt(services: Services, run: Run) -> Attempt:
     return run.attempt
 
 
-def _lease(services: Services, run: Run, attempt: Attempt) -> Cluster:
-    """The attempt's cluster with a lease of the run, made if it is not there."""
-    cluster_id, placement = attempt.cluster_id, attempt.placement
-    known = services.cluster_states.find(cluster_id)
-    if known is not None:
-        return known
+def _ask_for_nodes(services: Services, run: Run, attempt: Attempt) -> Cluster:
+    """The attempt's cluster once the run has a lease of it or stands in its queue."""
+    cluster_id = attempt.cluster_id
+    cluster = services.cluster_states.find(cluster_id)
+    if cluster is not None and run.run_id in cluster.waiting_runs:
+        return cluster
+    needed = _needed(run, attempt)
+    wanted = LeaseRequested(
+        event_id=cluster_event_id(cluster_id, "lease.requested", attempt.attempt_id),
+        cluster_id=cluster_id,
+        at=services.now(),
+        run_id=run.run_id,
+        nodes=needed.nodes,
+        keep_s=run.request.keep_s,
+    )
+    if cluster is None and run.request.cluster_id is None:
+        cluster, _ = services.cluster_states.create(_own_cluster(services, run, needed), wanted)
+        return cluster
+    if cluster is None:
+        raise ClusterFailed(
+            f"cluster {cluster_id}, on which the run was to train, is not known any more"
+        )
+    if run.request.cluster_id is not None and (why := why_unfit(cluster, needed)):
+        raise ClusterFailed(why)
+    return services.cluster_states.record(cluster_id, [wanted])
+
+
+def _needed(run: Run, attempt: Attempt) -> ClusterSpec:
+    placement = attempt.placement
     recipe = get_recipe(run.request.recipe, run.request.model).with_overrides(run.request.overrides)
-    requested = ClusterRequested(
+    return spec_for(recipe, nodes=placement.nodes, instance_type=placement.instance_type)
+
+
+def _own_cluster(services: Services, run: Run, needed: ClusterSpec) -> ClusterRequested:
+    """A cluster for this run; with `keep=` it stays, with a card in the run's channel."""
+    cluster_id, request = first_assignment(run.run_id, run.request).cluster_id, run.request
+    requester = Requester(
+        team_id=request.team_id, channel_id=request.channel_id, user_id=request.user_id
+    )
+    return ClusterRequested(
         event_id=cluster_event_id(cluster_id, "requested"),
         cluster_id=cluster_id,
         at=services.now(),
-        spec=spec_for(recipe, nodes=placement.nodes, instance_type=placement.instance_type),
+        spec=needed,
         run_id=run.run_id,
+        requester=requester if request.keep_s > 0 else None,
     )
-    lease = LeaseGranted(
-        event_id=cluster_event_id(cluster_id, "lease.granted", attempt.attempt_id),
-        cluster_id=cluster_id,
-        at=services.now(),
-        run_id=run.run_id,
-        nodes=placement.nodes,
-    )
-    cluster, _ = services.cluster_states.create(requested, lease)
-    return cluster
+
+
+def _show_wait(services: Services, run: Run, cluster: Cluster) -> None:
+    """Let the run show what it waits for: its turn, or what is done to the cluster."""
+    if all(waiting.run_id != run.run_id for waiting in cluster.queue):
+        mirror_phase(services, cluster)
+        return
+    try:
+        change_phases(services, run, decide(run, Queued(), POLICY))
+    except IllegalTransition:
+        return  # it got its nodes in this moment, and shows what its cluster does

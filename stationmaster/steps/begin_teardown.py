@@ -8,31 +8,30 @@ from stationmaster.domain.cluster.events import (
     TeardownStarted,
     cluster_event_id,
 )
-from stationmaster.domain.cluster.leases import Lease
-from stationmaster.domain.ids import ClusterId
+from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.reactions import cluster as cluster_reactions
 from stationmaster.domain.reactions.cluster import TeardownBegins
 from stationmaster.domain.reactions.run import POLICY, ClusterTaken, WaitOpen, decide
 from stationmaster.services import Services
 from stationmaster.steps import NOT_READY, READY, StepResult
-from stationmaster.steps.recording import change_cluster_phases, change_phases, lease_released
+from stationmaster.steps.recording import change_cluster_phases, change_phases, run_left
 from stationmaster.waiting import settle_wait
 
 
 def begin_teardown(services: Services, cluster_id: ClusterId) -> StepResult:
     """Record that a teardown attempt began, once the cluster's own workflow is over.
 
-    A teardown under way stays as it is. A run that still leases the cluster ends with it, and so
-    does a workflow that waits. The cluster's workflow sees at its next step that the cluster
-    drains; one that does not end in time is not waited for.
+    A teardown under way stays as it is. A run that still leases the cluster, or stands in its
+    queue, ends with it, and so does a workflow that waits. The cluster's workflow sees at its next
+    step that the cluster drains; one that does not end in time is not waited for.
     """
     cluster = services.cluster_states.load(cluster_id)
     if cluster.teardown in (TeardownStatus.RUNNING, TeardownStatus.COMPLETED):
         return READY
-    for lease in cluster.open_leases:
-        cluster = _end_lease(services, cluster, lease)
     begins = cluster_reactions.decide(cluster, TeardownBegins())
     cluster = change_cluster_phases(services, cluster, begins)
+    for run_id in cluster.waiting_runs:
+        cluster = _end_run(services, cluster, run_id)
     if _is_provisioning(services, cluster):
         return NOT_READY
     event = TeardownStarted(
@@ -45,12 +44,13 @@ def begin_teardown(services: Services, cluster_id: ClusterId) -> StepResult:
     return READY
 
 
-def _end_lease(services: Services, cluster: Cluster, lease: Lease) -> Cluster:
-    """End the run, whatever its workflow waits for, and then its lease."""
-    run = services.runs.load(lease.run_id)
-    run = change_phases(services, run, decide(run, ClusterTaken(), POLICY))
+def _end_run(services: Services, cluster: Cluster, run_id: RunId) -> Cluster:
+    """End the run, whatever its workflow waits for; then its lease, or its place in the queue."""
+    run = services.runs.load(run_id)
+    taken = ClusterTaken(cluster_reactions.why_taken(cluster))
+    run = change_phases(services, run, decide(run, taken, POLICY))
     settle_wait(services, run.run_id, decide(run, WaitOpen(services.now()), POLICY))
-    return lease_released(services, cluster, lease)
+    return run_left(services, cluster, run_id)
 
 
 def _is_provisioning(services: Services, cluster: Cluster) -> bool:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from stationmaster.cluster_upkeep import follow_up
 from stationmaster.domain.cluster.aggregate import Cluster
+from stationmaster.domain.cluster.events import ClusterPhase
 from stationmaster.domain.errors import IllegalTransition
 from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.reactions.cluster import decide
@@ -13,7 +15,6 @@ from stationmaster.services import Services
 from stationmaster.steps.catching import parse_caught
 from stationmaster.steps.conclude_run import Conclusion
 from stationmaster.steps.recording import change_cluster_phases
-from stationmaster.waiting import notify_waiting_runs
 
 
 def conclude_cluster(
@@ -22,11 +23,13 @@ def conclude_cluster(
     """Record how provisioning ended, and let the runs that wait for the cluster know.
 
     `error` is what Step Functions caught, None after success. A cluster that is ready, has failed
-    or goes away stays as it is.
+    or goes away stays as it is. One that has failed and that no run leases drains at once, which is
+    put on the bus.
     """
     cluster = services.cluster_states.load(cluster_id)
     cluster = _end(services, cluster, WorkflowEnds(services.now(), parse_caught(error)))
-    return {"outcome": cluster.phase.value}
+    failed = cluster.entered_in_pass(ClusterPhase.FAILED) is not None
+    return {"outcome": ClusterPhase.FAILED.value if failed else cluster.phase.value}
 
 
 def fail_cluster(services: Services, cluster: Cluster, *, reason: str) -> None:
@@ -39,5 +42,5 @@ def _end(services: Services, cluster: Cluster, seen: WorkflowEnds | WorkflowFail
         cluster = change_cluster_phases(services, cluster, decide(cluster, seen))
     except IllegalTransition:
         cluster = services.cluster_states.load(cluster.cluster_id)  # it has drained in this moment
-    notify_waiting_runs(services, cluster)
+    follow_up(services, cluster)
     return cluster

@@ -15,10 +15,10 @@ from stationmaster.steps.stopping import raise_if_stopped
 # the relay, its heartbeat and people. Estimates may be off by two, and recoveries repeat steps.
 _TIMES_THE_ESTIMATE: Final = 3
 _AT_LEAST: Final = timedelta(days=7)
-# An execution lives for a year at most, and that end cannot be caught; the days before the wait and
-# after it are for provisioning and release. Source: Step Functions quotas, "Maximum execution
-# time".
-MAX_AWAIT: Final = timedelta(days=360)
+# An execution lives for a year at most, and that end cannot be caught. Before this wait a run may
+# stand in a queue for 30 days; the days after it are for saving and release. Source: Step Functions
+# quotas, "Maximum execution time".
+MAX_AWAIT: Final = timedelta(days=330)
 
 
 class Preparation(TypedDict):

@@ -19,10 +19,9 @@ from stationmaster.domain.cluster.events import (
     ResourceRequested,
     cluster_event_id,
 )
-from stationmaster.domain.cluster.leases import Lease
 from stationmaster.domain.cluster.resources import ResourceStatus
 from stationmaster.domain.errors import PermanentError, StepTimedOut
-from stationmaster.domain.ids import ClusterId
+from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.reactions import cluster as cluster_reactions
 from stationmaster.domain.reactions import run as run_reactions
 from stationmaster.domain.reactions.run import POLICY
@@ -109,15 +108,22 @@ def change_cluster_phases(
     return cluster
 
 
-def lease_released(services: Services, cluster: Cluster, lease: Lease) -> Cluster:
-    """Record that a run needs the cluster no longer; after its last lease the cluster drains."""
+def run_left(services: Services, cluster: Cluster, run_id: RunId) -> Cluster:
+    """Record that a run needs the cluster no longer, or does not wait for it any more.
+
+    Nothing is written where it does neither. What follows is written with it: the next runs of the
+    queue get their nodes, or the cluster drains.
+    """
+    since = next((each.granted_at for each in cluster.open_leases if each.run_id == run_id), None)
+    if since is None:
+        since = next((each.since for each in cluster.queue if each.run_id == run_id), None)
+    if since is None:
+        return cluster
     event = LeaseReleased(
-        event_id=cluster_event_id(
-            cluster.cluster_id, "lease.released", lease.run_id, lease.granted_at
-        ),
+        event_id=cluster_event_id(cluster.cluster_id, "lease.released", run_id, since),
         cluster_id=cluster.cluster_id,
         at=services.now(),
-        run_id=lease.run_id,
+        run_id=run_id,
     )
     return services.cluster_states.record(cluster.cluster_id, [event])
 

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
+from stationmaster.cluster_upkeep import follow_up
 from stationmaster.domain.ids import RunId
-from stationmaster.domain.reactions.cluster import AnnounceDrain, RunLeft, decide
 from stationmaster.services import Services
-from stationmaster.steps.recording import lease_released
+from stationmaster.steps.recording import mirror_phase, run_left
 
 
 def release_lease(services: Services, run_id: RunId) -> None:
-    """Release the lease of the run's newest attempt; a cluster that drains is put on the bus.
+    """Release the lease of the run's newest attempt, or take the run out of its cluster's queue.
 
-    A rule starts the teardown from there. Repeating it says so again, which does no harm.
+    The runs that get its nodes hear of it, and a cluster that drains is put on the bus. Repeating
+    it says so again, which does no harm.
     """
     attempt = services.runs.load(run_id).attempt
     cluster = services.cluster_states.find(attempt.cluster_id) if attempt is not None else None
-    if attempt is None or cluster is None:
+    if cluster is None:
         return  # the run ended before it came to a cluster
-    lease = cluster.leases.get(run_id)
-    if lease is not None and lease.released_at is None:
-        cluster = lease_released(services, cluster, lease)
-    if AnnounceDrain() in decide(cluster, RunLeft()):
-        services.bus.cluster_drained(cluster.cluster_id)
+    cluster = run_left(services, cluster, run_id)
+    mirror_phase(services, cluster)
+    follow_up(services, cluster)

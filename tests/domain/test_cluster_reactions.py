@@ -16,10 +16,10 @@ from stationmaster.domain.reactions.cluster import (
     AnnounceDrain,
     AskWorkflow,
     ChangePhase,
+    ClusterWritten,
     CompleteTeardown,
     FailTeardown,
     LookedAfter,
-    RunLeft,
     RunWaits,
     StartTeardown,
     TeardownBegins,
@@ -145,7 +145,7 @@ def test_end_of_the_workflow_is_the_end_of_provisioning(phase, seen, end):
 def test_drain_is_announced_to_whoever_leaves_until_the_cluster_is_released(phase):
     drains = phase in (ClusterPhase.DRAINING, ClusterPhase.RELEASING)
 
-    assert decide(in_phase(phase), RunLeft()) == ((AnnounceDrain(),) if drains else ())
+    assert decide(in_phase(phase), ClusterWritten()) == ((AnnounceDrain(),) if drains else ())
 
 
 @pytest.mark.parametrize("phase", ClusterPhase)

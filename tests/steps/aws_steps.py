@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import count
 
@@ -122,6 +122,32 @@ class Account:
         self.lease(**request)
         self.happen_to_cluster(cluster_events.ClusterPhaseChanged, phase=ClusterPhase.PROVISIONING)
         return self.enter(ev.RunPhase.PROVISIONING)
+
+    def keep(self, *phases: ClusterPhase, nodes: int = 4) -> Cluster:
+        """A cluster that someone keeps and no run leases, taken through these phases."""
+        spec = spec_for(get_recipe("tiny-llama"), nodes=nodes, instance_type="m5.2xlarge")
+        self.services.cluster_states.create(
+            make_cluster_event(
+                cluster_events.ClusterRequested,
+                event_id="requested",
+                cluster_id=self.cluster_id,
+                at=self.now(),
+                spec=spec,
+                name="lab",
+                requester=cluster_events.Requester(team_id="T1", channel_id="C1", user_id="U1"),
+                keep_until=self.now() + timedelta(hours=8),
+            )
+        )
+        for phase in phases:
+            self.happen_to_cluster(cluster_events.ClusterPhaseChanged, phase=phase)
+        return self.cluster
+
+    def guest(self, name: str, **request: object) -> Account:
+        """Another run, which is to train on the same cluster; it has asked for no nodes yet."""
+        guest = replace(self, run_id=RunId(f"{self.run_id}-{name}"))
+        guest.cluster_id = self.cluster_id
+        guest.ask(cluster_id=self.cluster_id, **request)
+        return guest
 
     def enter(self, *phases: ev.RunPhase, reason: str = "") -> Run:
         about = {"run_id": self.run_id, "at": self.now(), "reason": reason}

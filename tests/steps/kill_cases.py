@@ -30,6 +30,8 @@ from stationmaster.domain.reactions.workflow import GRACE
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.aggregate import Wait
+from stationmaster.domain.run.attempts import attempt_id
+from stationmaster.domain.run.request import Placement
 from stationmaster.steps.acquire_cluster import acquire_cluster
 from stationmaster.steps.await_job import await_job
 from stationmaster.steps.begin_teardown import begin_teardown
@@ -78,6 +80,37 @@ def acquired(account: Account, *phases: ClusterPhase) -> None:
     acquire_cluster(account.services, account.run_id, task_token="first")
     for phase in phases:
         account.happen_to_cluster(cluster_events.ClusterPhaseChanged, phase=phase)
+
+
+def crowded(account: Account) -> None:
+    """A run uses a part of a kept cluster; another one that waits needs all of it."""
+    account.ask()
+    account.keep(ClusterPhase.PROVISIONING, ClusterPhase.READY)
+    joined(account)
+    next_run = account.guest("b", nodes=4)
+    for run_id, nodes in ((account.run_id, 2), (next_run.run_id, 4)):
+        account.happen_to_cluster(cluster_events.LeaseRequested, run_id=run_id, nodes=nodes)
+    account.services.runs.save_task_token(next_run.run_id, Wait.CLUSTER, "token of b")
+
+
+def joined(account: Account) -> None:
+    """The run's attempt is on the cluster."""
+    account.happen(
+        ev.AttemptStarted,
+        attempt_id=attempt_id(account.run_id, 1),
+        cluster_id=account.cluster_id,
+        placement=Placement(nodes=2, instance_type="m5.2xlarge"),
+        job=account.run_id,
+        rendezvous_id=account.run_id,
+    )
+
+
+def asking_for_nodes(account: Account) -> None:
+    """A run that names a kept cluster, all of which another one uses."""
+    account.keep(ClusterPhase.PROVISIONING, ClusterPhase.READY)
+    account.ask(cluster_id=account.cluster_id)
+    about = {"run_id": account.guest("b").run_id, "nodes": 4}
+    account.happen_to_cluster(cluster_events.LeaseRequested, **about)
 
 
 def stopped_meanwhile(account: Account) -> None:
@@ -215,6 +248,11 @@ def unleased(account: Account) -> None:
             run_id=account.run_id,
         )
     )
+
+
+def alone_in_the_making(account: Account) -> None:
+    account.ask()
+    account.keep(ClusterPhase.PROVISIONING)
 
 
 def later(account: Account) -> None:
@@ -401,6 +439,12 @@ TRAIN = (
         given=lost_cluster,
     ),
     Case("release_lease", [of_run(release_lease)]),
+    Case(
+        "acquire_cluster of a cluster without free nodes",
+        [of_run(acquire_cluster, task_token="token")],
+        given=asking_for_nodes,
+    ),
+    Case("release_lease with the next one in line", [of_run(release_lease)], given=crowded),
 )
 
 CLUSTER = (
@@ -418,6 +462,11 @@ CLUSTER = (
         "conclude_cluster that failed",
         [of_cluster(conclude_cluster, error=FAILURE)],
         given=waiting_for_cluster,
+    ),
+    Case(
+        "conclude_cluster that failed and that nobody leases",
+        [of_cluster(conclude_cluster, error=FAILURE)],
+        given=alone_in_the_making,
     ),
 )
 
@@ -452,6 +501,11 @@ TEARDOWN = (
         "begin_teardown under a run",
         [of_cluster(begin_teardown)],
         given=waiting_for_both,
+    ),
+    Case(
+        "begin_teardown under a run and a queue",
+        [of_cluster(begin_teardown)],
+        given=crowded,
     ),
     Case(
         "begin_teardown that nobody leases",

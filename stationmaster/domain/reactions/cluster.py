@@ -43,8 +43,8 @@ class RunWaits:
 
 
 @dataclass(frozen=True, slots=True)
-class RunLeft:
-    """A run has ended, and holds no lease of the cluster."""
+class ClusterWritten:
+    """The cluster was written, and what follows outside the table is to be carried out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ Seen = (
     ClusterEvent
     | StepBegins
     | RunWaits
-    | RunLeft
+    | ClusterWritten
     | WorkflowEnds
     | WorkflowFailed
     | TeardownBegins
@@ -202,7 +202,7 @@ def decide(cluster: Cluster, seen: Seen) -> Reactions:
             return _end_of_work(cluster)
         case RunWaits(run_id):
             return _end_of_wait(cluster, run_id)
-        case RunLeft():
+        case ClusterWritten():
             return (AnnounceDrain(),) if cluster.is_going_away and cluster.is_open else ()
         case WorkflowEnds():
             return _provisioned(cluster, seen.caught.why if seen.caught else None)
@@ -263,6 +263,11 @@ _NewsOnly = (
 
 def _nothing(_seen: _NewsOnly) -> Reactions:
     return ()
+
+
+def why_taken(cluster: Cluster) -> str:
+    """Why a cluster that is torn down ends the runs that use it or wait for it; "" unless known."""
+    return cluster.reason or (_standing(cluster) if cluster.deleted_by else "")
 
 
 def _drain(cluster: Cluster) -> Reactions:
@@ -353,4 +358,6 @@ def _looked_after(cluster: Cluster, now: datetime) -> Reactions:
 
 
 def _standing(cluster: Cluster) -> str:
-    return f"cluster {cluster.cluster_id} is {cluster.phase.value}"
+    if cluster.deleted_by:
+        return f"cluster {cluster.label} was deleted by {cluster.deleted_by}"
+    return f"cluster {cluster.label} is {cluster.phase.value}"

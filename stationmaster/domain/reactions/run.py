@@ -117,7 +117,10 @@ class Queued:
 
 @dataclass(frozen=True, slots=True)
 class ClusterTaken:
-    """The cluster that the run leases is torn down under it."""
+    """The cluster that the run leases, or waits for, is torn down under it."""
+
+    why: str = ""
+    """The cluster's own reason; empty where it has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,8 +240,8 @@ def decide(run: Run, seen: Seen, policy: Policy) -> Reactions:
             return _setback(run, seen)
         case ev.ProgressReported() | ev.TrainingResumed():
             return _recovery(run, seen)
-        case ClusterTaken():
-            return _torn_down(run)
+        case ClusterTaken(why):
+            return _torn_down(run, why)
         case LeaseFound():
             return ()  # it needs the lease
         case _:
@@ -352,7 +355,10 @@ def _conclusion(run: Run, caught: Caught | None, now: datetime) -> Reactions:
 
 
 def _out_of_time(run: Run, now: datetime) -> str:
-    """The wait for the job ends so, and a step whose answer was lost at every try."""
+    """A wait for the cluster or the job ends so, and a step whose answer was lost at every try."""
+    if run.phase is RunPhase.QUEUED:
+        days = (now - run.requested_at).total_seconds() / 86_400
+        return f"the run waited {days:.1f} days for nodes of its cluster"
     began = run.entered(RunPhase.RUNNING)
     if began is None:
         return f"a step of the workflow did not answer in phase {run.phase.value}"
@@ -366,10 +372,10 @@ def _mirrored(run: Run, cluster_phase: ClusterPhase) -> Reactions:
     return (ChangePhase(phase),) if phase is not None and run.phase in _WAITING else ()
 
 
-def _torn_down(run: Run) -> Reactions:
+def _torn_down(run: Run, why: str) -> Reactions:
     if run.stop_requested_by is not None:
         return (ChangePhase(RunPhase.STOPPED),)
-    return (ChangePhase(RunPhase.FAILED, TORN_DOWN_EARLY),)
+    return (ChangePhase(RunPhase.FAILED, why or TORN_DOWN_EARLY),)
 
 
 def _setback(run: Run, event: Setback) -> Reactions:

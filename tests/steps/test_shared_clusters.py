@@ -1,0 +1,210 @@
+"""Runs that share a kept cluster: who gets nodes, who waits, and who is refused with a sentence."""
+
+# ruff: noqa: F811  # fixtures are imported by name
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from aws_steps import Account, account, endpoint  # noqa: F401
+
+from stationmaster.domain.cluster import events as cluster_events
+from stationmaster.domain.cluster.events import ClusterPhase
+from stationmaster.domain.errors import ClusterFailed, RunStopped
+from stationmaster.domain.ids import ClusterId
+from stationmaster.domain.run import events as ev
+from stationmaster.domain.run.aggregate import Wait
+from stationmaster.domain.run.events import RunPhase
+from stationmaster.steps.acquire_cluster import acquire_cluster
+from stationmaster.steps.begin_teardown import begin_teardown
+from stationmaster.steps.conclude_cluster import conclude_cluster
+from stationmaster.steps.prepare_cluster import prepare_cluster
+from stationmaster.steps.release_lease import release_lease
+
+TO_READY = (ClusterPhase.PROVISIONING, ClusterPhase.READY)
+
+
+def acquire(run: Account) -> list[str]:
+    """What the step sends to workflows that wait, or starts."""
+    return sent(run, lambda: acquire_cluster(run.services, run.run_id, task_token=run.run_id))
+
+
+def release(run: Account) -> list[str]:
+    return sent(run, lambda: release_lease(run.services, run.run_id))
+
+
+def sent(run: Account, act) -> list[str]:
+    run.aws.forget_calls()
+    act()
+    return [name for service, name in run.aws.calls if service in ("states", "events")]
+
+
+def held(account: Account) -> dict[str, int]:
+    return {lease.run_id: lease.nodes for lease in account.cluster.open_leases}
+
+
+def queued(account: Account) -> list[str]:
+    return [waiting.run_id for waiting in account.cluster.queue]
+
+
+def test_run_that_is_to_keep_its_cluster_makes_one_with_its_channel_and_person(account: Account):
+    account.ask(keep_s=600)
+    account.cluster_id = ClusterId(account.run_id)
+
+    acquire(account)
+
+    requester = account.cluster.requester
+    assert requester is not None
+    assert (requester.team_id, requester.channel_id, requester.user_id) == ("T1", "C1", "U1")
+    assert [lease.keep_s for lease in account.cluster.open_leases] == [600]
+    release(account)
+    assert account.cluster.keep_until == account.now() + timedelta(seconds=600)
+
+
+def test_run_on_a_ready_cluster_gets_its_nodes_at_once_and_starts_no_workflow(account: Account):
+    account.keep(*TO_READY)
+    a, b = (account.guest(name, nodes=2) for name in "ab")
+
+    assert acquire(a) == ["SendTaskSuccess"]
+    assert acquire(b) == ["SendTaskSuccess"]
+
+    assert held(account) == {a.run_id: 2, b.run_id: 2}
+    assert account.services.workflows.cluster_status(account.cluster_id) is None
+    assert a.run.cluster_id == account.cluster_id
+
+
+def test_run_that_does_not_fit_is_queued_and_hears_when_it_is_its_turn(account: Account):
+    account.keep(*TO_READY)
+    a, b = account.guest("a", nodes=4), account.guest("b", nodes=2)
+    acquire(a)
+
+    assert acquire(b) == []
+    assert (b.run.phase, queued(account)) == (RunPhase.QUEUED, [b.run_id])
+    versions = b.versions
+    assert acquire(b) == []
+    assert b.versions == versions
+
+    assert release(a) == ["SendTaskSuccess"]
+    assert (held(account), queued(account)) == ({b.run_id: 2}, [])
+    assert release(a) == ["SendTaskSuccess"]  # who was killed in between says it again
+
+
+def test_queued_run_that_gets_nodes_of_a_cluster_in_the_making_shows_that(account: Account):
+    account.keep(ClusterPhase.PROVISIONING)
+    a, b = account.guest("a", nodes=4), account.guest("b", nodes=4)
+    acquire(a)
+    acquire(b)
+    assert (a.run.phase, b.run.phase) == (RunPhase.PROVISIONING, RunPhase.QUEUED)
+
+    assert release(a) == []
+
+    assert b.run.phase is RunPhase.PROVISIONING
+    assert held(account) == {b.run_id: 4}
+    assert sent(b, lambda: conclude_cluster(b.services, b.cluster_id)) == ["SendTaskSuccess"]
+
+
+def test_queued_run_that_is_stopped_leaves_the_queue_to_the_next(account: Account):
+    account.keep(*TO_READY)
+    a, b, c = (account.guest(name, nodes=nodes) for name, nodes in (("a", 2), ("b", 4), ("c", 1)))
+    for run in (a, b, c):
+        acquire(run)
+    assert queued(account) == [b.run_id, c.run_id]
+    b.happen(ev.StopRequested, user_id="U2")
+
+    assert release(b) == ["SendTaskSuccess", "SendTaskSuccess"]  # those of a and c
+
+    assert (held(account), queued(account)) == ({a.run_id: 2, c.run_id: 1}, [])
+    with pytest.raises(RunStopped):
+        acquire(b)
+
+
+@pytest.mark.parametrize(
+    ("phases", "request_", "sentence"),
+    [
+        (TO_READY, {"nodes": 5}, "cluster lab has 4 training nodes, the run wants 5"),
+        (
+            TO_READY,
+            {"instance_type": "p4d.24xlarge"},
+            "cluster lab has m5.2xlarge nodes, the run wants p4d.24xlarge",
+        ),
+        ((ClusterPhase.DRAINING,), {}, "cluster lab is draining and takes no more runs"),
+    ],
+)
+def test_run_that_cannot_use_the_cluster_it_names_is_refused_with_a_sentence(
+    account: Account, phases, request_, sentence
+):
+    account.keep(*phases)
+    guest = account.guest("a", **request_)
+    version = account.cluster.version
+
+    with pytest.raises(ClusterFailed, match=sentence):
+        acquire(guest)
+
+    release(guest)  # as the workflow does after every failure
+    assert account.cluster.version == version
+
+
+def test_run_on_a_cluster_that_is_not_known_fails_and_makes_none(account: Account):
+    guest = account.guest("a")
+
+    with pytest.raises(ClusterFailed, match=f"cluster {account.cluster_id}, on which .* not known"):
+        acquire(guest)
+
+    assert account.services.cluster_states.find(account.cluster_id) is None
+    assert account.services.cluster_states.find(ClusterId(guest.run_id)) is None
+
+
+def test_run_on_a_cluster_that_goes_with_another_run_is_refused(account: Account):
+    account.request()
+
+    with pytest.raises(ClusterFailed, match="was made for one run and goes with it"):
+        acquire(account.guest("a"))
+
+
+def test_cluster_that_failed_in_use_takes_no_more_runs_and_says_why(account: Account):
+    account.keep(ClusterPhase.PROVISIONING)
+    acquire(account.guest("a"))
+    account.happen_to_cluster(
+        cluster_events.ClusterPhaseChanged, phase=ClusterPhase.FAILED, reason="no capacity"
+    )
+
+    with pytest.raises(ClusterFailed, match="is failed and takes no more runs: no capacity"):
+        acquire(account.guest("b"))
+
+
+@pytest.mark.parametrize("phase", [ClusterPhase.READY, ClusterPhase.FAILED])
+def test_teardown_ends_the_runs_in_the_queue_as_it_ends_those_with_nodes(account: Account, phase):
+    account.keep(*TO_READY)
+    a, b = account.guest("a", nodes=4), account.guest("b", nodes=4)
+    acquire(a)
+    acquire(b)
+    if phase is ClusterPhase.READY:
+        account.happen_to_cluster(cluster_events.DeletionRequested, user_id="U7")
+        why = "cluster lab was deleted by U7"
+    else:
+        account.happen_to_cluster(
+            cluster_events.ClusterPhaseChanged, phase=phase, reason="a check failed"
+        )
+        why = "a check failed"
+
+    told = sent(account, lambda: account.call(begin_teardown))
+
+    for run in (a, b):
+        assert (run.run.phase, run.run.reason) == (RunPhase.FAILED, why)
+        assert account.services.runs.load_task_token(run.run_id, Wait.CLUSTER) == run.run_id
+    assert told.count("SendTaskFailure") == 2
+    assert (held(account), queued(account)) == ({}, [])
+    assert account.cluster.phase is ClusterPhase.RELEASING
+
+
+def test_cluster_that_fails_and_that_nobody_leases_is_put_on_the_bus(account: Account):
+    account.keep()
+    prepare_cluster(account.services, account.cluster_id)
+    error = {"Error": "ResourceFailed", "Cause": "no capacity"}
+
+    def conclude():
+        return conclude_cluster(account.services, account.cluster_id, error=error)
+
+    assert sent(account, conclude) == ["PutEvents"]
+    assert (account.cluster.phase, account.cluster.reason) == (ClusterPhase.DRAINING, "no capacity")
+    assert conclude() == {"outcome": "failed"}
