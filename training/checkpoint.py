@@ -37,13 +37,12 @@ from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
 
+from stationmaster.domain.checkpoints import Manifest, StoredFile
 from stationmaster.domain.errors import PermanentError
 from training.agreement import from_rank_0, gathered, on_every_rank
 from training.hashed_files import HashedFiles, HashingWriter
 from training.manifest import (
     READ_AGAIN_AFTER_S,
-    Manifest,
-    StoredFile,
     again,
     checkpoint_path,
     first_damage,

@@ -21,8 +21,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from stationmaster.domain.checkpoints import Manifest
 from stationmaster.domain.errors import BadParameter, StationmasterError
-from training.manifest import Manifest, checkpoint_path, complete_steps, first_damage, read_manifest
+from training.manifest import (
+    checkpoint_path,
+    complete_steps,
+    first_damage,
+    read_manifest,
+)
 from training.repositories import DESCRIPTION
 
 if TYPE_CHECKING:

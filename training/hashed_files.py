@@ -15,7 +15,7 @@ from typing import IO, Any, cast
 
 from torch.distributed.checkpoint.filesystem import FileSystem, FileSystemWriter
 
-from training.manifest import StoredFile
+from stationmaster.domain.checkpoints import StoredFile
 
 
 class HashedFiles(FileSystem):

@@ -1,7 +1,8 @@
 """What makes a directory of files a checkpoint: its manifest, and the files being as it says.
 
 Called by `training.checkpoint` on the ranks that write and resume, and by what reads checkpoints
-without training (export). It knows files and names, and nothing of tensors or other ranks.
+without training (export). It knows files and names, and nothing of tensors or other ranks; what a
+manifest says is `stationmaster.domain.checkpoints`.
 
 A checkpoint is a directory `step-XXXXXXXX`. Its manifest, `complete.json`, is renamed into place
 after every other file is on the disk, and lists each of them with its size and SHA-256.
@@ -19,24 +20,27 @@ from __future__ import annotations
 
 import errno
 import hashlib
-import json
 import logging
 import os
 import re
 import shutil
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from stationmaster.domain.checkpoints import (
+    MARKER,
+    Manifest,
+    Unusable,
+    parse_manifest,
+    step_name,
+    step_of,
+)
 
 logger = logging.getLogger(__name__)
 
-_MARKER: Final = "complete.json"
-_NAME: Final = re.compile(r"step-(\d{8})")
 _FINGERPRINT: Final = r"[0-9a-f]{12}"
 
 # Keys that older checkpoints do not have: nothing can be said about them.
@@ -48,64 +52,25 @@ READ_AGAIN_AFTER_S: Final = (1.0, 3.0, 10.0, 30.0)
 Result = TypeVar("Result")
 
 
-class StoredFile(BaseModel):
-    """One file of a checkpoint, as it was given to the disk."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    size_bytes: int
-    sha256: str
-    rank: int
-    """Who wrote it; at a resume, rank % world size checks it."""
-
-
-class Manifest(BaseModel):
-    """The contents of `complete.json`."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    step: int
-    world_size: int
-    """Ranks of the run that wrote it; any number may read it."""
-    verified: bool
-    configuration: dict[str, str]
-    """Everything that decides the weights after a given step, by name."""
-    files: dict[str, StoredFile]
-
-    @property
-    def num_bytes(self) -> int:
-        """All files together."""
-        return sum(file.size_bytes for file in self.files.values())
-
-
 def checkpoint_path(directory: Path, step: int) -> Path:
     """Where the checkpoint of a step lies, or would lie."""
-    return directory / f"step-{step:08d}"
+    return directory / step_name(step)
 
 
 def write_manifest(path: Path, manifest: Manifest) -> None:
     """Put the manifest of a checkpoint in place, at once or not at all, a power cut included."""
-    temporary = path / f".{_MARKER}.tmp"
+    temporary = path / f".{MARKER}.tmp"
     with temporary.open("w") as stream:
         stream.write(manifest.model_dump_json(indent=2) + "\n")
         stream.flush()
         os.fsync(stream.fileno())
-    temporary.rename(path / _MARKER)
+    temporary.rename(path / MARKER)
     for folder in (path, path.parent):
         descriptor = os.open(folder, os.O_RDONLY)
         try:
             os.fsync(descriptor)  # names are on the disk, too
         finally:
             os.close(descriptor)
-
-
-@dataclass(frozen=True, slots=True)
-class Unusable:
-    """Why a checkpoint that has a manifest cannot be used."""
-
-    reason: str
-    is_foreign: bool = False
-    """Its manifest is of a form that this version does not know; the rest may be whole."""
 
 
 def read_manifest(path: Path) -> Manifest | Unusable | None:
@@ -115,15 +80,12 @@ def read_manifest(path: Path) -> Manifest | Unusable | None:
         OSError: the storage does not answer; that says nothing about the checkpoint.
     """
     try:
-        text = (path / _MARKER).read_bytes()
+        text = (path / MARKER).read_bytes()
     except (FileNotFoundError, NotADirectoryError):
         return None
-    try:
-        manifest = Manifest.model_validate(json.loads(text))
-    except ValueError as exc:  # not JSON, not UTF-8, or pydantic's own
-        if isinstance(exc, ValidationError):
-            return Unusable(f"{path / _MARKER}: {_unknown_form(exc)}", is_foreign=True)
-        return Unusable(f"{path / _MARKER} is torn: {exc}")
+    manifest = parse_manifest(text, marker=str(path / MARKER))
+    if isinstance(manifest, Unusable):
+        return manifest
     for name, file in manifest.files.items():
         try:
             size_bytes = (path / name).stat().st_size
@@ -132,18 +94,6 @@ def read_manifest(path: Path) -> Manifest | Unusable | None:
         if size_bytes != file.size_bytes:
             return Unusable(f"{path / name} has {size_bytes} of {file.size_bytes} bytes")
     return manifest
-
-
-def _unknown_form(error: ValidationError) -> str:
-    first = error.errors()[0]
-    key = ".".join(str(part) for part in first["loc"]) or "the whole"
-    match first["type"]:
-        case "extra_forbidden":
-            return f'the key "{key}" is not known'
-        case "missing":
-            return f'the key "{key}" is missing'
-        case _:
-            return f'the key "{key}" is not as expected: {first["msg"]}'
 
 
 def complete_steps(directory: Path) -> set[int]:
@@ -211,7 +161,7 @@ def has_manifest(path: Path) -> bool:
         OSError: the storage does not answer.
     """
     try:
-        (path / _MARKER).lstat()
+        (path / MARKER).lstat()
     except (FileNotFoundError, NotADirectoryError):
         return False
     return True
@@ -287,7 +237,7 @@ def nearest_relative(
 
 def _remove(path: Path) -> None:
     # Marker first: a half-removed checkpoint must not pass for a complete one.
-    (path / _MARKER).unlink(missing_ok=True)
+    (path / MARKER).unlink(missing_ok=True)
     shutil.rmtree(path)
     logger.info("checkpoint removed: %s", path)
 
@@ -296,7 +246,7 @@ def numbered_steps(directory: Path) -> dict[int, Path]:
     """The directories of checkpoints by step, complete or not."""
     found = {}
     for path in directory.iterdir():
-        match = _NAME.fullmatch(path.name)
-        if match and path.is_dir():
-            found[int(match[1])] = path
+        step = step_of(path.name)
+        if step is not None and path.is_dir():
+            found[step] = path
     return found

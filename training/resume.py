@@ -17,11 +17,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from stationmaster.domain.checkpoints import Manifest, Unusable
 from stationmaster.domain.errors import BadParameter, PermanentError
 from training.manifest import (
     READ_AGAIN_AFTER_S,
-    Manifest,
-    Unusable,
     again,
     checkpoint_path,
     differences,

@@ -9,10 +9,8 @@ from typing import Literal
 
 import pytest
 
+from stationmaster.domain.checkpoints import Manifest, StoredFile, Unusable
 from training.manifest import (
-    Manifest,
-    StoredFile,
-    Unusable,
     again,
     checkpoint_path,
     complete_steps,

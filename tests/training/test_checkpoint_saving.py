@@ -11,9 +11,10 @@ import pytest
 import torch
 from checkpoint_ranks import CONFIGURATION, checkpointer_in, lone_rank
 
+from stationmaster.domain.checkpoints import Manifest
 from stationmaster.domain.errors import BadParameter, PermanentError
 from training.checkpoint import Checkpointer, State
-from training.manifest import Manifest, read_manifest
+from training.manifest import read_manifest
 from training.parallel import Ranks
 
 BIG = 2**23

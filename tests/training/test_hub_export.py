@@ -17,9 +17,10 @@ from torch.distributed.checkpoint.state_dict import get_model_state_dict
 from torch.distributed.checkpoint.state_dict_saver import save
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from stationmaster.domain.checkpoints import Manifest, StoredFile
 from stationmaster.domain.errors import BadParameter
 from training.export import export, main
-from training.manifest import Manifest, StoredFile, checkpoint_path, write_manifest
+from training.manifest import checkpoint_path, write_manifest
 from training.models.hub import describe_model, load_weights
 from training.repositories import prepare_weights
 
