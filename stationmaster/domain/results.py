@@ -9,6 +9,9 @@ the cluster, and by `stationmaster results`, which downloads it. Pure: nothing h
     runs/RUN/logs/POD.log           what the pods printed
     runs/RUN/manifest.json          lists all of them; written last: without it nothing is complete
 
+On the run's file system, the trainer's output directory has the first three under these names, its
+checkpoints as `domain.checkpoints` says, and `facts.json`.
+
 A file of at most one part is put in one request, a larger one as a multipart upload.
 """
 
@@ -21,6 +24,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from stationmaster.domain.checkpoints import step_name
 from stationmaster.domain.errors import PermanentError
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.progress_lines import Count, PrintedLine
@@ -30,11 +34,18 @@ CHECKPOINT: Final = "checkpoint"
 LOGS: Final = "logs"
 METRICS_FILE: Final = "metrics.jsonl"
 MANIFEST_FILE: Final = "manifest.json"
+TRAINER_FACTS_FILE: Final = "facts.json"
 
 MIB: Final = 2**20
 # Source: Amazon S3 user guide, "Amazon S3 multipart upload limits": parts of 5 MiB to 5 GiB.
 MAX_PARTS: Final = 10_000
 MIN_PART_BYTES: Final = 8 * MIB
+
+# How the saver's process ends when it has not saved everything. After the last two, another start
+# would end in the same way.
+EXIT_NOT_SAVED: Final = 1
+EXIT_MISUNDERSTOOD: Final = 2
+EXIT_REFUSED: Final = 3
 
 _DIGEST_BYTES: Final = 32
 
@@ -51,7 +62,12 @@ def results_uri(bucket: str, run_id: RunId) -> str:
 
 def checkpoint_directory(step: int) -> str:
     """Where the checkpoint of a step lies in a result."""
-    return f"{CHECKPOINT}/step-{step:08d}"
+    return f"{CHECKPOINT}/{step_name(step)}"
+
+
+def checkpoint_file(step: int, name: str) -> str:
+    """Where a file of that checkpoint lies."""
+    return f"{checkpoint_directory(step)}/{name}"
 
 
 def log_file(pod: str) -> str:
@@ -147,10 +163,20 @@ class ResultFile(BaseModel):
         return len(part_sizes(self.num_bytes, self.part_bytes))
 
 
-class RunFacts(BaseModel):
-    """What a manifest says of the run itself, known when its result is saved."""
+class TrainerFacts(BaseModel):
+    """What only the trainer knows of a run; `facts.json` in its output directory."""
 
-    model_config = ConfigDict(frozen=True, protected_namespaces=())
+    model_config = ConfigDict(frozen=True)
+
+    versions: dict[str, str] = {}
+    """Of libraries, by name; `code` is a hash of the trainer's own."""
+    seed: int | None = None
+    data: str = ""
+    """The data set, and where it has one its hash."""
+
+
+class RunFacts(TrainerFacts):
+    """What a manifest says of the run itself, known when its result is saved."""
 
     run_id: RunId
     recipe: str
@@ -161,9 +187,6 @@ class RunFacts(BaseModel):
     instance_type: str
     image: str = ""
     """Of the training pods, with its digest where that is known."""
-    versions: dict[str, str] = {}
-    seed: int | None = None
-    data: str = ""
     outcome: str
     """succeeded, failed or stopped; running for a backup of a run that continues."""
     step: int | None = None
@@ -175,6 +198,8 @@ class ResultManifest(RunFacts):
     """The contents of `manifest.json`."""
 
     version: Literal[1] = 1
+    checkpoint_source: str = ""
+    """Where the checkpoint lay below the trainer's `checkpoints`: CONFIGURATION/step-N."""
     files: tuple[ResultFile, ...]
     """Ordered by path; the manifest itself is not among them."""
 

@@ -15,7 +15,7 @@ from typing import Final
 
 from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.names import NAMESPACE, SAVER, saving_name
-from stationmaster.domain.results import RunFacts
+from stationmaster.domain.results import EXIT_MISUNDERSTOOD, EXIT_REFUSED, RunFacts
 from stationmaster.rendering.job_spec import RUNS_DIRECTORY, KubernetesObject
 from stationmaster.rendering.metadata import (
     LABEL_MANAGED_BY,
@@ -28,9 +28,6 @@ from stationmaster.rendering.metadata import (
 from stationmaster.rendering.storage import shared_mount, shared_volume
 
 CONTAINER: Final = "save"
-# Exit codes of the saver that another start would repeat: a bad setting, and a refusal.
-EXIT_MISUNDERSTOOD: Final = 2
-EXIT_REFUSED: Final = 3
 # Pods that fail are started again this many times: a node may be lost, S3 may be away for minutes.
 _RETRIES: Final = 3
 # A terabyte takes 20 minutes at the 1 GB/s of a system node: a saver that hangs is ended.

@@ -1,0 +1,138 @@
+"""python -m relay.save
+
+Saves the result of a run: a Job of the run's cluster (`stationmaster.rendering.saving`), with the
+file system mounted. Credentials come from Pod Identity, Kubernetes access from the service account,
+or from $KUBECONFIG where that is set. Standard output carries JSON lines of the kinds `saving` and,
+at the end, `saved`; where it fails, the last line is one sentence. It may be killed and started
+again at any point.
+
+Exit codes: 0 saved, 1 not saved but worth another try, 2 a bad setting, 3 refused: a right or the
+bucket is missing.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Final
+
+from relay.cluster import ClusterApi
+from relay.saving.bucket import ResultsBucket, SavingRefused
+from relay.saving.config import SavingConfig
+from relay.saving.pod_logs import PodLogs
+from relay.saving.result import Saved, save_result
+from relay.saving.sources import RunDirectory
+from relay.saving.uploads import FILES_AT_ONCE, PARTS_AT_ONCE
+from stationmaster.domain.errors import PermanentError, StationmasterError
+from stationmaster.domain.ids import RunId
+from stationmaster.domain.results import (
+    EXIT_MISUNDERSTOOD,
+    EXIT_NOT_SAVED,
+    EXIT_REFUSED,
+    SavedLine,
+    SavingLine,
+    results_uri,
+)
+
+REPORT_EVERY_S: Final = 5.0
+
+
+def main(variables: Mapping[str, str]) -> int:
+    """Save, and turn every ending into a last line and an exit code."""
+    logging.basicConfig(
+        stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s"
+    )
+    # They warn of each try that is repeated.
+    logging.getLogger("urllib3").setLevel(logging.ERROR)
+    try:
+        config = SavingConfig.from_variables(variables)
+    except PermanentError as error:
+        return _fail(str(error), EXIT_MISUNDERSTOOD)
+    began = time.monotonic()
+    try:
+        saved = _save(config, variables)
+    except SavingRefused as error:
+        return _fail(str(error), EXIT_REFUSED)
+    except PermanentError as error:
+        return _fail(str(error), EXIT_MISUNDERSTOOD)
+    except (StationmasterError, OSError) as error:
+        return _fail(str(error), EXIT_NOT_SAVED)
+    run_id = config.facts.run_id
+    _print(
+        SavedLine(
+            run_id=run_id,
+            at=datetime.now(UTC),
+            uri=results_uri(config.bucket, run_id),
+            num_files=len(saved.manifest.files),
+            num_bytes=saved.manifest.num_bytes,
+            manifest_sha256=saved.manifest_sha256,
+            seconds=round(time.monotonic() - began, 3),
+        )
+    )
+    return 0
+
+
+def _save(config: SavingConfig, variables: Mapping[str, str]) -> Saved:
+    facts = config.facts
+    api = ClusterApi.connect(variables.get("KUBECONFIG"))
+    return save_result(
+        facts,
+        directory=RunDirectory(config.directory),
+        logs=PodLogs(api, namespace=config.namespace, run_id=facts.run_id),
+        bucket=ResultsBucket.connect(
+            bucket=config.bucket,
+            run_id=facts.run_id,
+            region=config.region,
+            connections=PARTS_AT_ONCE + FILES_AT_ONCE,
+        ),
+        report=_Report(facts.run_id),
+    )
+
+
+class _Report:
+    """Prints a line every few seconds while bytes are taken by S3."""
+
+    def __init__(self, run_id: RunId) -> None:
+        self._run_id = run_id
+        self._lock = threading.Lock()
+        self._total = self._saved = 0
+        self._printed_at = time.monotonic()
+
+    def expect(self, num_bytes: int) -> None:
+        with self._lock:
+            self._total += num_bytes
+
+    def saved(self, num_bytes: int) -> None:
+        with self._lock:
+            self._saved += num_bytes
+            now = time.monotonic()
+            if now - self._printed_at < REPORT_EVERY_S:
+                return
+            self._printed_at = now
+            line = SavingLine(
+                run_id=self._run_id,
+                at=datetime.now(UTC),
+                saved_bytes=self._saved,
+                total_bytes=self._total,
+            )
+            _print(line)
+
+
+def _print(line: SavingLine | SavedLine) -> None:
+    sys.stdout.write(line.text() + "\n")
+    sys.stdout.flush()
+
+
+def _fail(sentence: str, code: int) -> int:
+    sys.stdout.write(" ".join(sentence.split()) + "\n")
+    sys.stdout.flush()
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main(os.environ))

@@ -1,0 +1,89 @@
+"""What the run's training pods printed, as far as Kubernetes still has it.
+
+Called by `relay.saving.result`. Kubernetes keeps about 10 MiB of a container's newest output; the
+end of it is kept here, with the time of each line. A log that cannot be read is no reason not to
+save a model: the file then says so.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from relay.cluster import ClusterApi, ObjectMissing, RequestRefused
+from relay.objects import TRAINING_CONTAINER, JsonObject, name_of
+from relay.pods import container_state
+from stationmaster.domain.errors import TransientError
+from stationmaster.domain.ids import RunId
+from stationmaster.domain.names import LABEL_ROLE, LABEL_RUN_ID
+
+MAX_LOG_BYTES: Final = 16 * 2**20
+_NOTE: Final = "[stationmaster] "
+
+
+@dataclass(frozen=True, slots=True)
+class PodLog:
+    """A pod and its log, notes of ours included."""
+
+    pod: str
+    text: bytes
+
+
+class PodLogs:
+    """Reads the logs of one run."""
+
+    def __init__(self, api: ClusterApi, *, namespace: str, run_id: RunId) -> None:
+        self._api = api
+        self._pods = f"/api/v1/namespaces/{namespace}/pods"
+        self._selector = f"{LABEL_RUN_ID}={run_id},{LABEL_ROLE}=training"
+
+    def read(self, *, max_bytes: int = MAX_LOG_BYTES) -> Iterator[PodLog]:
+        """The log of every training pod that is still there, one after another.
+
+        At most `max_bytes` are kept of the container's last run, and of the one before.
+
+        Raises:
+            TransientError: the pods cannot even be listed.
+        """
+        pods, _ = self._api.list(self._pods, {"labelSelector": self._selector})
+        for pod in pods:
+            yield PodLog(name_of(pod), self._log_of(pod, max_bytes))
+
+    def _log_of(self, pod: JsonObject, max_bytes: int) -> bytes:
+        state = container_state(pod)
+        text = b""
+        if state.restarts:
+            note = f"{_NOTE}restarted {state.restarts} times; this is the run before the last\n"
+            text += note.encode() + self._stream(pod, max_bytes, previous=True)
+            text += f"{_NOTE}this is the last run\n".encode()
+        if state.has_log:
+            text += self._stream(pod, max_bytes, previous=False)
+        return text or f"{_NOTE}the container never started\n".encode()
+
+    def _stream(self, pod: JsonObject, max_bytes: int, *, previous: bool) -> bytes:
+        path = f"{self._pods}/{name_of(pod)}"
+        kept: deque[bytes] = deque()
+        held = dropped = 0
+        try:
+            with self._api.log(
+                path, container=TRAINING_CONTAINER, since=None, previous=previous
+            ) as chunks:
+                for chunk in chunks:
+                    kept.append(chunk)
+                    held += len(chunk)
+                    while held - len(kept[0]) >= max_bytes:
+                        held -= len(kept[0])
+                        dropped += len(kept.popleft())
+        except (ObjectMissing, RequestRefused) as exc:
+            return f"{_NOTE}Kubernetes has no log of it: {exc}\n".encode()
+        except TransientError as exc:
+            kept.append(f"\n{_NOTE}the rest could not be read: {exc}\n".encode())
+        text = b"".join(kept)
+        if dropped:
+            first_line = text.find(b"\n") + 1
+            dropped += first_line
+            note = f"{_NOTE}the first {dropped} bytes are left out\n"
+            return note.encode() + text[first_line:]
+        return text

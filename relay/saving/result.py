@@ -1,0 +1,138 @@
+"""Saves one run's result: model, newest whole checkpoint, metrics and logs; the manifest last.
+
+Called by `relay.save`. Everything may be repeated at any point: what S3 holds is not sent again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Protocol
+
+from relay.saving.bucket import NotSaved, ResultsBucket
+from relay.saving.pod_logs import PodLog
+from relay.saving.sources import RunDirectory, SavedStep
+from relay.saving.uploads import FileDamaged, LocalFile, Uploader
+from stationmaster.domain.errors import TransientError
+from stationmaster.domain.results import (
+    MANIFEST_FILE,
+    ResultFile,
+    ResultManifest,
+    RunFacts,
+    log_file,
+    manifest_sha256,
+)
+
+logger = logging.getLogger(__name__)
+
+
+class LogSource(Protocol):
+    """Where pods' logs come from."""
+
+    def read(self) -> Iterable[PodLog]:
+        """The log of each training pod."""
+        ...
+
+
+class Report(Protocol):
+    """Follows how far the saving is."""
+
+    def expect(self, num_bytes: int) -> None:
+        """So many more bytes are to be saved."""
+        ...
+
+    def saved(self, num_bytes: int) -> None:
+        """S3 holds so many more bytes."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """A result that is complete."""
+
+    manifest: ResultManifest
+    manifest_sha256: str
+
+
+def save_result(
+    facts: RunFacts,
+    *,
+    directory: RunDirectory,
+    logs: LogSource,
+    bucket: ResultsBucket,
+    report: Report,
+) -> Saved:
+    """Save what there is of a run; a run that left nothing gets a manifest with its logs alone.
+
+    Raises:
+        SavingRefused: S3 does not let the saver.
+        NotSaved, OSError: another start may succeed.
+    """
+    uploader = Uploader(bucket, on_saved=report.saved)
+    version = bucket.version(MANIFEST_FILE)
+    files: list[ResultFile] = []
+
+    def upload(found: Sequence[LocalFile]) -> None:
+        report.expect(sum(file.num_bytes for file in found))
+        files.extend(uploader.upload(found))
+
+    with TemporaryDirectory() as scratch:
+        upload([*directory.metrics(), *_log_files(logs, Path(scratch))])
+    model = directory.model()
+    upload(model)
+    checkpoint = _newest_whole(directory, upload, needed=not model)
+    said = directory.facts().model_dump(exclude_defaults=True)
+    known = facts.model_dump(exclude_defaults=True)
+    manifest = ResultManifest.model_validate(
+        {
+            **said,
+            **known,
+            "checkpoint_source": checkpoint.source if checkpoint else "",
+            "files": sorted((file.model_dump() for file in files), key=lambda file: file["path"]),
+        }
+    )
+    data = manifest.to_json()
+    bucket.replace(MANIFEST_FILE, data, digest=hashlib.sha256(data).digest(), version=version)
+    return Saved(manifest, manifest_sha256(data))
+
+
+def _log_files(logs: LogSource, scratch: Path) -> list[LocalFile]:
+    """The pods' logs as files; without them when the cluster does not answer."""
+    files: list[LocalFile] = []
+    try:
+        for log in logs.read():
+            path = scratch / str(len(files))
+            path.write_bytes(log.text)
+            files.append(LocalFile(path, log_file(log.pod), len(log.text)))
+    except TransientError as exc:
+        logger.warning("the pods' logs are not saved: %s", exc)
+    return files
+
+
+def _newest_whole(
+    directory: RunDirectory, upload: Callable[[Sequence[LocalFile]], None], *, needed: bool
+) -> SavedStep | None:
+    """Save the newest checkpoint whose bytes are as they were written; None without any.
+
+    Raises:
+        NotSaved: there are checkpoints, all are damaged, and there is no model either.
+    """
+    damage = ""
+    for checkpoint in directory.checkpoints():
+        try:
+            upload(checkpoint.files)
+        except FileDamaged as exc:
+            damage = str(exc)
+            logger.warning("checkpoint of step %d is passed over: %s", checkpoint.step, exc)
+        else:
+            return checkpoint
+    if damage and needed:
+        raise NotSaved(
+            f"every checkpoint is damaged, and there is no trained model: {damage}; restore its "
+            "files, or give up the result"
+        )
+    return None

@@ -1,0 +1,349 @@
+"""Saving a result: complete, verified by S3, resumed without sending anything twice."""
+
+# ruff: noqa: F811  # fixtures are imported by name
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+from pathlib import Path
+
+import boto3
+import pytest
+from saving_world import BUCKET, CONFIGURATION, WEIGHTS, SavedRun, aws, large, run  # noqa: F401
+
+from local.aws.faults import CONNECTION_CLOSED
+from relay.saving.bucket import NotSaved, SavingRefused, WrittenMeanwhile
+from relay.saving.pod_logs import PodLog
+from relay.saving.sources import RunDirectory
+from relay.saving.uploads import LocalFile, Uploader
+from stationmaster.aws.artifacts import Artifacts
+from stationmaster.domain.errors import PermanentError
+from stationmaster.domain.results import MANIFEST_FILE, MIB, manifest_sha256, read_manifest
+
+PATHS = [
+    "checkpoint/step-00000060/complete.json",
+    "checkpoint/step-00000060/weights.pt",
+    "metrics.jsonl",
+    "model/config.json",
+    "model/model.safetensors",
+]
+SENDING = ("UploadPart", "PutObject")
+
+
+class TwoLogs:
+    """Logs of two pods."""
+
+    def read(self) -> list[PodLog]:
+        return [PodLog("pod-0", b"one\n"), PodLog("pod-1", b"two\n")]
+
+
+def test_result_holds_what_the_run_left_and_the_manifest_lists_it(large: SavedRun) -> None:
+    saved = large.save(logs=TwoLogs())
+
+    stored = large.stored()
+    data = stored.pop(MANIFEST_FILE)
+    assert read_manifest(data, uri="") == saved.manifest
+    assert manifest_sha256(data) == saved.manifest_sha256
+    assert sorted(stored) == sorted([*PATHS, "logs/pod-0.log", "logs/pod-1.log"])
+    assert stored["model/model.safetensors"] == WEIGHTS
+    assert stored["checkpoint/step-00000060/weights.pt"] == b"newer"
+    for file in saved.manifest.files:
+        assert file.num_bytes == len(stored[file.path])
+        assert file.sha256 == hashlib.sha256(stored[file.path]).hexdigest()
+    assert [file.path for file in saved.manifest.files] == sorted(stored)
+    assert (saved.manifest.outcome, saved.manifest.step) == ("succeeded", 60)
+    assert saved.manifest.checkpoint_source == f"{CONFIGURATION}/step-00000060"
+    assert sum(large.report.taken) == large.report.expected == saved.manifest.num_bytes
+
+
+def test_result_is_verified_from_outside_by_what_s3_computed(large: SavedRun) -> None:
+    saved = large.save()
+
+    verified = Artifacts.connect(BUCKET).verify(large.run_id)
+
+    assert verified.manifest_sha256 == saved.manifest_sha256
+    (weights,) = [file for file in saved.manifest.files if file.path.endswith(".safetensors")]
+    assert (weights.num_parts, weights.s3_checksum[-2:]) == (3, "-3")
+
+
+def test_manifest_is_the_last_thing_that_is_written(large: SavedRun) -> None:
+    large.aws.inject("s3", "CompleteMultipartUpload", "InternalError")
+
+    with pytest.raises(NotSaved, match=r"completing model/model.safetensors .* InternalError"):
+        large.save()
+
+    assert MANIFEST_FILE not in large.stored()
+
+
+def test_result_that_is_saved_again_is_not_sent_again(run: SavedRun) -> None:
+    first = run.save()
+    run.aws.forget_calls()
+
+    again = run.save()
+
+    assert again == first
+    assert run.calls(*SENDING) == 1  # the manifest
+    assert run.calls("CreateMultipartUpload") == 0
+    assert sum(run.report.taken) == first.manifest.num_bytes
+
+
+# What S3 is asked in a save that works, in this order but for parts and files side by side.
+POINTS = [
+    ("ListObjectsV2", 0),
+    ("ListMultipartUploads", 0),
+    ("HeadObject", 0),
+    ("PutObject", 0),
+    ("PutObject", 1),
+    ("CreateMultipartUpload", 0),
+    ("UploadPart", 0),
+    ("UploadPart", 2),
+    ("CompleteMultipartUpload", 0),
+    ("PutObject", 2),
+    ("PutObject", 4),
+]
+
+
+@pytest.mark.parametrize(("operation", "after"), POINTS)
+def test_save_that_breaks_off_anywhere_is_continued(
+    large: SavedRun, operation: str, after: int
+) -> None:
+    large.aws.inject("s3", operation, CONNECTION_CLOSED, after=after)
+    with pytest.raises(NotSaved):
+        large.save()
+    held = large.held_parts()
+    large.aws.forget_calls()
+
+    saved = large.save()
+
+    stored = large.stored()
+    assert stored.pop(MANIFEST_FILE) == saved.manifest.to_json()
+    assert sorted(stored) == PATHS
+    assert stored["model/model.safetensors"] == WEIGHTS
+    assert large.unfinished() == []
+    # The weights are three parts, every other file and the manifest one.
+    assert large.calls(*SENDING) == 3 + len(PATHS) - held
+    assert sum(large.report.taken) == saved.manifest.num_bytes
+
+
+def test_part_that_s3_holds_of_an_unfinished_upload_is_not_sent_again(large: SavedRun) -> None:
+    large.aws.inject("s3", "CompleteMultipartUpload", CONNECTION_CLOSED)
+    with pytest.raises(NotSaved):
+        large.save()
+    large.aws.forget_calls()
+
+    large.save()
+
+    assert large.calls("UploadPart", "CreateMultipartUpload") == 0
+    assert large.calls("CompleteMultipartUpload") == 1
+    assert large.stored()["model/model.safetensors"] == WEIGHTS
+
+
+def test_part_with_other_bytes_is_sent_anew(large: SavedRun) -> None:
+    large.aws.inject("s3", "CompleteMultipartUpload", CONNECTION_CLOSED)
+    with pytest.raises(NotSaved):
+        large.save()
+    other = WEIGHTS[:-1] + b"!"
+    large.write("model/model.safetensors", other)
+    large.aws.forget_calls()
+
+    large.save()
+
+    assert large.calls("UploadPart") == 1  # the last of three
+    assert large.stored()["model/model.safetensors"] == other
+
+
+def test_object_of_the_same_size_with_other_bytes_is_replaced(run: SavedRun) -> None:
+    run.save()
+    run.write("model/config.json", b"[]")
+
+    saved = run.save()
+
+    assert run.stored()["model/config.json"] == b"[]"
+    assert Artifacts.connect(BUCKET).verify(run.run_id).manifest == saved.manifest
+
+
+def test_upload_without_checksums_is_given_up_and_begun_anew(large: SavedRun) -> None:
+    s3, key = boto3.client("s3"), f"runs/{large.run_id}/model/model.safetensors"
+    begun = s3.create_multipart_upload(Bucket=BUCKET, Key=key)
+    s3.upload_part(
+        Bucket=BUCKET, Key=key, UploadId=begun["UploadId"], PartNumber=1, Body=WEIGHTS[: 8 * MIB]
+    )
+
+    large.save()
+
+    assert large.unfinished() == []
+    assert Artifacts.connect(BUCKET).verify(large.run_id).manifest.run_id == large.run_id
+
+
+@pytest.mark.parametrize("operation", ["PutObject", "UploadPart", "ListObjectsV2"])
+def test_throttled_call_is_repeated(large: SavedRun, operation: str) -> None:
+    large.aws.inject("s3", operation, "SlowDown")
+
+    saved = large.save(attempts=2)
+
+    assert Artifacts.connect(BUCKET).verify(large.run_id).manifest == saved.manifest
+
+
+def test_throttling_without_end_is_one_sentence(large: SavedRun) -> None:
+    large.aws.inject("s3", "UploadPart", "SlowDown", times=99)
+
+    with pytest.raises(NotSaved, match=r"^uploading part \d of model/model.safetensors in s3://.*"):
+        large.save()
+
+
+@pytest.mark.parametrize(
+    "operation", ["ListObjectsV2", "HeadObject", "PutObject", "UploadPart", "CreateMultipartUpload"]
+)
+def test_denied_call_is_a_refusal_that_says_what_to_do(large: SavedRun, operation: str) -> None:
+    large.aws.inject("s3", operation, "AccessDenied", times=99)
+
+    with pytest.raises(SavingRefused, match="give the saver's role its rights"):
+        large.save()
+
+
+def test_bucket_that_is_gone_is_a_refusal(run: SavedRun) -> None:
+    with pytest.raises(SavingRefused, match="bucket elsewhere-artifacts does not exist"):
+        run.save(bucket="elsewhere-artifacts")
+
+
+def test_bytes_that_were_changed_on_their_way_are_refused_by_s3(run: SavedRun) -> None:
+    bucket = run.bucket()
+
+    with pytest.raises(NotSaved, match="BadDigest"):
+        bucket.put("model/config.json", b"other", digest=hashlib.sha256(b"{}").digest())
+
+
+class Growing:
+    """Logs that are read while the trainer still writes, as a pod that is not gone would."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def read(self) -> list[PodLog]:
+        with self._path.open("ab") as file:
+            file.write(b"more")
+        return []
+
+
+def test_file_that_changes_while_it_is_saved_is_an_error(run: SavedRun) -> None:
+    with pytest.raises(NotSaved, match=r"metrics.jsonl changed while it was read"):
+        run.save(logs=Growing(run.directory / "metrics.jsonl"))
+
+
+def test_file_that_is_written_again_at_the_same_size_is_an_error(large: SavedRun) -> None:
+    path = large.directory / "model/model.safetensors"
+    # Memory for one part: the second is read when the first is saved.
+    uploader = Uploader(
+        large.bucket(), on_saved=lambda _: os.utime(path, (1, 1)), memory_bytes=8 * MIB
+    )
+
+    with pytest.raises(NotSaved, match=r"model.safetensors changed while it was read"):
+        uploader.upload([LocalFile(path, "model/model.safetensors", len(WEIGHTS))])
+
+    assert "model/model.safetensors" not in large.stored()
+
+
+def test_manifest_that_somebody_else_wrote_meanwhile_is_not_replaced(run: SavedRun) -> None:
+    class Meanwhile:
+        def read(self) -> list[PodLog]:
+            key = f"runs/{run.run_id}/{MANIFEST_FILE}"
+            boto3.client("s3").put_object(Bucket=BUCKET, Key=key, Body=b"theirs")
+            return []
+
+    with pytest.raises(WrittenMeanwhile):
+        run.save(logs=Meanwhile())
+
+    assert run.stored()[MANIFEST_FILE] == b"theirs"
+
+
+def test_newest_checkpoint_that_is_damaged_is_passed_over(run: SavedRun) -> None:
+    run.write(f"checkpoints/{CONFIGURATION}/step-00000060/weights.pt", b"nEwer")
+
+    saved = run.save()
+
+    stored = run.stored()
+    assert stored["checkpoint/step-00000040/weights.pt"] == b"older"
+    listed = [file.path for file in saved.manifest.files]
+    assert "checkpoint/step-00000040/weights.pt" in listed
+    assert not [path for path in listed if "step-00000060" in path]
+
+
+def test_large_checkpoint_that_is_damaged_leaves_nothing_in_the_bucket(run: SavedRun) -> None:
+    run.write_checkpoint(80, WEIGHTS)
+    path = f"checkpoints/{CONFIGURATION}/step-00000080/weights.pt"
+    run.write(path, WEIGHTS[:-1] + b"!")
+
+    run.save()
+
+    assert "checkpoint/step-00000080/weights.pt" not in run.stored()
+    assert run.unfinished() == []
+
+
+def test_checkpoint_that_was_never_finished_does_not_count(run: SavedRun) -> None:
+    run.write(f"checkpoints/{CONFIGURATION}/step-00000070/weights.pt", b"partial")
+    run.write_checkpoint(65, b"short")
+    run.write(f"checkpoints/{CONFIGURATION}/step-00000065/weights.pt", b"sho")
+    run.write_checkpoint(90, b"set aside")
+    folder = run.directory / f"checkpoints/{CONFIGURATION}"
+    (folder / "step-00000090").rename(folder / "step-00000090.damaged")
+
+    assert [found.step for found in RunDirectory(run.directory).checkpoints()] == [60, 40]
+
+
+def test_checkpoint_of_the_configuration_that_was_trained_last_comes_first(run: SavedRun) -> None:
+    run.write_checkpoint(10, b"other", configuration="tiny-llama-ba9876543210")
+    for marker in (run.directory / "checkpoints").glob("*-ba9876543210/*/complete.json"):
+        os.utime(marker, (2**31, 2**31))
+
+    sources = [found.source for found in RunDirectory(run.directory).checkpoints()]
+
+    assert sources == [
+        "tiny-llama-ba9876543210/step-00000010",
+        f"{CONFIGURATION}/step-00000060",
+        f"{CONFIGURATION}/step-00000040",
+    ]
+
+
+def test_run_whose_checkpoints_are_all_damaged_is_not_saved_without_a_model(run: SavedRun) -> None:
+    for step in (40, 60):
+        run.write(f"checkpoints/{CONFIGURATION}/step-{step:08d}/weights.pt", b"wrong")
+    for path in (run.directory / "model").iterdir():
+        path.unlink()
+
+    with pytest.raises(NotSaved, match="every checkpoint is damaged"):
+        run.save()
+
+
+def test_run_that_left_nothing_gets_a_manifest_with_its_logs(run: SavedRun) -> None:
+    empty = SavedRun(run.aws, run.run_id, run.directory / "nothing")
+
+    saved = empty.save(logs=TwoLogs())
+
+    assert [file.path for file in saved.manifest.files] == ["logs/pod-0.log", "logs/pod-1.log"]
+    assert sorted(empty.stored()) == ["logs/pod-0.log", "logs/pod-1.log", MANIFEST_FILE]
+
+
+def test_facts_of_the_trainer_are_in_the_manifest(run: SavedRun) -> None:
+    run.write("facts.json", b'{"versions": {"torch": "2.13.0"}, "seed": 7, "data": "c4"}')
+
+    manifest = run.save().manifest
+
+    assert (manifest.versions, manifest.seed, manifest.data) == ({"torch": "2.13.0"}, 7, "c4")
+
+
+def test_facts_of_the_trainer_that_are_not_understood_are_one_sentence(run: SavedRun) -> None:
+    run.write("facts.json", b"{")
+
+    with pytest.raises(PermanentError, match=r"facts.json is not understood"):
+        run.save()
+
+
+def test_empty_file_is_saved(run: SavedRun) -> None:
+    run.write("model/empty", b"")
+
+    saved = run.save()
+
+    (file,) = [file for file in saved.manifest.files if file.path == "model/empty"]
+    assert file.s3_checksum == base64.b64encode(hashlib.sha256(b"").digest()).decode()
+    assert run.stored()["model/empty"] == b""
