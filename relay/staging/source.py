@@ -1,0 +1,205 @@
+"""A bucket as the stager reads it: what lies below a prefix, in pieces, of one version only.
+
+Called from several threads. botocore retries throttling, 5xx and lost connections; what remains is
+one of two errors.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError
+
+from stationmaster.domain.datasets import CheckedBy, S3Source, SourceObject, is_plain
+from stationmaster.domain.errors import PermanentError, TransientError
+
+_REFUSALS: Final = frozenset(
+    {"AccessDenied", "403", "AllAccessDisabled", "InvalidAccessKeyId", "SignatureDoesNotMatch"}
+)
+# With backoff of up to 20 s each, about two minutes of throttling are sat out.
+ATTEMPTS: Final = 10
+_MD5: Final = re.compile(r"[0-9a-f]{32}")
+_MD5_OF_PARTS: Final = re.compile(r"[0-9a-f]{32}-[0-9]+")
+_PIECE_BYTES: Final = 2**20
+
+
+class StagingRefused(PermanentError):
+    """S3 does not let the stager read, or what it asks for is not there."""
+
+
+class NotStaged(TransientError):
+    """S3 did not give something; another start may succeed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """What a copy of an object must come to."""
+
+    by: CheckedBy
+    expected: str = ""
+    """In hex; of the whole object, or with `of_parts` of the digests of its parts."""
+    of_parts: bool = False
+
+    @property
+    def algorithm(self) -> str | None:
+        """The name of the hash, None where there is nothing to compare with."""
+        return {CheckedBy.SHA256: "sha256", CheckedBy.ETAG: "md5", CheckedBy.SIZE: None}[self.by]
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """What S3 sends, and what all of the object must come to."""
+
+    check: Check
+    pieces: Iterator[bytes]
+
+
+class SourceBucket:
+    """The objects below one prefix; paths are below it."""
+
+    def __init__(self, client: Any, source: S3Source) -> None:
+        self._client = client
+        self._source = source
+
+    @classmethod
+    def connect(
+        cls, source: S3Source, *, region: str, connections: int, attempts: int = ATTEMPTS
+    ) -> SourceBucket:
+        """Make the client, for as many requests at once as there are `connections`."""
+        config = Config(
+            connect_timeout=10,
+            read_timeout=60,
+            max_pool_connections=connections,
+            retries={"total_max_attempts": attempts, "mode": "standard"},
+            # Parts are compared by the stager; botocore would warn of composite checksums.
+            response_checksum_validation="when_required",
+        )
+        client: Any = boto3.client("s3", region_name=region, config=config)
+        return cls(client, source)
+
+    def objects(self) -> list[SourceObject]:
+        """Everything below the prefix, ordered by path; markers of folders are none.
+
+        Raises:
+            StagingRefused: there is nothing.
+        """
+        found: list[SourceObject] = []
+        with self._call("listing objects"):
+            pages = self._client.get_paginator("list_objects_v2").paginate(
+                Bucket=self._source.bucket, Prefix=self._source.prefix
+            )
+            for page in pages:
+                for item in page.get("Contents", []):
+                    path = item["Key"].removeprefix(self._source.prefix)
+                    if not path.endswith("/"):
+                        found.append(SourceObject(path, item["Size"], item["ETag"].strip('"')))
+        if not found:
+            raise StagingRefused(f"{self._source.uri} holds no objects; give another dataset=")
+        strange = next((each.path for each in found if not is_plain(each.path)), None)
+        if strange is not None:
+            raise StagingRefused(
+                f"{self._source.uri} holds the object {strange!r}, which cannot be a file; copy "
+                "the data to a prefix without it"
+            )
+        return sorted(found, key=lambda each: each.path)
+
+    def check(self, found: SourceObject) -> Check:
+        """What a copy of the object must come to."""
+        with self._call(f"looking at {found.path}"):
+            answer = self._client.head_object(**self._version_of(found), ChecksumMode="ENABLED")
+        return _check(found, answer)
+
+    def part_bytes(self, found: SourceObject, num_parts: int) -> int | None:
+        """Bytes of each part that the object was uploaded in, None where they differ.
+
+        Whether it is still the same object shows when it is read.
+        """
+        place = self._place_of(found)
+        with self._call(f"looking at a part of {found.path}"):
+            first, last = (
+                self._client.head_object(**place, PartNumber=number) for number in (1, num_parts)
+            )
+        each: int = first["ContentLength"]
+        rest = found.num_bytes - (num_parts - 1) * each
+        return each if last["ContentLength"] == rest and 0 < rest <= each else None
+
+    @contextmanager
+    def opened(
+        self, found: SourceObject, *, start: int = 0, end: int | None = None
+    ) -> Iterator[Body]:
+        """Read the bytes [start, end) of an object, all of them without an end."""
+        wanted = {} if end is None else {"Range": f"bytes={start}-{end - 1}"}
+        with self._call(f"reading {found.path}"):
+            answer = self._client.get_object(
+                **self._version_of(found), ChecksumMode="ENABLED", **wanted
+            )
+            body = answer["Body"]
+            try:
+                yield Body(_check(found, answer), body.iter_chunks(_PIECE_BYTES))
+            finally:
+                body.close()
+
+    def _place_of(self, found: SourceObject) -> dict[str, str]:
+        return {"Bucket": self._source.bucket, "Key": self._source.prefix + found.path}
+
+    def _version_of(self, found: SourceObject) -> dict[str, str]:
+        return {**self._place_of(found), "IfMatch": f'"{found.etag}"'}
+
+    @contextmanager
+    def _call(self, doing: str) -> Iterator[None]:
+        """Turn what S3 answers into our errors."""
+        try:
+            yield
+        except ClientError as exc:
+            error = exc.response["Error"]
+            code, said = error.get("Code", ""), error.get("Message", "")
+            uri = self._source.uri
+            if code == "NoSuchBucket":
+                raise StagingRefused(
+                    f"{doing}: bucket {self._source.bucket} does not exist; check dataset={uri}"
+                ) from exc
+            if code in _REFUSALS or code.startswith("KMS."):
+                raise StagingRefused(
+                    f"{doing} in {uri} was refused: {code}: {said}; the stager's role may read the "
+                    "buckets and keys that the deployment names in dataset_buckets and "
+                    "dataset_key_arns, see docs/deploy.md"
+                ) from exc
+            if code in ("PreconditionFailed", "412", "NoSuchKey", "404"):
+                raise NotStaged(
+                    f"{doing} in {uri}: the object changed while data was copied; another start "
+                    "copies what is there then"
+                ) from exc
+            raise NotStaged(f"{doing} in {uri} failed: {code}: {said}") from exc
+        except BotoCoreError as exc:
+            raise NotStaged(f"{doing} in {self._source.uri} failed: {exc}") from exc
+
+
+def _check(found: SourceObject, answer: dict[str, Any]) -> Check:
+    """By S3's own SHA-256 where it has one, by the ETag where that is an MD5, by nothing else.
+
+    Source: Amazon S3 API reference, "Object", on ETag: an MD5 unless encrypted with KMS or a
+    customer's key, and of several parts the MD5 of their MD5s.
+    """
+    stated = answer.get("ChecksumSHA256", "")
+    digest, _, parts = stated.partition("-")
+    if digest:
+        try:
+            return Check(CheckedBy.SHA256, base64.b64decode(digest).hex(), bool(parts))
+        except binascii.Error:
+            return Check(CheckedBy.SIZE)
+    encrypted = answer.get("ServerSideEncryption", "").startswith("aws:kms")
+    if encrypted or answer.get("SSECustomerAlgorithm"):
+        return Check(CheckedBy.SIZE)
+    if _MD5.fullmatch(found.etag):
+        return Check(CheckedBy.ETAG, found.etag)
+    if _MD5_OF_PARTS.fullmatch(found.etag):
+        return Check(CheckedBy.ETAG, found.etag.partition("-")[0], of_parts=True)
+    return Check(CheckedBy.SIZE)

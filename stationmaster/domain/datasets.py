@@ -1,0 +1,290 @@
+"""Data that is brought to a run's file system before it trains: its source, its name, its manifest.
+
+    /fsx/data/ID/manifest.json   lists what is there; written last: without it nothing is complete
+    /fsx/data/ID/files/...       what the trainer reads
+
+ID is a hash of the source, of its version and of how it was prepared, so that a later run on the
+same file system finds it. Used by the plan, by the programs that copy (`relay.stage`) and prepare
+(`training.prepare`), and by the step that starts them. Pure: nothing here reads or writes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated, Final, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+
+from stationmaster.domain.errors import BadParameter, PermanentError
+from stationmaster.domain.ids import RunId
+from stationmaster.domain.progress_lines import Count, PrintedLine
+
+S3_SCHEME: Final = "s3://"
+MANIFEST_FILE: Final = "manifest.json"
+FILES: Final = "files"
+
+# Exit codes of the programs that bring data, besides 0. Another start would repeat the last two.
+EXIT_NOT_STAGED: Final = 1
+EXIT_MISUNDERSTOOD: Final = 2
+EXIT_REFUSED: Final = 3
+
+# How a packed data set is recognised: see `training.data.shards`.
+_PACKED: Final = frozenset({"manifest.json", "tokenizer.json"})
+# Source: Amazon S3 user guide, "General purpose bucket naming rules", and "Naming Amazon S3
+# objects": a key has up to 1,024 bytes. What would need quoting in a shell is not taken.
+_S3_URI: Final = re.compile(r"s3://([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(?:/([\w.+=@:/-]{0,450}))?")
+
+
+_ARCHIVES: Final = (".tar", ".tar.gz", ".tgz")
+_COMPRESSED: Final = (".gz", ".parquet", ".zst", ".bz2", ".xz")
+
+
+class Preparation(StrEnum):
+    """What has to be done with copied data before it can be trained on."""
+
+    NONE = "none"
+    IMAGES = "images"
+    """Archives become class folders; class folders are counted."""
+    TOKENS = "tokens"
+    """Text is tokenised and packed."""
+
+
+@dataclass(frozen=True, slots=True)
+class S3Source:
+    """Objects below a prefix of a bucket; the prefix is empty or ends with a slash."""
+
+    bucket: str
+    prefix: str
+
+    @property
+    def uri(self) -> str:
+        """As people and tools write it, always the same for the same objects."""
+        return f"{S3_SCHEME}{self.bucket}/{self.prefix}"
+
+
+def read_s3_source(dataset: str) -> S3Source | None:
+    """The source that `dataset=` names, or None where it names no bucket.
+
+    Raises:
+        BadParameter: it begins with s3:// and is no address of objects.
+    """
+    if not dataset.startswith(S3_SCHEME):
+        return None
+    found = _S3_URI.fullmatch(dataset)
+    prefix = ((found[2] or "") if found else "").strip("/")
+    if found is None or any(part in ("", ".", "..") for part in prefix.split("/") if prefix):
+        raise BadParameter(
+            f'dataset="{dataset}" is not accepted: expected {S3_SCHEME}BUCKET/PREFIX, e.g. '
+            f"{S3_SCHEME}my-bucket/imagenet"
+        )
+    return S3Source(found[1], f"{prefix}/" if prefix else "")
+
+
+class Listing(BaseModel):
+    """What S3 said of a source when a person asked for the run."""
+
+    model_config = ConfigDict(frozen=True)
+
+    num_bytes: int
+    num_objects: int
+    prepared_bytes: int
+    """Room for what is made of it."""
+    is_complete: bool
+    """False where there are more objects than were counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceObject:
+    """One object of a source; `path` is below its prefix."""
+
+    path: str
+    num_bytes: int
+    etag: str
+
+
+def version_of(objects: Iterable[SourceObject]) -> str:
+    """Names the state of a source: SHA-256, in hex, of what is there, whatever its order."""
+    digest = hashlib.sha256()
+    for found in sorted(objects, key=lambda each: each.path):
+        digest.update(json.dumps([found.path, found.num_bytes, found.etag]).encode() + b"\n")
+    return digest.hexdigest()
+
+
+def data_id(
+    source: str, version: str, preparation: Preparation, settings: Mapping[str, str | int]
+) -> str:
+    """The name of staged data; `settings` are what else decides how it was prepared."""
+    text = json.dumps([1, source, version, preparation, dict(sorted(settings.items()))])
+    return hashlib.sha256(text.encode()).hexdigest()[:24]
+
+
+def preparation_of(task: str, paths: Iterable[str]) -> Preparation:
+    """What the objects of a source need for a recipe of this task."""
+    match task:
+        case "image-classification":
+            return Preparation.IMAGES
+        case "pretraining" if not set(paths) >= _PACKED:
+            return Preparation.TOKENS
+        case _:
+            return Preparation.NONE
+
+
+def prepared_bytes(preparation: Preparation, path: str, num_bytes: int) -> int:
+    """Room that preparing one file takes beside the file itself, at most.
+
+    An archive of images holds what its files hold. Text becomes 2 or 4 bytes a token, of 3 to 5
+    characters each: no more than the text, which may lie there compressed to a third.
+    """
+    match preparation:
+        case Preparation.NONE:
+            return 0
+        case Preparation.IMAGES:
+            return num_bytes if path.endswith(_ARCHIVES) else 0
+        case Preparation.TOKENS:
+            return 3 * num_bytes if path.endswith(_COMPRESSED) else num_bytes
+
+
+def is_plain(path: str) -> bool:
+    """Whether a path stays in the directory that it is relative to, and names a file there."""
+    return "\0" not in path and not any(part in ("", ".", "..") for part in path.split("/"))
+
+
+def _plain(path: str) -> str:
+    if not is_plain(path):
+        raise ValueError(f"path {path!r} is not a plain relative path")
+    return path
+
+
+class CheckedBy(StrEnum):
+    """By what a copied file was compared with its object, besides its size."""
+
+    SHA256 = "sha256"
+    """S3's own SHA-256."""
+    ETAG = "etag"
+    """The MD5 that the ETag is."""
+    SIZE = "size"
+    """By nothing else: the object has neither, e.g. because it is encrypted with a KMS key."""
+
+
+class DataFile(BaseModel):
+    """One file of a data set."""
+
+    model_config = ConfigDict(frozen=True)
+
+    path: Annotated[str, AfterValidator(_plain)]
+    num_bytes: int = Field(ge=0)
+    sha256: str = ""
+    """In hex; "" where nobody has computed it."""
+    checked_by: CheckedBy = CheckedBy.SIZE
+
+
+class DataFolder(BaseModel):
+    """One folder of very many files, which are counted and not listed."""
+
+    model_config = ConfigDict(frozen=True)
+
+    path: Annotated[str, AfterValidator(_plain)]
+    num_files: int = Field(ge=0)
+
+
+class DataManifest(BaseModel):
+    """The contents of `manifest.json`."""
+
+    model_config = ConfigDict(frozen=True)
+
+    version: Literal[1] = 1
+    source: str
+    source_version: str
+    """See `version_of`."""
+    preparation: Preparation = Preparation.NONE
+    settings: dict[str, str | int] = {}
+    root: str
+    """What the trainer reads, below the directory of all data."""
+    files: tuple[DataFile, ...] = ()
+    """Ordered by path, below `root`."""
+    folders: tuple[DataFolder, ...] = ()
+    counts: dict[str, int] = {}
+
+    @property
+    def num_bytes(self) -> int:
+        """All files that are listed."""
+        return sum(file.num_bytes for file in self.files)
+
+    def to_json(self) -> bytes:
+        """The bytes of `manifest.json`; equal for equal manifests."""
+        return self.model_dump_json(indent=1).encode() + b"\n"
+
+
+def read_data_manifest(data: bytes, *, path: str) -> DataManifest:
+    """Parse the bytes of a `manifest.json`; `path` is named in the error.
+
+    Raises:
+        PermanentError: they are no manifest of a version that is known.
+    """
+    try:
+        return DataManifest.model_validate_json(data)
+    except ValidationError as exc:
+        raise PermanentError(
+            f"{path} is not a manifest of staged data that this version reads; remove its "
+            "directory, and the data is brought again"
+        ) from exc
+
+
+class StagingOrder(BaseModel):
+    """What a program that brings data has to do for a run."""
+
+    model_config = ConfigDict(frozen=True)
+
+    run_id: RunId
+    dataset: str
+    task: str
+    """Of the recipe; decides the preparation."""
+    settings: dict[str, str | int] = {}
+    """What else decides how the data is prepared, e.g. the tokenizer."""
+    keep_free_bytes: int = Field(default=0, ge=0)
+    """Room that must be left on the file system for what training writes."""
+
+
+class StagingLine(PrintedLine):
+    """Progress of a program that brings data: bytes done, of all bytes."""
+
+    kind: Literal["staging"] = "staging"
+    staged_bytes: Count
+    total_bytes: Count
+
+
+class StagedLine(PrintedLine):
+    """The last line of a program that brings data: all of it is there, its manifest is in place."""
+
+    kind: Literal["staged"] = "staged"
+    data_id: str
+    root: str
+    """What was staged, below the directory of all data."""
+    preparation: Preparation
+    """What is still to be done with it."""
+    num_files: Count
+    num_bytes: Count
+    counts: dict[str, Count] = Field(default_factory=dict)
+    was_there: bool
+    """It was found complete, and nothing had to be done."""
+    seconds: float
+
+
+STAGING_LINES: Final = (StagingLine, StagedLine)
+
+
+def read_staging_line(text: str) -> StagingLine | StagedLine | None:
+    """The line if it is one of a program that brings data; None for any other text."""
+    if not text.startswith("{"):
+        return None
+    for kind in STAGING_LINES:
+        try:
+            return kind.model_validate_json(text)
+        except ValidationError:
+            continue
+    return None

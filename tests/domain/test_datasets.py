@@ -1,0 +1,153 @@
+"""Names, manifests and lines of data that is brought to a run."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stationmaster.domain.datasets import (
+    DataFile,
+    DataManifest,
+    Preparation,
+    S3Source,
+    SourceObject,
+    StagedLine,
+    StagingLine,
+    data_id,
+    preparation_of,
+    prepared_bytes,
+    read_data_manifest,
+    read_s3_source,
+    read_staging_line,
+    version_of,
+)
+from stationmaster.domain.errors import BadParameter, PermanentError
+
+A = SourceObject("a", 1, "e1")
+B = SourceObject("b", 2, "e2")
+
+
+@pytest.mark.parametrize(
+    ("typed", "uri"),
+    [
+        ("s3://bucket/imagenet", "s3://bucket/imagenet/"),
+        ("s3://bucket/a/b/", "s3://bucket/a/b/"),
+        ("s3://bucket", "s3://bucket/"),
+        ("s3://bucket/", "s3://bucket/"),
+    ],
+)
+def test_address_of_objects_has_one_form(typed: str, uri: str) -> None:
+    source = read_s3_source(typed)
+
+    assert source is not None
+    assert source.uri == uri
+
+
+@pytest.mark.parametrize("typed", ["c4", "hub:allenai/c4", "/fsx/x", "python-stdlib"])
+def test_other_data_sets_are_no_address(typed: str) -> None:
+    assert read_s3_source(typed) is None
+
+
+@pytest.mark.parametrize(
+    "typed", ["s3://", "s3://B/x", "s3://bucket/../x", "s3://bucket/a//b", "s3://b/x", "s3://bu/$x"]
+)
+def test_malformed_address_is_refused_with_what_is_expected(typed: str) -> None:
+    with pytest.raises(BadParameter, match="expected s3://BUCKET/PREFIX"):
+        read_s3_source(typed)
+
+
+@given(st.text(max_size=60))
+def test_any_text_is_an_address_or_refused(text: str) -> None:
+    try:
+        source = read_s3_source(f"s3://{text}")
+    except BadParameter:
+        return
+    assert source is not None
+    assert read_s3_source(source.uri) == source
+
+
+def test_version_names_what_is_there_whatever_its_order() -> None:
+    assert version_of([A, B]) == version_of([B, A])
+    assert len({version_of([A]), version_of([A, B]), version_of([SourceObject("a", 1, "e2")])}) == 3
+
+
+def test_id_names_source_version_preparation_and_settings() -> None:
+    uri = S3Source("bucket", "x/").uri
+    tokens = Preparation.TOKENS
+    ids = [
+        data_id(uri, "v1", Preparation.NONE, {}),
+        data_id(uri, "v2", Preparation.NONE, {}),
+        data_id(f"{uri}y/", "v1", Preparation.NONE, {}),
+        data_id(uri, "v1", tokens, {"tokenizer": "bpe", "vocab_size": 512}),
+        data_id(uri, "v1", tokens, {"tokenizer": "bpe", "vocab_size": 1024}),
+    ]
+
+    assert len(set(ids)) == len(ids)
+    assert ids[3] == data_id(uri, "v1", tokens, {"vocab_size": 512, "tokenizer": "bpe"})
+
+
+@pytest.mark.parametrize(
+    ("task", "paths", "expected"),
+    [
+        ("image-classification", ["train.tar"], Preparation.IMAGES),
+        ("pretraining", ["a.jsonl"], Preparation.TOKENS),
+        ("pretraining", ["manifest.json", "tokenizer.json", "t.bin"], Preparation.NONE),
+        ("finetuning", ["a.jsonl"], Preparation.NONE),
+    ],
+)
+def test_preparation_follows_from_recipe_and_objects(
+    task: str, paths: list[str], expected: Preparation
+) -> None:
+    assert preparation_of(task, paths) is expected
+
+
+def test_room_for_what_is_made_depends_on_the_kind_of_file() -> None:
+    assert prepared_bytes(Preparation.NONE, "a.tar", 9) == 0
+    assert prepared_bytes(Preparation.IMAGES, "a.tar", 9) == 9
+    assert prepared_bytes(Preparation.IMAGES, "train/a/1.jpg", 9) == 0
+    assert prepared_bytes(Preparation.TOKENS, "a.json.gz", 9) == 27
+    assert prepared_bytes(Preparation.TOKENS, "a.txt", 9) == 9
+
+
+def test_manifest_reads_back_equal() -> None:
+    manifest = DataManifest(
+        source="s3://bucket/x/",
+        source_version="v",
+        root="id/files",
+        files=(DataFile(path="a/b", num_bytes=1),),
+        counts={"files": 1},
+    )
+
+    assert read_data_manifest(manifest.to_json(), path="p") == manifest
+
+
+@pytest.mark.parametrize("text", [b"", b"{}", b'{"version": 2}'])
+def test_other_text_is_no_manifest(text: bytes) -> None:
+    with pytest.raises(PermanentError, match="p is not a manifest of staged data"):
+        read_data_manifest(text, path="p")
+
+
+@pytest.mark.parametrize("path", ["/etc/passwd", "../x", "a//b", ""])
+def test_file_outside_of_the_data_is_refused(path: str) -> None:
+    with pytest.raises(ValueError, match="not a plain relative path"):
+        DataFile(path=path, num_bytes=1)
+
+
+def test_lines_read_back_and_other_text_is_none() -> None:
+    progress = StagingLine(staged_bytes=1, total_bytes=2)
+    end = StagedLine(
+        data_id="id",
+        root="id/files",
+        preparation=Preparation.TOKENS,
+        num_files=1,
+        num_bytes=2,
+        counts={"files": 1},
+        was_there=False,
+        seconds=0.5,
+    )
+
+    assert read_staging_line(progress.text()) == progress
+    assert read_staging_line(end.text()) == end
+    assert read_staging_line("no room") is None
+    assert read_staging_line('{"kind": "saved"}') is None

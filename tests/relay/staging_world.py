@@ -1,0 +1,130 @@
+"""A data set in a bucket, and a file system to bring it to. Shared by tests of the stager."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import boto3
+import pytest
+
+from local.aws import BucketSpec, DeploymentSpec, InProcessRuntime, LocalAws
+from relay.staging.config import StagingConfig
+from relay.staging.data import stage
+from relay.staging.source import SourceBucket
+from stationmaster.domain.datasets import S3Source, StagedLine, StagingOrder
+from stationmaster.domain.ids import RunId
+
+BUCKET: Final = "research-data"
+MIB: Final = 2**20
+# Three parts as it is uploaded: read in parts, by several threads.
+LARGE: Final = bytes(range(256)) * (11 * MIB // 256)
+PART: Final = 5 * MIB
+
+
+@pytest.fixture(scope="module")
+def aws(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalAws]:
+    """An account with the bucket."""
+    endpoint = LocalAws(
+        state_dir=tmp_path_factory.mktemp("aws"), invoker=InProcessRuntime(), handlers=[]
+    )
+    with endpoint:
+        endpoint.deploy(DeploymentSpec(buckets=[BucketSpec(name=BUCKET)]))
+        yield endpoint
+
+
+@dataclass
+class Report:
+    """What the stager says of its progress."""
+
+    expected: int = 0
+    arrived: list[int] = field(default_factory=list)
+
+    def expect(self, num_bytes: int) -> None:
+        self.expected += num_bytes
+
+    def copied(self, num_bytes: int) -> None:
+        self.arrived.append(num_bytes)
+
+
+@dataclass
+class Data:
+    """A prefix of the bucket, and the directory of all data on the file system."""
+
+    aws: LocalAws
+    prefix: str
+    directory: Path
+    report: Report = field(default_factory=Report)
+
+    @property
+    def source(self) -> S3Source:
+        return S3Source(BUCKET, f"{self.prefix}/")
+
+    def put(self, path: str, data: bytes, *, part_bytes: int | None = None, **more: Any) -> None:
+        """Write an object, in parts where a size is given."""
+        s3 = boto3.client("s3")
+        place = {"Bucket": BUCKET, "Key": f"{self.prefix}/{path}"}
+        if part_bytes is None:
+            s3.put_object(**place, Body=data, **more)
+            return
+        upload = s3.create_multipart_upload(**place, **more)["UploadId"]
+        parts = []
+        for number, start in enumerate(range(0, len(data), part_bytes), start=1):
+            sent = s3.upload_part(
+                **place,
+                UploadId=upload,
+                PartNumber=number,
+                Body=data[start : start + part_bytes],
+                **{k: v for k, v in more.items() if k == "ChecksumAlgorithm"},
+            )
+            kept = {k: sent[k] for k in ("ETag", "ChecksumSHA256") if k in sent}
+            parts.append({"PartNumber": number, **kept})
+        s3.complete_multipart_upload(**place, UploadId=upload, MultipartUpload={"Parts": parts})
+
+    def order(self, *, task: str = "finetuning", **more: Any) -> StagingOrder:
+        return StagingOrder(run_id=RunId("run-1"), dataset=self.source.uri, task=task, **more)
+
+    def stage(self, *, free: int | None = None, attempts: int = 1, **order: Any) -> StagedLine:
+        """Stage in this process; a call that fails is tried `attempts` times."""
+        self.report = Report()
+        config = StagingConfig(
+            order=self.order(**order),
+            source=self.source,
+            region="us-west-2",
+            directory=self.directory,
+        )
+        room = {} if free is None else {"free_bytes": lambda _: free}
+        bucket = SourceBucket.connect(
+            self.source, region="us-west-2", connections=8, attempts=attempts
+        )
+        return stage(config, bucket, report=self.report, **room)
+
+    def files(self, staged: StagedLine) -> dict[str, bytes]:
+        """What the trainer would read, by path."""
+        root = self.directory / staged.root
+        return {
+            str(path.relative_to(root)): path.read_bytes()
+            for path in root.rglob("*")
+            if path.is_file()
+        }
+
+    def reads(self) -> int:
+        """How many bodies were asked of S3 since calls were forgotten."""
+        return sum(call == ("s3", "GetObject") for call in self.aws.calls)
+
+
+@pytest.fixture
+def data(
+    aws: LocalAws,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Data]:
+    """An empty prefix of this test's own."""
+    for name, value in aws.environment().items():
+        monkeypatch.setenv(name, value)
+    yield Data(aws, request.node.name.partition("[")[0].replace("_", "-"), tmp_path / "data")
+    aws.clear_injected()
+    aws.forget_calls()
