@@ -12,16 +12,14 @@ bucket is missing.
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
-import threading
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Final
 
 from relay.cluster import ClusterApi
+from relay.job_output import ByteProgress, fail, print_line, start_logging
 from relay.saving.bucket import ResultsBucket, SavingRefused
 from relay.saving.config import SavingConfig
 from relay.saving.pod_logs import PodLogs
@@ -39,31 +37,25 @@ from stationmaster.domain.results import (
     results_uri,
 )
 
-REPORT_EVERY_S: Final = 5.0
-
 
 def main(variables: Mapping[str, str]) -> int:
     """Save, and turn every ending into a last line and an exit code."""
-    logging.basicConfig(
-        stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s"
-    )
-    # They warn of each try that is repeated.
-    logging.getLogger("urllib3").setLevel(logging.ERROR)
+    start_logging()
     try:
         config = SavingConfig.from_variables(variables)
     except PermanentError as error:
-        return _fail(str(error), EXIT_MISUNDERSTOOD)
+        return fail(str(error), EXIT_MISUNDERSTOOD)
     began = time.monotonic()
     try:
         saved = _save(config, variables)
     except SavingRefused as error:
-        return _fail(str(error), EXIT_REFUSED)
+        return fail(str(error), EXIT_REFUSED)
     except PermanentError as error:
-        return _fail(str(error), EXIT_MISUNDERSTOOD)
+        return fail(str(error), EXIT_MISUNDERSTOOD)
     except (StationmasterError, OSError) as error:
-        return _fail(str(error), EXIT_NOT_SAVED)
+        return fail(str(error), EXIT_NOT_SAVED)
     run_id = config.facts.run_id
-    _print(
+    print_line(
         SavedLine(
             run_id=run_id,
             at=datetime.now(UTC),
@@ -95,43 +87,20 @@ def _save(config: SavingConfig, variables: Mapping[str, str]) -> Saved:
 
 
 class _Report:
-    """Prints a line every few seconds while bytes are taken by S3."""
+    """Hears of progress, for `relay.saving`."""
 
     def __init__(self, run_id: RunId) -> None:
-        self._run_id = run_id
-        self._lock = threading.Lock()
-        self._total = self._saved = 0
-        self._printed_at = time.monotonic()
+        self._progress = ByteProgress(
+            lambda done, total: SavingLine(
+                run_id=run_id, at=datetime.now(UTC), saved_bytes=done, total_bytes=total
+            )
+        )
 
     def expect(self, num_bytes: int) -> None:
-        with self._lock:
-            self._total += num_bytes
+        self._progress.expect(num_bytes)
 
     def saved(self, num_bytes: int) -> None:
-        with self._lock:
-            self._saved += num_bytes
-            now = time.monotonic()
-            if now - self._printed_at < REPORT_EVERY_S:
-                return
-            self._printed_at = now
-            line = SavingLine(
-                run_id=self._run_id,
-                at=datetime.now(UTC),
-                saved_bytes=self._saved,
-                total_bytes=self._total,
-            )
-            _print(line)
-
-
-def _print(line: SavingLine | SavedLine) -> None:
-    sys.stdout.write(line.text() + "\n")
-    sys.stdout.flush()
-
-
-def _fail(sentence: str, code: int) -> int:
-    sys.stdout.write(" ".join(sentence.split()) + "\n")
-    sys.stdout.flush()
-    return code
+        self._progress.add(num_bytes)
 
 
 if __name__ == "__main__":

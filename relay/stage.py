@@ -11,15 +11,12 @@ data or room is missing.
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
-import threading
-import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Final
 
+from relay.job_output import ByteProgress, fail, print_line, start_logging
 from relay.staging.config import StagingConfig
 from relay.staging.copying import LARGE_AT_ONCE, PARTS_AT_ONCE, SMALL_AT_ONCE
 from relay.staging.data import stage
@@ -28,26 +25,19 @@ from stationmaster.domain.datasets import (
     EXIT_MISUNDERSTOOD,
     EXIT_NOT_STAGED,
     EXIT_REFUSED,
-    StagedLine,
     StagingLine,
 )
 from stationmaster.domain.errors import PermanentError, StationmasterError
 from stationmaster.domain.ids import RunId
 
-REPORT_EVERY_S: Final = 5.0
-
 
 def main(variables: Mapping[str, str]) -> int:
     """Stage, and turn every ending into a last line and an exit code."""
-    logging.basicConfig(
-        stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s"
-    )
-    # It warns of each try that is repeated.
-    logging.getLogger("urllib3").setLevel(logging.ERROR)
+    start_logging()
     try:
         config = StagingConfig.from_variables(variables)
     except PermanentError as error:
-        return _fail(str(error), EXIT_MISUNDERSTOOD)
+        return fail(str(error), EXIT_MISUNDERSTOOD)
     run_id = config.order.run_id
     bucket = SourceBucket.connect(
         config.source,
@@ -57,55 +47,31 @@ def main(variables: Mapping[str, str]) -> int:
     try:
         staged = stage(config, bucket, report=_Report(run_id))
     except StagingRefused as error:
-        return _fail(str(error), EXIT_REFUSED)
+        return fail(str(error), EXIT_REFUSED)
     except PermanentError as error:
-        return _fail(str(error), EXIT_MISUNDERSTOOD)
+        return fail(str(error), EXIT_MISUNDERSTOOD)
     except (StationmasterError, OSError) as error:
-        return _fail(str(error), EXIT_NOT_STAGED)
-    _print(staged.model_copy(update={"run_id": run_id, "at": datetime.now(UTC)}))
+        return fail(str(error), EXIT_NOT_STAGED)
+    print_line(staged.model_copy(update={"run_id": run_id, "at": datetime.now(UTC)}))
     return 0
 
 
 class _Report:
-    """Prints a line every few seconds while bytes arrive."""
+    """Hears of progress, for `relay.staging`."""
 
     def __init__(self, run_id: RunId) -> None:
-        self._run_id = run_id
-        self._lock = threading.Lock()
-        self._total = self._copied = 0
-        self._printed_at = time.monotonic()
-
-    def expect(self, num_bytes: int) -> None:
-        self._total = num_bytes
-        self._say()
-
-    def copied(self, num_bytes: int) -> None:
-        with self._lock:
-            self._copied += num_bytes
-            if time.monotonic() - self._printed_at >= REPORT_EVERY_S:
-                self._say()
-
-    def _say(self) -> None:
-        self._printed_at = time.monotonic()
-        _print(
-            StagingLine(
-                run_id=self._run_id,
-                at=datetime.now(UTC),
-                staged_bytes=self._copied,
-                total_bytes=self._total,
+        self._progress = ByteProgress(
+            lambda done, total: StagingLine(
+                run_id=run_id, at=datetime.now(UTC), staged_bytes=done, total_bytes=total
             )
         )
 
+    def expect(self, num_bytes: int) -> None:
+        self._progress.expect(num_bytes)
+        self._progress.print_now()
 
-def _print(line: StagingLine | StagedLine) -> None:
-    sys.stdout.write(line.text() + "\n")
-    sys.stdout.flush()
-
-
-def _fail(sentence: str, code: int) -> int:
-    sys.stdout.write(" ".join(sentence.split()) + "\n")
-    sys.stdout.flush()
-    return code
+    def copied(self, num_bytes: int) -> None:
+        self._progress.add(num_bytes)
 
 
 if __name__ == "__main__":
