@@ -40,6 +40,7 @@ from stationmaster.domain.errors import (
     StationmasterError,
 )
 from stationmaster.domain.progress_lines import FailedLine
+from stationmaster.domain.results import METRICS_FILE
 from training.build import build_trainer, prepare_data
 from training.config import TrainerConfig, parse_config
 from training.elastic import (
@@ -54,6 +55,7 @@ from training.elastic import (
     wait_for_own_sigterm,
 )
 from training.manifest import is_disk_full
+from training.metrics import MetricsFile
 from training.progress import ProgressWriter, take_attempt
 from training.sinks import open_sinks, require_packages
 from training.watchdog import Watchdog, report_and_exit
@@ -214,6 +216,7 @@ def _progress_writer(config: TrainerConfig) -> ProgressWriter:
         )
         if rank == 0
         else (),
+        metrics=MetricsFile(config.output_dir / METRICS_FILE) if rank == 0 else None,
     )
 
 

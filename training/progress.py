@@ -2,7 +2,8 @@
 
 Written by rank 0 only, read by the relay from the pod's log. Their schema is the contract of
 `stationmaster.domain.progress_lines`. Other followers of the run, `ProgressSink`s, get the same
-fields; a sink that fails is dropped with one warning, and training continues.
+fields, and a file of the output directory gets the lines themselves (`training.metrics`). What
+fails of these is dropped with one warning, and training continues.
 
 `seq` orders the lines of a run across restarts, on any node: each start takes the next attempt
 number from the shared output directory, and counts its lines from attempt x 1e9. So seq only
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from stationmaster.domain.progress_lines import Kind, Line
+from training.metrics import MetricsFile
 
 LINES_PER_ATTEMPT: Final = 1_000_000_000
 
@@ -61,11 +63,14 @@ class ProgressWriter:
         rank: int,
         attempt: int = 0,
         sinks: Sequence[ProgressSink] = (),
+        metrics: MetricsFile | None = None,
     ) -> None:
+        """`metrics` gets every line as it is printed."""
         self._run_id = run_id
         self._silent = rank != 0
         self._seq = attempt * LINES_PER_ATTEMPT
         self._sinks = list(sinks)
+        self._metrics = metrics
         self._lock = threading.Lock()
 
     def emit(self, line: Line) -> None:
@@ -79,6 +84,7 @@ class ProgressWriter:
             self._seq += 1
             sys.stdout.write(numbered.text() + "\n")
             sys.stdout.flush()
+            self._keep(numbered)
         if not self._sinks:
             return
         given = line.model_dump(exclude_unset=True, exclude=set(_HEAD))
@@ -97,6 +103,15 @@ class ProgressWriter:
                 sink.close()
             except Exception as error:
                 self._drop(sink, error)
+
+    def _keep(self, line: Line) -> None:
+        if self._metrics is None:
+            return
+        try:
+            self._metrics.append(line)
+        except OSError as error:
+            self._metrics = None
+            logger.warning("the metrics file gets no more lines of this start: %s", error)
 
     def _drop(self, sink: ProgressSink, error: Exception) -> None:
         # The boundary to code that is not ours, which raises what it likes.
