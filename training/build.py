@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import threading
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from stationmaster.domain import checkpoints
 from stationmaster.domain.catalogue.models import ImageModel
 from training.config import TrainerConfig, decisive, fingerprint
 from training.data.images import PreparedImages, prepare_images
@@ -81,6 +83,8 @@ def build_trainer(
     """
     import torch
 
+    from training.facts import write_facts
+    from training.final_model import FinalModel
     from training.optimizer import build_optimizer
     from training.parallel import check_same_data
     from training.sharding import parallelise
@@ -99,7 +103,10 @@ def build_trainer(
         ranks=ranks,
         initialise=lambda: task.initialise(device=ranks.device),
     )
-    checkpointer = _open_checkpoints(config, task, prepared=prepared, ranks=ranks)
+    if ranks.rank == 0:
+        write_facts(config.output_dir, recipe=recipe, data_identity=task.source.identity)
+    directory = _checkpoint_directory(config, data_identity=task.source.identity)
+    checkpointer = _open_checkpoints(config, task, directory, prepared=prepared, ranks=ranks)
     return Trainer(
         config,
         ranks=ranks,
@@ -109,29 +116,34 @@ def build_trainer(
         parallel=parallel,
         optimizer=build_optimizer(task.model, training),
         checkpointer=checkpointer,
+        final_model=FinalModel(
+            config.output_dir, checkpoints=directory, recipe=recipe, ranks=ranks
+        ),
         watchdog=watchdog,
     )
 
 
+def _checkpoint_directory(config: TrainerConfig, *, data_identity: str) -> Path:
+    """Where the run's checkpoints are: one directory for each recipe and data."""
+    name = (
+        f"{config.recipe.directory_name}-{fingerprint(config.recipe, data_identity=data_identity)}"
+    )
+    return config.output_dir / checkpoints.DIRECTORY / name
+
+
 def _open_checkpoints(
-    config: TrainerConfig, task: Task, *, prepared: Prepared, ranks: Ranks
+    config: TrainerConfig, task: Task, directory: Path, *, prepared: Prepared, ranks: Ranks
 ) -> Checkpointer:
-    """The run's checkpoints, by recipe and data, and beside them what describes its model."""
+    """The run's checkpoints, and beside them what describes its model."""
     from training.checkpoint import Checkpointer
     from training.models.hub import describe_model
 
     recipe = config.recipe
-    identity = task.source.identity
-    directory = (
-        config.output_dir
-        / "checkpoints"
-        / f"{recipe.directory_name}-{fingerprint(recipe, data_identity=identity)}"
-    )
     checkpointer = Checkpointer(
         directory,
         ranks=ranks,
         kept=config.checkpoints_kept,
-        configuration=decisive(recipe, data_identity=identity),
+        configuration=decisive(recipe, data_identity=task.source.identity),
         rank_0_only=recipe.training.parallelism == "ddp",
     )
     # So that training.export can write the checkpoints' weights for the Hub without the recipe.

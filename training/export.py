@@ -17,7 +17,7 @@ import shutil
 import sys
 import tempfile
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -71,21 +71,48 @@ def export(checkpoints: Path, *, output_dir: Path, step: int | None, dtype: str)
             f"--output-dir {output_dir} exists; give a directory that does not, so that nothing is "
             "overwritten"
         )
-    chosen = _choose_step(run, step)
-    logger.info("reading step %d of %s", chosen, run)
-    model, state = _read(run, chosen, dtype=dtype)
+    write_model(run, _choose_step(run, step), output_dir=output_dir, dtype=dtype)
+    return output_dir
+
+
+def write_model(
+    run: Path, step: int, *, output_dir: Path, dtype: str, texts: Mapping[str, str] | None = None
+) -> None:
+    """Write the weights of one complete checkpoint; all of it or nothing.
+
+    What `output_dir` held before is replaced. The checkpoint's files are not checked again.
+
+    Args:
+        run: the directory of the run's checkpoints.
+        step: of a complete checkpoint.
+        output_dir: where to write.
+        dtype: fp32 or bf16.
+        texts: further files, by name.
+
+    Raises:
+        BadParameter: the checkpoint lacks a weight that the model needs.
+    """
+    logger.info("reading step %d of %s", step, run)
+    model, state = _read(run, step, dtype=dtype)
     output_dir.parent.mkdir(parents=True, exist_ok=True)
-    building = Path(tempfile.mkdtemp(prefix=f".{output_dir.name}-", dir=output_dir.parent))
+    prefix = f".{output_dir.name}-"
+    for left_over in output_dir.parent.glob(f"{prefix}*"):  # of a start that was killed
+        shutil.rmtree(left_over, ignore_errors=True)
+    building = Path(tempfile.mkdtemp(prefix=prefix, dir=output_dir.parent))
     try:
         model.save_pretrained(building, state_dict=state, max_shard_size=_MAX_FILE)
         for name in ("tokenizer.json", "tokenizer_config.json"):
             if (run / DESCRIPTION / name).exists():
                 shutil.copyfile(run / DESCRIPTION / name, building / name)
+        for name, text in (texts or {}).items():
+            (building / name).write_text(text, encoding="utf-8")
         building.chmod(0o755)
+        if output_dir.exists():
+            output_dir.rename(Path(tempfile.mkdtemp(prefix=prefix, dir=output_dir.parent)) / "old")
         building.rename(output_dir)
     finally:
-        shutil.rmtree(building, ignore_errors=True)
-    return output_dir
+        for left_over in output_dir.parent.glob(f"{prefix}*"):
+            shutil.rmtree(left_over, ignore_errors=True)
 
 
 def _run_directory(path: Path) -> Path:

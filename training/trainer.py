@@ -13,6 +13,7 @@ import threading
 import time
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 from typing import Final
 
 import torch
@@ -34,6 +35,7 @@ from stationmaster.domain.progress_lines import (
 )
 from training.checkpoint import Checkpointer, State
 from training.config import TrainerConfig
+from training.final_model import FinalModel
 from training.parallel import Ranks, start_sum_over_ranks, sum_over_ranks
 from training.progress import ProgressWriter
 from training.schedule import learning_rate
@@ -88,6 +90,7 @@ class Trainer:
         parallel: ParallelModel,
         optimizer: torch.optim.Optimizer,
         checkpointer: Checkpointer,
+        final_model: FinalModel,
         watchdog: Watchdog,
     ) -> None:
         self._recipe = config.recipe
@@ -100,9 +103,11 @@ class Trainer:
         self._parallel = parallel
         self._optimizer = optimizer
         self._checkpointer = checkpointer
+        self._final_model = final_model
         self._watchdog = watchdog
         self._position = Position()
-        self._evaluated_step: int | None = None
+        self._evaluation: EvaluatedLine | None = None
+        """The newest."""
         self._throughput = Throughput(config.recipe, world_size=ranks.world_size)
 
     def train(self) -> Outcome:
@@ -145,8 +150,9 @@ class Trainer:
             self._start_save()
         self._conclude_save(wait=True)
         if outcome is Outcome.FINISHED:
-            if self._training.eval_every and self._evaluated_step != self._position.step:
+            if self._training.eval_every and not self._is_evaluated():
                 self._evaluate()
+            model = self._write_model(loss_nats=result.loss_nats if result else None)
             self._progress.emit(
                 FinishedLine(
                     step=self._position.step,
@@ -154,9 +160,20 @@ class Trainer:
                     loss_nats=result.loss_nats if result else None,
                     samples_seen=self._position.samples_seen,
                     tokens_seen=self._position.targets_seen,
+                    model_path=str(model),
                 )
             )
         return outcome
+
+    def _write_model(self, *, loss_nats: float | None) -> Path:
+        evaluation = self._evaluation if self._is_evaluated() else None
+        with self._watchdog.paused("writing the model"):
+            return self._final_model.write(
+                self._position.step, loss_nats=loss_nats, evaluation=evaluation
+            )
+
+    def _is_evaluated(self) -> bool:
+        return self._evaluation is not None and self._evaluation.step == self._position.step
 
     def _is_every(self, interval: int) -> bool:
         return interval > 0 and self._position.step % interval == 0
@@ -240,7 +257,6 @@ class Trainer:
             [float(loss_sum), float(targets), *(float(count) for count in counts.values())],
             self._ranks,
         )
-        self._evaluated_step = self._position.step
         self._throughput.leave_out(time.perf_counter() - began)
         if not num_targets:
             return
@@ -248,17 +264,16 @@ class Trainer:
         accuracy = {
             name: round(count / num_targets, 6) for name, count in zip(counts, correct, strict=True)
         }
-        self._progress.emit(
-            EvaluatedLine(
-                step=self._position.step,
-                total_steps=self._training.steps,
-                loss_nats=round(loss_nats, 6),
-                perplexity=None if counts else round(math.exp(min(loss_nats, 700.0)), 4),
-                targets=int(num_targets),
-                top1=accuracy.get("top1"),
-                top5=accuracy.get("top5"),
-            )
+        self._evaluation = EvaluatedLine(
+            step=self._position.step,
+            total_steps=self._training.steps,
+            loss_nats=round(loss_nats, 6),
+            perplexity=None if counts else round(math.exp(min(loss_nats, 700.0)), 4),
+            targets=int(num_targets),
+            top1=accuracy.get("top1"),
+            top5=accuracy.get("top5"),
         )
+        self._progress.emit(self._evaluation)
 
     def _announce(self) -> None:
         source = self._task.source

@@ -136,7 +136,7 @@ class ResumedLine(PrintedLine):
 
 
 class FinishedLine(PrintedLine):
-    """The last step was taken."""
+    """The last step was taken, and everything that training leaves is written."""
 
     kind: Literal["finished"] = "finished"
     step: Count
@@ -144,6 +144,8 @@ class FinishedLine(PrintedLine):
     loss_nats: Figure | None = None
     samples_seen: Count | None = None
     tokens_seen: Count | None = None
+    model_path: str = ""
+    """Directory of the trained model, for trainers that write one."""
 
 
 class FailedLine(PrintedLine):

@@ -130,6 +130,13 @@ class NumberedSamples:
         assert not state
 
 
+class NoModel:
+    """Writes nothing at the end."""
+
+    def write(self, step: int, **_: Any) -> Path:
+        return Path(os.devnull)
+
+
 class NoCheckpoints:
     """Stands where the checkpointer does, and saves nothing."""
 
@@ -214,6 +221,7 @@ def _train(run: Run, config: TrainerConfig, ranks: Ranks) -> Result:
         parallel=parallel,
         optimizer=build_optimizer(task.model, config.recipe.training),
         checkpointer=NoCheckpoints(),  # type: ignore[arg-type]
+        final_model=NoModel(),  # type: ignore[arg-type]
         watchdog=Watchdog(config.watchdog, on_stall=lambda _stall: None),  # never started
     )
     operations = OperationCounts()

@@ -1,0 +1,173 @@
+"""The model that a run leaves: what transformers loads answers as the trainer's own does."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import threading
+from contextlib import redirect_stdout
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from forked_ranks import train_on_ranks
+from trainer_runs import Workspace, of_kind, train_here
+from transformers import (
+    AutoModelForCausalLM,
+    AutoModelForImageClassification,
+    AutoTokenizer,
+)
+
+from stationmaster.domain.catalogue.entries import CATALOGUE
+from stationmaster.domain.progress_lines import EvaluatedLine
+from stationmaster.domain.results import TrainerFacts
+from training.build import build_trainer, prepare_data
+from training.config import parse_config
+from training.export import export
+from training.facts import code_hash
+from training.final_model import model_card
+from training.parallel import joined_ranks
+from training.progress import ProgressWriter
+from training.watchdog import Watchdog
+
+KEYS = ("steps=2", "warmup_steps=1", "schedule=constant")
+
+
+def trained(arguments: list[str], environ: dict[str, str]) -> torch.nn.Module:
+    """The trainer's own model, after its last step as the only rank."""
+    config = parse_config(arguments, environ)
+    prepared = prepare_data(config)
+    with joined_ranks(config.launch) as ranks, redirect_stdout(StringIO()):
+        trainer = build_trainer(
+            config,
+            prepared=prepared,
+            ranks=ranks,
+            progress=ProgressWriter(run_id="local", rank=1),
+            stop=threading.Event(),
+            watchdog=Watchdog(config.watchdog, on_stall=lambda _stall: None),
+        )
+        trainer.train()
+    return trainer.model.eval()
+
+
+def test_language_model_answers_as_the_trainers_own_bit_by_bit(workspace: Workspace) -> None:
+    ours: Any = trained(workspace.arguments(*KEYS), workspace.environ())
+
+    directory = workspace.output_dir / "model"
+    theirs = AutoModelForCausalLM.from_pretrained(directory, dtype="auto")
+    text = AutoTokenizer.from_pretrained(directory)
+    tokens = text("trackion platform", return_tensors="pt")["input_ids"]
+    with torch.no_grad():
+        logits = theirs(input_ids=tokens).logits
+        assert torch.equal(logits, ours(input_ids=tokens, use_cache=False).logits)
+    assert theirs.dtype == torch.float32
+    card = (directory / "README.md").read_text()
+    assert "Trained by Stationmaster with the recipe `tiny-llama`, from new weights." in card
+    assert 'AutoModelForCausalLM.from_pretrained("THIS_DIRECTORY")' in card
+    assert (directory / "README.md").stat().st_mode & 0o444 == 0o444
+    assert directory.stat().st_mode & 0o555 == 0o555
+
+
+def test_image_classifier_answers_as_the_trainers_own(tmp_path: Path) -> None:
+    arguments = ["resnet50", "preset=smoke", "steps=1", "warmup_steps=0"]
+    ours: Any = trained(
+        [*arguments, "--output-dir", str(tmp_path / "out")],
+        {"STATIONMASTER_CACHE_DIR": str(tmp_path / "cache")},
+    )
+
+    theirs = AutoModelForImageClassification.from_pretrained(tmp_path / "out" / "model").eval()
+
+    pixels = torch.rand(2, 3, 64, 64, generator=torch.Generator().manual_seed(7))
+    with torch.no_grad():
+        ours_said = ours(pixel_values=pixels).logits
+        assert torch.allclose(theirs(pixel_values=pixels).logits, ours_said, atol=1e-6)
+    assert "pipeline_tag: image-classification" in (tmp_path / "out/model/README.md").read_text()
+
+
+def test_sharded_model_is_the_checkpoints_own(workspace: Workspace, tmp_path: Path) -> None:
+    lines = train_on_ranks(workspace, *KEYS, "parallelism=full", num_ranks=2)
+
+    exported = export(workspace.output_dir, output_dir=tmp_path / "hf", step=2, dtype="fp32")
+    written = workspace.output_dir / "model"
+    assert of_kind(lines, "finished")[0]["model_path"] == str(written)
+    for name in ("model.safetensors", "tokenizer.json"):
+        assert (written / name).read_bytes() == (exported / name).read_bytes()
+
+
+def test_run_that_goes_on_after_its_end_writes_the_model_once_and_replaces_it(
+    workspace: Workspace,
+) -> None:
+    train_here(workspace, *KEYS)
+    weights = workspace.output_dir / "model" / "model.safetensors"
+    first = (weights.stat().st_ino, weights.read_bytes())
+    (workspace.output_dir / ".model-killed").mkdir()
+
+    train_here(workspace, *KEYS)
+    again = (weights.stat().st_ino, weights.read_bytes())
+    train_here(workspace, *KEYS, "steps=3")
+
+    note = json.loads((workspace.output_dir / "model" / "stationmaster.json").read_text())
+    assert again == first
+    assert weights.read_bytes() != first[1]
+    assert note["step"] == 3
+    assert note["checkpoint"].endswith("/step-00000003")
+    assert not list(workspace.output_dir.glob(".model-*"))
+
+
+def test_model_that_is_lost_is_written_again_from_the_checkpoint(workspace: Workspace) -> None:
+    train_here(workspace, *KEYS)
+    weights = workspace.output_dir / "model" / "model.safetensors"
+    before = weights.read_bytes()
+    shutil.rmtree(weights.parent)
+
+    lines = train_here(workspace, *KEYS)
+
+    assert [line["kind"] for line in lines] == ["started", "resumed", "finished"]
+    assert weights.read_bytes() == before
+
+
+def test_facts_say_versions_seed_and_data(workspace: Workspace) -> None:
+    train_here(workspace, *KEYS)
+
+    facts = TrainerFacts.model_validate_json((workspace.output_dir / "facts.json").read_bytes())
+
+    assert facts.seed == 1234
+    assert facts.data.startswith(f"{workspace.text_dir} (")
+    assert facts.versions["code"] == code_hash()
+    assert facts.versions["torch"].startswith("2.")
+
+
+def test_code_hash_changes_with_any_source(tmp_path: Path) -> None:
+    (tmp_path / "training").mkdir()
+    source = tmp_path / "training" / "a.py"
+    source.write_text("one = 1\n")
+    first = code_hash(tmp_path)
+
+    source.write_text("one = 2\n")
+    changed = code_hash(tmp_path)
+    source.rename(source.with_name("b.py"))
+
+    assert len({first, changed, code_hash(tmp_path)}) == 3
+
+
+@pytest.mark.parametrize(
+    ("recipe", "weights", "said"),
+    [
+        ("llama2-7b", "random", "from new weights"),
+        ("llama2-7b-finetune", "meta-llama/Llama-2-7b-hf", "base_model: meta-llama/Llama-2-7b-hf"),
+        ("llama2-7b-finetune", "/fsx/weights", "from the weights of `/fsx/weights`"),
+        ("llama2-7b-finetune", "sample", "which nobody has trained"),
+    ],
+)
+def test_card_says_where_the_first_weights_came_from(recipe: str, weights: str, said: str) -> None:
+    chosen = CATALOGUE[recipe].with_overrides({"weights": weights})
+    evaluation = EvaluatedLine(step=1, loss_nats=2.5, perplexity=12.1825)
+
+    card = model_card(chosen, loss_nats=2.25, evaluation=evaluation)
+
+    assert said in card
+    assert ("base_model" in card) == (weights == "meta-llama/Llama-2-7b-hf")
+    assert "- training loss of the last step: 2.2500 nats" in card
+    assert "- perplexity on held-out data: 12.1825" in card

@@ -1,0 +1,52 @@
+"""What a result's manifest says of the trainer itself: versions, code, seed, data.
+
+Written once a start by rank 0, into the output directory. The schema is the saver's, in
+`stationmaster.domain.results`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Final
+
+from stationmaster.domain.catalogue.recipes import Recipe
+from stationmaster.domain.results import TRAINER_FACTS_FILE, TrainerFacts
+
+_LIBRARIES: Final = ("torch", "transformers", "tokenizers", "stationmaster")
+_PACKAGES: Final = ("training", "stationmaster/domain")
+
+
+def write_facts(output_dir: Path, *, recipe: Recipe, data_identity: str) -> None:
+    """Leave facts.json in the output directory, in the place of an earlier start's."""
+    facts = TrainerFacts(
+        versions=_versions(),
+        seed=recipe.training.seed,
+        data=f"{recipe.training.dataset} ({data_identity})",
+    )
+    output_dir.mkdir(parents=True, exist_ok=True)
+    temporary = output_dir / f".{TRAINER_FACTS_FILE}.tmp"
+    temporary.write_text(facts.model_dump_json(indent=1) + "\n", encoding="utf-8")
+    temporary.rename(output_dir / TRAINER_FACTS_FILE)
+
+
+def _versions() -> dict[str, str]:
+    found = {"python": platform.python_version(), "code": code_hash()}
+    for library in _LIBRARIES:
+        try:
+            found[library] = version(library)
+        except PackageNotFoundError:
+            continue  # run from a checkout that is not installed
+    return found
+
+
+def code_hash(root: Path = Path(__file__).parents[1]) -> str:
+    """The SHA-256 of the sources of the trainer and of the domain: `sha256:` and 64 hex digits."""
+    found = hashlib.sha256()
+    for package in _PACKAGES:
+        for path in sorted((root / package).rglob("*.py")):
+            found.update(f"{path.relative_to(root).as_posix()}\0".encode())
+            found.update(hashlib.sha256(path.read_bytes()).digest())
+    return f"sha256:{found.hexdigest()}"

@@ -1,0 +1,125 @@
+"""The trained model in the output directory, as Hugging Face's libraries read it.
+
+Called by the trainer when the last step is taken and its checkpoint complete. Rank 0 writes it from
+that checkpoint with `training.export`; the others wait, so that no pod is done before the model is
+there. It needs 4 bytes a parameter of host memory on rank 0.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from stationmaster.domain.catalogue.hub import is_repository
+from stationmaster.domain.catalogue.models import LanguageModel
+from stationmaster.domain.catalogue.recipes import Recipe
+from stationmaster.domain.catalogue.training_config import LanguageTraining
+from stationmaster.domain.progress_lines import EvaluatedLine
+from stationmaster.domain.results import MODEL
+from training.agreement import from_rank_0
+from training.export import write_model
+from training.manifest import checkpoint_path
+from training.parallel import Ranks
+from training.repositories import RANDOM, SAMPLE
+
+NOTE: Final = "stationmaster.json"
+"""Says of which checkpoint the model was made, so that it is not made twice."""
+CARD: Final = "README.md"
+_CLASSES: Final = {
+    "text-generation": "AutoModelForCausalLM",
+    "image-classification": "AutoModelForImageClassification",
+}
+
+
+class FinalModel:
+    """Writes the model of one run configuration. All ranks make theirs, and call it together."""
+
+    def __init__(
+        self, output_dir: Path, *, checkpoints: Path, recipe: Recipe, ranks: Ranks
+    ) -> None:
+        """`checkpoints` is the directory of this configuration's checkpoints."""
+        self._directory = output_dir / MODEL
+        self._checkpoints = checkpoints
+        self._recipe = recipe
+        self._ranks = ranks
+
+    def write(
+        self, step: int, *, loss_nats: float | None, evaluation: EvaluatedLine | None
+    ) -> Path:
+        """Write the weights of the complete checkpoint of `step`; where they are.
+
+        Nothing is done where that has been done. `loss_nats` is of the last step, None when an
+        earlier start took it.
+
+        Raises:
+            OSError: the storage fails, on every rank.
+            BadParameter: the checkpoint is not of this model.
+        """
+        card = partial(model_card, self._recipe, loss_nats=loss_nats, evaluation=evaluation)
+        from_rank_0(lambda: self._write(step, card()), self._ranks)
+        return self._directory
+
+    def _write(self, step: int, card: str) -> None:
+        path = checkpoint_path(self._checkpoints, step)
+        note = json.dumps({"step": step, "checkpoint": f"{path.parent.name}/{path.name}"}) + "\n"
+        try:
+            if (self._directory / NOTE).read_text(encoding="utf-8") == note:
+                return
+        except FileNotFoundError:
+            pass
+        write_model(
+            self._checkpoints,
+            step,
+            output_dir=self._directory,
+            dtype="fp32",
+            texts={CARD: card, NOTE: note},
+        )
+
+
+def model_card(recipe: Recipe, *, loss_nats: float | None, evaluation: EvaluatedLine | None) -> str:
+    """The README.md of a trained model: what it is, what it has learned from, how to load it."""
+    training = recipe.training
+    is_language = isinstance(recipe.model, LanguageModel)
+    pipeline = "text-generation" if is_language else "image-classification"
+    head = ["library_name: transformers", f"pipeline_tag: {pipeline}"]
+    start = "from new weights"
+    if isinstance(training, LanguageTraining) and training.weights == SAMPLE:
+        start = "from seeded sample weights, which nobody has trained"
+    elif isinstance(training, LanguageTraining) and training.weights != RANDOM:
+        start = f"from the weights of `{training.weights}`"
+        if is_repository(training.weights) and not Path(training.weights).is_dir():
+            head.append(f"base_model: {training.weights}")
+    facts = [
+        f"Trained by Stationmaster with the recipe `{recipe.name}`, {start}.",
+        "",
+        f"- data: `{training.dataset}`",
+        f"- steps: {training.steps:,}, of {training.global_batch_size:,} samples each",
+    ]
+    if isinstance(training, LanguageTraining):
+        facts.append(f"- sequence length: {training.sequence_length:,} tokens")
+    facts.append(f"- seed: {training.seed}")
+    if loss_nats is not None:
+        facts.append(f"- training loss of the last step: {loss_nats:.4f} nats")
+    if evaluation is not None:
+        facts.append(f"- loss on held-out data: {evaluation.loss_nats:.4f} nats")
+        for name in ("perplexity", "top1", "top5"):
+            figure = getattr(evaluation, name)
+            if figure is not None:
+                facts.append(f"- {name} on held-out data: {figure:.4f}")
+    loader = _CLASSES[pipeline]
+    loading = [f"from transformers import {loader}", ""]
+    if is_language:
+        loading = [
+            f"from transformers import {loader}, AutoTokenizer",
+            "",
+            'tokenizer = AutoTokenizer.from_pretrained("THIS_DIRECTORY")',
+        ]
+    loading.append(f'model = {loader}.from_pretrained("THIS_DIRECTORY")')
+    lines = [
+        *("---", *head, "---", "", f"# {recipe.name}", "", *facts, "", "## How to load it", ""),
+        *("```python", *loading, "```", ""),
+        "Weights are float32, as they were trained.",
+    ]
+    return "\n".join(lines) + "\n"
