@@ -38,6 +38,7 @@ _ALL: Final = (
     Benchmark("data", "bench.data", "measure_data", "tokenise and pack, load"),
     Benchmark("images", "bench.images", "measure_images", "image files to batches"),
     Benchmark("checkpoint", "bench.checkpoints", "measure_checkpoints", "stall of a save"),
+    Benchmark("saving", "bench.saving", "measure_saving", "saver against plain uploads"),
     Benchmark("trainer", "bench.trainer", "measure_trainer", "trainer against a bare loop"),
     Benchmark("recovery", "bench.recovery", "measure_recovery", "from a death to the next step"),
     Benchmark("gpu", "bench.gpu", "measure_gpu", "Llama 3.2 1B beside torchtitan, on a GPU"),

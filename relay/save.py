@@ -18,6 +18,8 @@ import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
+from kubernetes.config import ConfigException
+
 from relay.cluster import ClusterApi
 from relay.job_output import ByteProgress, fail, print_line, start_logging
 from relay.saving.bucket import ResultsBucket, SavingRefused
@@ -71,7 +73,12 @@ def main(variables: Mapping[str, str]) -> int:
 
 def _save(config: SavingConfig, variables: Mapping[str, str]) -> Saved:
     facts = config.facts
-    api = ClusterApi.connect(variables.get("KUBECONFIG"))
+    try:
+        api = ClusterApi.connect(variables.get("KUBECONFIG"))
+    except ConfigException as exc:
+        raise PermanentError(
+            f"the cluster's API is not known: {exc}; the saver's pod needs its service account"
+        ) from exc
     return save_result(
         facts,
         directory=RunDirectory(config.directory),

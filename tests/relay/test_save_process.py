@@ -202,6 +202,7 @@ def test_saver_that_is_killed_continues_its_upload(cluster: Cluster, large: Save
         ({"STATIONMASTER_ARTIFACTS_BUCKET": ""}, "STATIONMASTER_ARTIFACTS_BUCKET is empty"),
         ({"STATIONMASTER_RUN_FACTS": "{}"}, "STATIONMASTER_RUN_FACTS is not understood: run_id"),
         ({"STATIONMASTER_RUN_ID": "another"}, "expected another"),
+        ({"KUBECONFIG": "/nowhere/kubeconfig"}, "the cluster's API is not known"),
     ],
 )
 def test_bad_setting_is_one_sentence_and_exit_code_2(

@@ -33,11 +33,14 @@ def _verify(response: Any) -> None:
     stated = response.headers.get(_SHA256)
     if not stated:
         return
-    found = base64.b64encode(hashlib.sha256(response.body or b"").digest()).decode()
-    if found != stated:
+    if _sha256(response.body or b"") != stated:
         raise S3ClientError(
             "BadDigest", "The SHA256 you specified did not match the calculated checksum."
         )
+
+
+def _sha256(data: bytes) -> str:
+    return base64.b64encode(hashlib.sha256(data).digest()).decode()
 
 
 def _checksum(self: Any, response_headers: dict[str, Any]) -> Any:
@@ -59,7 +62,7 @@ def _upload(self: Any) -> Any:
     answer = _upload_part(self)
     if multipart.metadata.get(_UPLOAD_ALGORITHM) == "SHA256":
         part = multipart.parts[self._get_int_param("partNumber")]
-        part.checksum_value = base64.b64encode(hashlib.sha256(part.value).digest()).decode()
+        part.checksum_value = self.headers.get(_SHA256) or _sha256(part.value)
     return answer
 
 

@@ -1,0 +1,123 @@
+"""How fast a result is saved, beside boto3 uploading the same files.
+
+Both are processes of their own that send to the same local S3, which is slower than the real one
+and takes one request at a time: so this compares what the two add to it. boto3 uploads with its
+own defaults, file after file; the saver also hashes, has S3 compare SHA-256, and writes the
+manifest. The local S3 hashes on the same cores.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Final
+
+from bench.figures import AtLeast, Figure
+from local.aws import BucketSpec, DeploymentSpec, InProcessRuntime, LocalAws
+from stationmaster.domain.ids import RunId
+from stationmaster.domain.results import MIB, RunFacts, SavedLine
+
+BUCKET: Final = "bench-artifacts"
+ROUNDS: Final = 3
+# As a small model and its tokenizer are: a few large files and some that take one request each.
+_FILES: Final = {
+    **{f"model-{number}.safetensors": 40 * MIB for number in range(4)},
+    **{f"small-{number}.json": 20_000 for number in range(12)},
+}
+
+_PLAIN: Final = """\
+import pathlib, sys, time
+import boto3
+
+bucket, prefix, directory = sys.argv[1:]
+s3 = boto3.client("s3")
+began = time.monotonic()
+for path in sorted(pathlib.Path(directory).iterdir()):
+    s3.upload_file(str(path), bucket, prefix + path.name)
+print(time.monotonic() - began)
+"""
+_NO_CLUSTER: Final = {
+    "apiVersion": "v1",
+    "kind": "Config",
+    "current-context": "none",
+    "contexts": [{"name": "none", "context": {"cluster": "none", "user": "none"}}],
+    "clusters": [{"name": "none", "cluster": {"server": "http://127.0.0.1:9"}}],
+    "users": [{"name": "none", "user": {}}],
+}
+
+
+def measure_saving() -> list[Figure]:
+    """The saver's throughput over that of plain uploads; medians of several rounds."""
+    with tempfile.TemporaryDirectory(prefix="bench-saving-") as scratch:
+        directory = Path(scratch, "run")
+        (directory / "model").mkdir(parents=True)
+        for name, size in _FILES.items():
+            (directory / "model" / name).write_bytes(os.urandom(size))
+        kubeconfig = Path(scratch, "kubeconfig")
+        kubeconfig.write_text(json.dumps(_NO_CLUSTER))
+        ratios, saver_s = [], []
+        for number in range(ROUNDS):
+            # Anew each round: the local S3 keeps everything, and gets slower with it.
+            with LocalAws(
+                state_dir=Path(scratch, f"aws-{number}"), invoker=InProcessRuntime(), handlers=[]
+            ) as aws:
+                aws.deploy(DeploymentSpec(buckets=[BucketSpec(name=BUCKET)]))
+                plain = _plain(aws, directory / "model")
+                saved = _saved(aws, directory, kubeconfig)
+            ratios.append(plain / saved)
+            saver_s.append(saved)
+    num_bytes = sum(_FILES.values())
+    return [
+        Figure(
+            name="results saved, of the throughput of plain uploads",
+            value=statistics.median(ratios),
+            unit="of it",
+            target=AtLeast(0.8),
+            note=f"{num_bytes / MIB / statistics.median(saver_s):.0f} MiB/s to the local S3; "
+            f"{num_bytes / MIB:.0f} MiB in {len(_FILES)} files, medians of {ROUNDS}",
+        )
+    ]
+
+
+def _environment(aws: LocalAws) -> dict[str, str]:
+    return {**os.environ, **aws.environment()}
+
+
+def _plain(aws: LocalAws, directory: Path) -> float:
+    """Seconds that boto3 takes."""
+    done = subprocess.run(
+        [sys.executable, "-c", _PLAIN, BUCKET, "plain/", str(directory)],
+        env=_environment(aws),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return float(done.stdout)
+
+
+def _saved(aws: LocalAws, directory: Path, kubeconfig: Path) -> float:
+    """Seconds that the saver takes, as it says itself."""
+    run_id = RunId("bench-saving")
+    facts = RunFacts(
+        run_id=run_id, recipe="bench", nodes=1, instance_type="none", outcome="succeeded"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "relay.save"],
+        env={
+            **_environment(aws),
+            "STATIONMASTER_RUN_ID": run_id,
+            "STATIONMASTER_ARTIFACTS_BUCKET": BUCKET,
+            "STATIONMASTER_RUN_DIRECTORY": str(directory),
+            "STATIONMASTER_RUN_FACTS": facts.model_dump_json(),
+            "KUBECONFIG": str(kubeconfig),
+        },
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return SavedLine.model_validate_json(done.stdout.splitlines()[-1]).seconds
