@@ -125,6 +125,8 @@ TRAIN_STEPS: Final = (
     _step("await-job", P.SEND_TASK_RESULT),
     # Looks at the cluster when nothing was heard of it.
     _step("conclude-run", P.CLUSTER_READ, P.KUBERNETES, memory_mib=512),
+    # Takes the run out of a cluster that stays.
+    _step("release-run", P.CLUSTER_READ, P.KUBERNETES, memory_mib=512),
     # Also ends the wait of the runs that get its nodes.
     _step("release-lease", P.SEND_TASK_RESULT, P.BUS_PUT),
 )
@@ -189,8 +191,9 @@ REAPER: Final = Function(
     permissions=_STEP
     | _FIND_LEFT
     | {P.START_TRAIN, P.START_CLUSTER, P.READ_CLUSTER_WORKFLOW, P.START_TEARDOWN}
-    | {P.SEND_TASK_RESULT, P.BUS_PUT},
+    | {P.SEND_TASK_RESULT, P.BUS_PUT, P.KUBERNETES},
     timeout_s=120,
+    memory_mib=512,
 )
 BOT: Final = Function(
     name="bot",

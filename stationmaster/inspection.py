@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from stationmaster.domain.cluster.spec import ClusterSpec
-from stationmaster.domain.ids import ClusterId, RunId
+from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.names import LABEL_CLUSTER_ID, TRAINING_NODE_GROUP
 from stationmaster.rendering.metadata import LABEL_NODE_GROUP
 from stationmaster.services import Services
@@ -50,8 +50,6 @@ class LiveCluster:
     services: Services
     cluster_id: ClusterId
     spec: ClusterSpec
-    runs: tuple[RunId, ...] = ()
-    """The runs that lease it."""
 
     @property
     def kubernetes(self) -> KubernetesGateway:

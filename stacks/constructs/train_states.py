@@ -1,7 +1,8 @@
 """The train workflow: from a requested run to the release of its lease, whatever happens.
 
 Built by the workflow stack and by `stacks.generate`, which commits it as lambdas/train.asl.json.
-Every failure goes through ConcludeFailure and ReleaseAfterFailure, so that no path keeps paying.
+Every failure goes through ConcludeFailure, ReleaseRunAfterFailure and ReleaseAfterFailure, so that no
+path keeps paying.
 """
 
 from __future__ import annotations
@@ -67,6 +68,7 @@ def train_states(scope: Construct, functions: Mapping[str, lambda_.IFunction]) -
     )
     conclude = states.step("ConcludeRun", "conclude-run")
     conclude.add_catch(failure, errors=ANY_ERROR, result_path="$.error")
+    leave = _leave(states, "ReleaseRun", "RunRelease", "RunReleased?", catch=failure)
     release = states.step("ReleaseLease", "release-lease")
     release.add_catch(failure, errors=ANY_ERROR, result_path="$.error")
 
@@ -76,6 +78,7 @@ def train_states(scope: Construct, functions: Mapping[str, lambda_.IFunction]) -
         .next(started)
         .next(await_job)
         .next(conclude)
+        .next(leave)
         .next(release)
         .next(sfn.Succeed(scope, "RunSucceeded"))
     )
@@ -106,4 +109,34 @@ def _after_failure(scope: Construct, states: StepStates) -> sfn.IChainable:
         result_path="$.conclusion",
     )
     release = states.last_resort("ReleaseAfterFailure", "release-lease")
-    return conclude.next(release).next(outcome)
+    leave = _leave(
+        states,
+        "ReleaseRunAfterFailure",
+        "RunReleaseAfterFailure",
+        "RunReleasedAfterFailure?",
+        catch=release,
+        error_path="$.release_error",
+    )
+    release.next(outcome)
+    return conclude.next(leave).next(release)
+
+
+def _leave(
+    states: StepStates,
+    name: str,
+    subject: str,
+    question: str,
+    *,
+    catch: sfn.IChainable,
+    error_path: str = "$.error",
+) -> sfn.Chain:
+    """Take the run out of a cluster that stays, before its nodes are leased to the next."""
+    return states.loop(
+        name,
+        "release-run",
+        subject=subject,
+        question=question,
+        every_s=5,
+        catch=catch,
+        error_path=error_path,
+    )

@@ -1,7 +1,7 @@
 """The relay in the cluster: its account, its rights and its Deployment.
 
-Account and rights are the same for every run and named after the product, so that runs can share a
-cluster; the Deployment is the run's own.
+Account and rights are the cluster's, the same for every run and named after the product; the
+Deployment is the run's own, and comes and goes with its job.
 
 Reads jobs, pods, logs and events in its own namespace and nodes anywhere; writes nothing. Its AWS
 role comes from a Pod Identity association of the service account, made by the cluster step.
@@ -25,7 +25,6 @@ from stationmaster.rendering.metadata import (
     LABEL_MANAGED_BY,
     container_security,
     metadata,
-    namespace,
     off_the_training_nodes,
     run_labels,
 )
@@ -37,7 +36,7 @@ _READ: Final = ["get", "list", "watch"]
 def render_relay(
     run_id: RunId, *, job: str, image: str, bus_name: str, region: str
 ) -> list[KubernetesObject]:
-    """Everything that the relay of a run needs, the namespace first.
+    """The relay of a run, in a cluster that has the account and the rights of relays.
 
     `job` is the PyTorchJob of the attempt that it watches.
     """
@@ -47,10 +46,11 @@ def render_relay(
         "STATIONMASTER_BUS_NAME": bus_name,
         "AWS_REGION": region,
     }
-    return [namespace(), *_account_and_rights(), _deployment(run_id, image, variables)]
+    return [_deployment(run_id, image, variables)]
 
 
-def _account_and_rights() -> list[KubernetesObject]:
+def render_relay_rights() -> list[KubernetesObject]:
+    """The account of all relays of a cluster, and what it may read."""
     ours = {LABEL_MANAGED_BY: "stationmaster"}
     shared = {"name": RELAY, "namespace": NAMESPACE, "labels": ours}
     subject = {"kind": "ServiceAccount", "name": RELAY, "namespace": NAMESPACE}

@@ -15,7 +15,7 @@ from stationmaster.rendering.etcd import render_rendezvous
 from stationmaster.rendering.job_spec import KubernetesObject, job_spec
 from stationmaster.rendering.metadata import namespace
 from stationmaster.rendering.pytorch_job import render_pytorch_job
-from stationmaster.rendering.relay import render_relay
+from stationmaster.rendering.relay import render_relay, render_relay_rights
 from stationmaster.rendering.storage import SharedStorage, render_storage
 
 
@@ -60,7 +60,8 @@ def render_all(
     return [
         namespace(),
         *render_storage(assignment.cluster_id, storage),
-        *(item for item in relay if item["kind"] != "Namespace"),
+        *render_relay_rights(),
+        *relay,
         *render_rendezvous(spec),
         render_pytorch_job(spec),
     ]

@@ -1,4 +1,4 @@
-"""From a submitted job to one that runs on all its nodes."""
+"""From a submitted job to one that runs on all its nodes, watched by its relay."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 
 from stationmaster.domain.errors import JobNotStarted, StepTimedOut, TrainingFailed
 from stationmaster.domain.ids import RunId
-from stationmaster.domain.names import LABEL_ROLE, LABEL_RUN_ID, NAMESPACE
+from stationmaster.domain.names import LABEL_ROLE, LABEL_RUN_ID, NAMESPACE, relay_name
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import RunPhase
 from stationmaster.kubernetes.gateway import KubernetesGateway
@@ -33,9 +33,10 @@ _UP: Final = frozenset({"Running", "Succeeded"})
 
 
 def ensure_job_started(services: Services, run_id: RunId) -> StepResult:
-    """Look at the job once; ready when every worker runs, which begins phase running.
+    """Look at the job once; ready when every worker and the relay run: phase running begins.
 
     The operator calls a job running when one of its workers does, which is too early for a gang.
+    Without its relay nothing would be heard of it.
 
     Raises:
         JobNotStarted: a pod cannot start at all, or not all run in time; has the cluster's words.
@@ -54,9 +55,17 @@ def ensure_job_started(services: Services, run_id: RunId) -> StepResult:
         raise TrainingFailed(why_failed(gateway, run, failed.message, pods))
     if job.condition("Succeeded") is None:
         _raise_if_hopeless(pods)
-        if len(pods) < run.placement.nodes or any(pod.phase not in _UP for pod in pods):
-            _check_deadline(services, gateway, run, pods)
+        up = sum(pod.phase in _UP for pod in pods)
+        if up < run.placement.nodes or up < len(pods):
+            what = f"the job did not start, {up} of {run.placement.nodes} pods run"
+            _check_deadline(services, gateway, run, what, pods)
             return NOT_READY
+    if not gateway.deployment_ready(NAMESPACE, relay_name(run_id)):
+        relays = gateway.pods_of("Deployment", NAMESPACE, relay_name(run_id))
+        _raise_if_hopeless(relays)
+        what = "the relay that is to watch the job did not start"
+        _check_deadline(services, gateway, run, what, relays)
+        return NOT_READY
     enter_phase(services, run, RunPhase.RUNNING)
     return READY
 
@@ -70,15 +79,18 @@ def _raise_if_hopeless(pods: Sequence[PodView]) -> None:
 
 
 def _check_deadline(
-    services: Services, gateway: KubernetesGateway, run: Run, pods: Sequence[PodView]
+    services: Services,
+    gateway: KubernetesGateway,
+    run: Run,
+    what: str,
+    pods: Sequence[PodView],
 ) -> None:
-    up = sum(pod.phase in _UP for pod in pods)
     try:
         check_time(
             services,
             since=run.entered(RunPhase.SUBMITTING),
             limit_s=services.settings.job_start_timeout_s,
-            what=f"the job did not start, {up} of {run.placement.nodes} pods run",
+            what=what,
         )
     except StepTimedOut as exc:
         raise JobNotStarted(f"{exc}: {gateway.explain(NAMESPACE, pods)}") from exc

@@ -8,6 +8,5 @@ from stationmaster.services import Services
 
 
 def live_cluster(services: Services, cluster: Cluster) -> LiveCluster:
-    """The cluster with what it should be, who leases it, and how to reach it."""
-    runs = tuple(lease.run_id for lease in cluster.open_leases)
-    return LiveCluster(services, cluster.cluster_id, cluster.spec, runs)
+    """The cluster with what it should be, and how to reach it."""
+    return LiveCluster(services, cluster.cluster_id, cluster.spec)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import logging
+
 from stationmaster.domain.cluster.aggregate import Cluster
+from stationmaster.domain.errors import PermanentError
 from stationmaster.domain.reactions import cluster as cluster_reactions
 from stationmaster.domain.reactions.cluster import AskWorkflow, LookedAfter, StartTeardown
 from stationmaster.domain.reactions.run import POLICY, LeaseFound, ReleaseLease, decide
@@ -11,8 +14,11 @@ from stationmaster.domain.run.aggregate import Run
 from stationmaster.services import Services
 from stationmaster.steps.record_events import record_dead_execution
 from stationmaster.steps.release_lease import release_lease
+from stationmaster.steps.release_run import release_run
 from stationmaster.steps.start_teardown import start_teardown
 from stationmaster.waiting import notify_waiting_runs
+
+logger = logging.getLogger(__name__)
 
 
 def reap(services: Services) -> list[str]:
@@ -57,14 +63,27 @@ def _help_cluster(services: Services, cluster: Cluster) -> bool:
 
 
 def _release_leases(services: Services, cluster: Cluster) -> bool:
-    """Release the leases that runs hold although they have ended; whether there were any."""
-    runs = [services.runs.load(lease.run_id) for lease in cluster.open_leases]
+    """Let go of the nodes and the places in the queue of runs that have ended; whether any had some.
+
+    A run's job goes before its nodes do, as at the end of its own workflow.
+    """
+    runs = [services.runs.load(run_id) for run_id in cluster.waiting_runs]
     ended = [
         run for run in runs if ReleaseLease() in decide(run, LeaseFound(services.now()), POLICY)
     ]
     for run in ended:
-        release_lease(services, run.run_id)
+        if _is_out(services, run):
+            release_lease(services, run.run_id)
     return bool(ended)
+
+
+def _is_out(services: Services, run: Run) -> bool:
+    """Whether nothing of the run is left in its cluster, or what is left is not waited for."""
+    try:
+        return release_run(services, run.run_id)["ready"]
+    except PermanentError as exc:
+        logger.warning("run not removed", extra={"run_id": run.run_id, "error": str(exc)})
+        return True
 
 
 def _record_crash(

@@ -23,6 +23,7 @@ from stationmaster.steps.conclude_teardown import fail_teardown
 from stationmaster.steps.examining import find_lost_capacity
 from stationmaster.steps.recording import change_phases
 from stationmaster.steps.release_lease import release_lease
+from stationmaster.steps.release_run import cluster_to_leave
 from stationmaster.waiting import settle_wait
 
 logger = logging.getLogger(__name__)
@@ -79,8 +80,10 @@ def _train_crashed(services: Services, run_id: RunId, sentence: str) -> None:
     run = services.runs.find(run_id)
     if run is None:
         return
-    change_phases(services, run, decide(run, WorkflowFailed(sentence), POLICY))
-    release_lease(services, run_id)
+    run = change_phases(services, run, decide(run, WorkflowFailed(sentence), POLICY))
+    # What it has in a cluster that stays goes first, which takes its time: the reaper does both.
+    if cluster_to_leave(services, run) is None:
+        release_lease(services, run_id)
 
 
 def _cluster_crashed(services: Services, cluster_id: ClusterId, sentence: str) -> None:

@@ -1,4 +1,4 @@
-"""The run's job, and the volume that it works on, handed to the cluster."""
+"""The run's job, its relay, and the volume that it works on, handed to the cluster."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from stationmaster.rendering.environment import render_hugging_face_secret
 from stationmaster.rendering.etcd import render_rendezvous
 from stationmaster.rendering.metadata import namespace
 from stationmaster.rendering.pytorch_job import render_pytorch_job
+from stationmaster.rendering.relay import render_relay
 from stationmaster.rendering.storage import render_storage
 from stationmaster.services import Services
 from stationmaster.steps import READY, StepResult
@@ -18,9 +19,9 @@ from stationmaster.steps.stopping import raise_if_stopped
 
 
 def submit_job(services: Services, run_id: RunId) -> StepResult:
-    """Apply the volume, the Hugging Face token and the etcd where there is one, and the PyTorchJob.
+    """Apply the volume, the Hugging Face token and the etcd where there is one, relay and job.
 
-    Repeating it changes nothing.
+    Nothing in the cluster is the run's own before that. Repeating it changes nothing.
 
     Raises:
         TransientError: the operator's admission webhook does not answer yet, or the file system
@@ -33,13 +34,22 @@ def submit_job(services: Services, run_id: RunId) -> StepResult:
     run = enter_phase(services, run, RunPhase.SUBMITTING)
     attempt = attempt_of(run)
     cluster_id = attempt.cluster_id
-    spec = job_spec(run.request, attempt, run_id=run_id, image=services.settings.training_image)
+    settings = services.settings
+    spec = job_spec(run.request, attempt, run_id=run_id, image=settings.training_image)
+    relay = render_relay(
+        run_id,
+        job=attempt.job,
+        image=settings.relay_image,
+        bus_name=settings.bus_name,
+        region=settings.region,
+    )
     token = services.secrets.hugging_face_token()
     services.kubernetes(cluster_id).apply(
         [
             namespace(),
             *render_storage(cluster_id, services.file_systems.mountable(cluster_id)),
             *([render_hugging_face_secret(token)] if token else []),
+            *relay,
             *render_rendezvous(spec),
             render_pytorch_job(spec),
         ]

@@ -1,7 +1,6 @@
 """When a plugin works, when it is waited for, when it never will, and which a cluster needs."""
 
 from dataclasses import dataclass, field
-from types import SimpleNamespace
 
 import pytest
 
@@ -21,11 +20,8 @@ class Answers:
     addon: str | None = "ACTIVE"
     drivers: tuple[str, ...] = ("fsx.csi.aws.com",)
     types: tuple[str, ...] = ("pytorchjobs.kubeflow.org",)
-    deployments: tuple[str, ...] = (
-        "kubeflow/training-operator",
-        "stationmaster/r-1-relay",
-        "stationmaster/r-2-relay",
-    )
+    deployments: tuple[str, ...] = ("kubeflow/training-operator",)
+    missing: str = ""
     ready_on: dict[str, int] = field(
         default_factory=lambda: {
             "kube-system/nvidia-device-plugin": 2,
@@ -49,6 +45,9 @@ class Answers:
     def crd_established(self, name):
         return name in self.types
 
+    def exists(self, api_version, kind, *, name, namespace=None):
+        return kind != self.missing and name == "stationmaster-relay"
+
     def deployment_ready(self, namespace, name):
         return f"{namespace}/{name}" in self.deployments
 
@@ -63,9 +62,7 @@ class Answers:
 
 
 def look(plugin, **answers):
-    return get_plugin(plugin).look(
-        LiveCluster(Answers(**answers), "c-1", SPEC, runs=("r-1", "r-2"))
-    )
+    return get_plugin(plugin).look(LiveCluster(Answers(**answers), "c-1", SPEC))
 
 
 @pytest.mark.parametrize("plugin", PLUGINS, ids=lambda plugin: plugin.NAME)
@@ -93,12 +90,9 @@ def test_plugin_works_in_a_cluster_that_has_everything(plugin):
             "waiting",
             "no pods of Deployment kubeflow/training-operator",
         ),
-        ("relay", {"deployments": ()}, "waiting", "no pods of Deployment stationmaster/r-1-relay"),
-        (
-            "relay",
-            {"deployments": ("stationmaster/r-1-relay",)},
-            "waiting",
-            "no pods of Deployment stationmaster/r-2-relay",
+        *(
+            ("relay", {"missing": kind}, "waiting", f"{kind} stationmaster-relay is not there")
+            for kind in ("ServiceAccount", "RoleBinding", "ClusterRoleBinding")
         ),
         (
             "nvidia-device-plugin",
@@ -144,24 +138,3 @@ def test_unknown_plugin_is_refused_with_the_known_ones():
 
     with pytest.raises(PermanentError, match=f'plugin "nope" is not known; known: {known}'):
         get_plugin("nope")
-
-
-def test_relay_watches_the_job_of_the_newest_attempt():
-    runs = {"r-1": SimpleNamespace(job="r-1"), "r-2": SimpleNamespace(job="r-2-again")}
-    services = SimpleNamespace(
-        settings=SimpleNamespace(relay_image="relay:1", bus_name="bus", region="us-west-2"),
-        runs=SimpleNamespace(load=runs.get),
-    )
-
-    objects = get_plugin("relay").render(LiveCluster(services, "c-1", SPEC, runs=tuple(runs)))
-
-    containers = [
-        item["spec"]["template"]["spec"]["containers"][0]
-        for item in objects
-        if item["kind"] == "Deployment"
-    ]
-    watched = [{each["name"]: each["value"] for each in one["env"]} for one in containers]
-    assert [(one["STATIONMASTER_RUN_ID"], one["STATIONMASTER_JOB"]) for one in watched] == [
-        ("r-1", "r-1"),
-        ("r-2", "r-2-again"),
-    ]

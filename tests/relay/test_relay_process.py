@@ -22,7 +22,8 @@ from kubernetes.utils import create_from_dict
 
 from stationmaster.domain.bus import RelayBatch
 from stationmaster.domain.progress_lines import FinishedLine, ProgressLine, StartedLine
-from stationmaster.rendering.relay import render_relay
+from stationmaster.rendering.metadata import namespace
+from stationmaster.rendering.relay import render_relay, render_relay_rights
 
 REPOSITORY = Path(__file__).parents[2]
 NAMESPACE = "stationmaster"
@@ -279,10 +280,10 @@ def test_relay_as_its_deployment_runs_in_the_cluster(bus, gate, tmp_path):
     try:
         started.add_nodes(node_group="training")
         started.install_operator()
-        objects = render_relay(
+        relay = render_relay(
             "run-h", job="run-h", image="relay:1", bus_name="bus", region="us-east-1"
         )
-        for body in objects:
+        for body in (namespace(), *render_relay_rights(), *relay):
             create_from_dict(started.api, body)
         bus.wait_for(lambda: bus.batches, "the first heartbeat")
 

@@ -7,7 +7,7 @@ import pytest
 from relay.config import RelayConfig
 from stationmaster.domain.errors import PermanentError
 from stationmaster.kubernetes.manifests import load_manifests
-from stationmaster.rendering.relay import render_relay
+from stationmaster.rendering.relay import render_relay, render_relay_rights
 from stationmaster.rendering.storage import SharedStorage, render_storage
 
 RUN_ID = "tiny-llama-0123abcd"
@@ -50,7 +50,7 @@ def test_volume_names_the_file_system_as_the_driver_reads_it():
 
 
 def test_relay_may_only_read():
-    objects = render_relay(RUN_ID, job="job-1", image="relay:1", bus_name="bus", region="us-west-2")
+    objects = render_relay_rights()
 
     rules = [rule for item in objects for rule in item.get("rules", [])]
     assert {verb for rule in rules for verb in rule["verbs"]} <= {"get", "list", "watch"}

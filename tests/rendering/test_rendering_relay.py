@@ -1,18 +1,23 @@
-"""Runs may share a cluster: what belongs to one run is named after it, the rest is shared."""
+"""Runs may share a cluster: a relay is its run's own, account and rights are the cluster's."""
 
 from __future__ import annotations
 
-from stationmaster.rendering.relay import render_relay
+from stationmaster.rendering.relay import render_relay, render_relay_rights
 
 
 def render(run_id):
     return render_relay(run_id, job=run_id, image="relay:1", bus_name="bus", region="us-west-2")
 
 
-def test_relays_of_two_runs_have_their_own_deployments_and_the_same_account_and_rights():
-    first, second = render("tiny-llama-aaaaaaaa"), render("tiny-llama-bbbbbbbb")
+def test_relay_of_a_run_is_a_deployment_of_its_own_with_the_shared_account():
+    runs = ("tiny-llama-aaaaaaaa", "tiny-llama-bbbbbbbb")
+    (first,), (second,) = (render(run_id) for run_id in runs)
+    (account,) = (each for each in render_relay_rights() if each["kind"] == "ServiceAccount")
 
-    differing = [(a, b) for a, b in zip(first, second, strict=True) if a != b]
-    assert [(a["kind"], a["metadata"]["name"], b["metadata"]["name"]) for a, b in differing] == [
-        ("Deployment", "tiny-llama-aaaaaaaa-relay", "tiny-llama-bbbbbbbb-relay")
-    ]
+    for run_id, relay in zip(runs, (first, second), strict=True):
+        assert (relay["kind"], relay["metadata"]["name"]) == ("Deployment", f"{run_id}-relay")
+        pod = relay["spec"]["template"]
+        assert pod["spec"]["serviceAccountName"] == account["metadata"]["name"]
+        assert relay["spec"]["selector"]["matchLabels"].items() <= pod["metadata"]["labels"].items()
+    matched = [each["spec"]["selector"]["matchLabels"] for each in (first, second)]
+    assert not matched[0].items() <= second["spec"]["template"]["metadata"]["labels"].items()

@@ -35,7 +35,7 @@ from stationmaster.rendering import job_spec
 from stationmaster.rendering.etcd import render_etcd
 from stationmaster.rendering.metadata import namespace
 from stationmaster.rendering.pytorch_job import render_pytorch_job
-from stationmaster.rendering.relay import render_relay
+from stationmaster.rendering.relay import render_relay, render_relay_rights
 from stationmaster.rendering.storage import render_storage
 from stationmaster.settings import Settings
 from stationmaster.steps.live import live_cluster
@@ -120,6 +120,17 @@ def training_nodes(account: Account, count: int = 2) -> None:
     )
 
 
+def without_rights_of_relays(account: Account) -> None:
+    """What relays share is not there; everything else in the cluster is."""
+    account.request()
+    gateway = account.services.kubernetes(account.cluster_id)
+    for item in render_relay_rights():
+        about = item["metadata"]
+        gateway.delete(
+            item["apiVersion"], item["kind"], name=about["name"], namespace=about.get("namespace")
+        )
+
+
 def with_nodes(account: Account) -> None:
     account.request()
     training_nodes(account)
@@ -163,7 +174,8 @@ def submitted(account: Account) -> None:
     """A job that was done before anyone has seen it start."""
     with_storage(account)
     account.enter(*TO_RUNNING[1:3])
-    account.services.kubernetes(account.cluster_id).apply([suspended(job(account))])
+    objects = [suspended(job(account)), *map(without_pods, relay(account))]
+    account.services.kubernetes(account.cluster_id).apply(objects)
     done = {"conditions": [{"type": "Succeeded", "status": "True", "message": "done"}]}
     with config.new_client_from_config(config_file=account.settings.kubeconfig) as api:
         client.CustomObjectsApi(api).patch_namespaced_custom_object_status(

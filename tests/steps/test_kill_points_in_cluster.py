@@ -16,6 +16,7 @@ from cluster_steps import (
     ready_for_job,
     submitted,
     with_nodes,
+    without_rights_of_relays,
 )
 from kill_cases import of_cluster, of_run, with_cluster
 from kill_points import (
@@ -50,7 +51,8 @@ CASES = (
     ),
     Case(
         "install_plugin that is applied",
-        [once(of_cluster(install_plugin, plugin="relay"))],
+        [of_cluster(install_plugin, plugin="relay")],
+        given=without_rights_of_relays,
         also=in_cluster,
     ),
     Case(

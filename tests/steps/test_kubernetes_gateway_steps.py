@@ -62,7 +62,9 @@ def install_operator(world: World) -> None:
     until_ready(install_plugin, world, plugin="training-operator")
 
 
-@pytest.mark.parametrize("cluster", [("stationmaster/training:latest",)], indirect=True)
+@pytest.mark.parametrize(
+    "cluster", [("stationmaster/training:latest", "stationmaster/relay:latest")], indirect=True
+)
 def test_submit_job_that_starts_an_image_of_others_is_refused_where_none_can_run(
     cluster: LocalCluster, world: World
 ):
@@ -280,14 +282,38 @@ def test_job_is_submitted_started_and_released_to_the_last_object(
         submit_job(world, RUN_ID)
     until_ready(ensure_job_started, world)
     started = world.runs.load(RUN_ID)
+    watched = variables_of_relay(cluster)["STATIONMASTER_JOB"]
     until_ready(release_job, world)
 
-    assert started.phase is RunPhase.RUNNING
+    assert (started.phase, watched) == (RunPhase.RUNNING, job)
     assert [event.job for event in world.events("job.submitted")] == [job]
     assert world.gateway.job(NAMESPACE, job) is None
     assert world.gateway.pods(NAMESPACE, labels={"stationmaster/run-id": RUN_ID}) == []
     assert not world.gateway.exists("v1", "PersistentVolume", name=f"{RUN_ID}-fsx")
     assert release_job(world, RUN_ID) == {"ready": True}
+
+
+def test_job_whose_relay_does_not_start_fails_with_what_the_relay_waits_for(
+    cluster: LocalCluster, world: World
+):
+    world.begin(RunPhase.PROVISIONING, RunPhase.VALIDATING)
+    add_nodes(cluster, group="system")
+    add_nodes(cluster, group="training")
+    cluster.set_addon("aws-fsx-csi-driver", active=True)
+    install_operator(world)
+    cluster.faults.add("plugin-never-ready")
+    submit_job(world, RUN_ID)
+    labels = {"stationmaster/run-id": RUN_ID, "stationmaster/role": "training"}
+    eventually(
+        lambda: [p.phase for p in world.gateway.pods(NAMESPACE, labels=labels)] == ["Running"] * 2
+    )
+    assert ensure_job_started(world, RUN_ID) == {"ready": False}
+
+    world.late_s = world.settings.job_start_timeout_s + 1
+
+    with pytest.raises(JobNotStarted, match=f"the relay that is .* pod {RUN_ID}-relay-"):
+        ensure_job_started(world, RUN_ID)
+    assert world.runs.load(RUN_ID).phase is RunPhase.SUBMITTING
 
 
 @pytest.mark.parametrize(("token", "handed_over"), [("hf_not_a_real_one", True), ("", False)])
@@ -441,6 +467,16 @@ def test_steps_of_a_cluster_that_nobody_leases_end_its_workflow(
 
     with pytest.raises(ClusterDrained, match="is draining"):
         step(world, CLUSTER_ID, **arguments)
+
+
+def variables_of_relay(cluster: LocalCluster) -> dict[str, str]:
+    """What the run's relay is started with."""
+    from kubernetes import client, config
+
+    with config.new_client_from_config(config_file=str(cluster.kubeconfig)) as api:
+        relay = client.AppsV1Api(api).read_namespaced_deployment(f"{RUN_ID}-relay", NAMESPACE)
+    (container,) = relay.spec.template.spec.containers
+    return {each.name: each.value for each in container.env}
 
 
 def set_job_status(cluster: LocalCluster, status: dict[str, Any]) -> None:

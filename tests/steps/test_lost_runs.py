@@ -28,6 +28,7 @@ from local.cluster import LocalCluster
 from stationmaster.domain.bus import RelayBatch
 from stationmaster.domain.cluster.aggregate import TeardownStatus
 from stationmaster.domain.errors import TransientError
+from stationmaster.domain.names import relay_name
 from stationmaster.domain.planning.plan import make_plan
 from stationmaster.domain.reactions.run import POLICY
 from stationmaster.domain.resources import ResourceKind
@@ -361,6 +362,9 @@ def test_silence_is_explained_from_the_job_over_nodes_and_pods_to_the_relay(
     eventually(
         lambda: [p.phase for p in world.gateway.pods(NAMESPACE, labels=labels)] == ["Running"] * 2
     )
+    relay = {"stationmaster/role": "relay"}
+    world.gateway.delete("apps/v1", "Deployment", name=relay_name(RUN_ID), namespace=NAMESPACE)
+    eventually(lambda: not world.gateway.pods(NAMESPACE, labels=relay))
     assert explain() == (
         "the relay in the cluster fell silent, so the job is not watched: its pod is gone"
     )

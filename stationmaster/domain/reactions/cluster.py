@@ -244,6 +244,17 @@ def next_time(cluster: Cluster) -> datetime | None:
     return cluster.keep_until if _is_warned(cluster) else _warning_time(cluster)
 
 
+def outlives(cluster: Cluster, run_id: RunId) -> bool:
+    """Whether others may get the nodes that the run holds now, on the cluster as it is.
+
+    What the run has in the cluster is then taken out first. Otherwise the teardown does that, and
+    no run gets those nodes: only a cluster that someone keeps can be named by another run.
+    """
+    if not cluster.is_kept or cluster.is_going_away or cluster.phase is ClusterPhase.FAILED:
+        return False
+    return any(lease.run_id == run_id for lease in cluster.open_leases)
+
+
 _NewsOnly = (
     ev.ClusterRequested
     | ev.ClusterPhaseChanged

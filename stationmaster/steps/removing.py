@@ -1,0 +1,55 @@
+"""Takes what runs have in a cluster out of it: jobs first, then what watches and serves them.
+
+Used at the end of one run on a cluster that stays, and by the teardown for all runs. The relay goes
+after the job's pods, so that it reports their end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from stationmaster.domain.cluster.aggregate import Cluster
+from stationmaster.domain.ids import RunId
+from stationmaster.domain.names import LABEL_ROLE, LABEL_RUN_ID, NAMESPACE, relay_name
+from stationmaster.kubernetes.gateway import KubernetesGateway
+from stationmaster.kubernetes.views import PodView
+from stationmaster.rendering.etcd import etcd_name
+from stationmaster.services import Services
+
+
+def jobs_of(services: Services, cluster: Cluster, runs: Sequence[RunId]) -> list[str]:
+    """Names of the PyTorchJobs of all attempts of these runs that ran on the cluster."""
+    attempts = [attempt for run_id in runs for attempt in services.runs.load(run_id).attempts]
+    return [attempt.job for attempt in attempts if attempt.cluster_id == cluster.cluster_id]
+
+
+def remove_jobs(
+    gateway: KubernetesGateway, *, runs: Sequence[RunId], jobs: Sequence[str]
+) -> list[PodView]:
+    """Delete the jobs; their pods that are still there."""
+    for name in jobs:
+        gateway.delete("kubeflow.org/v1", "PyTorchJob", name=name, namespace=NAMESPACE)
+    return _pods(gateway, runs, "training")
+
+
+def remove_attendants(
+    gateway: KubernetesGateway, *, runs: Sequence[RunId], jobs: Sequence[str]
+) -> list[PodView]:
+    """Delete relays and rendezvous; their pods that are still there. Most jobs have no etcd.
+
+    The relay's account and rights stay: they are the cluster's, and cost nothing.
+    """
+    for job in jobs:
+        for api_version, kind in (("apps/v1", "Deployment"), ("v1", "Service")):
+            gateway.delete(api_version, kind, name=etcd_name(job), namespace=NAMESPACE)
+    for run_id in runs:
+        gateway.delete("apps/v1", "Deployment", name=relay_name(run_id), namespace=NAMESPACE)
+    return [*_pods(gateway, runs, "relay"), *_pods(gateway, runs, "rendezvous")]
+
+
+def _pods(gateway: KubernetesGateway, runs: Sequence[RunId], role: str) -> list[PodView]:
+    return [
+        pod
+        for run_id in runs
+        for pod in gateway.pods(NAMESPACE, labels={LABEL_RUN_ID: run_id, LABEL_ROLE: role})
+    ]
