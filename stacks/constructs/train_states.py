@@ -1,8 +1,8 @@
 """The train workflow: from a requested run to the release of its lease, whatever happens.
 
 Built by the workflow stack and by `stacks.generate`, which commits it as lambdas/train.asl.json.
-Every failure goes through ConcludeFailure, ReleaseRunAfterFailure and ReleaseAfterFailure, so that no
-path keeps paying.
+Every failure goes through ConcludeFailure, ReleaseRunAfterFailure and ReleaseAfterFailure, so that
+no path keeps paying.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ def _help_cluster(services: Services, cluster: Cluster) -> bool:
 
 
 def _release_leases(services: Services, cluster: Cluster) -> bool:
-    """Let go of the nodes and the places in the queue of runs that have ended; whether any had some.
+    """Release the nodes and places in the queue of runs that have ended; whether any had some.
 
     A run's job goes before its nodes do, as at the end of its own workflow.
     """

@@ -22,6 +22,7 @@ from stationmaster.domain.reactions.cluster import (
     consequences,
     decide,
     next_time,
+    outlives,
 )
 from stationmaster.domain.reactions.workflow import EndWait
 
@@ -251,3 +252,23 @@ def test_run_that_leases_a_cluster_again_keeps_its_earlier_lease_on_record():
 
     assert [lease.nodes for lease in again.past_leases] == [1]
     assert held(again) == {RUN_ID: 2}
+
+
+@pytest.mark.parametrize(
+    ("kept", "phase", "stays"),
+    [
+        (True, ClusterPhase.READY, True),
+        (True, ClusterPhase.PROVISIONING, True),
+        (False, ClusterPhase.READY, False),
+        (True, ClusterPhase.FAILED, False),
+        (True, ClusterPhase.DRAINING, False),
+    ],
+)
+def test_run_is_taken_out_of_a_cluster_whose_nodes_others_may_get(kept, phase, stays):
+    requester = ev.Requester(team_id="T1", channel_id="C1", user_id="U1") if kept else None
+    used = walk(ready().model_copy(update={"requester": requester}), wants(A, 4), wants(B, 1))
+    used = used.model_copy(update={"phase": phase})
+
+    assert outlives(used, A) is stays
+    assert not outlives(used, B), "it only waits"
+    assert not outlives(used, C)

@@ -222,15 +222,21 @@ def test_machine_calls_each_of_its_steps(machine: dict[str, Any], steps: tuple[A
 
 
 def test_train_when_anything_fails_concludes_and_releases() -> None:
-    for name, state in TRAIN["States"].items():
+    states = dict(TRAIN["States"])
+    leave = states.pop("ReleaseRunAfterFailure")
+    for name, state in states.items():
         if "Catch" in state:
             assert caught_by(state) == "ConcludeFailure", name
             assert state["Catch"][0]["ResultPath"] == "$.error", name
     conclude = TRAIN["States"]["ConcludeFailure"]
     release = TRAIN["States"]["ReleaseAfterFailure"]
 
-    assert conclude["Next"] == "ReleaseAfterFailure"
+    assert conclude["Next"] == "ReleaseRunAfterFailure"
     assert conclude["Parameters"]["error.$"] == "$.error"
+    # The lease is released even where the run cannot be taken out of its cluster.
+    assert caught_by(leave) == states["RunReleasedAfterFailure?"]["Default"]
+    assert caught_by(leave) == "ReleaseAfterFailure"
+    assert leave["Catch"][0]["ResultPath"] != "$.error", "the first error is the run's"
     assert function_of(release) == "release-lease"
     assert release["Next"] == "RunOutcome"
 

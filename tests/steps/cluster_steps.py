@@ -18,6 +18,7 @@ from aws_fixtures import until
 from aws_steps import IDLE, Account, account  # noqa: F401
 from aws_steps import endpoint as account_only  # noqa: F401
 from factories import TO_RUNNING
+from kill_cases import joined
 from kill_points import (
     alone,  # noqa: F401
     undisturbed,  # noqa: F401
@@ -28,7 +29,9 @@ from kubernetes import client, config
 from local.aws import LocalAws
 from local.cluster import LocalCluster
 from stationmaster.checks import storage
-from stationmaster.domain.names import LABEL_CLUSTER_ID, NAMESPACE
+from stationmaster.domain.cluster.events import ClusterPhase, LeaseRequested
+from stationmaster.domain.names import LABEL_CLUSTER_ID, LABEL_ROLE, LABEL_RUN_ID, NAMESPACE
+from stationmaster.domain.run import events as ev
 from stationmaster.kubernetes.gateway import KubernetesGateway
 from stationmaster.kubernetes.manifests import load_manifests
 from stationmaster.rendering import job_spec
@@ -138,6 +141,10 @@ def with_nodes(account: Account) -> None:
 
 def with_storage(account: Account) -> None:
     account.request()
+    with_file_system(account)
+
+
+def with_file_system(account: Account) -> None:
     services, cluster_id, spec = account.services, account.cluster_id, account.cluster.spec
     group = services.security_groups.ensure(cluster_id, instance_type=spec.instance_type)
     services.file_systems.ensure(
@@ -185,7 +192,13 @@ def submitted(account: Account) -> None:
 
 def occupied(account: Account) -> None:
     """Everything that a run and a check have in a cluster, its pods aside."""
-    with_storage(account)
+    account.request()
+    furnish(account)
+
+
+def furnish(account: Account) -> None:
+    """What `occupied` says, for a run that leases the cluster."""
+    with_file_system(account)
     services, cluster_id = account.services, account.cluster_id
     group = services.security_groups.describe(cluster_id)
     assert group is not None
@@ -200,6 +213,28 @@ def occupied(account: Account) -> None:
             *(without_pods(each) for each in of_run),
         ]
     )
+
+
+def sharing(account: Account) -> Account:
+    """Two runs that train side by side on a kept cluster; the other one is returned."""
+    account.ask()
+    account.keep(ClusterPhase.PROVISIONING, ClusterPhase.READY)
+    neighbour = account.guest("b")
+    for run in (account, neighbour):
+        joined(run)
+        account.happen_to_cluster(LeaseRequested, run_id=run.run_id, nodes=2)
+    for run in (account, neighbour):
+        run.enter(ev.RunPhase.SUBMITTING)
+        furnish(run)
+    return neighbour
+
+
+def pod(account: Account, role: str) -> dict[str, object]:
+    """A pod of the run that no node takes, and that nobody deletes."""
+    labels = {LABEL_RUN_ID: account.run_id, LABEL_ROLE: role}
+    about = {"name": f"{account.run_id}-{role}", "namespace": NAMESPACE, "labels": labels}
+    containers = {"containers": [{"name": "c", "image": "image"}]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": about, "spec": containers}
 
 
 def job(account: Account) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from cluster_steps import (
     occupied,
     ready_for_checks,
     ready_for_job,
+    sharing,
     submitted,
     with_nodes,
     without_rights_of_relays,
@@ -32,6 +33,7 @@ from kill_points import (
 from stationmaster.steps.ensure_job_started import ensure_job_started
 from stationmaster.steps.install_plugin import install_plugin
 from stationmaster.steps.release_job import release_job
+from stationmaster.steps.release_run import release_run
 from stationmaster.steps.run_check import run_check
 from stationmaster.steps.submit_job import submit_job
 
@@ -82,6 +84,12 @@ CASES = (
         "ensure_job_started",
         [of_run(ensure_job_started)],
         given=submitted,
+    ),
+    Case(
+        "release_run",
+        [of_run(release_run)],
+        given=sharing,
+        also=in_cluster,
     ),
     Case(
         "release_job",

@@ -13,6 +13,7 @@ from cluster_steps import (
     in_cluster,
     job,
     occupied,
+    pod,
 )
 
 from local.aws import LocalAws
@@ -23,14 +24,6 @@ from stationmaster.steps.begin_teardown import begin_teardown
 from stationmaster.steps.release_job import release_job
 
 SPEED = IDLE
-POD = {"containers": [{"name": "c", "image": "image"}]}
-
-
-def pod(account: Account, role: str) -> dict[str, object]:
-    """A pod of the run that no node takes, and that nobody deletes."""
-    labels = {LABEL_RUN_ID: account.run_id, LABEL_ROLE: role}
-    about = {"name": f"{account.run_id}-{role}", "namespace": NAMESPACE, "labels": labels}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": about, "spec": POD}
 
 
 def test_everything_of_a_run_and_its_checks_is_deleted_and_nothing_of_others(

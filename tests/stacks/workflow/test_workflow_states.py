@@ -92,11 +92,25 @@ def test_cluster_that_fails_for_good_fails_its_run_with_its_sentence_and_is_rele
     assert_gone(outcome)
 
 
-@plays("train: ReleaseLease fails")
+@plays("train: ReleaseLease fails", "train: ReleaseRun fails")
 def test_run_that_succeeded_and_is_released_only_at_the_second_try_stays_succeeded(
     outcome: Outcome,
 ) -> None:
     assert outcome.run.phase is RunPhase.SUCCEEDED
+    assert_gone(outcome)
+
+
+@plays("kept: succeeds", "kept: fails", phase=(RunPhase.SUCCEEDED, RunPhase.FAILED))
+def test_run_is_taken_out_of_a_cluster_that_stays_before_its_nodes_are_free(
+    outcome: Outcome, phase: RunPhase
+) -> None:
+    assert outcome.run.phase is phase
+    released, deleted = (
+        outcome.events_of(kind)[0] for kind in ("lease.released", "cluster.deletion_requested")
+    )
+    assert outcome.events.index(released) < outcome.events.index(deleted)
+    assert outcome.cluster is not None
+    assert outcome.cluster.deleted_by
     assert_gone(outcome)
 
 

@@ -62,10 +62,12 @@ class Route:
         return {state for state in self.retries if state in DEFINED[machine].states}
 
 
-_FAILED = "ConcludeFailure > ReleaseAfterFailure > RunOutcome > RunFailed"
+_LEAVING = "ConcludeFailure > ReleaseRunAfterFailure > RunReleasedAfterFailure?"
+_LEFT = f"{_LEAVING} > ReleaseAfterFailure > RunOutcome"
+_FAILED = f"{_LEFT} > RunFailed"
 _CLUSTER_FAILED = "ConcludeFailure > ClusterOutcome > ClusterFailed"
 _CLUSTER_LEFT = "ConcludeFailure > ClusterOutcome > ClusterConcludedBefore"
-_STOPPED = "ConcludeFailure > ReleaseAfterFailure > RunOutcome > RunStopped"
+_STOPPED = f"{_LEFT} > RunStopped"
 
 
 def _failing_teardown(state: str, goes_on: str) -> Route:
@@ -76,7 +78,7 @@ ROUTES: dict[str, Route] = {
     "plain": Route(
         train=(
             "PrepareRun > AcquireCluster > SubmitJob > EnsureJobStarted > JobStarted? > AwaitJob",
-            "AwaitJob > ConcludeRun > ReleaseLease > RunSucceeded",
+            "AwaitJob > ConcludeRun > ReleaseRun > RunReleased? > ReleaseLease > RunSucceeded",
         ),
         cluster=(
             "PrepareCluster > EnsureCluster > ClusterReady? > WaitForCluster > EnsureCluster",
@@ -118,7 +120,14 @@ ROUTES: dict[str, Route] = {
         for what in ("call fails", "answer is lost")
     },
     "last resorts fail at first": Route(
-        retries=frozenset({"ConcludeFailure", "ReleaseAfterFailure", "ConcludeTeardownFailed"})
+        retries=frozenset(
+            {
+                "ConcludeFailure",
+                "ReleaseRunAfterFailure",
+                "ReleaseAfterFailure",
+                "ConcludeTeardownFailed",
+            }
+        )
     ),
     **{
         f"train: {state} fails": Route(train=(f"{state} > {_FAILED}",))
@@ -136,10 +145,16 @@ ROUTES: dict[str, Route] = {
         cluster=(f"EnsureCluster > {_CLUSTER_LEFT}",),
         teardown=("ClusterWorkflowOver? > WaitForClusterWorkflow > BeginTeardown",),
     ),
-    "train: ReleaseLease fails": Route(
+    "train: ReleaseLease fails": Route(train=(f"ReleaseLease > {_LEFT} > RunReleasedLate",)),
+    "train: ReleaseRun fails": Route(
         train=(
-            "ReleaseLease > ConcludeFailure > ReleaseAfterFailure > RunOutcome > RunReleasedLate",
+            "ReleaseRun > ConcludeFailure > ReleaseRunAfterFailure > ReleaseAfterFailure",
+            "ReleaseAfterFailure > RunOutcome > RunReleasedLate",
         )
+    ),
+    "kept: succeeds": Route(train=("RunReleased? > WaitForRunRelease > ReleaseRun",)),
+    "kept: fails": Route(
+        train=("RunReleasedAfterFailure? > WaitForRunReleaseAfterFailure > ReleaseRunAfterFailure",)
     ),
     **{f"stopped at {function}": Route(train=(_STOPPED,)) for function in STOPPED_AT},
     **{

@@ -33,6 +33,7 @@ TRAIN_TASKS: dict[str, Fault] = {
 }
 ENDING_TASKS: dict[str, Fault] = {
     "ConcludeRun": Fault("conclude-run", without="error"),
+    "ReleaseRun": Fault("release-run"),
     "ReleaseLease": Fault("release-lease"),
 }
 CLUSTER_TASKS: dict[str, Fault] = {
@@ -143,6 +144,9 @@ def state_scenarios() -> list[Scenario]:
         *(simple(f"train: {state} fails", fault) for state, fault in TRAIN_TASKS.items()),
         *(simple(f"cluster: {state} fails", fault) for state, fault in CLUSTER_TASKS.items()),
         simple("train: ConcludeRun fails", ENDING_TASKS["ConcludeRun"]),
+        Scenario("kept: succeeds", _kept()),
+        Scenario("kept: fails", _kept(plan="fails")),
+        simple("train: ReleaseRun fails", Fault("release-run")),
         # Once only: the release after the failure is the same call and must work.
         simple("train: ReleaseLease fails", Fault("release-lease", times=1)),
         simple(
@@ -152,6 +156,7 @@ def state_scenarios() -> list[Scenario]:
                 Fault(name, error="Unexpected", times=2)
                 for name in ("conclude-cluster", "conclude-run", "release-lease")
             ),
+            Fault("release-run", error="TransientError", times=1),
             Fault("begin-teardown", times=1),
             Fault("conclude-teardown", error="Unexpected", times=2),
         ),
@@ -201,6 +206,20 @@ def _doubled(world: World, name: str) -> str:
     run_id = world.request(name, doubled=True)
     world.until_rested(run_id)
     return run_id
+
+
+def _kept(*, plan: str = "") -> Callable[[World, str], str]:
+    """A run on a cluster that stays; a person deletes the cluster afterwards."""
+
+    def play(world: World, name: str) -> str:
+        run_id = world.request(name, plan=plan, keep_s=3600)
+        world.until_left(run_id)
+        assert not world.services.cluster_states.load(run_id).is_going_away
+        world.delete_cluster(run_id)
+        world.until_rested(run_id)
+        return run_id
+
+    return play
 
 
 def _torn_down_twice(world: World, name: str) -> str:

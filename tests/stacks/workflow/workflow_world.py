@@ -24,8 +24,13 @@ from workflow_runtime import ApiFault, Fault, InterferingRuntime
 from local.mode import LocalMode, LocalOptions
 from local.slack import OPERATOR_ID, TEAM_ID, TRAINING_CHANNEL_ID
 from stationmaster import commands
+from stationmaster.cluster_upkeep import follow_up
 from stationmaster.domain.cluster.aggregate import Cluster, TeardownStatus
-from stationmaster.domain.cluster.events import ClusterEvent
+from stationmaster.domain.cluster.events import (
+    ClusterEvent,
+    DeletionRequested,
+    cluster_event_id,
+)
 from stationmaster.domain.commands.grammar import parse_request
 from stationmaster.domain.names import LABEL_CLUSTER_ID, NAMESPACE, TRAINING_NODE_GROUP, job_name
 from stationmaster.domain.progress_lines import (
@@ -35,7 +40,8 @@ from stationmaster.domain.progress_lines import (
     StartedLine,
 )
 from stationmaster.domain.run.aggregate import Run, Wait, new_run_id
-from stationmaster.domain.run.events import RunEvent
+from stationmaster.domain.run.events import RunEvent, RunRequested, run_event_id
+from stationmaster.domain.run.request import TrainingRequest
 from stationmaster.domain.run.view import RunView
 from stationmaster.services import Services
 from stationmaster.steps.leftovers import find_left
@@ -108,8 +114,9 @@ class Outcome:
 
     @property
     def teardown(self) -> TeardownStatus:
-        """Where the teardown is."""
-        return RunView(self.run, self.cluster).teardown
+        """Where the teardown is; that of the cluster, also where it was kept."""
+        own = RunView(self.run, self.cluster).teardown
+        return self.cluster.teardown if self.cluster is not None else own
 
     @property
     def billable_left(self) -> list[str]:
@@ -160,8 +167,12 @@ class World:
         doubled: bool = False,
         services: Services | None = None,
         before: Callable[[str], None] | None = None,
+        **shared: Any,
     ) -> str:
-        """Request a run with its rules in force from the first call on; returns its id."""
+        """Request a run with its rules in force from the first call on; returns its id.
+
+        `shared` is what its request says of a cluster that it keeps or shares, beyond the words.
+        """
         run_id = run_id_of(name)
         (self.plans / run_id).write_text(plan)
         self.runtime.break_run(run_id, *faults)
@@ -170,6 +181,9 @@ class World:
         if before is not None:
             before(run_id)
         words = f"tiny-llama nodes=1 seed={int(run_id[-6:], 16)}"
+        if shared:
+            self._request_shared(run_id, words, shared)
+            return run_id
         run, _ = commands.request_run(
             services or self.services,
             parse_request(words.split()),
@@ -181,6 +195,50 @@ class World:
         )
         assert run.run_id == run_id
         return run_id
+
+    def _request_shared(self, run_id: str, words: str, shared: Mapping[str, Any]) -> None:
+        services, start = self.services, parse_request(words.split())
+        request = TrainingRequest(
+            recipe=start.recipe,
+            instance_type=start.plan.instance_type,
+            overrides=start.overrides,
+            command=f"/train {words}",
+            team_id=TEAM_ID,
+            channel_id=TRAINING_CHANNEL_ID,
+            user_id=OPERATOR_ID,
+            **({"nodes": 1} | dict(shared)),
+        )
+        now = services.now()
+        requested = RunRequested(
+            event_id=run_event_id(run_id, "requested"),
+            run_id=run_id,
+            at=now,
+            request=request,
+            price_per_hour_usd=start.plan.price_per_hour_usd,
+            estimated_cost_usd=start.plan.estimated_cost_usd,
+        )
+        services.runs.create(requested, dedup_key=run_id, dedup_until=now + timedelta(minutes=1))
+        services.workflows.start_train(run_id)
+
+    def delete_cluster(self, cluster_id: str) -> None:
+        """Ask for the end of a cluster, as a person does."""
+        services = self.services
+        event = DeletionRequested(
+            event_id=cluster_event_id(cluster_id, "deletion"),
+            cluster_id=cluster_id,
+            at=services.now(),
+            user_id=OPERATOR_ID,
+        )
+        follow_up(services, services.cluster_states.record(cluster_id, [event]))
+
+    def until_left(self, run_id: str) -> None:
+        """Wait until the run has ended, its workflow too; its cluster may stay."""
+
+        def left() -> bool:
+            train = [each for kind, each in self._executions(run_id) if kind == "train"]
+            return bool(train) and train[0].exec_status != ExecutionStatus.RUNNING
+
+        self.until(left, f"{run_id} ends")
 
     def stop(self, run_id: str) -> None:
         """Ask the run to stop, as a person does."""
@@ -254,7 +312,9 @@ class World:
             if self._runs(run_id):
                 return None
             view = commands.view_run(services, services.runs.load(run_id))
-            return view.run if view.run.phase.is_terminal and view.teardown in wanted else None
+            # Also where the cluster was kept, and so is no concern of the run.
+            teardown = view.cluster.teardown if view.cluster is not None else view.teardown
+            return view.run if view.run.phase.is_terminal and teardown in wanted else None
 
         try:
             run: Run = self.until(rested, f"{run_id} ends and is torn down")
