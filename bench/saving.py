@@ -35,8 +35,8 @@ import pathlib, sys, time
 import boto3
 
 bucket, prefix, directory = sys.argv[1:]
-s3 = boto3.client("s3")
 began = time.monotonic()
+s3 = boto3.client("s3")
 for path in sorted(pathlib.Path(directory).iterdir()):
     s3.upload_file(str(path), bucket, prefix + path.name)
 print(time.monotonic() - began)

@@ -7,13 +7,14 @@ import base64
 import hashlib
 import os
 from pathlib import Path
+from typing import Any
 
 import boto3
 import pytest
 from saving_world import BUCKET, CONFIGURATION, WEIGHTS, SavedRun, aws, large, run  # noqa: F401
 
 from local.aws.faults import CONNECTION_CLOSED
-from relay.saving.bucket import NotSaved, SavingRefused, WrittenMeanwhile
+from relay.saving.bucket import NotSaved, ResultsBucket, SavingRefused, WrittenMeanwhile
 from relay.saving.pod_logs import PodLog
 from relay.saving.sources import RunDirectory
 from relay.saving.uploads import LocalFile, Uploader
@@ -212,6 +213,28 @@ def test_bytes_that_were_changed_on_their_way_are_refused_by_s3(run: SavedRun) -
 
     with pytest.raises(NotSaved, match="BadDigest"):
         bucket.put("model/config.json", b"other", digest=hashlib.sha256(b"{}").digest())
+
+
+class Forgetful:
+    """A store that takes everything and computes no checksums."""
+
+    def __init__(self) -> None:
+        self._client = boto3.client("s3")
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+    def put_object(self, **arguments: Any) -> dict[str, Any]:
+        answer = self._client.put_object(**arguments)
+        return {name: value for name, value in answer.items() if name != "ChecksumSHA256"}
+
+
+def test_store_that_does_not_compute_the_checksum_is_not_trusted(run: SavedRun) -> None:
+    bucket = ResultsBucket(Forgetful(), bucket=BUCKET, run_id=run.run_id)
+    uploader = Uploader(bucket, on_saved=lambda _: None)
+
+    with pytest.raises(NotSaved, match=r"S3 computed the SHA-256 of nothing of model/config\.json"):
+        uploader.upload([LocalFile(run.directory / "model/config.json", "model/config.json", 2)])
 
 
 class Growing:
