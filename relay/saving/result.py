@@ -85,12 +85,13 @@ def save_result(
     model = directory.model()
     upload(model)
     checkpoint = _newest_whole(directory, upload, needed=not model)
-    said = directory.facts().model_dump(exclude_defaults=True)
-    known = facts.model_dump(exclude_defaults=True)
+    trainer = directory.facts()
     manifest = ResultManifest.model_validate(
         {
-            **said,
-            **known,
+            **facts.model_dump(),
+            # The trainer knows what it used; the step that starts the saver, what was asked for.
+            **trainer.model_dump(exclude_defaults=True),
+            "versions": facts.versions | trainer.versions,
             "checkpoint_source": checkpoint.source if checkpoint else "",
             "files": sorted((file.model_dump() for file in files), key=lambda file: file["path"]),
         }

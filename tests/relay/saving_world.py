@@ -74,9 +74,8 @@ class SavedRun:
     directory: Path
     report: Report = field(default_factory=Report)
 
-    @property
-    def facts(self) -> RunFacts:
-        return RunFacts(
+    def __post_init__(self) -> None:
+        self.facts = RunFacts(
             run_id=self.run_id,
             recipe="tiny-llama",
             nodes=2,

@@ -347,12 +347,16 @@ def test_run_that_left_nothing_gets_a_manifest_with_its_logs(run: SavedRun) -> N
     assert sorted(empty.stored()) == ["logs/pod-0.log", "logs/pod-1.log", MANIFEST_FILE]
 
 
-def test_facts_of_the_trainer_are_in_the_manifest(run: SavedRun) -> None:
-    run.write("facts.json", b'{"versions": {"torch": "2.13.0"}, "seed": 7, "data": "c4"}')
+def test_facts_of_the_trainer_go_before_those_of_the_step(run: SavedRun) -> None:
+    run.facts = run.facts.model_copy(
+        update={"versions": {"stationmaster": "1"}, "seed": 7, "data": "c4"}
+    )
+    run.write("facts.json", b'{"versions": {"torch": "2.13.0"}, "data": "c4 (hash)"}')
 
     manifest = run.save().manifest
 
-    assert (manifest.versions, manifest.seed, manifest.data) == ({"torch": "2.13.0"}, 7, "c4")
+    assert manifest.versions == {"stationmaster": "1", "torch": "2.13.0"}
+    assert (manifest.seed, manifest.data) == (7, "c4 (hash)")
 
 
 def test_facts_of_the_trainer_that_are_not_understood_are_one_sentence(run: SavedRun) -> None:
