@@ -6,7 +6,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from stationmaster.domain.catalogue.instances import InstanceType, get_instance
 from stationmaster.domain.catalogue.recipes import Recipe
-from stationmaster.domain.planning.requirements import uses_efa
+from stationmaster.domain.planning.cost import shape_price
+from stationmaster.domain.planning.requirements import num_useful_efa, uses_efa
 
 
 class FileSystemSpec(BaseModel):
@@ -40,6 +41,20 @@ class ClusterSpec(BaseModel):
         """The catalogue's entry of the training nodes' type."""
         return get_instance(self.instance_type)
 
+    @property
+    def price_per_hour_usd(self) -> float:
+        """USD an hour of all of it, once it is there.
+
+        Raises:
+            UnknownInstance: the catalogue has no price for its training nodes.
+        """
+        return shape_price(
+            self.instance,
+            nodes=self.nodes,
+            file_system_gib=self.file_system.storage_gib,
+            file_system_mbps_per_tib=self.file_system.mbps_per_tib,
+        )
+
 
 def spec_for(recipe: Recipe, *, nodes: int, instance_type: str) -> ClusterSpec:
     """The cluster that a run of `recipe` needs for itself."""
@@ -52,4 +67,17 @@ def spec_for(recipe: Recipe, *, nodes: int, instance_type: str) -> ClusterSpec:
         ),
         num_gpus=instance.num_gpus if recipe.needs_gpu else 0,
         num_efa=instance.num_efa if uses_efa(recipe, instance) else 0,
+    )
+
+
+def spec_for_any(instance: InstanceType, *, nodes: int, file_system_gib: int) -> ClusterSpec:
+    """A cluster for whatever recipes come: it offers all that its machines have for training."""
+    return ClusterSpec(
+        instance_type=instance.name,
+        nodes=nodes,
+        file_system=FileSystemSpec(
+            storage_gib=file_system_gib, mbps_per_tib=250 if instance.num_gpus else 125
+        ),
+        num_gpus=instance.num_gpus,
+        num_efa=num_useful_efa(instance),
     )

@@ -15,7 +15,7 @@ from stationmaster.domain.catalogue.instances import CATALOGUE as INSTANCES
 from stationmaster.domain.catalogue.models import LanguageModel
 from stationmaster.domain.catalogue.training_config import LanguageTraining
 from stationmaster.domain.errors import UserError
-from stationmaster.domain.planning.cost import Figures, estimate
+from stationmaster.domain.planning.cost import Figures, Shared, estimate
 from stationmaster.domain.planning.layout import Layout
 from stationmaster.domain.planning.memory import GIB, checkpoint_bytes
 from stationmaster.domain.planning.speed import UNKNOWN_PEAK_TFLOPS
@@ -79,10 +79,14 @@ class Change:
     cost_usd: float
 
 
-def changes_that_fit(figures: Figures) -> list[Change]:
-    """The cheapest change of settings and the cheapest one of machines, the cheaper first."""
+def changes_that_fit(figures: Figures, *, shared: Shared | None = None) -> list[Change]:
+    """The cheapest change of settings and the cheapest one of machines, the cheaper first.
+
+    A shared cluster has the machines that it has: only more of its nodes may help.
+    """
     layout = figures.layout
-    found = [_cheapest(_other_settings(layout)), _cheapest(_other_machines(layout))]
+    machines = _other_machines(layout) if shared is None else _more_nodes(layout, shared)
+    found = [_cheapest(_other_settings(layout), shared), _cheapest(machines, shared)]
     return sorted((change for change in found if change), key=lambda change: change.cost_usd)
 
 
@@ -94,11 +98,11 @@ def smallest_file_system_gib(layout: Layout) -> int:
     return 2400 * math.ceil(needed / 2400)
 
 
-def _cheapest(layouts: Iterator[tuple[str, Layout]]) -> Change | None:
+def _cheapest(layouts: Iterator[tuple[str, Layout]], shared: Shared | None) -> Change | None:
     fitting = [
         Change(words, changed.cost_usd)
         for words, layout in layouts
-        if (changed := estimate(layout)).fits
+        if (changed := estimate(layout, shared=shared)).fits
     ]
     return min(fitting, key=lambda change: (change.cost_usd, len(change.words)), default=None)
 
@@ -137,18 +141,28 @@ def _other_machines(layout: Layout) -> Iterator[tuple[str, Layout]]:
                 break
 
 
+def _more_nodes(layout: Layout, shared: Shared) -> Iterator[tuple[str, Layout]]:
+    batch = layout.recipe.training.global_batch_size
+    for nodes in range(layout.nodes + 1, min(shared.nodes, layout.recipe.max_nodes) + 1):
+        changed = replace(layout, nodes=nodes)
+        if batch % changed.processes == 0:
+            yield _words({"nodes": str(nodes)}), changed
+
+
 def _words(settings: Mapping[str, str]) -> str:
     return " ".join(f"{key}={value}" for key, value in settings.items())
 
 
-def misfits_of(figures: Figures, *, changes: Sequence[Change]) -> list[str]:
+def misfits_of(
+    figures: Figures, *, changes: Sequence[Change], shared: Shared | None = None
+) -> list[str]:
     """Why the layout does not fit, on its GPUs or in host memory, and what would; empty if it does.
 
     Args:
         changes: what to change for it to fit, from `changes_that_fit`.
     """
     memory, layout = figures.memory, figures.layout
-    remedy = _remedy(layout, changes)
+    remedy = _remedy(layout, changes, shared)
     found = []
     if memory.total > figures.available:
         found.append(
@@ -179,7 +193,9 @@ def _memory_warnings(figures: Figures) -> Iterator[str]:
         )
 
 
-def _remedy(layout: Layout, changes: Sequence[Change]) -> str:
+def _remedy(layout: Layout, changes: Sequence[Change], shared: Shared | None) -> str:
+    if not changes and shared is not None:
+        return f"nothing fits it on cluster {shared.label}; leave on= out for other machines"
     if not changes:
         return f"no instance of the catalogue fits it on up to {layout.recipe.max_nodes} nodes"
     named = [f"{change.words} (about ${change.cost_usd:,.0f} in all)" for change in changes]

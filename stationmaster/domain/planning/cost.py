@@ -52,6 +52,14 @@ _VALIDATION_IMAGES: Final = 50_000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Shared:
+    """A cluster that exists for several runs, of which one would use some nodes."""
+
+    label: str
+    nodes: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Figures:
     """All estimates of one layout."""
 
@@ -61,9 +69,14 @@ class Figures:
     """Bytes that training may use on each GPU, or in each CPU process."""
     step: StepTime
     checkpoint_write_s: float
+    time_to_first_step_s: int
+    """Not counting a wait for nodes that others use."""
     duration_s: float
     """From the request to the end of training."""
+    teardown_s: int
+    """How long its machines are paid for after that."""
     price_per_hour_usd: float
+    """On a shared cluster, the part of its price that its nodes make up."""
 
     @property
     def fits(self) -> bool:
@@ -83,8 +96,8 @@ class Figures:
 
     @property
     def cost_usd(self) -> float:
-        """Of the whole run, teardown included."""
-        return self.price_per_hour_usd * (self.duration_s + TEARDOWN_S) / 3600
+        """Of the whole run, with the teardown of a cluster of its own."""
+        return self.price_per_hour_usd * (self.duration_s + self.teardown_s) / 3600
 
     @property
     def samples_per_s(self) -> float:
@@ -92,20 +105,34 @@ class Figures:
         return self.layout.recipe.training.global_batch_size / self.step.total
 
 
-def estimate(layout: Layout) -> Figures:
-    """Reckon memory, time and price of a recipe on machines."""
+def estimate(layout: Layout, *, shared: Shared | None = None) -> Figures:
+    """Estimate memory, time and price of a recipe on machines.
+
+    Args:
+        shared: the cluster that has them; None for one that is made for this run.
+    """
     step = step_time(layout)
     write_s = checkpoint_bytes(layout) / file_system_bytes_per_s(layout.recipe)
     training_s = _training_s(layout, step=step, write_s=write_s)
+    first_step_s = JOB_START_S if shared else TIME_TO_FIRST_STEP_S
     return Figures(
         layout=layout,
         memory=memory_of(layout),
         available=available_bytes(layout),
         step=step,
         checkpoint_write_s=write_s,
-        duration_s=TIME_TO_FIRST_STEP_S + training_s,
-        price_per_hour_usd=hourly_price(layout.recipe, layout.instance, nodes=layout.nodes),
+        time_to_first_step_s=first_step_s,
+        duration_s=first_step_s + training_s,
+        teardown_s=0 if shared else TEARDOWN_S,
+        price_per_hour_usd=_price_per_hour(layout, shared),
     )
+
+
+def _price_per_hour(layout: Layout, shared: Shared | None) -> float:
+    if shared is None:
+        return hourly_price(layout.recipe, layout.instance, nodes=layout.nodes)
+    whole = hourly_price(layout.recipe, layout.instance, nodes=shared.nodes)
+    return whole * layout.nodes / shared.nodes
 
 
 def stop_deadline_s(layout: Layout) -> int:
@@ -143,11 +170,27 @@ def file_system_bytes_per_s(recipe: Recipe) -> float:
 
 def hourly_price(recipe: Recipe, instance: InstanceType, *, nodes: int) -> float:
     """USD an hour of everything that a run of this shape keeps alive."""
+    return shape_price(
+        instance,
+        nodes=nodes,
+        file_system_gib=recipe.file_system_gib,
+        file_system_mbps_per_tib=recipe.file_system_mbps_per_tib,
+    )
+
+
+def shape_price(
+    instance: InstanceType, *, nodes: int, file_system_gib: int, file_system_mbps_per_tib: int
+) -> float:
+    """USD an hour of a cluster: control plane, system node, training nodes and file system.
+
+    Raises:
+        UnknownInstance: the catalogue has no price for the training nodes.
+    """
     return (
         CLUSTER_USD_PER_HOUR
         + node_group_price(get_instance(SYSTEM_INSTANCE_TYPE), nodes=1)
         + node_group_price(instance, nodes=nodes)
-        + file_system_price(recipe.file_system_gib, recipe.file_system_mbps_per_tib)
+        + file_system_price(file_system_gib, file_system_mbps_per_tib)
     )
 
 

@@ -24,7 +24,7 @@ from stationmaster.domain.planning.advice import (
     misfits_of,
     warnings_of,
 )
-from stationmaster.domain.planning.cost import TIME_TO_FIRST_STEP_S, Figures, estimate, tokens_per_s
+from stationmaster.domain.planning.cost import Figures, Shared, estimate, tokens_per_s
 from stationmaster.domain.planning.layout import Layout
 from stationmaster.domain.planning.memory import GIB, checkpoint_bytes
 from stationmaster.domain.planning.recipe_lookup import get_recipe
@@ -80,7 +80,10 @@ class Plan(BaseModel):
     checkpoint_gb: float
     checkpoint_write_s: float
     time_to_first_step_s: int
+    on_cluster: str | None = None
+    """Name or id of the kept cluster that the run would use; price and cost are its share then."""
     will_create: list[str]
+    """Nothing where it uses a cluster that exists."""
     suggestion: str | None
     """Words to add so that it fits, for the lowest cost; None if it does, or if nothing helps."""
     misfits: list[str]
@@ -112,8 +115,12 @@ def plan_recipe(
     *,
     nodes: int | None = None,
     instance_type: str | None = None,
+    shared: Shared | None = None,
 ) -> Plan:
     """Plan a recipe whose overrides are applied.
+
+    Args:
+        shared: the cluster that the run would use; the recipe's file system is then that one's.
 
     Raises:
         UserError: an unknown instance, or machines that cannot run the recipe at all.
@@ -126,12 +133,15 @@ def plan_recipe(
     )
     _check_nodes(recipe, layout.nodes)
     if (reason := check_instance(layout)) is not None:
-        raise BadParameter(f"instance={instance.name} {reason}; use {recipe.default_instance}")
+        named, remedy = f"instance={instance.name}", f"use {recipe.default_instance}"
+        if shared is not None:
+            named, remedy = f"cluster {shared.label}: {instance.name}", "leave on= out"
+        raise BadParameter(f"{named} {reason}; {remedy}")
     _check_batch(recipe, layout.processes)
-    figures = estimate(layout)
-    changes = [] if figures.fits else changes_that_fit(figures)
+    figures = estimate(layout, shared=shared)
+    changes = [] if figures.fits else changes_that_fit(figures, shared=shared)
     mfu = assumed_mfu(layout)
-    misfits = misfits_of(figures, changes=changes)
+    misfits = misfits_of(figures, changes=changes, shared=shared)
     price_note = f"prices as of {PRICES_AS_OF}"
     return Plan(
         recipe=recipe.name,
@@ -155,8 +165,9 @@ def plan_recipe(
         assumed_mfu=None if mfu is None else round(mfu, 3),
         checkpoint_gb=round(checkpoint_bytes(layout) / 1e9, 3),
         checkpoint_write_s=round(figures.checkpoint_write_s, 1),
-        time_to_first_step_s=TIME_TO_FIRST_STEP_S,
-        will_create=_will_create(recipe, instance, nodes=layout.nodes),
+        time_to_first_step_s=figures.time_to_first_step_s,
+        on_cluster=shared.label if shared else None,
+        will_create=[] if shared else _will_create(recipe, instance, nodes=layout.nodes),
         suggestion=changes[0].words if changes else None,
         misfits=misfits,
         price_note=price_note,

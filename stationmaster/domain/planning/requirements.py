@@ -32,9 +32,12 @@ _EFA_WITHOUT_BENEFIT: Final = ("p3dn.", "g4dn.")
 
 def uses_efa(recipe: Recipe, instance: InstanceType) -> bool:
     """Whether the job asks for the instance's EFA interfaces."""
-    if not recipe.needs_gpu or instance.num_efa == 0:
-        return False
-    return not instance.name.startswith(_EFA_WITHOUT_BENEFIT)
+    return recipe.needs_gpu and num_useful_efa(instance) > 0
+
+
+def num_useful_efa(instance: InstanceType) -> int:
+    """EFA interfaces of an instance that help training; 0 where they bring nothing."""
+    return 0 if instance.name.startswith(_EFA_WITHOUT_BENEFIT) else instance.num_efa
 
 
 def check_data(recipe: Recipe) -> None:
