@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from stationmaster.domain.ids import RunId
+from stationmaster.domain.ids import ClusterId, RunId
 
 
 class ActionId(StrEnum):
@@ -14,6 +14,8 @@ class ActionId(StrEnum):
 
     STOP_RUN = "stop_run"
     SHOW_LOGS = "show_logs"
+    EXTEND_CLUSTER = "extend_cluster"
+    DELETE_CLUSTER = "delete_cluster"
 
 
 class RunButton(BaseModel):
@@ -22,3 +24,11 @@ class RunButton(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     run_id: RunId = Field(min_length=1, max_length=100)
+
+
+class ClusterButton(BaseModel):
+    """Value of a kept cluster's button; checked like that of a run's."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    cluster_id: ClusterId = Field(min_length=1, max_length=100)

@@ -1,6 +1,7 @@
-"""Posts a run's card before the run exists: proof that what it spends can be posted.
+"""Posts the card of a run or a cluster before that exists: proof that its cost can be posted.
 
-`listeners` hands it to the command that starts runs. A channel that takes no card starts no run.
+`listeners` hands it to the commands that start runs and create clusters. A channel that takes no
+card starts nothing.
 """
 
 from __future__ import annotations
@@ -9,9 +10,11 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from bot.blocks.card import card_milestone, run_card
+from bot.blocks.elements import Content
 from bot.outbox import Mark, Outbox
+from bot.subjects import ClusterSubject, RunSubject, Subject
 from stationmaster.aws.delivery_store import Delivery
+from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.commands.table import APP_NAME
 from stationmaster.domain.errors import (
     ChannelLost,
@@ -21,7 +24,7 @@ from stationmaster.domain.errors import (
     WriteConflict,
 )
 from stationmaster.domain.run.aggregate import Run
-from stationmaster.domain.run.view import RunView
+from stationmaster.domain.run.view import ClusterView, RunView
 from stationmaster.services import Services
 
 logger = logging.getLogger(__name__)
@@ -31,42 +34,54 @@ CARD_KEY: Final = "card"
 
 
 class Announcer:
-    """Puts a run's first card into its channel."""
+    """Puts a first card into its channel."""
 
     def __init__(self, services: Services, outbox: Outbox) -> None:
         self._services = services
         self._outbox = outbox
 
-    def announce(self, run: Run) -> Callable[[], None]:
+    def announce_run(self, run: Run) -> Callable[[], None]:
         """Post the card of a run that is about to be written; returns what takes it back.
 
         Raises:
             NotPossibleNow: the app cannot post in the channel, with what to do about it.
             TransientError: Slack did not take the card now.
         """
-        if self._services.deliveries.load(run.run_id).card_ts is not None:
+        return self._announce(RunSubject(RunView(run)))
+
+    def announce_cluster(self, cluster: Cluster) -> Callable[[], None]:
+        """Post the card of a cluster that is about to be written; returns what takes it back.
+
+        Raises:
+            NotPossibleNow, TransientError: as announce_run.
+        """
+        view = ClusterView(cluster, emulated_speed=self._services.settings.emulated_speed)
+        return self._announce(ClusterSubject(view))
+
+    def _announce(self, subject: Subject) -> Callable[[], None]:
+        if self._services.deliveries.load(subject.owner).card_ts is not None:
             return _nothing  # by an earlier delivery of this request, which went no further
         now = self._services.now()
-        channel = run.request.channel_id
-        content = run_card(RunView(run), now=now)
+        channel = subject.channel_id
+        content = subject.card(now=now)
         try:
-            card_ts = self._post_once(run)
+            card_ts = self._post_once(subject, content)
         except ChannelLost as exc:
-            raise _refusal(exc, channel=channel) from exc
+            raise _refusal(exc, channel=channel, kind=subject.kind) from exc
 
         def take_back() -> None:
             try:
                 self._outbox.delete(channel=channel, ts=card_ts)
             except StationmasterError:
-                # It names a run that does not exist; its buttons say so.
-                logger.exception("card cannot be taken back", extra={"run_id": run.run_id})
+                # It names something that does not exist; its buttons say so.
+                logger.exception("card cannot be taken back", extra={"owner": subject.owner})
 
         delivery = Delivery(
-            run_id=run.run_id,
+            owner=subject.owner,
             channel_id=channel,
             card_ts=card_ts,
             card_digest=content.digest,
-            card_milestone=card_milestone(RunView(run)),
+            card_milestone=subject.milestone,
             card_updated_at=now,
         )
         try:
@@ -80,14 +95,14 @@ class Announcer:
             raise
         return take_back
 
-    def _post_once(self, run: Run) -> str:
-        channel, now = run.request.channel_id, self._services.now()
-        mark = Mark(run.run_id, (CARD_KEY,))
+    def _post_once(self, subject: Subject, content: Content) -> str:
+        channel, now = subject.channel_id, self._services.now()
+        mark = Mark(subject.owner, (CARD_KEY,))
         try:
-            return self._outbox.post(run_card(RunView(run), now=now), channel=channel, mark=mark)
+            return self._outbox.post(content, channel=channel, mark=mark)
         except TransientError:
             # A call without an answer may have posted.
-            found = self._outbox.find(run.run_id, channel=channel, since=now).get(CARD_KEY)
+            found = self._outbox.find(subject.owner, channel=channel, since=now).get(CARD_KEY)
             if found is None:
                 raise
             return found
@@ -97,8 +112,8 @@ def _nothing() -> None:
     """Take back a card that is not ours to take back."""
 
 
-def _refusal(lost: ChannelLost, *, channel: str) -> NotPossibleNow:
-    nothing = "nothing was started, because a run is followed in its channel and"
+def _refusal(lost: ChannelLost, *, channel: str, kind: str) -> NotPossibleNow:
+    nothing = f"nothing was started, because a {kind} is followed in its channel and"
     if lost.code in ("not_in_channel", "channel_not_found") and not channel.startswith("D"):
         return NotPossibleNow(
             f"{nothing} {APP_NAME} is not in this one; invite it, then type the command again",

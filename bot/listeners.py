@@ -15,15 +15,16 @@ from typing import Any, assert_never
 from pydantic import ValidationError
 from slack_bolt import Ack, App, BoltRequest, BoltResponse
 
-from bot.actions import ActionId, RunButton
+from bot.actions import ActionId, ClusterButton, RunButton
 from bot.announcement import Announcer
-from bot.blocks import answers
+from bot.blocks import answers, cluster_answers
 from bot.blocks.card import run_card
 from bot.blocks.elements import Content
 from bot.hooks import Hooks
 from stationmaster import commands
 from stationmaster.domain.catalogue.entries import CATALOGUE
-from stationmaster.domain.commands import table
+from stationmaster.domain.commands import requests
+from stationmaster.domain.commands.cluster_words import DEFAULT_EXTENSION_S
 from stationmaster.domain.commands.grammar import parse_command
 from stationmaster.domain.commands.start import StartRun
 from stationmaster.domain.commands.table import COMMAND
@@ -62,9 +63,32 @@ def register(app: App, services: Services, announcer: Announcer) -> None:
     def explain(error: Exception, request: BoltRequest) -> BoltResponse:
         return explain_error(error, request, hooks)
 
+    def extend_cluster(ack: Ack, body: Json, action: Json) -> None:
+        cluster = commands.extend_cluster(
+            services,
+            _read_cluster_button(action).cluster_id,
+            seconds=DEFAULT_EXTENSION_S,
+            channel_id=_channel(body),
+            user_id=_user(body),
+        )
+        ack()
+        hooks.post(body.get("response_url"), cluster_answers.cluster_extended(cluster))
+
+    def delete_cluster(ack: Ack, body: Json, action: Json) -> None:
+        view = commands.delete_cluster(
+            services,
+            _read_cluster_button(action).cluster_id,
+            channel_id=_channel(body),
+            user_id=_user(body),
+        )
+        ack()
+        hooks.post(body.get("response_url"), cluster_answers.cluster_deleted(view))
+
     app.command(COMMAND)(train)
     app.action(ActionId.STOP_RUN.value)(stop_run)
     app.action(ActionId.SHOW_LOGS.value)(show_logs)
+    app.action(ActionId.EXTEND_CLUSTER.value)(extend_cluster)
+    app.action(ActionId.DELETE_CLUSTER.value)(delete_cluster)
     app.error(explain)
 
 
@@ -96,27 +120,31 @@ def explain_error(error: Exception, request: BoltRequest, hooks: Hooks) -> BoltR
 def _answer(services: Services, announcer: Announcer, body: Json) -> Content:
     text = str(body.get("text") or "")
     channel_id, user_id = str(body["channel_id"]), str(body["user_id"])
-    command = parse_command(text, look_up=partial(commands.look_up, services))
+    command = parse_command(
+        text,
+        look_up=partial(commands.look_up, services),
+        find_cluster=partial(commands.find_usable_cluster, services, channel_id=channel_id),
+    )
     match command:
-        case table.ShowHelp():
+        case requests.ShowHelp():
             return answers.help_text(CATALOGUE.values())
-        case table.ShowRecipes():
+        case requests.ShowRecipes():
             return answers.recipes_list(CATALOGUE.values())
-        case table.ShowPlan(request=start):
+        case requests.ShowPlan(request=start):
             plan = commands.plan_run(services, start)
             fitting = start.fitting_words
             words = f"plan {fitting}" if fitting else start.words
             return answers.plan_summary(plan, command=f"{COMMAND} {words}")
-        case table.ListRuns():
+        case requests.ListRuns():
             runs = commands.list_runs(services, channel_id=channel_id)
             return answers.runs_list(runs, now=services.now())
-        case table.ShowStatus(run_id=run_id):
+        case requests.ShowStatus(run_id=run_id):
             view = commands.describe_run(services, run_id, channel_id=channel_id)
             return run_card(view, now=services.now())
-        case table.ShowLogs(run_id=run_id):
+        case requests.ShowLogs(run_id=run_id):
             run, tails = commands.show_logs(services, run_id, channel_id=channel_id)
             return answers.run_logs(run, tails, now=services.now())
-        case table.StopRun(run_id=run_id):
+        case requests.StopRun(run_id=run_id):
             stopped = commands.stop_run(services, run_id, channel_id=channel_id, user_id=user_id)
             return answers.stop_accepted(stopped)
         case StartRun():
@@ -128,10 +156,48 @@ def _answer(services: Services, announcer: Announcer, body: Json) -> Content:
                 team_id=str(body["team_id"]),
                 channel_id=channel_id,
                 user_id=user_id,
-                announce=announcer.announce,
+                announce=announcer.announce_run,
             )
             plan = commands.offered_plan(services, command)
             return answers.run_requested(run, plan, created=created)
+        case _:
+            return _cluster_answer(services, announcer, command, body)
+
+
+def _cluster_answer(
+    services: Services, announcer: Announcer, command: requests.ClusterCommand, body: Json
+) -> Content:
+    channel_id, user_id = str(body["channel_id"]), str(body["user_id"])
+    match command:
+        case requests.CreateCluster():
+            cluster, created = commands.create_cluster(
+                services,
+                command,
+                request_id=str(body["trigger_id"]),
+                team_id=str(body["team_id"]),
+                channel_id=channel_id,
+                user_id=user_id,
+                announce=announcer.announce_cluster,
+            )
+            return cluster_answers.cluster_requested(cluster, created=created)
+        case requests.ListClusters():
+            views = commands.list_clusters(services, channel_id=channel_id)
+            return cluster_answers.clusters_list(views, now=services.now())
+        case requests.ShowCluster(label=label):
+            view = commands.describe_cluster(services, label, channel_id=channel_id)
+            return cluster_answers.cluster_shown(
+                view, region=services.settings.region, now=services.now()
+            )
+        case requests.ExtendCluster(label=label, seconds=seconds):
+            extended = commands.extend_cluster(
+                services, label, seconds=seconds, channel_id=channel_id, user_id=user_id
+            )
+            return cluster_answers.cluster_extended(extended)
+        case requests.DeleteCluster(label=label):
+            deleted = commands.delete_cluster(
+                services, label, channel_id=channel_id, user_id=user_id
+            )
+            return cluster_answers.cluster_deleted(deleted)
         case _:
             assert_never(command)
 
@@ -142,6 +208,15 @@ def _read_button(action: Json) -> RunButton:
     except ValidationError as exc:
         raise BadCommand(
             "this button is of an older version and cannot be read; use /train stop or /train logs"
+        ) from exc
+
+
+def _read_cluster_button(action: Json) -> ClusterButton:
+    try:
+        return ClusterButton.model_validate_json(str(action.get("value")))
+    except ValidationError as exc:
+        raise BadCommand(
+            "this button is of an older version and cannot be read; use /train cluster list"
         ) from exc
 
 

@@ -1,4 +1,4 @@
-"""What there is to post: runs with their clusters, what the channel knows of them, what is new.
+"""What there is to post: runs and kept clusters, what the channel knows of them, what is new.
 
 The notifier makes a reader for each batch and for each refresh. It reads a cluster once, however
 many of its runs are asked for.
@@ -9,41 +9,38 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 
-from bot.blocks.card import card_milestone
 from bot.blocks.thread import ThreadEvent, in_time_order
 from bot.stream import StreamBatch
-from stationmaster.aws.delivery_store import Delivery
+from bot.subjects import ClusterSubject, RunSubject, Subject
+from stationmaster.aws.delivery_store import Delivery, Owner, of_cluster, of_run
+from stationmaster.commands import view_cluster, view_run
 from stationmaster.domain.cluster.aggregate import Cluster
+from stationmaster.domain.cluster.events import ClusterEvent, LeaseReleased
 from stationmaster.domain.ids import ClusterId, RunId
-from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.view import RunView
 from stationmaster.services import Services
 
 logger = logging.getLogger(__name__)
 
-# Runs that are over are looked at too, no more than this many at each refresh.
-_RECENT_RUNS: Final = 10
+# Runs and clusters that are over are looked at too, no more than this many at each refresh.
+_RECENT: Final = 10
 
 
 @dataclass(frozen=True)
 class News:
-    """One run: its state and its cluster's, what the channel knows, what is new."""
+    """One run or cluster: its state, what the channel knows, what is new."""
 
-    view: RunView
+    subject: Subject
     delivery: Delivery
     events: Sequence[ThreadEvent]
 
     @property
-    def run(self) -> Run:
-        """The run itself."""
-        return self.view.run
-
-    @property
     def is_urgent(self) -> bool:
         """Something that a person waits for is not on the card yet."""
-        return self.delivery.card_milestone != card_milestone(self.view)
+        return self.delivery.card_milestone != self.subject.milestone
 
 
 class NewsReader:
@@ -53,51 +50,117 @@ class NewsReader:
         self._services = services
         self._clusters: dict[ClusterId, Cluster | None] = {}
 
-    def of_batch(self, batch: StreamBatch, *, also: Collection[RunId] = ()) -> list[News]:
-        """The runs that a batch is about, and those of `also`, of which it brings nothing.
+    def of_batch(self, batch: StreamBatch, *, also: Iterable[Subject] = ()) -> list[News]:
+        """The runs and clusters that a batch is about, and those of `also`.
 
-        A run's events are its own and those of the cluster that it leases.
+        A run's events are its own and those of its cluster that happened while it waited for it.
         """
-        events: dict[RunId, list[ThreadEvent]] = {
-            run_id: [*own] for run_id, own in batch.runs.items()
-        }
-        for cluster_id, of_cluster in batch.clusters.items():
+        own: dict[RunId, Sequence[ThreadEvent]] = {**batch.runs}
+        clusters: dict[ClusterId, Sequence[ThreadEvent]] = {**batch.clusters}
+        of_clusters: dict[RunId, Sequence[ThreadEvent]] = {}
+        for cluster_id, events in batch.clusters.items():
             cluster = self._cluster(cluster_id)
-            for run_id in cluster.leases if cluster is not None else ():
-                events[run_id] = in_time_order(events.get(run_id, []), of_cluster)
-        for run_id in sorted(also):
-            events.setdefault(run_id, [])
-        return self._read_all(events.items())
+            for run_id in _concerned(cluster, events) if cluster is not None else ():
+                of_clusters[run_id] = events
+        for subject in also:
+            match subject:
+                case RunSubject(view=run_view):
+                    own.setdefault(run_view.run.run_id, ())
+                case ClusterSubject(view=cluster_view):
+                    clusters.setdefault(cluster_view.cluster.cluster_id, ())
+        run_ids = dict.fromkeys([*own, *of_clusters])
+        return [
+            *self._of_runs(
+                (run_id, own.get(run_id, ()), of_clusters.get(run_id, ())) for run_id in run_ids
+            ),
+            *self._of_clusters(clusters.items()),
+        ]
 
-    def live_and_recent(self, *, settled: Collection[RunId]) -> list[News]:
-        """The runs under way, those of clusters that exist, and the newest, without `settled`."""
-        recent = self._services.runs.list_recent(limit=_RECENT_RUNS)
-        run_ids = dict.fromkeys(
+    def live_and_recent(self, *, settled: Collection[Owner]) -> list[News]:
+        """What is under way, and the newest of what is over, without `settled`."""
+        store = self._services.cluster_states
+        open_clusters = store.list_open()
+        runs = dict.fromkeys(
             [
                 *(run.run_id for run in self._services.runs.list_open()),
                 *(
                     run_id
-                    for cluster in self._services.cluster_states.list_open()
+                    for cluster in open_clusters
                     for run_id in cluster.leases
+                    if not cluster.is_kept or of_run(run_id) not in settled
                 ),
-                *(run.run_id for run in recent if run.run_id not in settled),
+                *(
+                    run.run_id
+                    for run in self._services.runs.list_recent(limit=_RECENT)
+                    if of_run(run.run_id) not in settled
+                ),
             ]
         )
-        return self._read_all((run_id, ()) for run_id in run_ids)
+        clusters = dict.fromkeys(
+            cluster.cluster_id
+            for cluster in (*open_clusters, *islice(store.list_newest(), _RECENT))
+            if cluster.is_kept
+            and (cluster.is_open or of_cluster(cluster.cluster_id) not in settled)
+        )
+        of_runs = self._of_runs((run_id, (), ()) for run_id in runs)
+        return [*of_runs, *self._of_clusters((cluster_id, ()) for cluster_id in clusters)]
 
-    def _read_all(self, wanted: Iterable[tuple[RunId, Sequence[ThreadEvent]]]) -> list[News]:
-        found = [self._read(run_id, events) for run_id, events in wanted]
+    def _of_runs(
+        self, wanted: Iterable[tuple[RunId, Sequence[ThreadEvent], Sequence[ThreadEvent]]]
+    ) -> list[News]:
+        """Each with its own events, and with those of its cluster."""
+        found = [self._run(*each) for each in wanted]
         return [one for one in found if one is not None]
 
-    def _read(self, run_id: RunId, events: Sequence[ThreadEvent]) -> News | None:
+    def _of_clusters(self, wanted: Iterable[tuple[ClusterId, Sequence[ThreadEvent]]]) -> list[News]:
+        """The kept ones; the others have no card."""
+        news = []
+        for cluster_id, events in wanted:
+            cluster = self._cluster(cluster_id)
+            if cluster is not None and cluster.is_kept:
+                subject = ClusterSubject(view_cluster(self._services, cluster))
+                news.append(News(subject, self._services.deliveries.load(subject.owner), events))
+        return news
+
+    def _run(
+        self, run_id: RunId, own: Sequence[ThreadEvent], of_cluster: Sequence[ThreadEvent]
+    ) -> News | None:
         run = self._services.runs.find(run_id)
         if run is None:
             logger.warning("run of the stream is gone", extra={"run_id": run_id})
             return None
         cluster = self._cluster(run.cluster_id) if run.cluster_id is not None else None
-        return News(RunView(run, cluster), self._services.deliveries.load(run_id), events)
+        view = RunView(run, cluster)
+        if cluster is not None and cluster.is_kept:
+            # The rest is posted in the cluster's own thread.
+            of_cluster = [event for event in of_cluster if view.waited_for_cluster(event.at)]
+        events = in_time_order(own, of_cluster)
+        return News(RunSubject(view), self._services.deliveries.load(of_run(run_id)), events)
 
     def _cluster(self, cluster_id: ClusterId) -> Cluster | None:
         if cluster_id not in self._clusters:
             self._clusters[cluster_id] = self._services.cluster_states.find(cluster_id)
         return self._clusters[cluster_id]
+
+
+def reread(services: Services, subject: Subject) -> Subject:
+    """The same as it stands now."""
+    match subject:
+        case RunSubject(view=view):
+            return RunSubject(view_run(services, services.runs.load(view.run.run_id)))
+        case ClusterSubject(view=view_):
+            cluster = services.cluster_states.load(view_.cluster.cluster_id)
+            return ClusterSubject(view_cluster(services, cluster))
+        case _:
+            raise TypeError(f"{subject.kind} has no card")
+
+
+def _concerned(cluster: Cluster, events: Sequence[ClusterEvent]) -> list[RunId]:
+    """The runs whose cards or threads change with a cluster's events.
+
+    On a kept cluster, these are the runs that use it or wait for it, and those that leave it.
+    """
+    if not cluster.is_kept:
+        return [*cluster.leases]
+    left = [event.run_id for event in events if isinstance(event, LeaseReleased)]
+    return [*dict.fromkeys([*cluster.waiting_runs, *left])]

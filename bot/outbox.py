@@ -1,6 +1,6 @@
 """Everything that is written to Slack outside of an answer: posts, edits, uploads.
 
-The notifier writes cards and threads with it, the bot a run's first card. It keeps Slack's pace for
+The notifier writes cards and threads with it, the bot a first card. It keeps Slack's pace for
 posts, waits out short 429 answers, reads a rotated token anew, and turns what goes wrong into the
 project's errors: what is worth another try, which channel is lost, and what is refused for good.
 """
@@ -89,14 +89,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Mark:
-    """What a message is about: its run and a few short keys, each posted once."""
+    """What a message is about: its run or cluster, and a few short keys, each posted once."""
 
-    run_id: str
+    about: str
     keys: Sequence[str]
 
     def to_metadata(self) -> dict[str, Any]:
         """The metadata of a message."""
-        payload = {"run_id": self.run_id, "keys": " ".join(self.keys)}
+        payload = {"about": self.about, "keys": " ".join(self.keys)}
         return {"event_type": _MARK_TYPE, "event_payload": payload}
 
 
@@ -184,9 +184,9 @@ class Outbox:
         self._call("deleting a message", lambda: self._client.chat_delete(channel=channel, ts=ts))
 
     def find(
-        self, run_id: str, *, channel: str, since: datetime, thread_ts: str | None = None
+        self, about: str, *, channel: str, since: datetime, thread_ts: str | None = None
     ) -> dict[str, str]:
-        """Keys of the run's messages that were posted since, each with its message's timestamp.
+        """Keys of the messages about it that were posted since, each with its message's timestamp.
 
         Looks in the thread, or in the channel where none is given. A conversation that the app may
         not read has nothing to be found: a line that is there twice is better than one too few.
@@ -199,7 +199,7 @@ class Outbox:
             for message in self._messages(channel, since=since, thread_ts=thread_ts):
                 metadata = message.get("metadata") or {}
                 payload = metadata.get("event_payload") or {}
-                if metadata.get("event_type") == _MARK_TYPE and payload.get("run_id") == run_id:
+                if metadata.get("event_type") == _MARK_TYPE and payload.get("about") == about:
                     found |= dict.fromkeys(str(payload.get("keys", "")).split(), message["ts"])
         except PermanentError:
             logger.exception("own messages cannot be read", extra={"channel": channel})

@@ -1,4 +1,4 @@
-"""Posts into a run's thread, each thing at least once and, but for a crash of Slack's own, once.
+"""Posts into a card's thread, each thing at least once and, but for a crash of Slack's own, once.
 
 The notifier asks `unposted` what is still to be said and hands the message to `post`. A claim comes
 before the message and its confirmation after it; a claim that was never confirmed is looked up in
@@ -30,18 +30,18 @@ class ThreadPosts:
             TransientError: it cannot be known now.
         """
         now, deliveries = self._services.now(), self._services.deliveries
-        claims = deliveries.claim(delivery.run_id, keys, now=now)
+        claims = deliveries.claim(delivery.owner, keys, now=now)
         earlier = [since for since in claims.values() if since is not None]
         if not earlier:
             return [*claims]
         found = self._outbox.find(
-            delivery.run_id,
+            delivery.owner,
             channel=delivery.channel_id,
             thread_ts=delivery.card_ts,
             since=min(earlier),
         )
         posted = [key for key in claims if _mark_key(key) in found]
-        deliveries.confirm(delivery.run_id, posted, now=now)
+        deliveries.confirm(delivery.owner, posted, now=now)
         return [key for key in claims if key not in posted]
 
     def post(
@@ -57,9 +57,9 @@ class ThreadPosts:
             channel=delivery.channel_id,
             thread_ts=delivery.card_ts,
             broadcast=broadcast,
-            mark=Mark(delivery.run_id, [_mark_key(key) for key in keys]),
+            mark=Mark(delivery.owner, [_mark_key(key) for key in keys]),
         )
-        self._services.deliveries.confirm(delivery.run_id, keys, now=self._services.now())
+        self._services.deliveries.confirm(delivery.owner, keys, now=self._services.now())
 
 
 def _mark_key(key: str) -> str:

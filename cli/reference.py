@@ -17,12 +17,13 @@ from stationmaster.domain.catalogue.entries import CATALOGUE
 from stationmaster.domain.catalogue.recipes import Recipe
 from stationmaster.domain.catalogue.training_config import ImageTraining, LanguageTraining
 from stationmaster.domain.commands.table import (
+    CLUSTER_KEYS,
     COMMAND,
     KEY_MEANINGS,
     PLANNED,
     PLANNED_KEYS,
     START,
-    SUBCOMMANDS,
+    TYPED_SUBCOMMANDS,
     keys_of,
 )
 
@@ -45,7 +46,7 @@ def page() -> str:
                 ("command", "does", "suggested for"),
                 (
                     (f"`{row.typed}`", row.help, ", ".join(row.meanings))
-                    for row in (START, *SUBCOMMANDS.values())
+                    for row in (START, *TYPED_SUBCOMMANDS)
                 ),
             ),
             "",
@@ -56,6 +57,14 @@ def page() -> str:
             "## Keys",
             "",
             *_table(("key", "means", "of recipes on", "suggested for"), _key_rows()),
+            "",
+            f"`{COMMAND} cluster create` takes these:",
+            "",
+            *_table(("key", "means"), ((f"`{key.name}=`", key.help) for key in CLUSTER_KEYS)),
+            "",
+            "`on=` takes the name of a kept cluster, its id, how its id begins, or `last`: the "
+            "newest kept cluster of the channel. Durations are `90s`, `10m`, `2h` or `1d`, from 1s "
+            "to 7d.",
             "",
             "## Planned",
             "",

@@ -200,6 +200,8 @@ BOT: Final = Function(
     handler="bot.lambda_handler.handler",
     permissions=_STEP
     | {P.SLACK_SECRET, P.HUGGING_FACE_SECRET, P.START_TRAIN, P.SEND_TASK_RESULT}
+    # A cluster is created and deleted by command.
+    | {P.START_CLUSTER, P.BUS_PUT}
     | {P.INSTANCE_TYPES_READ},
     timeout_s=10,
     memory_mib=1024,  # CPU is sold by memory; the 3 s acknowledgement includes the cold start

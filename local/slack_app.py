@@ -8,11 +8,13 @@ from local.slack import ArgumentHint, Choice, SampleCommand, SlackAppConfig, Sla
 from stationmaster.domain.catalogue.entries import CATALOGUE as RECIPES
 from stationmaster.domain.commands.table import (
     APP_NAME,
+    CLUSTER_KEYS,
     COMMAND,
     DESCRIPTION,
     START,
     SUBCOMMANDS,
     USAGE_HINT,
+    Group,
     Key,
     Request,
     keys_of,
@@ -37,6 +39,7 @@ def app_config() -> SlackAppConfig:
                 arguments=[
                     ArgumentHint("recipe or subcommand", kind="word", choices=words),
                     ArgumentHint("recipe", kind="word", choices=recipes, after=_before_recipes()),
+                    *_group_hints(),
                     *_key_hints(),
                 ],
             )
@@ -50,6 +53,24 @@ def _before_recipes() -> list[str]:
     return [row.name for row in SUBCOMMANDS.values() if isinstance(row.takes, Request)]
 
 
+def _groups() -> dict[str, Group]:
+    """The subcommands that another word follows."""
+    return {row.name: row.takes for row in SUBCOMMANDS.values() if isinstance(row.takes, Group)}
+
+
+def _group_hints() -> list[ArgumentHint]:
+    """The second words of a group, each after its first one."""
+    return [
+        ArgumentHint(
+            f"{name} ...",
+            kind="word",
+            choices=[Choice(word, row.help) for word, row in group.rows.items()],
+            after=[name],
+        )
+        for name, group in _groups().items()
+    ]
+
+
 def _key_hints() -> list[ArgumentHint]:
     """Each key, after the recipes that take it and where a recipe is the second word."""
     keys: dict[str, Key] = {}
@@ -58,6 +79,9 @@ def _key_hints() -> list[ArgumentHint]:
         for key in keys_of(recipe):
             keys.setdefault(key.name, key)
             after.setdefault(key.name, _before_recipes()).append(recipe.name)
+    for key in CLUSTER_KEYS:
+        keys.setdefault(key.name, key)
+        after.setdefault(key.name, []).extend(_groups())
     return [
         ArgumentHint(name, hint=key.help, choices=key.choices, after=after[name])
         for name, key in keys.items()

@@ -16,7 +16,7 @@ from stationmaster.domain.bus import LogTail
 from stationmaster.domain.catalogue.instances import get_instance
 from stationmaster.domain.catalogue.recipes import Recipe
 from stationmaster.domain.catalogue.training_config import LanguageTraining
-from stationmaster.domain.commands.table import COMMAND, START, SUBCOMMANDS, key_names
+from stationmaster.domain.commands.table import COMMAND, START, TYPED_SUBCOMMANDS, key_names
 from stationmaster.domain.planning.cost import hourly_price
 from stationmaster.domain.planning.plan import Plan
 from stationmaster.domain.run.aggregate import Run
@@ -33,7 +33,7 @@ _LOG_LINES_PER_POD: Final = 30
 def help_text(recipes: Iterable[Recipe]) -> Content:
     """How to use the command."""
     names = [recipe.name for recipe in recipes]
-    lines = [f"`{row.typed}`  {row.help}" for row in (START, *SUBCOMMANDS.values())]
+    lines = [f"`{row.typed}`  {row.help}" for row in (START, *TYPED_SUBCOMMANDS)]
     return Content(
         text="how to use /train",
         blocks=[
@@ -44,7 +44,7 @@ def help_text(recipes: Iterable[Recipe]) -> Content:
                 f"recipes: {', '.join(names)}, or hf:ORG/MODEL for a language model of the "
                 f"Hugging Face hub {md.DOT} preset=smoke runs any recipe small, on CPUs {md.DOT} "
                 "every run gets one live card, a thread, and a receipt once everything it created "
-                "is deleted"
+                f"is deleted {md.DOT} keep=2h keeps its cluster for the next run, on=NAME uses one"
             ),
         ],
     )
@@ -99,6 +99,9 @@ def plan_summary(plan: Plan, *, command: str) -> Content:
         shares += f"; {_gib(memory.in_host_memory)} of each process in host memory"
     fit = "fits" if plan.fits else "does not fit"
     unit = "images" if plan.counts_images else "tokens"
+    price_label, cost_label = "Price", "Cost, teardown included"
+    if plan.on_cluster is not None:
+        price_label, cost_label = "Its share of the price", "Its share of the cost"
     blocks = [
         header(f"Plan: {plan.recipe} on {plan.nodes} {md.TIMES} {plan.instance_type}"),
         section(
@@ -107,8 +110,8 @@ def plan_summary(plan: Plan, *, command: str) -> Content:
         ),
         fields(
             [
-                ("Price", f"{md.money(plan.price_per_hour_usd)} an hour"),
-                ("Cost, teardown included", f"about {md.money_escaped(plan.estimated_cost_usd)}"),
+                (price_label, f"{md.money(plan.price_per_hour_usd)} an hour"),
+                (cost_label, f"about {md.money_escaped(plan.estimated_cost_usd)}"),
                 ("First step after", f"about {md.duration(plan.time_to_first_step_s)}"),
                 ("Duration", f"about {md.duration(plan.estimated_duration_s)}"),
                 ("Throughput", f"{md.count(plan.tokens_per_s)} {unit}/s"),
@@ -120,7 +123,7 @@ def plan_summary(plan: Plan, *, command: str) -> Content:
                 ),
             ]
         ),
-        section("*It would create*\n" + _bullets(plan.will_create)),
+        section(_made_or_used(plan)),
     ]
     if plan.warnings:
         blocks.append(context("\n".join(md.escape(warning, 400) for warning in plan.warnings[:8])))
@@ -129,6 +132,14 @@ def plan_summary(plan: Plan, *, command: str) -> Content:
         blocks.append(section(f"*{invitation}*\n```{md.escape(command, 500)}```"))
     text = f"plan of {plan.recipe}: {fit}, {md.money_escaped(plan.estimated_cost_usd)}"
     return Content(text=text, blocks=blocks)
+
+
+def _made_or_used(plan: Plan) -> str:
+    if plan.on_cluster is None:
+        return "*It would create*\n" + _bullets(plan.will_create)
+    nodes = f"{plan.nodes} node" if plan.nodes == 1 else f"{plan.nodes} nodes"
+    label = md.code(plan.on_cluster, 60)
+    return f"*It would create nothing:* it would use {nodes} of cluster {label}, which stays"
 
 
 def _gib(size: float) -> str:
@@ -140,8 +151,9 @@ def run_requested(run: Run, plan: Plan, *, created: bool) -> Content:
     request = run.request
     run_id = md.code(run.run_id, 120)
     verb = "is on its way" if created else "was requested a moment ago; nothing new was started"
+    place = f"cluster {md.code(plan.on_cluster, 60)} {md.DOT} " if plan.on_cluster else ""
     facts = (
-        f"{request.nodes} {md.TIMES} {md.escape(request.instance_type, 60)} {md.DOT} "
+        f"{place}{request.nodes} {md.TIMES} {md.escape(request.instance_type, 60)} {md.DOT} "
         f"{md.money(run.price_per_hour_usd)} an hour {md.DOT} "
         f"about {md.money_escaped(run.estimated_cost_usd)} in all"
     )
@@ -209,7 +221,9 @@ def run_logs(run: Run, tails: Sequence[LogTail], *, now: datetime) -> Content:
 
 def stop_accepted(run: Run) -> Content:
     """The answer to a stop."""
-    text = f"{md.code(run.run_id, 120)} is being stopped; everything it created will be deleted"
+    stays = run.request.cluster_id is not None or run.request.keep_s > 0
+    what = "its cluster stays" if stays else "everything it created will be deleted"
+    text = f"{md.code(run.run_id, 120)} is being stopped; {what}"
     return Content(text=text, blocks=[section(f"\U0001f6d1 {text}.")])
 
 

@@ -6,10 +6,11 @@ Every text of foreign origin is bounded, so that any run fits into the limits of
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Final
 
 from bot.actions import ActionId, RunButton
+from bot.blocks import cluster_parts as parts
 from bot.blocks import mrkdwn as md
 from bot.blocks import words
 from bot.blocks.elements import (
@@ -24,27 +25,23 @@ from bot.blocks.elements import (
     section,
 )
 from stationmaster.domain.cluster.aggregate import Cluster, TeardownStatus
-from stationmaster.domain.cluster.resources import Resource, ResourceStatus
-from stationmaster.domain.resources import ResourceKind
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import RunPhase
 from stationmaster.domain.run.view import RunView
 
 # The phases of a run that goes well, and what each is called before, while and after it happens.
-_CHECKLIST: Final = (
+_Step = tuple[RunPhase, str, str]
+_CHECKLIST: Final[tuple[_Step, ...]] = (
     (RunPhase.REQUESTED, "Requested", "Requested"),
+    (RunPhase.QUEUED, "Wait for nodes", "Waiting for nodes"),
     (RunPhase.PROVISIONING, "Provision", "Provisioning"),
     (RunPhase.VALIDATING, "Validate", "Validating"),
     (RunPhase.SUBMITTING, "Submit the job", "Submitting the job"),
     (RunPhase.RUNNING, "Train", "Training"),
 )
-# In the order in which people wait for them; small parts (security group and so on) are not shown.
-_SHOWN_RESOURCES: Final = (
-    (ResourceKind.CLUSTER, "cluster"),
-    (ResourceKind.NODE_GROUP, "nodes"),
-    (ResourceKind.FILE_SYSTEM, "file system"),
-)
-_MAX_CHECKS: Final = 12
+# Of these, only what has happened is listed: a run on a cluster that is ready has none of them.
+_ONLY_IF_ENTERED: Final = frozenset({RunPhase.QUEUED})
+_OF_A_NEW_CLUSTER: Final = frozenset({RunPhase.PROVISIONING, RunPhase.VALIDATING})
 _INDENT: Final = "\u2003\u2003"  # em spaces; Slack trims ordinary ones
 
 
@@ -57,7 +54,7 @@ def run_card(view: RunView, *, now: datetime, moved_from: tuple[str, str] | None
     run = view.run
     blocks = [
         header(f"{words.EMOJI[run.phase]} {run.request.recipe}: {words.status(run)}"),
-        context(_identity(run)),
+        context(_identity(view)),
         section("\n".join(_checklist(view))),
     ]
     blocks += _progress(view, now=now)
@@ -67,7 +64,7 @@ def run_card(view: RunView, *, now: datetime, moved_from: tuple[str, str] | None
     blocks += _outcome(view, now=now)
     if view.is_live:
         blocks.append(context(f"updated {md.clock(now)}"))
-    blocks += _buttons(run)
+    blocks += _buttons(view)
     return Content(text=_headline(run), blocks=blocks)
 
 
@@ -79,21 +76,24 @@ def card_milestone(view: RunView) -> str:
             str(len(run.phases)),
             run.phase.value,
             view.teardown.value,
+            str(view.place_in_queue),
             run.stop_requested_by or "",
             str(run.resumed_from_step),
         )
     )
 
 
-def _identity(run: Run) -> str:
-    placement = run.placement
-    parts = [
+def _identity(view: RunView) -> str:
+    run, placement = view.run, view.run.placement
+    is_shared = view.cluster is not None and view.cluster.is_kept
+    shown = [
         md.code(run.run_id, 120),
         f"{placement.nodes} {md.TIMES} {md.escape(placement.instance_type, 60)}",
+        *([f"on cluster {md.code(view.cluster.label, 60)}"] if view.cluster and is_shared else []),
         f"{md.money(run.price_per_hour_usd)} an hour",
         f"by {md.user(run.request.user_id)}",
     ]
-    return f" {md.DOT} ".join(parts)
+    return f" {md.DOT} ".join(shown)
 
 
 def _headline(run: Run) -> str:
@@ -108,17 +108,25 @@ def _headline(run: Run) -> str:
     return text
 
 
+def _steps(run: Run) -> list[_Step]:
+    """The phases that this run has entered or is going to enter."""
+    entered = {phase for phase, _ in run.phases}
+    joins = run.request.cluster_id is not None
+    optional = _ONLY_IF_ENTERED | (_OF_A_NEW_CLUSTER if joins else frozenset())
+    return [step for step in _CHECKLIST if step[0] in entered or step[0] not in optional]
+
+
 def _checklist(view: RunView) -> list[str]:
-    run = view.run
+    run, steps = view.run, _steps(view.run)
     entered = dict(reversed(run.phases))  # the first time counts
     # A run that failed or was stopped came to its end in the last phase of the list it entered.
     reached = max(
-        (index for index, (phase, _, _) in enumerate(_CHECKLIST) if phase in entered), default=0
+        (index for index, (phase, _, _) in enumerate(steps) if phase in entered), default=0
     )
     lines = []
-    for index, (phase, infinitive, gerund) in enumerate(_CHECKLIST):
+    for index, (phase, infinitive, gerund) in enumerate(steps):
         is_current = index == reached and run.phase is not RunPhase.SUCCEEDED
-        span = _time_in(phase, index, entered, run)
+        span = _time_in(phase, steps[index + 1 :], entered, run)
         if index > reached:
             lines.append(f"{md.COMING}\u2002{infinitive}")
         elif not is_current:
@@ -133,10 +141,12 @@ def _checklist(view: RunView) -> list[str]:
     return lines
 
 
-def _time_in(phase: RunPhase, index: int, entered: dict[RunPhase, datetime], run: Run) -> str:
+def _time_in(
+    phase: RunPhase, later: list[_Step], entered: dict[RunPhase, datetime], run: Run
+) -> str:
     if phase not in entered or phase is RunPhase.REQUESTED:
         return ""
-    following = [entered[later] for later, _, _ in _CHECKLIST[index + 1 :] if later in entered]
+    following = [entered[after] for after, _, _ in later if after in entered]
     until = following[0] if following else run.ended_at
     if until is None:
         return f"  _began {md.ago(entered[phase])}_"  # Slack itself counts on between two edits
@@ -145,45 +155,17 @@ def _time_in(phase: RunPhase, index: int, entered: dict[RunPhase, datetime], run
 
 def _details(phase: RunPhase, view: RunView) -> list[str]:
     match phase, view.cluster:
+        case RunPhase.QUEUED, _:
+            shown = [words.queueing(view)]
         case RunPhase.PROVISIONING, Cluster() as cluster:
-            return [f"{_INDENT}{part}" for part in _provisioning(cluster)]
+            shown = parts.provisioning(cluster)
         case RunPhase.VALIDATING, Cluster() as cluster:
-            shown = [
-                f"{_INDENT}{md.DONE if check.passed else md.FAILED} {md.escape(check.name, 60)}"
-                f"  _{md.escape(check.detail, 120)}_"
-                for check in cluster.checks[:_MAX_CHECKS]
-            ]
-            hidden = len(cluster.checks) - len(shown)
-            return [*shown, f"{_INDENT}and {hidden} more"] if hidden > 0 else shown
+            shown = parts.checks(cluster)
         case ((RunPhase.SUBMITTING | RunPhase.RUNNING), _):
-            return [f"{_INDENT}{line}" for line in _pods(view.run)]
+            shown = _pods(view.run)
         case _:
-            return []
-
-
-def _provisioning(cluster: Cluster) -> list[str]:
-    lines = []
-    for kind, label in _SHOWN_RESOURCES:
-        of_kind = [resource for resource in cluster.resources.values() if resource.kind is kind]
-        if of_kind:
-            lines.append(_resource_line(label, of_kind))
-    if cluster.plugins:
-        names = ", ".join(md.escape(plugin, 40) for plugin in cluster.plugins[:10])
-        more = f" and {len(cluster.plugins) - 10} more" if len(cluster.plugins) > 10 else ""
-        lines.append(f"{md.DONE} plugins: {names}{more}")
-    return lines
-
-
-def _resource_line(label: str, resources: list[Resource]) -> str:
-    waiting = [one for one in resources if one.status is ResourceStatus.REQUESTED]
-    if waiting:
-        ready = f" ({len(resources) - len(waiting)} of {len(resources)} ready)"
-        return f"{md.CURRENT} {label}{ready if len(resources) > 1 else ''}"
-    waited = max(
-        ((one.active_at or one.requested_at) - one.requested_at for one in resources),
-        default=timedelta(),
-    )
-    return f"{md.DONE} {label}  _{md.duration(waited)}_"
+            shown = []
+    return [f"{_INDENT}{line}" for line in shown if line]
 
 
 def _pods(run: Run) -> list[str]:
@@ -213,8 +195,13 @@ def _last_line(run: Run) -> str:
 def _progress(view: RunView, *, now: datetime) -> list[Block]:
     run, cluster = view.run, view.cluster
     spent = words.cost(view, now=now)
-    is_final = cluster is not None and cluster.final_cost_usd is not None
-    cost_label = "Cost" if is_final else "Cost so far"
+    is_shared = cluster is not None and cluster.is_kept
+    is_final = (
+        view.torn_down_at is not None
+        if is_shared
+        else (cluster is not None and cluster.final_cost_usd is not None)
+    )
+    cost_label = f"{'Its share' if is_shared else 'Cost'}{'' if is_final else ' so far'}"
     progress = run.progress
     if progress is None:
         if cluster is None or not cluster.resources:
@@ -309,29 +296,22 @@ def _outcome(view: RunView, *, now: datetime) -> list[Block]:
             by = f" by {md.user(run.stop_requested_by)}" if run.stop_requested_by else ""
             why = [md.escape(run.reason, 600)] if run.reason else []
             blocks.append(section("\n".join([f"*Stopped*{by}", *why])))
-    parts = []
+    ended = []
     if run.progress is None:  # otherwise a field has it
-        parts.append(f"ended after {md.duration((run.ended_at or now) - run.requested_at)}")
+        ended.append(f"ended after {md.duration((run.ended_at or now) - run.requested_at)}")
     if run.last_checkpoint_step is not None:
-        parts.append(f"last checkpoint at step {run.last_checkpoint_step:,}")
-    parts.append(words.teardown_status(view))
-    blocks.append(context(f" {md.DOT} ".join(part for part in parts if part)))
+        ended.append(f"last checkpoint at step {run.last_checkpoint_step:,}")
+    ended.append(words.teardown_status(view))
+    blocks.append(context(f" {md.DOT} ".join(part for part in ended if part)))
     if view.cluster is not None and view.teardown is TeardownStatus.FAILED:
-        blocks.append(section(_left_behind(view.cluster)))
+        blocks.append(section(parts.left_behind(view.cluster)))
     return blocks
 
 
-def _left_behind(cluster: Cluster) -> str:
-    left = cluster.left_behind or cluster.billable_left
-    named = ", ".join(md.code(name, 100) for name in left[:8]) or "not known"
-    more = f" and {len(left) - 8} more" if len(left) > 8 else ""
-    why = cluster.teardown_reason
-    reason = f" {md.DOT} {md.escape(why, 300)}" if why else ""
-    return f"\u26a0\ufe0f *Still there:* {named}{more}{reason}"
-
-
-def _buttons(run: Run) -> list[Block]:
-    elements = []
+def _buttons(view: RunView) -> list[Block]:
+    run, elements = view.run, []
+    stays = view.cluster is not None and view.cluster.is_kept
+    what = "its cluster stays" if stays else "everything it created is deleted"
     value = RunButton(run_id=run.run_id).model_dump_json()
     if not run.phase.is_terminal and not run.stop_requested_by:
         stop = button("Stop", action_id=ActionId.STOP_RUN, value=value)
@@ -339,8 +319,8 @@ def _buttons(run: Run) -> list[Block]:
             dangerous(
                 stop,
                 title="Stop this run?",
-                text=f"{md.code(run.run_id, 120)} ends, and everything it created is deleted.",
-                confirm="Stop and tear down",
+                text=f"{md.code(run.run_id, 120)} ends, and {what}.",
+                confirm="Stop it" if stays else "Stop and tear down",
             )
         )
     if run.pods:

@@ -76,21 +76,23 @@ def button(label: str, *, action_id: str, value: str) -> Block:
     return {"type": "button", "action_id": action_id, "text": text, "value": value}
 
 
-def dangerous(element: Block, *, title: str, text: str, confirm: str) -> Block:
+def dangerous(
+    element: Block, *, title: str, text: str, confirm: str, deny: str = "Keep it running"
+) -> Block:
     """The button in red, asking once more before it acts."""
     dialog = {
         "title": {"type": "plain_text", "text": title},
         "text": _mrkdwn(cut(text, _CONFIRM_CHARACTERS)),
         "confirm": {"type": "plain_text", "text": confirm},
-        "deny": {"type": "plain_text", "text": "Keep it running"},
+        "deny": {"type": "plain_text", "text": deny},
         "style": "danger",
     }
     return element | {"style": "danger", "confirm": dialog}
 
 
-def actions(elements: Sequence[Block]) -> Block:
+def actions(elements: Sequence[Block], *, block_id: str = "run_actions") -> Block:
     """A row of buttons."""
-    return {"type": "actions", "block_id": "run_actions", "elements": list(elements)}
+    return {"type": "actions", "block_id": block_id, "elements": list(elements)}
 
 
 def _mrkdwn(text: str) -> Block:

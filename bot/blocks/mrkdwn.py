@@ -95,6 +95,12 @@ def clock(at: datetime) -> str:
     return _date(at, "{time_secs}")
 
 
+def when(at: datetime) -> str:
+    """A day and a time of day, e.g. "today at 14:05", in the reader's time zone."""
+    shown = f"{at.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+    return f"<!date^{int(at.timestamp())}^{{date_short_pretty}} at {{time}}|{shown}>"
+
+
 def _date(at: datetime, token: str) -> str:
     return f"<!date^{int(at.timestamp())}^{token}|at {at.astimezone(UTC):%H:%M:%S} UTC>"
 

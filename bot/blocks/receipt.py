@@ -1,4 +1,4 @@
-"""The receipt at the end of a teardown: what was deleted, what it cost, what is left.
+"""The receipt at the end of a run: what was deleted or stays, what it cost, what is left.
 
 The notifier posts it once into the run's thread, and once more if a failed teardown is finished
 later.
@@ -7,22 +7,22 @@ later.
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Final
 
+from bot.blocks import cluster_parts as parts
 from bot.blocks import mrkdwn as md
 from bot.blocks import words
 from bot.blocks.elements import Content, context, fields, header, section
 from stationmaster.domain.cluster.aggregate import Cluster, TeardownStatus
-from stationmaster.domain.cluster.resources import ResourceStatus
+from stationmaster.domain.commands.table import COMMAND
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.view import RunView
 
-_MAX_LINES: Final = 24
-
 
 def run_receipt(view: RunView, *, now: datetime) -> Content:
-    """The receipt of a run whose teardown has completed or has failed."""
+    """The receipt of a run whose teardown has completed or has failed, or whose cluster stays."""
     run, cluster = view.run, view.cluster
+    if view.teardown is TeardownStatus.NOT_NEEDED and cluster is not None:
+        return _of_kept_cluster(view, cluster, now=now)
     is_clean = view.teardown is TeardownStatus.COMPLETED
     cost = words.cost(view, now=now)
     left = [] if is_clean or cluster is None else cluster.left_behind or cluster.billable_left
@@ -56,13 +56,11 @@ def run_receipt(view: RunView, *, now: datetime) -> Content:
                 "about what was planned."
             )
         )
-    deleted = _deleted(cluster) if cluster is not None else []
+    deleted = parts.deleted(cluster) if cluster is not None else []
     if deleted:
         blocks.append(section("*Deleted*\n" + "\n".join(deleted)))
     if left:
-        lines = [f"{md.FAILED} {md.code(name, 120)}" for name in left[:_MAX_LINES]]
-        if len(left) > _MAX_LINES:
-            lines.append(f"and {len(left) - _MAX_LINES} more")
+        lines = parts.left_in_full(cluster) if cluster is not None else []
         blocks.append(section("*Still there, and may cost money*\n" + "\n".join(lines)))
         blocks.append(
             context("The reaper tries again by itself and posts the result in this thread.")
@@ -83,16 +81,32 @@ def _outcome(run: Run) -> str:
     return ", ".join(parts)
 
 
-def _deleted(cluster: Cluster) -> list[str]:
-    gone = [one for one in cluster.resources.values() if one.status is ResourceStatus.DELETED]
-    gone.sort(key=lambda one: one.deleted_at or one.requested_at)
-    lines = []
-    for one in gone[:_MAX_LINES]:
-        lived = (one.deleted_at or one.requested_at) - one.requested_at
-        cost = one.cost_usd(one.deleted_at or one.requested_at)
-        price = f", {md.money_escaped(cost)}" if one.price_per_hour_usd else ""
-        name = md.code(one.name, 70)
-        lines.append(f"{md.DONE} {one.kind.value} {name}  _{md.duration(lived)}{price}_")
-    if len(gone) > _MAX_LINES:
-        lines.append(f"and {len(gone) - _MAX_LINES} more")
-    return lines
+def _of_kept_cluster(view: RunView, cluster: Cluster, *, now: datetime) -> Content:
+    """What a run on a kept cluster has cost, what becomes of the cluster, and how to use it."""
+    run, cost = view.run, words.cost(view, now=now)
+    over_at = view.torn_down_at or now
+    blocks = [
+        header(f"\U0001f9fe Receipt: {run.request.recipe}"),
+        section(f"{md.DONE} The run is over; {words.kept(cluster)}."),
+        fields(
+            [
+                ("Its share of the cost", cost),
+                ("Planned", md.money_escaped(run.estimated_cost_usd)),
+                ("Run", _outcome(run)),
+                ("From request to receipt", md.duration(over_at - run.requested_at)),
+            ]
+        ),
+    ]
+    if run.emulated_speed:
+        blocks.append(context("The machines are emulated: nothing is billed."))
+    if not cluster.is_going_away:
+        label = cluster.label
+        lines = [
+            f"{COMMAND} {run.request.recipe} on={label}",
+            f"{COMMAND} cluster extend {label} 2h",
+            f"{COMMAND} cluster delete {label}",
+        ]
+        shown = "\n".join(md.escape(line, 200) for line in lines)
+        blocks.append(section(f"*Use it again, keep it longer, or delete it*\n```{shown}```"))
+    text = f"receipt of {md.escape(run.run_id, 120)}: {cost}, {words.kept(cluster)}"
+    return Content(text=text, blocks=blocks)

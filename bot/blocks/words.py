@@ -7,7 +7,8 @@ from datetime import datetime
 from typing import Final
 
 from bot.blocks import mrkdwn as md
-from stationmaster.domain.cluster.aggregate import TeardownStatus
+from stationmaster.domain.cluster.aggregate import Cluster, TeardownStatus
+from stationmaster.domain.cluster.resources import ResourceStatus
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import RunPhase, TrainingEvaluated
 from stationmaster.domain.run.view import RunView
@@ -70,7 +71,39 @@ def teardown_status(view: RunView) -> str:
         case TeardownStatus.FAILED:
             return "teardown gave up for now; the reaper tries again"
         case TeardownStatus.NOT_NEEDED:
-            return "its cluster is kept"
+            return kept(view.cluster) if view.cluster is not None else ""
+
+
+def kept(cluster: Cluster) -> str:
+    """What becomes of a kept cluster once a run has left it, as mrkdwn."""
+    name = f"cluster {md.code(cluster.label, 60)}"
+    if cluster.is_going_away:
+        return f"{name} goes away as well; its receipt follows on its own card"
+    price = f"and costs {md.money_escaped(price_per_hour(cluster))} an hour"
+    if cluster.keep_until is None or cluster.is_wanted:
+        return f"{name} stays for its other runs {price}"
+    return f"{name} stays until {md.when(cluster.keep_until)} {price}"
+
+
+def price_per_hour(cluster: Cluster) -> float:
+    """USD an hour of what of it exists now."""
+    return sum(
+        resource.price_per_hour_usd
+        for resource in cluster.resources.values()
+        if resource.status is not ResourceStatus.DELETED
+    )
+
+
+def queueing(view: RunView) -> str:
+    """Why a run waits in the queue of its cluster, e.g. "place 1 of 2: 1 of 4 nodes free, ..."."""
+    cluster, place = view.cluster, view.place_in_queue
+    if cluster is None or place is None:
+        return ""
+    nodes = view.run.placement.nodes
+    return (
+        f"place {place} of {len(cluster.queue)}: {cluster.free_nodes} of {cluster.spec.nodes} "
+        f"nodes free, {nodes} wanted"
+    )
 
 
 def loss(value: float | None, *, name: str = "loss") -> str:

@@ -1,11 +1,12 @@
-"""Clusters in DynamoDB, as `aggregate_store` keeps every aggregate."""
+"""Clusters in DynamoDB: what `aggregate_store` keeps of every aggregate, and their names."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from stationmaster.aws import table
 from stationmaster.aws.aggregate_store import AggregateStore
-from stationmaster.aws.calls import AwsConditionFailed
+from stationmaster.aws.calls import AwsConditionFailed, aws_call
 from stationmaster.domain.aggregates import CLUSTER
 from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.cluster.events import (
@@ -14,6 +15,7 @@ from stationmaster.domain.cluster.events import (
     LeaseGranted,
     LeaseRequested,
 )
+from stationmaster.domain.errors import WriteConflict
 from stationmaster.domain.ids import ClusterId
 
 if TYPE_CHECKING:
@@ -31,10 +33,49 @@ class ClusterStore(AggregateStore[ClusterId, Cluster, ClusterEvent]):
     ) -> tuple[Cluster, bool]:
         """Write a new cluster with its first leases, unless it exists.
 
+        A name is given in the same transaction, and to one cluster at a time: it is free again once
+        the cluster that had it is released.
+
         Returns:
-            The cluster, and whether this call created it.
+            The cluster, and whether this call created it; where the name is another one's, that
+            one.
+
+        Raises:
+            WriteConflict: others write the same in this moment; worth retrying.
         """
+        naming = [self._naming(requested)] if requested.name else []
         try:
-            return self.begin(requested, *leases), True
+            return self.begin(requested, *leases, also=naming), True
         except AwsConditionFailed:
-            return self.load(requested.cluster_id), False
+            known = self.find(requested.cluster_id) or self.find_named(requested.name)
+            if known is None:
+                raise WriteConflict(
+                    f"cluster {requested.cluster_id} is being requested by others"
+                ) from None
+            return known, False
+
+    def find_named(self, name: str) -> Cluster | None:
+        """The cluster that has a name, or had it last, by a consistent read."""
+        cluster_id = self._named_id(name) if name else None
+        return self.find(cluster_id) if cluster_id is not None else None
+
+    def _naming(self, requested: ClusterRequested) -> dict[str, Any]:
+        """The write that gives a name, on the condition that no cluster that exists has it."""
+        item = table.cluster_name(requested.name).attributes | {
+            "cluster_id": {"S": requested.cluster_id}
+        }
+        last = self.find_named(requested.name)
+        if last is None or last.is_open:
+            return self._put(item, table.IS_NEW)
+        condition = f"{table.IS_NEW} OR cluster_id = :last"
+        return self._put(item, condition, {":last": {"S": last.cluster_id}})
+
+    def _named_id(self, name: str) -> ClusterId | None:
+        with aws_call("reading the name of a cluster"):
+            answer = self._client.get_item(
+                TableName=self._table,
+                Key=table.cluster_name(name).attributes,
+                ConsistentRead=True,
+            )
+        item = answer.get("Item")
+        return ClusterId(item["cluster_id"]["S"]) if item is not None else None

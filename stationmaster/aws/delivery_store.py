@@ -1,13 +1,14 @@
 """What was posted in Slack, kept in DynamoDB, and the budget of Slack edits.
 
-It lies beside the run and never in it: losing all of it would repeat messages and change no run.
+It lies beside the run or the cluster and never in it: losing all of it would repeat messages and
+change nothing else.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NewType
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -15,7 +16,7 @@ from stationmaster.aws import table
 from stationmaster.aws.calls import AwsConditionFailed, aws_call
 from stationmaster.domain.cluster.aggregate import TeardownStatus
 from stationmaster.domain.errors import WriteConflict
-from stationmaster.domain.ids import RunId
+from stationmaster.domain.ids import ClusterId, RunId
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -29,12 +30,27 @@ BUCKET_REFILL_PER_S: Final = 30 / 60
 _BUCKET_ATTEMPTS: Final = 5
 
 
+# A run's own cluster has the run's id, and each may have a card.
+Owner = NewType("Owner", str)
+"""What a delivery is about: a run, or a cluster."""
+
+
+def of_run(run_id: RunId) -> Owner:
+    """A run, as the owner of what was posted of it."""
+    return Owner(run_id)
+
+
+def of_cluster(cluster_id: ClusterId) -> Owner:
+    """A cluster, as the owner of what was posted of it."""
+    return Owner(f"cluster/{cluster_id}")
+
+
 class Delivery(BaseModel):
-    """What was posted of a run; version 0 means nothing yet."""
+    """What was posted of a run or a cluster; version 0 means nothing yet."""
 
     model_config = ConfigDict(frozen=True)
 
-    run_id: RunId
+    owner: Owner
     version: int = 0
     channel_id: str = ""
     card_ts: str | None = None
@@ -51,17 +67,17 @@ class Delivery(BaseModel):
 
 
 class DeliveryStore:
-    """Reads and writes deliveries: the bot a run's first one, the notifier all that follow."""
+    """Reads and writes deliveries: the bot the first one, the notifier all that follow."""
 
     def __init__(self, table_name: str, client: DynamoDBClient) -> None:
         self._table = table_name
         self._client = client
 
-    def load(self, run_id: RunId) -> Delivery:
-        """What was posted of the run, by a consistent read; empty when nothing was."""
-        item = self._get(table.delivery(run_id).attributes)
+    def load(self, owner: Owner) -> Delivery:
+        """What was posted of a run or a cluster, by a consistent read; empty when nothing was."""
+        item = self._get(table.delivery(owner).attributes)
         if item is None:
-            return Delivery(run_id=run_id)
+            return Delivery(owner=owner)
         return Delivery.model_validate_json(item["body"]["S"])
 
     def save(self, delivery: Delivery, *, now: datetime) -> Delivery:
@@ -71,19 +87,19 @@ class DeliveryStore:
             WriteConflict: another notifier wrote meanwhile; the batch is to be tried again.
         """
         saved = delivery.model_copy(update={"version": delivery.version + 1})
-        item = table.delivery(delivery.run_id).attributes | {
+        item = table.delivery(delivery.owner).attributes | {
             "version": {"N": str(saved.version)},
             "body": {"S": saved.model_dump_json()},
             table.EXPIRES_AT: _expiry(now),
         }
         if not self._put_if_version(item, read_version=delivery.version):
             raise WriteConflict(
-                f"delivery of run {delivery.run_id} is not at version {delivery.version} any more"
+                f"delivery of {delivery.owner} is not at version {delivery.version} any more"
             )
         return saved
 
     def claim(
-        self, run_id: RunId, keys: Iterable[str], *, now: datetime
+        self, owner: Owner, keys: Iterable[str], *, now: datetime
     ) -> dict[str, datetime | None]:
         """Claim what is about to be posted; returns what is not known to be posted.
 
@@ -92,25 +108,25 @@ class DeliveryStore:
         """
         claims: dict[str, datetime | None] = {}
         for key in dict.fromkeys(keys):
-            item = table.delivery_claim(run_id, key).attributes | {
+            item = table.delivery_claim(owner, key).attributes | {
                 "claimed_at": {"S": now.isoformat()},
                 table.EXPIRES_AT: _expiry(now),
             }
             if self._put_if(item, ConditionExpression=table.IS_NEW):
                 claims[key] = None
                 continue
-            held = self._get(table.delivery_claim(run_id, key).attributes) or {}
+            held = self._get(table.delivery_claim(owner, key).attributes) or {}
             if "claimed_at" in held:  # a confirmed claim has none
                 claims[key] = datetime.fromisoformat(held["claimed_at"]["S"])
         return claims
 
-    def confirm(self, run_id: RunId, keys: Iterable[str], *, now: datetime) -> None:
+    def confirm(self, owner: Owner, keys: Iterable[str], *, now: datetime) -> None:
         """Remember that what was claimed is in Slack."""
         for key in keys:
-            with aws_call(f"keeping what was posted of run {run_id}"):
+            with aws_call(f"keeping what was posted of {owner}"):
                 self._client.put_item(
                     TableName=self._table,
-                    Item=table.delivery_claim(run_id, key).attributes
+                    Item=table.delivery_claim(owner, key).attributes
                     | {table.EXPIRES_AT: _expiry(now)},
                 )
 

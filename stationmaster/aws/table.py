@@ -7,9 +7,12 @@
     CLUSTER#<id>       as of a run
     RUN#<run id>       LOG#<pod>        the newest log lines of one pod
     DEDUP#<key>        REQUEST          which run a request started; expires
-    DELIVERY#<run id>  STATE            the card's place, what it last showed, what was posted
-    DELIVERY#<run id>  EVENT#<key>      a claim: this is being posted (since), or is posted
-    SLACK              UPDATE_BUCKET    tokens for chat.update, shared by all runs
+    NAME#<name>        CLUSTER          which cluster has the name, or had it last
+    DELIVERY#<owner>   STATE            the card's place, what it last showed, what was posted
+    DELIVERY#<owner>   EVENT#<key>      a claim: this is being posted (since), or is posted
+    SLACK              UPDATE_BUCKET    tokens for chat.update, shared by all cards
+
+The owner of a delivery is a run's id, or cluster/<cluster id>.
 
 Read by the stores, the data stack, local mode, the benchmarks, and the notifier's reader of the
 table's stream. Imports nothing of AWS. `kind` is an aggregate's `key_prefix`, e.g. RUN.
@@ -122,14 +125,19 @@ def earlier_request(dedup_key: str) -> Key:
     return Key(f"DEDUP#{dedup_key}", "REQUEST")
 
 
-def delivery(run_id: str) -> Key:
-    """What was posted of a run."""
-    return state("DELIVERY", run_id)
+def cluster_name(name: str) -> Key:
+    """Which cluster has a name."""
+    return Key(f"NAME#{name}", "CLUSTER")
 
 
-def delivery_claim(run_id: str, key: str) -> Key:
-    """Whether one message of a run was posted."""
-    return event("DELIVERY", run_id, key)
+def delivery(owner: str) -> Key:
+    """What was posted of a run or a cluster."""
+    return state("DELIVERY", owner)
+
+
+def delivery_claim(owner: str, key: str) -> Key:
+    """Whether one message of a run or a cluster was posted."""
+    return event("DELIVERY", owner, key)
 
 
 SLACK_BUDGET: Final = Key("SLACK", "UPDATE_BUCKET")

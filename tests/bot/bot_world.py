@@ -20,12 +20,15 @@ from slack_sdk import WebClient
 from bot import lambda_handler
 from bot.notifier import Notifier
 from bot.outbox import Outbox
+from stationmaster.domain.catalogue.instances import get_instance
 from stationmaster.domain.cluster import events as cl
-from stationmaster.domain.cluster.spec import spec_for
+from stationmaster.domain.cluster.aggregate import Cluster
+from stationmaster.domain.cluster.spec import spec_for, spec_for_any
 from stationmaster.domain.planning.recipe_lookup import get_recipe
+from stationmaster.domain.resources import ResourceKind
 from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.aggregate import Run
-from stationmaster.domain.run.attempts import attempt_id
+from stationmaster.domain.run.attempts import attempt_id, first_assignment
 from stationmaster.domain.run.request import Placement
 from stationmaster.services import Services
 from stationmaster.settings import Settings
@@ -74,8 +77,17 @@ def new_notifier(services: Services, slack: RecordingSlack, clock: Clock) -> Not
 
 def started_workflows(settings: Settings) -> list[str]:
     """Names of the executions of the train state machine."""
+    return _executions(settings.train_state_machine_arn)
+
+
+def started_clusters(settings: Settings) -> list[str]:
+    """Names of the executions of the cluster state machine."""
+    return _executions(settings.cluster_state_machine_arn)
+
+
+def _executions(state_machine_arn: str) -> list[str]:
     client = boto3.client("stepfunctions", REGION)
-    found = client.list_executions(stateMachineArn=settings.train_state_machine_arn)
+    found = client.list_executions(stateMachineArn=state_machine_arn)
     return [execution["name"] for execution in found["executions"]]
 
 
@@ -178,6 +190,101 @@ class TableStream:
         answer = self._client.get_records(ShardIterator=self._iterator, Limit=1000)
         self._iterator = answer["NextShardIterator"]
         return {"Records": answer["Records"]}
+
+
+@dataclass
+class ClusterStory:
+    """Makes things happen to one kept cluster, through the same store as the product."""
+
+    services: Services
+    clock: Clock
+    cluster_id: str = "team-a-0123abcd"
+    name: str = "team-a"
+    nodes: int = 4
+    count: int = 0
+
+    def begin(self, *, keep_for: timedelta = timedelta(hours=8)) -> Cluster:
+        requested = cl.ClusterRequested(
+            event_id=cl.cluster_event_id(self.cluster_id, "requested"),
+            cluster_id=self.cluster_id,
+            at=self.clock.now(),
+            spec=spec_for_any(get_instance("m5.2xlarge"), nodes=self.nodes, file_system_gib=1200),
+            name=self.name,
+            requester=cl.Requester(team_id=TEAM, channel_id=CHANNEL, user_id=USER),
+            keep_until=self.clock.now() + keep_for,
+        )
+        cluster, _ = self.services.cluster_states.create(requested)
+        return cluster
+
+    def happen(self, kind: type[Any], /, **values: Any) -> Cluster:
+        """Record one event."""
+        self.count += 1
+        event = kind(
+            event_id=cl.cluster_event_id(self.cluster_id, kind.__name__, self.count),
+            cluster_id=self.cluster_id,
+            at=self.clock.now(),
+            **values,
+        )
+        return self.services.cluster_states.record(self.cluster_id, [event])
+
+    def phases(self, *phases: cl.ClusterPhase, reason: str = "") -> Cluster:
+        for phase in phases:
+            cluster = self.happen(cl.ClusterPhaseChanged, phase=phase, reason=reason)
+        return cluster
+
+    def become_ready(self) -> Cluster:
+        """It is made: 36 USD an hour from now on, of which nothing is emulated."""
+        self.phases(cl.ClusterPhase.PROVISIONING)
+        made = {"kind": ResourceKind.CLUSTER, "name": "control plane"}
+        self.happen(cl.ResourceRequested, **made, price_per_hour_usd=36.0)
+        self.happen(cl.ResourceCreated, **made)
+        return self.phases(cl.ClusterPhase.VALIDATING, cl.ClusterPhase.READY)
+
+    def use(self, run_id: str, *, nodes: int = 2) -> Run:
+        """A run that was typed with `on=` asks for nodes, and gets them or waits."""
+        request = make_request(
+            nodes=nodes,
+            command=f"/train tiny-llama on={self.name}",
+            team_id=TEAM,
+            channel_id=CHANNEL,
+            user_id=USER,
+            cluster_id=self.cluster_id,
+        )
+        requested = make_requested(run_id, at=self.clock.now(), request=request)
+        self.services.runs.create(
+            requested, dedup_key=run_id, dedup_until=self.clock.now() + timedelta(seconds=30)
+        )
+        began = ev.AttemptStarted(
+            event_id=ev.run_event_id(run_id, "attempt"),
+            run_id=run_id,
+            at=self.clock.now(),
+            **dict(first_assignment(run_id, request)),
+        )
+        run = self.services.runs.record(run_id, [began])
+        cluster = self.happen(cl.LeaseRequested, run_id=run_id, nodes=nodes)
+        if cluster.queue:
+            run = self._phases(run_id, ev.RunPhase.QUEUED)
+        return run
+
+    def train(self, run_id: str) -> Run:
+        return self._phases(run_id, ev.RunPhase.SUBMITTING, ev.RunPhase.RUNNING)
+
+    def leave(self, run_id: str) -> Run:
+        """A run succeeds and releases its lease."""
+        run = self._phases(run_id, ev.RunPhase.SUCCEEDED)
+        self.happen(cl.LeaseReleased, run_id=run_id)
+        return run
+
+    def _phases(self, run_id: str, *phases: ev.RunPhase) -> Run:
+        for phase in phases:
+            changed = ev.PhaseChanged(
+                event_id=ev.run_event_id(run_id, phase),
+                run_id=run_id,
+                at=self.clock.now(),
+                phase=phase,
+            )
+            run = self.services.runs.record(run_id, [changed])
+        return run
 
 
 @dataclass

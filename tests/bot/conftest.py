@@ -53,18 +53,23 @@ def settings(slack: RecordingSlack, monkeypatch: pytest.MonkeyPatch) -> Iterator
             Name="slack",
             SecretString=json.dumps({"bot_token": BOT_TOKEN, "signing_secret": SIGNING_SECRET}),
         )
-        machine = boto3.client("stepfunctions", REGION).create_state_machine(
-            name="train",
-            definition=json.dumps(
-                {"StartAt": "Done", "States": {"Done": {"Type": "Pass", "End": True}}}
-            ),
-            roleArn="arn:aws:iam::123456789012:role/train",
-        )
+        boto3.client("events", REGION).create_event_bus(Name="bus")
+        machines = {
+            name: boto3.client("stepfunctions", REGION).create_state_machine(
+                name=name,
+                definition=json.dumps(
+                    {"StartAt": "Done", "States": {"Done": {"Type": "Pass", "End": True}}}
+                ),
+                roleArn="arn:aws:iam::123456789012:role/workflow",
+            )["stateMachineArn"]
+            for name in ("train", "cluster")
+        }
         made = Settings(
             region=REGION,
             table_name="runs",
             bus_name="bus",
-            train_state_machine_arn=machine["stateMachineArn"],
+            train_state_machine_arn=machines["train"],
+            cluster_state_machine_arn=machines["cluster"],
             slack_secret_id="slack",
             slack_api_url=slack.api_url,
         )

@@ -27,7 +27,7 @@ def test_confirmed_claim_is_never_given_out_again(services, clock):
 
 
 def test_delivery_is_read_back_as_saved(services, clock):
-    delivery = Delivery(run_id="run-1", channel_id="C1", card_ts="1.2", card_updated_at=clock.now())
+    delivery = Delivery(owner="run-1", channel_id="C1", card_ts="1.2", card_updated_at=clock.now())
 
     saved = services.deliveries.save(delivery, now=clock.now())
 

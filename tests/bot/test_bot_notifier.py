@@ -395,7 +395,7 @@ def test_channel_that_refuses_for_good_does_not_hold_up_others(
     tell(notifier, stream)
 
     assert len(slack.of("chat.postMessage")) == 1
-    assert any("run cannot be posted" in record.message for record in caplog.records)
+    assert any("it cannot be posted" in record.message for record in caplog.records)
 
 
 def test_own_memory_in_the_stream_is_no_news(notifier, stream, story, slack):

@@ -30,7 +30,7 @@ def outbox(slack: RecordingSlack, clock: Clock) -> Outbox:
 
 def post(outbox: Outbox) -> str:
     content = Content(text="a line", blocks=[])
-    return outbox.post(content, channel="C1", mark=Mark(run_id="r-1", keys=["line"]))
+    return outbox.post(content, channel="C1", mark=Mark(about="r-1", keys=["line"]))
 
 
 @pytest.mark.parametrize("status", [500, 502, 503, 504])

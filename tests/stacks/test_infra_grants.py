@@ -72,7 +72,12 @@ def origins(module: str) -> dict[str, str]:
             case ast.FunctionDef(name=name):
                 found[name] = module
             case ast.ImportFrom(module=str(imported), names=names) if imported.startswith(
-                ("stationmaster.steps.", "stationmaster.waiting", "stationmaster.aws.")
+                (
+                    "stationmaster.steps.",
+                    "stationmaster.waiting",
+                    "stationmaster.cluster_",
+                    "stationmaster.aws.",
+                )
             ):
                 found |= {alias.name: imported for alias in names}
     return found
@@ -215,7 +220,11 @@ def test_function_may_do_what_its_step_does(spec: Function) -> None:
 
 
 def test_bot_may_do_what_its_commands_do() -> None:
-    called = calls_of("stationmaster.commands")
+    called = {
+        call for part in ("runs", "clusters") for call in calls_of(f"stationmaster.commands.{part}")
+    }
+
+    assert "workflows.start_cluster" in called
 
     assert {each for call in called for each in needed(call)} <= BOT.permissions
 

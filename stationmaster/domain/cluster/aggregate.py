@@ -9,6 +9,7 @@ that its teardown does not know of.
 
 from __future__ import annotations
 
+import hashlib
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final, assert_never
@@ -222,6 +223,14 @@ class Cluster(State):
         if self.final_cost_usd is not None:
             return self.final_cost_usd
         return sum(resource.cost_usd(now) for resource in self.resources.values())
+
+
+def new_cluster_id(name: str, *, dedup_key: str) -> ClusterId:
+    """The id of a cluster that people have named: the same for the same dedup key.
+
+    Names have 24 characters at most, so it is a valid EKS and Kubernetes name with what is added.
+    """
+    return ClusterId(f"{name}-{hashlib.sha256(dedup_key.encode()).hexdigest()[:8]}")
 
 
 def start(event: ev.ClusterRequested) -> Cluster:

@@ -1,33 +1,44 @@
 """Reads the text of a slash command: typed words in, a command or one helpful error out.
 
 `/train RECIPE [nodes=N] [instance=TYPE] [key=value ...]` starts a run; everything else is a
-subcommand. Chat clients turn quotes and dashes into typographic ones, so those are undone first.
+subcommand, some of two words (`cluster show`). Chat clients turn quotes and dashes into typographic
+ones, so those are undone first.
 """
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Final, assert_never
 
 from stationmaster.domain.catalogue.entries import CATALOGUE
 from stationmaster.domain.catalogue.hub import HUB_PREFIX, repository_of
 from stationmaster.domain.catalogue.models import LanguageModel
 from stationmaster.domain.catalogue.recipes import Recipe
-from stationmaster.domain.commands.meanings import subcommand_meant
+from stationmaster.domain.commands.cluster_words import (
+    read_extension,
+    read_label,
+    read_new_cluster,
+)
+from stationmaster.domain.commands.joining import FindCluster, no_clusters
+from stationmaster.domain.commands.meanings import group_row_meant, subcommand_meant
 from stationmaster.domain.commands.parameters import corrected, read_values, shorten
+from stationmaster.domain.commands.requests import Command, ShowHelp
 from stationmaster.domain.commands.start import StartRun
 from stationmaster.domain.commands.table import (
     AVAILABLE,
     START,
     SUBCOMMANDS,
     Anything,
-    Command,
+    Group,
+    LongerLife,
+    NewCluster,
     Nothing,
+    OneCluster,
     OptionalRun,
     PlannedSubcommand,
     Request,
-    ShowHelp,
     Subcommand,
 )
 from stationmaster.domain.errors import (
@@ -83,8 +94,24 @@ def no_hub(repository: str) -> LanguageModel:
     )
 
 
-def parse_command(text: str, *, look_up: LookUp = no_hub) -> Command:
-    """Read what a person typed after `/train`; `look_up` is called for hf:ORG/MODEL only.
+@dataclass(frozen=True, slots=True)
+class Questions:
+    """What reading a command may have to ask of others."""
+
+    look_up: LookUp = no_hub
+    """Asked for hf:ORG/MODEL only."""
+    find_cluster: FindCluster = no_clusters
+    """Asked for on=CLUSTER only."""
+
+
+def parse_command(
+    text: str, *, look_up: LookUp = no_hub, find_cluster: FindCluster = no_clusters
+) -> Command:
+    """Read what a person typed after `/train`.
+
+    Args:
+        look_up: called for hf:ORG/MODEL only.
+        find_cluster: called for on=CLUSTER only.
 
     Raises:
         UserError: one sentence that names the value, what was expected, and where possible a
@@ -97,13 +124,14 @@ def parse_command(text: str, *, look_up: LookUp = no_hub) -> Command:
     words = _split(text.translate(_TYPOGRAPHY))
     if not words:
         return ShowHelp()
+    ask = Questions(look_up, find_cluster)
     first, rest = words[0], words[1:]
     subcommand = SUBCOMMANDS.get(first.lower())
     if subcommand is not None:
-        return _read_arguments(subcommand, first, rest, look_up=look_up)
+        return _read_arguments(subcommand, first, rest, ask)
     if first not in CATALOGUE:
         _refuse_subcommand(first, rest)
-    return _parse_start(words, prefix="", look_up=look_up)
+    return _parse_start(words, prefix="", ask=ask)
 
 
 def parse_request(words: Sequence[str], *, look_up: LookUp = no_hub) -> StartRun:
@@ -112,7 +140,7 @@ def parse_request(words: Sequence[str], *, look_up: LookUp = no_hub) -> StartRun
     Raises:
         UserError: as parse_command.
     """
-    return _parse_start(list(words), prefix="plan ", look_up=look_up)
+    return _parse_start(list(words), prefix="plan ", ask=Questions(look_up))
 
 
 def _split(text: str) -> list[str]:
@@ -124,9 +152,7 @@ def _split(text: str) -> list[str]:
         ) from exc
 
 
-def _read_arguments(
-    subcommand: Subcommand, word: str, rest: list[str], *, look_up: LookUp
-) -> Command:
+def _read_arguments(subcommand: Subcommand, word: str, rest: list[str], ask: Questions) -> Command:
     match subcommand.takes:
         case Anything(make=make):
             return make()
@@ -145,9 +171,36 @@ def _read_arguments(
                 )
             return make_for_run(RunId(rest[0]) if rest else None)
         case Request(make=make_of):
-            return make_of(_parse_start(rest, prefix=f"{subcommand.name} ", look_up=look_up))
+            return make_of(_parse_start(rest, prefix=f"{subcommand.name} ", ask=ask))
+        case Group() as group:
+            return _read_group(subcommand, group, rest, ask)
+        case OneCluster(make=make_for_cluster):
+            return make_for_cluster(read_label(rest, subcommand.name))
+        case NewCluster(make=make_cluster):
+            return make_cluster(*read_new_cluster(rest))
+        case LongerLife(make=make_longer):
+            return make_longer(*read_extension(rest))
         case takes:
             assert_never(takes)
+
+
+def _read_group(subcommand: Subcommand, group: Group, rest: list[str], ask: Questions) -> Command:
+    """Read the word that says which of the group is meant, and what follows it."""
+    if not rest:
+        raise BadCommand(
+            f"/train {subcommand.name} needs one more word: {', '.join(group.rows)}",
+            suggestion=f"/train {subcommand.example}",
+        )
+    row = group.rows.get(rest[0].lower())
+    if row is not None:
+        return _read_arguments(row, row.name, rest[1:], ask)
+    meant = group_row_meant(rest[0], group)
+    which = f"did you mean /train {meant.name}" if meant else f"use {', '.join(group.rows)}"
+    words = [*meant.name.split(), *rest[1:]] if meant else []
+    raise BadCommand(
+        f'/train {subcommand.name} has no "{shorten(rest[0])}"; {which}',
+        suggestion=_accepted(words, subcommand.example.split()),
+    )
 
 
 def _refuse_subcommand(first: str, rest: list[str]) -> None:
@@ -208,7 +261,7 @@ def _accepted(*commands: list[str]) -> str | None:
     return None
 
 
-def _parse_start(words: list[str], *, prefix: str, look_up: LookUp) -> StartRun:
+def _parse_start(words: list[str], *, prefix: str, ask: Questions) -> StartRun:
     if not words:
         raise BadCommand(
             f"/train {prefix}needs a recipe: {', '.join(CATALOGUE)}, or {HUB_PREFIX}ORG/MODEL",
@@ -223,31 +276,39 @@ def _parse_start(words: list[str], *, prefix: str, look_up: LookUp) -> StartRun:
             suggestion=_accepted(in_order if first else [], ["recipes"]),
         )
     # What the hub says against a model has no nearest command that would work.
-    model = look_up(repository_of(name)) if name.startswith(HUB_PREFIX) else None
+    model = ask.look_up(repository_of(name)) if name.startswith(HUB_PREFIX) else None
     recipe: Recipe | None = None
     try:
         recipe = get_recipe(name, model)
-        values = read_values(pairs, recipe)
+        values = read_values(pairs, recipe, find_cluster=ask.find_cluster)
     except UserError as error:
         if error.suggestion is None:
-            error.suggestion = _suggest(recipe or name, pairs, prefix=prefix)
+            error.suggestion = _suggest(recipe or name, pairs, prefix=prefix, ask=ask)
         raise
     return StartRun(
         name,
         nodes=values.nodes,
         instance_type=values.instance_type,
         overrides=values.overrides,
+        on=values.on,
+        keep_s=values.keep_s,
         model=model,
         resolved=values.resolved,
         plan=values.plan,
+        cluster_id=values.cluster_id,
     )
 
 
-def _suggest(recipe: Recipe | str, pairs: Sequence[str], *, prefix: str) -> str:
+def _suggest(recipe: Recipe | str, pairs: Sequence[str], *, prefix: str, ask: Questions) -> str:
     """A command to paste: the one that was meant if that is beyond doubt, else one that is free."""
     if isinstance(recipe, Recipe):
-        return corrected(recipe, pairs, prefix=prefix)
+        return corrected(recipe, pairs, prefix=prefix, find_cluster=ask.find_cluster)
     meant, is_sure = recipe_meant(recipe, CATALOGUE)
     if meant is None:
         return "/train recipes"
-    return corrected(CATALOGUE[meant], pairs, prefix=prefix if is_sure else "plan ")
+    return corrected(
+        CATALOGUE[meant],
+        pairs,
+        prefix=prefix if is_sure else "plan ",
+        find_cluster=ask.find_cluster,
+    )

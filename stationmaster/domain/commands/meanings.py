@@ -7,7 +7,7 @@ words of the same kind.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from stationmaster.domain.catalogue.recipes import Recipe
 from stationmaster.domain.commands.table import (
@@ -16,6 +16,7 @@ from stationmaster.domain.commands.table import (
     PLANNED_KEYS,
     START,
     SUBCOMMANDS,
+    Group,
     PlannedSubcommand,
     Subcommand,
     key_names,
@@ -26,22 +27,40 @@ from stationmaster.domain.spelling import mistakes, nearest
 
 def subcommand_meant(word: str) -> Subcommand | PlannedSubcommand | None:
     """The row, START and planned ones included, that a word stands for or resembles."""
-    rows = SUBCOMMANDS.values()
+    return _nearest_row(word, SUBCOMMANDS.values(), later=PLANNED.values(), last=(START,))
+
+
+def group_row_meant(word: str, group: Group) -> Subcommand | None:
+    """The row of a group that a word stands for or resembles."""
+    found = _nearest_row(word, group.rows.values())
+    assert not isinstance(found, PlannedSubcommand)
+    return found
+
+
+def _nearest_row(
+    word: str,
+    rows: Collection[Subcommand],
+    *,
+    later: Iterable[PlannedSubcommand] = (),
+    last: Iterable[Subcommand] = (),
+) -> Subcommand | PlannedSubcommand | None:
     # Where a word is equally near to two, the first of these is meant.
     ordered: tuple[Subcommand | PlannedSubcommand, ...] = (
         *(row for row in rows if not row.changes),
-        *PLANNED.values(),
+        *later,
         *(row for row in rows if row.changes),
-        START,
+        *last,
     )
     found: list[tuple[int, int]] = []
     for place, row in enumerate(ordered):
-        for known in filter(None, (row.name, *row.meanings)):
+        # In a group, the word that tells its rows apart is the last one.
+        name = row.name.split(" ")[-1]
+        for known in filter(None, (name, *row.meanings)):
             count = mistakes(word, known)
-            if known != row.name and len(known) <= 4 and known != word.lower():
+            if known != name and len(known) <= 4 and known != word.lower():
                 # One letter turns a short synonym into almost any other short word.
                 count = None
-            if count is None and len(word) >= 2 and row.name.startswith(word.lower()):
+            if count is None and len(word) >= 2 and name.startswith(word.lower()):
                 count = 1
             if count is not None:
                 found.append((count, place))

@@ -10,6 +10,19 @@ from dataclasses import dataclass
 
 from stationmaster.domain.catalogue.instances import CATALOGUE as INSTANCES
 from stationmaster.domain.catalogue.recipes import PRESET, SMOKE, Recipe
+from stationmaster.domain.cluster.aggregate import Cluster
+from stationmaster.domain.commands.durations import respelled
+from stationmaster.domain.commands.joining import (
+    FindCluster,
+    fitted,
+    keep_meant,
+    no_clusters,
+    plan_with_notes,
+    read_keep,
+    refuse_more_nodes,
+    refuse_other_machines,
+    shared_cluster,
+)
 from stationmaster.domain.commands.meanings import (
     key_meant,
     planned_key_meant,
@@ -17,6 +30,7 @@ from stationmaster.domain.commands.meanings import (
 )
 from stationmaster.domain.commands.table import PLANNED_KEYS, key_names
 from stationmaster.domain.errors import BadCommand, NotAvailable, UserError
+from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.planning.plan import Plan, plan_recipe
 from stationmaster.domain.spelling import nearest
 
@@ -28,12 +42,17 @@ class Values:
     nodes: int | None
     instance_type: str | None
     overrides: dict[str, str]
+    on: str | None
+    keep_s: int
     resolved: Recipe
     plan: Plan
+    cluster_id: ClusterId | None
 
 
-def read_values(words: Sequence[str], recipe: Recipe) -> Values:
-    """Read and check the words after a recipe.
+def read_values(
+    words: Sequence[str], recipe: Recipe, *, find_cluster: FindCluster = no_clusters
+) -> Values:
+    """Read and check the words after a recipe; `find_cluster` is called for on=CLUSTER only.
 
     Raises:
         UserError: one sentence that names the value and what was expected.
@@ -42,11 +61,40 @@ def read_values(words: Sequence[str], recipe: Recipe) -> Values:
     _refuse_planned_keys(values, recipe)
     nodes = _nodes(values.pop("nodes", None), maximum=_most_nodes(recipe, values))
     instance_type = values.pop("instance", None)
+    on, keep_s = values.pop("on", None), read_keep(values.pop("keep", None))
+    cluster = find_cluster(on) if on is not None else None
     refuse_mistyped_keys(recipe, values)
     # Planning holds every other rule, so a bad value is refused here and not after a creation.
     resolved = recipe.with_overrides(values)
-    plan = plan_recipe(resolved, nodes=nodes, instance_type=instance_type)
-    return Values(nodes, instance_type, values, resolved, plan)
+    if cluster is None:
+        plan = plan_recipe(resolved, nodes=nodes, instance_type=instance_type)
+        whole = plan.price_per_hour_usd
+    else:
+        refuse_other_machines(cluster, instance_type)
+        refuse_more_nodes(cluster, nodes)
+        plan = _plan_on(cluster, resolved, nodes=nodes)
+        whole = cluster.spec.price_per_hour_usd
+    plan = plan_with_notes(plan, cluster=cluster, keep_s=keep_s, whole=whole)
+    return Values(
+        nodes=nodes,
+        instance_type=instance_type,
+        overrides=values,
+        on=on,
+        keep_s=keep_s,
+        resolved=resolved,
+        plan=plan,
+        cluster_id=cluster.cluster_id if cluster is not None else None,
+    )
+
+
+def _plan_on(cluster: Cluster, recipe: Recipe, *, nodes: int | None) -> Plan:
+    """The plan of a run that uses a cluster: its machines, and at most its nodes."""
+    return plan_recipe(
+        fitted(recipe, cluster),
+        nodes=min(recipe.default_nodes, cluster.spec.nodes) if nodes is None else nodes,
+        instance_type=cluster.spec.instance_type,
+        shared=shared_cluster(cluster),
+    )
 
 
 def read_pairs(words: Sequence[str]) -> dict[str, str]:
@@ -97,7 +145,13 @@ def _refuse_planned_keys(values: Mapping[str, str], recipe: Recipe) -> None:
             raise NotAvailable(f"{name} is not available in this version; {today}")
 
 
-def corrected(recipe: Recipe, pairs: Sequence[str], *, prefix: str) -> str:
+def corrected(
+    recipe: Recipe,
+    pairs: Sequence[str],
+    *,
+    prefix: str,
+    find_cluster: FindCluster = no_clusters,
+) -> str:
     """A command that works and is as near as possible to what was typed.
 
     Each word is kept if the command stands with it, replaced by its nearest valid form if not, and
@@ -105,52 +159,66 @@ def corrected(recipe: Recipe, pairs: Sequence[str], *, prefix: str) -> str:
     chosen or a word left out it is a plan, which costs nothing: without budget=5, or with other
     machines, a start could cost more than was typed.
     """
-    spelled = [_candidates(word, recipe)[1:2] for word in pairs[:20]]
+
+    def stands(words: Sequence[str]) -> bool:
+        try:
+            read_values(words, recipe, find_cluster=find_cluster)
+        except UserError:
+            return False
+        return True
+
+    spelled = [_candidates(word, recipe, None)[1:2] for word in pairs[:20]]
     together = [each for words in spelled for each in words]
-    if len(together) == len(pairs) and _stands(recipe, together):
+    if len(together) == len(pairs) and stands(together):
         return " ".join([f"/train {prefix}{recipe.name}", *together])
     kept: list[str] = []
-    # The preset first: it decides what else stands, and what a run costs.
-    ordered = sorted(pairs[:20], key=lambda word: not word.startswith(f"{PRESET}="))
+    # The preset first, then the cluster: they decide what else stands, and what a run costs.
+    ordered = sorted(pairs[:20], key=_weight)
     is_as_typed = len(pairs) == len(ordered)
+    cluster: Cluster | None = None
     for word in ordered:
-        *respelled, default = _candidates(word, recipe)
-        found = next((each for each in respelled if _stands(recipe, [*kept, each])), None)
+        *spellings, default = _candidates(word, recipe, cluster)
+        found = next((each for each in spellings if stands([*kept, each])), None)
         is_as_typed = is_as_typed and found is not None
-        if found is None and default and _stands(recipe, [*kept, default]):
+        if found is None and default and stands([*kept, default]):
             found = default
         kept += [found] if found else []
+        if found and found.startswith("on="):
+            cluster = find_cluster(found.removeprefix("on="))
     return " ".join([f"/train {prefix if is_as_typed else 'plan '}{recipe.name}", *kept])
 
 
-def _candidates(word: str, recipe: Recipe) -> list[str]:
+def _weight(word: str) -> int:
+    return 0 if word.startswith(f"{PRESET}=") else 1 if word.startswith("on=") else 2
+
+
+def _candidates(word: str, recipe: Recipe, cluster: Cluster | None) -> list[str]:
     """The word, the same in another spelling, and last its key with the default; "" without one."""
     key, _, value = word.partition("=")
     close = key_meant(_key(key), key_names(recipe))
     if close is None:
         return [""]
     choice = nearest(value, [SMOKE]) if close == PRESET else None
+    choice = respelled(value) if close == "keep" else choice
     spellings = [word, f"{close}={value}", f"{close}={choice or value.lower()}"]
-    return [*spellings, f"{close}={_default(close, recipe, value)}"]
+    if close == "on":
+        return [*spellings, ""]  # no other cluster is meant
+    return [*spellings, f"{close}={_default(close, recipe, value, cluster)}"]
 
 
-def _default(key: str, recipe: Recipe, value: str) -> object:
+def _default(key: str, recipe: Recipe, value: str, cluster: Cluster | None) -> object:
     if key == "nodes":
-        return recipe.default_nodes
+        most = cluster.spec.nodes if cluster is not None else recipe.default_nodes
+        return min(recipe.default_nodes, most)
     if key == "instance":
         near = None if value in INSTANCES else nearest(value, INSTANCES)
-        return near or recipe.default_instance
+        usual = cluster.spec.instance_type if cluster is not None else recipe.default_instance
+        return usual if cluster is not None else near or usual
     if key == PRESET:
         return SMOKE
+    if key == "keep":
+        return keep_meant(value)
     return getattr(recipe.training, key)
-
-
-def _stands(recipe: Recipe, words: Sequence[str]) -> bool:
-    try:
-        read_values(words, recipe)
-    except UserError:
-        return False
-    return True
 
 
 def shorten(text: str, limit: int = 80) -> str:

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 
 from stationmaster.domain.catalogue.models import LanguageModel
 from stationmaster.domain.catalogue.recipes import Recipe
+from stationmaster.domain.commands.durations import typed_duration
+from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.planning.plan import Plan
 
 
@@ -22,16 +24,22 @@ class StartRun:
     nodes: int | None = None
     instance_type: str | None = None
     overrides: dict[str, str] = field(default_factory=dict)
+    on: str | None = None
+    """The kept cluster to run on, as it was typed; None for one of the run's own."""
+    keep_s: int = 0
+    """For how long the cluster is to stay after the run."""
     model: LanguageModel | None = None
     """What the hub said of hf:ORG/MODEL; None for a recipe of the catalogue."""
     resolved: Recipe = field(kw_only=True, compare=False, repr=False)
     """The recipe with the overrides applied: what would be trained."""
     plan: Plan = field(kw_only=True, compare=False, repr=False)
+    cluster_id: ClusterId | None = field(default=None, kw_only=True, compare=False, repr=False)
+    """The cluster that `on` stands for."""
 
     @property
     def words(self) -> str:
         """The request as it could be typed after /train, each value once."""
-        return _words(self.recipe, self._machines | self.overrides)
+        return _words(self.recipe, self._placed | self.overrides)
 
     @property
     def fitting_words(self) -> str | None:
@@ -40,11 +48,16 @@ class StartRun:
             return None
         changes = dict(word.split("=", 1) for word in self.plan.suggestion.split())
         machines = {key: changes.pop(key) for key in ("nodes", "instance") if key in changes}
-        return _words(self.recipe, self._machines | machines | self.overrides | changes)
+        return _words(self.recipe, self._placed | machines | self.overrides | changes)
 
     @property
-    def _machines(self) -> dict[str, str]:
-        typed = {"nodes": self.nodes, "instance": self.instance_type}
+    def _placed(self) -> dict[str, str]:
+        typed = {
+            "nodes": self.nodes,
+            "instance": self.instance_type,
+            "on": self.on,
+            "keep": typed_duration(self.keep_s) if self.keep_s else None,
+        }
         return {key: str(value) for key, value in typed.items() if value is not None}
 
 

@@ -2,8 +2,8 @@
 
 The grammar, the help text, the suggestions of the local page, the Slack app's usage hint, the
 reference in docs/commands.md and every "available: ..." sentence are drawn from these rows. A new
-subcommand is a class and a row here, a function in `stationmaster.commands`, and a case in
-`bot.listeners`.
+subcommand is a class in `requests`, a row here, a function in `stationmaster.commands`, and a case
+in `bot.listeners`.
 """
 
 from __future__ import annotations
@@ -14,57 +14,26 @@ from typing import Final, get_args
 
 from stationmaster.domain.catalogue.instances import CATALOGUE as INSTANCES
 from stationmaster.domain.catalogue.recipes import PRESET, SMOKE, Recipe
+from stationmaster.domain.commands.requests import (
+    Command,
+    CreateCluster,
+    DeleteCluster,
+    ExtendCluster,
+    ListClusters,
+    ListRuns,
+    ShowCluster,
+    ShowHelp,
+    ShowLogs,
+    ShowPlan,
+    ShowRecipes,
+    ShowStatus,
+    StopRun,
+)
 from stationmaster.domain.commands.start import StartRun
 from stationmaster.domain.ids import RunId
 
 APP_NAME: Final = "Stationmaster"
 COMMAND: Final = "/train"
-
-
-@dataclass(frozen=True)
-class ShowPlan:
-    """Show what starting would create and cost, and create nothing."""
-
-    request: StartRun
-
-
-@dataclass(frozen=True)
-class ShowHelp:
-    """Show how to use the command."""
-
-
-@dataclass(frozen=True)
-class ShowRecipes:
-    """List the catalogue."""
-
-
-@dataclass(frozen=True)
-class ListRuns:
-    """List the newest runs."""
-
-
-@dataclass(frozen=True)
-class ShowStatus:
-    """Show one run; None means the newest of the channel."""
-
-    run_id: RunId | None = None
-
-
-@dataclass(frozen=True)
-class ShowLogs:
-    """Show the last log lines of a run's pods."""
-
-    run_id: RunId | None = None
-
-
-@dataclass(frozen=True)
-class StopRun:
-    """Stop a run and tear it down."""
-
-    run_id: RunId | None = None
-
-
-Command = StartRun | ShowPlan | ShowHelp | ShowRecipes | ListRuns | ShowStatus | ShowLogs | StopRun
 
 
 @dataclass(frozen=True)
@@ -99,12 +68,44 @@ class Request:
     usage: str = "RECIPE [nodes=N] [instance=TYPE] [key=value ...]"
 
 
+@dataclass(frozen=True)
+class OneCluster:
+    """The name of a kept cluster follows."""
+
+    make: Callable[[str], Command]
+    usage: str = "NAME"
+
+
+@dataclass(frozen=True)
+class NewCluster:
+    """A new name and what the cluster is to be made of follow."""
+
+    make: Callable[..., CreateCluster]
+    usage: str = "NAME [nodes=N] [instance=TYPE] [ttl=DURATION] [file_system_gib=N]"
+
+
+@dataclass(frozen=True)
+class LongerLife:
+    """The name of a kept cluster follows, and for how long it is to stay beyond its end."""
+
+    make: Callable[[str, int], Command]
+    usage: str = "NAME [DURATION]"
+
+
+@dataclass(frozen=True)
+class Group:
+    """One word of several follows, each with its own arguments; by that word."""
+
+    rows: Mapping[str, Subcommand]
+    usage: str = ""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Subcommand:
     """A subcommand that this version has."""
 
     name: str
-    takes: Anything | Nothing | OptionalRun | Request
+    takes: Anything | Nothing | OptionalRun | Request | OneCluster | NewCluster | LongerLife | Group
     help: str
     example: str
     meanings: tuple[str, ...] = ()
@@ -159,6 +160,52 @@ START: Final = Subcommand(
     changes=True,
 )
 
+CLUSTER: Final = "cluster"
+
+_CLUSTER_ROWS: Final[Mapping[str, Subcommand]] = {
+    row.name.removeprefix(f"{CLUSTER} "): row
+    for row in (
+        Subcommand(
+            name=f"{CLUSTER} create",
+            takes=NewCluster(CreateCluster),
+            help="make a cluster that stays for ttl (8h if not given), for runs with on=NAME",
+            example="cluster create team-a nodes=2 ttl=4h",
+            meanings=("new", "make", "add", "up", "start"),
+            changes=True,
+        ),
+        Subcommand(
+            name=f"{CLUSTER} list",
+            takes=Nothing(ListClusters),
+            help="the kept clusters of this channel",
+            example="cluster list",
+            meanings=("ls", "all"),
+        ),
+        Subcommand(
+            name=f"{CLUSTER} show",
+            takes=OneCluster(ShowCluster),
+            help="who uses it, what it costs, when it goes, and how to reach it with kubectl",
+            example="cluster show team-a",
+            meanings=("status", "describe", "info", "get", "kubeconfig"),
+        ),
+        Subcommand(
+            name=f"{CLUSTER} extend",
+            takes=LongerLife(ExtendCluster),
+            help="keep it longer (2h if not given), at most until 7d from now",
+            example="cluster extend team-a 2h",
+            meanings=("keep", "prolong", "renew"),
+            changes=True,
+        ),
+        Subcommand(
+            name=f"{CLUSTER} delete",
+            takes=OneCluster(DeleteCluster),
+            help="delete it now; runs on it end",
+            example="cluster delete team-a",
+            meanings=("remove", "rm", "destroy", "teardown", "down", "stop"),
+            changes=True,
+        ),
+    )
+}
+
 SUBCOMMANDS: Final[Mapping[str, Subcommand]] = {
     row.name: row
     for row in (
@@ -212,8 +259,21 @@ SUBCOMMANDS: Final[Mapping[str, Subcommand]] = {
             meanings=("cancel", "kill", "abort", "halt", "end", "quit"),
             changes=True,
         ),
+        Subcommand(
+            name=CLUSTER,
+            takes=Group(_CLUSTER_ROWS),
+            help="clusters that stay for several runs",
+            example="cluster list",
+        ),
     )
 }
+
+# Each subcommand as it is typed, those of a group in its place.
+TYPED_SUBCOMMANDS: Final[tuple[Subcommand, ...]] = tuple(
+    each
+    for row in SUBCOMMANDS.values()
+    for each in (row.takes.rows.values() if isinstance(row.takes, Group) else (row,))
+)
 
 PLANNED: Final[Mapping[str, PlannedSubcommand]] = {
     row.name: row
@@ -231,14 +291,18 @@ PLANNED: Final[Mapping[str, PlannedSubcommand]] = {
         ),
         PlannedSubcommand(
             name="validate",
-            today="every run checks its cluster before it trains",
+            today="every cluster is checked before a run trains on it",
             instead=("plan",),
         ),
-        PlannedSubcommand(name="cluster", today="every run has a cluster of its own"),
-        PlannedSubcommand(name="keep", today="a run's cluster is deleted when the run ends"),
+        PlannedSubcommand(
+            name="keep",
+            today="keep=2h, typed with a start, keeps the run's cluster, and "
+            "/train cluster extend NAME keeps it longer",
+        ),
         PlannedSubcommand(
             name="teardown",
-            today="teardown starts when a run ends, and /train stop RUN ends one",
+            today="teardown starts when a run ends, and /train stop RUN ends one; "
+            "/train cluster delete NAME deletes a kept cluster",
             instead=("stop",),
             meanings=(
                 "delete",
@@ -275,21 +339,53 @@ PLANNED: Final[Mapping[str, PlannedSubcommand]] = {
     )
 }
 
+_NODES: Final = Key(name="nodes", help="how many instances", choices=("1", "2", "4"))
+_INSTANCE: Final = Key(name="instance", help="EC2 instance type", choices=tuple(INSTANCES))
 _MACHINE_KEYS: Final = (
-    Key(name="nodes", help="how many instances", choices=("1", "2", "4")),
-    Key(name="instance", help="EC2 instance type", choices=tuple(INSTANCES)),
+    _NODES,
+    _INSTANCE,
     Key(name=PRESET, help="the same code small, on CPUs", choices=(SMOKE,)),
 )
+
+# Where a run goes and how long its cluster stays; a start and a plan take them.
+_CLUSTER_KEYS: Final = (
+    Key(name="on", help="a kept cluster of this channel, by name or id; last means the newest"),
+    Key(
+        name="keep",
+        help="for how long the cluster stays after the run, from 1s to 7d",
+        choices=("30m", "2h", "8h"),
+    ),
+)
+CLUSTER_KEYS: Final = (
+    _NODES,
+    _INSTANCE,
+    Key(
+        name="ttl",
+        help="for how long it stays from now on, from 1s to 7d",
+        choices=("2h", "8h", "1d"),
+    ),
+    Key(
+        name="file_system_gib",
+        help="size of its file system: 1200, or a multiple of 2400",
+        choices=("1200", "2400", "4800"),
+    ),
+)
+"""What `/train cluster create` takes; keys of the same name mean the same as with a start."""
 
 PLANNED_KEYS: Final[Mapping[str, PlannedKey]] = {
     row.name: row
     for row in (
-        PlannedKey(name="on", today="every run has a cluster of its own"),
-        PlannedKey(name="keep", today="a run's cluster is deleted when the run ends"),
-        PlannedKey(name="cluster", today="every run has a cluster of its own"),
-        PlannedKey(name="file_system", today="every run has a new file system of its own"),
+        PlannedKey(
+            name="cluster",
+            today="a run makes a cluster of its own, or uses a kept one of this channel with "
+            "on=NAME",
+        ),
+        PlannedKey(name="file_system", today="every cluster has a new file system of its own"),
         PlannedKey(name="capacity", today="nodes are on-demand instances"),
-        PlannedKey(name="queue", today="a run starts at once"),
+        PlannedKey(
+            name="queue",
+            today="a run starts at once, and on a kept cluster as soon as its nodes are free",
+        ),
         PlannedKey(name="resume_from", today="a run resumes from its own checkpoints only"),
         PlannedKey(name="image", today="every run uses the image of the deployment"),
         PlannedKey(name="command", today="a run starts the trainer of its recipe"),
@@ -321,6 +417,8 @@ KEY_MEANINGS: Final[Mapping[str, tuple[str, ...]]] = {
     "image": ("container", "docker_image"),
     "command": ("cmd", "script", "entrypoint"),
     "file_system": ("fs", "fsx"),
+    "on": ("on_cluster",),
+    "keep": ("keep_for", "keep_alive", "ttl"),
 }
 
 AVAILABLE: Final = f"available: {', '.join(SUBCOMMANDS)}"
@@ -333,6 +431,7 @@ def keys_of(recipe: Recipe) -> list[Key]:
     fields = type(recipe.training).model_fields
     return [
         *_MACHINE_KEYS,
+        *_CLUSTER_KEYS,
         *(
             Key(name=name, help=field.description or "", choices=_choices(field.annotation))
             for name, field in fields.items()

@@ -1,4 +1,4 @@
-"""A run together with the cluster that its newest attempt leases, as a person sees the two. Pure.
+"""A run with its cluster, and a kept cluster with its runs, as a person sees them. Pure.
 
 Cards, threads, receipts and the result of `local run` are drawn from it. What is paid for is the
 cluster, and a run's cost is its share of it; a run that came to no cluster has cost nothing.
@@ -6,13 +6,15 @@ cluster, and a run's cost is its share of it; a run that came to no cluster has 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from stationmaster.domain.cluster.aggregate import Cluster, TeardownStatus
 from stationmaster.domain.cluster.shares import shares
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.run.aggregate import Run
+from stationmaster.domain.run.events import RunPhase
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,14 @@ class RunView:
         runs = [waiting.run_id for waiting in queue]
         return runs.index(self.run.run_id) + 1 if self.run.run_id in runs else None
 
+    def waited_for_cluster(self, at: datetime) -> bool:
+        """Whether the run waited for its cluster at that time: before its job was submitted."""
+        attempt = self.run.attempt
+        if attempt is None or at < attempt.started_at:
+            return False
+        submitted = self.run.entered(RunPhase.SUBMITTING) or self.run.ended_at
+        return submitted is None or at <= submitted
+
     def cost_usd(self, now: datetime) -> float:
         """The run's share of its cluster's cost until `now`; all of it if nobody keeps it."""
         if self.cluster is None:
@@ -70,3 +80,18 @@ class RunView:
     @property
     def _users(self) -> list[RunId]:
         return self.cluster.waiting_runs if self.cluster is not None else []
+
+
+@dataclass(frozen=True)
+class ClusterView:
+    """A kept cluster, with those of its runs that use it or wait for it."""
+
+    cluster: Cluster
+    runs: Mapping[RunId, Run] = field(default_factory=dict)
+    emulated_speed: float | None = None
+    """Emulated seconds in a real one, where its machines are emulated and cost nothing."""
+
+    @property
+    def is_live(self) -> bool:
+        """Whether it exists, or is on its way in or out."""
+        return self.cluster.teardown in (TeardownStatus.NOT_STARTED, TeardownStatus.RUNNING)

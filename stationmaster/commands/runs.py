@@ -1,7 +1,4 @@
-"""What a person asks for, as plain functions: each checks, writes at most one thing, and returns.
-
-The bot's listeners call these and turn the answers into blocks; the command line could as well.
-"""
+"""What a person asks of runs: plan, start, stop, list, status, logs."""
 
 from __future__ import annotations
 
@@ -11,6 +8,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Final
 
+from stationmaster.aws.delivery_store import of_run
 from stationmaster.domain.bus import LogTail
 from stationmaster.domain.catalogue.instances import get_instance
 from stationmaster.domain.catalogue.models import LanguageModel
@@ -120,6 +118,8 @@ def request_run(
             nodes=plan.nodes,
             instance_type=plan.instance_type,
             overrides=start.overrides,
+            cluster_id=start.cluster_id,
+            keep_s=start.keep_s,
             model=start.model,
             command=command,
             team_id=team_id,
@@ -227,7 +227,7 @@ def _find(services: Services, run_id: RunId | None, *, channel_id: str, active: 
         # has moved to is its channel, too.
         if (
             run.request.channel_id != channel_id
-            and services.deliveries.load(run_id).channel_id != channel_id
+            and services.deliveries.load(of_run(run_id)).channel_id != channel_id
         ):
             raise RunNotFound(f'no run is called "{run_id[:60]}" in this channel; see /train list')
         return run

@@ -1,0 +1,122 @@
+"""What a command about a kept cluster answers to the one person who typed it; always ephemeral."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Final
+
+from bot.blocks import cluster_parts as parts
+from bot.blocks import mrkdwn as md
+from bot.blocks import words
+from bot.blocks.cluster_card import EMOJI, cluster_card, goes, status
+from bot.blocks.elements import Block, Content, context, header, section
+from stationmaster.domain.cluster.aggregate import Cluster
+from stationmaster.domain.cluster.events import ClusterPhase
+from stationmaster.domain.cluster.shares import shares
+from stationmaster.domain.commands.table import COMMAND
+from stationmaster.domain.names import cluster_name
+from stationmaster.domain.run.view import ClusterView
+
+_MAX_CLUSTERS: Final = 20
+_MAX_SHARES: Final = 12
+
+
+def cluster_requested(cluster: Cluster, *, created: bool) -> Content:
+    """The answer to a creation: what was understood, and where to look."""
+    label = md.code(cluster.label, 60)
+    verb = "is on its way" if created else "was requested a moment ago; nothing new was started"
+    price = md.money(cluster.spec.price_per_hour_usd)
+    facts = (
+        f"{parts.machines(cluster.spec)} {md.DOT} "
+        f"{cluster.spec.file_system.storage_gib:,} GiB file system {md.DOT} {price} an hour once "
+        f"it is there {md.DOT} goes {goes(cluster)}"
+    )
+    return Content(
+        text=f"cluster {md.escape(cluster.label, 60)} {verb}",
+        blocks=[
+            section(f"{md.DONE} cluster {label} {verb}\n{facts}"),
+            context(
+                f"Its card is in this channel. `{COMMAND} RECIPE on={cluster.label}` runs on it, "
+                "also now: the run then waits until it is ready."
+            ),
+        ],
+    )
+
+
+def clusters_list(views: Sequence[ClusterView], *, now: datetime) -> Content:
+    """The kept clusters of a channel."""
+    if not views:
+        return Content(
+            text="there is no kept cluster in this channel",
+            blocks=[
+                section("There is no kept cluster in this channel."),
+                context(
+                    f"`{COMMAND} cluster create NAME` makes one, and keep=2h, typed with a start, "
+                    "keeps a run's"
+                ),
+            ],
+        )
+    blocks: list[Block] = [header("Kept clusters")]
+    blocks += [section(_line(view, now=now)) for view in views[:_MAX_CLUSTERS]]
+    hint = f"`{COMMAND} cluster show NAME` shows one of them, `{COMMAND} RECIPE on=NAME` uses it"
+    blocks.append(context(hint))
+    return Content(text=f"{len(views)} kept clusters of this channel", blocks=blocks)
+
+
+def _line(view: ClusterView, *, now: datetime) -> str:
+    cluster = view.cluster
+    emulated = " emulated" if view.emulated_speed else ""
+    shown = [
+        status(cluster),
+        parts.machines(cluster.spec),
+        f"{md.money_escaped(cluster.cost_usd(now))}{emulated} so far",
+        f"{md.money_escaped(words.price_per_hour(cluster))} an hour",
+        f"goes {goes(cluster)}",
+    ]
+    waiting = len(cluster.queue)
+    if waiting:
+        shown.insert(1, f"{waiting} waiting")
+    name = md.code(cluster.label, 60)
+    return f"{EMOJI[cluster.phase]} {name}\n{f' {md.DOT} '.join(shown)}"
+
+
+def cluster_shown(view: ClusterView, *, region: str, now: datetime) -> Content:
+    """The card of a cluster, who has paid what of it, and how to reach it with kubectl."""
+    cluster, card = view.cluster, cluster_card(view, now=now)
+    blocks = [block for block in card.blocks if block["type"] != "actions"]
+    split = shares(cluster, now)
+    if split.runs:
+        lines = [
+            f"{md.code(run_id, 80)}  {md.money_escaped(usd)}"
+            for run_id, usd in [*split.runs.items()][-_MAX_SHARES:]
+        ]
+        hidden = len(split.runs) - len(lines)
+        lines += [f"{hidden} earlier runs"] if hidden > 0 else []
+        lines.append(f"nobody, while nodes were free  {md.money_escaped(split.own)}")
+        blocks.append(section("*Cost so far, by run*\n" + "\n".join(lines)))
+    if not cluster.is_going_away and cluster.phase is not ClusterPhase.REQUESTED:
+        reach = f"aws eks update-kubeconfig --name {cluster_name(cluster.cluster_id)}"
+        blocks.append(section(f"*Reach it with kubectl*\n```{reach} --region {region}```"))
+    return Content(text=card.text, blocks=blocks)
+
+
+def cluster_extended(cluster: Cluster) -> Content:
+    """The answer to an extension."""
+    text = f"cluster {md.code(cluster.label, 60)} stays: it goes {goes(cluster)}"
+    return Content(text=text, blocks=[section(f"{md.DONE} {text}.")])
+
+
+def cluster_deleted(view: ClusterView) -> Content:
+    """The answer to a deletion."""
+    label = md.code(view.cluster.label, 60)
+    runs = ", ".join(md.code(run_id, 80) for run_id in [*view.runs][:8])
+    ending = f", and with it {runs}" if runs else ""
+    text = f"cluster {label} is being deleted{ending}; its receipt follows in its card's thread"
+    return Content(text=text, blocks=[section(f"\U0001f5d1\ufe0f {text}.")])
+
+
+def cluster_gone_over(cluster: Cluster, *, what: str) -> Content:
+    """The answer to a resize or a validation: `what` happens now."""
+    text = f"cluster {md.code(cluster.label, 60)} {what}; its card follows it"
+    return Content(text=text, blocks=[section(f"{md.DONE} {text}.")])

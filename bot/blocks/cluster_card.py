@@ -1,0 +1,292 @@
+"""The one live message of a kept cluster: who uses it, what it costs, when it goes.
+
+The notifier posts it once and edits it in place; `/train cluster show` shows the same to one
+person. Every text of foreign origin is bounded, so that any cluster fits into the limits of Slack.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Final
+
+from bot.actions import ActionId, ClusterButton
+from bot.blocks import cluster_parts as parts
+from bot.blocks import mrkdwn as md
+from bot.blocks import words
+from bot.blocks.elements import (
+    Block,
+    Content,
+    actions,
+    button,
+    context,
+    dangerous,
+    fields,
+    header,
+    section,
+)
+from stationmaster.domain.cluster.aggregate import Cluster, TeardownStatus
+from stationmaster.domain.cluster.events import ClusterPhase
+from stationmaster.domain.cluster.leases import Lease, Waiting
+from stationmaster.domain.commands.cluster_words import DEFAULT_EXTENSION_S
+from stationmaster.domain.commands.durations import typed_duration
+from stationmaster.domain.commands.table import COMMAND
+from stationmaster.domain.ids import RunId
+from stationmaster.domain.run.view import ClusterView
+
+EMOJI: Final[dict[ClusterPhase, str]] = {
+    ClusterPhase.REQUESTED: "\U0001f4e8",  # incoming envelope
+    ClusterPhase.PROVISIONING: "\U0001f3d7\ufe0f",  # building construction
+    ClusterPhase.VALIDATING: "\U0001f50d",  # magnifying glass
+    ClusterPhase.READY: "\U0001f7e2",  # green circle
+    ClusterPhase.DRAINING: "\u267b\ufe0f",  # recycling
+    ClusterPhase.RELEASING: "\u267b\ufe0f",
+    ClusterPhase.RELEASED: "\u26ab",  # black circle
+    ClusterPhase.FAILED: "\u274c",  # cross mark
+}
+STATUS: Final[dict[ClusterPhase, str]] = {
+    ClusterPhase.REQUESTED: "requested",
+    ClusterPhase.PROVISIONING: "provisioning",
+    ClusterPhase.VALIDATING: "validating",
+    ClusterPhase.READY: "ready",
+    ClusterPhase.DRAINING: "going away",
+    ClusterPhase.RELEASING: "tearing down",
+    ClusterPhase.RELEASED: "gone",
+    ClusterPhase.FAILED: "failed",
+}
+_MAX_RUNS: Final = 12
+_MAX_NAMED_IN_DIALOG: Final = 3
+
+
+def cluster_card(
+    view: ClusterView, *, now: datetime, moved_from: tuple[str, str] | None = None
+) -> Content:
+    """Everything that the channel should see of a kept cluster at `now`.
+
+    Args:
+        moved_from: the channel that takes no posts any more, and Slack's word for why.
+    """
+    cluster = view.cluster
+    blocks = [
+        header(f"{EMOJI[cluster.phase]} Cluster {cluster.label}: {status(cluster)}"),
+        context(_identity(view)),
+    ]
+    making = _making(cluster)
+    if making:
+        blocks.append(section("\n".join(making)))
+    blocks.append(fields(_figures(view, now=now)))
+    users = _users(view)
+    if users:
+        blocks.append(section("\n".join(users)))
+    notices = _notices(cluster)
+    if notices:
+        blocks.append(section("\n".join(notices)))
+    if moved_from is not None:
+        blocks.append(section(_moved(*moved_from)))
+    if view.is_live:
+        usable = cluster.phase is ClusterPhase.READY
+        hint = f"`{COMMAND} RECIPE on={cluster.label}` runs on it {md.DOT} " if usable else ""
+        blocks.append(context(f"{hint}updated {md.clock(now)}"))
+    blocks += _buttons(view)
+    return Content(text=headline(cluster), blocks=blocks)
+
+
+def cluster_milestone(cluster: Cluster) -> str:
+    """Changes whenever the card says something that must not be late, and not with its cost."""
+    leases = [f"{lease.run_id}:{lease.nodes}" for lease in cluster.open_leases]
+    queue = [waiting.run_id for waiting in cluster.queue]
+    return "/".join(
+        (
+            str(len(cluster.phases)),
+            cluster.phase.value,
+            cluster.teardown.value,
+            str(cluster.spec.nodes),
+            str(cluster.keep_until),
+            str(cluster.keep_warned),
+            cluster.deleted_by,
+            ",".join(leases),
+            ",".join(queue),
+        )
+    )
+
+
+def status(cluster: Cluster) -> str:
+    """The cluster's status in a few words."""
+    if cluster.phase is ClusterPhase.READY:
+        used = cluster.spec.nodes - cluster.free_nodes
+        return f"ready, {used} of {cluster.spec.nodes} nodes in use"
+    if cluster.teardown is TeardownStatus.FAILED:
+        return "teardown gave up for now"
+    return STATUS[cluster.phase]
+
+
+def goes(cluster: Cluster) -> str:
+    """When the cluster goes, as mrkdwn."""
+    if cluster.torn_down_at is not None:
+        return f"gone since {md.when(cluster.torn_down_at)}"
+    if cluster.is_going_away:
+        return "now"
+    keeps = [lease.keep_s for lease in cluster.open_leases if lease.keep_s]
+    after = f"{typed_duration(max(keeps))} after its run" if keeps else ""
+    if cluster.keep_until is None:
+        return after or "with its last run"
+    until = md.when(cluster.keep_until)
+    if after:
+        return f"{until}, and not before {after}"
+    return f"{until}, and not before its runs have ended" if cluster.is_wanted else until
+
+
+def headline(cluster: Cluster) -> str:
+    """The card in one line, for notifications."""
+    text = f"cluster {md.escape(cluster.label, 80)}: {status(cluster)}"
+    if cluster.reason and cluster.phase is ClusterPhase.FAILED:
+        text += f", {md.escape(cluster.reason, 200)}"
+    return text
+
+
+def _identity(view: ClusterView) -> str:
+    cluster = view.cluster
+    storage = cluster.spec.file_system.storage_gib
+    asked = [f"by {md.user(cluster.requester.user_id)}"] if cluster.requester else []
+    return f" {md.DOT} ".join(
+        [
+            md.code(cluster.cluster_id, 120),
+            parts.machines(cluster.spec),
+            f"{storage:,} GiB file system",
+            *asked,
+        ]
+    )
+
+
+def _making(cluster: Cluster) -> list[str]:
+    """How far it is while it is made; what its checks have found once it stands."""
+    match cluster.phase:
+        case ClusterPhase.REQUESTED:
+            return [f"{md.CURRENT} requested"]
+        case ClusterPhase.PROVISIONING:
+            return parts.provisioning(cluster)
+        case ClusterPhase.VALIDATING | ClusterPhase.READY | ClusterPhase.FAILED:
+            return [*parts.provisioning(cluster), *parts.checks(cluster)]
+        case ClusterPhase.DRAINING | ClusterPhase.RELEASING:
+            gone = sum(each.deleted_at is not None for each in cluster.resources.values())
+            return [f"{md.CURRENT} {gone} of {len(cluster.resources)} resources are gone"]
+        case _:
+            return []
+
+
+def _figures(view: ClusterView, *, now: datetime) -> list[tuple[str, str]]:
+    cluster = view.cluster
+    emulated = " emulated" if view.emulated_speed else ""
+    is_final = cluster.final_cost_usd is not None
+    cost = f"{md.money_escaped(cluster.cost_usd(now))}{emulated}"
+    pairs = [("Cost" if is_final else "Cost so far", cost)]
+    if view.is_live:
+        pairs.append(("Costs now", f"{md.money_escaped(words.price_per_hour(cluster))} an hour"))
+    pairs.append(("Goes" if view.is_live else "Lived", goes(cluster)))
+    if cluster.phase is ClusterPhase.READY:
+        pairs.append(("Free", f"{cluster.free_nodes} of {cluster.spec.nodes} nodes"))
+    if not view.is_live:
+        lived = (cluster.torn_down_at or now) - cluster.requested_at
+        pairs[-1] = ("Lived", md.duration(lived))
+    return pairs
+
+
+def _users(view: ClusterView) -> list[str]:
+    cluster = view.cluster
+    lines = []
+    leases = sorted(cluster.open_leases, key=lambda lease: lease.granted_at)
+    if leases:
+        lines.append("*In use by*")
+        lines += [_user_line(view, lease) for lease in leases[:_MAX_RUNS]]
+        lines += _more(len(leases))
+    if cluster.queue:
+        lines.append("*Waiting*")
+        lines += [
+            _waiting_line(view, place, waiting)
+            for place, waiting in enumerate(cluster.queue[:_MAX_RUNS], 1)
+        ]
+        lines += _more(len(cluster.queue))
+    return lines
+
+
+def _more(number: int) -> list[str]:
+    return [f"and {number - _MAX_RUNS} more"] if number > _MAX_RUNS else []
+
+
+def _user_line(view: ClusterView, lease: Lease) -> str:
+    since = f"_came {md.ago(lease.granted_at)}_"
+    return f"{md.CURRENT} {_named(view, lease.run_id)}  {_nodes(lease.nodes)}, {since}"
+
+
+def _waiting_line(view: ClusterView, place: int, waiting: Waiting) -> str:
+    since = f"_came {md.ago(waiting.since)}_"
+    return f"{place}. {_named(view, waiting.run_id)}  {_nodes(waiting.nodes)}, {since}"
+
+
+def _named(view: ClusterView, run_id: RunId) -> str:
+    run = view.runs.get(run_id)
+    by = f" by {md.user(run.request.user_id)}" if run is not None else ""
+    return f"{md.code(run_id, 80)}{by}"
+
+
+def _nodes(number: int) -> str:
+    return f"{number} node" if number == 1 else f"{number} nodes"
+
+
+def _notices(cluster: Cluster) -> list[str]:
+    notices = []
+    if cluster.reason and not (cluster.is_going_away and cluster.deleted_by):
+        notices.append(f"{md.FAILED} *It failed:* {md.escape(cluster.reason, 600)}")
+    if cluster.deleted_by:
+        notices.append(f"\U0001f5d1\ufe0f deleted by {md.user(cluster.deleted_by)}")
+    is_warned = cluster.keep_until is not None and cluster.keep_warned == cluster.keep_until
+    if is_warned and not cluster.is_going_away:
+        notices.append(f"\u26a0\ufe0f *It goes {goes(cluster)}*, unless it is extended")
+    if cluster.teardown is TeardownStatus.FAILED:
+        notices.append(parts.left_behind(cluster))
+    return notices
+
+
+def _moved(channel_id: str, code: str) -> str:
+    return (
+        f"\u26a0\ufe0f {md.channel(channel_id)} takes no posts of this app any more "
+        f"({md.escape(code, 60)}), so the cluster is followed here, with the person who asked for "
+        "it."
+    )
+
+
+def _buttons(view: ClusterView) -> list[Block]:
+    cluster = view.cluster
+    if cluster.is_going_away:
+        return []
+    value = ClusterButton(cluster_id=cluster.cluster_id).model_dump_json()
+    elements = []
+    if cluster.phase is not ClusterPhase.FAILED:
+        label = f"Extend by {typed_duration(DEFAULT_EXTENSION_S)}"
+        elements.append(button(label, action_id=ActionId.EXTEND_CLUSTER, value=value))
+    elements.append(
+        dangerous(
+            button("Delete", action_id=ActionId.DELETE_CLUSTER, value=value),
+            title="Delete this cluster?",
+            text=_what_goes(view),
+            confirm="Delete it",
+            deny="Keep it",
+        )
+    )
+    return [actions(elements, block_id="cluster_actions")]
+
+
+def _what_goes(view: ClusterView) -> str:
+    """What a deletion takes away, at most as long as a dialog may be."""
+    cluster = view.cluster
+    goes_with = (
+        f"{md.escape(cluster.label, 40)} goes with its {parts.machines(cluster.spec)} and its "
+        f"file system of {cluster.spec.file_system.storage_gib:,} GiB with all that is on it."
+    )
+    runs = cluster.waiting_runs
+    if not runs:
+        return f"{goes_with} No run uses it."
+    named = ", ".join(md.escape(run_id, 46) for run_id in runs[:_MAX_NAMED_IN_DIALOG])
+    more = len(runs) - _MAX_NAMED_IN_DIALOG
+    rest = f" and {more} more" if more > 0 else ""
+    verb = "This run ends" if len(runs) == 1 else "These runs end"
+    return f"{goes_with} {verb}: {named}{rest}."

@@ -1,0 +1,101 @@
+"""What a cluster is made of, as lines of mrkdwn: while it is made, and once it is deleted.
+
+Cards and receipts of runs and of clusters show the same lines.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Final
+
+from bot.blocks import mrkdwn as md
+from stationmaster.domain.cluster.aggregate import Cluster
+from stationmaster.domain.cluster.resources import Resource, ResourceStatus
+from stationmaster.domain.cluster.spec import ClusterSpec
+from stationmaster.domain.resources import ResourceKind
+
+# In the order in which people wait for them; small parts (security group and so on) are not shown.
+_SHOWN_RESOURCES: Final = (
+    (ResourceKind.CLUSTER, "cluster"),
+    (ResourceKind.NODE_GROUP, "nodes"),
+    (ResourceKind.FILE_SYSTEM, "file system"),
+)
+_MAX_CHECKS: Final = 12
+_MAX_DELETED: Final = 24
+
+
+def machines(spec: ClusterSpec) -> str:
+    """The training nodes, e.g. 2 x m5.2xlarge."""
+    return f"{spec.nodes} {md.TIMES} {md.escape(spec.instance_type, 60)}"
+
+
+def provisioning(cluster: Cluster) -> list[str]:
+    """The parts that people wait for, and how far they are."""
+    lines = []
+    for kind, label in _SHOWN_RESOURCES:
+        of_kind = [resource for resource in cluster.resources.values() if resource.kind is kind]
+        if of_kind:
+            lines.append(_resource_line(label, of_kind))
+    if cluster.plugins:
+        names = ", ".join(md.escape(plugin, 40) for plugin in cluster.plugins[:10])
+        more = f" and {len(cluster.plugins) - 10} more" if len(cluster.plugins) > 10 else ""
+        lines.append(f"{md.DONE} plugins: {names}{more}")
+    return lines
+
+
+def checks(cluster: Cluster) -> list[str]:
+    """The verdicts of the checks."""
+    shown = [
+        f"{md.DONE if check.passed else md.FAILED} {md.escape(check.name, 60)}"
+        f"  _{md.escape(check.detail, 120)}_"
+        for check in cluster.checks[:_MAX_CHECKS]
+    ]
+    hidden = len(cluster.checks) - len(shown)
+    return [*shown, f"and {hidden} more"] if hidden > 0 else shown
+
+
+def deleted(cluster: Cluster) -> list[str]:
+    """What is gone, how long it was there, and what it cost."""
+    gone = [one for one in cluster.resources.values() if one.status is ResourceStatus.DELETED]
+    gone.sort(key=lambda one: one.deleted_at or one.requested_at)
+    lines = []
+    for one in gone[:_MAX_DELETED]:
+        lived = (one.deleted_at or one.requested_at) - one.requested_at
+        cost = one.cost_usd(one.deleted_at or one.requested_at)
+        price = f", {md.money_escaped(cost)}" if one.price_per_hour_usd else ""
+        name = md.code(one.name, 70)
+        lines.append(f"{md.DONE} {one.kind.value} {name}  _{md.duration(lived)}{price}_")
+    if len(gone) > _MAX_DELETED:
+        lines.append(f"and {len(gone) - _MAX_DELETED} more")
+    return lines
+
+
+def left_behind(cluster: Cluster) -> str:
+    """What a teardown that gave up has left, and why."""
+    left = cluster.left_behind or cluster.billable_left
+    named = ", ".join(md.code(name, 100) for name in left[:8]) or "not known"
+    more = f" and {len(left) - 8} more" if len(left) > 8 else ""
+    why = cluster.teardown_reason
+    reason = f" {md.DOT} {md.escape(why, 300)}" if why else ""
+    return f"\u26a0\ufe0f *Still there:* {named}{more}{reason}"
+
+
+def left_in_full(cluster: Cluster) -> list[str]:
+    """Each thing that a teardown has left, a line each."""
+    left = cluster.left_behind or cluster.billable_left
+    lines = [f"{md.FAILED} {md.code(name, 120)}" for name in left[:_MAX_DELETED]]
+    if len(left) > _MAX_DELETED:
+        lines.append(f"and {len(left) - _MAX_DELETED} more")
+    return lines
+
+
+def _resource_line(label: str, resources: list[Resource]) -> str:
+    waiting = [one for one in resources if one.status is ResourceStatus.REQUESTED]
+    if waiting:
+        ready = f" ({len(resources) - len(waiting)} of {len(resources)} ready)"
+        return f"{md.CURRENT} {label}{ready if len(resources) > 1 else ''}"
+    waited = max(
+        ((one.active_at or one.requested_at) - one.requested_at for one in resources),
+        default=timedelta(),
+    )
+    return f"{md.DONE} {label}  _{md.duration(waited)}_"

@@ -1,0 +1,117 @@
+"""What is posted in the thread of a kept cluster: one line an event, several in one message.
+
+How it is made and checked is on its card, and in the threads of the runs that wait for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from bot.blocks import mrkdwn as md
+from bot.blocks.cluster_card import goes
+from bot.blocks.elements import Content, context, section
+from bot.blocks.thread import ThreadEvent
+from stationmaster.domain.cluster import events as cl
+from stationmaster.domain.cluster.aggregate import Cluster
+from stationmaster.domain.cluster.events import ClusterPhase
+from stationmaster.domain.commands.table import COMMAND
+
+_MAX_LINES: Final = 24
+_WARNING: Final = "\u26a0\ufe0f"
+_POSTED_PHASES: Final = (ClusterPhase.READY, ClusterPhase.FAILED, ClusterPhase.DRAINING)
+
+
+def is_posted(event: ThreadEvent) -> bool:
+    """Whether this event is posted in the cluster's thread at all."""
+    match event:
+        case cl.ClusterPhaseChanged():
+            return event.phase in _POSTED_PHASES
+        case cl.CheckFinished():
+            return not event.passed
+        case (
+            cl.LeaseRequested()
+            | cl.LeaseGranted()
+            | cl.LeaseReleased()
+            | cl.KeepExtended()
+            | cl.KeepEnding()
+            | cl.DeletionRequested()
+            | cl.PassBegan()
+            | cl.TeardownStarted()
+        ):
+            return True
+        case _:
+            return False
+
+
+def cluster_message(events: Sequence[ThreadEvent], cluster: Cluster) -> Content | None:
+    """One message for the noteworthy ones among `events`, or None when none is."""
+    posted = _without_passing_waits([event for event in events if is_posted(event)])
+    lines = [_line(event, cluster) for event in posted]
+    if not lines:
+        return None
+    shown = lines[:_MAX_LINES]
+    if len(lines) > len(shown):
+        shown.append(f"and {len(lines) - len(shown)} more events")
+    since = posted[-1].at - cluster.requested_at
+    blocks = [section("\n".join(shown)), context(f"{md.duration(since)} after the request")]
+    return Content(text="\n".join(shown), blocks=blocks)
+
+
+def _without_passing_waits(events: list[ThreadEvent]) -> list[ThreadEvent]:
+    """Without the wait of a run that is granted its nodes in the same moment."""
+    granted = {event.run_id for event in events if isinstance(event, cl.LeaseGranted)}
+    return [
+        event
+        for event in events
+        if not (isinstance(event, cl.LeaseRequested) and event.run_id in granted)
+    ]
+
+
+def _line(event: ThreadEvent, cluster: Cluster) -> str:
+    match event:
+        case cl.ClusterPhaseChanged(phase=ClusterPhase.READY):
+            return f"\U0001f7e2 *the cluster is ready*: `{COMMAND} RECIPE on={cluster.label}`"
+        case cl.ClusterPhaseChanged(phase=ClusterPhase.FAILED):
+            return f"{md.FAILED} *the cluster failed*: {md.escape(event.reason, 600)}"
+        case cl.ClusterPhaseChanged():
+            return "\u267b\ufe0f *the cluster goes away*"
+        case cl.CheckFinished():
+            name = md.escape(event.check, 80)
+            return f"{md.FAILED} check *{name}*: {md.escape(event.detail, 300)}"
+        case cl.LeaseRequested():
+            return f"\u23f3 run {md.code(event.run_id, 80)} waits for {_nodes(event.nodes)}"
+        case cl.LeaseGranted():
+            return f"\u25b8 run {md.code(event.run_id, 80)} has {_nodes(event.nodes)}"
+        case cl.LeaseReleased():
+            return f"{md.DONE} run {md.code(event.run_id, 80)} has left"
+        case cl.KeepExtended():
+            until = md.when(event.keep_until)
+            return f"\u25b8 {md.user(event.user_id)} extended it: it stays until {until}"
+        case cl.KeepEnding():
+            return _ending(event, cluster)
+        case cl.DeletionRequested():
+            return f"\U0001f5d1\ufe0f {md.user(event.user_id)} deleted the cluster"
+        case cl.PassBegan():
+            by = f" by {md.user(event.user_id)}" if event.user_id else ", its checks were too old"
+            return f"\u25b8 gone over once more, with {_nodes(event.nodes)}{by}"
+        case cl.TeardownStarted():
+            return "\u267b\ufe0f teardown started"
+        case _:
+            return f"\u25b8 {event.type}"
+
+
+def _ending(event: cl.KeepEnding, cluster: Cluster) -> str:
+    label = md.escape(cluster.label, 40)
+    extend = f"`{COMMAND} cluster extend {label} 2h`"
+    if cluster.keep_until != event.keep_until:
+        return f"{_WARNING} cluster {label} was to go {md.when(event.keep_until)}; it was extended"
+    if cluster.is_wanted:
+        return f"{_WARNING} *cluster {label} goes {goes(cluster)}*, unless you type {extend}"
+    return (
+        f"{_WARNING} *cluster {label} goes {md.when(event.keep_until)}*, unless you type {extend}"
+    )
+
+
+def _nodes(number: int) -> str:
+    return f"{number} node" if number == 1 else f"{number} nodes"

@@ -1,0 +1,230 @@
+"""What has a live card in a channel: a run, or a kept cluster.
+
+The notifier and the announcement treat both alike: each has a card, a thread below it, and a
+receipt at its end. What these look like is in `bot.blocks`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from bot.blocks.card import card_milestone, run_card
+from bot.blocks.cluster_card import cluster_card, cluster_milestone
+from bot.blocks.cluster_receipt import cluster_receipt
+from bot.blocks.cluster_thread import cluster_message, is_posted
+from bot.blocks.elements import Content
+from bot.blocks.receipt import run_receipt
+from bot.blocks.thread import ThreadEvent, is_noteworthy, thread_message
+from stationmaster.aws.delivery_store import Owner, of_cluster, of_run
+from stationmaster.domain.cluster.aggregate import TeardownStatus
+from stationmaster.domain.cluster.events import KeepEnding
+from stationmaster.domain.run.events import CheckpointSaved, ProgressReported, TrainingEvaluated
+from stationmaster.domain.run.view import ClusterView, RunView
+
+
+class Subject(Protocol):
+    """A run or a kept cluster, as it stands."""
+
+    @property
+    def owner(self) -> Owner:
+        """What its deliveries are kept by."""
+
+    @property
+    def kind(self) -> str:
+        """What people call such a thing."""
+
+    @property
+    def channel_id(self) -> str:
+        """Where it was asked for."""
+
+    @property
+    def user_id(self) -> str:
+        """Who asked for it."""
+
+    @property
+    def requested_at(self) -> datetime:
+        """When."""
+
+    @property
+    def is_live(self) -> bool:
+        """Whether something is still under way."""
+
+    @property
+    def is_over_since(self) -> datetime | None:
+        """When the last of it was seen to be gone; None before."""
+
+    @property
+    def teardown(self) -> TeardownStatus:
+        """Where its end is; a receipt is due when it is not live any more."""
+
+    @property
+    def milestone(self) -> str:
+        """Changes whenever the card says something that must not be late."""
+
+    def card(self, *, now: datetime, moved_from: tuple[str, str] | None = None) -> Content:
+        """Its one live message."""
+
+    def receipt(self, *, now: datetime) -> Content:
+        """What is posted at its end."""
+
+    def is_noteworthy(self, event: ThreadEvent) -> bool:
+        """Whether this event is posted in its thread at all."""
+
+    def message(self, events: Sequence[ThreadEvent]) -> Content | None:
+        """One message for the noteworthy ones among `events`."""
+
+    def claim_key(self, event: ThreadEvent) -> str:
+        """What is claimed before an event is posted: equal for those of which one is enough."""
+
+    def is_warning(self, event: ThreadEvent) -> bool:
+        """Whether everybody in the channel has to see this event."""
+
+    def is_steady(self, events: Sequence[ThreadEvent]) -> bool:
+        """Whether more of the same is about to follow, so that a skipped card loses nothing."""
+
+
+@dataclass(frozen=True)
+class RunSubject:
+    """A run, with its cluster where it has come to one."""
+
+    view: RunView
+
+    @property
+    def owner(self) -> Owner:
+        return of_run(self.view.run.run_id)
+
+    @property
+    def kind(self) -> str:
+        return "run"
+
+    @property
+    def channel_id(self) -> str:
+        return self.view.run.request.channel_id
+
+    @property
+    def user_id(self) -> str:
+        return self.view.run.request.user_id
+
+    @property
+    def requested_at(self) -> datetime:
+        return self.view.run.requested_at
+
+    @property
+    def is_live(self) -> bool:
+        return self.view.is_live
+
+    @property
+    def is_over_since(self) -> datetime | None:
+        return self.view.torn_down_at
+
+    @property
+    def teardown(self) -> TeardownStatus:
+        return self.view.teardown
+
+    @property
+    def milestone(self) -> str:
+        return card_milestone(self.view)
+
+    def card(self, *, now: datetime, moved_from: tuple[str, str] | None = None) -> Content:
+        return run_card(self.view, now=now, moved_from=moved_from)
+
+    def receipt(self, *, now: datetime) -> Content:
+        return run_receipt(self.view, now=now)
+
+    def is_noteworthy(self, event: ThreadEvent) -> bool:
+        return is_noteworthy(event)
+
+    def message(self, events: Sequence[ThreadEvent]) -> Content | None:
+        return thread_message(events, self.view)
+
+    def claim_key(self, event: ThreadEvent) -> str:
+        """The event, or its minute where many may follow.
+
+        A run that saves or evaluates every few seconds would drown its thread; the card names the
+        newest.
+        """
+        if isinstance(event, CheckpointSaved):
+            return f"checkpoint-{event.at:%Y%m%dT%H%M}"
+        if isinstance(event, TrainingEvaluated):
+            return f"evaluation-{event.at:%Y%m%dT%H%M}"
+        return event.event_id
+
+    def is_warning(self, event: ThreadEvent) -> bool:
+        return False
+
+    def is_steady(self, events: Sequence[ThreadEvent]) -> bool:
+        return all(
+            isinstance(event, ProgressReported | CheckpointSaved | TrainingEvaluated)
+            for event in events
+        )
+
+
+@dataclass(frozen=True)
+class ClusterSubject:
+    """A kept cluster, with the runs that use it or wait for it."""
+
+    view: ClusterView
+
+    @property
+    def owner(self) -> Owner:
+        return of_cluster(self.view.cluster.cluster_id)
+
+    @property
+    def kind(self) -> str:
+        return "cluster"
+
+    @property
+    def channel_id(self) -> str:
+        requester = self.view.cluster.requester
+        assert requester is not None, "only kept clusters have a card"
+        return requester.channel_id
+
+    @property
+    def user_id(self) -> str:
+        requester = self.view.cluster.requester
+        assert requester is not None, "only kept clusters have a card"
+        return requester.user_id
+
+    @property
+    def requested_at(self) -> datetime:
+        return self.view.cluster.requested_at
+
+    @property
+    def is_live(self) -> bool:
+        return self.view.is_live
+
+    @property
+    def is_over_since(self) -> datetime | None:
+        return self.view.cluster.torn_down_at
+
+    @property
+    def teardown(self) -> TeardownStatus:
+        return self.view.cluster.teardown
+
+    @property
+    def milestone(self) -> str:
+        return cluster_milestone(self.view.cluster)
+
+    def card(self, *, now: datetime, moved_from: tuple[str, str] | None = None) -> Content:
+        return cluster_card(self.view, now=now, moved_from=moved_from)
+
+    def receipt(self, *, now: datetime) -> Content:
+        return cluster_receipt(self.view, now=now)
+
+    def is_noteworthy(self, event: ThreadEvent) -> bool:
+        return is_posted(event)
+
+    def message(self, events: Sequence[ThreadEvent]) -> Content | None:
+        return cluster_message(events, self.view.cluster)
+
+    def claim_key(self, event: ThreadEvent) -> str:
+        return event.event_id
+
+    def is_warning(self, event: ThreadEvent) -> bool:
+        return isinstance(event, KeepEnding)
+
+    def is_steady(self, events: Sequence[ThreadEvent]) -> bool:
+        return False

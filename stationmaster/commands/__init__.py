@@ -1,0 +1,45 @@
+"""What a person asks for, as plain functions: each checks, writes at most one thing, and returns.
+
+The bot's listeners call these and turn the answers into blocks; the command line could as well.
+`runs` has what is asked of runs, `clusters` what is asked of clusters that are kept.
+"""
+
+from stationmaster.commands.clusters import (
+    create_cluster,
+    delete_cluster,
+    describe_cluster,
+    extend_cluster,
+    find_usable_cluster,
+    list_clusters,
+    view_cluster,
+)
+from stationmaster.commands.runs import (
+    describe_run,
+    list_runs,
+    look_up,
+    offered_plan,
+    plan_run,
+    request_run,
+    show_logs,
+    stop_run,
+    view_run,
+)
+
+__all__ = [
+    "create_cluster",
+    "delete_cluster",
+    "describe_cluster",
+    "describe_run",
+    "extend_cluster",
+    "find_usable_cluster",
+    "list_clusters",
+    "list_runs",
+    "look_up",
+    "offered_plan",
+    "plan_run",
+    "request_run",
+    "show_logs",
+    "stop_run",
+    "view_cluster",
+    "view_run",
+]

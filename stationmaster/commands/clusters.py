@@ -1,0 +1,293 @@
+"""What a person asks of a cluster that is kept: create, list, show, extend, resize, delete.
+
+A cluster belongs to the channel in which it was asked for, and to the one that its card has moved
+to. In other channels it is answered as one that does not exist.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Final
+
+from stationmaster.aws.delivery_store import of_cluster
+from stationmaster.cluster_upkeep import follow_up
+from stationmaster.domain.cluster.aggregate import Cluster, new_cluster_id, start
+from stationmaster.domain.cluster.events import (
+    ClusterPhase,
+    ClusterRequested,
+    DeletionRequested,
+    KeepExtended,
+    Requester,
+    cluster_event_id,
+)
+from stationmaster.domain.commands.cluster_words import NEWEST
+from stationmaster.domain.commands.durations import LONGEST_S, typed_duration
+from stationmaster.domain.commands.requests import CreateCluster
+from stationmaster.domain.errors import (
+    ClusterNotFound,
+    NotPossibleNow,
+    StationmasterError,
+)
+from stationmaster.domain.ids import ClusterId, RunId
+from stationmaster.domain.run.aggregate import Run
+from stationmaster.domain.run.view import ClusterView
+from stationmaster.services import Services
+
+# Posts the card of a cluster that is about to be written; what it returns deletes that card.
+AnnounceCluster = Callable[[Cluster], Callable[[], None]]
+
+_LONGEST: Final = timedelta(seconds=LONGEST_S)
+# The same words are taken for the same wish so long, as with runs.
+_SAME_WORDS_WINDOW: Final = timedelta(seconds=30)
+# Fewer characters are no beginning of an id, but a guess.
+_LEAST_BEGINNING: Final = 4
+
+
+def create_cluster(
+    services: Services,
+    wish: CreateCluster,
+    *,
+    request_id: str,
+    team_id: str,
+    channel_id: str,
+    user_id: str,
+    announce: AnnounceCluster | None = None,
+) -> tuple[Cluster, bool]:
+    """Write the cluster and start its workflow; both once for each request.
+
+    Args:
+        request_id: the delivery's own id; the same id is the same cluster.
+        announce: posts the cluster's card before anything is written or started, and returns what
+            takes it back. When it raises, nothing is started.
+
+    Returns:
+        The cluster, and whether this call created it.
+
+    Raises:
+        NotPossibleNow: another cluster that exists has the name.
+    """
+    now = services.now()
+    cluster_id = new_cluster_id(wish.name, dedup_key=f"{team_id}/{request_id}")
+    requested = ClusterRequested(
+        event_id=cluster_event_id(cluster_id, "requested"),
+        cluster_id=cluster_id,
+        at=now,
+        spec=wish.spec,
+        name=wish.name,
+        requester=Requester(team_id=team_id, channel_id=channel_id, user_id=user_id),
+        keep_until=now + timedelta(seconds=wish.ttl_s),
+    )
+    cluster, created = _create(services, requested, announce=announce)
+    # Also for a cluster that exists: an earlier delivery may have ended between the two.
+    services.workflows.start_cluster(cluster.cluster_id)
+    return cluster, created
+
+
+def _create(
+    services: Services, requested: ClusterRequested, *, announce: AnnounceCluster | None
+) -> tuple[Cluster, bool]:
+    known = _known(services, requested)
+    if known is not None:
+        return known, False
+    take_back = announce(start(requested)) if announce is not None else _nothing
+    try:
+        cluster, created = services.cluster_states.create(requested)
+    except StationmasterError:
+        take_back()
+        raise
+    if cluster.cluster_id != requested.cluster_id:
+        take_back()  # another one was given the name in this very moment
+        return _same_wish(cluster, requested), False
+    return cluster, created
+
+
+def _known(services: Services, requested: ClusterRequested) -> Cluster | None:
+    """The cluster that this request, or the same words a moment ago, has made already."""
+    own = services.cluster_states.find(requested.cluster_id)
+    if own is not None:
+        return own
+    named = services.cluster_states.find_named(requested.name)
+    return None if named is None or not named.is_open else _same_wish(named, requested)
+
+
+def _same_wish(cluster: Cluster, requested: ClusterRequested) -> Cluster:
+    """A cluster of the same name, if it is what the same person wants once more.
+
+    Raises:
+        NotPossibleNow: it is another one.
+    """
+    is_same = cluster.requester == requested.requester and cluster.spec == requested.spec
+    if is_same and requested.at - cluster.requested_at <= _SAME_WORDS_WINDOW:
+        return cluster
+    raise NotPossibleNow(
+        f"the name {requested.name} is taken by a cluster that exists; choose another one",
+        suggestion="/train cluster list",
+    )
+
+
+def _nothing() -> None:
+    """Take back what was not announced."""
+
+
+def list_clusters(services: Services, *, channel_id: str) -> list[ClusterView]:
+    """The channel's kept clusters that exist, newest first."""
+    return [view_cluster(services, each) for each in _kept(services, channel_id=channel_id)]
+
+
+def describe_cluster(services: Services, label: str, *, channel_id: str) -> ClusterView:
+    """One kept cluster with the runs that use it or wait for it.
+
+    Raises:
+        ClusterNotFound: no such cluster in this channel.
+    """
+    return view_cluster(services, _find(services, label, channel_id=channel_id))
+
+
+def view_cluster(services: Services, cluster: Cluster) -> ClusterView:
+    """The cluster with the runs that use it or wait for it."""
+    return ClusterView(
+        cluster,
+        runs=_runs(services, cluster.waiting_runs),
+        emulated_speed=services.settings.emulated_speed,
+    )
+
+
+def find_usable_cluster(services: Services, label: str, *, channel_id: str) -> Cluster:
+    """The kept cluster that a run may use.
+
+    Raises:
+        ClusterNotFound, NotPossibleNow: there is none, or it goes away.
+    """
+    cluster = _find(services, label, channel_id=channel_id)
+    _refuse_ended(cluster)
+    return cluster
+
+
+def extend_cluster(
+    services: Services, label: str, *, seconds: int, channel_id: str, user_id: str
+) -> Cluster:
+    """Keep a cluster for `seconds` beyond its end; never longer than 7 days from now.
+
+    Raises:
+        ClusterNotFound, NotPossibleNow: there is none, it goes away, or it would stay too long.
+    """
+    cluster = _find(services, label, channel_id=channel_id)
+    _refuse_ended(cluster)
+    now = services.now()
+    end = max(now, cluster.keep_until or now)
+    until = end + timedelta(seconds=seconds)
+    if until - now > _LONGEST:
+        raise NotPossibleNow(
+            f"cluster {cluster.label} would stay for more than 7d from now; "
+            f"it stays for {typed_duration((end - now).total_seconds() // 60 * 60 or 1)} already",
+            suggestion=_longest_extension(cluster.label, end - now),
+        )
+    extended = KeepExtended(
+        event_id=cluster_event_id(cluster.cluster_id, "extended", cluster.version),
+        cluster_id=cluster.cluster_id,
+        at=now,
+        keep_until=until,
+        user_id=user_id,
+    )
+    return services.cluster_states.record(cluster.cluster_id, [extended])
+
+
+def _longest_extension(label: str, stays: timedelta) -> str | None:
+    """What may still be added, in whole hours; None if that is less than one."""
+    hours = int((_LONGEST - stays).total_seconds() // 3600)
+    return f"/train cluster extend {label} {hours}h" if hours else None
+
+
+def delete_cluster(services: Services, label: str, *, channel_id: str, user_id: str) -> ClusterView:
+    """Let a cluster go now, whoever uses it; its teardown ends the runs on it.
+
+    Returns:
+        The cluster with the runs that end.
+
+    Raises:
+        ClusterNotFound, NotPossibleNow: there is none, or it goes away already.
+    """
+    cluster = _find(services, label, channel_id=channel_id)
+    if cluster.is_going_away and not cluster.deleted_by:
+        raise NotPossibleNow(f"cluster {cluster.label} is {cluster.phase.value} already")
+    view = view_cluster(services, cluster)
+    deletion = DeletionRequested(
+        event_id=cluster_event_id(cluster.cluster_id, "deletion"),
+        cluster_id=cluster.cluster_id,
+        at=services.now(),
+        user_id=user_id,
+    )
+    cluster = services.cluster_states.record(cluster.cluster_id, [deletion])
+    follow_up(services, cluster)
+    return ClusterView(cluster, runs=view.runs, emulated_speed=view.emulated_speed)
+
+
+def _runs(services: Services, run_ids: list[RunId]) -> dict[RunId, Run]:
+    found = [services.runs.find(run_id) for run_id in run_ids]
+    return {run.run_id: run for run in found if run is not None}
+
+
+def _find(services: Services, label: str, *, channel_id: str) -> Cluster:
+    """A kept cluster of the channel, by its name, its id, or how its id begins.
+
+    Raises:
+        ClusterNotFound: none, or several ids begin so.
+    """
+    exact = services.cluster_states.find_named(label) or services.cluster_states.find(
+        ClusterId(label)
+    )
+    if exact is not None and exact.is_kept and _is_of_channel(services, exact, channel_id):
+        return exact
+    kept = _kept(services, channel_id=channel_id)
+    if label == NEWEST and kept:
+        return kept[0]
+    begun = [each for each in kept if each.cluster_id.startswith(label)]
+    if len(begun) == 1 and len(label) >= _LEAST_BEGINNING:
+        return begun[0]
+    if exact is not None and exact.requester is None and _has_run_in(services, exact, channel_id):
+        raise ClusterNotFound(
+            f"cluster {exact.cluster_id} goes with its run, and no other run can use it; "
+            "keep=2h, typed with a start, keeps a run's cluster",
+            suggestion="/train cluster list",
+        )
+    names = ", ".join(each.label for each in kept[:8])
+    raise ClusterNotFound(
+        f'no kept cluster is called "{label[:60]}" in this channel; '
+        + (f"there is {names}" if kept else "there is none, /train cluster create NAME makes one"),
+        suggestion="/train cluster list" if kept else None,
+    )
+
+
+def _kept(services: Services, *, channel_id: str) -> list[Cluster]:
+    """The kept clusters of a channel that exist, the newest first."""
+    return [
+        cluster
+        for cluster in reversed(services.cluster_states.list_open())
+        if cluster.is_kept and _is_of_channel(services, cluster, channel_id)
+    ]
+
+
+def _is_of_channel(services: Services, cluster: Cluster, channel_id: str) -> bool:
+    requester = cluster.requester
+    if requester is not None and requester.channel_id == channel_id:
+        return True
+    return services.deliveries.load(of_cluster(cluster.cluster_id)).channel_id == channel_id
+
+
+def _has_run_in(services: Services, cluster: Cluster, channel_id: str) -> bool:
+    run = services.runs.find(cluster.run_id) if cluster.run_id is not None else None
+    return run is not None and run.request.channel_id == channel_id
+
+
+def _refuse_ended(cluster: Cluster) -> None:
+    """Refuse a cluster on which nothing can begin any more.
+
+    Raises:
+        NotPossibleNow: it goes away, or has failed.
+    """
+    if cluster.is_going_away or cluster.phase is ClusterPhase.FAILED:
+        raise NotPossibleNow(
+            f"cluster {cluster.label} is {cluster.phase.value} and cannot be used any more",
+            suggestion="/train cluster list",
+        )

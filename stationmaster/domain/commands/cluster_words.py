@@ -1,0 +1,251 @@
+"""The words after `/train cluster create|extend` and after a cluster's name. Pure.
+
+The grammar calls this. A corrected command never makes more than what was typed: where it would
+have to choose a value, there is none.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from stationmaster.domain.catalogue.entries import CATALOGUE as RECIPES
+from stationmaster.domain.catalogue.instances import CATALOGUE as INSTANCES
+from stationmaster.domain.catalogue.instances import InstanceType, get_instance
+from stationmaster.domain.cluster.spec import ClusterSpec, spec_for_any
+from stationmaster.domain.commands.durations import (
+    LONGEST_S,
+    is_too_long,
+    respelled,
+    typed_duration,
+)
+from stationmaster.domain.commands.joining import duration_of
+from stationmaster.domain.commands.parameters import read_pairs, shorten
+from stationmaster.domain.commands.table import CLUSTER_KEYS
+from stationmaster.domain.errors import BadCommand, BadParameter, UserError
+from stationmaster.domain.spelling import nearest
+
+NEWEST: Final = "last"
+"""Stands for the newest kept cluster of the channel, so no cluster is called so."""
+
+DEFAULT_TTL_S: Final = 8 * 3_600
+# Asked for once more with a press of a button, or without a duration.
+DEFAULT_EXTENSION_S: Final = 2 * 3_600
+MAX_NODES: Final = 64
+DEFAULT_NODES: Final = 2
+# The cheapest machines that a recipe is sized for.
+DEFAULT_INSTANCE: Final = RECIPES["tiny-llama"].default_instance
+DEFAULT_FILE_SYSTEM_GIB: Final = 1_200
+# FSx for Lustre PERSISTENT_2 SSD: 1.2 TiB, 2.4 TiB and increments of 2.4 TiB. Source:
+# https://docs.aws.amazon.com/fsx/latest/LustreGuide/managing-storage-capacity.html
+_FILE_SYSTEM_STEP_GIB: Final = 2_400
+_MAX_FILE_SYSTEM_GIB: Final = 96_000
+
+_NAME: Final = re.compile(r"[a-z](?:[a-z0-9-]{0,22}[a-z0-9])?")
+_NAME_EXPECTED: Final = (
+    "1 to 24 lower-case letters, digits and dashes, a letter first and no dash last"
+)
+
+
+def check_name(name: str) -> None:
+    """Refuse what no cluster can be called.
+
+    Raises:
+        BadCommand: naming what is expected.
+    """
+    if name == NEWEST:
+        raise BadCommand(f'a cluster cannot be called "{name}": on={name} means the newest one')
+    if not _NAME.fullmatch(name):
+        raise BadCommand(f'a cluster cannot be called "{shorten(name)}": expected {_NAME_EXPECTED}')
+
+
+def read_new_cluster(words: Sequence[str]) -> tuple[str, ClusterSpec, int]:
+    """The name, the machines and the seconds of life of a new cluster.
+
+    Raises:
+        UserError: one sentence that names the value and what was expected.
+    """
+    try:
+        return _read_new_cluster(words)
+    except UserError as error:
+        if error.suggestion is None:
+            error.suggestion = _corrected(words)
+        raise
+
+
+def read_extension(words: Sequence[str]) -> tuple[str, int]:
+    """The cluster, and for how many seconds it is to stay beyond its end.
+
+    Raises:
+        BadCommand: a duration that is none, or more words.
+    """
+    label, rest = _label(words, "cluster extend")
+    if len(rest) > 1:
+        raise BadCommand(
+            f'/train cluster extend takes one duration, got "{shorten(" ".join(rest))}"',
+            suggestion=f"/train cluster show {label}",
+        )
+    if not rest:
+        return label, DEFAULT_EXTENSION_S
+    try:
+        return label, duration_of("the duration", rest[0])
+    except BadCommand as error:
+        meant = respelled(rest[0]) or (typed_duration(LONGEST_S) if is_too_long(rest[0]) else None)
+        error.suggestion = (
+            f"/train cluster extend {label} {meant}" if meant else f"/train cluster show {label}"
+        )
+        raise
+
+
+def read_label(words: Sequence[str], subcommand: str) -> str:
+    """The one word that names a kept cluster.
+
+    Raises:
+        BadCommand: none, or more than one.
+    """
+    label, rest = _label(words, subcommand)
+    if rest:
+        shown = subcommand if subcommand != "cluster delete" else "cluster show"
+        raise BadCommand(
+            f'/train {subcommand} takes one cluster, got "{shorten(" ".join(words))}"',
+            suggestion=f"/train {shown} {label}",
+        )
+    return label
+
+
+def _label(words: Sequence[str], subcommand: str) -> tuple[str, Sequence[str]]:
+    if not words or "=" in words[0]:
+        raise BadCommand(
+            f"/train {subcommand} needs the name of a cluster; /train cluster list shows them",
+            suggestion="/train cluster list",
+        )
+    return words[0], words[1:]
+
+
+def _read_new_cluster(words: Sequence[str]) -> tuple[str, ClusterSpec, int]:
+    if not words or "=" in words[0]:
+        raise BadCommand(
+            f"/train cluster create needs a name first, such as team-a; a name has {_NAME_EXPECTED}"
+        )
+    name, values = words[0], read_pairs(words[1:])
+    check_name(name)
+    known = [key.name for key in CLUSTER_KEYS]
+    for key in values:
+        if key not in known:
+            close = nearest(key, known)
+            meant = f"; did you mean {close}" if close else ""
+            raise BadParameter(
+                f'/train cluster create has no key "{shorten(key)}"; it takes '
+                f"{', '.join(known)}{meant}"
+            )
+    spec = spec_for_any(
+        _instance(values.get("instance", DEFAULT_INSTANCE)),
+        nodes=_nodes(values.get("nodes", str(DEFAULT_NODES))),
+        file_system_gib=_file_system_gib(
+            values.get("file_system_gib", str(DEFAULT_FILE_SYSTEM_GIB))
+        ),
+    )
+    ttl = values.get("ttl")
+    return name, spec, DEFAULT_TTL_S if ttl is None else duration_of("ttl", ttl)
+
+
+def _nodes(value: str) -> int:
+    number = _number(value)
+    if number is None or not 1 <= number <= MAX_NODES:
+        raise BadCommand(
+            f"nodes={shorten(value)} is not accepted: expected a whole number from 1 to {MAX_NODES}"
+        )
+    return number
+
+
+def _file_system_gib(value: str) -> int:
+    number = _number(value)
+    is_offered = number is not None and (
+        number == DEFAULT_FILE_SYSTEM_GIB
+        or (0 < number <= _MAX_FILE_SYSTEM_GIB and number % _FILE_SYSTEM_STEP_GIB == 0)
+    )
+    if number is None or not is_offered:
+        raise BadCommand(
+            f"file_system_gib={shorten(value)} is not accepted: expected "
+            f"{DEFAULT_FILE_SYSTEM_GIB} or a multiple of {_FILE_SYSTEM_STEP_GIB} up to "
+            f"{_MAX_FILE_SYSTEM_GIB}"
+        )
+    return number
+
+
+def _number(value: str) -> int | None:
+    return int(value[:9]) if value.isascii() and value.isdigit() else None
+
+
+def _instance(name: str) -> InstanceType:
+    """An instance type that recipes can train on.
+
+    Raises:
+        UnknownInstance, BadParameter: none of that name, or one that no recipe could use.
+    """
+    instance = get_instance(name)
+    if instance.is_neuron:
+        raise BadParameter(f"instance={name} has Trainium accelerators and recipes need CUDA")
+    figures = instance.gpu_figures
+    if figures is not None and not figures.runs_cuda_13:
+        raise BadParameter(
+            f"instance={name} has {instance.gpu} GPUs, which the training image's CUDA 13 does not "
+            "support"
+        )
+    if instance.price_per_hour_usd is None:
+        raise BadParameter(
+            f"instance={name} has no on-demand price in the catalogue, so what the cluster costs "
+            "is unknown"
+        )
+    return instance
+
+
+def _corrected(words: Sequence[str]) -> str | None:
+    """The same in the spelling that is accepted, or with less; None where that is not enough."""
+    if not words or "=" in words[0]:
+        return "/train cluster list" if not words else None
+    name = re.sub(r"[^a-z0-9-]+", "-", words[0].lower()).strip("-")
+    known = [key.name for key in CLUSTER_KEYS]
+    corrected = [name]
+    for word in words[1:]:
+        key, _, value = word.partition("=")
+        key = key.lstrip("-").lower().replace("-", "_")
+        close = key if key in known else nearest(key, known)
+        if close is None:
+            return None
+        corrected.append(f"{close}={_LESS[close](value)}")
+    try:
+        _read_new_cluster(corrected)
+    except UserError:
+        return None
+    return " ".join(["/train cluster create", *corrected])
+
+
+def _less_ttl(value: str) -> str:
+    return respelled(value) or (typed_duration(LONGEST_S) if is_too_long(value) else value)
+
+
+def _less_nodes(value: str) -> str:
+    number = _number(value)
+    return value if number is None else str(min(number, MAX_NODES))
+
+
+def _less_storage(value: str) -> str:
+    number = _number(value)
+    if number is None or number < _FILE_SYSTEM_STEP_GIB:
+        return value
+    whole = number // _FILE_SYSTEM_STEP_GIB * _FILE_SYSTEM_STEP_GIB
+    return str(min(whole, _MAX_FILE_SYSTEM_GIB))
+
+
+def _same_instance(value: str) -> str:
+    return value if value in INSTANCES else value.lower()
+
+
+_LESS: Final[Mapping[str, Callable[[str], str]]] = {
+    "nodes": _less_nodes,
+    "instance": _same_instance,
+    "ttl": _less_ttl,
+    "file_system_gib": _less_storage,
+}

@@ -1,0 +1,47 @@
+"""Durations as people type them: 90s, 10m, 2h, 1d. Pure; knows no key and no command."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+LONGEST_S: Final = 7 * 86_400
+EXPECTED: Final = "a duration from 1s to 7d, such as 90s, 10m, 2h or 1d"
+
+_UNITS_S: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+_TYPED: Final = re.compile(r"([0-9]{1,9})([smhd])")
+# The same in more letters, as other tools take it.
+_LOOSE: Final = re.compile(
+    r"([0-9]{1,9})\s*(s|secs?|seconds?|m|mins?|minutes?|h|hrs?|hours?|d|days?)", re.IGNORECASE
+)
+
+
+def read_duration(text: str) -> int | None:
+    """Seconds, or None where it is no duration from 1s to 7d."""
+    match = _TYPED.fullmatch(text)
+    if match is None:
+        return None
+    seconds = int(match[1]) * _UNITS_S[match[2]]
+    return seconds if 1 <= seconds <= LONGEST_S else None
+
+
+def respelled(text: str) -> str | None:
+    """The same duration as it has to be typed, e.g. 2h for 2Hours; None where it is none."""
+    match = _LOOSE.fullmatch(text.strip())
+    if match is None:
+        return None
+    spelled = f"{int(match[1])}{match[2][0].lower()}"
+    return spelled if read_duration(spelled) is not None else None
+
+
+def is_too_long(text: str) -> bool:
+    """Whether it is a duration of more than 7d."""
+    match = _LOOSE.fullmatch(text.strip())
+    return match is not None and int(match[1]) * _UNITS_S[match[2][0].lower()] > LONGEST_S
+
+
+def typed_duration(seconds: float) -> str:
+    """A duration as it can be typed, in the largest unit in which it is a whole number."""
+    whole = max(1, int(seconds))
+    unit = next(unit for unit in reversed(_UNITS_S) if whole % _UNITS_S[unit] == 0)
+    return f"{whole // _UNITS_S[unit]}{unit}"

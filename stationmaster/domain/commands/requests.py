@@ -1,0 +1,96 @@
+"""What a person can ask for: one class a command, with its words read and checked.
+
+`table` says which words ask for which; `grammar` makes them, and the listeners carry them out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from stationmaster.domain.cluster.spec import ClusterSpec
+from stationmaster.domain.commands.start import StartRun
+from stationmaster.domain.ids import RunId
+
+
+@dataclass(frozen=True)
+class ShowPlan:
+    """Show what starting would create and cost, and create nothing."""
+
+    request: StartRun
+
+
+@dataclass(frozen=True)
+class ShowHelp:
+    """Show how to use the command."""
+
+
+@dataclass(frozen=True)
+class ShowRecipes:
+    """List the catalogue."""
+
+
+@dataclass(frozen=True)
+class ListRuns:
+    """List the newest runs."""
+
+
+@dataclass(frozen=True)
+class ShowStatus:
+    """Show one run; None means the newest of the channel."""
+
+    run_id: RunId | None = None
+
+
+@dataclass(frozen=True)
+class ShowLogs:
+    """Show the last log lines of a run's pods."""
+
+    run_id: RunId | None = None
+
+
+@dataclass(frozen=True)
+class StopRun:
+    """Stop a run and tear it down."""
+
+    run_id: RunId | None = None
+
+
+@dataclass(frozen=True)
+class CreateCluster:
+    """Make a cluster that stays for `ttl_s` seconds, whether runs use it or not."""
+
+    name: str
+    spec: ClusterSpec
+    ttl_s: int
+
+
+@dataclass(frozen=True)
+class ListClusters:
+    """List the kept clusters."""
+
+
+@dataclass(frozen=True)
+class ShowCluster:
+    """Show one kept cluster; `label` is its name, its id, or how its id begins."""
+
+    label: str
+
+
+@dataclass(frozen=True)
+class ExtendCluster:
+    """Keep a cluster for `seconds` longer."""
+
+    label: str
+    seconds: int
+
+
+@dataclass(frozen=True)
+class DeleteCluster:
+    """Delete a cluster, whoever uses it."""
+
+    label: str
+
+
+ClusterCommand = CreateCluster | ListClusters | ShowCluster | ExtendCluster | DeleteCluster
+RunCommand = StartRun | ShowPlan | ListRuns | ShowStatus | ShowLogs | StopRun
+Command = ShowHelp | ShowRecipes | RunCommand | ClusterCommand

@@ -1,0 +1,327 @@
+"""What people do with kept clusters: signed requests through the shipped handler."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from bot_world import CHANNEL, USER, ClusterStory, started_clusters, started_workflows
+
+from local.slack.blocks import check_blocks
+from stationmaster.aws.delivery_store import of_cluster
+from stationmaster.domain.catalogue.instances import get_instance
+from stationmaster.domain.cluster import events as cl
+from stationmaster.domain.cluster.events import ClusterPhase
+
+
+def seen(answer: dict) -> str:
+    blocks = answer["answer"].get("blocks", [])
+    assert not check_blocks(blocks)
+    return json.dumps(blocks, ensure_ascii=False)
+
+
+@pytest.fixture
+def cluster(services, clock) -> ClusterStory:
+    return ClusterStory(services, clock)
+
+
+def drained(monkeypatch) -> list[str]:
+    """Details of what is put on the bus from now on."""
+    from moto.events.models import EventsBackend
+
+    heard: list[str] = []
+    put = EventsBackend.put_events
+
+    def listen(backend, events):
+        heard.extend(event["Detail"] for event in events)
+        return put(backend, events)
+
+    monkeypatch.setattr(EventsBackend, "put_events", listen)
+    return heard
+
+
+def test_create_posts_a_card_writes_the_cluster_and_starts_its_workflow(
+    person, services, settings, slack
+):
+    written_when_posted = []
+    slack.when_posted = lambda _: written_when_posted.extend(services.cluster_states.list_open())
+
+    answer = person.type("cluster create team-a nodes=4 ttl=2h")
+
+    (made,) = services.cluster_states.list_open()
+    assert written_when_posted == []
+    assert "is on its way" in seen(answer)
+    assert made.name == "team-a"
+    assert made.cluster_id.startswith("team-a-")
+    assert (made.spec.nodes, made.requester.channel_id) == (4, CHANNEL)
+    assert made.keep_until - made.requested_at == timedelta(hours=2)
+    assert started_clusters(settings) == [made.cluster_id]
+    assert services.deliveries.load(of_cluster(made.cluster_id)).card_ts == slack.cards[0].ts
+    assert "Cluster team-a: requested" in slack.cards[0].seen
+
+
+def test_create_delivered_twice_makes_one_cluster_and_one_card(person, services, settings, slack):
+    first = person.type("cluster create team-a", trigger_id="same")
+    second = person.type("cluster create team-a", trigger_id="same")
+    third = person.type("cluster create team-a", trigger_id="another")
+
+    assert len(services.cluster_states.list_open()) == 1
+    assert len(started_clusters(settings)) == 1
+    assert len(slack.cards) == 1
+    assert "is on its way" in seen(first)
+    assert "nothing new was started" in seen(second)
+    assert "nothing new was started" in seen(third)
+
+
+def test_create_with_a_name_that_is_taken_makes_nothing(person, services, settings, slack, cluster):
+    cluster.begin()
+
+    answer = person.type("cluster create team-a", channel_id="C0OTHER")
+
+    assert "the name team-a is taken" in seen(answer)
+    assert len(services.cluster_states.list_open()) == 1
+    assert started_clusters(settings) == []
+    assert slack.cards == []
+
+
+def test_name_is_free_again_once_its_cluster_is_released(person, services, cluster):
+    cluster.begin()
+    cluster.phases(ClusterPhase.DRAINING)
+    assert "is taken" in seen(person.type("cluster create team-a"))
+    cluster.happen(cl.TeardownStarted)
+    cluster.happen(cl.TeardownCompleted, cost_usd=1.0)
+
+    answer = person.type("cluster create team-a nodes=1")
+
+    assert "is on its way" in seen(answer)
+    assert [each.spec.nodes for each in services.cluster_states.list_open()] == [1]
+
+
+def test_two_creations_of_one_name_at_once_leave_one_cluster(person, services, slack, clock):
+    """The other one is written between the card and the write of this one."""
+    slack.when_posted = lambda _: ClusterStory(services, clock).begin()
+
+    answer = person.type("cluster create team-a")
+
+    assert "the name team-a is taken" in seen(answer)
+    assert len(services.cluster_states.list_open()) == 1
+    assert slack.cards == []
+
+
+def test_channel_that_takes_no_card_makes_no_cluster(person, services, settings, slack):
+    slack.lost[CHANNEL] = "not_in_channel"
+
+    answer = person.type("cluster create team-a")
+
+    assert "a cluster is followed in its channel" in seen(answer)
+    assert "/invite @Stationmaster" in seen(answer)
+    assert services.cluster_states.list_open() == []
+    assert started_clusters(settings) == []
+
+
+def test_start_on_a_cluster_names_it_in_the_request(person, services, settings, cluster):
+    cluster.begin()
+    cluster.become_ready()
+
+    answer = person.type("tiny-llama on=team-a nodes=1 keep=30m")
+
+    (run,) = services.runs.list_recent()
+    assert (run.request.cluster_id, run.request.keep_s) == (cluster.cluster_id, 1800)
+    assert (run.request.nodes, run.request.instance_type) == (1, "m5.2xlarge")
+    assert "cluster `team-a`" in seen(answer)
+    assert started_workflows(settings) == [run.run_id]
+
+
+@pytest.mark.parametrize("label", ["team-a", "team-a-0123abcd", "team-a-01", "last"])
+def test_cluster_is_found_by_name_id_beginning_and_as_the_newest(person, services, cluster, label):
+    cluster.begin()
+
+    person.type(f"tiny-llama on={label}")
+
+    assert [run.request.cluster_id for run in services.runs.list_recent()] == [cluster.cluster_id]
+
+
+@pytest.mark.parametrize("text", ["tiny-llama on=team-a", "cluster show team-a", "cluster list"])
+def test_cluster_of_another_channel_does_not_exist(person, services, cluster, text):
+    cluster.begin()
+
+    answer = person.type(text, channel_id="C0OTHER")
+
+    assert cluster.cluster_id not in seen(answer)
+    assert services.runs.list_recent() == []
+
+
+def test_cluster_that_goes_away_takes_no_run(person, services, cluster):
+    cluster.begin()
+    cluster.phases(ClusterPhase.DRAINING)
+
+    answer = person.type("tiny-llama on=team-a")
+
+    assert "is draining and cannot be used any more" in seen(answer)
+    assert services.runs.list_recent() == []
+
+
+def test_cluster_of_a_run_that_nobody_keeps_takes_no_other_run(person, services, story):
+    story.begin()
+
+    answer = person.type(f"tiny-llama on={story.run_id}")
+
+    assert "goes with its run" in seen(answer)
+    assert len(services.runs.list_recent()) == 1
+
+
+def test_more_nodes_than_the_cluster_has_are_answered_with_a_plan(person, services, cluster):
+    cluster.begin()
+
+    answer = person.type("tiny-llama on=team-a nodes=8")
+
+    assert "nodes=8 is more than cluster team-a has: 4" in seen(answer)
+    assert "```/train plan tiny-llama on=team-a nodes=2```" in seen(answer)
+    assert services.runs.list_recent() == []
+
+
+def test_plan_on_a_cluster_says_that_nothing_is_created(person, cluster):
+    cluster.begin()
+    cluster.become_ready()
+
+    answer = person.type("plan tiny-llama on=team-a nodes=1")
+
+    assert "It would create nothing" in seen(answer)
+    assert "Its share of the price" in seen(answer)
+    assert "```/train tiny-llama nodes=1 on=team-a```" in seen(answer)
+
+
+def test_show_names_users_queue_cost_and_the_way_in(person, services, cluster):
+    cluster.begin()
+    cluster.become_ready()
+    cluster.use("tiny-llama-aaaaaaaa", nodes=3)
+    cluster.use("tiny-llama-bbbbbbbb", nodes=2)
+
+    shown = seen(person.type("cluster show team-a"))
+
+    assert "tiny-llama-aaaaaaaa` by <@U0OPERATOR>  3 nodes" in shown
+    assert "1. `tiny-llama-bbbbbbbb` by <@U0OPERATOR>  2 nodes" in shown
+    assert "$36.00 an hour" in shown
+    assert (
+        "aws eks update-kubeconfig --name stationmaster-team-a-0123abcd --region us-east-1" in shown
+    )
+    assert '"actions"' not in shown
+
+
+def test_list_shows_the_clusters_that_exist(person, services, clock, cluster):
+    assert "no kept cluster" in seen(person.type("cluster list"))
+    cluster.begin()
+    other = ClusterStory(services, clock, cluster_id="team-b-00000000", name="team-b")
+    other.begin()
+    other.phases(ClusterPhase.DRAINING)
+
+    shown = seen(person.type("cluster list"))
+
+    assert "`team-a`" in shown
+    assert "`team-b`" in shown
+    assert "going away" in shown
+
+
+def test_extend_keeps_a_cluster_longer_and_says_until_when(person, services, cluster):
+    cluster.begin()
+    before = datetime.now(UTC)
+
+    answer = person.type("cluster extend team-a 3h")
+
+    extended = services.cluster_states.load(cluster.cluster_id)
+    hours = (extended.keep_until - before).total_seconds() / 3600
+    assert hours == pytest.approx(3, abs=0.1)  # from now on, as its time was over
+    assert "stays: it goes <!date^" in seen(answer)
+    events = services.cluster_states.events(cluster.cluster_id)
+    assert [each.user_id for each in events if each.type == "cluster.keep_extended"] == [USER]
+
+
+def test_extension_is_added_to_the_time_that_is_left(person, services):
+    person.type("cluster create team-a ttl=8h")
+    (made,) = services.cluster_states.list_open()
+
+    person.type("cluster extend team-a 2h")
+
+    extended = services.cluster_states.load(made.cluster_id)
+    assert extended.keep_until - made.requested_at == timedelta(hours=10)
+
+
+def test_nothing_is_kept_for_more_than_7_days(person, services):
+    person.type("cluster create team-a ttl=5d")
+    (made,) = services.cluster_states.list_open()
+
+    answer = person.type("cluster extend team-a 3d")
+
+    assert "more than 7d from now" in seen(answer)
+    suggestion = seen(answer).split("```")[1]
+    assert suggestion == "/train cluster extend team-a 48h"
+    assert services.cluster_states.load(made.cluster_id).keep_until == made.keep_until
+    assert "stays: it goes" in seen(person.type(suggestion.removeprefix("/train ")))
+
+
+def test_delete_drains_the_cluster_and_names_the_runs_that_end(
+    person, services, cluster, monkeypatch
+):
+    cluster.begin()
+    cluster.become_ready()
+    cluster.use("tiny-llama-aaaaaaaa")
+    heard = drained(monkeypatch)
+
+    answer = person.type("cluster delete team-a")
+
+    gone = services.cluster_states.load(cluster.cluster_id)
+    assert (gone.phase, gone.deleted_by) == (ClusterPhase.DRAINING, USER)
+    assert [json.loads(detail) for detail in heard] == [{"cluster_id": cluster.cluster_id}]
+    assert "and with it `tiny-llama-aaaaaaaa`" in seen(answer)
+
+
+def test_delete_delivered_twice_deletes_once(person, services, cluster):
+    cluster.begin()
+
+    person.type("cluster delete team-a")
+    person.type("cluster delete team-a", user_id="U0SECOND")
+
+    events = services.cluster_states.events(cluster.cluster_id)
+    assert [each.user_id for each in events if each.type == "cluster.deletion_requested"] == [USER]
+
+
+def test_buttons_extend_and_delete(person, services, cluster, slack):
+    cluster.begin()
+    value = json.dumps({"cluster_id": cluster.cluster_id})
+
+    person.press("extend_cluster", value, user="U0OTHER")
+    person.press("delete_cluster", value, user="U0OTHER")
+
+    extended, deleted = slack.responses
+    assert "stays: it goes" in extended.seen
+    assert "is being deleted" in deleted.seen
+    assert services.cluster_states.load(cluster.cluster_id).deleted_by == "U0OTHER"
+    assert not deleted.arguments["replace_original"]
+
+
+@pytest.mark.parametrize("action", ["extend_cluster", "delete_cluster"])
+def test_button_of_a_cluster_from_another_channel_does_nothing(
+    person, services, cluster, slack, action
+):
+    cluster.begin()
+    before = services.cluster_states.load(cluster.cluster_id)
+
+    person.press(action, json.dumps({"cluster_id": cluster.cluster_id}), channel="C0OTHER")
+
+    assert services.cluster_states.load(cluster.cluster_id) == before
+    assert "no kept cluster is called" in slack.responses[0].seen
+
+
+@pytest.mark.parametrize("value", ["", "team-a", '{"run_id": "x"}', '{"cluster_id": ""}'])
+def test_button_of_a_cluster_with_a_foreign_value_is_explained(person, slack, settings, value):
+    person.press("delete_cluster", value)
+
+    assert "older version" in slack.responses[0].seen
+
+
+def test_cluster_of_gpus_offers_them(person, services):
+    person.type("cluster create big instance=p4d.24xlarge")
+
+    (made,) = services.cluster_states.list_open()
+    assert (made.spec.num_gpus, made.spec.num_efa) == (8, get_instance("p4d.24xlarge").num_efa)
