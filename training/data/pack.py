@@ -85,10 +85,12 @@ def pack(
     directory: Path,
     workers: int = 1,
     wait: bool = False,
+    may_be_empty: bool = False,
 ) -> PackedData:
     """Write a packed data set, or the rest of one, or return the one that is there.
 
-    With `wait`, a process that finds another at work waits for its result.
+    With `wait`, a process that finds another at work waits for its result. A part of a larger data
+    set `may_be_empty`.
 
     Raises:
         BadParameter: the directory holds something else, or the data set holds no text.
@@ -110,7 +112,14 @@ def pack(
         else:
             _check_same(packing.plan, plan, directory=directory)
             logger.info("continuing after %d files", len(packing.shards))
-        return _write(corpus, tokenizer, packing, directory=directory, workers=workers)
+        return _write(
+            corpus,
+            tokenizer,
+            packing,
+            directory=directory,
+            workers=workers,
+            may_be_empty=may_be_empty,
+        )
 
 
 def _write(
@@ -120,6 +129,7 @@ def _write(
     *,
     directory: Path,
     workers: int,
+    may_be_empty: bool,
 ) -> PackedData:
     writer = ShardWriter(directory, packing)
     report = _Report(writer)
@@ -132,7 +142,7 @@ def _write(
             else:
                 writer.add(ids, at=at)
         report.log()
-    if not writer.num_tokens:
+    if not writer.num_tokens and not may_be_empty:
         raise BadParameter(f'dataset="{corpus.dataset}" holds no text')
     packed = writer.finish()
     report.log(at_the_end=True)

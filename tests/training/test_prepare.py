@@ -1,0 +1,406 @@
+"""Preparing copied data: the same whoever does it and however often it is killed."""
+
+from __future__ import annotations
+
+import csv
+import io
+import signal
+import struct
+import subprocess
+import sys
+import tarfile
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from stationmaster.domain.datasets import (
+    EXIT_REFUSED,
+    FILES,
+    MANIFEST_FILE,
+    DataManifest,
+    Preparation,
+    StagedLine,
+    read_data_manifest,
+    read_staging_line,
+)
+from stationmaster.domain.errors import BadParameter, NotPossibleNow, StationmasterError
+from training.data.corpus_lookup import find_corpus
+from training.data.imagenet import Size, find_archives
+from training.data.mat_file import read_structs
+from training.data.pack import DEFAULT_SHARD_TOKENS, make_plan, pack
+from training.data.packed_parts import split_into_parts
+from training.data.preparing import ImageWork, TokenWork, find_target, prepare
+from training.data.shards import PackedData, read_packed, verify_packed
+from training.data.shares import Share, Shares
+from training.data.tokenizers import describe_tokenizer
+from training.prepare import main
+
+COPIED = "copied"
+CLASSES = ("n00000001", "n00000002")
+LABELS = ["n00000002", "n00000001", "n00000002"]
+TINY = Size(classes=2, train=5, validation=3)
+
+
+def copy_in(data: Path, files: Mapping[str, bytes]) -> None:
+    """What the stager leaves."""
+    root = data / COPIED / FILES
+    for path, content in files.items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_bytes(content)
+    manifest = DataManifest(source="s3://b/x/", source_version="v", root=f"{COPIED}/{FILES}")
+    (data / COPIED / MANIFEST_FILE).write_bytes(manifest.to_json())
+
+
+def tar_of(files: Mapping[str, bytes], mode: str = "w") -> bytes:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode=mode) as archive:  # type: ignore[call-overload]
+        for name, content in files.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    return out.getvalue()
+
+
+def mat_of(rows: list[tuple[int, str]]) -> bytes:
+    """A MATLAB file of the kind of the kit's: compressed, a struct array of numbers and texts."""
+
+    def element(kind: int, content: bytes) -> bytes:
+        return struct.pack("<II", kind, len(content)) + content + b"\0" * (-len(content) % 8)
+
+    def small(kind: int, content: bytes) -> bytes:
+        return struct.pack("<HH", kind, len(content)) + content.ljust(4, b"\0")
+
+    def matrix(kind: int, width: int, data: bytes) -> bytes:
+        head = element(6, struct.pack("<II", kind, 0)) + element(5, struct.pack("<ii", 1, width))
+        return element(14, head + element(1, b"") + data)
+
+    names = b"".join(name.ljust(16, b"\0") for name in (b"ILSVRC2012_ID", b"WNID", b"words"))
+    values = b""
+    for number, wnid in rows:
+        values += matrix(6, 1, small(2, struct.pack("<B", number)))
+        values += matrix(4, len(wnid), element(4, wnid.encode("utf-16-le")))
+        values += matrix(4, 0, element(4, b""))
+    array = element(6, struct.pack("<II", 2, 0)) + element(5, struct.pack("<ii", len(rows), 1))
+    array += element(1, b"synsets") + small(5, struct.pack("<i", 16)) + element(1, names) + values
+    compressed = zlib.compress(element(14, array))
+    return b"MATLAB 5.0".ljust(128) + struct.pack("<II", 15, len(compressed)) + compressed
+
+
+def published(mapping: str = "labels") -> dict[str, bytes]:
+    """ImageNet's files, small."""
+    train = {
+        f"{CLASSES[0]}.tar": tar_of({f"{CLASSES[0]}_{i}.JPEG": b"a%d" % i for i in range(2)}),
+        f"{CLASSES[1]}.tar": tar_of({f"{CLASSES[1]}_{i}.JPEG": b"b%d" % i for i in range(3)}),
+    }
+    files = {
+        "ILSVRC2012_img_train.tar": tar_of(train),
+        "ILSVRC2012_img_val.tar": tar_of(
+            {f"ILSVRC2012_val_{i:08d}.JPEG": b"v%d" % i for i in (1, 2, 3)}
+        ),
+    }
+    match mapping:
+        case "labels":
+            text = "\n".join(LABELS).encode()
+            files["imagenet_2012_validation_synset_labels.txt"] = text
+        case "solution":
+            out = io.StringIO()
+            rows = csv.writer(out)
+            rows.writerow(["ImageId", "PredictionString"])
+            for number, name in enumerate(LABELS, start=1):
+                rows.writerow([f"ILSVRC2012_val_{number:08d}", f"{name} 1 2 3 4 "])
+            files["LOC_val_solution.csv"] = out.getvalue().encode()
+        case "kit":
+            kit = {
+                "data/meta.mat": mat_of([(1, CLASSES[0]), (2, CLASSES[1]), (3, "n09999999")]),
+                "data/ILSVRC2012_validation_ground_truth.txt": b"2\n1\n2\n",
+            }
+            prefix = "ILSVRC2012_devkit_t12/"
+            packed = tar_of({prefix + name: content for name, content in kit.items()}, "w:gz")
+            files["ILSVRC2012_devkit_t12.tar.gz"] = packed
+    return files
+
+
+def images(data: Path, *, expected: Size = TINY, num_classes: int = 2) -> ImageWork:
+    settings: dict[str, str | int] = {"num_classes": num_classes}
+    target = find_target(data, COPIED, preparation=Preparation.IMAGES, settings=settings)
+    return ImageWork(target, expected)
+
+
+def contents(data: Path, staged: StagedLine) -> dict[str, bytes]:
+    root = data / staged.root
+    return {
+        str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()
+    }
+
+
+def ignore(done: int, total: int) -> None:
+    """Progress that nobody looks at."""
+
+
+@pytest.mark.parametrize("mapping", ["labels", "solution", "kit"])
+def test_published_archives_become_class_folders(tmp_path: Path, mapping: str) -> None:
+    copy_in(tmp_path, published(mapping))
+    heard: list[tuple[int, int]] = []
+
+    staged = prepare(
+        images(tmp_path), processes=2, progress=lambda done, total: heard.append((done, total))
+    )
+
+    assert contents(tmp_path, staged) == {
+        "train/n00000001/n00000001_0.JPEG": b"a0",
+        "train/n00000001/n00000001_1.JPEG": b"a1",
+        "train/n00000002/n00000002_0.JPEG": b"b0",
+        "train/n00000002/n00000002_1.JPEG": b"b1",
+        "train/n00000002/n00000002_2.JPEG": b"b2",
+        "val/n00000001/ILSVRC2012_val_00000002.JPEG": b"v2",
+        "val/n00000002/ILSVRC2012_val_00000001.JPEG": b"v1",
+        "val/n00000002/ILSVRC2012_val_00000003.JPEG": b"v3",
+    }
+    assert staged.counts == {"classes": 2, "train_images": 5, "validation_images": 3}
+    assert staged.preparation is Preparation.NONE
+    path = tmp_path / staged.data_id / MANIFEST_FILE
+    folders = read_data_manifest(path.read_bytes(), path="").folders
+    assert {each.path: each.num_files for each in folders} == {
+        "train/n00000001": 2,
+        "train/n00000002": 3,
+        "val/n00000001": 1,
+        "val/n00000002": 2,
+    }
+    assert prepare(images(tmp_path), processes=1, progress=ignore).was_there
+
+
+def test_archive_that_was_begun_is_unpacked_anew(tmp_path: Path) -> None:
+    copy_in(tmp_path, published())
+    archives = find_archives(tmp_path / COPIED / FILES)
+    assert archives is not None
+    target = images(tmp_path).target.directory / FILES / "train"
+    (target / f".{CLASSES[0]}.building").mkdir(parents=True)
+    (target / f".{CLASSES[0]}.building" / "half.JPEG").write_bytes(b"h")
+    (target / CLASSES[1]).mkdir()
+    (target / CLASSES[1] / "of another try.JPEG").write_bytes(b"o")
+
+    staged = prepare(images(tmp_path), processes=1, progress=ignore)
+
+    assert sorted(contents(tmp_path, staged))[:5] == [
+        "train/n00000001/n00000001_0.JPEG",
+        "train/n00000001/n00000001_1.JPEG",
+        "train/n00000002/n00000002_0.JPEG",
+        "train/n00000002/n00000002_1.JPEG",
+        "train/n00000002/n00000002_2.JPEG",
+    ]
+
+
+def test_class_folders_are_counted_and_stay_where_they_are(tmp_path: Path) -> None:
+    folders = {
+        f"ILSVRC/Data/CLS-LOC/{split}/{name}/{number}.JPEG": b"x"
+        for split, name, number in [
+            ("train", CLASSES[0], 1),
+            ("train", CLASSES[1], 1),
+            ("train", CLASSES[1], 2),
+            ("val", CLASSES[0], 1),
+            ("val", CLASSES[1], 1),
+        ]
+    }
+    copy_in(tmp_path, folders)
+
+    staged = prepare(images(tmp_path, expected=Size(2, 3, 2)), processes=1, progress=ignore)
+
+    assert staged.root == f"{COPIED}/{FILES}/ILSVRC/Data/CLS-LOC"
+    assert staged.counts == {"classes": 2, "train_images": 3, "validation_images": 2}
+
+
+@pytest.mark.parametrize(
+    ("expected", "num_classes", "said"),
+    [
+        (Size(2, 6, 3), 2, "the data has 5 training images, ImageNet has 6; upload what is"),
+        (Size(2, 5, 4), 2, "the data has 3 validation images, ImageNet has 4"),
+        (TINY, 1000, "has 2 classes in train, and the recipe's model has 1,000"),
+    ],
+)
+def test_counts_that_differ_are_refused(
+    tmp_path: Path, expected: Size, num_classes: int, said: str
+) -> None:
+    copy_in(tmp_path, published())
+    work = images(tmp_path, expected=expected, num_classes=num_classes)
+
+    with pytest.raises(BadParameter, match=said):
+        prepare(work, processes=1, progress=ignore)
+
+    assert not (work.target.directory / MANIFEST_FILE).exists()
+
+
+def test_validation_images_without_a_mapping_are_refused(tmp_path: Path) -> None:
+    copy_in(tmp_path, published(""))
+
+    with pytest.raises(BadParameter, match=r"put ILSVRC2012_devkit_t12.tar.gz, .* beside it"):
+        prepare(images(tmp_path), processes=1, progress=ignore)
+
+
+def test_archive_that_is_cut_off_is_refused(tmp_path: Path) -> None:
+    files = published()
+    cut = files["ILSVRC2012_img_train.tar"].rindex(b"b1")
+    copy_in(tmp_path, files | {"ILSVRC2012_img_train.tar": files["ILSVRC2012_img_train.tar"][:cut]})
+
+    with pytest.raises(BadParameter, match=r"ILSVRC2012_img_train.tar.* upload it again"):
+        prepare(images(tmp_path), processes=1, progress=ignore)
+
+
+def test_data_without_images_is_refused(tmp_path: Path) -> None:
+    copy_in(tmp_path, {"rows.jsonl": b"{}"})
+
+    with pytest.raises(BadParameter, match="s3://b/x/ holds neither class folders nor"):
+        prepare(images(tmp_path), processes=1, progress=ignore)
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"x" * 200, b"MATLAB".ljust(128) + b"\x0f\0\0\0\x04\0\0\0xxxx"]
+)
+def test_other_bytes_are_no_table_of_classes(data: bytes) -> None:
+    with pytest.raises(BadParameter, match="MATLAB file"):
+        read_structs(data)
+
+
+TEXT = {f"{number:02d}.txt": f"Text of file {number}. ".encode() * 40 for number in range(7)}
+SETTINGS: dict[str, str | int] = {"tokenizer": "bpe", "vocab_size": 300}
+
+
+def tokens(data: Path) -> TokenWork:
+    target = find_target(data, COPIED, preparation=Preparation.TOKENS, settings=SETTINGS)
+    return TokenWork(target, part_bytes=600)
+
+
+def stream(packed: PackedData) -> list[int]:
+    dtype = packed.manifest.plan.dtype
+    return [int(each) for path in packed.paths for each in np.fromfile(path, dtype=dtype)]
+
+
+def test_parts_joined_hold_the_tokens_of_one_packing(tmp_path: Path) -> None:
+    copy_in(tmp_path, TEXT | {"zero.txt": b""})
+
+    staged = prepare(tokens(tmp_path), processes=2, progress=ignore)
+
+    packed = read_packed(tmp_path / staged.root)
+    verify_packed(packed)
+    assert packed.manifest.plan.dataset == "s3://b/x/"
+    assert len(packed.paths) == 7
+    corpus = find_corpus(str(tmp_path / COPIED / FILES))
+    tokenizer = describe_tokenizer(packed.tokenizer.path)
+    plan = make_plan(corpus, tokenizer, spec="bpe", shard_tokens=DEFAULT_SHARD_TOKENS)
+    alone = pack(corpus, tokenizer, plan, directory=tmp_path / "alone")
+    assert stream(packed) == stream(alone)
+    assert packed.manifest.num_documents == alone.manifest.num_documents
+    assert staged.counts == {
+        "tokens": alone.manifest.num_tokens,
+        "documents": alone.manifest.num_documents,
+    }
+
+
+def test_packing_is_the_same_whoever_did_which_part(tmp_path: Path) -> None:
+    one, other = tmp_path / "one", tmp_path / "other"
+    for data in (one, other):
+        copy_in(data, TEXT)
+    # Another node has done the last part, and has begun to join.
+    work = tokens(other)
+    *_, last = work.shares()
+    Shares(work.target.directory / "shares", [last]).work(work.do)
+
+    first = prepare(tokens(one), processes=1, progress=ignore)
+    second = prepare(work, processes=3, progress=ignore)
+
+    assert contents(one, first) == contents(other, second)
+    assert first.data_id == second.data_id
+
+
+def test_join_that_was_killed_continues(tmp_path: Path) -> None:
+    copy_in(tmp_path, TEXT)
+    work = tokens(tmp_path)
+    directory = work.target.directory
+    Shares(directory / "shares", work.shares()).work(work.do)
+    (directory / FILES).mkdir()
+    (directory / "parts/00000/tokens-00000.bin").rename(directory / FILES / "tokens-00000.bin")
+
+    staged = prepare(work, processes=1, progress=ignore)
+
+    verify_packed(read_packed(tmp_path / staged.root))
+
+
+def test_text_without_any_is_refused(tmp_path: Path) -> None:
+    copy_in(tmp_path, {"a.txt": b""})
+
+    with pytest.raises(StationmasterError, match="text"):
+        prepare(tokens(tmp_path), processes=1, progress=ignore)
+
+
+def test_parts_are_runs_of_files(tmp_path: Path) -> None:
+    sizes = {"a": 3, "b": 3, "c": 9, "d": 1}
+    for name, size in sizes.items():
+        (tmp_path / name).write_bytes(b"x" * size)
+    files = [str(tmp_path / name) for name in sizes]
+
+    parts = split_into_parts(files, part_bytes=6)
+
+    assert [[Path(file).name for file in part] for part in parts] == [["a", "b"], ["c"], ["d"]]
+
+
+def test_share_of_a_killed_process_is_done_by_another(tmp_path: Path) -> None:
+    shares = [Share(name=name, weight=1) for name in "ab"]
+    program = f"""
+import sys, time
+from pathlib import Path
+from training.data.shares import Share, Shares
+def do(share):
+    print(share.name, flush=True)
+    time.sleep(600)
+Shares(Path({str(tmp_path)!r}), [Share(name="a", weight=1)]).work(do)
+"""
+    process = subprocess.Popen(
+        [sys.executable, "-c", program],
+        cwd=Path(__file__).parents[2],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "a\n"
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    done: list[str] = []
+
+    Shares(tmp_path, shares).work(lambda share: done.append(share.name) or {"by": "another"})
+
+    assert sorted(done) == ["a", "b"]
+    assert Shares(tmp_path, shares).done() == {"a": {"by": "another"}, "b": {"by": "another"}}
+
+
+def test_data_that_was_not_copied_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(NotPossibleNow, match="was not copied to its end"):
+        images(tmp_path)
+
+
+def test_program_prints_the_end_as_a_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy_in(tmp_path, TEXT)
+    words = ["tokens", COPIED, "--tokenizer", "bpe", "--vocab-size", "300", "--run-id", "run-1"]
+
+    code = main([*words, "--data-directory", str(tmp_path), "--processes", "1"])
+
+    *_, last = capsys.readouterr().out.splitlines()
+    line = read_staging_line(last)
+    assert code == 0
+    assert isinstance(line, StagedLine)
+    assert (line.run_id, line.counts["documents"]) == ("run-1", 7)
+
+
+def test_program_prints_a_refusal_as_its_last_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy_in(tmp_path, {"rows.jsonl": b"{}"})
+
+    code = main(["images", COPIED, "--classes", "4", "--data-directory", str(tmp_path)])
+
+    *_, last = capsys.readouterr().out.splitlines()
+    assert code == EXIT_REFUSED
+    assert "holds neither class folders nor ImageNet's archives" in last

@@ -1,0 +1,156 @@
+"""Text packed in parts, by any number of processes, and joined to one packed data set.
+
+A part is a run of files, the same whoever packs it. The tokens of all parts one after the other are
+those of a packing by one process; only where a file of tokens ends differs. Called by
+`training.data.preparing`. This module must not import torch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Final
+
+from stationmaster.domain.errors import BadParameter
+from training.data.corpus import Corpus
+from training.data.corpus_lookup import find_corpus
+from training.data.corpus_reading import read_corpus
+from training.data.pack import DEFAULT_SHARD_TOKENS, make_plan, pack
+from training.data.shards import (
+    MANIFEST,
+    TOKENIZER,
+    Manifest,
+    PackedData,
+    Shard,
+    read_packed,
+    write_atomically,
+)
+from training.data.shares import Result, Share
+from training.data.tokenizers import TokenizerFile, prepare_tokenizer
+
+# A file of C4 is one part, and a thousand small files are a few.
+PART_BYTES: Final = 64 * 2**20
+
+
+@dataclass(frozen=True)
+class PackedParts:
+    """A directory of text to be packed, and where its parts go."""
+
+    name: str
+    """Where the text came from, for the manifest."""
+    source: Path
+    directory: Path
+    tokenizer: str
+    vocab_size: int
+    part_bytes: int = PART_BYTES
+
+    @cached_property
+    def corpus(self) -> Corpus:
+        """The text.
+
+        Raises:
+            BadParameter: there is none.
+        """
+        return replace(find_corpus(str(self.source)), dataset=self.name)
+
+    @cached_property
+    def _tokenizer(self) -> TokenizerFile:
+        return prepare_tokenizer(
+            self.tokenizer,
+            vocab_size=self.vocab_size,
+            cache_dir=self.directory / "cache",
+            texts=lambda: read_corpus(self.corpus),
+        )
+
+    @cached_property
+    def _parts(self) -> list[tuple[str, ...]]:
+        return split_into_parts(self.corpus.files, part_bytes=self.part_bytes)
+
+    def shares(self) -> list[Share]:
+        """A share for each part."""
+        return [
+            Share(name=f"{number:05d}", weight=sum(os.path.getsize(file) for file in files))
+            for number, files in enumerate(self._parts)
+        ]
+
+    def prepare(self) -> None:
+        """Find or train the tokenizer, once for all.
+
+        Raises:
+            BadParameter, PermanentError: as `prepare_tokenizer`.
+        """
+        assert self._tokenizer
+
+    def pack(self, share: Share) -> Result:
+        """Pack one part, or the rest of it.
+
+        Raises:
+            BadParameter, PermanentError: as `pack`.
+        """
+        number = int(share.name)
+        part = replace(self.corpus, files=self._parts[number], held_out=())
+        plan = make_plan(
+            part, self._tokenizer, spec=self.tokenizer, shard_tokens=DEFAULT_SHARD_TOKENS
+        )
+        packed = pack(part, self._tokenizer, plan, directory=self._part(number), may_be_empty=True)
+        return {"num_tokens": packed.manifest.num_tokens}
+
+    def join(self, files: Path) -> PackedData:
+        """Move the files of all parts into one packed data set; repeating it changes nothing.
+
+        Raises:
+            BadParameter: there is no text in any of them.
+        """
+        if (files / MANIFEST).exists():
+            return read_packed(files)
+        files.mkdir(parents=True, exist_ok=True)
+        parts = [
+            Manifest.model_validate_json((self._part(number) / MANIFEST).read_bytes())
+            for number in range(len(self._parts))
+        ]
+        shards: list[Shard] = []
+        for number, part in enumerate(parts):
+            for shard in part.shards:
+                name = f"tokens-{len(shards):05d}.bin"
+                if not (files / name).exists():
+                    (self._part(number) / shard.file).rename(files / name)
+                shards.append(shard.model_copy(update={"file": name}))
+        if not shards:
+            raise BadParameter(f"{self.name} holds no text")
+        (files / TOKENIZER).write_bytes(self._tokenizer.path.read_bytes())
+        write_atomically(files / MANIFEST, self._manifest(parts, shards).model_dump(mode="json"))
+        return read_packed(files)
+
+    def _manifest(self, parts: Sequence[Manifest], shards: Sequence[Shard]) -> Manifest:
+        plan = make_plan(
+            self.corpus, self._tokenizer, spec=self.tokenizer, shard_tokens=DEFAULT_SHARD_TOKENS
+        )
+        digests = [plan.tokenizer_sha256, *(shard.sha256 for shard in shards)]
+        return Manifest(
+            plan=plan,
+            num_tokens=sum(part.num_tokens for part in parts),
+            num_documents=sum(part.num_documents for part in parts),
+            sha256=hashlib.sha256(" ".join(digests).encode()).hexdigest(),
+            shards=tuple(shards),
+        )
+
+    def _part(self, number: int) -> Path:
+        return self.directory / "parts" / f"{number:05d}"
+
+
+def split_into_parts(files: Sequence[str], *, part_bytes: int) -> list[tuple[str, ...]]:
+    """Runs of files of `part_bytes` or a little more; a larger file is a part of its own."""
+    parts: list[tuple[str, ...]] = []
+    part: list[str] = []
+    num_bytes = 0
+    for file in files:
+        part.append(file)
+        num_bytes += os.path.getsize(file)
+        if num_bytes >= part_bytes:
+            parts.append(tuple(part))
+            part, num_bytes = [], 0
+    return [*parts, tuple(part)] if part else parts

@@ -1,0 +1,134 @@
+"""Make of copied data what the trainer reads, on as many nodes at once as there are.
+
+    python -m training.prepare images ID --classes 1000 --data-directory /fsx/data
+    python -m training.prepare tokens ID --tokenizer bpe --vocab-size 512 --data-directory /fsx/data
+
+ID names data that `relay.stage` has copied below the data directory. Any number of these programs,
+on any nodes that see the directory, divide the work; the result does not depend on their number.
+Killed at any time and started again, it goes on with what is not done. Standard output carries
+JSON lines of the kinds `staging` and, at the end, `staged`; where it fails, the last line is one
+sentence.
+
+Exit codes: 0 done, 1 not done but worth another try, 2 the command line is not understood, 3 the
+data is not what the recipe needs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from stationmaster.domain.datasets import (
+    EXIT_NOT_STAGED,
+    EXIT_REFUSED,
+    Preparation,
+    StagedLine,
+    StagingLine,
+)
+from stationmaster.domain.errors import StationmasterError, UserError
+from training.data.preparing import ImageWork, Settings, TokenWork, find_target, prepare
+
+REPORT_EVERY_S: Final = 5.0
+# More processes than this wait for the file system and not for a core.
+_MOST_PROCESSES: Final = 64
+
+
+def main(argv: Sequence[str]) -> int:
+    """Prepare, and turn every ending into a last line and an exit code."""
+    arguments = _parser().parse_args(argv)
+    logging.basicConfig(
+        stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(levelname)s: %(message)s"
+    )
+    report = _Report(arguments.run_id)
+    try:
+        staged = prepare(_work(arguments), processes=arguments.processes, progress=report.take)
+    except UserError as error:
+        return _fail(str(error), EXIT_REFUSED)
+    except (StationmasterError, OSError) as error:
+        return _fail(str(error), EXIT_NOT_STAGED)
+    head = {"run_id": arguments.run_id, "at": datetime.now(UTC)}
+    _print(staged.model_copy(update=head))
+    return 0
+
+
+def _work(arguments: argparse.Namespace) -> ImageWork | TokenWork:
+    data, name = arguments.data_directory, arguments.id
+    if arguments.what == "images":
+        settings: Settings = {"num_classes": arguments.classes}
+        return ImageWork(find_target(data, name, preparation=Preparation.IMAGES, settings=settings))
+    settings = {"tokenizer": arguments.tokenizer, "vocab_size": arguments.vocab_size}
+    return TokenWork(find_target(data, name, preparation=Preparation.TOKENS, settings=settings))
+
+
+class _Report:
+    """Prints a line every few seconds."""
+
+    def __init__(self, run_id: str | None) -> None:
+        self._run_id = run_id
+        self._printed_at = -REPORT_EVERY_S
+
+    def take(self, done: int, total: int) -> None:
+        now = time.monotonic()
+        if now - self._printed_at < REPORT_EVERY_S:
+            return
+        self._printed_at = now
+        _print(
+            StagingLine(
+                run_id=self._run_id, at=datetime.now(UTC), staged_bytes=done, total_bytes=total
+            )
+        )
+
+
+def _print(line: StagingLine | StagedLine) -> None:
+    sys.stdout.write(line.text() + "\n")
+    sys.stdout.flush()
+
+
+def _fail(sentence: str, code: int) -> int:
+    sys.stdout.write(" ".join(sentence.split()) + "\n")
+    sys.stdout.flush()
+    return code
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{value} is below 1")
+    return value
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m training.prepare",
+        description="Make of copied data what the trainer reads, resumably and on many nodes.",
+    )
+    what = parser.add_subparsers(dest="what", required=True)
+    images = what.add_parser("images", help="archives become class folders; folders are counted")
+    images.add_argument("--classes", type=_positive, required=True, metavar="N")
+    tokens = what.add_parser("tokens", help="text is tokenised and packed")
+    tokens.add_argument("--tokenizer", required=True, metavar="T")
+    tokens.add_argument("--vocab-size", type=_positive, required=True, metavar="N")
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+    for each in (images, tokens):
+        each.add_argument("id", metavar="ID", help="names the copied data")
+        each.add_argument("--data-directory", type=Path, required=True, metavar="DIR")
+        each.add_argument("--run-id", metavar="RUN", help="for the lines that are printed")
+        each.add_argument(
+            "--processes",
+            type=_positive,
+            default=min(cores, _MOST_PROCESSES),
+            metavar="N",
+            help="on this node (default: %(default)s, one a core)",
+        )
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
