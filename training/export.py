@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from stationmaster.domain.checkpoints import Manifest
+from stationmaster.domain.checkpoints import DESCRIPTION, Manifest
 from stationmaster.domain.errors import BadParameter, StationmasterError
 from training.manifest import (
     checkpoint_path,
@@ -29,7 +29,6 @@ from training.manifest import (
     first_damage,
     read_manifest,
 )
-from training.repositories import DESCRIPTION
 
 if TYPE_CHECKING:
     from torch import Tensor

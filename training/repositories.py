@@ -36,9 +36,6 @@ RANDOM: Final = "random"
 SAMPLE: Final = "sample"
 """Weights of the recipe's own shape, seeded, written once in the published form: for trying out."""
 
-DESCRIPTION: Final = "huggingface"
-"""Directory beside a run's checkpoints with the model's config.json and tokenizer."""
-
 Files = Literal["config", "tokenizer", "weights"]
 
 _PATTERNS: Final[dict[Files, list[str]]] = {

@@ -15,14 +15,23 @@ from pydantic import ValidationError
 
 from relay.saving.uploads import LocalFile
 from stationmaster.domain import checkpoints, results
-from stationmaster.domain.checkpoints import MARKER, Manifest, parse_manifest, step_of
+from stationmaster.domain.checkpoints import (
+    DESCRIPTION,
+    MARKER,
+    Manifest,
+    parse_manifest,
+    step_of,
+)
 from stationmaster.domain.errors import PermanentError
 from stationmaster.domain.results import TrainerFacts
 
 
 @dataclass(frozen=True, slots=True)
 class SavedStep:
-    """A complete checkpoint and its files; of each but its manifest the SHA-256 is known."""
+    """A complete checkpoint, its files, and what describes its model.
+
+    Of each file of the checkpoint but its manifest the SHA-256 is known.
+    """
 
     step: int
     source: str
@@ -105,7 +114,18 @@ def _complete(step: int, path: Path) -> SavedStep | None:
         saved_as = results.checkpoint_file(step, name)
         files.append(LocalFile(source, saved_as, stored.size_bytes, stored.sha256))
     files.append(_local(marker, results.checkpoint_file(step, MARKER)))
+    files += _described(path.parent)
     return SavedStep(step, f"{path.parent.name}/{path.name}", tuple(files))
+
+
+def _described(configuration: Path) -> list[LocalFile]:
+    """What `training.export` needs besides a checkpoint, to make a model of it."""
+    directory = configuration / DESCRIPTION
+    return [
+        _local(path, f"{results.CHECKPOINT}/{DESCRIPTION}/{path.name}")
+        for path in sorted(directory.glob("*"))
+        if path.is_file()
+    ]
 
 
 def _local(path: Path, saved_as: str) -> LocalFile:

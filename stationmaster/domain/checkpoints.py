@@ -16,6 +16,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 DIRECTORY: Final = "checkpoints"
 """In a run's output directory; below it, one directory for each configuration of the run."""
 MARKER: Final = "complete.json"
+DESCRIPTION: Final = "huggingface"
+"""Directory beside a configuration's checkpoints, with its model's config.json and tokenizer."""
 _NAME: Final = re.compile(r"step-(\d{8})")
 
 

@@ -5,6 +5,7 @@ the cluster, and by `stationmaster results`, which downloads it. Pure: nothing h
 
     runs/RUN/model/...              Hugging Face safetensors, config, tokenizer, model card
     runs/RUN/checkpoint/step-N/...  the newest checkpoint that was whole
+    runs/RUN/checkpoint/huggingface the configuration and tokenizer of its model
     runs/RUN/metrics.jsonl          the trainer's progress lines
     runs/RUN/logs/POD.log           what the pods printed
     runs/RUN/manifest.json          lists all of them; written last: without it nothing is complete

@@ -175,6 +175,7 @@ def run(
     made.write("model/model.safetensors", b"few weights")
     made.write("model/config.json", b"{}")
     made.write("metrics.jsonl", b'{"step":1}\n')
+    made.write(f"checkpoints/{CONFIGURATION}/huggingface/config.json", b"{}")
     made.write_checkpoint(40, b"older")
     made.write_checkpoint(60, b"newer")
     aws.forget_calls()

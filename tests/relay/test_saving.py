@@ -23,6 +23,7 @@ from stationmaster.domain.errors import PermanentError
 from stationmaster.domain.results import MANIFEST_FILE, MIB, manifest_sha256, read_manifest
 
 PATHS = [
+    "checkpoint/huggingface/config.json",
     "checkpoint/step-00000060/complete.json",
     "checkpoint/step-00000060/weights.pt",
     "metrics.jsonl",

@@ -21,8 +21,9 @@ from transformers import (
 )
 
 from stationmaster.domain.catalogue.entries import CATALOGUE
+from stationmaster.domain.checkpoints import DESCRIPTION
 from stationmaster.domain.progress_lines import EvaluatedLine
-from stationmaster.domain.results import TrainerFacts
+from stationmaster.domain.results import TrainerFacts, checkpoint_directory
 from training.build import build_trainer, prepare_data
 from training.config import parse_config
 from training.export import export
@@ -126,6 +127,21 @@ def test_model_that_is_lost_is_written_again_from_the_checkpoint(workspace: Work
 
     assert [line["kind"] for line in lines] == ["started", "resumed", "finished"]
     assert weights.read_bytes() == before
+
+
+def test_checkpoint_of_a_result_is_exported_as_a_runs_own(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    train_here(workspace, *KEYS)
+    (configuration,) = (workspace.output_dir / "checkpoints").iterdir()
+    saved = tmp_path / "result" / checkpoint_directory(2)
+    shutil.copytree(configuration / "step-00000002", saved)
+    shutil.copytree(configuration / DESCRIPTION, saved.with_name(DESCRIPTION))
+
+    exported = export(saved.parent, output_dir=tmp_path / "hf", step=None, dtype="fp32")
+
+    written = workspace.output_dir / "model" / "model.safetensors"
+    assert (exported / "model.safetensors").read_bytes() == written.read_bytes()
 
 
 def test_facts_say_versions_seed_and_data(workspace: Workspace) -> None:

@@ -27,10 +27,10 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from stationmaster.domain.catalogue.models import LanguageModel
 from stationmaster.domain.catalogue.recipes import Recipe
 from stationmaster.domain.catalogue.training_config import LanguageTraining
+from stationmaster.domain.checkpoints import DESCRIPTION
 from stationmaster.domain.errors import BadParameter, PermanentError, StationmasterError
 from training.parallel import Ranks
 from training.repositories import (
-    DESCRIPTION,
     SAMPLE,
     config_directory,
     read_config,
