@@ -20,6 +20,7 @@ from slack_sdk import WebClient
 from bot import lambda_handler
 from bot.notifier import Notifier
 from bot.outbox import Outbox
+from stationmaster.aws.delivery_store import Delivery, DeliveryStore
 from stationmaster.domain.catalogue.instances import get_instance
 from stationmaster.domain.cluster import events as cl
 from stationmaster.domain.cluster.aggregate import Cluster
@@ -89,6 +90,26 @@ def _executions(state_machine_arn: str) -> list[str]:
     client = boto3.client("stepfunctions", REGION)
     found = client.list_executions(stateMachineArn=state_machine_arn)
     return [execution["name"] for execution in found["executions"]]
+
+
+class Killed(BaseException):
+    """What a function that Lambda kills never gets to handle."""
+
+
+class DyingStore(DeliveryStore):
+    """A memory whose function is killed when it is to keep something of the given kind."""
+
+    dies_at = ""
+
+    def save(self, delivery: Delivery, **more: object) -> Delivery:
+        if self.dies_at == "card" and delivery.card_ts is not None:
+            raise Killed
+        return super().save(delivery, **more)
+
+    def confirm(self, owner: str, keys: list[str], **more: object) -> None:
+        if self.dies_at == "confirm" and keys:
+            raise Killed
+        super().confirm(owner, keys, **more)
 
 
 @dataclass

@@ -13,6 +13,8 @@ from bot_world import (
     REGION,
     SIGNING_SECRET,
     Clock,
+    ClusterStory,
+    DyingStore,
     Person,
     Story,
     TableStream,
@@ -105,3 +107,15 @@ def person(slack: RecordingSlack, settings: Settings) -> Person:
 @pytest.fixture
 def story(services: Services, clock: Clock) -> Story:
     return Story(services, clock)
+
+
+@pytest.fixture
+def cluster(services: Services, clock: Clock) -> ClusterStory:
+    return ClusterStory(services, clock)
+
+
+@pytest.fixture
+def dying(services: Services) -> DyingStore:
+    store = DyingStore(services.settings.table_name, boto3.client("dynamodb", REGION))
+    services.deliveries = store
+    return store

@@ -21,11 +21,6 @@ def seen(answer: dict) -> str:
     return json.dumps(blocks, ensure_ascii=False)
 
 
-@pytest.fixture
-def cluster(services, clock) -> ClusterStory:
-    return ClusterStory(services, clock)
-
-
 def drained(monkeypatch) -> list[str]:
     """Details of what is put on the bus from now on."""
     from moto.events.models import EventsBackend

@@ -6,43 +6,15 @@ import json
 
 import boto3
 import pytest
-from bot_world import CHANNEL, REGION, SIGNING_SECRET, Story, new_notifier
+from bot_world import CHANNEL, REGION, SIGNING_SECRET, Killed, Story, new_notifier
 from recording_slack import Refusal
 
 from bot.stream import read_batch
-from stationmaster.aws.delivery_store import Delivery, DeliveryStore
 from stationmaster.domain.cluster import events as cl
 from stationmaster.domain.errors import TransientError
 from stationmaster.domain.run import events as ev
 
 DIRECT = "D0OPERATOR"
-
-
-class Killed(BaseException):
-    """What a function that Lambda kills never gets to handle."""
-
-
-class DyingStore(DeliveryStore):
-    """A memory whose function is killed when it is to keep something of the given kind."""
-
-    dies_at = ""
-
-    def save(self, delivery: Delivery, **more: object) -> Delivery:
-        if self.dies_at == "card" and delivery.card_ts is not None:
-            raise Killed
-        return super().save(delivery, **more)
-
-    def confirm(self, run_id: str, keys: list[str], **more: object) -> None:
-        if self.dies_at == "confirm" and keys:
-            raise Killed
-        super().confirm(run_id, keys, **more)
-
-
-@pytest.fixture
-def dying(services) -> DyingStore:
-    store = DyingStore(services.settings.table_name, boto3.client("dynamodb", REGION))
-    services.deliveries = store
-    return store
 
 
 def tell(notifier, stream) -> None:

@@ -1,0 +1,284 @@
+"""What the channel is shown of kept clusters: right, and within Slack's limits for any cluster."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from factories import make_run
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from bot.blocks import cluster_answers as answers
+from bot.blocks.cluster_card import cluster_card, cluster_milestone, goes
+from bot.blocks.cluster_receipt import cluster_receipt
+from bot.blocks.cluster_thread import cluster_message
+from local.slack.blocks import check_blocks, total_text
+from stationmaster.domain.catalogue.instances import get_instance
+from stationmaster.domain.cluster import events as cl
+from stationmaster.domain.cluster.aggregate import Check, Cluster
+from stationmaster.domain.cluster.events import ClusterPhase
+from stationmaster.domain.cluster.leases import Lease, Waiting
+from stationmaster.domain.cluster.resources import Resource, ResourceStatus
+from stationmaster.domain.cluster.spec import spec_for_any
+from stationmaster.domain.resources import ResourceKind
+from stationmaster.domain.run.view import ClusterView
+
+START = datetime(2026, 1, 2, 9, 0, tzinfo=UTC)
+NOW = START + timedelta(hours=1)
+RUN_ID = "tiny-llama-0123abcd"
+
+
+def make_cluster(phase: ClusterPhase = ClusterPhase.READY, **values: object) -> Cluster:
+    made = {
+        "cluster_id": "team-a-0123abcd",
+        "name": "team-a",
+        "spec": spec_for_any(get_instance("m5.2xlarge"), nodes=4, file_system_gib=1200),
+        "requester": cl.Requester(team_id="T0TEAM", channel_id="C0TRAINING", user_id="U0OPERATOR"),
+        "phase": phase,
+        "phases": [(ClusterPhase.REQUESTED, START), (phase, START + timedelta(minutes=20))],
+        "requested_at": START,
+        "keep_until": START + timedelta(hours=8),
+    }
+    return Cluster(**(made | values))
+
+
+def lease(run_id: str = RUN_ID, nodes: int = 2, **values: object) -> Lease:
+    return Lease(run_id=run_id, nodes=nodes, granted_at=START, **values)
+
+
+def seen(content) -> str:
+    return json.dumps(content.blocks, ensure_ascii=False)
+
+
+def delete_button(content) -> dict:
+    elements = [each for block in content.blocks for each in block.get("elements", [])]
+    return next(each for each in elements if each.get("action_id") == "delete_cluster")
+
+
+def assert_slack_takes(content) -> None:
+    assert check_blocks(content.blocks) == []
+    assert total_text(content.blocks) <= 13_200
+    assert 0 < len(content.text) <= 3_000
+
+
+def event(kind: type, /, **values: object):
+    about = {"event_id": kind.__name__, "cluster_id": "team-a-0123abcd", "at": NOW}
+    return kind(**(about | values))
+
+
+def test_deletion_is_confirmed_with_what_goes():
+    free, used = make_cluster(), make_cluster(leases={RUN_ID: lease()})
+
+    asked = delete_button(cluster_card(ClusterView(free), now=NOW))["confirm"]["text"]["text"]
+    named = delete_button(cluster_card(ClusterView(used), now=NOW))["confirm"]["text"]["text"]
+
+    assert "4 \u00d7 m5.2xlarge" in asked
+    assert "file system of 1,200 GiB with all that is on it. No run uses it." in asked
+    assert f"This run ends: {RUN_ID}." in named
+
+
+@pytest.mark.parametrize(
+    ("phase", "shown"),
+    [
+        (ClusterPhase.READY, ["extend_cluster", "delete_cluster"]),
+        (ClusterPhase.PROVISIONING, ["extend_cluster", "delete_cluster"]),
+        (ClusterPhase.FAILED, ["delete_cluster"]),
+        (ClusterPhase.DRAINING, []),
+        (ClusterPhase.RELEASED, []),
+    ],
+)
+def test_buttons_are_those_that_make_sense(phase, shown):
+    card = cluster_card(ClusterView(make_cluster(phase)), now=NOW)
+
+    rows = [block for block in card.blocks if block["type"] == "actions"]
+    assert [each["action_id"] for row in rows for each in row["elements"]] == shown
+
+
+def test_end_of_a_cluster_is_said_as_what_it_depends_on():
+    until = START + timedelta(hours=8)
+    day = f"<!date^{int(until.timestamp())}^"
+
+    assert goes(make_cluster()).startswith(day)
+    assert "not before its runs" in goes(make_cluster(leases={RUN_ID: lease()}))
+    assert "not before 2h after its run" in goes(make_cluster(leases={RUN_ID: lease(keep_s=7200)}))
+    kept_by_run = make_cluster(keep_until=None, leases={RUN_ID: lease(keep_s=7200)})
+    assert goes(kept_by_run) == "2h after its run"
+    assert goes(make_cluster(ClusterPhase.DRAINING)) == "now"
+
+
+def test_milestone_changes_with_what_people_wait_for_and_not_with_cost():
+    cluster = make_cluster()
+    control_plane = Resource(
+        kind=ResourceKind.CLUSTER, name="c", price_per_hour_usd=1.0, requested_at=START
+    )
+
+    def moved(**values: object) -> bool:
+        changed = cluster.model_copy(update=values)
+        return cluster_milestone(changed) != cluster_milestone(cluster)
+
+    waiting = Waiting(run_id=RUN_ID, nodes=2, since=START)
+    assert moved(leases={RUN_ID: lease()})
+    assert moved(queue=[waiting])
+    assert moved(keep_until=NOW)
+    assert moved(deleted_by="U1")
+    assert not moved(resources={"c": control_plane})
+
+
+def test_list_and_card_mark_emulated_costs():
+    view = ClusterView(make_cluster(), emulated_speed=720.0)
+
+    assert "emulated" in seen(cluster_card(view, now=NOW))
+    assert "emulated" in seen(answers.clusters_list([view], now=NOW))
+    assert "nothing is billed" in seen(cluster_receipt(view, now=NOW))
+
+
+def test_own_part_and_shares_of_a_receipt_sum_up():
+    machines = Resource(
+        kind=ResourceKind.NODE_GROUP,
+        name="training",
+        status=ResourceStatus.DELETED,
+        price_per_hour_usd=10.0,
+        requested_at=START,
+        deleted_at=NOW,
+    )
+    half = lease(nodes=2, released_at=NOW)
+    cluster = make_cluster(
+        ClusterPhase.RELEASED,
+        phases=[(ClusterPhase.READY, START), (ClusterPhase.RELEASED, NOW)],
+        leases={RUN_ID: half},
+        resources={"n": machines},
+        final_cost_usd=10.0,
+    )
+
+    shown = seen(cluster_receipt(ClusterView(cluster), now=NOW))
+
+    assert f"`{RUN_ID}`  $5.00" in shown
+    assert "while nodes were free  $5.00" in shown
+    assert "together  $10.00" in shown
+
+
+# Any text, much of it hostile: control characters of mrkdwn, back quotes, very long, no spaces.
+TEXT = st.one_of(
+    st.text(max_size=40),
+    st.sampled_from(["<!channel>", "`" * 30, "&" * 900, "a" * 5_000, "", " \n\t ", "x\n" * 400]),
+)
+AMOUNT = st.floats(min_value=0, max_value=1e12, allow_nan=False)
+MOMENT = st.integers(0, 10**6).map(lambda seconds: START + timedelta(seconds=seconds))
+RUN_IDS = st.text("abcdefgh-0123456789", min_size=1, max_size=45)
+
+
+@st.composite
+def any_cluster(draw) -> ClusterView:
+    phase = draw(st.sampled_from(list(ClusterPhase)))
+    resources = draw(
+        st.lists(
+            st.builds(
+                Resource,
+                kind=st.sampled_from(list(ResourceKind)),
+                name=TEXT,
+                status=st.sampled_from(list(ResourceStatus)),
+                price_per_hour_usd=AMOUNT,
+                requested_at=MOMENT,
+                active_at=st.none() | MOMENT,
+                deleted_at=st.none() | MOMENT,
+            ),
+            max_size=20,
+        )
+    )
+    leases = draw(
+        st.lists(
+            st.builds(
+                Lease,
+                run_id=RUN_IDS,
+                nodes=st.integers(1, 64),
+                keep_s=st.integers(0, 604_800),
+                granted_at=MOMENT,
+                released_at=st.none() | MOMENT,
+            ),
+            max_size=30,
+        )
+    )
+    queue = draw(
+        st.lists(
+            st.builds(Waiting, run_id=RUN_IDS, nodes=st.integers(1, 64), since=MOMENT), max_size=30
+        )
+    )
+    cluster = make_cluster(
+        phase,
+        reason=draw(TEXT),
+        leases={each.run_id: each for each in leases},
+        queue=queue,
+        keep_until=draw(st.none() | MOMENT),
+        deleted_by=draw(TEXT),
+        resources={f"{index}": resource for index, resource in enumerate(resources)},
+        plugins=draw(st.lists(TEXT, max_size=20)),
+        checks=draw(
+            st.lists(st.builds(Check, name=TEXT, passed=st.booleans(), detail=TEXT), max_size=20)
+        ),
+        teardown_reason=draw(TEXT),
+        left_behind=draw(st.lists(TEXT, max_size=60)),
+    )
+    runs = {run_id: make_run() for run_id in cluster.waiting_runs}
+    return ClusterView(cluster, runs=runs, emulated_speed=draw(st.sampled_from([None, 720.0])))
+
+
+SLOW = settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
+)
+
+
+@SLOW
+@given(any_cluster(), TEXT)
+def test_card_receipt_and_answers_of_any_cluster_are_within_slacks_limits(view, code):
+    assert_slack_takes(cluster_card(view, now=NOW))
+    assert_slack_takes(cluster_card(view, now=NOW, moved_from=(code, code)))
+    assert_slack_takes(cluster_receipt(view, now=NOW))
+    assert_slack_takes(answers.cluster_shown(view, region="us-east-1", now=NOW))
+    assert_slack_takes(answers.clusters_list([view] * 25, now=NOW))
+    assert_slack_takes(answers.cluster_deleted(view))
+
+
+ANY_EVENT = st.one_of(
+    *(
+        st.builds(
+            kind,
+            event_id=st.text(max_size=8),
+            cluster_id=st.just("team-a-0123abcd"),
+            at=MOMENT,
+            **fields,
+        )
+        for kind, fields in (
+            (cl.ClusterPhaseChanged, {"reason": TEXT}),
+            (cl.LeaseRequested, {"run_id": RUN_IDS, "nodes": st.integers(1, 64)}),
+            (cl.LeaseGranted, {"run_id": RUN_IDS, "nodes": st.integers(1, 64)}),
+            (cl.LeaseReleased, {"run_id": RUN_IDS}),
+            (cl.KeepExtended, {"keep_until": MOMENT, "user_id": TEXT}),
+            (cl.KeepEnding, {"keep_until": MOMENT}),
+            (cl.DeletionRequested, {"user_id": TEXT}),
+            (cl.PassBegan, {"nodes": st.integers(1, 64), "user_id": TEXT}),
+            (cl.CheckFinished, {"check": TEXT, "detail": TEXT}),
+            (cl.TeardownStarted, {}),
+            (cl.ResourceCreated, {"name": TEXT}),
+        )
+    )
+)
+
+
+@SLOW
+@given(st.lists(ANY_EVENT, max_size=60), any_cluster())
+def test_thread_of_any_events_is_within_slacks_limits(events, view):
+    message = cluster_message(events, view.cluster)
+
+    if message is not None:
+        assert_slack_takes(message)
+
+
+def test_what_is_on_the_card_is_no_news_of_the_thread():
+    made = event(cl.ResourceCreated, kind=ResourceKind.CLUSTER, name="c")
+    passed = event(cl.CheckFinished, check="nodes", passed=True, detail="fine")
+    failed = event(cl.CheckFinished, check="nodes", passed=False, detail="one is missing")
+
+    assert cluster_message([made, passed], make_cluster()) is None
+    assert "one is missing" in seen(cluster_message([failed], make_cluster()))

@@ -1,0 +1,307 @@
+"""What the channel sees of a kept cluster and of the runs on it, from the table's real stream."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from bot_world import CHANNEL, Killed, new_notifier
+from recording_slack import Refusal
+
+from bot.stream import read_batch
+from stationmaster.domain.cluster import events as cl
+from stationmaster.domain.cluster.events import ClusterPhase
+from stationmaster.domain.errors import TransientError
+from stationmaster.domain.resources import ResourceKind
+
+FIRST, SECOND, THIRD = (f"tiny-llama-{letter * 8}" for letter in "abc")
+
+
+def tell(notifier, stream) -> None:
+    notifier.notify(read_batch(stream.next_batch()))
+
+
+def card_of(slack, title: str):
+    """The card with that in its header, as the channel sees it now."""
+    posted = next(card for card in slack.cards if title in card.seen)
+    edits = [call for call in slack.of("chat.update") if call.arguments["ts"] == posted.ts]
+    return (edits or [posted])[-1]
+
+
+def thread_of(slack, title: str) -> str:
+    posted = next(card for card in slack.cards if title in card.seen)
+    return "\n".join(call.seen for call in slack.thread if call.arguments["thread_ts"] == posted.ts)
+
+
+def end(cluster) -> None:
+    cluster.phases(ClusterPhase.DRAINING)
+    cluster.happen(cl.TeardownStarted)
+    cluster.happen(cl.ResourceDeleted, kind=ResourceKind.CLUSTER, name="control plane")
+    state = cluster.services.cluster_states.load(cluster.cluster_id)
+    cluster.happen(cl.TeardownCompleted, cost_usd=state.cost_usd(cluster.clock.now()))
+
+
+def test_kept_cluster_has_one_card_that_follows_it(notifier, stream, cluster, slack, clock):
+    cluster.begin()
+    tell(notifier, stream)
+    clock.advance(10)
+    cluster.become_ready()
+    tell(notifier, stream)
+    clock.advance(10)
+    cluster.use(FIRST, nodes=3)
+    tell(notifier, stream)
+
+    card = card_of(slack, "Cluster team-a")
+    assert len([each for each in slack.cards if "Cluster team-a" in each.seen]) == 1
+    assert "ready, 3 of 4 nodes in use" in card.seen
+    assert FIRST in card.seen
+    assert "$36.00 an hour" in card.seen
+    assert "<!date^" in card.seen
+    assert card.arguments["channel"] == CHANNEL
+
+
+def test_cluster_that_nobody_keeps_has_no_card(notifier, stream, story, slack):
+    story.begin()
+    story.reach_running()
+    tell(notifier, stream)
+    notifier.refresh()
+
+    assert len(slack.cards) == 1
+    assert "Cluster" not in slack.cards[0].seen
+
+
+def test_thread_of_a_cluster_names_leases_and_changes_once(notifier, stream, cluster, slack, clock):
+    cluster.begin()
+    cluster.become_ready()
+    cluster.use(FIRST, nodes=3)
+    cluster.use(SECOND, nodes=2)
+    cluster.happen(cl.KeepExtended, keep_until=clock.now() + timedelta(hours=9), user_id="U0OTHER")
+    batch = read_batch(stream.next_batch())
+    notifier.notify(batch)
+    notifier.notify(batch)
+    cluster.train(FIRST)
+    cluster.leave(FIRST)
+    tell(notifier, stream)
+
+    thread = thread_of(slack, "Cluster team-a")
+    assert thread.count("the cluster is ready") == 1
+    assert thread.count(f"run `{FIRST}` has 3 nodes") == 1
+    assert f"run `{FIRST}` waits" not in thread
+    assert thread.count(f"run `{SECOND}` waits for 2 nodes") == 1
+    assert thread.count("<@U0OTHER> extended it") == 1
+    assert thread.count(f"run `{FIRST}` has left") == 1
+    assert thread.count(f"run `{SECOND}` has 2 nodes") == 1
+
+
+def test_run_on_a_ready_cluster_says_nothing_of_its_provisioning(
+    notifier, stream, cluster, slack, clock
+):
+    cluster.begin()
+    cluster.become_ready()
+    tell(notifier, stream)
+    clock.advance(60)
+    cluster.use(FIRST)
+    cluster.train(FIRST)
+    tell(notifier, stream)
+
+    card, thread = card_of(slack, FIRST), thread_of(slack, FIRST)
+    assert "Provision" not in card.seen
+    assert "Validate" not in card.seen
+    assert "on cluster `team-a`" in card.seen
+    assert "control plane" not in thread
+    assert "training" in thread
+
+
+def test_run_that_waits_for_a_new_cluster_sees_how_it_is_made(
+    notifier, stream, cluster, slack, clock
+):
+    cluster.begin()
+    cluster.use(FIRST)
+    clock.advance(10)
+    cluster.become_ready()
+    tell(notifier, stream)
+
+    assert "`control plane` ready" in thread_of(slack, FIRST)
+
+
+def test_queued_run_names_its_place_and_moves_up(notifier, stream, cluster, slack, clock):
+    cluster.begin()
+    cluster.become_ready()
+    cluster.use(FIRST, nodes=3)
+    cluster.use(SECOND, nodes=2)
+    cluster.use(THIRD, nodes=4)
+    tell(notifier, stream)
+
+    assert "place 1 of 2: 1 of 4 nodes free, 2 wanted" in card_of(slack, SECOND).seen
+    assert "place 2 of 2: 1 of 4 nodes free, 4 wanted" in card_of(slack, THIRD).seen
+
+    clock.advance(30)
+    cluster.train(FIRST)
+    cluster.leave(FIRST)
+    tell(notifier, stream)
+
+    assert "place 1 of 1: 2 of 4 nodes free, 4 wanted" in card_of(slack, THIRD).seen
+
+
+def test_run_leaves_a_receipt_with_its_share_and_the_cluster_stays(
+    notifier, stream, cluster, slack, clock
+):
+    cluster.begin()
+    cluster.become_ready()
+    cluster.use(FIRST, nodes=2)
+    cluster.train(FIRST)
+    tell(notifier, stream)
+    clock.advance(3600)
+    cluster.leave(FIRST)
+    tell(notifier, stream)
+    tell(notifier, stream)
+
+    thread = thread_of(slack, FIRST)
+    assert thread.count("Its share of the cost") == 1
+    assert "$18.00" in thread  # 2 of 4 nodes of 36 USD for an hour
+    assert "stays until <!date^" in thread
+    assert "costs $36.00 an hour" in thread
+    assert "/train tiny-llama on=team-a" in thread
+    assert "/train cluster delete team-a" in thread
+    assert "Its share" in card_of(slack, FIRST).seen
+
+
+def test_end_of_the_keep_is_warned_of_in_the_channel_once(notifier, stream, cluster, slack, clock):
+    made = cluster.begin(keep_for=timedelta(minutes=40))
+    cluster.become_ready()
+    tell(notifier, stream)
+    cluster.happen(cl.KeepEnding, keep_until=made.keep_until)
+    batch = read_batch(stream.next_batch())
+    notifier.notify(batch)
+    notifier.notify(batch)
+
+    (warning,) = [call for call in slack.thread if "unless you type" in call.seen]
+    assert warning.arguments["reply_broadcast"]
+    assert "/train cluster extend team-a 2h" in warning.seen
+    assert "unless it is extended" in card_of(slack, "Cluster team-a").seen
+
+
+def test_receipt_of_a_cluster_splits_its_bill(notifier, stream, cluster, slack, clock):
+    cluster.begin()
+    cluster.become_ready()
+    cluster.use(FIRST, nodes=2)
+    cluster.train(FIRST)
+    clock.advance(3600)
+    cluster.leave(FIRST)
+    clock.advance(3600)
+    end(cluster)
+    tell(notifier, stream)
+
+    (receipt,) = [call for call in slack.thread if "Who caused it" in call.seen]
+    assert receipt.arguments["reply_broadcast"]
+    assert "Nothing billable is left" in receipt.seen
+    assert f"`{FIRST}`  $18.00" in receipt.seen
+    assert "while nodes were free  $54.00" in receipt.seen
+    assert "together  $72.00" in receipt.seen
+    assert "Cluster team-a: gone" in card_of(slack, "Cluster team-a").seen
+
+
+def test_failed_cluster_says_why(notifier, stream, cluster, slack):
+    cluster.begin()
+    cluster.phases(ClusterPhase.PROVISIONING)
+    cluster.phases(ClusterPhase.FAILED, reason="no capacity for m5.2xlarge")
+    tell(notifier, stream)
+
+    assert "no capacity for m5.2xlarge" in card_of(slack, "Cluster team-a").seen
+    assert "the cluster failed*: no capacity" in thread_of(slack, "Cluster team-a")
+
+
+@pytest.mark.parametrize("kill", ["between claim and post", "between post and confirmation"])
+def test_news_of_a_cluster_is_posted_once_after_a_kill(
+    notifier, stream, services, cluster, slack, clock, dying, kill
+):
+    cluster.begin()
+    tell(new_notifier(services, slack, clock), stream)
+    cluster.become_ready()
+    clock.advance(60)
+    end(cluster)
+    batch = read_batch(stream.next_batch())
+    if kill == "between claim and post":
+        slack.refuse("chat.postMessage", Refusal(status=503))
+    else:
+        dying.dies_at = "confirm"
+    with pytest.raises((TransientError, Killed)):
+        new_notifier(services, slack, clock).notify(batch)
+    dying.dies_at = ""
+
+    new_notifier(services, slack, clock).notify(batch)
+
+    thread = thread_of(slack, "Cluster team-a")
+    assert thread.count("the cluster is ready") == 1
+    assert thread.count("Who caused it") == 1
+
+
+def test_card_of_a_cluster_whose_place_was_not_kept_goes_on_living(
+    stream, services, cluster, slack, clock, dying
+):
+    cluster.begin()
+    batch = read_batch(stream.next_batch())
+    dying.dies_at = "card"
+    with pytest.raises(Killed):
+        new_notifier(services, slack, clock).notify(batch)
+    dying.dies_at = ""
+    cluster.become_ready()
+
+    new_notifier(services, slack, clock).notify(batch)
+
+    assert len(slack.cards) == 1
+    assert "ready, 0 of 4 nodes in use" in slack.card.seen
+
+
+def test_run_and_its_kept_cluster_of_the_same_id_have_each_a_card(
+    notifier, stream, services, clock, slack, cluster
+):
+    cluster.cluster_id, cluster.name = FIRST, ""
+    cluster.begin()
+    cluster.use(FIRST, nodes=4)
+    tell(notifier, stream)
+
+    assert len(slack.cards) == 2
+    assert f"Cluster {FIRST}" in slack.cards[1].seen
+
+
+def test_cluster_whose_channel_is_lost_is_followed_in_the_requesters_conversation(
+    notifier, stream, cluster, slack, clock, person
+):
+    cluster.begin()
+    tell(notifier, stream)
+    slack.lost[CHANNEL] = "is_archived"
+    clock.advance(10)
+    cluster.become_ready()
+    tell(notifier, stream)
+
+    moved = slack.cards[-1]
+    assert moved.arguments["channel"] == "D0OPERATOR"
+    assert "takes no posts of this app any more" in moved.seen
+    answer = person.type("cluster extend team-a", channel_id="D0OPERATOR")
+    assert "stays: it goes" in answer["body"]
+
+
+def test_refresh_draws_the_cost_of_a_live_cluster_anew(notifier, stream, cluster, slack, clock):
+    cluster.begin()
+    cluster.become_ready()
+    tell(notifier, stream)
+    clock.advance(1800)
+
+    notifier.refresh()
+
+    assert "$18.00" in card_of(slack, "Cluster team-a").seen
+
+
+def test_cluster_that_is_over_is_left_alone(notifier, stream, cluster, slack, clock):
+    cluster.begin()
+    cluster.become_ready()
+    end(cluster)
+    tell(notifier, stream)
+    notifier.refresh()
+    calls = len(slack.calls)
+    clock.advance(60)
+
+    notifier.refresh()
+
+    assert len(slack.calls) == calls
