@@ -42,9 +42,12 @@ def fail(sentence: str, code: int) -> int:
 class ByteProgress:
     """Prints a line every few seconds while bytes are done. Threads may share it."""
 
-    def __init__(self, line: Callable[[int, int], PrintedLine]) -> None:
+    def __init__(
+        self, line: Callable[[int, int], PrintedLine], *, every_s: float = REPORT_EVERY_S
+    ) -> None:
         """`line` makes what is printed of the bytes done, and of all bytes."""
         self._line = line
+        self._every_s = every_s
         self._lock = threading.Lock()
         self._total = self._done = 0
         self._printed_at = time.monotonic()
@@ -58,7 +61,7 @@ class ByteProgress:
         """So many more of them are done."""
         with self._lock:
             self._done += num_bytes
-            if time.monotonic() - self._printed_at < REPORT_EVERY_S:
+            if time.monotonic() - self._printed_at < self._every_s:
                 return
             self._printed_at = time.monotonic()
             print_line(self._line(self._done, self._total))
