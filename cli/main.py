@@ -107,11 +107,20 @@ def _add_local(commands: Any) -> None:
     verbs = local.add_subparsers(required=True, metavar="up|run")
     up = verbs.add_parser("up", help="serve the channel's page until Ctrl-C")
     up.add_argument("--port", type=_port, default=8700, help="port of the page (default 8700)")
-    run = verbs.add_parser("run", help="type one command and wait for its receipt")
-    run.add_argument("command", help='e.g. "/train tiny-llama nodes=2 steps=60"')
+    run = verbs.add_parser("run", help="type commands and wait for their receipts")
+    run.add_argument(
+        "commands",
+        nargs="+",
+        metavar="COMMAND",
+        help='e.g. "/train tiny-llama nodes=2 steps=60"; each is typed when the one before it has '
+        "ended",
+    )
+    run.add_argument(
+        "--together", action="store_true", help="type all commands at once, wait for all"
+    )
     run.add_argument("--json", type=Path, metavar="FILE", help="write what happens as JSON Lines")
     run.add_argument(
-        "--timeout", type=_seconds, default=900, metavar="S", help="stop the run after S seconds"
+        "--timeout", type=_seconds, default=900, metavar="S", help="stop each run after S seconds"
     )
     run.add_argument("--port", type=_port, default=0, help="port of the page (default: a free one)")
     for parser in (up, run):
