@@ -44,6 +44,7 @@ class Permission(StrEnum):
     NETWORK_DELETE = "network-delete"
     INSTANCE_TYPES_READ = "instance-types-read"
     KUBERNETES = "kubernetes"
+    CLOCK = "clock"
 
 
 class Package(StrEnum):
@@ -98,6 +99,8 @@ P = Permission
 _STEP: Final = frozenset({P.TABLE_READ, P.TABLE_WRITE})
 # Looking for what a cluster still has in the account, asked of AWS and not of records.
 _FIND_LEFT: Final = frozenset({P.CLUSTER_READ, P.FILE_SYSTEM_READ, P.NETWORK_READ})
+# What follows when a cluster was written: waits that end, its teardown, its clock.
+_FOLLOW_UP: Final = frozenset({P.SEND_TASK_RESULT, P.BUS_PUT, P.CLOCK})
 
 
 def _step(name: str, *permissions: Permission, memory_mib: int = 256) -> Function:
@@ -112,7 +115,7 @@ def _step(name: str, *permissions: Permission, memory_mib: int = 256) -> Functio
 TRAIN_STEPS: Final = (
     _step("prepare-run"),
     # Also releases the lease of a run that has ended in this moment.
-    _step("acquire-cluster", P.START_CLUSTER, P.SEND_TASK_RESULT, P.BUS_PUT),
+    _step("acquire-cluster", P.START_CLUSTER, *_FOLLOW_UP),
     _step(
         "submit-job",
         P.CLUSTER_READ,
@@ -128,7 +131,7 @@ TRAIN_STEPS: Final = (
     # Takes the run out of a cluster that stays.
     _step("release-run", P.CLUSTER_READ, P.KUBERNETES, memory_mib=512),
     # Also ends the wait of the runs that get its nodes.
-    _step("release-lease", P.SEND_TASK_RESULT, P.BUS_PUT),
+    _step("release-lease", *_FOLLOW_UP),
 )
 
 CLUSTER_STEPS: Final = (
@@ -141,11 +144,11 @@ CLUSTER_STEPS: Final = (
     _step("install-plugin", P.ADDON_CREATE, P.CLUSTER_READ, P.KUBERNETES, memory_mib=512),
     _step("run-check", P.CLUSTER_READ, P.FILE_SYSTEM_READ, P.KUBERNETES, memory_mib=512),
     # A cluster that has failed and that no run leases drains at once.
-    _step("conclude-cluster", P.SEND_TASK_RESULT, P.BUS_PUT),
+    _step("conclude-cluster", *_FOLLOW_UP),
 )
 
 TEARDOWN_STEPS: Final = (
-    _step("begin-teardown", P.SEND_TASK_RESULT, P.READ_CLUSTER_WORKFLOW),
+    _step("begin-teardown", P.SEND_TASK_RESULT, P.READ_CLUSTER_WORKFLOW, P.CLOCK),
     _step("release-job", P.CLUSTER_READ, P.KUBERNETES, memory_mib=512),
     _step("release-file-system", P.FILE_SYSTEM_READ, P.FILE_SYSTEM_DELETE),
     _step("release-node-group", P.CLUSTER_READ, P.NODE_GROUP_DELETE),
@@ -172,13 +175,16 @@ TEARDOWN_STEPS: Final = (
     _step("conclude-teardown", *_FIND_LEFT),
 )
 
+# Invoked by the schedule that is the clock of a kept cluster, not by a workflow.
+KEEP_CLOCK: Final = _step("keep-clock", *_FOLLOW_UP)
+
 # What lambdas.steps makes handlers of.
-STEPS: Final = (*TRAIN_STEPS, *CLUSTER_STEPS, *TEARDOWN_STEPS)
+STEPS: Final = (*TRAIN_STEPS, *CLUSTER_STEPS, *TEARDOWN_STEPS, KEEP_CLOCK)
 
 RECORDER: Final = Function(
     name="recorder",
     handler="lambdas.recorder.handler",
-    permissions=_STEP | _FIND_LEFT | {P.SEND_TASK_RESULT, P.BUS_PUT},
+    permissions=_STEP | _FIND_LEFT | _FOLLOW_UP,
 )
 TEARDOWN_STARTER: Final = Function(
     name="start-teardown",
@@ -191,7 +197,8 @@ REAPER: Final = Function(
     permissions=_STEP
     | _FIND_LEFT
     | {P.START_TRAIN, P.START_CLUSTER, P.READ_CLUSTER_WORKFLOW, P.START_TEARDOWN}
-    | {P.SEND_TASK_RESULT, P.BUS_PUT, P.KUBERNETES},
+    | _FOLLOW_UP
+    | {P.KUBERNETES},
     timeout_s=120,
     memory_mib=512,
 )
@@ -199,9 +206,9 @@ BOT: Final = Function(
     name="bot",
     handler="bot.lambda_handler.handler",
     permissions=_STEP
-    | {P.SLACK_SECRET, P.HUGGING_FACE_SECRET, P.START_TRAIN, P.SEND_TASK_RESULT}
-    # A cluster is created and deleted by command.
-    | {P.START_CLUSTER, P.BUS_PUT}
+    | _FOLLOW_UP
+    # A cluster is created by command.
+    | {P.SLACK_SECRET, P.HUGGING_FACE_SECRET, P.START_TRAIN, P.START_CLUSTER}
     | {P.INSTANCE_TYPES_READ},
     timeout_s=10,
     memory_mib=1024,  # CPU is sold by memory; the 3 s acknowledgement includes the cold start

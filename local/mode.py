@@ -218,7 +218,7 @@ class LocalMode:
         assert self.aws is not None
         base = self.aws.deploy(
             DeploymentSpec(
-                roles=["cluster", "nodes", "relay", "saver", "fsx-csi", "functions"],
+                roles=["cluster", "nodes", "relay", "saver", "fsx-csi", "functions", "scheduler"],
                 network=NetworkSpec(name=DEPLOYMENT),
                 secrets={
                     "slack": json.dumps(
@@ -258,6 +258,9 @@ class LocalMode:
             table_name=DEPLOYMENT,
             bus_name=DEPLOYMENT,
             artifacts_bucket=ARTIFACTS_BUCKET,
+            schedule_group=DEPLOYMENT,
+            keep_clock_function_arn=self.aws.function_arn(registry.KEEP_CLOCK.name),
+            scheduler_role_arn=base.role_arns["scheduler"],
             cluster_state_machine_arn=self.aws.state_machine_arn("cluster"),
             train_state_machine_arn=self.aws.state_machine_arn("train"),
             teardown_state_machine_arn=self.aws.state_machine_arn("teardown"),
@@ -290,6 +293,7 @@ def _product(environment: Mapping[str, str]) -> DeploymentSpec:
         tables=[_table()],
         buckets=[BucketSpec(name=ARTIFACTS_BUCKET)],
         buses=[DEPLOYMENT],
+        schedule_groups=[DEPLOYMENT],
         functions=[
             FunctionSpec(
                 name=function.name,

@@ -11,11 +11,11 @@ from aws_cdk import aws_logs as logs
 from aws_cdk import aws_stepfunctions as sfn
 from constructs import Construct
 
-from lambdas.registry import FUNCTIONS, RULES, SCHEDULES, Package
+from lambdas.registry import FUNCTIONS, KEEP_CLOCK, RULES, SCHEDULES, Package
 from stacks.acknowledgements import accept_wildcard
 from stacks.config import StageConfig
 from stacks.constructs.cluster_roles import ClusterRoles
-from stacks.constructs.deliveries import add_rules, add_schedules
+from stacks.constructs.deliveries import add_clock, add_rules, add_schedules
 from stacks.constructs.functions import FunctionRoles, Functions, dead_letter_queue
 from stacks.constructs.machines import MACHINES, Machine
 from stacks.constructs.permissions import Granted
@@ -57,6 +57,16 @@ class WorkflowStack(cdk.Stack):
             machine_arns={
                 name: self._machine_arn(full_name) for name, full_name in machine_names.items()
             },
+            clock=add_clock(
+                self,
+                group=config.deployment,
+                function_arn=self.format_arn(
+                    service="lambda",
+                    resource="function",
+                    resource_name=f"{config.deployment}-{KEEP_CLOCK.name}",
+                    arn_format=cdk.ArnFormat.COLON_RESOURCE_NAME,
+                ),
+            ),
         )
         specs = [spec for spec in FUNCTIONS if spec.package is Package.LAMBDAS]
         roles = FunctionRoles(self, "Roles", specs=specs, granted=self.granted)
@@ -97,6 +107,9 @@ class WorkflowStack(cdk.Stack):
             table_name=data.table.table_name,
             bus_name=data.bus.event_bus_name,
             artifacts_bucket=data.artifacts.bucket_name,
+            schedule_group=self.granted.clock.group,
+            keep_clock_function_arn=self.granted.clock.function_arn,
+            scheduler_role_arn=self.granted.clock.role.role_arn,
             cluster_state_machine_arn=self.granted.machine_arns["cluster"],
             train_state_machine_arn=self.granted.machine_arns["train"],
             teardown_state_machine_arn=self.granted.machine_arns["teardown"],

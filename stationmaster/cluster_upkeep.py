@@ -1,4 +1,4 @@
-"""What follows outside the table when a cluster was written: waits that end, and its teardown.
+"""What follows outside the table when a cluster was written: its clock, waits, its teardown.
 
 Called by commands and steps after each write of a cluster that may end a wait or begin its end.
 Everything here may be repeated: who was killed between the write and this does it again, and the
@@ -7,17 +7,46 @@ reaper does it for who never comes back.
 
 from __future__ import annotations
 
+import logging
+from datetime import timedelta
+from typing import Final
+
 from stationmaster.domain.cluster.aggregate import Cluster
-from stationmaster.domain.reactions.cluster import AnnounceDrain, ClusterWritten, decide
+from stationmaster.domain.errors import PermanentError
+from stationmaster.domain.reactions.cluster import (
+    AnnounceDrain,
+    ClusterWritten,
+    clock_time,
+    decide,
+)
 from stationmaster.services import Services
 from stationmaster.waiting import notify_waiting_runs
 
+logger = logging.getLogger(__name__)
+
+# A clock that is set for a moment that is over would not ring.
+_AHEAD: Final = timedelta(seconds=5)
+
 
 def follow_up(services: Services, cluster: Cluster) -> None:
-    """End the waits that are over; put a cluster that drains on the bus.
+    """End the waits that are over, announce a drain, set the clock of a kept cluster.
 
-    A rule starts the teardown from there. `cluster` is as it was just written.
+    A rule on the bus starts the teardown from there. `cluster` is as it was just written.
     """
     notify_waiting_runs(services, cluster)
     if AnnounceDrain() in decide(cluster, ClusterWritten()):
         services.bus.cluster_drained(cluster.cluster_id)
+    set_clock(services, cluster)
+
+
+def set_clock(services: Services, cluster: Cluster) -> None:
+    """Let the cluster's clock ring when its time asks for something; most clusters have none."""
+    now = services.now()
+    at = clock_time(cluster, now)
+    if at is None:
+        return
+    try:
+        services.schedules.put(cluster.cluster_id, at=max(at, now + _AHEAD))
+    except PermanentError as exc:
+        # Nothing else has to wait for that: the reaper looks at every clock.
+        logger.error("clock not set", extra={"cluster_id": cluster.cluster_id, "error": str(exc)})

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from stationmaster.aws.placement_groups import PlacementGroups
     from stationmaster.aws.pod_identities import PodIdentities
     from stationmaster.aws.run_store import RunStore
+    from stationmaster.aws.schedules import Schedules
     from stationmaster.aws.secrets import Secrets
     from stationmaster.aws.security_groups import SecurityGroups
     from stationmaster.aws.workflows import Workflows
@@ -113,6 +114,13 @@ class Services:
         from stationmaster.aws.pod_identities import PodIdentities
 
         return PodIdentities(self.settings, self._client("eks"))
+
+    @cached_property
+    def schedules(self) -> Schedules:
+        """EventBridge Scheduler: the clocks of kept clusters."""
+        from stationmaster.aws.schedules import Schedules
+
+        return Schedules(self.settings, self._client("scheduler"))
 
     @cached_property
     def file_systems(self) -> FileSystems:

@@ -33,6 +33,10 @@ class Settings(BaseModel):
     cluster_state_machine_arn: str = ""
     teardown_state_machine_arn: str = ""
 
+    schedule_group: str = Field(default="", description="group of the clocks of kept clusters")
+    keep_clock_function_arn: str = Field(default="", description="what such a clock invokes")
+    scheduler_role_arn: str = Field(default="", description="with which it may invoke that")
+
     vpc_id: str = ""
     subnet_ids: tuple[str, ...] = Field(
         default=(), description="private subnets, each in another availability zone"

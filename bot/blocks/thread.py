@@ -67,7 +67,13 @@ def is_noteworthy(event: ThreadEvent) -> bool:
             return False
         case cl.ClusterRequested() | cl.LeaseRequested() | cl.LeaseGranted() | cl.LeaseReleased():
             return False
-        case cl.KeepExtended() | cl.KeepEnding() | cl.DeletionRequested() | cl.PassBegan():
+        case (
+            cl.KeepExtended()
+            | cl.KeepEnding()
+            | cl.KeepEnded()
+            | cl.DeletionRequested()
+            | cl.PassBegan()
+        ):
             return False  # they are the cluster's own business
         case cl.ClusterPhaseChanged() | cl.ResourceRequested():
             return False  # the run's own phase says it

@@ -105,6 +105,8 @@ class DeploymentSpec:
     buses: Sequence[str] = ()
     rules: Sequence[RuleSpec] = ()
     schedules: Sequence[Schedule] = ()
+    # Groups of EventBridge Scheduler, for schedules that the product itself makes.
+    schedule_groups: Sequence[str] = ()
     routes: Sequence[Route] = ()
     state_machines: Sequence[StateMachineSpec] = ()
     # Secret name -> value.
@@ -151,6 +153,8 @@ def create(spec: DeploymentSpec, *, client: Client, region: str) -> Deployment:
         made.state_machine_arns[machine.name] = _create_state_machine(machine, made, client)
     for bus in spec.buses:
         made.bus_arns[bus] = client("events").create_event_bus(Name=bus)["EventBusArn"]
+    for group in spec.schedule_groups:
+        client("scheduler").create_schedule_group(Name=group)
     for rule in spec.rules:
         _create_rule(rule, made, client)
     for stream in spec.streams:

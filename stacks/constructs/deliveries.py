@@ -19,6 +19,7 @@ from constructs import Construct
 
 from lambdas.registry import STREAM_BATCH_SIZE, Rule, Schedule
 from stacks.acknowledgements import accept_wildcard
+from stacks.constructs.permissions import Clock
 
 
 def add_rules(
@@ -92,6 +93,30 @@ def add_schedules(
                 max_event_age=cdk.Duration.seconds(max(60, schedule.rate_s)),
             ),
         )
+
+
+def add_clock(scope: Construct, *, group: str, function_arn: str) -> Clock:
+    """The group of the schedules that functions make for kept clusters, and the role they take.
+
+    The role may invoke that one function and nothing else.
+    """
+    scheduler.ScheduleGroup(
+        scope,
+        "Clocks",
+        schedule_group_name=group,
+        # Clusters do not outlive their deployment: what is left of it is deleted with it.
+        removal_policy=cdk.RemovalPolicy.DESTROY,
+    )
+    role = iam.Role(
+        scope,
+        "ClockRole",
+        assumed_by=iam.ServicePrincipal("scheduler.amazonaws.com"),
+        description="Lets the clock of a kept cluster ring",
+    )
+    role.add_to_policy(
+        iam.PolicyStatement(actions=["lambda:InvokeFunction"], resources=[function_arn])
+    )
+    return Clock(group=group, function_arn=function_arn, role=role)
 
 
 def add_stream_consumer(

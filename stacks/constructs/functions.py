@@ -16,7 +16,7 @@ from aws_cdk import aws_logs as logs
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
-from lambdas.registry import RULES, SCHEDULES, Function, Permission
+from lambdas.registry import KEEP_CLOCK, RULES, SCHEDULES, Function, Permission
 from stacks.acknowledgements import accept
 from stacks.constructs.bundling import ARCHITECTURE, RUNTIME, code_of
 from stacks.constructs.permissions import Granted, grant
@@ -25,7 +25,9 @@ from stationmaster.settings import Settings
 # EventBridge and the scheduler hand their events to Lambda's own queue, so only the function's
 # destination sees an event that was tried in vain; their own dead letter queues never do.
 ASYNCHRONOUS: Final = frozenset(
-    {rule.function for rule in RULES} | {schedule.function for schedule in SCHEDULES}
+    {rule.function for rule in RULES}
+    | {schedule.function for schedule in SCHEDULES}
+    | {KEEP_CLOCK.name}
 )
 
 

@@ -31,7 +31,17 @@ from stacks.constructs.statements import (
     service_linked_role,
 )
 from stacks.constructs.tagged_kinds import create_tagged, delete_tagged, read_kinds
+from stationmaster.aws.schedules import CLOCK_ACTIONS
 from stationmaster.domain.names import cluster_name
+
+
+@dataclass(frozen=True)
+class Clock:
+    """The clocks of kept clusters: the group of their schedules, and the role they ring with."""
+
+    group: str
+    function_arn: str
+    role: iam.IRole
 
 
 @dataclass(frozen=True)
@@ -46,6 +56,7 @@ class Granted:
     roles: ClusterRoles
     vpc_arn: str
     machine_arns: Mapping[str, str]  # of the state machines, by their names in the registry
+    clock: Clock
 
 
 # What DynamoDB does with a customer's key on behalf of the caller.
@@ -320,6 +331,14 @@ def _kubernetes(stack: cdk.Stack, _granted: Granted) -> list[Statement]:
     return [Statement(("eks:DescribeCluster",), (clusters,), _NAMED)]
 
 
+def _clock(stack: cdk.Stack, granted: Granted) -> list[Statement]:
+    schedules = arn(stack, "scheduler", "schedule", f"{granted.clock.group}/*")
+    return [
+        Statement(CLOCK_ACTIONS, (schedules,), "a clock is named after its cluster"),
+        pass_role(granted.clock.role, "scheduler.amazonaws.com"),
+    ]
+
+
 _STATEMENTS: Final[Mapping[Permission, Callable[[cdk.Stack, Granted], list[Statement]]]] = {
     Permission.TABLE_READ: _table_read,
     Permission.TABLE_WRITE: _table_write,
@@ -349,4 +368,5 @@ _STATEMENTS: Final[Mapping[Permission, Callable[[cdk.Stack, Granted], list[State
     Permission.NETWORK_DELETE: lambda stack, _: delete_tagged(stack, "network"),
     Permission.INSTANCE_TYPES_READ: _instance_types_read,
     Permission.KUBERNETES: _kubernetes,
+    Permission.CLOCK: _clock,
 }

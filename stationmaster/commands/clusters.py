@@ -81,6 +81,7 @@ def create_cluster(
     cluster, created = _create(services, requested, announce=announce)
     # Also for a cluster that exists: an earlier delivery may have ended between the two.
     services.workflows.start_cluster(cluster.cluster_id)
+    follow_up(services, cluster)
     return cluster, created
 
 
@@ -190,7 +191,9 @@ def extend_cluster(
         keep_until=until,
         user_id=user_id,
     )
-    return services.cluster_states.record(cluster.cluster_id, [extended])
+    cluster = services.cluster_states.record(cluster.cluster_id, [extended])
+    follow_up(services, cluster)
+    return cluster
 
 
 def _longest_extension(label: str, stays: timedelta) -> str | None:

@@ -34,6 +34,8 @@ def begin_teardown(services: Services, cluster_id: ClusterId) -> StepResult:
         cluster = _end_run(services, cluster, run_id)
     if _is_provisioning(services, cluster):
         return NOT_READY
+    if cluster.is_kept:
+        services.schedules.delete(cluster_id)
     event = TeardownStarted(
         # One id for each attempt: an attempt begins from the version the last one ended with.
         event_id=cluster_event_id(cluster_id, "teardown.started", cluster.version),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 
+from stationmaster.cluster_upkeep import set_clock
 from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.errors import PermanentError
 from stationmaster.domain.reactions import cluster as cluster_reactions
@@ -12,6 +13,7 @@ from stationmaster.domain.reactions.run import POLICY, LeaseFound, ReleaseLease,
 from stationmaster.domain.reactions.workflow import RecordCrash, StartWorkflow, WorkflowFound
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.services import Services
+from stationmaster.steps.keep_clock import look_at_clock
 from stationmaster.steps.record_events import record_dead_execution
 from stationmaster.steps.release_lease import release_lease
 from stationmaster.steps.release_run import release_run
@@ -44,8 +46,11 @@ def _help_run(services: Services, run: Run) -> bool:
 def _help_cluster(services: Services, cluster: Cluster) -> bool:
     if _release_leases(services, cluster):
         return True
-    # Whoever recorded its phase may have crashed before it notified the runs that wait for it.
+    # Whoever wrote it last may have crashed before it notified the runs that wait for it, or set
+    # its clock; a clock may be lost, or late.
+    cluster = look_at_clock(services, cluster)
     notify_waiting_runs(services, cluster)
+    set_clock(services, cluster)
     cluster_id = cluster.cluster_id
     reactions = cluster_reactions.decide(cluster, LookedAfter(services.now()))
     if AskWorkflow() in reactions:

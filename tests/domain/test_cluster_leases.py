@@ -15,7 +15,7 @@ from stationmaster.domain.errors import ClusterFailed, IllegalTransition
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.reactions.cluster import (
     WARN_BEFORE,
-    ChangePhase,
+    EndKeep,
     RunWaits,
     TimeReached,
     WarnKeep,
@@ -166,7 +166,21 @@ def test_clock_warns_once_and_then_ends_the_keep():
 
     assert next_time(warned) == until
     assert decide(warned, TimeReached(until - timedelta(seconds=1))) == ()
-    assert decide(warned, TimeReached(until)) == (ChangePhase(ClusterPhase.DRAINING),)
+    assert decide(warned, TimeReached(until)) == (EndKeep(until),)
+    over = event(ev.KeepEnded, keep_until=until, at=until)
+    assert walk(warned, over).phase is ClusterPhase.DRAINING
+
+
+def test_end_of_the_keep_finds_the_run_that_has_come_meanwhile_and_goes_with_it():
+    until = START + HOUR
+    over = event(ev.KeepEnded, keep_until=until, at=until)
+
+    used = walk(ready(keep_until=until), wants(A, 1), over)
+
+    assert used.phase is ClusterPhase.READY
+    assert walk(used, leaves(A, at=until + HOUR)).phase is ClusterPhase.DRAINING
+    longer = event(ev.KeepExtended, keep_until=until + HOUR, user_id="U1")
+    assert walk(ready(keep_until=until), longer, over).phase is ClusterPhase.READY
 
 
 def test_short_keep_is_warned_of_in_its_last_quarter():
@@ -185,7 +199,7 @@ def test_longer_keep_is_warned_of_anew():
 
 def test_clock_leaves_a_used_cluster_alone_and_does_not_ring_for_others():
     used = walk(ready(keep_until=START), wants(A, 1))
-    assert ChangePhase(ClusterPhase.DRAINING) not in decide(used, TimeReached(START + HOUR))
+    assert EndKeep(START) not in decide(used, TimeReached(START + HOUR))
     assert next_time(ready()) is None
     assert next_time(make_cluster(ClusterPhase.DRAINING).model_copy(
         update={"keep_until": START}

@@ -93,6 +93,32 @@ def test_reaper_runs_every_quarter_of_an_hour_and_cards_are_refreshed_every_minu
     }
 
 
+def test_clocks_are_set_in_one_group_and_ring_one_function(resources: dict[str, Resource]) -> None:
+    (group,) = properties(resources, "AWS::Scheduler::ScheduleGroup")
+    (role_id, role) = next(
+        (name, each["Properties"])
+        for name, each in of_type(resources, "AWS::IAM::Role").items()
+        if "ClockRole" in name
+    )
+    (policy,) = (
+        each
+        for each in properties(resources, "AWS::IAM::Policy")
+        if [reference(one) for one in each["Roles"]] == [role_id.partition("/")[2]]
+    )
+    (statement,) = policy["PolicyDocument"]["Statement"]
+    (trusted,) = role["AssumeRolePolicyDocument"]["Statement"]
+
+    assert trusted["Principal"] == {"Service": "scheduler.amazonaws.com"}
+    assert statement["Action"] == "lambda:InvokeFunction"
+    assert text_of(statement["Resource"]).endswith(":function:stationmaster-keep-clock")
+    for function in properties(resources, "AWS::Lambda::Function"):
+        variables = function["Environment"]["Variables"]
+        assert variables["STATIONMASTER_SCHEDULE_GROUP"] == group["Name"]
+        assert text_of(variables["STATIONMASTER_KEEP_CLOCK_FUNCTION_ARN"]) == text_of(
+            statement["Resource"]
+        )
+
+
 def test_stream_survives_a_bad_record_and_an_absent_slack(resources: dict[str, Resource]) -> None:
     (mapping,) = properties(resources, "AWS::Lambda::EventSourceMapping")
 

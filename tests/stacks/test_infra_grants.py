@@ -14,6 +14,7 @@ import pytest
 
 from lambdas.registry import BOT, FUNCTIONS, Function, Permission, get_function
 from stationmaster.aws.kinds import actions_by_module
+from stationmaster.aws.schedules import CLOCK_ACTIONS
 
 ROOT = Path(__file__).parent.parent.parent
 P = Permission
@@ -36,6 +37,8 @@ NEEDED = {
     "node_groups.left": P.CLUSTER_READ,
     "node_groups.release": P.NODE_GROUP_DELETE,
     "pod_identities.ensure": P.CLUSTER_CREATE,
+    "schedules.delete": P.CLOCK,
+    "schedules.put": P.CLOCK,
     "workflows.heartbeat": P.SEND_TASK_RESULT,
     "workflows.wait_failed": P.SEND_TASK_RESULT,
     "workflows.wait_succeeded": P.SEND_TASK_RESULT,
@@ -240,6 +243,19 @@ def test_kind_states_exactly_the_actions_that_its_calls_take(kind: str) -> None:
     assert stated - IMPLIED == taken
     assert needed(f"{kind}.left") == {P(f"{actions.permission}-read")}
     assert needed(f"{kind}.release") == {P(f"{actions.permission}-delete")}
+
+
+def test_clock_states_exactly_the_actions_that_its_calls_take() -> None:
+    tree = ast.walk(parsed("stationmaster.aws.schedules"))
+    taken = {
+        f"scheduler:{node.attr.title().replace('_', '')}"
+        for node in tree
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.value, ast.Attribute)
+        and node.value.attr == "_client"
+    }
+
+    assert taken == set(CLOCK_ACTIONS)
 
 
 def test_calls_of_plugins_and_checks_count_for_the_steps_that_call_them() -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import count
 
 import pytest
@@ -82,6 +82,21 @@ class Account:
     def pass_time(self) -> None:
         """Let every limit of a step pass."""
         self.late += timedelta(days=1)
+
+    def set_in_future(self) -> None:
+        """Let the steps' clock be ahead of this machine's: one-time schedules do not fire."""
+        self.late += timedelta(days=3650)
+
+    @property
+    def clock(self) -> datetime | None:
+        """When the clock of the cluster rings, or None where it has none."""
+        client = self.aws.client("scheduler")
+        try:
+            found = client.get_schedule(GroupName="clocks", Name=self.cluster_id)
+        except client.exceptions.ResourceNotFoundException:
+            return None
+        time = found["ScheduleExpression"].removeprefix("at(").removesuffix(")")
+        return datetime.fromisoformat(time).replace(tzinfo=UTC)
 
     def ask(self, **request: object) -> Run:
         """A new run, requested; it has come to no cluster."""
@@ -226,6 +241,7 @@ def _deployed(aws: LocalAws) -> Settings:
             buses=["events"],
             roles=["eks-cluster"],
             network=NetworkSpec(),
+            schedule_groups=["clocks"],
             state_machines=[
                 StateMachineSpec(name=name, definition=json.dumps(WAITING)) for name in MACHINES
             ],
@@ -236,6 +252,9 @@ def _deployed(aws: LocalAws) -> Settings:
         region=aws.region,
         table_name="runs",
         bus_name="events",
+        schedule_group="clocks",
+        keep_clock_function_arn=aws.function_arn("keep-clock"),
+        scheduler_role_arn=role,
         **{f"{name}_state_machine_arn": made.state_machine_arns[name] for name in MACHINES},
         vpc_id=made.vpc_id,
         subnet_ids=tuple(made.subnet_ids),

@@ -6,7 +6,7 @@ Steps that write to Kubernetes are in test_kill_points_in_cluster.
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 from threading import Thread
 from typing import Any
 
@@ -41,6 +41,7 @@ from stationmaster.steps.conclude_teardown import conclude_teardown
 from stationmaster.steps.ensure_cluster import ensure_cluster
 from stationmaster.steps.ensure_file_system import ensure_file_system
 from stationmaster.steps.ensure_node_group import ensure_node_group
+from stationmaster.steps.keep_clock import keep_clock
 from stationmaster.steps.prepare_cluster import prepare_cluster
 from stationmaster.steps.prepare_run import prepare_run
 from stationmaster.steps.reap import reap
@@ -255,6 +256,20 @@ def alone_in_the_making(account: Account) -> None:
     account.keep(ClusterPhase.PROVISIONING)
 
 
+def about_to_go(account: Account) -> None:
+    """A kept cluster whose time is nearly over, and nobody was warned."""
+    account.set_in_future()
+    account.keep(ClusterPhase.PROVISIONING, ClusterPhase.READY)
+    account.late += timedelta(hours=7, minutes=55)
+
+
+def over(account: Account) -> None:
+    """A kept cluster whose time is over, as people were warned."""
+    about_to_go(account)
+    keep_clock(account.services, account.cluster_id)
+    account.late += timedelta(minutes=5)
+
+
 def later(account: Account) -> None:
     account.late += 2 * GRACE
 
@@ -360,6 +375,10 @@ def reaps_later(account: Account) -> None:
     """As its schedule has it: when every grace is over."""
     later(account)
     reap(account.services)
+
+
+def clock(account: Account) -> bool:
+    return account.clock is not None
 
 
 # What a reaper that dies leaves undone, the next one sees when it is old enough, and the one after
@@ -555,6 +574,14 @@ TEARDOWN = (
 )
 
 OUTSIDE = (
+    Case("keep_clock that warns", [of_cluster(keep_clock)], given=about_to_go, also=clock),
+    Case("keep_clock at the end", [of_cluster(keep_clock)], given=over, also=clock),
+    Case(
+        "reap a cluster whose clock is lost",
+        REAPED[:1],
+        given=about_to_go,
+        also=clock,
+    ),
     Case("start_teardown", [of_cluster(start_teardown)], given=drained),
     Case(
         "record_batch of a job that failed",

@@ -1,24 +1,29 @@
-"""EventBridge rules with a rate, and EventBridge Scheduler: `rate(...)` schedules really fire.
+"""EventBridge rules with a rate, and EventBridge Scheduler: `rate(...)` and `at(...)` really fire.
 
-moto 5.2.5 stores both and runs neither. Other expressions are still only stored, with a warning.
+moto 5.2.5 stores both and runs neither. Other expressions are still only stored, with a warning. A
+one-time schedule is deleted once it has fired, where it says so; it has to lie in a group that
+exists, and an update sets it anew, as with the service.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from datetime import datetime
 from typing import Any
 
 from moto.events.models import EventsBackend
+from moto.scheduler.exceptions import ValidationException
 from moto.scheduler.models import EventBridgeSchedulerBackend
 
 from local.aws import emulation
-from local.aws.schedules import Schedule, parse_rate
+from local.aws.schedules import Schedule, parse_at, parse_rate
 
 logger = logging.getLogger(__name__)
 
 _put_targets = EventsBackend.put_targets
 _create_schedule = EventBridgeSchedulerBackend.create_schedule
+_update_schedule = EventBridgeSchedulerBackend.update_schedule
 
 
 def _tick(
@@ -56,8 +61,12 @@ def _put(self: Any, name: str, event_bus_arn: str | None, targets: list[dict[str
 
 
 def _create(self: Any, **options: Any) -> Any:
+    group = self.get_schedule_group(options["group_name"])
+    at = _moment(options)
     schedule = _create_schedule(self, **options)
-    group = self.schedule_groups[schedule.group_name]
+    if at is not None:
+        _set(group, schedule, at)
+        return schedule
 
     def wanted() -> bool:
         return group.schedules.get(schedule.name) is schedule and schedule.state == "ENABLED"
@@ -71,7 +80,51 @@ def _create(self: Any, **options: Any) -> Any:
     return schedule
 
 
+def _update(self: Any, **options: Any) -> Any:
+    at = _moment(options)
+    schedule = _update_schedule(self, **options)
+    if at is not None:
+        _set(self.get_schedule_group(options["group_name"]), schedule, at)
+    return schedule
+
+
+def _moment(options: Mapping[str, Any]) -> datetime | None:
+    """When a one-time schedule is to fire; None for other schedules."""
+    if not options["schedule_expression"].startswith("at("):
+        return None
+    timezone = options["schedule_expression_timezone"] or "UTC"
+    try:
+        return parse_at(options["schedule_expression"], timezone=timezone)
+    except ValueError as exc:
+        raise ValidationException(message=str(exc)) from exc
+
+
+def _set(group: Any, schedule: Any, at: datetime) -> None:
+    """Let a one-time schedule fire, unless it is set anew or deleted before."""
+    running = emulation.running()
+    if running is None:
+        return
+    schedule.setting = setting = object()
+
+    def take() -> bool:
+        current = group.schedules.get(schedule.name) is schedule and schedule.setting is setting
+        if not current or schedule.state not in (None, "ENABLED"):
+            return False
+        if schedule.action_after_completion == "DELETE":
+            group.schedules.pop(schedule.name, None)
+        return True
+
+    running.ticker.once(
+        schedule.name,
+        at,
+        function=schedule.target["Arn"],
+        payload=schedule.target.get("Input", ""),
+        take=take,
+    )
+
+
 def apply() -> None:
     """Start a tick for what is created."""
     EventsBackend.put_targets = _put
     EventBridgeSchedulerBackend.create_schedule = _create
+    EventBridgeSchedulerBackend.update_schedule = _update

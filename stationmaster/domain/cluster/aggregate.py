@@ -273,7 +273,7 @@ def _changes(cluster: Cluster, event: ClusterEvent) -> dict[str, object]:
             return _entered(cluster, event.phase, event.at) | {"reason": event.reason}
         case ev.LeaseRequested() | ev.LeaseGranted() | ev.LeaseReleased():
             return _leased(cluster, event)
-        case ev.KeepExtended() | ev.KeepEnding() | ev.DeletionRequested():
+        case ev.KeepExtended() | ev.KeepEnding() | ev.KeepEnded() | ev.DeletionRequested():
             return _kept(cluster, event)
         case ev.PassBegan():
             return _gone_over(cluster, event)
@@ -389,7 +389,8 @@ def _released(cluster: Cluster, event: ev.LeaseReleased) -> dict[str, object]:
 
 
 def _kept(
-    cluster: Cluster, event: ev.KeepExtended | ev.KeepEnding | ev.DeletionRequested
+    cluster: Cluster,
+    event: ev.KeepExtended | ev.KeepEnding | ev.KeepEnded | ev.DeletionRequested,
 ) -> dict[str, object]:
     match event:
         case ev.KeepExtended():
@@ -397,6 +398,8 @@ def _kept(
             return {"keep_until": event.keep_until, "keep_set_at": event.at}
         case ev.KeepEnding():
             return {"keep_warned": event.keep_until}
+        case ev.KeepEnded():
+            return {}  # what follows from it depends on who uses the cluster in that moment
         case ev.DeletionRequested():
             return {"deleted_by": cluster.deleted_by or event.user_id}
         case _:

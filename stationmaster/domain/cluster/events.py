@@ -109,6 +109,13 @@ class KeepEnding(_Event):
     keep_until: datetime
 
 
+class KeepEnded(_Event):
+    """The time until which the cluster was kept is over; it goes unless a run uses it."""
+
+    type: Literal["cluster.keep_ended"] = "cluster.keep_ended"
+    keep_until: datetime
+
+
 class DeletionRequested(_Event):
     """A person wants the cluster to go, whoever uses it."""
 
@@ -198,6 +205,7 @@ ClusterEvent = Annotated[
     | LeaseReleased
     | KeepExtended
     | KeepEnding
+    | KeepEnded
     | DeletionRequested
     | PassBegan
     | ResourceRequested

@@ -142,6 +142,13 @@ class WarnKeep:
 
 
 @dataclass(frozen=True, slots=True)
+class EndKeep:
+    """The time is over until which the cluster was kept: it goes, unless a run comes first."""
+
+    keep_until: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class AnnounceDrain:
     """An event on the bus says that the cluster drains; a rule starts the teardown from there."""
 
@@ -174,6 +181,7 @@ Reaction = (
     | EndWait
     | GrantLease
     | WarnKeep
+    | EndKeep
     | AnnounceDrain
     | CompleteTeardown
     | FailTeardown
@@ -192,10 +200,10 @@ def decide(cluster: Cluster, seen: Seen) -> Reactions:
             return _grant(cluster)
         case ev.LeaseReleased(at=now):
             return _grant(cluster) or _drain_if_unwanted(cluster, now)
-        case ev.ClusterPhaseChanged(phase=ClusterPhase.FAILED, at=now):
+        case ev.ClusterPhaseChanged(phase=ClusterPhase.FAILED, at=now) | ev.KeepEnded(at=now):
             return _drain_if_unwanted(cluster, now)
         case TimeReached(at=now):
-            return _drain_if_unwanted(cluster, now) or _warn(cluster, now)
+            return _end_keep(cluster, now) or _warn(cluster, now)
         case TeardownBegins() | ev.DeletionRequested():
             return _drain(cluster)
         case StepBegins():
@@ -242,6 +250,14 @@ def next_time(cluster: Cluster) -> datetime | None:
     if cluster.is_going_away or cluster.keep_until is None:
         return None
     return cluster.keep_until if _is_warned(cluster) else _warning_time(cluster)
+
+
+def clock_time(cluster: Cluster, now: datetime) -> datetime | None:
+    """As `next_time`, for a clock that is set now: what is over rings at once, if it helps."""
+    at = next_time(cluster)
+    if at is None or at > now:
+        return at
+    return now if decide(cluster, TimeReached(now)) else None
 
 
 def outlives(cluster: Cluster, run_id: RunId) -> bool:
@@ -301,6 +317,13 @@ def _drain_if_unwanted(cluster: Cluster, now: datetime) -> Reactions:
         return ()
     is_kept = cluster.keep_until is not None and now < cluster.keep_until
     return () if is_kept and cluster.phase is not ClusterPhase.FAILED else _drain(cluster)
+
+
+def _end_keep(cluster: Cluster, now: datetime) -> Reactions:
+    """Decided once more when it is written: a run may have come in between."""
+    until = cluster.keep_until
+    is_over = until is not None and until <= now and bool(_drain_if_unwanted(cluster, now))
+    return (EndKeep(until),) if is_over and until is not None else ()
 
 
 def _warn(cluster: Cluster, now: datetime) -> Reactions:

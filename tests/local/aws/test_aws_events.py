@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import threading
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -435,6 +435,80 @@ def test_scheduler_schedule_runs_with_its_input(
     scheduler.delete_schedule(Name="reap")
 
     assert scheduler.list_schedules()["Schedules"] == []
+
+
+def in_seconds(seconds: float) -> str:
+    """The expression of a one-time schedule; it knows whole seconds only."""
+    return f"at({datetime.now(UTC) + timedelta(seconds=seconds):%Y-%m-%dT%H:%M:%S})"
+
+
+def one_time(deployed: Deployment, name: str, expression: str, word: str) -> dict[str, Any]:
+    """What creates or updates a schedule that sends `word` to the worker, once."""
+    return {
+        "Name": name,
+        "GroupName": "clocks",
+        "ScheduleExpression": expression,
+        "ScheduleExpressionTimezone": "UTC",
+        "FlexibleTimeWindow": {"Mode": "OFF"},
+        "ActionAfterCompletion": "DELETE",
+        "Target": {
+            "Arn": deployed.function_arns["worker"],
+            "RoleArn": deployed.role_arns["local-execution"],
+            "Input": json.dumps({"word": word}),
+        },
+    }
+
+
+@pytest.fixture
+def scheduler(aws: LocalAws) -> Any:
+    client = aws.client("scheduler")
+    client.create_schedule_group(Name="clocks")
+    return client
+
+
+def test_one_time_schedule_fires_at_its_time_and_is_gone_then(
+    scheduler: Any, script: Script, deployed: Deployment
+) -> None:
+    expression = in_seconds(2)
+    scheduler.create_schedule(**one_time(deployed, "once", expression, "now"))
+    found = scheduler.get_schedule(GroupName="clocks", Name="once")
+    assert found["ScheduleExpression"] == expression
+
+    until(lambda: {"word": "now"} in script.received("worker"))
+
+    assert f"at({datetime.now(UTC):%Y-%m-%dT%H:%M:%S})" >= expression
+    assert scheduler.list_schedules(GroupName="clocks")["Schedules"] == []
+
+
+def test_one_time_schedule_that_is_set_anew_or_deleted_does_not_fire_as_before(
+    scheduler: Any, script: Script, deployed: Deployment
+) -> None:
+    for name in ("moved", "gone"):
+        scheduler.create_schedule(**one_time(deployed, name, in_seconds(1), f"{name} first"))
+    scheduler.update_schedule(**one_time(deployed, "moved", in_seconds(2), "moved second"))
+    scheduler.delete_schedule(GroupName="clocks", Name="gone")
+
+    until(lambda: {"word": "moved second"} in script.received("worker"))
+
+    words = [each.get("word", "") for each in script.received("worker")]
+    assert [word for word in words if word.startswith(("moved", "gone"))] == ["moved second"]
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        ({"GroupName": "others"}, "ResourceNotFoundException"),
+        ({"ScheduleExpression": "at(tomorrow)"}, "ValidationException"),
+        ({"ScheduleExpressionTimezone": "Mars/Base"}, "ValidationException"),
+    ],
+)
+def test_one_time_schedule_that_cannot_be_is_refused(
+    scheduler: Any, deployed: Deployment, change: dict[str, str], code: str
+) -> None:
+    wanted = one_time(deployed, "never", in_seconds(60), "never") | change
+
+    with pytest.raises(ClientError, match=code):
+        scheduler.create_schedule(**wanted)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,43 @@
+"""The clock of a kept cluster rings: people are warned that it goes, and then it goes."""
+
+from __future__ import annotations
+
+from stationmaster.cluster_upkeep import follow_up
+from stationmaster.domain.cluster.aggregate import Cluster
+from stationmaster.domain.cluster.events import (
+    ClusterEvent,
+    KeepEnded,
+    KeepEnding,
+    cluster_event_id,
+)
+from stationmaster.domain.ids import ClusterId
+from stationmaster.domain.reactions.cluster import EndKeep, TimeReached, WarnKeep, decide
+from stationmaster.services import Services
+
+
+def keep_clock(services: Services, cluster_id: ClusterId) -> None:
+    """Do what the time asks for, and set the clock for the next time; repeatable, also too early.
+
+    A cluster that a run uses when its time is over stays until that run has ended.
+    """
+    cluster = services.cluster_states.find(cluster_id)
+    if cluster is None:
+        return
+    follow_up(services, look_at_clock(services, cluster))
+
+
+def look_at_clock(services: Services, cluster: Cluster) -> Cluster:
+    """Record what the time brings; the cluster goes with that, unless a run has come meanwhile."""
+    now = services.now()
+    events: list[ClusterEvent] = []
+    for reaction in decide(cluster, TimeReached(now)):
+        if isinstance(reaction, WarnKeep | EndKeep):
+            event_type = KeepEnding if isinstance(reaction, WarnKeep) else KeepEnded
+            until = reaction.keep_until
+            event_id = cluster_event_id(cluster.cluster_id, event_type.__name__, until)
+            events.append(
+                event_type(
+                    event_id=event_id, cluster_id=cluster.cluster_id, at=now, keep_until=until
+                )
+            )
+    return services.cluster_states.record(cluster.cluster_id, events) if events else cluster

@@ -1,0 +1,157 @@
+"""A kept cluster warns people before it goes, and goes; also where its clock is lost or late."""
+
+# ruff: noqa: F811  # fixtures are imported by name
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import pytest
+from aws_steps import Account, account, endpoint  # noqa: F401
+from kill_points import alone  # noqa: F401
+
+from stationmaster.cluster_upkeep import follow_up
+from stationmaster.domain.cluster import events as cluster_events
+from stationmaster.domain.cluster.events import ClusterPhase
+from stationmaster.domain.reactions.cluster import WARN_BEFORE
+from stationmaster.domain.run.aggregate import Wait
+from stationmaster.steps.begin_teardown import begin_teardown
+from stationmaster.steps.keep_clock import keep_clock
+from stationmaster.steps.reap import reap
+from stationmaster.steps.release_lease import release_lease
+
+TO_READY = (ClusterPhase.PROVISIONING, ClusterPhase.READY)
+
+
+@pytest.fixture
+def kept(alone: Account) -> Account:
+    """A ready cluster that is kept for eight hours, on a clock of the future."""
+    alone.set_in_future()
+    alone.keep(*TO_READY)
+    return alone
+
+
+def until(kept: Account) -> datetime:
+    time = kept.cluster.keep_until
+    assert time is not None
+    return time
+
+
+def come_to(kept: Account, time: datetime) -> None:
+    kept.late += time - kept.now()
+
+
+def ring(kept: Account) -> list[str]:
+    """What is sent to the bus, or asked of the scheduler, when the clock rings."""
+    kept.aws.forget_calls()
+    keep_clock(kept.services, kept.cluster_id)
+    return [name for service, name in kept.aws.calls if service in ("events", "scheduler")]
+
+
+def test_clock_warns_then_lets_the_cluster_go_and_is_stopped(kept: Account):
+    follow_up(kept.services, kept.cluster)
+    assert kept.clock == until(kept) - WARN_BEFORE
+
+    come_to(kept, until(kept) - WARN_BEFORE)
+    ring(kept)
+    assert [event.keep_until for event in kept.events("cluster.keep_ending")] == [until(kept)]
+    assert kept.cluster.phase is ClusterPhase.READY
+    assert kept.clock == until(kept)
+
+    come_to(kept, until(kept))
+    assert ring(kept) == ["PutEvents"]
+    assert kept.cluster.phase is ClusterPhase.DRAINING
+    assert kept.call(begin_teardown)
+    assert kept.clock is None
+
+
+def test_clock_that_rings_too_early_or_twice_changes_nothing(kept: Account):
+    version = kept.cluster.version
+    ring(kept)
+    assert kept.cluster.version == version
+    assert kept.clock == until(kept) - WARN_BEFORE
+
+    come_to(kept, until(kept) - WARN_BEFORE)
+    ring(kept)
+    ring(kept)
+    assert len(kept.events("cluster.keep_ending")) == 1
+
+
+def test_longer_keep_moves_the_clock(kept: Account):
+    follow_up(kept.services, kept.cluster)
+    longer = until(kept) + timedelta(hours=8)
+
+    kept.happen_to_cluster(cluster_events.KeepExtended, keep_until=longer, user_id="U1")
+    follow_up(kept.services, kept.cluster)
+
+    assert kept.clock == longer - WARN_BEFORE
+
+
+def test_clock_of_a_cluster_in_use_does_not_end_it_and_does_not_ring_again(kept: Account):
+    guest = kept.guest("a")
+    kept.happen_to_cluster(cluster_events.LeaseRequested, run_id=guest.run_id, nodes=1)
+    come_to(kept, until(kept))
+    ring(kept)  # the warning, late
+
+    assert ring(kept) == []
+
+    assert kept.cluster.phase is ClusterPhase.READY
+    kept.happen_to_cluster(cluster_events.LeaseReleased, run_id=guest.run_id)
+    assert kept.cluster.phase is ClusterPhase.DRAINING
+
+
+def test_run_that_keeps_its_cluster_sets_the_clock_when_it_leaves(account: Account):
+    account.set_in_future()
+    account.request()
+    account.happen_to_cluster(
+        cluster_events.KeepExtended, keep_until=account.now() + timedelta(hours=1), user_id="U1"
+    )
+
+    release_lease(account.services, account.run_id)
+
+    assert account.clock == account.now() + timedelta(minutes=50)
+
+
+def test_cluster_that_nobody_keeps_has_no_clock(account: Account):
+    account.request()
+    account.aws.forget_calls()
+
+    release_lease(account.services, account.run_id)
+    account.call(begin_teardown)
+
+    assert "scheduler" not in {service for service, _ in account.aws.calls}
+
+
+def test_reaper_sets_a_clock_that_was_lost_and_acts_where_it_is_late(kept: Account):
+    assert kept.clock is None
+
+    assert reap(kept.services) == []
+    assert kept.clock == until(kept) - WARN_BEFORE
+
+    kept.services.schedules.delete(kept.cluster_id)
+    come_to(kept, until(kept) + timedelta(hours=1))
+    reap(kept.services)
+    assert kept.cluster.phase is ClusterPhase.DRAINING
+    come_to(kept, kept.now() + timedelta(minutes=15))
+    assert reap(kept.services) == [kept.cluster_id]
+    assert kept.services.workflows.teardown_status(kept.cluster_id, attempt=1) == "RUNNING"
+
+
+def test_clock_that_cannot_be_set_keeps_nobody_waiting(kept: Account):
+    kept.settings = kept.settings.model_copy(update={"schedule_group": "lost"})
+    kept.restart()
+    guest = kept.guest("a")
+    kept.services.runs.save_task_token(guest.run_id, Wait.CLUSTER, "token")
+    kept.happen_to_cluster(cluster_events.LeaseRequested, run_id=guest.run_id, nodes=1)
+    kept.aws.forget_calls()
+
+    follow_up(kept.services, kept.cluster)
+
+    assert ("scheduler", "CreateSchedule") in kept.aws.calls
+    assert ("states", "SendTaskSuccess") in kept.aws.calls
+    assert reap(kept.services) == []
+
+
+def test_clock_of_a_cluster_that_is_not_known_rings_for_nobody(account: Account):
+    keep_clock(account.services, account.cluster_id)
+
+    assert account.services.cluster_states.find(account.cluster_id) is None
