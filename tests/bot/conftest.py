@@ -72,6 +72,9 @@ def settings(slack: RecordingSlack, monkeypatch: pytest.MonkeyPatch) -> Iterator
             bus_name="bus",
             train_state_machine_arn=machines["train"],
             cluster_state_machine_arn=machines["cluster"],
+            schedule_group="default",
+            keep_clock_function_arn="arn:aws:lambda:us-west-2:123456789012:function:keep-clock",
+            scheduler_role_arn="arn:aws:iam::123456789012:role/scheduler",
             slack_secret_id="slack",
             slack_api_url=slack.api_url,
         )

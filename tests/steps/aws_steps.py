@@ -148,7 +148,7 @@ class Account:
                 cluster_id=self.cluster_id,
                 at=self.now(),
                 spec=spec,
-                name="lab",
+                name=f"lab-{self.cluster_id}",
                 requester=cluster_events.Requester(team_id="T1", channel_id="C1", user_id="U1"),
                 keep_until=self.now() + timedelta(hours=8),
             )

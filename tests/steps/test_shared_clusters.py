@@ -121,13 +121,13 @@ def test_queued_run_that_is_stopped_leaves_the_queue_to_the_next(account: Accoun
 @pytest.mark.parametrize(
     ("phases", "request_", "sentence"),
     [
-        (TO_READY, {"nodes": 5}, "cluster lab has 4 training nodes, the run wants 5"),
+        (TO_READY, {"nodes": 5}, r"cluster lab-\S+ has 4 training nodes, the run wants 5"),
         (
             TO_READY,
             {"instance_type": "p4d.24xlarge"},
-            "cluster lab has m5.2xlarge nodes, the run wants p4d.24xlarge",
+            r"cluster lab-\S+ has m5.2xlarge nodes, the run wants p4d.24xlarge",
         ),
-        ((ClusterPhase.DRAINING,), {}, "cluster lab is draining and takes no more runs"),
+        ((ClusterPhase.DRAINING,), {}, r"cluster lab-\S+ is draining and takes no more runs"),
     ],
 )
 def test_run_that_cannot_use_the_cluster_it_names_is_refused_with_a_sentence(
@@ -180,7 +180,7 @@ def test_teardown_ends_the_runs_in_the_queue_as_it_ends_those_with_nodes(account
     acquire(b)
     if phase is ClusterPhase.READY:
         account.happen_to_cluster(cluster_events.DeletionRequested, user_id="U7")
-        why = "cluster lab was deleted by U7"
+        why = f"cluster {account.cluster.label} was deleted by U7"
     else:
         account.happen_to_cluster(
             cluster_events.ClusterPhaseChanged, phase=phase, reason="a check failed"
