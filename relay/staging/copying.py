@@ -28,6 +28,8 @@ SMALL_AT_ONCE: Final = 24
 PART_BYTES: Final = 64 * 2**20
 PARTS_AT_ONCE: Final = 16
 LARGE_AT_ONCE: Final = 3
+CONNECTIONS: Final = max(PARTS_AT_ONCE + LARGE_AT_ONCE, SMALL_AT_ONCE)
+"""Most requests at once."""
 _PIECE_BYTES: Final = 2**20
 
 

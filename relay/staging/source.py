@@ -40,6 +40,28 @@ class NotStaged(TransientError):
 
 
 @dataclass(frozen=True, slots=True)
+class Advice:
+    """What to do where nothing can be read; ends sentences."""
+
+    if_empty: str
+    if_no_bucket: str
+    if_refused: str
+
+
+OF_DATA: Final = Advice(
+    if_empty="give another dataset=",
+    if_no_bucket="check dataset=",
+    if_refused="the stager's role may read the buckets and keys that the deployment names in "
+    "dataset_buckets and dataset_key_arns, see docs/deploy.md",
+)
+OF_RESULTS: Final = Advice(
+    if_empty="nothing was saved of that run, use another one's result",
+    if_no_bucket="it is the artifacts bucket of the deployment: deploy the data stack",
+    if_refused="the stager's role may read runs/ of the artifacts bucket: deploy the stacks again",
+)
+
+
+@dataclass(frozen=True, slots=True)
 class Check:
     """What a copy of an object must come to."""
 
@@ -65,13 +87,20 @@ class Body:
 class SourceBucket:
     """The objects below one prefix; paths are below it."""
 
-    def __init__(self, client: Any, source: S3Source) -> None:
+    def __init__(self, client: Any, source: S3Source, *, advice: Advice) -> None:
         self._client = client
         self._source = source
+        self._advice = advice
 
     @classmethod
     def connect(
-        cls, source: S3Source, *, region: str, connections: int, attempts: int = ATTEMPTS
+        cls,
+        source: S3Source,
+        *,
+        region: str,
+        connections: int,
+        attempts: int = ATTEMPTS,
+        advice: Advice = OF_DATA,
     ) -> SourceBucket:
         """Make the client, for as many requests at once as there are `connections`."""
         config = Config(
@@ -83,7 +112,7 @@ class SourceBucket:
             response_checksum_validation="when_required",
         )
         client: Any = boto3.client("s3", region_name=region, config=config)
-        return cls(client, source)
+        return cls(client, source, advice=advice)
 
     def objects(self) -> list[SourceObject]:
         """Everything below the prefix, ordered by path; markers of folders are none.
@@ -102,7 +131,7 @@ class SourceBucket:
                     if not path.endswith("/"):
                         found.append(SourceObject(path, item["Size"], item["ETag"].strip('"')))
         if not found:
-            raise StagingRefused(f"{self._source.uri} holds no objects; give another dataset=")
+            raise StagingRefused(f"{self._source.uri} holds no objects; {self._advice.if_empty}")
         strange = next((each.path for each in found if not is_plain(each.path)), None)
         if strange is not None:
             raise StagingRefused(
@@ -164,13 +193,12 @@ class SourceBucket:
             uri = self._source.uri
             if code == "NoSuchBucket":
                 raise StagingRefused(
-                    f"{doing}: bucket {self._source.bucket} does not exist; check dataset={uri}"
+                    f"{doing} in {uri}: bucket {self._source.bucket} does not exist; "
+                    f"{self._advice.if_no_bucket}"
                 ) from exc
             if code in _REFUSALS or code.startswith("KMS."):
                 raise StagingRefused(
-                    f"{doing} in {uri} was refused: {code}: {said}; the stager's role may read the "
-                    "buckets and keys that the deployment names in dataset_buckets and "
-                    "dataset_key_arns, see docs/deploy.md"
+                    f"{doing} in {uri} was refused: {code}: {said}; {self._advice.if_refused}"
                 ) from exc
             if code in ("PreconditionFailed", "412", "NoSuchKey", "404"):
                 raise NotStaged(

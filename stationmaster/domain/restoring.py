@@ -1,0 +1,114 @@
+"""What a run brings back of another one's result before it trains, and where that lies then.
+
+    OUTPUT/restored/checkpoint/step-N/   the checkpoint to resume from; the trainer moves it
+    OUTPUT/restored/model/               the model whose weights are the first ones
+    OUTPUT/restored/restored.json        the order; written last: without it nothing is complete
+
+OUTPUT is the trainer's output directory. Below `restored` the names are those of the result. Used
+by the request of a run, by the renderers, and by the program that copies (`relay.restore`). Pure.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from stationmaster.domain.checkpoints import DESCRIPTION, step_of
+from stationmaster.domain.errors import PermanentError
+from stationmaster.domain.ids import RunId
+from stationmaster.domain.results import (
+    CHECKPOINT,
+    MODEL,
+    ResultFile,
+    ResultManifest,
+    checkpoint_directory,
+)
+
+DIRECTORY: Final = "restored"
+MARKER: Final = "restored.json"
+# The configuration and tokenizer of the checkpoint's model.
+_DESCRIPTION: Final = f"{CHECKPOINT}/{DESCRIPTION}/"
+
+
+class ResumePoint(BaseModel):
+    """A checkpoint in a run's result."""
+
+    model_config = ConfigDict(frozen=True)
+
+    run_id: RunId
+    step: int = Field(ge=0)
+
+    @property
+    def directory(self) -> str:
+        """Where it lies in the output directory once it was brought back."""
+        return f"{DIRECTORY}/{checkpoint_directory(self.step)}"
+
+
+class RestoringOrder(BaseModel):
+    """What is brought back for a run: a checkpoint, a model, or one of each."""
+
+    model_config = ConfigDict(frozen=True)
+
+    run_id: RunId
+    """Who needs it."""
+    checkpoint: ResumePoint | None = None
+    model_of: RunId | None = None
+
+    @model_validator(mode="after")
+    def _something(self) -> RestoringOrder:
+        if self.checkpoint is None and self.model_of is None:
+            raise ValueError("neither a checkpoint nor a model is asked for")
+        return self
+
+
+def model_directory() -> str:
+    """Where a model lies in the output directory once it was brought back."""
+    return f"{DIRECTORY}/{MODEL}"
+
+
+def saved_step(manifest: ResultManifest) -> int | None:
+    """The step whose checkpoint a result has; None without one."""
+    step = step_of(manifest.checkpoint_source.rpartition("/")[2])
+    return step if step is not None and _below(manifest, f"{checkpoint_directory(step)}/") else None
+
+
+def checkpoint_files(manifest: ResultManifest, step: int) -> list[ResultFile]:
+    """The files of a step's checkpoint, and what describes its model.
+
+    Raises:
+        PermanentError: the result has no checkpoint of that step.
+    """
+    files = _below(manifest, f"{checkpoint_directory(step)}/")
+    if not files:
+        raise PermanentError(
+            f"the result of run {manifest.run_id} has no checkpoint of step {step}; "
+            f"{_what_there_is(manifest)}"
+        )
+    return [*files, *_below(manifest, _DESCRIPTION)]
+
+
+def model_files(manifest: ResultManifest) -> list[ResultFile]:
+    """The files of the trained model.
+
+    Raises:
+        PermanentError: the result has no model.
+    """
+    files = _below(manifest, f"{MODEL}/")
+    if not files:
+        raise PermanentError(
+            f"the result of run {manifest.run_id} has no trained model, because the run "
+            f"{manifest.outcome} before its last step; {_what_there_is(manifest)}"
+        )
+    return files
+
+
+def _below(manifest: ResultManifest, prefix: str) -> list[ResultFile]:
+    return [file for file in manifest.files if file.path.startswith(prefix)]
+
+
+def _what_there_is(manifest: ResultManifest) -> str:
+    step = saved_step(manifest)
+    if step is not None:
+        return f"its checkpoint is of step {step}"
+    return "it has a trained model" if _below(manifest, f"{MODEL}/") else "it has logs only"

@@ -1,0 +1,223 @@
+"""Bringing a result back: whole and as it was saved, resumed without reading anything twice."""
+
+# ruff: noqa: F811  # fixtures are imported by name
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from saving_world import BUCKET, WEIGHTS, Report, SavedRun, aws, large, run  # noqa: F401
+
+from relay.restore import main
+from relay.staging.config import RestoringConfig
+from relay.staging.restoring import restore
+from relay.staging.source import OF_RESULTS, NotStaged, SourceBucket, StagingRefused
+from stationmaster.domain.datasets import (
+    EXIT_MISUNDERSTOOD,
+    EXIT_REFUSED,
+    StagedLine,
+    read_staging_line,
+)
+from stationmaster.domain.errors import PermanentError
+from stationmaster.domain.ids import RunId
+from stationmaster.domain.restoring import RestoringOrder, ResumePoint
+from stationmaster.domain.results import results_prefix
+
+NEXT = RunId("tiny-llama-00000002")
+
+
+class Copied(Report):
+    """What the stager says of its progress."""
+
+    def copied(self, num_bytes: int) -> None:
+        self.taken.append(num_bytes)
+
+
+def order(run: SavedRun, *, step: int | None = 60, model: bool = False) -> RestoringOrder:
+    return RestoringOrder(
+        run_id=NEXT,
+        checkpoint=None if step is None else ResumePoint(run_id=run.run_id, step=step),
+        model_of=run.run_id if model else None,
+    )
+
+
+def bring_back(
+    wanted: RestoringOrder, directory: Path, *, report: Copied | None = None, **more: Any
+) -> StagedLine:
+    config = RestoringConfig(order=wanted, bucket=BUCKET, region="us-west-2", directory=directory)
+    connect = partial(
+        SourceBucket.connect, region="us-west-2", connections=8, attempts=1, advice=OF_RESULTS
+    )
+    return restore(config, connect, report=report or Copied(), **more)
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    root = directory / "restored"
+    return {
+        path.relative_to(root).as_posix(): path.read_bytes()
+        for path in root.rglob("*")
+        if path.is_file() and path.name != "restored.json"
+    }
+
+
+def remove(run: SavedRun, path: str) -> None:
+    boto3.client("s3").delete_object(Bucket=BUCKET, Key=results_prefix(run.run_id) + path)
+
+
+def test_checkpoint_and_model_lie_as_in_the_result(run: SavedRun, tmp_path: Path) -> None:
+    run.save()
+    report = Copied()
+
+    staged = bring_back(order(run, model=True), tmp_path / "next", report=report)
+
+    names = ("checkpoint/step-00000060/", "checkpoint/huggingface/", "model/")
+    saved = {path: data for path, data in run.stored().items() if path.startswith(names)}
+    assert contents(tmp_path / "next") == saved
+    assert (staged.num_files, staged.num_bytes) == (len(saved), sum(map(len, saved.values())))
+    assert (staged.root, staged.was_there) == ("restored", False)
+    assert report.expected == sum(report.taken) == staged.num_bytes
+
+
+def test_checkpoint_alone_leaves_the_model_in_the_bucket(run: SavedRun, tmp_path: Path) -> None:
+    run.save()
+
+    bring_back(order(run), tmp_path / "next")
+
+    assert not any(path.startswith("model/") for path in contents(tmp_path / "next"))
+
+
+def test_what_is_there_is_found_and_not_read_again(large: SavedRun, tmp_path: Path) -> None:
+    large.save()
+    bring_back(order(large, model=True), tmp_path / "next")
+    large.aws.forget_calls()
+
+    again = bring_back(order(large, model=True), tmp_path / "next")
+
+    assert again.was_there
+    assert large.calls("GetObject") == 2  # the manifest, for each of the two
+
+
+def test_parts_that_arrived_are_not_read_again(large: SavedRun, tmp_path: Path) -> None:
+    large.save()
+    wanted = order(large, step=None, model=True)
+    # The manifest and one part arrive.
+    large.aws.inject("s3", "GetObject", "InternalError", times=99, after=2)
+    with pytest.raises(NotStaged, match="InternalError"):
+        bring_back(wanted, tmp_path / "next")
+    large.aws.clear_injected()
+    large.aws.forget_calls()
+
+    bring_back(wanted, tmp_path / "next")
+
+    assert contents(tmp_path / "next")["model/model.safetensors"] == WEIGHTS
+    # The manifest, two parts of the weights, the model's configuration.
+    assert large.calls("GetObject") == 4
+
+
+def test_another_order_is_not_taken_for_the_one_that_is_there(
+    run: SavedRun, tmp_path: Path
+) -> None:
+    run.save()
+    bring_back(order(run), tmp_path / "next")
+
+    staged = bring_back(order(run, step=None, model=True), tmp_path / "next")
+
+    assert not staged.was_there
+    assert (tmp_path / "next/restored/model/model.safetensors").read_bytes() == b"few weights"
+
+
+def test_file_that_was_changed_on_disk_is_refused_and_read_again(
+    run: SavedRun, tmp_path: Path
+) -> None:
+    run.save()
+    bring_back(order(run), tmp_path / "next")
+    root = tmp_path / "next/restored"
+    (root / "restored.json").unlink()
+    weights = root / "checkpoint/step-00000060/weights.pt"
+    weights.write_bytes(b"NEWER")
+    copied = root / ".partial-checkpoint/copied.jsonl"
+    copied.parent.mkdir()
+    copied.write_text('{"path":"checkpoint/step-00000060/weights.pt","num_bytes":5}\n')
+
+    with pytest.raises(StagingRefused, match=r"weights\.pt is damaged"):
+        bring_back(order(run), tmp_path / "next")
+    bring_back(order(run), tmp_path / "next")
+
+    assert weights.read_bytes() == b"newer"
+
+
+def test_result_that_is_not_complete_is_refused(run: SavedRun, tmp_path: Path) -> None:
+    run.save()
+    remove(run, "manifest.json")
+
+    with pytest.raises(StagingRefused, match=rf"the result of run {run.run_id} is not complete"):
+        bring_back(order(run), tmp_path / "next")
+
+
+def test_result_without_objects_is_refused(run: SavedRun, tmp_path: Path) -> None:
+    with pytest.raises(StagingRefused, match="nothing was saved of that run"):
+        bring_back(order(run), tmp_path / "next")
+
+
+def test_step_that_was_not_saved_is_refused_with_the_one_that_was(
+    run: SavedRun, tmp_path: Path
+) -> None:
+    run.save()
+
+    with pytest.raises(
+        PermanentError, match="no checkpoint of step 40; its checkpoint is of step 60"
+    ):
+        bring_back(order(run, step=40), tmp_path / "next")
+
+
+def test_object_that_is_gone_is_named(run: SavedRun, tmp_path: Path) -> None:
+    run.save()
+    remove(run, "checkpoint/step-00000060/weights.pt")
+
+    with pytest.raises(StagingRefused, match=r"step-00000060/weights\.pt is not in the bucket"):
+        bring_back(order(run), tmp_path / "next")
+
+
+def test_missing_right_names_the_bucket_of_results(run: SavedRun, tmp_path: Path) -> None:
+    run.save()
+    run.aws.inject("s3", "GetObject", "AccessDenied", times=99)
+
+    with pytest.raises(StagingRefused, match=r"was refused: AccessDenied: .* may read runs/ of"):
+        bring_back(order(run), tmp_path / "next")
+
+
+def test_file_system_without_room_is_refused(run: SavedRun, tmp_path: Path) -> None:
+    run.save()
+
+    with pytest.raises(StagingRefused, match="use a larger file system"):
+        bring_back(order(run), tmp_path / "next", free_bytes=lambda _: 10)
+
+
+def test_program_says_lines_and_exit_codes(
+    run: SavedRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run.save()
+    variables = {
+        "STATIONMASTER_RESTORING_ORDER": order(run).model_dump_json(),
+        "STATIONMASTER_ARTIFACTS_BUCKET": BUCKET,
+        "STATIONMASTER_RUN_DIRECTORY": str(tmp_path / "next"),
+        "AWS_REGION": run.aws.region,
+    }
+
+    ends = [
+        main(variables),
+        main(variables | {"STATIONMASTER_RESTORING_ORDER": order(run, step=1).model_dump_json()}),
+        main(variables | {"STATIONMASTER_ARTIFACTS_BUCKET": "nobodys"}),
+        main(variables | {"STATIONMASTER_RESTORING_ORDER": f'{{"run_id":"{NEXT}"}}'}),
+    ]
+
+    first, last, *sentences = capsys.readouterr().out.splitlines()
+    assert ends == [0, EXIT_MISUNDERSTOOD, EXIT_REFUSED, EXIT_MISUNDERSTOOD]
+    assert isinstance(read_staging_line(last), StagedLine)
+    assert '"kind":"staging"' in first
+    assert "no checkpoint of step 1;" in sentences[0]
+    assert "bucket nobodys does not exist; it is the artifacts bucket" in sentences[1]
+    assert "neither a checkpoint nor a model is asked for" in sentences[2]
