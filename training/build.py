@@ -135,15 +135,23 @@ def _open_checkpoints(
     config: TrainerConfig, task: Task, directory: Path, *, prepared: Prepared, ranks: Ranks
 ) -> Checkpointer:
     """The run's checkpoints, and beside them what describes its model."""
+    from training.agreement import from_rank_0
     from training.checkpoint import Checkpointer
     from training.models.hub import describe_model
+    from training.restored import take_over
 
     recipe = config.recipe
+    configuration = decisive(recipe, data_identity=task.source.identity)
+    if config.resume_from is not None:
+        restored = partial(
+            take_over, config.resume_from, directory=directory, configuration=configuration
+        )
+        from_rank_0(restored, ranks)
     checkpointer = Checkpointer(
         directory,
         ranks=ranks,
         kept=config.checkpoints_kept,
-        configuration=decisive(recipe, data_identity=task.source.identity),
+        configuration=configuration,
         rank_0_only=recipe.training.parallelism == "ddp",
     )
     # So that training.export can write the checkpoints' weights for the Hub without the recipe.

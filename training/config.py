@@ -15,6 +15,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from stationmaster.domain.catalogue.continuing import NOT_DECISIVE, falls_to_its_end
 from stationmaster.domain.catalogue.entries import CATALOGUE
 from stationmaster.domain.catalogue.recipes import PRESET, SMOKE, Recipe
 from stationmaster.domain.catalogue.training_config import (
@@ -32,25 +33,6 @@ from training.watchdog import (
     DEFAULT_SLOW_S,
     WatchdogLimits,
 )
-
-# Keys that change how long, how loudly or how fast a run trains, not which weights it has after
-# step n. A run continued with other values of these finds its checkpoints. (`dataset` and
-# `tokenizer` are covered by the identity of the data itself; for `steps` see `decisive`.)
-_NOT_DECISIVE = {
-    "steps",
-    "checkpoint_every",
-    "log_every",
-    "eval_every",
-    "micro_batch_size",
-    "parallelism",
-    "activation_checkpointing",
-    "compile",
-    "cpu_offload",
-    "data_workers",
-    "rendezvous",
-    "dataset",
-    "tokenizer",
-}
 
 # Keys that older checkpoints do not have, with the value that these were made with.
 _ADDED_LATER = {"model.own_head_dim": "None", "document_mask": "False"}
@@ -87,6 +69,8 @@ class TrainerConfig:
     run_id: str
     launch: Launch
     checkpoints_kept: int
+    resume_from: Path | None = None
+    """A checkpoint of another run, to start from where this one has none of its own yet."""
     stop_deadline_s: float
     """After SIGTERM the process is gone within this time, saved or not."""
     watchdog: WatchdogLimits
@@ -124,6 +108,7 @@ def parse_config(argv: Sequence[str], environ: Mapping[str, str]) -> TrainerConf
             elastic="TORCHELASTIC_RUN_ID" in environ,
         ),
         checkpoints_kept=arguments.keep_checkpoints,
+        resume_from=arguments.resume_from,
         stop_deadline_s=arguments.stop_deadline,
         watchdog=WatchdogLimits(
             factor=arguments.watchdog_factor,
@@ -155,10 +140,8 @@ def decisive(recipe: Recipe, *, data_identity: str) -> dict[str, str]:
     with another number of steps has other rates from the step it resumes at.
     """
     values = _named(recipe, data_identity=data_identity)
-    training = recipe.training
-    falls = training.min_learning_rate != training.learning_rate
-    if training.schedule in ("cosine", "linear") and falls:
-        values["steps"] = str(training.steps)
+    if falls_to_its_end(recipe):
+        values["steps"] = str(recipe.training.steps)
     return values
 
 
@@ -174,7 +157,7 @@ def fingerprint(recipe: Recipe, *, data_identity: str) -> str:
 
 
 def _named(recipe: Recipe, *, data_identity: str) -> dict[str, str]:
-    training = recipe.training.model_dump(mode="json", exclude=_NOT_DECISIVE)
+    training = recipe.training.model_dump(mode="json", exclude=set(NOT_DECISIVE))
     values = {
         f"model.{name}": value for name, value in recipe.model.model_dump(mode="json").items()
     }
@@ -277,6 +260,13 @@ def _parser() -> argparse.ArgumentParser:
         default=2,
         metavar="N",
         help="complete checkpoints kept (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--resume-from",
+        type=Path,
+        metavar="DIR",
+        help="start from this checkpoint of another run; it is moved to this run's own, and not "
+        "asked for where there are some",
     )
     parser.add_argument(
         "--stop-deadline",

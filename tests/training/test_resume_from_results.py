@@ -1,0 +1,277 @@
+"""A run that goes on from another one's result equals a run that was never interrupted."""
+
+# fixtures are imported by name
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator, Mapping
+from functools import partial
+from pathlib import Path
+
+import boto3
+import pytest
+import torch
+from forked_ranks import train_on_ranks
+from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
+from trainer_runs import Lines, Workspace, gradient_norms, losses, of_kind, train_here
+
+from local.aws import BucketSpec, DeploymentSpec, InProcessRuntime, LocalAws
+from relay.saving.bucket import ResultsBucket
+from relay.saving.result import save_result
+from relay.saving.sources import RunDirectory
+from relay.staging.config import RestoringConfig
+from relay.staging.restoring import restore
+from relay.staging.source import SourceBucket, StagingRefused
+from stationmaster.domain.ids import RunId
+from stationmaster.domain.restoring import RestoringOrder, ResumePoint, model_directory
+from stationmaster.domain.results import RunFacts, results_prefix
+from training.__main__ import main
+
+BUCKET = "stationmaster-artifacts"
+REGION = "us-west-2"
+FIRST = RunId("tiny-llama-0000aaaa")
+NEXT = RunId("tiny-llama-0000bbbb")
+# Two sharded ranks with unequal shares of five sequences, and a rate that knows no end.
+KEYS = ("schedule=constant", "warmup_steps=2", "checkpoint_every=100", "parallelism=full")
+STEPS, MORE = 6, 5
+POINT = ResumePoint(run_id=FIRST, step=STEPS)
+
+
+@pytest.fixture(scope="module")
+def aws(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalAws]:
+    """An account with the artifacts bucket."""
+    endpoint = LocalAws(
+        state_dir=tmp_path_factory.mktemp("aws"), invoker=InProcessRuntime(), handlers=[]
+    )
+    with endpoint, pytest.MonkeyPatch.context() as environ:
+        endpoint.deploy(DeploymentSpec(buckets=[BucketSpec(name=BUCKET)]))
+        for name, value in endpoint.environment().items():
+            environ.setenv(name, value)
+        yield endpoint
+
+
+class NoLogs:
+    def read(self) -> list[None]:
+        return []
+
+
+class NoReport:
+    def expect(self, num_bytes: int) -> None: ...
+
+    def saved(self, num_bytes: int) -> None: ...
+
+    def copied(self, num_bytes: int) -> None: ...
+
+
+def save(run_id: RunId, output_dir: Path) -> None:
+    """What the saver's Job does at the end of the run."""
+    save_result(
+        RunFacts(
+            run_id=run_id,
+            recipe="tiny-llama",
+            nodes=2,
+            instance_type="c5.2xlarge",
+            outcome="succeeded",
+        ),
+        directory=RunDirectory(output_dir),
+        logs=NoLogs(),  # type: ignore[arg-type]
+        bucket=ResultsBucket.connect(bucket=BUCKET, run_id=run_id, region=REGION, connections=8),
+        report=NoReport(),
+    )
+
+
+def bring_back(output_dir: Path, **wanted: object) -> None:
+    """What the stager's Job does before the next run trains."""
+    order = RestoringOrder.model_validate({"run_id": NEXT, **wanted})
+    config = RestoringConfig(order=order, bucket=BUCKET, region=REGION, directory=output_dir)
+    connect = partial(SourceBucket.connect, region=REGION, connections=8)
+    restore(config, connect, report=NoReport())
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory, text_dir: Path, cache_dir: Path) -> Workspace:
+    return Workspace(tmp_path_factory.mktemp("runs") / "first", cache_dir, text_dir)
+
+
+@pytest.fixture(scope="module")
+def saved(aws: LocalAws, place: Workspace) -> Lines:
+    """The lines of a run that ended, whose result is in the bucket and nowhere else."""
+    lines = train_on_ranks(place, *KEYS, f"steps={STEPS}", num_ranks=2)
+    save(FIRST, place.output_dir)
+    shutil.rmtree(place.output_dir)
+    return lines
+
+
+def next_run(place: Workspace, name: str) -> Workspace:
+    return Workspace(place.output_dir.with_name(name), place.cache_dir, place.text_dir)
+
+
+class Resumed(Workspace):
+    """A run that is started as its rendered job starts it."""
+
+    def arguments(self, *overrides: str) -> list[str]:
+        return [
+            *super().arguments(*overrides),
+            "--resume-from",
+            str(self.output_dir / POINT.directory),
+        ]
+
+
+def resumed_run(place: Workspace, name: str) -> Resumed:
+    return Resumed(place.output_dir.with_name(name), place.cache_dir, place.text_dir)
+
+
+def fail_here(run: Workspace, *overrides: str) -> int:
+    """The exit code of a trainer in this process, which leaves its group as it is."""
+    code = main(run.arguments(*overrides), run.environ())
+    torch.distributed.destroy_process_group()
+    return code
+
+
+def state_of(run: Workspace, step: int, scratch: Path) -> Mapping[str, object]:
+    """Parameters, optimizer state and position in a checkpoint, and what belongs to ranks."""
+    path = run.checkpoints()[step]
+    whole = scratch / f"{run.output_dir.name}.pt"
+    dcp_to_torch_save(path, whole)
+    loaded = torch.load(whole, weights_only=False)
+    return {"ranks": torch.load(path / "ranks.pt", weights_only=False), **loaded}
+
+
+def assert_equal(theirs: object, ours: object, *, at: str = "") -> None:
+    if isinstance(theirs, Mapping):
+        assert isinstance(ours, Mapping)
+        assert theirs.keys() == ours.keys(), at
+        for key, value in theirs.items():
+            assert_equal(value, ours[key], at=f"{at}/{key}")
+    elif isinstance(theirs, torch.Tensor):
+        assert isinstance(ours, torch.Tensor)
+        assert theirs.dtype == ours.dtype, at
+        assert torch.equal(theirs, ours), at
+    elif isinstance(theirs, list | tuple):
+        assert isinstance(ours, list | tuple)
+        assert len(theirs) == len(ours), at
+        for number, value in enumerate(theirs):
+            assert_equal(value, ours[number], at=f"{at}/{number}")
+    else:
+        assert theirs == ours, at
+
+
+def test_resumed_run_equals_an_uninterrupted_one_bit_by_bit(
+    saved: Lines, place: Workspace, tmp_path: Path
+) -> None:
+    total = f"steps={STEPS + MORE}"
+    whole = next_run(place, "whole")
+    uninterrupted = train_on_ranks(whole, *KEYS, total, num_ranks=2)
+    resumed = resumed_run(place, "resumed")
+    bring_back(resumed.output_dir, checkpoint=POINT)
+
+    lines = train_on_ranks(resumed, *KEYS, total, num_ranks=2)
+
+    assert of_kind(lines, "resumed")[0]["step"] == STEPS
+    assert of_kind(lines, "resumed")[0]["total_steps"] == STEPS + MORE
+    for figures in (losses, gradient_norms):
+        assert figures(saved) | figures(lines) == figures(uninterrupted)
+    assert len(losses(lines)) == MORE
+    for key in ("samples_seen", "tokens_seen", "loss_nats"):
+        assert of_kind(lines, "finished")[0][key] == of_kind(uninterrupted, "finished")[0][key]
+    assert_equal(state_of(whole, STEPS + MORE, tmp_path), state_of(resumed, STEPS + MORE, tmp_path))
+    weights = "model/model.safetensors"
+    assert (resumed.output_dir / weights).read_bytes() == (whole.output_dir / weights).read_bytes()
+
+
+def test_restart_of_a_resumed_run_goes_on_from_its_own_checkpoint(
+    saved: Lines, place: Workspace
+) -> None:
+    run = resumed_run(place, "restarted")
+    bring_back(run.output_dir, checkpoint=POINT)
+    train_on_ranks(run, *KEYS, f"steps={STEPS + 2}", num_ranks=2)
+
+    lines = train_on_ranks(run, *KEYS, f"steps={STEPS + 3}", num_ranks=2)
+
+    assert of_kind(lines, "resumed")[0]["step"] == STEPS + 2
+
+
+def test_checkpoint_of_two_ranks_is_resumed_by_one_under_another_rate(
+    saved: Lines, place: Workspace
+) -> None:
+    run = resumed_run(place, "other-size")
+    bring_back(run.output_dir, checkpoint=POINT)
+    keys = ("schedule=linear", "learning_rate=8e-5", "min_learning_rate=0", "warmup_steps=0")
+
+    lines = train_here(run, *keys, f"steps={STEPS + 2}", "checkpoint_every=100")
+
+    assert of_kind(lines, "resumed")[0]["step"] == STEPS
+    rates = [line["learning_rate"] for line in of_kind(lines, "progress")]
+    assert rates == pytest.approx([1e-5, 0.0])
+    configuration = json.loads((run.checkpoints()[STEPS + 2] / "complete.json").read_text())[
+        "configuration"
+    ]
+    assert configuration["schedule"] == "linear"
+
+
+def test_checkpoint_of_another_configuration_is_refused(
+    saved: Lines, place: Workspace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = resumed_run(place, "other-data")
+    bring_back(run.output_dir, checkpoint=POINT)
+
+    code = fail_here(run, *KEYS, f"steps={STEPS + 2}", "beta2=0.9")
+
+    assert code == 1
+    assert "beta2 is 0.95 there and 0.9 here; give its values" in capsys.readouterr().err
+    assert not run.checkpoints()
+    assert (run.output_dir / POINT.directory).is_dir()
+
+
+def test_checkpoint_that_was_not_brought_back_stops_the_run(
+    place: Workspace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = resumed_run(place, "nothing")
+
+    code = fail_here(run, *KEYS, f"steps={STEPS + 2}")
+
+    assert code == 1
+    assert "cannot be resumed from: it is not there" in capsys.readouterr().err
+    assert not run.checkpoints()
+
+
+def test_weights_of_a_result_are_the_first_ones(saved: Lines, place: Workspace) -> None:
+    run = next_run(place, "finetuned")
+    bring_back(run.output_dir, model_of=FIRST)
+    weights = run.output_dir / model_directory()
+
+    lines = train_here(run, *KEYS, "steps=2", f"weights={weights}")
+
+    assert losses(lines)[1] < losses(saved)[1] - 0.5
+
+
+def flip_a_byte(path: str) -> bytes:
+    """Change one byte of an object of the result; the bytes that were there."""
+    place = {"Bucket": BUCKET, "Key": results_prefix(FIRST) + path}
+    data = boto3.client("s3").get_object(**place)["Body"].read()
+    changed = bytearray(data)
+    changed[len(changed) // 2] ^= 1
+    boto3.client("s3").put_object(**place, Body=bytes(changed))
+    return data
+
+
+@pytest.mark.parametrize(
+    ("path", "wanted"),
+    [
+        (f"checkpoint/step-{STEPS:08d}/__1_0.distcp", {"checkpoint": POINT}),
+        ("model/model.safetensors", {"model_of": FIRST}),
+    ],
+)
+def test_damaged_byte_in_the_bucket_is_refused(
+    saved: Lines, place: Workspace, tmp_path: Path, path: str, wanted: Mapping[str, object]
+) -> None:
+    before = flip_a_byte(path)
+    try:
+        with pytest.raises(StagingRefused, match=rf"{path} is damaged: its SHA-256 begins"):
+            bring_back(tmp_path / "damaged", **wanted)
+    finally:
+        boto3.client("s3").put_object(Bucket=BUCKET, Key=results_prefix(FIRST) + path, Body=before)
+
+    assert not (tmp_path / "damaged/restored/restored.json").exists()
+    assert not (tmp_path / "damaged/restored" / path).exists()

@@ -1,0 +1,80 @@
+"""A checkpoint that another run has left, taken over as the first one of this run.
+
+Called by `training.build` on rank 0, before the run looks for checkpoints of its own. What was
+brought back to the file system is moved to where the run's own checkpoints lie: from then on it is
+resumed from, kept and replaced as any of them, also after a restart.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from stationmaster.domain.catalogue.continuing import MAY_CHANGE
+from stationmaster.domain.checkpoints import Manifest, Unusable
+from stationmaster.domain.errors import BadParameter, PermanentError
+from training.manifest import (
+    checkpoint_path,
+    differences,
+    has_manifest,
+    numbered_steps,
+    read_manifest,
+    write_manifest,
+)
+
+logger = logging.getLogger(__name__)
+
+
+def take_over(restored: Path, *, directory: Path, configuration: Mapping[str, str]) -> None:
+    """Move the checkpoint `restored` into `directory`, unless the run has checkpoints already.
+
+    It may be repeated after a kill at any point. `configuration` is this run's; the checkpoint's
+    may differ in the keys that say how the learning rate goes on, and takes this run's name for it.
+
+    Raises:
+        BadParameter: it was made with another configuration.
+        PermanentError: there is no complete checkpoint.
+        OSError: the storage does not answer.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    if any(has_manifest(path) for path in numbered_steps(directory).values()):
+        return
+    manifest = read_manifest(restored) if restored.is_dir() else None
+    if not isinstance(manifest, Manifest):
+        reason = manifest.reason if isinstance(manifest, Unusable) else "it is not there"
+        raise PermanentError(
+            f"checkpoint {restored} cannot be resumed from: {reason}; bring it back again, or "
+            "leave --resume-from out to start from scratch"
+        )
+    _check(manifest, configuration, restored=restored)
+    for key in sorted(MAY_CHANGE):
+        if manifest.configuration.get(key) != configuration.get(key):
+            logger.info(
+                "%s is %s from step %d on; the checkpoint was made with %s",
+                key,
+                configuration.get(key, "not given"),
+                manifest.step + 1,
+                manifest.configuration.get(key, "none"),
+            )
+    write_manifest(restored, manifest.model_copy(update={"configuration": dict(configuration)}))
+    place = checkpoint_path(directory, manifest.step)
+    restored.rename(place)
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    logger.info("checkpoint of step %d was taken over from %s", manifest.step, restored)
+
+
+def _check(manifest: Manifest, configuration: Mapping[str, str], *, restored: Path) -> None:
+    theirs = {k: v for k, v in manifest.configuration.items() if k not in MAY_CHANGE}
+    ours = {k: v for k, v in configuration.items() if k not in MAY_CHANGE}
+    different = differences(theirs, ours)
+    if different:
+        raise BadParameter(
+            f"checkpoint {restored} was made with another configuration: {'; '.join(different)}; "
+            "give its values to continue it, or leave --resume-from out to start from scratch"
+        )
