@@ -93,7 +93,8 @@ def cluster_shown(view: ClusterView, *, region: str, now: datetime) -> Content:
         ]
         hidden = len(split.runs) - len(lines)
         lines += [f"{hidden} earlier runs"] if hidden > 0 else []
-        lines.append(f"nobody, while nodes were free  {md.money_escaped(split.own)}")
+        own = md.money_escaped(split.own)
+        lines.append(f"no run: while it was made, and for nodes that were free  {own}")
         blocks.append(section("*Cost so far, by run*\n" + "\n".join(lines)))
     if not cluster.is_going_away and cluster.phase is not ClusterPhase.REQUESTED:
         reach = f"aws eks update-kubeconfig --name {cluster_name(cluster.cluster_id)}"

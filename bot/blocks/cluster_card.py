@@ -165,7 +165,8 @@ def _making(cluster: Cluster) -> list[str]:
         case ClusterPhase.PROVISIONING:
             return parts.provisioning(cluster)
         case ClusterPhase.VALIDATING | ClusterPhase.READY | ClusterPhase.FAILED:
-            return [*parts.provisioning(cluster), *parts.checks(cluster)]
+            verdicts = parts.checks(cluster)
+            return [*parts.provisioning(cluster), *(["*Checks*"] if verdicts else []), *verdicts]
         case ClusterPhase.DRAINING | ClusterPhase.RELEASING:
             gone = sum(each.deleted_at is not None for each in cluster.resources.values())
             return [f"{md.CURRENT} {gone} of {len(cluster.resources)} resources are gone"]
@@ -213,13 +214,13 @@ def _more(number: int) -> list[str]:
 
 
 def _user_line(view: ClusterView, lease: Lease) -> str:
-    since = f"_came {md.ago(lease.granted_at)}_"
-    return f"{md.CURRENT} {_named(view, lease.run_id)}  {_nodes(lease.nodes)}, {since}"
+    began = f"_began {md.ago(lease.granted_at)}_"
+    return f"{md.CURRENT} {_named(view, lease.run_id)}  {_nodes(lease.nodes)}, {began}"
 
 
 def _waiting_line(view: ClusterView, place: int, waiting: Waiting) -> str:
-    since = f"_came {md.ago(waiting.since)}_"
-    return f"{place}. {_named(view, waiting.run_id)}  {_nodes(waiting.nodes)}, {since}"
+    came = f"_came {md.ago(waiting.since)}_"
+    return f"{place}. {_named(view, waiting.run_id)}  {_nodes(waiting.nodes)}, {came}"
 
 
 def _named(view: ClusterView, run_id: RunId) -> str:

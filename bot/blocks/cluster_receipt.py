@@ -65,7 +65,7 @@ def _bill(view: ClusterView, *, now: datetime) -> list[str]:
     """Each run's share and the cluster's own part; they sum up to the cost."""
     split = shares(view.cluster, now)
     by_cost = sorted(split.runs.items(), key=lambda pair: -pair[1])
-    lines = ["*Who caused it*"]
+    lines = ["*Who caused the cost*"]
     lines += [
         f"{md.code(run_id, 80)}  {md.money_escaped(usd)}" for run_id, usd in by_cost[:_MAX_RUNS]
     ]
@@ -73,6 +73,7 @@ def _bill(view: ClusterView, *, now: datetime) -> list[str]:
     if hidden:
         rest = md.money_escaped(sum(usd for _, usd in hidden))
         lines.append(f"and {len(hidden)} more runs  {rest}")
-    lines.append(f"the cluster itself, while nodes were free  {md.money_escaped(split.own)}")
+    own = md.money_escaped(split.own)
+    lines.append(f"no run: while it was made, and for nodes that were free  {own}")
     lines.append(f"*together  {md.money_escaped(split.total)}*")
     return lines

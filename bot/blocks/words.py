@@ -71,7 +71,9 @@ def teardown_status(view: RunView) -> str:
         case TeardownStatus.FAILED:
             return "teardown gave up for now; the reaper tries again"
         case TeardownStatus.NOT_NEEDED:
-            return kept(view.cluster) if view.cluster is not None else ""
+            # The card stays as it is, whatever becomes of the cluster; the receipt says more.
+            label = view.cluster.label if view.cluster is not None else ""
+            return f"cluster {md.code(label, 60)} was kept after it"
 
 
 def kept(cluster: Cluster) -> str:
@@ -80,9 +82,10 @@ def kept(cluster: Cluster) -> str:
     if cluster.is_going_away:
         return f"{name} goes away as well; its receipt follows on its own card"
     price = f"and costs {md.money_escaped(price_per_hour(cluster))} an hour"
-    if cluster.keep_until is None or cluster.is_wanted:
-        return f"{name} stays for its other runs {price}"
-    return f"{name} stays until {md.when(cluster.keep_until)} {price}"
+    if cluster.keep_until is None:
+        return f"{name} stays until its other runs have ended {price}"
+    others = ", and until its other runs have ended," if cluster.is_wanted else ""
+    return f"{name} stays until {md.when(cluster.keep_until)}{others} {price}"
 
 
 def price_per_hour(cluster: Cluster) -> float:

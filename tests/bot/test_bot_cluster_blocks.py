@@ -155,7 +155,7 @@ def test_own_part_and_shares_of_a_receipt_sum_up():
     shown = seen(cluster_receipt(ClusterView(cluster), now=NOW))
 
     assert f"`{RUN_ID}`  $5.00" in shown
-    assert "while nodes were free  $5.00" in shown
+    assert "for nodes that were free  $5.00" in shown
     assert "together  $10.00" in shown
 
 

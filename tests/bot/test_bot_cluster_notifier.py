@@ -192,11 +192,11 @@ def test_receipt_of_a_cluster_splits_its_bill(notifier, stream, cluster, slack, 
     end(cluster)
     tell(notifier, stream)
 
-    (receipt,) = [call for call in slack.thread if "Who caused it" in call.seen]
+    (receipt,) = [call for call in slack.thread if "Who caused the cost" in call.seen]
     assert receipt.arguments["reply_broadcast"]
     assert "Nothing billable is left" in receipt.seen
     assert f"`{FIRST}`  $18.00" in receipt.seen
-    assert "while nodes were free  $54.00" in receipt.seen
+    assert "for nodes that were free  $54.00" in receipt.seen
     assert "together  $72.00" in receipt.seen
     assert "Cluster team-a: gone" in card_of(slack, "Cluster team-a").seen
 
@@ -233,7 +233,7 @@ def test_news_of_a_cluster_is_posted_once_after_a_kill(
 
     thread = thread_of(slack, "Cluster team-a")
     assert thread.count("the cluster is ready") == 1
-    assert thread.count("Who caused it") == 1
+    assert thread.count("Who caused the cost") == 1
 
 
 def test_card_of_a_cluster_whose_place_was_not_kept_goes_on_living(

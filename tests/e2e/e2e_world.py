@@ -113,7 +113,9 @@ class World:
         return next(
             message
             for message in self.mode.slack.messages(TRAINING_CHANNEL_ID)
-            if run_id in str(message.blocks) and "receipt" not in message.text.lower()
+            if run_id in str(message.blocks)
+            and "receipt" not in message.text.lower()
+            and not message.text.startswith("cluster ")  # its cluster's card names it, too
         )
 
     def thread_text(self, run_id: str) -> str:
