@@ -43,6 +43,7 @@ class Permission(StrEnum):
     NETWORK_READ = "network-read"
     NETWORK_DELETE = "network-delete"
     INSTANCE_TYPES_READ = "instance-types-read"
+    DATASETS_LIST = "datasets-list"
     KUBERNETES = "kubernetes"
     CLOCK = "clock"
 
@@ -116,6 +117,14 @@ TRAIN_STEPS: Final = (
     _step("prepare-run"),
     # Also releases the lease of a run that has ended in this moment.
     _step("acquire-cluster", P.START_CLUSTER, *_FOLLOW_UP),
+    _step(
+        "stage-data",
+        P.CLUSTER_READ,
+        P.FILE_SYSTEM_READ,
+        P.HUGGING_FACE_SECRET,
+        P.KUBERNETES,
+        memory_mib=512,
+    ),
     _step(
         "submit-job",
         P.CLUSTER_READ,
@@ -209,7 +218,7 @@ BOT: Final = Function(
     | _FOLLOW_UP
     # A cluster is created by command.
     | {P.SLACK_SECRET, P.HUGGING_FACE_SECRET, P.START_TRAIN, P.START_CLUSTER}
-    | {P.INSTANCE_TYPES_READ},
+    | {P.INSTANCE_TYPES_READ, P.DATASETS_LIST},
     timeout_s=10,
     memory_mib=1024,  # CPU is sold by memory; the 3 s acknowledgement includes the cold start
     package=Package.BOT,

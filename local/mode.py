@@ -218,7 +218,10 @@ class LocalMode:
         assert self.aws is not None
         base = self.aws.deploy(
             DeploymentSpec(
-                roles=["cluster", "nodes", "relay", "saver", "fsx-csi", "functions", "scheduler"],
+                roles=[
+                    *("cluster", "nodes", "relay", "saver", "stager", "fsx-csi", "functions"),
+                    "scheduler",
+                ],
                 network=NetworkSpec(name=DEPLOYMENT),
                 secrets={
                     "slack": json.dumps(
@@ -270,6 +273,9 @@ class LocalMode:
             node_role_arn=base.role_arns["nodes"],
             relay_role_arn=base.role_arns["relay"],
             saver_role_arn=base.role_arns["saver"],
+            stager_role_arn=base.role_arns["stager"],
+            # Whatever a person puts into a bucket of this account.
+            dataset_buckets=("*",),
             fsx_csi_role_arn=base.role_arns["fsx-csi"],
             cluster_access_role_arns=(base.role_arns["functions"],),
             slack_secret_id="slack",

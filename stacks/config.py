@@ -17,6 +17,12 @@ class StageConfig(BaseModel):
     )
     image_tag: str = Field(default="0.1.0", description="tag that container/build.sh pushed")
     kubernetes_version: str = "1.35"
+    dataset_buckets: tuple[str, ...] = Field(
+        default=(), description="S3 buckets that runs may be trained from, dataset=s3://BUCKET/..."
+    )
+    dataset_key_arns: tuple[str, ...] = Field(
+        default=(), description="KMS keys that objects in these buckets are encrypted with"
+    )
     num_nat_gateways: int = Field(
         default=1, ge=1, description="training nodes of a run are in one zone; each gateway costs"
     )

@@ -42,6 +42,10 @@ class WorkflowStack(cdk.Stack):
         super().__init__(scope, construct_id, **kwargs)
         # Functions know the machines and the machines their functions: names break the circle.
         machine_names = {name: f"{config.deployment}-{name}" for name in MACHINES}
+        dataset_bucket_arns = tuple(
+            self.format_arn(service="s3", region="", account="", resource=name)
+            for name in config.dataset_buckets
+        )
         self.granted = Granted(
             table_arns=data.table_arns,
             key=data.key,
@@ -49,8 +53,15 @@ class WorkflowStack(cdk.Stack):
             slack_secret=data.slack_secret,
             hugging_face_secret=data.hugging_face_secret,
             roles=ClusterRoles(
-                self, "ClusterRoles", bus=data.bus, artifacts_arn=data.artifacts_arn, key=data.key
+                self,
+                "ClusterRoles",
+                bus=data.bus,
+                artifacts_arn=data.artifacts_arn,
+                key=data.key,
+                dataset_bucket_arns=dataset_bucket_arns,
+                dataset_key_arns=config.dataset_key_arns,
             ),
+            dataset_bucket_arns=dataset_bucket_arns,
             vpc_arn=self.format_arn(
                 service="ec2", resource="vpc", resource_name=network.vpc.vpc_id
             ),
@@ -119,6 +130,8 @@ class WorkflowStack(cdk.Stack):
             node_role_arn=roles.nodes.role_arn,
             relay_role_arn=roles.relay.role_arn,
             saver_role_arn=roles.saver.role_arn,
+            stager_role_arn=roles.stager.role_arn,
+            dataset_buckets=config.dataset_buckets,
             fsx_csi_role_arn=roles.fsx_csi.role_arn,
             cluster_access_role_arns=cluster_access_arns,
             kubernetes_version=config.kubernetes_version,

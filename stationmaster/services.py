@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from stationmaster.aws.artifacts import Artifacts
     from stationmaster.aws.cluster_store import ClusterStore
     from stationmaster.aws.clusters import Clusters
+    from stationmaster.aws.datasets import Datasets
     from stationmaster.aws.delivery_store import DeliveryStore
     from stationmaster.aws.event_bus import EventBus
     from stationmaster.aws.file_systems import FileSystems
@@ -135,6 +136,15 @@ class Services:
         from stationmaster.aws.artifacts import Artifacts
 
         return Artifacts(self.settings.artifacts_bucket, self._client("s3"))
+
+    @cached_property
+    def datasets(self) -> Datasets:
+        """What S3 holds for runs to train on; asked quickly, for a plan that a person waits for."""
+        from stationmaster.aws.calls import make_client
+        from stationmaster.aws.datasets import QUICK, Datasets
+
+        client = make_client("s3", region=self.settings.region, config=QUICK)
+        return Datasets(self.settings.dataset_buckets, client)
 
     @cached_property
     def security_groups(self) -> SecurityGroups:

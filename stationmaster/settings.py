@@ -47,6 +47,12 @@ class Settings(BaseModel):
     saver_role_arn: str = Field(
         default="", description="role of the job that saves results, through Pod Identity"
     )
+    stager_role_arn: str = Field(
+        default="", description="role of the job that copies data, through Pod Identity"
+    )
+    dataset_buckets: tuple[str, ...] = Field(
+        default=(), description="S3 buckets that dataset=s3:// may name; * for any"
+    )
     fsx_csi_role_arn: str = Field(default="", description="the FSx CSI driver's role")
     cluster_access_role_arns: tuple[str, ...] = Field(
         default=(), description="roles of the functions that talk to a run's Kubernetes API"

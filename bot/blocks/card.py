@@ -36,11 +36,12 @@ _CHECKLIST: Final[tuple[_Step, ...]] = (
     (RunPhase.QUEUED, "Wait for nodes", "Waiting for nodes"),
     (RunPhase.PROVISIONING, "Provision", "Provisioning"),
     (RunPhase.VALIDATING, "Validate", "Validating"),
+    (RunPhase.STAGING, "Bring the data", "Bringing the data"),
     (RunPhase.SUBMITTING, "Submit the job", "Submitting the job"),
     (RunPhase.RUNNING, "Train", "Training"),
 )
 # Of these, only what has happened is listed: a run on a cluster that is ready has none of them.
-_ONLY_IF_ENTERED: Final = frozenset({RunPhase.QUEUED})
+_ONLY_IF_ENTERED: Final = frozenset({RunPhase.QUEUED, RunPhase.STAGING})
 _OF_A_NEW_CLUSTER: Final = frozenset({RunPhase.PROVISIONING, RunPhase.VALIDATING})
 _INDENT: Final = "\u2003\u2003"  # em spaces; Slack trims ordinary ones
 
@@ -113,6 +114,8 @@ def _steps(run: Run) -> list[_Step]:
     entered = {phase for phase, _ in run.phases}
     joins = run.request.cluster_id is not None
     optional = _ONLY_IF_ENTERED | (_OF_A_NEW_CLUSTER if joins else frozenset())
+    if run.request.brings_data:
+        optional -= {RunPhase.STAGING}
     return [step for step in _CHECKLIST if step[0] in entered or step[0] not in optional]
 
 
@@ -161,6 +164,8 @@ def _details(phase: RunPhase, view: RunView) -> list[str]:
             shown = parts.provisioning(cluster)
         case RunPhase.VALIDATING, Cluster() as cluster:
             shown = parts.checks(cluster)
+        case RunPhase.STAGING, _:
+            shown = words.staging(view.run)
         case ((RunPhase.SUBMITTING | RunPhase.RUNNING), _):
             shown = _pods(view.run)
         case _:

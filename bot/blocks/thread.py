@@ -61,7 +61,7 @@ _WHOLE_SECOND: Final = timedelta(seconds=1)
 def is_noteworthy(event: ThreadEvent) -> bool:
     """Whether this event is posted in the thread at all."""
     match event:
-        case ev.ProgressReported() | ev.RunRequested() | ev.AttemptStarted():
+        case ev.ProgressReported() | ev.RunRequested() | ev.AttemptStarted() | ev.DataReported():
             return False
         case ev.ResultsSaved() | ev.ResultsUnsaved() | ev.ResultsGivenUp():
             return False
@@ -240,6 +240,8 @@ def _training_line(event: ThreadEvent, run: Run) -> str:
         case ev.JobDisappeared():
             name = md.code(event.job, 80)
             return f"{md.FAILED} job {name} was deleted from the cluster before it had ended"
+        case ev.DataStaged():
+            return f"{md.DONE} {words.staged(event)}"
         case ev.TrainingStarted():
             parts = [f"{event.total_steps:,} steps"]
             if event.world_size:

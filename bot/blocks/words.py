@@ -10,7 +10,7 @@ from bot.blocks import mrkdwn as md
 from stationmaster.domain.cluster.aggregate import Cluster, TeardownStatus
 from stationmaster.domain.cluster.resources import ResourceStatus
 from stationmaster.domain.run.aggregate import Run
-from stationmaster.domain.run.events import RunPhase, TrainingEvaluated
+from stationmaster.domain.run.events import DataStaged, RunPhase, TrainingEvaluated
 from stationmaster.domain.run.view import RunView
 
 # Emoji of the header, as escapes because sources are ASCII.
@@ -20,6 +20,7 @@ EMOJI: Final[dict[RunPhase, str]] = {
     RunPhase.QUEUED: "\u23f3",  # hourglass
     RunPhase.PROVISIONING: "\U0001f3d7\ufe0f",  # building construction
     RunPhase.VALIDATING: "\U0001f50d",  # magnifying glass
+    RunPhase.STAGING: "\U0001f4e5",  # inbox tray
     RunPhase.SUBMITTING: "\U0001f4e6",  # package
     RunPhase.RUNNING: "\U0001f682",  # locomotive
     RunPhase.RECOVERING: "\U0001f6a7",  # construction sign
@@ -35,6 +36,7 @@ STATUS: Final[dict[RunPhase, str]] = {
     RunPhase.QUEUED: "queued",
     RunPhase.PROVISIONING: "provisioning",
     RunPhase.VALIDATING: "validating the cluster",
+    RunPhase.STAGING: "bringing the data",
     RunPhase.SUBMITTING: "submitting the job",
     RunPhase.RUNNING: "training",
     RunPhase.RECOVERING: "recovering",
@@ -55,6 +57,42 @@ def status(run: Run) -> str:
     if run.stop_requested_by and not run.phase.is_terminal:
         return "stopping"
     return STATUS[run.phase]
+
+
+def staging(run: Run) -> list[str]:
+    """How far a run's data has come."""
+    staging = run.staging
+    if staging is None or staging.root:
+        return []
+    verb = "copied" if staging.work == "copying" else "prepared"
+    if staging.work == "copying" and staging.data_id:
+        return [f"{num_bytes(staging.num_bytes)} copied"]
+    if not staging.total_bytes:
+        return []
+    share = staging.done_bytes / staging.total_bytes
+    done, total = num_bytes(staging.done_bytes), num_bytes(staging.total_bytes)
+    return [f"{done} of {total} {verb}, {share:.0%}"]
+
+
+def staged(event: DataStaged) -> str:
+    """What came of copying or preparing a run's data."""
+    counts = ", ".join(
+        f"{number:,} {name.replace('_', ' ')}" for name, number in event.counts.items()
+    )
+    if event.was_there:
+        return f"data was there already: {counts}"
+    took = md.duration(event.seconds)
+    if event.work == "preparing":
+        return f"data prepared in {took}: {counts}"
+    return f"data copied in {took}: {counts}, {num_bytes(event.num_bytes)}"
+
+
+def num_bytes(count: float) -> str:
+    """1.5 GB, 12 MB, 900 bytes."""
+    for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= size:
+            return f"{count / size:.3g} {unit}"
+    return f"{count:.0f} bytes"
 
 
 def teardown_status(view: RunView) -> str:

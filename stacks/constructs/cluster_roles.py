@@ -1,9 +1,11 @@
-"""Roles that a cluster, its nodes and three of its pods take on; created once, passed to clusters.
+"""Roles that a cluster, its nodes and four of its pods take on; created once, passed to clusters.
 
 Functions may pass exactly these roles and no other (see `permissions`).
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import aws_cdk as cdk
 from aws_cdk import aws_events as events
@@ -19,7 +21,7 @@ from stationmaster.domain.results import results_prefix
 
 
 class ClusterRoles(Construct):
-    """One role each for the control plane, the nodes, the relay, the saver and the FSx driver."""
+    """One role each for control plane, nodes, relay, saver, stager and the FSx driver."""
 
     def __init__(
         self,
@@ -29,6 +31,8 @@ class ClusterRoles(Construct):
         bus: events.IEventBus,
         artifacts_arn: str,
         key: kms.IKey,
+        dataset_bucket_arns: Sequence[str] = (),
+        dataset_key_arns: Sequence[str] = (),
     ) -> None:
         super().__init__(scope, construct_id)
         self.cluster = self._managed("Cluster", "eks.amazonaws.com", ["AmazonEKSClusterPolicy"])
@@ -55,6 +59,7 @@ class ClusterRoles(Construct):
             )
         )
         self.saver = self._saver(artifacts_arn, key)
+        self.stager = self._stager(dataset_bucket_arns, dataset_key_arns)
         self.fsx_csi = self._pod_role("FsxCsi")
         # Volumes are static: the driver mounts what exists, and neither creates nor deletes.
         self.fsx_csi.add_to_policy(
@@ -109,6 +114,27 @@ class ClusterRoles(Construct):
             )
         )
         accept_wildcard(role, results, "results lie under the ids of runs, unknown at deployment")
+        return role
+
+    def _stager(self, bucket_arns: Sequence[str], key_arns: Sequence[str]) -> iam.Role:
+        """May read the buckets that the deployment names; nothing where it names none."""
+        role = self._pod_role("Stager")
+        if bucket_arns:
+            objects = [f"{each}/*" for each in bucket_arns]
+            role.add_to_policy(
+                iam.PolicyStatement(actions=["s3:ListBucket"], resources=[*bucket_arns])
+            )
+            role.add_to_policy(iam.PolicyStatement(actions=["s3:GetObject"], resources=objects))
+            for each in objects:
+                accept_wildcard(role, each, "which objects a run trains on is a person's choice")
+        if key_arns:
+            role.add_to_policy(
+                iam.PolicyStatement(
+                    actions=["kms:Decrypt"],
+                    resources=[*key_arns],
+                    conditions={"StringLike": {"kms:ViaService": "s3.*.amazonaws.com"}},
+                )
+            )
         return role
 
     def _pod_role(self, name: str) -> iam.Role:

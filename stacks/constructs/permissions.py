@@ -55,6 +55,7 @@ class Granted:
     hugging_face_secret: secretsmanager.ISecret
     roles: ClusterRoles
     vpc_arn: str
+    dataset_bucket_arns: tuple[str, ...]
     machine_arns: Mapping[str, str]  # of the state machines, by their names in the registry
     clock: Clock
 
@@ -168,7 +169,8 @@ def _cluster_create(stack: cdk.Stack, granted: Granted) -> list[Statement]:
         pass_role(granted.roles.cluster, "eks.amazonaws.com"),
         pass_role(granted.roles.relay, "pods.eks.amazonaws.com"),
         pass_role(granted.roles.saver, "pods.eks.amazonaws.com"),
-        get_roles(granted.roles.relay, granted.roles.saver),
+        pass_role(granted.roles.stager, "pods.eks.amazonaws.com"),
+        get_roles(granted.roles.relay, granted.roles.saver, granted.roles.stager),
         service_linked_role(stack, "eks.amazonaws.com"),
     ]
 
@@ -325,6 +327,12 @@ def _instance_types_read(_stack: cdk.Stack, _granted: Granted) -> list[Statement
     return [Statement(("ec2:DescribeInstanceTypes",), ("*",), LISTING)]
 
 
+def _datasets_list(_stack: cdk.Stack, granted: Granted) -> list[Statement]:
+    """Names and sizes, for a plan; nothing without configured buckets."""
+    buckets = granted.dataset_bucket_arns
+    return [Statement(("s3:ListBucket",), buckets)] if buckets else []
+
+
 def _kubernetes(stack: cdk.Stack, _granted: Granted) -> list[Statement]:
     """Finding the endpoint; what may be done there is the access entry's business."""
     clusters = arn(stack, "eks", "cluster", cluster_name("*"))
@@ -367,6 +375,7 @@ _STATEMENTS: Final[Mapping[Permission, Callable[[cdk.Stack, Granted], list[State
     Permission.NETWORK_READ: _network_read,
     Permission.NETWORK_DELETE: lambda stack, _: delete_tagged(stack, "network"),
     Permission.INSTANCE_TYPES_READ: _instance_types_read,
+    Permission.DATASETS_LIST: _datasets_list,
     Permission.KUBERNETES: _kubernetes,
     Permission.CLOCK: _clock,
 }

@@ -47,6 +47,14 @@ def train_states(scope: Construct, functions: Mapping[str, lambda_.IFunction]) -
         limit=sfn.Timeout.duration(CLUSTER_LIMIT),
         catch=failure,
     )
+    stage = states.loop(
+        "StageData",
+        "stage-data",
+        subject="Data",
+        question="DataStaged?",
+        every_s=10,
+        catch=failure,
+    )
     submit = states.step("SubmitJob", "submit-job")
     submit.add_catch(failure, errors=ANY_ERROR, result_path="$.error")
     started = states.loop(
@@ -74,6 +82,7 @@ def train_states(scope: Construct, functions: Mapping[str, lambda_.IFunction]) -
 
     return (
         prepare.next(acquire)
+        .next(stage)
         .next(submit)
         .next(started)
         .next(await_job)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from stationmaster.aws.calls import ignoring_existing
 from stationmaster.domain.ids import ClusterId, RunId
-from stationmaster.domain.names import NAMESPACE, RELAY, SAVER, cluster_name, tags
+from stationmaster.domain.names import NAMESPACE, RELAY, SAVER, STAGER, cluster_name, tags
 from stationmaster.settings import Settings
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class PodIdentities:
-    """Gives the relay and the saver of each cluster their AWS roles."""
+    """Gives the relay, the saver and the stager of each cluster their AWS roles."""
 
     def __init__(self, settings: Settings, client: EKSClient) -> None:
         self._settings = settings
@@ -23,7 +23,12 @@ class PodIdentities:
     def ensure(self, cluster_id: ClusterId, *, run_id: RunId | None = None) -> None:
         """Associate each service account with its role, where the settings name one."""
         name = cluster_name(cluster_id)
-        roles = {RELAY: self._settings.relay_role_arn, SAVER: self._settings.saver_role_arn}
+        settings = self._settings
+        roles = {
+            RELAY: settings.relay_role_arn,
+            SAVER: settings.saver_role_arn,
+            STAGER: settings.stager_role_arn,
+        }
         for account, role_arn in roles.items():
             if not role_arn:
                 continue

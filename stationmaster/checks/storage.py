@@ -16,7 +16,7 @@ from stationmaster.domain.cluster.spec import ClusterSpec
 from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.names import LABEL_CLUSTER_ID, NAMESPACE, SHARED_MOUNT
 from stationmaster.inspection import Finding, LiveCluster, Verdict
-from stationmaster.rendering.job_spec import RUNS_DIRECTORY, KubernetesObject
+from stationmaster.rendering.job_spec import DATA_DIRECTORY, RUNS_DIRECTORY, KubernetesObject
 from stationmaster.rendering.metadata import (
     LABEL_CHECK,
     LABEL_HOSTNAME,
@@ -171,7 +171,7 @@ def _render_job(
     name = job_name(cluster_id, hostname, nodes=nodes)
     # Pods that check another set of nodes may still be ending: they must not meet in a file.
     directory = f"{_CHECK_DIRECTORY}/{_digest(nodes)}"
-    opening = _container("open", image, [_OPEN_SCRIPT, directory, RUNS_DIRECTORY])
+    opening = _container("open", image, [_OPEN_SCRIPT, directory, RUNS_DIRECTORY, DATA_DIRECTORY])
     opening["securityContext"] |= {"runAsUser": 0, "runAsNonRoot": False}
     arguments = [SCRIPT, directory, hostname, str(WAIT_S)]
     return {

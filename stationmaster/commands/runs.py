@@ -13,6 +13,7 @@ from stationmaster.domain.bus import LogTail
 from stationmaster.domain.catalogue.instances import get_instance
 from stationmaster.domain.catalogue.models import LanguageModel
 from stationmaster.domain.commands.start import StartRun
+from stationmaster.domain.datasets import Listing, S3Source
 from stationmaster.domain.errors import (
     NotPossibleNow,
     RunNotFound,
@@ -47,6 +48,15 @@ def look_up(services: Services, repository: str) -> LanguageModel:
         UserError: it is not a causal language model, cannot be read, or the hub does not answer.
     """
     return services.hub.look_up(repository)
+
+
+def measure(services: Services, source: S3Source, task: str) -> Listing:
+    """Ask S3 what a data set holds; for dataset=s3://, once a command.
+
+    Raises:
+        UserError: the deployment may not read it, it is not there, or S3 does not answer.
+    """
+    return services.datasets.measure(source, task)
 
 
 def plan_run(services: Services, start: StartRun) -> Plan:
@@ -120,6 +130,7 @@ def request_run(
             overrides=start.overrides,
             cluster_id=start.cluster_id,
             keep_s=start.keep_s,
+            file_system_gib=plan.file_system_gib if plan.data is not None else None,
             model=start.model,
             command=command,
             team_id=team_id,

@@ -90,8 +90,11 @@ class Listing(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
+    source: str
+    """Its address, s3://BUCKET/PREFIX/."""
     num_bytes: int
     num_objects: int
+    preparation: Preparation
     prepared_bytes: int
     """Room for what is made of it."""
     is_complete: bool

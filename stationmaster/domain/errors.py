@@ -21,6 +21,7 @@
         |-- CheckFailed           validation said no
         |-- ClusterFailed         the cluster that a run waited for cannot be used
         |-- ClusterDrained        nobody leases the cluster any more; ends its workflow
+        |-- DataNotStaged         a run's data could not be brought to its file system
         |-- JobNotStarted         the job's pods never ran
         |-- TrainingFailed        the job ran and failed
         |-- RunStopped            a person asked to stop; ends the workflow, is no failure
@@ -127,6 +128,10 @@ class ClusterFailed(PermanentError):
 
 class ClusterDrained(PermanentError):
     """Nobody leases the cluster any more; its steps raise it so that its workflow ends at once."""
+
+
+class DataNotStaged(PermanentError):
+    """A run's data could not be brought to its file system; has the program's own sentence."""
 
 
 class JobNotStarted(PermanentError):

@@ -25,6 +25,7 @@ LABEL_CLUSTER_ID: Final = "stationmaster/cluster-id"
 LABEL_ROLE: Final = "stationmaster/role"
 RELAY: Final = "stationmaster-relay"
 SAVER: Final = "stationmaster-saver"
+STAGER: Final = "stationmaster-stager"
 
 # Nodes for training are tainted, so that system pods stay on the system node group.
 SYSTEM_NODE_GROUP: Final = "system"
@@ -58,6 +59,16 @@ def relay_name(run_id: RunId) -> str:
 def saving_name(run_id: RunId) -> str:
     """Name of the Job that saves a run's result; its account and rights are shared, as SAVER."""
     return f"{run_id}-save"
+
+
+def staging_name(run_id: RunId) -> str:
+    """Name of the Job that copies a run's data; its account is shared, as STAGER."""
+    return f"{run_id}-stage"
+
+
+def preparing_name(run_id: RunId) -> str:
+    """Name of the Job that prepares a run's data."""
+    return f"{run_id}-prepare"
 
 
 def volume_name(cluster_id: ClusterId) -> str:

@@ -50,17 +50,22 @@ def render_environment(spec: JobSpec) -> list[KubernetesObject]:
         *({"name": name, "value": value} for name, value in values.items()),
         # The address that peers reach this pod under; host names are not resolvable everywhere.
         {"name": "PET_LOCAL_ADDR", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
-        {
-            "name": "HF_TOKEN",
-            "valueFrom": {
-                "secretKeyRef": {
-                    "name": HUGGING_FACE_SECRET,
-                    "key": HUGGING_FACE_SECRET_KEY,
-                    "optional": True,
-                }
-            },
-        },
+        render_hugging_face_token(),
     ]
+
+
+def render_hugging_face_token() -> KubernetesObject:
+    """The variable HF_TOKEN, which is missing where the cluster has no token."""
+    return {
+        "name": "HF_TOKEN",
+        "valueFrom": {
+            "secretKeyRef": {
+                "name": HUGGING_FACE_SECRET,
+                "key": HUGGING_FACE_SECRET_KEY,
+                "optional": True,
+            }
+        },
+    }
 
 
 def render_hugging_face_secret(token: SecretStr) -> KubernetesObject:

@@ -16,12 +16,12 @@ from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.names import SHARED_MOUNT
 from stationmaster.domain.planning.cost import stop_deadline_s
 from stationmaster.domain.planning.layout import Layout, processes_per_node
-from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.domain.planning.requirements import uses_efa
 from stationmaster.domain.run.attempts import Assignment
 from stationmaster.domain.run.request import TrainingRequest
 
 RUNS_DIRECTORY: Final = f"{SHARED_MOUNT}/runs"
+DATA_DIRECTORY: Final = f"{SHARED_MOUNT}/data"
 
 KubernetesObject = dict[str, Any]
 """One Kubernetes object as JSON; its shape is the API's business."""
@@ -84,20 +84,30 @@ class JobSpec:
 
 
 def job_spec(
-    request: TrainingRequest, assignment: Assignment, *, run_id: RunId, image: str
+    request: TrainingRequest,
+    assignment: Assignment,
+    *,
+    run_id: RunId,
+    image: str,
+    data_root: str = "",
 ) -> JobSpec:
     """Resolve a request, placed as the assignment says, against the catalogues.
+
+    `data_root` is where its data was brought, below the directory of all data; "" where the pods
+    read it from elsewhere.
 
     Raises:
         UserError: the recipe, the instance type or an override is not (or no longer) known.
     """
+    brought = {"dataset": f"{DATA_DIRECTORY}/{data_root}"} if data_root else {}
+    overrides = request.overrides | brought
     return JobSpec(
         run_id=run_id,
         cluster_id=assignment.cluster_id,
         job=assignment.job,
         rendezvous_id=assignment.rendezvous_id,
-        recipe=get_recipe(request.recipe, request.model).with_overrides(request.overrides),
-        overrides=dict(sorted(request.overrides.items())),
+        recipe=request.resolved.with_overrides(brought),
+        overrides=dict(sorted(overrides.items())),
         instance=get_instance(assignment.placement.instance_type),
         nodes=assignment.placement.nodes,
         image=image,

@@ -153,11 +153,7 @@ def _pod_spec(spec: JobSpec) -> KubernetesObject:
     return {
         "terminationGracePeriodSeconds": spec.termination_grace_s,
         "automountServiceAccountToken": False,
-        "nodeSelector": {
-            LABEL_NODE_GROUP: TRAINING_NODE_GROUP,
-            LABEL_CLUSTER_ID: spec.cluster_id,  # clusters may share Kubernetes, but not nodes
-            LABEL_INSTANCE_TYPE: spec.instance.name,
-        },
+        "nodeSelector": training_node_selector(spec),
         "tolerations": [TRAINING_TOLERATION, {"key": "nvidia.com/gpu", "operator": "Exists"}]
         if spec.num_gpus
         else [TRAINING_TOLERATION],
@@ -202,6 +198,15 @@ def _pod_spec(spec: JobSpec) -> KubernetesObject:
             },
             {"name": "scratch", "emptyDir": {"sizeLimit": SCRATCH_SIZE}},
         ],
+    }
+
+
+def training_node_selector(spec: JobSpec) -> dict[str, str]:
+    """The nodes that the run may use."""
+    return {
+        LABEL_NODE_GROUP: TRAINING_NODE_GROUP,
+        LABEL_CLUSTER_ID: spec.cluster_id,  # clusters may share Kubernetes, but not nodes
+        LABEL_INSTANCE_TYPE: spec.instance.name,
     }
 
 

@@ -13,7 +13,6 @@ from stationmaster.domain.cluster.fitting import why_unfit
 from stationmaster.domain.cluster.spec import ClusterSpec, spec_for
 from stationmaster.domain.errors import ClusterFailed, IllegalTransition, RunStopped
 from stationmaster.domain.ids import RunId
-from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.domain.reactions.run import POLICY, Queued, decide
 from stationmaster.domain.run.aggregate import Run, Wait
 from stationmaster.domain.run.attempts import Attempt, first_assignment
@@ -99,7 +98,7 @@ def _ask_for_nodes(services: Services, run: Run, attempt: Attempt) -> Cluster:
 
 def _needed(run: Run, attempt: Attempt) -> ClusterSpec:
     placement = attempt.placement
-    recipe = get_recipe(run.request.recipe, run.request.model).with_overrides(run.request.overrides)
+    recipe = run.request.resolved
     return spec_for(recipe, nodes=placement.nodes, instance_type=placement.instance_type)
 
 

@@ -7,7 +7,6 @@ from typing import Final, TypedDict
 
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.planning.plan import plan_recipe
-from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.services import Services
 from stationmaster.steps.stopping import raise_if_stopped
 
@@ -37,7 +36,7 @@ def prepare_run(services: Services, run_id: RunId) -> Preparation:
     run = services.runs.load(run_id)
     raise_if_stopped(run)
     request = run.request
-    recipe = get_recipe(request.recipe, request.model).with_overrides(request.overrides)
+    recipe = request.resolved
     placement = run.placement
     plan = plan_recipe(recipe, nodes=placement.nodes, instance_type=placement.instance_type)
     return {"run_id": run_id, "await_limit_s": await_limit_s(plan.estimated_duration_s)}

@@ -46,7 +46,8 @@ def release_run(services: Services, run_id: RunId) -> StepResult:
 
 def cluster_to_leave(services: Services, run: Run) -> Cluster | None:
     """The cluster that the run has to be taken out of; None where nobody has to do that."""
-    if run.cluster_id is None or run.entered(RunPhase.SUBMITTING) is None:
+    begun = (RunPhase.STAGING, RunPhase.SUBMITTING)
+    if run.cluster_id is None or all(run.entered(phase) is None for phase in begun):
         return None
     cluster = services.cluster_states.find(run.cluster_id)
     return cluster if cluster is not None and outlives(cluster, run.run_id) else None

@@ -26,10 +26,14 @@ def jobs_of(services: Services, cluster: Cluster, runs: Sequence[RunId]) -> list
 def remove_jobs(
     gateway: KubernetesGateway, *, runs: Sequence[RunId], jobs: Sequence[str]
 ) -> list[PodView]:
-    """Delete the jobs; their pods that are still there."""
+    """Delete the jobs, and those that bring data; their pods that are still there."""
     for name in jobs:
         gateway.delete("kubeflow.org/v1", "PyTorchJob", name=name, namespace=NAMESPACE)
-    return _pods(gateway, runs, "training")
+    for run_id in runs:
+        of_run = {LABEL_RUN_ID: run_id, LABEL_ROLE: "staging"}
+        for job in gateway.batch_jobs(NAMESPACE, labels=of_run):
+            gateway.delete("batch/v1", "Job", name=job.name, namespace=NAMESPACE)
+    return [*_pods(gateway, runs, "training"), *_pods(gateway, runs, "staging")]
 
 
 def remove_attendants(

@@ -15,6 +15,7 @@ from stationmaster.rendering.storage import render_storage
 from stationmaster.services import Services
 from stationmaster.steps import READY, StepResult
 from stationmaster.steps.recording import attempt_of, enter_phase
+from stationmaster.steps.stage_data import staging_of
 from stationmaster.steps.stopping import raise_if_stopped
 
 
@@ -35,7 +36,14 @@ def submit_job(services: Services, run_id: RunId) -> StepResult:
     attempt = attempt_of(run)
     cluster_id = attempt.cluster_id
     settings = services.settings
-    spec = job_spec(run.request, attempt, run_id=run_id, image=settings.training_image)
+    staging = staging_of(run, attempt)
+    spec = job_spec(
+        run.request,
+        attempt,
+        run_id=run_id,
+        image=settings.training_image,
+        data_root=staging.root if staging else "",
+    )
     relay = render_relay(
         run_id,
         job=attempt.job,

@@ -31,6 +31,7 @@ from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.aggregate import Run, new_run_id
 from stationmaster.domain.run.attempts import Attempt, first_assignment
 from stationmaster.domain.run.pods import Pod
+from stationmaster.domain.run.staging import Staging
 from stationmaster.domain.run.view import RunView
 
 START = datetime(2026, 1, 2, 9, 0, tzinfo=UTC)
@@ -457,6 +458,23 @@ def test_card_shows_details_of_the_current_phase_only():
     assert "\u25cf nodes" in shown
     assert "plugins: fsx-csi" in shown
     assert "plugins: fsx-csi" not in seen(run_card(running(plugins=["fsx-csi"]), now=NOW))
+
+
+def test_card_shows_how_much_of_the_data_has_come():
+    staging = Staging(
+        cluster_id="warm", work="copying", done_bytes=36_200_000_000, total_bytes=145_000_000_000
+    )
+    preparing = staging.model_copy(update={"work": "preparing", "data_id": "d"})
+    request = make_request(overrides={"dataset": "s3://research-data/imagenet"})
+
+    copied = seen(run_card(in_phase(ev.RunPhase.STAGING, staging=staging), now=NOW))
+    prepared = seen(run_card(in_phase(ev.RunPhase.STAGING, staging=preparing), now=NOW))
+
+    assert "*Bringing the data*" in copied
+    assert "36.2 GB of 145 GB copied, 25%" in copied
+    assert "36.2 GB of 145 GB prepared, 25%" in prepared
+    assert "Bring the data" not in seen(run_card(running(), now=NOW))
+    assert "Bring the data" in seen(run_card(in_phase(request=request), now=NOW))
 
 
 def test_card_has_stop_and_logs_only_while_they_make_sense():

@@ -32,9 +32,9 @@ def test_storage_checks_open_directories_as_root_and_check_as_the_training_user(
     assert opening["securityContext"]["capabilities"] == {"drop": ["ALL"]}
     assert checking["securityContext"]["runAsNonRoot"] is True
     assert "runAsUser" not in checking["securityContext"]
-    assert opening["command"][4] == "/fsx/runs"
+    assert opening["command"][4:] == ["/fsx/runs", "/fsx/data"]
     assert opening["command"][3] == checking["command"][3]
-    assert [os.stat(path).st_mode & 0o7777 for path in directories] == [0o1777, 0o1777]
+    assert [os.stat(path).st_mode & 0o7777 for path in directories] == [0o1777] * 3
 
 
 def test_storage_check_name_of_a_long_node_name_leaves_room_for_the_pod_suffix():

@@ -4,7 +4,7 @@ import pytest
 
 from cli.main import main
 from stationmaster.domain.catalogue.entries import CATALOGUE
-from stationmaster.domain.errors import NotPossibleNow
+from stationmaster.domain.errors import BadParameter, NotPossibleNow
 from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.domain.planning.requirements import BUILT_IN_DATASETS, SHAPES_CLASSES, check_data
 from training.data import corpus, docstrings, shapes
@@ -21,17 +21,38 @@ def test_image_recipe_on_an_empty_file_system_is_refused_with_a_small_plan(name)
 
 
 @pytest.mark.parametrize(
+    ("name", "dataset"),
+    [
+        ("tiny-llama", "s3://bucket/text"),
+        ("llama2-7b-finetune", "s3://bucket/rows/"),
+        ("resnet50", "s3://bucket"),
+    ],
+)
+def test_data_of_a_bucket_can_be_read_by_every_recipe(name, dataset):
+    check_data(get_recipe(name).with_overrides({"dataset": dataset}))
+
+
+def test_address_that_is_none_is_refused_like_any_bad_value():
+    with pytest.raises(BadParameter, match="expected s3://BUCKET/PREFIX"):
+        get_recipe("tiny-llama").with_overrides({"dataset": "s3://Bucket!/x"})
+
+
+@pytest.mark.parametrize(
     ("name", "overrides", "reason"),
     [
-        ("tiny-llama", {"dataset": "s3://bucket/text"}, 'dataset="s3://bucket/text" is an address'),
+        ("tiny-llama", {"dataset": "gs://bucket/text"}, 'dataset="gs://bucket/text" is an address'),
         ("tiny-llama", {"dataset": "https://host/a.txt"}, "is an address"),
-        ("tiny-llama", {"dataset": "/fsx/text"}, "is a path"),
+        ("tiny-llama", {"dataset": "/fsx/text"}, "one that exists would need file_system="),
         ("tiny-llama", {"dataset": "stream:/fsx/text"}, "is a path"),
-        ("tiny-llama", {"dataset": "wikitext"}, "is not known; use c4, python-stdlib or hub:"),
+        ("tiny-llama", {"dataset": "wikitext"}, "is not known; use c4, python-stdlib, hub:"),
         ("tiny-llama", {"dataset": "hub:wikitext"}, "is not known"),
         ("tiny-llama", {"tokenizer": "/fsx/tokenizer"}, "use bpe or ORG/MODEL"),
         ("tiny-llama", {"weights": "s3://bucket/weights"}, "use random or ORG/MODEL"),
-        ("llama2-7b-finetune", {"dataset": "python-stdlib"}, "use python-docstrings or hub:"),
+        (
+            "llama2-7b-finetune",
+            {"dataset": "python-stdlib"},
+            "use python-docstrings, hub:ORG/NAME or s3:",
+        ),
         ("resnet50", {"dataset": "hub:o/images"}, "preset=smoke trains on generated images"),
         ("resnet50", {"dataset": "shapes"}, "has 4 classes and the model 1000"),
     ],

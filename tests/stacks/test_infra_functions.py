@@ -78,6 +78,7 @@ def test_environment_gives_complete_settings(name: str, functions: dict[str, Res
         settings.node_role_arn,
         settings.relay_role_arn,
         settings.saver_role_arn,
+        settings.stager_role_arn,
         settings.fsx_csi_role_arn,
         settings.relay_image,
         settings.slack_secret_id,

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import aws_cdk as cdk
 import pytest
+from aws_cdk import aws_events as events
+from aws_cdk import aws_kms as kms
+from aws_cdk.assertions import Template
 from infra_templates import Resource, as_list, of_type, reference, text_of
 
 from lambdas.registry import FUNCTIONS, Permission
+from stacks.constructs.cluster_roles import ClusterRoles
 from stationmaster.aws.kinds import Actions, actions_by_module
 from stationmaster.domain.bus import EVENT_SOURCE, RELAY_BATCH_DETAIL_TYPE
 from stationmaster.domain.names import TAG_CLUSTER_ID
@@ -200,7 +205,47 @@ def test_saver_may_add_results_and_delete_none(resources: dict[str, Resource]) -
     assert text_of(via) == "s3.{Region}.amazonaws.com"
 
 
-@pytest.mark.parametrize("prefix", ["ClusterRolesRelay", "ClusterRolesSaver", "ClusterRolesFsxCsi"])
+def test_stager_of_a_deployment_without_buckets_may_read_nothing(
+    resources: dict[str, Resource],
+) -> None:
+    name, role = role_named(resources, "ClusterRolesStager")
+
+    assert "ManagedPolicyArns" not in role["Properties"]
+    for each in of_type(resources, "AWS::IAM::Policy").values():
+        assert name not in [reference(attached) for attached in each["Properties"]["Roles"]]
+
+
+def test_stager_may_read_the_configured_buckets_only() -> None:
+    stack = cdk.Stack(cdk.App(), "roles")
+    key = kms.Key(stack, "Key")
+    bus = events.EventBus(stack, "Bus")
+    ClusterRoles(
+        stack,
+        "ClusterRoles",
+        bus=bus,
+        artifacts_arn="arn:aws:s3:::artifacts",
+        key=key,
+        dataset_bucket_arns=["arn:aws:s3:::research-data"],
+        dataset_key_arns=["arn:aws:kms:us-west-2:111122223333:key/k"],
+    )
+    found = Template.from_stack(stack).to_json()["Resources"]
+
+    (policy,) = [
+        each["Properties"]["PolicyDocument"]["Statement"]
+        for name, each in found.items()
+        if each["Type"] == "AWS::IAM::Policy" and name.startswith("ClusterRolesStager")
+    ]
+    assert {(each["Action"], each["Resource"]) for each in policy} == {
+        ("s3:ListBucket", "arn:aws:s3:::research-data"),
+        ("s3:GetObject", "arn:aws:s3:::research-data/*"),
+        ("kms:Decrypt", "arn:aws:kms:us-west-2:111122223333:key/k"),
+    }
+
+
+@pytest.mark.parametrize(
+    "prefix",
+    ["ClusterRolesRelay", "ClusterRolesSaver", "ClusterRolesStager", "ClusterRolesFsxCsi"],
+)
 def test_pod_role_trusts_pods_of_our_clusters_only(
     prefix: str, resources: dict[str, Resource]
 ) -> None:

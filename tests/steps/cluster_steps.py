@@ -172,6 +172,13 @@ def checked_with_one_node(account: Account) -> None:
     training_nodes(account, count=2)
 
 
+def ready_for_data(account: Account) -> None:
+    """A run on data of a bucket, whose cluster has been validated."""
+    account.request(overrides={"dataset": "s3://research-data/books"})
+    with_file_system(account)
+    account.enter(*TO_RUNNING[1:2])
+
+
 def ready_for_job(account: Account) -> None:
     with_storage(account)
     account.enter(*TO_RUNNING[1:2])

@@ -13,6 +13,7 @@ from cluster_steps import (
     in_cluster,
     occupied,
     ready_for_checks,
+    ready_for_data,
     ready_for_job,
     sharing,
     submitted,
@@ -35,6 +36,7 @@ from stationmaster.steps.install_plugin import install_plugin
 from stationmaster.steps.release_job import release_job
 from stationmaster.steps.release_run import release_run
 from stationmaster.steps.run_check import run_check
+from stationmaster.steps.stage_data import stage_data
 from stationmaster.steps.submit_job import submit_job
 
 SPEED = IDLE
@@ -72,6 +74,12 @@ CASES = (
         "run_check storage of one node more",
         [once(of_cluster(run_check, check="storage"))],
         given=checked_with_one_node,
+        also=in_cluster,
+    ),
+    Case(
+        "stage_data",
+        [once(of_run(stage_data))],
+        given=ready_for_data,
         also=in_cluster,
     ),
     Case(

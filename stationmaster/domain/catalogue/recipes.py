@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from stationmaster.domain.catalogue.models import ImageModel, LanguageModel
 from stationmaster.domain.catalogue.training_config import ImageTraining, LanguageTraining
+from stationmaster.domain.datasets import read_s3_source
 from stationmaster.domain.errors import BadParameter
 
 PRESET: Final = "preset"
@@ -171,6 +172,7 @@ def _check_together(training: LanguageTraining | ImageTraining) -> None:
                 )
     if training.cpu_offload and training.parallelism == "ddp":
         raise BadParameter("cpu_offload=true needs sharded weights; use parallelism=full or hybrid")
+    read_s3_source(training.dataset)
     for key in ("dataset", "tokenizer", "weights"):
         value = getattr(training, key, "")
         if value.startswith("/") and not re.fullmatch(r"[\w./@+-]+", value):

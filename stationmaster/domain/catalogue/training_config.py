@@ -87,8 +87,8 @@ class TrainingConfig(BaseModel):
     dataset: str = Field(
         min_length=1,
         max_length=500,
-        description="what to train on: python-stdlib, c4, hub:ORG/NAME[/CONFIG], a directory that "
-        "all nodes see, or stream:DIR; see docs/training.md",
+        description="what to train on: python-stdlib, c4, hub:ORG/NAME[/CONFIG], "
+        "s3://BUCKET/PREFIX, a directory that all nodes see, or stream:DIR; see docs/training.md",
     )
 
 

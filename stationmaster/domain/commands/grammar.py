@@ -41,6 +41,7 @@ from stationmaster.domain.commands.table import (
     Request,
     Subcommand,
 )
+from stationmaster.domain.datasets import Listing, S3Source, read_s3_source
 from stationmaster.domain.errors import (
     BadCommand,
     NotAvailable,
@@ -94,6 +95,16 @@ def no_hub(repository: str) -> LanguageModel:
     )
 
 
+Measure = Callable[[S3Source, str], Listing | None]
+"""Asks S3 what a source holds, for a recipe of a task; None where nobody can be asked.
+
+Raises a UserError that says why it cannot be read."""
+
+
+def no_buckets(source: S3Source, task: str) -> None:
+    """Measure nothing: where S3 is not meant to be asked."""
+
+
 @dataclass(frozen=True, slots=True)
 class Questions:
     """What reading a command may have to ask of others."""
@@ -102,16 +113,23 @@ class Questions:
     """Asked for hf:ORG/MODEL only."""
     find_cluster: FindCluster = no_clusters
     """Asked for on=CLUSTER only."""
+    measure: Measure = no_buckets
+    """Asked for dataset=s3:// only."""
 
 
 def parse_command(
-    text: str, *, look_up: LookUp = no_hub, find_cluster: FindCluster = no_clusters
+    text: str,
+    *,
+    look_up: LookUp = no_hub,
+    find_cluster: FindCluster = no_clusters,
+    measure: Measure = no_buckets,
 ) -> Command:
     """Read what a person typed after `/train`.
 
     Args:
         look_up: called for hf:ORG/MODEL only.
         find_cluster: called for on=CLUSTER only.
+        measure: called for dataset=s3:// only, once.
 
     Raises:
         UserError: one sentence that names the value, what was expected, and where possible a
@@ -124,7 +142,7 @@ def parse_command(
     words = _split(text.translate(_TYPOGRAPHY))
     if not words:
         return ShowHelp()
-    ask = Questions(look_up, find_cluster)
+    ask = Questions(look_up, find_cluster, measure)
     first, rest = words[0], words[1:]
     subcommand = SUBCOMMANDS.get(first.lower())
     if subcommand is not None:
@@ -285,6 +303,10 @@ def _parse_start(words: list[str], *, prefix: str, ask: Questions) -> StartRun:
         if error.suggestion is None:
             error.suggestion = _suggest(recipe or name, pairs, prefix=prefix, ask=ask)
         raise
+    # What S3 says against a data set has no nearest command that would work.
+    listing = _measured(values.resolved, ask)
+    if listing is not None:
+        values = read_values(pairs, recipe, find_cluster=ask.find_cluster, listing=listing)
     return StartRun(
         name,
         nodes=values.nodes,
@@ -297,6 +319,11 @@ def _parse_start(words: list[str], *, prefix: str, ask: Questions) -> StartRun:
         plan=values.plan,
         cluster_id=values.cluster_id,
     )
+
+
+def _measured(recipe: Recipe, ask: Questions) -> Listing | None:
+    source = read_s3_source(recipe.training.dataset)
+    return ask.measure(source, recipe.task) if source is not None else None
 
 
 def _suggest(recipe: Recipe | str, pairs: Sequence[str], *, prefix: str, ask: Questions) -> str:

@@ -29,6 +29,7 @@ from stationmaster.domain.commands.meanings import (
     refuse_mistyped_keys,
 )
 from stationmaster.domain.commands.table import PLANNED_KEYS, key_names
+from stationmaster.domain.datasets import Listing
 from stationmaster.domain.errors import BadCommand, NotAvailable, UserError
 from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.planning.plan import Plan, plan_recipe
@@ -50,9 +51,15 @@ class Values:
 
 
 def read_values(
-    words: Sequence[str], recipe: Recipe, *, find_cluster: FindCluster = no_clusters
+    words: Sequence[str],
+    recipe: Recipe,
+    *,
+    find_cluster: FindCluster = no_clusters,
+    listing: Listing | None = None,
 ) -> Values:
     """Read and check the words after a recipe; `find_cluster` is called for on=CLUSTER only.
+
+    `listing` is what S3 says of the data set, where that has been asked.
 
     Raises:
         UserError: one sentence that names the value and what was expected.
@@ -67,12 +74,12 @@ def read_values(
     # Planning holds every other rule, so a bad value is refused here and not after a creation.
     resolved = recipe.with_overrides(values)
     if cluster is None:
-        plan = plan_recipe(resolved, nodes=nodes, instance_type=instance_type)
+        plan = plan_recipe(resolved, nodes=nodes, instance_type=instance_type, listing=listing)
         whole = plan.price_per_hour_usd
     else:
         refuse_other_machines(cluster, instance_type)
         refuse_more_nodes(cluster, nodes)
-        plan = _plan_on(cluster, resolved, nodes=nodes)
+        plan = _plan_on(cluster, resolved, nodes=nodes, listing=listing)
         whole = cluster.spec.price_per_hour_usd
     plan = plan_with_notes(plan, cluster=cluster, keep_s=keep_s, whole=whole)
     return Values(
@@ -87,13 +94,16 @@ def read_values(
     )
 
 
-def _plan_on(cluster: Cluster, recipe: Recipe, *, nodes: int | None) -> Plan:
+def _plan_on(
+    cluster: Cluster, recipe: Recipe, *, nodes: int | None, listing: Listing | None
+) -> Plan:
     """The plan of a run that uses a cluster: its machines, and at most its nodes."""
     return plan_recipe(
         fitted(recipe, cluster),
         nodes=min(recipe.default_nodes, cluster.spec.nodes) if nodes is None else nodes,
         instance_type=cluster.spec.instance_type,
         shared=shared_cluster(cluster),
+        listing=listing,
     )
 
 

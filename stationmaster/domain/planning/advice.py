@@ -19,11 +19,10 @@ from stationmaster.domain.planning.cost import Figures, Shared, estimate
 from stationmaster.domain.planning.layout import Layout
 from stationmaster.domain.planning.memory import GIB, checkpoint_bytes
 from stationmaster.domain.planning.speed import UNKNOWN_PEAK_TFLOPS
+from stationmaster.domain.planning.staging import CHECKPOINTS_ON_DISK, legal_size_gib
 
 # Above this part of what is usable, a longer batch or another version of a library may not fit.
 _TIGHT: Final = 0.9
-# Two checkpoints are kept while a third is written.
-_CHECKPOINTS_ON_DISK: Final = 3
 # Numbers of nodes that a suggestion may name.
 _NODE_COUNTS: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 # A wait for checkpoints worth a word.
@@ -92,10 +91,7 @@ def changes_that_fit(figures: Figures, *, shared: Shared | None = None) -> list[
 
 def smallest_file_system_gib(layout: Layout) -> int:
     """The smallest size that FSx offers which holds the checkpoints with a tenth to spare."""
-    needed = _CHECKPOINTS_ON_DISK * checkpoint_bytes(layout) / GIB * 1.1
-    if needed <= 1200:
-        return 1200
-    return 2400 * math.ceil(needed / 2400)
+    return legal_size_gib(CHECKPOINTS_ON_DISK * checkpoint_bytes(layout) / GIB * 1.1)
 
 
 def _cheapest(layouts: Iterator[tuple[str, Layout]], shared: Shared | None) -> Change | None:
@@ -206,10 +202,10 @@ def _file_system_warnings(figures: Figures) -> Iterator[str]:
     layout, training = figures.layout, figures.layout.recipe.training
     recipe = layout.recipe
     size = checkpoint_bytes(layout)
-    if _CHECKPOINTS_ON_DISK * size > recipe.file_system_gib * GIB:
+    if CHECKPOINTS_ON_DISK * size > recipe.file_system_gib * GIB:
         yield (
             f"the file system's {recipe.file_system_gib:,} GiB have no room for "
-            f"{_CHECKPOINTS_ON_DISK} checkpoints of {size / 1e9:,.0f} GB; they take "
+            f"{CHECKPOINTS_ON_DISK} checkpoints of {size / 1e9:,.0f} GB; they take "
             f"{smallest_file_system_gib(layout):,} GiB"
         )
     # The last checkpoint is written at the end, whatever the interval.

@@ -105,16 +105,17 @@ class Figures:
         return self.layout.recipe.training.global_batch_size / self.step.total
 
 
-def estimate(layout: Layout, *, shared: Shared | None = None) -> Figures:
+def estimate(layout: Layout, *, shared: Shared | None = None, stage_s: float = 0) -> Figures:
     """Estimate memory, time and price of a recipe on machines.
 
     Args:
         shared: the cluster that has them; None for one that is made for this run.
+        stage_s: how long its data takes to arrive.
     """
     step = step_time(layout)
     write_s = checkpoint_bytes(layout) / file_system_bytes_per_s(layout.recipe)
     training_s = _training_s(layout, step=step, write_s=write_s)
-    first_step_s = JOB_START_S if shared else TIME_TO_FIRST_STEP_S
+    first_step_s = (JOB_START_S if shared else TIME_TO_FIRST_STEP_S) + math.ceil(stage_s)
     return Figures(
         layout=layout,
         memory=memory_of(layout),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 
 from pydantic import BaseModel, ConfigDict
 
@@ -16,6 +17,7 @@ from stationmaster.domain.catalogue.instances import PRICES_AS_OF, InstanceType,
 from stationmaster.domain.catalogue.models import ImageModel, LanguageModel
 from stationmaster.domain.catalogue.recipes import Recipe
 from stationmaster.domain.catalogue.training_config import MADE_ON_THE_SPOT, LanguageTraining
+from stationmaster.domain.datasets import S3_SCHEME, Listing
 from stationmaster.domain.errors import BadParameter
 from stationmaster.domain.names import SYSTEM_INSTANCE_TYPE
 from stationmaster.domain.planning.advice import (
@@ -29,6 +31,12 @@ from stationmaster.domain.planning.layout import Layout
 from stationmaster.domain.planning.memory import GIB, checkpoint_bytes
 from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.domain.planning.speed import assumed_mfu
+from stationmaster.domain.planning.staging import (
+    LARGEST_GIB,
+    DataPlan,
+    legal_size_gib,
+    plan_data,
+)
 
 
 class MemoryPerGpu(BaseModel):
@@ -79,6 +87,10 @@ class Plan(BaseModel):
     assumed_mfu: float | None
     checkpoint_gb: float
     checkpoint_write_s: float
+    data: DataPlan | None = None
+    """What is brought to the file system before training; None where pods read or make the data."""
+    file_system_gib: int
+    """The file system that the run would use."""
     time_to_first_step_s: int
     on_cluster: str | None = None
     """Name or id of the kept cluster that the run would use; price and cost are its share then."""
@@ -116,14 +128,18 @@ def plan_recipe(
     nodes: int | None = None,
     instance_type: str | None = None,
     shared: Shared | None = None,
+    listing: Listing | None = None,
 ) -> Plan:
     """Plan a recipe whose overrides are applied.
 
     Args:
         shared: the cluster that the run would use; the recipe's file system is then that one's.
+        listing: what S3 says of its data set. Without a cluster of others, the file system becomes
+            as large as that needs.
 
     Raises:
-        UserError: an unknown instance, or machines that cannot run the recipe at all.
+        UserError: an unknown instance, machines that cannot run the recipe at all, or data that no
+            file system holds.
     """
     instance = get_instance(instance_type or recipe.default_instance)
     layout = Layout(
@@ -138,7 +154,9 @@ def plan_recipe(
             named, remedy = f"cluster {shared.label}: {instance.name}", "leave on= out"
         raise BadParameter(f"{named} {reason}; {remedy}")
     _check_batch(recipe, layout.processes)
-    figures = estimate(layout, shared=shared)
+    layout, data = _with_data(layout, listing, shared)
+    recipe = layout.recipe
+    figures = estimate(layout, shared=shared, stage_s=data.stage_s if data else 0)
     changes = [] if figures.fits else changes_that_fit(figures, shared=shared)
     mfu = assumed_mfu(layout)
     misfits = misfits_of(figures, changes=changes, shared=shared)
@@ -165,14 +183,62 @@ def plan_recipe(
         assumed_mfu=None if mfu is None else round(mfu, 3),
         checkpoint_gb=round(checkpoint_bytes(layout) / 1e9, 3),
         checkpoint_write_s=round(figures.checkpoint_write_s, 1),
+        data=data,
+        file_system_gib=recipe.file_system_gib,
         time_to_first_step_s=figures.time_to_first_step_s,
         on_cluster=shared.label if shared else None,
         will_create=[] if shared else _will_create(recipe, instance, nodes=layout.nodes),
         suggestion=changes[0].words if changes else None,
         misfits=misfits,
         price_note=price_note,
-        warnings=[*misfits, *warnings_of(figures), *_hub_notes(recipe), price_note],
+        warnings=[
+            *misfits,
+            *_data_notes(recipe, data),
+            *warnings_of(figures),
+            *_hub_notes(recipe),
+            price_note,
+        ],
     )
+
+
+def _with_data(
+    layout: Layout, listing: Listing | None, shared: Shared | None
+) -> tuple[Layout, DataPlan | None]:
+    """The layout with a file system that holds the data, and what the data needs.
+
+    Raises:
+        BadParameter: the shared cluster's file system is too small for it, or any is.
+    """
+    if listing is None:
+        return layout, None
+    needed = plan_data(layout, listing).needed_gib
+    size, has = legal_size_gib(needed), layout.recipe.file_system_gib
+    told = f'dataset="{listing.source}" has {listing.num_bytes / 1e9:,.1f} GB'
+    if shared is not None and needed > has:
+        raise BadParameter(
+            f"{told} and needs {needed:,} GiB with what is made of it and checkpoints; the file "
+            f"system of cluster {shared.label} has {has:,} GiB: leave on= out, or use less data"
+        )
+    if size > LARGEST_GIB:
+        raise BadParameter(
+            f"{told} and needs {needed:,} GiB with what is made of it and checkpoints; the largest "
+            f"file system has {LARGEST_GIB:,} GiB: use less data"
+        )
+    if size > has:
+        recipe = layout.recipe.model_copy(update={"file_system_gib": size})
+        layout = replace(layout, recipe=recipe)
+    return layout, plan_data(layout, listing)
+
+
+def _data_notes(recipe: Recipe, data: DataPlan | None) -> list[str]:
+    if data is not None:
+        return [data.sentence]
+    if recipe.training.dataset.startswith(S3_SCHEME):
+        return [
+            f"how much {recipe.training.dataset} holds, and how long it takes to bring it to the "
+            "file system, is asked in the channel: /train plan"
+        ]
+    return []
 
 
 def _check_nodes(recipe: Recipe, nodes: int) -> None:

@@ -14,6 +14,7 @@ from stationmaster.domain.catalogue.instances import InstanceType
 from stationmaster.domain.catalogue.models import ImageModel
 from stationmaster.domain.catalogue.recipes import PRESET, SMOKE, Recipe, Task
 from stationmaster.domain.catalogue.training_config import MADE_ON_THE_SPOT
+from stationmaster.domain.datasets import read_s3_source
 from stationmaster.domain.errors import NotPossibleNow
 
 # What each kind of recipe can train on although its file system starts empty.
@@ -43,9 +44,10 @@ def num_useful_efa(instance: InstanceType) -> int:
 def check_data(recipe: Recipe) -> None:
     """Refuse data that the run's pods could not read.
 
-    A run's file system is new and empty, and nothing copies data to it yet.
+    A run's file system is new and empty; data of S3 is copied to it before training.
 
     Raises:
+        BadParameter: an address of S3 that is none.
         NotPossibleNow: naming the key, its value and what can be read instead.
     """
     for key, value in _data_keys(recipe).items():
@@ -65,6 +67,8 @@ def _data_keys(recipe: Recipe) -> dict[str, str]:
 def _unreadable(recipe: Recipe, key: str, value: str) -> str | None:
     """Why pods could not read it, and what they can read; None if they can."""
     readable = _readable_words(recipe, key)
+    if key == "dataset" and read_s3_source(value) is not None:
+        return None
     if key == "dataset":
         known = value in BUILT_IN_DATASETS[recipe.task] or (
             recipe.task != "image-classification" and _HUB_DATASET.fullmatch(value) is not None
@@ -79,11 +83,11 @@ def _unreadable(recipe: Recipe, key: str, value: str) -> str | None:
         return None
     if value.startswith(("/", "stream:")):
         return (
-            "is a path, and the run's file system is new and empty: "
-            f"data cannot be put on it beforehand yet; {readable}"
+            "is a path, and the run's file system is new and empty; one that exists would need "
+            f"file_system=, which is not available in this version; {readable}"
         )
     if "://" in value:
-        return f"is an address, and runs cannot copy data from one yet; {readable}"
+        return f"is an address that runs cannot copy data from; {readable}"
     return f"is not known; {readable}"
 
 
@@ -94,5 +98,5 @@ def _readable_words(recipe: Recipe, key: str) -> str:
         case "weights":
             return "use random or ORG/MODEL of the Hugging Face hub"
     if isinstance(recipe.model, ImageModel):
-        return f"{PRESET}={SMOKE} trains on generated images"
-    return f"use {', '.join(BUILT_IN_DATASETS[recipe.task])} or hub:ORG/NAME"
+        return f"use s3://BUCKET/PREFIX; {PRESET}={SMOKE} trains on generated images"
+    return f"use {', '.join(BUILT_IN_DATASETS[recipe.task])}, hub:ORG/NAME or s3://BUCKET/PREFIX"

@@ -264,6 +264,8 @@ _NewsOnly = (
     | ev.ResultsUnsaved
     | ev.ResultsGivenUp
     | ev.AttemptStarted
+    | ev.DataReported
+    | ev.DataStaged
     | ev.JobSubmitted
     | ev.ClusterWarning
     | ev.TrainingStarted

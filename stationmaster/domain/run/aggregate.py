@@ -26,6 +26,7 @@ from stationmaster.domain.run.failure_lines import says_lost_peer
 from stationmaster.domain.run.failures import Failure, failures_after, first_cause, still_open
 from stationmaster.domain.run.pods import Pod, pod_after
 from stationmaster.domain.run.request import Placement, TrainingRequest
+from stationmaster.domain.run.staging import Staging, staging_after
 
 # Loss points kept on the run for the card's sparkline; the full curve is in the run's events.
 MAX_LOSS_POINTS: Final = 96
@@ -41,6 +42,7 @@ _TRANSITIONS: Final[dict[RunPhase, frozenset[RunPhase]]] = {
             RunPhase.QUEUED,
             RunPhase.PROVISIONING,
             RunPhase.VALIDATING,
+            RunPhase.STAGING,
             RunPhase.SUBMITTING,
             RunPhase.FAILED,
             RunPhase.STOPPED,
@@ -49,6 +51,7 @@ _TRANSITIONS: Final[dict[RunPhase, frozenset[RunPhase]]] = {
             RunPhase.QUEUED,
             RunPhase.PROVISIONING,
             RunPhase.VALIDATING,
+            RunPhase.STAGING,
             RunPhase.SUBMITTING,
             RunPhase.FAILED,
             RunPhase.STOPPED,
@@ -56,17 +59,25 @@ _TRANSITIONS: Final[dict[RunPhase, frozenset[RunPhase]]] = {
         RunPhase.QUEUED: {
             RunPhase.PROVISIONING,
             RunPhase.VALIDATING,
+            RunPhase.STAGING,
             RunPhase.SUBMITTING,
             RunPhase.FAILED,
             RunPhase.STOPPED,
         },
         RunPhase.PROVISIONING: {
             RunPhase.VALIDATING,
+            RunPhase.STAGING,
             RunPhase.SUBMITTING,
             RunPhase.FAILED,
             RunPhase.STOPPED,
         },
-        RunPhase.VALIDATING: {RunPhase.SUBMITTING, RunPhase.FAILED, RunPhase.STOPPED},
+        RunPhase.VALIDATING: {
+            RunPhase.STAGING,
+            RunPhase.SUBMITTING,
+            RunPhase.FAILED,
+            RunPhase.STOPPED,
+        },
+        RunPhase.STAGING: {RunPhase.SUBMITTING, RunPhase.FAILED, RunPhase.STOPPED},
         RunPhase.SUBMITTING: {
             RunPhase.RUNNING,
             RunPhase.SAVING,
@@ -149,6 +160,8 @@ class Run(State):
     resumed_from_step: int | None = None
     num_restarts: int = 0
     trainer_failure: str = ""
+    staging: Staging | None = None
+    """How far its data has come; None where nothing was brought."""
     results: Results | None = None
     unsaved_reason: str = ""
     """Why its results could not be saved so far; empty once they are, or were given up."""
@@ -250,6 +263,8 @@ def _changes(run: Run, event: RunEvent) -> dict[str, object]:
             if run.phase.is_terminal:
                 raise IllegalTransition(f"run {run.run_id} is {run.phase.value} already")
             return {"attempts": begun(run.attempts, event)}
+        case ev.DataReported() | ev.DataStaged():
+            return {"staging": staging_after(run.staging, event)}
         case ev.ResultsSaved() | ev.ResultsUnsaved() | ev.ResultsGivenUp():
             return _results_changes(event)
         case (

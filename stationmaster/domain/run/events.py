@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, TypeAdapter
 
+from stationmaster.domain.datasets import Preparation
 from stationmaster.domain.event import Event, make_event_id
 from stationmaster.domain.ids import AttemptId, ClusterId, EventId, RunId
 from stationmaster.domain.run.request import Placement, TrainingRequest
@@ -25,6 +26,7 @@ class RunPhase(StrEnum):
     QUEUED = "queued"
     PROVISIONING = "provisioning"
     VALIDATING = "validating"
+    STAGING = "staging"
     SUBMITTING = "submitting"
     RUNNING = "running"
     RECOVERING = "recovering"
@@ -103,6 +105,38 @@ class AttemptStarted(_Event):
     placement: Placement
     job: str
     rendezvous_id: str
+
+
+StagingWork = Literal["copying", "preparing"]
+"""What is done with a run's data before it trains."""
+
+
+class DataReported(_Event):
+    """Data is on its way to the run's file system, or is being prepared there."""
+
+    type: Literal["data.reported"] = "data.reported"
+    cluster_id: ClusterId
+    work: StagingWork
+    done_bytes: int
+    total_bytes: int
+
+
+class DataStaged(_Event):
+    """A run's data was copied or prepared, and verified; both may have been found done."""
+
+    type: Literal["data.staged"] = "data.staged"
+    cluster_id: ClusterId
+    work: StagingWork
+    data_id: str
+    root: str
+    """Where it is, below the directory of all data."""
+    preparation: Preparation
+    """What is still to be done with it."""
+    num_files: int
+    num_bytes: int
+    counts: dict[str, int] = Field(default_factory=dict)
+    was_there: bool
+    seconds: float
 
 
 class JobSubmitted(_Event):
@@ -277,6 +311,8 @@ RunEvent = Annotated[
     | ResultsUnsaved
     | ResultsGivenUp
     | AttemptStarted
+    | DataReported
+    | DataStaged
     | JobSubmitted
     | JobConditionChanged
     | JobDisappeared

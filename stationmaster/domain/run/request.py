@@ -5,7 +5,10 @@ from __future__ import annotations
 from pydantic import BaseModel, ConfigDict
 
 from stationmaster.domain.catalogue.models import LanguageModel
+from stationmaster.domain.catalogue.recipes import Recipe
+from stationmaster.domain.datasets import S3_SCHEME
 from stationmaster.domain.ids import ClusterId
+from stationmaster.domain.planning.recipe_lookup import get_recipe
 
 
 class Placement(BaseModel):
@@ -33,6 +36,8 @@ class TrainingRequest(BaseModel):
     """The cluster to run on; None for one of its own, which is made for it."""
     keep_s: int = 0
     """For how many seconds after the run its cluster is kept for the next one."""
+    file_system_gib: int | None = None
+    """The size of a file system of its own, chosen by the plan; None for the recipe's."""
     model: LanguageModel | None = None
     """What the Hugging Face hub said of hf:ORG/MODEL when it was typed; nothing asks it again."""
     command: str
@@ -44,3 +49,20 @@ class TrainingRequest(BaseModel):
     def wish(self) -> Placement:
         """Where the person wants the job to run."""
         return Placement(nodes=self.nodes, instance_type=self.instance_type)
+
+    @property
+    def brings_data(self) -> bool:
+        """Whether its data is brought to the file system before it trains."""
+        return self.overrides.get("dataset", "").startswith(S3_SCHEME)
+
+    @property
+    def resolved(self) -> Recipe:
+        """The recipe with its overrides, and with the file system that was planned.
+
+        Raises:
+            UserError: the recipe or an override is not (or no longer) known.
+        """
+        recipe = get_recipe(self.recipe, self.model).with_overrides(self.overrides)
+        if self.file_system_gib is None:
+            return recipe
+        return recipe.model_copy(update={"file_system_gib": self.file_system_gib})

@@ -168,6 +168,15 @@ def test_job_that_was_on_its_way_when_its_teardown_began_is_released(outcome: Ou
     assert_gone(outcome)
 
 
+@plays("brings data")
+def test_run_whose_data_is_in_a_bucket_brings_it_before_it_trains(outcome: Outcome) -> None:
+    assert outcome.run.phase is RunPhase.SUCCEEDED
+    assert outcome.run.phase_names[2:5] == ["validating", "staging", "submitting"]
+    (staged,) = outcome.events_of("data.staged")
+    assert (staged.num_files, staged.was_there) == (3, False)
+    assert_gone(outcome)
+
+
 @plays("job starts late")
 def test_job_whose_node_is_not_there_yet_is_waited_for(outcome: Outcome) -> None:
     assert outcome.run.phase is RunPhase.SUCCEEDED

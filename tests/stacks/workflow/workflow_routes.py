@@ -77,7 +77,8 @@ def _failing_teardown(state: str, goes_on: str) -> Route:
 ROUTES: dict[str, Route] = {
     "plain": Route(
         train=(
-            "PrepareRun > AcquireCluster > SubmitJob > EnsureJobStarted > JobStarted? > AwaitJob",
+            "PrepareRun > AcquireCluster > StageData > DataStaged? > SubmitJob",
+            "SubmitJob > EnsureJobStarted > JobStarted? > AwaitJob",
             "AwaitJob > ConcludeRun > ReleaseRun > RunReleased? > ReleaseLease > RunSucceeded",
         ),
         cluster=(
@@ -181,6 +182,7 @@ ROUTES: dict[str, Route] = {
             "torn down while awaiting",
         )
     },
+    "brings data": Route(train=("DataStaged? > WaitForData > StageData",)),
     "job starts late": Route(train=("JobStarted? > WaitForJobStart > EnsureJobStarted",)),
     "teardown: ReleaseFileSystem fails": Route(
         teardown=(

@@ -22,11 +22,13 @@ from stationmaster.services import Services
 
 BROKEN = "broken by the test"
 CREATION = "fsx.CreateFileSystem"
+DATA_BUCKET = "research-data"
 
 # State of each machine: its function and what tells its call from others of that function.
 TRAIN_TASKS: dict[str, Fault] = {
     "PrepareRun": Fault("prepare-run"),
     "AcquireCluster": Fault("acquire-cluster"),
+    "StageData": Fault("stage-data"),
     "SubmitJob": Fault("submit-job"),
     "EnsureJobStarted": Fault("ensure-job-started"),
     "AwaitJob": Fault("await-job"),
@@ -77,7 +79,7 @@ WHILE_AWAITING: dict[str, Callable[[World, str], None]] = {
     "torn down while awaiting": World.start_teardown,
 }
 # Functions of the train workflow, and of its cluster's while the run waits for that.
-STOPPED_AT = ("prepare-run", "acquire-cluster", "submit-job", "ensure-job-started")
+STOPPED_AT = ("prepare-run", "acquire-cluster", "stage-data", "submit-job", "ensure-job-started")
 STOPPED_WHILE_WAITING_AT = (
     "prepare-cluster",
     "ensure-cluster",
@@ -130,6 +132,7 @@ def state_scenarios() -> list[Scenario]:
         simple("container exits", plan="exits"),
         Scenario("heartbeat stops", _heartbeat),
         *(Scenario(name, _meanwhile(act)) for name, act in WHILE_AWAITING.items()),
+        Scenario("brings data", _brings_data),
         Scenario("job starts late", _late_start),
         Scenario("killed while provisioning", _killed_while_provisioning),
         Scenario("killed while a file system is asked for", _killed_in_flight("train")),
@@ -364,6 +367,18 @@ def _submitted_late(world: World, name: str) -> str:
     kubernetes = world.services.kubernetes(run_id)
     world.until(lambda: kubernetes.job(NAMESPACE, run_id), "the job is there")
     teardown.released.set()
+    world.until_rested(run_id)
+    return run_id
+
+
+def _brings_data(world: World, name: str) -> str:
+    """A data set that somebody has packed: copied, and nothing has to be made of it."""
+    s3 = world.aws.client("s3")
+    where = {"LocationConstraint": world.aws.region}
+    s3.create_bucket(Bucket=DATA_BUCKET, CreateBucketConfiguration=where)
+    for key in ("manifest.json", "tokenizer.json", "tokens-00000.bin"):
+        s3.put_object(Bucket=DATA_BUCKET, Key=f"packed/{key}", Body=key.encode())
+    run_id = world.request(name, words=f"dataset=s3://{DATA_BUCKET}/packed")
     world.until_rested(run_id)
     return run_id
 

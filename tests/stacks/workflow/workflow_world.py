@@ -164,6 +164,7 @@ class World:
         name: str,
         *faults: Fault | ApiFault,
         plan: str = "",
+        words: str = "",
         doubled: bool = False,
         services: Services | None = None,
         before: Callable[[str], None] | None = None,
@@ -180,7 +181,7 @@ class World:
             self.runtime.double(run_id)
         if before is not None:
             before(run_id)
-        words = f"tiny-llama nodes=1 seed={int(run_id[-6:], 16)}"
+        words = f"tiny-llama nodes=1 seed={int(run_id[-6:], 16)} {words}".strip()
         if shared:
             self._request_shared(run_id, words, shared)
             return run_id

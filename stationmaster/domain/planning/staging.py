@@ -1,0 +1,110 @@
+"""How long data takes to arrive, and which file system holds it. Pure arithmetic.
+
+`plan` calls it with what S3 said of a data set; every constant names its source.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from pydantic import BaseModel, ConfigDict
+
+from stationmaster.domain.catalogue.recipes import Recipe
+from stationmaster.domain.datasets import Listing, Preparation
+from stationmaster.domain.planning.layout import Layout
+from stationmaster.domain.planning.memory import GIB, checkpoint_bytes
+
+# Two checkpoints are kept while a third is written.
+CHECKPOINTS_ON_DISK: Final = 3
+_SPARE: Final = 1.1
+
+SMALLEST_GIB: Final = 1200
+STEP_GIB: Final = 2400
+# Source: FSx for Lustre quotas, storage capacity of PERSISTENT_2 SSD file systems, default of an
+# account in a region.
+LARGEST_GIB: Final = 100_800
+
+# One pod copies, on the system node. Source: EC2 network specifications, c5.2xlarge: 2.5 Gbit/s
+# that last, up to 10 for minutes.
+COPY_BYTES_PER_S: Final = 2.5e9 / 8
+# What one GET costs one core in Python and boto3, whatever its size; measured with `relay.stage`.
+COPY_S_PER_OBJECT: Final = 0.003
+# Text that one core tokenises and packs: docs/figures.md has 1 M tokens a second, of 4 characters.
+PACK_BYTES_PER_S: Final = 4e6
+
+
+class DataPlan(BaseModel):
+    """What a run's data needs before it trains; field names are a contract."""
+
+    model_config = ConfigDict(frozen=True)
+
+    source: str
+    num_bytes: int
+    num_objects: int
+    is_complete: bool
+    """False where there are more objects than were counted: bytes and times are at least these."""
+    stage_s: int
+    """Seconds until the data can be trained on, once the cluster is ready."""
+    needed_gib: int
+    """Data, what is made of it, and checkpoints, with a tenth to spare."""
+
+    @property
+    def sentence(self) -> str:
+        """What a person reads in a plan."""
+        least = "" if self.is_complete else "at least "
+        minutes = max(1, round(self.stage_s / 60))
+        return (
+            f"data: {least}{self.num_objects:,} objects, {self.num_bytes / 1e9:,.1f} GB of "
+            f"{self.source} are brought to the file system before training, in {least}about "
+            f"{minutes:,} min; with checkpoints it needs {self.needed_gib:,} GiB"
+        )
+
+
+def legal_size_gib(needed_gib: float) -> int:
+    """The smallest size that FSx offers which holds so much.
+
+    Source: FSx for Lustre API reference, StorageCapacity of PERSISTENT_2 SSD.
+    """
+    return (
+        SMALLEST_GIB if needed_gib <= SMALLEST_GIB else STEP_GIB * math.ceil(needed_gib / STEP_GIB)
+    )
+
+
+def checkpoint_room_bytes(layout: Layout) -> int:
+    """What training writes to the file system at most."""
+    return math.ceil(CHECKPOINTS_ON_DISK * checkpoint_bytes(layout))
+
+
+def plan_data(layout: Layout, listing: Listing) -> DataPlan:
+    """What the data needs; the time on the file system that the layout's recipe has."""
+    written = checkpoint_room_bytes(layout)
+    needed = (listing.num_bytes + listing.prepared_bytes + written) * _SPARE
+    return DataPlan(
+        source=listing.source,
+        num_bytes=listing.num_bytes,
+        num_objects=listing.num_objects,
+        is_complete=listing.is_complete,
+        stage_s=math.ceil(_copy_s(layout.recipe, listing) + _prepare_s(layout, listing)),
+        needed_gib=math.ceil(needed / GIB),
+    )
+
+
+def _copy_s(recipe: Recipe, listing: Listing) -> float:
+    rate = min(COPY_BYTES_PER_S, _file_system_bytes_per_s(recipe))
+    return listing.num_bytes / rate + listing.num_objects * COPY_S_PER_OBJECT
+
+
+def _prepare_s(layout: Layout, listing: Listing) -> float:
+    match listing.preparation:
+        case Preparation.IMAGES:  # read once and written once
+            return 2 * listing.prepared_bytes / _file_system_bytes_per_s(layout.recipe)
+        case Preparation.TOKENS:
+            cores = layout.nodes * layout.instance.vcpus
+            return listing.prepared_bytes / (PACK_BYTES_PER_S * cores)
+        case _:
+            return 0.0
+
+
+def _file_system_bytes_per_s(recipe: Recipe) -> float:
+    return recipe.file_system_gib / 1000 * recipe.file_system_mbps_per_tib * 1e6

@@ -1,0 +1,61 @@
+"""How far a run's data has come: copied, then prepared where it has to be. Used by `aggregate`.
+
+Pure. What was brought for one cluster is not on the file system of another.
+"""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict
+
+from stationmaster.domain.datasets import Preparation
+from stationmaster.domain.ids import ClusterId
+from stationmaster.domain.run.events import DataReported, DataStaged, StagingWork
+
+
+class Staging(BaseModel):
+    """The data of a run on the file system of one cluster."""
+
+    model_config = ConfigDict(frozen=True)
+
+    cluster_id: ClusterId
+    work: StagingWork
+    """What is being done, or was done last."""
+    done_bytes: int = 0
+    total_bytes: int = 0
+    data_id: str = ""
+    """Names what was copied, once it is."""
+    preparation: Preparation = Preparation.NONE
+    """What is still to be done with it."""
+    root: str = ""
+    """Where the trainer finds it, below the directory of all data; "" until it is ready."""
+    num_files: int = 0
+    num_bytes: int = 0
+    """Of what was copied."""
+
+
+def staging_after(staging: Staging | None, event: DataReported | DataStaged) -> Staging:
+    """The state after a report, or after one of the two pieces of work."""
+    if staging is None or staging.cluster_id != event.cluster_id:
+        staging = Staging(cluster_id=event.cluster_id, work=event.work)
+    if isinstance(event, DataReported):
+        if staging.root or (staging.data_id and event.work == "copying"):
+            return staging  # an older report
+        return staging.model_copy(
+            update={
+                "work": event.work,
+                "done_bytes": event.done_bytes,
+                "total_bytes": event.total_bytes,
+            }
+        )
+    is_ready = event.preparation is Preparation.NONE
+    changes = {
+        "work": event.work,
+        "data_id": event.data_id,
+        "preparation": event.preparation,
+        "root": event.root if is_ready else "",
+        "done_bytes": 0,
+        "total_bytes": 0,
+    }
+    if event.work == "copying":
+        changes |= {"num_files": event.num_files, "num_bytes": event.num_bytes}
+    return staging.model_copy(update=changes)

@@ -1,0 +1,201 @@
+"""The Jobs that bring a run's data before it trains: one copies it, one prepares it.
+
+The first runs `python -m relay.stage` in the relay's image, off the training nodes; in AWS, through
+Pod Identity, it may read the buckets that the deployment names. The second runs
+`python -m training.prepare` in the training image, a pod on each of the run's nodes: they divide
+the work among themselves. It needs no right in AWS.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from stationmaster.domain.catalogue.models import ImageModel, LanguageModel
+from stationmaster.domain.catalogue.recipes import Recipe
+from stationmaster.domain.catalogue.training_config import LanguageTraining
+from stationmaster.domain.datasets import (
+    EXIT_MISUNDERSTOOD,
+    EXIT_REFUSED,
+    Preparation,
+    StagingOrder,
+)
+from stationmaster.domain.ids import ClusterId, RunId
+from stationmaster.domain.names import NAMESPACE, STAGER, preparing_name, staging_name
+from stationmaster.rendering.environment import render_hugging_face_token
+from stationmaster.rendering.job_spec import DATA_DIRECTORY, JobSpec, KubernetesObject
+from stationmaster.rendering.metadata import (
+    LABEL_HOSTNAME,
+    LABEL_MANAGED_BY,
+    TRAINING_TOLERATION,
+    container_security,
+    metadata,
+    off_the_training_nodes,
+    run_labels,
+)
+from stationmaster.rendering.pytorch_job import pod_resources, training_node_selector
+from stationmaster.rendering.storage import shared_mount, shared_volume
+
+CONTAINER: Final = "stage"
+LABEL_STAGING: Final = "stationmaster/staging"
+# Pods that fail are started again this many times: a node may be lost, S3 may be away for minutes.
+_RETRIES: Final = 3
+# 20 TB at the 300 MB/s of a system node: a program that hangs is ended.
+DEADLINE_S: Final = 24 * 3600
+
+
+def staging_settings(recipe: Recipe) -> dict[str, str | int]:
+    """What else than the source decides how a recipe's data is prepared."""
+    if isinstance(recipe.model, ImageModel):
+        return {"num_classes": recipe.model.num_classes}
+    if recipe.task == "pretraining":
+        assert isinstance(recipe.training, LanguageTraining)
+        assert isinstance(recipe.model, LanguageModel)
+        return {"tokenizer": recipe.training.tokenizer, "vocab_size": recipe.model.vocab_size}
+    return {}
+
+
+def render_copying(
+    order: StagingOrder, *, cluster_id: ClusterId, image: str, region: str
+) -> list[KubernetesObject]:
+    """The account, and the Job that copies the data; `image` is the relay's."""
+    run_id = order.run_id
+    account = {
+        "apiVersion": "v1",
+        "kind": "ServiceAccount",
+        "metadata": {
+            "name": STAGER,
+            "namespace": NAMESPACE,
+            "labels": {LABEL_MANAGED_BY: "stationmaster"},
+        },
+    }
+    container = {
+        "name": CONTAINER,
+        "image": image,
+        "command": ["python", "-m", "relay.stage"],
+        "env": [
+            {
+                "name": "STATIONMASTER_STAGING_ORDER",
+                # A person's own text is in it: the kubelet must not expand $(VAR).
+                "value": order.model_dump_json().replace("$", "\\u0024"),
+            },
+            {"name": "STATIONMASTER_DATA_DIRECTORY", "value": DATA_DIRECTORY},
+            {"name": "AWS_REGION", "value": region},
+        ],
+        # A listing of a million objects takes 2 GiB, the parts under way half of one.
+        "resources": {
+            "requests": {"cpu": "1", "memory": "1Gi"},
+            "limits": {"memory": "4Gi"},
+        },
+        "securityContext": {**container_security(), "runAsUser": 65532},
+        "volumeMounts": [shared_mount()],
+    }
+    pod = {
+        "serviceAccountName": STAGER,
+        "affinity": off_the_training_nodes(),
+        "containers": [container],
+        "volumes": [shared_volume(cluster_id)],
+    }
+    return [account, _job(run_id, staging_name(run_id), "copying", pod, number=1)]
+
+
+def render_preparing(
+    spec: JobSpec, *, data_id: str, preparation: Preparation
+) -> list[KubernetesObject]:
+    """The Job that prepares what was copied as `data_id`, with a pod on each of the run's nodes."""
+    name = preparing_name(spec.run_id)
+    container = {
+        "name": CONTAINER,
+        "image": spec.image,
+        "command": [
+            "python",
+            "-m",
+            "training.prepare",
+            *_words(preparation, staging_settings(spec.recipe), data_id),
+            "--data-directory",
+            DATA_DIRECTORY,
+            "--run-id",
+            spec.run_id,
+        ],
+        "env": [
+            {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"},
+            render_hugging_face_token(),
+        ],
+        "resources": pod_resources(spec.instance, num_gpus=0, num_efa=0),
+        "securityContext": container_security(),
+        "volumeMounts": [shared_mount()],
+    }
+    pod = {
+        "automountServiceAccountToken": False,
+        "nodeSelector": training_node_selector(spec),
+        "tolerations": [TRAINING_TOLERATION, {"key": "nvidia.com/gpu", "operator": "Exists"}],
+        "affinity": {
+            "podAntiAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": [
+                    {
+                        "topologyKey": LABEL_HOSTNAME,
+                        "labelSelector": {"matchLabels": _labels(spec.run_id, "preparing")},
+                    }
+                ]
+            }
+        },
+        "containers": [container],
+        "volumes": [shared_volume(spec.cluster_id)],
+    }
+    return [_job(spec.run_id, name, "preparing", pod, number=spec.nodes)]
+
+
+def staging_labels(run_id: RunId, work: str) -> dict[str, str]:
+    """By which the Job of one piece of work, and its pods, are found."""
+    return _labels(run_id, work)
+
+
+def _labels(run_id: RunId, work: str) -> dict[str, str]:
+    return {**run_labels(run_id, "staging"), LABEL_STAGING: work}
+
+
+def _words(
+    preparation: Preparation, settings: Mapping[str, str | int], data_id: str
+) -> Sequence[str]:
+    if preparation is Preparation.IMAGES:
+        return ["images", data_id, "--classes", str(settings["num_classes"])]
+    tokenizer = str(settings["tokenizer"]).replace("$", "$$")
+    size = str(settings["vocab_size"])
+    return ["tokens", data_id, "--tokenizer", tokenizer, "--vocab-size", size]
+
+
+def _job(
+    run_id: RunId, name: str, work: str, pod: Mapping[str, Any], *, number: int
+) -> KubernetesObject:
+    labels = _labels(run_id, work)
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": metadata(labels, name=name),
+        "spec": {
+            "parallelism": number,
+            "completions": number,
+            "backoffLimit": _RETRIES * number,
+            "activeDeadlineSeconds": DEADLINE_S,
+            "podFailurePolicy": {
+                "rules": [
+                    {
+                        "action": "FailJob",
+                        "onExitCodes": {
+                            "containerName": CONTAINER,
+                            "operator": "In",
+                            "values": [EXIT_MISUNDERSTOOD, EXIT_REFUSED],
+                        },
+                    }
+                ]
+            },
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {
+                    "restartPolicy": "Never",
+                    "terminationGracePeriodSeconds": 10,
+                    **pod,
+                },
+            },
+        },
+    }

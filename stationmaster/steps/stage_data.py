@@ -1,0 +1,230 @@
+"""A run's data comes to the file system of its cluster before the job that reads it starts.
+
+Two Jobs at most, one after the other: one copies, one prepares. What is there already is found by
+the first. A run whose pods read or make their data goes past this at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from stationmaster.domain.catalogue.instances import get_instance
+from stationmaster.domain.datasets import (
+    Preparation,
+    StagedLine,
+    StagingLine,
+    StagingOrder,
+    read_s3_source,
+    read_staging_line,
+)
+from stationmaster.domain.errors import DataNotStaged, StepTimedOut
+from stationmaster.domain.ids import RunId
+from stationmaster.domain.names import NAMESPACE
+from stationmaster.domain.planning.layout import Layout
+from stationmaster.domain.planning.staging import checkpoint_room_bytes
+from stationmaster.domain.run.aggregate import Run
+from stationmaster.domain.run.attempts import Attempt
+from stationmaster.domain.run.events import (
+    DataReported,
+    DataStaged,
+    RunPhase,
+    StagingWork,
+    run_event_id,
+)
+from stationmaster.domain.run.staging import Staging
+from stationmaster.kubernetes.gateway import KubernetesGateway
+from stationmaster.kubernetes.views import PodView
+from stationmaster.rendering import job_spec
+from stationmaster.rendering.environment import render_hugging_face_secret
+from stationmaster.rendering.job_spec import KubernetesObject
+from stationmaster.rendering.metadata import namespace
+from stationmaster.rendering.staging import (
+    render_copying,
+    render_preparing,
+    staging_labels,
+    staging_settings,
+)
+from stationmaster.rendering.storage import render_storage
+from stationmaster.services import Services
+from stationmaster.steps import NOT_READY, READY, StepResult
+from stationmaster.steps.recording import attempt_of, check_time, enter_phase
+from stationmaster.steps.stopping import raise_if_stopped
+
+
+def stage_data(services: Services, run_id: RunId) -> StepResult:
+    """Look once at what brings the run's data, and start it; ready when the data is there.
+
+    Raises:
+        DataNotStaged: it cannot be brought; has the program's own sentence.
+        TransientError: the file system is not there.
+        RunStopped: someone asked to stop.
+    """
+    run = services.runs.load(run_id)
+    raise_if_stopped(run)
+    attempt = attempt_of(run)
+    staging = staging_of(run, attempt)
+    if read_s3_source(run.request.resolved.training.dataset) is None or (staging and staging.root):
+        return READY
+    run = enter_phase(services, run, RunPhase.STAGING)
+    work: StagingWork = "preparing" if staging and staging.data_id else "copying"
+    gateway = services.kubernetes(attempt.cluster_id)
+    labels = staging_labels(run_id, work)
+    job = next(iter(gateway.batch_jobs(NAMESPACE, labels=labels)), None)
+    if job is None:
+        gateway.apply(_objects(services, run, attempt, staging))
+        return NOT_READY
+    pods = gateway.pods(NAMESPACE, labels=labels)
+    if job.failed:
+        raise DataNotStaged(_why_failed(gateway, pods))
+    if not job.succeeded:
+        _report(services, gateway, run, attempt, work, pods)
+        _check_started(services, gateway, run, pods)
+        return NOT_READY
+    line = _end(gateway, pods)
+    if line is None:
+        # Its pods are gone, and with them what they said. Another one finds the data at once.
+        gateway.delete("batch/v1", "Job", name=job.name, namespace=NAMESPACE)
+        return NOT_READY
+    services.runs.record(run_id, [_staged(services, run, attempt, work, line)])
+    return READY if line.preparation is Preparation.NONE else NOT_READY
+
+
+def staging_of(run: Run, attempt: Attempt) -> Staging | None:
+    """How far the data has come on the file system of the attempt's cluster."""
+    is_here = run.staging is not None and run.staging.cluster_id == attempt.cluster_id
+    return run.staging if is_here else None
+
+
+def _objects(
+    services: Services, run: Run, attempt: Attempt, staging: Staging | None
+) -> list[KubernetesObject]:
+    cluster_id, settings = attempt.cluster_id, services.settings
+    shared = [
+        namespace(),
+        *render_storage(cluster_id, services.file_systems.mountable(cluster_id)),
+    ]
+    if staging is None or not staging.data_id:
+        return [
+            *shared,
+            *render_copying(
+                _order(run, attempt),
+                cluster_id=cluster_id,
+                image=settings.relay_image,
+                region=settings.region,
+            ),
+        ]
+    spec = job_spec(run.request, attempt, run_id=run.run_id, image=settings.training_image)
+    token = services.secrets.hugging_face_token()
+    return [
+        *shared,
+        *([render_hugging_face_secret(token)] if token else []),
+        *render_preparing(spec, data_id=staging.data_id, preparation=staging.preparation),
+    ]
+
+
+def _order(run: Run, attempt: Attempt) -> StagingOrder:
+    recipe, placement = run.request.resolved, attempt.placement
+    layout = Layout(
+        recipe=recipe, instance=get_instance(placement.instance_type), nodes=placement.nodes
+    )
+    return StagingOrder(
+        run_id=run.run_id,
+        dataset=recipe.training.dataset,
+        task=recipe.task,
+        settings=staging_settings(recipe),
+        keep_free_bytes=checkpoint_room_bytes(layout),
+    )
+
+
+def _report(
+    services: Services,
+    gateway: KubernetesGateway,
+    run: Run,
+    attempt: Attempt,
+    work: StagingWork,
+    pods: Sequence[PodView],
+) -> None:
+    """Record how far it is, as the pod that says most has it."""
+    lines = [
+        read_staging_line(gateway.last_log_line(NAMESPACE, pod.name))
+        for pod in pods
+        if pod.phase == "Running"
+    ]
+    said = [line for line in lines if isinstance(line, StagingLine)]
+    if not said:
+        return
+    line = max(said, key=lambda each: each.staged_bytes)
+    staging = staging_of(run, attempt)
+    known = (staging.work, staging.done_bytes, staging.total_bytes) if staging else None
+    if known == (work, line.staged_bytes, line.total_bytes):
+        return
+    counts = (line.staged_bytes, line.total_bytes)
+    event = DataReported(
+        event_id=run_event_id(run.run_id, "data", attempt.attempt_id, work, *counts),
+        run_id=run.run_id,
+        at=services.now(),
+        cluster_id=attempt.cluster_id,
+        work=work,
+        done_bytes=line.staged_bytes,
+        total_bytes=line.total_bytes,
+    )
+    services.runs.record(run.run_id, [event])
+
+
+def _check_started(
+    services: Services, gateway: KubernetesGateway, run: Run, pods: Sequence[PodView]
+) -> None:
+    """A pod that runs is ended by its Job's own deadline; one that never ran, here."""
+    if any(pod.phase != "Pending" for pod in pods):
+        return
+    try:
+        check_time(
+            services,
+            since=run.entered(RunPhase.STAGING),
+            limit_s=services.settings.job_start_timeout_s,
+            what="the data is not brought: no pod runs",
+        )
+    except StepTimedOut as exc:
+        raise DataNotStaged(f"{exc}: {gateway.explain(NAMESPACE, pods)}") from exc
+
+
+def _end(gateway: KubernetesGateway, pods: Sequence[PodView]) -> StagedLine | None:
+    """What the last of the pods that ended well said; None where none can be asked."""
+    lines = [
+        read_staging_line(gateway.last_log_line(NAMESPACE, pod.name))
+        for pod in pods
+        if pod.phase == "Succeeded"
+    ]
+    ends = [line for line in lines if isinstance(line, StagedLine)]
+    # Of several nodes, the one that did the work and found nothing done.
+    return min(ends, key=lambda line: line.was_there, default=None)
+
+
+def _staged(
+    services: Services, run: Run, attempt: Attempt, work: StagingWork, line: StagedLine
+) -> DataStaged:
+    return DataStaged(
+        event_id=run_event_id(run.run_id, "data.staged", attempt.attempt_id, work),
+        run_id=run.run_id,
+        at=services.now(),
+        cluster_id=attempt.cluster_id,
+        work=work,
+        data_id=line.data_id,
+        root=line.root,
+        preparation=line.preparation,
+        num_files=line.num_files,
+        num_bytes=line.num_bytes,
+        counts=line.counts,
+        was_there=line.was_there,
+        seconds=line.seconds,
+    )
+
+
+def _why_failed(gateway: KubernetesGateway, pods: Sequence[PodView]) -> str:
+    failed = [pod for pod in pods if pod.phase == "Failed"]
+    for pod in reversed(failed):
+        line = gateway.last_log_line(NAMESPACE, pod.name)
+        if line and read_staging_line(line) is None:
+            return f"the data could not be brought: {line}"
+    said = failed[-1].terminated_reason if failed else ""
+    return f"the data could not be brought: {said or 'its job failed and said nothing'}"

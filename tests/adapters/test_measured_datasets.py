@@ -1,0 +1,132 @@
+"""What S3 is asked about a data set when a command is typed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+from typing import Any
+
+import boto3
+import pytest
+from moto import mock_aws
+
+from stationmaster.aws.calls import make_client
+from stationmaster.aws.datasets import ANY_BUCKET, MAX_PAGES, QUICK, Datasets
+from stationmaster.domain.datasets import Preparation, S3Source
+from stationmaster.domain.errors import NotPossibleNow
+
+BUCKET = "research-data"
+BOOKS = S3Source(BUCKET, "books/")
+
+
+class Pages:
+    """S3 with more objects than are counted, or with an error."""
+
+    def __init__(self, *, error: Exception | None = None) -> None:
+        self.asked = 0
+        self._error = error
+
+    def get_paginator(self, _name: str) -> Pages:
+        return self
+
+    def paginate(self, **_about: str) -> Iterator[dict[str, Any]]:
+        if self._error is not None:
+            raise self._error
+        for page in count():
+            self.asked += 1
+            yield {"Contents": [{"Key": f"books/{page}-{n}.txt", "Size": 10} for n in range(1000)]}
+
+
+@pytest.fixture
+def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "x")
+    with mock_aws():
+        client = make_client("s3", region="us-west-2", config=QUICK)
+        where = {"LocationConstraint": "us-west-2"}
+        boto3.client("s3", "us-west-2").create_bucket(
+            Bucket=BUCKET, CreateBucketConfiguration=where
+        )
+        yield client
+
+
+def test_objects_below_the_prefix_are_counted(s3: Any) -> None:
+    for key, size in (("books/a.txt", 10), ("books/b.gz", 5), ("books/", 0), ("other", 99)):
+        s3.put_object(Bucket=BUCKET, Key=key, Body=b"x" * size)
+
+    found = Datasets([BUCKET], s3).measure(BOOKS, "pretraining")
+
+    assert (found.num_objects, found.num_bytes, found.is_complete) == (2, 15, True)
+    assert (found.preparation, found.prepared_bytes) == (Preparation.TOKENS, 10 + 3 * 5)
+    assert found.source == "s3://research-data/books/"
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        (BOOKS, 'dataset="s3://research-data/books/" holds no objects'),
+        (S3Source("no-such-bucket", ""), "bucket no-such-bucket does not exist"),
+    ],
+)
+def test_source_without_objects_is_refused(s3: Any, source: S3Source, said: str) -> None:
+    with pytest.raises(NotPossibleNow, match=said):
+        Datasets([ANY_BUCKET], s3).measure(source, "pretraining")
+
+
+@pytest.mark.parametrize(
+    ("buckets", "said"),
+    [
+        ((), "reads no data from S3 yet; add .research-data. to dataset_buckets in cdk.json"),
+        (("other",), "reads data from other only; add .research-data. to dataset_buckets"),
+    ],
+)
+def test_bucket_that_is_not_configured_is_refused_without_a_call(
+    buckets: tuple[str, ...], said: str
+) -> None:
+    pages = Pages()
+
+    with pytest.raises(NotPossibleNow, match=said):
+        Datasets(buckets, pages).measure(BOOKS, "pretraining")
+
+    assert pages.asked == 0
+
+
+def test_very_many_objects_are_counted_up_to_a_limit() -> None:
+    pages = Pages()
+
+    found = Datasets([BUCKET], pages, clock=lambda: 0.0).measure(BOOKS, "finetuning")
+
+    assert pages.asked == MAX_PAGES
+    assert (found.num_objects, found.is_complete) == (MAX_PAGES * 1000, False)
+
+
+def test_listing_that_takes_long_is_cut_short() -> None:
+    pages, times = Pages(), iter([0.0, 1.0, 2.0])
+
+    found = Datasets([BUCKET], pages, clock=lambda: next(times)).measure(BOOKS, "finetuning")
+
+    assert (found.num_objects, found.is_complete) == (2000, False)
+
+
+def refused(code: str, status: int) -> Exception:
+    from botocore.exceptions import ClientError
+
+    answer: Any = {
+        "Error": {"Code": code, "Message": "no"},
+        "ResponseMetadata": {"HTTPStatusCode": status},
+    }
+    return ClientError(answer, "ListObjectsV2")
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "said"),
+    [
+        ("AccessDenied", 403, "may not be read: AccessDenied; let the deployment's roles"),
+        ("SlowDown", 503, "SlowDown: no; type the command again"),
+    ],
+)
+def test_refusal_of_s3_is_one_sentence(code: str, status: int, said: str) -> None:
+    pages = Pages(error=refused(code, status))
+
+    with pytest.raises(NotPossibleNow, match=said):
+        Datasets([BUCKET], pages).measure(BOOKS, "finetuning")

@@ -1,0 +1,243 @@
+"""Data in plans, in commands and in the life of a run."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from factories import make_request
+
+from stationmaster.domain.commands.grammar import parse_command, parse_request
+from stationmaster.domain.commands.requests import ShowPlan
+from stationmaster.domain.commands.start import StartRun
+from stationmaster.domain.datasets import Listing, Preparation, S3Source
+from stationmaster.domain.errors import BadParameter, NotPossibleNow
+from stationmaster.domain.ids import ClusterId, RunId
+from stationmaster.domain.planning.cost import Shared
+from stationmaster.domain.planning.plan import Plan, make_plan, plan_recipe
+from stationmaster.domain.planning.recipe_lookup import get_recipe
+from stationmaster.domain.planning.staging import LARGEST_GIB, legal_size_gib
+from stationmaster.domain.run.events import DataReported, DataStaged
+from stationmaster.domain.run.staging import Staging, staging_after
+
+GB = 10**9
+GIB = 2**30
+ADDRESS = "s3://research-data/imagenet/"
+CLUSTER = ClusterId("warm")
+ABOUT: dict[str, Any] = {
+    "run_id": RunId("run-1"),
+    "at": datetime(2026, 1, 1, tzinfo=UTC),
+    "cluster_id": CLUSTER,
+}
+
+
+def listing(num_bytes: int, **more: Any) -> Listing:
+    return Listing(
+        **{
+            "source": ADDRESS,
+            "num_bytes": num_bytes,
+            "num_objects": 3,
+            "preparation": Preparation.NONE,
+            "prepared_bytes": 0,
+            "is_complete": True,
+            **more,
+        }
+    )
+
+
+def plan(found: Listing, **more: Any) -> Plan:
+    recipe = get_recipe("resnet50").with_overrides({"dataset": ADDRESS})
+    return plan_recipe(recipe, listing=found, **more)
+
+
+@pytest.mark.parametrize(
+    ("needed", "size"),
+    [(1, 1200), (1200, 1200), (1201, 2400), (2400, 2400), (2401, 4800), (9000, 9600)],
+)
+def test_file_systems_have_the_sizes_that_fsx_offers(needed: float, size: int) -> None:
+    assert legal_size_gib(needed) == size
+
+
+def test_plan_takes_a_file_system_that_holds_data_and_checkpoints() -> None:
+    small = plan(listing(100 * GB))
+    large = plan(listing(2600 * GIB))
+
+    assert small.data is not None
+    assert small.file_system_gib == get_recipe("resnet50").file_system_gib
+    assert large.data is not None
+    assert large.file_system_gib == 4800
+    assert 2600 * 1.1 <= large.data.needed_gib < 4800
+    assert large.price_per_hour_usd > small.price_per_hour_usd
+    assert any("4800 GiB" in line for line in large.will_create)
+
+
+def test_room_for_what_is_made_of_the_data_counts() -> None:
+    found = listing(1400 * GIB, preparation=Preparation.IMAGES, prepared_bytes=1400 * GIB)
+
+    assert plan(found).file_system_gib == 4800
+
+
+def test_time_until_the_data_is_there_is_part_of_the_plan() -> None:
+    without = make_plan("resnet50")
+    with_data = plan(listing(300 * GB))
+
+    assert with_data.data is not None
+    # 2.5 Gbit/s of the system node, or what the file system takes.
+    assert 960 <= with_data.data.stage_s < 4000
+    assert with_data.time_to_first_step_s - without.time_to_first_step_s == with_data.data.stage_s
+    assert with_data.estimated_cost_usd > without.estimated_cost_usd
+
+
+def test_many_small_objects_take_longer_than_their_bytes() -> None:
+    few, many = (plan(listing(GB, num_objects=number)).data for number in (1, 1_000_000))
+
+    assert few is not None
+    assert many is not None
+    assert many.stage_s > few.stage_s + 1000
+
+
+def test_packing_takes_longer_on_fewer_cores() -> None:
+    recipe = get_recipe("llama2-7b").with_overrides({"dataset": ADDRESS})
+    found = listing(100 * GB, preparation=Preparation.TOKENS, prepared_bytes=300 * GB)
+    one, four = (plan_recipe(recipe, nodes=nodes, listing=found).data for nodes in (2, 4))
+
+    assert one is not None
+    assert four is not None
+    assert one.stage_s > four.stage_s
+
+
+def test_plan_says_what_is_brought() -> None:
+    (sentence,) = [line for line in plan(listing(300 * GB)).warnings if line.startswith("data:")]
+    assert sentence.startswith(f"data: 3 objects, 300.0 GB of {ADDRESS} are brought to the file")
+
+    incomplete = plan(listing(300 * GB, is_complete=False))
+    assert any("data: at least 3 objects" in line for line in incomplete.warnings)
+
+
+def test_data_that_no_file_system_holds_is_refused() -> None:
+    with pytest.raises(BadParameter, match=f"the largest file system has {LARGEST_GIB:,} GiB"):
+        plan(listing(200_000 * GIB))
+
+
+def test_data_that_the_file_system_of_a_cluster_cannot_hold_is_refused() -> None:
+    shared = Shared(label="warm", nodes=4)
+
+    with pytest.raises(BadParameter, match="the file system of cluster warm has 1,200 GiB"):
+        plan(listing(1100 * GIB), shared=shared)
+
+    assert plan(listing(100 * GIB), shared=shared).file_system_gib == 1200
+
+
+class Bucket:
+    """S3 as a command asks it."""
+
+    def __init__(self, answer: Listing | Exception) -> None:
+        self.asked: list[tuple[str, str]] = []
+        self._answer = answer
+
+    def measure(self, source: S3Source, task: str) -> Listing:
+        self.asked.append((source.uri, task))
+        if isinstance(self._answer, Exception):
+            raise self._answer
+        return self._answer
+
+
+def test_command_asks_once_how_much_there_is() -> None:
+    bucket = Bucket(listing(2600 * GIB))
+
+    command = parse_command(
+        "plan resnet50 dataset=s3://research-data/imagenet", measure=bucket.measure
+    )
+
+    assert bucket.asked == [(ADDRESS, "image-classification")]
+    assert isinstance(command, ShowPlan)
+    assert command.request.plan.file_system_gib == 4800
+
+
+def test_what_s3_says_against_the_data_is_the_answer() -> None:
+    bucket = Bucket(NotPossibleNow("the bucket does not exist"))
+
+    with pytest.raises(NotPossibleNow, match="the bucket does not exist") as refused:
+        parse_command(
+            "resnet50 dataset=s3://no/such nodes=1".replace("no/", "nobody/"),
+            measure=bucket.measure,
+        )
+
+    assert refused.value.suggestion is None
+    assert len(bucket.asked) == 1
+
+
+def test_other_data_is_not_asked_about() -> None:
+    bucket = Bucket(listing(1))
+
+    assert isinstance(parse_command("tiny-llama", measure=bucket.measure), StartRun)
+    assert bucket.asked == []
+
+
+def test_plan_without_anybody_to_ask_says_where_it_is_asked() -> None:
+    start = parse_request(["tiny-llama", f"dataset={ADDRESS}"])
+
+    assert start.plan.data is None
+    assert any("is asked in the channel" in line for line in start.plan.warnings)
+
+
+def test_request_keeps_the_file_system_that_was_planned() -> None:
+    assert make_request(recipe="resnet50").resolved.file_system_gib == 1200
+    planned = make_request(recipe="resnet50", file_system_gib=4800)
+    assert planned.resolved.file_system_gib == 4800
+
+
+def reported(done: int, work: Any = "copying", **more: Any) -> DataReported:
+    about = ABOUT | more
+    return DataReported(
+        event_id=f"{work}-{done}", work=work, done_bytes=done, total_bytes=100, **about
+    )
+
+
+def staged(work: Any, preparation: Preparation, **more: Any) -> DataStaged:
+    return DataStaged(
+        event_id=work,
+        work=work,
+        data_id=work,
+        root=f"{work}/files",
+        preparation=preparation,
+        num_files=1,
+        num_bytes=100,
+        was_there=False,
+        seconds=1,
+        **(ABOUT | more),
+    )
+
+
+def after(*events: DataReported | DataStaged) -> Staging:
+    staging = None
+    for event in events:
+        staging = staging_after(staging, event)
+    assert staging is not None
+    return staging
+
+
+def test_data_is_ready_when_nothing_is_left_to_do_with_it() -> None:
+    copied = staged("copying", Preparation.TOKENS)
+    assert after(copied).root == ""
+    assert after(copied).data_id == "copying"
+    assert after(copied, staged("preparing", Preparation.NONE)).root == "preparing/files"
+    assert after(staged("copying", Preparation.NONE)).root == "copying/files"
+
+
+def test_older_reports_change_nothing() -> None:
+    copied = staged("copying", Preparation.TOKENS)
+    ready = after(copied, staged("preparing", Preparation.NONE))
+
+    assert staging_after(after(copied), reported(50)) == after(copied)
+    assert staging_after(ready, reported(50, "preparing")) == ready
+    assert after(copied, reported(40, "preparing")).done_bytes == 40
+
+
+def test_data_of_another_cluster_is_brought_anew() -> None:
+    ready = after(staged("copying", Preparation.NONE))
+
+    elsewhere = staging_after(ready, reported(10, cluster_id=ClusterId("other")))
+
+    assert (elsewhere.cluster_id, elsewhere.root, elsewhere.done_bytes) == ("other", "", 10)

@@ -1,0 +1,121 @@
+"""The Jobs that bring a run's data: what hurts when it is wrong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from factories import make_request
+
+from stationmaster.domain.datasets import EXIT_REFUSED, Preparation, StagingOrder
+from stationmaster.domain.ids import RunId
+from stationmaster.domain.run.attempts import first_assignment
+from stationmaster.rendering.job_spec import job_spec
+from stationmaster.rendering.pytorch_job import render_pytorch_job
+from stationmaster.rendering.staging import render_copying, render_preparing, staging_settings
+
+RUN_ID = RunId("resnet50-0123abcd")
+
+
+def copying() -> dict[str, Any]:
+    order = StagingOrder(
+        run_id=RUN_ID,
+        dataset="s3://research-data/x",
+        task="pretraining",
+        settings={"tokenizer": "a$(HOME)b"},
+    )
+    objects = render_copying(order, cluster_id="warm", image="relay:1", region="us-west-2")
+    return {item["kind"]: item for item in objects}
+
+
+def preparing(recipe: str, preparation: Preparation, **request: Any) -> dict[str, Any]:
+    wanted = make_request(recipe=recipe, instance_type="p4d.24xlarge", nodes=4, **request)
+    spec = job_spec(wanted, first_assignment(RUN_ID, wanted), run_id=RUN_ID, image="training:1")
+    (job,) = render_preparing(spec, data_id="copied", preparation=preparation)
+    return job
+
+
+def pod(job: dict[str, Any]) -> Any:
+    return job["spec"]["template"]["spec"]
+
+
+def test_copying_runs_off_the_training_nodes_with_the_stagers_account() -> None:
+    objects = copying()
+    spec = pod(objects["Job"])
+
+    assert spec["serviceAccountName"] == objects["ServiceAccount"]["metadata"]["name"]
+    assert "nodeAffinity" in spec["affinity"]
+    assert "tolerations" not in spec
+    (container,) = spec["containers"]
+    assert (container["image"], container["command"][-1]) == ("relay:1", "relay.stage")
+    (mount,) = container["volumeMounts"]
+    assert mount["mountPath"] == "/fsx"
+    assert "readOnly" not in mount
+
+
+def test_text_of_a_person_is_not_expanded_and_reads_back() -> None:
+    (container,) = pod(copying()["Job"])["containers"]
+    variables = {each["name"]: each["value"] for each in container["env"]}
+
+    text = variables["STATIONMASTER_STAGING_ORDER"]
+    assert "$" not in text
+    order = StagingOrder.model_validate_json(text)
+    assert order.settings["tokenizer"] == "a$(HOME)b"
+
+
+def test_a_refusal_ends_the_job_and_other_failures_are_tried_again() -> None:
+    spec = copying()["Job"]["spec"]
+
+    (rule,) = spec["podFailurePolicy"]["rules"]
+    assert EXIT_REFUSED in rule["onExitCodes"]["values"]
+    assert rule["onExitCodes"]["containerName"] == pod(copying()["Job"])["containers"][0]["name"]
+    assert spec["backoffLimit"] > 0
+
+
+def test_preparing_has_a_pod_on_each_node_and_asks_for_no_gpu() -> None:
+    job = preparing("resnet50", Preparation.IMAGES)
+    spec = pod(job)
+
+    assert (job["spec"]["parallelism"], job["spec"]["completions"]) == (4, 4)
+    (apart,) = spec["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    labels = job["spec"]["template"]["metadata"]["labels"]
+    assert apart["labelSelector"]["matchLabels"].items() <= labels.items()
+    (container,) = spec["containers"]
+    assert container["command"][3:7] == ["images", "copied", "--classes", "1000"]
+    assert "nvidia.com/gpu" not in container["resources"]["limits"]
+    assert container["resources"]["requests"].keys() == {"cpu", "memory"}
+
+
+def test_packing_names_the_tokenizer_and_the_models_vocabulary() -> None:
+    job = preparing("llama2-7b", Preparation.TOKENS, overrides={"tokenizer": "a/b"})
+
+    (container,) = pod(job)["containers"]
+    words = container["command"]
+    assert words[3:] == [
+        *("tokens", "copied", "--tokenizer", "a/b", "--vocab-size", "32000"),
+        *("--data-directory", "/fsx/data", "--run-id", RUN_ID),
+    ]
+
+
+def test_only_what_decides_the_preparation_is_part_of_the_settings() -> None:
+    tuned = make_request(recipe="llama2-7b-finetune").resolved
+    images = make_request(recipe="resnet50").resolved
+
+    assert staging_settings(tuned) == {}
+    assert staging_settings(images) == {"num_classes": 1000}
+
+
+def test_trainer_reads_what_was_brought() -> None:
+    request = make_request(overrides={"dataset": "s3://research-data/x", "steps": "5"})
+    spec = job_spec(
+        request,
+        first_assignment(RUN_ID, request),
+        run_id=RUN_ID,
+        image="training:1",
+        data_root="abc/files",
+    )
+
+    worker = render_pytorch_job(spec)["spec"]["pytorchReplicaSpecs"]["Worker"]
+    command = worker["template"]["spec"]["containers"][0]["command"]
+    assert "dataset=/fsx/data/abc/files" in command
+    assert not [word for word in command if "s3:" in word]
+    assert spec.recipe.training.dataset == "/fsx/data/abc/files"

@@ -1,0 +1,225 @@
+"""The step that brings a run's data, against a cluster whose pods say what a test lets them say."""
+
+# ruff: noqa: F811  # fixtures are imported by name
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from kubernetes_gateway_fixtures import (
+    NAMESPACE,
+    REPOSITORY,
+    REQUEST,
+    RUN_ID,
+    add_nodes,
+    eventually,
+    gateway,  # noqa: F401
+)
+from kubernetes_gateway_world import World, world  # noqa: F401
+
+from local.cluster import LocalCluster
+from stationmaster.domain.datasets import EXIT_REFUSED, Preparation, StagedLine, StagingLine
+from stationmaster.domain.errors import DataNotStaged, RunStopped
+from stationmaster.domain.run.events import RunPhase, StopRequested
+from stationmaster.rendering.staging import staging_labels
+from stationmaster.steps.release_job import release_job
+from stationmaster.steps.stage_data import stage_data
+
+REQUESTED = REQUEST.model_copy(update={"overrides": {"dataset": "s3://research-data/books"}})
+COPIED = StagedLine(
+    data_id="copied",
+    root="copied/files",
+    preparation=Preparation.TOKENS,
+    num_files=2,
+    num_bytes=900,
+    counts={"files": 2},
+    was_there=False,
+    seconds=1.5,
+)
+PREPARED = COPIED.model_copy(
+    update={
+        "data_id": "prepared",
+        "root": "prepared/files",
+        "preparation": Preparation.NONE,
+        "counts": {"tokens": 300},
+    }
+)
+# Says what is in the file of its module, and ends with its code once that is known.
+PROGRAM = """\
+#!/bin/sh
+echo "$@" >> "{said}/$2.calls"
+until [ -e "{said}/$2.code" ]; do cat "{said}/$2" 2>/dev/null; sleep 0.05; done
+cat "{said}/$2" 2>/dev/null
+exit "$(cat "{said}/$2.code")"
+"""
+
+
+class Programs:
+    """What the pods print, and how they end."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def say(self, module: str, text: str) -> None:
+        (self._directory / module).write_text(f"{text}\n")
+
+    def end(self, module: str, text: str, *, code: int = 0) -> None:
+        self.say(module, text)
+        (self._directory / f"{module}.code").write_text(str(code))
+
+    def calls(self, module: str) -> list[str]:
+        path = self._directory / f"{module}.calls"
+        return path.read_text().splitlines() if path.exists() else []
+
+
+@pytest.fixture
+def programs(tmp_path: Path) -> Programs:
+    said = tmp_path / "said"
+    said.mkdir()
+    (tmp_path / "bin").mkdir()
+    program = tmp_path / "bin" / "python"
+    program.write_text(PROGRAM.format(said=said))
+    program.chmod(0o755)
+    return Programs(said)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, programs: Programs) -> Iterator[LocalCluster]:
+    """A cluster whose pods find the tests' python before any other."""
+    shared = tmp_path / "fsx"
+    shared.mkdir()
+    search = [str(tmp_path / "bin"), str(Path(sys.executable).parent), os.environ["PATH"]]
+    cluster = LocalCluster(
+        state_dir=tmp_path / "state",
+        pod_environment={"PATH": os.pathsep.join(search)},
+        python_path=REPOSITORY,
+        file_system_dir=lambda handle: shared,
+        list_gpus=list,
+    )
+    cluster.start()
+    cluster.set_addon("aws-fsx-csi-driver", active=True)
+    yield cluster
+    cluster.stop(grace_s=0.2)
+
+
+@pytest.fixture
+def ready(cluster: LocalCluster, world: World) -> World:
+    """A run whose cluster has been validated."""
+    add_nodes(cluster, group="system")
+    add_nodes(cluster, group="training")
+    world.begin(RunPhase.PROVISIONING, RunPhase.VALIDATING, request=REQUESTED)
+    return world
+
+
+def until(world: World, kind: str) -> None:
+    eventually(lambda: stage_data(world, RUN_ID) and world.events(kind))
+
+
+def test_run_that_reads_its_data_elsewhere_goes_past_staging_at_once(world: World) -> None:
+    world.begin(RunPhase.PROVISIONING, RunPhase.VALIDATING)
+
+    assert stage_data(world, RUN_ID) == {"ready": True}
+    assert world.runs.load(RUN_ID).entered(RunPhase.STAGING) is None
+
+
+def test_data_is_copied_and_prepared_and_its_progress_reported(
+    ready: World, programs: Programs
+) -> None:
+    assert stage_data(ready, RUN_ID) == {"ready": False}
+    programs.say("relay.stage", StagingLine(staged_bytes=450, total_bytes=900).text())
+    until(ready, "data.reported")
+    staging = ready.runs.load(RUN_ID).staging
+    assert staging is not None
+    assert (staging.work, staging.done_bytes, staging.total_bytes) == ("copying", 450, 900)
+    programs.end("relay.stage", COPIED.text())
+    until(ready, "data.staged")
+    programs.end("training.prepare", PREPARED.text())
+
+    eventually(lambda: stage_data(ready, RUN_ID)["ready"])
+
+    run = ready.runs.load(RUN_ID)
+    assert run.phase is RunPhase.STAGING
+    assert run.staging is not None
+    assert (run.staging.root, run.staging.num_bytes) == ("prepared/files", 900)
+    assert [event.work for event in ready.events("data.staged")] == ["copying", "preparing"]
+    (copy,) = programs.calls("relay.stage")
+    # One on each of the run's two nodes.
+    prepare = programs.calls("training.prepare")
+    assert len(prepare) == 2
+    assert prepare[0].startswith("-m training.prepare tokens copied --tokenizer bpe --vocab-size ")
+    assert stage_data(ready, RUN_ID) == {"ready": True}
+    assert copy == "-m relay.stage"
+
+
+def test_data_that_needs_no_preparation_is_ready_when_it_is_copied(
+    ready: World, programs: Programs
+) -> None:
+    line = COPIED.model_copy(update={"preparation": Preparation.NONE, "was_there": True})
+    programs.end("relay.stage", line.text())
+
+    eventually(lambda: stage_data(ready, RUN_ID)["ready"])
+
+    (staged,) = ready.events("data.staged")
+    assert (staged.root, staged.was_there) == ("copied/files", True)
+    assert programs.calls("training.prepare") == []
+
+
+@pytest.mark.parametrize("module", ["relay.stage", "training.prepare"])
+def test_refusal_of_a_program_is_the_steps_error(
+    ready: World, programs: Programs, module: str
+) -> None:
+    programs.end("relay.stage", COPIED.text())
+    programs.end(module, "there is no room for it", code=EXIT_REFUSED)
+
+    with pytest.raises(DataNotStaged, match="the data could not be brought: there is no room"):
+        eventually(lambda: stage_data(ready, RUN_ID)["ready"])
+
+
+def test_job_whose_pods_are_gone_is_started_again(ready: World, programs: Programs) -> None:
+    line = COPIED.model_copy(update={"preparation": Preparation.NONE})
+    programs.end("relay.stage", line.text())
+    stage_data(ready, RUN_ID)
+    labels = staging_labels(RUN_ID, "copying")
+    eventually(lambda: ready.gateway.batch_jobs(NAMESPACE, labels=labels)[0].succeeded)
+    (pod,) = ready.gateway.pods(NAMESPACE, labels=labels)
+    ready.gateway.delete("v1", "Pod", name=pod.name, namespace=NAMESPACE)
+    eventually(lambda: not ready.gateway.pods(NAMESPACE, labels=labels))
+
+    eventually(lambda: stage_data(ready, RUN_ID)["ready"])
+
+    assert len(programs.calls("relay.stage")) == 2
+
+
+def test_pod_that_finds_no_node_ends_the_run_with_what_the_cluster_says(
+    cluster: LocalCluster, world: World
+) -> None:
+    world.begin(RunPhase.PROVISIONING, RunPhase.VALIDATING, request=REQUESTED)
+    stage_data(world, RUN_ID)
+    labels = staging_labels(RUN_ID, "copying")
+    eventually(
+        lambda: any(pod.unschedulable for pod in world.gateway.pods(NAMESPACE, labels=labels))
+    )
+    assert stage_data(world, RUN_ID) == {"ready": False}
+
+    world.late_s = world.settings.job_start_timeout_s + 1
+
+    with pytest.raises(DataNotStaged, match=r"no pod runs.*is not scheduled"):
+        stage_data(world, RUN_ID)
+
+
+def test_stop_ends_the_staging_and_the_teardown_takes_its_pods(
+    ready: World, programs: Programs
+) -> None:
+    stage_data(ready, RUN_ID)
+    eventually(lambda: programs.calls("relay.stage"))
+    stop = StopRequested(event_id="stop", run_id=RUN_ID, at=ready.now(), user_id="U1")
+    ready.runs.record(RUN_ID, [stop])
+
+    with pytest.raises(RunStopped):
+        stage_data(ready, RUN_ID)
+
+    eventually(lambda: release_job(ready, RUN_ID)["ready"])
+    assert not ready.gateway.pods(NAMESPACE, labels=staging_labels(RUN_ID, "copying"))
