@@ -14,6 +14,8 @@ class ActionId(StrEnum):
 
     STOP_RUN = "stop_run"
     SHOW_LOGS = "show_logs"
+    SAVE_AGAIN = "save_again"
+    GIVE_UP_RESULTS = "give_up_results"
     EXTEND_CLUSTER = "extend_cluster"
     DELETE_CLUSTER = "delete_cluster"
 

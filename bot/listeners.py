@@ -60,6 +60,22 @@ def register(app: App, services: Services, announcer: Announcer) -> None:
         answer = answers.run_logs(run, tails, now=services.now())
         hooks.post(body.get("response_url"), answer)
 
+    def save_again(ack: Ack, body: Json, action: Json) -> None:
+        button = _read_button(action)
+        run = commands.save_again(
+            services, button.run_id, channel_id=_channel(body), user_id=_user(body)
+        )
+        ack()
+        hooks.post(body.get("response_url"), answers.saving_again(run))
+
+    def give_up_results(ack: Ack, body: Json, action: Json) -> None:
+        button = _read_button(action)
+        run = commands.give_up_results(
+            services, button.run_id, channel_id=_channel(body), user_id=_user(body)
+        )
+        ack()
+        hooks.post(body.get("response_url"), answers.results_given_up(run))
+
     def explain(error: Exception, request: BoltRequest) -> BoltResponse:
         return explain_error(error, request, hooks)
 
@@ -87,6 +103,8 @@ def register(app: App, services: Services, announcer: Announcer) -> None:
     app.command(COMMAND)(train)
     app.action(ActionId.STOP_RUN.value)(stop_run)
     app.action(ActionId.SHOW_LOGS.value)(show_logs)
+    app.action(ActionId.SAVE_AGAIN.value)(save_again)
+    app.action(ActionId.GIVE_UP_RESULTS.value)(give_up_results)
     app.action(ActionId.EXTEND_CLUSTER.value)(extend_cluster)
     app.action(ActionId.DELETE_CLUSTER.value)(delete_cluster)
     app.error(explain)

@@ -44,6 +44,7 @@ class Permission(StrEnum):
     NETWORK_DELETE = "network-delete"
     INSTANCE_TYPES_READ = "instance-types-read"
     DATASETS_LIST = "datasets-list"
+    ARTIFACTS_READ = "artifacts-read"
     KUBERNETES = "kubernetes"
     CLOCK = "clock"
 
@@ -135,6 +136,10 @@ TRAIN_STEPS: Final = (
     ),
     _step("ensure-job-started", P.CLUSTER_READ, P.KUBERNETES, memory_mib=512),
     _step("await-job", P.SEND_TASK_RESULT),
+    # Looks at the cluster when nothing was heard of it, as conclude-run does.
+    _step("save-results", P.CLUSTER_READ, P.FILE_SYSTEM_READ, P.KUBERNETES, memory_mib=512),
+    _step("verify-results", P.ARTIFACTS_READ, memory_mib=512),
+    _step("leave-unsaved", P.CLUSTER_READ, P.KUBERNETES, memory_mib=512),
     # Looks at the cluster when nothing was heard of it.
     _step("conclude-run", P.CLUSTER_READ, P.KUBERNETES, memory_mib=512),
     # Takes the run out of a cluster that stays.
@@ -193,7 +198,7 @@ STEPS: Final = (*TRAIN_STEPS, *CLUSTER_STEPS, *TEARDOWN_STEPS, KEEP_CLOCK)
 RECORDER: Final = Function(
     name="recorder",
     handler="lambdas.recorder.handler",
-    permissions=_STEP | _FIND_LEFT | _FOLLOW_UP,
+    permissions=_STEP | _FIND_LEFT | _FOLLOW_UP | {P.START_TRAIN},
 )
 TEARDOWN_STARTER: Final = Function(
     name="start-teardown",

@@ -65,6 +65,7 @@ class WorkflowStack(cdk.Stack):
             vpc_arn=self.format_arn(
                 service="ec2", resource="vpc", resource_name=network.vpc.vpc_id
             ),
+            artifacts_arn=data.artifacts_arn,
             machine_arns={
                 name: self._machine_arn(full_name) for name, full_name in machine_names.items()
             },

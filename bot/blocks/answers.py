@@ -227,6 +227,18 @@ def stop_accepted(run: Run) -> Content:
     return Content(text=text, blocks=[section(f"\U0001f6d1 {text}.")])
 
 
+def saving_again(run: Run) -> Content:
+    """The answer to "Save again"."""
+    text = f"the results of {md.code(run.run_id, 120)} are being saved again"
+    return Content(text=text, blocks=[section(f"\u25b8 {text}.")])
+
+
+def results_given_up(run: Run) -> Content:
+    """The answer to "Delete without saving"."""
+    text = f"{md.code(run.run_id, 120)} ends without its results; they will be deleted"
+    return Content(text=text, blocks=[section(f"\U0001f6d1 {text}.")])
+
+
 def refusal(message: str, *, suggestion: str | None) -> Content:
     """A user error: the sentence as it is, and a corrected command to paste."""
     sentence = md.escape(message, 1_500)

@@ -24,6 +24,7 @@ from bot.blocks.elements import (
     header,
     section,
 )
+from bot.blocks.results import result_blocks, result_buttons
 from stationmaster.domain.cluster.aggregate import Cluster, TeardownStatus
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import RunPhase
@@ -39,6 +40,7 @@ _CHECKLIST: Final[tuple[_Step, ...]] = (
     (RunPhase.STAGING, "Bring the data", "Bringing the data"),
     (RunPhase.SUBMITTING, "Submit the job", "Submitting the job"),
     (RunPhase.RUNNING, "Train", "Training"),
+    (RunPhase.SAVING, "Save the results", "Saving the results"),
 )
 # Of these, only what has happened is listed: a run on a cluster that is ready has none of them.
 _ONLY_IF_ENTERED: Final = frozenset({RunPhase.QUEUED, RunPhase.STAGING})
@@ -63,6 +65,7 @@ def run_card(view: RunView, *, now: datetime, moved_from: tuple[str, str] | None
     if moved_from is not None:
         blocks.append(section(_moved(*moved_from)))
     blocks += _outcome(view, now=now)
+    blocks += result_blocks(view)
     if view.is_live:
         blocks.append(context(f"updated {md.clock(now)}"))
     blocks += _buttons(view)
@@ -80,6 +83,9 @@ def card_milestone(view: RunView) -> str:
             str(view.place_in_queue),
             run.stop_requested_by or "",
             str(run.resumed_from_step),
+            run.unsaved_reason,
+            str(run.passes),
+            run.results.manifest_sha256 if run.results is not None else "",
         )
     )
 
@@ -116,6 +122,8 @@ def _steps(run: Run) -> list[_Step]:
     optional = _ONLY_IF_ENTERED | (_OF_A_NEW_CLUSTER if joins else frozenset())
     if run.request.brings_data:
         optional -= {RunPhase.STAGING}
+    if run.phase.is_terminal:
+        optional |= {RunPhase.SAVING}  # it had nothing to save
     return [step for step in _CHECKLIST if step[0] in entered or step[0] not in optional]
 
 
@@ -318,7 +326,7 @@ def _buttons(view: RunView) -> list[Block]:
     stays = view.cluster is not None and view.cluster.is_kept
     what = "its cluster stays" if stays else "everything it created is deleted"
     value = RunButton(run_id=run.run_id).model_dump_json()
-    if not run.phase.is_terminal and not run.stop_requested_by:
+    if not run.phase.is_terminal and not run.stop_requested_by and run.phase is not RunPhase.SAVING:
         stop = button("Stop", action_id=ActionId.STOP_RUN, value=value)
         elements.append(
             dangerous(
@@ -328,6 +336,7 @@ def _buttons(view: RunView) -> list[Block]:
                 confirm="Stop it" if stays else "Stop and tear down",
             )
         )
+    elements += result_buttons(run)
     if run.pods:
         elements.append(button("Logs", action_id=ActionId.SHOW_LOGS, value=value))
     return [actions(elements)] if elements else []

@@ -12,6 +12,7 @@ from bot.blocks import cluster_parts as parts
 from bot.blocks import mrkdwn as md
 from bot.blocks import words
 from bot.blocks.elements import Content, context, fields, header, section
+from bot.blocks.results import result_blocks
 from stationmaster.domain.cluster.aggregate import Cluster, TeardownStatus
 from stationmaster.domain.commands.table import COMMAND
 from stationmaster.domain.run.aggregate import Run
@@ -56,6 +57,7 @@ def run_receipt(view: RunView, *, now: datetime) -> Content:
                 "about what was planned."
             )
         )
+    blocks += result_blocks(view)
     deleted = parts.deleted(cluster) if cluster is not None else []
     if deleted:
         blocks.append(section("*Deleted*\n" + "\n".join(deleted)))
@@ -97,6 +99,7 @@ def _of_kept_cluster(view: RunView, cluster: Cluster, *, now: datetime) -> Conte
             ]
         ),
     ]
+    blocks += result_blocks(view)
     if run.emulated_speed:
         blocks.append(context("The machines are emulated: nothing is billed."))
     if not cluster.is_going_away:

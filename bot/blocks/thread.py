@@ -15,6 +15,7 @@ from typing import Final
 from bot.blocks import mrkdwn as md
 from bot.blocks import words
 from bot.blocks.elements import Content, context, section
+from bot.blocks.results import results_line
 from stationmaster.domain.cluster import events as cl
 from stationmaster.domain.cluster.events import ClusterEvent
 from stationmaster.domain.cluster.resources import ResourceStatus
@@ -62,8 +63,6 @@ def is_noteworthy(event: ThreadEvent) -> bool:
     """Whether this event is posted in the thread at all."""
     match event:
         case ev.ProgressReported() | ev.RunRequested() | ev.AttemptStarted() | ev.DataReported():
-            return False
-        case ev.ResultsSaved() | ev.ResultsUnsaved() | ev.ResultsGivenUp():
             return False
         case cl.ClusterRequested() | cl.LeaseRequested() | cl.LeaseGranted() | cl.LeaseReleased():
             return False
@@ -140,14 +139,18 @@ def _while_the_cluster_stands(events: Sequence[ThreadEvent], view: RunView) -> l
 
 
 def _is_made_by_the_teardown(event: ThreadEvent, run: Run) -> bool:
-    """Whether it only says that the job of a run that had ended was deleted, with its pods."""
-    if not run.phase.is_terminal:
+    """Whether it only says that the job of a run that had ended was deleted, with its pods.
+
+    A job that has not ended by itself is deleted before its results are saved.
+    """
+    over_at = run.entered(RunPhase.SAVING) or run.ended_at
+    if over_at is None:
         return False
     match event:
         case ev.JobDisappeared():
             return True
         case ev.PodChanged(exit_code=int(code)) if code in _ENDED_BY_SIGNAL:
-            return run.ended_at is not None and event.at >= run.ended_at - _WHOLE_SECOND
+            return event.at >= over_at - _WHOLE_SECOND
         case _:
             return False
 
@@ -225,6 +228,14 @@ def _line(same: list[ThreadEvent], run: Run) -> str:
             return f"{md.DONE} node {md.code(first.node, 80)} is ready again"
         case cl.TeardownStarted():
             return "\u267b\ufe0f teardown started"
+        case (
+            ev.ResultsSaved()
+            | ev.ResultsUnsaved()
+            | ev.SavingRequested()
+            | ev.ResultsLost()
+            | ev.ResultsGivenUp()
+        ):
+            return results_line(first)
         case _:
             return _training_line(first, run)
 

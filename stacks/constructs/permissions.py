@@ -32,7 +32,9 @@ from stacks.constructs.statements import (
 )
 from stacks.constructs.tagged_kinds import create_tagged, delete_tagged, read_kinds
 from stationmaster.aws.schedules import CLOCK_ACTIONS
+from stationmaster.domain.ids import RunId
 from stationmaster.domain.names import cluster_name
+from stationmaster.domain.results import results_prefix
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,7 @@ class Granted:
     roles: ClusterRoles
     vpc_arn: str
     dataset_bucket_arns: tuple[str, ...]
+    artifacts_arn: str  # of the bucket
     machine_arns: Mapping[str, str]  # of the state machines, by their names in the registry
     clock: Clock
 
@@ -333,6 +336,24 @@ def _datasets_list(_stack: cdk.Stack, granted: Granted) -> list[Statement]:
     return [Statement(("s3:ListBucket",), buckets)] if buckets else []
 
 
+def _artifacts_read(stack: cdk.Stack, granted: Granted) -> list[Statement]:
+    """The manifest, and what S3 says of the other files.
+
+    Who may not list the bucket is answered "denied" for what is missing.
+    """
+    via = {"StringEquals": {"kms:ViaService": f"s3.{stack.region}.amazonaws.com"}}
+    results = results_prefix(RunId("*"))
+    return [
+        Statement(
+            ("s3:GetObject",),
+            (f"{granted.artifacts_arn}/{results}*",),
+            "results lie under the ids of runs, unknown at deployment",
+        ),
+        Statement(("s3:ListBucket",), (granted.artifacts_arn,)),
+        Statement(("kms:Decrypt",), (granted.key.key_arn,), conditions=via),
+    ]
+
+
 def _kubernetes(stack: cdk.Stack, _granted: Granted) -> list[Statement]:
     """Finding the endpoint; what may be done there is the access entry's business."""
     clusters = arn(stack, "eks", "cluster", cluster_name("*"))
@@ -376,6 +397,7 @@ _STATEMENTS: Final[Mapping[Permission, Callable[[cdk.Stack, Granted], list[State
     Permission.NETWORK_DELETE: lambda stack, _: delete_tagged(stack, "network"),
     Permission.INSTANCE_TYPES_READ: _instance_types_read,
     Permission.DATASETS_LIST: _datasets_list,
+    Permission.ARTIFACTS_READ: _artifacts_read,
     Permission.KUBERNETES: _kubernetes,
     Permission.CLOCK: _clock,
 }

@@ -130,6 +130,12 @@ class StepStates:
         task = self.step(name, function, payload=payload, result_path="$.step")
         if catch is not None:
             task.add_catch(catch, errors=ANY_ERROR, result_path=error_path)
+        return self.around(task, subject=subject, question=question, every_s=every_s)
+
+    def around(
+        self, task: tasks.LambdaInvoke, *, subject: str, question: str, every_s: int
+    ) -> sfn.Chain:
+        """The loop around a step whose answer is in $.step; its caller adds what it catches."""
         wait = sfn.Wait(
             self._scope,
             f"WaitFor{subject}",

@@ -3,7 +3,8 @@
 Built by the workflow stack and by `stacks.generate`, which commits it as
 lambdas/teardown.asl.json. A deletion that fails does not stop the next one: whatever can still be
 deleted costs nothing from then on, and VerifyReleased, which lists what is tagged with the cluster,
-decides whether the teardown succeeded.
+decides whether the teardown succeeded. The one exception: where the results of a run are not saved,
+training nodes go, and what is needed to save them stays.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from aws_cdk import aws_stepfunctions as sfn
 from constructs import Construct
 
 from stacks.constructs.states import ANY_ERROR, CLUSTER_ID, ERROR, StepStates
+from stationmaster.domain.errors import ResultsHeld
 from stationmaster.domain.names import SYSTEM_NODE_GROUP, TRAINING_NODE_GROUP
 
 COMMENT: Final = "Stationmaster: delete a cluster, and prove that it is gone"
@@ -36,25 +38,17 @@ def teardown_states(scope: Construct, functions: Mapping[str, lambda_.IFunction]
     # From the last to the first: each stretch's Catch names the one after it.
     verify = _verify(scope, states, failure)
     cluster = _release_cluster_and_network(states, verify)
-    node_groups = _release_node_groups(scope, states).next(cluster)
-    file_system = states.loop(
-        "ReleaseFileSystem",
-        "release-file-system",
-        subject="FileSystemRelease",
-        question="FileSystemReleased?",
-        every_s=15,
-        catch=node_groups,
-        error_path="$.file_system_error",
-    ).next(node_groups)
+    system_nodes = _release_system_nodes(states, cluster, failure)
+    parts = _release_training_nodes_and_file_system(scope, states).next(system_nodes)
     job = states.loop(
         "ReleaseJob",
         "release-job",
         subject="JobRelease",
         question="JobReleased?",
         every_s=10,
-        catch=file_system,
+        catch=parts,
         error_path="$.job_error",
-    ).next(file_system)
+    ).next(parts)
     # A refusal to begin (the cluster is not known) must not delete anything. What may still create
     # is waited for, so that nothing appears behind the deletion's back.
     return states.loop(
@@ -104,24 +98,48 @@ def _verify(scope: Construct, states: StepStates, failure: sfn.IChainable) -> sf
     ).next(conclude)
 
 
-def _release_node_groups(scope: Construct, states: StepStates) -> sfn.Parallel:
-    """Delete both groups side by side.
+def _release_training_nodes_and_file_system(scope: Construct, states: StepStates) -> sfn.Parallel:
+    """Delete both side by side, once no pod uses them.
 
     A Parallel stops its other branches when one fails, and the training nodes are the dearest
     thing a cluster has: so each branch ends well whatever happens to it.
     """
-    parallel = sfn.Parallel(scope, "ReleaseNodeGroups", result_path=sfn.JsonPath.DISCARD)
-    for node_group in (SYSTEM_NODE_GROUP, TRAINING_NODE_GROUP):
-        subject = f"{node_group.capitalize()}Nodes"
-        parallel.branch(
-            states.loop(
-                f"Release{subject}",
-                "release-node-group",
-                subject=f"{subject}Release",
-                question=f"{subject}Released?",
-                every_s=15,
-                payload={"node_group": node_group},
-                catch=sfn.Succeed(scope, f"{subject}LeftToVerification"),
-            ).next(sfn.Succeed(scope, f"{subject}Gone"))
-        )
-    return parallel
+    training = states.loop(
+        "ReleaseTrainingNodes",
+        "release-node-group",
+        subject="TrainingNodesRelease",
+        question="TrainingNodesReleased?",
+        every_s=15,
+        payload={"node_group": TRAINING_NODE_GROUP},
+        catch=sfn.Succeed(scope, "TrainingNodesLeftToVerification"),
+    ).next(sfn.Succeed(scope, "TrainingNodesGone"))
+    file_system = states.loop(
+        "ReleaseFileSystem",
+        "release-file-system",
+        subject="FileSystemRelease",
+        question="FileSystemReleased?",
+        every_s=15,
+        catch=sfn.Succeed(scope, "FileSystemLeftToVerification"),
+    ).next(sfn.Succeed(scope, "FileSystemGone"))
+    parallel = sfn.Parallel(scope, "ReleaseNodesAndFileSystem", result_path=sfn.JsonPath.DISCARD)
+    return parallel.branch(training).branch(file_system)
+
+
+def _release_system_nodes(
+    states: StepStates, cluster: sfn.IChainable, failure: sfn.IChainable
+) -> sfn.Chain:
+    """Where results are held, nothing more is deleted: the next teardown begins anew."""
+    task = states.step(
+        "ReleaseSystemNodes",
+        "release-node-group",
+        payload={"node_group": SYSTEM_NODE_GROUP},
+        result_path="$.step",
+    )
+    task.add_catch(failure, errors=[ResultsHeld.__name__], result_path="$.error")
+    task.add_catch(cluster, errors=ANY_ERROR, result_path="$.system_nodes_error")
+    return states.around(
+        task,
+        subject="SystemNodesRelease",
+        question="SystemNodesReleased?",
+        every_s=15,
+    ).next(cluster)

@@ -1,23 +1,25 @@
 """The train workflow: from a requested run to the release of its lease, whatever happens.
 
 Built by the workflow stack and by `stacks.generate`, which commits it as lambdas/train.asl.json.
-Every failure goes through ConcludeFailure, ReleaseRunAfterFailure and ReleaseAfterFailure, so that
-no path keeps paying.
+Every failure goes through SaveAfterFailure, ConcludeFailure, ReleaseRunAfterFailure and
+ReleaseAfterFailure, so that no path keeps paying. What cannot be saved ends the execution without a
+release: another one, started by a person or by the reaper, finds the run in phase saving and comes
+to SaveAfterFailure as well.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 import aws_cdk as cdk
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_stepfunctions as sfn
 from constructs import Construct
 
-from stacks.constructs.states import ANY_ERROR, ERROR, RUN_ID, StepStates
+from stacks.constructs.states import ANY_ERROR, ERROR, NOTHING_MORE, RUN_ID, StepStates
 
-COMMENT: Final = "Stationmaster: get a cluster, train there, release it"
+COMMENT: Final = "Stationmaster: get a cluster, train there, save the results, release it"
 
 # AwaitJob's limit comes from the run's plan (steps/prepare_run.py) and ends through its Catch, and
 # so through a release. The machine's own limit cannot be caught, so it lies days above the longest
@@ -37,7 +39,8 @@ CLUSTER_LIMIT: Final = cdk.Duration.days(30)
 def train_states(scope: Construct, functions: Mapping[str, lambda_.IFunction]) -> sfn.IChainable:
     """The chain of the train workflow; `functions` by registry name."""
     states = StepStates(scope, functions, owner=RUN_ID)
-    failure = _after_failure(scope, states)
+    unsaved = _leave_unsaved(scope, states)
+    failure = _after_failure(scope, states, unsaved)
 
     prepare = states.step("PrepareRun", "prepare-run", result_path="$")
     prepare.add_catch(failure, errors=ANY_ERROR, result_path="$.error")
@@ -74,6 +77,7 @@ def train_states(scope: Construct, functions: Mapping[str, lambda_.IFunction]) -
         heartbeat=sfn.Timeout.duration(HEARTBEAT_LIMIT),
         catch=failure,
     )
+    save = _save(states, "SaveResults", "VerifyResults", subject="Saving", unsaved=unsaved)
     conclude = states.step("ConcludeRun", "conclude-run")
     conclude.add_catch(failure, errors=ANY_ERROR, result_path="$.error")
     leave = _leave(states, "ReleaseRun", "RunRelease", "RunReleased?", catch=failure)
@@ -86,6 +90,7 @@ def train_states(scope: Construct, functions: Mapping[str, lambda_.IFunction]) -
         .next(submit)
         .next(started)
         .next(await_job)
+        .next(save)
         .next(conclude)
         .next(leave)
         .next(release)
@@ -93,8 +98,41 @@ def train_states(scope: Construct, functions: Mapping[str, lambda_.IFunction]) -
     )
 
 
-def _after_failure(scope: Construct, states: StepStates) -> sfn.IChainable:
-    """Record how the run ended, release it, and end the execution accordingly."""
+def _save(
+    states: StepStates,
+    save: str,
+    verify: str,
+    *,
+    subject: str,
+    unsaved: sfn.IChainable,
+    payload: Mapping[str, Any] = NOTHING_MORE,
+) -> sfn.Chain:
+    """Bring what the run leaves to the bucket, and compare the bucket with its manifest."""
+    check = states.step(verify, "verify-results")
+    check.add_catch(unsaved, errors=ANY_ERROR, result_path="$.saving_error")
+    return states.loop(
+        save,
+        "save-results",
+        subject=subject,
+        question=f"{subject}Done?",
+        every_s=10,
+        payload=payload,
+        catch=unsaved,
+        error_path="$.saving_error",
+    ).next(check)
+
+
+def _leave_unsaved(scope: Construct, states: StepStates) -> sfn.IChainable:
+    """Record why nothing is saved, and end without a release: the file system has to stay."""
+    error = {"error": sfn.JsonPath.object_at("$.saving_error")}
+    leave = states.last_resort("LeaveUnsaved", "leave-unsaved", payload=error)
+    return leave.next(
+        sfn.Fail(scope, "RunNotSaved", error="RunNotSaved", cause_path="$.saving_error.Cause")
+    )
+
+
+def _after_failure(scope: Construct, states: StepStates, unsaved: sfn.IChainable) -> sfn.IChainable:
+    """Save what there is, record how the run ended, release it, and end accordingly."""
     outcome = (
         sfn.Choice(scope, "RunOutcome")
         .when(
@@ -127,7 +165,15 @@ def _after_failure(scope: Construct, states: StepStates) -> sfn.IChainable:
         error_path="$.release_error",
     )
     release.next(outcome)
-    return conclude.next(leave).next(release)
+    save = _save(
+        states,
+        "SaveAfterFailure",
+        "VerifyAfterFailure",
+        subject="LateSaving",
+        unsaved=unsaved,
+        payload=ERROR,
+    )
+    return save.next(conclude).next(leave).next(release)
 
 
 def _leave(

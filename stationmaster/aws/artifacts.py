@@ -211,12 +211,11 @@ def _each(
 ) -> None:
     """Call `act` for all files, in threads; the first error ends it, and what waits is dropped."""
     with ThreadPoolExecutor(num_threads) as pool:
-        futures = [pool.submit(act, file) for file in files]
-        try:
-            for future in as_completed(futures):
-                future.result()
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+        for future in as_completed([pool.submit(act, file) for file in files]):
+            error = future.exception()
+            if error is not None:
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise error
 
 
 def _difference(file: ResultFile, found: Mapping[str, Any]) -> str | None:

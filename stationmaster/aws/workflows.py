@@ -1,7 +1,7 @@
 """Step Functions: starting the three workflows and resolving their waits.
 
-Executions are named after the run, after the cluster, and after the cluster and the teardown's
-attempt; so starting one twice is harmless.
+Executions are named after the run and their number, after the cluster, and after the cluster and
+the teardown's attempt; so starting one twice is harmless.
 """
 
 from __future__ import annotations
@@ -26,6 +26,11 @@ def teardown_name(cluster_id: ClusterId, attempt: int) -> str:
     return f"{cluster_id}-teardown-{attempt}"
 
 
+def train_name(run_id: RunId, number: int) -> str:
+    """Name of the n-th execution of a run's workflow; each after the first saves its results."""
+    return run_id if number == 1 else f"{run_id}-{number}"
+
+
 class Workflows:
     """The cluster, the train and the teardown state machine."""
 
@@ -33,9 +38,10 @@ class Workflows:
         self._settings = settings
         self._client = client
 
-    def start_train(self, run_id: RunId) -> None:
-        """Start the run's workflow, unless it was started before."""
-        self._start(self._settings.train_state_machine_arn, run_id, {"run_id": run_id})
+    def start_train(self, run_id: RunId, number: int = 1) -> None:
+        """Start the n-th execution of the run's workflow, unless it was started before."""
+        name = train_name(run_id, number)
+        self._start(self._settings.train_state_machine_arn, name, {"run_id": run_id})
 
     def start_cluster(self, cluster_id: ClusterId) -> None:
         """Start the cluster's workflow, unless it was started before."""
@@ -47,9 +53,9 @@ class Workflows:
         name, payload = teardown_name(cluster_id, attempt), {"cluster_id": cluster_id}
         self._start(self._settings.teardown_state_machine_arn, name, payload)
 
-    def train_status(self, run_id: RunId) -> str | None:
-        """Status of the run's workflow, e.g. RUNNING, or None when it was never started."""
-        return self._status(self._settings.train_state_machine_arn, run_id)
+    def train_status(self, run_id: RunId, number: int = 1) -> str | None:
+        """Status of the n-th execution, e.g. RUNNING, or None when it was never started."""
+        return self._status(self._settings.train_state_machine_arn, train_name(run_id, number))
 
     def cluster_status(self, cluster_id: ClusterId) -> str | None:
         """Status of the cluster's workflow, or None when it was never started."""

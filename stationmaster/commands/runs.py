@@ -25,9 +25,16 @@ from stationmaster.domain.planning.plan import Plan
 from stationmaster.domain.planning.requirements import check_data
 from stationmaster.domain.reactions.run import POLICY, decide
 from stationmaster.domain.run.aggregate import Run, new_run_id, start_run
-from stationmaster.domain.run.events import RunRequested, StopRequested, run_event_id
+from stationmaster.domain.run.events import (
+    ResultsGivenUp,
+    RunPhase,
+    RunRequested,
+    StopRequested,
+    run_event_id,
+)
 from stationmaster.domain.run.request import TrainingRequest
 from stationmaster.domain.run.view import RunView
+from stationmaster.saving import save_once_more
 from stationmaster.services import Services
 from stationmaster.waiting import settle_wait
 
@@ -186,6 +193,8 @@ def stop_run(services: Services, run_id: RunId | None, *, channel_id: str, user_
     run = _find(services, run_id, channel_id=channel_id, active=True)
     if run.phase.is_terminal:
         raise NotPossibleNow(f"run {run.run_id} has ended already: {run.phase.value}")
+    if run.phase is RunPhase.SAVING:
+        raise NotPossibleNow(f"run {run.run_id} trains no more: its results are being saved")
     stop = StopRequested(
         event_id=run_event_id(run.run_id, "stop"),
         run_id=run.run_id,
@@ -195,6 +204,42 @@ def stop_run(services: Services, run_id: RunId | None, *, channel_id: str, user_
     run = services.runs.record(run.run_id, [stop])
     # A workflow that waits for its job is woken; one that is busy asks before its next step.
     settle_wait(services, run.run_id, decide(run, stop, POLICY))
+    return run
+
+
+def save_again(services: Services, run_id: RunId, *, channel_id: str, user_id: str) -> Run:
+    """Try once more to save what a run leaves, after saving gave up for now.
+
+    Raises:
+        RunNotFound, NotPossibleNow: there is no such run, or nothing to try again.
+    """
+    run = _unsaved(services, run_id, channel_id=channel_id)
+    return save_once_more(services, run, user_id=user_id)
+
+
+def give_up_results(services: Services, run_id: RunId, *, channel_id: str, user_id: str) -> Run:
+    """Let the run end without its results; they are deleted with its file system.
+
+    Raises:
+        RunNotFound, NotPossibleNow: there is no such run, or saving has not given up.
+    """
+    run = _unsaved(services, run_id, channel_id=channel_id)
+    given_up = ResultsGivenUp(
+        event_id=run_event_id(run_id, "results.given_up"),
+        run_id=run_id,
+        at=services.now(),
+        user_id=user_id,
+    )
+    run = services.runs.record(run_id, [given_up])
+    services.workflows.start_train(run_id, run.passes)
+    return run
+
+
+def _unsaved(services: Services, run_id: RunId, *, channel_id: str) -> Run:
+    run = _find(services, run_id, channel_id=channel_id, active=False)
+    if not run.has_unsaved_results or not run.unsaved_reason:
+        standing = "are being saved" if run.has_unsaved_results else "are not waiting to be saved"
+        raise NotPossibleNow(f"the results of run {run_id} {standing}")
     return run
 
 

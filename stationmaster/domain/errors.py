@@ -15,6 +15,8 @@
     `-- PermanentError            retrying will not help; the run fails with its sentence
         |-- ChannelLost           the app cannot post in a channel
         |-- ResultMissing         a run has left nothing, or not all of its result is there
+        |-- SavingFailed          what a run leaves could not be saved
+        |-- ResultsHeld           what a teardown would delete is the only copy of a run's results
         |-- ResultDamaged         a file of a result is not what its manifest says
         |-- StepTimedOut          a resource did not become ready in time
         |-- ResourceFailed        AWS says that a creation failed
@@ -104,6 +106,14 @@ class ChannelLost(PermanentError):
 
 class ResultMissing(PermanentError):
     """A run has left nothing in the artifacts bucket, or not all of it."""
+
+
+class SavingFailed(PermanentError):
+    """What a run leaves could not be brought to the artifacts bucket."""
+
+
+class ResultsHeld(PermanentError):
+    """A file system is kept: it has the only copy of what a run leaves."""
 
 
 class ResultDamaged(PermanentError):

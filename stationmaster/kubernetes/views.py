@@ -6,6 +6,7 @@ Made by the gateway, read by the steps. Each `parse_*` takes an object as the AP
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from decimal import Decimal
 from typing import Any, Final
 
@@ -100,6 +101,9 @@ class BatchJobView(_View):
     name: str
     succeeded: bool = False
     failed: bool = False
+    message: str = ""
+    """Why it failed, in the cluster's words."""
+    created_at: datetime | None = None
 
 
 class WarningView(_View):
@@ -170,11 +174,14 @@ def parse_job(item: Json) -> JobView:
 
 def parse_batch_job(item: Json) -> BatchJobView:
     """From a batch/v1 Job."""
-    holding = {condition.type for condition in _holding(item.get("status") or {})}
+    holding = {each.type: each for each in _holding(item.get("status") or {})}
+    failed = holding.get("Failed")
     return BatchJobView(
         name=item["metadata"]["name"],
         succeeded="Complete" in holding,
-        failed="Failed" in holding,
+        failed=failed is not None,
+        message=(failed.message or failed.reason) if failed is not None else "",
+        created_at=item["metadata"].get("creationTimestamp"),
     )
 
 

@@ -11,7 +11,14 @@ from stationmaster.domain.cluster.events import (
 from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.reactions import cluster as cluster_reactions
 from stationmaster.domain.reactions.cluster import TeardownBegins
-from stationmaster.domain.reactions.run import POLICY, ClusterTaken, WaitOpen, decide
+from stationmaster.domain.reactions.run import (
+    POLICY,
+    ClusterTaken,
+    ReleaseLease,
+    WaitOpen,
+    WorkEnds,
+    decide,
+)
 from stationmaster.services import Services
 from stationmaster.steps import NOT_READY, READY, StepResult
 from stationmaster.steps.recording import change_cluster_phases, change_phases, run_left
@@ -47,11 +54,16 @@ def begin_teardown(services: Services, cluster_id: ClusterId) -> StepResult:
 
 
 def _end_run(services: Services, cluster: Cluster, run_id: RunId) -> Cluster:
-    """End the run, whatever its workflow waits for; then its lease, or its place in the queue."""
+    """End the run, whatever its workflow waits for; then its lease, or its place in the queue.
+
+    A run that has trained is saved first, and keeps its lease until that is done.
+    """
     run = services.runs.load(run_id)
     taken = ClusterTaken(cluster_reactions.why_taken(cluster))
     run = change_phases(services, run, decide(run, taken, POLICY))
     settle_wait(services, run.run_id, decide(run, WaitOpen(services.now()), POLICY))
+    if ReleaseLease() not in decide(run, WorkEnds(), POLICY):
+        return cluster
     return run_left(services, cluster, run_id)
 
 

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import TypedDict
 
 from stationmaster.domain.ids import RunId
-from stationmaster.domain.reactions.run import POLICY, ExplainSilence, SilenceExplained, decide
+from stationmaster.domain.reactions.ending import ExplainSilence
+from stationmaster.domain.reactions.run import POLICY, SilenceExplained, decide
 from stationmaster.domain.reactions.workflow import WorkflowEnds
 from stationmaster.services import Services
 from stationmaster.steps.catching import parse_caught

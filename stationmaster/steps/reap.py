@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 
+from stationmaster.aws.workflows import train_name
 from stationmaster.cluster_upkeep import set_clock
 from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.errors import PermanentError
@@ -12,6 +13,7 @@ from stationmaster.domain.reactions.cluster import AskWorkflow, LookedAfter, Sta
 from stationmaster.domain.reactions.run import POLICY, LeaseFound, ReleaseLease, decide
 from stationmaster.domain.reactions.workflow import RecordCrash, StartWorkflow, WorkflowFound
 from stationmaster.domain.run.aggregate import Run
+from stationmaster.saving import settle_saving
 from stationmaster.services import Services
 from stationmaster.steps.keep_clock import look_at_clock
 from stationmaster.steps.record_events import record_dead_execution
@@ -32,14 +34,16 @@ def reap(services: Services) -> list[str]:
 
 
 def _help_run(services: Services, run: Run) -> bool:
-    status = services.workflows.train_status(run.run_id)
+    status = services.workflows.train_status(run.run_id, run.passes)
     reactions = decide(run, WorkflowFound(services.now(), status), POLICY)
+    settle_saving(services, run, reactions)
     for reaction in reactions:
         if isinstance(reaction, StartWorkflow):
-            services.workflows.start_train(run.run_id)
+            services.workflows.start_train(run.run_id, run.passes)
         elif isinstance(reaction, RecordCrash):
             state_machine_arn = services.settings.train_state_machine_arn
-            _record_crash(services, state_machine_arn, run.run_id, reaction)
+            name = train_name(run.run_id, run.passes)
+            _record_crash(services, state_machine_arn, name, reaction)
     return bool(reactions)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 
+from stationmaster.aws.workflows import train_name
 from stationmaster.domain.bus import RelayBatch
 from stationmaster.domain.errors import PermanentError, TransientError
 from stationmaster.domain.ids import ClusterId, RunId
@@ -16,6 +17,7 @@ from stationmaster.domain.reactions.run import (
 )
 from stationmaster.domain.reactions.workflow import EndWait, WorkflowFailed
 from stationmaster.domain.run.aggregate import Run
+from stationmaster.saving import settle_saving
 from stationmaster.services import Services
 from stationmaster.steps.catching import sentence_of
 from stationmaster.steps.conclude_cluster import fail_cluster
@@ -68,7 +70,7 @@ def record_dead_execution(
     """
     sentence, settings = _death(status, cause), services.settings
     if state_machine_arn == settings.train_state_machine_arn:
-        _train_crashed(services, RunId(execution_name), sentence)
+        _train_crashed(services, execution_name, sentence)
     elif state_machine_arn == settings.cluster_state_machine_arn:
         _cluster_crashed(services, ClusterId(execution_name), sentence)
     elif state_machine_arn == settings.teardown_state_machine_arn:
@@ -76,14 +78,19 @@ def record_dead_execution(
         _teardown_crashed(services, cluster_id, sentence)
 
 
-def _train_crashed(services: Services, run_id: RunId, sentence: str) -> None:
-    run = services.runs.find(run_id)
-    if run is None:
+def _train_crashed(services: Services, execution_name: str, sentence: str) -> None:
+    """Only the newest execution of a run's workflow counts: the others were replaced."""
+    run = services.runs.find(RunId(execution_name)) or services.runs.find(
+        RunId(execution_name.rpartition("-")[0])
+    )
+    if run is None or train_name(run.run_id, run.passes) != execution_name:
         return
-    run = change_phases(services, run, decide(run, WorkflowFailed(sentence), POLICY))
+    reactions = decide(run, WorkflowFailed(sentence), POLICY)
+    run = change_phases(services, run, reactions)
+    run = settle_saving(services, run, reactions)
     # What it has in a cluster that stays goes first, which takes its time: the reaper does both.
     if cluster_to_leave(services, run) is None:
-        release_lease(services, run_id)
+        release_lease(services, run.run_id)
 
 
 def _cluster_crashed(services: Services, cluster_id: ClusterId, sentence: str) -> None:

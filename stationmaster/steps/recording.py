@@ -24,6 +24,7 @@ from stationmaster.domain.errors import PermanentError, StepTimedOut
 from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.reactions import cluster as cluster_reactions
 from stationmaster.domain.reactions import run as run_reactions
+from stationmaster.domain.reactions.ending import ChangePhase
 from stationmaster.domain.reactions.run import POLICY
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.domain.run.aggregate import Run
@@ -69,7 +70,7 @@ def enter_phase(services: Services, run: Run, phase: RunPhase, *, reason: str = 
 def change_phases(services: Services, run: Run, reactions: Iterable[run_reactions.Reaction]) -> Run:
     """Take the run into the phases that were decided."""
     for reaction in reactions:
-        if isinstance(reaction, run_reactions.ChangePhase):
+        if isinstance(reaction, ChangePhase):
             run = enter_phase(services, run, reaction.phase, reason=reaction.reason)
     return run
 

@@ -10,6 +10,7 @@ from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.services import Services
 from stationmaster.steps import NOT_READY, READY, StepResult
+from stationmaster.steps.holding import raise_if_held
 from stationmaster.steps.recording import check_time, resources_deleted
 
 
@@ -17,9 +18,11 @@ def release_cluster(services: Services, cluster_id: ClusterId) -> StepResult:
     """Ready when the cluster does not exist.
 
     Raises:
+        ResultsHeld: results of a run are not saved yet, which takes the cluster.
         StepTimedOut: it is still there when the teardown's time is over.
     """
     cluster = services.cluster_states.load(cluster_id)
+    raise_if_held(services, cluster)
     found = services.clusters.describe(cluster_id)
     if found is None:
         resources_deleted(

@@ -10,16 +10,31 @@ from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.services import Services
 from stationmaster.steps import NOT_READY, READY, StepResult
+from stationmaster.steps.holding import raise_if_held, unsaved_runs
 from stationmaster.steps.recording import check_time, resources_deleted
 
 
 def release_file_system(services: Services, cluster_id: ClusterId) -> StepResult:
     """Ready when no file system carries the cluster's tag.
 
+    While the results of a run are being saved from it, it is waited for.
+
     Raises:
+        ResultsHeld: results could not be saved, so it stays.
         StepTimedOut: it is still there when the teardown's time is over.
     """
     cluster = services.cluster_states.load(cluster_id)
+    unsaved = unsaved_runs(services, cluster)
+    if any(run.unsaved_reason for run in unsaved):
+        raise_if_held(services, cluster)
+    if unsaved:
+        check_time(
+            services,
+            since=cluster.teardown_started_at,
+            limit_s=services.settings.release_timeout_s,
+            what=f"the results of run {unsaved[0].run_id} are still being saved",
+        )
+        return NOT_READY
     found = services.file_systems.list_tagged(cluster_id)
     if not found:
         resources_deleted(services, cluster, {ResourceKind.FILE_SYSTEM})

@@ -1,7 +1,8 @@
-"""Teardown inside the cluster: jobs, checks, relays, then the volume.
+"""Teardown inside the cluster: jobs, checks, relays, savers, then the volume.
 
 The volume goes after every pod that mounts it. What the cluster alone holds would go with it
-anyway, but the file system is deleted before the cluster, and must not be mounted then.
+anyway, but the file system is deleted before the cluster, and must not be mounted then. Where the
+results of a run are not saved yet, the volume and the Job that saves them stay.
 """
 
 from __future__ import annotations
@@ -9,12 +10,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from stationmaster.domain.cluster.aggregate import Cluster
-from stationmaster.domain.ids import ClusterId
-from stationmaster.domain.names import LABEL_CLUSTER_ID, LABEL_ROLE, NAMESPACE, volume_name
+from stationmaster.domain.ids import ClusterId, RunId
+from stationmaster.domain.names import (
+    LABEL_CLUSTER_ID,
+    LABEL_ROLE,
+    NAMESPACE,
+    saving_name,
+    volume_name,
+)
 from stationmaster.kubernetes.gateway import KubernetesGateway
 from stationmaster.kubernetes.views import PodView
+from stationmaster.rendering.metadata import run_labels
 from stationmaster.services import Services
 from stationmaster.steps import NOT_READY, READY, StepResult
+from stationmaster.steps.holding import unsaved_runs
 from stationmaster.steps.recording import check_time
 from stationmaster.steps.removing import jobs_of, remove_attendants, remove_jobs
 
@@ -48,23 +57,35 @@ def release_job(services: Services, cluster_id: ClusterId) -> StepResult:
 def _release(services: Services, gateway: KubernetesGateway, cluster: Cluster) -> list[str]:
     """Delete the next things in order; what is still there."""
     runs = list(cluster.leases)
+    unsaved = [run.run_id for run in unsaved_runs(services, cluster)]
     jobs = jobs_of(services, cluster, runs)
     training = remove_jobs(gateway, runs=runs, jobs=jobs)
+    saving = [
+        pod for run_id in runs if run_id not in unsaved for pod in _remove_saver(gateway, run_id)
+    ]
     of_cluster = {LABEL_CLUSTER_ID: cluster.cluster_id}
     for check in gateway.batch_jobs(NAMESPACE, labels=of_cluster):
         gateway.delete("batch/v1", "Job", name=check.name, namespace=NAMESPACE)
-    working = [*training, *gateway.pods(NAMESPACE, labels=of_cluster | {LABEL_ROLE: "check"})]
+    checking = gateway.pods(NAMESPACE, labels=of_cluster | {LABEL_ROLE: "check"})
+    working = [*training, *saving, *checking]
     if working:
         return _names(working)
     watching = remove_attendants(gateway, runs=runs, jobs=jobs)
     if watching:
         return _names(watching)
+    if unsaved:
+        return []
     name = volume_name(cluster.cluster_id)
     gateway.delete("v1", "PersistentVolumeClaim", name=name, namespace=NAMESPACE)
     gateway.delete("v1", "PersistentVolume", name=name)
     if gateway.exists("v1", "PersistentVolume", name=name):
         return [f"volume {name}"]
     return []
+
+
+def _remove_saver(gateway: KubernetesGateway, run_id: RunId) -> list[PodView]:
+    gateway.delete("batch/v1", "Job", name=saving_name(run_id), namespace=NAMESPACE)
+    return gateway.pods(NAMESPACE, labels=run_labels(run_id, "saving"))
 
 
 def _names(pods: Sequence[PodView]) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from stationmaster.cluster_upkeep import follow_up
 from stationmaster.domain.ids import RunId
+from stationmaster.domain.reactions.run import POLICY, ReleaseLease, WorkEnds, decide
 from stationmaster.services import Services
 from stationmaster.steps.recording import mirror_phase, run_left
 
@@ -12,9 +13,13 @@ def release_lease(services: Services, run_id: RunId) -> None:
     """Release the lease of the run's newest attempt, or take the run out of its cluster's queue.
 
     The runs that get its nodes hear of it, and a cluster that drains is put on the bus. Repeating
-    it says so again, which does no harm.
+    it says so again, which does no harm. A run whose results are not saved keeps its lease, and
+    with it its file system.
     """
-    attempt = services.runs.load(run_id).attempt
+    run = services.runs.load(run_id)
+    if ReleaseLease() not in decide(run, WorkEnds(), POLICY):
+        return
+    attempt = run.attempt
     cluster = services.cluster_states.find(attempt.cluster_id) if attempt is not None else None
     if cluster is None:
         return  # the run ended before it came to a cluster

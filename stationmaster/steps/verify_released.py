@@ -7,6 +7,7 @@ from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.services import Services
 from stationmaster.steps import NOT_READY, READY, StepResult
+from stationmaster.steps.holding import raise_if_held
 from stationmaster.steps.leftovers import find_left
 from stationmaster.steps.recording import check_time, resources_deleted
 
@@ -18,9 +19,11 @@ def verify_released(services: Services, cluster_id: ClusterId) -> StepResult:
     is the net under that race.
 
     Raises:
+        ResultsHeld: results of a run are not saved yet, so what is left has to stay.
         LeftBehind: something is still there when the teardown's time is over.
     """
     cluster = services.cluster_states.load(cluster_id)
+    raise_if_held(services, cluster)
     left = find_left(services, cluster_id)
     if not left:
         resources_deleted(services, cluster, set(ResourceKind))

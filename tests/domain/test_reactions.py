@@ -30,6 +30,7 @@ from stationmaster.domain.reactions.run import (
     ReleaseLease,
     SilenceExplained,
     WaitOpen,
+    WorkEnds,
     decide,
     phase_changes,
 )
@@ -81,6 +82,7 @@ FACTS = (
     | st.builds(WorkflowFailed, st.text(max_size=9))
     | st.builds(WorkflowFound, VALUES["at"], st.sampled_from([None, "RUNNING", "ABORTED"]))
     | st.builds(LeaseFound, VALUES["at"])
+    | st.just(WorkEnds())
     | st.just(StepBegins())
     | st.just(ClusterTaken())
 )
@@ -157,7 +159,7 @@ def test_run_that_has_ended_reacts_only_by_ending_its_workflow(phase, before, se
         assert [type(each) for each in reactions] == [end_of[type(seen)]]
     else:
         assert reactions in ((), (ReleaseLease(),))
-        assert reactions == () or isinstance(seen, LeaseFound)
+        assert reactions == () or isinstance(seen, LeaseFound | WorkEnds)
 
 
 @given(ALIVE, EVENTS)

@@ -57,6 +57,7 @@ def test_local_run_trains_to_a_receipt_and_kubectl_follows(tmp_path):
         "validating",
         "submitting",
         "running",
+        "saving",
         "succeeded",
     ]
     steps = [line["step"] for line in lines if line.get("type") == "progress.reported"]

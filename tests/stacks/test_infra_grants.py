@@ -26,6 +26,7 @@ IMPLIED = {"fsx:TagResource"}
 NEEDED = {
     "access_entries.ensure": P.CLUSTER_CREATE,
     "addons.describe": P.CLUSTER_READ,
+    "artifacts.verify": P.ARTIFACTS_READ,
     "bus.cluster_drained": P.BUS_PUT,
     "clusters.describe": P.CLUSTER_READ,
     "clusters.ensure": P.CLUSTER_CREATE,
@@ -79,6 +80,7 @@ def origins(module: str) -> dict[str, str]:
                     "stationmaster.steps.",
                     "stationmaster.waiting",
                     "stationmaster.cluster_",
+                    "stationmaster.saving",
                     "stationmaster.aws.",
                 )
             ):

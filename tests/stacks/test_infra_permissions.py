@@ -43,6 +43,9 @@ DANGEROUS = {
     "secretsmanager:GetSecretValue": {Permission.SLACK_SECRET, Permission.HUGGING_FACE_SECRET},
     "dynamodb:PutItem": {Permission.TABLE_WRITE},
     "events:PutEvents": {Permission.BUS_PUT},
+    "s3:GetObject": {Permission.ARTIFACTS_READ},
+    "s3:PutObject": set(),
+    "s3:DeleteObject": set(),
     "states:SendTaskSuccess": {Permission.SEND_TASK_RESULT},
 }
 # The kinds with ACTIONS, and what creating and deleting each takes.

@@ -40,7 +40,12 @@ DOCUMENTED_ERRORS = {
 }
 # They have no Catch on purpose: when they fail after minutes of retries, the execution ends FAILED
 # and the rule on dead executions takes over.
-LAST_RESORTS = {"ConcludeFailure", "ReleaseAfterFailure", "ConcludeTeardownFailed"}
+LAST_RESORTS = {
+    "ConcludeFailure",
+    "LeaveUnsaved",
+    "ReleaseAfterFailure",
+    "ConcludeTeardownFailed",
+}
 # The Map or Parallel around them has the Catch, which ends the whole stretch.
 CAUGHT_OUTSIDE = {
     "EnsureSystemNodes",
@@ -221,13 +226,22 @@ def test_machine_calls_each_of_its_steps(machine: dict[str, Any], steps: tuple[A
     assert called == {step.name for step in steps}
 
 
-def test_train_when_anything_fails_concludes_and_releases() -> None:
+SAVING = {"SaveResults", "VerifyResults", "SaveAfterFailure", "VerifyAfterFailure"}
+
+
+def test_train_when_anything_fails_saves_concludes_and_releases() -> None:
     states = dict(TRAIN["States"])
     leave = states.pop("ReleaseRunAfterFailure")
     for name, state in states.items():
-        if "Catch" in state:
-            assert caught_by(state) == "ConcludeFailure", name
+        if "Catch" in state and name not in SAVING:
+            assert caught_by(state) == "SaveAfterFailure", name
             assert state["Catch"][0]["ResultPath"] == "$.error", name
+    save, verify = TRAIN["States"]["SaveAfterFailure"], TRAIN["States"]["VerifyAfterFailure"]
+    assert function_of(save) == "save-results"
+    assert save["Parameters"]["error.$"] == "$.error"
+    assert TRAIN["States"][save["Next"]]["Default"] == "VerifyAfterFailure"
+    assert function_of(verify) == "verify-results"
+    assert verify["Next"] == "ConcludeFailure"
     conclude = TRAIN["States"]["ConcludeFailure"]
     release = TRAIN["States"]["ReleaseAfterFailure"]
 
@@ -241,7 +255,31 @@ def test_train_when_anything_fails_concludes_and_releases() -> None:
     assert release["Next"] == "RunOutcome"
 
 
-def test_train_ends_only_after_a_release() -> None:
+def test_train_concludes_a_success_only_once_its_results_are_verified() -> None:
+    states = TRAIN["States"]
+
+    assert states["AwaitJob"]["Next"] == "SaveResults"
+    assert states[states["SaveResults"]["Next"]]["Default"] == "VerifyResults"
+    assert [name for name, each in states.items() if "ConcludeRun" in following(each)] == [
+        "VerifyResults"
+    ]
+
+
+def test_train_when_nothing_can_be_saved_releases_nothing_and_keeps_the_cause() -> None:
+    for name in SAVING:
+        state = TRAIN["States"][name]
+        assert caught_by(state) == "LeaveUnsaved", name
+        assert state["Catch"][0]["ResultPath"] == "$.saving_error", name
+    leave = TRAIN["States"]["LeaveUnsaved"]
+    assert leave["Parameters"]["error.$"] == "$.saving_error"
+    assert TRAIN["States"][leave["Next"]] == {
+        "Type": "Fail",
+        "Error": "RunNotSaved",
+        "CausePath": "$.saving_error.Cause",
+    }
+
+
+def test_train_ends_only_after_a_release_or_unsaved() -> None:
     before_the_end = {
         name
         for name, state in TRAIN["States"].items()
@@ -249,7 +287,7 @@ def test_train_ends_only_after_a_release() -> None:
         if TRAIN["States"][target]["Type"] in {"Succeed", "Fail"}
     }
 
-    assert before_the_end == {"ReleaseLease", "RunOutcome"}
+    assert before_the_end == {"ReleaseLease", "RunOutcome", "LeaveUnsaved"}
     assert function_of(TRAIN["States"]["ReleaseLease"]) == "release-lease"
 
 
@@ -334,25 +372,37 @@ def test_teardown_when_a_deletion_fails_deletes_the_rest() -> None:
     states = TEARDOWN["States"]
     order = [
         "ReleaseJob",
-        "ReleaseFileSystem",
-        "ReleaseNodeGroups",
+        "ReleaseNodesAndFileSystem",
+        "ReleaseSystemNodes",
         "ReleaseCluster",
         "ReleaseNetwork",
         "VerifyReleased",
     ]
 
     for name, after in itertools.pairwise(order):
-        if name != "ReleaseNodeGroups":
-            assert caught_by(states[name]) == after
-    assert states["ReleaseNodeGroups"]["Next"] == "ReleaseCluster"
+        if name == "ReleaseNodesAndFileSystem":
+            assert states[name]["Next"] == after
+        else:
+            last = states[name]["Catch"][-1]
+            assert (last["ErrorEquals"], last["Next"]) == (["States.ALL"], after)
     assert caught_by(states["VerifyReleased"]) == "ConcludeTeardownFailed"
 
 
-def test_teardown_when_one_node_group_fails_deletes_the_other() -> None:
-    for branch in TEARDOWN["States"]["ReleaseNodeGroups"]["Branches"]:
-        start = branch["States"][branch["StartAt"]]
-        assert function_of(start) == "release-node-group"
+def test_teardown_when_nodes_or_file_system_fail_deletes_the_other() -> None:
+    branches = TEARDOWN["States"]["ReleaseNodesAndFileSystem"]["Branches"]
+    starts = [branch["States"][branch["StartAt"]] for branch in branches]
+
+    assert [function_of(start) for start in starts] == ["release-node-group", "release-file-system"]
+    assert starts[0]["Parameters"]["node_group"] == TRAINING_NODE_GROUP
+    for branch, start in zip(branches, starts, strict=True):
         assert branch["States"][caught_by(start)]["Type"] == "Succeed"
+
+
+def test_teardown_with_unsaved_results_keeps_what_saves_them() -> None:
+    held = TEARDOWN["States"]["ReleaseSystemNodes"]["Catch"][0]
+
+    assert held["ErrorEquals"] == ["ResultsHeld"]
+    assert reachable(TEARDOWN, held["Next"]) == {"ConcludeTeardownFailed", "TeardownFailed"}
 
 
 def test_teardown_succeeds_only_after_verification() -> None:

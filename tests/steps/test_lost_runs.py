@@ -22,9 +22,18 @@ from kubernetes_gateway_fixtures import (  # noqa: F401
     eventually,
     gateway,
 )
-from kubernetes_gateway_world import ClusterAddons, ControlPlanes, Groups, World, tables, world  # noqa: F401
+from kubernetes_gateway_world import (
+    ClusterAddons,
+    ControlPlanes,
+    Fsx,
+    Groups,
+    World,
+    tables,
+    world,  # noqa: F401
+)
 
 from local.cluster import LocalCluster
+from stationmaster.aws.file_systems import FileSystem
 from stationmaster.domain.bus import RelayBatch
 from stationmaster.domain.cluster.aggregate import TeardownStatus
 from stationmaster.domain.errors import TransientError
@@ -44,6 +53,7 @@ from stationmaster.steps.failing import why_failed
 from stationmaster.steps.install_plugin import install_plugin
 from stationmaster.steps.prepare_run import await_limit_s, prepare_run
 from stationmaster.steps.record_events import record_batch
+from stationmaster.steps.save_results import save_results
 from stationmaster.steps.submit_job import submit_job
 
 TO_RUNNING = (
@@ -272,14 +282,18 @@ def test_teardown_of_a_live_run_ends_the_run_and_its_workflow(outside: World):
     conclude_teardown(outside, CLUSTER_ID)  # type: ignore[arg-type]
     report(outside, event(outside, ev.NodeLost, node="n-1", reason="late"))
 
+    report(outside, event(outside, ev.ResultsGivenUp, user_id="U1"))
+    conclude_run(outside, RUN_ID, error={"Error": "RunStopped", "Cause": ""})  # type: ignore[arg-type]
+
     run = outside.runs.load(RUN_ID)
     assert (run.phase, run.reason) == (
         RunPhase.FAILED,
         "its teardown was started before it had ended",
     )
     assert outside.cluster_states.load(CLUSTER_ID).teardown is TeardownStatus.COMPLETED
-    assert [said for said, _ in outside.workflows.said] == ["RunStopped"]
-    assert [e.phase for e in outside.events("run.phase_changed")][len(TO_RUNNING) :] == ["failed"]
+    assert {said for said, _ in outside.workflows.said} == {"RunStopped"}
+    phases = [e.phase for e in outside.events("run.phase_changed")][len(TO_RUNNING) :]
+    assert phases == ["saving", "failed"]
 
 
 def test_teardown_that_is_begun_again_still_ends_the_workflow_of_the_run(outside: World):
@@ -295,8 +309,18 @@ def test_teardown_that_is_begun_again_still_ends_the_workflow_of_the_run(outside
     assert len(outside.events("teardown.started")) == 1
 
 
+class NoFsx(Fsx):
+    """FSx without any file system."""
+
+    def list_tagged(self, cluster_id: str) -> list[FileSystem]:
+        return []
+
+
 def conclude(world: World) -> tuple[RunPhase, str]:
-    conclude_run(world, RUN_ID, error=SILENCE)  # type: ignore[arg-type]  # World plays Services
+    """How the run ends, and why; its file system is gone, so nothing of it can be saved."""
+    world.file_systems = NoFsx()
+    save_results(world, RUN_ID, error=SILENCE)  # type: ignore[arg-type]  # World plays Services
+    conclude_run(world, RUN_ID, error=SILENCE)  # type: ignore[arg-type]
     run = world.runs.load(RUN_ID)
     return run.phase, run.reason
 

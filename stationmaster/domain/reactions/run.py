@@ -17,9 +17,20 @@ from typing import Final
 
 from stationmaster.domain.cluster.events import ClusterPhase
 from stationmaster.domain.errors import RunStopped, TrainingFailed
+from stationmaster.domain.reactions.ending import (
+    ChangePhase,
+    ExplainSilence,
+    LeaveUnsaved,
+    SaveAgain,
+    conclusion,
+    crashed,
+    over,
+    repair_saving,
+    stop_reason,
+    why_saving,
+)
 from stationmaster.domain.reactions.workflow import (
     GRACE,
-    Caught,
     EndWait,
     EndWork,
     RecordCrash,
@@ -38,10 +49,6 @@ from stationmaster.domain.run.setbacks import Setback, has_recovered, why_set_ba
 from stationmaster.domain.run.stall import why_stalled
 
 TORN_DOWN_EARLY: Final = "its teardown was started before it had ended"
-
-# What Step Functions itself calls its errors.
-_NO_HEARTBEAT: Final = "States.HeartbeatTimeout"
-_NO_TIME: Final = "States.Timeout"
 
 # What a run shows of the cluster that it waits for, and the phases in which it waits.
 _MIRRORED: Final = {
@@ -130,6 +137,11 @@ class LeaseFound:
     at: datetime
 
 
+@dataclass(frozen=True, slots=True)
+class WorkEnds:
+    """The run's workflow needs its cluster no longer, as far as it knows."""
+
+
 Seen = (
     RunEvent
     | StepBegins
@@ -144,26 +156,9 @@ Seen = (
     | WorkflowFailed
     | WorkflowFound
     | LeaseFound
+    | WorkEnds
 )
 """An event, or a fact that is not recorded."""
-
-
-@dataclass(frozen=True, slots=True)
-class ChangePhase:
-    """The run enters `phase`; the store writes it with the event that it follows from."""
-
-    phase: RunPhase
-    reason: str = ""
-
-    def event_after(self, cause: RunEvent) -> ev.PhaseChanged:
-        """The change as an event, the same whenever it follows from the same cause."""
-        return ev.PhaseChanged(
-            event_id=ev.run_event_id(cause.run_id, cause.event_id, self.phase),
-            run_id=cause.run_id,
-            at=cause.at,
-            phase=self.phase,
-            reason=self.reason,
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,11 +169,6 @@ class ProlongWait:
 @dataclass(frozen=True, slots=True)
 class AskCapacity:
     """AWS is asked whether the run's nodes still exist; the answer may be a CapacityLost."""
-
-
-@dataclass(frozen=True, slots=True)
-class ExplainSilence:
-    """The cluster is looked at from outside; the answer is a SilenceExplained."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +186,8 @@ Reaction = (
     | StartWorkflow
     | RecordCrash
     | ReleaseLease
+    | SaveAgain
+    | LeaveUnsaved
 )
 Reactions = tuple[Reaction, ...]
 
@@ -218,11 +210,13 @@ def decide(run: Run, seen: Seen, policy: Policy) -> Reactions:
         case CapacityLost(sentence):
             return (EndWait(TrainingFailed, sentence),)
         case SilenceExplained(sentence, succeeded):
-            return (ChangePhase(RunPhase.SUCCEEDED if succeeded else RunPhase.FAILED, sentence),)
+            return over(run, RunPhase.SUCCEEDED if succeeded else RunPhase.FAILED, sentence)
         case WorkflowEnds(at=now, caught=caught):
-            return _conclusion(run, caught, now)
+            return conclusion(run, caught, now)
         case WorkflowFailed(sentence):
-            return (ChangePhase(RunPhase.FAILED, sentence),)
+            return crashed(run, sentence)
+        case WorkflowFound() if run.phase is RunPhase.SAVING:
+            return repair_saving(run, seen)
         case WorkflowFound():
             new = run.phase is RunPhase.REQUESTED
             return repair_workflow(seen, requested_at=run.requested_at, is_untouched=new)
@@ -244,6 +238,8 @@ def decide(run: Run, seen: Seen, policy: Policy) -> Reactions:
             return _torn_down(run, why)
         case LeaseFound():
             return ()  # it needs the lease
+        case WorkEnds():
+            return () if run.has_unsaved_results else (ReleaseLease(),)
         case _:
             return _nothing(seen)
 
@@ -262,6 +258,8 @@ _NewsOnly = (
     | ev.PhaseChanged
     | ev.ResultsSaved
     | ev.ResultsUnsaved
+    | ev.SavingRequested
+    | ev.ResultsLost
     | ev.ResultsGivenUp
     | ev.AttemptStarted
     | ev.DataReported
@@ -291,17 +289,26 @@ def _after_the_end(run: Run, seen: Seen) -> Reactions:
         case LeaseFound(at=now):
             kept = run.ended_at is not None and now - run.ended_at >= GRACE
             return (ReleaseLease(),) if kept else ()
+        case WorkEnds():
+            return (ReleaseLease(),)
         case _:
             return ()
 
 
 def _end_of_work(run: Run) -> Reactions:
-    """A busy workflow ends at its next step once a person has asked to stop."""
-    return (EndWork(RunStopped, _stopped(run)),) if run.stop_requested_by is not None else ()
+    """A busy workflow ends at its next step once a person has asked to stop.
+
+    Nothing is left to do for training once its results are being saved.
+    """
+    if run.phase is RunPhase.SAVING:
+        return (EndWork(RunStopped, why_saving(run)),)
+    return (EndWork(RunStopped, stop_reason(run)),) if run.stop_requested_by is not None else ()
 
 
 def _end_of_wait(run: Run, now: datetime, policy: Policy) -> Reactions:
     """The end of a wait whose job has ended, or cannot end well any more; nothing while it may."""
+    if run.phase is RunPhase.SAVING:
+        return (EndWait(RunStopped, why_saving(run)),)
     ended = _end_of_job(run)
     if ended:
         return ended
@@ -311,15 +318,11 @@ def _end_of_wait(run: Run, now: datetime, policy: Policy) -> Reactions:
 
 def _end_of_job(run: Run) -> Reactions:
     if run.stop_requested_by is not None:
-        return (EndWait(RunStopped, _stopped(run)),)
+        return (EndWait(RunStopped, stop_reason(run)),)
     if run.job_condition == "Succeeded":
         return (EndWait(),)
     why = _why_failed(run)
     return (EndWait(TrainingFailed, why),) if why else ()
-
-
-def _stopped(run: Run) -> str:
-    return f"stopped by {run.stop_requested_by}"
 
 
 def _why_failed(run: Run) -> str:
@@ -344,30 +347,6 @@ def _ask_capacity(run: Run, policy: Policy) -> Reactions:
     return (AskCapacity(),) if recovering and policy.asks_capacity else ()
 
 
-def _conclusion(run: Run, caught: Caught | None, now: datetime) -> Reactions:
-    """How the run ends, from what ended its workflow."""
-    if caught is None:
-        return (ChangePhase(RunPhase.SUCCEEDED),)
-    if caught.error == RunStopped.__name__ or run.stop_requested_by is not None:
-        return (ChangePhase(RunPhase.STOPPED),)  # who asked is in the run
-    if caught.error == _NO_HEARTBEAT:
-        return (ExplainSilence(),)
-    why = _out_of_time(run, now) if caught.error == _NO_TIME else caught.why
-    return (ChangePhase(RunPhase.FAILED, why),)
-
-
-def _out_of_time(run: Run, now: datetime) -> str:
-    """A wait for the cluster or the job ends so, and a step whose answer was lost at every try."""
-    if run.phase is RunPhase.QUEUED:
-        days = (now - run.requested_at).total_seconds() / 86_400
-        return f"the run waited {days:.1f} days for nodes of its cluster"
-    began = run.entered(RunPhase.RUNNING)
-    if began is None:
-        return f"a step of the workflow did not answer in phase {run.phase.value}"
-    days = (now - began).total_seconds() / 86_400
-    return f"the run reached its time limit after {days:.1f} days of training"
-
-
 def _mirrored(run: Run, cluster_phase: ClusterPhase) -> Reactions:
     """A run that waits for its cluster shows what the cluster does."""
     phase = _MIRRORED.get(cluster_phase)
@@ -376,8 +355,8 @@ def _mirrored(run: Run, cluster_phase: ClusterPhase) -> Reactions:
 
 def _torn_down(run: Run, why: str) -> Reactions:
     if run.stop_requested_by is not None:
-        return (ChangePhase(RunPhase.STOPPED),)
-    return (ChangePhase(RunPhase.FAILED, why or TORN_DOWN_EARLY),)
+        return over(run, RunPhase.STOPPED)
+    return over(run, RunPhase.FAILED, why or TORN_DOWN_EARLY)
 
 
 def _setback(run: Run, event: Setback) -> Reactions:

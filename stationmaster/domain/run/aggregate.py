@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final, assert_never
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from stationmaster.domain.aggregate import State
 from stationmaster.domain.errors import IllegalTransition
@@ -26,7 +26,9 @@ from stationmaster.domain.run.failure_lines import says_lost_peer
 from stationmaster.domain.run.failures import Failure, failures_after, first_cause, still_open
 from stationmaster.domain.run.pods import Pod, pod_after
 from stationmaster.domain.run.request import Placement, TrainingRequest
+from stationmaster.domain.run.saving import Results, results_after
 from stationmaster.domain.run.staging import Staging, staging_after
+from stationmaster.domain.run.transitions import TRANSITIONS
 
 # Loss points kept on the run for the card's sparkline; the full curve is in the run's events.
 MAX_LOSS_POINTS: Final = 96
@@ -34,95 +36,12 @@ MAX_LOSS_POINTS: Final = 96
 # reported this much later was taken without it. Kubernetes gives times in whole seconds.
 REPORTED_LATE: Final = timedelta(seconds=30)
 
-_TRANSITIONS: Final[dict[RunPhase, frozenset[RunPhase]]] = {
-    phase: frozenset(following)
-    for phase, following in {
-        RunPhase.REQUESTED: {
-            RunPhase.AWAITING_APPROVAL,
-            RunPhase.QUEUED,
-            RunPhase.PROVISIONING,
-            RunPhase.VALIDATING,
-            RunPhase.STAGING,
-            RunPhase.SUBMITTING,
-            RunPhase.FAILED,
-            RunPhase.STOPPED,
-        },
-        RunPhase.AWAITING_APPROVAL: {
-            RunPhase.QUEUED,
-            RunPhase.PROVISIONING,
-            RunPhase.VALIDATING,
-            RunPhase.STAGING,
-            RunPhase.SUBMITTING,
-            RunPhase.FAILED,
-            RunPhase.STOPPED,
-        },
-        RunPhase.QUEUED: {
-            RunPhase.PROVISIONING,
-            RunPhase.VALIDATING,
-            RunPhase.STAGING,
-            RunPhase.SUBMITTING,
-            RunPhase.FAILED,
-            RunPhase.STOPPED,
-        },
-        RunPhase.PROVISIONING: {
-            RunPhase.VALIDATING,
-            RunPhase.STAGING,
-            RunPhase.SUBMITTING,
-            RunPhase.FAILED,
-            RunPhase.STOPPED,
-        },
-        RunPhase.VALIDATING: {
-            RunPhase.STAGING,
-            RunPhase.SUBMITTING,
-            RunPhase.FAILED,
-            RunPhase.STOPPED,
-        },
-        RunPhase.STAGING: {RunPhase.SUBMITTING, RunPhase.FAILED, RunPhase.STOPPED},
-        RunPhase.SUBMITTING: {
-            RunPhase.RUNNING,
-            RunPhase.SAVING,
-            RunPhase.FAILED,
-            RunPhase.STOPPED,
-        },
-        RunPhase.RUNNING: {
-            RunPhase.RECOVERING,
-            RunPhase.SAVING,
-            RunPhase.SUCCEEDED,
-            RunPhase.FAILED,
-            RunPhase.STOPPED,
-        },
-        RunPhase.RECOVERING: {
-            RunPhase.RUNNING,
-            RunPhase.SAVING,
-            RunPhase.SUCCEEDED,
-            RunPhase.FAILED,
-            RunPhase.STOPPED,
-        },
-        RunPhase.SAVING: {RunPhase.SUCCEEDED, RunPhase.FAILED, RunPhase.STOPPED},
-        RunPhase.SUCCEEDED: set(),
-        RunPhase.FAILED: set(),
-        RunPhase.STOPPED: set(),
-    }.items()
-}
-
 
 class Wait(StrEnum):
     """What a run's workflow waits for with a task token."""
 
     CLUSTER = "cluster"
     JOB = "job"
-
-
-class Results(BaseModel):
-    """What a run has left in the artifacts bucket, verified from outside."""
-
-    model_config = ConfigDict(frozen=True)
-
-    uri: str
-    num_files: int
-    num_bytes: int
-    manifest_sha256: str
-    saved_at: datetime
 
 
 class Run(State):
@@ -164,9 +83,17 @@ class Run(State):
     """How far its data has come; None where nothing was brought."""
     results: Results | None = None
     unsaved_reason: str = ""
-    """Why its results could not be saved so far; empty once they are, or were given up."""
+    """Why its results could not be saved so far; empty while that is tried again, and after it."""
+    unsaved_at: datetime | None = None
+    """When saving last gave up."""
+    saving_since: datetime | None = None
+    """When saving was last begun."""
+    results_lost: str = ""
+    """Why what it had not saved is gone."""
     results_given_up_by: str = ""
     """The person who wants what was not saved to be deleted."""
+    passes: int = 1
+    """Executions of its workflow: each after the first tries to save its results again."""
 
     @property
     def id(self) -> str:
@@ -182,6 +109,13 @@ class Run(State):
     def is_final(self) -> bool:
         """A run's end is final."""
         return self.phase.is_terminal
+
+    @property
+    def has_unsaved_results(self) -> bool:
+        """Whether the only copy of what it has left, or will leave, is on its file system."""
+        is_settled = self.results is not None or self.results_lost or self.results_given_up_by
+        has_trained = self.training_started_at is not None
+        return has_trained and not is_settled and not self.phase.is_terminal
 
     @property
     def attempt(self) -> Attempt | None:
@@ -265,8 +199,14 @@ def _changes(run: Run, event: RunEvent) -> dict[str, object]:
             return {"attempts": begun(run.attempts, event)}
         case ev.DataReported() | ev.DataStaged():
             return {"staging": staging_after(run.staging, event)}
-        case ev.ResultsSaved() | ev.ResultsUnsaved() | ev.ResultsGivenUp():
-            return _results_changes(event)
+        case (
+            ev.ResultsSaved()
+            | ev.ResultsUnsaved()
+            | ev.SavingRequested()
+            | ev.ResultsLost()
+            | ev.ResultsGivenUp()
+        ):
+            return results_after(event, passes=run.passes)
         case (
             ev.JobConditionChanged()
             | ev.JobDisappeared()
@@ -291,27 +231,6 @@ def _changes(run: Run, event: RunEvent) -> dict[str, object]:
             return {"trainer_failure": event.reason} if own else {}
         case ev.JobSubmitted() | ev.ClusterWarning() | ev.TrainingFinished():
             return {}  # posted in the thread; they change no state
-        case _:
-            assert_never(event)
-
-
-def _results_changes(
-    event: ev.ResultsSaved | ev.ResultsUnsaved | ev.ResultsGivenUp,
-) -> dict[str, object]:
-    match event:
-        case ev.ResultsSaved():
-            results = Results(
-                uri=event.uri,
-                num_files=event.num_files,
-                num_bytes=event.num_bytes,
-                manifest_sha256=event.manifest_sha256,
-                saved_at=event.at,
-            )
-            return {"results": results, "unsaved_reason": ""}
-        case ev.ResultsUnsaved():
-            return {"unsaved_reason": event.reason}
-        case ev.ResultsGivenUp():
-            return {"results_given_up_by": event.user_id, "unsaved_reason": ""}
         case _:
             assert_never(event)
 
@@ -398,7 +317,7 @@ def _set_back(event: _JobEvent) -> dict[str, object]:
 
 
 def _phase(run: Run, event: ev.PhaseChanged) -> dict[str, object]:
-    if event.phase not in _TRANSITIONS[run.phase]:
+    if event.phase not in TRANSITIONS[run.phase]:
         raise IllegalTransition(
             f"run {run.run_id} is {run.phase.value} and cannot become {event.phase.value}"
         )
@@ -407,6 +326,8 @@ def _phase(run: Run, event: ev.PhaseChanged) -> dict[str, object]:
         "phases": [*run.phases, (event.phase, event.at)],
         "reason": event.reason,
     }
+    if event.phase is RunPhase.SAVING:
+        changes["saving_since"] = event.at
     if event.phase.is_terminal:
         changes["ended_at"] = event.at
         changes["attempts"] = ended(run.attempts, at=event.at, why=event.reason)

@@ -89,6 +89,20 @@ class ResultsUnsaved(_Event):
     reason: str
 
 
+class SavingRequested(_Event):
+    """Saving is tried once more, by a workflow of its own; `user_id` is empty without a person."""
+
+    type: Literal["results.saving_requested"] = "results.saving_requested"
+    user_id: str = ""
+
+
+class ResultsLost(_Event):
+    """What was not saved is gone with its file system; `reason` is a sentence."""
+
+    type: Literal["results.lost"] = "results.lost"
+    reason: str
+
+
 class ResultsGivenUp(_Event):
     """A person wants what was not saved to be deleted."""
 
@@ -309,6 +323,8 @@ RunEvent = Annotated[
     | StopRequested
     | ResultsSaved
     | ResultsUnsaved
+    | SavingRequested
+    | ResultsLost
     | ResultsGivenUp
     | AttemptStarted
     | DataReported

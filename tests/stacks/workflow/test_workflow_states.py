@@ -11,6 +11,9 @@ from workflow_routes import seen_of
 from workflow_scenarios import (
     BROKEN,
     CLUSTER_TASKS,
+    ENDING_TASKS,
+    LATE_SAVING_TASKS,
+    SAVING_TASKS,
     STOPPED_AT,
     STOPPED_WHILE_WAITING_AT,
     TEARDOWN_TASKS,
@@ -42,8 +45,11 @@ def test_undisturbed_run_trains_succeeds_and_leaves_nothing(outcome: Outcome) ->
         "validating",
         "submitting",
         "running",
+        "saving",
         "succeeded",
     ]
+    assert outcome.run.results is not None
+    assert outcome.run.results.uri.endswith(f"/runs/{outcome.run.run_id}/")
     assert outcome.run.progress is not None
     assert (outcome.run.progress.step, outcome.run.progress.loss_nats) == (2, 8.25)
     assert outcome.train.status == "SUCCEEDED"
@@ -74,7 +80,7 @@ def test_run_whose_every_call_is_doubled_creates_everything_and_posts_everything
     assert_gone(outcome)
 
 
-@plays(*(f"train: {state} fails" for state in (*TRAIN_TASKS, "ConcludeRun")))
+@plays(*(f"train: {state} fails" for state in TRAIN_TASKS))
 def test_step_that_fails_for_good_fails_the_run_with_its_sentence_and_releases_it(
     outcome: Outcome,
 ) -> None:
@@ -92,8 +98,8 @@ def test_cluster_that_fails_for_good_fails_its_run_with_its_sentence_and_is_rele
     assert_gone(outcome)
 
 
-@plays("train: ReleaseLease fails", "train: ReleaseRun fails")
-def test_run_that_succeeded_and_is_released_only_at_the_second_try_stays_succeeded(
+@plays(*(f"train: {state} fails" for state in ENDING_TASKS))
+def test_run_that_succeeded_and_is_concluded_or_released_late_stays_succeeded(
     outcome: Outcome,
 ) -> None:
     assert outcome.run.phase is RunPhase.SUCCEEDED
@@ -304,6 +310,81 @@ def test_teardown_that_no_step_can_conclude_is_reported_by_the_recorder_and_fini
     assert len(outcome.events_of("teardown.failed")) == 1
     assert outcome.teardown is TeardownStatus.FAILED
     assert_gone(finished)
+
+
+UNSAVED = (*SAVING_TASKS, *LATE_SAVING_TASKS)
+
+
+@plays(*(f"train: {state} fails" for state in UNSAVED), state=UNSAVED)
+def test_run_that_cannot_be_saved_keeps_its_file_system_until_it_is(
+    world: World, outcome: Outcome, state: str
+) -> None:
+    run_id = outcome.run.run_id
+    assert (outcome.run.phase, outcome.run.unsaved_reason) == (RunPhase.SAVING, BROKEN)
+    assert outcome.train.status == "FAILED"
+    assert outcome.teardowns == []
+    assert [lease.run_id for lease in outcome.cluster.open_leases] == [run_id]
+    assert any(each.startswith("file system") for each in outcome.left)
+
+    world.runtime.mend_run(run_id)
+    world.save_again(run_id)
+    world.until_rested(run_id, torn_down=True)
+
+    finished = world.outcome(run_id)
+    assert finished.run.results is not None
+    ends = RunPhase.SUCCEEDED if state in SAVING_TASKS else RunPhase.FAILED
+    assert finished.run.phase is ends
+    assert len(finished.events_of("results.unsaved")) == 1
+    assert_gone(finished)
+
+
+@plays("results are given up")
+def test_run_whose_results_are_given_up_ends_without_them(world: World, outcome: Outcome) -> None:
+    run_id = outcome.run.run_id
+
+    world.give_up(run_id)
+    world.until_rested(run_id, torn_down=True)
+
+    finished = world.outcome(run_id)
+    assert (finished.run.phase, finished.run.results) == (RunPhase.SUCCEEDED, None)
+    assert_gone(finished)
+
+
+@plays("torn down unsaved")
+def test_teardown_of_unsaved_results_deletes_the_training_nodes_and_stops(
+    world: World, outcome: Outcome
+) -> None:
+    run_id = outcome.run.run_id
+    (failure,) = outcome.events_of("teardown.failed")
+    assert failure.reason.startswith(f"the results of run {run_id} are not saved: {BROKEN}")
+    kinds = {each.kind: each.name for each in outcome.events_of("resource.deleted")}
+    assert kinds == {ResourceKind.NODE_GROUP: "training"}
+    assert {each.partition(" stationmaster-")[0] for each in outcome.left} >= {
+        "node group system",
+        "cluster",
+    }
+
+    world.runtime.mend_run(run_id)
+    world.save_again(run_id)
+    world.until_rested(run_id, torn_down=True)
+
+    finished = world.outcome(run_id)
+    assert finished.run.results is not None
+    assert [each.status for each in finished.teardowns] == ["FAILED", "SUCCEEDED"]
+    assert_gone(finished)
+
+
+@plays("late saving fails at first", "killed while saving")
+def test_saving_that_is_interrupted_is_finished_by_itself(outcome: Outcome) -> None:
+    assert outcome.run.results is not None
+    assert outcome.events_of("results.unsaved") == []
+    assert_gone(outcome)
+
+
+@plays("unsaved is recorded late")
+def test_unsaved_results_are_recorded_once_by_a_step_that_fails_at_first(outcome: Outcome) -> None:
+    assert len(outcome.events_of("results.unsaved")) == 1
+    assert outcome.run.phase is RunPhase.SAVING
 
 
 @plays("teardown is started twice")

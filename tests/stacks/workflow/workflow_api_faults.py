@@ -41,6 +41,7 @@ OPERATIONS = [
     ("eks", "DescribeNodegroup"),
     ("eks", "ListNodegroups"),
     ("events", "PutEvents"),
+    ("s3", "GetObject"),
     ("secretsmanager", "GetSecretValue"),
     ("stepfunctions", "DescribeExecution"),
     ("stepfunctions", "SendTaskSuccess"),
@@ -71,6 +72,7 @@ NUM_THROTTLED_RUNS = 6
 UNDISTURBED = "api: none refused"
 _THROTTLES = {
     "ec2": "RequestLimitExceeded",
+    "s3": "SlowDown",
     "dynamodb": "ProvisionedThroughputExceededException",
 }
 

@@ -16,6 +16,8 @@ from workflow_graph import Graph, defined, visited
 from workflow_scenarios import (
     CLUSTER_TASKS,
     ENDING_TASKS,
+    LATE_SAVING_TASKS,
+    SAVING_TASKS,
     STOPPED_AT,
     STOPPED_WHILE_WAITING_AT,
     TEARDOWN_TASKS,
@@ -62,12 +64,15 @@ class Route:
         return {state for state in self.retries if state in DEFINED[machine].states}
 
 
-_LEAVING = "ConcludeFailure > ReleaseRunAfterFailure > RunReleasedAfterFailure?"
+_SAVED_LATE = "SaveAfterFailure > LateSavingDone? > VerifyAfterFailure > ConcludeFailure"
+_LEAVING = f"{_SAVED_LATE} > ReleaseRunAfterFailure > RunReleasedAfterFailure?"
 _LEFT = f"{_LEAVING} > ReleaseAfterFailure > RunOutcome"
 _FAILED = f"{_LEFT} > RunFailed"
+_UNSAVED = "LeaveUnsaved > RunNotSaved"
 _CLUSTER_FAILED = "ConcludeFailure > ClusterOutcome > ClusterFailed"
 _CLUSTER_LEFT = "ConcludeFailure > ClusterOutcome > ClusterConcludedBefore"
 _STOPPED = f"{_LEFT} > RunStopped"
+_RELEASED_LATE = f"{_LEFT} > RunReleasedLate"
 
 
 def _failing_teardown(state: str, goes_on: str) -> Route:
@@ -79,7 +84,9 @@ ROUTES: dict[str, Route] = {
         train=(
             "PrepareRun > AcquireCluster > StageData > DataStaged? > SubmitJob",
             "SubmitJob > EnsureJobStarted > JobStarted? > AwaitJob",
-            "AwaitJob > ConcludeRun > ReleaseRun > RunReleased? > ReleaseLease > RunSucceeded",
+            "AwaitJob > SaveResults > SavingDone? > WaitForSaving > SaveResults",
+            "SavingDone? > VerifyResults > ConcludeRun > ReleaseRun > RunReleased?",
+            "RunReleased? > ReleaseLease > RunSucceeded",
         ),
         cluster=(
             "PrepareCluster > EnsureCluster > ClusterReady? > WaitForCluster > EnsureCluster",
@@ -100,12 +107,13 @@ ROUTES: dict[str, Route] = {
         teardown=(
             "BeginTeardown > ClusterWorkflowOver? > ReleaseJob",
             "ReleaseJob > JobReleased? > WaitForJobRelease > ReleaseJob",
-            "JobReleased? > ReleaseFileSystem > FileSystemReleased? > WaitForFileSystemRelease"
+            "JobReleased? > ReleaseNodesAndFileSystem > ReleaseSystemNodes",
+            "ReleaseFileSystem > FileSystemReleased? > WaitForFileSystemRelease"
             " > ReleaseFileSystem",
-            "FileSystemReleased? > ReleaseNodeGroups > ReleaseCluster",
+            "FileSystemReleased? > FileSystemGone",
             "ReleaseSystemNodes > SystemNodesReleased? > WaitForSystemNodesRelease"
             " > ReleaseSystemNodes",
-            "SystemNodesReleased? > SystemNodesGone",
+            "SystemNodesReleased? > ReleaseCluster",
             "ReleaseTrainingNodes > TrainingNodesReleased? > WaitForTrainingNodesRelease"
             " > ReleaseTrainingNodes",
             "TrainingNodesReleased? > TrainingNodesGone",
@@ -116,7 +124,9 @@ ROUTES: dict[str, Route] = {
     ),
     **{
         f"every {what} once": Route(
-            retries=frozenset({*TRAIN_TASKS, *ENDING_TASKS, *CLUSTER_TASKS, *TEARDOWN_TASKS})
+            retries=frozenset(
+                {*TRAIN_TASKS, *SAVING_TASKS, *ENDING_TASKS, *CLUSTER_TASKS, *TEARDOWN_TASKS}
+            )
         )
         for what in ("call fails", "answer is lost")
     },
@@ -130,10 +140,17 @@ ROUTES: dict[str, Route] = {
             }
         )
     ),
+    **{f"train: {state} fails": Route(train=(f"{state} > {_FAILED}",)) for state in TRAIN_TASKS},
     **{
-        f"train: {state} fails": Route(train=(f"{state} > {_FAILED}",))
-        for state in (*TRAIN_TASKS, "ConcludeRun")
+        f"train: {state} fails": Route(train=(f"{state} > {_RELEASED_LATE}",))
+        for state in ("ConcludeRun", "ReleaseLease")
     },
+    **{
+        f"train: {state} fails": Route(train=(f"{state} > {_UNSAVED}",))
+        for state in (*SAVING_TASKS, *LATE_SAVING_TASKS)
+    },
+    "late saving fails at first": Route(retries=frozenset(LATE_SAVING_TASKS)),
+    "unsaved is recorded late": Route(retries=frozenset({"LeaveUnsaved"})),
     **{
         f"cluster: {state} fails": Route(
             cluster=(f"{CAUGHT_AT.get(state, state)} > {_CLUSTER_FAILED}",),
@@ -146,10 +163,9 @@ ROUTES: dict[str, Route] = {
         cluster=(f"EnsureCluster > {_CLUSTER_LEFT}",),
         teardown=("ClusterWorkflowOver? > WaitForClusterWorkflow > BeginTeardown",),
     ),
-    "train: ReleaseLease fails": Route(train=(f"ReleaseLease > {_LEFT} > RunReleasedLate",)),
     "train: ReleaseRun fails": Route(
         train=(
-            "ReleaseRun > ConcludeFailure > ReleaseRunAfterFailure > ReleaseAfterFailure",
+            f"ReleaseRun > {_SAVED_LATE} > ReleaseRunAfterFailure > ReleaseAfterFailure",
             "ReleaseAfterFailure > RunOutcome > RunReleasedLate",
         )
     ),
@@ -175,7 +191,6 @@ ROUTES: dict[str, Route] = {
     **{
         name: Route(train=(f"AwaitJob > {_FAILED}",))
         for name in (
-            "training fails",
             "heartbeat stops",
             "job is deleted",
             "training nodes are deleted",
@@ -183,10 +198,19 @@ ROUTES: dict[str, Route] = {
         )
     },
     "brings data": Route(train=("DataStaged? > WaitForData > StageData",)),
+    "training fails": Route(
+        train=(
+            f"AwaitJob > {_FAILED}",
+            "LateSavingDone? > WaitForLateSaving > SaveAfterFailure",
+        )
+    ),
+    "torn down unsaved": Route(
+        teardown=("ReleaseSystemNodes > ConcludeTeardownFailed > TeardownFailed",)
+    ),
     "job starts late": Route(train=("JobStarted? > WaitForJobStart > EnsureJobStarted",)),
     "teardown: ReleaseFileSystem fails": Route(
         teardown=(
-            "ReleaseFileSystem > ReleaseNodeGroups",
+            "ReleaseFileSystem > FileSystemLeftToVerification",
             "NetworkReleased? > WaitForNetworkRelease > ReleaseNetwork",
         )
     ),
@@ -197,8 +221,8 @@ ROUTES: dict[str, Route] = {
         f"teardown: {state} fails": _failing_teardown(state, goes_on)
         for state, goes_on in {
             "BeginTeardown": "ConcludeTeardownFailed > TeardownFailed",
-            "ReleaseJob": "ReleaseFileSystem",
-            "ReleaseSystemNodes": "SystemNodesLeftToVerification",
+            "ReleaseJob": "ReleaseNodesAndFileSystem",
+            "ReleaseSystemNodes": "ReleaseCluster",
             "ReleaseTrainingNodes": "TrainingNodesLeftToVerification",
             "ReleaseNetwork": "VerifyReleased",
             "VerifyReleased": "ConcludeTeardownFailed > TeardownFailed",

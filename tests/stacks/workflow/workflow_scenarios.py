@@ -33,6 +33,14 @@ TRAIN_TASKS: dict[str, Fault] = {
     "EnsureJobStarted": Fault("ensure-job-started"),
     "AwaitJob": Fault("await-job"),
 }
+SAVING_TASKS: dict[str, Fault] = {
+    "SaveResults": Fault("save-results", without="error"),
+    "VerifyResults": Fault("verify-results"),
+}
+LATE_SAVING_TASKS: dict[str, Fault] = {
+    "SaveAfterFailure": Fault("save-results"),
+    "VerifyAfterFailure": Fault("verify-results"),
+}
 ENDING_TASKS: dict[str, Fault] = {
     "ConcludeRun": Fault("conclude-run", without="error"),
     "ReleaseRun": Fault("release-run"),
@@ -129,6 +137,19 @@ def state_scenarios() -> list[Scenario]:
         Scenario("every call is doubled", _doubled),
         simple("plain"),
         simple("training fails", plan="fails"),
+        *(
+            Scenario(f"train: {state} fails", _unsaved(fault))
+            for state, fault in SAVING_TASKS.items()
+        ),
+        *(
+            Scenario(f"train: {state} fails", _unsaved(fault, plan="fails"))
+            for state, fault in LATE_SAVING_TASKS.items()
+        ),
+        Scenario("results are given up", _unsaved(SAVING_TASKS["SaveResults"])),
+        Scenario("torn down unsaved", _torn_down_unsaved),
+        simple("late saving fails at first", *_late_saving_fails_at_first(), plan="fails"),
+        Scenario("unsaved is recorded late", _unsaved(*_recorded_late())),
+        Scenario("killed while saving", _killed_while_saving),
         simple("container exits", plan="exits"),
         Scenario("heartbeat stops", _heartbeat),
         *(Scenario(name, _meanwhile(act)) for name, act in WHILE_AWAITING.items()),
@@ -188,10 +209,65 @@ def simple(name: str, *faults: Fault | ApiFault, plan: str = "") -> Scenario:
     return Scenario(name, play)
 
 
+def _unsaved(*faults: Fault, plan: str = "") -> Callable[[World, str], str]:
+    """A run whose results cannot be saved: it comes to rest without an end."""
+
+    def play(world: World, name: str) -> str:
+        copies = [Fault(**vars(fault)) for fault in faults]
+        run_id = world.request(name, *copies, plan=plan)
+        world.until_unsaved(run_id)
+        return run_id
+
+    return play
+
+
+def _recorded_late() -> list[Fault]:
+    return [
+        SAVING_TASKS["SaveResults"],
+        Fault("leave-unsaved", error="Unexpected", times=2),
+    ]
+
+
+def _late_saving_fails_at_first() -> list[Fault]:
+    return [
+        Fault(fault.function, error="TransientError", times=1)
+        for fault in LATE_SAVING_TASKS.values()
+    ]
+
+
+def _torn_down_unsaved(world: World, name: str) -> str:
+    """The cluster is torn down while it has the only copy of what its run leaves."""
+    run_id = _unsaved(SAVING_TASKS["SaveResults"])(world, name)
+    world.start_teardown(run_id)
+    clusters = world.services.cluster_states
+    world.until(lambda: clusters.load(run_id).teardown_reason, "the teardown gives up for now")
+    world.until_still(run_id)
+    return run_id
+
+
+def _killed_while_saving(world: World, name: str) -> str:
+    """The execution dies while the results are looked at from outside; another one continues."""
+    held: list[Any] = []
+    run_id = world.request(
+        name, before=lambda run_id: held.append(world.runtime.hold(run_id, "verify-results"))
+    )
+    world.until(held[0].reached.is_set, "the results are verified")
+    world.kill(run_id)
+    held[0].released.set()
+    world.until_rested(run_id)
+    return run_id
+
+
 def _each_fails_once(*, lost: bool = False) -> list[Fault]:
     """Each Task state's first call ends in one of the errors that pass; in turn, all of them."""
     errors = cycle(PASSING_ERRORS)
-    tasks = {**TRAIN_TASKS, **ENDING_TASKS, **CLUSTER_TASKS, **TEARDOWN_TASKS}
+    tasks = {
+        **TRAIN_TASKS,
+        **SAVING_TASKS,
+        **ENDING_TASKS,
+        **CLUSTER_TASKS,
+        **TEARDOWN_TASKS,
+    }
     return [
         Fault(
             fault.function,

@@ -247,6 +247,18 @@ class World:
             self.services, run_id, channel_id=TRAINING_CHANNEL_ID, user_id=OPERATOR_ID
         )
 
+    def save_again(self, run_id: str) -> None:
+        """Ask for its results to be saved once more, as a person does."""
+        commands.save_again(
+            self.services, run_id, channel_id=TRAINING_CHANNEL_ID, user_id=OPERATOR_ID
+        )
+
+    def give_up(self, run_id: str) -> None:
+        """Let its results be deleted, as a person does."""
+        commands.give_up_results(
+            self.services, run_id, channel_id=TRAINING_CHANNEL_ID, user_id=OPERATOR_ID
+        )
+
     def kill(self, run_id: str, machine: str = "train") -> None:
         """Stop the run's train execution, or its cluster's, from outside."""
         self.aws.client("stepfunctions").stop_execution(
@@ -323,6 +335,12 @@ class World:
             raise TimeoutError(f"{exc}; {self._seen(run_id)}") from exc
         return run
 
+    def until_unsaved(self, run_id: str) -> None:
+        """Wait until saving has given up for now, and the run's workflow has ended with it."""
+        runs, workflows = self.services.runs, self.services.workflows
+        self.until(lambda: runs.load(run_id).unsaved_reason, f"saving {run_id} gives up for now")
+        self.until(lambda: workflows.train_status(run_id) == "FAILED", f"{run_id} rests")
+
     def until_still(self, run_id: str) -> None:
         """Wait until nothing of the run is under way any more, however it ended."""
 
@@ -395,6 +413,7 @@ class World:
         history events as JSON, and a poll as requests, would cost more than the run."""
         backend = stepfunctions_parser_backends[self.aws.account_id][self.aws.region]
         names = [("train", "train", run_id), ("short-heartbeat", "train", run_id)]
+        names += [("train", "train", f"{run_id}-{n}") for n in range(2, 5)]
         names += [("cluster", "cluster", run_id)]
         names += [("teardown", "teardown", f"{run_id}-teardown-{n}") for n in range(1, 10)]
         found = []

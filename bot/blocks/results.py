@@ -1,0 +1,121 @@
+"""What a run has left, on its card and in its receipt: where it is, how to use it, or why it is not
+saved.
+
+Used by the modules of cards, threads and receipts. What stays while results are not saved is shown
+with its price.
+"""
+
+from __future__ import annotations
+
+from typing import Final, assert_never
+
+from bot.actions import ActionId, RunButton
+from bot.blocks import mrkdwn as md
+from bot.blocks import words
+from bot.blocks.elements import Block, button, dangerous, section
+from stationmaster.domain.catalogue.training_config import ImageTraining
+from stationmaster.domain.planning.recipe_lookup import get_recipe
+from stationmaster.domain.run import events as ev
+from stationmaster.domain.run.aggregate import Run
+from stationmaster.domain.run.events import RunPhase
+from stationmaster.domain.run.saving import Results, ResultsEvent
+from stationmaster.domain.run.view import RunView
+from stationmaster.domain.sizes import size_text
+
+# Where the commands that are shown put a result.
+_FOLDER: Final = "my-model"
+
+
+def result_blocks(view: RunView) -> list[Block]:
+    """The result of a run, or why there is none; nothing while it trains."""
+    run = view.run
+    if run.results is not None:
+        return [section(f"{_saved(run, run.results)}\n```{_usage(run, run.results)}```")]
+    if run.unsaved_reason:
+        return [section(_unsaved(view))]
+    if run.results_lost:
+        return [section(f"{md.FAILED} *No result:* {md.escape(run.results_lost, 400)}")]
+    if run.results_given_up_by:
+        return [section(f"{md.FAILED} *No result:* given up by {md.user(run.results_given_up_by)}")]
+    return []
+
+
+def result_buttons(run: Run) -> list[Block]:
+    """What a person may do about results that are not saved."""
+    if not run.unsaved_reason or not run.has_unsaved_results:
+        return []
+    value = RunButton(run_id=run.run_id).model_dump_json()
+    give_up = button("Delete without saving", action_id=ActionId.GIVE_UP_RESULTS, value=value)
+    return [
+        button("Save again", action_id=ActionId.SAVE_AGAIN, value=value),
+        dangerous(
+            give_up,
+            title="Delete the results?",
+            text=(
+                f"Model, checkpoints and logs of {md.code(run.run_id, 120)} exist nowhere else. "
+                "They are deleted with its file system, for good."
+            ),
+            confirm="Delete them",
+            deny="Keep them",
+        ),
+    ]
+
+
+def results_line(event: ResultsEvent) -> str:
+    """What happened to the results, as a line of the thread."""
+    match event:
+        case ev.ResultsSaved():
+            size = f"{event.num_files} files, {size_text(event.num_bytes)}"
+            return f"\U0001f4be results saved and verified: {size} in {md.code(event.uri, 300)}"
+        case ev.ResultsUnsaved():
+            return f"\u26a0\ufe0f *the results are not saved:* {md.escape(event.reason, 600)}"
+        case ev.SavingRequested():
+            by = f", asked for by {md.user(event.user_id)}" if event.user_id else ""
+            return f"\u25b8 saving the results again{by}"
+        case ev.ResultsLost():
+            return f"{md.FAILED} nothing can be saved: {md.escape(event.reason, 400)}"
+        case ev.ResultsGivenUp():
+            return f"{md.FAILED} {md.user(event.user_id)} gave up the results that are not saved"
+        case _:
+            assert_never(event)
+
+
+def saved_in_words(results: Results) -> str:
+    """Where a result is and its size, as one line of mrkdwn."""
+    size = f"{results.num_files} files, {size_text(results.num_bytes)}"
+    return f"{md.code(results.uri, 300)}  {size}"
+
+
+def _saved(run: Run, results: Results) -> str:
+    shown = f"\U0001f4be *Result*  {saved_in_words(results)}"
+    if run.progress is not None:
+        shown += f", {words.loss(run.progress.loss_nats)}"
+    return shown
+
+
+def _usage(run: Run, results: Results) -> str:
+    """The commands that bring the result to a machine and use it."""
+    # Local mode's bucket is found by itself; that of a deployment is named.
+    bucket = "" if run.emulated_speed else f" --bucket {results.uri.split('/')[2]}"
+    lines = [f"stationmaster results {run.run_id} --to {_FOLDER}{bucket}"]
+    if run.phase is RunPhase.SUCCEEDED:
+        lines.append(f'{_model_class(run)}.from_pretrained("{_FOLDER}/model")')
+    return md.escape("\n".join(lines), 600)
+
+
+def _model_class(run: Run) -> str:
+    recipe = get_recipe(run.request.recipe, run.request.model)
+    is_image = isinstance(recipe.training, ImageTraining)
+    return "AutoModelForImageClassification" if is_image else "AutoModelForCausalLM"
+
+
+def _unsaved(view: RunView) -> str:
+    why = md.escape(view.run.unsaved_reason, 600)
+    lines = [f"\u26a0\ufe0f *The results are not saved:* {why}"]
+    if view.cluster is not None:
+        price = md.money_escaped(words.price_per_hour(view.cluster))
+        lines.append(
+            f"They are on the file system only, so it stays, with what is needed to save them: "
+            f"*{price} an hour*. Saving is tried again every hour."
+        )
+    return "\n".join(lines)

@@ -1,0 +1,164 @@
+"""How a run ends, and what is saved before: the part of `reactions/run.py` about its end. Pure.
+
+A run that has trained is not over with its job. It enters SAVING, with the reason for which it will
+fail or stop, and ends once its results are saved and verified, lost or given up.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from stationmaster.domain.errors import RunStopped
+from stationmaster.domain.reactions.workflow import (
+    Caught,
+    RecordCrash,
+    StartWorkflow,
+    WorkflowFound,
+)
+from stationmaster.domain.run import events as ev
+from stationmaster.domain.run.aggregate import Run
+from stationmaster.domain.run.events import RunEvent, RunPhase
+
+# What could not be saved is tried again by itself: a bucket may be back, a role corrected.
+SAVE_AGAIN_AFTER: Final = timedelta(hours=1)
+# A workflow that is ended from outside while it saves is replaced at once, up to this many.
+_CRASHES: Final = 3
+
+# What Step Functions itself calls its errors.
+_NO_HEARTBEAT: Final = "States.HeartbeatTimeout"
+_NO_TIME: Final = "States.Timeout"
+
+
+@dataclass(frozen=True, slots=True)
+class ChangePhase:
+    """The run enters `phase`; the store writes it with the event that it follows from."""
+
+    phase: RunPhase
+    reason: str = ""
+
+    def event_after(self, cause: RunEvent) -> ev.PhaseChanged:
+        """The change as an event, the same whenever it follows from the same cause."""
+        return ev.PhaseChanged(
+            event_id=ev.run_event_id(cause.run_id, cause.event_id, self.phase),
+            run_id=cause.run_id,
+            at=cause.at,
+            phase=self.phase,
+            reason=self.reason,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainSilence:
+    """The cluster is looked at from outside; the answer is a SilenceExplained."""
+
+
+@dataclass(frozen=True, slots=True)
+class SaveAgain:
+    """Saving is tried once more: that is recorded, and another execution of the workflow starts."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeaveUnsaved:
+    """Saving gives up for now; people are asked what to do."""
+
+    reason: str
+
+
+Ending = ChangePhase | ExplainSilence | SaveAgain | LeaveUnsaved | StartWorkflow | RecordCrash
+Endings = tuple[Ending, ...]
+
+
+def conclusion(run: Run, caught: Caught | None, now: datetime) -> Endings:
+    """How the run ends, from what ended its workflow."""
+    if run.phase is RunPhase.SAVING:
+        return _saved(run)
+    if caught is None:
+        return over(run, RunPhase.SUCCEEDED)
+    if caught.error == RunStopped.__name__ or run.stop_requested_by is not None:
+        return over(run, RunPhase.STOPPED)
+    if caught.error == _NO_HEARTBEAT:
+        return (ExplainSilence(),)
+    why = _out_of_time(run, now) if caught.error == _NO_TIME else caught.why
+    return over(run, RunPhase.FAILED, why)
+
+
+def over(run: Run, phase: RunPhase, reason: str = "") -> Endings:
+    """The run's end, or before it the saving of what it leaves, whose reason says how it ends."""
+    if not run.has_unsaved_results:
+        return (ChangePhase(phase, reason),)
+    if run.phase is RunPhase.SAVING:
+        return ()
+    return (
+        ChangePhase(RunPhase.SAVING, stop_reason(run) if phase is RunPhase.STOPPED else reason),
+    )
+
+
+def outcome_of(run: Run) -> RunPhase:
+    """How a run ends, or has ended, whose results are being saved."""
+    if run.phase is not RunPhase.SAVING:
+        return run.phase
+    if not run.reason:
+        return RunPhase.SUCCEEDED
+    return RunPhase.STOPPED if run.reason == stop_reason(run) else RunPhase.FAILED
+
+
+def _saved(run: Run) -> Endings:
+    """The end that was put off until the results were saved, if they are."""
+    if run.has_unsaved_results:
+        return ()
+    outcome = outcome_of(run)
+    # Who asked for a stop is in the run.
+    return (ChangePhase(outcome, run.reason if outcome is RunPhase.FAILED else ""),)
+
+
+def crashed(run: Run, sentence: str) -> Endings:
+    """The workflow was ended from outside, so another one saves what the run leaves.
+
+    A job that had succeeded by then stays a success.
+    """
+    if run.phase is not RunPhase.SAVING and not run.has_unsaved_results:
+        return over(run, RunPhase.FAILED, sentence)
+    if run.phase is not RunPhase.SAVING:
+        succeeded = run.job_condition == "Succeeded"
+        end = over(run, RunPhase.SUCCEEDED) if succeeded else over(run, RunPhase.FAILED, sentence)
+        return (*end, SaveAgain())
+    if not run.has_unsaved_results:
+        return _saved(run)
+    if run.unsaved_reason:
+        return ()
+    return (SaveAgain(),) if run.passes < _CRASHES else (LeaveUnsaved(sentence),)
+
+
+def repair_saving(run: Run, found: WorkflowFound) -> Endings:
+    """What follows from the status of the newest execution of a run that is being saved."""
+    if found.status == "RUNNING":
+        return ()
+    if found.status is None:
+        return (StartWorkflow(),)
+    if run.unsaved_reason and run.unsaved_at is not None:
+        return (SaveAgain(),) if found.at - run.unsaved_at >= SAVE_AGAIN_AFTER else ()
+    return (RecordCrash(found.status),)
+
+
+def _out_of_time(run: Run, now: datetime) -> str:
+    """A wait for the cluster or the job ends so, and a step whose answer was lost at every try."""
+    if run.phase is RunPhase.QUEUED:
+        days = (now - run.requested_at).total_seconds() / 86_400
+        return f"the run waited {days:.1f} days for nodes of its cluster"
+    began = run.entered(RunPhase.RUNNING)
+    if began is None:
+        return f"a step of the workflow did not answer in phase {run.phase.value}"
+    days = (now - began).total_seconds() / 86_400
+    return f"the run reached its time limit after {days:.1f} days of training"
+
+
+def stop_reason(run: Run) -> str:
+    """Who asked for the stop, as a sentence."""
+    return f"stopped by {run.stop_requested_by}"
+
+
+def why_saving(run: Run) -> str:
+    """Why nothing but saving is left to do."""
+    return run.reason or f"run {run.run_id} is saving its results"

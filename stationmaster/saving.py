@@ -1,0 +1,49 @@
+"""Carries out what is decided of the saving of results: once more, or not for now.
+
+Called by commands and steps. What is tried again is recorded first, and then a new execution of the
+run's workflow is started, named after the count that was recorded: so both happen once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from stationmaster.domain.reactions.ending import LeaveUnsaved, SaveAgain
+from stationmaster.domain.reactions.run import Reaction
+from stationmaster.domain.run.aggregate import Run
+from stationmaster.domain.run.events import ResultsUnsaved, SavingRequested, run_event_id
+from stationmaster.services import Services
+
+
+def settle_saving(services: Services, run: Run, reactions: Iterable[Reaction]) -> Run:
+    """Try again, or give up for now, where that was decided."""
+    for reaction in reactions:
+        if isinstance(reaction, SaveAgain):
+            run = save_once_more(services, run)
+        elif isinstance(reaction, LeaveUnsaved):
+            run = results_unsaved(services, run, reason=reaction.reason)
+    return run
+
+
+def save_once_more(services: Services, run: Run, *, user_id: str = "") -> Run:
+    """Record that saving is tried again, and start the workflow that does it."""
+    event = SavingRequested(
+        event_id=run_event_id(run.run_id, "results.saving_requested", run.passes),
+        run_id=run.run_id,
+        at=services.now(),
+        user_id=user_id,
+    )
+    run = services.runs.record(run.run_id, [event])
+    services.workflows.start_train(run.run_id, run.passes)
+    return run
+
+
+def results_unsaved(services: Services, run: Run, *, reason: str) -> Run:
+    """Record that saving gave up for now; once for each execution of the workflow."""
+    event = ResultsUnsaved(
+        event_id=run_event_id(run.run_id, "results.unsaved", run.passes),
+        run_id=run.run_id,
+        at=services.now(),
+        reason=reason,
+    )
+    return services.runs.record(run.run_id, [event])

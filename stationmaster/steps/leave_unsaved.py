@@ -1,0 +1,46 @@
+"""Saving has failed: that is recorded, and the way is made free for the next try."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+from stationmaster.domain.errors import PermanentError, TransientError
+from stationmaster.domain.ids import RunId
+from stationmaster.domain.names import NAMESPACE, saving_name
+from stationmaster.domain.reactions.run import POLICY, decide
+from stationmaster.domain.reactions.workflow import WorkflowFailed
+from stationmaster.domain.run.aggregate import Run
+from stationmaster.domain.run.events import RunPhase
+from stationmaster.saving import results_unsaved
+from stationmaster.services import Services
+from stationmaster.steps.catching import parse_caught
+from stationmaster.steps.recording import change_phases, cluster_of
+
+logger = logging.getLogger(__name__)
+
+
+def leave_unsaved(services: Services, run_id: RunId, *, error: Mapping[str, str]) -> None:
+    """Record why the run's results are not saved, and delete the Job that was to do it.
+
+    The run stays in phase saving and keeps its lease, so its file system stays as well. Where
+    saving failed before it began, the run ends as its job has.
+    """
+    run = services.runs.load(run_id)
+    if not run.has_unsaved_results:
+        return
+    caught = parse_caught(error)
+    why = caught.why if caught is not None else "unknown error"
+    if run.phase is not RunPhase.SAVING:
+        run = change_phases(services, run, decide(run, WorkflowFailed(why), POLICY))
+    run = results_unsaved(services, run, reason=why)
+    _delete_job(services, run)
+
+
+def _delete_job(services: Services, run: Run) -> None:
+    """A Job cannot be started again, and a cluster that does not answer has to be left alone."""
+    try:
+        gateway = services.kubernetes(cluster_of(run))
+        gateway.delete("batch/v1", "Job", name=saving_name(run.run_id), namespace=NAMESPACE)
+    except (TransientError, PermanentError) as exc:
+        logger.warning("job not deleted", extra={"run_id": run.run_id, "error": str(exc)})

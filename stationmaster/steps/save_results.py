@@ -1,0 +1,162 @@
+"""What a run leaves goes from its file system to the artifacts bucket, by a Job in its cluster.
+
+The Job runs on the system nodes: training nodes may be gone already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from stationmaster import __version__
+from stationmaster.domain.errors import SavingFailed, StepTimedOut, TransientError
+from stationmaster.domain.ids import RunId
+from stationmaster.domain.names import LABEL_ROLE, LABEL_RUN_ID, NAMESPACE, saving_name
+from stationmaster.domain.planning.recipe_lookup import get_recipe
+from stationmaster.domain.reactions.ending import ExplainSilence, outcome_of
+from stationmaster.domain.reactions.run import POLICY, SilenceExplained, decide
+from stationmaster.domain.reactions.workflow import WorkflowEnds
+from stationmaster.domain.results import RunFacts
+from stationmaster.domain.run.aggregate import Run
+from stationmaster.domain.run.events import ResultsLost, RunPhase, run_event_id
+from stationmaster.kubernetes.gateway import KubernetesGateway
+from stationmaster.kubernetes.views import BatchJobView
+from stationmaster.rendering.metadata import run_labels
+from stationmaster.rendering.saving import render_saving
+from stationmaster.services import Services
+from stationmaster.steps import NOT_READY, READY, StepResult
+from stationmaster.steps.catching import parse_caught
+from stationmaster.steps.examining import explain_silence
+from stationmaster.steps.recording import change_phases, check_time, cluster_of
+
+
+def save_results(
+    services: Services, run_id: RunId, *, error: Mapping[str, str] | None = None
+) -> StepResult:
+    """Look once at the saving of what the run leaves; ready when its Job has ended well.
+
+    A run that has trained enters phase saving. One that has nothing to save, or has it saved, is
+    ready at once. `error` is what ended its training, as Step Functions caught it.
+
+    Raises:
+        SavingFailed: the Job has failed, or cannot run; has its words.
+        TransientError: the cluster or AWS does not answer.
+    """
+    run = _begin(services, services.runs.load(run_id), error)
+    if not run.has_unsaved_results:
+        return READY
+    cluster_id = cluster_of(run)
+    if services.file_systems.describe(cluster_id) is None:
+        _record_loss(services, run)
+        return READY
+    if services.clusters.describe(cluster_id) is None:
+        raise SavingFailed(f"cluster {cluster_id} is gone, and nothing else can read its files")
+    gateway = services.kubernetes(cluster_id)
+    if not _training_is_over(services, gateway, run):
+        return NOT_READY
+    jobs = gateway.batch_jobs(NAMESPACE, labels=run_labels(run_id, "saving"))
+    if not jobs:
+        _start(services, gateway, run)
+        return NOT_READY
+    return READY if _is_done(services, gateway, run, jobs[0]) else NOT_READY
+
+
+def _begin(services: Services, run: Run, error: Mapping[str, str] | None) -> Run:
+    """Record that the run is being saved, and how it will end; once."""
+    if run.phase is RunPhase.SAVING or not run.has_unsaved_results:
+        return run
+    reactions = decide(run, WorkflowEnds(services.now(), parse_caught(error)), POLICY)
+    if ExplainSilence() in reactions:
+        reactions = decide(run, SilenceExplained(*explain_silence(services, run)), POLICY)
+    return change_phases(services, run, reactions)
+
+
+def _record_loss(services: Services, run: Run) -> None:
+    event = ResultsLost(
+        event_id=run_event_id(run.run_id, "results.lost"),
+        run_id=run.run_id,
+        at=services.now(),
+        reason=f"the file system of cluster {cluster_of(run)} does not exist any more",
+    )
+    services.runs.record(run.run_id, [event])
+
+
+def _training_is_over(services: Services, gateway: KubernetesGateway, run: Run) -> bool:
+    """Whether nothing writes what is about to be saved; a job that has not ended is deleted.
+
+    A pod that waits for its next start, of a job that has failed, writes nothing. One whose node is
+    lost never ends, and is waited for no longer than at a teardown.
+    """
+    job = gateway.job(NAMESPACE, run.job)
+    if job is not None and not (job.condition("Succeeded") or job.condition("Failed")):
+        gateway.delete("kubeflow.org/v1", "PyTorchJob", name=run.job, namespace=NAMESPACE)
+    pods = gateway.pods(NAMESPACE, labels={LABEL_RUN_ID: run.run_id, LABEL_ROLE: "training"})
+    if all(pod.phase in ("Succeeded", "Failed") or pod.waiting_reason for pod in pods):
+        return True
+    waited_s = (services.now() - (run.saving_since or services.now())).total_seconds()
+    return waited_s > services.settings.release_job_timeout_s
+
+
+def _start(services: Services, gateway: KubernetesGateway, run: Run) -> None:
+    settings = services.settings
+    gateway.apply(
+        render_saving(
+            _facts(services, run),
+            cluster_id=cluster_of(run),
+            image=settings.relay_image,
+            bucket=settings.artifacts_bucket,
+            region=settings.region,
+        )
+    )
+
+
+def _facts(services: Services, run: Run) -> RunFacts:
+    """What the manifest says of the run."""
+    request, cluster = run.request, services.cluster_states.load(cluster_of(run))
+    recipe = get_recipe(request.recipe, request.model).with_overrides(request.overrides)
+    progress = run.progress
+    return RunFacts(
+        run_id=run.run_id,
+        recipe=request.recipe,
+        overrides=request.overrides,
+        model=(request.model.repository if request.model is not None else "") or request.recipe,
+        nodes=run.placement.nodes,
+        instance_type=run.placement.instance_type,
+        image=services.settings.training_image,
+        versions={"stationmaster": __version__},
+        seed=recipe.training.seed,
+        data=recipe.training.dataset,
+        outcome=outcome_of(run).value,
+        step=progress.step if progress is not None else None,
+        loss_nats=progress.loss_nats if progress is not None else None,
+        cost_usd=round(cluster.cost_usd(services.now()), 6),
+    )
+
+
+def _is_done(services: Services, gateway: KubernetesGateway, run: Run, job: BatchJobView) -> bool:
+    """Whether the Job has ended well; once a pod of it runs, the Job's own deadline counts."""
+    if job.succeeded:
+        return True
+    pods = gateway.pods(NAMESPACE, labels=run_labels(run.run_id, "saving"))
+    if job.failed:
+        ended = [pod for pod in pods if pod.exit_code not in (None, 0)]
+        said = _last_words(gateway, ended[-1].name) if ended else ""
+        raise SavingFailed(said or f"Job {saving_name(run.run_id)} failed: {job.message}")
+    if any(pod.phase != "Pending" for pod in pods):
+        return False
+    try:
+        check_time(
+            services,
+            since=job.created_at,
+            limit_s=services.settings.job_start_timeout_s,
+            what=f"Job {job.name} did not start",
+        )
+    except StepTimedOut as exc:
+        raise SavingFailed(f"{exc}: {gateway.explain(NAMESPACE, pods)}") from exc
+    return False
+
+
+def _last_words(gateway: KubernetesGateway, pod: str) -> str:
+    try:
+        return gateway.last_log_line(NAMESPACE, pod)
+    except TransientError:
+        return ""  # that it failed has to be reported

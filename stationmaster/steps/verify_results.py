@@ -1,0 +1,32 @@
+"""What a run has left is in the artifacts bucket, seen from outside its cluster."""
+
+from __future__ import annotations
+
+from stationmaster.domain.ids import RunId
+from stationmaster.domain.run.events import ResultsSaved, run_event_id
+from stationmaster.services import Services
+
+
+def verify_results(services: Services, run_id: RunId) -> None:
+    """Compare the bucket with the result's manifest, and record that the result is saved.
+
+    From then on the file system may go. A run without anything to save stays as it is.
+
+    Raises:
+        ResultMissing, ResultDamaged: the bucket has not what the manifest lists; names the file.
+        TransientError, PermanentError: the bucket does not answer, or refuses to.
+    """
+    run = services.runs.load(run_id)
+    if not run.has_unsaved_results:
+        return
+    found = services.artifacts.verify(run_id)
+    event = ResultsSaved(
+        event_id=run_event_id(run_id, "results.saved", found.manifest_sha256),
+        run_id=run_id,
+        at=services.now(),
+        uri=found.uri,
+        num_files=len(found.manifest.files),
+        num_bytes=found.manifest.num_bytes,
+        manifest_sha256=found.manifest_sha256,
+    )
+    services.runs.record(run_id, [event])
