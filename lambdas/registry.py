@@ -151,14 +151,22 @@ TRAIN_STEPS: Final = (
 CLUSTER_STEPS: Final = (
     _step("prepare-cluster"),
     _step("ensure-cluster", P.CLUSTER_CREATE, P.CLUSTER_READ, P.NETWORK_CREATE, P.NETWORK_READ),
+    # Counts the nodes before it takes any.
     _step(
-        "ensure-node-group", P.NODE_GROUP_CREATE, P.CLUSTER_READ, P.NETWORK_CREATE, P.NETWORK_READ
+        "ensure-node-group",
+        P.NODE_GROUP_CREATE,
+        P.CLUSTER_READ,
+        P.NETWORK_CREATE,
+        P.NETWORK_READ,
+        P.KUBERNETES,
+        memory_mib=512,
     ),
     _step("ensure-file-system", P.FILE_SYSTEM_CREATE, P.FILE_SYSTEM_READ, P.NETWORK_READ),
     _step("install-plugin", P.ADDON_CREATE, P.CLUSTER_READ, P.KUBERNETES, memory_mib=512),
     _step("run-check", P.CLUSTER_READ, P.FILE_SYSTEM_READ, P.KUBERNETES, memory_mib=512),
     # A cluster that has failed and that no run leases drains at once.
-    _step("conclude-cluster", *_FOLLOW_UP),
+    # A resize that has failed is taken back by a further pass.
+    _step("conclude-cluster", P.START_CLUSTER, *_FOLLOW_UP),
 )
 
 TEARDOWN_STEPS: Final = (
@@ -198,7 +206,7 @@ STEPS: Final = (*TRAIN_STEPS, *CLUSTER_STEPS, *TEARDOWN_STEPS, KEEP_CLOCK)
 RECORDER: Final = Function(
     name="recorder",
     handler="lambdas.recorder.handler",
-    permissions=_STEP | _FIND_LEFT | _FOLLOW_UP | {P.START_TRAIN},
+    permissions=_STEP | _FIND_LEFT | _FOLLOW_UP | {P.START_TRAIN, P.START_CLUSTER},
 )
 TEARDOWN_STARTER: Final = Function(
     name="start-teardown",

@@ -1,4 +1,4 @@
-"""What follows outside the table when a cluster was written: its clock, waits, its teardown.
+"""What follows outside the table when a cluster was written: waits, teardown, clock, passes.
 
 Called by commands and steps after each write of a cluster that may end a wait or begin its end.
 Everything here may be repeated: who was killed between the write and this does it again, and the
@@ -12,10 +12,12 @@ from datetime import timedelta
 from typing import Final
 
 from stationmaster.domain.cluster.aggregate import Cluster
+from stationmaster.domain.cluster.events import PassBegan, PassFailed, cluster_event_id
 from stationmaster.domain.errors import PermanentError
 from stationmaster.domain.reactions.cluster import (
     AnnounceDrain,
     ClusterWritten,
+    GoBack,
     clock_time,
     decide,
 )
@@ -23,6 +25,7 @@ from stationmaster.services import Services
 from stationmaster.waiting import notify_waiting_runs
 
 logger = logging.getLogger(__name__)
+
 
 # A clock that is set for a moment that is over would not ring.
 _AHEAD: Final = timedelta(seconds=5)
@@ -39,6 +42,46 @@ def follow_up(services: Services, cluster: Cluster) -> None:
     set_clock(services, cluster)
 
 
+def begin_pass(services: Services, cluster: Cluster, *, nodes: int, user_id: str = "") -> Cluster:
+    """Let the workflow go over a ready cluster once more: to check it, or to give it `nodes` nodes.
+
+    `user_id` is who asked for it; empty where the cluster's checks were too old.
+
+    Raises:
+        IllegalTransition: it is not ready, or in use and to get fewer nodes.
+    """
+    number = cluster.passes + 1
+    event = PassBegan(
+        event_id=cluster_event_id(cluster.cluster_id, "pass", number, nodes, user_id),
+        cluster_id=cluster.cluster_id,
+        at=services.now(),
+        nodes=nodes,
+        user_id=user_id,
+    )
+    cluster = services.cluster_states.record(cluster.cluster_id, [event])
+    start_pass(services, cluster)
+    return cluster
+
+
+def go_back(services: Services, cluster: Cluster, failed: GoBack) -> Cluster:
+    """Let a further pass give the cluster the size that it had before a resize that failed."""
+    event = PassFailed(
+        event_id=cluster_event_id(cluster.cluster_id, "pass.failed", cluster.passes),
+        cluster_id=cluster.cluster_id,
+        at=services.now(),
+        nodes=failed.nodes,
+        reason=failed.reason,
+    )
+    cluster = services.cluster_states.record(cluster.cluster_id, [event])
+    start_pass(services, cluster)
+    return cluster
+
+
+def start_pass(services: Services, cluster: Cluster) -> None:
+    """Start the workflow's newest pass over the cluster, unless it was started before."""
+    services.workflows.start_cluster(cluster.cluster_id, pass_number=cluster.passes)
+
+
 def set_clock(services: Services, cluster: Cluster) -> None:
     """Let the cluster's clock ring when its time asks for something; most clusters have none."""
     now = services.now()
@@ -46,7 +89,7 @@ def set_clock(services: Services, cluster: Cluster) -> None:
     if at is None:
         return
     try:
-        services.schedules.put(cluster.cluster_id, at=max(at, now + _AHEAD))
+        services.schedules.put(cluster.cluster_id, at=at if at > now else now + _AHEAD)
     except PermanentError as exc:
         # Nothing else has to wait for that: the reaper looks at every clock.
         logger.error("clock not set", extra={"cluster_id": cluster.cluster_id, "error": str(exc)})

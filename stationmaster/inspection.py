@@ -10,7 +10,12 @@ from typing import TYPE_CHECKING
 
 from stationmaster.domain.cluster.spec import ClusterSpec
 from stationmaster.domain.ids import ClusterId
-from stationmaster.domain.names import LABEL_CLUSTER_ID, TRAINING_NODE_GROUP
+from stationmaster.domain.names import (
+    LABEL_CLUSTER_ID,
+    LABEL_ROLE,
+    NAMESPACE,
+    TRAINING_NODE_GROUP,
+)
 from stationmaster.rendering.metadata import LABEL_NODE_GROUP
 from stationmaster.services import Services
 
@@ -50,6 +55,8 @@ class LiveCluster:
     services: Services
     cluster_id: ClusterId
     spec: ClusterSpec
+    passes: int = 1
+    """Which pass over it this is; what an earlier one has found does not count."""
 
     @property
     def kubernetes(self) -> KubernetesGateway:
@@ -65,3 +72,10 @@ class LiveCluster:
         """Its training nodes, listed once: those of others in a shared cluster do not count."""
         labels = {LABEL_NODE_GROUP: TRAINING_NODE_GROUP, LABEL_CLUSTER_ID: self.cluster_id}
         return self.kubernetes.nodes(labels=labels)
+
+    @cached_property
+    def idle_nodes(self) -> list[NodeView]:
+        """Its training nodes that no job is on: what runs train on is proven by them."""
+        pods = self.kubernetes.pods(NAMESPACE, labels={LABEL_ROLE: "training"})
+        busy = {pod.node for pod in pods if pod.phase not in ("Succeeded", "Failed")}
+        return [node for node in self.training_nodes if node.name not in busy]

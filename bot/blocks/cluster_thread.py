@@ -37,6 +37,7 @@ def is_posted(event: ThreadEvent) -> bool:
             | cl.KeepEnding()
             | cl.DeletionRequested()
             | cl.PassBegan()
+            | cl.PassFailed()
             | cl.TeardownStarted()
         ):
             return True
@@ -95,6 +96,9 @@ def _line(event: ThreadEvent, cluster: Cluster) -> str:
         case cl.PassBegan():
             by = f" by {md.user(event.user_id)}" if event.user_id else ", its checks were too old"
             return f"\u25b8 gone over once more, with {_nodes(event.nodes)}{by}"
+        case cl.PassFailed():
+            why = md.escape(event.reason, 300)
+            return f"{md.FAILED} no new size, back to {_nodes(event.nodes)}: {why}"
         case cl.TeardownStarted():
             return "\u267b\ufe0f teardown started"
         case _:

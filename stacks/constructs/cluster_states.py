@@ -8,7 +8,7 @@ releases nothing: the cluster is released when its last lease is.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 import aws_cdk as cdk
 from aws_cdk import aws_lambda as lambda_
@@ -24,12 +24,16 @@ COMMENT: Final = "Stationmaster: provision a cluster, install its plugins, and c
 MACHINE_LIMIT: Final = cdk.Duration.hours(12)
 
 
+# Which pass over the cluster it is: the first makes it, further ones check or resize it.
+PASS: Final[Mapping[str, Any]] = {"pass_number": sfn.JsonPath.number_at("$.pass_number")}
+
+
 def cluster_states(scope: Construct, functions: Mapping[str, lambda_.IFunction]) -> sfn.IChainable:
     """The chain of the cluster workflow; `functions` by registry name."""
     states = StepStates(scope, functions, owner=CLUSTER_ID)
     failure = _after_failure(scope, states)
 
-    prepare = states.step("PrepareCluster", "prepare-cluster", result_path="$")
+    prepare = states.step("PrepareCluster", "prepare-cluster", payload=PASS, result_path="$")
     prepare.add_catch(failure, errors=ANY_ERROR, result_path="$.error")
     control_plane = states.loop(
         "EnsureCluster",
@@ -59,7 +63,7 @@ def cluster_states(scope: Construct, functions: Mapping[str, lambda_.IFunction])
         payload={"check": sfn.JsonPath.string_at("$.check")},
     )
     checks = _for_each(scope, "Validate", check, item="check", last="CheckDone", failure=failure)
-    conclude = states.step("ConcludeCluster", "conclude-cluster")
+    conclude = states.step("ConcludeCluster", "conclude-cluster", payload=PASS)
     conclude.add_catch(failure, errors=ANY_ERROR, result_path="$.error")
 
     return (
@@ -127,7 +131,7 @@ def _for_each(
 def _after_failure(scope: Construct, states: StepStates) -> sfn.IChainable:
     """Record how it ended, let the runs that wait know, and end the execution accordingly."""
     conclude = states.last_resort(
-        "ConcludeFailure", "conclude-cluster", payload=ERROR, result_path="$.conclusion"
+        "ConcludeFailure", "conclude-cluster", payload={**PASS, **ERROR}, result_path="$.conclusion"
     )
     outcome = (
         sfn.Choice(scope, "ClusterOutcome")

@@ -236,7 +236,7 @@ def _node_group_create(stack: cdk.Stack, granted: Granted) -> list[Statement]:
             TAGGED_AT_CREATION,
         ),
         Statement(
-            ("eks:TagResource",),
+            ("eks:TagResource", "eks:UpdateNodegroupConfig"),
             (arn(stack, "eks", "nodegroup", f"{cluster_name('*')}/*"),),
             _NAMED,
         ),

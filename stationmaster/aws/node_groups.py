@@ -32,6 +32,8 @@ class NodeGroup(BaseModel):
 
     name: str
     status: str
+    nodes: int = 0
+    """How many it is to have."""
     failure: str = ""
 
 
@@ -55,6 +57,7 @@ class NodeGroups:
         return NodeGroup(
             name=name,
             status=found.get("status", "CREATING"),
+            nodes=found.get("scalingConfig", {}).get("desiredSize", 0),
             failure="; ".join(f"{i.get('code')}: {i.get('message')}" for i in issues),
         )
 
@@ -97,6 +100,18 @@ class NodeGroups:
             labels=labels,
             taints=[{"key": TRAINING_TAINT, "value": "true", "effect": "NO_SCHEDULE"}],
         )
+
+    def resize(self, cluster_id: ClusterId, name: str, *, count: int) -> None:
+        """Request another number of nodes; a group that is busy is left to the next call.
+
+        Which nodes go where there are to be fewer is AWS's choice.
+        """
+        with ignoring_existing(f"resizing node group {name} of {cluster_id}"):
+            self._client.update_nodegroup_config(
+                clusterName=cluster_name(cluster_id),
+                nodegroupName=name,
+                scalingConfig={"minSize": count, "maxSize": count, "desiredSize": count},
+            )
 
     def release(self, cluster_id: ClusterId, name: str) -> None:
         """Request the deletion; a group that is gone or busy is left to the next call."""

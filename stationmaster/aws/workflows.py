@@ -1,7 +1,7 @@
 """Step Functions: starting the three workflows and resolving their waits.
 
-Executions are named after the run and their number, after the cluster, and after the cluster and
-the teardown's attempt; so starting one twice is harmless.
+Executions are named after the run and their number, after the cluster and the pass over it, and
+after the cluster and the teardown's attempt; so starting one twice is harmless.
 """
 
 from __future__ import annotations
@@ -19,6 +19,11 @@ if TYPE_CHECKING:
 
 # Cause strings are limited to 32,768 characters.
 _MAX_CAUSE = 4_000
+
+
+def pass_name(cluster_id: ClusterId, number: int) -> str:
+    """Name of the execution of one pass over a cluster; the first is called as the cluster is."""
+    return cluster_id if number == 1 else f"{cluster_id}-{number}"
 
 
 def teardown_name(cluster_id: ClusterId, attempt: int) -> str:
@@ -43,10 +48,11 @@ class Workflows:
         name = train_name(run_id, number)
         self._start(self._settings.train_state_machine_arn, name, {"run_id": run_id})
 
-    def start_cluster(self, cluster_id: ClusterId) -> None:
-        """Start the cluster's workflow, unless it was started before."""
-        payload = {"cluster_id": cluster_id}
-        self._start(self._settings.cluster_state_machine_arn, cluster_id, payload)
+    def start_cluster(self, cluster_id: ClusterId, *, pass_number: int = 1) -> None:
+        """Start a pass of the cluster's workflow, unless it was started before."""
+        payload: dict[str, str | int] = {"cluster_id": cluster_id, "pass_number": pass_number}
+        name = pass_name(cluster_id, pass_number)
+        self._start(self._settings.cluster_state_machine_arn, name, payload)
 
     def start_teardown(self, cluster_id: ClusterId, *, attempt: int) -> None:
         """Start the cluster's teardown; each attempt has its own execution."""
@@ -57,9 +63,10 @@ class Workflows:
         """Status of the n-th execution, e.g. RUNNING, or None when it was never started."""
         return self._status(self._settings.train_state_machine_arn, train_name(run_id, number))
 
-    def cluster_status(self, cluster_id: ClusterId) -> str | None:
-        """Status of the cluster's workflow, or None when it was never started."""
-        return self._status(self._settings.cluster_state_machine_arn, cluster_id)
+    def cluster_status(self, cluster_id: ClusterId, *, pass_number: int = 1) -> str | None:
+        """Status of a pass of the cluster's workflow, or None when it was never started."""
+        name = pass_name(cluster_id, pass_number)
+        return self._status(self._settings.cluster_state_machine_arn, name)
 
     def teardown_status(self, cluster_id: ClusterId, *, attempt: int) -> str | None:
         """Status of one attempt's teardown workflow, or None when it was never started."""
@@ -82,7 +89,7 @@ class Workflows:
         """Say that the job is still being watched, so that the wait does not time out."""
         self._resolve(lambda: self._client.send_task_heartbeat(taskToken=token))
 
-    def _start(self, state_machine_arn: str, name: str, payload: Mapping[str, str]) -> None:
+    def _start(self, state_machine_arn: str, name: str, payload: Mapping[str, str | int]) -> None:
         try:
             with aws_call(f"starting workflow {name}"):
                 self._client.start_execution(

@@ -1,4 +1,4 @@
-"""The storage check: a Job for each training node that writes to and reads from the file system.
+"""The storage check: a Job for each idle training node that writes and reads the file system.
 
 Each pod writes a file of random bytes, syncs it, reads it back, and waits until it sees the files
 of all other nodes with the right contents. So a pass says that every node mounts one file system
@@ -107,19 +107,29 @@ def render(cluster: LiveCluster) -> list[KubernetesObject]:
         TransientError: the file system is not there (any more).
     """
     cluster_id, services = cluster.cluster_id, cluster.services
-    hostnames = [node.hostname for node in cluster.training_nodes]
+    hostnames = [node.hostname for node in cluster.idle_nodes]
     return [
         namespace(),
         *render_storage(cluster_id, services.file_systems.mountable(cluster_id)),
-        *render_jobs(cluster_id, hostnames=hostnames, image=services.settings.training_image),
+        *render_jobs(
+            cluster_id,
+            hostnames=hostnames,
+            image=services.settings.training_image,
+            pass_number=cluster.passes,
+        ),
     ]
 
 
 def look(cluster: LiveCluster) -> Finding:
     """Judge the Jobs of the nodes that are there now; one that failed is final."""
     gateway, cluster_id = cluster.kubernetes, cluster.cluster_id
-    hostnames = [node.hostname for node in cluster.training_nodes]
-    names = [job_name(cluster_id, hostname, nodes=hostnames) for hostname in hostnames]
+    hostnames = [node.hostname for node in cluster.idle_nodes]
+    if not hostnames:
+        return Finding(Verdict.GOOD, "runs use the file system on all nodes", {"nodes": 0})
+    names = [
+        job_name(cluster_id, hostname, nodes=hostnames, pass_number=cluster.passes)
+        for hostname in hostnames
+    ]
     selector = {LABEL_CLUSTER_ID: cluster_id, LABEL_CHECK: NAME}
     jobs = {job.name: job for job in gateway.batch_jobs(NAMESPACE, labels=selector)}
     if not jobs.keys() >= set(names):
@@ -144,33 +154,42 @@ def look(cluster: LiveCluster) -> Finding:
     return Finding(Verdict.WAITING, gateway.explain(NAMESPACE, pods))
 
 
-def job_name(cluster_id: ClusterId, node: str, *, nodes: Sequence[str]) -> str:
+def job_name(
+    cluster_id: ClusterId, node: str, *, nodes: Sequence[str], pass_number: int = 1
+) -> str:
     """Name of one node's Job: short and a DNS label, whatever the nodes are called.
 
-    Other nodes make another name, because a Job's template, which lists them, cannot be changed.
+    Other nodes make another name, because a Job's template, which lists them, cannot be changed;
+    and so does another pass, in which the Jobs of an earlier one prove nothing.
     """
-    return f"{cluster_id}-st-{_digest([node, *sorted(nodes)])}"
+    return f"{cluster_id}-st-{_digest([node, *sorted(nodes)], pass_number)}"
 
 
-def _digest(words: Sequence[str]) -> str:
+def _digest(words: Sequence[str], pass_number: int) -> str:
+    if pass_number > 1:
+        words = [*words, f"pass {pass_number}"]
     return hashlib.sha256("\n".join(words).encode()).hexdigest()[:6]
 
 
 def render_jobs(
-    cluster_id: ClusterId, *, hostnames: Sequence[str], image: str
+    cluster_id: ClusterId, *, hostnames: Sequence[str], image: str, pass_number: int = 1
 ) -> list[KubernetesObject]:
     """A Job for each node; `hostnames` are the nodes' kubernetes.io/hostname labels."""
     nodes = sorted(hostnames)
-    return [_render_job(cluster_id, hostname, nodes=nodes, image=image) for hostname in nodes]
+    return [
+        _render_job(cluster_id, hostname, nodes=nodes, image=image, pass_number=pass_number)
+        for hostname in nodes
+    ]
 
 
 def _render_job(
-    cluster_id: ClusterId, hostname: str, *, nodes: Sequence[str], image: str
+    cluster_id: ClusterId, hostname: str, *, nodes: Sequence[str], image: str, pass_number: int
 ) -> KubernetesObject:
     check_labels = cluster_labels(cluster_id, "check") | {LABEL_CHECK: NAME}
-    name = job_name(cluster_id, hostname, nodes=nodes)
-    # Pods that check another set of nodes may still be ending: they must not meet in a file.
-    directory = f"{_CHECK_DIRECTORY}/{_digest(nodes)}"
+    name = job_name(cluster_id, hostname, nodes=nodes, pass_number=pass_number)
+    # Pods that check another set of nodes may still be ending: they must not meet in a file. Files
+    # of an earlier pass are no proof.
+    directory = f"{_CHECK_DIRECTORY}/{_digest(nodes, pass_number)}"
     opening = _container("open", image, [_OPEN_SCRIPT, directory, RUNS_DIRECTORY, DATA_DIRECTORY])
     opening["securityContext"] |= {"runAsUser": 0, "runAsNonRoot": False}
     arguments = [SCRIPT, directory, hostname, str(WAIT_S)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from stationmaster.cluster_upkeep import begin_pass
 from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.cluster.events import (
     ClusterRequested,
@@ -13,6 +14,7 @@ from stationmaster.domain.cluster.fitting import why_unfit
 from stationmaster.domain.cluster.spec import ClusterSpec, spec_for
 from stationmaster.domain.errors import ClusterFailed, IllegalTransition, RunStopped
 from stationmaster.domain.ids import RunId
+from stationmaster.domain.reactions.cluster import has_old_checks
 from stationmaster.domain.reactions.run import POLICY, Queued, decide
 from stationmaster.domain.run.aggregate import Run, Wait
 from stationmaster.domain.run.attempts import Attempt, first_assignment
@@ -28,7 +30,8 @@ def acquire_cluster(services: Services, run_id: RunId, *, task_token: str) -> No
     """Keep the token, and ask for nodes of the run's cluster; who makes them ready resolves it.
 
     The cluster is the one that the request names, or one that is made for the run and whose
-    workflow is started. A run whose nodes are not free stands in the queue, in order.
+    workflow is started. A run whose nodes are not free stands in the queue, in order. A cluster
+    whose checks are older than a day and that only this run uses is checked again first.
 
     The token is written before the cluster is read, and whoever changes the cluster writes that
     before it reads the tokens: one of the two always sees the other.
@@ -51,6 +54,7 @@ def acquire_cluster(services: Services, run_id: RunId, *, task_token: str) -> No
         raise
     if cluster.run_id == run_id:
         services.workflows.start_cluster(cluster.cluster_id)
+    cluster = _check_again(services, cluster, run_id)
     _show_wait(services, run, cluster)
     settle_cluster_wait(services, cluster, run_id, task_token)
 
@@ -94,6 +98,16 @@ def _ask_for_nodes(services: Services, run: Run, attempt: Attempt) -> Cluster:
     if run.request.cluster_id is not None and (why := why_unfit(cluster, needed)):
         raise ClusterFailed(why)
     return services.cluster_states.record(cluster_id, [wanted])
+
+
+def _check_again(services: Services, cluster: Cluster, run_id: RunId) -> Cluster:
+    """Begin a pass over a cluster whose checks are too old, unless others train on it."""
+    if not has_old_checks(cluster, run_id, services.now()):
+        return cluster
+    try:
+        return begin_pass(services, cluster, nodes=cluster.spec.nodes)
+    except IllegalTransition:
+        return services.cluster_states.load(cluster.cluster_id)  # somebody else has begun one
 
 
 def _needed(run: Run, attempt: Attempt) -> ClusterSpec:

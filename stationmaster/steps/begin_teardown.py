@@ -69,7 +69,8 @@ def _end_run(services: Services, cluster: Cluster, run_id: RunId) -> Cluster:
 
 def _is_provisioning(services: Services, cluster: Cluster) -> bool:
     """Whether a workflow may still create something of the cluster, and is worth waiting for."""
-    if services.workflows.cluster_status(cluster.cluster_id) != "RUNNING":
+    status = services.workflows.cluster_status(cluster.cluster_id, pass_number=cluster.passes)
+    if status != "RUNNING":
         return False
     since = cluster.entered(ClusterPhase.DRAINING) or cluster.requested_at
     waited_s = (services.now() - since).total_seconds()

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from stationmaster.cluster_upkeep import follow_up
+from stationmaster.cluster_upkeep import follow_up, go_back, start_pass
 from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.cluster.events import ClusterPhase
 from stationmaster.domain.errors import IllegalTransition
 from stationmaster.domain.ids import ClusterId
-from stationmaster.domain.reactions.cluster import decide
+from stationmaster.domain.reactions.cluster import GoBack, decide
 from stationmaster.domain.reactions.workflow import WorkflowEnds, WorkflowFailed
 from stationmaster.services import Services
 from stationmaster.steps.catching import parse_caught
@@ -18,28 +18,44 @@ from stationmaster.steps.recording import change_cluster_phases
 
 
 def conclude_cluster(
-    services: Services, cluster_id: ClusterId, *, error: Mapping[str, str] | None = None
+    services: Services,
+    cluster_id: ClusterId,
+    *,
+    pass_number: int = 1,
+    error: Mapping[str, str] | None = None,
 ) -> Conclusion:
-    """Record how provisioning ended, and let the runs that wait for the cluster know.
+    """Record how a pass over the cluster ended, and let the runs that wait for it know.
 
     `error` is what Step Functions caught, None after success. A cluster that is ready, has failed
-    or goes away stays as it is. One that has failed and that no run leases drains at once, which is
-    put on the bus.
+    or goes away stays as it is. A resize that failed is taken back by a further pass. A cluster
+    that has failed and that no run leases drains at once, which is put on the bus.
     """
     cluster = services.cluster_states.load(cluster_id)
-    cluster = _end(services, cluster, WorkflowEnds(services.now(), parse_caught(error)))
+    ends = WorkflowEnds(services.now(), parse_caught(error))
+    cluster = _end(services, cluster, ends, pass_number)
     failed = cluster.entered_in_pass(ClusterPhase.FAILED) is not None
+    failed = failed or cluster.passes != pass_number
     return {"outcome": ClusterPhase.FAILED.value if failed else cluster.phase.value}
 
 
-def fail_cluster(services: Services, cluster: Cluster, *, reason: str) -> None:
-    """Record that a workflow of the cluster crashed, and let the runs that wait for it know."""
-    _end(services, cluster, WorkflowFailed(reason))
+def fail_cluster(services: Services, cluster: Cluster, *, pass_number: int, reason: str) -> None:
+    """Record that a pass over the cluster crashed, and let the runs that wait for it know."""
+    _end(services, cluster, WorkflowFailed(reason), pass_number)
 
 
-def _end(services: Services, cluster: Cluster, seen: WorkflowEnds | WorkflowFailed) -> Cluster:
+def _end(
+    services: Services, cluster: Cluster, seen: WorkflowEnds | WorkflowFailed, pass_number: int
+) -> Cluster:
+    if pass_number != cluster.passes:
+        # Its failure is recorded, and has begun the next pass; perhaps not its workflow yet.
+        start_pass(services, cluster)
+        return cluster
+    reactions = decide(cluster, seen)
     try:
-        cluster = change_cluster_phases(services, cluster, decide(cluster, seen))
+        cluster = change_cluster_phases(services, cluster, reactions)
+        for reaction in reactions:
+            if isinstance(reaction, GoBack):
+                cluster = go_back(services, cluster, reaction)
     except IllegalTransition:
         cluster = services.cluster_states.load(cluster.cluster_id)  # it has drained in this moment
     follow_up(services, cluster)

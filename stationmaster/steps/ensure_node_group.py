@@ -11,6 +11,7 @@ from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.names import (
     SYSTEM_INSTANCE_TYPE,
     SYSTEM_NODE_GROUP,
+    TRAINING_NODE_GROUP,
     launch_template_name,
     placement_group_name,
 )
@@ -18,19 +19,24 @@ from stationmaster.domain.planning.cost import node_group_price
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.services import Services
 from stationmaster.steps import NOT_READY, READY, StepResult
+from stationmaster.steps.live import live_cluster
 from stationmaster.steps.recording import (
     check_time,
+    price_resource,
     request_resource,
     resource_created,
 )
 from stationmaster.steps.stopping import raise_if_unwanted
 
 if TYPE_CHECKING:
+    from stationmaster.aws.node_groups import NodeGroup
     from stationmaster.aws.security_groups import SecurityGroup
 
 
 def ensure_node_group(services: Services, cluster_id: ClusterId, *, node_group: str) -> StepResult:
     """Create what is missing of the node group "system" or "training"; ready when it is active.
+
+    A training node group of another size than the cluster is to have is resized.
 
     Raises:
         ResourceFailed: EKS could not create it, e.g. for lack of capacity; says what EKS says.
@@ -43,6 +49,8 @@ def ensure_node_group(services: Services, cluster_id: ClusterId, *, node_group: 
     if found is None:
         _create(services, cluster, node_group)
         return NOT_READY
+    if node_group == TRAINING_NODE_GROUP and _resize(services, cluster, found):
+        return NOT_READY
     if found.status in ("CREATE_FAILED", "DEGRADED"):
         raise ResourceFailed(
             f"EKS could not create node group {node_group} of "
@@ -52,7 +60,7 @@ def ensure_node_group(services: Services, cluster_id: ClusterId, *, node_group: 
         requested = cluster.resource(ResourceKind.NODE_GROUP, node_group)
         check_time(
             services,
-            since=requested.requested_at if requested else None,
+            since=max(requested.requested_at, cluster.pass_began_at) if requested else None,
             limit_s=services.settings.provision_timeout_s,
             what=f"node group {node_group} is still {found.status}",
             seen=found.failure,
@@ -60,6 +68,30 @@ def ensure_node_group(services: Services, cluster_id: ClusterId, *, node_group: 
         return NOT_READY
     resource_created(services, cluster, ResourceKind.NODE_GROUP, node_group)
     return READY
+
+
+def _resize(services: Services, cluster: Cluster, found: NodeGroup) -> bool:
+    """Whether the training node group is being given its size."""
+    if found.status not in ("ACTIVE", "DEGRADED"):
+        return False
+    nodes = _size(services, cluster, found)
+    if nodes == found.nodes:
+        return False
+    price = node_group_price(cluster.spec.instance, nodes=nodes)
+    price_resource(services, cluster, ResourceKind.NODE_GROUP, found.name, price)
+    services.node_groups.resize(cluster.cluster_id, found.name, count=nodes)
+    return True
+
+
+def _size(services: Services, cluster: Cluster, found: NodeGroup) -> int:
+    """How many nodes the training node group is to have: no node goes that a run may be on.
+
+    After a resize that brought a part of the new nodes, the cluster keeps them while it is in use.
+    """
+    wanted = cluster.spec.nodes
+    if found.nodes <= wanted or not cluster.open_leases:
+        return wanted
+    return min(found.nodes, max(wanted, len(live_cluster(services, cluster).training_nodes)))
 
 
 def _shape(cluster: Cluster, node_group: str) -> str:

@@ -10,7 +10,7 @@ from stationmaster.plugins import Plugin, get_plugin
 from stationmaster.services import Services
 from stationmaster.steps import NOT_READY, READY, StepResult
 from stationmaster.steps.live import live_cluster
-from stationmaster.steps.recording import check_time
+from stationmaster.steps.recording import check_time, of_pass
 from stationmaster.steps.stopping import raise_if_unwanted
 
 
@@ -33,14 +33,14 @@ def install_plugin(services: Services, cluster_id: ClusterId, *, plugin: str) ->
         started = [r.active_at for r in cluster.resources.values() if r.active_at is not None]
         check_time(
             services,
-            since=max(started, default=None),
+            since=max([cluster.pass_began_at, *started]) if started else None,
             limit_s=services.settings.plugin_timeout_s,
             what=f"plugin {plugin} is not ready",
             seen=finding.sentence,
         )
         return NOT_READY
     event = PluginReady(
-        event_id=cluster_event_id(cluster_id, "plugin.ready", plugin),
+        event_id=cluster_event_id(cluster_id, "plugin.ready", plugin, *of_pass(cluster)),
         cluster_id=cluster_id,
         at=services.now(),
         plugin=plugin,

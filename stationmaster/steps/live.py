@@ -9,4 +9,4 @@ from stationmaster.services import Services
 
 def live_cluster(services: Services, cluster: Cluster) -> LiveCluster:
     """The cluster with what it should be, and how to reach it."""
-    return LiveCluster(services, cluster.cluster_id, cluster.spec)
+    return LiveCluster(services, cluster.cluster_id, cluster.spec, cluster.passes)

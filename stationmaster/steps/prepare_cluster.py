@@ -16,12 +16,17 @@ class ClusterPreparation(TypedDict):
     """What the state machine carries along: names only."""
 
     cluster_id: ClusterId
+    pass_number: int
     plugins: list[str]
     checks: list[str]
 
 
-def prepare_cluster(services: Services, cluster_id: ClusterId) -> ClusterPreparation:
+def prepare_cluster(
+    services: Services, cluster_id: ClusterId, *, pass_number: int = 1
+) -> ClusterPreparation:
     """Enter provisioning; list the cluster's plugins and checks.
+
+    `pass_number` says which pass over the cluster this is; the first makes it.
 
     Raises:
         ClusterDrained: nobody leases it any more.
@@ -32,6 +37,7 @@ def prepare_cluster(services: Services, cluster_id: ClusterId) -> ClusterPrepara
     mirror_phase(services, cluster)
     return {
         "cluster_id": cluster_id,
+        "pass_number": pass_number,
         "plugins": plugins.names_for(cluster.spec),
         "checks": checks.names_for(cluster.spec),
     }

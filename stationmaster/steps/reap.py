@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 
-from stationmaster.aws.workflows import train_name
-from stationmaster.cluster_upkeep import set_clock
+from stationmaster.aws.workflows import pass_name, train_name
+from stationmaster.cluster_upkeep import set_clock, start_pass
 from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.errors import PermanentError
 from stationmaster.domain.reactions import cluster as cluster_reactions
@@ -58,16 +58,17 @@ def _help_cluster(services: Services, cluster: Cluster) -> bool:
     cluster_id = cluster.cluster_id
     reactions = cluster_reactions.decide(cluster, LookedAfter(services.now()))
     if AskWorkflow() in reactions:
-        status = services.workflows.cluster_status(cluster_id)
+        status = services.workflows.cluster_status(cluster_id, pass_number=cluster.passes)
         reactions = cluster_reactions.decide(cluster, WorkflowFound(services.now(), status))
     for reaction in reactions:
         if isinstance(reaction, StartTeardown):
             start_teardown(services, cluster_id)
         elif isinstance(reaction, StartWorkflow):
-            services.workflows.start_cluster(cluster_id)
+            start_pass(services, cluster)
         elif isinstance(reaction, RecordCrash):
             state_machine_arn = services.settings.cluster_state_machine_arn
-            _record_crash(services, state_machine_arn, cluster_id, reaction)
+            name = pass_name(cluster_id, cluster.passes)
+            _record_crash(services, state_machine_arn, name, reaction)
     return bool(reactions)
 
 

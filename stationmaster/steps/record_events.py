@@ -72,7 +72,7 @@ def record_dead_execution(
     if state_machine_arn == settings.train_state_machine_arn:
         _train_crashed(services, execution_name, sentence)
     elif state_machine_arn == settings.cluster_state_machine_arn:
-        _cluster_crashed(services, ClusterId(execution_name), sentence)
+        _cluster_crashed(services, execution_name, sentence)
     elif state_machine_arn == settings.teardown_state_machine_arn:
         cluster_id = ClusterId(execution_name.rpartition("-teardown-")[0])
         _teardown_crashed(services, cluster_id, sentence)
@@ -93,10 +93,16 @@ def _train_crashed(services: Services, execution_name: str, sentence: str) -> No
         release_lease(services, run.run_id)
 
 
-def _cluster_crashed(services: Services, cluster_id: ClusterId, sentence: str) -> None:
-    cluster = services.cluster_states.find(cluster_id)
+def _cluster_crashed(services: Services, name: str, sentence: str) -> None:
+    """`name` is the cluster's id for the first pass, with the pass's number behind it later."""
+    cluster, number = services.cluster_states.find(ClusterId(name)), 1
+    if cluster is None:
+        cluster_id, _, word = name.rpartition("-")
+        if not word.isdecimal():
+            return
+        cluster, number = services.cluster_states.find(ClusterId(cluster_id)), int(word)
     if cluster is not None:
-        fail_cluster(services, cluster, reason=sentence)
+        fail_cluster(services, cluster, pass_number=number, reason=sentence)
 
 
 def _teardown_crashed(services: Services, cluster_id: ClusterId, sentence: str) -> None:

@@ -95,6 +95,11 @@ def enter_cluster_phase(
     return services.cluster_states.record(cluster.cluster_id, [event])
 
 
+def of_pass(cluster: Cluster) -> tuple[int, ...]:
+    """What the ids of events have at their end that every pass over a cluster records anew."""
+    return () if cluster.passes == 1 else (cluster.passes,)
+
+
 def change_cluster_phases(
     services: Services, cluster: Cluster, reactions: Iterable[cluster_reactions.Reaction]
 ) -> Cluster:
@@ -158,6 +163,26 @@ def request_resource(
         return cluster
     event = ResourceRequested(
         event_id=cluster_event_id(cluster.cluster_id, "resource.requested", kind, name),
+        cluster_id=cluster.cluster_id,
+        at=services.now(),
+        kind=kind,
+        name=name,
+        price_per_hour_usd=price_per_hour_usd,
+    )
+    return services.cluster_states.record(cluster.cluster_id, [event])
+
+
+def price_resource(
+    services: Services, cluster: Cluster, kind: ResourceKind, name: str, price_per_hour_usd: float
+) -> Cluster:
+    """Record the price of a resource whose size is about to change; call it before the request."""
+    known = cluster.resource(kind, name)
+    if known is not None and known.price_per_hour_usd == price_per_hour_usd:
+        return cluster
+    event = ResourceRequested(
+        event_id=cluster_event_id(
+            cluster.cluster_id, "resource.priced", kind, name, price_per_hour_usd, cluster.version
+        ),
         cluster_id=cluster.cluster_id,
         at=services.now(),
         kind=kind,

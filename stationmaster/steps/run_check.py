@@ -16,7 +16,7 @@ from stationmaster.rendering.metadata import LABEL_CHECK
 from stationmaster.services import Services
 from stationmaster.steps import NOT_READY, READY, StepResult
 from stationmaster.steps.live import live_cluster
-from stationmaster.steps.recording import enter_cluster_phase, mirror_phase
+from stationmaster.steps.recording import enter_cluster_phase, mirror_phase, of_pass
 from stationmaster.steps.stopping import raise_if_unwanted
 
 
@@ -45,7 +45,7 @@ def run_check(services: Services, cluster_id: ClusterId, *, check: str) -> StepR
             return NOT_READY
         detail = f"{detail} (after {waited_s:.0f} s)"
     event = CheckFinished(
-        event_id=cluster_event_id(cluster_id, "check.finished", check),
+        event_id=cluster_event_id(cluster_id, "check.finished", check, *of_pass(cluster)),
         cluster_id=cluster_id,
         at=services.now(),
         check=check,

@@ -1,6 +1,6 @@
 """What checks say of nodes, and which checks a cluster needs."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import ModuleType
 
 import pytest
@@ -206,6 +206,8 @@ class Storing(Listing):
 
     jobs: dict[str, str]
     stray_pod: str = ""
+    training: dict[str, str] = field(default_factory=dict)
+    """Phase of the training pod on a node, by the node's name."""
 
     def batch_jobs(self, namespace, *, labels):
         assert labels == {"stationmaster/cluster-id": "c-1", "stationmaster/check": "storage"}
@@ -215,6 +217,11 @@ class Storing(Listing):
         ]
 
     def pods(self, namespace, *, labels):
+        if labels == {"stationmaster/role": "training"}:
+            return [
+                PodView(name=f"on-{name}", node=name, phase=phase)
+                for name, phase in self.training.items()
+            ]
         shown = [name for name, state in self.jobs.items() if state == "pod failed"]
         return [
             PodView(name=f"{name}-x", phase="Failed", exit_code=1)
@@ -262,3 +269,30 @@ def test_storage_is_judged_by_the_jobs_of_the_nodes_that_are_there(
 
     assert finding.verdict == verdict
     assert finding.sentence.startswith(sentence)
+
+
+def test_storage_is_checked_on_the_nodes_that_no_job_is_on():
+    alone = storage.job_name("c-1", "n-1", nodes=["n-1"])
+    listed, busy = [node("n-1"), node("n-2")], {"n-2": "Running"}
+
+    def look(jobs: dict[str, str], training: dict[str, str]):
+        return storage.look(LiveCluster(Storing(listed, jobs, training=training), "c-1", SPEC))
+
+    assert look({}, busy).verdict is Verdict.MISSING
+    assert look({alone: "succeeded"}, busy).figures == {"nodes": 1}
+    assert look({alone: "succeeded"}, {"n-2": "Succeeded"}).verdict is Verdict.MISSING
+    assert look({}, {"n-1": "Running", "n-2": "Pending"}).verdict is Verdict.GOOD
+
+
+def test_storage_check_of_an_earlier_pass_proves_nothing():
+    earlier = Storing([node("n-1"), node("n-2")], {N1: "succeeded", N2: "succeeded"})
+
+    assert storage.look(LiveCluster(earlier, "c-1", SPEC)).verdict is Verdict.GOOD
+    assert storage.look(LiveCluster(earlier, "c-1", SPEC, passes=2)).verdict is Verdict.MISSING
+
+
+def test_nodes_beyond_those_of_the_cluster_are_good_once_all_are_ready():
+    three = [node("n-1"), node("n-2"), node("n-3")]
+
+    assert look(nodes, *three).verdict is Verdict.GOOD
+    assert look(nodes, *three[:2], node("n-3", ready=False)).verdict is Verdict.WAITING

@@ -59,6 +59,18 @@ def test_storage_checks_of_other_nodes_write_to_another_directory():
     assert directories[0] == directories[1] != directories[2]
 
 
+def test_storage_checks_of_another_pass_write_to_another_directory():
+    first, second = (
+        render_jobs(RUN_ID, hostnames=["a"], image="training:1", pass_number=number)[0]
+        for number in (1, 2)
+    )
+
+    names = {job["metadata"]["name"] for job in (first, second)}
+    containers = [job["spec"]["template"]["spec"]["containers"][0] for job in (first, second)]
+    assert len(names) == 2
+    assert len({container["command"][3] for container in containers}) == 2
+
+
 def test_storage_check_name_changes_with_the_nodes_that_its_template_lists():
     names = {job_name(RUN_ID, "a", nodes=nodes) for nodes in (["a"], ["a", "b"])}
 

@@ -14,17 +14,21 @@ from stationmaster.domain.cluster.events import ClusterEvent, ClusterPhase
 from stationmaster.domain.errors import ClusterFailed, IllegalTransition
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.reactions.cluster import (
+    CHECKS_COUNT_FOR,
     WARN_BEFORE,
+    ChangePhase,
     EndKeep,
+    GoBack,
     RunWaits,
     TimeReached,
     WarnKeep,
     consequences,
     decide,
+    has_old_checks,
     next_time,
     outlives,
 )
-from stationmaster.domain.reactions.workflow import EndWait
+from stationmaster.domain.reactions.workflow import Caught, EndWait, WorkflowEnds
 
 A, B, C = (RunId(f"run-{name}") for name in "abc")
 HOUR = timedelta(hours=1)
@@ -238,16 +242,75 @@ def test_cluster_that_failed_goes_at_once_without_a_run_and_with_its_last_one(ke
     assert walk(used, leaves(A)).phase is ClusterPhase.DRAINING
 
 
-def test_resize_goes_over_the_cluster_again_and_serves_the_queue():
+def resized(cluster: Cluster, nodes: int) -> Cluster:
+    return walk(cluster, event(ev.PassBegan, nodes=nodes, user_id="U1"))
+
+
+def becomes(phase: ClusterPhase, **values: str) -> ClusterEvent:
+    return event(ev.ClusterPhaseChanged, event_id=f"becomes-{phase}", phase=phase, **values)
+
+
+def test_resize_goes_over_the_cluster_again_and_then_serves_the_queue():
     crowded = walk(ready(), wants(A, 4), wants(B, 2))
 
-    bigger = walk(crowded, event(ev.PassBegan, nodes=6, user_id="U1"))
+    bigger = resized(crowded, 6)
 
     assert (bigger.phase, bigger.passes, bigger.spec.nodes) == (ClusterPhase.PROVISIONING, 2, 6)
-    assert held(bigger) == {A: 4, B: 2}
+    assert held(bigger) == {A: 4}, "the nodes are not there yet"
     assert bigger.entered_in_pass(ClusterPhase.PROVISIONING) == START
     assert bigger.entered_in_pass(ClusterPhase.READY) is None
     assert decide(bigger, RunWaits(B)) == ()
+    done = walk(bigger, becomes(ClusterPhase.READY))
+    assert held(done) == {A: 4, B: 2}
+    assert decide(done, RunWaits(B)) == (EndWait(),)
+
+
+def test_resize_that_failed_goes_back_and_keeps_the_runs():
+    bigger = resized(walk(ready(), wants(A, 4), wants(B, 2)), 6)
+    failed = WorkflowEnds(START, Caught("ResourceFailed", "no capacity"))
+    assert decide(bigger, failed) == (GoBack(4, "no capacity"),)
+
+    back = walk(bigger, event(ev.PassFailed, nodes=4, reason="no capacity"))
+
+    assert (back.phase, back.passes, back.spec.nodes) == (ClusterPhase.PROVISIONING, 3, 4)
+    assert (held(back), queued(back)) == ({A: 4}, [B])
+    done = walk(back, becomes(ClusterPhase.READY))
+    assert (done.phase, done.resize_failure) == (ClusterPhase.READY, "no capacity")
+    assert decide(done, RunWaits(B)) == ()
+    assert held(walk(done, leaves(A))) == {B: 2}
+
+
+def test_run_that_waited_for_a_size_that_failed_is_told_so():
+    bigger = walk(resized(walk(ready(), wants(A, 4)), 6), wants(B, 6))
+    assert decide(bigger, RunWaits(B)) == ()
+
+    back = walk(bigger, event(ev.PassFailed, nodes=4, reason="no capacity"))
+
+    (end,) = decide(back, RunWaits(B))
+    assert end == EndWait(ClusterFailed, "cluster tiny-llama-0a1b2c3d has 4 training nodes, the "
+                          "run wants 6: no capacity")  # fmt: skip
+
+
+@pytest.mark.parametrize("phase", [ClusterPhase.PROVISIONING, ClusterPhase.VALIDATING])
+def test_pass_that_fails_without_a_change_of_size_fails_the_cluster(phase):
+    checked = resized(ready(), 4).model_copy(update={"phase": phase})
+
+    failed = WorkflowEnds(START, Caught("CheckFailed", "a node is broken"))
+
+    assert decide(checked, failed) == (ChangePhase(ClusterPhase.FAILED, "a node is broken"),)
+    with pytest.raises(IllegalTransition, match="go back to an earlier size"):
+        apply(checked, event(ev.PassFailed, nodes=4, reason="no capacity"))
+
+
+def test_checks_are_old_after_a_day_and_for_a_run_that_is_alone():
+    kept = walk(make_cluster(ClusterPhase.VALIDATING, nodes=4, leased=False),
+                becomes(ClusterPhase.READY))  # fmt: skip
+    alone, later = walk(kept, wants(A, 2)), START + CHECKS_COUNT_FOR
+
+    assert has_old_checks(alone, A, later)
+    assert not has_old_checks(alone, A, later - timedelta(seconds=1))
+    assert not has_old_checks(walk(alone, wants(B, 2)), A, later)
+    assert not has_old_checks(resized(alone, 4), A, later)
 
 
 def test_cluster_in_use_gets_no_fewer_nodes():

@@ -35,6 +35,7 @@ NEEDED = {
     "node_groups.describe": P.CLUSTER_READ,
     "node_groups.ensure_system": P.NODE_GROUP_CREATE,
     "node_groups.ensure_training": P.NODE_GROUP_CREATE,
+    "node_groups.resize": P.NODE_GROUP_CREATE,
     "node_groups.left": P.CLUSTER_READ,
     "node_groups.release": P.NODE_GROUP_DELETE,
     "pod_identities.ensure": P.CLUSTER_CREATE,

@@ -181,6 +181,7 @@ def test_task_catches_everything_or_is_caught_outside(machine: dict[str, Any]) -
 def test_task_passes_ids_only(machine: dict[str, Any]) -> None:
     owner = OWNER[id(machine)]
     allowed = {f"{owner}.$", "node_group", "plugin.$", "check.$", "task_token.$", "error.$"}
+    allowed |= {"pass_number.$"}
     for name, task in tasks(machine).items():
         payload = task["Parameters"].get("Payload", task["Parameters"])
         assert payload[f"{owner}.$"] == f"$.{owner}", name

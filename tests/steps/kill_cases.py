@@ -14,6 +14,7 @@ from aws_steps import Account
 from factories import START, make_cluster_event, make_event
 from kill_points import Call, Case
 
+from stationmaster.cluster_upkeep import begin_pass
 from stationmaster.domain.bus import LogTail, RelayBatch
 from stationmaster.domain.cluster import events as cluster_events
 from stationmaster.domain.cluster.events import ClusterPhase
@@ -112,6 +113,30 @@ def asking_for_nodes(account: Account) -> None:
     account.ask(cluster_id=account.cluster_id)
     about = {"run_id": account.guest("b").run_id, "nodes": 4}
     account.happen_to_cluster(cluster_events.LeaseRequested, **about)
+
+
+def alone_after_a_day(account: Account) -> None:
+    """A run names a cluster that was checked long ago and that nobody uses."""
+    account.keep(ClusterPhase.PROVISIONING, ClusterPhase.READY)
+    account.late += timedelta(days=2)
+    account.ask(cluster_id=account.cluster_id)
+
+
+def resized_in_vain(account: Account) -> None:
+    """A kept cluster that was to get more nodes than AWS has."""
+    account.ask()
+    account.keep(ClusterPhase.PROVISIONING, ClusterPhase.READY)
+    begin_pass(account.services, account.cluster, nodes=6)
+
+
+def to_be_resized(account: Account) -> None:
+    """A kept cluster with nodes, which is to get more of them."""
+    account.ask()
+    account.keep(ClusterPhase.PROVISIONING)
+    finish(account, of_cluster(ensure_cluster))
+    finish(account, of_cluster(ensure_node_group, node_group="training"))
+    account.happen_to_cluster(cluster_events.ClusterPhaseChanged, phase=ClusterPhase.READY)
+    begin_pass(account.services, account.cluster, nodes=6)
 
 
 def stopped_meanwhile(account: Account) -> None:
@@ -377,6 +402,18 @@ def reaps_later(account: Account) -> None:
     reap(account.services)
 
 
+def passes(account: Account) -> list[str | None]:
+    """The passes over the cluster that run."""
+    workflows, cluster_id = account.services.workflows, account.cluster_id
+    return [workflows.cluster_status(cluster_id, pass_number=number) for number in (1, 2, 3)]
+
+
+def sizes(account: Account) -> int | None:
+    """How many nodes EKS is to run."""
+    group = account.services.node_groups.describe(account.cluster_id, "training")
+    return group.nodes if group is not None else None
+
+
 def clock(account: Account) -> bool:
     return account.clock is not None
 
@@ -463,6 +500,11 @@ TRAIN = (
         [of_run(acquire_cluster, task_token="token")],
         given=asking_for_nodes,
     ),
+    Case(
+        "acquire_cluster of a cluster whose checks are old",
+        [of_run(acquire_cluster, task_token="token")],
+        given=alone_after_a_day,
+    ),
     Case("release_lease with the next one in line", [of_run(release_lease)], given=crowded),
 )
 
@@ -481,6 +523,12 @@ CLUSTER = (
         "conclude_cluster that failed",
         [of_cluster(conclude_cluster, error=FAILURE)],
         given=waiting_for_cluster,
+    ),
+    Case(
+        "conclude_cluster of a resize that failed",
+        [of_cluster(conclude_cluster, pass_number=2, error=FAILURE)],
+        given=resized_in_vain,
+        also=passes,
     ),
     Case(
         "conclude_cluster that failed and that nobody leases",
@@ -506,6 +554,12 @@ CREATING = (
         [of_cluster(ensure_node_group, node_group="training")],
         given=lambda account: with_cluster(account, **EFA),
         creates=True,
+    ),
+    Case(
+        "ensure_node_group of another size",
+        [of_cluster(ensure_node_group, node_group="training")],
+        given=to_be_resized,
+        also=sizes,
     ),
     Case(
         "ensure_file_system",

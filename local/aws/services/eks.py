@@ -26,6 +26,7 @@ from local.aws.services.wire import ApiError, page
 CLUSTER_CREATE_S = 480.0
 CLUSTER_DELETE_S = 240.0
 NODE_GROUP_CREATE_S = 180.0
+NODE_GROUP_UPDATE_S = 120.0
 NODE_GROUP_DELETE_S = 180.0
 
 _NAME = re.compile(r"[0-9A-Za-z][A-Za-z0-9_-]{0,99}")
@@ -168,18 +169,29 @@ class EksService(InsideCluster):
         return {"nodegroups": shown, "nextToken": token}
 
     def update_nodegroup_config(self, params: dict[str, Any]) -> dict[str, Any]:
-        """Apply a change of size or labels at once; a new size is reported as new nodes."""
+        """Apply a change of labels at once, and one of size in its time."""
         group = self._group(params)
+        if group.described["status"] not in ("ACTIVE", "DEGRADED"):
+            raise ApiError(
+                "ResourceInUseException",
+                f"Nodegroup cannot be updated as it is currently not in Active State: "
+                f"{group.described['status']}",
+                status=409,
+                clusterName=params["clusterName"],
+                nodegroupName=params["nodegroupName"],
+            )
         group.described["scalingConfig"].update(params.get("scalingConfig", {}))
         labels = params.get("labels", {})
         group.described["labels"].update(labels.get("addOrUpdateLabels", {}))
         for key in labels.get("removeLabels", []):
             group.described["labels"].pop(key, None)
         group.described["modifiedAt"] = datetime.now(UTC)
-        if group.described["status"] == "ACTIVE":
-            self._terminate(group)
-            self._launch(params["clusterName"], params["nodegroupName"], group)
-            self.emulation.clock.after(0, lambda: self._report_active(params["clusterName"], group))
+        if "scalingConfig" in params:
+            group.described["status"] = "UPDATING"
+            self.emulation.clock.after(
+                NODE_GROUP_UPDATE_S,
+                lambda: self._group_resized(params["clusterName"], params["nodegroupName"], group),
+            )
         return {"update": shapes.update(params)}
 
     def delete_nodegroup(self, params: dict[str, Any]) -> dict[str, Any]:
@@ -226,25 +238,25 @@ class EksService(InsideCluster):
             return
         if "node-group-fails" in self.emulation.faults:
             group.described["status"] = "CREATE_FAILED"
-            instance_type = group.described["instanceTypes"][0]
-            group.described["health"] = {
-                "issues": [
-                    {
-                        "code": "InsufficientInstanceCapacity",
-                        "message": (
-                            "Could not launch On-Demand Instances. InsufficientInstanceCapacity - "
-                            f"We currently do not have sufficient {instance_type} capacity in "
-                            "the Availability Zone you requested."
-                        ),
-                        "resourceIds": [
-                            group.described["resources"]["autoScalingGroups"][0]["name"]
-                        ],
-                    }
-                ]
-            }
+            group.described["health"] = {"issues": [shapes.no_capacity(group.described)]}
             return
         self._launch(cluster, name, group)
         group.described["status"] = "ACTIVE"
+        self._report_active(cluster, group)
+
+    def _group_resized(self, cluster: str, name: str, group: NodeGroup) -> None:
+        """New nodes join, or the newest go; those that stay are not touched."""
+        if group.described["status"] != "UPDATING":
+            return
+        wanted, have = group.described["scalingConfig"]["desiredSize"], len(group.instance_ids)
+        if wanted > have and "node-group-fails" in self.emulation.faults:
+            group.described["status"] = "DEGRADED"
+            group.described["health"] = {"issues": [shapes.no_capacity(group.described)]}
+            return
+        self._terminate(group, keep=wanted)
+        self._launch(cluster, name, group)
+        group.described["status"] = "ACTIVE"
+        group.described["health"] = {"issues": []}
         self._report_active(cluster, group)
 
     def _report_active(self, cluster: str, group: NodeGroup) -> None:
@@ -265,7 +277,10 @@ class EksService(InsideCluster):
             self.emulation.observer.node_group_deleted(cluster=cluster, name=name)
 
     def _launch(self, cluster: str, name: str, group: NodeGroup) -> None:
-        """Run the group's instances in the emulated EC2, tagged as EKS tags them."""
+        """Run the instances that the group lacks in the emulated EC2, tagged as EKS tags them."""
+        lacking = group.described["scalingConfig"]["desiredSize"] - len(group.instance_ids)
+        if lacking <= 0:
+            return
         tags = {
             "eks:cluster-name": cluster,
             "eks:nodegroup-name": name,
@@ -275,7 +290,7 @@ class EksService(InsideCluster):
         with self.emulation.locks["ec2"]:
             reservation = self._ec2().run_instances(
                 _IMAGE,
-                group.described["scalingConfig"]["desiredSize"],
+                lacking,
                 None,
                 [],
                 instance_type=group.described["instanceTypes"][0],
@@ -284,13 +299,14 @@ class EksService(InsideCluster):
                 region_name=self.emulation.region,
                 tags={"instance": tags},
             )
-        group.instance_ids = [instance.id for instance in reservation.instances]
+        group.instance_ids += [instance.id for instance in reservation.instances]
 
-    def _terminate(self, group: NodeGroup) -> None:
-        if group.instance_ids:
+    def _terminate(self, group: NodeGroup, *, keep: int = 0) -> None:
+        going = group.instance_ids[keep:]
+        if going:
             with self.emulation.locks["ec2"]:
-                self._ec2().terminate_instances(group.instance_ids)
-            group.instance_ids = []
+                self._ec2().terminate_instances(going)
+            group.instance_ids = group.instance_ids[:keep]
 
     # -- finding ----------------------------------------------------------------------------------
 

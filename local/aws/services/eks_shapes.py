@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import uuid
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -242,3 +243,16 @@ def update(params: dict[str, Any]) -> dict[str, Any]:
 
 def _day(text: str) -> datetime:
     return datetime.fromisoformat(text).replace(tzinfo=UTC)
+
+
+def no_capacity(node_group: Mapping[str, Any]) -> dict[str, Any]:
+    """The health issue of a node group whose instances AWS does not have."""
+    return {
+        "code": "InsufficientInstanceCapacity",
+        "message": (
+            "Could not launch On-Demand Instances. InsufficientInstanceCapacity - "
+            f"We currently do not have sufficient {node_group['instanceTypes'][0]} capacity in "
+            "the Availability Zone you requested."
+        ),
+        "resourceIds": [node_group["resources"]["autoScalingGroups"][0]["name"]],
+    }

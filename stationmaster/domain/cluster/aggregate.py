@@ -108,6 +108,10 @@ class Cluster(State):
     """How many training nodes it was to have until then, oldest first."""
     phases_before_pass: int = 0
     """How many of `phases` are of earlier passes."""
+    resizes_from: int | None = None
+    """How many training nodes it had before the pass that is under way, if that changes them."""
+    resize_failure: str = ""
+    """Why it did not get the size that was last asked for."""
     leases: dict[RunId, Lease] = Field(default_factory=dict)
     past_leases: list[Lease] = Field(default_factory=list)
     """Released ones of runs that have leased it again."""
@@ -169,6 +173,12 @@ class Cluster(State):
     def free_nodes(self) -> int:
         """Training nodes that no run leases."""
         return self.spec.nodes - held_nodes(self.leases.values())
+
+    @property
+    def pass_began_at(self) -> datetime:
+        """When its workflow began to go over it this time; at first, when it was requested."""
+        _, at = self.phases[min(self.phases_before_pass, len(self.phases) - 1)]
+        return at
 
     @property
     def is_wanted(self) -> bool:
@@ -270,13 +280,16 @@ def _changes(cluster: Cluster, event: ClusterEvent) -> dict[str, object]:
         case ev.ClusterPhaseChanged():
             if event.phase not in _TRANSITIONS[cluster.phase]:
                 raise _cannot(cluster, f"become {event.phase.value}")
-            return _entered(cluster, event.phase, event.at) | {"reason": event.reason}
+            settled = {"resizes_from": None} if event.phase is ClusterPhase.READY else {}
+            return _entered(cluster, event.phase, event.at) | {"reason": event.reason} | settled
         case ev.LeaseRequested() | ev.LeaseGranted() | ev.LeaseReleased():
             return _leased(cluster, event)
         case ev.KeepExtended() | ev.KeepEnding() | ev.KeepEnded() | ev.DeletionRequested():
             return _kept(cluster, event)
         case ev.PassBegan():
             return _gone_over(cluster, event)
+        case ev.PassFailed():
+            return _gone_back(cluster, event)
         case ev.ResourceRequested():
             _refuse_going(cluster, f"get {event.kind.value} {event.name}")
             return {"resources": resources_after(cluster.resources, event)}
@@ -414,12 +427,28 @@ def _gone_over(cluster: Cluster, event: ev.PassBegan) -> dict[str, object]:
             f"cluster {cluster.label} is in use and cannot get fewer nodes: which of them go "
             "is decided by AWS, not by who uses them"
         )
-    spec = cluster.spec.model_copy(update={"nodes": event.nodes})
-    entered = _entered(cluster, ClusterPhase.PROVISIONING, event.at)
     is_resized = event.nodes != cluster.spec.nodes
-    size = [(event.at, cluster.spec.nodes)] if is_resized else []
-    return entered | {
-        "spec": spec,
+    return _next_pass(cluster, nodes=event.nodes, at=event.at) | {
+        "resizes_from": cluster.spec.nodes if is_resized else None,
+        "resize_failure": "",
+    }
+
+
+def _gone_back(cluster: Cluster, event: ev.PassFailed) -> dict[str, object]:
+    """Another pass begins, which gives the cluster the size that it had."""
+    if cluster.resizes_from is None or cluster.is_going_away:
+        raise _cannot(cluster, "go back to an earlier size")
+    return _next_pass(cluster, nodes=event.nodes, at=event.at) | {
+        "resizes_from": None,
+        "resize_failure": event.reason,
+    }
+
+
+def _next_pass(cluster: Cluster, *, nodes: int, at: datetime) -> dict[str, object]:
+    is_resized = nodes != cluster.spec.nodes
+    size = [(at, cluster.spec.nodes)] if is_resized else []
+    return _entered(cluster, ClusterPhase.PROVISIONING, at) | {
+        "spec": cluster.spec.model_copy(update={"nodes": nodes}),
         "earlier_sizes": [*cluster.earlier_sizes, *size],
         "passes": cluster.passes + 1,
         "phases_before_pass": len(cluster.phases),

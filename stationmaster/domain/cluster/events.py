@@ -133,6 +133,14 @@ class PassBegan(_Event):
     """Who asked for it; empty where its checks were too old."""
 
 
+class PassFailed(_Event):
+    """The cluster could not get its new size: it goes over to the one that it had, `nodes`."""
+
+    type: Literal["cluster.pass_failed"] = "cluster.pass_failed"
+    nodes: int
+    reason: str
+
+
 class ResourceRequested(_Event):
     """A creation is about to be requested; recorded first, so that teardown knows of it."""
 
@@ -208,6 +216,7 @@ ClusterEvent = Annotated[
     | KeepEnded
     | DeletionRequested
     | PassBegan
+    | PassFailed
     | ResourceRequested
     | ResourceCreated
     | ResourceDeleted

@@ -31,6 +31,8 @@ from stationmaster.domain.reactions.workflow import (
     repair_workflow,
 )
 
+# What checks have proven of a cluster counts for so long.
+CHECKS_COUNT_FOR: Final = timedelta(days=1)
 # People need so long to see that a kept cluster is about to go, and to keep it longer.
 WARN_BEFORE: Final = timedelta(minutes=10)
 
@@ -135,6 +137,14 @@ class GrantLease:
 
 
 @dataclass(frozen=True, slots=True)
+class GoBack:
+    """A resize has failed: a further pass gives the cluster the size that it had."""
+
+    nodes: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class WarnKeep:
     """The channel is told that the cluster is kept until then only."""
 
@@ -180,6 +190,7 @@ Reaction = (
     | EndWork
     | EndWait
     | GrantLease
+    | GoBack
     | WarnKeep
     | EndKeep
     | AnnounceDrain
@@ -196,7 +207,11 @@ Reactions = tuple[Reaction, ...]
 def decide(cluster: Cluster, seen: Seen) -> Reactions:
     """What follows from `seen`, which `cluster` has already taken in."""
     match seen:
-        case ev.LeaseRequested() | ev.LeaseGranted() | ev.PassBegan():
+        case (
+            ev.LeaseRequested()
+            | ev.LeaseGranted()
+            | ev.ClusterPhaseChanged(phase=ClusterPhase.READY)
+        ):
             return _grant(cluster)
         case ev.LeaseReleased(at=now):
             return _grant(cluster) or _drain_if_unwanted(cluster, now)
@@ -271,11 +286,21 @@ def outlives(cluster: Cluster, run_id: RunId) -> bool:
     return any(lease.run_id == run_id for lease in cluster.open_leases)
 
 
+def has_old_checks(cluster: Cluster, run_id: RunId, now: datetime) -> bool:
+    """Whether the cluster is to be checked before the run starts, which alone uses it."""
+    ready = cluster.entered(ClusterPhase.READY)
+    if cluster.phase is not ClusterPhase.READY or ready is None:
+        return False
+    return now - ready >= CHECKS_COUNT_FOR and cluster.waiting_runs == [run_id]
+
+
 _NewsOnly = (
     ev.ClusterRequested
     | ev.ClusterPhaseChanged
     | ev.KeepExtended
     | ev.KeepEnding
+    | ev.PassBegan
+    | ev.PassFailed
     | ev.ResourceRequested
     | ev.ResourceCreated
     | ev.ResourceDeleted
@@ -304,8 +329,13 @@ def _drain(cluster: Cluster) -> Reactions:
 
 
 def _grant(cluster: Cluster) -> Reactions:
-    """The first of the queue, if it fits; nobody overtakes it."""
+    """The first of the queue, if it fits; nobody overtakes it.
+
+    Nodes that a resize is to bring are given away once they are there: it may fail.
+    """
     if not cluster.queue or cluster.is_going_away or cluster.phase is ClusterPhase.FAILED:
+        return ()
+    if cluster.resizes_from is not None:
         return ()
     first = cluster.queue[0]
     return (GrantLease(first),) if first.nodes <= cluster.free_nodes else ()
@@ -355,7 +385,9 @@ def _end_of_work(cluster: Cluster) -> Reactions:
 
 
 def _end_of_wait(cluster: Cluster, run_id: RunId) -> Reactions:
-    """A run in the queue waits on, however ready the cluster is."""
+    """A run in the queue waits on, however ready the cluster is, unless it can never fit."""
+    if too_few := _never_fits(cluster, run_id):
+        return too_few
     if cluster.phase is ClusterPhase.READY:
         leased = any(lease.run_id == run_id for lease in cluster.open_leases)
         return (EndWait(),) if leased else ()
@@ -364,12 +396,24 @@ def _end_of_wait(cluster: Cluster, run_id: RunId) -> Reactions:
     return ()
 
 
+def _never_fits(cluster: Cluster, run_id: RunId) -> Reactions:
+    """The end of a wait for more nodes than there are, after a resize that failed."""
+    wants = next((each.nodes for each in cluster.queue if each.run_id == run_id), 0)
+    if wants <= cluster.spec.nodes or cluster.resizes_from is not None:
+        return ()
+    why = f": {cluster.resize_failure}" if cluster.resize_failure else ""
+    sentence = f"cluster {cluster.label} has {cluster.spec.nodes} training nodes, the run wants"
+    return (EndWait(ClusterFailed, f"{sentence} {wants}{why}"),)
+
+
 def _provisioned(cluster: Cluster, why_failed: str | None) -> Reactions:
     """A cluster that is ready, has failed or goes away stays as it is."""
     if cluster.is_going_away or cluster.phase in (ClusterPhase.READY, ClusterPhase.FAILED):
         return ()
     if why_failed is None:
         return (ChangePhase(ClusterPhase.READY),)
+    if cluster.resizes_from is not None:
+        return (GoBack(cluster.resizes_from, why_failed),)  # the runs on it need not suffer
     return (ChangePhase(ClusterPhase.FAILED, why_failed),)
 
 

@@ -24,6 +24,7 @@ from workflow_runtime import ApiFault, Fault, InterferingRuntime
 from local.mode import LocalMode, LocalOptions
 from local.slack import OPERATOR_ID, TEAM_ID, TRAINING_CHANNEL_ID
 from stationmaster import commands
+from stationmaster.aws.workflows import pass_name
 from stationmaster.cluster_upkeep import follow_up
 from stationmaster.domain.cluster.aggregate import Cluster, TeardownStatus
 from stationmaster.domain.cluster.events import (
@@ -72,7 +73,10 @@ if [ "$plan" = exits ]; then
   echo "KeyError: 'model'" >&2
   exit 3
 fi
-while [ "$plan" = waits ]; do sleep 0.2; done
+while [ "$plan" = waits ]; do
+  sleep 0.2
+  plan="$(cat "{plans}/${{word##*/}}")"
+done
 echo '{step_2}'
 echo '{finished}'
 """
@@ -231,6 +235,10 @@ class World:
             user_id=OPERATOR_ID,
         )
         follow_up(services, services.cluster_states.record(cluster_id, [event]))
+
+    def let_end(self, run_id: str) -> None:
+        """Let a run whose plan says that it waits train to its end."""
+        (self.plans / run_id).write_text("")
 
     def until_left(self, run_id: str) -> None:
         """Wait until the run has ended, its workflow too; its cluster may stay."""
@@ -414,7 +422,7 @@ class World:
         backend = stepfunctions_parser_backends[self.aws.account_id][self.aws.region]
         names = [("train", "train", run_id), ("short-heartbeat", "train", run_id)]
         names += [("train", "train", f"{run_id}-{n}") for n in range(2, 5)]
-        names += [("cluster", "cluster", run_id)]
+        names += [("cluster", "cluster", pass_name(run_id, number)) for number in (1, 2, 3)]
         names += [("teardown", "teardown", f"{run_id}-teardown-{n}") for n in range(1, 10)]
         found = []
         for machine, kind, name in names:

@@ -1,0 +1,114 @@
+"""Three runs on one kept cluster: two side by side, the third in the queue, and its end by itself.
+
+Real are the state machines, the handlers, the account, the cluster, its pods and the clock.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from workflow_world import World, run_id_of
+
+from local.slack import OPERATOR_ID, TEAM_ID, TRAINING_CHANNEL_ID
+from stationmaster import commands
+from stationmaster.domain.cluster.aggregate import Cluster, TeardownStatus
+from stationmaster.domain.cluster.shares import shares
+from stationmaster.domain.cluster.spec import spec_for
+from stationmaster.domain.commands.requests import CreateCluster
+from stationmaster.domain.names import LABEL_ROLE, LABEL_RUN_ID, NAMESPACE
+from stationmaster.domain.planning.recipe_lookup import get_recipe
+from stationmaster.domain.run.events import RunPhase
+from stationmaster.steps.leftovers import find_left
+
+# Machines are emulated and people's time is not: real seconds, over before the runs end.
+TTL_S = 10
+# For so long the last run keeps the cluster.
+KEEP_S = 4
+
+
+def create(world: World, name: str) -> Cluster:
+    """A cluster of four nodes, as a person asks for it."""
+    spec = spec_for(get_recipe("tiny-llama"), nodes=4, instance_type="m5.2xlarge")
+    cluster, _ = commands.create_cluster(
+        world.services,
+        CreateCluster(name=name, spec=spec, ttl_s=TTL_S),
+        request_id=name,
+        team_id=TEAM_ID,
+        channel_id=TRAINING_CHANNEL_ID,
+        user_id=OPERATOR_ID,
+    )
+    return cluster
+
+
+def until_gone(world: World, cluster: Cluster) -> Cluster:
+    """Wait for the end of its teardown; the cluster as it was left."""
+    clusters = world.services.cluster_states
+    world.until(
+        lambda: clusters.load(cluster.cluster_id).teardown is TeardownStatus.COMPLETED,
+        f"{cluster.label} is torn down",
+    )
+    return clusters.load(cluster.cluster_id)
+
+
+def test_runs_share_a_cluster_side_by_side_and_in_turn_and_it_goes_when_its_time_is_over(
+    world: World,
+) -> None:
+    services = world.services
+    first, second, third = runs = [run_id_of(f"shared: {name}") for name in "abc"]
+
+    lab = create(world, "shared")
+    on = {"cluster_id": lab.cluster_id}
+    world.request("shared: a", plan="waits", nodes=2, **on)
+    world.request("shared: b", plan="waits", nodes=2, **on)
+    world.until_awaiting(first)
+    world.until_awaiting(second)
+    world.request("shared: c", nodes=4, keep_s=KEEP_S, **on)
+    world.until(lambda: services.runs.load(third).phase is RunPhase.QUEUED, "the third waits")
+
+    kubernetes = services.kubernetes(lab.cluster_id)
+    pods = kubernetes.pods(NAMESPACE, labels={LABEL_ROLE: "training"})
+    assert len({pod.node for pod in pods}) == len(pods) == 4, "a node for each pod"
+    world.let_end(second)
+    world.until_left(second)
+    assert services.runs.load(third).phase is RunPhase.QUEUED, "two free nodes are too few"
+    assert kubernetes.pods(NAMESPACE, labels={LABEL_RUN_ID: second}) == []
+    world.let_end(first)
+    gone = until_gone(world, lab)
+
+    for run_id in runs:
+        run = services.runs.load(run_id)
+        assert (run.phase, run.reason) == (RunPhase.SUCCEEDED, "")
+        assert run.progress is not None
+        assert run.progress.step == 2
+    assert "provisioning" not in services.runs.load(third).phase_names
+    assert (gone.billable_left, find_left(services, gone.cluster_id)) == ([], [])
+    assert gone.keep_until == gone.leases[third].released_at + timedelta(seconds=KEEP_S)
+    seen = {event.type for event in services.cluster_states.events(gone.cluster_id)}
+    assert {"cluster.keep_ending", "cluster.keep_ended"} <= seen
+    bill = shares(gone, services.now())
+    assert bill.total == pytest.approx(gone.cost_usd(services.now()), rel=1e-4)
+    assert min(bill.runs[run_id] for run_id in runs) > 0
+    assert world.aws.client("scheduler").list_schedules()["Schedules"] == []
+
+
+def test_cluster_that_is_deleted_in_use_ends_its_runs_and_leaves_nothing(world: World) -> None:
+    services = world.services
+    user, waiting = (run_id_of(f"deleted: {name}") for name in "ab")
+
+    lab = create(world, "deleted")
+    on = {"cluster_id": lab.cluster_id}
+    world.request("deleted: a", plan="waits", nodes=4, **on)
+    world.until_awaiting(user)
+    world.request("deleted: b", nodes=1, **on)
+    world.until(lambda: services.runs.load(waiting).phase is RunPhase.QUEUED, "the second waits")
+    world.delete_cluster(lab.cluster_id)
+    gone = until_gone(world, lab)
+    for run_id in (user, waiting):
+        world.until_left(run_id)
+
+    why = f"cluster deleted was deleted by {OPERATOR_ID}"
+    for run_id in (user, waiting):
+        run = services.runs.load(run_id)
+        assert (run.phase, run.reason) == (RunPhase.FAILED, why)
+    assert (gone.billable_left, find_left(services, gone.cluster_id)) == ([], [])

@@ -1,0 +1,156 @@
+"""The workflow goes over a ready cluster again: to check it, to resize it, or to take that back."""
+
+# ruff: noqa: F811  # fixtures are imported by name
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from aws_steps import Account, account, endpoint  # noqa: F401
+from kill_cases import dies, finish, of_cluster, passes, sizes, to_be_resized
+from kill_points import alone  # noqa: F401
+
+from stationmaster.cluster_upkeep import begin_pass
+from stationmaster.domain.cluster import events as cluster_events
+from stationmaster.domain.cluster.events import ClusterPhase
+from stationmaster.domain.errors import IllegalTransition, ResourceFailed
+from stationmaster.domain.resources import ResourceKind
+from stationmaster.domain.run.events import RunPhase
+from stationmaster.steps.acquire_cluster import acquire_cluster
+from stationmaster.steps.begin_teardown import begin_teardown
+from stationmaster.steps.conclude_cluster import conclude_cluster
+from stationmaster.steps.ensure_cluster import ensure_cluster
+from stationmaster.steps.ensure_node_group import ensure_node_group
+from stationmaster.steps.prepare_cluster import prepare_cluster
+from stationmaster.steps.reap import reap
+
+TO_READY = (ClusterPhase.PROVISIONING, ClusterPhase.READY)
+NO_CAPACITY = {"Error": "ResourceFailed", "Cause": "no capacity"}
+
+
+def price(account: Account) -> float:
+    group = account.cluster.resource(ResourceKind.NODE_GROUP, "training")
+    assert group is not None
+    return group.price_per_hour_usd
+
+
+def test_pass_is_an_execution_of_its_own_and_is_begun_once(account: Account):
+    account.keep(*TO_READY)
+
+    begun = begin_pass(account.services, account.cluster, nodes=4, user_id="U1")
+
+    assert (begun.phase, begun.passes) == (ClusterPhase.PROVISIONING, 2)
+    assert passes(account) == [None, "RUNNING", None]
+    prepared = prepare_cluster(account.services, account.cluster_id, pass_number=2)
+    assert prepared["pass_number"] == 2
+    with pytest.raises(IllegalTransition, match="before it is ready"):
+        begin_pass(account.services, begun, nodes=5, user_id="U2")
+    assert passes(account) == [None, "RUNNING", None]
+
+
+def test_resize_gives_the_node_group_its_size_and_its_price(account: Account):
+    to_be_resized(account)
+    before = price(account)
+    assert sizes(account) == 4
+
+    account.aws.forget_calls()
+    finish(account, of_cluster(ensure_node_group, node_group="training"))
+
+    assert sizes(account) == 6
+    assert price(account) == pytest.approx(before * 6 / 4)
+    assert ("eks", "CreateNodegroup") not in account.aws.calls
+    assert account.changes(ensure_node_group, node_group="training") == []
+
+
+def test_resize_that_aws_has_no_capacity_for_goes_back_and_says_why(account: Account):
+    to_be_resized(account)
+    before = price(account)
+    account.aws.faults.add("node-group-fails")
+
+    with pytest.raises(ResourceFailed, match="InsufficientInstanceCapacity"):
+        finish(account, of_cluster(ensure_node_group, node_group="training"))
+    ended = [
+        conclude_cluster(account.services, account.cluster_id, pass_number=2, error=NO_CAPACITY)
+        for _ in range(2)
+    ]
+    dies("cluster", lambda account: f"{account.cluster_id}-2")(account)
+
+    assert ended == [{"outcome": "failed"}] * 2
+    assert (account.cluster.phase, account.cluster.spec.nodes) == (ClusterPhase.PROVISIONING, 4)
+    assert passes(account)[2] == "RUNNING"
+    finish(account, of_cluster(ensure_node_group, node_group="training"))
+    conclude_cluster(account.services, account.cluster_id, pass_number=3)
+    assert account.cluster.phase is ClusterPhase.READY
+    assert account.cluster.resize_failure == "no capacity"
+    assert (sizes(account), price(account)) == (4, before)
+    assert len(account.events("cluster.pass_failed")) == 1
+
+
+def test_pass_that_crashed_fails_the_cluster_by_its_own_name(account: Account):
+    account.keep(*TO_READY)
+    begin_pass(account.services, account.cluster, nodes=4)
+
+    dies("cluster", lambda account: account.cluster_id)(account)
+    assert account.cluster.phase is ClusterPhase.PROVISIONING, "the first pass was over before"
+    dies("cluster", lambda account: f"{account.cluster_id}-2")(account)
+
+    assert account.cluster.phase is ClusterPhase.DRAINING
+    assert account.cluster.reason.startswith("the workflow was stopped from outside")
+
+
+@pytest.mark.parametrize(("days", "checked_again"), [(0.9, False), (1.1, True)])
+def test_run_on_a_cluster_with_old_checks_waits_for_new_ones(account, days, checked_again):
+    account.keep(*TO_READY)
+    account.late += timedelta(days=days)
+    account.ask(cluster_id=account.cluster_id)
+    account.aws.forget_calls()
+
+    acquire_cluster(account.services, account.run_id, task_token="token")
+
+    assert (account.cluster.passes == 2) is checked_again
+    assert (("states", "SendTaskSuccess") in account.aws.calls) is not checked_again
+    if checked_again:
+        assert account.run.phase is RunPhase.PROVISIONING
+        conclude_cluster(account.services, account.cluster_id, pass_number=2)
+        assert ("states", "SendTaskSuccess") in account.aws.calls
+
+
+def test_checks_and_plugins_of_an_earlier_pass_do_not_count(account: Account):
+    account.keep(*TO_READY)
+    for kind, values in (
+        (cluster_events.PluginReady, {"plugin": "relay"}),
+        (cluster_events.CheckFinished, {"check": "nodes", "passed": True, "detail": "4 of 4"}),
+    ):
+        account.happen_to_cluster(kind, **values)
+
+    begun = begin_pass(account.services, account.cluster, nodes=4)
+
+    assert (begun.plugins, begun.checks) == ([], [])
+
+
+def test_reaper_starts_a_pass_whose_workflow_nobody_started(alone: Account):
+    alone.keep(*TO_READY)
+    alone.happen_to_cluster(cluster_events.PassBegan, nodes=6, user_id="U1")
+    alone.late += timedelta(minutes=2)
+
+    assert reap(alone.services) == [alone.cluster_id]
+    assert passes(alone) == [None, "RUNNING", None]
+
+
+def test_teardown_waits_for_the_newest_pass(account: Account):
+    account.keep(*TO_READY)
+    begin_pass(account.services, account.cluster, nodes=4)
+    account.happen_to_cluster(cluster_events.DeletionRequested, user_id="U1")
+
+    assert not account.call(begin_teardown)
+    account.pass_time()
+    assert account.call(begin_teardown)
+
+
+def test_control_plane_of_an_earlier_pass_is_ready_at_once(account: Account):
+    to_be_resized(account)
+    version = account.cluster.version
+
+    assert account.call(ensure_cluster)
+
+    assert account.cluster.version == version
