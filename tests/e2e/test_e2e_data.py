@@ -5,14 +5,12 @@ from __future__ import annotations
 import hashlib
 import io
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from e2e_world import World, world
 from PIL import Image
 
-from stationmaster.domain.datasets import DataManifest, read_data_manifest
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import DataStaged, RunPhase
 
@@ -52,14 +50,29 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 @pytest.fixture(scope="module")
 def ended(local: World) -> dict[str, Run]:
-    """Two runs, side by side, after their receipts."""
-    started = {
-        "text": local.start(f"/train tiny-llama nodes=2 steps=3 dataset=s3://{BUCKET}/books"),
-        "images": local.start(
-            f"/train resnet50 preset=smoke nodes=2 steps=2 dataset=s3://{BUCKET}/animals/"
+    """Two runs, side by side, and after the one on a cluster that is kept, another run there."""
+    words = f"tiny-llama nodes=2 steps=3 dataset=s3://{BUCKET}/books"
+    text = local.start(f"/train {words} keep=10m")
+    images = local.start(
+        f"/train resnet50 preset=smoke nodes=2 steps=2 dataset=s3://{BUCKET}/animals/"
+    )
+    wait_for_end(local, text)
+    again = local.start(f"/train {words} on={text}")
+    wait_for_end(local, again)
+    local.wait_for_receipt(images)
+    started = {"text": text, "images": images, "again": again}
+    return {name: local.services.runs.load(run_id) for name, run_id in started.items()}
+
+
+def wait_for_end(local: World, run_id: str) -> None:
+    """Wait until the run has ended; its cluster may stay."""
+    local.wait(
+        lambda: any(
+            event.run_id == run_id and event.phase.is_terminal
+            for event in local.of_type("run.phase_changed")
         ),
-    }
-    return {name: local.wait_for_receipt(run_id) for name, run_id in started.items()}
+        f"the end of {run_id}",
+    )
 
 
 def staged(local: World, run: Run) -> list[DataStaged]:
@@ -86,6 +99,19 @@ def test_text_is_copied_packed_on_all_nodes_and_trained_on(
     names = run.phase_names
     assert names[names.index("staging") :][:3] == ["staging", "submitting", "running"]
     assert "data prepared in" in local.thread_text(run.run_id)
+
+
+def test_data_is_found_by_a_later_run_on_the_same_file_system(
+    local: World, ended: dict[str, Run]
+) -> None:
+    run = ended["again"]
+
+    assert run.phase is RunPhase.SUCCEEDED, run.reason
+    assert run.cluster_id == ended["text"].run_id
+    (found,) = staged(local, run)
+    assert found.was_there
+    assert found.root == staged(local, ended["text"])[-1].root
+    assert run.loss_points == ended["text"].loss_points
 
 
 def test_class_folders_are_counted_and_trained_on(local: World, ended: dict[str, Run]) -> None:
@@ -118,7 +144,3 @@ def test_bucket_that_is_not_there_is_refused_when_it_is_typed(local: World) -> N
     answer = local.type("/train tiny-llama dataset=s3://no-such-bucket/x")
 
     assert "bucket no-such-bucket does not exist" in str(answer.blocks)
-
-
-def manifest_of(path: Path) -> DataManifest:
-    return read_data_manifest(path.read_bytes(), path=str(path))

@@ -4,18 +4,22 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import boto3
 import pytest
 from staging_world import BUCKET, LARGE, PART, Data, aws, data  # noqa: F401
 
 from local.aws.faults import CONNECTION_CLOSED
-from relay.staging.source import NotStaged, StagingRefused
+from relay.staging.copying import Copier
+from relay.staging.source import Body, NotStaged, SourceBucket, StagingRefused
 from stationmaster.domain.datasets import (
     MANIFEST_FILE,
     CheckedBy,
     DataManifest,
     Preparation,
+    SourceObject,
     StagedLine,
     data_id,
     read_data_manifest,
@@ -220,6 +224,65 @@ def test_refusal_of_s3_is_final_and_says_what_to_do(
 
     with pytest.raises(StagingRefused, match=said):
         data.stage()
+
+
+class Wire:
+    """A bucket whose bytes arrive other than they were sent."""
+
+    def __init__(self, bucket: SourceBucket, pieces: list[bytes]) -> None:
+        self._bucket = bucket
+        self._pieces = pieces
+
+    @contextmanager
+    def opened(self, found: SourceObject) -> Iterator[Body]:
+        with self._bucket.opened(found) as body:
+            yield Body(body.check, iter(self._pieces))
+
+
+@pytest.mark.parametrize(
+    ("pieces", "said"),
+    [
+        ([b"ro", b"ws"], ""),
+        ([b"ro", b"wz"], "rows.jsonl came damaged: its md5"),
+        ([b"ro"], "rows.jsonl broke off after 2 of 4 bytes"),
+    ],
+)
+def test_small_object_that_comes_other_than_it_is_is_not_taken(
+    data: Data, pieces: list[bytes], said: str
+) -> None:
+    data.put("rows.jsonl", b"rows")
+    bucket = SourceBucket.connect(data.source, region="us-west-2", connections=1)
+    files = data.directory / "files"
+    copier = Copier(
+        Wire(bucket, pieces),
+        files=files,
+        partial=data.directory / "partial",
+        on_copied=lambda _: None,
+    )
+
+    if said:
+        with pytest.raises(NotStaged, match=said):
+            copier.copy(bucket.objects())
+        assert not files.exists()
+    else:
+        (file,) = copier.copy(bucket.objects())
+        assert file.num_bytes == 4
+
+
+def test_object_that_is_replaced_after_it_was_listed_is_not_taken(data: Data) -> None:
+    data.put("rows.jsonl", b"rows")
+    bucket = SourceBucket.connect(data.source, region="us-west-2", connections=1)
+    listed = bucket.objects()
+    data.put("rows.jsonl", b"tows")
+    copier = Copier(
+        bucket,
+        files=data.directory / "files",
+        partial=data.directory / "partial",
+        on_copied=lambda _: None,
+    )
+
+    with pytest.raises(NotStaged, match="the object changed while data was copied"):
+        copier.copy(listed)
 
 
 def test_object_that_changes_meanwhile_is_not_taken(data: Data) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import csv
+import fcntl
 import io
 import signal
 import struct
 import subprocess
 import sys
 import tarfile
+import threading
+import time
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,6 +23,7 @@ from stationmaster.domain.datasets import (
     EXIT_REFUSED,
     FILES,
     MANIFEST_FILE,
+    DataFolder,
     DataManifest,
     Preparation,
     StagedLine,
@@ -28,12 +32,12 @@ from stationmaster.domain.datasets import (
 )
 from stationmaster.domain.errors import BadParameter, NotPossibleNow, StationmasterError
 from training.data.corpus_lookup import find_corpus
-from training.data.imagenet import Size, find_archives
+from training.data.imagenet import Size, check_size, find_archives
 from training.data.mat_file import read_structs
 from training.data.pack import DEFAULT_SHARD_TOKENS, make_plan, pack
 from training.data.packed_parts import split_into_parts
 from training.data.preparing import ImageWork, TokenWork, find_target, prepare
-from training.data.shards import PackedData, read_packed, verify_packed
+from training.data.shards import PackedData, read_packed, verify_packed, write_atomically
 from training.data.shares import Share, Shares
 from training.data.tokenizers import describe_tokenizer
 from training.prepare import main
@@ -232,6 +236,38 @@ def test_counts_that_differ_are_refused(
     assert not (work.target.directory / MANIFEST_FILE).exists()
 
 
+@pytest.mark.parametrize(
+    ("train", "validation", "said"),
+    [
+        (1_281_167, 50_000, ""),
+        (1_281_166, 50_000, "has 1,281,166 training images, ImageNet has 1,281,167"),
+        (1_281_167, 50_001, "has 50,001 validation images, ImageNet has 50,000"),
+    ],
+)
+def test_imagenet_has_its_published_size(train: int, validation: int, said: str) -> None:
+    names = [f"n{number:08d}" for number in range(1000)]
+
+    def split(split: str, total: int) -> list[DataFolder]:
+        each, more = divmod(total, 1000)
+        return [
+            DataFolder(path=f"{split}/{name}", num_files=each + (number < more))
+            for number, name in enumerate(names)
+        ]
+
+    folders = [*split("train", train), *split("val", validation)]
+
+    if said:
+        with pytest.raises(BadParameter, match=said):
+            check_size(folders, num_classes=1000)
+    else:
+        counts = check_size(folders, num_classes=1000)
+        assert counts == {
+            "classes": 1000,
+            "train_images": 1_281_167,
+            "validation_images": 50_000,
+        }
+
+
 def test_validation_images_without_a_mapping_are_refused(tmp_path: Path) -> None:
     copy_in(tmp_path, published(""))
 
@@ -372,6 +408,25 @@ Shares(Path({str(tmp_path)!r}), [Share(name="a", weight=1)]).work(do)
 
     assert sorted(done) == ["a", "b"]
     assert Shares(tmp_path, shares).done() == {"a": {"by": "another"}, "b": {"by": "another"}}
+
+
+def test_share_that_another_holds_is_left_to_it(tmp_path: Path) -> None:
+    shares = Shares(tmp_path, [Share(name=name, weight=1) for name in "ab"])
+    done: list[str] = []
+    with (tmp_path / ".a.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        working = threading.Thread(
+            target=shares.work, args=(lambda share: done.append(share.name) or {},)
+        )
+        working.start()
+        deadline = time.monotonic() + 600
+        while "b" not in shares.done():
+            assert time.monotonic() < deadline
+        write_atomically(tmp_path / "a.json", {"by": "another"})
+    working.join()
+
+    assert done == ["b"]
+    assert shares.done() == {"a": {"by": "another"}, "b": {}}
 
 
 def test_data_that_was_not_copied_is_refused(tmp_path: Path) -> None:
