@@ -139,7 +139,7 @@ TRAIN_STEPS: Final = (
     # Looks at the cluster when nothing was heard of it, as conclude-run does.
     _step("save-results", P.CLUSTER_READ, P.FILE_SYSTEM_READ, P.KUBERNETES, memory_mib=512),
     _step("verify-results", P.ARTIFACTS_READ, memory_mib=512),
-    _step("leave-unsaved", P.CLUSTER_READ, P.KUBERNETES, memory_mib=512),
+    _step("leave-unsaved", P.CLUSTER_READ, P.KUBERNETES, P.BUS_PUT, memory_mib=512),
     # Looks at the cluster when nothing was heard of it.
     _step("conclude-run", P.CLUSTER_READ, P.KUBERNETES, memory_mib=512),
     # Takes the run out of a cluster that stays.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from stationmaster.domain.reactions.cluster import outlives
 from stationmaster.domain.reactions.ending import LeaveUnsaved, SaveAgain
 from stationmaster.domain.reactions.run import Reaction
 from stationmaster.domain.run.aggregate import Run
@@ -39,11 +40,19 @@ def save_once_more(services: Services, run: Run, *, user_id: str = "") -> Run:
 
 
 def results_unsaved(services: Services, run: Run, *, reason: str) -> Run:
-    """Record that saving gave up for now; once for each execution of the workflow."""
+    """Record that saving gave up for now; once for each execution of the workflow.
+
+    A cluster that nobody else uses is torn down as far as that loses nothing: its training nodes
+    are the dearest thing it has, and saving does without them.
+    """
     event = ResultsUnsaved(
         event_id=run_event_id(run.run_id, "results.unsaved", run.passes),
         run_id=run.run_id,
         at=services.now(),
         reason=reason,
     )
-    return services.runs.record(run.run_id, [event])
+    run = services.runs.record(run.run_id, [event])
+    cluster = services.cluster_states.find(run.cluster_id) if run.cluster_id is not None else None
+    if cluster is not None and not outlives(cluster, run.run_id) and not cluster.is_going_away:
+        services.bus.cluster_drained(cluster.cluster_id)
+    return run

@@ -15,6 +15,7 @@ from stationmaster.domain.reactions.workflow import RecordCrash, StartWorkflow, 
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.saving import settle_saving
 from stationmaster.services import Services
+from stationmaster.steps.holding import is_held
 from stationmaster.steps.keep_clock import look_at_clock
 from stationmaster.steps.record_events import record_dead_execution
 from stationmaster.steps.release_lease import release_lease
@@ -56,7 +57,9 @@ def _help_cluster(services: Services, cluster: Cluster) -> bool:
     notify_waiting_runs(services, cluster)
     set_clock(services, cluster)
     cluster_id = cluster.cluster_id
-    reactions = cluster_reactions.decide(cluster, LookedAfter(services.now()))
+    reactions = cluster_reactions.decide(
+        cluster, LookedAfter(services.now(), held=is_held(services, cluster))
+    )
     if AskWorkflow() in reactions:
         status = services.workflows.cluster_status(cluster_id, pass_number=cluster.passes)
         reactions = cluster_reactions.decide(cluster, WorkflowFound(services.now(), status))

@@ -77,9 +77,10 @@ class TimeReached:
 
 @dataclass(frozen=True, slots=True)
 class LookedAfter:
-    """The reaper comes by."""
+    """The reaper comes by; `held`: only what the results of a run need is left to delete."""
 
     at: datetime
+    held: bool = False
 
 
 Seen = (
@@ -236,8 +237,8 @@ def decide(cluster: Cluster, seen: Seen) -> Reactions:
         case TeardownCrashed(sentence):
             recorded = (TeardownStatus.COMPLETED, TeardownStatus.FAILED)
             return () if cluster.teardown in recorded else (FailTeardown(sentence),)
-        case LookedAfter(at=now):
-            return _looked_after(cluster, now)
+        case LookedAfter():
+            return _looked_after(cluster, seen)
         case WorkflowFound():
             return repair_workflow(seen, requested_at=cluster.requested_at, is_untouched=True)
         case _:
@@ -426,11 +427,11 @@ def _torn_down(cluster: Cluster, caught: Caught | None) -> Reactions:
     return () if cluster.teardown is TeardownStatus.FAILED else (FailTeardown(caught.why),)
 
 
-def _looked_after(cluster: Cluster, now: datetime) -> Reactions:
+def _looked_after(cluster: Cluster, seen: LookedAfter) -> Reactions:
     """The waits of the runs that lease it are over once it is ready or has failed."""
     if cluster.is_going_away:
         _, since = cluster.phases[-1]
-        return (StartTeardown(),) if now - since >= GRACE else ()
+        return (StartTeardown(),) if seen.at - since >= GRACE and not seen.held else ()
     over = cluster.phase in (ClusterPhase.READY, ClusterPhase.FAILED)
     return () if over else (AskWorkflow(),)
 

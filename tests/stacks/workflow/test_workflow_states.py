@@ -316,15 +316,18 @@ UNSAVED = (*SAVING_TASKS, *LATE_SAVING_TASKS)
 
 
 @plays(*(f"train: {state} fails" for state in UNSAVED), state=UNSAVED)
-def test_run_that_cannot_be_saved_keeps_its_file_system_until_it_is(
+def test_run_that_cannot_be_saved_keeps_all_but_its_training_nodes_until_it_is(
     world: World, outcome: Outcome, state: str
 ) -> None:
     run_id = outcome.run.run_id
     assert (outcome.run.phase, outcome.run.unsaved_reason) == (RunPhase.SAVING, BROKEN)
     assert outcome.train.status == "FAILED"
-    assert outcome.teardowns == []
     assert [lease.run_id for lease in outcome.cluster.open_leases] == [run_id]
-    assert any(each.startswith("file system") for each in outcome.left)
+    (failure,) = outcome.events_of("teardown.failed")
+    assert failure.reason.startswith(f"the results of run {run_id} are not saved: {BROKEN}")
+    deleted = {event.kind: event.name for event in outcome.events_of("resource.deleted")}
+    assert deleted == {ResourceKind.NODE_GROUP: "training"}
+    assert run_id not in world.reap(), "another teardown would delete nothing"
 
     world.runtime.mend_run(run_id)
     world.save_again(run_id)
@@ -335,6 +338,7 @@ def test_run_that_cannot_be_saved_keeps_its_file_system_until_it_is(
     ends = RunPhase.SUCCEEDED if state in SAVING_TASKS else RunPhase.FAILED
     assert finished.run.phase is ends
     assert len(finished.events_of("results.unsaved")) == 1
+    assert [each.status for each in finished.teardowns] == ["FAILED", "SUCCEEDED"]
     assert_gone(finished)
 
 
@@ -347,30 +351,6 @@ def test_run_whose_results_are_given_up_ends_without_them(world: World, outcome:
 
     finished = world.outcome(run_id)
     assert (finished.run.phase, finished.run.results) == (RunPhase.SUCCEEDED, None)
-    assert_gone(finished)
-
-
-@plays("torn down unsaved")
-def test_teardown_of_unsaved_results_deletes_the_training_nodes_and_stops(
-    world: World, outcome: Outcome
-) -> None:
-    run_id = outcome.run.run_id
-    (failure,) = outcome.events_of("teardown.failed")
-    assert failure.reason.startswith(f"the results of run {run_id} are not saved: {BROKEN}")
-    kinds = {each.kind: each.name for each in outcome.events_of("resource.deleted")}
-    assert kinds == {ResourceKind.NODE_GROUP: "training"}
-    assert {each.partition(" stationmaster-")[0] for each in outcome.left} >= {
-        "node group system",
-        "cluster",
-    }
-
-    world.runtime.mend_run(run_id)
-    world.save_again(run_id)
-    world.until_rested(run_id, torn_down=True)
-
-    finished = world.outcome(run_id)
-    assert finished.run.results is not None
-    assert [each.status for each in finished.teardowns] == ["FAILED", "SUCCEEDED"]
     assert_gone(finished)
 
 

@@ -146,7 +146,10 @@ ROUTES: dict[str, Route] = {
         for state in ("ConcludeRun", "ReleaseLease")
     },
     **{
-        f"train: {state} fails": Route(train=(f"{state} > {_UNSAVED}",))
+        f"train: {state} fails": Route(
+            train=(f"{state} > {_UNSAVED}",),
+            teardown=("ReleaseSystemNodes > ConcludeTeardownFailed > TeardownFailed",),
+        )
         for state in (*SAVING_TASKS, *LATE_SAVING_TASKS)
     },
     "late saving fails at first": Route(retries=frozenset(LATE_SAVING_TASKS)),
@@ -203,9 +206,6 @@ ROUTES: dict[str, Route] = {
             f"AwaitJob > {_FAILED}",
             "LateSavingDone? > WaitForLateSaving > SaveAfterFailure",
         )
-    ),
-    "torn down unsaved": Route(
-        teardown=("ReleaseSystemNodes > ConcludeTeardownFailed > TeardownFailed",)
     ),
     "job starts late": Route(train=("JobStarted? > WaitForJobStart > EnsureJobStarted",)),
     "teardown: ReleaseFileSystem fails": Route(

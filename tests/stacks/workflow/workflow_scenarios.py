@@ -146,7 +146,6 @@ def state_scenarios() -> list[Scenario]:
             for state, fault in LATE_SAVING_TASKS.items()
         ),
         Scenario("results are given up", _unsaved(SAVING_TASKS["SaveResults"])),
-        Scenario("torn down unsaved", _torn_down_unsaved),
         simple("late saving fails at first", *_late_saving_fails_at_first(), plan="fails"),
         Scenario("unsaved is recorded late", _unsaved(*_recorded_late())),
         Scenario("killed while saving", _killed_while_saving),
@@ -233,16 +232,6 @@ def _late_saving_fails_at_first() -> list[Fault]:
         Fault(fault.function, error="TransientError", times=1)
         for fault in LATE_SAVING_TASKS.values()
     ]
-
-
-def _torn_down_unsaved(world: World, name: str) -> str:
-    """The cluster is torn down while it has the only copy of what its run leaves."""
-    run_id = _unsaved(SAVING_TASKS["SaveResults"])(world, name)
-    world.start_teardown(run_id)
-    clusters = world.services.cluster_states
-    world.until(lambda: clusters.load(run_id).teardown_reason, "the teardown gives up for now")
-    world.until_still(run_id)
-    return run_id
 
 
 def _killed_while_saving(world: World, name: str) -> str:

@@ -344,10 +344,14 @@ class World:
         return run
 
     def until_unsaved(self, run_id: str) -> None:
-        """Wait until saving has given up for now, and the run's workflow has ended with it."""
+        """Wait until saving has given up for now, and the teardown has left what it needs."""
         runs, workflows = self.services.runs, self.services.workflows
         self.until(lambda: runs.load(run_id).unsaved_reason, f"saving {run_id} gives up for now")
         self.until(lambda: workflows.train_status(run_id) == "FAILED", f"{run_id} rests")
+        self.until(
+            lambda: workflows.teardown_status(run_id, attempt=1) == "FAILED",
+            f"the teardown of {run_id} gives up for now",
+        )
 
     def until_still(self, run_id: str) -> None:
         """Wait until nothing of the run is under way any more, however it ended."""
