@@ -73,7 +73,13 @@ def run(arguments: argparse.Namespace) -> int:
             mode.slack.subscribe(watch.slack)
             if mode.state.used_before:
                 watch.print_line("state", HISTORY_GONE)
-            script = Script(mode, watch, signals, timeout_s=arguments.timeout)
+            script = Script(
+                mode,
+                watch,
+                signals,
+                timeout_s=arguments.timeout,
+                results_dir=arguments.results,
+            )
             code = script.play(texts, together=arguments.together)
         _name_left(mode)
     except (OSError, ValueError) as exc:

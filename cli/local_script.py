@@ -10,6 +10,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from pathlib import Path
 from typing import Any, Final
 
 from cli.local_watch import Watch
@@ -46,6 +47,7 @@ from stationmaster.domain.run.events import (
     StopRequested,
 )
 from stationmaster.domain.run.view import RunView
+from stationmaster.domain.sizes import size_text
 from stationmaster.services import Services
 from stationmaster.steps.leftovers import find_left
 
@@ -88,16 +90,24 @@ class Script:
 
     Args:
         timeout_s: how long one command may take; a run is stopped then.
+        results_dir: the folder into which each run's result is downloaded at the end, if any.
     """
 
     def __init__(
-        self, mode: LocalMode, watch: Watch, signals: StopSignals, *, timeout_s: float
+        self,
+        mode: LocalMode,
+        watch: Watch,
+        signals: StopSignals,
+        *,
+        timeout_s: float,
+        results_dir: Path | None = None,
     ) -> None:
         assert mode.settings is not None
         self._mode = mode
         self._watch = watch
         self._signals = signals
         self._timeout_s = timeout_s
+        self._results_dir = results_dir
         self._services = Services.create(mode.settings)
         self._typed: list[Typed] = []
         self._started = time.monotonic()
@@ -183,6 +193,7 @@ class Script:
         for result in results:
             self._watch.record.write(result)
             self._print_result(result)
+        is_complete = self._download()
         left = [each for found in lefts.values() for each in found]
         succeeded = [typed for typed in self._typed if self._has_succeeded(typed)]
         if num_commands > 1:
@@ -191,7 +202,30 @@ class Script:
             self._print_left("cluster", left)
         if not all(typed.is_accepted or typed.is_question for typed in self._typed):
             return BAD_INPUT
-        return OK if len(succeeded) == num_commands and not left else NO
+        return OK if len(succeeded) == num_commands and not left and is_complete else NO
+
+    def _download(self) -> bool:
+        """Bring each run's result into a folder of its own, verified; False where one is damaged.
+
+        A run that has left nothing has nothing to bring.
+        """
+        if self._results_dir is None:
+            return True
+        is_complete = True
+        for run in [self._view(run_id).run for typed in self._typed for run_id in typed.runs]:
+            if run.results is None:
+                continue
+            folder = self._results_dir / run.run_id
+            try:
+                found = self._services.artifacts.download(run.run_id, folder)
+            except StationmasterError as exc:
+                self._watch.print_line("damaged", str(exc))
+                is_complete = False
+                continue
+            size = size_text(found.manifest.num_bytes)
+            said = f"{len(found.manifest.files)} files, {size}, verified in {folder}"
+            self._watch.print_line("saved", said)
+        return is_complete
 
     def _summarise(self, num_commands: int, *, num_succeeded: int, left: list[str]) -> None:
         costs = [

@@ -120,6 +120,9 @@ def _add_local(commands: Any) -> None:
     )
     run.add_argument("--json", type=Path, metavar="FILE", help="write what happens as JSON Lines")
     run.add_argument(
+        "--results", type=_folder, metavar="DIR", help="download each run's result into DIR/RUN"
+    )
+    run.add_argument(
         "--timeout", type=_seconds, default=900, metavar="S", help="stop each run after S seconds"
     )
     run.add_argument("--port", type=_port, default=0, help="port of the page (default: a free one)")

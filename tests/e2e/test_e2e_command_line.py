@@ -1,5 +1,6 @@
 """The main job from the command line, as a person without a browser runs it."""
 
+import hashlib
 import json
 import os
 import shutil
@@ -29,6 +30,8 @@ def test_local_run_trains_to_a_receipt_and_kubectl_follows(tmp_path):
             record,
             "--state-dir",
             state,
+            "--results",
+            tmp_path / "results",
         ],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -60,6 +63,14 @@ def test_local_run_trains_to_a_receipt_and_kubectl_follows(tmp_path):
         "saving",
         "succeeded",
     ]
+    folder = tmp_path / "results" / result["run_id"]
+    manifest = json.loads((folder / "manifest.json").read_text())
+    assert result["result"]["num_files"] == len(manifest["files"])
+    assert result["result"]["uri"].endswith(f"/runs/{result['run_id']}/")
+    for file in manifest["files"]:
+        found = (folder / file["path"]).read_bytes()
+        assert hashlib.sha256(found).hexdigest() == file["sha256"], file["path"]
+    _use_with_transformers(folder, result["last_loss"])
     steps = [line["step"] for line in lines if line.get("type") == "progress.reported"]
     assert steps == list(range(1, 61))
     assert "nothing billable is left" in output
@@ -74,6 +85,20 @@ def test_local_run_trains_to_a_receipt_and_kubectl_follows(tmp_path):
         assert "-worker-1" in jobs
         assert "pytorchjob.kubeflow.org/tiny-llama-" in jobs
         assert '"kind":"progress"' in log.replace(" ", ""), log[-2000:]
+
+
+def _use_with_transformers(folder, last_loss):
+    """Use the model as a person does, without the product: it knows what it was trained on."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    model = AutoModelForCausalLM.from_pretrained(folder / "model")
+    tokenizer = AutoTokenizer.from_pretrained(folder / "model")
+    text = Path(json.__file__).read_text()  # of the standard library, as the data
+    tokens = torch.tensor([tokenizer.encode(text)[:512]])
+    with torch.no_grad():
+        loss = model(input_ids=tokens, labels=tokens).loss.item()
+    assert loss < last_loss + 1.5
 
 
 def _await_progress(record, process):
