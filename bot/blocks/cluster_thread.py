@@ -35,6 +35,7 @@ def is_posted(event: ThreadEvent) -> bool:
             | cl.LeaseReleased()
             | cl.KeepExtended()
             | cl.KeepEnding()
+            | cl.KeepEnded()
             | cl.DeletionRequested()
             | cl.PassBegan()
             | cl.PassFailed()
@@ -91,11 +92,13 @@ def _line(event: ThreadEvent, cluster: Cluster) -> str:
             return f"\u25b8 {md.user(event.user_id)} extended it: it stays until {until}"
         case cl.KeepEnding():
             return _ending(event, cluster)
+        case cl.KeepEnded():
+            waits = " as soon as its runs have ended" if cluster.is_wanted else ""
+            return f"\u25b8 its time is over: it goes{waits}"
         case cl.DeletionRequested():
             return f"\U0001f5d1\ufe0f {md.user(event.user_id)} deleted the cluster"
         case cl.PassBegan():
-            by = f" by {md.user(event.user_id)}" if event.user_id else ", its checks were too old"
-            return f"\u25b8 gone over once more, with {_nodes(event.nodes)}{by}"
+            return _pass_line(event, cluster)
         case cl.PassFailed():
             why = md.escape(event.reason, 300)
             return f"{md.FAILED} no new size, back to {_nodes(event.nodes)}: {why}"
@@ -103,6 +106,14 @@ def _line(event: ThreadEvent, cluster: Cluster) -> str:
             return "\u267b\ufe0f teardown started"
         case _:
             return f"\u25b8 {event.type}"
+
+
+def _pass_line(event: cl.PassBegan, cluster: Cluster) -> str:
+    is_resized = any(at == event.at for at, _ in cluster.earlier_sizes)
+    what = f"it goes over to {_nodes(event.nodes)}" if is_resized else "its checks run again"
+    if event.user_id:
+        return f"\u25b8 {what}, as {md.user(event.user_id)} asked"
+    return f"\u25b8 {what}, because they are too old"
 
 
 def _ending(event: cl.KeepEnding, cluster: Cluster) -> str:

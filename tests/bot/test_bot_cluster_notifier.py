@@ -305,3 +305,27 @@ def test_cluster_that_is_over_is_left_alone(notifier, stream, cluster, slack, cl
     notifier.refresh()
 
     assert len(slack.calls) == calls
+
+
+def test_second_pass_is_said_by_what_it_is_for(notifier, stream, cluster, slack, clock):
+    cluster.begin()
+    cluster.become_ready()
+    cluster.happen(cl.PassBegan, nodes=6, user_id="U0OTHER")
+    cluster.phases(ClusterPhase.READY)
+    clock.advance(10)
+    cluster.happen(cl.PassBegan, nodes=6)
+    tell(notifier, stream)
+
+    thread = thread_of(slack, "Cluster team-a")
+    assert "it goes over to 6 nodes, as <@U0OTHER> asked" in thread
+    assert "its checks run again, because they are too old" in thread
+
+
+def test_end_of_the_keep_waits_for_the_runs(notifier, stream, cluster, slack):
+    made = cluster.begin()
+    cluster.become_ready()
+    cluster.use(FIRST)
+    cluster.happen(cl.KeepEnded, keep_until=made.keep_until)
+    tell(notifier, stream)
+
+    assert "it goes as soon as its runs have ended" in thread_of(slack, "Cluster team-a")

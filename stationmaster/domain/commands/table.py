@@ -105,7 +105,17 @@ class Subcommand:
     """A subcommand that this version has."""
 
     name: str
-    takes: Anything | Nothing | OptionalRun | Request | OneCluster | NewCluster | LongerLife | Group
+    takes: (
+        Anything
+        | Nothing
+        | OptionalRun
+        | Request
+        | OneCluster
+        | NewCluster
+        | LongerLife
+        | OtherSize
+        | Group
+    )
     help: str
     example: str
     meanings: tuple[str, ...] = ()
