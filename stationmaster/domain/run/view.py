@@ -62,12 +62,13 @@ class RunView:
         return runs.index(self.run.run_id) + 1 if self.run.run_id in runs else None
 
     def waited_for_cluster(self, at: datetime) -> bool:
-        """Whether the run waited for its cluster at that time: before its job was submitted."""
+        """Whether the run waited for its cluster at that time: before its own work began."""
         attempt = self.run.attempt
         if attempt is None or at < attempt.started_at:
             return False
-        submitted = self.run.entered(RunPhase.SUBMITTING) or self.run.ended_at
-        return submitted is None or at <= submitted
+        begun = (self.run.entered(RunPhase.STAGING), self.run.entered(RunPhase.SUBMITTING))
+        until = next((each for each in begun if each is not None), self.run.ended_at)
+        return until is None or at <= until
 
     def cost_usd(self, now: datetime) -> float:
         """The run's share of its cluster's cost until `now`; all of it if nobody keeps it."""
