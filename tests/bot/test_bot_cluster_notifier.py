@@ -112,6 +112,23 @@ def test_run_on_a_ready_cluster_says_nothing_of_its_provisioning(
     assert "training" in thread
 
 
+def test_run_that_trains_says_nothing_of_what_is_made_for_others(
+    notifier, stream, cluster, slack, clock
+):
+    cluster.begin()
+    cluster.become_ready()
+    cluster.use(FIRST)
+    clock.advance(10)
+    cluster.train(FIRST)
+    clock.advance(10)
+    cluster.happen(cl.PassBegan, nodes=6, user_id="U0OTHER")
+    cluster.happen(cl.ResourceCreated, kind=ResourceKind.NODE_GROUP, name="training")
+    cluster.use(SECOND)
+    tell(notifier, stream)
+
+    assert "`training` ready" not in thread_of(slack, FIRST)
+
+
 def test_run_that_waits_for_a_new_cluster_sees_how_it_is_made(
     notifier, stream, cluster, slack, clock
 ):

@@ -105,17 +105,7 @@ class Subcommand:
     """A subcommand that this version has."""
 
     name: str
-    takes: (
-        Anything
-        | Nothing
-        | OptionalRun
-        | Request
-        | OneCluster
-        | NewCluster
-        | LongerLife
-        | OtherSize
-        | Group
-    )
+    takes: Anything | Nothing | OptionalRun | Request | OneCluster | NewCluster | LongerLife | Group
     help: str
     example: str
     meanings: tuple[str, ...] = ()
