@@ -212,6 +212,16 @@ def _cluster_answer(
                 services, label, seconds=seconds, channel_id=channel_id, user_id=user_id
             )
             return cluster_answers.cluster_extended(extended)
+        case requests.ResizeCluster(label=label, nodes=nodes):
+            resized = commands.resize_cluster(
+                services, label, nodes=nodes, channel_id=channel_id, user_id=user_id
+            )
+            return cluster_answers.cluster_resized(resized)
+        case requests.ValidateCluster(label=label):
+            validated = commands.validate_cluster(
+                services, label, channel_id=channel_id, user_id=user_id
+            )
+            return cluster_answers.cluster_validated(validated)
         case requests.DeleteCluster(label=label):
             deleted = commands.delete_cluster(
                 services, label, channel_id=channel_id, user_id=user_id

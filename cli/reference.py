@@ -139,7 +139,8 @@ def _arguments(parser: argparse.ArgumentParser) -> list[str]:
             word = flag if action.nargs == 0 else f"{flag} {name}"
             words.append(word if action.required else f"[{word}]")
         else:
-            words.append(name if action.nargs is None else f"[{name} ...]")
+            several = f"{name} [{name} ...]" if action.nargs == "+" else f"[{name} ...]"
+            words.append(name if action.nargs is None else several)
     return words
 
 

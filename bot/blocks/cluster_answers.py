@@ -117,7 +117,17 @@ def cluster_deleted(view: ClusterView) -> Content:
     return Content(text=text, blocks=[section(f"\U0001f5d1\ufe0f {text}.")])
 
 
-def cluster_gone_over(cluster: Cluster, *, what: str) -> Content:
-    """The answer to a resize or a validation: `what` happens now."""
+def cluster_resized(cluster: Cluster) -> Content:
+    """The answer to a resize."""
+    price = md.money(cluster.spec.price_per_hour_usd)
+    return _gone_over(cluster, f"goes over to {parts.machines(cluster.spec)}, {price} an hour")
+
+
+def cluster_validated(cluster: Cluster) -> Content:
+    """The answer to a validation."""
+    return _gone_over(cluster, "runs its checks again")
+
+
+def _gone_over(cluster: Cluster, what: str) -> Content:
     text = f"cluster {md.code(cluster.label, 60)} {what}; its card follows it"
     return Content(text=text, blocks=[section(f"{md.DONE} {text}.")])

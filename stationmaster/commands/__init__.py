@@ -11,6 +11,8 @@ from stationmaster.commands.clusters import (
     extend_cluster,
     find_usable_cluster,
     list_clusters,
+    resize_cluster,
+    validate_cluster,
     view_cluster,
 )
 from stationmaster.commands.runs import (
@@ -43,9 +45,11 @@ __all__ = [
     "offered_plan",
     "plan_run",
     "request_run",
+    "resize_cluster",
     "save_again",
     "show_logs",
     "stop_run",
+    "validate_cluster",
     "view_cluster",
     "view_run",
 ]

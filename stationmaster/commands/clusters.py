@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import Final
 
 from stationmaster.aws.delivery_store import of_cluster
-from stationmaster.cluster_upkeep import follow_up
+from stationmaster.cluster_upkeep import begin_pass, follow_up
 from stationmaster.domain.cluster.aggregate import Cluster, new_cluster_id, start
 from stationmaster.domain.cluster.events import (
     ClusterPhase,
@@ -26,6 +26,7 @@ from stationmaster.domain.commands.durations import LONGEST_S, typed_duration
 from stationmaster.domain.commands.requests import CreateCluster
 from stationmaster.domain.errors import (
     ClusterNotFound,
+    IllegalTransition,
     NotPossibleNow,
     StationmasterError,
 )
@@ -200,6 +201,59 @@ def _longest_extension(label: str, stays: timedelta) -> str | None:
     """What may still be added, in whole hours; None if that is less than one."""
     hours = int((_LONGEST - stays).total_seconds() // 3600)
     return f"/train cluster extend {label} {hours}h" if hours else None
+
+
+def resize_cluster(
+    services: Services, label: str, *, nodes: int, channel_id: str, user_id: str
+) -> Cluster:
+    """Give a cluster another number of training nodes; its workflow goes over it once more.
+
+    Raises:
+        ClusterNotFound, NotPossibleNow: there is none, it is not ready, or it is in use and is to
+            get fewer nodes.
+    """
+    cluster = _find_ready(services, label, channel_id=channel_id)
+    if nodes == cluster.spec.nodes:
+        raise NotPossibleNow(
+            f"cluster {cluster.label} has {nodes} nodes already",
+            suggestion=f"/train cluster show {cluster.label}",
+        )
+    if nodes < cluster.spec.nodes and cluster.is_wanted:
+        raise NotPossibleNow(
+            f"cluster {cluster.label} is in use and cannot get fewer nodes now, because EKS and "
+            "not its users decides which of them go; wait until its runs have ended",
+            suggestion=f"/train cluster show {cluster.label}",
+        )
+    return _go_over(services, cluster, nodes=nodes, user_id=user_id)
+
+
+def validate_cluster(services: Services, label: str, *, channel_id: str, user_id: str) -> Cluster:
+    """Run the checks of a cluster again; its workflow goes over it once more.
+
+    Raises:
+        ClusterNotFound, NotPossibleNow: there is none, or it is not ready.
+    """
+    cluster = _find_ready(services, label, channel_id=channel_id)
+    return _go_over(services, cluster, nodes=cluster.spec.nodes, user_id=user_id)
+
+
+def _find_ready(services: Services, label: str, *, channel_id: str) -> Cluster:
+    cluster = _find(services, label, channel_id=channel_id)
+    _refuse_ended(cluster)
+    if cluster.phase is not ClusterPhase.READY:
+        raise NotPossibleNow(
+            f"cluster {cluster.label} is {cluster.phase.value}; type it again once it is ready",
+            suggestion=f"/train cluster show {cluster.label}",
+        )
+    return cluster
+
+
+def _go_over(services: Services, cluster: Cluster, *, nodes: int, user_id: str) -> Cluster:
+    try:
+        return begin_pass(services, cluster, nodes=nodes, user_id=user_id)
+    except IllegalTransition as exc:
+        # It has changed since it was looked at.
+        raise NotPossibleNow(str(exc), suggestion=f"/train cluster show {cluster.label}") from exc
 
 
 def delete_cluster(services: Services, label: str, *, channel_id: str, user_id: str) -> ClusterView:

@@ -320,3 +320,56 @@ def test_cluster_of_gpus_offers_them(person, services):
 
     (made,) = services.cluster_states.list_open()
     assert (made.spec.num_gpus, made.spec.num_efa) == (8, get_instance("p4d.24xlarge").num_efa)
+
+
+def test_resize_goes_over_the_cluster_once_more(person, services, settings, cluster):
+    cluster.begin()
+    cluster.become_ready()
+
+    answer = person.type("cluster resize team-a nodes=6")
+
+    resized = services.cluster_states.load(cluster.cluster_id)
+    assert (resized.spec.nodes, resized.passes) == (6, 2)
+    assert resized.phase is ClusterPhase.PROVISIONING
+    assert started_clusters(settings) == [f"{cluster.cluster_id}-2"]
+    assert "goes over to 6 \u00d7 m5.2xlarge" in seen(answer)
+
+
+def test_validate_keeps_the_size_and_runs_the_checks_again(person, services, settings, cluster):
+    cluster.begin()
+    cluster.become_ready()
+
+    answer = person.type("validate team-a")
+
+    checked = services.cluster_states.load(cluster.cluster_id)
+    assert (checked.spec.nodes, checked.passes) == (4, 2)
+    assert started_clusters(settings) == [f"{cluster.cluster_id}-2"]
+    assert "runs its checks again" in seen(answer)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("cluster resize team-a nodes=4", "has 4 nodes already"),
+        ("cluster resize team-a nodes=2", "is in use and cannot get fewer nodes"),
+    ],
+)
+def test_size_that_a_cluster_cannot_get_is_refused(person, services, cluster, text, words):
+    cluster.begin()
+    cluster.become_ready()
+    cluster.use("tiny-llama-aaaaaaaa")
+
+    answer = person.type(text)
+
+    assert words in seen(answer)
+    assert services.cluster_states.load(cluster.cluster_id).passes == 1
+
+
+@pytest.mark.parametrize("text", ["cluster resize team-a nodes=2", "validate team-a"])
+def test_cluster_that_is_not_ready_is_not_gone_over(person, services, cluster, text):
+    cluster.begin()
+
+    answer = person.type(text)
+
+    assert "type it again once it is ready" in seen(answer)
+    assert services.cluster_states.load(cluster.cluster_id).passes == 1

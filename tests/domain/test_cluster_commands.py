@@ -27,8 +27,10 @@ from stationmaster.domain.commands.requests import (
     DeleteCluster,
     ExtendCluster,
     ListClusters,
+    ResizeCluster,
     ShowCluster,
     ShowPlan,
+    ValidateCluster,
 )
 from stationmaster.domain.commands.start import StartRun
 from stationmaster.domain.commands.table import SUBCOMMANDS
@@ -249,7 +251,9 @@ def test_cluster_is_looked_up_in_a_channel_only():
         ("cluster show team-a", ShowCluster("team-a")),
         ("cluster extend team-a", ExtendCluster("team-a", 2 * HOUR)),
         ("cluster extend team-a 30m", ExtendCluster("team-a", 1800)),
+        ("cluster resize team-a nodes=4", ResizeCluster("team-a", 4)),
         ("cluster delete team-a", DeleteCluster("team-a")),
+        ("validate team-a", ValidateCluster("team-a")),
     ],
 )
 def test_words_of_a_cluster_are_read(text, command):
@@ -291,6 +295,12 @@ def test_new_cluster_of_gpu_machines_offers_their_devices():
         ("cluster extend a 9d", "from 1s to 7d", "/train cluster extend a 7d"),
         ("cluster extend a soon", "from 1s to 7d", "/train cluster show a"),
         ("cluster extend a 1h 2h", "takes one duration", "/train cluster show a"),
+        ("cluster resize a", "takes nodes=N", "/train cluster show a"),
+        ("cluster resize a nodes=0", "from 1 to 64", "/train cluster show a"),
+        ("cluster resize a ttl=2h", "takes nodes=N", "/train cluster show a"),
+        ("cluster resize a 4", "expected key=value", "/train cluster show a"),
+        ("cluster scale a nodes=4", "/train cluster resize", "/train cluster resize a nodes=4"),
+        ("validate", "needs the name of a cluster", "/train cluster list"),
         ("cluster create", "needs a name first", "/train cluster list"),
         ("cluster create nodes=2", "needs a name first", None),
         ("cluster create Team_A nodes=4", "lower-case", "/train cluster create team-a nodes=4"),

@@ -1,4 +1,4 @@
-"""The words after `/train cluster create|extend` and after a cluster's name. Pure.
+"""The words after `/train cluster create|extend|resize` and after a cluster's name. Pure.
 
 The grammar calls this. A corrected command never makes more than what was typed: where it would
 have to choose a value, there is none.
@@ -95,6 +95,26 @@ def read_extension(words: Sequence[str]) -> tuple[str, int]:
         error.suggestion = (
             f"/train cluster extend {label} {meant}" if meant else f"/train cluster show {label}"
         )
+        raise
+
+
+def read_size(words: Sequence[str]) -> tuple[str, int]:
+    """The cluster, and how many nodes it is to have.
+
+    Raises:
+        BadCommand: no number of nodes, or more words.
+    """
+    label, rest = _label(words, "cluster resize")
+    try:
+        values = read_pairs(rest)
+        if list(values) != ["nodes"]:
+            raise BadCommand(
+                f"/train cluster resize {label} takes nodes=N and nothing else, got "
+                f'"{shorten(" ".join(rest))}"'
+            )
+        return label, _nodes(values["nodes"])
+    except UserError as error:
+        error.suggestion = error.suggestion or f"/train cluster show {label}"
         raise
 
 

@@ -20,6 +20,7 @@ from stationmaster.domain.commands.cluster_words import (
     read_extension,
     read_label,
     read_new_cluster,
+    read_size,
 )
 from stationmaster.domain.commands.joining import FindCluster, no_clusters
 from stationmaster.domain.commands.meanings import group_row_meant, subcommand_meant
@@ -37,6 +38,7 @@ from stationmaster.domain.commands.table import (
     Nothing,
     OneCluster,
     OptionalRun,
+    OtherSize,
     PlannedSubcommand,
     Request,
     Subcommand,
@@ -198,6 +200,8 @@ def _read_arguments(subcommand: Subcommand, word: str, rest: list[str], ask: Que
             return make_cluster(*read_new_cluster(rest))
         case LongerLife(make=make_longer):
             return make_longer(*read_extension(rest))
+        case OtherSize(make=make_other):
+            return make_other(*read_size(rest))
         case takes:
             assert_never(takes)
 

@@ -85,12 +85,35 @@ class ExtendCluster:
 
 
 @dataclass(frozen=True)
+class ResizeCluster:
+    """Give a cluster another number of training nodes."""
+
+    label: str
+    nodes: int
+
+
+@dataclass(frozen=True)
 class DeleteCluster:
     """Delete a cluster, whoever uses it."""
 
     label: str
 
 
-ClusterCommand = CreateCluster | ListClusters | ShowCluster | ExtendCluster | DeleteCluster
+@dataclass(frozen=True)
+class ValidateCluster:
+    """Run the checks of a cluster again."""
+
+    label: str
+
+
+ClusterCommand = (
+    CreateCluster
+    | ListClusters
+    | ShowCluster
+    | ExtendCluster
+    | ResizeCluster
+    | DeleteCluster
+    | ValidateCluster
+)
 RunCommand = StartRun | ShowPlan | ListRuns | ShowStatus | ShowLogs | StopRun
 Command = ShowHelp | ShowRecipes | RunCommand | ClusterCommand

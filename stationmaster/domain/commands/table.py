@@ -21,6 +21,7 @@ from stationmaster.domain.commands.requests import (
     ExtendCluster,
     ListClusters,
     ListRuns,
+    ResizeCluster,
     ShowCluster,
     ShowHelp,
     ShowLogs,
@@ -28,6 +29,7 @@ from stationmaster.domain.commands.requests import (
     ShowRecipes,
     ShowStatus,
     StopRun,
+    ValidateCluster,
 )
 from stationmaster.domain.commands.start import StartRun
 from stationmaster.domain.ids import RunId
@@ -93,6 +95,14 @@ class LongerLife:
 
 
 @dataclass(frozen=True)
+class OtherSize:
+    """The name of a kept cluster follows, and how many nodes it is to have."""
+
+    make: Callable[[str, int], Command]
+    usage: str = "NAME nodes=N"
+
+
+@dataclass(frozen=True)
 class Group:
     """One word of several follows, each with its own arguments; by that word."""
 
@@ -105,7 +115,17 @@ class Subcommand:
     """A subcommand that this version has."""
 
     name: str
-    takes: Anything | Nothing | OptionalRun | Request | OneCluster | NewCluster | LongerLife | Group
+    takes: (
+        Anything
+        | Nothing
+        | OptionalRun
+        | Request
+        | OneCluster
+        | NewCluster
+        | LongerLife
+        | OtherSize
+        | Group
+    )
     help: str
     example: str
     meanings: tuple[str, ...] = ()
@@ -196,6 +216,14 @@ _CLUSTER_ROWS: Final[Mapping[str, Subcommand]] = {
             changes=True,
         ),
         Subcommand(
+            name=f"{CLUSTER} resize",
+            takes=OtherSize(ResizeCluster),
+            help="change how many training nodes it has; fewer only while no run uses it",
+            example="cluster resize team-a nodes=4",
+            meanings=("scale", "grow", "shrink"),
+            changes=True,
+        ),
+        Subcommand(
             name=f"{CLUSTER} delete",
             takes=OneCluster(DeleteCluster),
             help="delete it now; runs on it end",
@@ -265,6 +293,14 @@ SUBCOMMANDS: Final[Mapping[str, Subcommand]] = {
             help="clusters that stay for several runs",
             example="cluster list",
         ),
+        Subcommand(
+            name="validate",
+            takes=OneCluster(ValidateCluster),
+            help="run the checks of a kept cluster again",
+            example="validate team-a",
+            meanings=("verify", "recheck"),
+            changes=True,
+        ),
     )
 }
 
@@ -286,13 +322,9 @@ PLANNED: Final[Mapping[str, PlannedSubcommand]] = {
         ),
         PlannedSubcommand(
             name="scale",
-            today="the number of nodes is fixed when a run starts",
+            today="the number of nodes of a run is fixed when it starts; /train cluster resize "
+            "changes that of a kept cluster",
             meanings=("resize", "grow", "shrink"),
-        ),
-        PlannedSubcommand(
-            name="validate",
-            today="every cluster is checked before a run trains on it",
-            instead=("plan",),
         ),
         PlannedSubcommand(
             name="keep",
