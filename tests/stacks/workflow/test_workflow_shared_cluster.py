@@ -12,7 +12,9 @@ from workflow_world import World, run_id_of
 
 from local.slack import OPERATOR_ID, TEAM_ID, TRAINING_CHANNEL_ID
 from stationmaster import commands
+from stationmaster.cluster_upkeep import begin_pass
 from stationmaster.domain.cluster.aggregate import Cluster, TeardownStatus
+from stationmaster.domain.cluster.events import ClusterPhase
 from stationmaster.domain.cluster.shares import shares
 from stationmaster.domain.cluster.spec import spec_for
 from stationmaster.domain.commands.requests import CreateCluster
@@ -27,9 +29,9 @@ TTL_S = 10
 KEEP_S = 4
 
 
-def create(world: World, name: str) -> Cluster:
-    """A cluster of four nodes, as a person asks for it."""
-    spec = spec_for(get_recipe("tiny-llama"), nodes=4, instance_type="m5.2xlarge")
+def create(world: World, name: str, *, nodes: int = 4) -> Cluster:
+    """A cluster, as a person asks for it."""
+    spec = spec_for(get_recipe("tiny-llama"), nodes=nodes, instance_type="m5.2xlarge")
     cluster, _ = commands.create_cluster(
         world.services,
         CreateCluster(name=name, spec=spec, ttl_s=TTL_S),
@@ -111,4 +113,47 @@ def test_cluster_that_is_deleted_in_use_ends_its_runs_and_leaves_nothing(world: 
     for run_id in (user, waiting):
         run = services.runs.load(run_id)
         assert (run.phase, run.reason) == (RunPhase.FAILED, why)
+    assert (gone.billable_left, find_left(services, gone.cluster_id)) == ([], [])
+
+
+@pytest.mark.parametrize("capacity", [True, False], ids=["capacity", "no capacity"])
+def test_cluster_that_is_resized_in_use_keeps_its_run_whether_nodes_come_or_not(
+    world: World, capacity: bool
+) -> None:
+    services, name = world.services, f"resized {capacity}"
+    user, waiting = (run_id_of(f"{name}: {each}") for each in "ab")
+    lab = create(world, f"resized-{capacity}".lower(), nodes=2)
+    on = {"cluster_id": lab.cluster_id}
+    world.request(f"{name}: a", plan="waits", nodes=2, **on)
+    world.until_awaiting(user)
+    world.request(f"{name}: b", nodes=2, keep_s=KEEP_S, **on)
+    world.until(lambda: services.runs.load(waiting).phase is RunPhase.QUEUED, "the second waits")
+    if not capacity:
+        world.aws.faults.add("node-group-fails")
+
+    begin_pass(services, services.cluster_states.load(lab.cluster_id), nodes=4)
+    passes = 2 if capacity else 3
+
+    def is_over() -> bool:
+        cluster = services.cluster_states.load(lab.cluster_id)
+        return (cluster.phase, cluster.passes) == (ClusterPhase.READY, passes)
+
+    world.until(is_over, "the cluster is ready again")
+    world.aws.faults.discard("node-group-fails")
+    resized = services.cluster_states.load(lab.cluster_id)
+    pods = services.kubernetes(lab.cluster_id).pods(NAMESPACE, labels={LABEL_RUN_ID: user})
+    assert sum(pod.restarts for pod in pods) == 0
+    assert services.runs.load(user).phase is RunPhase.RUNNING
+    if capacity:
+        world.until_left(waiting)  # beside the first, which still trains
+        assert services.runs.load(user).phase is RunPhase.RUNNING
+    else:
+        assert "InsufficientInstanceCapacity" in resized.resize_failure
+        assert services.runs.load(waiting).phase is RunPhase.QUEUED
+    assert resized.spec.nodes == (4 if capacity else 2)
+    world.let_end(user)
+    gone = until_gone(world, lab)
+
+    for run_id in (user, waiting):
+        assert services.runs.load(run_id).phase is RunPhase.SUCCEEDED
     assert (gone.billable_left, find_left(services, gone.cluster_id)) == ([], [])
