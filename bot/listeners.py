@@ -142,6 +142,7 @@ def _answer(services: Services, announcer: Announcer, body: Json) -> Content:
         text,
         look_up=partial(commands.look_up, services),
         find_cluster=partial(commands.find_usable_cluster, services, channel_id=channel_id),
+        find_saved=partial(commands.find_saved_run, services, channel_id=channel_id),
         measure=partial(commands.measure, services),
     )
     match command:

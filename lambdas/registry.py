@@ -231,7 +231,8 @@ BOT: Final = Function(
     | _FOLLOW_UP
     # A cluster is created by command.
     | {P.SLACK_SECRET, P.HUGGING_FACE_SECRET, P.START_TRAIN, P.START_CLUSTER}
-    | {P.INSTANCE_TYPES_READ, P.DATASETS_LIST},
+    # A run may go on from what another one has left.
+    | {P.INSTANCE_TYPES_READ, P.DATASETS_LIST, P.ARTIFACTS_READ},
     timeout_s=10,
     memory_mib=1024,  # CPU is sold by memory; the 3 s acknowledgement includes the cold start
     package=Package.BOT,

@@ -99,8 +99,20 @@ def _identity(view: RunView) -> str:
         *([f"on cluster {md.code(view.cluster.label, 60)}"] if view.cluster and is_shared else []),
         f"{md.money(run.price_per_hour_usd)} an hour",
         f"by {md.user(run.request.user_id)}",
+        *_origin(run),
     ]
     return f" {md.DOT} ".join(shown)
+
+
+def _origin(run: Run) -> list[str]:
+    """Which run it goes on from."""
+    point, weights = run.request.resume_from, run.request.weights_from
+    shown = []
+    if point is not None:
+        shown.append(f"resumes from {md.code(point.run_id, 60)} at step {point.step:,}")
+    if weights is not None:
+        shown.append(f"weights of {md.code(weights, 60)}")
+    return shown
 
 
 def _headline(run: Run) -> str:
@@ -281,7 +293,8 @@ def _notices(run: Run) -> list[Block]:
         notices.append(f"\u26a0\ufe0f *Recovering*{why}")
     elif run.resumed_from_step is not None:
         times = f"{run.num_restarts} restarts" if run.num_restarts > 1 else "a restart"
-        notices.append(f"\u21bb Resumed from step {run.resumed_from_step:,} after {times}")
+        after = f" after {times}" if run.num_restarts or not run.request.resume_from else ""
+        notices.append(f"\u21bb Resumed from step {run.resumed_from_step:,}{after}")
     if run.stop_requested_by and run.phase is not RunPhase.STOPPED:
         notices.append(f"\U0001f6d1 Stop requested by {md.user(run.stop_requested_by)}")
     return [section("\n".join(notices))] if notices else []

@@ -10,7 +10,7 @@ from bot.blocks import mrkdwn as md
 from stationmaster.domain.cluster.aggregate import Cluster, TeardownStatus
 from stationmaster.domain.cluster.resources import ResourceStatus
 from stationmaster.domain.run.aggregate import Run
-from stationmaster.domain.run.events import DataStaged, RunPhase, TrainingEvaluated
+from stationmaster.domain.run.events import DataStaged, RunPhase, StagingWork, TrainingEvaluated
 from stationmaster.domain.run.view import RunView
 
 # Emoji of the header, as escapes because sources are ASCII.
@@ -59,12 +59,19 @@ def status(run: Run) -> str:
     return STATUS[run.phase]
 
 
+_STAGED: Final[dict[StagingWork, str]] = {
+    "restoring": "brought back",
+    "copying": "copied",
+    "preparing": "prepared",
+}
+
+
 def staging(run: Run) -> list[str]:
     """How far a run's data has come."""
     staging = run.staging
     if staging is None or staging.root:
         return []
-    verb = "copied" if staging.work == "copying" else "prepared"
+    verb = _STAGED[staging.work]
     if staging.work == "copying" and staging.data_id:
         return [f"{num_bytes(staging.num_bytes)} copied"]
     if not staging.total_bytes:
@@ -80,8 +87,12 @@ def staged(event: DataStaged) -> str:
         f"{number:,} {name.replace('_', ' ')}" for name, number in event.counts.items()
     )
     if event.was_there:
+        if event.work == "restoring":
+            return f"brought back before: {counts}"
         return f"data was there already: {counts}"
     took = md.duration(event.seconds)
+    if event.work == "restoring":
+        return f"brought back in {took}: {counts}, {num_bytes(event.num_bytes)}"
     if event.work == "preparing":
         return f"data prepared in {took}: {counts}"
     return f"data copied in {took}: {counts}, {num_bytes(event.num_bytes)}"

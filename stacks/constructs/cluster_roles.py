@@ -59,7 +59,7 @@ class ClusterRoles(Construct):
             )
         )
         self.saver = self._saver(artifacts_arn, key)
-        self.stager = self._stager(dataset_bucket_arns, dataset_key_arns)
+        self.stager = self._stager(artifacts_arn, key, dataset_bucket_arns, dataset_key_arns)
         self.fsx_csi = self._pod_role("FsxCsi")
         # Volumes are static: the driver mounts what exists, and neither creates nor deletes.
         self.fsx_csi.add_to_policy(
@@ -116,9 +116,33 @@ class ClusterRoles(Construct):
         accept_wildcard(role, results, "results lie under the ids of runs, unknown at deployment")
         return role
 
-    def _stager(self, bucket_arns: Sequence[str], key_arns: Sequence[str]) -> iam.Role:
-        """May read the buckets that the deployment names; nothing where it names none."""
+    def _stager(
+        self,
+        artifacts_arn: str,
+        key: kms.IKey,
+        bucket_arns: Sequence[str],
+        key_arns: Sequence[str],
+    ) -> iam.Role:
+        """May read what runs have left, and the buckets of data that the deployment names."""
         role = self._pod_role("Stager")
+        results = f"{artifacts_arn}/{results_prefix(RunId('*'))}*"
+        role.add_to_policy(iam.PolicyStatement(actions=["s3:GetObject"], resources=[results]))
+        role.add_to_policy(
+            iam.PolicyStatement(
+                actions=["s3:ListBucket"],
+                resources=[artifacts_arn],
+                conditions={"StringLike": {"s3:prefix": results_prefix(RunId("*"))}},
+            )
+        )
+        stack = cdk.Stack.of(self)
+        role.add_to_policy(
+            iam.PolicyStatement(
+                actions=["kms:Decrypt"],
+                resources=[key.key_arn],
+                conditions={"StringEquals": {"kms:ViaService": f"s3.{stack.region}.amazonaws.com"}},
+            )
+        )
+        accept_wildcard(role, results, "results lie under the ids of runs, unknown at deployment")
         if bucket_arns:
             objects = [f"{each}/*" for each in bucket_arns]
             role.add_to_policy(

@@ -1,7 +1,8 @@
 """What a person asks for, as plain functions: each checks, writes at most one thing, and returns.
 
 The bot's listeners call these and turn the answers into blocks; the command line could as well.
-`runs` has what is asked of runs, `clusters` what is asked of clusters that are kept.
+`runs` has what is asked of runs, `results` what of those that have ended, `clusters` what is asked
+of clusters that are kept.
 """
 
 from stationmaster.commands.clusters import (
@@ -15,6 +16,7 @@ from stationmaster.commands.clusters import (
     validate_cluster,
     view_cluster,
 )
+from stationmaster.commands.results import find_saved_run
 from stationmaster.commands.runs import (
     describe_run,
     give_up_results,
@@ -36,6 +38,7 @@ __all__ = [
     "describe_cluster",
     "describe_run",
     "extend_cluster",
+    "find_saved_run",
     "find_usable_cluster",
     "give_up_results",
     "list_clusters",

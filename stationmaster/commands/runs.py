@@ -137,6 +137,8 @@ def request_run(
             overrides=start.overrides,
             cluster_id=start.cluster_id,
             keep_s=start.keep_s,
+            resume_from=start.resume_from,
+            weights_from=start.weights_from,
             file_system_gib=plan.file_system_gib if plan.data is not None else None,
             model=start.model,
             command=command,
@@ -274,6 +276,15 @@ def show_logs(
     """
     run = _find(services, run_id, channel_id=channel_id, active=False)
     return run, services.runs.log_tails(run.run_id)
+
+
+def find_run(services: Services, run_id: RunId, *, channel_id: str) -> Run:
+    """One run.
+
+    Raises:
+        RunNotFound: no such run in this channel.
+    """
+    return _find(services, run_id, channel_id=channel_id, active=False)
 
 
 def _find(services: Services, run_id: RunId | None, *, channel_id: str, active: bool) -> Run:

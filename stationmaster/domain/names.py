@@ -66,6 +66,11 @@ def staging_name(run_id: RunId) -> str:
     return f"{run_id}-stage"
 
 
+def restoring_name(run_id: RunId) -> str:
+    """Name of the Job that brings other runs' results back; its account is shared, as STAGER."""
+    return f"{run_id}-restore"
+
+
 def preparing_name(run_id: RunId) -> str:
     """Name of the Job that prepares a run's data."""
     return f"{run_id}-prepare"

@@ -11,12 +11,17 @@ from typing import Any, Final
 
 from stationmaster.domain.catalogue.instances import InstanceType, get_instance
 from stationmaster.domain.catalogue.recipes import Recipe
-from stationmaster.domain.catalogue.training_config import Rendezvous
+from stationmaster.domain.catalogue.training_config import (
+    MADE_ON_THE_SPOT,
+    LanguageTraining,
+    Rendezvous,
+)
 from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.names import SHARED_MOUNT
 from stationmaster.domain.planning.cost import stop_deadline_s
 from stationmaster.domain.planning.layout import Layout, processes_per_node
 from stationmaster.domain.planning.requirements import uses_efa
+from stationmaster.domain.restoring import ResumePoint, model_directory
 from stationmaster.domain.run.attempts import Assignment
 from stationmaster.domain.run.request import TrainingRequest
 
@@ -40,6 +45,7 @@ class JobSpec:
     instance: InstanceType
     nodes: int
     image: str
+    resume_from: ResumePoint | None = None
 
     @property
     def num_gpus(self) -> int:
@@ -100,6 +106,7 @@ def job_spec(
         UserError: the recipe, the instance type or an override is not (or no longer) known.
     """
     brought = {"dataset": f"{DATA_DIRECTORY}/{data_root}"} if data_root else {}
+    brought |= _first_weights(request, run_id)
     overrides = request.overrides | brought
     return JobSpec(
         run_id=run_id,
@@ -111,4 +118,15 @@ def job_spec(
         instance=get_instance(assignment.placement.instance_type),
         nodes=assignment.placement.nodes,
         image=image,
+        resume_from=request.resume_from,
     )
+
+
+def _first_weights(request: TrainingRequest, run_id: RunId) -> dict[str, str]:
+    """Where the model of another run was brought, with the tokenizer that it was trained with."""
+    if request.weights_from is None:
+        return {}
+    directory = f"{RUNS_DIRECTORY}/{run_id}/{model_directory()}"
+    training = request.resolved.training
+    is_made = isinstance(training, LanguageTraining) and training.tokenizer in MADE_ON_THE_SPOT
+    return {"weights": directory, **({"tokenizer": directory} if is_made else {})}

@@ -120,7 +120,14 @@ def command(spec: JobSpec) -> list[str]:
         str(spec.stop_deadline_s),
         "--output-dir",
         spec.output_dir,
+        *_resume_from(spec),
     ]
+
+
+def _resume_from(spec: JobSpec) -> list[str]:
+    """The checkpoint of another run, where it was brought."""
+    point = spec.resume_from
+    return ["--resume-from", f"{spec.output_dir}/{point.directory}"] if point is not None else []
 
 
 def rendezvous_conf(spec: JobSpec) -> dict[str, str]:

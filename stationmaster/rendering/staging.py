@@ -1,9 +1,10 @@
-"""The Jobs that bring a run's data before it trains: one copies it, one prepares it.
+"""The Jobs of what a run needs before it trains: results of others, then data, copied and prepared.
 
-The first runs `python -m relay.stage` in the relay's image, off the training nodes; in AWS, through
-Pod Identity, it may read the buckets that the deployment names. The second runs
-`python -m training.prepare` in the training image, a pod on each of the run's nodes: they divide
-the work among themselves. It needs no right in AWS.
+The first runs `python -m relay.restore`, the second `python -m relay.stage`, in the relay's image,
+off the training nodes; in AWS, through Pod Identity, they may read what runs have left and the
+buckets that the deployment names. The third runs `python -m training.prepare` in the training
+image, a pod on each of the run's nodes: they divide the work among themselves. It needs no right in
+AWS.
 """
 
 from __future__ import annotations
@@ -21,9 +22,21 @@ from stationmaster.domain.datasets import (
     StagingOrder,
 )
 from stationmaster.domain.ids import ClusterId, RunId
-from stationmaster.domain.names import NAMESPACE, STAGER, preparing_name, staging_name
+from stationmaster.domain.names import (
+    NAMESPACE,
+    STAGER,
+    preparing_name,
+    restoring_name,
+    staging_name,
+)
+from stationmaster.domain.restoring import RestoringOrder
 from stationmaster.rendering.environment import render_hugging_face_token
-from stationmaster.rendering.job_spec import DATA_DIRECTORY, JobSpec, KubernetesObject
+from stationmaster.rendering.job_spec import (
+    DATA_DIRECTORY,
+    RUNS_DIRECTORY,
+    JobSpec,
+    KubernetesObject,
+)
 from stationmaster.rendering.metadata import (
     LABEL_HOSTNAME,
     LABEL_MANAGED_BY,
@@ -42,6 +55,9 @@ LABEL_STAGING: Final = "stationmaster/staging"
 _RETRIES: Final = 3
 # 20 TB at the 300 MB/s of a system node: a program that hangs is ended.
 DEADLINE_S: Final = 24 * 3600
+# The user of the training image: what comes back lies in the directory that the trainer writes to,
+# and the trainer moves it.
+_TRAINER: Final = 1000
 
 
 def staging_settings(recipe: Recipe) -> dict[str, str | int]:
@@ -59,8 +75,36 @@ def render_copying(
     order: StagingOrder, *, cluster_id: ClusterId, image: str, region: str
 ) -> list[KubernetesObject]:
     """The account, and the Job that copies the data; `image` is the relay's."""
+    variables = {
+        # A person's own text is in it: the kubelet must not expand $(VAR).
+        "STATIONMASTER_STAGING_ORDER": order.model_dump_json().replace("$", "\\u0024"),
+        "STATIONMASTER_DATA_DIRECTORY": DATA_DIRECTORY,
+        "AWS_REGION": region,
+    }
+    pod = _copying_pod("relay.stage", variables, cluster_id=cluster_id, image=image, user=65532)
+    job = _job(order.run_id, staging_name(order.run_id), "copying", pod, number=1)
+    return [_account(), job]
+
+
+def render_restoring(
+    order: RestoringOrder, *, cluster_id: ClusterId, image: str, region: str, bucket: str
+) -> list[KubernetesObject]:
+    """The account, and the Job that brings results back from `bucket`; `image` is the relay's."""
     run_id = order.run_id
-    account = {
+    variables = {
+        "STATIONMASTER_RESTORING_ORDER": order.model_dump_json(),
+        "STATIONMASTER_ARTIFACTS_BUCKET": bucket,
+        "STATIONMASTER_RUN_DIRECTORY": f"{RUNS_DIRECTORY}/{run_id}",
+        "AWS_REGION": region,
+    }
+    pod = _copying_pod(
+        "relay.restore", variables, cluster_id=cluster_id, image=image, user=_TRAINER
+    )
+    return [_account(), _job(run_id, restoring_name(run_id), "restoring", pod, number=1)]
+
+
+def _account() -> KubernetesObject:
+    return {
         "apiVersion": "v1",
         "kind": "ServiceAccount",
         "metadata": {
@@ -69,34 +113,35 @@ def render_copying(
             "labels": {LABEL_MANAGED_BY: "stationmaster"},
         },
     }
+
+
+def _copying_pod(
+    program: str,
+    variables: Mapping[str, str],
+    *,
+    cluster_id: ClusterId,
+    image: str,
+    user: int,
+) -> KubernetesObject:
     container = {
         "name": CONTAINER,
         "image": image,
-        "command": ["python", "-m", "relay.stage"],
-        "env": [
-            {
-                "name": "STATIONMASTER_STAGING_ORDER",
-                # A person's own text is in it: the kubelet must not expand $(VAR).
-                "value": order.model_dump_json().replace("$", "\\u0024"),
-            },
-            {"name": "STATIONMASTER_DATA_DIRECTORY", "value": DATA_DIRECTORY},
-            {"name": "AWS_REGION", "value": region},
-        ],
+        "command": ["python", "-m", program],
+        "env": [{"name": name, "value": value} for name, value in variables.items()],
         # A listing of a million objects takes 2 GiB, the parts under way half of one.
         "resources": {
             "requests": {"cpu": "1", "memory": "1Gi"},
             "limits": {"memory": "4Gi"},
         },
-        "securityContext": {**container_security(), "runAsUser": 65532},
+        "securityContext": {**container_security(), "runAsUser": user},
         "volumeMounts": [shared_mount()],
     }
-    pod = {
+    return {
         "serviceAccountName": STAGER,
         "affinity": off_the_training_nodes(),
         "containers": [container],
         "volumes": [shared_volume(cluster_id)],
     }
-    return [account, _job(run_id, staging_name(run_id), "copying", pod, number=1)]
 
 
 def render_preparing(

@@ -1,16 +1,17 @@
-"""A run's data comes to the file system of its cluster before the job that reads it starts.
+"""What a run needs comes to the file system of its cluster before the job that reads it starts.
 
-Two Jobs at most, one after the other: one copies, one prepares. What is there already is found by
-the first. A run whose pods read or make their data goes past this at once.
+Three Jobs at most, one after the other: one brings back what other runs have left, one copies data,
+one prepares it. What is there already is found by the first two. A run whose pods read or make
+their data, and that starts anew, goes past this at once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from stationmaster.domain.catalogue.instances import get_instance
 from stationmaster.domain.datasets import (
-    Preparation,
     StagedLine,
     StagingLine,
     StagingOrder,
@@ -41,6 +42,7 @@ from stationmaster.rendering.metadata import namespace
 from stationmaster.rendering.staging import (
     render_copying,
     render_preparing,
+    render_restoring,
     staging_labels,
     staging_settings,
 )
@@ -49,6 +51,8 @@ from stationmaster.services import Services
 from stationmaster.steps import NOT_READY, READY, StepResult
 from stationmaster.steps.recording import attempt_of, check_time, enter_phase
 from stationmaster.steps.stopping import raise_if_stopped
+
+_NOT_BROUGHT: Final = "the data could not be brought"
 
 
 def stage_data(services: Services, run_id: RunId) -> StepResult:
@@ -63,19 +67,19 @@ def stage_data(services: Services, run_id: RunId) -> StepResult:
     raise_if_stopped(run)
     attempt = attempt_of(run)
     staging = staging_of(run, attempt)
-    if read_s3_source(run.request.resolved.training.dataset) is None or (staging and staging.root):
+    work = _work_left(run, staging)
+    if work is None:
         return READY
     run = enter_phase(services, run, RunPhase.STAGING)
-    work: StagingWork = "preparing" if staging and staging.data_id else "copying"
     gateway = services.kubernetes(attempt.cluster_id)
     labels = staging_labels(run_id, work)
     job = next(iter(gateway.batch_jobs(NAMESPACE, labels=labels)), None)
     if job is None:
-        gateway.apply(_objects(services, run, attempt, staging))
+        gateway.apply(_objects(services, run, attempt, work))
         return NOT_READY
     pods = gateway.pods(NAMESPACE, labels=labels)
     if job.failed:
-        raise DataNotStaged(_why_failed(gateway, pods))
+        raise DataNotStaged(_why_failed(gateway, pods, work))
     if not job.succeeded:
         _report(services, gateway, run, attempt, work, pods)
         _check_started(services, gateway, run, pods)
@@ -85,8 +89,17 @@ def stage_data(services: Services, run_id: RunId) -> StepResult:
         # Its pods are gone, and with them what they said. Another one finds the data at once.
         gateway.delete("batch/v1", "Job", name=job.name, namespace=NAMESPACE)
         return NOT_READY
-    services.runs.record(run_id, [_staged(services, run, attempt, work, line)])
-    return READY if line.preparation is Preparation.NONE else NOT_READY
+    run = services.runs.record(run_id, [_staged(services, run, attempt, work, line)])
+    return READY if _work_left(run, staging_of(run, attempt)) is None else NOT_READY
+
+
+def _work_left(run: Run, staging: Staging | None) -> StagingWork | None:
+    """What has to be done next; None where the run has all that it needs."""
+    if run.request.restoring_order(run.run_id) and not (staging and staging.restored):
+        return "restoring"
+    if read_s3_source(run.request.resolved.training.dataset) is None or (staging and staging.root):
+        return None
+    return "preparing" if staging and staging.data_id else "copying"
 
 
 def staging_of(run: Run, attempt: Attempt) -> Staging | None:
@@ -96,24 +109,36 @@ def staging_of(run: Run, attempt: Attempt) -> Staging | None:
 
 
 def _objects(
-    services: Services, run: Run, attempt: Attempt, staging: Staging | None
+    services: Services, run: Run, attempt: Attempt, work: StagingWork
 ) -> list[KubernetesObject]:
     cluster_id, settings = attempt.cluster_id, services.settings
+    order, staging = run.request.restoring_order(run.run_id), staging_of(run, attempt)
     shared = [
         namespace(),
         *render_storage(cluster_id, services.file_systems.mountable(cluster_id)),
     ]
+    if work == "restoring" and order is not None:
+        return [
+            *shared,
+            *render_restoring(
+                order,
+                cluster_id=cluster_id,
+                image=settings.relay_image,
+                region=settings.region,
+                bucket=settings.artifacts_bucket,
+            ),
+        ]
+    spec = job_spec(run.request, attempt, run_id=run.run_id, image=settings.training_image)
     if staging is None or not staging.data_id:
         return [
             *shared,
             *render_copying(
-                _order(run, attempt),
+                _order(run, attempt, settings=staging_settings(spec.recipe)),
                 cluster_id=cluster_id,
                 image=settings.relay_image,
                 region=settings.region,
             ),
         ]
-    spec = job_spec(run.request, attempt, run_id=run.run_id, image=settings.training_image)
     token = services.secrets.hugging_face_token()
     return [
         *shared,
@@ -122,7 +147,7 @@ def _objects(
     ]
 
 
-def _order(run: Run, attempt: Attempt) -> StagingOrder:
+def _order(run: Run, attempt: Attempt, *, settings: dict[str, str | int]) -> StagingOrder:
     recipe, placement = run.request.resolved, attempt.placement
     layout = Layout(
         recipe=recipe, instance=get_instance(placement.instance_type), nodes=placement.nodes
@@ -131,7 +156,7 @@ def _order(run: Run, attempt: Attempt) -> StagingOrder:
         run_id=run.run_id,
         dataset=recipe.training.dataset,
         task=recipe.task,
-        settings=staging_settings(recipe),
+        settings=settings,
         keep_free_bytes=checkpoint_room_bytes(layout),
     )
 
@@ -220,11 +245,12 @@ def _staged(
     )
 
 
-def _why_failed(gateway: KubernetesGateway, pods: Sequence[PodView]) -> str:
+def _why_failed(gateway: KubernetesGateway, pods: Sequence[PodView], work: StagingWork) -> str:
+    what = "the saved result could not be brought back" if work == "restoring" else _NOT_BROUGHT
     failed = [pod for pod in pods if pod.phase == "Failed"]
     for pod in reversed(failed):
         line = gateway.last_log_line(NAMESPACE, pod.name)
         if line and read_staging_line(line) is None:
-            return f"the data could not be brought: {line}"
+            return f"{what}: {line}"
     said = failed[-1].terminated_reason if failed else ""
-    return f"the data could not be brought: {said or 'its job failed and said nothing'}"
+    return f"{what}: {said or 'its job failed and said nothing'}"

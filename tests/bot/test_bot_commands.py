@@ -142,7 +142,7 @@ def test_train_retyped_under_another_trigger_starts_one_run(person, services):
             "nodes=two",
             "/train plan tiny-llama nodes=2",
         ),
-        ("resume tiny-llama", "not available", None),
+        ("resume tiny-llama", "keeps no results", None),
         ("tiny-llama <!channel>=1", "&lt;!channel&gt;", "/train plan tiny-llama"),
         ("stats", "stats", "/train status"),
         ("tiny-llama budget=5", "budget= is not available", "/train plan tiny-llama"),

@@ -26,6 +26,7 @@ IMPLIED = {"fsx:TagResource"}
 NEEDED = {
     "access_entries.ensure": P.CLUSTER_CREATE,
     "addons.describe": P.CLUSTER_READ,
+    "artifacts.read": P.ARTIFACTS_READ,
     "artifacts.verify": P.ARTIFACTS_READ,
     "bus.cluster_drained": P.BUS_PUT,
     "clusters.describe": P.CLUSTER_READ,
@@ -227,10 +228,12 @@ def test_function_may_do_what_its_step_does(spec: Function) -> None:
 
 def test_bot_may_do_what_its_commands_do() -> None:
     called = {
-        call for part in ("runs", "clusters") for call in calls_of(f"stationmaster.commands.{part}")
+        call
+        for part in ("runs", "results", "clusters")
+        for call in calls_of(f"stationmaster.commands.{part}")
     }
 
-    assert "workflows.start_cluster" in called
+    assert {"workflows.start_cluster", "artifacts.read"} <= called
 
     assert {each for call in called for each in needed(call)} <= BOT.permissions
 

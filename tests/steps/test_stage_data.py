@@ -23,7 +23,10 @@ from kubernetes_gateway_world import World, world  # noqa: F401
 from local.cluster import LocalCluster
 from stationmaster.domain.datasets import EXIT_REFUSED, Preparation, StagedLine, StagingLine
 from stationmaster.domain.errors import DataNotStaged, RunStopped
+from stationmaster.domain.ids import RunId
+from stationmaster.domain.restoring import ResumePoint
 from stationmaster.domain.run.events import RunPhase, StopRequested
+from stationmaster.domain.run.request import TrainingRequest
 from stationmaster.rendering.staging import staging_labels
 from stationmaster.steps.release_job import release_job
 from stationmaster.steps.stage_data import stage_data
@@ -106,11 +109,17 @@ def cluster(tmp_path: Path, programs: Programs) -> Iterator[LocalCluster]:
 
 
 @pytest.fixture
-def ready(cluster: LocalCluster, world: World) -> World:
+def request_() -> TrainingRequest:
+    """What was asked for; tests may name another one."""
+    return REQUESTED
+
+
+@pytest.fixture
+def ready(cluster: LocalCluster, world: World, request_: TrainingRequest) -> World:
     """A run whose cluster has been validated."""
     add_nodes(cluster, group="system")
     add_nodes(cluster, group="training")
-    world.begin(RunPhase.PROVISIONING, RunPhase.VALIDATING, request=REQUESTED)
+    world.begin(RunPhase.PROVISIONING, RunPhase.VALIDATING, request=request_)
     return world
 
 
@@ -208,6 +217,59 @@ def test_pod_that_finds_no_node_ends_the_run_with_what_the_cluster_says(
 
     with pytest.raises(DataNotStaged, match=r"no pod runs.*is not scheduled"):
         stage_data(world, RUN_ID)
+
+
+RESUMED = REQUEST.model_copy(
+    update={"resume_from": ResumePoint(run_id=RunId("tiny-llama-0000aaaa"), step=60)}
+)
+RESTORED = COPIED.model_copy(
+    update={"data_id": "tiny-llama-0000aaaa", "root": "restored", "preparation": Preparation.NONE}
+)
+
+
+@pytest.mark.parametrize(
+    "request_", [RESUMED.model_copy(update={"overrides": REQUESTED.overrides})]
+)
+def test_result_of_another_run_comes_back_before_the_data(ready: World, programs: Programs) -> None:
+    stage_data(ready, RUN_ID)
+    programs.say("relay.restore", StagingLine(staged_bytes=450, total_bytes=900).text())
+    until(ready, "data.reported")
+    assert programs.calls("relay.stage") == []
+    programs.end("relay.restore", RESTORED.text())
+    until(ready, "data.staged")
+    line = COPIED.model_copy(update={"preparation": Preparation.NONE})
+    programs.end("relay.stage", line.text())
+
+    eventually(lambda: stage_data(ready, RUN_ID)["ready"])
+
+    staging = ready.runs.load(RUN_ID).staging
+    assert staging is not None
+    assert (staging.restored, staging.root) == (True, "copied/files")
+    assert [event.work for event in ready.events("data.staged")] == ["restoring", "copying"]
+
+
+@pytest.mark.parametrize("request_", [RESUMED])
+def test_run_without_data_is_ready_when_the_result_came_back(
+    ready: World, programs: Programs
+) -> None:
+    programs.end("relay.restore", RESTORED.text())
+
+    eventually(lambda: stage_data(ready, RUN_ID)["ready"])
+
+    assert stage_data(ready, RUN_ID) == {"ready": True}
+    assert programs.calls("relay.restore") == ["-m relay.restore"]
+
+
+@pytest.mark.parametrize("request_", [RESUMED])
+def test_damaged_result_ends_the_run_with_what_the_program_said(
+    ready: World, programs: Programs
+) -> None:
+    programs.end("relay.restore", "weights.pt is damaged", code=EXIT_REFUSED)
+
+    with pytest.raises(
+        DataNotStaged, match=r"the saved result could not be brought back: weights\.pt is damaged"
+    ):
+        eventually(lambda: stage_data(ready, RUN_ID)["ready"])
 
 
 def test_stop_ends_the_staging_and_the_teardown_takes_its_pods(

@@ -111,7 +111,8 @@ class LanguageTraining(TrainingConfig):
         default="random",
         min_length=1,
         max_length=500,
-        description="first weights: random, ORG/MODEL on the Hugging Face hub, or a path",
+        description="first weights: random, ORG/MODEL on the Hugging Face hub, or a path; in the "
+        "channel also a run, for its trained model",
     )
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Final, assert_never
 
 from stationmaster.domain.catalogue.entries import CATALOGUE
@@ -24,8 +25,21 @@ from stationmaster.domain.commands.cluster_words import (
 )
 from stationmaster.domain.commands.joining import FindCluster, no_clusters
 from stationmaster.domain.commands.meanings import group_row_meant, subcommand_meant
-from stationmaster.domain.commands.parameters import corrected, read_values, shorten
+from stationmaster.domain.commands.parameters import (
+    Values,
+    corrected,
+    read_pairs,
+    read_values,
+    shorten,
+)
 from stationmaster.domain.commands.requests import Command, ShowHelp
+from stationmaster.domain.commands.resuming import (
+    NEWEST,
+    RESUME_FROM,
+    FindSaved,
+    continued_words,
+    no_results,
+)
 from stationmaster.domain.commands.start import StartRun
 from stationmaster.domain.commands.table import (
     AVAILABLE,
@@ -41,6 +55,7 @@ from stationmaster.domain.commands.table import (
     OtherSize,
     PlannedSubcommand,
     Request,
+    Resumption,
     Subcommand,
 )
 from stationmaster.domain.datasets import Listing, S3Source, read_s3_source
@@ -115,6 +130,8 @@ class Questions:
     """Asked for hf:ORG/MODEL only."""
     find_cluster: FindCluster = no_clusters
     """Asked for on=CLUSTER only."""
+    find_saved: FindSaved = no_results
+    """Asked for /train resume, resume_from= and weights=RUN only."""
     measure: Measure = no_buckets
     """Asked for dataset=s3:// only."""
 
@@ -124,6 +141,7 @@ def parse_command(
     *,
     look_up: LookUp = no_hub,
     find_cluster: FindCluster = no_clusters,
+    find_saved: FindSaved = no_results,
     measure: Measure = no_buckets,
 ) -> Command:
     """Read what a person typed after `/train`.
@@ -131,6 +149,7 @@ def parse_command(
     Args:
         look_up: called for hf:ORG/MODEL only.
         find_cluster: called for on=CLUSTER only.
+        find_saved: called for /train resume, resume_from= and weights=RUN only, once a run.
         measure: called for dataset=s3:// only, once.
 
     Raises:
@@ -144,7 +163,7 @@ def parse_command(
     words = _split(text.translate(_TYPOGRAPHY))
     if not words:
         return ShowHelp()
-    ask = Questions(look_up, find_cluster, measure)
+    ask = Questions(look_up, find_cluster, cache(find_saved), measure)
     first, rest = words[0], words[1:]
     subcommand = SUBCOMMANDS.get(first.lower())
     if subcommand is not None:
@@ -192,6 +211,8 @@ def _read_arguments(subcommand: Subcommand, word: str, rest: list[str], ask: Que
             return make_for_run(RunId(rest[0]) if rest else None)
         case Request(make=make_of):
             return make_of(_parse_start(rest, prefix=f"{subcommand.name} ", ask=ask))
+        case Resumption(make=make_of):
+            return make_of(_parse_resume(rest, ask=ask))
         case Group() as group:
             return _read_group(subcommand, group, rest, ask)
         case OneCluster(make=make_for_cluster):
@@ -299,10 +320,37 @@ def _parse_start(words: list[str], *, prefix: str, ask: Questions) -> StartRun:
         )
     # What the hub says against a model has no nearest command that would work.
     model = ask.look_up(repository_of(name)) if name.startswith(HUB_PREFIX) else None
+    return _read_start(name, model, pairs, prefix=prefix, ask=ask)
+
+
+def _parse_resume(words: list[str], *, ask: Questions) -> StartRun:
+    """The start that goes on where a run has ended, with what was typed over its own keys."""
+    if not words or "=" in words[0]:
+        raise BadCommand(
+            f"/train resume needs a run first: its id, or {NEWEST} for the newest that has ended",
+            suggestion="/train list",
+        )
+    name, at, step = words[0].partition("@")
+    typed = read_pairs(words[1:])
+    if RESUME_FROM in typed:
+        raise BadCommand(
+            f"/train resume {shorten(words[0])} says already which run is resumed; leave "
+            f"{RESUME_FROM}= out, or start with /train RECIPE {RESUME_FROM}=RUN",
+            suggestion="/train list",
+        )
+    saved = ask.find_saved(name)
+    cluster = ask.find_cluster(typed["on"]) if "on" in typed else None
+    pairs = continued_words(saved, typed, at=f"{at}{step}", cluster=cluster)
+    return _read_start(saved.request.recipe, saved.request.model, pairs, prefix="", ask=ask)
+
+
+def _read_start(
+    name: str, model: LanguageModel | None, pairs: list[str], *, prefix: str, ask: Questions
+) -> StartRun:
     recipe: Recipe | None = None
     try:
         recipe = get_recipe(name, model)
-        values = read_values(pairs, recipe, find_cluster=ask.find_cluster)
+        values = _values(pairs, recipe, ask)
     except UserError as error:
         if error.suggestion is None:
             error.suggestion = _suggest(recipe or name, pairs, prefix=prefix, ask=ask)
@@ -310,7 +358,7 @@ def _parse_start(words: list[str], *, prefix: str, ask: Questions) -> StartRun:
     # What S3 says against a data set has no nearest command that would work.
     listing = _measured(values.resolved, ask)
     if listing is not None:
-        values = read_values(pairs, recipe, find_cluster=ask.find_cluster, listing=listing)
+        values = _values(pairs, recipe, ask, listing=listing)
     return StartRun(
         name,
         nodes=values.nodes,
@@ -322,6 +370,20 @@ def _parse_start(words: list[str], *, prefix: str, ask: Questions) -> StartRun:
         resolved=values.resolved,
         plan=values.plan,
         cluster_id=values.cluster_id,
+        resume_from=values.returning.resume_from,
+        weights_from=values.returning.weights_from,
+    )
+
+
+def _values(
+    pairs: Sequence[str], recipe: Recipe, ask: Questions, *, listing: Listing | None = None
+) -> Values:
+    return read_values(
+        pairs,
+        recipe,
+        find_cluster=ask.find_cluster,
+        find_saved=ask.find_saved,
+        listing=listing,
     )
 
 
@@ -333,7 +395,13 @@ def _measured(recipe: Recipe, ask: Questions) -> Listing | None:
 def _suggest(recipe: Recipe | str, pairs: Sequence[str], *, prefix: str, ask: Questions) -> str:
     """A command to paste: the one that was meant if that is beyond doubt, else one that is free."""
     if isinstance(recipe, Recipe):
-        return corrected(recipe, pairs, prefix=prefix, find_cluster=ask.find_cluster)
+        return corrected(
+            recipe,
+            pairs,
+            prefix=prefix,
+            find_cluster=ask.find_cluster,
+            find_saved=ask.find_saved,
+        )
     meant, is_sure = recipe_meant(recipe, CATALOGUE)
     if meant is None:
         return "/train recipes"
@@ -342,4 +410,5 @@ def _suggest(recipe: Recipe | str, pairs: Sequence[str], *, prefix: str, ask: Qu
         pairs,
         prefix=prefix if is_sure else "plan ",
         find_cluster=ask.find_cluster,
+        find_saved=ask.find_saved,
     )

@@ -28,6 +28,15 @@ from stationmaster.domain.commands.meanings import (
     planned_key_meant,
     refuse_mistyped_keys,
 )
+from stationmaster.domain.commands.resuming import (
+    RESUME_FROM,
+    FindSaved,
+    Returning,
+    no_results,
+    plan_with_returning,
+    read_returning,
+    refuse_unfit,
+)
 from stationmaster.domain.commands.table import PLANNED_KEYS, key_names
 from stationmaster.domain.datasets import Listing
 from stationmaster.domain.errors import BadCommand, NotAvailable, UserError
@@ -48,6 +57,7 @@ class Values:
     resolved: Recipe
     plan: Plan
     cluster_id: ClusterId | None
+    returning: Returning
 
 
 def read_values(
@@ -55,11 +65,13 @@ def read_values(
     recipe: Recipe,
     *,
     find_cluster: FindCluster = no_clusters,
+    find_saved: FindSaved = no_results,
     listing: Listing | None = None,
 ) -> Values:
-    """Read and check the words after a recipe; `find_cluster` is called for on=CLUSTER only.
+    """Read and check the words after a recipe.
 
-    `listing` is what S3 says of the data set, where that has been asked.
+    `find_cluster` is called for on=CLUSTER only, `find_saved` for resume_from= and for weights=
+    that name a run. `listing` is what S3 says of the data set, where that has been asked.
 
     Raises:
         UserError: one sentence that names the value and what was expected.
@@ -70,18 +82,34 @@ def read_values(
     instance_type = values.pop("instance", None)
     on, keep_s = values.pop("on", None), read_keep(values.pop("keep", None))
     cluster = find_cluster(on) if on is not None else None
+    returning = read_returning(values, find_saved=find_saved)
     refuse_mistyped_keys(recipe, values)
     # Planning holds every other rule, so a bad value is refused here and not after a creation.
     resolved = recipe.with_overrides(values)
+    refuse_unfit(returning, resolved)
+    planned = returning.planned(resolved)
     if cluster is None:
-        plan = plan_recipe(resolved, nodes=nodes, instance_type=instance_type, listing=listing)
+        plan = plan_recipe(
+            planned,
+            nodes=nodes,
+            instance_type=instance_type,
+            listing=listing,
+            restored_bytes=returning.num_bytes,
+        )
         whole = plan.price_per_hour_usd
     else:
         refuse_other_machines(cluster, instance_type)
         refuse_more_nodes(cluster, nodes)
-        plan = _plan_on(cluster, resolved, nodes=nodes, listing=listing)
+        plan = _plan_on(
+            cluster,
+            planned,
+            nodes=nodes,
+            listing=listing,
+            restored_bytes=returning.num_bytes,
+        )
         whole = cluster.spec.price_per_hour_usd
     plan = plan_with_notes(plan, cluster=cluster, keep_s=keep_s, whole=whole)
+    plan = plan_with_returning(plan, returning, resolved)
     return Values(
         nodes=nodes,
         instance_type=instance_type,
@@ -91,11 +119,17 @@ def read_values(
         resolved=resolved,
         plan=plan,
         cluster_id=cluster.cluster_id if cluster is not None else None,
+        returning=returning,
     )
 
 
 def _plan_on(
-    cluster: Cluster, recipe: Recipe, *, nodes: int | None, listing: Listing | None
+    cluster: Cluster,
+    recipe: Recipe,
+    *,
+    nodes: int | None,
+    listing: Listing | None,
+    restored_bytes: int,
 ) -> Plan:
     """The plan of a run that uses a cluster: its machines, and at most its nodes."""
     return plan_recipe(
@@ -104,6 +138,7 @@ def _plan_on(
         instance_type=cluster.spec.instance_type,
         shared=shared_cluster(cluster),
         listing=listing,
+        restored_bytes=restored_bytes,
     )
 
 
@@ -161,6 +196,7 @@ def corrected(
     *,
     prefix: str,
     find_cluster: FindCluster = no_clusters,
+    find_saved: FindSaved = no_results,
 ) -> str:
     """A command that works and is as near as possible to what was typed.
 
@@ -172,7 +208,7 @@ def corrected(
 
     def stands(words: Sequence[str]) -> bool:
         try:
-            read_values(words, recipe, find_cluster=find_cluster)
+            read_values(words, recipe, find_cluster=find_cluster, find_saved=find_saved)
         except UserError:
             return False
         return True
@@ -199,7 +235,11 @@ def corrected(
 
 
 def _weight(word: str) -> int:
-    return 0 if word.startswith(f"{PRESET}=") else 1 if word.startswith("on=") else 2
+    """What a word needs comes before it: a checkpoint fits or not by all keys but the steps."""
+    key, _, value = word.partition("=")
+    if key == "steps" and value.startswith("+"):
+        return 4
+    return {PRESET: 0, "on": 1, RESUME_FROM: 3}.get(key, 2)
 
 
 def _candidates(word: str, recipe: Recipe, cluster: Cluster | None) -> list[str]:
@@ -211,8 +251,8 @@ def _candidates(word: str, recipe: Recipe, cluster: Cluster | None) -> list[str]
     choice = nearest(value, [SMOKE]) if close == PRESET else None
     choice = respelled(value) if close == "keep" else choice
     spellings = [word, f"{close}={value}", f"{close}={choice or value.lower()}"]
-    if close == "on":
-        return [*spellings, ""]  # no other cluster is meant
+    if close in ("on", RESUME_FROM):
+        return [*spellings, ""]  # no other cluster or run is meant
     return [*spellings, f"{close}={_default(close, recipe, value, cluster)}"]
 
 

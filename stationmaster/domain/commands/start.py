@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from stationmaster.domain.catalogue.models import LanguageModel
 from stationmaster.domain.catalogue.recipes import Recipe
 from stationmaster.domain.commands.durations import typed_duration
-from stationmaster.domain.ids import ClusterId
+from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.planning.plan import Plan
+from stationmaster.domain.restoring import ResumePoint
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,10 @@ class StartRun:
     plan: Plan = field(kw_only=True, compare=False, repr=False)
     cluster_id: ClusterId | None = field(default=None, kw_only=True, compare=False, repr=False)
     """The cluster that `on` stands for."""
+    resume_from: ResumePoint | None = None
+    """The checkpoint that training goes on from."""
+    weights_from: RunId | None = None
+    """The run whose final model has the first weights; `weights` names it as well."""
 
     @property
     def words(self) -> str:
@@ -52,11 +57,13 @@ class StartRun:
 
     @property
     def _placed(self) -> dict[str, str]:
+        point = self.resume_from
         typed = {
             "nodes": self.nodes,
             "instance": self.instance_type,
             "on": self.on,
             "keep": typed_duration(self.keep_s) if self.keep_s else None,
+            "resume_from": f"{point.run_id}@{point.step}" if point is not None else None,
         }
         return {key: str(value) for key, value in typed.items() if value is not None}
 

@@ -71,6 +71,14 @@ class Request:
 
 
 @dataclass(frozen=True)
+class Resumption:
+    """A run that has ended and keys follow."""
+
+    make: Callable[[StartRun], Command]
+    usage: str = "RUN|last [steps=+N] [key=value ...]"
+
+
+@dataclass(frozen=True)
 class OneCluster:
     """The name of a kept cluster follows."""
 
@@ -120,6 +128,7 @@ class Subcommand:
         | Nothing
         | OptionalRun
         | Request
+        | Resumption
         | OneCluster
         | NewCluster
         | LongerLife
@@ -288,6 +297,14 @@ SUBCOMMANDS: Final[Mapping[str, Subcommand]] = {
             changes=True,
         ),
         Subcommand(
+            name="resume",
+            takes=Resumption(lambda start: start),
+            help="a new run that goes on from what a run has saved",
+            example="resume last steps=+100",
+            meanings=("continue", "unpause"),
+            changes=True,
+        ),
+        Subcommand(
             name=CLUSTER,
             takes=Group(_CLUSTER_ROWS),
             help="clusters that stay for several runs",
@@ -314,12 +331,6 @@ TYPED_SUBCOMMANDS: Final[tuple[Subcommand, ...]] = tuple(
 PLANNED: Final[Mapping[str, PlannedSubcommand]] = {
     row.name: row
     for row in (
-        PlannedSubcommand(
-            name="resume",
-            today="a run resumes from its own checkpoints while it runs, and not after it has "
-            "ended",
-            meanings=("continue", "unpause"),
-        ),
         PlannedSubcommand(
             name="scale",
             today="the number of nodes of a run is fixed when it starts; /train cluster resize "
@@ -388,6 +399,14 @@ _CLUSTER_KEYS: Final = (
         choices=("30m", "2h", "8h"),
     ),
 )
+# What a run takes of another one's result.
+_RESULT_KEYS: Final = (
+    Key(
+        name="resume_from",
+        help="a run of this channel (RUN or RUN@STEP) whose saved checkpoint training goes on "
+        "from; steps=+N means N more than it had",
+    ),
+)
 CLUSTER_KEYS: Final = (
     _NODES,
     _INSTANCE,
@@ -418,7 +437,6 @@ PLANNED_KEYS: Final[Mapping[str, PlannedKey]] = {
             name="queue",
             today="a run starts at once, and on a kept cluster as soon as its nodes are free",
         ),
-        PlannedKey(name="resume_from", today="a run resumes from its own checkpoints only"),
         PlannedKey(name="image", today="every run uses the image of the deployment"),
         PlannedKey(name="command", today="a run starts the trainer of its recipe"),
         PlannedKey(name="push_to", today="a run uploads nothing to a hub"),
@@ -464,6 +482,7 @@ def keys_of(recipe: Recipe) -> list[Key]:
     return [
         *_MACHINE_KEYS,
         *_CLUSTER_KEYS,
+        *_RESULT_KEYS,
         *(
             Key(name=name, help=field.description or "", choices=_choices(field.annotation))
             for name, field in fields.items()

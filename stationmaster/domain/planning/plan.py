@@ -36,6 +36,7 @@ from stationmaster.domain.planning.staging import (
     DataPlan,
     legal_size_gib,
     plan_data,
+    restore_s,
 )
 
 
@@ -129,6 +130,7 @@ def plan_recipe(
     instance_type: str | None = None,
     shared: Shared | None = None,
     listing: Listing | None = None,
+    restored_bytes: int = 0,
 ) -> Plan:
     """Plan a recipe whose overrides are applied.
 
@@ -136,6 +138,7 @@ def plan_recipe(
         shared: the cluster that the run would use; the recipe's file system is then that one's.
         listing: what S3 says of its data set. Without a cluster of others, the file system becomes
             as large as that needs.
+        restored_bytes: what comes back of other runs' results before training.
 
     Raises:
         UserError: an unknown instance, machines that cannot run the recipe at all, or data that no
@@ -156,7 +159,8 @@ def plan_recipe(
     _check_batch(recipe, layout.processes)
     layout, data = _with_data(layout, listing, shared)
     recipe = layout.recipe
-    figures = estimate(layout, shared=shared, stage_s=data.stage_s if data else 0)
+    stage_s = (data.stage_s if data else 0) + restore_s(recipe, restored_bytes)
+    figures = estimate(layout, shared=shared, stage_s=stage_s)
     changes = [] if figures.fits else changes_that_fit(figures, shared=shared)
     mfu = assumed_mfu(layout)
     misfits = misfits_of(figures, changes=changes, shared=shared)

@@ -91,6 +91,11 @@ def plan_data(layout: Layout, listing: Listing) -> DataPlan:
     )
 
 
+def restore_s(recipe: Recipe, num_bytes: int) -> int:
+    """Seconds in which so much of other runs' results comes back to the file system."""
+    return math.ceil(num_bytes / min(COPY_BYTES_PER_S, _file_system_bytes_per_s(recipe)))
+
+
 def _copy_s(recipe: Recipe, listing: Listing) -> float:
     rate = min(COPY_BYTES_PER_S, _file_system_bytes_per_s(recipe))
     return listing.num_bytes / rate + listing.num_objects * COPY_S_PER_OBJECT

@@ -121,8 +121,8 @@ class AttemptStarted(_Event):
     rendezvous_id: str
 
 
-StagingWork = Literal["copying", "preparing"]
-"""What is done with a run's data before it trains."""
+StagingWork = Literal["restoring", "copying", "preparing"]
+"""What is done before a run trains: results come back, data is copied, data is prepared."""
 
 
 class DataReported(_Event):

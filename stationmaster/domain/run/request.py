@@ -7,8 +7,9 @@ from pydantic import BaseModel, ConfigDict
 from stationmaster.domain.catalogue.models import LanguageModel
 from stationmaster.domain.catalogue.recipes import Recipe
 from stationmaster.domain.datasets import S3_SCHEME
-from stationmaster.domain.ids import ClusterId
+from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.planning.recipe_lookup import get_recipe
+from stationmaster.domain.restoring import RestoringOrder, ResumePoint
 
 
 class Placement(BaseModel):
@@ -38,6 +39,10 @@ class TrainingRequest(BaseModel):
     """For how many seconds after the run its cluster is kept for the next one."""
     file_system_gib: int | None = None
     """The size of a file system of its own, chosen by the plan; None for the recipe's."""
+    resume_from: ResumePoint | None = None
+    """The checkpoint of another run that training goes on from."""
+    weights_from: RunId | None = None
+    """The run whose trained model has the first weights; `overrides` name it as well."""
     model: LanguageModel | None = None
     """What the Hugging Face hub said of hf:ORG/MODEL when it was typed; nothing asks it again."""
     command: str
@@ -50,9 +55,19 @@ class TrainingRequest(BaseModel):
         """Where the person wants the job to run."""
         return Placement(nodes=self.nodes, instance_type=self.instance_type)
 
+    def restoring_order(self, run_id: RunId) -> RestoringOrder | None:
+        """What has to come back of other runs' results before the run `run_id` of it trains."""
+        if self.resume_from is None and self.weights_from is None:
+            return None
+        return RestoringOrder(
+            run_id=run_id, checkpoint=self.resume_from, model_of=self.weights_from
+        )
+
     @property
     def brings_data(self) -> bool:
-        """Whether its data is brought to the file system before it trains."""
+        """Whether anything is brought to the file system before it trains: data, or results."""
+        if self.resume_from is not None or self.weights_from is not None:
+            return True
         return self.overrides.get("dataset", "").startswith(S3_SCHEME)
 
     @property

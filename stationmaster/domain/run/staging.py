@@ -1,4 +1,6 @@
-"""How far a run's data has come: copied, then prepared where it has to be. Used by `aggregate`.
+"""How far a run is with what it needs before it trains: results of others, then data, prepared.
+
+Used by `aggregate`.
 
 Pure. What was brought for one cluster is not on the file system of another.
 """
@@ -22,6 +24,8 @@ class Staging(BaseModel):
     """What is being done, or was done last."""
     done_bytes: int = 0
     total_bytes: int = 0
+    restored: bool = False
+    """What is needed of other runs' results is there."""
     data_id: str = ""
     """Names what was copied, once it is."""
     preparation: Preparation = Preparation.NONE
@@ -34,11 +38,11 @@ class Staging(BaseModel):
 
 
 def staging_after(staging: Staging | None, event: DataReported | DataStaged) -> Staging:
-    """The state after a report, or after one of the two pieces of work."""
+    """The state after a report, or after one of the pieces of work."""
     if staging is None or staging.cluster_id != event.cluster_id:
         staging = Staging(cluster_id=event.cluster_id, work=event.work)
     if isinstance(event, DataReported):
-        if staging.root or (staging.data_id and event.work == "copying"):
+        if _is_done(staging, event.work):
             return staging  # an older report
         return staging.model_copy(
             update={
@@ -46,6 +50,10 @@ def staging_after(staging: Staging | None, event: DataReported | DataStaged) -> 
                 "done_bytes": event.done_bytes,
                 "total_bytes": event.total_bytes,
             }
+        )
+    if event.work == "restoring":
+        return staging.model_copy(
+            update={"work": event.work, "restored": True, "done_bytes": 0, "total_bytes": 0}
         )
     is_ready = event.preparation is Preparation.NONE
     changes = {
@@ -59,3 +67,13 @@ def staging_after(staging: Staging | None, event: DataReported | DataStaged) -> 
     if event.work == "copying":
         changes |= {"num_files": event.num_files, "num_bytes": event.num_bytes}
     return staging.model_copy(update=changes)
+
+
+def _is_done(staging: Staging, work: StagingWork) -> bool:
+    match work:
+        case "restoring":
+            return staging.restored
+        case "copying":
+            return bool(staging.data_id)
+        case "preparing":
+            return bool(staging.root)

@@ -1,0 +1,174 @@
+"""What a person in a channel uses of the results of runs that have ended."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import boto3
+import pytest
+from artifacts_world import BUCKET, SavedRun, save_run
+from bot_world import REGION, Person, Story
+from recording_slack import RecordingSlack
+
+from bot.blocks import words
+from bot.blocks.card import run_card
+from stationmaster.domain.ids import ClusterId, RunId
+from stationmaster.domain.restoring import ResumePoint
+from stationmaster.domain.run import events as ev
+from stationmaster.domain.run.events import RunPhase
+from stationmaster.domain.run.view import RunView
+from stationmaster.services import Services
+
+FILES = {
+    "checkpoint/step-00000060/__0_0.distcp": b"weights",
+    "checkpoint/step-00000060/complete.json": b"{}",
+    "model/model.safetensors": b"weights",
+}
+
+
+def seen(answer: dict[str, Any]) -> str:
+    return json.dumps(answer["answer"]["blocks"], ensure_ascii=False)
+
+
+@pytest.fixture
+def bucket(services: Services, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The deployment keeps results."""
+    monkeypatch.setenv("STATIONMASTER_ARTIFACTS_BUCKET", BUCKET)
+    s3 = boto3.client("s3", REGION)
+    s3.create_bucket(Bucket=BUCKET)
+    return s3
+
+
+@pytest.fixture
+def ended(story: Story) -> RunId:
+    """A run of the channel that has failed."""
+    story.begin()
+    story.phases(RunPhase.FAILED, reason="out of memory")
+    return RunId(story.run_id)
+
+
+@pytest.fixture
+def saved(bucket: Any, ended: RunId) -> SavedRun:
+    """Its result: a checkpoint of step 60, of the 60 steps that it had."""
+    return save_run(bucket, ended, FILES, checkpoint_source="tiny-llama-0123456789ab/step-00000060")
+
+
+def only_new(services: Services, old: RunId) -> Any:
+    (run,) = [run for run in services.runs.list_recent() if run.run_id != old]
+    return run
+
+
+def test_resume_starts_a_run_that_knows_where_it_goes_on(
+    person: Person, services: Services, slack: RecordingSlack, saved: SavedRun
+) -> None:
+    answer = person.type("resume last steps=+40")
+
+    run = only_new(services, saved.run_id)
+    assert run.request.resume_from == ResumePoint(run_id=saved.run_id, step=60)
+    assert run.request.overrides["steps"] == str(60 + 40)
+    assert run.request.command == "/train resume last steps=+40"
+    assert f"resumes from {saved.run_id} at step 60" in seen(answer)
+    assert f"resumes from `{saved.run_id}` at step 60" in slack.cards[0].seen
+
+
+def test_weights_of_a_run_start_another_one(
+    person: Person, services: Services, slack: RecordingSlack, saved: SavedRun
+) -> None:
+    person.type(f"tiny-llama weights={saved.run_id}")
+
+    run = only_new(services, saved.run_id)
+    assert (run.request.weights_from, run.request.resume_from) == (saved.run_id, None)
+    assert f"weights of `{saved.run_id}`" in slack.cards[0].seen
+
+
+def test_plan_of_a_resume_creates_nothing(
+    person: Person, services: Services, saved: SavedRun
+) -> None:
+    answer = person.type(f"plan tiny-llama resume_from={saved.run_id} steps=+40")
+
+    assert "steps 61 to 100 are trained" in seen(answer)
+    assert [run.run_id for run in services.runs.list_recent()] == [saved.run_id]
+
+
+def test_run_that_has_saved_nothing_is_named(
+    person: Person, services: Services, bucket: Any, ended: RunId
+) -> None:
+    answer = person.type("resume last")
+
+    assert f"run {ended} has saved nothing" in seen(answer)
+    assert len(services.runs.list_recent()) == 1
+
+
+def test_manifest_that_cannot_be_read_is_named(person: Person, saved: SavedRun) -> None:
+    saved.put("manifest.json", b"{")
+
+    answer = person.type("resume last steps=+40")
+
+    assert f"the result of run {saved.run_id} cannot be used: " in seen(answer)
+    assert "is not a manifest that this version reads" in seen(answer)
+
+
+def test_bucket_that_is_gone_is_named(
+    person: Person, ended: RunId, services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STATIONMASTER_ARTIFACTS_BUCKET", BUCKET)
+
+    answer = person.type("resume last")
+
+    assert f"run {ended} " in seen(answer)
+    assert len(services.runs.list_recent()) == 1
+
+
+def test_run_of_another_channel_is_not_found(person: Person, saved: SavedRun) -> None:
+    answer = person.type(f"resume {saved.run_id} steps=+40", channel_id="C9")
+
+    assert f'no run is called \\"{saved.run_id}\\" in this channel' in seen(answer)
+
+
+def test_run_that_has_not_ended_is_refused(person: Person, story: Story, bucket: Any) -> None:
+    story.begin()
+
+    by_id = person.type(f"resume {story.run_id}")
+    newest = person.type("resume last")
+
+    assert "its result can be used when it has ended" in seen(by_id)
+    assert "no run of this channel has ended yet" in seen(newest)
+
+
+def staged(work: str, **values: Any) -> ev.DataStaged:
+    usual = {
+        "event_id": "e",
+        "run_id": "r",
+        "at": "2026-01-01T00:00:00Z",
+        "cluster_id": ClusterId("c"),
+        "work": work,
+        "data_id": "d",
+        "root": "restored",
+        "preparation": "none",
+        "num_files": 3,
+        "num_bytes": 1_500_000_000,
+        "counts": {"files": 3},
+        "was_there": False,
+        "seconds": 12.0,
+    }
+    return ev.DataStaged.model_validate(usual | values)
+
+
+def test_thread_says_what_came_back() -> None:
+    assert words.staged(staged("restoring")) == "brought back in 12s: 3 files, 1.5 GB"
+    assert words.staged(staged("restoring", was_there=True)) == "brought back before: 3 files"
+
+
+def test_card_of_a_resumed_run_speaks_of_no_restart(
+    person: Person, services: Services, saved: SavedRun
+) -> None:
+    person.type("resume last steps=+40")
+    run = only_new(services, saved.run_id).model_copy(
+        update={"phase": RunPhase.RUNNING, "resumed_from_step": 60}
+    )
+
+    card = run_card(RunView(run, None), now=run.requested_at)
+
+    assert "Resumed from step 60" in json.dumps(card.blocks)
+    assert "restart" not in json.dumps(card.blocks)

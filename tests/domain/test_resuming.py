@@ -1,0 +1,344 @@
+"""What a person types to use another run's result: resume, resume_from=, weights=, steps=+N."""
+
+from __future__ import annotations
+
+import pytest
+from factories import make_event, make_request, make_run
+from test_cluster_commands import finding, kept
+
+from stationmaster.domain.commands.grammar import parse_command
+from stationmaster.domain.commands.requests import ShowPlan
+from stationmaster.domain.commands.resuming import SavedRun
+from stationmaster.domain.commands.start import StartRun
+from stationmaster.domain.errors import (
+    BadCommand,
+    BadParameter,
+    NotPossibleNow,
+    RunNotFound,
+    UserError,
+)
+from stationmaster.domain.ids import ClusterId, RunId
+from stationmaster.domain.restoring import RestoringOrder, ResumePoint
+from stationmaster.domain.results import FileHasher, ResultManifest
+from stationmaster.domain.run import events as ev
+from stationmaster.domain.run.aggregate import apply
+from stationmaster.domain.run.attempts import first_assignment
+from stationmaster.domain.run.request import Placement
+from stationmaster.rendering import job_spec
+from stationmaster.rendering.pytorch_job import command
+
+RUN = RunId("tiny-llama-0000aaaa")
+WITHOUT = RunId("tiny-llama-0000bbbb")
+STEP = 60
+FILES = (
+    "checkpoint/huggingface/config.json",
+    f"checkpoint/step-{STEP:08d}/__0_0.distcp",
+    f"checkpoint/step-{STEP:08d}/complete.json",
+    "logs/pod.log",
+    "model/model.safetensors",
+)
+CONSTANT = {"schedule": "constant", "steps": str(STEP)}
+
+
+def described(path: str):
+    hasher = FileHasher(part_bytes=8)
+    hasher.update(b"twelve bytes")
+    return hasher.result(path)
+
+
+def saved(run_id=RUN, *, files=FILES, step=STEP, nodes=2, **request) -> SavedRun:
+    """A run of tiny-llama on two nodes that has trained all of its 60 steps."""
+    manifest = ResultManifest(
+        run_id=run_id,
+        recipe="tiny-llama",
+        nodes=nodes,
+        instance_type="m5.2xlarge",
+        outcome="succeeded",
+        checkpoint_source=f"tiny-llama-0123456789ab/step-{step:08d}" if step else "",
+        files=tuple(described(path) for path in files),
+    )
+    return SavedRun(
+        run_id,
+        make_request(**{"overrides": CONSTANT, **request}),
+        Placement(nodes=nodes, instance_type="m5.2xlarge"),
+        manifest,
+    )
+
+
+def channel(*runs: SavedRun):
+    """Finds these runs; the first is the newest."""
+
+    def find(label: str) -> SavedRun:
+        for run in runs:
+            if label in ("last", run.run_id):
+                return run
+        raise RunNotFound(f'no run is called "{label}" in this channel')
+
+    return find
+
+
+def read(text: str, *runs: SavedRun, cluster=None):
+    return parse_command(
+        text, find_saved=channel(*(runs or (saved(),))), find_cluster=finding(cluster or kept())
+    )
+
+
+def refused(text: str, *runs: SavedRun) -> UserError:
+    with pytest.raises(UserError) as caught:
+        read(text, *runs)
+    return caught.value
+
+
+@pytest.mark.parametrize("label", [RUN, "last", f"{RUN}@60"])
+def test_resume_is_a_start_with_the_runs_own_keys(label):
+    start = read(f"resume {label} steps=+40")
+
+    assert isinstance(start, StartRun)
+    assert (start.recipe, start.nodes, start.instance_type) == ("tiny-llama", 2, "m5.2xlarge")
+    assert start.overrides == {"schedule": "constant", "steps": "100"}
+    assert start.resume_from == ResumePoint(run_id=RUN, step=STEP)
+    assert start.words == (
+        f"tiny-llama nodes=2 instance=m5.2xlarge resume_from={RUN}@60 schedule=constant steps=100"
+    )
+
+
+def test_typed_keys_go_over_the_runs_own():
+    start = read("resume last steps=80 learning_rate=1e-5 nodes=4")
+
+    assert start.overrides["learning_rate"] == "1e-5"
+    assert (start.nodes, start.resolved.training.steps) == (4, 80)
+
+
+def test_words_of_a_resume_mean_the_same_when_typed():
+    start = read("resume last steps=+40")
+
+    assert read(start.words) == start
+
+
+def test_plan_trains_and_costs_the_steps_that_are_left():
+    whole = read("plan tiny-llama nodes=2 schedule=constant steps=100").request.plan
+    shown = read("plan tiny-llama nodes=2 schedule=constant steps=100 resume_from=last")
+
+    assert isinstance(shown, ShowPlan)
+    plan = shown.request.plan
+    assert plan.estimated_duration_s < whole.estimated_duration_s
+    assert plan.warnings[0] == f"resumes from {RUN} at step 60: steps 61 to 100 are trained"
+    assert "0.0 MB come back from the artifacts bucket" in plan.warnings[1]
+
+
+def test_run_that_was_stopped_is_resumed_to_its_own_end_without_words():
+    stopped = saved(step=40, files=FILES[3:], overrides=CONSTANT)
+    stopped.manifest.__dict__["files"] = (
+        described(f"checkpoint/step-{40:08d}/complete.json"),
+        *stopped.manifest.files,
+    )
+
+    start = read("resume last", stopped)
+
+    assert start.resume_from == ResumePoint(run_id=RUN, step=40)
+    assert start.resolved.training.steps == STEP
+
+
+@pytest.mark.parametrize(
+    ("keys", "is_told"),
+    [
+        ({"schedule": "cosine", "steps": "60"}, True),
+        ({"schedule": "constant", "steps": "60"}, False),
+    ],
+)
+def test_plan_says_what_more_steps_mean_for_a_falling_rate(keys, is_told):
+    start = read("resume last steps=+40", saved(overrides=keys))
+
+    told = [note for note in start.plan.warnings if "falls to the last step" in note]
+    assert bool(told) is is_told
+
+
+def test_warm_up_that_was_cut_by_a_short_run_is_not_made_longer():
+    short = saved(step=3, overrides={"schedule": "constant", "steps": "3"}, files=())
+    short.manifest.__dict__["files"] = (described("checkpoint/step-00000003/complete.json"),)
+    assert short.request.resolved.training.warmup_steps == 3
+
+    start = read("resume last steps=+40", short)
+
+    assert start.resolved.training.warmup_steps == 3
+
+
+def test_other_size_is_allowed_and_the_plan_says_what_it_means():
+    same, other = (read(f"resume last steps=+40 nodes={nodes}") for nodes in (2, 4))
+
+    assert not any("is spread over" in note for note in same.plan.warnings)
+    assert any(
+        "was written on 2 x m5.2xlarge and is spread over 4 x m5.2xlarge" in note
+        for note in other.plan.warnings
+    )
+
+
+def test_kept_clusters_machines_stand_for_those_of_the_run():
+    start = read("resume last steps=+40 on=team-a", saved(nodes=8))
+
+    assert (start.cluster_id, start.nodes, start.instance_type) == (
+        ClusterId("team-a-0a1b2c3d"),
+        4,
+        None,
+    )
+
+
+def test_weights_of_a_run_are_its_final_model():
+    start = read(f"tiny-llama weights={RUN}")
+
+    assert start.weights_from == RUN
+    assert start.overrides == {"weights": RUN}
+    assert f"starts from the trained model of run {RUN}" in start.plan.warnings
+    assert not any("Hugging Face hub" in note for note in start.plan.warnings)
+
+
+@pytest.mark.parametrize("weights", ["random", "org/model", "gpt2"])
+def test_other_weights_are_read_as_before(weights):
+    start = read(f"tiny-llama weights={weights}")
+
+    assert (start.weights_from, start.overrides) == (None, {"weights": weights})
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("resume", "needs a run first: its id, or last"),
+        ("resume steps=+5", "needs a run first"),
+        ("resume nobody-0000cccc", 'no run is called "nobody-0000cccc"'),
+        ("resume last resume_from=last", "says already which run is resumed"),
+        ("resume last@40 steps=+5", "no checkpoint of step 40; it has saved step 60"),
+        ("resume last@x steps=+5", "is not accepted: expected a run's id or last, or RUN@STEP"),
+        ("tiny-llama resume_from=@60", "expected a run's id or last"),
+        ("tiny-llama steps=+5", "means more than another run had; add resume_from=RUN"),
+        ("resume last steps=+x", "steps=+x is not accepted: expected + and a whole number"),
+        ("resume last steps=+9999999999", "expected + and a whole number"),
+        ("resume last steps=+99999999", "steps="),
+        ("resume last", "has trained 60 steps already, and steps=60 leaves none"),
+        ("resume last steps=+5 nodez=3", "did you mean nodes"),
+        ("resume last steps=+5 batch=1 foo", "expected key=value"),
+        ("mixtral-8x7b preset=smoke resume_from=last", "cannot be continued as mixtral-8x7b"),
+        (
+            "resume last steps=+5 sequence_length=64 seed=5",
+            "that run was trained with seed=1234 and not 5, sequence_length=",
+        ),
+        ("resume last steps=+5 dataset=c4", "dataset=python-stdlib and not c4"),
+        (f"mixtral-8x7b preset=smoke weights={RUN}", "are of another model"),
+        (f"tiny-llama weights={RUN[:-1]}9", "no run is called"),
+    ],
+)
+def test_what_cannot_be_resumed_is_refused_with_one_sentence(text, said):
+    error = refused(text)
+
+    assert said in str(error)
+    assert not (error.suggestion or "").startswith(("/train tiny-llama resume", "/train resume"))
+
+
+def test_result_without_a_checkpoint_is_refused():
+    error = refused("resume last", saved(step=None, files=FILES[3:]))
+
+    assert isinstance(error, NotPossibleNow)
+    assert str(error).endswith("has no checkpoint to resume from; weights= takes its model")
+
+
+def test_result_without_a_model_is_refused_as_weights():
+    error = refused(f"tiny-llama weights={WITHOUT}", saved(WITHOUT, files=FILES[:4]))
+
+    assert isinstance(error, NotPossibleNow)
+    assert f"weights={WITHOUT}: the result of run {WITHOUT} has no trained model" in str(error)
+
+
+def test_run_without_steps_left_gets_a_plan_that_has_some():
+    error = refused("resume last")
+
+    assert error.suggestion is not None
+    assert error.suggestion.startswith("/train plan tiny-llama nodes=2")
+    assert isinstance(read(error.suggestion.removeprefix("/train ")), ShowPlan)
+
+
+def test_mistyped_key_of_a_resume_is_corrected_in_a_start_that_resumes():
+    error = refused("resume last stepz=+40")
+
+    assert isinstance(error, BadParameter | BadCommand)
+    start = read(str(error.suggestion).removeprefix("/train "))
+    assert isinstance(start, StartRun | ShowPlan)
+    assert f"resume_from={RUN}" in str(error.suggestion)
+
+
+def resumed_request(**values):
+    return make_request(
+        resume_from=ResumePoint(run_id=RUN, step=STEP),
+        weights_from=WITHOUT,
+        overrides={"weights": WITHOUT, **CONSTANT},
+        **values,
+    )
+
+
+def test_request_orders_what_comes_back():
+    request = resumed_request()
+
+    assert request.restoring_order(RunId("next")) == RestoringOrder(
+        run_id=RunId("next"),
+        checkpoint=ResumePoint(run_id=RUN, step=STEP),
+        model_of=WITHOUT,
+    )
+    assert request.brings_data
+    assert make_request().restoring_order(RunId("next")) is None
+
+
+def test_job_starts_from_what_came_back():
+    request = resumed_request()
+    assignment = first_assignment(RunId("next"), request)
+
+    words = command(job_spec(request, assignment, run_id=RunId("next"), image="training:1"))
+
+    restored = "/fsx/runs/next/restored"
+    assert f"weights={restored}/model" in words
+    assert f"tokenizer={restored}/model" in words
+    assert words[-2:] == ["--resume-from", f"{restored}/checkpoint/step-{STEP:08d}"]
+
+
+def staged(work, **values):
+    return make_event(
+        ev.DataStaged,
+        event_id=f"staged-{work}",
+        cluster_id=ClusterId("c"),
+        work=work,
+        data_id=values.pop("data_id", "d"),
+        root=values.pop("root", "restored"),
+        preparation="none",
+        num_files=3,
+        num_bytes=900,
+        was_there=False,
+        seconds=1.0,
+    )
+
+
+def reported(work, done):
+    return make_event(
+        ev.DataReported,
+        event_id=f"reported-{work}-{done}",
+        cluster_id=ClusterId("c"),
+        work=work,
+        done_bytes=done,
+        total_bytes=900,
+    )
+
+
+def test_results_that_came_back_are_not_taken_for_data():
+    run = apply(make_run(), reported("restoring", 450))
+    assert (run.staging.work, run.staging.done_bytes) == ("restoring", 450)
+
+    run = apply(run, staged("restoring"))
+    late = apply(run, reported("restoring", 600))
+
+    assert (run.staging.restored, run.staging.root, run.staging.data_id) == (True, "", "")
+    assert late.staging == run.staging
+
+
+def test_data_is_copied_after_results_came_back():
+    run = apply(apply(make_run(), staged("restoring")), reported("copying", 300))
+    assert (run.staging.work, run.staging.done_bytes) == ("copying", 300)
+
+    run = apply(run, staged("copying", root="d/files"))
+
+    assert (run.staging.restored, run.staging.root) == (True, "d/files")
