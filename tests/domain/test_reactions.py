@@ -384,6 +384,20 @@ def test_workflow_that_ran_out_of_time_says_how_long_the_run_has_trained():
     )
 
 
+def test_run_that_waited_too_long_for_nodes_says_for_how_long():
+    queued = make_run(RunPhase.QUEUED)
+
+    assert decide(queued, WorkflowEnds(START + timedelta(days=30), TIMEOUT), POLICY) == (
+        ChangePhase(RunPhase.FAILED, "the run waited 30.0 days for nodes of its cluster"),
+    )
+
+
+def test_run_under_which_its_cluster_goes_says_why_where_that_is_known():
+    assert decide(make_run(), ClusterTaken("cluster lab was deleted by U7"), POLICY) == (
+        ChangePhase(RunPhase.FAILED, "cluster lab was deleted by U7"),
+    )
+
+
 def test_silence_ends_the_run_as_the_cluster_explains_it():
     assert decide(make_run(), SilenceExplained("", succeeded=True), POLICY) == (
         ChangePhase(RunPhase.SUCCEEDED),
