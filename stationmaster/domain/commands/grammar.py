@@ -8,8 +8,7 @@ ones, so those are undone first.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import cache
 from typing import Final, assert_never
 
@@ -31,6 +30,13 @@ from stationmaster.domain.commands.parameters import (
     read_pairs,
     read_values,
     shorten,
+)
+from stationmaster.domain.commands.questions import (
+    LookUp,
+    Measure,
+    Questions,
+    no_buckets,
+    no_hub,
 )
 from stationmaster.domain.commands.requests import Command, ShowHelp
 from stationmaster.domain.commands.resuming import (
@@ -58,11 +64,10 @@ from stationmaster.domain.commands.table import (
     Resumption,
     Subcommand,
 )
-from stationmaster.domain.datasets import Listing, S3Source, read_s3_source
+from stationmaster.domain.datasets import Listing, read_s3_source
 from stationmaster.domain.errors import (
     BadCommand,
     NotAvailable,
-    NotPossibleNow,
     UserError,
 )
 from stationmaster.domain.ids import RunId
@@ -94,46 +99,6 @@ _TYPOGRAPHY: Final = str.maketrans(
         "\ufeff": "",
     }
 )
-
-
-LookUp = Callable[[str], LanguageModel]
-"""Asks the Hugging Face hub what ORG/MODEL is; raises a UserError that says why it cannot."""
-
-
-def no_hub(repository: str) -> LanguageModel:
-    """Look nothing up: where no hub is at hand, or is meant to be asked.
-
-    Raises:
-        NotPossibleNow: always.
-    """
-    raise NotPossibleNow(
-        f"{repository} cannot be looked up on the Hugging Face hub from here; use a recipe of the "
-        "catalogue"
-    )
-
-
-Measure = Callable[[S3Source, str], Listing | None]
-"""Asks S3 what a source holds, for a recipe of a task; None where nobody can be asked.
-
-Raises a UserError that says why it cannot be read."""
-
-
-def no_buckets(source: S3Source, task: str) -> None:
-    """Measure nothing: where S3 is not meant to be asked."""
-
-
-@dataclass(frozen=True, slots=True)
-class Questions:
-    """What reading a command may have to ask of others."""
-
-    look_up: LookUp = no_hub
-    """Asked for hf:ORG/MODEL only."""
-    find_cluster: FindCluster = no_clusters
-    """Asked for on=CLUSTER only."""
-    find_saved: FindSaved = no_results
-    """Asked for /train resume, resume_from= and weights=RUN only."""
-    measure: Measure = no_buckets
-    """Asked for dataset=s3:// only."""
 
 
 def parse_command(

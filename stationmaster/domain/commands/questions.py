@@ -1,0 +1,55 @@
+"""What reading a command may have to ask of others: the hub, S3, the channel's runs and clusters.
+
+Each question is a function that the caller gives; without one, what would have to be asked is
+refused with a sentence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from stationmaster.domain.catalogue.models import LanguageModel
+from stationmaster.domain.commands.joining import FindCluster, no_clusters
+from stationmaster.domain.commands.resuming import FindSaved, no_results
+from stationmaster.domain.datasets import Listing, S3Source
+from stationmaster.domain.errors import NotPossibleNow
+
+LookUp = Callable[[str], LanguageModel]
+"""Asks the Hugging Face hub what ORG/MODEL is; raises a UserError that says why it cannot."""
+
+
+def no_hub(repository: str) -> LanguageModel:
+    """Look nothing up: where no hub is at hand, or is meant to be asked.
+
+    Raises:
+        NotPossibleNow: always.
+    """
+    raise NotPossibleNow(
+        f"{repository} cannot be looked up on the Hugging Face hub from here; use a recipe of the "
+        "catalogue"
+    )
+
+
+Measure = Callable[[S3Source, str], Listing | None]
+"""Asks S3 what a source holds, for a recipe of a task; None where nobody can be asked.
+
+Raises a UserError that says why it cannot be read."""
+
+
+def no_buckets(source: S3Source, task: str) -> None:
+    """Measure nothing: where S3 is not meant to be asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Questions:
+    """What reading a command may have to ask of others."""
+
+    look_up: LookUp = no_hub
+    """Asked for hf:ORG/MODEL only."""
+    find_cluster: FindCluster = no_clusters
+    """Asked for on=CLUSTER only."""
+    find_saved: FindSaved = no_results
+    """Asked for /train resume, resume_from= and weights=RUN only."""
+    measure: Measure = no_buckets
+    """Asked for dataset=s3:// only."""
