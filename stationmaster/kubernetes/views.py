@@ -6,7 +6,6 @@ Made by the gateway, read by the steps. Each `parse_*` takes an object as the AP
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
 from decimal import Decimal
 from typing import Any, Final
 
@@ -103,7 +102,6 @@ class BatchJobView(_View):
     failed: bool = False
     message: str = ""
     """Why it failed, in the cluster's words."""
-    created_at: datetime | None = None
 
 
 class WarningView(_View):
@@ -181,7 +179,6 @@ def parse_batch_job(item: Json) -> BatchJobView:
         succeeded="Complete" in holding,
         failed=failed is not None,
         message=(failed.message or failed.reason) if failed is not None else "",
-        created_at=item["metadata"].get("creationTimestamp"),
     )
 
 

@@ -79,11 +79,17 @@ def record_dead_execution(
 
 
 def _train_crashed(services: Services, execution_name: str, sentence: str) -> None:
-    """Only the newest execution of a run's workflow counts: the others were replaced."""
+    """Only the newest execution of a run's workflow counts: the others were replaced.
+
+    Whoever recorded that may have crashed before the newest one was started.
+    """
     run = services.runs.find(RunId(execution_name)) or services.runs.find(
         RunId(execution_name.rpartition("-")[0])
     )
-    if run is None or train_name(run.run_id, run.passes) != execution_name:
+    if run is None:
+        return
+    if train_name(run.run_id, run.passes) != execution_name:
+        services.workflows.start_train(run.run_id, run.passes)
         return
     reactions = decide(run, WorkflowFailed(sentence), POLICY)
     run = change_phases(services, run, reactions)

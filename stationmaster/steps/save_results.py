@@ -143,11 +143,13 @@ def _is_done(services: Services, gateway: KubernetesGateway, run: Run, job: Batc
         raise SavingFailed(said or f"Job {saving_name(run.run_id)} failed: {job.message}")
     if any(pod.phase != "Pending" for pod in pods):
         return False
+    settings = services.settings
     try:
         check_time(
             services,
-            since=job.created_at,
-            limit_s=services.settings.job_start_timeout_s,
+            since=run.saving_since,
+            # The end of the training pods may have been waited for before.
+            limit_s=settings.release_job_timeout_s + settings.job_start_timeout_s,
             what=f"Job {job.name} did not start",
         )
     except StepTimedOut as exc:

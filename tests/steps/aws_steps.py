@@ -14,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import count
 
 import pytest
+from artifacts_world import BUCKET
 from aws_fixtures import until
 from factories import (
     START,
@@ -25,6 +26,7 @@ from factories import (
 )
 
 from local.aws import (
+    BucketSpec,
     Deployment,
     DeploymentSpec,
     InProcessRuntime,
@@ -239,6 +241,7 @@ def _deployed(aws: LocalAws) -> Settings:
     made: Deployment = aws.deploy(
         DeploymentSpec(
             buses=["events"],
+            buckets=[BucketSpec(name=BUCKET)],
             roles=["eks-cluster"],
             network=NetworkSpec(),
             schedule_groups=["clocks"],
@@ -252,6 +255,7 @@ def _deployed(aws: LocalAws) -> Settings:
         region=aws.region,
         table_name="runs",
         bus_name="events",
+        artifacts_bucket=BUCKET,
         schedule_group="clocks",
         keep_clock_function_arn=aws.function_arn("keep-clock"),
         scheduler_role_arn=role,

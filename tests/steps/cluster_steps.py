@@ -222,6 +222,13 @@ def furnish(account: Account) -> None:
     )
 
 
+def trained(account: Account) -> None:
+    """A run whose job is in the cluster, and has trained."""
+    account.train()
+    furnish(account)
+    account.happen(ev.TrainingStarted, total_steps=9)
+
+
 def sharing(account: Account) -> Account:
     """Two runs that train side by side on a kept cluster; the other one is returned."""
     account.ask()

@@ -10,15 +10,17 @@ from datetime import datetime, timedelta
 from threading import Thread
 from typing import Any
 
+from artifacts_world import save_run
 from aws_steps import Account
 from factories import START, make_cluster_event, make_event
 from kill_points import Call, Case
 
+from stationmaster import commands
 from stationmaster.cluster_upkeep import begin_pass
 from stationmaster.domain.bus import LogTail, RelayBatch
 from stationmaster.domain.cluster import events as cluster_events
 from stationmaster.domain.cluster.events import ClusterPhase
-from stationmaster.domain.errors import RunStopped
+from stationmaster.domain.errors import NotPossibleNow, RunStopped
 from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.names import (
     SYSTEM_INSTANCE_TYPE,
@@ -27,6 +29,7 @@ from stationmaster.domain.names import (
     placement_group_name,
     security_group_name,
 )
+from stationmaster.domain.reactions.ending import SAVE_AGAIN_AFTER
 from stationmaster.domain.reactions.workflow import GRACE
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.domain.run import events as ev
@@ -54,6 +57,7 @@ from stationmaster.steps.release_network import release_network
 from stationmaster.steps.release_node_group import release_node_group
 from stationmaster.steps.start_teardown import start_teardown
 from stationmaster.steps.verify_released import verify_released
+from stationmaster.steps.verify_results import verify_results
 
 EFA = {"recipe": "llama2-7b", "instance_type": "p4d.24xlarge"}
 FAILURE = {"Error": "E", "Cause": "for the test"}
@@ -228,6 +232,44 @@ def built(account: Account, *gone: ResourceKind) -> None:
 
 def network_left(account: Account) -> None:
     built(account, ResourceKind.CLUSTER, ResourceKind.NODE_GROUP, ResourceKind.FILE_SYSTEM)
+
+
+def has_trained(account: Account) -> None:
+    waiting_for_job(account)
+    account.happen(ev.TrainingStarted, total_steps=9)
+    account.services.workflows.start_train(account.run_id)
+
+
+def saved(account: Account) -> None:
+    """The saver has written the run's result; nobody has looked at it."""
+    has_trained(account)
+    account.enter(ev.RunPhase.SAVING)
+    save_run(account.aws.client("s3"), account.run_id, {"metrics.jsonl": b"{}"})
+
+
+def not_saved(account: Account) -> None:
+    """Saving has given up for now, and its workflow has ended."""
+    has_trained(account)
+    account.enter(ev.RunPhase.SAVING)
+    account.happen(ev.ResultsUnsaved, reason="denied")
+    killed(account, "train", account.run_id)
+
+
+def not_saved_for_long(account: Account) -> None:
+    not_saved(account)
+    account.late += 2 * SAVE_AGAIN_AFTER
+
+
+def saves_again(account: Account) -> str:
+    """A person asks for it, and again after a call that died; too late is answered."""
+    run = account.run
+    try:
+        commands.save_again(
+            account.services, run.run_id, channel_id=run.request.channel_id, user_id="U2"
+        )
+    except NotPossibleNow:
+        reaps(account)  # it starts what was recorded and not started
+    return "asked"
 
 
 def lost_cluster(account: Account) -> None:
@@ -506,6 +548,22 @@ TRAIN = (
         given=alone_after_a_day,
     ),
     Case("release_lease with the next one in line", [of_run(release_lease)], given=crowded),
+)
+
+SAVING = (
+    Case("verify_results", [of_run(verify_results)], given=saved),
+    Case(
+        "conclude_run that is saved",
+        [of_run(verify_results), of_run(conclude_run), of_run(release_lease)],
+        given=saved,
+    ),
+    Case(
+        "record_dead_execution of train that has trained",
+        [dies("train", lambda account: account.run_id)],
+        given=has_trained,
+    ),
+    Case("save again", [saves_again], given=not_saved),
+    Case("reap a run that is not saved", [reaps], asks_bus=False, given=not_saved_for_long),
 )
 
 CLUSTER = (

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from aws_steps import IDLE, Account, account, endpoint  # noqa: F401
-from kill_cases import CLUSTER, CREATING, OUTSIDE, TEARDOWN, TRAIN
+from kill_cases import CLUSTER, CREATING, OUTSIDE, SAVING, TEARDOWN, TRAIN
 from kill_points import (
     Accounts,
     Case,
@@ -34,7 +34,7 @@ from stationmaster.domain.cluster.events import ClusterPhase
 # Creations and deletions come to their end between two calls, never during one.
 SPEED = IDLE
 REPOSITORY = Path(__file__).resolve().parents[2]
-CASES = (*TRAIN, *CLUSTER, *CREATING, *TEARDOWN, *OUTSIDE)
+CASES = (*TRAIN, *SAVING, *CLUSTER, *CREATING, *TEARDOWN, *OUTSIDE)
 
 
 def test_nothing_in_the_product_continues_after_a_kill():

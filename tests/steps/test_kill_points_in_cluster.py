@@ -17,6 +17,7 @@ from cluster_steps import (
     ready_for_job,
     sharing,
     submitted,
+    trained,
     with_nodes,
     without_rights_of_relays,
 )
@@ -33,9 +34,11 @@ from kill_points import (
 
 from stationmaster.steps.ensure_job_started import ensure_job_started
 from stationmaster.steps.install_plugin import install_plugin
+from stationmaster.steps.leave_unsaved import leave_unsaved
 from stationmaster.steps.release_job import release_job
 from stationmaster.steps.release_run import release_run
 from stationmaster.steps.run_check import run_check
+from stationmaster.steps.save_results import save_results
 from stationmaster.steps.stage_data import stage_data
 from stationmaster.steps.submit_job import submit_job
 
@@ -45,6 +48,11 @@ SPEED = IDLE
 def once(step: Call) -> Call:
     """What it starts takes its time; the case ends here."""
     return lambda account: ["called", step(account)]
+
+
+def being_saved(account: Account) -> None:
+    trained(account)
+    save_results(account.services, account.run_id)
 
 
 CASES = (
@@ -97,6 +105,18 @@ CASES = (
         "release_run",
         [of_run(release_run)],
         given=sharing,
+        also=in_cluster,
+    ),
+    Case(
+        "save_results",
+        [once(of_run(save_results)), once(of_run(save_results))],
+        given=trained,
+        also=in_cluster,
+    ),
+    Case(
+        "leave_unsaved",
+        [of_run(leave_unsaved, error={"Error": "SavingFailed", "Cause": "denied"})],
+        given=being_saved,
         also=in_cluster,
     ),
     Case(
