@@ -3,6 +3,8 @@
     python -m training.prepare images ID --classes 1000 --data-directory /fsx/data
     python -m training.prepare tokens ID --tokenizer bpe --vocab-size 512 --data-directory /fsx/data
 
+    python -m training.prepare tokens --dataset c4 --tokenizer T --vocab-size N --data-directory D
+
 ID names data that `relay.stage` has copied below the data directory. Any number of these programs,
 on any nodes that see the directory, divide the work; the result does not depend on their number.
 Killed at any time and started again, it goes on with what is not done. Standard output carries
@@ -33,7 +35,14 @@ from stationmaster.domain.datasets import (
     StagingLine,
 )
 from stationmaster.domain.errors import StationmasterError, UserError
-from training.data.preparing import ImageWork, Settings, TokenWork, find_target, prepare
+from training.data.preparing import (
+    ImageWork,
+    Settings,
+    TokenWork,
+    find_target,
+    find_target_on_hub,
+    prepare,
+)
 
 REPORT_EVERY_S: Final = 5.0
 # More processes than this wait for the file system and not for a core.
@@ -64,6 +73,11 @@ def _work(arguments: argparse.Namespace) -> ImageWork | TokenWork:
         settings: Settings = {"num_classes": arguments.classes}
         return ImageWork(find_target(data, name, preparation=Preparation.IMAGES, settings=settings))
     settings = {"tokenizer": arguments.tokenizer, "vocab_size": arguments.vocab_size}
+    if arguments.dataset is not None:
+        run_id = arguments.run_id or "no run"
+        return TokenWork(
+            find_target_on_hub(data, arguments.dataset, run_id=run_id, settings=settings)
+        )
     return TokenWork(find_target(data, name, preparation=Preparation.TOKENS, settings=settings))
 
 
@@ -116,8 +130,11 @@ def _parser() -> argparse.ArgumentParser:
     tokens.add_argument("--tokenizer", required=True, metavar="T")
     tokens.add_argument("--vocab-size", type=_positive, required=True, metavar="N")
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+    images.add_argument("id", metavar="ID", help="names the copied data")
+    source = tokens.add_mutually_exclusive_group(required=True)
+    source.add_argument("id", nargs="?", metavar="ID", help="names the copied data")
+    source.add_argument("--dataset", metavar="D", help="of the hub: c4, or hub:ORG/NAME[/CONFIG]")
     for each in (images, tokens):
-        each.add_argument("id", metavar="ID", help="names the copied data")
         each.add_argument("--data-directory", type=Path, required=True, metavar="DIR")
         each.add_argument("--run-id", metavar="RUN", help="for the lines that are printed")
         each.add_argument(

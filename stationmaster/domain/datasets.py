@@ -25,6 +25,7 @@ from stationmaster.domain.ids import RunId
 from stationmaster.domain.progress_lines import Count, PrintedLine
 
 S3_SCHEME: Final = "s3://"
+PACKED_PREFIX: Final = "packed:"
 MANIFEST_FILE: Final = "manifest.json"
 FILES: Final = "files"
 
@@ -83,6 +84,16 @@ def read_s3_source(dataset: str) -> S3Source | None:
             f"{S3_SCHEME}my-bucket/imagenet"
         )
     return S3Source(found[1], f"{prefix}/" if prefix else "")
+
+
+def read_packed_source(dataset: str) -> str | None:
+    """The data set of the hub that is packed before training, or None where `dataset=` asks not."""
+    return dataset.removeprefix(PACKED_PREFIX) if dataset.startswith(PACKED_PREFIX) else None
+
+
+def is_staged(dataset: str) -> bool:
+    """Whether something is done on the file system before a run trains on `dataset`."""
+    return dataset.startswith((S3_SCHEME, PACKED_PREFIX))
 
 
 class Listing(BaseModel):

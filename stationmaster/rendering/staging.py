@@ -20,6 +20,7 @@ from stationmaster.domain.datasets import (
     EXIT_REFUSED,
     Preparation,
     StagingOrder,
+    read_packed_source,
 )
 from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.names import (
@@ -147,7 +148,10 @@ def _copying_pod(
 def render_preparing(
     spec: JobSpec, *, data_id: str, preparation: Preparation
 ) -> list[KubernetesObject]:
-    """The Job that prepares what was copied as `data_id`, with a pod on each of the run's nodes."""
+    """The Job that prepares what was copied as `data_id`, with a pod on each of the run's nodes.
+
+    Where nothing was copied, "", the recipe names a data set of the hub to pack.
+    """
     name = preparing_name(spec.run_id)
     container = {
         "name": CONTAINER,
@@ -156,7 +160,7 @@ def render_preparing(
             "python",
             "-m",
             "training.prepare",
-            *_words(preparation, staging_settings(spec.recipe), data_id),
+            *_words(preparation, spec.recipe, data_id),
             "--data-directory",
             DATA_DIRECTORY,
             "--run-id",
@@ -199,14 +203,15 @@ def _labels(run_id: RunId, work: str) -> dict[str, str]:
     return {**run_labels(run_id, "staging"), LABEL_STAGING: work}
 
 
-def _words(
-    preparation: Preparation, settings: Mapping[str, str | int], data_id: str
-) -> Sequence[str]:
+def _words(preparation: Preparation, recipe: Recipe, data_id: str) -> Sequence[str]:
+    settings = staging_settings(recipe)
     if preparation is Preparation.IMAGES:
         return ["images", data_id, "--classes", str(settings["num_classes"])]
+    # Text that a person typed: the kubelet must not expand $(VAR).
     tokenizer = str(settings["tokenizer"]).replace("$", "$$")
+    what = [data_id] if data_id else ["--dataset", read_packed_source(recipe.training.dataset)]
     size = str(settings["vocab_size"])
-    return ["tokens", data_id, "--tokenizer", tokenizer, "--vocab-size", size]
+    return ["tokens", *what, "--tokenizer", tokenizer, "--vocab-size", size]
 
 
 def _job(

@@ -124,12 +124,18 @@ def _facts(services: Services, run: Run) -> RunFacts:
         image=services.settings.training_image,
         versions={"stationmaster": __version__},
         seed=recipe.training.seed,
-        data=recipe.training.dataset,
+        data=_data(run, recipe.training.dataset),
         outcome=outcome_of(run).value,
         step=progress.step if progress is not None else None,
         loss_nats=progress.loss_nats if progress is not None else None,
         cost_usd=round(cluster.cost_usd(services.now()), 6),
     )
+
+
+def _data(run: Run, dataset: str) -> str:
+    """What it was trained on, with the id of what was brought for it."""
+    name = run.staging.root.partition("/")[0] if run.staging is not None else ""
+    return f"{dataset}#{name}" if name else dataset
 
 
 def _is_done(services: Services, gateway: KubernetesGateway, run: Run, job: BatchJobView) -> bool:

@@ -12,9 +12,11 @@ from typing import Final
 
 from stationmaster.domain.catalogue.instances import get_instance
 from stationmaster.domain.datasets import (
+    Preparation,
     StagedLine,
     StagingLine,
     StagingOrder,
+    is_staged,
     read_s3_source,
     read_staging_line,
 )
@@ -97,9 +99,11 @@ def _work_left(run: Run, staging: Staging | None) -> StagingWork | None:
     """What has to be done next; None where the run has all that it needs."""
     if run.request.restoring_order(run.run_id) and not (staging and staging.restored):
         return "restoring"
-    if read_s3_source(run.request.resolved.training.dataset) is None or (staging and staging.root):
+    dataset = run.request.resolved.training.dataset
+    if not is_staged(dataset) or (staging and staging.root):
         return None
-    return "preparing" if staging and staging.data_id else "copying"
+    is_copied = read_s3_source(dataset) is None or bool(staging and staging.data_id)
+    return "preparing" if is_copied else "copying"
 
 
 def staging_of(run: Run, attempt: Attempt) -> Staging | None:
@@ -129,7 +133,7 @@ def _objects(
             ),
         ]
     spec = job_spec(run.request, attempt, run_id=run.run_id, image=settings.training_image)
-    if staging is None or not staging.data_id:
+    if work == "copying":
         return [
             *shared,
             *render_copying(
@@ -143,7 +147,11 @@ def _objects(
     return [
         *shared,
         *([render_hugging_face_secret(token)] if token else []),
-        *render_preparing(spec, data_id=staging.data_id, preparation=staging.preparation),
+        *render_preparing(
+            spec,
+            data_id=staging.data_id if staging else "",
+            preparation=staging.preparation if staging and staging.data_id else Preparation.TOKENS,
+        ),
     ]
 
 

@@ -32,6 +32,24 @@ def test_data_of_a_bucket_can_be_read_by_every_recipe(name, dataset):
     check_data(get_recipe(name).with_overrides({"dataset": dataset}))
 
 
+@pytest.mark.parametrize("dataset", ["packed:c4", "packed:hub:allenai/c4/en"])
+def test_data_of_the_hub_can_be_packed_before_training(dataset):
+    check_data(get_recipe("llama2-7b").with_overrides({"dataset": dataset}))
+
+
+@pytest.mark.parametrize(
+    ("name", "dataset", "reason"),
+    [
+        ("llama2-7b", "packed:python-stdlib", "is not known"),
+        ("llama2-7b", "packed:s3://bucket/x", "is an address"),
+        ("llama2-7b-finetune", "packed:c4", "packs text, which finetuning does not read"),
+    ],
+)
+def test_what_cannot_be_packed_is_refused(name, dataset, reason):
+    with pytest.raises(NotPossibleNow, match=reason):
+        check_data(get_recipe(name).with_overrides({"dataset": dataset}))
+
+
 def test_address_that_is_none_is_refused_like_any_bad_value():
     with pytest.raises(BadParameter, match="expected s3://BUCKET/PREFIX"):
         get_recipe("tiny-llama").with_overrides({"dataset": "s3://Bucket!/x"})

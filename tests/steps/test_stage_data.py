@@ -176,6 +176,26 @@ def test_data_that_needs_no_preparation_is_ready_when_it_is_copied(
     assert programs.calls("training.prepare") == []
 
 
+def test_data_of_the_hub_is_packed_and_nothing_copied(
+    cluster: LocalCluster, world: World, programs: Programs
+) -> None:
+    add_nodes(cluster, group="system")
+    add_nodes(cluster, group="training")
+    packed = REQUEST.model_copy(update={"overrides": {"dataset": "packed:hub:o/texts"}})
+    world.begin(RunPhase.PROVISIONING, RunPhase.VALIDATING, request=packed)
+    programs.say("training.prepare", StagingLine(staged_bytes=1, total_bytes=9).text())
+    until(world, "data.reported")
+    programs.end("training.prepare", PREPARED.text())
+
+    eventually(lambda: stage_data(world, RUN_ID)["ready"])
+
+    (staged,) = world.events("data.staged")
+    assert (staged.work, staged.root) == ("preparing", "prepared/files")
+    assert programs.calls("relay.stage") == []
+    words = "-m training.prepare tokens --dataset hub:o/texts --tokenizer bpe --vocab-size"
+    assert all(call.startswith(words) for call in programs.calls("training.prepare"))
+
+
 @pytest.mark.parametrize("module", ["relay.stage", "training.prepare"])
 def test_refusal_of_a_program_is_the_steps_error(
     ready: World, programs: Programs, module: str

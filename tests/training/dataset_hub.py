@@ -80,7 +80,10 @@ def answer(request: BaseHTTPRequestHandler, hub: DatasetHub) -> None:
             "gated": False,
             "tags": [],
             "cardData": {"configs": hub.configs},
-            "siblings": [{"rfilename": name} for name in hub.commits[commit]],
+            "siblings": [
+                {"rfilename": name} | ({"size": len(contents)} if "blobs=" in request.path else {})
+                for name, contents in hub.commits[commit].items()
+            ],
         }
         send(request, 200, json.dumps(document).encode(), {})
         return

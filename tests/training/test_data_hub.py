@@ -13,7 +13,11 @@ from stationmaster.domain.errors import BadParameter, PermanentError
 from training.data.corpus_lookup import find_corpus
 from training.data.corpus_reading import read_documents
 from training.data.hub_files import open_on_hub
+from training.data.pack import DEFAULT_SHARD_TOKENS, make_plan, pack
+from training.data.preparing import Target, TokenWork, find_target_on_hub, prepare
+from training.data.shards import PackedData, read_packed
 from training.data.streaming import StreamingSource
+from training.data.tokenizers import describe_tokenizer
 
 OLD, NEW = "a" * 40, "b" * 40
 CONFIGS = [
@@ -196,3 +200,56 @@ def test_stream_goes_on_at_the_commit_it_began_with(hub: DatasetHub, tmp_path: P
     assert again.facts()["dataset_revision"] == OLD
     (held_out,) = again.evaluation_batches()
     assert held_out.inputs[0].tolist() == [2000] * 8
+
+
+def test_c4_is_packed_in_parts_at_the_commit_that_the_run_began_with(
+    hub: DatasetHub, tmp_path: Path
+) -> None:
+    hub.configs = CONFIGS
+    for name in ("old", "new"):
+        (tmp_path / name / "en").mkdir(parents=True)
+        (tmp_path / name / "de").mkdir()
+    hub.commits[OLD] = files(tmp_path / "old", first=0)
+    data = tmp_path / "data"
+
+    def target(run_id: str) -> Target:
+        settings: dict[str, str | int] = {"tokenizer": "bpe", "vocab_size": 270}
+        return find_target_on_hub(data, "c4", run_id=run_id, settings=settings)
+
+    begun = target("run-1")
+    hub.commits[NEW] = files(tmp_path / "new", first=500)
+    assert target("run-1").name == begun.name
+    assert target("run-2").name != begun.name
+
+    work = TokenWork(begun)
+    staged = prepare(work, processes=2, progress=lambda done, total: None)
+
+    packed = read_packed(data / staged.root)
+    plan = packed.manifest.plan
+    assert (plan.dataset, plan.revision, len(packed.paths)) == ("hub:allenai/c4/en", OLD, 3)
+    sizes = [len(hub.commits[OLD][f"en/train.{number}.json.gz"]) for number in range(3)]
+    assert [share.weight for share in work.shares()] == sizes
+    corpus = find_corpus("hub:allenai/c4/en", revision=OLD)
+    tokenizer = describe_tokenizer(packed.tokenizer.path)
+    alone = pack(
+        corpus,
+        tokenizer,
+        make_plan(corpus, tokenizer, spec="bpe", shard_tokens=DEFAULT_SHARD_TOKENS),
+        directory=tmp_path / "alone",
+    )
+    assert tokens_of(packed) == tokens_of(alone)
+    assert prepare(TokenWork(target("run-1")), processes=1, progress=print).was_there
+
+
+def test_data_set_without_room_for_its_tokens_is_refused(hub: DatasetHub, tmp_path: Path) -> None:
+    hub.commits[OLD] = {"a.jsonl.gz": b"x" * 1000}
+    settings: dict[str, str | int] = {"tokenizer": str(tmp_path), "vocab_size": 4096}
+    target = find_target_on_hub(tmp_path, "hub:allenai/c4", run_id="r", settings=settings)
+    number_tokenizer(tmp_path)
+
+    with pytest.raises(BadParameter, match=r"needs up to 0\.0 GB when it is packed"):
+        prepare(TokenWork(target), processes=1, progress=print, free_bytes=lambda path: 2999)
+
+
+def tokens_of(packed: PackedData) -> bytes:
+    return b"".join(path.read_bytes() for path in packed.paths)

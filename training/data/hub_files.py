@@ -92,6 +92,29 @@ def find_on_hub(dataset: str, name: str, *, revision: str) -> Corpus:
     )
 
 
+def sizes_on_hub(corpus: Corpus) -> dict[str, int]:
+    """Bytes of the files of a corpus, by address, where the hub says them.
+
+    Raises:
+        BadParameter, PermanentError: as `find_on_hub`.
+    """
+    match = _ADDRESS.fullmatch(corpus.files[0])
+    assert match is not None
+    repository, revision = match["repository"], match["revision"]
+    api = huggingface_hub.HfApi(endpoint=_endpoint(), token=huggingface_hub.get_token())
+    try:
+        info = api.dataset_info(
+            repository, revision=revision, files_metadata=True, timeout=_TIMEOUT_S
+        )
+    except (OSError, errors.HTTPError) as exc:  # type: ignore[attr-defined]  # not in an __all__
+        raise _refused(repository, exc) from exc
+    return {
+        f"hf://datasets/{repository}@{revision}/{sibling.rfilename}": sibling.size
+        for sibling in info.siblings or ()
+        if sibling.size is not None
+    }
+
+
 def open_on_hub(
     address: str,
     *,

@@ -42,7 +42,10 @@ class PackedParts:
 
     name: str
     """Where the text came from, for the manifest."""
-    source: Path
+    dataset: str
+    """A directory, or a data set of the hub."""
+    revision: str
+    """The commit of the latter."""
     directory: Path
     tokenizer: str
     vocab_size: int
@@ -55,7 +58,7 @@ class PackedParts:
         Raises:
             BadParameter: there is none.
         """
-        return replace(find_corpus(str(self.source)), dataset=self.name)
+        return replace(find_corpus(self.dataset, revision=self.revision), dataset=self.name)
 
     @cached_property
     def _tokenizer(self) -> TokenizerFile:
@@ -68,12 +71,15 @@ class PackedParts:
 
     @cached_property
     def _parts(self) -> list[tuple[str, ...]]:
+        if self.corpus.on_hub:
+            return [(file,) for file in self.corpus.files]
         return split_into_parts(self.corpus.files, part_bytes=self.part_bytes)
 
     def shares(self) -> list[Share]:
         """A share for each part."""
+        sizes = file_sizes(self.corpus)
         return [
-            Share(name=f"{number:05d}", weight=sum(os.path.getsize(file) for file in files))
+            Share(name=f"{number:05d}", weight=sum(sizes[file] for file in files))
             for number, files in enumerate(self._parts)
         ]
 
@@ -140,6 +146,20 @@ class PackedParts:
 
     def _part(self, number: int) -> Path:
         return self.directory / "parts" / f"{number:05d}"
+
+
+def file_sizes(corpus: Corpus) -> dict[str, int]:
+    """Bytes of each file; 0 where the hub does not say.
+
+    Raises:
+        PermanentError: the hub cannot be reached.
+    """
+    if not corpus.on_hub:
+        return {file: os.path.getsize(file) for file in corpus.files}
+    from training.data.hub_files import sizes_on_hub  # the hub's client
+
+    sizes = sizes_on_hub(corpus)
+    return {file: sizes.get(file, 0) for file in corpus.files}
 
 
 def split_into_parts(files: Sequence[str], *, part_bytes: int) -> list[tuple[str, ...]]:

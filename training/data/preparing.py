@@ -8,7 +8,10 @@ torch.
 from __future__ import annotations
 
 import fcntl
+import hashlib
+import json
 import os
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -26,9 +29,12 @@ from stationmaster.domain.datasets import (
     Preparation,
     StagedLine,
     data_id,
+    prepared_bytes,
     read_data_manifest,
 )
 from stationmaster.domain.errors import BadParameter, NotPossibleNow
+from training.data.corpus import SHORT_NAMES
+from training.data.corpus_lookup import find_corpus
 from training.data.imagenet import (
     IMAGENET,
     Archives,
@@ -37,9 +43,9 @@ from training.data.imagenet import (
     count_folders,
     find_archives,
 )
-from training.data.images import class_root
-from training.data.packed_parts import PART_BYTES, PackedParts
-from training.data.shards import TOKENIZER
+from training.data.images import class_root, locked
+from training.data.packed_parts import PART_BYTES, PackedParts, file_sizes
+from training.data.shards import TOKENIZER, write_atomically
 from training.data.shares import Result, Share, Shares, in_processes
 
 Settings = dict[str, str | int]
@@ -66,6 +72,7 @@ class Target:
 
     data: Path
     copied: DataManifest
+    """Of the copy; without a root, a data set of the hub that is read while it is packed."""
     preparation: Preparation
     settings: Settings
 
@@ -191,12 +198,18 @@ class TokenWork:
             ),
         )
 
+    def needed_bytes(self) -> int:
+        """Room that the tokens take, at most."""
+        sizes = file_sizes(self._parts.corpus)
+        return sum(prepared_bytes(Preparation.TOKENS, file, size) for file, size in sizes.items())
+
     @cached_property
     def _parts(self) -> PackedParts:
-        settings = self.target.settings
+        settings, copied = self.target.settings, self.target.copied
         return PackedParts(
-            name=self.target.copied.source,
-            source=self.target.data / self.target.copied.root,
+            name=copied.source,
+            dataset=str(self.target.data / copied.root) if copied.root else copied.source,
+            revision="" if copied.root else copied.source_version,
             directory=self.target.directory,
             tokenizer=str(settings["tokenizer"]),
             vocab_size=int(settings["vocab_size"]),
@@ -221,7 +234,35 @@ def find_target(data: Path, name: str, *, preparation: Preparation, settings: Se
     return Target(data, copied, preparation, settings)
 
 
-def prepare(work: ImageWork | TokenWork, *, processes: int, progress: Progress) -> StagedLine:
+def find_target_on_hub(data: Path, dataset: str, *, run_id: str, settings: Settings) -> Target:
+    """Where a data set of the hub goes when it is packed, at the commit that the run began with.
+
+    The first process of a run that asks settles the commit for all of them.
+
+    Raises:
+        BadParameter: there is no such data set.
+        PermanentError: the hub cannot be reached.
+    """
+    name = SHORT_NAMES.get(dataset, dataset)
+    commits = data / ".commits"
+    commits.mkdir(parents=True, exist_ok=True)
+    key = hashlib.sha256(f"{run_id} {name}".encode()).hexdigest()[:24]
+    with locked(commits / f"{key}.lock"):
+        known = commits / f"{key}.json"
+        if not known.exists():
+            write_atomically(known, {"commit": find_corpus(name).revision})
+        commit = json.loads(known.read_text())["commit"]
+    source = DataManifest(source=name, source_version=commit, root="")
+    return Target(data, source, Preparation.TOKENS, settings)
+
+
+def prepare(
+    work: ImageWork | TokenWork,
+    *,
+    processes: int,
+    progress: Progress,
+    free_bytes: Callable[[Path], int] = lambda path: shutil.disk_usage(path).free,
+) -> StagedLine:
     """Do what nobody else does, until all is done; what is there then.
 
     Raises:
@@ -237,6 +278,8 @@ def prepare(work: ImageWork | TokenWork, *, processes: int, progress: Progress) 
     if manifest is None:
         shares = work.shares()
         divided = Shares(target.directory / "shares", shares)
+        if not divided.num_bytes_done():
+            _check_room(work, free_bytes(target.data))
         total = sum(share.weight for share in shares)
         if shares:
             in_processes(
@@ -260,6 +303,24 @@ def prepare(work: ImageWork | TokenWork, *, processes: int, progress: Progress) 
         was_there=was_there,
         seconds=round(time.monotonic() - began, 3),
     )
+
+
+def _check_room(work: ImageWork | TokenWork, free_bytes: int) -> None:
+    """Of what was copied, the copying has checked it.
+
+    Raises:
+        BadParameter: the file system has no room for what will be made.
+    """
+    name = work.target.copied.source
+    if work.target.copied.root or isinstance(work, ImageWork):
+        return
+    needed = work.needed_bytes()
+    if needed > free_bytes:
+        raise BadParameter(
+            f"{name} needs up to {needed / 1e9:,.1f} GB when it is packed, and the file system has "
+            f"{free_bytes / 1e9:,.1f} GB free; stream it with dataset={name}, or use a cluster "
+            "with a larger file system"
+        )
 
 
 def _work_off(work: ImageWork | TokenWork, shares: Shares) -> None:

@@ -88,7 +88,8 @@ class TrainingConfig(BaseModel):
         min_length=1,
         max_length=500,
         description="what to train on: python-stdlib, c4, hub:ORG/NAME[/CONFIG], "
-        "s3://BUCKET/PREFIX, a directory that all nodes see, or stream:DIR; see docs/training.md",
+        "packed:hub:..., s3://BUCKET/PREFIX, a directory that all nodes see, or stream:DIR; see "
+        "docs/training.md",
     )
 
 

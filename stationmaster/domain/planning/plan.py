@@ -17,7 +17,7 @@ from stationmaster.domain.catalogue.instances import PRICES_AS_OF, InstanceType,
 from stationmaster.domain.catalogue.models import ImageModel, LanguageModel
 from stationmaster.domain.catalogue.recipes import Recipe
 from stationmaster.domain.catalogue.training_config import MADE_ON_THE_SPOT, LanguageTraining
-from stationmaster.domain.datasets import S3_SCHEME, Listing
+from stationmaster.domain.datasets import S3_SCHEME, Listing, read_packed_source
 from stationmaster.domain.errors import BadParameter
 from stationmaster.domain.names import SYSTEM_INSTANCE_TYPE
 from stationmaster.domain.planning.advice import (
@@ -241,6 +241,11 @@ def _data_notes(recipe: Recipe, data: DataPlan | None) -> list[str]:
         return [
             f"how much {recipe.training.dataset} holds, and how long it takes to bring it to the "
             "file system, is asked in the channel: /train plan"
+        ]
+    if (packed := read_packed_source(recipe.training.dataset)) is not None:
+        return [
+            f"all nodes pack {packed} on the file system before training; how long that takes and "
+            "how much room it needs is not part of this plan"
         ]
     return []
 

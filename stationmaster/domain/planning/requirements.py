@@ -14,7 +14,7 @@ from stationmaster.domain.catalogue.instances import InstanceType
 from stationmaster.domain.catalogue.models import ImageModel
 from stationmaster.domain.catalogue.recipes import PRESET, SMOKE, Recipe, Task
 from stationmaster.domain.catalogue.training_config import MADE_ON_THE_SPOT
-from stationmaster.domain.datasets import read_s3_source
+from stationmaster.domain.datasets import read_packed_source, read_s3_source
 from stationmaster.domain.errors import NotPossibleNow
 
 # What each kind of recipe can train on although its file system starts empty.
@@ -69,7 +69,11 @@ def _unreadable(recipe: Recipe, key: str, value: str) -> str | None:
     readable = _readable_words(recipe, key)
     if key == "dataset" and read_s3_source(value) is not None:
         return None
-    if key == "dataset":
+    if key == "dataset" and (packed := read_packed_source(value)) is not None:
+        if recipe.task != "pretraining":
+            return f"packs text, which {recipe.task} does not read; {readable}"
+        known = packed == "c4" or _HUB_DATASET.fullmatch(packed) is not None
+    elif key == "dataset":
         known = value in BUILT_IN_DATASETS[recipe.task] or (
             recipe.task != "image-classification" and _HUB_DATASET.fullmatch(value) is not None
         )

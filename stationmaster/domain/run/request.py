@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict
 
 from stationmaster.domain.catalogue.models import LanguageModel
 from stationmaster.domain.catalogue.recipes import Recipe
-from stationmaster.domain.datasets import S3_SCHEME
+from stationmaster.domain.datasets import is_staged
 from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.domain.restoring import RestoringOrder, ResumePoint
@@ -68,7 +68,7 @@ class TrainingRequest(BaseModel):
         """Whether anything is brought to the file system before it trains: data, or results."""
         if self.resume_from is not None or self.weights_from is not None:
             return True
-        return self.overrides.get("dataset", "").startswith(S3_SCHEME)
+        return is_staged(self.overrides.get("dataset", ""))
 
     @property
     def resolved(self) -> Recipe:
