@@ -79,6 +79,8 @@ class Typed:
     """Those that it makes or changes: it ends when they are ready, or gone."""
     gone: list[ClusterId] = field(default_factory=list)
     """Those that it deletes: it ends when they are gone."""
+    stopped: list[RunId] = field(default_factory=list)
+    """Runs of earlier commands that it stops: it ends when they have."""
     is_accepted: bool = False
     is_question: bool = False
     timed_out: bool = False
@@ -167,7 +169,7 @@ class Script:
 
     def _is_over(self, typed: Typed) -> bool:
         return (
-            all(not self._view(run_id).is_live for run_id in typed.runs)
+            all(not self._view(run_id).is_live for run_id in (*typed.runs, *typed.stopped))
             and all(_is_settled(self._cluster(each)) for each in typed.clusters)
             and all(_is_gone(self._cluster(each)) for each in typed.gone)
         )
@@ -199,7 +201,8 @@ class Script:
         if num_commands > 1:
             self._summarise(num_commands, num_succeeded=len(succeeded), left=left)
         elif not results and self._typed[0].clusters:
-            self._print_left("cluster", left)
+            outcome = "ready" if succeeded else "not ready"
+            self._print_left(f"{outcome} in {self._typed[0].wall_s:.1f} s", left)
         if not all(typed.is_accepted or typed.is_question for typed in self._typed):
             return BAD_INPUT
         return OK if len(succeeded) == num_commands and not left and is_complete else NO
@@ -345,8 +348,10 @@ class Script:
 
 def _take_in(typed: Typed, effect: RunEvent | ClusterEvent) -> None:
     match effect:
-        case RunRequested() | StopRequested():
+        case RunRequested():
             typed.runs.append(effect.run_id)
+        case StopRequested():
+            typed.stopped.append(effect.run_id)
         case ClusterRequested(run_id=None):
             typed.clusters.append(effect.cluster_id)
         case PassBegan(user_id=user_id) if user_id:

@@ -257,6 +257,25 @@ def test_run_that_takes_too_long_is_stopped_and_the_rest_goes_on(mode, play):
     assert lines[0]["status"] == "stopped"
 
 
+def test_run_that_a_later_command_stops_has_one_result(mode, play):
+    def stop() -> None:
+        mode.run(ev.StopRequested, "tiny-llama-aaaaaaaa", user_id="U1")
+        mode.end("tiny-llama-aaaaaaaa", ev.RunPhase.STOPPED)
+
+    mode.answers = {
+        "cluster create team-a": mode.create,
+        "slow": lambda: mode.request("tiny-llama-aaaaaaaa"),
+        "stop": stop,
+        "cluster delete team-a": mode.delete,
+    }
+
+    code, lines = play("cluster create team-a", "slow", "stop", together=True)
+
+    assert code == 1
+    assert [line["kind"] for line in lines] == ["result", "summary"]
+    assert lines[-1]["succeeded"] == 2
+
+
 def test_wait_in_the_queue_is_reported_in_seconds(mode, play):
     def train() -> None:
         mode.request("tiny-llama-aaaaaaaa")

@@ -393,8 +393,8 @@ def test_run_that_waited_too_long_for_nodes_says_for_how_long():
 
 
 def test_run_under_which_its_cluster_goes_says_why_where_that_is_known():
-    assert decide(make_run(), ClusterTaken("cluster lab was deleted by U7"), POLICY) == (
-        ChangePhase(RunPhase.FAILED, "cluster lab was deleted by U7"),
+    assert decide(make_run(), ClusterTaken("cluster lab was deleted by a person"), POLICY) == (
+        ChangePhase(RunPhase.FAILED, "cluster lab was deleted by a person"),
     )
 
 

@@ -180,7 +180,7 @@ def test_teardown_ends_the_runs_in_the_queue_as_it_ends_those_with_nodes(account
     acquire(b)
     if phase is ClusterPhase.READY:
         account.happen_to_cluster(cluster_events.DeletionRequested, user_id="U7")
-        why = f"cluster {account.cluster.label} was deleted by U7"
+        why = f"cluster {account.cluster.label} was deleted by a person"
     else:
         account.happen_to_cluster(
             cluster_events.ClusterPhaseChanged, phase=phase, reason="a check failed"

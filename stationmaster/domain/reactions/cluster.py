@@ -438,5 +438,5 @@ def _looked_after(cluster: Cluster, seen: LookedAfter) -> Reactions:
 
 def _standing(cluster: Cluster) -> str:
     if cluster.deleted_by:
-        return f"cluster {cluster.label} was deleted by {cluster.deleted_by}"
+        return f"cluster {cluster.label} was deleted by a person"
     return f"cluster {cluster.label} is {cluster.phase.value}"
