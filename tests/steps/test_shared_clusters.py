@@ -7,11 +7,14 @@ from datetime import timedelta
 
 import pytest
 from aws_steps import Account, account, endpoint  # noqa: F401
+from kill_cases import dies
+from kill_points import alone  # noqa: F401
 
 from stationmaster.domain.cluster import events as cluster_events
 from stationmaster.domain.cluster.events import ClusterPhase
 from stationmaster.domain.errors import ClusterFailed, RunStopped
 from stationmaster.domain.ids import ClusterId
+from stationmaster.domain.reactions.workflow import GRACE
 from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.aggregate import Wait
 from stationmaster.domain.run.events import RunPhase
@@ -19,6 +22,7 @@ from stationmaster.steps.acquire_cluster import acquire_cluster
 from stationmaster.steps.begin_teardown import begin_teardown
 from stationmaster.steps.conclude_cluster import conclude_cluster
 from stationmaster.steps.prepare_cluster import prepare_cluster
+from stationmaster.steps.reap import reap
 from stationmaster.steps.release_lease import release_lease
 
 TO_READY = (ClusterPhase.PROVISIONING, ClusterPhase.READY)
@@ -116,6 +120,32 @@ def test_queued_run_that_is_stopped_leaves_the_queue_to_the_next(account: Accoun
     assert (held(account), queued(account)) == ({a.run_id: 2, c.run_id: 1}, [])
     with pytest.raises(RunStopped):
         acquire(b)
+
+
+def test_queued_run_whose_workflow_dies_leaves_the_queue(account: Account):
+    account.keep(*TO_READY)
+    a, b, c = (account.guest(name, nodes=4) for name in "abc")
+    for run in (a, b, c):
+        acquire(run)
+
+    dies("train", lambda run: run.run_id)(b)
+
+    assert (held(account), queued(account)) == ({a.run_id: 4}, [c.run_id])
+    assert b.run.phase is RunPhase.FAILED
+
+
+def test_queued_run_that_nobody_released_is_released_by_the_reaper(alone: Account):
+    alone.keep(*TO_READY)
+    a, b, c = (alone.guest(name, nodes=4) for name in "abc")
+    for run in (a, b, c):
+        acquire(run)
+        run.services.workflows.start_train(run.run_id)
+    b.enter(RunPhase.FAILED, reason="for the test")
+    alone.late += 2 * GRACE
+
+    reap(alone.services)
+
+    assert (held(alone), queued(alone)) == ({a.run_id: 4}, [c.run_id])
 
 
 @pytest.mark.parametrize(
