@@ -72,14 +72,17 @@ def test_run_that_never_submitted_a_job_has_nothing_to_release(account: Account)
     assert {service for service, _ in account.aws.calls} == {"dynamodb"}
 
 
-def test_pod_that_does_not_go_is_waited_for_and_named_when_time_is_over(account: Account):
+@pytest.mark.parametrize("role", ["training", "relay", "saving"])
+def test_pod_that_does_not_go_is_waited_for_and_named_when_time_is_over(
+    account: Account, role: str
+):
     sharing(account)
     account.enter(ev.RunPhase.FAILED, reason="for the test")
-    account.services.kubernetes(account.cluster_id).apply([pod(account, "training")])
+    account.services.kubernetes(account.cluster_id).apply([pod(account, role)])
 
     assert not released(account)
     account.pass_time()
-    with pytest.raises(StepTimedOut, match=f"pod {account.run_id}-training of run .* cluster lab-"):
+    with pytest.raises(StepTimedOut, match=f"pod {account.run_id}-{role} of run .* cluster lab-"):
         released(account)
 
 
