@@ -41,6 +41,8 @@ SHORT_WATCH_S: Final = 1.0
 # How long the end of the job may wait for the last log lines, so that it is reported after them.
 LAST_LINES_WITHIN_S: Final = 1.0
 PODS_CATCH_UP_S: Final = 0.1
+# A relay comes with its job, which may fail before the pods have been listed for the first time.
+PODS_LISTED_WITHIN_S: Final = 15.0
 
 
 @dataclass(frozen=True)
@@ -115,6 +117,7 @@ class RunWatcher:
         self._warnings = WarningObserver(config.run_id, job=config.job, now=_now)
         self._nodes = NodeObserver(config.run_id, now=_now)
         self._followers: dict[str, LogFollower] = {}  # by the pod's uid
+        self._were_listed = threading.Event()  # the pods, at least once
 
     def job_may_exist(self) -> bool:
         """The job is there, or was not looked for yet. Takes no lock."""
@@ -176,6 +179,7 @@ class RunWatcher:
     def _let_logs_finish(self) -> None:
         """Wait for the last lines of the pods: the end of the job is reported after them."""
         # The pods' ends are on another watch, which may be a moment behind this one.
+        self._were_listed.wait(PODS_LISTED_WITHIN_S)
         self._stop.wait(PODS_CATCH_UP_S)
         with self._lock:
             followers = list(self._followers.values())
@@ -192,6 +196,7 @@ class RunWatcher:
                 self._pod_deleted(uid)
             for pod in pods:
                 self._pod_changed("ADDED", pod)
+        self._were_listed.set()
 
     def _pod_changed(self, kind: str, pod: JsonObject) -> None:
         with self._lock:

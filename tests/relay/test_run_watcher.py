@@ -29,6 +29,8 @@ class Api:
         self.num_handled = dict.fromkeys(self.lists, 0)
         self.log_lines = []
         self.log_opened = threading.Event()
+        self.pods_may_be_listed = threading.Event()
+        self.pods_may_be_listed.set()
         self.log_may_be_read = threading.Event()
         self.log_may_be_read.set()
         self._changes = {kind: queue.Queue() for kind in self.lists}
@@ -52,6 +54,8 @@ class Api:
         kind = path.rpartition("/")[2]
         if kind in self.missing:
             raise ObjectMissing(path)
+        if kind == PODS:
+            self.pods_may_be_listed.wait(LIMIT_S)
         return list(self.lists[kind]), "1"
 
     def watch(self, path, query, *, resource_version, timeout_s):
@@ -397,3 +401,18 @@ def test_node_that_goes_after_the_job_is_no_loss(world, change, conditions, repo
 
     lost = world.reported.wait_for("node.lost")
     assert [event.node for event in lost] == ["node-b"]
+
+
+def test_end_of_a_job_that_failed_before_its_relay_came_is_reported_after_its_pods(world):
+    failed = pod(phase="Failed")
+    failed["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"] = 3
+    world.api.pods_may_be_listed.clear()
+    world.start(**{JOBS: [job("Failed")], PODS: [failed], NODES: [node("node-a")]})
+
+    assert world.reported.of("job.condition_changed") == []
+    world.api.pods_may_be_listed.set()
+    world.reported.wait_for("job.condition_changed")
+
+    assert world.reported.types.index("pod.changed") < world.reported.types.index(
+        "job.condition_changed"
+    )
