@@ -41,6 +41,7 @@ def test_local_run_trains_to_a_receipt_and_kubectl_follows(tmp_path):
     try:
         _await_progress(record, process)
         opened = listeners(process.pid) if Path("/proc/net/tcp").exists() else None
+        asked = _ask_for_results(state)
         seen = _follow_with_kubectl(state)
         output, _ = process.communicate(timeout=1800)
     finally:
@@ -63,6 +64,9 @@ def test_local_run_trains_to_a_receipt_and_kubectl_follows(tmp_path):
         "saving",
         "succeeded",
     ]
+    assert asked.returncode == 1
+    assert "run tiny-llama-none has no complete result" in asked.stderr
+    assert not (state / "settings.env").exists(), "it would lead to a local mode that has ended"
     folder = tmp_path / "results" / result["run_id"]
     manifest = json.loads((folder / "manifest.json").read_text())
     assert result["result"]["num_files"] == len(manifest["files"])
@@ -85,6 +89,16 @@ def test_local_run_trains_to_a_receipt_and_kubectl_follows(tmp_path):
         assert "-worker-1" in jobs
         assert "pytorchjob.kubeflow.org/tiny-llama-" in jobs
         assert '"kind":"progress"' in log.replace(" ", ""), log[-2000:]
+
+
+def _ask_for_results(state):
+    """Ask the running local mode for what no run has left."""
+    return subprocess.run(
+        [STATIONMASTER, "results", "tiny-llama-none", "--state-dir", state],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
 def _use_with_transformers(folder, last_loss):

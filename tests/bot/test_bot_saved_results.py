@@ -1,0 +1,167 @@
+"""What the channel sees of a run's results: saved, not saved, lost, given up, and the buttons."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from factories import make_request
+from test_bot_blocks import NOW, buttons, in_phase, progress, seen
+
+from bot.blocks.card import card_milestone, run_card
+from bot.blocks.receipt import run_receipt
+from bot.blocks.results import results_line
+from local.slack.blocks import check_blocks
+from stationmaster.domain.run import events as ev
+from stationmaster.domain.run.events import RunPhase
+from stationmaster.domain.run.saving import Results
+
+URI = "s3://a-bucket/runs/tiny-llama-0123abcd/"
+RESULTS = Results(
+    uri=URI, num_files=7, num_bytes=13_476_000_000, manifest_sha256="0" * 64, saved_at=NOW
+)
+DENIED = "S3 refuses <the saver>: AccessDenied"
+
+
+def saved(*phases: RunPhase, **values: object):
+    run = {"results": RESULTS, "training_started_at": NOW, "progress": progress(60)}
+    return in_phase(RunPhase.RUNNING, RunPhase.SAVING, *phases, **(run | values))
+
+
+def unsaved(**values: object):
+    run = {"unsaved_reason": DENIED, "training_started_at": NOW, "pods": {}}
+    return in_phase(RunPhase.RUNNING, RunPhase.SAVING, **(run | values))
+
+
+def test_card_ends_with_the_result_and_how_to_use_it():
+    text = seen(run_card(saved(RunPhase.SUCCEEDED), now=NOW))
+
+    assert f"`{URI}`  7 files, 12.6 GiB, loss 4.250" in text
+    assert "--to my-model --bucket a-bucket" in text
+    assert r"AutoModelForCausalLM.from_pretrained(\"my-model/model\")" in text  # in JSON
+    assert "Save the results" in text
+
+
+@pytest.mark.parametrize(
+    ("values", "present", "absent"),
+    [
+        ({"emulated_speed": 720.0}, "--to my-model", "--bucket"),
+        (
+            {"request": make_request(recipe="resnet50")},
+            "AutoModelForImageClassification",
+            "AutoModelForCausalLM",
+        ),
+    ],
+)
+def test_usage_fits_the_run(values, present, absent):
+    text = seen(run_card(saved(RunPhase.SUCCEEDED, **values), now=NOW))
+
+    assert present in text
+    assert absent not in text
+
+
+def test_result_of_a_failed_run_has_no_line_for_a_model():
+    text = seen(run_card(saved(RunPhase.FAILED, reason="the loss is nan"), now=NOW))
+
+    assert URI in text
+    assert "from_pretrained" not in text
+
+
+def test_receipt_says_where_the_result_is():
+    assert URI in seen(run_receipt(saved(RunPhase.SUCCEEDED), now=NOW))
+
+
+def test_unsaved_results_are_explained_with_their_price_and_two_buttons():
+    card = run_card(unsaved(), now=NOW)
+
+    text = seen(card)
+    assert "*The results are not saved:* S3 refuses &lt;the saver&gt;: AccessDenied" in text
+    assert "an hour*" in text
+    assert buttons(card) == ["save_again", "give_up_results"]
+    (delete,) = [each for each in card.blocks[-1]["elements"] if "confirm" in each]
+    assert delete["confirm"]["deny"]["text"] == "Keep them"
+    assert not check_blocks(card.blocks)
+
+
+def test_card_while_results_are_saved_offers_nothing_to_stop():
+    card = run_card(unsaved(unsaved_reason=""), now=NOW)
+
+    assert "*Saving the results*" in seen(card)
+    assert buttons(card) == []
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"results_lost": "its file system is gone"}, "*No result:* its file system is gone"),
+        ({"results_given_up_by": "U0X"}, "*No result:* given up by &lt;@U0X&gt;"),
+    ],
+)
+def test_results_that_nobody_has_are_said(values, words):
+    text = seen(run_card(unsaved(unsaved_reason="", **values), now=NOW))
+
+    assert words.replace("&lt;", "<").replace("&gt;", ">") in text
+
+
+def test_run_that_never_trained_shows_no_saving():
+    text = seen(run_card(in_phase(RunPhase.PROVISIONING, RunPhase.FAILED, reason="r"), now=NOW))
+
+    assert "Save the results" not in text
+
+
+def test_news_of_results_changes_the_card_at_once():
+    views = [unsaved(unsaved_reason=""), unsaved(), unsaved(unsaved_reason="", passes=2), saved()]
+
+    assert len({card_milestone(view) for view in views}) == len(views)
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "words"),
+    [
+        (
+            ev.ResultsSaved,
+            {"uri": URI, "num_files": 7, "num_bytes": 1024, "manifest_sha256": "0"},
+            "results saved and verified: 7 files, 1.00 KiB",
+        ),
+        (ev.ResultsUnsaved, {"reason": DENIED}, "AccessDenied"),
+        (ev.SavingRequested, {"user_id": "U0X"}, "again, asked for by <@U0X>"),
+        (ev.SavingRequested, {}, "saving the results again"),
+        (ev.ResultsLost, {"reason": "gone"}, "nothing can be saved: gone"),
+        (ev.ResultsGivenUp, {"user_id": "U0X"}, "<@U0X> gave up"),
+    ],
+)
+def test_thread_says_what_happened_to_the_results(kind, values, words):
+    event = kind(event_id="e", run_id="r", at=NOW, **values)
+
+    assert words in results_line(event)
+
+
+def leave_unsaved(story) -> str:
+    story.begin()
+    story.phases(RunPhase.PROVISIONING, RunPhase.VALIDATING, RunPhase.SUBMITTING, RunPhase.RUNNING)
+    story.happen(ev.TrainingStarted, total_steps=9)
+    story.phases(RunPhase.SAVING)
+    story.happen(ev.ResultsUnsaved, reason=DENIED)
+    return json.dumps({"run_id": story.run_id})
+
+
+def test_save_again_button_starts_another_try(person, story, services, slack):
+    value = leave_unsaved(story)
+
+    person.press("save_again", value, user="U0OTHER")
+    person.press("save_again", value, user="U0OTHER")
+
+    run = services.runs.load(story.run_id)
+    assert (run.passes, run.unsaved_reason) == (2, "")
+    assert services.workflows.train_status(story.run_id, 2) is not None
+    assert "are being saved again" in slack.responses[0].seen
+    assert "are being saved" in slack.responses[1].seen
+
+
+def test_delete_without_saving_button_gives_the_results_up(person, story, services, slack):
+    value = leave_unsaved(story)
+
+    person.press("give_up_results", value, user="U0OTHER")
+
+    assert services.runs.load(story.run_id).results_given_up_by == "U0OTHER"
+    assert "ends without its results" in slack.responses[0].seen
