@@ -26,6 +26,7 @@ from bot.blocks.elements import (
 )
 from bot.blocks.results import result_blocks, result_buttons
 from stationmaster.domain.cluster.aggregate import Cluster, TeardownStatus
+from stationmaster.domain.commands.durations import typed_duration
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import RunPhase
 from stationmaster.domain.run.view import RunView
@@ -98,6 +99,7 @@ def _identity(view: RunView) -> str:
         f"{placement.nodes} {md.TIMES} {md.escape(placement.instance_type, 60)}",
         *([f"on cluster {md.code(view.cluster.label, 60)}"] if view.cluster and is_shared else []),
         f"{md.money(run.price_per_hour_usd)} an hour",
+        *([f"kept {typed_duration(run.request.keep_s)} after it"] if run.request.keep_s else []),
         f"by {md.user(run.request.user_id)}",
         *_origin(run),
     ]

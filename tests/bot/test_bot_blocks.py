@@ -752,3 +752,10 @@ def test_duration_uses_two_units_at_most(seconds, shown):
 )
 def test_money_keeps_the_digits_that_tell_something(usd, shown):
     assert mrkdwn.money(usd) == shown
+
+
+def test_card_says_for_how_long_the_cluster_stays_after_the_run():
+    kept = make_run(request=REQUEST.model_copy(update={"keep_s": 7200}))
+
+    assert "kept 2h after it" in seen(run_card(kept, now=NOW))
+    assert "kept" not in seen(run_card(make_run(), now=NOW))

@@ -136,7 +136,9 @@ def test_page_shows_a_kept_cluster_its_queue_and_its_end(stage, tmp_path):
     expect(thread).to_contain_text("Who caused the cost")
     for run_id in (first, second):
         expect(thread).to_contain_text(run_id)
-        assert running.services.runs.load(run_id).phase.value == "succeeded"
+        run = running.services.runs.load(run_id)
+        assert run.phase.value == "succeeded"
+        assert not {"provisioning", "validating"} & set(run.phase_names)
     thread.get_by_text("Who caused the cost").scroll_into_view_if_needed()
     page.screenshot(path=str(pictures / "cluster-receipt.png"))
     page.get_by_test_id("thread-close").click()

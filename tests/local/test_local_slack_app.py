@@ -7,7 +7,7 @@ import pytest
 from local.slack_app import app_config
 from stationmaster.domain.catalogue.entries import CATALOGUE
 from stationmaster.domain.commands.grammar import parse_command
-from stationmaster.domain.commands.table import COMMAND, SUBCOMMANDS, key_names
+from stationmaster.domain.commands.table import CLUSTER_KEYS, COMMAND, SUBCOMMANDS, key_names
 
 TRAIN = app_config().commands[0]
 KEYS = {argument.name: argument for argument in TRAIN.arguments if argument.kind == "key"}
@@ -25,6 +25,15 @@ def test_second_word_offers_recipes_after_plan_only():
 
     assert list(second.after) == ["plan"]
     assert [choice.value for choice in second.choices] == list(CATALOGUE)
+
+
+def test_cluster_is_followed_by_its_words_and_the_keys_of_a_new_one():
+    second = next(word for word in TRAIN.arguments if list(word.after) == ["cluster"])
+
+    assert [choice.value for choice in second.choices] == list(SUBCOMMANDS["cluster"].takes.rows)
+    assert all(choice.description for choice in second.choices)
+    offered = {key for key, argument in KEYS.items() if "cluster" in argument.after}
+    assert offered == {key.name for key in CLUSTER_KEYS}
 
 
 @pytest.mark.parametrize("name", CATALOGUE)
