@@ -10,7 +10,7 @@ that its teardown does not know of.
 from __future__ import annotations
 
 import hashlib
-from datetime import datetime, timedelta
+from datetime import datetime
 from enum import StrEnum
 from typing import Final, assert_never
 
@@ -18,15 +18,20 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from stationmaster.domain.aggregate import State
 from stationmaster.domain.cluster import events as ev
+from stationmaster.domain.cluster.changes import (
+    cannot,
+    entered,
+    gone_back,
+    gone_over,
+    kept,
+    leased,
+    refuse_going,
+)
 from stationmaster.domain.cluster.events import ClusterEvent, ClusterPhase, Requester
 from stationmaster.domain.cluster.leases import (
     Lease,
     Waiting,
-    granted,
     held_nodes,
-    joined,
-    left,
-    released,
 )
 from stationmaster.domain.cluster.resources import (
     Resource,
@@ -279,19 +284,19 @@ def _changes(cluster: Cluster, event: ClusterEvent) -> dict[str, object]:
             raise IllegalTransition(f"cluster {cluster.cluster_id} was requested twice")
         case ev.ClusterPhaseChanged():
             if event.phase not in _TRANSITIONS[cluster.phase]:
-                raise _cannot(cluster, f"become {event.phase.value}")
+                raise cannot(cluster, f"become {event.phase.value}")
             settled = {"resizes_from": None} if event.phase is ClusterPhase.READY else {}
-            return _entered(cluster, event.phase, event.at) | {"reason": event.reason} | settled
+            return entered(cluster, event.phase, event.at) | {"reason": event.reason} | settled
         case ev.LeaseRequested() | ev.LeaseGranted() | ev.LeaseReleased():
-            return _leased(cluster, event)
+            return leased(cluster, event)
         case ev.KeepExtended() | ev.KeepEnding() | ev.KeepEnded() | ev.DeletionRequested():
-            return _kept(cluster, event)
+            return kept(cluster, event)
         case ev.PassBegan():
-            return _gone_over(cluster, event)
+            return gone_over(cluster, event)
         case ev.PassFailed():
-            return _gone_back(cluster, event)
+            return gone_back(cluster, event)
         case ev.ResourceRequested():
-            _refuse_going(cluster, f"get {event.kind.value} {event.name}")
+            refuse_going(cluster, f"get {event.kind.value} {event.name}")
             return {"resources": resources_after(cluster.resources, event)}
         case ev.ResourceCreated() | ev.ResourceDeleted():
             return {"resources": resources_after(cluster.resources, event)}
@@ -318,13 +323,13 @@ def _torn_down(
     match event:
         case ev.TeardownStarted():
             if cluster.phase not in (ClusterPhase.DRAINING, ClusterPhase.RELEASING):
-                raise _cannot(cluster, "be torn down")
-            entered = _entered(cluster, ClusterPhase.RELEASING, event.at)
-            return entered | {"teardown_reason": "", "left_behind": []}
+                raise cannot(cluster, "be torn down")
+            began = entered(cluster, ClusterPhase.RELEASING, event.at)
+            return began | {"teardown_reason": "", "left_behind": []}
         case ev.TeardownCompleted():
             if cluster.phase is not ClusterPhase.RELEASING:
-                raise _cannot(cluster, "be released")
-            return _entered(cluster, ClusterPhase.RELEASED, event.at) | {
+                raise cannot(cluster, "be released")
+            return entered(cluster, ClusterPhase.RELEASED, event.at) | {
                 "final_cost_usd": event.cost_usd,
                 "teardown_reason": "",
                 "left_behind": [],
@@ -332,138 +337,12 @@ def _torn_down(
         case ev.TeardownFailed():
             # It is recorded also where the workflow crashed before its first step.
             if cluster.phase not in (ClusterPhase.DRAINING, ClusterPhase.RELEASING):
-                raise _cannot(cluster, "have a teardown that failed")
+                raise cannot(cluster, "have a teardown that failed")
             began = (
-                _entered(cluster, ClusterPhase.RELEASING, event.at)
+                entered(cluster, ClusterPhase.RELEASING, event.at)
                 if cluster.phase is ClusterPhase.DRAINING
                 else {}
             )
             return began | {"teardown_reason": event.reason, "left_behind": event.left}
         case _:
             assert_never(event)
-
-
-def _entered(cluster: Cluster, phase: ClusterPhase, at: datetime) -> dict[str, object]:
-    return {"phase": phase, "phases": [*cluster.phases, (phase, at)]}
-
-
-def _leased(
-    cluster: Cluster, event: ev.LeaseRequested | ev.LeaseGranted | ev.LeaseReleased
-) -> dict[str, object]:
-    match event:
-        case ev.LeaseRequested():
-            _refuse_going(cluster, f"be leased by run {event.run_id}")
-            if event.nodes > cluster.spec.nodes:
-                raise IllegalTransition(
-                    f"cluster {cluster.label} has {cluster.spec.nodes} training nodes, "
-                    f"run {event.run_id} wants {event.nodes}"
-                )
-            held = any(lease.run_id == event.run_id for lease in cluster.open_leases)
-            return {} if held else {"queue": joined(cluster.queue, event)}
-        case ev.LeaseGranted():
-            return _granted(cluster, event)
-        case ev.LeaseReleased():
-            return _released(cluster, event)
-        case _:
-            assert_never(event)
-
-
-def _granted(cluster: Cluster, event: ev.LeaseGranted) -> dict[str, object]:
-    _refuse_going(cluster, f"be leased by run {event.run_id}")
-    others = [lease for lease in cluster.open_leases if lease.run_id != event.run_id]
-    free = cluster.spec.nodes - held_nodes(others)
-    if event.nodes > free:
-        raise IllegalTransition(
-            f"cluster {cluster.cluster_id} has {free} of {cluster.spec.nodes} nodes free, "
-            f"run {event.run_id} wants {event.nodes}"
-        )
-    earlier = cluster.leases.get(event.run_id)
-    over = [earlier] if earlier is not None and earlier.released_at is not None else []
-    return {
-        "leases": granted(cluster.leases, event),
-        "past_leases": [*cluster.past_leases, *over],
-        "queue": left(cluster.queue, event.run_id),
-    }
-
-
-def _released(cluster: Cluster, event: ev.LeaseReleased) -> dict[str, object]:
-    """A run that only waits leaves the queue; the keep of a lease begins with its release."""
-    if any(waiting.run_id == event.run_id for waiting in cluster.queue):
-        return {"queue": left(cluster.queue, event.run_id)}
-    lease = cluster.leases.get(event.run_id)
-    if lease is None:
-        raise _cannot(cluster, f"be left by run {event.run_id}, which has no lease")
-    changes: dict[str, object] = {"leases": released(cluster.leases, event)}
-    until = event.at + timedelta(seconds=lease.keep_s)
-    is_longer = cluster.keep_until is None or until > cluster.keep_until
-    if lease.released_at is None and lease.keep_s and is_longer:
-        changes |= {"keep_until": until, "keep_set_at": event.at}
-    return changes
-
-
-def _kept(
-    cluster: Cluster,
-    event: ev.KeepExtended | ev.KeepEnding | ev.KeepEnded | ev.DeletionRequested,
-) -> dict[str, object]:
-    match event:
-        case ev.KeepExtended():
-            _refuse_going(cluster, "be kept any longer")
-            return {"keep_until": event.keep_until, "keep_set_at": event.at}
-        case ev.KeepEnding():
-            return {"keep_warned": event.keep_until}
-        case ev.KeepEnded():
-            return {}  # what follows from it depends on who uses the cluster in that moment
-        case ev.DeletionRequested():
-            return {"deleted_by": cluster.deleted_by or event.user_id}
-        case _:
-            assert_never(event)
-
-
-def _gone_over(cluster: Cluster, event: ev.PassBegan) -> dict[str, object]:
-    if cluster.phase is not ClusterPhase.READY:
-        raise _cannot(cluster, "be gone over again before it is ready")
-    if event.nodes < cluster.spec.nodes and cluster.is_wanted:
-        raise IllegalTransition(
-            f"cluster {cluster.label} is in use and cannot get fewer nodes: which of them go "
-            "is decided by AWS, not by who uses them"
-        )
-    is_resized = event.nodes != cluster.spec.nodes
-    return _next_pass(cluster, nodes=event.nodes, at=event.at) | {
-        "resizes_from": cluster.spec.nodes if is_resized else None,
-        "resize_failure": "",
-    }
-
-
-def _gone_back(cluster: Cluster, event: ev.PassFailed) -> dict[str, object]:
-    """Another pass begins, which gives the cluster the size that it had."""
-    if cluster.resizes_from is None or cluster.is_going_away:
-        raise _cannot(cluster, "go back to an earlier size")
-    return _next_pass(cluster, nodes=event.nodes, at=event.at) | {
-        "resizes_from": None,
-        "resize_failure": event.reason,
-    }
-
-
-def _next_pass(cluster: Cluster, *, nodes: int, at: datetime) -> dict[str, object]:
-    is_resized = nodes != cluster.spec.nodes
-    size = [(at, cluster.spec.nodes)] if is_resized else []
-    return _entered(cluster, ClusterPhase.PROVISIONING, at) | {
-        "spec": cluster.spec.model_copy(update={"nodes": nodes}),
-        "earlier_sizes": [*cluster.earlier_sizes, *size],
-        "passes": cluster.passes + 1,
-        "phases_before_pass": len(cluster.phases),
-        "reason": "",
-        "plugins": [],
-        "checks": [],
-    }
-
-
-def _refuse_going(cluster: Cluster, what: str) -> None:
-    if cluster.is_going_away or cluster.phase is ClusterPhase.FAILED:
-        raise _cannot(cluster, what)
-
-
-def _cannot(cluster: Cluster, what: str) -> IllegalTransition:
-    return IllegalTransition(
-        f"cluster {cluster.cluster_id} is {cluster.phase.value} and cannot {what}"
-    )
