@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import aws_cdk as cdk
@@ -19,7 +20,15 @@ from constructs import Construct
 
 from lambdas.registry import STREAM_BATCH_SIZE, Rule, Schedule
 from stacks.acknowledgements import accept_wildcard
-from stacks.constructs.permissions import Clock
+
+
+@dataclass(frozen=True)
+class Clock:
+    """The clocks of kept clusters: the group of their schedules, and the role they ring with."""
+
+    group: str
+    function_arn: str
+    role: iam.IRole
 
 
 def add_rules(

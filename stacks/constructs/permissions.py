@@ -21,6 +21,7 @@ from aws_cdk import aws_secretsmanager as secretsmanager
 from lambdas.registry import Permission
 from stacks.acknowledgements import accept_wildcard
 from stacks.constructs.cluster_roles import ClusterRoles
+from stacks.constructs.deliveries import Clock
 from stacks.constructs.statements import (
     LISTING,
     TAGGED_AT_CREATION,
@@ -35,15 +36,6 @@ from stationmaster.aws.schedules import CLOCK_ACTIONS
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.names import cluster_name
 from stationmaster.domain.results import results_prefix
-
-
-@dataclass(frozen=True)
-class Clock:
-    """The clocks of kept clusters: the group of their schedules, and the role they ring with."""
-
-    group: str
-    function_arn: str
-    role: iam.IRole
 
 
 @dataclass(frozen=True)
