@@ -19,6 +19,7 @@ from stationmaster.domain.progress_lines import (
     Line,
     ProgressLine,
     ResumedLine,
+    Sample,
     StartedLine,
 )
 from stationmaster.domain.run.events import (
@@ -32,7 +33,8 @@ from stationmaster.domain.run.events import (
     TrainingStarted,
 )
 
-MAX_TEXT: Final = 1000  # characters of a reason or path that go into an event
+MAX_TEXT: Final = 1000  # characters of a reason, path or sample that go into an event
+MAX_SAMPLES: Final = 3
 
 
 class EventHead(TypedDict):
@@ -74,7 +76,15 @@ def event_of(line: Line, head: EventHead) -> RunEvent | None:
         case ResumedLine():
             return TrainingResumed(**head, step=line.step, path=line.path[:MAX_TEXT])
         case FinishedLine():
-            return TrainingFinished(**head, step=line.step, loss_nats=finite(line.loss_nats))
+            return TrainingFinished(
+                **head,
+                step=line.step,
+                loss_nats=finite(line.loss_nats),
+                samples=tuple(
+                    Sample(prompt=each.prompt[:MAX_TEXT], text=each.text[:MAX_TEXT])
+                    for each in line.samples[:MAX_SAMPLES]
+                ),
+            )
         case FailedLine():
             reason = line.message or line.reason or line.error or "the trainer gave no reason"
             return TrainingReportedFailure(

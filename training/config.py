@@ -71,6 +71,8 @@ class TrainerConfig:
     checkpoints_kept: int
     resume_from: Path | None = None
     """A checkpoint of another run, to start from where this one has none of its own yet."""
+    num_samples: int = 0
+    """Texts that a language model writes at the end."""
     stop_deadline_s: float
     """After SIGTERM the process is gone within this time, saved or not."""
     watchdog: WatchdogLimits
@@ -109,6 +111,7 @@ def parse_config(argv: Sequence[str], environ: Mapping[str, str]) -> TrainerConf
         ),
         checkpoints_kept=arguments.keep_checkpoints,
         resume_from=arguments.resume_from,
+        num_samples=arguments.samples,
         stop_deadline_s=arguments.stop_deadline,
         watchdog=WatchdogLimits(
             factor=arguments.watchdog_factor,
@@ -267,6 +270,14 @@ def _parser() -> argparse.ArgumentParser:
         metavar="DIR",
         help="start from this checkpoint of another run; it is moved to this run's own, and not "
         "asked for where there are some",
+    )
+    parser.add_argument(
+        "--samples",
+        type=int,
+        choices=range(11),
+        default=0,
+        metavar="N",
+        help="texts, up to 10, that a trained language model writes (default: %(default)s)",
     )
     parser.add_argument(
         "--stop-deadline",

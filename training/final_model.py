@@ -8,6 +8,8 @@ there. It needs 4 bytes a parameter of host memory on rank 0.
 from __future__ import annotations
 
 import json
+import logging
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -16,13 +18,17 @@ from stationmaster.domain.catalogue.hub import is_repository
 from stationmaster.domain.catalogue.models import LanguageModel
 from stationmaster.domain.catalogue.recipes import Recipe
 from stationmaster.domain.catalogue.training_config import LanguageTraining
-from stationmaster.domain.progress_lines import EvaluatedLine
-from stationmaster.domain.results import MODEL
+from stationmaster.domain.progress_lines import EvaluatedLine, Sample
+from stationmaster.domain.results import MODEL, SAMPLES_FILE
 from training.agreement import from_rank_0
 from training.export import write_model
 from training.manifest import checkpoint_path
 from training.parallel import Ranks
 from training.repositories import RANDOM, SAMPLE
+from training.samples import MOST_PARAMETERS, generate, prompts_of
+from training.task import Batch
+
+logger = logging.getLogger(__name__)
 
 NOTE: Final = "stationmaster.json"
 """Says of which checkpoint the model was made, so that it is not made twice."""
@@ -60,6 +66,26 @@ class FinalModel:
         card = partial(model_card, self._recipe, loss_nats=loss_nats, evaluation=evaluation)
         from_rank_0(lambda: self._write(step, card()), self._ranks)
         return self._directory
+
+    def sample(self, batches: Sequence[Batch], *, number: int) -> list[Sample]:
+        """Let a language model that was written continue texts of a step; nothing of other models.
+
+        A model whose samples fail is as good as it is without: the log says why.
+        """
+        return from_rank_0(lambda: self._sample(batches, number), self._ranks)
+
+    def _sample(self, batches: Sequence[Batch], number: int) -> list[Sample]:
+        model = self._recipe.model
+        if not isinstance(model, LanguageModel) or model.num_parameters > MOST_PARAMETERS:
+            return []
+        try:
+            samples = generate(self._directory, prompts_of(batches, number=number))
+            lines = "".join(f"{each.model_dump_json()}\n" for each in samples)
+            self._directory.with_name(SAMPLES_FILE).write_text(lines, encoding="utf-8")
+        except (OSError, RuntimeError, ValueError, TypeError, LookupError, AttributeError) as exc:
+            logger.warning("no samples were generated: %s", exc)
+            return []
+        return samples
 
     def _write(self, step: int, card: str) -> None:
         path = checkpoint_path(self._checkpoints, step)

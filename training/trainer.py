@@ -31,6 +31,7 @@ from stationmaster.domain.progress_lines import (
     FinishedLine,
     ProgressLine,
     ResumedLine,
+    Sample,
     StartedLine,
 )
 from training.checkpoint import Checkpointer, State
@@ -108,6 +109,8 @@ class Trainer:
         self._position = Position()
         self._evaluation: EvaluatedLine | None = None
         """The newest."""
+        self._num_samples = config.num_samples
+        self._newest_batches: list[Batch] = []
         self._throughput = Throughput(config.recipe, world_size=ranks.world_size)
 
     def train(self) -> Outcome:
@@ -153,6 +156,7 @@ class Trainer:
             if self._training.eval_every and not self._is_evaluated():
                 self._evaluate()
             model = self._write_model(loss_nats=result.loss_nats if result else None)
+            samples = self._sample()
             self._progress.emit(
                 FinishedLine(
                     step=self._position.step,
@@ -161,6 +165,7 @@ class Trainer:
                     samples_seen=self._position.samples_seen,
                     tokens_seen=self._position.targets_seen,
                     model_path=str(model),
+                    samples=tuple(samples),
                 )
             )
         return outcome
@@ -171,6 +176,13 @@ class Trainer:
             return self._final_model.write(
                 self._position.step, loss_nats=loss_nats, evaluation=evaluation
             )
+
+    def _sample(self) -> list[Sample]:
+        """What the trained model writes; nothing where an earlier start took the last step."""
+        if not self._num_samples or not self._newest_batches:
+            return []
+        with self._watchdog.paused("generating samples"):
+            return self._final_model.sample(self._newest_batches, number=self._num_samples)
 
     def _is_evaluated(self) -> bool:
         return self._evaluation is not None and self._evaluation.step == self._position.step
@@ -196,6 +208,7 @@ class Trainer:
         """
         rate = learning_rate(self._position.step + 1, self._training)
         batches = list(self._task.source.micro_batches(self._position.samples_seen))
+        self._newest_batches = batches
         targets, ranks_stopping = sum_over_ranks(
             [
                 float(sum(batch.count_targets() for batch in batches)),

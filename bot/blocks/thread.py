@@ -280,7 +280,11 @@ def _training_line(event: ThreadEvent, run: Run) -> str:
             return f"{md.FAILED} the trainer says: {md.escape(event.reason, 600)}"
         case ev.TrainingFinished():
             final = f", loss {md.loss(event.loss_nats)}" if event.loss_nats is not None else ""
-            return f"\U0001f3c1 last step {event.step:,} taken{final}"
+            written = [
+                f"> {md.code(each.prompt, 200)} {md.escape(each.text, 400)}"
+                for each in event.samples
+            ]
+            return "\n".join([f"\U0001f3c1 last step {event.step:,} taken{final}", *written])
         case _:
             return f"\u25b8 {event.type}"
 

@@ -81,7 +81,7 @@ def save_result(
         files.extend(uploader.upload(found))
 
     with TemporaryDirectory() as scratch:
-        upload([*directory.metrics(), *_log_files(logs, Path(scratch))])
+        upload([*directory.lines(), *_log_files(logs, Path(scratch))])
     model = directory.model()
     upload(model)
     checkpoint = _newest_whole(directory, upload, needed=not model)

@@ -54,10 +54,10 @@ class RunDirectory:
             if path.is_file()
         ]
 
-    def metrics(self) -> list[LocalFile]:
-        """The trainer's progress lines, if it has written any."""
-        path = self._path / results.METRICS_FILE
-        return [_local(path, results.METRICS_FILE)] if path.is_file() else []
+    def lines(self) -> list[LocalFile]:
+        """The trainer's progress lines and samples, if it has written any."""
+        names = (results.METRICS_FILE, results.SAMPLES_FILE)
+        return [_local(self._path / name, name) for name in names if (self._path / name).is_file()]
 
     def facts(self) -> TrainerFacts:
         """What the trainer says of itself; nothing where it has said nothing.

@@ -135,6 +135,15 @@ class ResumedLine(PrintedLine):
     passed_over: str = ""
 
 
+class Sample(BaseModel):
+    """What a trained language model writes after a text of its data."""
+
+    model_config = ConfigDict(frozen=True, strict=True)
+
+    prompt: str
+    text: str
+
+
 class FinishedLine(PrintedLine):
     """The last step was taken, and everything that training leaves is written."""
 
@@ -146,6 +155,7 @@ class FinishedLine(PrintedLine):
     tokens_seen: Count | None = None
     model_path: str = ""
     """Directory of the trained model, for trainers that write one."""
+    samples: tuple[Sample, ...] = ()
 
 
 class FailedLine(PrintedLine):

@@ -7,6 +7,7 @@ the cluster, and by `stationmaster results`, which downloads it. Pure: nothing h
     runs/RUN/checkpoint/step-N/...  the newest checkpoint that was whole
     runs/RUN/checkpoint/huggingface the configuration and tokenizer of its model
     runs/RUN/metrics.jsonl          the trainer's progress lines
+    runs/RUN/samples.jsonl          texts that a language model wrote at the end
     runs/RUN/logs/POD.log           what the pods printed
     runs/RUN/manifest.json          lists all of them; written last: without it nothing is complete
 
@@ -34,6 +35,7 @@ MODEL: Final = "model"
 CHECKPOINT: Final = "checkpoint"
 LOGS: Final = "logs"
 METRICS_FILE: Final = "metrics.jsonl"
+SAMPLES_FILE: Final = "samples.jsonl"
 MANIFEST_FILE: Final = "manifest.json"
 TRAINER_FACTS_FILE: Final = "facts.json"
 

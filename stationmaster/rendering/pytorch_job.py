@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from stationmaster.domain.catalogue.instances import InstanceType
+from stationmaster.domain.catalogue.models import LanguageModel
 from stationmaster.domain.names import LABEL_CLUSTER_ID, TRAINING_NODE_GROUP
 from stationmaster.rendering.environment import SCRATCH_MOUNT, render_environment
 from stationmaster.rendering.etcd import ETCD_PORT, etcd_name, render_wait
@@ -31,6 +32,7 @@ KIND: Final = "PyTorchJob"
 CONTAINER: Final = "pytorch"
 PORT_NAME: Final = "pytorchjob-port"
 PORT: Final = 23456
+NUM_SAMPLES: Final = 3
 LABEL_JOB_NAME: Final = "training.kubeflow.org/job-name"
 
 # Torch elastic restarts the worker processes inside living pods this many times. When that is used
@@ -118,10 +120,16 @@ def command(spec: JobSpec) -> list[str]:
         *(_literal(f"{key}={value}") for key, value in spec.overrides.items()),
         "--stop-deadline",
         str(spec.stop_deadline_s),
+        *_samples(spec),
         "--output-dir",
         spec.output_dir,
         *_resume_from(spec),
     ]
+
+
+def _samples(spec: JobSpec) -> list[str]:
+    """Texts for the run's thread; only language models write any."""
+    return ["--samples", str(NUM_SAMPLES)] if isinstance(spec.recipe.model, LanguageModel) else []
 
 
 def _resume_from(spec: JobSpec) -> list[str]:

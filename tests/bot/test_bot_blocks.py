@@ -712,6 +712,15 @@ def test_thread_tells_a_killed_pod_unless_its_teardown_killed_it(
     assert (thread_message([killed], run) is not None) == posted
 
 
+def test_thread_shows_what_the_trained_model_wrote():
+    samples = [{"prompt": "`if", "text": "<x>\nreturn"}]
+    finished = event(ev.TrainingFinished, 0, step=9, samples=samples)
+
+    message = thread_message([finished], running())
+
+    assert message.text.splitlines()[1:] == ["> `'if` &lt;x&gt; return"]
+
+
 def test_thread_is_silent_about_progress():
     assert thread_message([progress(1), progress(2)], running()) is None
 

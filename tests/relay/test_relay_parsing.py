@@ -99,7 +99,12 @@ def test_read_progress_line_reports_every_figure():
         (
             ours("finished", step=60, loss_nats=5.5),
             TrainingFinished,
-            {"step": 60, "loss_nats": 5.5},
+            {"step": 60, "loss_nats": 5.5, "samples": ()},
+        ),
+        (
+            ours("finished", step=60, samples=[{"prompt": "the", "text": "x" * 2000}] * 4),
+            TrainingFinished,
+            {"samples": ({"prompt": "the", "text": "x" * 1000},) * 3},
         ),
         (
             ours("failed", reason="rank 1 stood still", restarting=True),

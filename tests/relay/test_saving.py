@@ -59,6 +59,14 @@ def test_result_holds_what_the_run_left_and_the_manifest_lists_it(large: SavedRu
     assert sum(large.report.taken) == large.report.expected == saved.manifest.num_bytes
 
 
+def test_result_holds_the_samples_of_a_language_model(run: SavedRun) -> None:
+    run.write("samples.jsonl", b'{"prompt":"a","text":"b"}\n')
+
+    run.save()
+
+    assert run.stored()["samples.jsonl"] == b'{"prompt":"a","text":"b"}\n'
+
+
 def test_result_is_verified_from_outside_by_what_s3_computed(large: SavedRun) -> None:
     saved = large.save()
 

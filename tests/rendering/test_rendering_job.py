@@ -201,9 +201,17 @@ def test_command_is_an_explicit_list_with_the_overrides_and_the_output_on_the_sh
         "steps=9",
         "--stop-deadline",
         "100",
+        "--samples",
+        "3",
         "--output-dir",
         "/fsx/runs/tiny-llama-1",
     ]
+
+
+def test_image_classifier_is_asked_for_no_texts():
+    job = render("resnet50", preset="smoke")
+
+    assert "--samples" not in container(job)["command"]
 
 
 def test_deadlines_after_sigterm_end_from_the_inside_out():

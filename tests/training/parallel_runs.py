@@ -136,6 +136,9 @@ class NoModel:
     def write(self, step: int, **_: Any) -> Path:
         return Path(os.devnull)
 
+    def sample(self, _batches: Any, **_: Any) -> list[Any]:
+        return []
+
 
 class NoCheckpoints:
     """Stands where the checkpointer does, and saves nothing."""

@@ -15,6 +15,7 @@ from pydantic import Field, TypeAdapter
 from stationmaster.domain.datasets import Preparation
 from stationmaster.domain.event import Event, make_event_id
 from stationmaster.domain.ids import AttemptId, ClusterId, EventId, RunId
+from stationmaster.domain.progress_lines import Sample
 from stationmaster.domain.run.request import Placement, TrainingRequest
 
 
@@ -300,6 +301,8 @@ class TrainingFinished(_Event):
     type: Literal["training.finished"] = "training.finished"
     step: int
     loss_nats: float | None = None
+    samples: tuple[Sample, ...] = ()
+    """Texts that the trained model has written; of language models."""
 
 
 class NodeLost(_Event):
