@@ -99,7 +99,11 @@ def _identity(view: RunView) -> str:
         f"{placement.nodes} {md.TIMES} {md.escape(placement.instance_type, 60)}",
         *([f"on cluster {md.code(view.cluster.label, 60)}"] if view.cluster and is_shared else []),
         f"{md.money(run.price_per_hour_usd)} an hour",
-        *([f"kept {typed_duration(run.request.keep_s)} after it"] if run.request.keep_s else []),
+        *(
+            [f"cluster kept {typed_duration(run.request.keep_s)} after it"]
+            if run.request.keep_s
+            else []
+        ),
         f"by {md.user(run.request.user_id)}",
         *_origin(run),
     ]

@@ -766,5 +766,5 @@ def test_money_keeps_the_digits_that_tell_something(usd, shown):
 def test_card_says_for_how_long_the_cluster_stays_after_the_run():
     kept = make_run(request=REQUEST.model_copy(update={"keep_s": 7200}))
 
-    assert "kept 2h after it" in seen(run_card(kept, now=NOW))
+    assert "cluster kept 2h after it" in seen(run_card(kept, now=NOW))
     assert "kept" not in seen(run_card(make_run(), now=NOW))
