@@ -6,45 +6,30 @@ ready, or gone. What is kept is deleted when the last command has ended.
 
 from __future__ import annotations
 
+import math
+import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
+from cli.local_commands import Typed, is_question, take_in
 from cli.local_watch import Watch
 from local.mode import LocalMode
 from local.slack import TRAINING_CHANNEL_ID
 from local.stop_signals import StopSignals
 from stationmaster.commands import list_clusters, view_run
+from stationmaster.commands.runs import SAME_WORDS_WINDOW
 from stationmaster.domain.cluster.aggregate import Cluster, TeardownStatus
 from stationmaster.domain.cluster.events import (
-    ClusterEvent,
     ClusterPhase,
-    ClusterRequested,
-    DeletionRequested,
-    PassBegan,
 )
-from stationmaster.domain.commands.grammar import parse_command
-from stationmaster.domain.commands.requests import (
-    ListClusters,
-    ListRuns,
-    ShowCluster,
-    ShowHelp,
-    ShowLogs,
-    ShowPlan,
-    ShowRecipes,
-    ShowStatus,
-)
-from stationmaster.domain.errors import StationmasterError, UserError
+from stationmaster.domain.errors import StationmasterError
 from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.run.events import (
     ProgressReported,
-    RunEvent,
     RunPhase,
-    RunRequested,
-    StopRequested,
 )
 from stationmaster.domain.run.view import RunView
 from stationmaster.domain.sizes import size_text
@@ -56,35 +41,6 @@ OK, NO, BAD_INPUT = 0, 1, 2
 TEARDOWN_GRACE_S: Final = 120.0
 # How often a wait looks where no event makes it look.
 _LOOK_S: Final = 2.0
-_QUESTIONS: Final = (
-    ShowHelp,
-    ShowRecipes,
-    ShowPlan,
-    ListRuns,
-    ShowStatus,
-    ShowLogs,
-    ListClusters,
-    ShowCluster,
-)
-
-
-@dataclass
-class Typed:
-    """One command that was typed, and what it has caused."""
-
-    text: str
-    started: float
-    runs: list[RunId] = field(default_factory=list)
-    clusters: list[ClusterId] = field(default_factory=list)
-    """Those that it makes or changes: it ends when they are ready, or gone."""
-    gone: list[ClusterId] = field(default_factory=list)
-    """Those that it deletes: it ends when they are gone."""
-    stopped: list[RunId] = field(default_factory=list)
-    """Runs of earlier commands that it stops: it ends when they have."""
-    is_accepted: bool = False
-    is_question: bool = False
-    timed_out: bool = False
-    wall_s: float = 0.0
 
 
 class Script:
@@ -92,6 +48,7 @@ class Script:
 
     Args:
         timeout_s: how long one command may take; a run is stopped then.
+        same_words_s: for how long the same words are taken for the same command.
         results_dir: the folder into which each run's result is downloaded at the end, if any.
     """
 
@@ -103,6 +60,7 @@ class Script:
         *,
         timeout_s: float,
         results_dir: Path | None = None,
+        same_words_s: float = SAME_WORDS_WINDOW.total_seconds() + 1.5,
     ) -> None:
         assert mode.settings is not None
         self._mode = mode
@@ -110,6 +68,7 @@ class Script:
         self._signals = signals
         self._timeout_s = timeout_s
         self._results_dir = results_dir
+        self._same_words_s = same_words_s
         self._services = Services.create(mode.settings)
         self._typed: list[Typed] = []
         self._started = time.monotonic()
@@ -133,15 +92,24 @@ class Script:
         return NO if self._signals.asked() else self._verdict(len(texts))
 
     def _type(self, text: str) -> Typed:
-        typed = Typed(text, time.monotonic(), is_question=_is_question(text))
+        self._pause_before(text)
+        typed = Typed(text, time.monotonic(), is_question=is_question(text))
         self._typed.append(typed)
         self._watch.take_effects()
         self._mode.slack.type_command(f"/train {text}".strip())
         # What is new arrives with the table's stream, which may be behind the bot's answer.
         self._settle()
         for effect in self._watch.take_effects():
-            _take_in(typed, effect)
+            take_in(typed, effect)
         return typed
+
+    def _pause_before(self, text: str) -> None:
+        """The same words a moment later are one command, so a person who means two waits."""
+        before = [each.started for each in self._typed if each.text == text]
+        left_s = self._same_words_s - (time.monotonic() - max(before, default=-math.inf))
+        if left_s > 0 and not is_question(text):
+            self._watch.print_line("pause", f"{left_s:.0f} s, as the same words are typed again")
+            self._signals.wait_for(threading.Event(), limit_s=left_s)
 
     def _wait(self, typed: Typed) -> None:
         """Wait for the end of what a command has caused; stop its runs at the time limit."""
@@ -344,31 +312,6 @@ class Script:
     def _settle(self) -> None:
         assert self._mode.aws is not None
         self._mode.aws.settle()
-
-
-def _take_in(typed: Typed, effect: RunEvent | ClusterEvent) -> None:
-    match effect:
-        case RunRequested():
-            typed.runs.append(effect.run_id)
-        case StopRequested():
-            typed.stopped.append(effect.run_id)
-        case ClusterRequested(run_id=None):
-            typed.clusters.append(effect.cluster_id)
-        case PassBegan(user_id=user_id) if user_id:
-            typed.clusters.append(effect.cluster_id)
-        case DeletionRequested():
-            typed.gone.append(effect.cluster_id)
-        case ClusterRequested() | PassBegan():
-            return  # by a run of an earlier command
-    typed.is_accepted = True
-
-
-def _is_question(text: str) -> bool:
-    """Whether it only asks; a command that is refused is none."""
-    try:
-        return isinstance(parse_command(text), _QUESTIONS)
-    except UserError:
-        return text.split(maxsplit=1)[:1] == ["plan"]
 
 
 def _is_settled(cluster: Cluster) -> bool:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from itertools import count
@@ -133,12 +134,16 @@ def mode(aws: LocalAws, monkeypatch: pytest.MonkeyPatch) -> PlayedMode:
 def play(mode: PlayedMode, tmp_path: Path) -> Callable[..., tuple[int, list[dict[str, Any]]]]:
     """Plays a script; the exit code, and the result and summary lines."""
 
-    def run(*texts: str, together: bool = False, timeout_s: float = 60.0):
+    def run(
+        *texts: str, together: bool = False, timeout_s: float = 60.0, same_words_s: float = 0.0
+    ):
         path = tmp_path / "out.jsonl"
         with Record(path) as record, StopSignals() as signals:
             record.open()
             mode.watch = Watch(record)
-            script = Script(mode, mode.watch, signals, timeout_s=timeout_s)
+            script = Script(
+                mode, mode.watch, signals, timeout_s=timeout_s, same_words_s=same_words_s
+            )
             code = script.play(texts, together=together)
         lines = [json.loads(line) for line in path.read_text().splitlines()]
         return code, [line for line in lines if line["kind"] in ("result", "summary")]
@@ -274,6 +279,28 @@ def test_run_that_a_later_command_stops_has_one_result(mode, play):
     assert code == 1
     assert [line["kind"] for line in lines] == ["result", "summary"]
     assert lines[-1]["succeeded"] == 2
+
+
+def test_same_words_are_typed_again_when_they_mean_another_run(mode, play):
+    times = []
+    runs = iter(["tiny-llama-aaaaaaaa", "tiny-llama-bbbbbbbb"])
+
+    def train() -> None:
+        times.append(time.monotonic())
+        mode.train(next(runs))
+
+    mode.answers = {
+        "cluster create team-a": mode.create,
+        "tiny-llama on=team-a": train,
+        "cluster delete team-a": mode.delete,
+    }
+    again = "tiny-llama on=team-a"
+
+    code, lines = play("cluster create team-a", again, again, same_words_s=1.0)
+
+    assert code == 0
+    assert len(lines) == 3
+    assert times[1] - times[0] >= 0.9
 
 
 def test_wait_in_the_queue_is_reported_in_seconds(mode, play):
