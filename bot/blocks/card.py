@@ -27,6 +27,7 @@ from bot.blocks.elements import (
 from bot.blocks.results import result_blocks, result_buttons
 from stationmaster.domain.cluster.aggregate import Cluster, TeardownStatus
 from stationmaster.domain.commands.durations import typed_duration
+from stationmaster.domain.reactions.ending import outcome_of
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import RunPhase
 from stationmaster.domain.run.view import RunView
@@ -297,6 +298,8 @@ def _notices(run: Run) -> list[Block]:
         reason = run.reason.replace(f"{run.run_id}-", "")  # as the pods are called in the thread
         why = f": {md.escape(reason, 300)}" if reason else ""
         notices.append(f"\u26a0\ufe0f *Recovering*{why}")
+    elif run.phase is RunPhase.SAVING and outcome_of(run) is RunPhase.FAILED:
+        notices.append(f"\u26a0\ufe0f *Training failed:* {md.escape(run.reason, 600)}")
     elif run.resumed_from_step is not None:
         times = f"{run.num_restarts} restarts" if run.num_restarts > 1 else "a restart"
         after = f" after {times}" if run.num_restarts or not run.request.resume_from else ""

@@ -19,6 +19,7 @@ from bot.blocks.results import results_line
 from stationmaster.domain.cluster import events as cl
 from stationmaster.domain.cluster.events import ClusterEvent
 from stationmaster.domain.cluster.resources import ResourceStatus
+from stationmaster.domain.reactions.ending import stop_reason
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.aggregate import Run
@@ -290,7 +291,8 @@ def _training_line(event: ThreadEvent, run: Run) -> str:
 
 
 def _phase(event: ev.PhaseChanged, run: Run) -> str:
-    said = event.reason.replace(f"{run.run_id}-", "")
+    # Who asked for a stop was posted with the request.
+    said = "" if event.reason == stop_reason(run) else event.reason.replace(f"{run.run_id}-", "")
     reason = f": {md.escape(said, 600)}" if said else ""
     if event.phase.is_terminal:
         return f"{words.EMOJI[event.phase]} *run {words.STATUS[event.phase]}*{reason}"

@@ -54,7 +54,8 @@ def cost(view: RunView, *, now: datetime) -> str:
 
 def status(run: Run) -> str:
     """The run's status in a few words; a stop that was asked for shows before it has happened."""
-    if run.stop_requested_by and not run.phase.is_terminal:
+    is_over = run.phase.is_terminal or run.phase is RunPhase.SAVING
+    if run.stop_requested_by and not is_over:
         return "stopping"
     return STATUS[run.phase]
 

@@ -11,6 +11,7 @@ from test_bot_blocks import NOW, buttons, in_phase, progress, seen
 from bot.blocks.card import card_milestone, run_card
 from bot.blocks.receipt import run_receipt
 from bot.blocks.results import results_line
+from bot.blocks.thread import thread_message
 from local.slack.blocks import check_blocks
 from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.events import RunPhase
@@ -88,6 +89,27 @@ def test_card_while_results_are_saved_offers_nothing_to_stop():
 
     assert "*Saving the results*" in seen(card)
     assert buttons(card) == []
+
+
+def test_card_while_results_are_saved_says_how_training_ended():
+    failed = unsaved(unsaved_reason="", reason="the loss is <nan>")
+    stopped = unsaved(unsaved_reason="", reason="stopped by U0X", stop_requested_by="U0X")
+
+    assert "*Training failed:* the loss is &lt;nan&gt;" in seen(run_card(failed, now=NOW))
+    assert "Stop requested by <@U0X>" in seen(run_card(stopped, now=NOW))
+    assert "tiny-llama: saving results" in seen(run_card(stopped, now=NOW))
+    assert "Training failed" not in seen(run_card(stopped, now=NOW))
+
+
+def test_thread_names_who_stopped_only_once():
+    view = unsaved(unsaved_reason="", stop_requested_by="U0X")
+    change = {"event_id": "e", "run_id": view.run.run_id, "at": NOW, "phase": RunPhase.SAVING}
+
+    stopped = thread_message([ev.PhaseChanged(**change, reason="stopped by U0X")], view)
+    failed = thread_message([ev.PhaseChanged(**change, reason="the loss is nan")], view)
+
+    assert "U0X" not in seen(stopped)
+    assert "*saving results*: the loss is nan" in seen(failed)
 
 
 @pytest.mark.parametrize(
