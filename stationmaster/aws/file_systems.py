@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from pydantic import BaseModel, ConfigDict
 
-from stationmaster.aws.calls import aws_call, ignoring_gone_or_busy
+from stationmaster.aws.calls import AwsNotFound, aws_call, ignoring_gone_or_busy
 from stationmaster.aws.kinds import Actions
 from stationmaster.domain.errors import TransientError
 from stationmaster.domain.ids import ClusterId, RunId
@@ -73,6 +73,15 @@ class FileSystems:
             mount_name=found.mount_name,
             storage_gib=found.storage_gib,
         )
+
+    def exists(self, file_system_id: str) -> bool:
+        """Whether FSx knows a file system of this id, whatever its tags and its state."""
+        try:
+            with aws_call(f"looking for file system {file_system_id}"):
+                self._client.describe_file_systems(FileSystemIds=[file_system_id])
+        except AwsNotFound:
+            return False
+        return True
 
     def list_tagged(self, cluster_id: ClusterId) -> list[FileSystem]:
         """Every file system that carries the cluster's tag."""

@@ -9,12 +9,13 @@ from collections.abc import Mapping
 
 from stationmaster import __version__
 from stationmaster.domain.errors import SavingFailed, StepTimedOut, TransientError
-from stationmaster.domain.ids import RunId
+from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.names import LABEL_ROLE, LABEL_RUN_ID, NAMESPACE, saving_name
 from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.domain.reactions.ending import ExplainSilence, outcome_of
 from stationmaster.domain.reactions.run import POLICY, SilenceExplained, decide
 from stationmaster.domain.reactions.workflow import WorkflowEnds
+from stationmaster.domain.resources import ResourceKind
 from stationmaster.domain.results import RunFacts
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import ResultsLost, RunPhase, run_event_id
@@ -45,7 +46,7 @@ def save_results(
     if not run.has_unsaved_results:
         return READY
     cluster_id = cluster_of(run)
-    if services.file_systems.describe(cluster_id) is None:
+    if not _has_file_system(services, cluster_id):
         _record_loss(services, run)
         return READY
     if services.clusters.describe(cluster_id) is None:
@@ -68,6 +69,18 @@ def _begin(services: Services, run: Run, error: Mapping[str, str] | None) -> Run
     if ExplainSilence() in reactions:
         reactions = decide(run, SilenceExplained(*explain_silence(services, run)), POLICY)
     return change_phases(services, run, reactions)
+
+
+def _has_file_system(services: Services, cluster_id: ClusterId) -> bool:
+    """Whether the file system may still be there: a list that leaves it out is not believed."""
+    if services.file_systems.describe(cluster_id) is not None:
+        return True
+    recorded = services.cluster_states.load(cluster_id).resources.values()
+    return any(
+        services.file_systems.exists(each.resource_id)
+        for each in recorded
+        if each.kind is ResourceKind.FILE_SYSTEM and each.resource_id
+    )
 
 
 def _record_loss(services: Services, run: Run) -> None:

@@ -19,7 +19,11 @@ from kill_cases import killed
 from kubernetes import client, config
 
 from stationmaster import commands
-from stationmaster.domain.cluster.events import ClusterPhase
+from stationmaster.domain.cluster.events import (
+    ClusterPhase,
+    ResourceCreated,
+    ResourceRequested,
+)
 from stationmaster.domain.errors import (
     NotPossibleNow,
     PermanentError,
@@ -29,8 +33,9 @@ from stationmaster.domain.errors import (
     SavingFailed,
     TransientError,
 )
-from stationmaster.domain.names import NAMESPACE
+from stationmaster.domain.names import NAMESPACE, TAG_CLUSTER_ID, cluster_name
 from stationmaster.domain.reactions.ending import SAVE_AGAIN_AFTER
+from stationmaster.domain.resources import ResourceKind
 from stationmaster.domain.results import MANIFEST_FILE
 from stationmaster.domain.run.events import RunPhase
 from stationmaster.steps.begin_teardown import begin_teardown
@@ -220,6 +225,21 @@ def test_results_are_lost_with_their_file_system(trained: Account):
     (event,) = trained.events("results.lost")
     assert event.reason.startswith("the file system of cluster")
     assert not trained.run.has_unsaved_results
+
+
+def test_file_system_that_a_list_leaves_out_is_not_given_up(trained: Account):
+    (found,) = trained.services.file_systems.list_tagged(trained.cluster_id)
+    about = {"kind": ResourceKind.FILE_SYSTEM, "name": cluster_name(trained.cluster_id)}
+    trained.happen_to_cluster(ResourceRequested, **about)
+    trained.happen_to_cluster(ResourceCreated, resource_id=found.file_system_id, **about)
+    fsx = trained.aws.client("fsx")
+    arn = fsx.describe_file_systems(FileSystemIds=[found.file_system_id])["FileSystems"][0]
+    fsx.untag_resource(ResourceARN=arn["ResourceARN"], TagKeys=[TAG_CLUSTER_ID])
+
+    assert not saves(trained)
+
+    assert trained.run.has_unsaved_results
+    assert trained.events("results.lost") == []
 
 
 def test_only_what_is_not_saved_can_be_saved_again_or_given_up(trained: Account):
