@@ -19,6 +19,7 @@ from stationmaster.domain.catalogue.models import LanguageModel
 from stationmaster.domain.catalogue.recipes import Recipe
 from stationmaster.domain.catalogue.training_config import LanguageTraining
 from stationmaster.domain.progress_lines import EvaluatedLine, Sample
+from stationmaster.domain.restoring import model_directory
 from stationmaster.domain.results import MODEL, SAMPLES_FILE
 from training.agreement import from_rank_0
 from training.export import write_model
@@ -115,6 +116,8 @@ def model_card(recipe: Recipe, *, loss_nats: float | None, evaluation: Evaluated
         start = "from seeded sample weights, which nobody has trained"
     elif isinstance(training, LanguageTraining) and training.weights != RANDOM:
         start = f"from the weights of `{training.weights}`"
+        if training.weights.endswith(f"/{model_directory()}"):
+            start = "from the trained model of an earlier run"
         if is_repository(training.weights) and not Path(training.weights).is_dir():
             head.append(f"base_model: {training.weights}")
     facts = [

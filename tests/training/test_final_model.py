@@ -175,6 +175,7 @@ def test_code_hash_changes_with_any_source(tmp_path: Path) -> None:
         ("llama2-7b-finetune", "meta-llama/Llama-2-7b-hf", "base_model: meta-llama/Llama-2-7b-hf"),
         ("llama2-7b-finetune", "/fsx/weights", "from the weights of `/fsx/weights`"),
         ("llama2-7b-finetune", "sample", "which nobody has trained"),
+        ("llama2-7b", "/fsx/runs/r/restored/model", "the trained model of an earlier run"),
     ],
 )
 def test_card_says_where_the_first_weights_came_from(recipe: str, weights: str, said: str) -> None:
