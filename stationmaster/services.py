@@ -138,10 +138,19 @@ class Services:
         return Artifacts(self.settings.artifacts_bucket, self._client("s3"))
 
     @cached_property
+    def quick_artifacts(self) -> Artifacts:
+        """The same, asked quickly: for a command that a person waits for."""
+        from stationmaster.aws.artifacts import Artifacts
+        from stationmaster.aws.calls import QUICK, make_client
+
+        client = make_client("s3", region=self.settings.region, config=QUICK)
+        return Artifacts(self.settings.artifacts_bucket, client)
+
+    @cached_property
     def datasets(self) -> Datasets:
         """What S3 holds for runs to train on; asked quickly, for a plan that a person waits for."""
-        from stationmaster.aws.calls import make_client
-        from stationmaster.aws.datasets import QUICK, Datasets
+        from stationmaster.aws.calls import QUICK, make_client
+        from stationmaster.aws.datasets import Datasets
 
         client = make_client("s3", region=self.settings.region, config=QUICK)
         return Datasets(self.settings.dataset_buckets, client)
@@ -195,8 +204,8 @@ class Services:
     @cached_property
     def instance_types(self) -> InstanceTypes:
         """What EC2 offers; asked quickly, for a plan that a person waits for."""
-        from stationmaster.aws.calls import make_client
-        from stationmaster.aws.instance_types import QUICK, InstanceTypes
+        from stationmaster.aws.calls import QUICK, make_client
+        from stationmaster.aws.instance_types import InstanceTypes
 
         region = self.settings.region
         client = make_client("ec2", region=region, config=QUICK)

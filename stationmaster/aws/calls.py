@@ -20,6 +20,8 @@ from stationmaster.domain.errors import PermanentError, TransientError
 CONFIG: Final = Config(
     retries={"mode": "standard", "max_attempts": 3}, connect_timeout=5, read_timeout=20
 )
+# For questions while a person waits: Slack gives the bot 3 s for the whole answer.
+QUICK: Final = Config(connect_timeout=0.5, read_timeout=1, retries={"total_max_attempts": 1})
 
 _TRANSIENT_CODES: Final = frozenset(
     {

@@ -9,15 +9,12 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
-from botocore.config import Config
 from botocore.exceptions import ClientError
 
 from stationmaster.aws.calls import aws_call
 from stationmaster.domain.datasets import Listing, S3Source, preparation_of, prepared_bytes
 from stationmaster.domain.errors import NotPossibleNow, TransientError
 
-# Slack gives the bot 3 s for the whole answer.
-QUICK: Final = Config(connect_timeout=0.5, read_timeout=1, retries={"total_max_attempts": 1})
 # A page has 1,000 objects and takes about 0.1 s. What is not counted in time is said to be more.
 MAX_PAGES: Final = 10
 TIME_LIMIT_S: Final = 1.2

@@ -10,8 +10,6 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-from botocore.config import Config
-
 from stationmaster.aws.calls import AwsNotFound, aws_call
 from stationmaster.domain.errors import StationmasterError, TransientError
 from stationmaster.domain.planning.offer import Offer
@@ -19,8 +17,6 @@ from stationmaster.domain.planning.offer import Offer
 if TYPE_CHECKING:
     from mypy_boto3_ec2 import EC2Client
 
-# Slack gives the bot 3 s for the whole answer.
-QUICK: Final = Config(connect_timeout=0.5, read_timeout=1, retries={"total_max_attempts": 1})
 _PAUSE: Final = timedelta(seconds=60)
 
 

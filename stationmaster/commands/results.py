@@ -33,7 +33,7 @@ def find_saved_run(services: Services, label: str, *, channel_id: str) -> SavedR
             f"run {run.run_id} is {run.phase.value}; its result can be used when it has ended"
         )
     try:
-        result = services.artifacts.read(run.run_id)
+        result = services.quick_artifacts.read(run.run_id)
     except ResultMissing as exc:
         why = f" ({run.unsaved_reason})" if run.unsaved_reason else ""
         raise NotPossibleNow(f"run {run.run_id} has saved nothing{why}") from exc

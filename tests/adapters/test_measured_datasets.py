@@ -10,8 +10,8 @@ import boto3
 import pytest
 from moto import mock_aws
 
-from stationmaster.aws.calls import make_client
-from stationmaster.aws.datasets import ANY_BUCKET, MAX_PAGES, QUICK, Datasets
+from stationmaster.aws.calls import QUICK, make_client
+from stationmaster.aws.datasets import ANY_BUCKET, MAX_PAGES, Datasets
 from stationmaster.domain.datasets import Preparation, S3Source
 from stationmaster.domain.errors import NotPossibleNow
 

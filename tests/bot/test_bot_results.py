@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import socket
+import time
 from typing import Any
 
 import boto3
@@ -13,6 +15,7 @@ from recording_slack import RecordingSlack
 
 from bot.blocks import words
 from bot.blocks.card import run_card
+from stationmaster.domain.errors import TransientError
 from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.restoring import ResumePoint
 from stationmaster.domain.run import events as ev
@@ -172,3 +175,17 @@ def test_card_of_a_resumed_run_speaks_of_no_restart(
 
     assert "Resumed from step 60" in json.dumps(card.blocks)
     assert "restart" not in json.dumps(card.blocks)
+
+
+def test_bucket_that_does_not_answer_is_given_up_in_time_for_slack(
+    services: Services, ended: RunId, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("STATIONMASTER_ARTIFACTS_BUCKET", BUCKET)
+    asked = Services(services.settings.model_copy(update={"artifacts_bucket": BUCKET}))
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", f"http://127.0.0.1:{silent.getsockname()[1]}")
+        began = time.monotonic()
+        with pytest.raises(TransientError, match=str(ended)):
+            asked.quick_artifacts.read(ended)
+    # A client of a step waits for a minute in all.
+    assert time.monotonic() - began < 30
