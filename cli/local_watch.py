@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
 import sys
@@ -106,7 +107,6 @@ class Watch:
     def print_line(self, what: str, text: str) -> None:
         """One printed line, with the time of day."""
         clock = datetime.now().astimezone().strftime("%H:%M:%S")
-        text = _DATE.sub(r"\1", text)
         # A line stays whole where no terminal folds it, so that a log can be searched.
         self._console.print(
             f"[dim]{clock}[/] [bold]{what:<8}[/] {escape(text)}", highlight=False, soft_wrap=True
@@ -145,7 +145,12 @@ class Watch:
             # An answer is read once, so it is printed in full; everything else is a line.
             what, shown = "answer", "\n".join(_block_texts(call.blocks)) or call.text
         self._texts[key] = call.text
-        self.print_line(what, shown)
+        self.print_line(what, _plain(shown))
+
+
+def _plain(text: str) -> str:
+    """A text of Slack's as a terminal shows it: dates in words, and no escapes."""
+    return html.unescape(_DATE.sub(r"\1", text))
 
 
 def _event_line(event: RunEvent | ClusterEvent) -> dict[str, Any]:

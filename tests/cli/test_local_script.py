@@ -344,16 +344,16 @@ def test_cluster_that_fails_is_no_success(mode, play):
     assert play("cluster create team-a")[0] == 1
 
 
-def test_dates_are_printed_in_words(capsys):
+def test_texts_are_printed_as_slack_shows_them(capsys):
     Watch(Record(None)).slack(
         ApiCall(
             method="chat.postMessage",
             channel="C1",
             ts="1",
-            text="stays until <!date^1795358485^{time}|2026-11-22 14:41 UTC> and goes",
+            text="x -&gt; y &amp; stays until <!date^1795358485^{time}|2026-11-22 14:41 UTC>",
             blocks=[],
             at=datetime.now(UTC),
         )
     )
 
-    assert "stays until 2026-11-22 14:41 UTC and goes" in capsys.readouterr().out
+    assert "x -> y & stays until 2026-11-22 14:41 UTC" in capsys.readouterr().out
