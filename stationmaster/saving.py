@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from stationmaster.domain.reactions.cluster import outlives
+from stationmaster.domain.cluster.keeping import outlives
 from stationmaster.domain.reactions.ending import LeaveUnsaved, SaveAgain
 from stationmaster.domain.reactions.run import Reaction
 from stationmaster.domain.run.aggregate import Run

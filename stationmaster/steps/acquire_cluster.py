@@ -11,10 +11,10 @@ from stationmaster.domain.cluster.events import (
     cluster_event_id,
 )
 from stationmaster.domain.cluster.fitting import why_unfit
+from stationmaster.domain.cluster.keeping import has_old_checks
 from stationmaster.domain.cluster.spec import ClusterSpec, spec_for
 from stationmaster.domain.errors import ClusterFailed, IllegalTransition, RunStopped
 from stationmaster.domain.ids import RunId
-from stationmaster.domain.reactions.cluster import has_old_checks
 from stationmaster.domain.reactions.run import POLICY, Queued, decide
 from stationmaster.domain.run.aggregate import Run, Wait
 from stationmaster.domain.run.attempts import Attempt, first_assignment

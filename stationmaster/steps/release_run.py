@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from stationmaster.domain.cluster.aggregate import Cluster
+from stationmaster.domain.cluster.keeping import outlives
 from stationmaster.domain.errors import TransientError
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.names import LABEL_RUN_ID, NAMESPACE
-from stationmaster.domain.reactions.cluster import outlives
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import RunPhase
 from stationmaster.services import Services

@@ -11,11 +11,16 @@ from factories import make_cluster_event as event
 from stationmaster.domain.cluster import events as ev
 from stationmaster.domain.cluster.aggregate import Cluster, apply
 from stationmaster.domain.cluster.events import ClusterEvent, ClusterPhase
+from stationmaster.domain.cluster.keeping import (
+    CHECKS_COUNT_FOR,
+    WARN_BEFORE,
+    has_old_checks,
+    next_time,
+    outlives,
+)
 from stationmaster.domain.errors import ClusterFailed, IllegalTransition
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.reactions.cluster import (
-    CHECKS_COUNT_FOR,
-    WARN_BEFORE,
     ChangePhase,
     EndKeep,
     GoBack,
@@ -24,9 +29,6 @@ from stationmaster.domain.reactions.cluster import (
     WarnKeep,
     consequences,
     decide,
-    has_old_checks,
-    next_time,
-    outlives,
 )
 from stationmaster.domain.reactions.workflow import Caught, EndWait, WorkflowEnds
 

@@ -12,7 +12,7 @@ from kill_points import alone  # noqa: F401
 from stationmaster.cluster_upkeep import follow_up
 from stationmaster.domain.cluster import events as cluster_events
 from stationmaster.domain.cluster.events import ClusterPhase
-from stationmaster.domain.reactions.cluster import WARN_BEFORE
+from stationmaster.domain.cluster.keeping import WARN_BEFORE
 from stationmaster.domain.run.aggregate import Wait
 from stationmaster.steps.begin_teardown import begin_teardown
 from stationmaster.steps.keep_clock import keep_clock

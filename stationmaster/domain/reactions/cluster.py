@@ -8,12 +8,12 @@ same transaction as its cause; steps call it for what they see.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime, timedelta
-from typing import Final
+from datetime import datetime
 
 from stationmaster.domain.cluster import events as ev
 from stationmaster.domain.cluster.aggregate import Cluster, TeardownStatus
 from stationmaster.domain.cluster.events import ClusterEvent, ClusterPhase, cluster_event_id
+from stationmaster.domain.cluster.keeping import is_warned, next_time, warning_time
 from stationmaster.domain.cluster.leases import Waiting
 from stationmaster.domain.errors import ClusterDrained, ClusterFailed
 from stationmaster.domain.ids import RunId
@@ -30,11 +30,6 @@ from stationmaster.domain.reactions.workflow import (
     WorkflowFound,
     repair_workflow,
 )
-
-# What checks have proven of a cluster counts for so long.
-CHECKS_COUNT_FOR: Final = timedelta(days=1)
-# People need so long to see that a kept cluster is about to go, and to keep it longer.
-WARN_BEFORE: Final = timedelta(minutes=10)
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,42 +252,12 @@ def consequences(cluster: Cluster, event: ClusterEvent) -> list[ClusterEvent]:
     ]
 
 
-def next_time(cluster: Cluster) -> datetime | None:
-    """When the cluster's clock has to ring next; None: not at all.
-
-    First to warn that the keep ends, then at its end. A cluster that a run uses at that time goes
-    when the run has ended.
-    """
-    if cluster.is_going_away or cluster.keep_until is None:
-        return None
-    return cluster.keep_until if _is_warned(cluster) else _warning_time(cluster)
-
-
 def clock_time(cluster: Cluster, now: datetime) -> datetime | None:
     """As `next_time`, for a clock that is set now: what is over rings at once, if it helps."""
     at = next_time(cluster)
     if at is None or at > now:
         return at
     return now if decide(cluster, TimeReached(now)) else None
-
-
-def outlives(cluster: Cluster, run_id: RunId) -> bool:
-    """Whether others may get the nodes that the run holds now, on the cluster as it is.
-
-    What the run has in the cluster is then taken out first. Otherwise the teardown does that, and
-    no run gets those nodes: only a cluster that someone keeps can be named by another run.
-    """
-    if not cluster.is_kept or cluster.is_going_away or cluster.phase is ClusterPhase.FAILED:
-        return False
-    return any(lease.run_id == run_id for lease in cluster.open_leases)
-
-
-def has_old_checks(cluster: Cluster, run_id: RunId, now: datetime) -> bool:
-    """Whether the cluster is to be checked before the run starts, which alone uses it."""
-    ready = cluster.entered(ClusterPhase.READY)
-    if cluster.phase is not ClusterPhase.READY or ready is None:
-        return False
-    return now - ready >= CHECKS_COUNT_FOR and cluster.waiting_runs == [run_id]
 
 
 _NewsOnly = (
@@ -359,21 +324,9 @@ def _end_keep(cluster: Cluster, now: datetime) -> Reactions:
 
 def _warn(cluster: Cluster, now: datetime) -> Reactions:
     until = cluster.keep_until
-    if until is None or cluster.is_going_away or _is_warned(cluster):
+    if until is None or cluster.is_going_away or is_warned(cluster):
         return ()
-    return (WarnKeep(until),) if now >= _warning_time(cluster) else ()
-
-
-def _is_warned(cluster: Cluster) -> bool:
-    return cluster.keep_warned == cluster.keep_until
-
-
-def _warning_time(cluster: Cluster) -> datetime:
-    """WARN_BEFORE the end, or when three quarters of a short time are over."""
-    until = cluster.keep_until
-    assert until is not None
-    whole = until - (cluster.keep_set_at or cluster.requested_at)
-    return until - min(WARN_BEFORE, whole / 4)
+    return (WarnKeep(until),) if now >= warning_time(cluster) else ()
 
 
 def _end_of_work(cluster: Cluster) -> Reactions:

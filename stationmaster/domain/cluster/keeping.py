@@ -1,0 +1,61 @@
+"""How long a cluster is kept: when its clock rings, what checks of it still prove. Pure.
+
+Used by `domain/reactions/cluster.py`, which says what follows, and by the steps that ask.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Final
+
+from stationmaster.domain.cluster.aggregate import Cluster
+from stationmaster.domain.cluster.events import ClusterPhase
+from stationmaster.domain.ids import RunId
+
+# What checks have proven of a cluster counts for so long.
+CHECKS_COUNT_FOR: Final = timedelta(days=1)
+# People need so long to see that a kept cluster is about to go, and to keep it longer.
+WARN_BEFORE: Final = timedelta(minutes=10)
+
+
+def next_time(cluster: Cluster) -> datetime | None:
+    """When the cluster's clock has to ring next; None: not at all.
+
+    First to warn that the keep ends, then at its end. A cluster that a run uses at that time goes
+    when the run has ended.
+    """
+    if cluster.is_going_away or cluster.keep_until is None:
+        return None
+    return cluster.keep_until if is_warned(cluster) else warning_time(cluster)
+
+
+def is_warned(cluster: Cluster) -> bool:
+    """Whether the channel knows until when the cluster is kept."""
+    return cluster.keep_warned == cluster.keep_until
+
+
+def warning_time(cluster: Cluster) -> datetime:
+    """WARN_BEFORE the end, or when three quarters of a short time are over."""
+    until = cluster.keep_until
+    assert until is not None
+    whole = until - (cluster.keep_set_at or cluster.requested_at)
+    return until - min(WARN_BEFORE, whole / 4)
+
+
+def outlives(cluster: Cluster, run_id: RunId) -> bool:
+    """Whether others may get the nodes that the run holds now, on the cluster as it is.
+
+    What the run has in the cluster is then taken out first. Otherwise the teardown does that, and
+    no run gets those nodes: only a cluster that someone keeps can be named by another run.
+    """
+    if not cluster.is_kept or cluster.is_going_away or cluster.phase is ClusterPhase.FAILED:
+        return False
+    return any(lease.run_id == run_id for lease in cluster.open_leases)
+
+
+def has_old_checks(cluster: Cluster, run_id: RunId, now: datetime) -> bool:
+    """Whether the cluster is to be checked before the run starts, which alone uses it."""
+    ready = cluster.entered(ClusterPhase.READY)
+    if cluster.phase is not ClusterPhase.READY or ready is None:
+        return False
+    return now - ready >= CHECKS_COUNT_FOR and cluster.waiting_runs == [run_id]
