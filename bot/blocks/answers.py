@@ -137,7 +137,7 @@ def plan_summary(plan: Plan, *, command: str) -> Content:
 def _made_or_used(plan: Plan) -> str:
     if plan.on_cluster is None:
         return "*It would create*\n" + _bullets(plan.will_create)
-    nodes = f"{plan.nodes} node" if plan.nodes == 1 else f"{plan.nodes} nodes"
+    nodes = md.counted(plan.nodes, "node")
     label = md.code(plan.on_cluster, 60)
     return f"*It would create nothing:* it would use {nodes} of cluster {label}, which stays"
 

@@ -215,22 +215,18 @@ def _more(number: int) -> list[str]:
 
 def _user_line(view: ClusterView, lease: Lease) -> str:
     began = f"_began {md.ago(lease.granted_at)}_"
-    return f"{md.CURRENT} {_named(view, lease.run_id)}  {_nodes(lease.nodes)}, {began}"
+    return f"{md.CURRENT} {_named(view, lease.run_id)}  {md.counted(lease.nodes, 'node')}, {began}"
 
 
 def _waiting_line(view: ClusterView, place: int, waiting: Waiting) -> str:
     came = f"_came {md.ago(waiting.since)}_"
-    return f"{place}. {_named(view, waiting.run_id)}  {_nodes(waiting.nodes)}, {came}"
+    return f"{place}. {_named(view, waiting.run_id)}  {md.counted(waiting.nodes, 'node')}, {came}"
 
 
 def _named(view: ClusterView, run_id: RunId) -> str:
     run = view.runs.get(run_id)
     by = f" by {md.user(run.request.user_id)}" if run is not None else ""
     return f"{md.code(run_id, 80)}{by}"
-
-
-def _nodes(number: int) -> str:
-    return f"{number} node" if number == 1 else f"{number} nodes"
 
 
 def _notices(cluster: Cluster) -> list[str]:

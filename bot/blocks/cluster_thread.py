@@ -82,9 +82,10 @@ def _line(event: ThreadEvent, cluster: Cluster) -> str:
             name = md.escape(event.check, 80)
             return f"{md.FAILED} check *{name}*: {md.escape(event.detail, 300)}"
         case cl.LeaseRequested():
-            return f"\u23f3 run {md.code(event.run_id, 80)} waits for {_nodes(event.nodes)}"
+            nodes = md.counted(event.nodes, "node")
+            return f"\u23f3 run {md.code(event.run_id, 80)} waits for {nodes}"
         case cl.LeaseGranted():
-            return f"\u25b8 run {md.code(event.run_id, 80)} has {_nodes(event.nodes)}"
+            return f"\u25b8 run {md.code(event.run_id, 80)} has {md.counted(event.nodes, 'node')}"
         case cl.LeaseReleased():
             return f"{md.DONE} run {md.code(event.run_id, 80)} has left"
         case cl.KeepExtended():
@@ -101,7 +102,7 @@ def _line(event: ThreadEvent, cluster: Cluster) -> str:
             return _pass_line(event, cluster)
         case cl.PassFailed():
             why = md.escape(event.reason, 300)
-            return f"{md.FAILED} no new size, back to {_nodes(event.nodes)}: {why}"
+            return f"{md.FAILED} no new size, back to {md.counted(event.nodes, 'node')}: {why}"
         case cl.TeardownStarted():
             return "\u267b\ufe0f teardown started"
         case _:
@@ -110,7 +111,8 @@ def _line(event: ThreadEvent, cluster: Cluster) -> str:
 
 def _pass_line(event: cl.PassBegan, cluster: Cluster) -> str:
     is_resized = any(at == event.at for at, _ in cluster.earlier_sizes)
-    what = f"it goes over to {_nodes(event.nodes)}" if is_resized else "its checks run again"
+    nodes = md.counted(event.nodes, "node")
+    what = f"it goes over to {nodes}" if is_resized else "its checks run again"
     if event.user_id:
         return f"\u25b8 {what}, as {md.user(event.user_id)} asked"
     return f"\u25b8 {what}, because they are too old"
@@ -126,7 +128,3 @@ def _ending(event: cl.KeepEnding, cluster: Cluster) -> str:
     return (
         f"{_WARNING} *cluster {label} goes {md.when(event.keep_until)}*, unless you type {extend}"
     )
-
-
-def _nodes(number: int) -> str:
-    return f"{number} node" if number == 1 else f"{number} nodes"

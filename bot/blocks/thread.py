@@ -255,9 +255,9 @@ def _training_line(event: ThreadEvent, run: Run) -> str:
         case ev.DataStaged():
             return f"{md.DONE} {words.staged(event)}"
         case ev.TrainingStarted():
-            parts = [f"{event.total_steps:,} steps"]
+            parts = [md.counted(event.total_steps, "step")]
             if event.world_size:
-                parts.append(f"{event.world_size} ranks")
+                parts.append(md.counted(event.world_size, "rank"))
             if event.num_parameters:
                 parts.append(f"{md.count(event.num_parameters)} parameters")
             return f"\U0001f682 training started: {', '.join(parts)}"

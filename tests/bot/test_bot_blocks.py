@@ -757,6 +757,13 @@ def test_duration_uses_two_units_at_most(seconds, shown):
 
 
 @pytest.mark.parametrize(
+    ("number", "shown"), [(0, "0 nodes"), (1, "1 node"), (2, "2 nodes"), (1200, "1,200 nodes")]
+)
+def test_counted_noun_has_its_plural(number, shown):
+    assert mrkdwn.counted(number, "node") == shown
+
+
+@pytest.mark.parametrize(
     ("usd", "shown"), [(0, "$0.00"), (0.004, "$0.004"), (0.31, "$0.31"), (1284.4, "$1,284")]
 )
 def test_money_keeps_the_digits_that_tell_something(usd, shown):
