@@ -26,7 +26,6 @@ IMPLIED = {"fsx:TagResource"}
 NEEDED = {
     "access_entries.ensure": P.CLUSTER_CREATE,
     "addons.describe": P.CLUSTER_READ,
-    "artifacts.read": P.ARTIFACTS_READ,
     "artifacts.verify": P.ARTIFACTS_READ,
     "bus.cluster_drained": P.BUS_PUT,
     "clusters.describe": P.CLUSTER_READ,
@@ -40,6 +39,7 @@ NEEDED = {
     "node_groups.left": P.CLUSTER_READ,
     "node_groups.release": P.NODE_GROUP_DELETE,
     "pod_identities.ensure": P.CLUSTER_CREATE,
+    "quick_artifacts.read": P.ARTIFACTS_READ,
     "schedules.delete": P.CLOCK,
     "schedules.put": P.CLOCK,
     "workflows.heartbeat": P.SEND_TASK_RESULT,
@@ -233,7 +233,7 @@ def test_bot_may_do_what_its_commands_do() -> None:
         for call in calls_of(f"stationmaster.commands.{part}")
     }
 
-    assert {"workflows.start_cluster", "artifacts.read"} <= called
+    assert {"workflows.start_cluster", "quick_artifacts.read"} <= called
 
     assert {each for call in called for each in needed(call)} <= BOT.permissions
 
