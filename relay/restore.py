@@ -19,8 +19,8 @@ from relay.staging.copying import CONNECTIONS
 from relay.staging.program import carry_out
 from relay.staging.restoring import restore
 from relay.staging.source import OF_RESULTS, SourceBucket
-from stationmaster.domain.datasets import EXIT_MISUNDERSTOOD
 from stationmaster.domain.errors import PermanentError
+from stationmaster.domain.exit_codes import EXIT_MISUNDERSTOOD
 
 
 def main(variables: Mapping[str, str]) -> int:

@@ -29,15 +29,9 @@ from relay.saving.result import Saved, save_result
 from relay.saving.sources import RunDirectory
 from relay.saving.uploads import FILES_AT_ONCE, PARTS_AT_ONCE
 from stationmaster.domain.errors import PermanentError, StationmasterError
+from stationmaster.domain.exit_codes import EXIT_MISUNDERSTOOD, EXIT_NOT_DONE, EXIT_REFUSED
 from stationmaster.domain.ids import RunId
-from stationmaster.domain.results import (
-    EXIT_MISUNDERSTOOD,
-    EXIT_NOT_SAVED,
-    EXIT_REFUSED,
-    SavedLine,
-    SavingLine,
-    results_uri,
-)
+from stationmaster.domain.results import SavedLine, SavingLine, results_uri
 
 
 def main(variables: Mapping[str, str]) -> int:
@@ -55,7 +49,7 @@ def main(variables: Mapping[str, str]) -> int:
     except PermanentError as error:
         return fail(str(error), EXIT_MISUNDERSTOOD)
     except (StationmasterError, OSError) as error:
-        return fail(str(error), EXIT_NOT_SAVED)
+        return fail(str(error), EXIT_NOT_DONE)
     run_id = config.facts.run_id
     print_line(
         SavedLine(

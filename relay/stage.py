@@ -21,8 +21,8 @@ from relay.staging.copying import CONNECTIONS
 from relay.staging.data import stage
 from relay.staging.program import carry_out
 from relay.staging.source import SourceBucket
-from stationmaster.domain.datasets import EXIT_MISUNDERSTOOD
 from stationmaster.domain.errors import PermanentError
+from stationmaster.domain.exit_codes import EXIT_MISUNDERSTOOD
 
 
 def main(variables: Mapping[str, str]) -> int:

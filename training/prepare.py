@@ -27,14 +27,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from stationmaster.domain.datasets import (
-    EXIT_NOT_STAGED,
-    EXIT_REFUSED,
-    Preparation,
-    StagedLine,
-    StagingLine,
-)
+from stationmaster.domain.datasets import Preparation, StagedLine, StagingLine
 from stationmaster.domain.errors import StationmasterError, UserError
+from stationmaster.domain.exit_codes import EXIT_NOT_DONE, EXIT_REFUSED
 from training.data.preparing import (
     ImageWork,
     Settings,
@@ -61,7 +56,7 @@ def main(argv: Sequence[str]) -> int:
     except UserError as error:
         return _fail(str(error), EXIT_REFUSED)
     except (StationmasterError, OSError) as error:
-        return _fail(str(error), EXIT_NOT_STAGED)
+        return _fail(str(error), EXIT_NOT_DONE)
     head = {"run_id": arguments.run_id, "at": datetime.now(UTC)}
     _print(staged.model_copy(update=head))
     return 0

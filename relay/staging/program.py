@@ -8,14 +8,9 @@ from datetime import UTC, datetime
 from relay.job_output import ByteProgress, fail, print_line
 from relay.staging.data import Report
 from relay.staging.source import StagingRefused
-from stationmaster.domain.datasets import (
-    EXIT_MISUNDERSTOOD,
-    EXIT_NOT_STAGED,
-    EXIT_REFUSED,
-    StagedLine,
-    StagingLine,
-)
+from stationmaster.domain.datasets import StagedLine, StagingLine
 from stationmaster.domain.errors import PermanentError, StationmasterError
+from stationmaster.domain.exit_codes import EXIT_MISUNDERSTOOD, EXIT_NOT_DONE, EXIT_REFUSED
 from stationmaster.domain.ids import RunId
 
 
@@ -28,7 +23,7 @@ def carry_out(work: Callable[[Report], StagedLine], *, run_id: RunId) -> int:
     except PermanentError as error:
         return fail(str(error), EXIT_MISUNDERSTOOD)
     except (StationmasterError, OSError) as error:
-        return fail(str(error), EXIT_NOT_STAGED)
+        return fail(str(error), EXIT_NOT_DONE)
     print_line(staged.model_copy(update={"run_id": run_id, "at": datetime.now(UTC)}))
     return 0
 

@@ -29,11 +29,6 @@ PACKED_PREFIX: Final = "packed:"
 MANIFEST_FILE: Final = "manifest.json"
 FILES: Final = "files"
 
-# Exit codes of the programs that bring data, besides 0. Another start would repeat the last two.
-EXIT_NOT_STAGED: Final = 1
-EXIT_MISUNDERSTOOD: Final = 2
-EXIT_REFUSED: Final = 3
-
 # How a packed data set is recognised: see `training.data.shards`.
 _PACKED: Final = frozenset({"manifest.json", "tokenizer.json"})
 # Source: Amazon S3 user guide, "General purpose bucket naming rules", and "Naming Amazon S3

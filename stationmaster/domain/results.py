@@ -44,12 +44,6 @@ MIB: Final = 2**20
 MAX_PARTS: Final = 10_000
 MIN_PART_BYTES: Final = 8 * MIB
 
-# How the saver's process ends when it has not saved everything. After the last two, another start
-# would end in the same way.
-EXIT_NOT_SAVED: Final = 1
-EXIT_MISUNDERSTOOD: Final = 2
-EXIT_REFUSED: Final = 3
-
 _DIGEST_BYTES: Final = 32
 
 

@@ -15,21 +15,19 @@ from typing import Final
 
 from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.names import NAMESPACE, SAVER, saving_name
-from stationmaster.domain.results import EXIT_MISUNDERSTOOD, EXIT_REFUSED, RunFacts
+from stationmaster.domain.results import RunFacts
 from stationmaster.rendering.job_spec import RUNS_DIRECTORY, KubernetesObject
 from stationmaster.rendering.metadata import (
     LABEL_MANAGED_BY,
     container_security,
-    metadata,
     namespace,
     off_the_training_nodes,
     run_labels,
 )
+from stationmaster.rendering.retried_job import retried_job
 from stationmaster.rendering.storage import shared_mount, shared_volume
 
 CONTAINER: Final = "save"
-# Pods that fail are started again this many times: a node may be lost, S3 may be away for minutes.
-_RETRIES: Final = 3
 # A terabyte takes 20 minutes at the 1 GB/s of a system node: a saver that hangs is ended.
 DEADLINE_S: Final = 6 * 3600
 
@@ -82,39 +80,14 @@ def _account_and_rights() -> list[KubernetesObject]:
 def _job(
     run_id: RunId, cluster_id: ClusterId, image: str, variables: Mapping[str, str]
 ) -> KubernetesObject:
-    labels = run_labels(run_id, "saving")
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": metadata(labels, name=saving_name(run_id)),
-        "spec": {
-            "backoffLimit": _RETRIES,
-            "activeDeadlineSeconds": DEADLINE_S,
-            "podFailurePolicy": {
-                "rules": [
-                    {
-                        "action": "FailJob",
-                        "onExitCodes": {
-                            "containerName": CONTAINER,
-                            "operator": "In",
-                            "values": [EXIT_MISUNDERSTOOD, EXIT_REFUSED],
-                        },
-                    }
-                ]
-            },
-            "template": {
-                "metadata": {"labels": labels},
-                "spec": {
-                    "restartPolicy": "Never",
-                    "serviceAccountName": SAVER,
-                    "terminationGracePeriodSeconds": 10,
-                    "affinity": off_the_training_nodes(),
-                    "containers": [_container(image, variables)],
-                    "volumes": [shared_volume(cluster_id)],
-                },
-            },
-        },
+    pod = {
+        "serviceAccountName": SAVER,
+        "affinity": off_the_training_nodes(),
+        "containers": [_container(image, variables)],
+        "volumes": [shared_volume(cluster_id)],
     }
+    labels = run_labels(run_id, "saving")
+    return retried_job(saving_name(run_id), labels, pod, container=CONTAINER, deadline_s=DEADLINE_S)
 
 
 def _container(image: str, variables: Mapping[str, str]) -> KubernetesObject:

@@ -15,13 +15,7 @@ from typing import Any, Final
 from stationmaster.domain.catalogue.models import ImageModel, LanguageModel
 from stationmaster.domain.catalogue.recipes import Recipe
 from stationmaster.domain.catalogue.training_config import LanguageTraining
-from stationmaster.domain.datasets import (
-    EXIT_MISUNDERSTOOD,
-    EXIT_REFUSED,
-    Preparation,
-    StagingOrder,
-    read_packed_source,
-)
+from stationmaster.domain.datasets import Preparation, StagingOrder, read_packed_source
 from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.names import (
     NAMESPACE,
@@ -43,17 +37,15 @@ from stationmaster.rendering.metadata import (
     LABEL_MANAGED_BY,
     TRAINING_TOLERATION,
     container_security,
-    metadata,
     off_the_training_nodes,
     run_labels,
 )
 from stationmaster.rendering.pytorch_job import pod_resources, training_node_selector
+from stationmaster.rendering.retried_job import retried_job
 from stationmaster.rendering.storage import shared_mount, shared_volume
 
 CONTAINER: Final = "stage"
 LABEL_STAGING: Final = "stationmaster/staging"
-# Pods that fail are started again this many times: a node may be lost, S3 may be away for minutes.
-_RETRIES: Final = 3
 # 20 TB at the 300 MB/s of a system node: a program that hangs is ended.
 DEADLINE_S: Final = 24 * 3600
 # The user of the training image: what comes back lies in the directory that the trainer writes to,
@@ -218,34 +210,4 @@ def _job(
     run_id: RunId, name: str, work: str, pod: Mapping[str, Any], *, number: int
 ) -> KubernetesObject:
     labels = _labels(run_id, work)
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": metadata(labels, name=name),
-        "spec": {
-            "parallelism": number,
-            "completions": number,
-            "backoffLimit": _RETRIES * number,
-            "activeDeadlineSeconds": DEADLINE_S,
-            "podFailurePolicy": {
-                "rules": [
-                    {
-                        "action": "FailJob",
-                        "onExitCodes": {
-                            "containerName": CONTAINER,
-                            "operator": "In",
-                            "values": [EXIT_MISUNDERSTOOD, EXIT_REFUSED],
-                        },
-                    }
-                ]
-            },
-            "template": {
-                "metadata": {"labels": labels},
-                "spec": {
-                    "restartPolicy": "Never",
-                    "terminationGracePeriodSeconds": 10,
-                    **pod,
-                },
-            },
-        },
-    }
+    return retried_job(name, labels, pod, container=CONTAINER, deadline_s=DEADLINE_S, number=number)

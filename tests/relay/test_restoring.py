@@ -15,13 +15,9 @@ from relay.restore import main
 from relay.staging.config import RestoringConfig
 from relay.staging.restoring import restore
 from relay.staging.source import OF_RESULTS, NotStaged, SourceBucket, StagingRefused
-from stationmaster.domain.datasets import (
-    EXIT_MISUNDERSTOOD,
-    EXIT_REFUSED,
-    StagedLine,
-    read_staging_line,
-)
+from stationmaster.domain.datasets import StagedLine, read_staging_line
 from stationmaster.domain.errors import PermanentError
+from stationmaster.domain.exit_codes import EXIT_MISUNDERSTOOD, EXIT_REFUSED
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.restoring import RestoringOrder, ResumePoint
 from stationmaster.domain.results import results_prefix

@@ -19,9 +19,10 @@ from saving_world import BUCKET, WEIGHTS, SavedRun, aws, large, run  # noqa: F40
 from local.aws import LocalAws
 from relay.save import main
 from stationmaster.aws.artifacts import Artifacts
+from stationmaster.domain.exit_codes import EXIT_MISUNDERSTOOD
 from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.names import NAMESPACE
-from stationmaster.domain.results import EXIT_MISUNDERSTOOD, SavedLine, results_uri
+from stationmaster.domain.results import SavedLine, results_uri
 from stationmaster.rendering.metadata import run_labels
 from stationmaster.rendering.saving import render_saving
 from stationmaster.rendering.storage import SharedStorage, render_storage

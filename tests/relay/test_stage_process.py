@@ -14,13 +14,8 @@ from cluster_fixtures import eventually
 from staging_world import LARGE, PART, Data, aws, data  # noqa: F401
 
 from relay.stage import main
-from stationmaster.domain.datasets import (
-    EXIT_MISUNDERSTOOD,
-    EXIT_REFUSED,
-    StagedLine,
-    StagingLine,
-    read_staging_line,
-)
+from stationmaster.domain.datasets import StagedLine, StagingLine, read_staging_line
+from stationmaster.domain.exit_codes import EXIT_MISUNDERSTOOD, EXIT_REFUSED
 
 REPOSITORY = Path(__file__).parents[2]
 

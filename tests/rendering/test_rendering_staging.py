@@ -6,7 +6,8 @@ from typing import Any
 
 from factories import make_request
 
-from stationmaster.domain.datasets import EXIT_REFUSED, Preparation, StagingOrder
+from stationmaster.domain.datasets import Preparation, StagingOrder
+from stationmaster.domain.exit_codes import EXIT_REFUSED
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.run.attempts import first_assignment
 from stationmaster.rendering.job_spec import job_spec

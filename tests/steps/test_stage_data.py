@@ -21,8 +21,9 @@ from kubernetes_gateway_fixtures import (
 from kubernetes_gateway_world import World, world  # noqa: F401
 
 from local.cluster import LocalCluster
-from stationmaster.domain.datasets import EXIT_REFUSED, Preparation, StagedLine, StagingLine
+from stationmaster.domain.datasets import Preparation, StagedLine, StagingLine
 from stationmaster.domain.errors import DataNotStaged, RunStopped
+from stationmaster.domain.exit_codes import EXIT_REFUSED
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.restoring import ResumePoint
 from stationmaster.domain.run.events import RunPhase, StopRequested

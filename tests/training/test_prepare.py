@@ -20,7 +20,6 @@ import numpy as np
 import pytest
 
 from stationmaster.domain.datasets import (
-    EXIT_REFUSED,
     FILES,
     MANIFEST_FILE,
     DataFolder,
@@ -31,6 +30,7 @@ from stationmaster.domain.datasets import (
     read_staging_line,
 )
 from stationmaster.domain.errors import BadParameter, NotPossibleNow, StationmasterError
+from stationmaster.domain.exit_codes import EXIT_REFUSED
 from training.data.corpus_lookup import find_corpus
 from training.data.imagenet import Size, check_size, find_archives
 from training.data.mat_file import read_structs
