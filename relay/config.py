@@ -8,12 +8,15 @@ table, the state machines); a pod in a run's cluster gets no more than it needs.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from pydantic import BaseModel, ConfigDict
 
+from relay.variables import region, required
 from stationmaster.domain import names
-from stationmaster.domain.errors import PermanentError
 from stationmaster.domain.ids import RunId
+
+_SETTER: Final = "the relay's Deployment"
 
 
 class RelayConfig(BaseModel):
@@ -35,20 +38,9 @@ class RelayConfig(BaseModel):
         Raises:
             PermanentError: naming the variable that is missing or empty.
         """
-        region = "AWS_REGION" if variables.get("AWS_REGION") else "AWS_DEFAULT_REGION"
         return cls(
-            run_id=RunId(_required(variables, "STATIONMASTER_RUN_ID")),
-            job=_required(variables, "STATIONMASTER_JOB"),
-            bus_name=_required(variables, "STATIONMASTER_BUS_NAME"),
-            region=_required(variables, region),
+            run_id=RunId(required(variables, "STATIONMASTER_RUN_ID", setter=_SETTER)),
+            job=required(variables, "STATIONMASTER_JOB", setter=_SETTER),
+            bus_name=required(variables, "STATIONMASTER_BUS_NAME", setter=_SETTER),
+            region=region(variables, setter=_SETTER),
         )
-
-
-def _required(variables: Mapping[str, str], name: str) -> str:
-    value = variables.get(name, "")
-    if not value:
-        raise PermanentError(
-            f"variable {name} is {'empty' if name in variables else 'missing'}; "
-            "the relay's Deployment must set it"
-        )
-    return value

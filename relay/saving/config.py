@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from relay.variables import not_understood, region, required
 from stationmaster.domain import names
 from stationmaster.domain.errors import PermanentError
 from stationmaster.domain.results import RunFacts
+
+_FACTS: Final = "STATIONMASTER_RUN_FACTS"
+_SETTER: Final = "the saver's Job"
 
 
 class SavingConfig(BaseModel):
@@ -31,35 +36,19 @@ class SavingConfig(BaseModel):
         Raises:
             PermanentError: naming the variable that is missing, empty or not understood.
         """
-        region = "AWS_REGION" if variables.get("AWS_REGION") else "AWS_DEFAULT_REGION"
-        run_id = _required(variables, "STATIONMASTER_RUN_ID")
+        run_id = required(variables, "STATIONMASTER_RUN_ID", setter=_SETTER)
         try:
-            facts = RunFacts.model_validate_json(_required(variables, "STATIONMASTER_RUN_FACTS"))
+            facts = RunFacts.model_validate_json(required(variables, _FACTS, setter=_SETTER))
         except ValidationError as exc:
-            first = exc.errors(include_url=False, include_context=False)[0]
-            place = ".".join(str(part) for part in first["loc"]) or "the text"
-            raise PermanentError(
-                f"variable STATIONMASTER_RUN_FACTS is not understood: {place}: {first['msg']}; "
-                "the saver's Job must set it"
-            ) from exc
+            raise not_understood(_FACTS, exc, setter=_SETTER) from exc
         if facts.run_id != run_id:
             raise PermanentError(
-                f"variable STATIONMASTER_RUN_FACTS is of run {facts.run_id}, expected {run_id}; "
-                "the saver's Job must set it"
+                f"variable {_FACTS} is of run {facts.run_id}, expected {run_id}; "
+                f"{_SETTER} must set it"
             )
         return cls(
             facts=facts,
-            bucket=_required(variables, "STATIONMASTER_ARTIFACTS_BUCKET"),
-            region=_required(variables, region),
-            directory=Path(_required(variables, "STATIONMASTER_RUN_DIRECTORY")),
+            bucket=required(variables, "STATIONMASTER_ARTIFACTS_BUCKET", setter=_SETTER),
+            region=region(variables, setter=_SETTER),
+            directory=Path(required(variables, "STATIONMASTER_RUN_DIRECTORY", setter=_SETTER)),
         )
-
-
-def _required(variables: Mapping[str, str], name: str) -> str:
-    value = variables.get(name, "")
-    if not value:
-        raise PermanentError(
-            f"variable {name} is {'empty' if name in variables else 'missing'}; "
-            "the saver's Job must set it"
-        )
-    return value

@@ -8,12 +8,14 @@ from typing import Final
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from relay.variables import not_understood, region, required
 from stationmaster.domain.datasets import S3Source, StagingOrder, read_s3_source
-from stationmaster.domain.errors import BadParameter, PermanentError
+from stationmaster.domain.errors import BadParameter
 from stationmaster.domain.restoring import RestoringOrder
 
 _STAGING: Final = "STATIONMASTER_STAGING_ORDER"
 _RESTORING: Final = "STATIONMASTER_RESTORING_ORDER"
+_SETTER: Final = "the stager's Job"
 
 
 class StagingConfig(BaseModel):
@@ -34,21 +36,22 @@ class StagingConfig(BaseModel):
         Raises:
             PermanentError: naming the variable that is missing, empty or not understood.
         """
-        text = _required(variables, _STAGING)
+        text = required(variables, _STAGING, setter=_SETTER)
         try:
             order = StagingOrder.model_validate_json(text)
             source = read_s3_source(order.dataset)
         except ValidationError as exc:
-            raise _not_understood(_first_problem(exc)) from exc
+            raise not_understood(_STAGING, exc, setter=_SETTER) from exc
         except BadParameter as exc:
-            raise _not_understood(str(exc)) from exc
+            raise not_understood(_STAGING, str(exc), setter=_SETTER) from exc
         if source is None:
-            raise _not_understood(f'dataset "{order.dataset}" is no address of S3')
+            problem = f'dataset "{order.dataset}" is no address of S3'
+            raise not_understood(_STAGING, problem, setter=_SETTER)
         return cls(
             order=order,
             source=source,
-            region=_region(variables),
-            directory=Path(_required(variables, "STATIONMASTER_DATA_DIRECTORY")),
+            region=region(variables, setter=_SETTER),
+            directory=Path(required(variables, "STATIONMASTER_DATA_DIRECTORY", setter=_SETTER)),
         )
 
 
@@ -70,41 +73,14 @@ class RestoringConfig(BaseModel):
         Raises:
             PermanentError: naming the variable that is missing, empty or not understood.
         """
-        text = _required(variables, _RESTORING)
+        text = required(variables, _RESTORING, setter=_SETTER)
         try:
             order = RestoringOrder.model_validate_json(text)
         except ValidationError as exc:
-            raise _not_understood(_first_problem(exc), variable=_RESTORING) from exc
+            raise not_understood(_RESTORING, exc, setter=_SETTER) from exc
         return cls(
             order=order,
-            bucket=_required(variables, "STATIONMASTER_ARTIFACTS_BUCKET"),
-            region=_region(variables),
-            directory=Path(_required(variables, "STATIONMASTER_RUN_DIRECTORY")),
+            bucket=required(variables, "STATIONMASTER_ARTIFACTS_BUCKET", setter=_SETTER),
+            region=region(variables, setter=_SETTER),
+            directory=Path(required(variables, "STATIONMASTER_RUN_DIRECTORY", setter=_SETTER)),
         )
-
-
-def _region(variables: Mapping[str, str]) -> str:
-    name = "AWS_REGION" if variables.get("AWS_REGION") else "AWS_DEFAULT_REGION"
-    return _required(variables, name)
-
-
-def _first_problem(error: ValidationError) -> str:
-    first = error.errors(include_url=False, include_context=False)[0]
-    place = ".".join(str(part) for part in first["loc"]) or "the text"
-    return f"{place}: {first['msg']}"
-
-
-def _not_understood(what: str, *, variable: str = _STAGING) -> PermanentError:
-    return PermanentError(
-        f"variable {variable} is not understood: {what}; the stager's Job must set it"
-    )
-
-
-def _required(variables: Mapping[str, str], name: str) -> str:
-    value = variables.get(name, "")
-    if not value:
-        raise PermanentError(
-            f"variable {name} is {'empty' if name in variables else 'missing'}; "
-            "the stager's Job must set it"
-        )
-    return value

@@ -1,0 +1,44 @@
+"""Environment variables of the relay's programs: read, or named where they are missing.
+
+`setter` is what sets them, e.g. "the saver's Job"; errors name it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pydantic import ValidationError
+
+from stationmaster.domain.errors import PermanentError
+
+
+def required(variables: Mapping[str, str], name: str, *, setter: str) -> str:
+    """The value of a variable.
+
+    Raises:
+        PermanentError: it is missing or empty.
+    """
+    value = variables.get(name, "")
+    if not value:
+        state = "empty" if name in variables else "missing"
+        raise PermanentError(f"variable {name} is {state}; {setter} must set it")
+    return value
+
+
+def region(variables: Mapping[str, str], *, setter: str) -> str:
+    """The AWS region: AWS_REGION, or AWS_DEFAULT_REGION without it.
+
+    Raises:
+        PermanentError: neither is set.
+    """
+    name = "AWS_REGION" if variables.get("AWS_REGION") else "AWS_DEFAULT_REGION"
+    return required(variables, name, setter=setter)
+
+
+def not_understood(name: str, problem: ValidationError | str, *, setter: str) -> PermanentError:
+    """The error of a variable whose text says nothing that is understood."""
+    if isinstance(problem, ValidationError):
+        first = problem.errors(include_url=False, include_context=False)[0]
+        place = ".".join(str(part) for part in first["loc"]) or "the text"
+        problem = f"{place}: {first['msg']}"
+    return PermanentError(f"variable {name} is not understood: {problem}; {setter} must set it")
