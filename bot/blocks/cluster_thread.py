@@ -10,14 +10,13 @@ from typing import Final
 
 from bot.blocks import mrkdwn as md
 from bot.blocks.cluster_card import goes
-from bot.blocks.elements import Content, context, section
+from bot.blocks.elements import Content, event_lines
 from bot.blocks.thread import ThreadEvent
 from stationmaster.domain.cluster import events as cl
 from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.cluster.events import ClusterPhase
 from stationmaster.domain.commands.table import COMMAND
 
-_MAX_LINES: Final = 24
 _WARNING: Final = "\u26a0\ufe0f"
 _POSTED_PHASES: Final = (ClusterPhase.READY, ClusterPhase.FAILED, ClusterPhase.DRAINING)
 
@@ -52,12 +51,7 @@ def cluster_message(events: Sequence[ThreadEvent], cluster: Cluster) -> Content 
     lines = [_line(event, cluster) for event in posted]
     if not lines:
         return None
-    shown = lines[:_MAX_LINES]
-    if len(lines) > len(shown):
-        shown.append(f"and {len(lines) - len(shown)} more events")
-    since = posted[-1].at - cluster.requested_at
-    blocks = [section("\n".join(shown)), context(f"{md.duration(since)} after the request")]
-    return Content(text="\n".join(shown), blocks=blocks)
+    return event_lines(lines, after=posted[-1].at - cluster.requested_at)
 
 
 def _without_passing_waits(events: list[ThreadEvent]) -> list[ThreadEvent]:

@@ -10,9 +10,10 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, Final
 
-from bot.blocks.mrkdwn import cut
+from bot.blocks.mrkdwn import cut, duration
 
 Block = dict[str, Any]
 
@@ -22,6 +23,7 @@ _FIELDS: Final = 10
 _HEADER_CHARACTERS: Final = 150
 _CONTEXT_CHARACTERS: Final = 3_000
 _CONFIRM_CHARACTERS: Final = 300
+_EVENT_LINES: Final = 24
 # Longer texts are folded or cut by Slack's clients.
 _MESSAGE_CHARACTERS: Final = 3_000
 
@@ -97,3 +99,13 @@ def actions(elements: Sequence[Block], *, block_id: str = "run_actions") -> Bloc
 
 def _mrkdwn(text: str) -> Block:
     return {"type": "mrkdwn", "text": text}
+
+
+def event_lines(lines: Sequence[str], *, after: timedelta) -> Content:
+    """A message of a thread: a line for each event, the newest `after` the request."""
+    shown = list(lines[:_EVENT_LINES])
+    if len(lines) > len(shown):
+        shown.append(f"and {len(lines) - len(shown)} more events")
+    text = "\n".join(shown)
+    blocks = [section(text), context(f"{duration(after)} after the request")]
+    return Content(text=text, blocks=blocks)

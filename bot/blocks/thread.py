@@ -14,7 +14,7 @@ from typing import Final
 
 from bot.blocks import mrkdwn as md
 from bot.blocks import words
-from bot.blocks.elements import Content, context, section
+from bot.blocks.elements import Content, event_lines
 from bot.blocks.results import results_line
 from stationmaster.domain.cluster import events as cl
 from stationmaster.domain.cluster.events import ClusterEvent
@@ -29,7 +29,6 @@ from stationmaster.domain.run.view import RunView
 ThreadEvent = RunEvent | ClusterEvent
 """An event that may be posted in a run's thread: of the run, or of the cluster that it leases."""
 
-_MAX_LINES: Final = 24
 _MAX_NAMES: Final = 6
 _WARNING: Final = "\u26a0\ufe0f"
 _MAIN_RESOURCES: Final = (ResourceKind.CLUSTER, ResourceKind.NODE_GROUP, ResourceKind.FILE_SYSTEM)
@@ -99,12 +98,7 @@ def thread_message(events: Sequence[ThreadEvent], view: RunView) -> Content | No
     lines = []
     for _, same in groupby(posted, key=_group):
         lines.append(_line(list(same), run))
-    shown = lines[:_MAX_LINES]
-    if len(lines) > len(shown):
-        shown.append(f"and {len(lines) - len(shown)} more events")
-    since = posted[-1].at - run.requested_at
-    blocks = [section("\n".join(shown)), context(f"{md.duration(since)} after the request")]
-    return Content(text="\n".join(shown), blocks=blocks)
+    return event_lines(lines, after=posted[-1].at - run.requested_at)
 
 
 def in_time_order(own: Sequence[ThreadEvent], clusters: Sequence[ThreadEvent]) -> list[ThreadEvent]:
