@@ -98,9 +98,9 @@ def test_any_order_of_events_applies_or_raises_and_keeps_the_fence(events):
         # Nothing is asked for, and nobody comes, once it goes away.
         if before.is_going_away or before.phase is ClusterPhase.FAILED:
             assert not isinstance(each, ev.ResourceRequested | ev.LeaseGranted)
-        # Never more leases than nodes, and never a last lease released without draining.
+        # Never more leases than nodes, and never left by the last run without draining.
         assert sum(lease.nodes for lease in cluster.open_leases) <= cluster.spec.nodes
-        if isinstance(each, ev.LeaseReleased) and not cluster.open_leases:
+        if isinstance(each, ev.LeaseReleased) and not cluster.is_wanted:
             assert cluster.is_going_away
     state = cluster.model_dump_json()
     assert CLUSTER.state.model_validate_json(state) == cluster
@@ -151,6 +151,20 @@ def test_failed_cluster_keeps_its_reason_while_it_goes_away():
     )
 
     assert (cluster.phase, cluster.reason) == (ClusterPhase.DRAINING, "no capacity")
+
+
+def test_failed_cluster_goes_away_once_the_last_run_of_its_queue_has_left():
+    cluster = walk(
+        make_cluster(ClusterPhase.PROVISIONING),
+        event(ev.LeaseRequested, run_id=OTHER_RUN, nodes=1),
+        event(ev.ClusterPhaseChanged, phase=ClusterPhase.FAILED),
+        event(ev.LeaseReleased, run_id=RUN_ID),
+    )
+    assert cluster.phase is ClusterPhase.FAILED
+
+    cluster = walk(cluster, event(ev.LeaseReleased, run_id=OTHER_RUN))
+
+    assert cluster.phase is ClusterPhase.DRAINING
 
 
 def test_resources_are_billed_from_request_until_seen_gone():
