@@ -11,7 +11,7 @@ from typing import Final
 from bot.blocks import mrkdwn as md
 from bot.blocks.cluster_card import goes
 from bot.blocks.elements import Content, event_lines
-from bot.blocks.thread import ThreadEvent
+from bot.blocks.thread import ThreadEvent, settled_line
 from stationmaster.domain.cluster import events as cl
 from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.cluster.events import ClusterPhase
@@ -28,6 +28,8 @@ def is_posted(event: ThreadEvent) -> bool:
             return event.phase in _POSTED_PHASES
         case cl.CheckFinished():
             return not event.passed
+        case cl.SizeSettled():
+            return bool(event.reason)
         case (
             cl.LeaseRequested()
             | cl.LeaseGranted()
@@ -77,7 +79,8 @@ def _line(event: ThreadEvent, cluster: Cluster) -> str:
             return f"{md.FAILED} check *{name}*: {md.escape(event.detail, 300)}"
         case cl.LeaseRequested():
             nodes = md.counted(event.nodes, "node")
-            return f"\u23f3 run {md.code(event.run_id, 80)} waits for {nodes}"
+            least = f"{event.min_nodes} to " if event.min_nodes is not None else ""
+            return f"\u23f3 run {md.code(event.run_id, 80)} waits for {least}{nodes}"
         case cl.LeaseGranted():
             return f"\u25b8 run {md.code(event.run_id, 80)} has {md.counted(event.nodes, 'node')}"
         case cl.LeaseReleased():
@@ -97,6 +100,8 @@ def _line(event: ThreadEvent, cluster: Cluster) -> str:
         case cl.PassFailed():
             why = md.escape(event.reason, 300)
             return f"{md.FAILED} no new size, back to {md.counted(event.nodes, 'node')}: {why}"
+        case cl.SizeSettled():
+            return settled_line(event)
         case cl.TeardownStarted():
             return "\u267b\ufe0f teardown started"
         case _:

@@ -76,6 +76,8 @@ def is_noteworthy(event: ThreadEvent) -> bool:
             return False  # they are the cluster's own business
         case cl.ClusterPhaseChanged() | cl.ResourceRequested():
             return False  # the run's own phase says it
+        case cl.SizeSettled():
+            return bool(event.reason)  # all that were wanted came
         case cl.TeardownCompleted() | cl.TeardownFailed():
             return False  # the receipt says it
         case ev.ProcessFailed():
@@ -221,6 +223,8 @@ def _line(same: list[ThreadEvent], run: Run) -> str:
             return f"{_WARNING} node {md.code(first.node, 80)} is lost: {md.escape(first.reason)}"
         case ev.NodeRecovered():
             return f"{md.DONE} node {md.code(first.node, 80)} is ready again"
+        case cl.SizeSettled():
+            return settled_line(first)
         case cl.TeardownStarted():
             return "\u267b\ufe0f teardown started"
         case (
@@ -233,6 +237,12 @@ def _line(same: list[ThreadEvent], run: Run) -> str:
             return results_line(first)
         case _:
             return _training_line(first, run)
+
+
+def settled_line(event: cl.SizeSettled) -> str:
+    """With how many nodes a cluster goes on, because AWS has no more."""
+    nodes = md.counted(event.nodes, "node")
+    return f"{_WARNING} it goes on with {nodes}: {md.escape(event.reason, 300)}"
 
 
 def _training_line(event: ThreadEvent, run: Run) -> str:

@@ -257,6 +257,7 @@ ANY_EVENT = st.one_of(
             (cl.KeepExtended, {"keep_until": MOMENT, "user_id": TEXT}),
             (cl.KeepEnding, {"keep_until": MOMENT}),
             (cl.DeletionRequested, {"user_id": TEXT}),
+            (cl.SizeSettled, {"nodes": st.integers(1, 64), "reason": TEXT}),
             (cl.PassBegan, {"nodes": st.integers(1, 64), "user_id": TEXT}),
             (cl.CheckFinished, {"check": TEXT, "detail": TEXT}),
             (cl.TeardownStarted, {}),
@@ -282,3 +283,13 @@ def test_what_is_on_the_card_is_no_news_of_the_thread():
 
     assert cluster_message([made, passed], make_cluster()) is None
     assert "one is missing" in seen(cluster_message([failed], make_cluster()))
+
+
+def test_size_for_which_a_cluster_settles_is_news_where_it_is_less_than_wanted():
+    asked = event(cl.LeaseRequested, run_id=RUN_ID, nodes=8, min_nodes=2)
+    fewer = event(cl.SizeSettled, nodes=6, reason="no capacity")
+
+    told = seen(cluster_message([asked, fewer], make_cluster()))
+    assert "waits for 2 to 8 nodes" in told
+    assert "goes on with 6 nodes: no capacity" in told
+    assert cluster_message([event(cl.SizeSettled, nodes=8)], make_cluster()) is None

@@ -46,10 +46,17 @@ def walk(cluster: Cluster, *events: ClusterEvent) -> Cluster:
     return cluster
 
 
-def wants(run_id: RunId, nodes: int, *, keep_s: int = 0, at: datetime = START) -> ClusterEvent:
+def wants(
+    run_id: RunId,
+    nodes: int,
+    *,
+    at_least: int | None = None,
+    keep_s: int = 0,
+    at: datetime = START,
+) -> ClusterEvent:
     return event(
-        ev.LeaseRequested, event_id=f"wants-{run_id}", run_id=run_id, nodes=nodes, keep_s=keep_s,
-        at=at,
+        ev.LeaseRequested, event_id=f"wants-{run_id}", run_id=run_id, nodes=nodes,
+        min_nodes=at_least, keep_s=keep_s, at=at,
     )  # fmt: skip
 
 
@@ -114,6 +121,65 @@ def test_request_that_is_repeated_keeps_its_place_and_its_lease():
 def test_request_for_more_nodes_than_there_are_is_refused():
     with pytest.raises(IllegalTransition, match="has 4 training nodes, run run-a wants 5"):
         apply(ready(), wants(A, 5))
+
+
+@pytest.mark.parametrize(("others", "gets"), [(0, 4), (1, 3), (2, 2), (3, 0)])
+def test_range_of_nodes_gets_all_that_are_free_up_to_its_most(others, gets):
+    used = walk(ready(), wants(A, others)) if others else ready()
+
+    asked = walk(used, wants(B, 8, at_least=2))
+
+    assert held(asked).get(B, 0) == gets
+    assert queued(asked) == ([] if gets else [B])
+
+
+def test_range_of_nodes_waits_for_its_least_and_is_overtaken_by_nobody():
+    crowded = walk(ready(), wants(A, 1), wants(B, 2), wants(C, 4, at_least=2), wants(RUN_ID, 1))
+    assert (held(crowded), queued(crowded)) == ({A: 1, B: 2}, [C, RUN_ID])
+
+    after = walk(crowded, leaves(A))
+
+    assert (held(after), queued(after)) == ({B: 2, C: 2}, [RUN_ID])
+
+
+def test_range_whose_least_is_more_than_there_are_is_refused():
+    assert held(walk(ready(), wants(A, 9, at_least=4))) == {A: 4}
+    with pytest.raises(IllegalTransition, match="has 4 training nodes, run run-a wants 5"):
+        apply(ready(), wants(A, 9, at_least=5))
+
+
+def made_for_a_range() -> Cluster:
+    made = make_cluster(ClusterPhase.PROVISIONING, nodes=4, leased=False)
+    spec = made.spec.model_copy(update={"min_nodes": 2})
+    return walk(made.model_copy(update={"spec": spec}), wants(RUN_ID, 4, at_least=2))
+
+
+def test_cluster_settles_for_the_nodes_that_came_and_its_run_leases_no_more():
+    made = walk(made_for_a_range(), wants(A, 1))
+    assert (held(made), queued(made)) == ({RUN_ID: 4}, [A])
+
+    settled = walk(made, event(ev.SizeSettled, nodes=3, reason="no capacity"))
+
+    assert (settled.spec.nodes, settled.spec.min_nodes) == (3, None)
+    assert (held(settled), settled.free_nodes) == ({RUN_ID: 3}, 0)
+    assert settled.earlier_sizes == [(START, 4)]
+    with pytest.raises(IllegalTransition, match="settle for 3 of 3 nodes"):
+        apply(settled, event(ev.SizeSettled, nodes=3))
+
+
+def test_nodes_that_may_not_come_are_given_to_nobody_else():
+    left = walk(made_for_a_range(), wants(A, 4), wants(B, 2, at_least=1), leaves(RUN_ID))
+    assert (held(left), queued(left)) == ({}, [A, B])
+
+    settled = walk(left, event(ev.SizeSettled, nodes=4))
+
+    assert (held(settled), queued(settled)) == ({A: 4}, [B])
+
+
+@pytest.mark.parametrize("nodes", [1, 5])
+def test_cluster_settles_for_no_other_number_than_it_was_asked_for(nodes):
+    with pytest.raises(IllegalTransition, match=f"settle for {nodes} of 4 nodes"):
+        apply(made_for_a_range(), event(ev.SizeSettled, nodes=nodes))
 
 
 @pytest.mark.parametrize("phase", [*GOING_AWAY, ClusterPhase.FAILED])

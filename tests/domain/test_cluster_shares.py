@@ -6,15 +6,18 @@ from datetime import timedelta
 
 import pytest
 from factories import RUN_ID, START, make_cluster
+from factories import make_cluster_event as event
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stationmaster.domain.cluster.aggregate import Cluster
-from stationmaster.domain.cluster.events import ClusterPhase, Requester
+from stationmaster.domain.cluster import events as ev
+from stationmaster.domain.cluster.aggregate import Cluster, apply
+from stationmaster.domain.cluster.events import ClusterEvent, ClusterPhase, Requester
 from stationmaster.domain.cluster.leases import Lease
 from stationmaster.domain.cluster.resources import Resource, ResourceStatus
 from stationmaster.domain.cluster.shares import shares
 from stationmaster.domain.ids import RunId
+from stationmaster.domain.reactions.cluster import consequences
 from stationmaster.domain.resources import ResourceKind
 
 OTHER = RunId("other")
@@ -38,8 +41,12 @@ def cluster(
     gone: float | None = None,
     caused: bool = True,
     price: float = 8.0,
+    settled: float | None = None,
 ) -> Cluster:
-    """Four nodes, requested at hour 0 for `price` USD an hour in all."""
+    """Four nodes, requested at hour 0 for `price` USD an hour in all.
+
+    From hour `settled` on they are four of six that were wanted, and cost as much less.
+    """
     phases = [(ClusterPhase.REQUESTED, START)]
     phases += [(ClusterPhase.READY, hours(ready))] if ready is not None else []
     phases += [(ClusterPhase.DRAINING, hours(drained))] if drained is not None else []
@@ -48,6 +55,7 @@ def cluster(
         name="training",
         status=ResourceStatus.ACTIVE,
         price_per_hour_usd=price,
+        earlier_prices=[] if settled is None else [(hours(settled), price * 6 / 4)],
         requested_at=START,
         deleted_at=None if gone is None else hours(gone),
     )
@@ -56,6 +64,7 @@ def cluster(
             "phases": phases,
             "run_id": RUN_ID if caused else None,
             "requester": REQUESTER if kept else None,
+            "earlier_sizes": [] if settled is None else [(hours(settled), 6)],
             "leases": {each.run_id: each for each in leases},
             "resources": {"node group/training": node_group},
         }
@@ -127,15 +136,18 @@ moments = st.integers(0, 12).map(float)
     ready=st.none() | moments,
     drained=st.none() | moments,
     gone=st.none() | moments,
+    settled=st.none() | moments,
     now=moments,
 )
-def test_shares_are_the_bill_whatever_happened(spans, kept, caused, ready, drained, gone, now):
+def test_shares_are_the_bill_whatever_happened(
+    spans, kept, caused, ready, drained, gone, settled, now
+):
     leases = [
         lease(RunId(f"run-{index}"), nodes, start, start + length)
         for index, (start, length, nodes) in enumerate(spans)
     ]
     any_cluster = cluster(
-        *leases, kept=kept, caused=caused, ready=ready, drained=drained, gone=gone
+        *leases, kept=kept, caused=caused, ready=ready, drained=drained, gone=gone, settled=settled
     )
 
     split = shares(any_cluster, hours(now))
@@ -143,3 +155,54 @@ def test_shares_are_the_bill_whatever_happened(spans, kept, caused, ready, drain
     assert split.total == pytest.approx(any_cluster.cost_usd(hours(now)))
     assert split.own >= -1e-9
     assert all(part >= 0 for part in split.runs.values())
+
+
+def walk(cluster: Cluster, *events: ClusterEvent) -> Cluster:
+    """Apply events with what follows from them, as the store does."""
+    queue = list(events)
+    while queue:
+        cluster = apply(cluster, queue[0])
+        queue = [*consequences(cluster, queue[0]), *queue[1:]]
+    return cluster
+
+
+range_events = st.lists(
+    st.tuples(
+        st.sampled_from(["wants", "leaves"]),
+        st.integers(0, 3),
+        st.integers(1, 4),
+        st.integers(0, 3),
+        st.integers(0, 3),
+    ),
+    max_size=10,
+)
+
+
+@given(steps=range_events, came=st.integers(2, 4), settled_after=st.integers(0, 9))
+def test_leases_of_ranges_never_exceed_the_nodes_and_share_the_bill(steps, came, settled_after):
+    """The cluster is made for two to four nodes; whoever comes asks for ranges of its nodes."""
+    now = START
+    shared = cluster(kept=True, ready=None)
+    spec = shared.spec.model_copy(update={"min_nodes": 2})
+    shared = shared.model_copy(update={"spec": spec, "keep_until": hours(99)})
+    for number, (what, run, least, more, later) in enumerate(steps):
+        now += timedelta(hours=later)
+        run_id = RUN_ID if run == 0 else RunId(f"run-{run}")
+        happened: list[tuple[type, dict[str, object]]] = []
+        if number == settled_after:
+            happened += [(ev.SizeSettled, {"nodes": came})]
+            happened += [(ev.ClusterPhaseChanged, {"phase": ClusterPhase.PROVISIONING})]
+            happened += [(ev.ClusterPhaseChanged, {"phase": ClusterPhase.READY})]
+        if what == "wants" and least <= shared.spec.nodes and least <= came:
+            happened += [
+                (ev.LeaseRequested, {"run_id": run_id, "nodes": least + more, "min_nodes": least})
+            ]
+        elif run_id in shared.waiting_runs:
+            happened += [(ev.LeaseReleased, {"run_id": run_id})]
+        for index, (kind, values) in enumerate(happened):
+            shared = walk(shared, event(kind, event_id=f"{number}-{index}", at=now, **values))
+        held = sum(lease.nodes for lease in shared.open_leases)
+        assert held <= shared.spec.nodes
+        split = shares(shared, now)
+        assert split.total == pytest.approx(shared.cost_usd(now))
+        assert split.own >= -1e-9

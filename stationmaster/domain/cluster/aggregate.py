@@ -26,6 +26,7 @@ from stationmaster.domain.cluster.changes import (
     kept,
     leased,
     refuse_going,
+    settled,
 )
 from stationmaster.domain.cluster.events import ClusterEvent, ClusterPhase, Requester
 from stationmaster.domain.cluster.leases import (
@@ -285,8 +286,8 @@ def _changes(cluster: Cluster, event: ClusterEvent) -> dict[str, object]:
         case ev.ClusterPhaseChanged():
             if event.phase not in _TRANSITIONS[cluster.phase]:
                 raise cannot(cluster, f"become {event.phase.value}")
-            settled = {"resizes_from": None} if event.phase is ClusterPhase.READY else {}
-            return entered(cluster, event.phase, event.at) | {"reason": event.reason} | settled
+            over = {"resizes_from": None} if event.phase is ClusterPhase.READY else {}
+            return entered(cluster, event.phase, event.at) | {"reason": event.reason} | over
         case ev.LeaseRequested() | ev.LeaseGranted() | ev.LeaseReleased():
             return leased(cluster, event)
         case ev.KeepExtended() | ev.KeepEnding() | ev.KeepEnded() | ev.DeletionRequested():
@@ -295,6 +296,8 @@ def _changes(cluster: Cluster, event: ClusterEvent) -> dict[str, object]:
             return gone_over(cluster, event)
         case ev.PassFailed():
             return gone_back(cluster, event)
+        case ev.SizeSettled():
+            return settled(cluster, event)
         case ev.ResourceRequested():
             refuse_going(cluster, f"get {event.kind.value} {event.name}")
             return {"resources": resources_after(cluster.resources, event)}

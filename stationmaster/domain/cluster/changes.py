@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, assert_never
 
 from stationmaster.domain.cluster import events as ev
 from stationmaster.domain.cluster.events import ClusterPhase
-from stationmaster.domain.cluster.leases import granted, held_nodes, joined, left, released
+from stationmaster.domain.cluster.leases import (
+    granted,
+    held_nodes,
+    joined,
+    left,
+    limited,
+    released,
+)
 from stationmaster.domain.errors import IllegalTransition
 
 if TYPE_CHECKING:
@@ -29,10 +36,10 @@ def leased(
     match event:
         case ev.LeaseRequested():
             refuse_going(cluster, f"be leased by run {event.run_id}")
-            if event.nodes > cluster.spec.nodes:
+            if event.least_nodes > cluster.spec.nodes:
                 raise IllegalTransition(
                     f"cluster {cluster.label} has {cluster.spec.nodes} training nodes, "
-                    f"run {event.run_id} wants {event.nodes}"
+                    f"run {event.run_id} wants {event.least_nodes}"
                 )
             held = any(lease.run_id == event.run_id for lease in cluster.open_leases)
             return {} if held else {"queue": joined(cluster.queue, event)}
@@ -119,6 +126,21 @@ def gone_back(cluster: Cluster, event: ev.PassFailed) -> dict[str, object]:
     return _next_pass(cluster, nodes=event.nodes, at=event.at) | {
         "resizes_from": None,
         "resize_failure": event.reason,
+    }
+
+
+def settled(cluster: Cluster, event: ev.SizeSettled) -> dict[str, object]:
+    """The cluster has the nodes that came, for good: the run that caused it leases no more."""
+    spec, least = cluster.spec, cluster.spec.min_nodes
+    refuse_going(cluster, f"settle for {event.nodes} nodes")
+    if least is None or not least <= event.nodes <= spec.nodes:
+        raise cannot(cluster, f"settle for {event.nodes} of {spec.nodes} nodes")
+    is_resized = event.nodes != spec.nodes
+    size = [(event.at, spec.nodes)] if is_resized else []
+    return {
+        "spec": spec.model_copy(update={"nodes": event.nodes, "min_nodes": None}),
+        "earlier_sizes": [*cluster.earlier_sizes, *size],
+        "leases": limited(cluster.leases, cluster.run_id, event.nodes),
     }
 
 

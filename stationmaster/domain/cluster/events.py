@@ -74,8 +74,15 @@ class LeaseRequested(_Event):
     type: Literal["lease.requested"] = "lease.requested"
     run_id: RunId
     nodes: int
+    min_nodes: int | None = None
+    """Where fewer than `nodes` do as well: the least; None where they do not."""
     keep_s: int = 0
     """For how many seconds after the run the cluster is kept for the next one."""
+
+    @property
+    def least_nodes(self) -> int:
+        """With fewer the run does not begin."""
+        return self.nodes if self.min_nodes is None else self.min_nodes
 
 
 class LeaseGranted(_Event):
@@ -139,6 +146,15 @@ class PassFailed(_Event):
     type: Literal["cluster.pass_failed"] = "cluster.pass_failed"
     nodes: int
     reason: str
+
+
+class SizeSettled(_Event):
+    """How many training nodes came, of a cluster for which fewer than wanted do as well."""
+
+    type: Literal["cluster.size_settled"] = "cluster.size_settled"
+    nodes: int
+    reason: str = ""
+    """Why they are fewer than wanted, as AWS says it; empty where they are not."""
 
 
 class ResourceRequested(_Event):
@@ -217,6 +233,7 @@ ClusterEvent = Annotated[
     | DeletionRequested
     | PassBegan
     | PassFailed
+    | SizeSettled
     | ResourceRequested
     | ResourceCreated
     | ResourceDeleted

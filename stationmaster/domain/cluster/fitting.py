@@ -20,9 +20,9 @@ def why_unfit(cluster: Cluster, needed: ClusterSpec) -> str:
             f"cluster {label} has {spec.instance_type} nodes, the run wants "
             f"{needed.instance_type}; leave out instance= or name another cluster"
         )
-    if needed.nodes > spec.nodes:
+    if needed.least_nodes > spec.nodes:
         return (
-            f"cluster {label} has {spec.nodes} training nodes, the run wants {needed.nodes}; "
+            f"cluster {label} has {spec.nodes} training nodes, the run wants {needed.least_nodes}; "
             f"resize the cluster or ask for {spec.nodes} at most"
         )
     # Its plugins and checks are chosen by what its nodes were to offer.

@@ -35,8 +35,19 @@ class Waiting(BaseModel):
 
     run_id: RunId
     nodes: int
+    min_nodes: int | None = None
+    """Where fewer than `nodes` do as well: the least; None where they do not."""
     keep_s: int = 0
     since: datetime
+
+    @property
+    def least_nodes(self) -> int:
+        """With fewer the run does not begin."""
+        return self.nodes if self.min_nodes is None else self.min_nodes
+
+    def nodes_of(self, free: int) -> int:
+        """How many nodes the run gets while `free` are free: as many as it may use, 0 for none."""
+        return min(self.nodes, free) if self.least_nodes <= free else 0
 
 
 def held_nodes(leases: Iterable[Lease]) -> int:
@@ -48,7 +59,13 @@ def joined(queue: Sequence[Waiting], event: LeaseRequested) -> list[Waiting]:
     """The queue with the run of `event` at its end; a run that stands in it keeps its place."""
     if any(waiting.run_id == event.run_id for waiting in queue):
         return list(queue)
-    last = Waiting(run_id=event.run_id, nodes=event.nodes, keep_s=event.keep_s, since=event.at)
+    last = Waiting(
+        run_id=event.run_id,
+        nodes=event.nodes,
+        min_nodes=event.min_nodes,
+        keep_s=event.keep_s,
+        since=event.at,
+    )
     return [*queue, last]
 
 
@@ -61,6 +78,14 @@ def granted(known: Mapping[RunId, Lease], event: LeaseGranted) -> dict[RunId, Le
     """The leases with a new one."""
     lease = Lease(run_id=event.run_id, nodes=event.nodes, keep_s=event.keep_s, granted_at=event.at)
     return {**known, event.run_id: lease}
+
+
+def limited(known: Mapping[RunId, Lease], run_id: RunId | None, nodes: int) -> dict[RunId, Lease]:
+    """The leases once that of a run, where it has one, holds `nodes` nodes at most."""
+    lease = known.get(run_id) if run_id is not None else None
+    if lease is None or lease.nodes <= nodes:
+        return dict(known)
+    return {**known, lease.run_id: lease.model_copy(update={"nodes": nodes})}
 
 
 def released(known: Mapping[RunId, Lease], event: LeaseReleased) -> dict[RunId, Lease]:

@@ -30,11 +30,18 @@ class ClusterSpec(BaseModel):
 
     instance_type: str
     nodes: int = Field(ge=1)
+    min_nodes: int | None = None
+    """While it is made: how many of `nodes` do as well where AWS has no more; None once settled."""
     file_system: FileSystemSpec
     num_gpus: int = Field(ge=0)
     """GPUs that each training node must offer; 0 where they are not needed."""
     num_efa: int = Field(ge=0)
     """EFA interfaces that each training node must offer; 0 where they are not needed."""
+
+    @property
+    def least_nodes(self) -> int:
+        """With fewer training nodes it is of no use."""
+        return self.nodes if self.min_nodes is None else self.min_nodes
 
     @property
     def instance(self) -> InstanceType:
@@ -56,12 +63,15 @@ class ClusterSpec(BaseModel):
         )
 
 
-def spec_for(recipe: Recipe, *, nodes: int, instance_type: str) -> ClusterSpec:
+def spec_for(
+    recipe: Recipe, *, nodes: int, instance_type: str, min_nodes: int | None = None
+) -> ClusterSpec:
     """The cluster that a run of `recipe` needs for itself."""
     instance = get_instance(instance_type)
     return ClusterSpec(
         instance_type=instance_type,
         nodes=nodes,
+        min_nodes=min_nodes,
         file_system=FileSystemSpec(
             storage_gib=recipe.file_system_gib, mbps_per_tib=recipe.file_system_mbps_per_tib
         ),

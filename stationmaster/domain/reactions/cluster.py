@@ -118,6 +118,7 @@ class GrantLease:
     """The first run of the queue gets its nodes; the store writes it with what made room."""
 
     waiting: Waiting
+    nodes: int
 
     def event_after(self, cause: ClusterEvent) -> ev.LeaseGranted:
         """The grant as an event, the same whenever it follows from the same cause."""
@@ -127,7 +128,7 @@ class GrantLease:
             cluster_id=cause.cluster_id,
             at=cause.at,
             run_id=run_id,
-            nodes=self.waiting.nodes,
+            nodes=self.nodes,
             keep_s=self.waiting.keep_s,
         )
 
@@ -206,6 +207,7 @@ def decide(cluster: Cluster, seen: Seen) -> Reactions:
         case (
             ev.LeaseRequested()
             | ev.LeaseGranted()
+            | ev.SizeSettled()
             | ev.ClusterPhaseChanged(phase=ClusterPhase.READY)
         ):
             return _grant(cluster)
@@ -290,21 +292,24 @@ def why_taken(cluster: Cluster) -> str:
 
 def _drain(cluster: Cluster) -> Reactions:
     """Why it failed, if it did, is kept while it goes away."""
-    going = cluster.is_going_away
-    return () if going else (ChangePhase(ClusterPhase.DRAINING, cluster.reason),)
+    return () if cluster.is_going_away else (ChangePhase(ClusterPhase.DRAINING, cluster.reason),)
 
 
 def _grant(cluster: Cluster) -> Reactions:
-    """The first of the queue, if it fits; nobody overtakes it.
+    """The first of the queue, if it fits; nobody overtakes it. It gets all it wants that is free.
 
-    Nodes that a resize is to bring are given away once they are there: it may fail.
+    Nodes that a resize is to bring are given away once they are there: it may fail. So are those
+    that may not come at all, but for the run that the cluster is made for.
     """
     if not cluster.queue or cluster.is_going_away or cluster.phase is ClusterPhase.FAILED:
         return ()
     if cluster.resizes_from is not None:
         return ()
     first = cluster.queue[0]
-    return (GrantLease(first),) if first.nodes <= cluster.free_nodes else ()
+    if cluster.spec.min_nodes is not None and first.run_id != cluster.run_id:
+        return ()
+    nodes = first.nodes_of(cluster.free_nodes)
+    return (GrantLease(first, nodes),) if nodes else ()
 
 
 def _drain_if_unwanted(cluster: Cluster, now: datetime) -> Reactions:
@@ -352,7 +357,7 @@ def _end_of_wait(cluster: Cluster, run_id: RunId) -> Reactions:
 
 def _never_fits(cluster: Cluster, run_id: RunId) -> Reactions:
     """The end of a wait for more nodes than there are, after a resize that failed."""
-    wants = next((each.nodes for each in cluster.queue if each.run_id == run_id), 0)
+    wants = next((each.least_nodes for each in cluster.queue if each.run_id == run_id), 0)
     if wants <= cluster.spec.nodes or cluster.resizes_from is not None:
         return ()
     why = f": {cluster.resize_failure}" if cluster.resize_failure else ""
