@@ -12,9 +12,9 @@ from typing import Final
 
 from pydantic import BaseModel, ConfigDict
 
-from relay.variables import region, required
-from stationmaster.domain import names
+from relay.variables import namespace, region, required
 from stationmaster.domain.ids import RunId
+from stationmaster.domain.names import NAMESPACE
 
 _SETTER: Final = "the relay's Deployment"
 
@@ -29,11 +29,14 @@ class RelayConfig(BaseModel):
     """Name of the PyTorchJob of the attempt that is watched."""
     bus_name: str
     region: str
-    namespace: str = names.NAMESPACE
+    namespace: str = NAMESPACE
+    """The one it runs in, set where it is not the product's usual one."""
 
     @classmethod
     def from_variables(cls, variables: Mapping[str, str]) -> RelayConfig:
         """Read STATIONMASTER_RUN_ID, STATIONMASTER_JOB, STATIONMASTER_BUS_NAME and AWS_REGION.
+
+        STATIONMASTER_NAMESPACE may be set as well.
 
         Raises:
             PermanentError: naming the variable that is missing or empty.
@@ -43,4 +46,5 @@ class RelayConfig(BaseModel):
             job=required(variables, "STATIONMASTER_JOB", setter=_SETTER),
             bus_name=required(variables, "STATIONMASTER_BUS_NAME", setter=_SETTER),
             region=region(variables, setter=_SETTER),
+            namespace=namespace(variables),
         )

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pydantic import ValidationError
 
 from stationmaster.domain.errors import PermanentError
+from stationmaster.domain.names import NAMESPACE
 
 
 def required(variables: Mapping[str, str], name: str, *, setter: str) -> str:
@@ -33,6 +34,11 @@ def region(variables: Mapping[str, str], *, setter: str) -> str:
     """
     name = "AWS_REGION" if variables.get("AWS_REGION") else "AWS_DEFAULT_REGION"
     return required(variables, name, setter=setter)
+
+
+def namespace(variables: Mapping[str, str]) -> str:
+    """The namespace that the program runs in: STATIONMASTER_NAMESPACE, or the usual one."""
+    return variables.get("STATIONMASTER_NAMESPACE") or NAMESPACE
 
 
 def not_understood(name: str, problem: ValidationError | str, *, setter: str) -> PermanentError:

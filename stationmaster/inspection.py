@@ -13,7 +13,6 @@ from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.names import (
     LABEL_CLUSTER_ID,
     LABEL_ROLE,
-    NAMESPACE,
     TRAINING_NODE_GROUP,
 )
 from stationmaster.rendering.metadata import LABEL_NODE_GROUP
@@ -76,6 +75,6 @@ class LiveCluster:
     @cached_property
     def idle_nodes(self) -> list[NodeView]:
         """Its training nodes that no job is on: what runs train on is proven by them."""
-        pods = self.kubernetes.pods(NAMESPACE, labels={LABEL_ROLE: "training"})
+        pods = self.kubernetes.pods(labels={LABEL_ROLE: "training"})
         busy = {pod.node for pod in pods if pod.phase not in ("Succeeded", "Failed")}
         return [node for node in self.training_nodes if node.name not in busy]

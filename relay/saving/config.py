@@ -8,9 +8,9 @@ from typing import Final
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from relay.variables import not_understood, region, required
-from stationmaster.domain import names
+from relay.variables import namespace, not_understood, region, required
 from stationmaster.domain.errors import PermanentError
+from stationmaster.domain.names import NAMESPACE
 from stationmaster.domain.results import RunFacts
 
 _FACTS: Final = "STATIONMASTER_RUN_FACTS"
@@ -27,11 +27,14 @@ class SavingConfig(BaseModel):
     region: str
     directory: Path
     """The trainer's output directory."""
-    namespace: str = names.NAMESPACE
+    namespace: str = NAMESPACE
+    """The one it runs in, set where it is not the product's usual one."""
 
     @classmethod
     def from_variables(cls, variables: Mapping[str, str]) -> SavingConfig:
         """Read STATIONMASTER_RUN_ID, _ARTIFACTS_BUCKET, _RUN_DIRECTORY, _RUN_FACTS and AWS_REGION.
+
+        STATIONMASTER_NAMESPACE may be set as well.
 
         Raises:
             PermanentError: naming the variable that is missing, empty or not understood.
@@ -51,4 +54,5 @@ class SavingConfig(BaseModel):
             bucket=required(variables, "STATIONMASTER_ARTIFACTS_BUCKET", setter=_SETTER),
             region=region(variables, setter=_SETTER),
             directory=Path(required(variables, "STATIONMASTER_RUN_DIRECTORY", setter=_SETTER)),
+            namespace=namespace(variables),
         )

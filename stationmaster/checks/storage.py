@@ -14,7 +14,7 @@ from typing import Final
 
 from stationmaster.domain.cluster.spec import ClusterSpec
 from stationmaster.domain.ids import ClusterId
-from stationmaster.domain.names import LABEL_CLUSTER_ID, NAMESPACE, SHARED_MOUNT
+from stationmaster.domain.names import LABEL_CLUSTER_ID, SHARED_MOUNT
 from stationmaster.inspection import Finding, LiveCluster, Verdict
 from stationmaster.rendering.job_spec import DATA_DIRECTORY, RUNS_DIRECTORY, KubernetesObject
 from stationmaster.rendering.metadata import (
@@ -131,17 +131,13 @@ def look(cluster: LiveCluster) -> Finding:
         for hostname in hostnames
     ]
     selector = {LABEL_CLUSTER_ID: cluster_id, LABEL_CHECK: NAME}
-    jobs = {job.name: job for job in gateway.batch_jobs(NAMESPACE, labels=selector)}
+    jobs = {job.name: job for job in gateway.batch_jobs(labels=selector)}
     if not jobs.keys() >= set(names):
         return Finding(Verdict.MISSING, "the storage check was just started")
-    pods = [
-        pod
-        for pod in gateway.pods(NAMESPACE, labels=selector)
-        if pod.name.rpartition("-")[0] in names
-    ]
+    pods = [pod for pod in gateway.pods(labels=selector) if pod.name.rpartition("-")[0] in names]
     failed = next((pod for pod in pods if pod.phase == "Failed"), None)
     if failed is not None:
-        line = gateway.last_log_line(NAMESPACE, failed.name)
+        line = gateway.last_log_line(failed.name)
         said = line or failed.terminated_reason or "it printed nothing"
         figures = {} if failed.exit_code is None else {"exit_code": failed.exit_code}
         sentence = f"pod {failed.name} exited with {failed.exit_code}: {said}"
@@ -151,7 +147,7 @@ def look(cluster: LiveCluster) -> Finding:
     if all(jobs[name].succeeded for name in names):
         sentence = f"{len(names)} nodes wrote to the file system and read each other"
         return Finding(Verdict.GOOD, sentence, {"nodes": len(names)})
-    return Finding(Verdict.WAITING, gateway.explain(NAMESPACE, pods))
+    return Finding(Verdict.WAITING, gateway.explain(pods))
 
 
 def job_name(

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from stationmaster.domain.errors import TransientError
+from stationmaster.domain.names import NAMESPACE
 from stationmaster.domain.run.failure_lines import FailureLines
 from stationmaster.kubernetes.calls import Calls, NotFound, PageExpired
 from stationmaster.kubernetes.connect import ClusterAddress, connect
@@ -26,6 +27,7 @@ from stationmaster.kubernetes.views import (
     parse_pod,
     parse_warning,
 )
+from stationmaster.rendering.placing import placed
 from stationmaster.settings import Settings
 
 if TYPE_CHECKING:
@@ -40,28 +42,34 @@ _FIRST: Final = {"Namespace": 0, "CustomResourceDefinition": 1}
 
 
 class KubernetesGateway:
-    """One run's cluster."""
+    """One cluster. Where no namespace is given, it is the product's own in it."""
 
-    def __init__(self, client: ApiClient) -> None:
+    def __init__(self, client: ApiClient, *, namespace: str = NAMESPACE) -> None:
         self._calls = Calls(client)
+        self.namespace = namespace
 
     @classmethod
-    def connect(cls, settings: Settings, *, cluster: ClusterAddress | None) -> KubernetesGateway:
+    def connect(
+        cls, settings: Settings, *, cluster: ClusterAddress | None, namespace: str = NAMESPACE
+    ) -> KubernetesGateway:
         """The gateway of a cluster; nothing is sent yet.
 
         Raises:
             TransientError: the cluster has no endpoint yet.
         """
-        return cls(connect(settings, cluster=cluster))
+        return cls(connect(settings, cluster=cluster), namespace=namespace)
 
     def apply(self, objects: Sequence[Mapping[str, Any]]) -> None:
         """Create or update objects, repeatable at any time.
+
+        Those that were rendered for the product's usual namespace go into the one of this gateway.
 
         Raises:
             TransientError: a type is not served yet, or an admission webhook does not answer yet.
             PermanentError: the cluster refuses an object; has its reason.
         """
-        for item in sorted(objects, key=lambda item: _FIRST.get(item["kind"], 2)):
+        for each in sorted(objects, key=lambda item: _FIRST.get(item["kind"], 2)):
+            item = placed(each, self.namespace)
             try:
                 self._calls.apply(
                     path_of_object(item),
@@ -87,19 +95,19 @@ class KubernetesGateway:
         items = self._list("v1", "Node", labels=labels)
         return sorted((parse_node(item) for item in items), key=lambda node: node.name)
 
-    def pods(self, namespace: str, *, labels: Mapping[str, str]) -> list[PodView]:
+    def pods(self, *, labels: Mapping[str, str], namespace: str | None = None) -> list[PodView]:
         """Pods of a namespace that carry all the labels, by name."""
         items = self._list("v1", "Pod", namespace=namespace, labels=labels)
         return sorted((parse_pod(item) for item in items), key=lambda pod: pod.name)
 
-    def pods_of(self, kind: str, namespace: str, name: str) -> list[PodView]:
+    def pods_of(self, kind: str, name: str, *, namespace: str | None = None) -> list[PodView]:
         """Pods that a Deployment or DaemonSet selects; none while it does not exist."""
         item = self._get("apps/v1", kind, namespace=namespace, name=name)
         if item is None:
             return []
-        return self.pods(namespace, labels=item["spec"]["selector"]["matchLabels"])
+        return self.pods(labels=item["spec"]["selector"]["matchLabels"], namespace=namespace)
 
-    def deployment_ready(self, namespace: str, name: str) -> bool:
+    def deployment_ready(self, name: str, *, namespace: str | None = None) -> bool:
         """Whether all replicas of the newest revision are available."""
         item = self._get("apps/v1", "Deployment", namespace=namespace, name=name)
         if item is None or not _is_observed(item):
@@ -108,7 +116,7 @@ class KubernetesGateway:
         counts = (status.get("updatedReplicas", 0), status.get("availableReplicas", 0))
         return all(count >= wanted for count in counts)
 
-    def daemon_set_ready(self, namespace: str, name: str, *, nodes: int) -> bool:
+    def daemon_set_ready(self, name: str, *, nodes: int, namespace: str | None = None) -> bool:
         """Whether its pod is ready on at least `nodes` nodes and on every one it is meant for."""
         item = self._get("apps/v1", "DaemonSet", namespace=namespace, name=name)
         if item is None or not _is_observed(item):
@@ -126,24 +134,28 @@ class KubernetesGateway:
         """Whether the cluster knows a CSI driver."""
         return self._get("storage.k8s.io/v1", "CSIDriver", name=name) is not None
 
-    def job(self, namespace: str, name: str) -> JobView | None:
+    def job(self, name: str) -> JobView | None:
         """A PyTorchJob, or None."""
-        item = self._get("kubeflow.org/v1", "PyTorchJob", namespace=namespace, name=name)
+        item = self._get("kubeflow.org/v1", "PyTorchJob", name=name)
         return None if item is None else parse_job(item)
 
-    def batch_jobs(self, namespace: str, *, labels: Mapping[str, str]) -> list[BatchJobView]:
+    def batch_jobs(
+        self, *, labels: Mapping[str, str], namespace: str | None = None
+    ) -> list[BatchJobView]:
         """batch/v1 Jobs that carry all the labels, by name."""
         items = self._list("batch/v1", "Job", namespace=namespace, labels=labels)
         return sorted((parse_batch_job(item) for item in items), key=lambda job: job.name)
 
-    def warnings(self, namespace: str, *, object_names: Sequence[str]) -> list[WarningView]:
+    def warnings(
+        self, *, object_names: Sequence[str], namespace: str | None = None
+    ) -> list[WarningView]:
         """Warning events about the objects, oldest first."""
         items = self._list("v1", "Event", namespace=namespace, fields={"type": "Warning"})
         ordered = sorted(items, key=_last_seen)
         views = [parse_warning(item) for item in ordered]
         return [view for view in views if view.object_name in object_names]
 
-    def explain(self, namespace: str, pods: Sequence[PodView]) -> str:
+    def explain(self, pods: Sequence[PodView], *, namespace: str | None = None) -> str:
         """Why pods do not run, in the cluster's words: their state and their newest warning."""
         if not pods:
             return "no pods were created"
@@ -151,15 +163,15 @@ class KubernetesGateway:
         if not stuck:
             return f"{len(pods)} pods are ready"
         sentence = stuck[0].waits_for
-        warnings = self.warnings(namespace, object_names=[stuck[0].name])
+        warnings = self.warnings(object_names=[stuck[0].name], namespace=namespace)
         if warnings and warnings[-1].message not in sentence:
             sentence += f" ({warnings[-1].reason}: {warnings[-1].message})"
         others = len(stuck) - 1
         return f"{sentence}; {others} more like it" if others else sentence
 
-    def failure_line(self, namespace: str, pod: str) -> str:
+    def failure_line(self, pod: str, *, namespace: str | None = None) -> str:
         """The line of the pod's log that says best why it ended; empty when it has no log."""
-        path = path_of("v1", "Pod", namespace=namespace, name=pod)
+        path = path_of("v1", "Pod", namespace=namespace or self.namespace, name=pod)
         text = self._calls.log(
             f"{path}/log", what=f"reading the log of pod {pod}", query={"tailLines": "500"}
         )
@@ -168,9 +180,9 @@ class KubernetesGateway:
             lines.take(line)
         return lines.cause or lines.peer or lines.last
 
-    def last_log_line(self, namespace: str, pod: str) -> str:
+    def last_log_line(self, pod: str, *, namespace: str | None = None) -> str:
         """The last line that the pod's container printed; empty when there is none (yet)."""
-        path = path_of("v1", "Pod", namespace=namespace, name=pod)
+        path = path_of("v1", "Pod", namespace=namespace or self.namespace, name=pod)
         text = self._calls.log(
             f"{path}/log", what=f"reading the log of pod {pod}", query={"tailLines": "5"}
         )
@@ -181,7 +193,7 @@ class KubernetesGateway:
         self, api_version: str, kind: str, *, name: str, namespace: str | None = None
     ) -> None:
         """Request the deletion of one object and its dependents; one that is gone is fine."""
-        path = path_of(api_version, kind, namespace=namespace, name=name)
+        path = path_of(api_version, kind, namespace=namespace or self.namespace, name=name)
         try:
             self._calls.delete(path, what=f"deleting {kind} {name}")
         except NotFound:
@@ -193,8 +205,15 @@ class KubernetesGateway:
         """Whether an object is still there."""
         return self._get(api_version, kind, namespace=namespace, name=name) is not None
 
+    def has(self, item: Mapping[str, Any]) -> bool:
+        """Whether there is an object of that kind and name, where `apply` would put it."""
+        item = placed(item, self.namespace)
+        about = item["metadata"]
+        where = about.get("namespace")
+        return self.exists(item["apiVersion"], item["kind"], name=about["name"], namespace=where)
+
     def _get(self, api_version: str, kind: str, *, name: str, namespace: str | None = None) -> Any:
-        path = path_of(api_version, kind, namespace=namespace, name=name)
+        path = path_of(api_version, kind, namespace=namespace or self.namespace, name=name)
         try:
             return self._calls.get(path, what=f"reading {kind} {name}")
         except NotFound:
@@ -214,7 +233,7 @@ class KubernetesGateway:
             query["labelSelector"] = _selector(labels)
         if fields:
             query["fieldSelector"] = _selector(fields)
-        path = path_of(api_version, kind, namespace=namespace)
+        path = path_of(api_version, kind, namespace=namespace or self.namespace)
         for _ in range(_LIST_TRIES):
             try:
                 return self._pages(path, query, what=f"listing {kind}s")

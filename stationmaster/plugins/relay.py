@@ -6,6 +6,7 @@ from typing import Final
 
 from stationmaster.domain.cluster.spec import ClusterSpec
 from stationmaster.inspection import Finding, LiveCluster, Verdict
+from stationmaster.kubernetes.kinds import describe
 from stationmaster.rendering.job_spec import KubernetesObject
 from stationmaster.rendering.metadata import namespace
 from stationmaster.rendering.relay import render_relay_rights
@@ -27,9 +28,6 @@ def render(cluster: LiveCluster) -> list[KubernetesObject]:
 def look(cluster: LiveCluster) -> Finding:
     """Whether all of it is there."""
     for item in render_relay_rights():
-        about = item["metadata"]
-        if not cluster.kubernetes.exists(
-            item["apiVersion"], item["kind"], name=about["name"], namespace=about.get("namespace")
-        ):
-            return Finding(Verdict.WAITING, f"{item['kind']} {about['name']} is not there")
+        if not cluster.kubernetes.has(item):
+            return Finding(Verdict.WAITING, f"{describe(item)} is not there")
     return Finding(Verdict.GOOD, "relays have their account and their rights")

@@ -8,7 +8,7 @@ from stationmaster.inspection import Finding, LiveCluster, Verdict
 def look_at_deployment(cluster: LiveCluster, namespace: str, name: str) -> Finding:
     """Good once all replicas of the newest revision are available."""
     gateway = cluster.kubernetes
-    if gateway.deployment_ready(namespace, name):
+    if gateway.deployment_ready(name, namespace=namespace):
         return Finding(Verdict.GOOD, f"Deployment {name} is available")
     return _waiting(cluster, "Deployment", namespace, name)
 
@@ -16,7 +16,7 @@ def look_at_deployment(cluster: LiveCluster, namespace: str, name: str) -> Findi
 def look_at_daemon_set(cluster: LiveCluster, namespace: str, name: str) -> Finding:
     """Good once a pod of it is ready on each training node, and wherever else it belongs."""
     nodes = cluster.spec.nodes
-    if cluster.kubernetes.daemon_set_ready(namespace, name, nodes=nodes):
+    if cluster.kubernetes.daemon_set_ready(name, nodes=nodes, namespace=namespace):
         return Finding(
             Verdict.GOOD, f"DaemonSet {name} is ready on {nodes} nodes", {"nodes": nodes}
         )
@@ -25,5 +25,5 @@ def look_at_daemon_set(cluster: LiveCluster, namespace: str, name: str) -> Findi
 
 def _waiting(cluster: LiveCluster, kind: str, namespace: str, name: str) -> Finding:
     gateway = cluster.kubernetes
-    pods = gateway.pods_of(kind, namespace, name)
-    return Finding(Verdict.WAITING, gateway.explain(namespace, pods))
+    pods = gateway.pods_of(kind, name, namespace=namespace)
+    return Finding(Verdict.WAITING, gateway.explain(pods, namespace=namespace))

@@ -7,7 +7,7 @@ from typing import Final
 
 from stationmaster.domain.errors import JobNotStarted, StepTimedOut, TrainingFailed
 from stationmaster.domain.ids import RunId
-from stationmaster.domain.names import LABEL_ROLE, LABEL_RUN_ID, NAMESPACE, relay_name
+from stationmaster.domain.names import LABEL_ROLE, LABEL_RUN_ID, relay_name
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import RunPhase
 from stationmaster.kubernetes.gateway import KubernetesGateway
@@ -46,10 +46,10 @@ def ensure_job_started(services: Services, run_id: RunId) -> StepResult:
     run = services.runs.load(run_id)
     raise_if_stopped(run)
     gateway = services.kubernetes(cluster_of(run))
-    job = gateway.job(NAMESPACE, run.job)
+    job = gateway.job(run.job)
     if job is None:
         raise JobNotStarted(f"PyTorchJob {run.job} is not in the cluster any more")
-    pods = gateway.pods(NAMESPACE, labels={LABEL_RUN_ID: run_id, LABEL_ROLE: "training"})
+    pods = gateway.pods(labels={LABEL_RUN_ID: run_id, LABEL_ROLE: "training"})
     failed = job.condition("Failed")
     if failed is not None:
         raise TrainingFailed(why_failed(gateway, run, failed.message, pods))
@@ -60,8 +60,8 @@ def ensure_job_started(services: Services, run_id: RunId) -> StepResult:
             what = f"the job did not start, {up} of {run.placement.nodes} pods run"
             _check_deadline(services, gateway, run, what, pods)
             return NOT_READY
-    if not gateway.deployment_ready(NAMESPACE, relay_name(run_id)):
-        relays = gateway.pods_of("Deployment", NAMESPACE, relay_name(run_id))
+    if not gateway.deployment_ready(relay_name(run_id)):
+        relays = gateway.pods_of("Deployment", relay_name(run_id))
         _raise_if_hopeless(relays)
         what = "the relay that is to watch the job did not start"
         _check_deadline(services, gateway, run, what, relays)
@@ -93,4 +93,4 @@ def _check_deadline(
             what=what,
         )
     except StepTimedOut as exc:
-        raise JobNotStarted(f"{exc}: {gateway.explain(NAMESPACE, pods)}") from exc
+        raise JobNotStarted(f"{exc}: {gateway.explain(pods)}") from exc

@@ -15,7 +15,6 @@ from stationmaster.domain.names import (
     LABEL_CLUSTER_ID,
     LABEL_ROLE,
     LABEL_RUN_ID,
-    NAMESPACE,
     SYSTEM_NODE_GROUP,
     TRAINING_NODE_GROUP,
 )
@@ -77,12 +76,12 @@ def _explain_inside(services: Services, run: Run) -> tuple[str, bool]:
     if not gateway.is_answering():
         return f"{SILENT}: the cluster's Kubernetes API does not answer", False
     name = run.job
-    job = gateway.job(NAMESPACE, name)
+    job = gateway.job(name)
     if job is None:
         return f"PyTorchJob {name} was deleted from the cluster before it had ended", False
     if job.condition("Succeeded") is not None:
         return "", True
-    pods = gateway.pods(NAMESPACE, labels={LABEL_RUN_ID: run.run_id, LABEL_ROLE: "training"})
+    pods = gateway.pods(labels={LABEL_RUN_ID: run.run_id, LABEL_ROLE: "training"})
     if (failed := job.condition("Failed")) is not None:
         return why_failed(gateway, run, failed.message, pods), False
     nodes = gateway.nodes(
@@ -94,8 +93,8 @@ def _explain_inside(services: Services, run: Run) -> tuple[str, bool]:
     if len(pods) < run.placement.nodes:
         return f"{len(pods)} of the job's {run.placement.nodes} pods are there", False
     if any(pod.phase not in ("Running", "Succeeded") for pod in pods):
-        return f"the job's pods do not run: {gateway.explain(NAMESPACE, pods)}", False
-    relays = gateway.pods(NAMESPACE, labels={LABEL_RUN_ID: run.run_id, LABEL_ROLE: "relay"})
+        return f"the job's pods do not run: {gateway.explain(pods)}", False
+    relays = gateway.pods(labels={LABEL_RUN_ID: run.run_id, LABEL_ROLE: "relay"})
     return f"{SILENT}{_relay_standing(relays)}", False
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from stationmaster.domain.errors import TransientError
-from stationmaster.domain.names import NAMESPACE
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.failures import FOLLOWING_CODES, first_cause
 from stationmaster.kubernetes.gateway import KubernetesGateway
@@ -23,7 +22,7 @@ def why_failed(gateway: KubernetesGateway, run: Run, message: str, pods: Sequenc
     pod = min(ended, key=lambda pod: pod.exit_code in FOLLOWING_CODES)
     reason = f" ({pod.terminated_reason})" if pod.terminated_reason not in ("", "Error") else ""
     try:
-        line = gateway.failure_line(NAMESPACE, pod.name)
+        line = gateway.failure_line(pod.name)
     except TransientError:
         line = ""  # the failure itself has to be reported
     said = f": {line}" if line else ""

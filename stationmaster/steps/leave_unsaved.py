@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from stationmaster.domain.errors import PermanentError, TransientError
 from stationmaster.domain.ids import RunId
-from stationmaster.domain.names import NAMESPACE, saving_name
+from stationmaster.domain.names import saving_name
 from stationmaster.domain.reactions.run import POLICY, decide
 from stationmaster.domain.reactions.workflow import WorkflowFailed
 from stationmaster.domain.run.aggregate import Run
@@ -41,6 +41,6 @@ def _delete_job(services: Services, run: Run) -> None:
     """A Job cannot be started again, and a cluster that does not answer has to be left alone."""
     try:
         gateway = services.kubernetes(cluster_of(run))
-        gateway.delete("batch/v1", "Job", name=saving_name(run.run_id), namespace=NAMESPACE)
+        gateway.delete("batch/v1", "Job", name=saving_name(run.run_id))
     except (TransientError, PermanentError) as exc:
         logger.warning("job not deleted", extra={"run_id": run.run_id, "error": str(exc)})

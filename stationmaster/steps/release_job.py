@@ -14,7 +14,6 @@ from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.names import (
     LABEL_CLUSTER_ID,
     LABEL_ROLE,
-    NAMESPACE,
     saving_name,
     volume_name,
 )
@@ -64,9 +63,9 @@ def _release(services: Services, gateway: KubernetesGateway, cluster: Cluster) -
         pod for run_id in runs if run_id not in unsaved for pod in _remove_saver(gateway, run_id)
     ]
     of_cluster = {LABEL_CLUSTER_ID: cluster.cluster_id}
-    for check in gateway.batch_jobs(NAMESPACE, labels=of_cluster):
-        gateway.delete("batch/v1", "Job", name=check.name, namespace=NAMESPACE)
-    checking = gateway.pods(NAMESPACE, labels=of_cluster | {LABEL_ROLE: "check"})
+    for check in gateway.batch_jobs(labels=of_cluster):
+        gateway.delete("batch/v1", "Job", name=check.name)
+    checking = gateway.pods(labels=of_cluster | {LABEL_ROLE: "check"})
     working = [*training, *saving, *checking]
     if working:
         return _names(working)
@@ -76,7 +75,7 @@ def _release(services: Services, gateway: KubernetesGateway, cluster: Cluster) -
     if unsaved:
         return []
     name = volume_name(cluster.cluster_id)
-    gateway.delete("v1", "PersistentVolumeClaim", name=name, namespace=NAMESPACE)
+    gateway.delete("v1", "PersistentVolumeClaim", name=name)
     gateway.delete("v1", "PersistentVolume", name=name)
     if gateway.exists("v1", "PersistentVolume", name=name):
         return [f"volume {name}"]
@@ -84,8 +83,8 @@ def _release(services: Services, gateway: KubernetesGateway, cluster: Cluster) -
 
 
 def _remove_saver(gateway: KubernetesGateway, run_id: RunId) -> list[PodView]:
-    gateway.delete("batch/v1", "Job", name=saving_name(run_id), namespace=NAMESPACE)
-    return gateway.pods(NAMESPACE, labels=run_labels(run_id, "saving"))
+    gateway.delete("batch/v1", "Job", name=saving_name(run_id))
+    return gateway.pods(labels=run_labels(run_id, "saving"))
 
 
 def _names(pods: Sequence[PodView]) -> list[str]:

@@ -6,7 +6,7 @@ from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.cluster.keeping import outlives
 from stationmaster.domain.errors import TransientError
 from stationmaster.domain.ids import RunId
-from stationmaster.domain.names import LABEL_RUN_ID, NAMESPACE
+from stationmaster.domain.names import LABEL_RUN_ID
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import RunPhase
 from stationmaster.services import Services
@@ -61,8 +61,8 @@ def _release(services: Services, cluster: Cluster, run_id: RunId) -> str:
     jobs = jobs_of(services, cluster, [run_id])
     left = remove_jobs(gateway, runs=[run_id], jobs=jobs)
     if not left:
-        for job in gateway.batch_jobs(NAMESPACE, labels={LABEL_RUN_ID: run_id}):
-            gateway.delete("batch/v1", "Job", name=job.name, namespace=NAMESPACE)
+        for job in gateway.batch_jobs(labels={LABEL_RUN_ID: run_id}):
+            gateway.delete("batch/v1", "Job", name=job.name)
         remove_attendants(gateway, runs=[run_id], jobs=jobs)
-        left = gateway.pods(NAMESPACE, labels={LABEL_RUN_ID: run_id})
+        left = gateway.pods(labels={LABEL_RUN_ID: run_id})
     return f"pod {left[0].name}" if left else ""

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.ids import RunId
-from stationmaster.domain.names import LABEL_ROLE, LABEL_RUN_ID, NAMESPACE, relay_name
+from stationmaster.domain.names import LABEL_ROLE, LABEL_RUN_ID, relay_name
 from stationmaster.kubernetes.gateway import KubernetesGateway
 from stationmaster.kubernetes.views import PodView
 from stationmaster.rendering.etcd import etcd_name
@@ -28,11 +28,11 @@ def remove_jobs(
 ) -> list[PodView]:
     """Delete the jobs, and those that bring data; their pods that are still there."""
     for name in jobs:
-        gateway.delete("kubeflow.org/v1", "PyTorchJob", name=name, namespace=NAMESPACE)
+        gateway.delete("kubeflow.org/v1", "PyTorchJob", name=name)
     for run_id in runs:
         of_run = {LABEL_RUN_ID: run_id, LABEL_ROLE: "staging"}
-        for job in gateway.batch_jobs(NAMESPACE, labels=of_run):
-            gateway.delete("batch/v1", "Job", name=job.name, namespace=NAMESPACE)
+        for job in gateway.batch_jobs(labels=of_run):
+            gateway.delete("batch/v1", "Job", name=job.name)
     return [*_pods(gateway, runs, "training"), *_pods(gateway, runs, "staging")]
 
 
@@ -45,9 +45,9 @@ def remove_attendants(
     """
     for job in jobs:
         for api_version, kind in (("apps/v1", "Deployment"), ("v1", "Service")):
-            gateway.delete(api_version, kind, name=etcd_name(job), namespace=NAMESPACE)
+            gateway.delete(api_version, kind, name=etcd_name(job))
     for run_id in runs:
-        gateway.delete("apps/v1", "Deployment", name=relay_name(run_id), namespace=NAMESPACE)
+        gateway.delete("apps/v1", "Deployment", name=relay_name(run_id))
     return [*_pods(gateway, runs, "relay"), *_pods(gateway, runs, "rendezvous")]
 
 
@@ -55,5 +55,5 @@ def _pods(gateway: KubernetesGateway, runs: Sequence[RunId], role: str) -> list[
     return [
         pod
         for run_id in runs
-        for pod in gateway.pods(NAMESPACE, labels={LABEL_RUN_ID: run_id, LABEL_ROLE: role})
+        for pod in gateway.pods(labels={LABEL_RUN_ID: run_id, LABEL_ROLE: role})
     ]

@@ -10,7 +10,7 @@ from stationmaster.checks import Check, get_check, nodes
 from stationmaster.domain.cluster.events import CheckFinished, ClusterPhase, cluster_event_id
 from stationmaster.domain.errors import CheckFailed
 from stationmaster.domain.ids import ClusterId
-from stationmaster.domain.names import LABEL_CLUSTER_ID, NAMESPACE
+from stationmaster.domain.names import LABEL_CLUSTER_ID
 from stationmaster.inspection import Finding, LiveCluster, Verdict
 from stationmaster.rendering.metadata import LABEL_CHECK
 from stationmaster.services import Services
@@ -75,7 +75,7 @@ def _start(cluster: LiveCluster, check: Check) -> None:
     objects = check.render(cluster)
     wanted = {each["metadata"]["name"] for each in objects if each["kind"] == "Job"}
     selector = {LABEL_CLUSTER_ID: cluster.cluster_id, LABEL_CHECK: check.NAME}
-    for job in cluster.kubernetes.batch_jobs(NAMESPACE, labels=selector):
+    for job in cluster.kubernetes.batch_jobs(labels=selector):
         if job.name not in wanted:
-            cluster.kubernetes.delete("batch/v1", "Job", name=job.name, namespace=NAMESPACE)
+            cluster.kubernetes.delete("batch/v1", "Job", name=job.name)
     cluster.kubernetes.apply(objects)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from stationmaster import __version__
 from stationmaster.domain.errors import SavingFailed, StepTimedOut, TransientError
 from stationmaster.domain.ids import ClusterId, RunId
-from stationmaster.domain.names import LABEL_ROLE, LABEL_RUN_ID, NAMESPACE, saving_name
+from stationmaster.domain.names import LABEL_ROLE, LABEL_RUN_ID, saving_name
 from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.domain.reactions.ending import ExplainSilence, outcome_of
 from stationmaster.domain.reactions.run import POLICY, SilenceExplained, decide
@@ -54,7 +54,7 @@ def save_results(
     gateway = services.kubernetes(cluster_id)
     if not _training_is_over(services, gateway, run):
         return NOT_READY
-    jobs = gateway.batch_jobs(NAMESPACE, labels=run_labels(run_id, "saving"))
+    jobs = gateway.batch_jobs(labels=run_labels(run_id, "saving"))
     if not jobs:
         _start(services, gateway, run)
         return NOT_READY
@@ -99,10 +99,10 @@ def _training_is_over(services: Services, gateway: KubernetesGateway, run: Run) 
     A pod that waits for its next start, of a job that has failed, writes nothing. One whose node is
     lost never ends, and is waited for no longer than at a teardown.
     """
-    job = gateway.job(NAMESPACE, run.job)
+    job = gateway.job(run.job)
     if job is not None and not (job.condition("Succeeded") or job.condition("Failed")):
-        gateway.delete("kubeflow.org/v1", "PyTorchJob", name=run.job, namespace=NAMESPACE)
-    pods = gateway.pods(NAMESPACE, labels={LABEL_RUN_ID: run.run_id, LABEL_ROLE: "training"})
+        gateway.delete("kubeflow.org/v1", "PyTorchJob", name=run.job)
+    pods = gateway.pods(labels={LABEL_RUN_ID: run.run_id, LABEL_ROLE: "training"})
     if all(pod.phase in ("Succeeded", "Failed") or pod.waiting_reason for pod in pods):
         return True
     waited_s = (services.now() - (run.saving_since or services.now())).total_seconds()
@@ -155,7 +155,7 @@ def _is_done(services: Services, gateway: KubernetesGateway, run: Run, job: Batc
     """Whether the Job has ended well; once a pod of it runs, the Job's own deadline counts."""
     if job.succeeded:
         return True
-    pods = gateway.pods(NAMESPACE, labels=run_labels(run.run_id, "saving"))
+    pods = gateway.pods(labels=run_labels(run.run_id, "saving"))
     if job.failed:
         ended = [pod for pod in pods if pod.exit_code not in (None, 0)]
         said = _last_words(gateway, ended[-1].name) if ended else ""
@@ -172,12 +172,12 @@ def _is_done(services: Services, gateway: KubernetesGateway, run: Run, job: Batc
             what=f"Job {job.name} did not start",
         )
     except StepTimedOut as exc:
-        raise SavingFailed(f"{exc}: {gateway.explain(NAMESPACE, pods)}") from exc
+        raise SavingFailed(f"{exc}: {gateway.explain(pods)}") from exc
     return False
 
 
 def _last_words(gateway: KubernetesGateway, pod: str) -> str:
     try:
-        return gateway.last_log_line(NAMESPACE, pod)
+        return gateway.last_log_line(pod)
     except TransientError:
         return ""  # that it failed has to be reported

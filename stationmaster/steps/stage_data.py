@@ -22,7 +22,6 @@ from stationmaster.domain.datasets import (
 )
 from stationmaster.domain.errors import DataNotStaged, StepTimedOut
 from stationmaster.domain.ids import RunId
-from stationmaster.domain.names import NAMESPACE
 from stationmaster.domain.planning.layout import Layout
 from stationmaster.domain.planning.staging import checkpoint_room_bytes
 from stationmaster.domain.run.aggregate import Run
@@ -75,11 +74,11 @@ def stage_data(services: Services, run_id: RunId) -> StepResult:
     run = enter_phase(services, run, RunPhase.STAGING)
     gateway = services.kubernetes(attempt.cluster_id)
     labels = staging_labels(run_id, work)
-    job = next(iter(gateway.batch_jobs(NAMESPACE, labels=labels)), None)
+    job = next(iter(gateway.batch_jobs(labels=labels)), None)
     if job is None:
         gateway.apply(_objects(services, run, attempt, work))
         return NOT_READY
-    pods = gateway.pods(NAMESPACE, labels=labels)
+    pods = gateway.pods(labels=labels)
     if job.failed:
         raise DataNotStaged(_why_failed(gateway, pods, work))
     if not job.succeeded:
@@ -89,7 +88,7 @@ def stage_data(services: Services, run_id: RunId) -> StepResult:
     line = _end(gateway, pods)
     if line is None:
         # Its pods are gone, and with them what they said. Another one finds the data at once.
-        gateway.delete("batch/v1", "Job", name=job.name, namespace=NAMESPACE)
+        gateway.delete("batch/v1", "Job", name=job.name)
         return NOT_READY
     run = services.runs.record(run_id, [_staged(services, run, attempt, work, line)])
     return READY if _work_left(run, staging_of(run, attempt)) is None else NOT_READY
@@ -179,9 +178,7 @@ def _report(
 ) -> None:
     """Record how far it is, as the pod that says most has it."""
     lines = [
-        read_staging_line(gateway.last_log_line(NAMESPACE, pod.name))
-        for pod in pods
-        if pod.phase == "Running"
+        read_staging_line(gateway.last_log_line(pod.name)) for pod in pods if pod.phase == "Running"
     ]
     said = [line for line in lines if isinstance(line, StagingLine)]
     if not said:
@@ -218,13 +215,13 @@ def _check_started(
             what="the data is not brought: no pod runs",
         )
     except StepTimedOut as exc:
-        raise DataNotStaged(f"{exc}: {gateway.explain(NAMESPACE, pods)}") from exc
+        raise DataNotStaged(f"{exc}: {gateway.explain(pods)}") from exc
 
 
 def _end(gateway: KubernetesGateway, pods: Sequence[PodView]) -> StagedLine | None:
     """What the last of the pods that ended well said; None where none can be asked."""
     lines = [
-        read_staging_line(gateway.last_log_line(NAMESPACE, pod.name))
+        read_staging_line(gateway.last_log_line(pod.name))
         for pod in pods
         if pod.phase == "Succeeded"
     ]
@@ -257,7 +254,7 @@ def _why_failed(gateway: KubernetesGateway, pods: Sequence[PodView], work: Stagi
     what = "the saved result could not be brought back" if work == "restoring" else _NOT_BROUGHT
     failed = [pod for pod in pods if pod.phase == "Failed"]
     for pod in reversed(failed):
-        line = gateway.last_log_line(NAMESPACE, pod.name)
+        line = gateway.last_log_line(pod.name)
         if line and read_staging_line(line) is None:
             return f"{what}: {line}"
     said = failed[-1].terminated_reason if failed else ""

@@ -35,9 +35,11 @@ def test_apply_of_every_manifest_makes_the_plugins_ready_on_their_nodes(
         gateway.apply(load_manifests(plugin))
 
     eventually(lambda: gateway.crd_established("pytorchjobs.kubeflow.org"))
-    eventually(lambda: gateway.deployment_ready("kubeflow", "training-operator"))
+    eventually(lambda: gateway.deployment_ready("training-operator", namespace="kubeflow"))
     for name in ("nvidia-device-plugin", "aws-efa-k8s-device-plugin"):
-        eventually(lambda name=name: gateway.daemon_set_ready("kube-system", name, nodes=2))
+        eventually(
+            lambda name=name: gateway.daemon_set_ready(name, nodes=2, namespace="kube-system")
+        )
     nodes = eventually(
         lambda: [
             node
@@ -72,7 +74,7 @@ def test_apply_of_a_job_that_admission_refuses_is_permanent_with_its_reason(
 ):
     add_nodes(cluster, group="system")
     gateway.apply(load_manifests("training-operator"))
-    eventually(lambda: gateway.deployment_ready("kubeflow", "training-operator"))
+    eventually(lambda: gateway.deployment_ready("training-operator", namespace="kubeflow"))
     objects = render_all(REQUEST, run_id=RUN_ID)
     template = objects[-1]["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]
     template["spec"]["containers"][0]["name"] = "trainer"
@@ -86,7 +88,7 @@ def test_apply_of_everything_a_run_renders_is_repeatable_and_bound(
 ):
     add_nodes(cluster, group="system")
     gateway.apply(load_manifests("training-operator"))
-    eventually(lambda: gateway.deployment_ready("kubeflow", "training-operator"))
+    eventually(lambda: gateway.deployment_ready("training-operator", namespace="kubeflow"))
     objects = render_all(REQUEST, run_id=RUN_ID)
 
     gateway.apply(objects)
@@ -95,13 +97,13 @@ def test_apply_of_everything_a_run_renders_is_repeatable_and_bound(
     pods = eventually(
         lambda: [
             pod
-            for pod in gateway.pods(NAMESPACE, labels={"stationmaster/role": "training"})
+            for pod in gateway.pods(labels={"stationmaster/role": "training"})
             if pod.unschedulable
         ][1:]
     )
     assert "nodes are available" in pods[0].unschedulable
-    assert gateway.job(NAMESPACE, RUN_ID).condition("Created") is not None
-    assert gateway.explain(NAMESPACE, pods).startswith(f"pod {pods[0].name} is not scheduled")
+    assert gateway.job(RUN_ID).condition("Created") is not None
+    assert gateway.explain(pods).startswith(f"pod {pods[0].name} is not scheduled")
 
 
 def test_log_and_exit_code_of_a_finished_pod_are_read(
@@ -112,12 +114,12 @@ def test_log_and_exit_code_of_a_finished_pod_are_read(
 
     labels = {"test": "job"}
     (pod,) = eventually(
-        lambda: [p for p in gateway.pods("default", labels=labels) if p.phase == "Failed"]
+        lambda: [p for p in gateway.pods(labels=labels, namespace="default") if p.phase == "Failed"]
     )
-    eventually(lambda: gateway.batch_jobs("default", labels=labels)[0].failed)
+    eventually(lambda: gateway.batch_jobs(labels=labels, namespace="default")[0].failed)
 
     assert pod.exit_code == 7
-    assert gateway.last_log_line("default", pod.name) == "last"
+    assert gateway.last_log_line(pod.name, namespace="default") == "last"
 
 
 def test_delete_takes_dependents_along_and_is_repeatable(
@@ -125,23 +127,23 @@ def test_delete_takes_dependents_along_and_is_repeatable(
 ):
     add_nodes(cluster, group="system")
     gateway.apply([batch_job("import time; time.sleep(600)")])
-    eventually(lambda: gateway.pods("default", labels={"test": "job"}))
+    eventually(lambda: gateway.pods(labels={"test": "job"}, namespace="default"))
 
     for _ in range(2):
         gateway.delete("batch/v1", "Job", name="job", namespace="default")
 
-    eventually(lambda: not gateway.pods("default", labels={"test": "job"}))
+    eventually(lambda: not gateway.pods(labels={"test": "job"}, namespace="default"))
     assert not gateway.exists("batch/v1", "Job", name="job", namespace="default")
 
 
 def test_reading_what_is_not_there_finds_nothing(gateway: KubernetesGateway):
-    assert gateway.job(NAMESPACE, "nothing") is None
-    assert gateway.pods(NAMESPACE, labels={"a": "b"}) == []
-    assert gateway.pods_of("DaemonSet", "kube-system", "nothing") == []
-    assert gateway.explain(NAMESPACE, []) == "no pods were created"
-    assert not gateway.deployment_ready("kubeflow", "nothing")
-    assert not gateway.daemon_set_ready("kube-system", "nothing", nodes=0)
-    assert gateway.last_log_line(NAMESPACE, "nothing") == ""
+    assert gateway.job("nothing") is None
+    assert gateway.pods(labels={"a": "b"}) == []
+    assert gateway.pods_of("DaemonSet", "nothing", namespace="kube-system") == []
+    assert gateway.explain([]) == "no pods were created"
+    assert not gateway.deployment_ready("nothing", namespace="kubeflow")
+    assert not gateway.daemon_set_ready("nothing", nodes=0, namespace="kube-system")
+    assert gateway.last_log_line("nothing") == ""
 
 
 def test_applying_a_kind_that_is_not_handled_is_refused(gateway: KubernetesGateway):

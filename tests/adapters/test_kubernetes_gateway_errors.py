@@ -210,7 +210,7 @@ def test_log_that_the_kubelet_does_not_give_is_empty(
 ):
     server.say(answer)
 
-    assert gateway.last_log_line("n", "p") == ""
+    assert gateway.last_log_line("p") == ""
 
 
 @pytest.mark.parametrize("answer", [status(401, "Unauthorized"), status(429, "slow down")])
@@ -220,7 +220,7 @@ def test_log_that_may_be_asked_for_again_is_transient(
     server.say(answer)
 
     with pytest.raises(TransientError, match=f"reading the log of pod p: .* {answer[0]}"):
-        gateway.last_log_line("n", "p")
+        gateway.last_log_line("p")
 
 
 def test_failure_line_of_a_log_is_the_tracebacks_last(
@@ -229,7 +229,7 @@ def test_failure_line_of_a_log_is_the_tracebacks_last(
     log = "Traceback (most recent call last):\n  File x\nKeyError: 'model'\nbye\n"
     server.say((200, log))
 
-    assert gateway.failure_line("n", "p") == "KeyError: 'model'"
+    assert gateway.failure_line("p") == "KeyError: 'model'"
 
 
 def test_apply_takes_over_fields_under_our_name_and_signs_in(

@@ -209,14 +209,14 @@ class Storing(Listing):
     training: dict[str, str] = field(default_factory=dict)
     """Phase of the training pod on a node, by the node's name."""
 
-    def batch_jobs(self, namespace, *, labels):
+    def batch_jobs(self, *, labels):
         assert labels == {"stationmaster/cluster-id": "c-1", "stationmaster/check": "storage"}
         return [
             BatchJobView(name=name, succeeded=state == "succeeded", failed=state == "failed")
             for name, state in self.jobs.items()
         ]
 
-    def pods(self, namespace, *, labels):
+    def pods(self, *, labels):
         if labels == {"stationmaster/role": "training"}:
             return [
                 PodView(name=f"on-{name}", node=name, phase=phase)
@@ -228,10 +228,10 @@ class Storing(Listing):
             for name in [*shown, *([self.stray_pod] if self.stray_pod else [])]
         ]
 
-    def last_log_line(self, namespace, pod):
+    def last_log_line(self, pod):
         return "storage check failed on n-1: why"
 
-    def explain(self, namespace, pods):
+    def explain(self, pods):
         return "its pods are starting"
 
 

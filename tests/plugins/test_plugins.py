@@ -45,19 +45,19 @@ class Answers:
     def crd_established(self, name):
         return name in self.types
 
-    def exists(self, api_version, kind, *, name, namespace=None):
-        return kind != self.missing and name == "stationmaster-relay"
+    def has(self, item):
+        return item["kind"] != self.missing and item["metadata"]["name"] == "stationmaster-relay"
 
-    def deployment_ready(self, namespace, name):
+    def deployment_ready(self, name, *, namespace):
         return f"{namespace}/{name}" in self.deployments
 
-    def daemon_set_ready(self, namespace, name, *, nodes):
+    def daemon_set_ready(self, name, *, nodes, namespace):
         return self.ready_on.get(f"{namespace}/{name}", 0) >= nodes
 
-    def pods_of(self, kind, namespace, name):
+    def pods_of(self, kind, name, *, namespace):
         return [f"pods of {kind} {namespace}/{name}"]
 
-    def explain(self, namespace, pods):
+    def explain(self, pods, *, namespace):
         return f"no {pods[0]}"
 
 

@@ -395,3 +395,18 @@ def test_config_reads_its_variables():
 
     assert (config.run_id, config.job) == ("run-1", "run-1-2")
     assert (config.bus_name, config.region) == ("bus", "eu-west-1")
+    assert config.namespace == "stationmaster"
+
+
+def test_config_reads_the_namespace_that_it_is_told():
+    config = RelayConfig.from_variables(
+        {
+            "STATIONMASTER_RUN_ID": "run-1",
+            "STATIONMASTER_JOB": "run-1",
+            "STATIONMASTER_BUS_NAME": "bus",
+            "AWS_REGION": "eu-west-1",
+            "STATIONMASTER_NAMESPACE": "stationmaster-run-1",
+        }
+    )
+
+    assert config.namespace == "stationmaster-run-1"

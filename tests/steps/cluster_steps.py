@@ -77,7 +77,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
         add_nodes(cluster, "system", {"stationmaster/node-group": "system"}, cpu="8")
         cluster.set_addon("aws-fsx-csi-driver", active=True)
         gateway.apply([namespace(), *load_manifests("training-operator")])
-        until(lambda: gateway.deployment_ready("kubeflow", "training-operator"))
+        until(lambda: gateway.deployment_ready("training-operator", namespace="kubeflow"))
         (node,) = gateway.nodes()
         client.CoreV1Api(api).patch_node(node.name, {"spec": {"unschedulable": True}})
     CLUSTERS[str(cluster.kubeconfig)] = cluster

@@ -104,7 +104,9 @@ def test_install_plugin_that_never_becomes_ready_times_out_with_what_its_pods_wa
     add_nodes(cluster, group="system")
     cluster.faults.add("plugin-never-ready")
     assert install_plugin(world, RUN_ID, plugin="training-operator") == {"ready": False}
-    eventually(lambda: world.gateway.pods_of("Deployment", "kubeflow", "training-operator"))
+    eventually(
+        lambda: world.gateway.pods_of("Deployment", "training-operator", namespace="kubeflow")
+    )
 
     world.late_s = world.settings.plugin_timeout_s + 1
 
@@ -172,7 +174,7 @@ def test_storage_check_when_a_node_is_replaced_checks_the_nodes_that_are_there(
     hostnames = {node.hostname for node in world.gateway.nodes()}
     directories = (tmp_path / "fsx/.stationmaster/storage-check").iterdir()
     checked = [{path.name for path in directory.iterdir()} for directory in directories]
-    jobs = world.gateway.batch_jobs(NAMESPACE, labels={"stationmaster/cluster-id": CLUSTER_ID})
+    jobs = world.gateway.batch_jobs(labels={"stationmaster/cluster-id": CLUSTER_ID})
     assert len(hostnames & first) == 1
     assert hostnames in checked
     assert [job.succeeded for job in jobs] == [True, True]
@@ -253,7 +255,7 @@ def test_check_of_nodes_in_several_zones_or_of_another_type_fails_closed(
         run_check(world, RUN_ID, check="storage")
 
     assert [event.passed for event in world.events("check.finished")] == [False, False]
-    assert world.gateway.batch_jobs(NAMESPACE, labels={"stationmaster/run-id": RUN_ID}) == []
+    assert world.gateway.batch_jobs(labels={"stationmaster/run-id": RUN_ID}) == []
 
 
 def test_check_of_nodes_that_do_not_join_fails_after_its_time(world: World):
@@ -287,8 +289,8 @@ def test_job_is_submitted_started_and_released_to_the_last_object(
 
     assert (started.phase, watched) == (RunPhase.RUNNING, job)
     assert [event.job for event in world.events("job.submitted")] == [job]
-    assert world.gateway.job(NAMESPACE, job) is None
-    assert world.gateway.pods(NAMESPACE, labels={"stationmaster/run-id": RUN_ID}) == []
+    assert world.gateway.job(job) is None
+    assert world.gateway.pods(labels={"stationmaster/run-id": RUN_ID}) == []
     assert not world.gateway.exists("v1", "PersistentVolume", name=f"{RUN_ID}-fsx")
     assert release_job(world, RUN_ID) == {"ready": True}
 
@@ -304,9 +306,7 @@ def test_job_whose_relay_does_not_start_fails_with_what_the_relay_waits_for(
     cluster.faults.add("plugin-never-ready")
     submit_job(world, RUN_ID)
     labels = {"stationmaster/run-id": RUN_ID, "stationmaster/role": "training"}
-    eventually(
-        lambda: [p.phase for p in world.gateway.pods(NAMESPACE, labels=labels)] == ["Running"] * 2
-    )
+    eventually(lambda: [p.phase for p in world.gateway.pods(labels=labels)] == ["Running"] * 2)
     assert ensure_job_started(world, RUN_ID) == {"ready": False}
 
     world.late_s = world.settings.job_start_timeout_s + 1
@@ -364,7 +364,7 @@ def test_job_whose_pods_find_no_node_does_not_start_and_says_what_they_wait_for(
     install_operator(world)
     submit_job(world, RUN_ID)
     labels = {"stationmaster/role": "training"}
-    eventually(lambda: [p for p in world.gateway.pods(NAMESPACE, labels=labels) if p.unschedulable])
+    eventually(lambda: [p for p in world.gateway.pods(labels=labels) if p.unschedulable])
     assert ensure_job_started(world, RUN_ID) == {"ready": False}
 
     world.late_s = world.settings.job_start_timeout_s + 1

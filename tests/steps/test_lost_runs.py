@@ -148,7 +148,7 @@ class PlayedLogs:
     def __init__(self, line: str | Exception) -> None:
         self.line = line
 
-    def failure_line(self, namespace: str, name: str) -> str:
+    def failure_line(self, name: str) -> str:
         if isinstance(self.line, Exception):
             raise self.line
         return self.line
@@ -378,17 +378,15 @@ def test_silence_is_explained_from_the_job_over_nodes_and_pods_to_the_relay(
 
     submit_job(world, RUN_ID)
     labels = {"stationmaster/role": "training"}
-    eventually(lambda: [p for p in world.gateway.pods(NAMESPACE, labels=labels) if p.unschedulable])
+    eventually(lambda: [p for p in world.gateway.pods(labels=labels) if p.unschedulable])
     assert explain() == "0 of 2 training nodes are ready"
 
     cluster.set_addon("aws-fsx-csi-driver", active=True)
     add_nodes(cluster, group="training")
-    eventually(
-        lambda: [p.phase for p in world.gateway.pods(NAMESPACE, labels=labels)] == ["Running"] * 2
-    )
+    eventually(lambda: [p.phase for p in world.gateway.pods(labels=labels)] == ["Running"] * 2)
     relay = {"stationmaster/role": "relay"}
     world.gateway.delete("apps/v1", "Deployment", name=relay_name(RUN_ID), namespace=NAMESPACE)
-    eventually(lambda: not world.gateway.pods(NAMESPACE, labels=relay))
+    eventually(lambda: not world.gateway.pods(labels=relay))
     assert explain() == (
         "the relay in the cluster fell silent, so the job is not watched: its pod is gone"
     )

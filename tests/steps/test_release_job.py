@@ -18,7 +18,7 @@ from cluster_steps import (
 
 from local.aws import LocalAws
 from stationmaster.domain.errors import StepTimedOut
-from stationmaster.domain.names import LABEL_ROLE, LABEL_RUN_ID, NAMESPACE
+from stationmaster.domain.names import LABEL_ROLE, LABEL_RUN_ID
 from stationmaster.settings import Settings
 from stationmaster.steps.begin_teardown import begin_teardown
 from stationmaster.steps.release_job import release_job
@@ -46,11 +46,11 @@ def test_job_is_deleted_with_its_pods_before_the_rest(account: Account):
     gateway = account.services.kubernetes(account.cluster_id)
     gateway.apply([job(account)])  # no longer suspended
     of_run = {LABEL_RUN_ID: account.run_id, LABEL_ROLE: "training"}
-    until(lambda: len(gateway.pods(NAMESPACE, labels=of_run)) == 2)
+    until(lambda: len(gateway.pods(labels=of_run)) == 2)
 
     until(lambda: account.call(release_job))
 
-    assert gateway.pods(NAMESPACE, labels=of_run) == []
+    assert gateway.pods(labels=of_run) == []
     assert not any(in_cluster(account).values())
 
 

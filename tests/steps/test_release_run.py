@@ -35,7 +35,7 @@ def released(run: Account) -> bool:
 
 def pods(run: Account) -> list[str]:
     gateway = run.services.kubernetes(run.cluster_id)
-    return [each.name for each in gateway.pods(NAMESPACE, labels={LABEL_RUN_ID: run.run_id})]
+    return [each.name for each in gateway.pods(labels={LABEL_RUN_ID: run.run_id})]
 
 
 def test_everything_of_the_run_goes_and_nothing_of_its_neighbour_or_the_cluster(account: Account):

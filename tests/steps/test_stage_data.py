@@ -213,10 +213,10 @@ def test_job_whose_pods_are_gone_is_started_again(ready: World, programs: Progra
     programs.end("relay.stage", line.text())
     stage_data(ready, RUN_ID)
     labels = staging_labels(RUN_ID, "copying")
-    eventually(lambda: ready.gateway.batch_jobs(NAMESPACE, labels=labels)[0].succeeded)
-    (pod,) = ready.gateway.pods(NAMESPACE, labels=labels)
+    eventually(lambda: ready.gateway.batch_jobs(labels=labels)[0].succeeded)
+    (pod,) = ready.gateway.pods(labels=labels)
     ready.gateway.delete("v1", "Pod", name=pod.name, namespace=NAMESPACE)
-    eventually(lambda: not ready.gateway.pods(NAMESPACE, labels=labels))
+    eventually(lambda: not ready.gateway.pods(labels=labels))
 
     eventually(lambda: stage_data(ready, RUN_ID)["ready"])
 
@@ -229,9 +229,7 @@ def test_pod_that_finds_no_node_ends_the_run_with_what_the_cluster_says(
     world.begin(RunPhase.PROVISIONING, RunPhase.VALIDATING, request=REQUESTED)
     stage_data(world, RUN_ID)
     labels = staging_labels(RUN_ID, "copying")
-    eventually(
-        lambda: any(pod.unschedulable for pod in world.gateway.pods(NAMESPACE, labels=labels))
-    )
+    eventually(lambda: any(pod.unschedulable for pod in world.gateway.pods(labels=labels)))
     assert stage_data(world, RUN_ID) == {"ready": False}
 
     world.late_s = world.settings.job_start_timeout_s + 1
@@ -305,4 +303,4 @@ def test_stop_ends_the_staging_and_the_teardown_takes_its_pods(
         stage_data(ready, RUN_ID)
 
     eventually(lambda: release_job(ready, RUN_ID)["ready"])
-    assert not ready.gateway.pods(NAMESPACE, labels=staging_labels(RUN_ID, "copying"))
+    assert not ready.gateway.pods(labels=staging_labels(RUN_ID, "copying"))

@@ -18,7 +18,7 @@ from stationmaster.domain.cluster.events import ClusterPhase
 from stationmaster.domain.cluster.shares import shares
 from stationmaster.domain.cluster.spec import spec_for
 from stationmaster.domain.commands.requests import CreateCluster
-from stationmaster.domain.names import LABEL_ROLE, LABEL_RUN_ID, NAMESPACE
+from stationmaster.domain.names import LABEL_ROLE, LABEL_RUN_ID
 from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.domain.run.events import RunPhase
 from stationmaster.steps.leftovers import find_left
@@ -69,12 +69,12 @@ def test_runs_share_a_cluster_side_by_side_and_in_turn_and_it_goes_when_its_time
     world.until(lambda: services.runs.load(third).phase is RunPhase.QUEUED, "the third waits")
 
     kubernetes = services.kubernetes(lab.cluster_id)
-    pods = kubernetes.pods(NAMESPACE, labels={LABEL_ROLE: "training"})
+    pods = kubernetes.pods(labels={LABEL_ROLE: "training"})
     assert len({pod.node for pod in pods}) == len(pods) == 4, "a node for each pod"
     world.let_end(second)
     world.until_left(second)
     assert services.runs.load(third).phase is RunPhase.QUEUED, "two free nodes are too few"
-    assert kubernetes.pods(NAMESPACE, labels={LABEL_RUN_ID: second}) == []
+    assert kubernetes.pods(labels={LABEL_RUN_ID: second}) == []
     world.let_end(first)
     gone = until_gone(world, lab)
 
@@ -141,7 +141,7 @@ def test_cluster_that_is_resized_in_use_keeps_its_run_whether_nodes_come_or_not(
     world.until(is_over, "the cluster is ready again")
     world.aws.faults.discard("node-group-fails")
     resized = services.cluster_states.load(lab.cluster_id)
-    pods = services.kubernetes(lab.cluster_id).pods(NAMESPACE, labels={LABEL_RUN_ID: user})
+    pods = services.kubernetes(lab.cluster_id).pods(labels={LABEL_RUN_ID: user})
     assert sum(pod.restarts for pod in pods) == 0
     assert services.runs.load(user).phase is RunPhase.RUNNING
     if capacity:

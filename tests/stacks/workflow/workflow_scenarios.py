@@ -17,7 +17,6 @@ import pytest
 from workflow_runtime import ApiFault, Fault
 from workflow_world import Outcome, World
 
-from stationmaster.domain.names import NAMESPACE
 from stationmaster.services import Services
 
 BROKEN = "broken by the test"
@@ -430,7 +429,7 @@ def _submitted_late(world: World, name: str) -> str:
     world.until(teardown.reached.is_set, "the teardown has ended the run")
     volume.released.set()
     kubernetes = world.services.kubernetes(run_id)
-    world.until(lambda: kubernetes.job(NAMESPACE, run_id), "the job is there")
+    world.until(lambda: kubernetes.job(run_id), "the job is there")
     teardown.released.set()
     world.until_rested(run_id)
     return run_id

@@ -375,7 +375,7 @@ class World:
         """Where a run hangs, for the person who reads the failure."""
         services = self.services
         run = services.runs.load(run_id)
-        job = services.kubernetes(run_id).job(NAMESPACE, job_name(run_id))
+        job = services.kubernetes(run_id).job(job_name(run_id))
         executions = [(each.name, each.exec_status) for _, each in self._executions(run_id)]
         return (
             f"run {run.phase}, cluster {services.cluster_states.find(run_id)}, "

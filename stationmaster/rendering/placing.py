@@ -1,0 +1,59 @@
+"""Rendered objects, placed into a namespace of their own in a Kubernetes cluster of other owners.
+
+Everything is rendered for the product's usual namespace. In another one, what names the usual
+namespace names that one, and rights that belong to no namespace get its name as their prefix:
+several may be in one Kubernetes cluster. The gateway calls this for each object.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any, Final
+
+from stationmaster.domain.names import NAMESPACE
+from stationmaster.rendering.job_spec import KubernetesObject
+
+# What the relay and the saver read; without it they look into the usual namespace.
+NAMESPACE_VARIABLE: Final = "STATIONMASTER_NAMESPACE"
+_RIGHTS: Final = ("ClusterRole", "ClusterRoleBinding")
+
+
+def placed(item: Mapping[str, Any], namespace: str) -> KubernetesObject:
+    """The object as it has to be for `namespace`; others' objects stay as they are."""
+    if namespace == NAMESPACE:
+        return dict(item)
+    placed_item = copy.deepcopy(dict(item))
+    kind, about = placed_item["kind"], placed_item["metadata"]
+    spec = placed_item.get("spec", {})
+    if about.get("namespace") == NAMESPACE:
+        about["namespace"] = namespace
+        _tell_pods(spec, namespace)
+    if kind == "Namespace" and about["name"] == NAMESPACE:
+        about["name"] = namespace
+    if kind in _RIGHTS:
+        about["name"] = placed_name(about["name"], namespace)
+    for subject in placed_item.get("subjects", ()):
+        if subject.get("namespace") == NAMESPACE:
+            subject["namespace"] = namespace
+    role = placed_item.get("roleRef", {})
+    if role.get("kind") == "ClusterRole":
+        role["name"] = placed_name(role["name"], namespace)
+    if spec.get("claimRef", {}).get("namespace") == NAMESPACE:
+        spec["claimRef"]["namespace"] = namespace
+    return placed_item
+
+
+def placed_name(name: str, namespace: str) -> str:
+    """What a cluster role that belongs to a namespace is called: stationmaster-ID-relay."""
+    prefix = f"{NAMESPACE}-"
+    return f"{namespace}-{name.removeprefix(prefix)}" if name.startswith(prefix) else name
+
+
+def _tell_pods(spec: Mapping[str, Any], namespace: str) -> None:
+    """Pods with an account of their own ask Kubernetes: they are told where they are."""
+    pod = spec.get("template", {}).get("spec", {})
+    if "serviceAccountName" not in pod:
+        return
+    for container in pod.get("containers", ()):
+        container.setdefault("env", []).append({"name": NAMESPACE_VARIABLE, "value": namespace})

@@ -1,0 +1,81 @@
+"""Objects placed into another namespace: everything follows, nothing of others changes."""
+
+import copy
+import json
+
+import pytest
+
+from stationmaster.domain.catalogue.entries import CATALOGUE
+from stationmaster.domain.ids import ClusterId
+from stationmaster.domain.names import NAMESPACE
+from stationmaster.kubernetes.manifests import load_manifests
+from stationmaster.rendering.examples import example, saving_example
+from stationmaster.rendering.placing import placed
+from stationmaster.rendering.relay import render_relay_rights
+from stationmaster.rendering.storage import SharedStorage, render_storage
+
+OTHER = "stationmaster-tiny-llama-0123abcd"
+STORAGE = SharedStorage("fs-1", dns_name="fs-1.fsx", mount_name="m", storage_gib=1200)
+
+
+def every_object() -> list[dict]:
+    import yaml
+
+    examples = [example(recipe) for recipe in CATALOGUE.values()] + [saving_example()]
+    objects = [item for text in examples for item in yaml.safe_load_all(text)]
+    return [*objects, *render_relay_rights(), *render_storage(ClusterId("c-1"), STORAGE)]
+
+
+def test_in_the_usual_namespace_nothing_changes():
+    for item in every_object():
+        assert placed(item, NAMESPACE) == item
+
+
+def test_in_another_namespace_nothing_names_the_usual_one_any_more():
+    for item in every_object():
+        before = copy.deepcopy(item)
+
+        there = placed(item, OTHER)
+
+        assert item == before, "the rendered object itself stays as it is"
+        about = there["metadata"]
+        if "namespace" in item["metadata"] and item["metadata"]["namespace"] == NAMESPACE:
+            assert about["namespace"] == OTHER
+        text = json.dumps(there)
+        assert f'"namespace": "{NAMESPACE}"' not in text
+        if there["kind"] == "Namespace":
+            assert about["name"] == OTHER
+
+
+def test_rights_of_two_namespaces_have_different_names_and_their_own_subjects():
+    first, second = (
+        [placed(item, f"stationmaster-{run}") for item in render_relay_rights()]
+        for run in ("a", "b")
+    )
+
+    names = {item["metadata"]["name"] for item in first if item["kind"].startswith("Cluster")}
+    assert names == {"stationmaster-a-relay"}
+    (binding,) = [item for item in second if item["kind"] == "ClusterRoleBinding"]
+    assert binding["roleRef"]["name"] == "stationmaster-b-relay"
+    assert binding["subjects"] == [
+        {"kind": "ServiceAccount", "name": "stationmaster-relay", "namespace": "stationmaster-b"}
+    ]
+
+
+def test_a_pod_that_asks_kubernetes_is_told_its_namespace_and_no_other_pod_is():
+    told = {
+        item["kind"]: item["spec"]["template"]["spec"]["containers"][0]["env"][-1]
+        for item in (placed(each, OTHER) for each in every_object())
+        if "serviceAccountName" in json.dumps(item)
+    }
+
+    variable = {"name": "STATIONMASTER_NAMESPACE", "value": OTHER}
+    assert told == {"Deployment": variable, "Job": variable}
+    jobs = [placed(each, OTHER) for each in every_object() if each["kind"] == "PyTorchJob"]
+    assert "STATIONMASTER_NAMESPACE" not in json.dumps(jobs)
+
+
+@pytest.mark.parametrize("plugin", ["training-operator", "nvidia-device-plugin"])
+def test_objects_of_others_stay_as_they_are(plugin: str):
+    for item in load_manifests(plugin):
+        assert placed(item, OTHER) == item
