@@ -39,6 +39,9 @@ class Permission(StrEnum):
     FILE_SYSTEM_CREATE = "file-system-create"
     FILE_SYSTEM_READ = "file-system-read"
     FILE_SYSTEM_DELETE = "file-system-delete"
+    DATA_LINK_CREATE = "data-link-create"
+    DATA_LINK_READ = "data-link-read"
+    DATA_LINK_DELETE = "data-link-delete"
     NETWORK_CREATE = "network-create"
     NETWORK_READ = "network-read"
     NETWORK_DELETE = "network-delete"
@@ -100,7 +103,9 @@ class Route:
 P = Permission
 _STEP: Final = frozenset({P.TABLE_READ, P.TABLE_WRITE})
 # Looking for what a cluster still has in the account, asked of AWS and not of records.
-_FIND_LEFT: Final = frozenset({P.CLUSTER_READ, P.FILE_SYSTEM_READ, P.NETWORK_READ})
+_FIND_LEFT: Final = frozenset(
+    {P.CLUSTER_READ, P.FILE_SYSTEM_READ, P.DATA_LINK_READ, P.NETWORK_READ}
+)
 # What follows when a cluster was written: waits that end, its teardown, its clock.
 _FOLLOW_UP: Final = frozenset({P.SEND_TASK_RESULT, P.BUS_PUT, P.CLOCK})
 
@@ -122,6 +127,8 @@ TRAIN_STEPS: Final = (
         "stage-data",
         P.CLUSTER_READ,
         P.FILE_SYSTEM_READ,
+        P.DATA_LINK_CREATE,
+        P.DATA_LINK_READ,
         P.HUGGING_FACE_SECRET,
         P.KUBERNETES,
         memory_mib=512,
@@ -172,7 +179,13 @@ CLUSTER_STEPS: Final = (
 TEARDOWN_STEPS: Final = (
     _step("begin-teardown", P.SEND_TASK_RESULT, P.READ_CLUSTER_WORKFLOW, P.CLOCK),
     _step("release-job", P.CLUSTER_READ, P.KUBERNETES, memory_mib=512),
-    _step("release-file-system", P.FILE_SYSTEM_READ, P.FILE_SYSTEM_DELETE),
+    _step(
+        "release-file-system",
+        P.FILE_SYSTEM_READ,
+        P.FILE_SYSTEM_DELETE,
+        P.DATA_LINK_READ,
+        P.DATA_LINK_DELETE,
+    ),
     _step("release-node-group", P.CLUSTER_READ, P.NODE_GROUP_DELETE),
     # These two also delete what landed after its own release: a creation that was on its way.
     _step("release-cluster", P.CLUSTER_READ, P.CLUSTER_DELETE, P.NODE_GROUP_DELETE),
@@ -191,6 +204,8 @@ TEARDOWN_STEPS: Final = (
         P.NODE_GROUP_DELETE,
         P.FILE_SYSTEM_READ,
         P.FILE_SYSTEM_DELETE,
+        P.DATA_LINK_READ,
+        P.DATA_LINK_DELETE,
         P.NETWORK_READ,
         P.NETWORK_DELETE,
     ),

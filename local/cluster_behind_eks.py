@@ -6,9 +6,10 @@ Made by `local.mode`; called on the lifecycle thread of the local AWS endpoint.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from local.aws.observer import ImportedFile
 from local.cluster import LocalCluster
 from stationmaster.domain.catalogue.instances import get_instance
 
@@ -89,3 +90,24 @@ class ClusterBehindEks:
     def file_system_deleted(self, *, file_system_id: str) -> None:
         """The data goes with the file system."""
         shutil.rmtree(self._file_systems / file_system_id, ignore_errors=True)
+
+    def files_imported(
+        self, *, file_system_id: str, directory: str, files: Iterable[ImportedFile]
+    ) -> None:
+        """Write what a linked bucket holds, each file whole or not there at all."""
+        root = self._linked(file_system_id, directory)
+        root.mkdir(parents=True, exist_ok=True)
+        for file in files:
+            target = root / file.path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            partial = target.with_name(f".{target.name}.importing")
+            partial.write_bytes(file.content)
+            partial.chmod(file.mode)
+            partial.replace(target)
+
+    def files_removed(self, *, file_system_id: str, directory: str) -> None:
+        """The files go where the association is deleted with them."""
+        shutil.rmtree(self._linked(file_system_id, directory), ignore_errors=True)
+
+    def _linked(self, file_system_id: str, directory: str) -> Path:
+        return self._file_systems / file_system_id / directory.strip("/")

@@ -66,7 +66,12 @@ _IMAGES: Final = tuple(
 DEFAULT_SPEED: Final = 720.0
 
 # Faults that `--fault` can inject, by the endpoint that simulates them.
-AWS_FAULTS: Final = ("cluster-fails", "node-group-fails", "file-system-fails")
+AWS_FAULTS: Final = (
+    "cluster-fails",
+    "node-group-fails",
+    "file-system-fails",
+    "data-link-fails",
+)
 CLUSTER_FAULTS: Final = ("plugin-never-ready", "pods-never-start")
 
 
@@ -276,6 +281,7 @@ class LocalMode:
             stager_role_arn=base.role_arns["stager"],
             # Whatever a person puts into a bucket of this account.
             dataset_buckets=("*",),
+            linked_buckets=("*",),
             fsx_csi_role_arn=base.role_arns["fsx-csi"],
             cluster_access_role_arns=(base.role_arns["functions"],),
             slack_secret_id="slack",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 
 class StageConfig(BaseModel):
@@ -23,7 +23,20 @@ class StageConfig(BaseModel):
     dataset_key_arns: tuple[str, ...] = Field(
         default=(), description="KMS keys that objects in these buckets are encrypted with"
     )
+    linked_buckets: tuple[str, ...] = Field(
+        default=(), description="those of dataset_buckets that FSx may link to file systems"
+    )
     num_nat_gateways: int = Field(
         default=1, ge=1, description="training nodes of a run are in one zone; each gateway costs"
     )
     requests_per_second: int = Field(default=20, ge=1, description="of the public HTTP API")
+
+    @model_validator(mode="after")
+    def _link_what_may_be_read(self) -> StageConfig:
+        others = [name for name in self.linked_buckets if name not in self.dataset_buckets]
+        if others:
+            raise ValueError(
+                f"linked_buckets names {', '.join(others)}, which dataset_buckets does not: add "
+                "them there as well"
+            )
+        return self

@@ -42,10 +42,7 @@ class WorkflowStack(cdk.Stack):
         super().__init__(scope, construct_id, **kwargs)
         # Functions know the machines and the machines their functions: names break the circle.
         machine_names = {name: f"{config.deployment}-{name}" for name in MACHINES}
-        dataset_bucket_arns = tuple(
-            self.format_arn(service="s3", region="", account="", resource=name)
-            for name in config.dataset_buckets
-        )
+        dataset_bucket_arns = self._bucket_arns(config.dataset_buckets)
         self.granted = Granted(
             table_arns=data.table_arns,
             key=data.key,
@@ -62,6 +59,7 @@ class WorkflowStack(cdk.Stack):
                 dataset_key_arns=config.dataset_key_arns,
             ),
             dataset_bucket_arns=dataset_bucket_arns,
+            linked_bucket_arns=self._bucket_arns(config.linked_buckets),
             vpc_arn=self.format_arn(
                 service="ec2", resource="vpc", resource_name=network.vpc.vpc_id
             ),
@@ -133,6 +131,7 @@ class WorkflowStack(cdk.Stack):
             saver_role_arn=roles.saver.role_arn,
             stager_role_arn=roles.stager.role_arn,
             dataset_buckets=config.dataset_buckets,
+            linked_buckets=config.linked_buckets,
             fsx_csi_role_arn=roles.fsx_csi.role_arn,
             cluster_access_role_arns=cluster_access_arns,
             kubernetes_version=config.kubernetes_version,
@@ -184,6 +183,11 @@ class WorkflowStack(cdk.Stack):
                 level=sfn.LogLevel.ALL,
                 include_execution_data=False,  # the data of waits holds the task token
             ),
+        )
+
+    def _bucket_arns(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(
+            self.format_arn(service="s3", region="", account="", resource=name) for name in names
         )
 
     def _machine_arn(self, name: str) -> str:

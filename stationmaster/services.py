@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from stationmaster.aws.artifacts import Artifacts
     from stationmaster.aws.cluster_store import ClusterStore
     from stationmaster.aws.clusters import Clusters
+    from stationmaster.aws.data_links import DataLinks
     from stationmaster.aws.datasets import Datasets
     from stationmaster.aws.delivery_store import DeliveryStore
     from stationmaster.aws.event_bus import EventBus
@@ -131,6 +132,13 @@ class Services:
         return FileSystems(self._client("fsx"))
 
     @cached_property
+    def data_links(self) -> DataLinks:
+        """FSx data repository associations."""
+        from stationmaster.aws.data_links import DataLinks
+
+        return DataLinks(self._client("fsx"))
+
+    @cached_property
     def artifacts(self) -> Artifacts:
         """What runs have left in the artifacts bucket."""
         from stationmaster.aws.artifacts import Artifacts
@@ -186,6 +194,7 @@ class Services:
     def in_deletion_order(self) -> dict[ResourceKind, Releasable]:
         """Every kind that is deleted by itself; each may hold the ones after it."""
         return {
+            ResourceKind.DATA_LINK: self.data_links,
             ResourceKind.FILE_SYSTEM: self.file_systems,
             ResourceKind.NODE_GROUP: self.node_groups,
             ResourceKind.CLUSTER: self.clusters,

@@ -53,6 +53,12 @@ class Settings(BaseModel):
     dataset_buckets: tuple[str, ...] = Field(
         default=(), description="S3 buckets that dataset=s3:// may name; * for any"
     )
+    linked_buckets: tuple[str, ...] = Field(
+        default=(), description="those of dataset_buckets that FSx may link; * for any"
+    )
+    link_saves_s: float = Field(
+        default=600, description="data is linked where training begins so much sooner than by copy"
+    )
     fsx_csi_role_arn: str = Field(default="", description="the FSx CSI driver's role")
     cluster_access_role_arns: tuple[str, ...] = Field(
         default=(), description="roles of the functions that talk to a run's Kubernetes API"

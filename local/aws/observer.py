@@ -6,8 +6,18 @@ cluster. Methods are called on the lifecycle thread, one at a time, in order.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class ImportedFile:
+    """An object that becomes a file of a file system; `path` is below its directory."""
+
+    path: str
+    content: bytes
+    mode: int
 
 
 class AwsObserver(Protocol):
@@ -39,6 +49,12 @@ class AwsObserver(Protocol):
 
     def file_system_deleted(self, *, file_system_id: str) -> None: ...
 
+    def files_imported(
+        self, *, file_system_id: str, directory: str, files: Iterable[ImportedFile]
+    ) -> None: ...
+
+    def files_removed(self, *, file_system_id: str, directory: str) -> None: ...
+
 
 class SilentObserver:
     """Ignores every change; used when nothing else emulates the inside of the cluster."""
@@ -68,3 +84,9 @@ class SilentObserver:
     def file_system_available(self, *, file_system_id: str) -> None: ...
 
     def file_system_deleted(self, *, file_system_id: str) -> None: ...
+
+    def files_imported(
+        self, *, file_system_id: str, directory: str, files: Iterable[ImportedFile]
+    ) -> None: ...
+
+    def files_removed(self, *, file_system_id: str, directory: str) -> None: ...

@@ -50,6 +50,7 @@ class Granted:
     roles: ClusterRoles
     vpc_arn: str
     dataset_bucket_arns: tuple[str, ...]
+    linked_bucket_arns: tuple[str, ...]
     artifacts_arn: str  # of the bucket
     machine_arns: Mapping[str, str]  # of the state machines, by their names in the registry
     clock: Clock
@@ -57,6 +58,19 @@ class Granted:
 
 # What DynamoDB does with a customer's key on behalf of the caller.
 _KEY_ACTIONS: Final = ("kms:Decrypt", "kms:Encrypt", "kms:GenerateDataKey", "kms:DescribeKey")
+
+# The service of FSx that reads linked buckets, by its name in roles.
+_S3_OF_FSX: Final = "s3.data-source.lustre.fsx.amazonaws.com"
+# Source: FSx for Lustre user guide, "Unable to validate access to an S3 bucket": Get* and List*,
+# of which these concern a bucket that is linked without policies.
+_READ_BUCKET: Final = (
+    "s3:ListBucket",
+    "s3:GetBucketLocation",
+    "s3:GetBucketAcl",
+    "s3:GetBucketPolicy",
+    "s3:GetBucketNotification",
+    "s3:GetEncryptionConfiguration",
+)
 
 # What the launch template of training nodes tags.
 _LAUNCHED: Final = ("instance", "volume", "network-interface")
@@ -292,6 +306,36 @@ def _file_system_read(stack: cdk.Stack, _granted: Granted) -> list[Statement]:
     ]
 
 
+def _data_link_create(stack: cdk.Stack, granted: Granted) -> list[Statement]:
+    """Linking buckets to file systems.
+
+    FSx looks at each bucket in the caller's name, and makes a role for each file system with which
+    it reads. It asks for the right to write objects even where the link only reads, so a function
+    has these rights through FSx only.
+    """
+    linking = create_tagged(stack, "data-link")
+    buckets = granted.linked_bucket_arns
+    if not buckets:
+        return linking
+    role = stack.format_arn(
+        service="iam", region="", resource="role", resource_name=f"aws-service-role/{_S3_OF_FSX}/*"
+    )
+    through_fsx = {"Bool": {"aws:ViaAWSService": "true"}}
+    objects = tuple(f"{bucket}/*" for bucket in buckets)
+    named = "objects of a bucket that the deployment names have keys of their own"
+    return [
+        *linking,
+        service_linked_role(stack, _S3_OF_FSX),
+        Statement(
+            ("iam:AttachRolePolicy", "iam:PutRolePolicy"),
+            (role,),
+            "FSx names the role that it makes for each linked file system",
+        ),
+        Statement(_READ_BUCKET, buckets, conditions=through_fsx),
+        Statement(("s3:GetObject", "s3:PutObject"), objects, named, through_fsx),
+    ]
+
+
 def _network_create(stack: cdk.Stack, granted: Granted) -> list[Statement]:
     return [
         *create_tagged(stack, "network"),
@@ -384,6 +428,9 @@ _STATEMENTS: Final[Mapping[Permission, Callable[[cdk.Stack, Granted], list[State
     Permission.FILE_SYSTEM_CREATE: _file_system_create,
     Permission.FILE_SYSTEM_READ: _file_system_read,
     Permission.FILE_SYSTEM_DELETE: lambda stack, _: delete_tagged(stack, "file-system"),
+    Permission.DATA_LINK_CREATE: _data_link_create,
+    Permission.DATA_LINK_READ: lambda _stack, _granted: [read_kinds("data-link")],
+    Permission.DATA_LINK_DELETE: lambda stack, _: delete_tagged(stack, "data-link"),
     Permission.NETWORK_CREATE: _network_create,
     Permission.NETWORK_READ: _network_read,
     Permission.NETWORK_DELETE: lambda stack, _: delete_tagged(stack, "network"),

@@ -23,9 +23,13 @@ def create_tagged(stack: cdk.Stack, family: str) -> list[Statement]:
     """What creating the kinds of a family takes: each call has to tag what it creates."""
     statements: list[Statement] = []
     for kind in _kinds(family):
-        resources = (_any(stack, kind),)
+        resources = (_any(stack, kind.resource),)
         if kind.create:
             statements.append(Statement(kind.create, resources, _IDS, TAGGED_AT_CREATION))
+        if kind.parent:
+            here = tuple(each for each in kind.create if not each.endswith(":TagResource"))
+            parents = (_any(stack, kind.parent),)
+            statements.append(Statement(here, parents, _IDS, TAGGED_AT_CREATION))
         if kind.create and kind.resource.startswith("ec2:"):
             creating = [action.removeprefix("ec2:") for action in kind.create]
             only = {"StringEquals": {"ec2:CreateAction": creating}}
@@ -44,7 +48,7 @@ def read_kinds(family: str, *more: str) -> Statement:
 def delete_tagged(stack: cdk.Stack, family: str) -> list[Statement]:
     """What deleting the kinds of a family takes; they are known by their tags."""
     return [
-        Statement(kind.delete, (_any(stack, kind),), _IDS, _tagged(kind))
+        Statement(kind.delete, (_any(stack, kind.resource),), _IDS, _tagged(kind))
         for kind in _kinds(family)
         if kind.delete
     ]
@@ -54,9 +58,9 @@ def _kinds(family: str) -> list[Actions]:
     return [kind for kind in actions_by_module().values() if kind.permission == family]
 
 
-def _any(stack: cdk.Stack, kind: Actions) -> str:
-    """The ARNs of all resources of a kind."""
-    service, _, resource = kind.resource.partition(":")
+def _any(stack: cdk.Stack, type_name: str) -> str:
+    """The ARNs of all resources of a type."""
+    service, _, resource = type_name.partition(":")
     return arn(stack, service, resource, "*")
 
 

@@ -38,10 +38,12 @@ class Actions:
     resources, because AWS grants listing on all or none.
     """
 
-    permission: Literal["network", "file-system"]
+    permission: Literal["network", "file-system", "data-link"]
     """Functions are granted NAME-create, NAME-read and NAME-delete in `lambdas.registry`."""
     resource: str
     """AWS's name of the type, with its service: "ec2:placement-group"."""
+    parent: str = ""
+    """The type that it is created in, where IAM asks for a right on that as well."""
     create: tuple[str, ...] = ()
     change: tuple[str, ...] = ()
     read: tuple[str, ...] = ()

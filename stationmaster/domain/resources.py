@@ -17,6 +17,7 @@ class ResourceKind(StrEnum):
     NODE_GROUP = "node group"
     ADDON = "add-on"
     FILE_SYSTEM = "file system"
+    DATA_LINK = "data link"
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,7 @@
 """Deletes a cluster's file systems, and waits until FSx says that they are gone.
 
+The bucket that one is linked to stays as it is: FSx deletes the association with the file system.
+
 The file system goes before the nodes and the cluster: its network interfaces hold the subnet and
 the security group.
 """
@@ -15,7 +17,7 @@ from stationmaster.steps.recording import check_time, resources_deleted
 
 
 def release_file_system(services: Services, cluster_id: ClusterId) -> StepResult:
-    """Ready when no file system carries the cluster's tag.
+    """Ready when no file system and no association of one carries the cluster's tag.
 
     While the results of a run are being saved from it, it is waited for.
 
@@ -36,17 +38,24 @@ def release_file_system(services: Services, cluster_id: ClusterId) -> StepResult
         )
         return NOT_READY
     found = services.file_systems.list_tagged(cluster_id)
-    if not found:
-        resources_deleted(services, cluster, {ResourceKind.FILE_SYSTEM})
+    links = services.data_links.list_tagged(cluster_id)
+    if not found and not links:
+        resources_deleted(services, cluster, {ResourceKind.FILE_SYSTEM, ResourceKind.DATA_LINK})
         return READY
     for file_system in found:
         if file_system.lifecycle != "DELETING":
             services.file_systems.release(cluster_id, file_system.file_system_id)
+    if found:
+        what = f"file system {found[0].file_system_id} is still {found[0].lifecycle}"
+    else:
+        for link in links:
+            services.data_links.release(cluster_id, link.association_id)
+        what = f"data repository association {links[0].association_id} is still there"
     check_time(
         services,
         since=cluster.teardown_started_at,
         limit_s=services.settings.release_timeout_s,
-        what=f"file system {found[0].file_system_id} is still {found[0].lifecycle}",
-        seen=found[0].failure,
+        what=what,
+        seen=found[0].failure if found else links[0].failure,
     )
     return NOT_READY

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from itertools import count
 
 import boto3
@@ -71,6 +72,7 @@ def create_everything(services: Services, cluster_id: str) -> None:
             subnet_id=group.subnet_id,
             security_group_id=group.group_id,
         )
+    link_data(services, cluster_id)
     until(lambda: services.clusters.describe(cluster_id).status == "ACTIVE")
     for _ in range(2):
         services.node_groups.ensure_system(cluster_id, instance_type="c5.2xlarge")
@@ -78,6 +80,21 @@ def create_everything(services: Services, cluster_id: str) -> None:
         services.pod_identities.ensure(cluster_id)
         services.addons.ensure(cluster_id, "eks-pod-identity-agent")
     add_interface(services, cluster_id)
+
+
+def link_data(services: Services, cluster_id: str) -> None:
+    """Ask twice for a link of the cluster's file system to a bucket."""
+    s3 = boto3.client("s3", region_name=services.settings.region)
+    region = {"LocationConstraint": services.settings.region}
+    with suppress(s3.exceptions.BucketAlreadyOwnedByYou):
+        s3.create_bucket(Bucket="research-data", CreateBucketConfiguration=region)
+    for _ in range(2):
+        services.data_links.ensure(
+            cluster_id,
+            file_system_id=services.file_systems.describe(cluster_id).file_system_id,
+            path="/linked",
+            source="s3://research-data/images/",
+        )
 
 
 def add_interface(services: Services, cluster_id: str) -> str:
@@ -102,16 +119,17 @@ def test_repeated_creations_leave_one_of_each_listed_in_deletion_order(
     left = find_left(services, cluster_id)
 
     assert list(dict.fromkeys(each.kind for each in left)) == list(services.in_deletion_order())
-    assert [str(each) for each in left[1:]] == [
+    assert [str(each) for each in left[2:]] == [
         "node group system",
         f"cluster {name}",
-        f"network interface {left[3].id}",
+        f"network interface {left[4].id}",
         f"launch template {name}-system",
         f"launch template {name}",
         f"placement group {name}",
         f"security group {name}",
     ]
-    assert str(left[0]).startswith("file system fs-")
+    assert str(left[0]).startswith("data link dra-")
+    assert str(left[1]).startswith("file system fs-")
     assert find_left(services, "another-run") == []
     release_everything(services, cluster_id)
 
@@ -181,6 +199,7 @@ def test_deletion_of_what_is_in_use_is_left_to_the_next_call(
 @pytest.mark.parametrize(
     ("kind", "resource_id"),
     [
+        (ResourceKind.DATA_LINK, "dra-0123456789abcdef0"),
         (ResourceKind.FILE_SYSTEM, "fs-0123456789abcdef0"),
         (ResourceKind.NODE_GROUP, "training"),
         (ResourceKind.CLUSTER, "stationmaster-gone"),

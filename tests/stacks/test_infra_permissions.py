@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import aws_cdk as cdk
 import pytest
 from aws_cdk import aws_events as events
+from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from aws_cdk.assertions import Template
 from infra_templates import Resource, as_list, of_type, reference, text_of
+from pydantic import ValidationError
 
 from lambdas.registry import FUNCTIONS, Permission
+from stacks.config import StageConfig
 from stacks.constructs.cluster_roles import ClusterRoles
+from stacks.constructs.permissions import Granted, grant
 from stationmaster.aws.kinds import Actions, actions_by_module
 from stationmaster.domain.bus import EVENT_SOURCE, RELAY_BATCH_DETAIL_TYPE
 from stationmaster.domain.names import TAG_CLUSTER_ID
@@ -26,6 +31,7 @@ UNLIMITED = (
     "eks:DescribeClusterVersions",
     "eks:DescribeAddonVersions",
     "fsx:DescribeFileSystems",
+    "fsx:DescribeDataRepositoryAssociations",
     "tag:GetResources",
     "dynamodb:ListStreams",
     "xray:",
@@ -50,11 +56,14 @@ DANGEROUS = {
 }
 # The kinds with ACTIONS, and what creating and deleting each takes.
 KINDS = actions_by_module().values()
-CHANGING = {
-    action: {Permission(f"{kind.permission}-{verb}")}
+VERBS = [
+    (action, Permission(f"{kind.permission}-{verb}"))
     for kind in KINDS
     for verb, actions in (("create", kind.create + kind.change), ("delete", kind.delete))
     for action in actions
+]
+CHANGING = {
+    action: {permission for other, permission in VERBS if other == action} for action, _ in VERBS
 }
 
 
@@ -261,6 +270,40 @@ def test_stager_may_read_results_and_the_configured_buckets_only() -> None:
         ("s3:GetObject", "arn:aws:s3:::research-data/*"),
         ("kms:Decrypt", "arn:aws:kms:us-west-2:111122223333:key/k"),
     }
+
+
+def test_linking_takes_rights_on_the_linked_buckets_and_through_fsx_only() -> None:
+    stack = cdk.Stack(cdk.App(), "links")
+    role = iam.Role(stack, "Role", assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"))
+    bucket = "arn:aws:s3:::research-data"
+    granted = cast(Granted, SimpleNamespace(linked_bucket_arns=(bucket,)))
+
+    grant(role, Permission.DATA_LINK_CREATE, granted)
+
+    (policy,) = Template.from_stack(stack).find_resources("AWS::IAM::Policy").values()
+    statements = policy["Properties"]["PolicyDocument"]["Statement"]
+    of_s3 = [each for each in statements if as_list(each["Action"])[0].startswith("s3:")]
+    assert [each["Resource"] for each in of_s3] == [bucket, f"{bucket}/*"]
+    assert {str(each["Condition"]) for each in of_s3} == {
+        str({"Bool": {"aws:ViaAWSService": "true"}})
+    }
+    assert of_s3[1]["Action"] == ["s3:GetObject", "s3:PutObject"]
+    of_roles = [each for each in statements if as_list(each["Action"])[0].startswith("iam:")]
+    assert [as_list(each["Action"]) for each in of_roles] == [
+        ["iam:CreateServiceLinkedRole"],
+        ["iam:AttachRolePolicy", "iam:PutRolePolicy"],
+    ]
+    for each in of_roles:
+        where = "role/aws-service-role/s3.data-source.lustre.fsx.amazonaws.com/*"
+        assert text_of(each["Resource"]).endswith(where)
+
+
+def test_buckets_that_may_be_linked_are_among_those_that_may_be_read() -> None:
+    both = StageConfig(dataset_buckets=("a", "b"), linked_buckets=("b",))
+
+    assert both.linked_buckets == ("b",)
+    with pytest.raises(ValidationError, match="linked_buckets names c, which dataset_buckets does"):
+        StageConfig(dataset_buckets=("a",), linked_buckets=("a", "c"))
 
 
 @pytest.mark.parametrize(

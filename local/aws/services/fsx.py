@@ -19,6 +19,7 @@ from moto.core.resource_tagging import TaggedResource
 from moto.ec2.models import ec2_backends
 
 from local.aws.emulation import Emulation
+from local.aws.services.fsx_associations import Associations
 from local.aws.services.wire import ApiError, NativeService, page
 
 # Emulated seconds. Real file systems take 5-12 min to create and a few minutes to go.
@@ -54,6 +55,9 @@ class FsxService(NativeService):
     def __init__(self, emulation: Emulation) -> None:
         self.emulation = emulation
         self.file_systems: dict[str, FileSystem] = {}
+        self._associations = Associations(
+            emulation, lambda identity: self._find(identity).described
+        )
 
     def create_file_system(self, params: dict[str, Any]) -> dict[str, Any]:
         """Start creating a file system; the same ClientRequestToken returns the same one."""
@@ -96,42 +100,57 @@ class FsxService(NativeService):
                 f"File system '{params['FileSystemId']}' is being created and cannot be "
                 "deleted yet.",
             )
+        if self._associations.are_importing(params["FileSystemId"]):
+            raise ApiError(
+                "BadRequest",
+                f"File system '{params['FileSystemId']}' has a data repository task that is "
+                "executing and cannot be deleted yet.",
+            )
         if file_system.described["Lifecycle"] != "DELETING":
             file_system.described["Lifecycle"] = "DELETING"
             self.emulation.clock.after(DELETE_S, lambda: self._gone(file_system))
         return {"FileSystemId": params["FileSystemId"], "Lifecycle": "DELETING"}
 
+    def create_data_repository_association(self, params: dict[str, Any]) -> dict[str, Any]:
+        """Start linking objects to a directory."""
+        return self._associations.create(params)
+
     def describe_data_repository_associations(self, params: dict[str, Any]) -> dict[str, Any]:
-        """Return no associations: none can be made here."""
-        return {"Associations": []}
+        """Return associations."""
+        return self._associations.describe(params)
+
+    def delete_data_repository_association(self, params: dict[str, Any]) -> dict[str, Any]:
+        """Start unlinking."""
+        return self._associations.delete(params)
 
     def tag_resource(self, params: dict[str, Any]) -> dict[str, Any]:
         """Add tags."""
-        file_system = self._by_arn(params["ResourceARN"])
-        tags = {tag["Key"]: tag["Value"] for tag in file_system.described["Tags"]}
+        described = self._by_arn(params["ResourceARN"])
+        tags = {tag["Key"]: tag["Value"] for tag in described["Tags"]}
         tags.update({tag["Key"]: tag["Value"] for tag in params["Tags"]})
-        file_system.described["Tags"] = [{"Key": k, "Value": v} for k, v in tags.items()]
+        described["Tags"] = [{"Key": k, "Value": v} for k, v in tags.items()]
         return {}
 
     def untag_resource(self, params: dict[str, Any]) -> dict[str, Any]:
         """Remove tags."""
-        file_system = self._by_arn(params["ResourceARN"])
-        file_system.described["Tags"] = [
-            tag for tag in file_system.described["Tags"] if tag["Key"] not in params["TagKeys"]
+        described = self._by_arn(params["ResourceARN"])
+        described["Tags"] = [
+            tag for tag in described["Tags"] if tag["Key"] not in params["TagKeys"]
         ]
         return {}
 
     def list_tags_for_resource(self, params: dict[str, Any]) -> dict[str, Any]:
         """Return tags."""
-        return {"Tags": self._by_arn(params["ResourceARN"]).described["Tags"]}
+        return {"Tags": self._by_arn(params["ResourceARN"])["Tags"]}
 
     def iter_tagged_resources(self) -> Iterator[TaggedResource]:
         """Yield what the tagging API may show."""
-        for file_system in list(self.file_systems.values()):
+        for described in self._everything():
+            is_link = "AssociationId" in described
             yield TaggedResource(
-                arn=file_system.described["ResourceARN"],
-                tags={tag["Key"]: tag["Value"] for tag in file_system.described["Tags"]},
-                resource_type="fsx:file-system",
+                arn=described["ResourceARN"],
+                tags={tag["Key"]: tag["Value"] for tag in described["Tags"]},
+                resource_type="fsx:association" if is_link else "fsx:file-system",
             )
 
     def owns_arn(self, arn: str) -> bool:
@@ -166,6 +185,7 @@ class FsxService(NativeService):
         with self.emulation.locks["ec2"]:
             self._ec2().enis.pop(file_system.eni_id, None)
         if self.file_systems.pop(identity, None) is not None:
+            self._associations.forget(identity)
             self.emulation.observer.file_system_deleted(file_system_id=identity)
 
     def _attach(self, params: dict[str, Any], described: dict[str, Any]) -> str:
@@ -231,10 +251,15 @@ class FsxService(NativeService):
             raise ApiError("FileSystemNotFound", f"File system '{identity}' does not exist.")
         return found
 
-    def _by_arn(self, arn: str) -> FileSystem:
-        for file_system in list(self.file_systems.values()):
-            if file_system.described["ResourceARN"] == arn:
-                return file_system
+    def _everything(self) -> list[dict[str, Any]]:
+        """What the API shows of each file system and of each association."""
+        file_systems = [held.described for held in list(self.file_systems.values())]
+        return [*file_systems, *self._associations]
+
+    def _by_arn(self, arn: str) -> dict[str, Any]:
+        for described in self._everything():
+            if described["ResourceARN"] == arn:
+                return described
         raise ApiError("ResourceNotFound", f"Resource '{arn}' does not exist.", ResourceARN=arn)
 
     def _ec2(self) -> Any:

@@ -1,0 +1,190 @@
+"""The local FSx data repository associations: lifecycle, validation, and what they import."""
+
+# ruff: noqa: F811  # fixtures are imported by name
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from aws_fixtures import aws, deployed, until  # noqa: F401
+from botocore.exceptions import ClientError
+
+from local.aws import Deployment, LocalAws
+from local.aws.observer import ImportedFile
+from local.cluster import LocalCluster
+from local.cluster_behind_eks import ClusterBehindEks
+
+BUCKET = "research-data"
+TAGS = [{"Key": "stationmaster:cluster-id", "Value": "c-1"}]
+
+
+@pytest.fixture(scope="module")
+def bucket(aws: LocalAws) -> str:
+    s3 = aws.client("s3")
+    s3.create_bucket(Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": "us-west-2"})
+    s3.put_object(Bucket=BUCKET, Key="a/one.txt", Body=b"1")
+    return BUCKET
+
+
+@pytest.fixture
+def fsx(aws: LocalAws, deployed: Deployment, bucket: str) -> Iterator[Any]:
+    yield aws.client("fsx")
+    aws.faults.clear()
+
+
+def file_system(fsx: Any, deployed: Deployment, **fields: Any) -> str:
+    made = fsx.create_file_system(
+        **{
+            "FileSystemType": "LUSTRE",
+            "FileSystemTypeVersion": "2.15",
+            "StorageCapacity": 1200,
+            "SubnetIds": deployed.subnet_ids[:1],
+            "LustreConfiguration": {
+                "DeploymentType": "PERSISTENT_2",
+                "PerUnitStorageThroughput": 250,
+            },
+            **fields,
+        }
+    )
+    return str(made["FileSystem"]["FileSystemId"])
+
+
+def link(fsx: Any, file_system_id: str, **fields: Any) -> dict[str, Any]:
+    answer: dict[str, Any] = fsx.create_data_repository_association(
+        **{
+            "FileSystemId": file_system_id,
+            "FileSystemPath": "/linked",
+            "DataRepositoryPath": f"s3://{BUCKET}/a/",
+            "BatchImportMetaDataOnCreate": True,
+            "Tags": TAGS,
+            **fields,
+        }
+    )["Association"]
+    return answer
+
+
+def described(fsx: Any, file_system_id: str) -> list[dict[str, Any]]:
+    filters = [{"Name": "file-system-id", "Values": [file_system_id]}]
+    found: list[dict[str, Any]] = fsx.describe_data_repository_associations(Filters=filters)[
+        "Associations"
+    ]
+    return found
+
+
+def is_gone(fsx: Any, file_system_id: str) -> bool:
+    try:
+        fsx.describe_file_systems(FileSystemIds=[file_system_id])
+    except fsx.exceptions.FileSystemNotFound:
+        return True
+    return False
+
+
+def test_association_is_creating_then_available_and_goes_with_its_file_system(
+    fsx: Any, aws: LocalAws, deployed: Deployment
+) -> None:
+    identity = file_system(fsx, deployed)
+    made = link(fsx, identity, DataRepositoryPath=f"s3://{BUCKET}/a")
+
+    assert (made["Lifecycle"], made["DataRepositoryPath"]) == ("CREATING", f"s3://{BUCKET}/a/")
+    aws.finish_lifecycles()
+    (found,) = described(fsx, identity)
+    assert found["Lifecycle"] == "AVAILABLE"
+    assert fsx.list_tags_for_resource(ResourceARN=found["ResourceARN"])["Tags"] == TAGS
+    tagged = aws.client("resourcegroupstaggingapi").get_resources(
+        ResourceTypeFilters=["fsx:association"]
+    )["ResourceTagMappingList"]
+    assert [each["ResourceARN"] for each in tagged] == [made["ResourceARN"]]
+
+    fsx.delete_file_system(FileSystemId=identity)
+    until(lambda: is_gone(fsx, identity))
+
+    with pytest.raises(fsx.exceptions.DataRepositoryAssociationNotFound):
+        fsx.describe_data_repository_associations(AssociationIds=[made["AssociationId"]])
+
+
+def test_association_that_fails_says_why(fsx: Any, aws: LocalAws, deployed: Deployment) -> None:
+    aws.faults.add("data-link-fails")
+    identity = file_system(fsx, deployed)
+    link(fsx, identity)
+
+    aws.finish_lifecycles()
+
+    (found,) = described(fsx, identity)
+    assert found["Lifecycle"] == "FAILED"
+    assert "could not access the S3 bucket" in found["FailureDetails"]["Message"]
+
+
+def test_association_is_deleted_by_itself(fsx: Any, aws: LocalAws, deployed: Deployment) -> None:
+    identity = file_system(fsx, deployed)
+    made = link(fsx, identity)
+    with pytest.raises(fsx.exceptions.BadRequest):
+        fsx.delete_data_repository_association(AssociationId=made["AssociationId"])
+    aws.finish_lifecycles()
+
+    answer = fsx.delete_data_repository_association(AssociationId=made["AssociationId"])
+
+    assert (answer["Lifecycle"], answer["DeleteDataInFileSystem"]) == ("DELETING", False)
+    until(lambda: not described(fsx, identity))
+
+
+def test_token_returns_the_same_one(fsx: Any, deployed: Deployment) -> None:
+    identity = file_system(fsx, deployed)
+    first = link(fsx, identity, ClientRequestToken="run-1")
+
+    assert link(fsx, identity, ClientRequestToken="run-1") == first
+    with pytest.raises(fsx.exceptions.IncompatibleParameterError):
+        link(fsx, identity, ClientRequestToken="run-1", FileSystemPath="/elsewhere")
+
+
+@pytest.mark.parametrize(
+    ("fields", "error", "said"),
+    [
+        ({"DataRepositoryPath": "s3://no-such-bucket/a"}, "BadRequest", "unable to validate"),
+        ({"FileSystemPath": "linked"}, "BadRequest", "does not begin with"),
+        ({"FileSystemPath": "/taken/below"}, "BadRequest", "FileSystemPath .* overlaps"),
+        ({"DataRepositoryPath": f"s3://{BUCKET}/b/c"}, "BadRequest", "DataRepositoryPath .*overl"),
+        ({"FileSystemId": "fs-0123456789abcdef0"}, "FileSystemNotFound", "does not exist"),
+    ],
+)
+def test_association_that_fsx_would_refuse_is_refused(
+    fsx: Any, deployed: Deployment, fields: dict[str, Any], error: str, said: str
+) -> None:
+    identity = file_system(fsx, deployed)
+    link(fsx, identity, FileSystemPath="/taken", DataRepositoryPath=f"s3://{BUCKET}/b/")
+
+    with pytest.raises(ClientError, match=said) as refused:
+        link(fsx, identity, **fields)
+
+    assert refused.value.response["Error"]["Code"] == error
+
+
+def test_ninth_association_and_old_file_systems_are_refused(fsx: Any, deployed: Deployment) -> None:
+    identity = file_system(fsx, deployed)
+    for number in range(8):
+        each = {
+            "FileSystemPath": f"/{number}",
+            "DataRepositoryPath": f"s3://{BUCKET}/{number}/",
+        }
+        link(fsx, identity, **each)
+
+    with pytest.raises(ClientError, match="at most 8"):
+        link(fsx, identity)
+    with pytest.raises(fsx.exceptions.UnsupportedOperation):
+        link(fsx, file_system(fsx, deployed, FileSystemTypeVersion="2.10"))
+
+
+def test_what_is_imported_becomes_files_with_their_permissions(tmp_path: Path) -> None:
+    no_cluster = cast(LocalCluster, None)  # files are not its business
+    behind = ClusterBehindEks(no_cluster, tmp_path)
+    behind.file_system_available(file_system_id="fs-1")
+    files = [ImportedFile("a/one.txt", b"1", 0o755), ImportedFile("two.txt", b"22", 0o600)]
+
+    behind.files_imported(file_system_id="fs-1", directory="/linked", files=files)
+
+    root = tmp_path / "file-systems" / "fs-1" / "linked"
+    assert (root / "a/one.txt").read_bytes() == b"1"
+    assert (root / "two.txt").stat().st_mode & 0o777 == 0o600
+    behind.files_removed(file_system_id="fs-1", directory="/linked")
+    assert not root.exists()
