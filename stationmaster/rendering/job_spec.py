@@ -64,7 +64,7 @@ class JobSpec:
 
     @property
     def rendezvous(self) -> Rendezvous:
-        """Where agents meet: on the first worker, or on an etcd that outlives any of them."""
+        """Where agents meet: on the first worker, on an etcd that outlives any, or on a master."""
         return self.recipe.training.rendezvous
 
     @property

@@ -1,8 +1,10 @@
-"""The run's PyTorchJob for the Training Operator v1: one worker a node, c10d or etcd rendezvous.
+"""The run's PyTorchJob for the Training Operator v1: one pod a node.
 
-Worker-only, because torchrun elects its own master; a fixed number of replicas, because a sharded
-run on fewer nodes is a different run. No `metrics`: with them the operator would create a
-HorizontalPodAutoscaler.
+With a c10d or etcd rendezvous it has workers only, because torchrun elects its own master. With a
+static one it has a master, whose address and port the operator tells every pod (MASTER_ADDR, RANK,
+WORLD_SIZE, and the same for torchrun), for trainers that read no more than that. A fixed number of
+replicas, because a sharded run on fewer nodes is a different run. No `metrics`: with them the
+operator would create a HorizontalPodAutoscaler.
 """
 
 from __future__ import annotations
@@ -44,7 +46,10 @@ GANG_RESTARTS_TO_FAIL: Final = 3
 # How long an agent waits for the others (join_timeout), and for the first worker, which hosts the
 # rendezvous (read_timeout; torch's default of 60 s restarts every pod each minute or two). Nodes
 # pull the image at different speeds, and a lost node is replaced after 890 s: noticed 50, pods
-# moved 300, removed 60, instance 180, image 300. See docs/decisions/0007.
+# moved 300, removed 60, instance 180, image 300. See docs/decisions/0007. A static rendezvous waits as
+# long for its master, and never starts workers again inside living pods: each agent ends with its
+# first failure, and the kubelets start the gang again. An agent that is back before the master's has
+# ended joins the old group and ends with it: one restart for the master, up to two for each other.
 RENDEZVOUS_WAIT_S: Final = 900
 # A dead agent is noticed after 3 x 3 s, where the default of 3 x 5 s would cost idle GPUs.
 _RENDEZVOUS: Final = {
@@ -79,34 +84,53 @@ def render_pytorch_job(spec: JobSpec) -> KubernetesObject:
                 "backoffLimit": GANG_RESTARTS_TO_FAIL * spec.nodes,
                 "suspend": False,
             },
-            "elasticPolicy": {
-                **_rendezvous(spec),
-                "rdzvId": spec.rendezvous_id,
-                "rdzvConf": [
-                    {"key": key, "value": value} for key, value in rendezvous_conf(spec).items()
-                ],
-                "minReplicas": spec.nodes,
-                "maxReplicas": spec.nodes,
-                "maxRestarts": MAX_WORKER_RESTARTS,
-            },
+            **_elastic_policy(spec),
             "pytorchReplicaSpecs": {
-                "Worker": {
-                    "replicas": spec.nodes,
+                role: {
+                    "replicas": replicas,
                     "restartPolicy": "OnFailure",
-                    "template": {
-                        "metadata": {
-                            "labels": run_labels(spec.run_id, "training"),
-                            "annotations": {
-                                # A gang must not lose a node to scale-down.
-                                "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
-                                "karpenter.sh/do-not-disrupt": "true",
-                            },
-                        },
-                        "spec": _pod_spec(spec),
-                    },
+                    "template": _template(spec),
                 }
+                for role, replicas in _replicas(spec).items()
             },
         },
+    }
+
+
+def _replicas(spec: JobSpec) -> dict[str, int]:
+    """How many pods of which role; the operator's webhook wants a master's number written."""
+    if spec.rendezvous != "static":
+        return {"Worker": spec.nodes}
+    others = spec.nodes - 1
+    return {"Master": 1, **({"Worker": others} if others else {})}
+
+
+def _elastic_policy(spec: JobSpec) -> KubernetesObject:
+    """What torchrun's rendezvous needs; without it the operator names ranks and a master."""
+    if spec.rendezvous == "static":
+        return {}
+    policy = {
+        **_rendezvous(spec),
+        "rdzvId": spec.rendezvous_id,
+        "rdzvConf": [{"key": key, "value": value} for key, value in rendezvous_conf(spec).items()],
+        "minReplicas": spec.nodes,
+        "maxReplicas": spec.nodes,
+        "maxRestarts": MAX_WORKER_RESTARTS,
+    }
+    return {"elasticPolicy": policy}
+
+
+def _template(spec: JobSpec) -> KubernetesObject:
+    return {
+        "metadata": {
+            "labels": run_labels(spec.run_id, "training"),
+            "annotations": {
+                # A gang must not lose a node to scale-down.
+                "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
+                "karpenter.sh/do-not-disrupt": "true",
+            },
+        },
+        "spec": _pod_spec(spec),
     }
 
 
@@ -140,9 +164,13 @@ def _resume_from(spec: JobSpec) -> list[str]:
 
 def rendezvous_conf(spec: JobSpec) -> dict[str, str]:
     """Settings of torchrun's rendezvous, as `--rdzv-conf` takes them."""
-    if spec.rendezvous == "etcd":
-        return _RENDEZVOUS  # etcd answers at once or is gone: a minute is enough for a read
-    return _RENDEZVOUS | {"read_timeout": str(RENDEZVOUS_WAIT_S)}
+    match spec.rendezvous:
+        case "c10d":
+            return _RENDEZVOUS | {"read_timeout": str(RENDEZVOUS_WAIT_S)}
+        case "etcd":
+            return dict(_RENDEZVOUS)  # it answers at once or is gone: a minute is enough for a read
+        case "static":
+            return {"timeout": str(RENDEZVOUS_WAIT_S)}
 
 
 def _literal(argument: str) -> str:
@@ -151,16 +179,23 @@ def _literal(argument: str) -> str:
 
 
 def _rendezvous(spec: JobSpec) -> KubernetesObject:
-    match spec.rendezvous:
-        case "c10d":
-            # The operator puts the first worker's address in.
-            return {"rdzvBackend": "c10d"}
-        case "etcd":
-            return {
-                "rdzvBackend": "etcd-v2",
-                "rdzvHost": etcd_name(spec.job),
-                "rdzvPort": ETCD_PORT,
-            }
+    if spec.rendezvous == "etcd":
+        return {
+            "rdzvBackend": "etcd-v2",
+            "rdzvHost": etcd_name(spec.job),
+            "rdzvPort": ETCD_PORT,
+        }
+    # The operator puts the first worker's address in.
+    return {"rdzvBackend": "c10d"}
+
+
+def _pod_environment(spec: JobSpec) -> list[KubernetesObject]:
+    """The environment, with what the operator tells torchrun of an elastic rendezvous only."""
+    environment = render_environment(spec)
+    if spec.rendezvous != "static":
+        return environment
+    settings = ",".join(f"{key}={value}" for key, value in rendezvous_conf(spec).items())
+    return [*environment, {"name": "PET_RDZV_CONF", "value": settings}]
 
 
 def _pod_spec(spec: JobSpec) -> KubernetesObject:
@@ -189,7 +224,7 @@ def _pod_spec(spec: JobSpec) -> KubernetesObject:
                 "image": spec.image,
                 "command": command(spec),
                 "ports": [{"name": PORT_NAME, "containerPort": PORT}],
-                "env": render_environment(spec),
+                "env": _pod_environment(spec),
                 "resources": pod_resources(
                     spec.instance, num_gpus=spec.num_gpus, num_efa=spec.num_efa
                 ),

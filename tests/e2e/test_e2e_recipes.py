@@ -12,13 +12,15 @@ from stationmaster.domain.run.events import RunPhase
 
 # One of each kind: experts, weights from a checkpoint and instructions, images, whole replicas.
 RECIPES = ("mixtral-8x7b", "llama2-7b-finetune", "resnet50", "ddp-cpu")
+# The job of one has a master, as trainers need that know nothing of an elastic rendezvous.
+STATIC = "ddp-cpu"
 
 
 @pytest.fixture(scope="module")
 def ended(tmp_path_factory):
     """The local mode after all runs have their receipts, and the run of each recipe."""
     with world(tmp_path_factory.mktemp("recipes")) as local:
-        started = {name: local.start(f"/train {name} preset=smoke nodes=2") for name in RECIPES}
+        started = {name: local.start(f"/train {_words(name)}") for name in RECIPES}
         yield local, {name: local.wait_for_receipt(run_id) for name, run_id in started.items()}
 
 
@@ -39,11 +41,28 @@ def test_small_preset_of_a_recipe_trains_on_two_nodes_to_its_receipt(ended, name
     assert local.left(run.run_id) == []
 
 
+def test_static_rendezvous_trains_on_a_master_and_a_worker(ended):
+    local, runs = ended
+    run_id = runs[STATIC].run_id
+
+    pods = {
+        event.pod.removeprefix(f"{run_id}-")
+        for event in local.of_type("pod.changed")
+        if event.run_id == run_id and event.phase == "Running"
+    }
+    assert pods == {"master-0", "worker-0"}
+
+
 def test_images_are_described_by_accuracy_and_text_by_perplexity(ended):
     _, runs = ended
 
     assert runs["resnet50"].evaluation.top1 is not None
     assert runs["llama2-7b-finetune"].evaluation.perplexity > 1
+
+
+def _words(name: str) -> str:
+    words = f"{name} preset=smoke nodes=2"
+    return f"{words} rendezvous=static" if name == STATIC else words
 
 
 def _of(local: World, run_id: str, kind: str):

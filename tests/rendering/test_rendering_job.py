@@ -25,7 +25,7 @@ from stationmaster.domain.run.aggregate import new_run_id
 from stationmaster.domain.run.attempts import first_assignment
 from stationmaster.domain.run.request import Placement
 from stationmaster.rendering import job_spec
-from stationmaster.rendering.etcd import render_etcd
+from stationmaster.rendering.etcd import render_etcd, render_rendezvous
 from stationmaster.rendering.pytorch_job import render_pytorch_job
 
 DNS_1035 = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -50,8 +50,8 @@ def render(
     )
 
 
-def pod_spec(job: dict[str, Any]) -> dict[str, Any]:
-    return job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]
+def pod_spec(job: dict[str, Any], role: str = "Worker") -> dict[str, Any]:
+    return job["spec"]["pytorchReplicaSpecs"][role]["template"]["spec"]
 
 
 def container(job: dict[str, Any]) -> dict[str, Any]:
@@ -406,6 +406,42 @@ def test_job_is_rendered_from_the_attempt_and_not_from_what_was_wished_for():
     assert f"{run_id}-2" in apart["labelSelector"]["matchLabels"].values()
     assert job["spec"]["elasticPolicy"]["rdzvId"] == "second"
     assert pod_spec(job)["nodeSelector"]["stationmaster/cluster-id"] == "kept-0a1b2c3d"
+
+
+@pytest.mark.parametrize(
+    ("nodes", "replicas"), [(1, {"Master": 1}), (2, {"Master": 1, "Worker": 1})]
+)
+def test_static_rendezvous_has_a_master_and_no_elastic_policy(
+    nodes: int, replicas: dict[str, int]
+):
+    job = render("ddp-cpu", "m5.2xlarge", nodes, rendezvous="static")
+
+    specs = job["spec"]["pytorchReplicaSpecs"]
+    assert {role: spec["replicas"] for role, spec in specs.items()} == replicas
+    assert "elasticPolicy" not in job["spec"]
+    assert {spec["restartPolicy"] for spec in specs.values()} == {"OnFailure"}
+    assert job["spec"]["runPolicy"]["backoffLimit"] == 3 * nodes
+
+
+def test_pods_of_a_static_job_are_those_of_an_elastic_one_but_for_the_wait():
+    static, elastic = (render("ddp-cpu", "m5.2xlarge", 3, rendezvous=r) for r in ("static", "c10d"))
+    (of_master,) = pod_spec(static, "Master")["containers"]
+    waits = {"name": "PET_RDZV_CONF", "value": "timeout=900"}
+
+    assert pod_spec(static, "Master") == pod_spec(static)
+    assert waits in of_master["env"]
+    assert "PET_RDZV_CONF" not in environment(elastic)
+    of_master["env"].remove(waits)
+    of_master["command"].remove("rendezvous=static")
+    container(elastic)["command"].remove("rendezvous=c10d")
+    assert pod_spec(static, "Master") == pod_spec(elastic)
+
+
+def test_static_job_has_no_etcd():
+    request = make_request(overrides={"rendezvous": "static"})
+    spec = job_spec(request, first_assignment("r-1", request), run_id="r-1", image="i")
+
+    assert render_rendezvous(spec) == []
 
 
 def test_rendering_the_same_run_twice_gives_the_same_object():

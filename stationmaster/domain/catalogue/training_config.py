@@ -15,7 +15,7 @@ Optimizer = Literal["adamw", "sgd"]
 Parallelism = Literal["full", "hybrid", "ddp"]
 ActivationCheckpointing = Literal["off", "full", "selective"]
 Precision = Literal["auto", "bf16", "fp32"]
-Rendezvous = Literal["c10d", "etcd"]
+Rendezvous = Literal["c10d", "etcd", "static"]
 
 # Values of `tokenizer` and `weights` that stand for no repository and no path.
 MADE_ON_THE_SPOT: Final = frozenset({"bpe", "random", "sample"})
@@ -72,8 +72,9 @@ class TrainingConfig(BaseModel):
     )
     rendezvous: Rendezvous = Field(
         default="c10d",
-        description="where the pods' agents meet: at the first worker (c10d) or in an etcd of the "
-        "run's own, which outlives workers; a torchrun started by hand has its own flags",
+        description="where the pods' agents meet: at the first worker (c10d), in an etcd of the "
+        "run's own, which outlives workers (etcd), or at a master that the job names (static, for "
+        "trainers that read MASTER_ADDR and RANK); a torchrun started by hand has its own flags",
     )
     seed: int = Field(
         default=1234, ge=0, le=2**31 - 1, description="seed of weights and data order"
