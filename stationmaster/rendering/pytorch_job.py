@@ -46,10 +46,10 @@ GANG_RESTARTS_TO_FAIL: Final = 3
 # How long an agent waits for the others (join_timeout), and for the first worker, which hosts the
 # rendezvous (read_timeout; torch's default of 60 s restarts every pod each minute or two). Nodes
 # pull the image at different speeds, and a lost node is replaced after 890 s: noticed 50, pods
-# moved 300, removed 60, instance 180, image 300. See docs/decisions/0007. A static rendezvous waits as
-# long for its master, and never starts workers again inside living pods: each agent ends with its
-# first failure, and the kubelets start the gang again. An agent that is back before the master's has
-# ended joins the old group and ends with it: one restart for the master, up to two for each other.
+# moved 300, removed 60, instance 180, image 300. See docs/decisions/0007. A static rendezvous waits
+# as long for its master, and starts no workers again inside living pods: each agent ends with its
+# first failure, and the kubelets start the gang again. An agent that is back before the master's
+# has ended joins the old group and ends with it: one restart for the master, up to two for others.
 RENDEZVOUS_WAIT_S: Final = 900
 # A dead agent is noticed after 3 x 3 s, where the default of 3 x 5 s would cost idle GPUs.
 _RENDEZVOUS: Final = {

@@ -411,9 +411,7 @@ def test_job_is_rendered_from_the_attempt_and_not_from_what_was_wished_for():
 @pytest.mark.parametrize(
     ("nodes", "replicas"), [(1, {"Master": 1}), (2, {"Master": 1, "Worker": 1})]
 )
-def test_static_rendezvous_has_a_master_and_no_elastic_policy(
-    nodes: int, replicas: dict[str, int]
-):
+def test_static_rendezvous_has_a_master_and_no_elastic_policy(nodes: int, replicas: dict[str, int]):
     job = render("ddp-cpu", "m5.2xlarge", nodes, rendezvous="static")
 
     specs = job["spec"]["pytorchReplicaSpecs"]

@@ -11,6 +11,7 @@ from typing import Any
 
 from local.cluster.api import errors
 from local.cluster.api.resources import Object, Resource
+from local.cluster.labels import WAIT_FOR_MASTER
 
 _WITH_TEMPLATE = ("Deployment", "DaemonSet", "ReplicaSet", "StatefulSet", "Job")
 
@@ -25,7 +26,8 @@ def admit(resource: Resource, obj: Object, refused: RefusedImages) -> None:
         ApiError: 403 with the images.
     """
     for pod in _pod_specs(obj):
-        containers = [*(pod.get("containers") or []), *(pod.get("initContainers") or [])]
+        waits = [each for each in pod.get("initContainers") or [] if not is_emulated(each)]
+        containers = [*(pod.get("containers") or []), *waits]
         images = [container.get("image", "") for container in containers]
         if found := refused(images):
             listed = ", ".join(f'"{image}"' for image in dict.fromkeys(found))
@@ -34,6 +36,11 @@ def admit(resource: Resource, obj: Object, refused: RefusedImages) -> None:
                 f"the image {listed}: its pods are processes of one machine, which has the "
                 "programs of the product's own images only"
             )
+
+
+def is_emulated(init_container: Mapping[str, Any]) -> bool:
+    """Whether a node does the container's work without its image: it waits for a job's master."""
+    return init_container.get("name") == WAIT_FOR_MASTER
 
 
 def _pod_specs(obj: Object) -> Iterator[Mapping[str, Any]]:

@@ -11,7 +11,7 @@ from typing import Any
 from local.cluster.api.metadata import clone
 from local.cluster.api.resources import Object
 from local.cluster.controllers.children import owner_reference, pod_from
-from local.cluster.labels import JOB_NAME_LABEL, TRAINING_LABEL
+from local.cluster.labels import JOB_NAME_LABEL, TRAINING_LABEL, WAIT_FOR_MASTER
 
 DEFAULT_PORT, PORT_NAME, CONTAINER = 23456, "pytorchjob-port", "pytorch"
 MASTER, WORKER = "Master", "Worker"
@@ -114,7 +114,7 @@ def _wait_for_master(job: Object) -> Object:
         "echo waiting for master; sleep 2; done; exit $err"
     )
     return {
-        "name": "init-pytorch",
+        "name": WAIT_FOR_MASTER,
         "image": "alpine:3.10",
         "imagePullPolicy": "IfNotPresent",
         "resources": {

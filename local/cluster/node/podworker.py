@@ -20,7 +20,7 @@ from local.cluster.api import resources
 from local.cluster.api.metadata import clone, timestamp
 from local.cluster.api.resources import Object
 from local.cluster.events import Level
-from local.cluster.labels import JOB_NAME_LABEL
+from local.cluster.labels import JOB_NAME_LABEL, WAIT_FOR_MASTER
 from local.cluster.node import launch
 from local.cluster.node.containers import PodContainers
 from local.cluster.node.environment import LOCAL_ADDRESS
@@ -36,7 +36,6 @@ logger = logging.getLogger(__name__)
 
 _RETRY_S = 1.0
 _COMPONENT_START_S = 0.2
-_WAIT_FOR_MASTER = "init-pytorch"
 
 
 class PodWorker:
@@ -199,7 +198,7 @@ class PodWorker:
             return
         for run in self._containers.init:
             if not run.done:
-                if run.name == _WAIT_FOR_MASTER:
+                if run.name == WAIT_FOR_MASTER:
                     self._await_master(run)
                 else:
                     self._start(run)

@@ -27,6 +27,7 @@ from cluster_fixtures import (  # noqa: F401  # fixtures
     cluster,
     device_plugin,
     eventually,
+    pytorchjob,
     start_cluster,
 )
 from kubernetes import client, watch
@@ -482,6 +483,12 @@ def test_pods_of_images_that_cannot_run_are_refused_with_their_owners(tmp_path: 
 
     own.run_pod("ours", "true", container={"image": "ours:1"})
     own.pod_phase("ours", "Succeeded")
+    own.install_operator()
+    job = pytorchjob("with-master")
+    for replica in job["spec"]["pytorchReplicaSpecs"].values():
+        replica["template"]["spec"]["containers"][0] |= {"image": "ours:1", "command": ["true"]}
+    own.submit(job)
+    own.pod_phase("with-master-worker-0", "Succeeded")  # which waits with an image of others
     own.apps.create_namespaced_daemon_set(
         "kube-system", device_plugin("nvidia", "nvcr.io/nvidia/k8s-device-plugin:v0.19.0")
     )
