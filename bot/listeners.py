@@ -144,6 +144,7 @@ def _answer(services: Services, announcer: Announcer, body: Json) -> Content:
         find_cluster=partial(commands.find_usable_cluster, services, channel_id=channel_id),
         find_saved=partial(commands.find_saved_run, services, channel_id=channel_id),
         measure=partial(commands.measure, services),
+        find_file_system=partial(commands.find_file_system, services),
     )
     match command:
         case requests.ShowHelp():

@@ -47,6 +47,7 @@ class Permission(StrEnum):
     NETWORK_DELETE = "network-delete"
     INSTANCE_TYPES_READ = "instance-types-read"
     DATASETS_LIST = "datasets-list"
+    EXISTING_FILE_SYSTEMS_READ = "existing-file-systems-read"
     ARTIFACTS_READ = "artifacts-read"
     KUBERNETES = "kubernetes"
     CLOCK = "clock"
@@ -157,7 +158,15 @@ TRAIN_STEPS: Final = (
 
 CLUSTER_STEPS: Final = (
     _step("prepare-cluster"),
-    _step("ensure-cluster", P.CLUSTER_CREATE, P.CLUSTER_READ, P.NETWORK_CREATE, P.NETWORK_READ),
+    # These two look at a file system that exists: nodes are made in its zone, and reach it.
+    _step(
+        "ensure-cluster",
+        P.CLUSTER_CREATE,
+        P.CLUSTER_READ,
+        P.NETWORK_CREATE,
+        P.NETWORK_READ,
+        P.FILE_SYSTEM_READ,
+    ),
     # Counts the nodes before it takes any.
     _step(
         "ensure-node-group",
@@ -165,6 +174,7 @@ CLUSTER_STEPS: Final = (
         P.CLUSTER_READ,
         P.NETWORK_CREATE,
         P.NETWORK_READ,
+        P.FILE_SYSTEM_READ,
         P.KUBERNETES,
         memory_mib=512,
     ),
@@ -247,7 +257,9 @@ BOT: Final = Function(
     # A cluster is created by command.
     | {P.SLACK_SECRET, P.HUGGING_FACE_SECRET, P.START_TRAIN, P.START_CLUSTER}
     # A run may go on from what another one has left.
-    | {P.INSTANCE_TYPES_READ, P.DATASETS_LIST, P.ARTIFACTS_READ},
+    | {P.INSTANCE_TYPES_READ, P.DATASETS_LIST, P.ARTIFACTS_READ}
+    # A cluster may use a file system that exists.
+    | {P.EXISTING_FILE_SYSTEMS_READ},
     timeout_s=10,
     memory_mib=1024,  # CPU is sold by memory; the 3 s acknowledgement includes the cold start
     package=Package.BOT,

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from stationmaster.aws.datasets import Datasets
     from stationmaster.aws.delivery_store import DeliveryStore
     from stationmaster.aws.event_bus import EventBus
+    from stationmaster.aws.existing_file_systems import ExistingFileSystems
     from stationmaster.aws.file_systems import FileSystems
     from stationmaster.aws.instance_types import InstanceTypes
     from stationmaster.aws.kinds import Releasable
@@ -137,6 +138,23 @@ class Services:
         from stationmaster.aws.data_links import DataLinks
 
         return DataLinks(self._client("fsx"))
+
+    @cached_property
+    def existing_file_systems(self) -> ExistingFileSystems:
+        """File systems that somebody else made."""
+        from stationmaster.aws.existing_file_systems import ExistingFileSystems
+
+        return ExistingFileSystems(self.settings, self._client("fsx"), self._client("ec2"))
+
+    @cached_property
+    def quick_file_systems(self) -> ExistingFileSystems:
+        """The same, asked quickly: for a command that a person waits for."""
+        from stationmaster.aws.calls import QUICK, make_client
+        from stationmaster.aws.existing_file_systems import ExistingFileSystems
+
+        region = self.settings.region
+        fsx, ec2 = (make_client(each, region=region, config=QUICK) for each in ("fsx", "ec2"))
+        return ExistingFileSystems(self.settings, fsx, ec2)
 
     @cached_property
     def artifacts(self) -> Artifacts:

@@ -235,7 +235,9 @@ def saving_again(run: Run) -> Content:
 
 def results_given_up(run: Run) -> Content:
     """The answer to "Delete without saving"."""
-    text = f"{md.code(run.run_id, 120)} ends without its results; they will be deleted"
+    existing = run.request.file_system
+    become = f"stay on {existing.existing_id}" if existing is not None else "will be deleted"
+    text = f"{md.code(run.run_id, 120)} ends without its results; they {become}"
     return Content(text=text, blocks=[section(f"\U0001f6d1 {text}.")])
 
 

@@ -105,10 +105,21 @@ def _identity(view: RunView) -> str:
             if run.request.keep_s
             else []
         ),
+        *_existing_file_system(view),
         f"by {md.user(run.request.user_id)}",
         *_origin(run),
     ]
     return f" {md.DOT} ".join(shown)
+
+
+def _existing_file_system(view: RunView) -> list[str]:
+    """The file system that was there before, and that the price leaves out."""
+    spec = view.run.request.file_system
+    if view.cluster is not None:
+        spec = view.cluster.spec.file_system
+    if spec is None or not spec.existing_id:
+        return []
+    return [f"file system {md.code(spec.existing_id, 50)}, not in the price, stays"]
 
 
 def _origin(run: Run) -> list[str]:
@@ -358,7 +369,7 @@ def _buttons(view: RunView) -> list[Block]:
                 confirm="Stop it" if stays else "Stop and tear down",
             )
         )
-    elements += result_buttons(run)
+    elements += result_buttons(view)
     if run.pods:
         elements.append(button("Logs", action_id=ActionId.SHOW_LOGS, value=value))
     return [actions(elements)] if elements else []

@@ -29,7 +29,7 @@ def cluster_requested(cluster: Cluster, *, created: bool) -> Content:
     price = md.money(cluster.spec.price_per_hour_usd)
     facts = (
         f"{parts.machines(cluster.spec)} {md.DOT} "
-        f"{cluster.spec.file_system.storage_gib:,} GiB file system {md.DOT} {price} an hour once "
+        f"{parts.storage(cluster.spec)} {md.DOT} {price} an hour once "
         f"it is there {md.DOT} goes {goes(cluster)}"
     )
     return Content(

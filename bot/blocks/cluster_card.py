@@ -145,13 +145,12 @@ def headline(cluster: Cluster) -> str:
 
 def _identity(view: ClusterView) -> str:
     cluster = view.cluster
-    storage = cluster.spec.file_system.storage_gib
     asked = [f"by {md.user(cluster.requester.user_id)}"] if cluster.requester else []
     return f" {md.DOT} ".join(
         [
             md.code(cluster.cluster_id, 120),
             parts.machines(cluster.spec),
-            f"{storage:,} GiB file system",
+            parts.storage(cluster.spec),
             *asked,
         ]
     )
@@ -275,10 +274,14 @@ def _buttons(view: ClusterView) -> list[Block]:
 def _what_goes(view: ClusterView) -> str:
     """What a deletion takes away, at most as long as a dialog may be."""
     cluster = view.cluster
-    goes_with = (
-        f"{md.escape(cluster.label, 40)} goes with its {parts.machines(cluster.spec)} and its "
-        f"file system of {cluster.spec.file_system.storage_gib:,} GiB with all that is on it."
-    )
+    file_system = cluster.spec.file_system
+    goes_with = f"{md.escape(cluster.label, 40)} goes with its {parts.machines(cluster.spec)}"
+    if file_system.existing_id:
+        goes_with += f"; file system {file_system.existing_id} stays with all that is on it."
+    else:
+        goes_with += (
+            f" and its file system of {file_system.storage_gib:,} GiB with all that is on it."
+        )
     runs = cluster.waiting_runs
     if not runs:
         return f"{goes_with} No run uses it."

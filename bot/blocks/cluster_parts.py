@@ -29,6 +29,15 @@ def machines(spec: ClusterSpec) -> str:
     return f"{spec.nodes} {md.TIMES} {md.escape(spec.instance_type, 60)}"
 
 
+def storage(spec: ClusterSpec) -> str:
+    """The file system, and whether it is the cluster's own."""
+    file_system = spec.file_system
+    size = f"{file_system.storage_gib:,} GiB file system"
+    if not file_system.existing_id:
+        return size
+    return f"{size} {md.code(file_system.existing_id, 50)}, which stays and is not in the bill"
+
+
 def provisioning(cluster: Cluster) -> list[str]:
     """The parts that people wait for, and how far they are."""
     lines = []

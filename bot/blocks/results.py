@@ -40,23 +40,39 @@ def result_blocks(view: RunView) -> list[Block]:
     return []
 
 
-def result_buttons(run: Run) -> list[Block]:
+def _existing(view: RunView) -> str:
+    """The id of a file system that stays when the run's cluster goes; "" where it goes too."""
+    return view.cluster.spec.file_system.existing_id if view.cluster is not None else ""
+
+
+def result_buttons(view: RunView) -> list[Block]:
     """What a person may do about results that are not saved."""
+    run, existing = view.run, _existing(view)
     if not run.unsaved_reason or not run.has_unsaved_results:
         return []
     value = RunButton(run_id=run.run_id).model_dump_json()
-    give_up = button("Delete without saving", action_id=ActionId.GIVE_UP_RESULTS, value=value)
+    label, name = "Delete without saving", md.code(run.run_id, 120)
+    title, confirm, deny = "Delete the results?", "Delete them", "Keep them"
+    what = (
+        f"Model, checkpoints and logs of {name} exist nowhere else. They are deleted with its file "
+        "system, for good."
+    )
+    if existing:
+        label, title = "End without saving", "End without saving?"
+        confirm, deny = "End it", "Wait"
+        what = (
+            f"Model, checkpoints and logs of {name} stay on file system {existing} only, and are "
+            "not saved."
+        )
+    give_up = button(label, action_id=ActionId.GIVE_UP_RESULTS, value=value)
     return [
         button("Save again", action_id=ActionId.SAVE_AGAIN, value=value),
         dangerous(
             give_up,
-            title="Delete the results?",
-            text=(
-                f"Model, checkpoints and logs of {md.code(run.run_id, 120)} exist nowhere else. "
-                "They are deleted with its file system, for good."
-            ),
-            confirm="Delete them",
-            deny="Keep them",
+            title=title,
+            text=what,
+            confirm=confirm,
+            deny=deny,
         ),
     ]
 
@@ -114,8 +130,12 @@ def _unsaved(view: RunView) -> str:
     lines = [f"\u26a0\ufe0f *The results are not saved:* {why}"]
     if view.cluster is not None:
         price = md.money_escaped(words.price_per_hour(view.cluster))
-        lines.append(
-            f"They are on the file system only, so it stays, with what is needed to save them: "
-            f"*{price} an hour*. Saving is tried again every hour."
+        existing = _existing(view)
+        where = (
+            f"They are on file system {md.code(existing, 50)} only, so what is needed to save them "
+            "stays"
+            if existing
+            else "They are on the file system only, so it stays, with what is needed to save them"
         )
+        lines.append(f"{where}: *{price} an hour*. Saving is tried again every hour.")
     return "\n".join(lines)

@@ -32,6 +32,7 @@ from stacks.constructs.statements import (
     service_linked_role,
 )
 from stacks.constructs.tagged_kinds import create_tagged, delete_tagged, read_kinds
+from stationmaster.aws.existing_file_systems import LOOK_ACTIONS
 from stationmaster.aws.schedules import CLOCK_ACTIONS
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.names import cluster_name
@@ -372,6 +373,11 @@ def _datasets_list(_stack: cdk.Stack, granted: Granted) -> list[Statement]:
     return [Statement(("s3:ListBucket",), buckets)] if buckets else []
 
 
+def _existing_file_systems_read(_stack: cdk.Stack, _granted: Granted) -> list[Statement]:
+    """What a file system is, and whether nodes of the network reach it; for a plan."""
+    return [Statement(LOOK_ACTIONS, ("*",), LISTING)]
+
+
 def _artifacts_read(stack: cdk.Stack, granted: Granted) -> list[Statement]:
     """The manifest, and what S3 says of the other files.
 
@@ -436,6 +442,7 @@ _STATEMENTS: Final[Mapping[Permission, Callable[[cdk.Stack, Granted], list[State
     Permission.NETWORK_DELETE: lambda stack, _: delete_tagged(stack, "network"),
     Permission.INSTANCE_TYPES_READ: _instance_types_read,
     Permission.DATASETS_LIST: _datasets_list,
+    Permission.EXISTING_FILE_SYSTEMS_READ: _existing_file_systems_read,
     Permission.ARTIFACTS_READ: _artifacts_read,
     Permission.KUBERNETES: _kubernetes,
     Permission.CLOCK: _clock,

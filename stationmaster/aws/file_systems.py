@@ -55,13 +55,16 @@ class FileSystems:
         found = self.list_tagged(cluster_id)
         return next((fs for fs in found if fs.lifecycle != "DELETING"), found[0] if found else None)
 
-    def mountable(self, cluster_id: ClusterId) -> SharedStorage:
+    def mountable(self, cluster_id: ClusterId, *, existing_id: str = "") -> SharedStorage:
         """What a volume has to say of the cluster's file system.
+
+        Args:
+            existing_id: of one that was there before the cluster, and has no tag of it.
 
         Raises:
             TransientError: the file system is not there (any more), or not far enough.
         """
-        found = self.describe(cluster_id)
+        found = self.find(existing_id) if existing_id else self.describe(cluster_id)
         if found is None or not found.mount_name:
             state = "missing" if found is None else found.lifecycle
             raise TransientError(
@@ -74,14 +77,18 @@ class FileSystems:
             storage_gib=found.storage_gib,
         )
 
-    def exists(self, file_system_id: str) -> bool:
-        """Whether FSx knows a file system of this id, whatever its tags and its state."""
+    def find(self, file_system_id: str) -> FileSystem | None:
+        """The file system of this id, whatever its tags and its state, or None."""
         try:
             with aws_call(f"looking for file system {file_system_id}"):
-                self._client.describe_file_systems(FileSystemIds=[file_system_id])
+                answer = self._client.describe_file_systems(FileSystemIds=[file_system_id])
         except AwsNotFound:
-            return False
-        return True
+            return None
+        return next(map(_file_system, answer["FileSystems"]), None)
+
+    def exists(self, file_system_id: str) -> bool:
+        """Whether FSx knows a file system of this id, whatever its tags and its state."""
+        return self.find(file_system_id) is not None
 
     def list_tagged(self, cluster_id: ClusterId) -> list[FileSystem]:
         """Every file system that carries the cluster's tag."""

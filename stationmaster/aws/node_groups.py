@@ -62,14 +62,22 @@ class NodeGroups:
         )
 
     def ensure_system(
-        self, cluster_id: ClusterId, *, instance_type: str, run_id: RunId | None = None
+        self,
+        cluster_id: ClusterId,
+        *,
+        instance_type: str,
+        subnet_id: str = "",
+        run_id: RunId | None = None,
     ) -> None:
-        """Request the node group that operators, CoreDNS and the relay run on."""
+        """Request the node group that operators, CoreDNS and the relay run on.
+
+        It is in any of the network's subnets, or in the one that is given.
+        """
         self._ensure(
             cluster_id,
             SYSTEM_NODE_GROUP,
             run_id=run_id,
-            subnets=list(self._settings.subnet_ids),
+            subnets=[subnet_id] if subnet_id else list(self._settings.subnet_ids),
             instanceTypes=[instance_type],
             amiType="AL2023_x86_64_STANDARD",
             scalingConfig={"minSize": 1, "maxSize": 1, "desiredSize": 1},

@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import BaseModel, ConfigDict
 
-from stationmaster.aws.calls import AwsConflict, aws_call, ignoring_gone_or_busy
+from stationmaster.aws.calls import (
+    AwsConflict,
+    aws_call,
+    ignoring_existing,
+    ignoring_gone_or_busy,
+)
+from stationmaster.aws.existing_file_systems import LUSTRE_PORTS, ExistingFileSystem
 from stationmaster.aws.kinds import Actions
 from stationmaster.aws.subnets import choose_subnet
 from stationmaster.aws.tags import by_cluster, tag_specification
@@ -64,20 +70,27 @@ class SecurityGroups:
         return None
 
     def ensure(
-        self, cluster_id: ClusterId, *, instance_type: str, run_id: RunId | None = None
+        self,
+        cluster_id: ClusterId,
+        *,
+        instance_type: str,
+        existing: ExistingFileSystem | None = None,
+        run_id: RunId | None = None,
     ) -> SecurityGroup:
         """The cluster's security group, created if missing, open to itself in both directions.
 
-        EFA needs every protocol between members; Lustre needs TCP 988 and 1018-1023 among them.
+        EFA needs every protocol between members; Lustre needs TCP 988 and 1018-1023 among them. The
+        subnet is that of an existing file system where there is one, and its servers are let in.
 
         Raises:
-            PermanentError: no zone of the VPC offers the instance type.
+            PermanentError: no zone of the VPC offers the instance type, or that of the file system
+                does not.
         """
         group = self.describe(cluster_id)
         if group is None:
             subnet_id = choose_subnet(
                 self._client,
-                subnet_ids=self._settings.subnet_ids,
+                subnet_ids=[existing.subnet_id] if existing else self._settings.subnet_ids,
                 instance_type=instance_type,
                 region=self._settings.region,
             )
@@ -94,6 +107,8 @@ class SecurityGroups:
                 )["GroupId"]
             group = SecurityGroup(group_id=group_id, subnet_id=subnet_id)
         self._open_to_itself(group.group_id)
+        if existing is not None:
+            self._open_to_file_system(group.group_id, existing)
         return group
 
     def release(self, cluster_id: ClusterId, group_id: str) -> None:
@@ -107,6 +122,25 @@ class SecurityGroups:
         if group is None:
             return []
         return [Left(ResourceKind.SECURITY_GROUP, security_group_name(cluster_id), group.group_id)]
+
+    def _open_to_file_system(self, group_id: str, existing: ExistingFileSystem) -> None:
+        """Let the servers of a file system in that has security groups of its own."""
+        permissions: Any = [
+            {
+                "IpProtocol": "tcp",
+                "FromPort": first,
+                "ToPort": last,
+                "UserIdGroupPairs": [{"GroupId": peer}],
+            }
+            for peer in existing.peer_group_ids
+            for first, last in LUSTRE_PORTS
+        ]
+        # One at a time: of several, one that is there makes AWS refuse all.
+        for permission in permissions:
+            with ignoring_existing(f"opening security group {group_id} to a file system"):
+                self._client.authorize_security_group_ingress(
+                    GroupId=group_id, IpPermissions=[permission]
+                )
 
     def _open_to_itself(self, group_id: str) -> None:
         permission: Any = [{"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": group_id}]}]

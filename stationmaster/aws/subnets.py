@@ -34,5 +34,5 @@ def choose_subnet(
             return subnet_id
     raise PermanentError(
         f"{instance_type} is offered in none of the zones {', '.join(sorted(zone_of.values()))}"
-        f" of region {region}; use another instance or region"
+        f" of region {region} that nodes may be in; use another instance or region"
     )

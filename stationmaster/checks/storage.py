@@ -27,6 +27,7 @@ from stationmaster.rendering.metadata import (
     namespace,
 )
 from stationmaster.rendering.storage import render_storage, shared_mount, shared_volume
+from stationmaster.storage import shared_storage
 
 NAME: Final = "storage"
 FILE_BYTES: Final = 1 << 20
@@ -34,10 +35,12 @@ FILE_BYTES: Final = 1 << 20
 # image, which for 20 GB takes minutes and not the same on each.
 WAIT_S: Final = 600
 
+_WRITABLE: Final = "MUST_BE_WRITABLE"
+
 # Arguments: directory, own node, seconds to wait, all nodes. The last line of its output is what a
 # person reads; the exit code decides.
 SCRIPT: Final = """\
-import hashlib, os, sys, time
+import contextlib, hashlib, os, sys, time
 
 directory, own, wait_s, *nodes = sys.argv[1:]
 
@@ -72,22 +75,40 @@ try:
     torn = [node for node in nodes if not intact(os.path.join(directory, node))]
     if torn:
         fail("the file of " + ", ".join(torn) + " has other contents than were written")
+    for path in os.environ.get("%(writable)s", "").split():
+        if not os.access(path, os.W_OK | os.X_OK):
+            fail(path + " cannot be written by user " + str(os.getuid()) + "; open it to everyone")
+    open(os.path.join(directory, own + ".seen"), "w").close()
+    if all(os.path.exists(os.path.join(directory, node + ".seen")) for node in nodes):
+        # Everybody has read everything.
+        with contextlib.suppress(OSError):
+            for name in os.listdir(directory):
+                os.unlink(os.path.join(directory, name))
 except OSError as error:
     fail(str(error))
 print("storage check passed on", own + ": wrote, synced and read", len(data), "bytes, saw",
       len(nodes), "nodes", flush=True)
-""" % {"size": FILE_BYTES}  # noqa: UP031  # the script itself uses braces
+""" % {"size": FILE_BYTES, "writable": _WRITABLE}  # noqa: UP031  # the script itself uses braces
 
 
 # A new Lustre file system belongs to root; training runs as an ordinary user. Arguments: the
-# directories to open to everyone, as /tmp is. What fails here, the check reports as it meets it.
+# directories to make, open to everyone as /tmp is. One that is there stays as it is: it may be
+# somebody's. What fails here, the check reports as it meets it.
 _OPEN_SCRIPT: Final = """\
-import os, sys
+import os, sys, tempfile
 
 for directory in sys.argv[1:]:
     try:
-        os.makedirs(directory, exist_ok=True)
-        os.chmod(directory, 0o1777)
+        parent = os.path.dirname(directory)
+        os.makedirs(parent, exist_ok=True)
+        if os.path.isdir(directory):
+            continue
+        opened = tempfile.mkdtemp(prefix=".new-", dir=parent)
+        os.chmod(opened, 0o1777)
+        try:
+            os.rename(opened, directory)
+        except OSError:  # another node was faster
+            os.rmdir(opened)
     except OSError as error:
         print(error, flush=True)
 """
@@ -110,7 +131,7 @@ def render(cluster: LiveCluster) -> list[KubernetesObject]:
     hostnames = [node.hostname for node in cluster.idle_nodes]
     return [
         namespace(),
-        *render_storage(cluster_id, services.file_systems.mountable(cluster_id)),
+        *render_storage(cluster_id, shared_storage(services, cluster_id)),
         *render_jobs(
             cluster_id,
             hostnames=hostnames,
@@ -189,6 +210,8 @@ def _render_job(
     opening = _container("open", image, [_OPEN_SCRIPT, directory, RUNS_DIRECTORY, DATA_DIRECTORY])
     opening["securityContext"] |= {"runAsUser": 0, "runAsNonRoot": False}
     arguments = [SCRIPT, directory, hostname, str(WAIT_S)]
+    checking = _container("check", image, [*arguments, *nodes])
+    checking["env"] = [{"name": _WRITABLE, "value": RUNS_DIRECTORY}]
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -206,7 +229,7 @@ def _render_job(
                         {"key": "nvidia.com/gpu", "operator": "Exists"},
                     ],
                     "initContainers": [opening],
-                    "containers": [_container("check", image, [*arguments, *nodes])],
+                    "containers": [checking],
                     "volumes": [shared_volume(cluster_id)],
                 },
             },

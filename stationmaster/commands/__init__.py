@@ -19,6 +19,7 @@ from stationmaster.commands.clusters import (
 from stationmaster.commands.results import find_saved_run
 from stationmaster.commands.runs import (
     describe_run,
+    find_file_system,
     give_up_results,
     list_runs,
     look_up,
@@ -38,6 +39,7 @@ __all__ = [
     "describe_cluster",
     "describe_run",
     "extend_cluster",
+    "find_file_system",
     "find_saved_run",
     "find_usable_cluster",
     "give_up_results",

@@ -13,11 +13,13 @@ from stationmaster.domain.bus import LogTail
 from stationmaster.domain.catalogue.instances import get_instance
 from stationmaster.domain.catalogue.models import LanguageModel
 from stationmaster.domain.commands.start import StartRun
+from stationmaster.domain.commands.storing import FoundFileSystem
 from stationmaster.domain.datasets import Listing, S3Source
 from stationmaster.domain.errors import (
     NotPossibleNow,
     RunNotFound,
     StationmasterError,
+    TransientError,
 )
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.planning.offer import offer_warnings
@@ -64,6 +66,19 @@ def measure(services: Services, source: S3Source, task: str) -> Listing:
         UserError: the deployment may not read it, it is not there, or S3 does not answer.
     """
     return services.datasets.measure(source, task)
+
+
+def find_file_system(services: Services, file_system_id: str) -> FoundFileSystem:
+    """Ask AWS about a file system; for file_system=fs-..., once a command.
+
+    Raises:
+        UserError: clusters of the deployment cannot use it, or AWS does not answer.
+    """
+    try:
+        found = services.quick_file_systems.look_up(file_system_id)
+    except TransientError as exc:
+        raise NotPossibleNow(f"{exc}; type the command again") from exc
+    return FoundFileSystem(spec=found.spec, zone=found.zone)
 
 
 def plan_run(services: Services, start: StartRun) -> Plan:
@@ -139,7 +154,8 @@ def request_run(
             keep_s=start.keep_s,
             resume_from=start.resume_from,
             weights_from=start.weights_from,
-            file_system_gib=plan.file_system_gib if plan.data is not None else None,
+            file_system_gib=_planned_size(start),
+            file_system=start.storage.existing,
             model=start.model,
             command=command,
             team_id=team_id,
@@ -157,6 +173,14 @@ def request_run(
     # Also for a run that exists: an earlier delivery may have ended between the two.
     services.workflows.start_train(run.run_id)
     return run, created
+
+
+def _planned_size(start: StartRun) -> int | None:
+    """GiB of a new file system where they are not the recipe's."""
+    if start.storage.existing is not None:
+        return None
+    is_planned = start.plan.data is not None or start.storage.new_gib is not None
+    return start.plan.file_system_gib if is_planned else None
 
 
 def _create(

@@ -18,13 +18,14 @@ from stationmaster.steps.recording import (
     resource_created,
 )
 from stationmaster.steps.stopping import raise_if_unwanted
+from stationmaster.storage import existing_of
 
 
 def ensure_cluster(services: Services, cluster_id: ClusterId) -> StepResult:
     """Create what is missing; ready when the cluster is active and lets the product in.
 
     Raises:
-        ResourceFailed: EKS gave up on the cluster.
+        ResourceFailed: EKS gave up on the cluster, or its existing file system cannot be used.
         StepTimedOut: it is not active in time.
         ClusterDrained: nobody leases the cluster any more.
     """
@@ -68,9 +69,13 @@ def _ensure_security_group(services: Services, cluster: Cluster) -> tuple[Cluste
         group = services.security_groups.describe(cluster_id)
         if group is not None:
             return cluster, group
+    existing = existing_of(services, cluster)
     cluster = request_resource(services, cluster, ResourceKind.SECURITY_GROUP, name)
     group = services.security_groups.ensure(
-        cluster_id, instance_type=cluster.spec.instance_type, run_id=cluster.run_id
+        cluster_id,
+        instance_type=cluster.spec.instance_type,
+        existing=existing,
+        run_id=cluster.run_id,
     )
     cluster = resource_created(
         services, cluster, ResourceKind.SECURITY_GROUP, name, resource_id=group.group_id

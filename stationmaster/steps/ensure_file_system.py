@@ -5,7 +5,6 @@ from __future__ import annotations
 from stationmaster.domain.errors import ResourceFailed, TransientError
 from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.names import cluster_name
-from stationmaster.domain.planning.cost import file_system_price
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.services import Services
 from stationmaster.steps import NOT_READY, READY, StepResult
@@ -15,18 +14,24 @@ from stationmaster.steps.recording import (
     resource_created,
 )
 from stationmaster.steps.stopping import raise_if_unwanted
+from stationmaster.storage import existing_of
 
 
 def ensure_file_system(services: Services, cluster_id: ClusterId) -> StepResult:
     """Create the file system if it is missing; ready when it is available.
 
+    One that existed before the cluster is looked at, and nothing is recorded of it: it is not the
+    cluster's.
+
     Raises:
-        ResourceFailed: FSx could not create it; says what FSx says.
+        ResourceFailed: FSx could not create it, or the one that existed cannot be used; says why.
         StepTimedOut: it is not available in time.
         ClusterDrained: nobody leases the cluster any more.
     """
     cluster = services.cluster_states.load(cluster_id)
     raise_if_unwanted(cluster)
+    if existing_of(services, cluster) is not None:
+        return READY
     name = cluster_name(cluster_id)
     found = services.file_systems.describe(cluster_id)
     if found is None:
@@ -39,7 +44,7 @@ def ensure_file_system(services: Services, cluster_id: ClusterId) -> StepResult:
             cluster,
             ResourceKind.FILE_SYSTEM,
             name,
-            price_per_hour_usd=file_system_price(wanted.storage_gib, wanted.mbps_per_tib),
+            price_per_hour_usd=wanted.price_per_hour_usd,
         )
         services.file_systems.ensure(
             cluster_id,

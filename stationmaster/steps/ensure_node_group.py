@@ -27,6 +27,7 @@ from stationmaster.steps.recording import (
     resource_created,
 )
 from stationmaster.steps.stopping import raise_if_unwanted
+from stationmaster.storage import existing_of
 
 if TYPE_CHECKING:
     from stationmaster.aws.node_groups import NodeGroup
@@ -105,7 +106,7 @@ def _create(services: Services, cluster: Cluster, node_group: str) -> None:
     if node_group == SYSTEM_NODE_GROUP:
         name = launch_template_name(cluster_id, SYSTEM_NODE_GROUP)
         cluster = request_resource(services, cluster, ResourceKind.LAUNCH_TEMPLATE, name)
-        _, group_ids = _security_groups(services, cluster_id)
+        group, group_ids = _security_groups(services, cluster)
         services.launch_templates.ensure_system(
             cluster_id, security_group_ids=group_ids, run_id=run_id
         )
@@ -115,7 +116,11 @@ def _create(services: Services, cluster: Cluster, node_group: str) -> None:
             services, cluster, ResourceKind.NODE_GROUP, node_group, price_per_hour_usd=price
         )
         services.node_groups.ensure_system(
-            cluster_id, instance_type=SYSTEM_INSTANCE_TYPE, run_id=run_id
+            cluster_id,
+            instance_type=SYSTEM_INSTANCE_TYPE,
+            # The rules of an existing file system may let in this subnet alone.
+            subnet_id=group.subnet_id if cluster.spec.file_system.existing_id else "",
+            run_id=run_id,
         )
         return
     spec = cluster.spec
@@ -135,7 +140,7 @@ def _create(services: Services, cluster: Cluster, node_group: str) -> None:
 def _ensure_template(services: Services, cluster: Cluster) -> str:
     """The launch template, and for EFA the placement group, of the training nodes; their subnet."""
     cluster_id, instance = cluster.cluster_id, cluster.spec.instance
-    group, group_ids = _security_groups(services, cluster_id)
+    group, group_ids = _security_groups(services, cluster)
     if instance.num_efa:
         name = placement_group_name(cluster_id)
         cluster = request_resource(services, cluster, ResourceKind.PLACEMENT_GROUP, name)
@@ -150,15 +155,19 @@ def _ensure_template(services: Services, cluster: Cluster) -> str:
     return group.subnet_id
 
 
-def _security_groups(services: Services, cluster_id: ClusterId) -> tuple[SecurityGroup, list[str]]:
+def _security_groups(services: Services, cluster: Cluster) -> tuple[SecurityGroup, list[str]]:
     """The cluster's own security group, and the ids of all that its nodes need.
 
     A launch template replaces the security groups that EKS would attach, so the control plane's own
     group is listed beside ours: without it nodes cannot reach the control plane. Without ours they
-    cannot reach the file system, which the saver mounts on the system node.
+    cannot reach the file system, which the saver mounts on the system node. A file system that
+    existed before may have a group of its own that lets its members in.
     """
+    cluster_id = cluster.cluster_id
+    existing = existing_of(services, cluster)
     group = services.security_groups.describe(cluster_id)
     found = services.clusters.describe(cluster_id)
     if group is None or found is None:
         raise TransientError(f"cluster {cluster_id} has no security group or is not there yet")
-    return group, [group.group_id, *filter(None, [found.security_group_id])]
+    joined = existing.join_group_ids if existing is not None else ()
+    return group, [group.group_id, *filter(None, [found.security_group_id]), *joined]

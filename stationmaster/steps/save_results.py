@@ -75,7 +75,10 @@ def _has_file_system(services: Services, cluster_id: ClusterId) -> bool:
     """Whether the file system may still be there: a list that leaves it out is not believed."""
     if services.file_systems.describe(cluster_id) is not None:
         return True
-    recorded = services.cluster_states.load(cluster_id).resources.values()
+    cluster = services.cluster_states.load(cluster_id)
+    if cluster.spec.file_system.existing_id:
+        return services.file_systems.exists(cluster.spec.file_system.existing_id)
+    recorded = cluster.resources.values()
     return any(
         services.file_systems.exists(each.resource_id)
         for each in recorded

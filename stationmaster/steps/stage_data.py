@@ -52,6 +52,7 @@ from stationmaster.services import Services
 from stationmaster.steps import NOT_READY, READY, StepResult
 from stationmaster.steps.recording import attempt_of, check_time, enter_phase
 from stationmaster.steps.stopping import raise_if_stopped
+from stationmaster.storage import shared_storage
 
 _NOT_BROUGHT: Final = "the data could not be brought"
 
@@ -118,7 +119,7 @@ def _objects(
     order, staging = run.request.restoring_order(run.run_id), staging_of(run, attempt)
     shared = [
         namespace(),
-        *render_storage(cluster_id, services.file_systems.mountable(cluster_id)),
+        *render_storage(cluster_id, shared_storage(services, cluster_id)),
     ]
     if work == "restoring" and order is not None:
         return [

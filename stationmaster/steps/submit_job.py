@@ -17,6 +17,7 @@ from stationmaster.steps import READY, StepResult
 from stationmaster.steps.recording import attempt_of, enter_phase
 from stationmaster.steps.stage_data import staging_of
 from stationmaster.steps.stopping import raise_if_stopped
+from stationmaster.storage import shared_storage
 
 
 def submit_job(services: Services, run_id: RunId) -> StepResult:
@@ -55,7 +56,7 @@ def submit_job(services: Services, run_id: RunId) -> StepResult:
     services.kubernetes(cluster_id).apply(
         [
             namespace(),
-            *render_storage(cluster_id, services.file_systems.mountable(cluster_id)),
+            *render_storage(cluster_id, shared_storage(services, cluster_id)),
             *([render_hugging_face_secret(token)] if token else []),
             *relay,
             *render_rendezvous(spec),

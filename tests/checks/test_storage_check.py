@@ -37,6 +37,20 @@ def test_storage_checks_open_directories_as_root_and_check_as_the_training_user(
     assert [os.stat(path).st_mode & 0o7777 for path in directories] == [0o1777] * 3
 
 
+def test_storage_check_leaves_directories_that_are_there_as_they_are(tmp_path: Path):
+    (job,) = render_jobs(RUN_ID, hostnames=["node-a"], image="training:1")
+    (opening,) = job["spec"]["template"]["spec"]["initContainers"]
+    theirs, new = tmp_path / "runs", tmp_path / "data"
+    theirs.mkdir(mode=0o750)
+
+    arguments = [opening["command"][2], str(theirs), str(new)]
+    subprocess.run([sys.executable, "-I", "-c", *arguments], check=True)
+
+    assert theirs.stat().st_mode & 0o7777 == 0o750
+    assert new.stat().st_mode & 0o7777 == 0o1777
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["data", "runs"]
+
+
 def test_storage_check_name_of_a_long_node_name_leaves_room_for_the_pod_suffix():
     run_id, nodes = "r" * 45, ["ip-10-0-0-1.us-west-2.compute.internal", "ip-10-0-0-2"]
     name = job_name(run_id, nodes[0], nodes=nodes)
@@ -77,11 +91,14 @@ def test_storage_check_name_changes_with_the_nodes_that_its_template_lists():
     assert len(names) == 2
 
 
-def run_script(directory: Path, own: str, wait_s: str, *nodes: str) -> subprocess.Popen[str]:
+def run_script(
+    directory: Path, own: str, wait_s: str, *nodes: str, **environment: str
+) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-I", "-c", SCRIPT, str(directory), own, wait_s, *nodes],
         stdout=subprocess.PIPE,
         text=True,
+        env=os.environ | environment,
     )
 
 
@@ -92,6 +109,20 @@ def test_storage_check_script_on_two_nodes_passes_on_both(tmp_path: Path):
 
     assert [process.returncode for process in started] == [0, 0]
     assert all("saw 2 nodes" in output for output in outputs)
+    assert list(tmp_path.iterdir()) == [], "what was only written to be read is gone"
+
+
+def test_storage_check_fails_where_runs_could_not_write(tmp_path: Path):
+    (job,) = render_jobs(RUN_ID, hostnames=["node-a"], image="training:1")
+    (variable,) = job["spec"]["template"]["spec"]["containers"][0]["env"]
+    missing = str(tmp_path / "runs")
+
+    process = run_script(tmp_path / "check", "a", "5", "a", **{variable["name"]: missing})
+    output = process.communicate(timeout=1800)[0]
+
+    assert variable["value"] == "/fsx/runs"
+    assert process.returncode == 1
+    assert f"{missing} cannot be written by user {os.getuid()}" in output
 
 
 def test_storage_check_script_without_the_other_node_fails_and_names_it(tmp_path: Path):

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from lambdas.registry import BOT, FUNCTIONS, Function, Permission, get_function
+from stationmaster.aws.existing_file_systems import LOOK_ACTIONS
 from stationmaster.aws.kinds import actions_by_module
 from stationmaster.aws.schedules import CLOCK_ACTIONS
 
@@ -52,12 +53,17 @@ NEEDED = {
     "workflows.teardown_status": P.START_TEARDOWN,
     "workflows.train_status": P.START_TRAIN,
 }
+# A file system that exists is looked at, and the network around it.
+NEEDED_ALL = {
+    "existing_file_systems.look_up": {P.FILE_SYSTEM_READ, P.NETWORK_READ},
+    "quick_file_systems.look_up": {P.EXISTING_FILE_SYSTEMS_READ},
+}
 # Both ways to create an add-on: with the cluster itself, or as a plugin.
 NEEDED_ONE_OF = {"addons.ensure": {P.CLUSTER_CREATE, P.ADDON_CREATE}}
 # Packages whose modules a step calls one by one, by a name that it is given.
 ROOMS = ("stationmaster.checks", "stationmaster.plugins")
 KINDS = actions_by_module()
-ADAPTERS = {call.partition(".")[0] for call in [*NEEDED, *NEEDED_ONE_OF]} | set(KINDS)
+ADAPTERS = {call.partition(".")[0] for call in [*NEEDED, *NEEDED_ALL, *NEEDED_ONE_OF]} | set(KINDS)
 # Methods of Services that list adapters for a loop, whose variable is called `kind`.
 LISTS = ("in_deletion_order", "network_in_deletion_order")
 
@@ -83,6 +89,7 @@ def origins(module: str) -> dict[str, str]:
                     "stationmaster.waiting",
                     "stationmaster.cluster_",
                     "stationmaster.saving",
+                    "stationmaster.storage",
                     "stationmaster.aws.",
                 )
             ):
@@ -194,6 +201,8 @@ def taken_by(kind: str, method: str) -> set[str]:
 def needed(call: str) -> set[Permission]:
     """The permissions that a call of `adapter.method` takes."""
     kind, _, method = call.partition(".")
+    if call in NEEDED_ALL:
+        return NEEDED_ALL[call]
     if kind not in KINDS:
         return {NEEDED[call]}
     actions = KINDS[kind]
@@ -233,7 +242,8 @@ def test_bot_may_do_what_its_commands_do() -> None:
         for call in calls_of(f"stationmaster.commands.{part}")
     }
 
-    assert {"workflows.start_cluster", "quick_artifacts.read"} <= called
+    expected = {"workflows.start_cluster", "quick_artifacts.read", "quick_file_systems.look_up"}
+    assert expected <= called
 
     assert {each for call in called for each in needed(call)} <= BOT.permissions
 
@@ -262,6 +272,18 @@ def test_clock_states_exactly_the_actions_that_its_calls_take() -> None:
     }
 
     assert taken == set(CLOCK_ACTIONS)
+
+
+def test_looking_at_a_file_system_states_exactly_the_actions_that_it_takes() -> None:
+    taken = {
+        f"{node.value.attr.removeprefix('_')}:{node.attr.title().replace('_', '')}"
+        for node in ast.walk(parsed("stationmaster.aws.existing_file_systems"))
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.value, ast.Attribute)
+        and node.value.attr in ("_fsx", "_ec2")
+    }
+
+    assert taken == set(LOOK_ACTIONS)
 
 
 def test_calls_of_plugins_and_checks_count_for_the_steps_that_call_them() -> None:

@@ -24,6 +24,7 @@ from kubernetes_gateway_fixtures import (  # noqa: F401
 from kubernetes_gateway_world import World, world  # noqa: F401
 
 from local.cluster import LocalCluster
+from stationmaster.checks.storage import render_jobs
 from stationmaster.domain.cluster.events import LeaseReleased
 from stationmaster.domain.errors import (
     CheckFailed,
@@ -154,7 +155,11 @@ def test_checks_of_a_cpu_cluster_pass_with_real_pods_on_the_file_system(
         finished["nodes"].figures,
         finished["storage"].figures,
     ]
-    assert len(list((tmp_path / "fsx/.stationmaster/storage-check").glob("*/ip-*.internal"))) == 2
+    (directory,) = (tmp_path / "fsx/.stationmaster/storage-check").iterdir()
+    assert list(directory.iterdir()) == [], "the files are gone once both nodes have read them"
+    pods = world.gateway.pods(labels={"stationmaster/check": "storage"})
+    lines = [world.gateway.last_log_line(pod.name) for pod in pods]
+    assert ["saw 2 nodes" in line for line in lines] == [True, True]
     assert world.runs.load(RUN_ID).phase is RunPhase.VALIDATING
 
 
@@ -173,10 +178,13 @@ def test_storage_check_when_a_node_is_replaced_checks_the_nodes_that_are_there(
 
     hostnames = {node.hostname for node in world.gateway.nodes()}
     directories = (tmp_path / "fsx/.stationmaster/storage-check").iterdir()
-    checked = [{path.name for path in directory.iterdir()} for directory in directories]
+    # Nodes that are there now have a directory of their own.
+    (rendered, *_) = render_jobs(CLUSTER_ID, hostnames=sorted(hostnames), image="training:1")
+    pod = rendered["spec"]["template"]["spec"]
+    own = Path(pod["containers"][0]["command"][3]).name
     jobs = world.gateway.batch_jobs(labels={"stationmaster/cluster-id": CLUSTER_ID})
     assert len(hostnames & first) == 1
-    assert hostnames in checked
+    assert own in {path.name for path in directories}
     assert [job.succeeded for job in jobs] == [True, True]
 
 

@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from stationmaster.domain.catalogue.instances import InstanceType, get_instance
 from stationmaster.domain.catalogue.recipes import Recipe
-from stationmaster.domain.planning.cost import shape_price
+from stationmaster.domain.planning.cost import file_system_price, shape_price
 from stationmaster.domain.planning.requirements import num_useful_efa, uses_efa
 
 
@@ -17,6 +17,16 @@ class FileSystemSpec(BaseModel):
 
     storage_gib: int
     mbps_per_tib: int
+    existing_id: str = ""
+    """The id of one that somebody else made: used, never changed, deleted or paid for. "" for one
+    that is made for the cluster and goes with it."""
+
+    @property
+    def price_per_hour_usd(self) -> float:
+        """USD an hour that it adds to the cluster's bill."""
+        if self.existing_id:
+            return 0.0
+        return file_system_price(self.storage_gib, self.mbps_per_tib)
 
 
 class ClusterSpec(BaseModel):
@@ -58,8 +68,7 @@ class ClusterSpec(BaseModel):
         return shape_price(
             self.instance,
             nodes=self.nodes,
-            file_system_gib=self.file_system.storage_gib,
-            file_system_mbps_per_tib=self.file_system.mbps_per_tib,
+            file_system_usd=self.file_system.price_per_hour_usd,
         )
 
 
@@ -73,19 +82,42 @@ def spec_for(
         nodes=nodes,
         min_nodes=min_nodes,
         file_system=FileSystemSpec(
-            storage_gib=recipe.file_system_gib, mbps_per_tib=recipe.file_system_mbps_per_tib
+            storage_gib=recipe.file_system_gib,
+            mbps_per_tib=recipe.file_system_mbps_per_tib,
+            existing_id=recipe.file_system_id,
         ),
         num_gpus=instance.num_gpus if recipe.needs_gpu else 0,
         num_efa=instance.num_efa if uses_efa(recipe, instance) else 0,
     )
 
 
-def spec_for_any(instance: InstanceType, *, nodes: int, file_system_gib: int) -> ClusterSpec:
-    """A cluster for whatever recipes come: it offers all that its machines have for training."""
+def with_file_system(recipe: Recipe, file_system: FileSystemSpec) -> Recipe:
+    """The recipe with this file system in place of the one that it would get."""
+    return recipe.model_copy(
+        update={
+            "file_system_gib": file_system.storage_gib,
+            "file_system_mbps_per_tib": file_system.mbps_per_tib,
+            "file_system_id": file_system.existing_id,
+        }
+    )
+
+
+def spec_for_any(
+    instance: InstanceType,
+    *,
+    nodes: int,
+    file_system_gib: int,
+    existing: FileSystemSpec | None = None,
+) -> ClusterSpec:
+    """A cluster for whatever recipes come: it offers all that its machines have for training.
+
+    `file_system_gib` is the size of a new file system; `existing` is used in its place.
+    """
     return ClusterSpec(
         instance_type=instance.name,
         nodes=nodes,
-        file_system=FileSystemSpec(
+        file_system=existing
+        or FileSystemSpec(
             storage_gib=file_system_gib, mbps_per_tib=250 if instance.num_gpus else 125
         ),
         num_gpus=instance.num_gpus,

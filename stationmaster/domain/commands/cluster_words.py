@@ -21,10 +21,21 @@ from stationmaster.domain.commands.durations import (
     typed_duration,
 )
 from stationmaster.domain.commands.joining import duration_of
+from stationmaster.domain.commands.meanings import key_meant
 from stationmaster.domain.commands.parameters import read_pairs, shorten
+from stationmaster.domain.commands.storing import (
+    FILE_SYSTEM,
+    FindFileSystem,
+    Storage,
+    gib_meant,
+    no_file_systems,
+    read_gib,
+    read_storage,
+    storage_meant,
+)
 from stationmaster.domain.commands.table import CLUSTER_KEYS
 from stationmaster.domain.errors import BadCommand, BadParameter, UserError
-from stationmaster.domain.spelling import nearest
+from stationmaster.domain.planning.staging import SMALLEST_GIB
 
 NEWEST: Final = "last"
 """Stands for the newest kept cluster of the channel, so no cluster is called so."""
@@ -36,11 +47,8 @@ MAX_NODES: Final = 64
 DEFAULT_NODES: Final = 2
 # The cheapest machines that a recipe is sized for.
 DEFAULT_INSTANCE: Final = RECIPES["tiny-llama"].default_instance
-DEFAULT_FILE_SYSTEM_GIB: Final = 1_200
-# FSx for Lustre PERSISTENT_2 SSD: 1.2 TiB, 2.4 TiB and increments of 2.4 TiB. Source:
-# https://docs.aws.amazon.com/fsx/latest/LustreGuide/managing-storage-capacity.html
-_FILE_SYSTEM_STEP_GIB: Final = 2_400
-_MAX_FILE_SYSTEM_GIB: Final = 96_000
+DEFAULT_FILE_SYSTEM_GIB: Final = SMALLEST_GIB
+_SIZE_KEY: Final = "file_system_gib"
 
 _NAME: Final = re.compile(r"[a-z](?:[a-z0-9-]{0,22}[a-z0-9])?")
 _NAME_EXPECTED: Final = (
@@ -60,17 +68,21 @@ def check_name(name: str) -> None:
         raise BadCommand(f'a cluster cannot be called "{shorten(name)}": expected {_NAME_EXPECTED}')
 
 
-def read_new_cluster(words: Sequence[str]) -> tuple[str, ClusterSpec, int]:
+def read_new_cluster(
+    words: Sequence[str], *, find_file_system: FindFileSystem = no_file_systems
+) -> tuple[str, ClusterSpec, int]:
     """The name, the machines and the seconds of life of a new cluster.
+
+    `find_file_system` is called for file_system=fs-... only.
 
     Raises:
         UserError: one sentence that names the value and what was expected.
     """
     try:
-        return _read_new_cluster(words)
+        return _read_new_cluster(words, find_file_system)
     except UserError as error:
         if error.suggestion is None:
-            error.suggestion = _corrected(words)
+            error.suggestion = _corrected(words, find_file_system)
         raise
 
 
@@ -143,7 +155,9 @@ def _label(words: Sequence[str], subcommand: str) -> tuple[str, Sequence[str]]:
     return words[0], words[1:]
 
 
-def _read_new_cluster(words: Sequence[str]) -> tuple[str, ClusterSpec, int]:
+def _read_new_cluster(
+    words: Sequence[str], find_file_system: FindFileSystem
+) -> tuple[str, ClusterSpec, int]:
     if not words or "=" in words[0]:
         raise BadCommand(
             f"/train cluster create needs a name first, such as team-a; a name has {_NAME_EXPECTED}"
@@ -153,18 +167,20 @@ def _read_new_cluster(words: Sequence[str]) -> tuple[str, ClusterSpec, int]:
     known = [key.name for key in CLUSTER_KEYS]
     for key in values:
         if key not in known:
-            close = nearest(key, known)
+            close = key_meant(key, known)
             meant = f"; did you mean {close}" if close else ""
             raise BadParameter(
                 f'/train cluster create has no key "{shorten(key)}"; it takes '
                 f"{', '.join(known)}{meant}"
             )
+    instance = _instance(values.get("instance", DEFAULT_INSTANCE))
+    nodes = _nodes(values.get("nodes", str(DEFAULT_NODES)))
+    storage = _storage(values, find_file_system)
     spec = spec_for_any(
-        _instance(values.get("instance", DEFAULT_INSTANCE)),
-        nodes=_nodes(values.get("nodes", str(DEFAULT_NODES))),
-        file_system_gib=_file_system_gib(
-            values.get("file_system_gib", str(DEFAULT_FILE_SYSTEM_GIB))
-        ),
+        instance,
+        nodes=nodes,
+        file_system_gib=storage.new_gib or DEFAULT_FILE_SYSTEM_GIB,
+        existing=storage.existing,
     )
     ttl = values.get("ttl")
     return name, spec, DEFAULT_TTL_S if ttl is None else duration_of("ttl", ttl)
@@ -179,19 +195,15 @@ def _nodes(value: str) -> int:
     return number
 
 
-def _file_system_gib(value: str) -> int:
-    number = _number(value)
-    is_offered = number is not None and (
-        number == DEFAULT_FILE_SYSTEM_GIB
-        or (0 < number <= _MAX_FILE_SYSTEM_GIB and number % _FILE_SYSTEM_STEP_GIB == 0)
-    )
-    if number is None or not is_offered:
+def _storage(values: Mapping[str, str], find_file_system: FindFileSystem) -> Storage:
+    gib = values.get(_SIZE_KEY)
+    if gib is None:
+        return read_storage(values.get(FILE_SYSTEM), find_file_system=find_file_system)
+    if FILE_SYSTEM in values:
         raise BadCommand(
-            f"file_system_gib={shorten(value)} is not accepted: expected "
-            f"{DEFAULT_FILE_SYSTEM_GIB} or a multiple of {_FILE_SYSTEM_STEP_GIB} up to "
-            f"{_MAX_FILE_SYSTEM_GIB}"
+            f"{FILE_SYSTEM}= and {_SIZE_KEY}= say the same thing twice; keep {FILE_SYSTEM}="
         )
-    return number
+    return Storage(new_gib=read_gib(gib, key=_SIZE_KEY))
 
 
 def _number(value: str) -> int | None:
@@ -221,7 +233,7 @@ def _instance(name: str) -> InstanceType:
     return instance
 
 
-def _corrected(words: Sequence[str]) -> str | None:
+def _corrected(words: Sequence[str], find_file_system: FindFileSystem) -> str | None:
     """The same in the spelling that is accepted, or with less; None where that is not enough."""
     if not words or "=" in words[0]:
         return "/train cluster list" if not words else None
@@ -231,12 +243,12 @@ def _corrected(words: Sequence[str]) -> str | None:
     for word in words[1:]:
         key, _, value = word.partition("=")
         key = key.lstrip("-").lower().replace("-", "_")
-        close = key if key in known else nearest(key, known)
+        close = key_meant(key, known)
         if close is None:
             return None
         corrected.append(f"{close}={_LESS[close](value)}")
     try:
-        _read_new_cluster(corrected)
+        _read_new_cluster(corrected, find_file_system)
     except UserError:
         return None
     return " ".join(["/train cluster create", *corrected])
@@ -251,14 +263,6 @@ def _less_nodes(value: str) -> str:
     return value if number is None else str(min(number, MAX_NODES))
 
 
-def _less_storage(value: str) -> str:
-    number = _number(value)
-    if number is None or number < _FILE_SYSTEM_STEP_GIB:
-        return value
-    whole = number // _FILE_SYSTEM_STEP_GIB * _FILE_SYSTEM_STEP_GIB
-    return str(min(whole, _MAX_FILE_SYSTEM_GIB))
-
-
 def _same_instance(value: str) -> str:
     return value if value in INSTANCES else value.lower()
 
@@ -267,5 +271,6 @@ _LESS: Final[Mapping[str, Callable[[str], str]]] = {
     "nodes": _less_nodes,
     "instance": _same_instance,
     "ttl": _less_ttl,
-    "file_system_gib": _less_storage,
+    FILE_SYSTEM: storage_meant,
+    _SIZE_KEY: gib_meant,
 }

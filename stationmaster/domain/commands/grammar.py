@@ -47,6 +47,11 @@ from stationmaster.domain.commands.resuming import (
     no_results,
 )
 from stationmaster.domain.commands.start import StartRun
+from stationmaster.domain.commands.storing import (
+    FindFileSystem,
+    asked_once,
+    no_file_systems,
+)
 from stationmaster.domain.commands.table import (
     AVAILABLE,
     START,
@@ -108,6 +113,7 @@ def parse_command(
     find_cluster: FindCluster = no_clusters,
     find_saved: FindSaved = no_results,
     measure: Measure = no_buckets,
+    find_file_system: FindFileSystem = no_file_systems,
 ) -> Command:
     """Read what a person typed after `/train`.
 
@@ -116,6 +122,7 @@ def parse_command(
         find_cluster: called for on=CLUSTER only.
         find_saved: called for /train resume, resume_from= and weights=RUN only, once a run.
         measure: called for dataset=s3:// only, once.
+        find_file_system: called for file_system=fs-... only, once a file system.
 
     Raises:
         UserError: one sentence that names the value, what was expected, and where possible a
@@ -128,7 +135,7 @@ def parse_command(
     words = _split(text.translate(_TYPOGRAPHY))
     if not words:
         return ShowHelp()
-    ask = Questions(look_up, find_cluster, cache(find_saved), measure)
+    ask = Questions(look_up, find_cluster, cache(find_saved), measure, asked_once(find_file_system))
     first, rest = words[0], words[1:]
     subcommand = SUBCOMMANDS.get(first.lower())
     if subcommand is not None:
@@ -138,13 +145,19 @@ def parse_command(
     return _parse_start(words, prefix="", ask=ask)
 
 
-def parse_request(words: Sequence[str], *, look_up: LookUp = no_hub) -> StartRun:
+def parse_request(
+    words: Sequence[str],
+    *,
+    look_up: LookUp = no_hub,
+    find_file_system: FindFileSystem = no_file_systems,
+) -> StartRun:
     """Read RECIPE and key=value words that a shell has already split.
 
     Raises:
         UserError: as parse_command.
     """
-    return _parse_start(list(words), prefix="plan ", ask=Questions(look_up))
+    ask = Questions(look_up, find_file_system=asked_once(find_file_system))
+    return _parse_start(list(words), prefix="plan ", ask=ask)
 
 
 def _split(text: str) -> list[str]:
@@ -183,7 +196,7 @@ def _read_arguments(subcommand: Subcommand, word: str, rest: list[str], ask: Que
         case OneCluster(make=make_for_cluster):
             return make_for_cluster(read_label(rest, subcommand.name))
         case NewCluster(make=make_cluster):
-            return make_cluster(*read_new_cluster(rest))
+            return make_cluster(*read_new_cluster(rest, find_file_system=ask.find_file_system))
         case LongerLife(make=make_longer):
             return make_longer(*read_extension(rest))
         case OtherSize(make=make_other):
@@ -337,6 +350,7 @@ def _read_start(
         cluster_id=values.cluster_id,
         resume_from=values.returning.resume_from,
         weights_from=values.returning.weights_from,
+        storage=values.storage,
     )
 
 
@@ -348,6 +362,7 @@ def _values(
         recipe,
         find_cluster=ask.find_cluster,
         find_saved=ask.find_saved,
+        find_file_system=ask.find_file_system,
         listing=listing,
     )
 
@@ -366,6 +381,7 @@ def _suggest(recipe: Recipe | str, pairs: Sequence[str], *, prefix: str, ask: Qu
             prefix=prefix,
             find_cluster=ask.find_cluster,
             find_saved=ask.find_saved,
+            find_file_system=ask.find_file_system,
         )
     meant, is_sure = recipe_meant(recipe, CATALOGUE)
     if meant is None:
@@ -376,4 +392,5 @@ def _suggest(recipe: Recipe | str, pairs: Sequence[str], *, prefix: str, ask: Qu
         prefix=prefix if is_sure else "plan ",
         find_cluster=ask.find_cluster,
         find_saved=ask.find_saved,
+        find_file_system=ask.find_file_system,
     )

@@ -11,6 +11,7 @@ from typing import Final
 from stationmaster.domain.catalogue.recipes import Recipe
 from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.cluster.events import ClusterPhase
+from stationmaster.domain.cluster.spec import with_file_system
 from stationmaster.domain.commands.durations import (
     EXPECTED,
     LONGEST_S,
@@ -67,12 +68,7 @@ def fitted(recipe: Recipe, cluster: Cluster) -> Recipe:
             f"cluster {cluster.label} does not offer its EFA interfaces, because it was made for "
             f"a run without; {recipe.name} needs them, leave on= out"
         )
-    return recipe.model_copy(
-        update={
-            "file_system_gib": spec.file_system.storage_gib,
-            "file_system_mbps_per_tib": spec.file_system.mbps_per_tib,
-        }
-    )
+    return with_file_system(recipe, spec.file_system)
 
 
 def refuse_other_machines(cluster: Cluster, instance_type: str | None) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from stationmaster.domain.catalogue.instances import CATALOGUE as INSTANCES
 from stationmaster.domain.catalogue.recipes import PRESET, SMOKE, Recipe
 from stationmaster.domain.cluster.aggregate import Cluster
+from stationmaster.domain.cluster.spec import with_file_system
 from stationmaster.domain.commands.durations import respelled
 from stationmaster.domain.commands.joining import (
     FindCluster,
@@ -37,6 +38,18 @@ from stationmaster.domain.commands.resuming import (
     read_returning,
     refuse_unfit,
 )
+from stationmaster.domain.commands.storing import (
+    FILE_SYSTEM,
+    FindFileSystem,
+    Storage,
+    no_file_systems,
+    plan_with_storage,
+    read_storage,
+    refuse_no_room,
+    refuse_with_cluster,
+    storage_meant,
+    with_size,
+)
 from stationmaster.domain.commands.table import PLANNED_KEYS, key_names
 from stationmaster.domain.datasets import Listing
 from stationmaster.domain.errors import BadCommand, NotAvailable, UserError
@@ -54,6 +67,7 @@ class Values:
     overrides: dict[str, str]
     on: str | None
     keep_s: int
+    storage: Storage
     resolved: Recipe
     plan: Plan
     cluster_id: ClusterId | None
@@ -66,12 +80,14 @@ def read_values(
     *,
     find_cluster: FindCluster = no_clusters,
     find_saved: FindSaved = no_results,
+    find_file_system: FindFileSystem = no_file_systems,
     listing: Listing | None = None,
 ) -> Values:
     """Read and check the words after a recipe.
 
     `find_cluster` is called for on=CLUSTER only, `find_saved` for resume_from= and for weights=
-    that name a run. `listing` is what S3 says of the data set, where that has been asked.
+    that name a run, `find_file_system` for file_system=fs-... only. `listing` is what S3 says of
+    the data set, where that has been asked.
 
     Raises:
         UserError: one sentence that names the value and what was expected.
@@ -82,10 +98,15 @@ def read_values(
     instance_type = values.pop("instance", None)
     on, keep_s = values.pop("on", None), read_keep(values.pop("keep", None))
     cluster = find_cluster(on) if on is not None else None
+    storage = read_storage(values.pop(FILE_SYSTEM, None), find_file_system=find_file_system)
+    if on is not None:
+        refuse_with_cluster(storage, on)
     returning = read_returning(values, find_saved=find_saved)
     refuse_mistyped_keys(recipe, values)
     # Planning holds every other rule, so a bad value is refused here and not after a creation.
-    resolved = recipe.with_overrides(values)
+    resolved = with_size(recipe.with_overrides(values), storage)
+    if storage.existing is not None:
+        resolved = with_file_system(resolved, storage.existing)
     refuse_unfit(returning, resolved)
     planned = returning.planned(resolved)
     if cluster is None:
@@ -96,6 +117,7 @@ def read_values(
             listing=listing,
             restored_bytes=returning.num_bytes,
         )
+        refuse_no_room(storage, plan)
         whole = plan.price_per_hour_usd
     else:
         refuse_other_machines(cluster, instance_type)
@@ -110,12 +132,14 @@ def read_values(
         whole = cluster.spec.price_per_hour_usd
     plan = plan_with_notes(plan, cluster=cluster, keep_s=keep_s, whole=whole)
     plan = plan_with_returning(plan, returning, resolved)
+    plan = plan_with_storage(plan, storage)
     return Values(
         nodes=nodes,
         instance_type=instance_type,
         overrides=values,
         on=on,
         keep_s=keep_s,
+        storage=storage,
         resolved=resolved,
         plan=plan,
         cluster_id=cluster.cluster_id if cluster is not None else None,
@@ -197,6 +221,7 @@ def corrected(
     prefix: str,
     find_cluster: FindCluster = no_clusters,
     find_saved: FindSaved = no_results,
+    find_file_system: FindFileSystem = no_file_systems,
 ) -> str:
     """A command that works and is as near as possible to what was typed.
 
@@ -208,7 +233,13 @@ def corrected(
 
     def stands(words: Sequence[str]) -> bool:
         try:
-            read_values(words, recipe, find_cluster=find_cluster, find_saved=find_saved)
+            read_values(
+                words,
+                recipe,
+                find_cluster=find_cluster,
+                find_saved=find_saved,
+                find_file_system=find_file_system,
+            )
         except UserError:
             return False
         return True
@@ -250,9 +281,10 @@ def _candidates(word: str, recipe: Recipe, cluster: Cluster | None) -> list[str]
         return [""]
     choice = nearest(value, [SMOKE]) if close == PRESET else None
     choice = respelled(value) if close == "keep" else choice
+    choice = storage_meant(value) if close == FILE_SYSTEM else choice
     spellings = [word, f"{close}={value}", f"{close}={choice or value.lower()}"]
-    if close in ("on", RESUME_FROM):
-        return [*spellings, ""]  # no other cluster or run is meant
+    if close in ("on", RESUME_FROM, FILE_SYSTEM):
+        return [*spellings, ""]  # no other cluster, run or file system is meant
     return [*spellings, f"{close}={_default(close, recipe, value, cluster)}"]
 
 

@@ -1,4 +1,4 @@
-"""What reading a command may have to ask of others: the hub, S3, the channel's runs and clusters.
+"""What reading a command may have to ask of others: the hub, AWS, the channel's runs and clusters.
 
 Each question is a function that the caller gives; without one, what would have to be asked is
 refused with a sentence.
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from stationmaster.domain.catalogue.models import LanguageModel
 from stationmaster.domain.commands.joining import FindCluster, no_clusters
 from stationmaster.domain.commands.resuming import FindSaved, no_results
+from stationmaster.domain.commands.storing import FindFileSystem, no_file_systems
 from stationmaster.domain.datasets import Listing, S3Source
 from stationmaster.domain.errors import NotPossibleNow
 
@@ -53,3 +54,5 @@ class Questions:
     """Asked for /train resume, resume_from= and weights=RUN only."""
     measure: Measure = no_buckets
     """Asked for dataset=s3:// only."""
+    find_file_system: FindFileSystem = no_file_systems
+    """Asked for file_system=fs-... only."""

@@ -15,6 +15,7 @@ from stationmaster.domain.catalogue.continuing import MAY_CHANGE, changed_keys, 
 from stationmaster.domain.catalogue.recipes import Recipe
 from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.commands.meanings import key_meant
+from stationmaster.domain.commands.storing import FILE_SYSTEM
 from stationmaster.domain.errors import BadCommand, BadParameter, NotPossibleNow, PermanentError
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.planning.plan import Plan
@@ -224,6 +225,7 @@ def continued_words(
     kept = _kept(saved)
     if cluster is not None:
         del kept["instance"]
+        kept.pop(FILE_SYSTEM, None)
         kept["nodes"] = str(min(saved.placement.nodes, cluster.spec.nodes))
     # A mistyped key is corrected later: it must not meet the one that it means.
     meant = {key_meant(key, kept) for key in typed}
@@ -237,6 +239,8 @@ def _kept(saved: SavedRun) -> dict[str, str]:
         "instance": saved.placement.instance_type,
         **saved.request.overrides,
     }
+    if saved.request.file_system is not None:
+        kept[FILE_SYSTEM] = saved.request.file_system.existing_id
     resolved = saved.request.resolved.training
     # A warm-up is no longer than its run: the longer run must not have a longer one.
     if resolved.warmup_steps == resolved.steps:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from stationmaster.domain.catalogue.models import LanguageModel
 from stationmaster.domain.catalogue.recipes import Recipe
 from stationmaster.domain.commands.durations import typed_duration
+from stationmaster.domain.commands.storing import FILE_SYSTEM, Storage
 from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.planning.plan import Plan
 from stationmaster.domain.restoring import ResumePoint
@@ -40,6 +41,8 @@ class StartRun:
     """The checkpoint that training goes on from."""
     weights_from: RunId | None = None
     """The run whose final model has the first weights; `weights` names it as well."""
+    storage: Storage = field(default_factory=Storage)
+    """The file system that was typed."""
 
     @property
     def words(self) -> str:
@@ -63,6 +66,7 @@ class StartRun:
             "instance": self.instance_type,
             "on": self.on,
             "keep": typed_duration(self.keep_s) if self.keep_s else None,
+            FILE_SYSTEM: self.storage.typed,
             "resume_from": f"{point.run_id}@{point.step}" if point is not None else None,
         }
         return {key: str(value) for key, value in typed.items() if value is not None}

@@ -91,7 +91,7 @@ class NewCluster:
     """A new name and what the cluster is to be made of follow."""
 
     make: Callable[..., CreateCluster]
-    usage: str = "NAME [nodes=N] [instance=TYPE] [ttl=DURATION] [file_system_gib=N]"
+    usage: str = "NAME [nodes=N] [instance=TYPE] [ttl=DURATION] [file_system=GIB|fs-...]"
 
 
 @dataclass(frozen=True)
@@ -390,6 +390,13 @@ _MACHINE_KEYS: Final = (
     Key(name=PRESET, help="the same code small, on CPUs", choices=(SMOKE,)),
 )
 
+_FILE_SYSTEM: Final = Key(
+    name="file_system",
+    help="an FSx for Lustre file system that exists (fs-...), used and never deleted; or the GiB "
+    "of a new one: 1200, or a multiple of 2400",
+    choices=("1200", "2400", "4800"),
+)
+
 # Where a run goes and how long its cluster stays; a start and a plan take them.
 _CLUSTER_KEYS: Final = (
     Key(name="on", help="a kept cluster of this channel, by name or id; last means the newest"),
@@ -398,6 +405,7 @@ _CLUSTER_KEYS: Final = (
         help="for how long the cluster stays after the run, from 1s to 7d",
         choices=("30m", "2h", "8h"),
     ),
+    _FILE_SYSTEM,
 )
 # What a run takes of another one's result.
 _RESULT_KEYS: Final = (
@@ -415,11 +423,8 @@ CLUSTER_KEYS: Final = (
         help="for how long it stays from now on, from 1s to 7d",
         choices=("2h", "8h", "1d"),
     ),
-    Key(
-        name="file_system_gib",
-        help="size of its file system: 1200, or a multiple of 2400",
-        choices=("1200", "2400", "4800"),
-    ),
+    _FILE_SYSTEM,
+    Key(name="file_system_gib", help="the same as file_system=GIB"),
 )
 """What `/train cluster create` takes; keys of the same name mean the same as with a start."""
 
@@ -431,7 +436,6 @@ PLANNED_KEYS: Final[Mapping[str, PlannedKey]] = {
             today="a run makes a cluster of its own, or uses a kept one of this channel with "
             "on=NAME",
         ),
-        PlannedKey(name="file_system", today="every cluster has a new file system of its own"),
         PlannedKey(name="capacity", today="nodes are on-demand instances"),
         PlannedKey(
             name="queue",
@@ -466,7 +470,7 @@ KEY_MEANINGS: Final[Mapping[str, tuple[str, ...]]] = {
     "budget": ("max_cost", "cost_limit"),
     "image": ("container", "docker_image"),
     "command": ("cmd", "script", "entrypoint"),
-    "file_system": ("fs", "fsx"),
+    "file_system": ("fs", "fsx", "file_system_id", "file_system_gib", "storage"),
     "on": ("on_cluster",),
     "keep": ("keep_for", "keep_alive", "ttl"),
 }

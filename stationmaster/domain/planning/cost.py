@@ -170,19 +170,20 @@ def file_system_bytes_per_s(recipe: Recipe) -> float:
 
 
 def hourly_price(recipe: Recipe, instance: InstanceType, *, nodes: int) -> float:
-    """USD an hour of everything that a run of this shape keeps alive."""
-    return shape_price(
-        instance,
-        nodes=nodes,
-        file_system_gib=recipe.file_system_gib,
-        file_system_mbps_per_tib=recipe.file_system_mbps_per_tib,
+    """USD an hour of everything that a run of this shape makes and keeps alive."""
+    storage = (
+        0.0
+        if recipe.file_system_id
+        else file_system_price(recipe.file_system_gib, recipe.file_system_mbps_per_tib)
     )
+    return shape_price(instance, nodes=nodes, file_system_usd=storage)
 
 
-def shape_price(
-    instance: InstanceType, *, nodes: int, file_system_gib: int, file_system_mbps_per_tib: int
-) -> float:
+def shape_price(instance: InstanceType, *, nodes: int, file_system_usd: float) -> float:
     """USD an hour of a cluster: control plane, system node, training nodes and file system.
+
+    Args:
+        file_system_usd: an hour of its file system; 0 where that is not the cluster's own.
 
     Raises:
         UnknownInstance: the catalogue has no price for the training nodes.
@@ -191,7 +192,7 @@ def shape_price(
         CLUSTER_USD_PER_HOUR
         + node_group_price(get_instance(SYSTEM_INSTANCE_TYPE), nodes=1)
         + node_group_price(instance, nodes=nodes)
-        + file_system_price(file_system_gib, file_system_mbps_per_tib)
+        + file_system_usd
     )
 
 

@@ -92,6 +92,8 @@ class Plan(BaseModel):
     """What is brought to the file system before training; None where pods read or make the data."""
     file_system_gib: int
     """The file system that the run would use."""
+    file_system_id: str = ""
+    """Its id where it exists already; price and cost are without it then."""
     time_to_first_step_s: int
     on_cluster: str | None = None
     """Name or id of the kept cluster that the run would use; price and cost are its share then."""
@@ -189,6 +191,7 @@ def plan_recipe(
         checkpoint_write_s=round(figures.checkpoint_write_s, 1),
         data=data,
         file_system_gib=recipe.file_system_gib,
+        file_system_id=recipe.file_system_id,
         time_to_first_step_s=figures.time_to_first_step_s,
         on_cluster=shared.label if shared else None,
         will_create=[] if shared else _will_create(recipe, instance, nodes=layout.nodes),
@@ -222,6 +225,12 @@ def _with_data(
         raise BadParameter(
             f"{told} and needs {needed:,} GiB with what is made of it and checkpoints; the file "
             f"system of cluster {shared.label} has {has:,} GiB: leave on= out, or use less data"
+        )
+    if layout.recipe.file_system_id and needed > has:
+        raise BadParameter(
+            f"{told} and needs {needed:,} GiB with what is made of it and checkpoints; file system "
+            f"{layout.recipe.file_system_id} has {has:,} GiB: leave file_system= out, or use less "
+            "data"
         )
     if size > LARGEST_GIB:
         raise BadParameter(
@@ -289,11 +298,22 @@ def _will_create(recipe: Recipe, instance: InstanceType, *, nodes: int) -> list[
         "1 EKS cluster (control plane, access entries, FSx CSI add-on)",
         f"1 node group of 1 x {SYSTEM_INSTANCE_TYPE} for operators and the relay",
         f"1 node group of {nodes} x {instance.name}{efa}",
-        f"1 FSx for Lustre file system, {recipe.file_system_gib} GiB PERSISTENT_2 at "
-        f"{recipe.file_system_mbps_per_tib} MB/s a TiB",
+        _storage(recipe),
         "1 security group, 2 launch templates"
         + (", 1 placement group" if instance.num_efa else ""),
     ]
+
+
+def _storage(recipe: Recipe) -> str:
+    if recipe.file_system_id:
+        return (
+            f"no file system: {recipe.file_system_id}, {recipe.file_system_gib:,} GiB, is used and "
+            "stays"
+        )
+    return (
+        f"1 FSx for Lustre file system, {recipe.file_system_gib} GiB PERSISTENT_2 at "
+        f"{recipe.file_system_mbps_per_tib} MB/s a TiB"
+    )
 
 
 def _hub_notes(recipe: Recipe) -> list[str]:

@@ -88,7 +88,7 @@ def _unreadable(recipe: Recipe, key: str, value: str) -> str | None:
     if value.startswith(("/", "stream:")):
         return (
             "is a path, and the run's file system is new and empty; one that exists would need "
-            f"file_system=, which is not available in this version; {readable}"
+            f"file_system=, whose paths are not read in this version; {readable}"
         )
     if "://" in value:
         return f"is an address that runs cannot copy data from; {readable}"

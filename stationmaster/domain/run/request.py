@@ -6,6 +6,7 @@ from pydantic import BaseModel, ConfigDict
 
 from stationmaster.domain.catalogue.models import LanguageModel
 from stationmaster.domain.catalogue.recipes import Recipe
+from stationmaster.domain.cluster.spec import FileSystemSpec, with_file_system
 from stationmaster.domain.datasets import is_staged
 from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.planning.recipe_lookup import get_recipe
@@ -38,7 +39,9 @@ class TrainingRequest(BaseModel):
     keep_s: int = 0
     """For how many seconds after the run its cluster is kept for the next one."""
     file_system_gib: int | None = None
-    """The size of a file system of its own, chosen by the plan; None for the recipe's."""
+    """The size of a file system of its own, typed or chosen by the plan; None for the recipe's."""
+    file_system: FileSystemSpec | None = None
+    """The file system that exists and that its own cluster uses; None for a new one."""
     resume_from: ResumePoint | None = None
     """The checkpoint of another run that training goes on from."""
     weights_from: RunId | None = None
@@ -78,6 +81,8 @@ class TrainingRequest(BaseModel):
             UserError: the recipe or an override is not (or no longer) known.
         """
         recipe = get_recipe(self.recipe, self.model).with_overrides(self.overrides)
+        if self.file_system is not None:
+            return with_file_system(recipe, self.file_system)
         if self.file_system_gib is None:
             return recipe
         return recipe.model_copy(update={"file_system_gib": self.file_system_gib})

@@ -33,6 +33,7 @@ from stationmaster.domain.cluster.events import (
     cluster_event_id,
 )
 from stationmaster.domain.commands.grammar import parse_request
+from stationmaster.domain.commands.storing import FoundFileSystem
 from stationmaster.domain.names import LABEL_CLUSTER_ID, NAMESPACE, TRAINING_NODE_GROUP, job_name
 from stationmaster.domain.progress_lines import (
     FailedLine,
@@ -191,7 +192,7 @@ class World:
             return run_id
         run, _ = commands.request_run(
             services or self.services,
-            parse_request(words.split()),
+            parse_request(words.split(), find_file_system=self.find_file_system),
             request_id=name,
             command=f"/train {words}",
             team_id=TEAM_ID,
@@ -200,6 +201,11 @@ class World:
         )
         assert run.run_id == run_id
         return run_id
+
+    def find_file_system(self, file_system_id: str) -> FoundFileSystem:
+        """What the bot asks AWS, with time for an answer."""
+        found = self.services.existing_file_systems.look_up(file_system_id)
+        return FoundFileSystem(spec=found.spec, zone=found.zone)
 
     def _request_shared(self, run_id: str, words: str, shared: Mapping[str, Any]) -> None:
         services, start = self.services, parse_request(words.split())

@@ -1,0 +1,218 @@
+"""What `file_system=` means: the size of a new one, or the id of one that exists.
+
+`parameters` and `cluster_words` call it while they read a command. Pure: who asks AWS about a file
+system is given by the caller.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from stationmaster.domain.catalogue.recipes import Recipe
+from stationmaster.domain.cluster.spec import FileSystemSpec
+from stationmaster.domain.errors import BadCommand, BadParameter, NotPossibleNow, UserError
+from stationmaster.domain.planning.memory import GIB
+from stationmaster.domain.planning.plan import Plan
+from stationmaster.domain.planning.staging import CHECKPOINTS_ON_DISK, SMALLEST_GIB, STEP_GIB
+
+FILE_SYSTEM: Final = "file_system"
+# The largest multiple of STEP_GIB that is offered here.
+MAX_GIB: Final = 96_000
+
+# Source: FSx API reference, FileSystemId: fs- and 8 or more hex digits. FSx makes 17 of them.
+_ID: Final = re.compile(r"fs-[0-9a-f]{8,40}")
+_HIDDEN_ID: Final = re.compile(r"(?:fs-)?([0-9a-f]{17}|[0-9a-f]{8})(?![0-9a-f])")
+
+
+@dataclass(frozen=True)
+class FoundFileSystem:
+    """A file system that exists, as AWS described it when it was typed."""
+
+    spec: FileSystemSpec
+    zone: str
+    """The availability zone that it is in, and that the nodes are made in."""
+    free_gib: int | None = None
+    """Room on it; None where that is not known."""
+
+
+FindFileSystem = Callable[[str], FoundFileSystem]
+"""Asks AWS about a file system by its id. Raises a UserError that says why it cannot be used."""
+
+
+def no_file_systems(file_system_id: str) -> FoundFileSystem:
+    """Find nothing: where AWS is not meant to be asked.
+
+    Raises:
+        NotPossibleNow: always.
+    """
+    raise NotPossibleNow(
+        f"{FILE_SYSTEM}={file_system_id} names a file system of the deployment's AWS account, and "
+        "that is not asked here; type the command in the channel"
+    )
+
+
+def asked_once(find: FindFileSystem) -> FindFileSystem:
+    """Ask once about each id, whatever the answer: a correction reads the words many times."""
+    answers: dict[str, FoundFileSystem | UserError] = {}
+
+    def remembered(file_system_id: str) -> FoundFileSystem:
+        if file_system_id not in answers:
+            try:
+                answers[file_system_id] = find(file_system_id)
+            except UserError as error:
+                answers[file_system_id] = error
+        answer = answers[file_system_id]
+        if isinstance(answer, UserError):
+            raise answer
+        return answer
+
+    return remembered
+
+
+@dataclass(frozen=True)
+class Storage:
+    """The file system that was typed; neither where none was."""
+
+    new_gib: int | None = None
+    found: FoundFileSystem | None = None
+
+    @property
+    def existing(self) -> FileSystemSpec | None:
+        """The one that exists."""
+        return self.found.spec if self.found is not None else None
+
+    @property
+    def typed(self) -> str | None:
+        """The value as it is typed again."""
+        if self.found is not None:
+            return self.found.spec.existing_id
+        return str(self.new_gib) if self.new_gib is not None else None
+
+
+def read_storage(value: str | None, *, find_file_system: FindFileSystem) -> Storage:
+    """What was typed after `file_system=`.
+
+    Raises:
+        UserError: it is neither a size nor the id of a file system that can be used.
+    """
+    if value is None:
+        return Storage()
+    if value.isascii() and value.isdigit() and not is_meant(value):
+        return Storage(new_gib=read_gib(value, key=FILE_SYSTEM))
+    if not _ID.fullmatch(value):
+        meant = id_meant(value)
+        nearest = f"; did you mean {meant}" if meant else ""
+        raise BadCommand(
+            f"{FILE_SYSTEM}={value[:80]} is not accepted: expected the id of an FSx for Lustre "
+            f"file system, such as fs-0123456789abcdef0, or the GiB of a new one{nearest}"
+        )
+    return Storage(found=find_file_system(value))
+
+
+def is_meant(digits: str) -> bool:
+    """Whether digits are an id without its fs-, rather than a size."""
+    return len(digits) == 17
+
+
+def id_meant(value: str) -> str | None:
+    """The id in an ARN, an address, or in another spelling; None where there is none."""
+    found = _HIDDEN_ID.search(value.lower())
+    return f"fs-{found[1]}" if found else None
+
+
+def read_gib(value: str, *, key: str) -> int:
+    """GiB of a new file system.
+
+    Raises:
+        BadCommand: FSx offers no such size.
+    """
+    number = int(value[:9]) if value.isascii() and value.isdigit() else 0
+    if number != SMALLEST_GIB and not (0 < number <= MAX_GIB and number % STEP_GIB == 0):
+        raise BadCommand(
+            f"{key}={value[:80]} is not accepted: expected {SMALLEST_GIB} or a multiple of "
+            f"{STEP_GIB} up to {MAX_GIB}"
+        )
+    return number
+
+
+def gib_meant(value: str) -> str:
+    """The largest size that is offered and no larger than what was typed; else the same value."""
+    if not (value.isascii() and value.isdigit()) or int(value[:9]) < SMALLEST_GIB:
+        return value
+    number = int(value[:9])
+    whole = number // STEP_GIB * STEP_GIB or SMALLEST_GIB
+    return str(min(whole, MAX_GIB))
+
+
+def storage_meant(value: str) -> str:
+    """The file system that comes nearest to a value that is not accepted."""
+    return id_meant(value) or gib_meant(value)
+
+
+def refuse_with_cluster(storage: Storage, label: str) -> None:
+    """Refuse a file system for a run on a cluster that has one.
+
+    Raises:
+        BadCommand: naming both.
+    """
+    if storage.typed is not None:
+        raise BadCommand(
+            f"{FILE_SYSTEM}={storage.typed} cannot be used with on={label}: a run on a kept "
+            f"cluster uses that cluster's file system; leave {FILE_SYSTEM}= out"
+        )
+
+
+def refuse_no_room(storage: Storage, plan: Plan) -> None:
+    """Refuse a typed file system that cannot hold what the run writes.
+
+    Raises:
+        BadParameter: naming what is needed and what there is.
+    """
+    if storage.new_gib is not None and plan.file_system_gib > storage.new_gib:
+        raise BadParameter(
+            f"{FILE_SYSTEM}={storage.new_gib} is too small: data and checkpoints need "
+            f"{plan.data.needed_gib if plan.data else plan.file_system_gib:,} GiB; use "
+            f"{FILE_SYSTEM}={plan.file_system_gib}, or leave it out"
+        )
+    found = storage.found
+    if found is None or found.free_gib is None:
+        return
+    needed = _needed_gib(plan)
+    if needed > found.free_gib:
+        raise BadParameter(
+            f"{FILE_SYSTEM}={found.spec.existing_id} has {found.free_gib:,} GiB free, and data and "
+            f"checkpoints need {needed:,} GiB; free some, or leave {FILE_SYSTEM}= out"
+        )
+
+
+def _needed_gib(plan: Plan) -> int:
+    if plan.data is not None:
+        return plan.data.needed_gib
+    return round(CHECKPOINTS_ON_DISK * plan.checkpoint_gb * 1e9 / GIB)
+
+
+def plan_with_storage(plan: Plan, storage: Storage) -> Plan:
+    """The plan with what using a file system that exists means."""
+    found = storage.found
+    if found is None:
+        return plan
+    room = (
+        f"{found.free_gib:,} GiB of it are free"
+        if found.free_gib is not None
+        else "how much of it is free is not known before the run"
+    )
+    note = (
+        f"file system {found.spec.existing_id} exists: it is in no price here, and nothing but the "
+        f"run's own directories is written to it; {room}; nodes are made in its zone, {found.zone}"
+    )
+    return plan.model_copy(update={"warnings": [note, *plan.warnings]})
+
+
+def with_size(recipe: Recipe, storage: Storage) -> Recipe:
+    """The recipe with a new file system of the size that was typed."""
+    if storage.new_gib is None:
+        return recipe
+    return recipe.model_copy(update={"file_system_gib": storage.new_gib})

@@ -1,0 +1,66 @@
+"""What the channel sees of a file system that a person made: it stays, and nobody pays for it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from test_bot_blocks import NOW
+from test_bot_cluster_blocks import make_cluster
+from test_bot_cluster_blocks import seen as seen_blocks
+from test_bot_saved_results import unsaved
+
+from bot.blocks import cluster_answers
+from bot.blocks.card import run_card
+from bot.blocks.cluster_card import cluster_card
+from local.slack.blocks import check_blocks
+from stationmaster.domain.catalogue.instances import get_instance
+from stationmaster.domain.cluster.spec import FileSystemSpec, spec_for_any
+from stationmaster.domain.run.view import ClusterView
+
+ID = "fs-0123456789abcdef0"
+SPEC = spec_for_any(
+    get_instance("m5.2xlarge"),
+    nodes=2,
+    file_system_gib=1200,
+    existing=FileSystemSpec(storage_gib=4800, mbps_per_tib=200, existing_id=ID),
+)
+
+
+def test_card_of_a_cluster_says_whose_file_system_it_is_and_that_it_stays():
+    cluster = make_cluster(spec=SPEC)
+
+    card = cluster_card(ClusterView(cluster), now=NOW)
+    answer = cluster_answers.cluster_requested(cluster, created=True)
+
+    for content in (card, answer):
+        assert check_blocks(content.blocks) == []
+        assert f"`{ID}`, which stays and is not in the bill" in seen_blocks(content)
+    assert f"file system {ID} stays with all that is on it. No run uses it." in seen_blocks(card)
+
+
+def test_card_of_a_run_says_that_the_file_system_stays_and_results_are_not_deleted():
+    view = unsaved()
+    card = run_card(replace(view, cluster=make_cluster(spec=SPEC)), now=NOW)
+
+    text = seen_blocks(card)
+    assert check_blocks(card.blocks) == []
+    assert f"file system `{ID}`, not in the price, stays" in text
+    assert f"They are on file system `{ID}` only" in text
+    assert "End without saving" in text
+    assert f"stay on file system {ID} only, and are not saved" in text
+    assert "deleted with its file system" not in text
+
+
+@pytest.mark.parametrize("words", ["plan tiny-llama", "tiny-llama", "cluster create lab"])
+def test_file_system_that_aws_does_not_know_is_refused_and_nothing_is_made(
+    person, services, slack, words
+):
+    answer = person.type(f"{words} file_system={ID}")
+
+    said = json.dumps(answer["answer"]["blocks"])
+    assert f"there is no file system {ID} in region " in said
+    assert services.runs.list_recent(limit=5) == []
+    assert services.cluster_states.list_open() == []
+    assert slack.cards == []

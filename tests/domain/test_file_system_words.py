@@ -1,0 +1,240 @@
+"""What a person types of file systems: `file_system=` with a start, a plan and `cluster create`."""
+
+from __future__ import annotations
+
+import pytest
+from factories import make_cluster_event
+
+from stationmaster.domain.catalogue.instances import get_instance
+from stationmaster.domain.cluster import aggregate
+from stationmaster.domain.cluster import events as cl
+from stationmaster.domain.cluster.spec import FileSystemSpec, spec_for, spec_for_any
+from stationmaster.domain.commands.grammar import parse_command, parse_request
+from stationmaster.domain.commands.requests import CreateCluster, ShowPlan
+from stationmaster.domain.commands.start import StartRun
+from stationmaster.domain.commands.storing import FoundFileSystem
+from stationmaster.domain.datasets import Listing, Preparation
+from stationmaster.domain.errors import NotPossibleNow, UserError
+from stationmaster.domain.planning.recipe_lookup import get_recipe
+from stationmaster.domain.run.request import TrainingRequest
+
+ID = "fs-0123456789abcdef0"
+# A SCRATCH_2 file system: a throughput that no new one has.
+SPEC = FileSystemSpec(storage_gib=4800, mbps_per_tib=200, existing_id=ID)
+
+
+class Account:
+    """Knows one file system, and counts what it is asked."""
+
+    def __init__(self, *, free_gib: int | None = None) -> None:
+        self.asked: list[str] = []
+        self._free_gib = free_gib
+
+    def __call__(self, file_system_id: str) -> FoundFileSystem:
+        self.asked.append(file_system_id)
+        if file_system_id != ID:
+            raise NotPossibleNow(f"there is no file system {file_system_id}")
+        return FoundFileSystem(spec=SPEC, zone="us-west-2b", free_gib=self._free_gib)
+
+
+def parse(text: str, **questions: object) -> object:
+    return parse_command(text, **({"find_file_system": Account()} | questions))
+
+
+def start_of(text: str, **questions: object) -> StartRun:
+    start = parse(text, **questions)
+    assert isinstance(start, StartRun)
+    return start
+
+
+def refused(text: str, **questions: object) -> UserError:
+    with pytest.raises(UserError) as caught:
+        parse(text, **questions)
+    return caught.value
+
+
+def test_run_on_a_file_system_that_exists_does_not_pay_for_it_and_is_told_so() -> None:
+    account = Account()
+
+    start = start_of(f"tiny-llama nodes=1 file_system={ID}", find_file_system=account)
+    alone = start_of("tiny-llama nodes=1")
+
+    assert account.asked == [ID]
+    plan = start.plan
+    storage = FileSystemSpec(storage_gib=1200, mbps_per_tib=125).price_per_hour_usd
+    assert plan.price_per_hour_usd == pytest.approx(alone.plan.price_per_hour_usd - storage, 0.01)
+    assert (plan.file_system_id, plan.file_system_gib) == (ID, 4800)
+    assert f"no file system: {ID}, 4,800 GiB, is used and stays" in plan.will_create
+    assert not any("1 FSx for Lustre" in line for line in plan.will_create)
+    (note,) = (each for each in plan.warnings if ID in each)
+    assert "in no price here" in note
+    assert "how much of it is free is not known" in note
+    assert "zone, us-west-2b" in note
+    assert start.words == f"tiny-llama nodes=1 file_system={ID}"
+
+
+def test_spec_of_a_run_on_a_file_system_that_exists_names_it() -> None:
+    start = start_of(f"tiny-llama nodes=1 file_system={ID}")
+    request = TrainingRequest(
+        recipe="tiny-llama",
+        nodes=1,
+        instance_type="m5.2xlarge",
+        file_system=start.storage.existing,
+        command="",
+        team_id="T1",
+        channel_id="C1",
+        user_id="U1",
+    )
+
+    spec = spec_for(request.resolved, nodes=1, instance_type="m5.2xlarge")
+
+    assert spec.file_system == SPEC
+    assert spec.price_per_hour_usd == pytest.approx(start.plan.price_per_hour_usd, 0.01)
+
+
+def test_request_without_a_file_system_reads_back_as_before() -> None:
+    old = {
+        "recipe": "tiny-llama",
+        "nodes": 1,
+        "instance_type": "m5.2xlarge",
+        "command": "",
+        "team_id": "T1",
+        "channel_id": "C1",
+        "user_id": "U1",
+    }
+
+    request = TrainingRequest.model_validate(old)
+
+    assert request.file_system is None
+    assert request.resolved == get_recipe("tiny-llama")
+
+
+def test_number_is_the_size_of_a_new_file_system() -> None:
+    start = start_of("tiny-llama nodes=1 file_system=2400")
+
+    assert (start.plan.file_system_gib, start.plan.file_system_id) == (2400, "")
+    assert any("2400 GiB PERSISTENT_2" in line for line in start.plan.will_create)
+    assert start.plan.price_per_hour_usd > start_of("tiny-llama nodes=1").plan.price_per_hour_usd
+    assert start.words == "tiny-llama nodes=1 file_system=2400"
+
+
+@pytest.mark.parametrize(
+    ("typed", "said", "meant"),
+    [
+        ("1300", "expected 1200 or a multiple of 2400", "file_system=1200"),
+        ("5000", "expected 1200 or a multiple of 2400", "file_system=4800"),
+        ("900000", "up to 96000", "file_system=96000"),
+        ("FS-0123456789ABCDEF0", f"did you mean {ID}", f"file_system={ID}"),
+        ("0123456789abcdef0", f"did you mean {ID}", f"file_system={ID}"),
+        (f"arn:aws:fsx:us-west-2:1:file-system/{ID}", f"did you mean {ID}", f"file_system={ID}"),
+        (f"{ID}.fsx.us-west-2.amazonaws.com@tcp:/x", f"did you mean {ID}", f"file_system={ID}"),
+        ("mine", "expected the id of an FSx for Lustre file system", ""),
+        ("\u0661\u0662\u0660\u0660", "expected the id of an FSx for Lustre file system", ""),
+    ],
+)
+def test_malformed_file_system_is_refused_with_the_nearest_form(
+    typed: str, said: str, meant: str
+) -> None:
+    for command, free in (("tiny-llama", "plan tiny-llama"), ("cluster create a", None)):
+        error = refused(f"{command} file_system={typed}")
+
+        assert said in str(error)
+        if meant:
+            assert error.suggestion is not None
+            assert error.suggestion.endswith(meant)
+            assert parse(error.suggestion.removeprefix("/train ")) is not None
+        elif free is not None:
+            assert error.suggestion == f"/train {free}"
+
+
+def test_file_system_that_cannot_be_used_is_asked_about_once_and_a_plan_without_it_is_offered() -> (
+    None
+):
+    account = Account()
+
+    error = refused("tiny-llama file_system=fs-99999999 steps=60", find_file_system=account)
+
+    assert "there is no file system fs-99999999" in str(error)
+    assert error.suggestion == "/train plan tiny-llama steps=60"
+    assert account.asked == ["fs-99999999"]
+
+
+def test_file_system_is_refused_with_a_cluster_that_has_one() -> None:
+    requested = make_cluster_event(
+        cl.ClusterRequested,
+        cluster_id="team-a-0a1b2c3d",
+        spec=spec_for_any(get_instance("m5.2xlarge"), nodes=4, file_system_gib=2400),
+        name="team-a",
+        requester=cl.Requester(team_id="T1", channel_id="C1", user_id="U1"),
+    )
+    cluster = aggregate.start(requested)
+
+    for typed in (ID, "2400"):
+        error = refused(
+            f"tiny-llama nodes=1 file_system={typed} on=team-a", find_cluster=lambda _: cluster
+        )
+
+        assert f"file_system={typed} cannot be used with on=team-a" in str(error)
+        assert error.suggestion == "/train plan tiny-llama on=team-a nodes=1"
+
+
+def test_nobody_is_asked_about_a_file_system_where_no_account_is_at_hand() -> None:
+    with pytest.raises(NotPossibleNow, match=f"file_system={ID} names a file system of"):
+        parse_request(["tiny-llama", f"file_system={ID}"])
+
+
+def test_data_that_a_file_system_cannot_hold_is_refused() -> None:
+    def measured(gb: int) -> object:
+        listing = Listing(
+            source="s3://books/",
+            num_bytes=gb * 10**9,
+            num_objects=3,
+            preparation=Preparation.NONE,
+            prepared_bytes=0,
+            is_complete=True,
+        )
+        return lambda source, task: listing
+
+    text = "plan tiny-llama nodes=1 dataset=s3://books"
+    fits = parse(f"{text} file_system={ID}", measure=measured(2000))
+    assert isinstance(fits, ShowPlan)
+    assert fits.request.plan.file_system_gib == 4800
+
+    too_large = refused(f"{text} file_system={ID}", measure=measured(9000))
+    assert f"file system {ID} has 4,800 GiB" in str(too_large)
+
+    full = refused(
+        f"{text} file_system={ID}", measure=measured(2000), find_file_system=Account(free_gib=100)
+    )
+    assert f"file_system={ID} has 100 GiB free" in str(full)
+
+    small = refused(f"{text} file_system=1200", measure=measured(2000))
+    assert "file_system=1200 is too small" in str(small)
+    assert "use file_system=2400" in str(small)
+
+
+def test_room_that_is_known_is_said() -> None:
+    start = start_of(
+        f"tiny-llama nodes=1 file_system={ID}", find_file_system=Account(free_gib=3000)
+    )
+
+    assert any("3,000 GiB of it are free" in each for each in start.plan.warnings)
+
+
+def test_cluster_is_made_with_a_file_system_that_exists() -> None:
+    wish = parse(f"cluster create team-a nodes=4 file_system={ID}")
+    new = parse("cluster create team-a nodes=4 file_system=2400")
+    same = parse("cluster create team-a nodes=4 file_system_gib=2400")
+
+    assert isinstance(wish, CreateCluster)
+    assert wish.spec.file_system == SPEC
+    assert isinstance(new, CreateCluster)
+    assert (new, new.spec.file_system.existing_id) == (same, "")
+    without = new.spec.price_per_hour_usd - new.spec.file_system.price_per_hour_usd
+    assert wish.spec.price_per_hour_usd == pytest.approx(without)
+
+
+def test_size_that_is_typed_twice_is_refused() -> None:
+    error = refused("cluster create team-a file_system=2400 file_system_gib=2400")
+
+    assert "say the same thing twice" in str(error)

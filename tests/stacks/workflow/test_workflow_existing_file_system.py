@@ -1,0 +1,183 @@
+"""Runs on a file system that a person made: it is used, and stays as it was when they are gone.
+
+Real are the state machines, the handlers, the account, the cluster, its pods and their files.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from workflow_world import World
+
+from local.slack import OPERATOR_ID, TEAM_ID, TRAINING_CHANNEL_ID
+from stationmaster import commands
+from stationmaster.domain.catalogue.instances import get_instance
+from stationmaster.domain.cluster.aggregate import TeardownStatus
+from stationmaster.domain.cluster.spec import spec_for_any
+from stationmaster.domain.commands.requests import CreateCluster
+from stationmaster.domain.resources import ResourceKind
+from stationmaster.domain.run.events import RunPhase
+
+WRITES = {"CreateFileSystem", "UpdateFileSystem", "DeleteFileSystem", "TagResource"}
+
+
+class Theirs:
+    """A person's file system, behind a security group of its own."""
+
+    def __init__(self, world: World, name: str, *, subnet: int = 0, **rule: Any) -> None:
+        settings = world.mode.settings
+        assert settings is not None
+        self._world, ec2, self._fsx = world, world.aws.client("ec2"), world.aws.client("fsx")
+        made = ec2.create_security_group(
+            GroupName=name, Description="of a person", VpcId=settings.vpc_id
+        )
+        self.group_id = made["GroupId"]
+        rule = rule or {"UserIdGroupPairs": [{"GroupId": self.group_id}]}
+        ec2.authorize_security_group_ingress(
+            GroupId=self.group_id, IpPermissions=[{"IpProtocol": "-1", **rule}]
+        )
+        self.file_system_id = self._fsx.create_file_system(
+            FileSystemType="LUSTRE",
+            FileSystemTypeVersion="2.15",
+            StorageCapacity=2400,
+            SubnetIds=[settings.subnet_ids[subnet]],
+            SecurityGroupIds=[self.group_id],
+            LustreConfiguration={"DeploymentType": "SCRATCH_2"},
+            Tags=[{"Key": "team", "Value": "research"}],
+        )["FileSystem"]["FileSystemId"]
+        world.until(lambda: self.described["Lifecycle"] == "AVAILABLE", "it is there")
+        self.directory = world.mode.options.state_dir / "file-systems" / self.file_system_id
+
+    @property
+    def described(self) -> dict[str, Any]:
+        found = self._fsx.describe_file_systems(FileSystemIds=[self.file_system_id])
+        described: dict[str, Any] = found["FileSystems"][0]
+        return described
+
+    @property
+    def rules(self) -> list[dict[str, Any]]:
+        found = self._world.aws.client("ec2").describe_security_groups(GroupIds=[self.group_id])
+        rules: list[dict[str, Any]] = found["SecurityGroups"][0]["IpPermissions"]
+        return rules
+
+
+@pytest.fixture(scope="module")
+def theirs(world: World) -> Theirs:
+    """With data on it, which its owner alone may change."""
+    made = Theirs(world, "data", subnet=1)
+    (made.directory / "data").mkdir(mode=0o750)
+    (made.directory / "data" / "notes.txt").write_text("theirs")
+    return made
+
+
+def instances_of(world: World, cluster_id: str) -> dict[str, dict[str, Any]]:
+    """What the launch templates of a cluster's node groups say."""
+    ec2 = world.aws.client("ec2")
+    templates = ec2.describe_launch_templates(
+        Filters=[{"Name": "tag:stationmaster:cluster-id", "Values": [cluster_id]}]
+    )["LaunchTemplates"]
+    return {
+        each["LaunchTemplateName"]: ec2.describe_launch_template_versions(
+            LaunchTemplateId=each["LaunchTemplateId"]
+        )["LaunchTemplateVersions"][0]["LaunchTemplateData"]
+        for each in templates
+    }
+
+
+def test_run_uses_the_file_system_and_leaves_it_as_it_was(world: World, theirs: Theirs) -> None:
+    before, rules = theirs.described, theirs.rules
+    held: list[Any] = []
+    world.aws.forget_calls()
+
+    run_id = world.request(
+        "existing",
+        words=f"file_system={theirs.file_system_id}",
+        before=lambda run_id: held.append(world.runtime.hold(run_id, "release-network")),
+    )
+    world.until(held[0].reached.is_set, "its nodes are gone")
+    templates = instances_of(world, run_id)
+    held[0].released.set()
+    run = world.until_rested(run_id, torn_down=True)
+
+    assert (run.phase, run.reason) == (RunPhase.SUCCEEDED, "")
+    outcome = world.outcome(run_id)
+    assert (outcome.left, outcome.billable_left) == ([], [])
+    cluster = outcome.cluster
+    assert cluster is not None
+    assert ResourceKind.FILE_SYSTEM not in {each.kind for each in cluster.resources.values()}
+    # Nothing was asked of FSx but to describe.
+    asked = {operation for service, operation in world.aws.calls if service == "fsx"}
+    assert asked
+    assert not asked & WRITES
+    assert (theirs.described, theirs.rules) == (before, rules)
+    assert (theirs.directory / "data" / "notes.txt").read_text() == "theirs"
+    assert (theirs.directory / "data").stat().st_mode & 0o7777 == 0o750
+    # The run's own directory stays with it; what the check wrote does not.
+    assert (theirs.directory / "runs").is_dir()
+    check = theirs.directory / ".stationmaster" / "storage-check"
+    assert [path for path in check.rglob("*") if path.is_file()] == []
+    # Nodes could reach it.
+    assert templates
+    assert all(theirs.group_id in each["SecurityGroupIds"] for each in templates.values())
+
+
+def test_two_clusters_use_one_file_system_and_the_end_of_one_leaves_it_to_the_other(
+    world: World, theirs: Theirs
+) -> None:
+    services = world.services
+    found = world.find_file_system(theirs.file_system_id)
+    spec = spec_for_any(
+        get_instance("m5.2xlarge"), nodes=1, file_system_gib=1200, existing=found.spec
+    )
+    cluster, _ = commands.create_cluster(
+        services,
+        CreateCluster(name="lab", spec=spec, ttl_s=3600),
+        request_id="lab",
+        team_id=TEAM_ID,
+        channel_id=TRAINING_CHANNEL_ID,
+        user_id=OPERATOR_ID,
+    )
+    user = world.request("existing: kept", plan="waits", cluster_id=cluster.cluster_id)
+    world.until_awaiting(user)
+
+    other = world.request("existing: other", words=f"file_system={theirs.file_system_id}")
+    world.until_rested(other, torn_down=True)
+
+    assert services.runs.load(user).phase is RunPhase.RUNNING
+    world.let_end(user)
+    world.until_left(user)
+    assert services.runs.load(user).phase is RunPhase.SUCCEEDED
+    world.delete_cluster(cluster.cluster_id)
+    clusters = services.cluster_states
+    world.until(
+        lambda: clusters.load(cluster.cluster_id).teardown is TeardownStatus.COMPLETED,
+        "the kept cluster is torn down",
+    )
+    assert theirs.described["Lifecycle"] == "AVAILABLE"
+    assert (theirs.directory / "data" / "notes.txt").read_text() == "theirs"
+
+
+def test_file_system_that_goes_before_the_nodes_are_made_fails_the_run_with_its_name(
+    world: World,
+) -> None:
+    gone = Theirs(world, "gone", IpRanges=[{"CidrIp": "10.0.0.0/8"}])
+    held: list[Any] = []
+
+    run_id = world.request(
+        "existing: gone",
+        words=f"file_system={gone.file_system_id}",
+        before=lambda run_id: held.append(world.runtime.hold(run_id, "ensure-cluster")),
+    )
+    world.until(held[0].reached.is_set, "the cluster is about to be made")
+    world.aws.client("fsx").delete_file_system(FileSystemId=gone.file_system_id)
+    held[0].released.set()
+    run = world.until_rested(run_id, torn_down=True)
+
+    assert run.phase is RunPhase.FAILED
+    assert f"file system {gone.file_system_id}" in run.reason
+    cluster = world.outcome(run_id).cluster
+    assert cluster is not None
+    assert not {ResourceKind.CLUSTER, ResourceKind.NODE_GROUP} & {
+        each.kind for each in cluster.resources.values()
+    }, "nothing that costs was made"

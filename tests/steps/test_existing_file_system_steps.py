@@ -1,0 +1,165 @@
+"""The steps on a file system that a person made: where nodes go, and what is never asked of FSx."""
+
+# ruff: noqa: F811  # fixtures are imported by name
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from aws_fixtures import until
+from aws_steps import Account, account, endpoint  # noqa: F401
+from factories import make_cluster_event
+
+from stationmaster.domain.catalogue.instances import get_instance
+from stationmaster.domain.cluster import events as cl
+from stationmaster.domain.cluster.events import ClusterPhase
+from stationmaster.domain.cluster.spec import spec_for_any
+from stationmaster.domain.errors import ResourceFailed
+from stationmaster.domain.names import cluster_name, launch_template_name
+from stationmaster.domain.resources import ResourceKind
+from stationmaster.services import Services
+from stationmaster.steps.ensure_cluster import ensure_cluster
+from stationmaster.steps.ensure_file_system import ensure_file_system
+from stationmaster.steps.ensure_node_group import ensure_node_group
+from stationmaster.storage import shared_storage
+
+CHANGES = {"CreateFileSystem", "DeleteFileSystem", "UpdateFileSystem", "TagResource"}
+
+
+class Theirs:
+    """A file system in the second of the deployment's zones."""
+
+    def __init__(self, account: Account, **rule: Any) -> None:
+        settings = account.settings
+        self.ec2, self.fsx = account.aws.client("ec2"), account.aws.client("fsx")
+        self.subnet_id = settings.subnet_ids[1]
+        self.group_id = self.ec2.create_security_group(
+            GroupName=f"of {account.run_id}", Description="theirs", VpcId=settings.vpc_id
+        )["GroupId"]
+        rule = rule or {"UserIdGroupPairs": [{"GroupId": self.group_id}]}
+        self.ec2.authorize_security_group_ingress(
+            GroupId=self.group_id, IpPermissions=[{"IpProtocol": "-1", **rule}]
+        )
+        self.file_system_id = self.fsx.create_file_system(
+            FileSystemType="LUSTRE",
+            FileSystemTypeVersion="2.12",
+            StorageCapacity=1200,
+            SubnetIds=[self.subnet_id],
+            SecurityGroupIds=[self.group_id],
+            LustreConfiguration={"DeploymentType": "SCRATCH_2"},
+        )["FileSystem"]["FileSystemId"]
+        until(lambda: self.described["Lifecycle"] == "AVAILABLE")
+
+    @property
+    def described(self) -> dict[str, Any]:
+        found = self.fsx.describe_file_systems(FileSystemIds=[self.file_system_id])
+        described: dict[str, Any] = found["FileSystems"][0]
+        return described
+
+
+def begin(account: Account, theirs: Theirs) -> None:
+    """A kept cluster that is to use it, and of which nothing is made."""
+    services: Services = account.services
+    found = services.existing_file_systems.look_up(theirs.file_system_id)
+    instance = get_instance("m5.2xlarge")
+    spec = spec_for_any(instance, nodes=2, file_system_gib=1200, existing=found.spec)
+    services.cluster_states.create(
+        make_cluster_event(
+            cl.ClusterRequested,
+            event_id="requested",
+            cluster_id=account.cluster_id,
+            at=account.now(),
+            spec=spec,
+            name=f"lab-{account.cluster_id}",
+            requester=cl.Requester(team_id="T1", channel_id="C1", user_id="U1"),
+        )
+    )
+    account.happen_to_cluster(cl.ClusterPhaseChanged, phase=ClusterPhase.PROVISIONING)
+
+
+def template(account: Account, theirs: Theirs, node_group: str) -> dict[str, Any]:
+    found = theirs.ec2.describe_launch_template_versions(
+        LaunchTemplateName=launch_template_name(account.cluster_id, node_group)
+    )
+    data: dict[str, Any] = found["LaunchTemplateVersions"][0]["LaunchTemplateData"]
+    return data
+
+
+def own_group(account: Account) -> str:
+    group = account.services.security_groups.describe(account.cluster_id)
+    assert group is not None
+    return group.group_id
+
+
+def test_nodes_of_both_groups_are_made_in_its_zone_and_join_its_group(account: Account) -> None:
+    theirs = Theirs(account)
+    begin(account, theirs)
+
+    account.finish(ensure_cluster)
+    for node_group in ("system", "training"):
+        account.finish(ensure_node_group, node_group=node_group)
+
+    eks = account.aws.client("eks")
+    for node_group in ("system", "training"):
+        made = eks.describe_nodegroup(
+            clusterName=cluster_name(account.cluster_id), nodegroupName=node_group
+        )["nodegroup"]
+        assert made["subnets"] == [theirs.subnet_id]
+        groups = template(account, theirs, node_group)["SecurityGroupIds"]
+        assert groups[0] == own_group(account)
+        assert groups[-1] == theirs.group_id
+
+
+def test_network_that_it_lets_in_is_enough_and_its_servers_are_let_in_to_the_nodes(
+    account: Account,
+) -> None:
+    theirs = Theirs(account, IpRanges=[{"CidrIp": "10.0.0.0/8"}])
+    begin(account, theirs)
+
+    account.finish(ensure_cluster)
+    account.finish(ensure_node_group, node_group="training")
+
+    assert theirs.group_id not in template(account, theirs, "training")["SecurityGroupIds"]
+    (own,) = theirs.ec2.describe_security_groups(GroupIds=[own_group(account)])["SecurityGroups"]
+    let_in = {
+        (rule.get("FromPort"), rule.get("ToPort"))
+        for rule in own["IpPermissions"]
+        for pair in rule["UserIdGroupPairs"]
+        if pair["GroupId"] == theirs.group_id
+    }
+    assert let_in == {(988, 988), (1018, 1023)}
+
+
+def test_nothing_is_asked_of_fsx_but_to_describe_and_nothing_is_recorded(account: Account) -> None:
+    theirs = Theirs(account)
+    before = theirs.described
+    begin(account, theirs)
+    account.aws.forget_calls()
+
+    account.finish(ensure_cluster)
+    account.finish(ensure_file_system)
+
+    asked = {operation for service, operation in account.aws.calls if service == "fsx"}
+    assert asked == {"DescribeFileSystems"}
+    assert theirs.described == before
+    kinds = {each.kind for each in account.cluster.resources.values()}
+    assert ResourceKind.FILE_SYSTEM not in kinds
+    storage = shared_storage(account.services, account.cluster_id)
+    assert (storage.file_system_id, storage.mount_name) == (
+        theirs.file_system_id,
+        before["LustreConfiguration"]["MountName"],
+    )
+
+
+def test_file_system_that_goes_meanwhile_fails_the_cluster_with_its_name(account: Account) -> None:
+    theirs = Theirs(account)
+    begin(account, theirs)
+    account.finish(ensure_cluster)
+    theirs.fsx.delete_file_system(FileSystemId=theirs.file_system_id)
+
+    for step, arguments in (
+        (ensure_file_system, {}),
+        (ensure_node_group, {"node_group": "system"}),
+    ):
+        with pytest.raises(ResourceFailed, match=theirs.file_system_id):
+            account.call(step, **arguments)
