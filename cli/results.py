@@ -23,7 +23,8 @@ from cli.state_directory import DEFAULT_STATE_DIR
 from stationmaster.aws.artifacts import Artifacts, SavedResult
 from stationmaster.domain.errors import BadCommand
 from stationmaster.domain.ids import RunId
-from stationmaster.domain.results import ResultFile
+from stationmaster.domain.restoring import saved_step
+from stationmaster.domain.results import ResultFile, is_backup
 from stationmaster.domain.sizes import size_text
 from stationmaster.settings import artifacts_bucket
 
@@ -50,6 +51,11 @@ def results(arguments: argparse.Namespace) -> int:
     total = f"{len(manifest.files)} files, {size_text(manifest.num_bytes)}"
     done = "as S3 has them" if to is None else f"verified in {to}"
     print(f"{found.uri}: {total}, {done}")
+    if is_backup(manifest):
+        print(
+            f"This is a backup of while the run trained: a checkpoint of step "
+            f"{saved_step(manifest)}, and no model; /train resume {run_id} goes on from it."
+        )
     return 0
 
 

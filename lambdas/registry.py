@@ -231,7 +231,14 @@ STEPS: Final = (*TRAIN_STEPS, *CLUSTER_STEPS, *TEARDOWN_STEPS, KEEP_CLOCK)
 RECORDER: Final = Function(
     name="recorder",
     handler="lambdas.recorder.handler",
-    permissions=_STEP | _FIND_LEFT | _FOLLOW_UP | {P.START_TRAIN, P.START_CLUSTER},
+    permissions=_STEP
+    | _FIND_LEFT
+    | _FOLLOW_UP
+    | {P.START_TRAIN, P.START_CLUSTER}
+    # A run that trains is backed up, and the backup verified.
+    | {P.KUBERNETES, P.ARTIFACTS_READ},
+    timeout_s=120,
+    memory_mib=512,
 )
 TEARDOWN_STARTER: Final = Function(
     name="start-teardown",

@@ -13,6 +13,7 @@ from bot.actions import ActionId, RunButton
 from bot.blocks import cluster_parts as parts
 from bot.blocks import mrkdwn as md
 from bot.blocks import words
+from bot.blocks.backups import backup_blocks
 from bot.blocks.elements import (
     Block,
     Content,
@@ -64,6 +65,7 @@ def run_card(view: RunView, *, now: datetime, moved_from: tuple[str, str] | None
     ]
     blocks += _progress(view, now=now)
     blocks += _notices(run)
+    blocks += backup_blocks(run)
     if moved_from is not None:
         blocks.append(section(_moved(*moved_from)))
     blocks += _outcome(view, now=now)
@@ -88,6 +90,8 @@ def card_milestone(view: RunView) -> str:
             run.unsaved_reason,
             str(run.passes),
             run.results.manifest_sha256 if run.results is not None else "",
+            run.backups.failed,
+            run.backups.newest.manifest_sha256 if run.backups.newest is not None else "",
         )
     )
 

@@ -12,6 +12,7 @@ from typing import Final, assert_never
 from bot.actions import ActionId, RunButton
 from bot.blocks import mrkdwn as md
 from bot.blocks import words
+from bot.blocks.backups import fallback
 from bot.blocks.elements import Block, button, dangerous, section
 from stationmaster.domain.catalogue.training_config import ImageTraining
 from stationmaster.domain.planning.recipe_lookup import get_recipe
@@ -33,11 +34,14 @@ def result_blocks(view: RunView) -> list[Block]:
         return [section(f"{_saved(run, run.results)}\n```{_usage(run, run.results)}```")]
     if run.unsaved_reason:
         return [section(_unsaved(view))]
+    why = ""
     if run.results_lost:
-        return [section(f"{md.FAILED} *No result:* {md.escape(run.results_lost, 400)}")]
-    if run.results_given_up_by:
-        return [section(f"{md.FAILED} *No result:* given up by {md.user(run.results_given_up_by)}")]
-    return []
+        why = f"{md.FAILED} *No result:* {md.escape(run.results_lost, 400)}"
+    elif run.results_given_up_by:
+        why = f"{md.FAILED} *No result:* given up by {md.user(run.results_given_up_by)}"
+    newest = fallback(run) if why or run.phase.is_terminal else ""
+    lines = [line for line in (why, newest) if line]
+    return [section("\n".join(lines))] if lines else []
 
 
 def _existing(view: RunView) -> str:
@@ -77,7 +81,7 @@ def result_buttons(view: RunView) -> list[Block]:
     ]
 
 
-def results_line(event: ResultsEvent) -> str:
+def results_line(event: ResultsEvent, run: Run) -> str:
     """What happened to the results, as a line of the thread."""
     match event:
         case ev.ResultsSaved():
@@ -89,7 +93,8 @@ def results_line(event: ResultsEvent) -> str:
             by = f", asked for by {md.user(event.user_id)}" if event.user_id else ""
             return f"\u25b8 saving the results again{by}"
         case ev.ResultsLost():
-            return f"{md.FAILED} nothing can be saved: {md.escape(event.reason, 400)}"
+            lost = f"{md.FAILED} nothing can be saved: {md.escape(event.reason, 400)}"
+            return "\n".join(filter(None, (lost, fallback(run))))
         case ev.ResultsGivenUp():
             return f"{md.FAILED} {md.user(event.user_id)} gave up the results that are not saved"
         case _:
@@ -138,4 +143,6 @@ def _unsaved(view: RunView) -> str:
             else "They are on the file system only, so it stays, with what is needed to save them"
         )
         lines.append(f"{where}: *{price} an hour*. Saving is tried again every hour.")
+    if (newest := fallback(view.run)) != "":
+        lines.append(newest)
     return "\n".join(lines)

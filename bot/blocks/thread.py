@@ -14,6 +14,7 @@ from typing import Final
 
 from bot.blocks import mrkdwn as md
 from bot.blocks import words
+from bot.blocks.backups import backup_line
 from bot.blocks.elements import Content, event_lines
 from bot.blocks.results import results_line
 from stationmaster.domain.cluster import events as cl
@@ -64,6 +65,10 @@ def is_noteworthy(event: ThreadEvent) -> bool:
     match event:
         case ev.ProgressReported() | ev.RunRequested() | ev.AttemptStarted() | ev.DataReported():
             return False
+        case ev.BackupStarted() | ev.BackupLookedAt():
+            return False  # the card shows it
+        case ev.BackupFailed():
+            return not event.again  # said once, until one succeeds
         case cl.ClusterRequested() | cl.LeaseRequested() | cl.LeaseGranted() | cl.LeaseReleased():
             return False
         case (
@@ -234,7 +239,9 @@ def _line(same: list[ThreadEvent], run: Run) -> str:
             | ev.ResultsLost()
             | ev.ResultsGivenUp()
         ):
-            return results_line(first)
+            return results_line(first, run)
+        case ev.BackupStarted() | ev.BackupLookedAt() | ev.BackupSaved() | ev.BackupFailed():
+            return backup_line(first)
         case _:
             return _training_line(first, run)
 

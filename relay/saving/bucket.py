@@ -36,6 +36,10 @@ class NotSaved(TransientError):
     """S3 did not take something; another start may succeed."""
 
 
+class AlreadySaved(PermanentError):
+    """The run has left its result: a backup must not take its place."""
+
+
 class WrittenMeanwhile(NotSaved):
     """Somebody else has written the object since it was looked at."""
 
@@ -177,6 +181,14 @@ class ResultsBucket:
         try:
             with self._call(f"looking at {path}", passing="404"):
                 return self._client.head_object(**self._at(path))["ETag"]
+        except ClientError:
+            return None
+
+    def read(self, path: str) -> bytes | None:
+        """The bytes of a small object; None when there is none."""
+        try:
+            with self._call(f"reading {path}", passing="NoSuchKey"):
+                return bytes(self._client.get_object(**self._at(path))["Body"].read())
         except ClientError:
             return None
 

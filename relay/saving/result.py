@@ -13,7 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Protocol
 
-from relay.saving.bucket import NotSaved, ResultsBucket
+from relay.saving.bucket import AlreadySaved, NotSaved, ResultsBucket
 from relay.saving.pod_logs import PodLog
 from relay.saving.sources import RunDirectory, SavedStep
 from relay.saving.uploads import FileDamaged, LocalFile, Uploader
@@ -23,8 +23,10 @@ from stationmaster.domain.results import (
     ResultFile,
     ResultManifest,
     RunFacts,
+    is_backup,
     log_file,
     manifest_sha256,
+    read_manifest,
 )
 
 logger = logging.getLogger(__name__)
@@ -68,23 +70,37 @@ def save_result(
 ) -> Saved:
     """Save what there is of a run; a run that left nothing gets a manifest with its logs alone.
 
+    Of a run that still trains, that is its newest checkpoint, and the lines and logs so far. What
+    the backup before has under the same names is written over last, shortly before the manifest.
+
     Raises:
         SavingRefused: S3 does not let the saver.
+        AlreadySaved: this is a backup, and the run has left its result.
         NotSaved, OSError: another start may succeed.
     """
     uploader = Uploader(bucket, on_saved=report.saved)
     version = bucket.version(MANIFEST_FILE)
+    trains = is_backup(facts)
+    if trains:
+        _refuse_after_the_end(bucket)
     files: list[ResultFile] = []
 
     def upload(found: Sequence[LocalFile]) -> None:
         report.expect(sum(file.num_bytes for file in found))
         files.extend(uploader.upload(found))
 
-    with TemporaryDirectory() as scratch:
-        upload([*directory.lines(), *_log_files(logs, Path(scratch))])
-    model = directory.model()
+    def upload_lines_and_logs() -> None:
+        with TemporaryDirectory() as scratch:
+            found = [*directory.lines(still_written=trains), *_log_files(logs, Path(scratch))]
+            upload(found)
+
+    if not trains:
+        upload_lines_and_logs()  # at once: the pods may go
+    model = [] if trains else directory.model()
     upload(model)
     checkpoint = _newest_whole(directory, upload, needed=not model)
+    if trains:
+        upload_lines_and_logs()
     trainer = directory.facts()
     manifest = ResultManifest.model_validate(
         {
@@ -99,6 +115,13 @@ def save_result(
     data = manifest.to_json()
     bucket.replace(MANIFEST_FILE, data, digest=hashlib.sha256(data).digest(), version=version)
     return Saved(manifest, manifest_sha256(data))
+
+
+def _refuse_after_the_end(bucket: ResultsBucket) -> None:
+    """A backup that was begun before the end of its run, and runs after it, changes nothing."""
+    data = bucket.read(MANIFEST_FILE)
+    if data is not None and not is_backup(read_manifest(data, uri=MANIFEST_FILE)):
+        raise AlreadySaved("the run has ended and its result is saved; there is nothing to back up")
 
 
 def _log_files(logs: LogSource, scratch: Path) -> list[LocalFile]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from pydantic import ValidationError
 
@@ -24,6 +25,8 @@ from stationmaster.domain.checkpoints import (
 )
 from stationmaster.domain.errors import PermanentError
 from stationmaster.domain.results import TrainerFacts
+
+_TAIL_BYTES: Final = 2**16
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +57,16 @@ class RunDirectory:
             if path.is_file()
         ]
 
-    def lines(self) -> list[LocalFile]:
-        """The trainer's progress lines and samples, if it has written any."""
+    def lines(self, *, still_written: bool = False) -> list[LocalFile]:
+        """The trainer's progress lines and samples, if it has written any.
+
+        While they are still written, these are the lines that were whole when they were found.
+        """
         names = (results.METRICS_FILE, results.SAMPLES_FILE)
-        return [_local(self._path / name, name) for name in names if (self._path / name).is_file()]
+        paths = [(self._path / name, name) for name in names if (self._path / name).is_file()]
+        if not still_written:
+            return [_local(path, name) for path, name in paths]
+        return [LocalFile(path, name, _whole_lines(path), grows=True) for path, name in paths]
 
     def facts(self) -> TrainerFacts:
         """What the trainer says of itself; nothing where it has said nothing.
@@ -126,6 +135,20 @@ def _described(configuration: Path) -> list[LocalFile]:
         for path in sorted(directory.glob("*"))
         if path.is_file()
     ]
+
+
+def _whole_lines(path: Path) -> int:
+    """The bytes of a file up to the end of its last whole line."""
+    end = path.stat().st_size
+    with path.open("rb") as lines:
+        while end:
+            start = max(0, end - _TAIL_BYTES)
+            lines.seek(start)
+            newline = lines.read(end - start).rfind(b"\n")
+            if newline >= 0:
+                return start + newline + 1
+            end = start
+    return 0
 
 
 def _local(path: Path, saved_as: str) -> LocalFile:

@@ -51,6 +51,8 @@ class LocalFile:
     num_bytes: int
     sha256: str = ""
     """What it must be, in hex; "" when nobody has written that down."""
+    grows: bool = False
+    """Lines are still appended to it: what it had when it was found is saved."""
 
 
 class Uploader:
@@ -228,7 +230,11 @@ def _opened(file: LocalFile) -> Iterator[BinaryIO]:
             after = os.fstat(stream.fileno())
     except OSError as exc:
         raise OSError(exc.errno, exc.strerror, str(file.source)) from exc
-    if before.st_size != file.num_bytes or _version(before) != _version(after):
+    if file.grows:
+        is_same = after.st_size >= file.num_bytes
+    else:
+        is_same = before.st_size == file.num_bytes and _version(before) == _version(after)
+    if not is_same:
         raise _changed(file)
 
 

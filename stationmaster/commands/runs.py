@@ -152,6 +152,7 @@ def request_run(
             overrides=start.overrides,
             cluster_id=start.cluster_id,
             keep_s=start.keep_s,
+            backup_every_s=start.backup_every_s,
             resume_from=start.resume_from,
             weights_from=start.weights_from,
             file_system_gib=_planned_size(start),

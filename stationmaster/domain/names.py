@@ -61,6 +61,11 @@ def saving_name(run_id: RunId) -> str:
     return f"{run_id}-save"
 
 
+def backup_name(run_id: RunId, number: int) -> str:
+    """Name of the Job of a run's backup; it works as the saver does, with its account."""
+    return f"{run_id}-backup-{number}"
+
+
 def staging_name(run_id: RunId) -> str:
     """Name of the Job that copies a run's data; its account is shared, as STAGER."""
     return f"{run_id}-stage"

@@ -23,6 +23,7 @@ from stationmaster.domain.results import (
     ResultFile,
     ResultManifest,
     checkpoint_directory,
+    is_backup,
 )
 
 DIRECTORY: Final = "restored"
@@ -96,9 +97,14 @@ def model_files(manifest: ResultManifest) -> list[ResultFile]:
     """
     files = _below(manifest, f"{MODEL}/")
     if not files:
+        why = (
+            "it is a backup of while the run trained"
+            if is_backup(manifest)
+            else f"the run {manifest.outcome} before its last step"
+        )
         raise PermanentError(
-            f"the result of run {manifest.run_id} has no trained model, because the run "
-            f"{manifest.outcome} before its last step; {_what_there_is(manifest)}"
+            f"the result of run {manifest.run_id} has no trained model, because {why}; "
+            f"{_what_there_is(manifest)}"
         )
     return files
 

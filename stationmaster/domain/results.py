@@ -11,6 +11,9 @@ the cluster, and by `stationmaster results`, which downloads it. Pure: nothing h
     runs/RUN/logs/POD.log           what the pods printed
     runs/RUN/manifest.json          lists all of them; written last: without it nothing is complete
 
+A run that trains is backed up under the same names, without a model. What it leaves at its end
+takes the place of its backups.
+
 On the run's file system, the trainer's output directory has the first three under these names, its
 checkpoints as `domain.checkpoints` says, and `facts.json`.
 
@@ -38,6 +41,9 @@ METRICS_FILE: Final = "metrics.jsonl"
 SAMPLES_FILE: Final = "samples.jsonl"
 MANIFEST_FILE: Final = "manifest.json"
 TRAINER_FACTS_FILE: Final = "facts.json"
+
+RUNNING: Final = "running"
+"""The outcome of a run that had not ended when this was saved."""
 
 MIB: Final = 2**20
 # Source: Amazon S3 user guide, "Amazon S3 multipart upload limits": parts of 5 MiB to 5 GiB.
@@ -96,6 +102,11 @@ def s3_checksum(part_digests: Sequence[bytes]) -> str:
         return base64.b64encode(part_digests[0]).decode("ascii")
     together = hashlib.sha256(b"".join(part_digests)).digest()
     return f"{base64.b64encode(together).decode('ascii')}-{len(part_digests)}"
+
+
+def is_backup(facts: RunFacts) -> bool:
+    """Whether it was saved while the run trained."""
+    return facts.outcome == RUNNING
 
 
 class FileHasher:
@@ -185,7 +196,7 @@ class RunFacts(TrainerFacts):
     image: str = ""
     """Of the training pods, with its digest where that is known."""
     outcome: str
-    """succeeded, failed or stopped; running for a backup of a run that continues."""
+    """succeeded, failed or stopped; `RUNNING` for a backup of a run that continues."""
     step: int | None = None
     loss_nats: float | None = Field(default=None, allow_inf_nan=False)
     cost_usd: float | None = Field(default=None, allow_inf_nan=False)

@@ -16,7 +16,7 @@ from stationmaster.domain.names import (
 )
 from stationmaster.rendering.job_spec import KubernetesObject
 
-RunRole = Literal["training", "relay", "rendezvous", "saving", "staging"]
+RunRole = Literal["training", "relay", "rendezvous", "saving", "backup", "staging"]
 ClusterRole = Literal["check", "storage"]
 
 LABEL_MANAGED_BY: Final = "app.kubernetes.io/managed-by"

@@ -1,4 +1,4 @@
-"""The Job that saves a run's result, with its account and rights.
+"""The Job that saves a run's result, or backs a run up, with its account and rights.
 
 Account and rights are the same for every run of a cluster and named after the product; the Job is
 the run's own. It runs `python -m relay.save` in the relay's image, off the training nodes, and
@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from stationmaster.domain.ids import ClusterId, RunId
-from stationmaster.domain.names import NAMESPACE, SAVER, saving_name
+from stationmaster.domain.ids import ClusterId
+from stationmaster.domain.names import NAMESPACE, SAVER, backup_name, saving_name
 from stationmaster.domain.results import RunFacts
 from stationmaster.rendering.job_spec import RUNS_DIRECTORY, KubernetesObject
 from stationmaster.rendering.metadata import (
@@ -35,9 +35,18 @@ _RBAC: Final = "rbac.authorization.k8s.io"
 
 
 def render_saving(
-    facts: RunFacts, *, cluster_id: ClusterId, image: str, bucket: str, region: str
+    facts: RunFacts,
+    *,
+    cluster_id: ClusterId,
+    image: str,
+    bucket: str,
+    region: str,
+    backup_number: int | None = None,
 ) -> list[KubernetesObject]:
-    """Everything that saving a run's result needs, the namespace first; `image` is the relay's."""
+    """Everything that saving a run's result needs, the namespace first; `image` is the relay's.
+
+    With `backup_number` the Job is that of a backup of a run that trains.
+    """
     variables = {
         "STATIONMASTER_RUN_ID": facts.run_id,
         "STATIONMASTER_ARTIFACTS_BUCKET": bucket,
@@ -46,7 +55,12 @@ def render_saving(
         "STATIONMASTER_RUN_FACTS": facts.model_dump_json().replace("$", "\\u0024"),
         "AWS_REGION": region,
     }
-    job = _job(facts.run_id, cluster_id, image, variables)
+    run_id = facts.run_id
+    if backup_number is None:
+        name, labels = saving_name(run_id), run_labels(run_id, "saving")
+    else:
+        name, labels = backup_name(run_id, backup_number), run_labels(run_id, "backup")
+    job = _job(name, labels, cluster_id=cluster_id, container=_container(image, variables))
     return [namespace(), *_account_and_rights(), job]
 
 
@@ -78,16 +92,15 @@ def _account_and_rights() -> list[KubernetesObject]:
 
 
 def _job(
-    run_id: RunId, cluster_id: ClusterId, image: str, variables: Mapping[str, str]
+    name: str, labels: Mapping[str, str], *, cluster_id: ClusterId, container: KubernetesObject
 ) -> KubernetesObject:
     pod = {
         "serviceAccountName": SAVER,
         "affinity": off_the_training_nodes(),
-        "containers": [_container(image, variables)],
+        "containers": [container],
         "volumes": [shared_volume(cluster_id)],
     }
-    labels = run_labels(run_id, "saving")
-    return retried_job(saving_name(run_id), labels, pod, container=CONTAINER, deadline_s=DEADLINE_S)
+    return retried_job(name, labels, pod, container=CONTAINER, deadline_s=DEADLINE_S)
 
 
 def _container(image: str, variables: Mapping[str, str]) -> KubernetesObject:

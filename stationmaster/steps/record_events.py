@@ -19,6 +19,7 @@ from stationmaster.domain.reactions.workflow import EndWait, WorkflowFailed
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.saving import settle_saving
 from stationmaster.services import Services
+from stationmaster.steps.back_up import back_up
 from stationmaster.steps.catching import sentence_of
 from stationmaster.steps.conclude_cluster import fail_cluster
 from stationmaster.steps.conclude_teardown import fail_teardown
@@ -48,6 +49,7 @@ def record_batch(services: Services, batch: RelayBatch) -> None:
         lost = _lost_capacity(services, run)
         reactions += decide(run, CapacityLost(lost), POLICY) if lost is not None else ()
     settle_wait(services, run.run_id, reactions)
+    back_up(services, run, reactions)  # last: it may take as long as the cluster needs to answer
 
 
 def _lost_capacity(services: Services, run: Run) -> str | None:

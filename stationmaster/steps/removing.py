@@ -7,6 +7,7 @@ after the job's pods, so that it reports their end.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.ids import RunId
@@ -15,6 +16,9 @@ from stationmaster.kubernetes.gateway import KubernetesGateway
 from stationmaster.kubernetes.views import PodView
 from stationmaster.rendering.etcd import etcd_name
 from stationmaster.services import Services
+
+# The roles of the Jobs that work beside a training job, or before it.
+_BESIDE: Final = ("staging", "backup")
 
 
 def jobs_of(services: Services, cluster: Cluster, runs: Sequence[RunId]) -> list[str]:
@@ -26,14 +30,15 @@ def jobs_of(services: Services, cluster: Cluster, runs: Sequence[RunId]) -> list
 def remove_jobs(
     gateway: KubernetesGateway, *, runs: Sequence[RunId], jobs: Sequence[str]
 ) -> list[PodView]:
-    """Delete the jobs, and those that bring data; their pods that are still there."""
+    """Delete the jobs, and those that bring data or back up; their pods that are still there."""
     for name in jobs:
         gateway.delete("kubeflow.org/v1", "PyTorchJob", name=name)
     for run_id in runs:
-        of_run = {LABEL_RUN_ID: run_id, LABEL_ROLE: "staging"}
-        for job in gateway.batch_jobs(labels=of_run):
-            gateway.delete("batch/v1", "Job", name=job.name)
-    return [*_pods(gateway, runs, "training"), *_pods(gateway, runs, "staging")]
+        for role in _BESIDE:
+            of_run = {LABEL_RUN_ID: run_id, LABEL_ROLE: role}
+            for job in gateway.batch_jobs(labels=of_run):
+                gateway.delete("batch/v1", "Job", name=job.name)
+    return [pod for role in ("training", *_BESIDE) for pod in _pods(gateway, runs, role)]
 
 
 def remove_attendants(

@@ -7,16 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from stationmaster import __version__
 from stationmaster.domain.errors import SavingFailed, StepTimedOut, TransientError
 from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.names import LABEL_ROLE, LABEL_RUN_ID, saving_name
-from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.domain.reactions.ending import ExplainSilence, outcome_of
 from stationmaster.domain.reactions.run import POLICY, SilenceExplained, decide
 from stationmaster.domain.reactions.workflow import WorkflowEnds
 from stationmaster.domain.resources import ResourceKind
-from stationmaster.domain.results import RunFacts
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import ResultsLost, RunPhase, run_event_id
 from stationmaster.kubernetes.gateway import KubernetesGateway
@@ -25,9 +22,11 @@ from stationmaster.rendering.metadata import run_labels
 from stationmaster.rendering.saving import render_saving
 from stationmaster.services import Services
 from stationmaster.steps import NOT_READY, READY, StepResult
+from stationmaster.steps.back_up import remove_backups
 from stationmaster.steps.catching import parse_caught
 from stationmaster.steps.examining import explain_silence
 from stationmaster.steps.recording import change_phases, check_time, cluster_of
+from stationmaster.steps.result_facts import result_facts
 
 
 def save_results(
@@ -52,7 +51,8 @@ def save_results(
     if services.clusters.describe(cluster_id) is None:
         raise SavingFailed(f"cluster {cluster_id} is gone, and nothing else can read its files")
     gateway = services.kubernetes(cluster_id)
-    if not _training_is_over(services, gateway, run):
+    is_quiet = _training_is_over(services, gateway, run)
+    if not (_backups_are_over(services, gateway, run) and is_quiet):
         return NOT_READY
     jobs = gateway.batch_jobs(labels=run_labels(run_id, "saving"))
     if not jobs:
@@ -108,6 +108,17 @@ def _training_is_over(services: Services, gateway: KubernetesGateway, run: Run) 
     pods = gateway.pods(labels={LABEL_RUN_ID: run.run_id, LABEL_ROLE: "training"})
     if all(pod.phase in ("Succeeded", "Failed") or pod.waiting_reason for pod in pods):
         return True
+    return _waited_long(services, run)
+
+
+def _backups_are_over(services: Services, gateway: KubernetesGateway, run: Run) -> bool:
+    """Whether no backup of the run writes any more; what one has uploaded is not sent again."""
+    if run.backups.number == 0 or remove_backups(gateway, run.run_id):
+        return True
+    return _waited_long(services, run)
+
+
+def _waited_long(services: Services, run: Run) -> bool:
     waited_s = (services.now() - (run.saving_since or services.now())).total_seconds()
     return waited_s > services.settings.release_job_timeout_s
 
@@ -116,42 +127,13 @@ def _start(services: Services, gateway: KubernetesGateway, run: Run) -> None:
     settings = services.settings
     gateway.apply(
         render_saving(
-            _facts(services, run),
+            result_facts(services, run, outcome=outcome_of(run)),
             cluster_id=cluster_of(run),
             image=settings.relay_image,
             bucket=settings.artifacts_bucket,
             region=settings.region,
         )
     )
-
-
-def _facts(services: Services, run: Run) -> RunFacts:
-    """What the manifest says of the run."""
-    request, cluster = run.request, services.cluster_states.load(cluster_of(run))
-    recipe = get_recipe(request.recipe, request.model).with_overrides(request.overrides)
-    progress = run.progress
-    return RunFacts(
-        run_id=run.run_id,
-        recipe=request.recipe,
-        overrides=request.overrides,
-        model=(request.model.repository if request.model is not None else "") or request.recipe,
-        nodes=run.placement.nodes,
-        instance_type=run.placement.instance_type,
-        image=services.settings.training_image,
-        versions={"stationmaster": __version__},
-        seed=recipe.training.seed,
-        data=_data(run, recipe.training.dataset),
-        outcome=outcome_of(run).value,
-        step=progress.step if progress is not None else None,
-        loss_nats=progress.loss_nats if progress is not None else None,
-        cost_usd=round(cluster.cost_usd(services.now()), 6),
-    )
-
-
-def _data(run: Run, dataset: str) -> str:
-    """What it was trained on, with the id of what was brought for it."""
-    name = run.staging.root.partition("/")[0] if run.staging is not None else ""
-    return f"{dataset}#{name}" if name else dataset
 
 
 def _is_done(services: Services, gateway: KubernetesGateway, run: Run, job: BatchJobView) -> bool:

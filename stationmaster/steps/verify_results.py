@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from stationmaster.domain.errors import ResultMissing
 from stationmaster.domain.ids import RunId
+from stationmaster.domain.results import is_backup
 from stationmaster.domain.run.events import ResultsSaved, run_event_id
 from stationmaster.services import Services
 
@@ -20,6 +22,8 @@ def verify_results(services: Services, run_id: RunId) -> None:
     if not run.has_unsaved_results:
         return
     found = services.artifacts.verify(run_id)
+    if is_backup(found.manifest):
+        raise ResultMissing(f"{found.uri} has a backup of run {run_id} only, of before its end")
     event = ResultsSaved(
         event_id=run_event_id(run_id, "results.saved", found.manifest_sha256),
         run_id=run_id,

@@ -155,7 +155,7 @@ def test_news_of_results_changes_the_card_at_once():
 def test_thread_says_what_happened_to_the_results(kind, values, words):
     event = kind(event_id="e", run_id="r", at=NOW, **values)
 
-    assert words in results_line(event)
+    assert words in results_line(event, saved().run)
 
 
 def leave_unsaved(story) -> str:

@@ -79,6 +79,24 @@ def test_results_are_downloaded_and_kept_the_second_time(
     assert "fetched" not in second
 
 
+def test_backup_is_said_to_be_one(
+    aws: LocalAws,
+    environment: None,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    files = {"checkpoint/step-00000040/complete.json": b"{}"}
+    facts = {"outcome": "running", "checkpoint_source": "tiny-llama-01/step-00000040"}
+    run_id = save_run(aws.client("s3"), next(RUN_IDS), files, **facts).run_id
+
+    code = main(["results", run_id, "--bucket", BUCKET, "--to", str(tmp_path)])
+
+    said = capsys.readouterr().out.splitlines()[-1]
+    assert code == 0
+    assert "This is a backup of while the run trained: a checkpoint of step 40" in said
+    assert f"/train resume {run_id} goes on from it" in said
+
+
 @pytest.mark.parametrize("more", [[], ["--to", "here"]], ids=["listed", "downloaded"])
 def test_flipped_byte_is_refused_with_the_name_of_the_file(
     more: list[str],

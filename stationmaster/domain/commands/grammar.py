@@ -344,6 +344,7 @@ def _read_start(
         overrides=values.overrides,
         on=values.on,
         keep_s=values.keep_s,
+        backup_every_s=values.backup_every_s,
         model=model,
         resolved=values.resolved,
         plan=values.plan,

@@ -12,6 +12,12 @@ from stationmaster.domain.catalogue.instances import CATALOGUE as INSTANCES
 from stationmaster.domain.catalogue.recipes import PRESET, SMOKE, Recipe
 from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.cluster.spec import with_file_system
+from stationmaster.domain.commands.backing_up import (
+    BACKUP_EVERY,
+    backup_meant,
+    plan_with_backups,
+    read_backup_every,
+)
 from stationmaster.domain.commands.durations import respelled
 from stationmaster.domain.commands.joining import (
     FindCluster,
@@ -68,6 +74,7 @@ class Values:
     on: str | None
     keep_s: int
     storage: Storage
+    backup_every_s: int | None
     resolved: Recipe
     plan: Plan
     cluster_id: ClusterId | None
@@ -97,6 +104,7 @@ def read_values(
     nodes = _nodes(values.pop("nodes", None), maximum=_most_nodes(recipe, values))
     instance_type = values.pop("instance", None)
     on, keep_s = values.pop("on", None), read_keep(values.pop("keep", None))
+    backup_every_s = read_backup_every(values.pop(BACKUP_EVERY, None))
     cluster = find_cluster(on) if on is not None else None
     storage = read_storage(values.pop(FILE_SYSTEM, None), find_file_system=find_file_system)
     if on is not None:
@@ -131,6 +139,7 @@ def read_values(
         )
         whole = cluster.spec.price_per_hour_usd
     plan = plan_with_notes(plan, cluster=cluster, keep_s=keep_s, whole=whole)
+    plan = plan_with_backups(plan, backup_every_s)
     plan = plan_with_returning(plan, returning, resolved)
     plan = plan_with_storage(plan, storage)
     return Values(
@@ -140,6 +149,7 @@ def read_values(
         on=on,
         keep_s=keep_s,
         storage=storage,
+        backup_every_s=backup_every_s,
         resolved=resolved,
         plan=plan,
         cluster_id=cluster.cluster_id if cluster is not None else None,
@@ -280,7 +290,7 @@ def _candidates(word: str, recipe: Recipe, cluster: Cluster | None) -> list[str]
     if close is None:
         return [""]
     choice = nearest(value, [SMOKE]) if close == PRESET else None
-    choice = respelled(value) if close == "keep" else choice
+    choice = respelled(value) if close in ("keep", BACKUP_EVERY) else choice
     choice = storage_meant(value) if close == FILE_SYSTEM else choice
     spellings = [word, f"{close}={value}", f"{close}={choice or value.lower()}"]
     if close in ("on", RESUME_FROM, FILE_SYSTEM):
@@ -300,6 +310,8 @@ def _default(key: str, recipe: Recipe, value: str, cluster: Cluster | None) -> o
         return SMOKE
     if key == "keep":
         return keep_meant(value)
+    if key == BACKUP_EVERY:
+        return backup_meant(value)
     return getattr(recipe.training, key)
 
 

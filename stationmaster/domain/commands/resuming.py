@@ -14,6 +14,7 @@ from typing import Final
 from stationmaster.domain.catalogue.continuing import MAY_CHANGE, changed_keys, falls_to_its_end
 from stationmaster.domain.catalogue.recipes import Recipe
 from stationmaster.domain.cluster.aggregate import Cluster
+from stationmaster.domain.commands.backing_up import BACKUP_EVERY, typed_backup_every
 from stationmaster.domain.commands.meanings import key_meant
 from stationmaster.domain.commands.storing import FILE_SYSTEM
 from stationmaster.domain.errors import BadCommand, BadParameter, NotPossibleNow, PermanentError
@@ -25,7 +26,7 @@ from stationmaster.domain.restoring import (
     model_files,
     saved_step,
 )
-from stationmaster.domain.results import ResultFile, ResultManifest
+from stationmaster.domain.results import ResultFile, ResultManifest, is_backup
 from stationmaster.domain.run.request import Placement, TrainingRequest
 
 NEWEST: Final = "last"
@@ -241,6 +242,8 @@ def _kept(saved: SavedRun) -> dict[str, str]:
     }
     if saved.request.file_system is not None:
         kept[FILE_SYSTEM] = saved.request.file_system.existing_id
+    if (every := typed_backup_every(saved.request.backup_every_s)) is not None:
+        kept[BACKUP_EVERY] = every
     resolved = saved.request.resolved.training
     # A warm-up is no longer than its run: the longer run must not have a longer one.
     if resolved.warmup_steps == resolved.steps:
@@ -268,9 +271,10 @@ def plan_with_returning(plan: Plan, returning: Returning, resolved: Recipe) -> P
 
 def _resume_notes(saved: SavedRun, step: int, plan: Plan, resolved: Recipe) -> list[str]:
     total = resolved.training.steps
-    notes = [
-        f"resumes from {saved.run_id} at step {step:,}: steps {step + 1:,} to {total:,} are trained"
-    ]
+    what = f"a backup of {saved.run_id}" if is_backup(saved.manifest) else saved.run_id
+    notes = [f"resumes from {what} at step {step:,}: steps {step + 1:,} to {total:,} are trained"]
+    if is_backup(saved.manifest):
+        notes.append("what that run trained after its newest backup is not saved")
     before = saved.request.resolved
     if falls_to_its_end(resolved) and total != before.training.steps:
         notes.append(

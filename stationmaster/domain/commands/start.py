@@ -11,11 +11,13 @@ from dataclasses import dataclass, field
 
 from stationmaster.domain.catalogue.models import LanguageModel
 from stationmaster.domain.catalogue.recipes import Recipe
+from stationmaster.domain.commands.backing_up import BACKUP_EVERY, typed_backup_every
 from stationmaster.domain.commands.durations import typed_duration
 from stationmaster.domain.commands.storing import FILE_SYSTEM, Storage
 from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.planning.plan import Plan
 from stationmaster.domain.restoring import ResumePoint
+from stationmaster.domain.run.request import USUAL_BACKUP_S
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,8 @@ class StartRun:
     """The kept cluster to run on, as it was typed; None for one of the run's own."""
     keep_s: int = 0
     """For how long the cluster is to stay after the run."""
+    backup_every_s: int | None = USUAL_BACKUP_S
+    """Seconds from one backup to the next while it trains; None for no backups."""
     model: LanguageModel | None = None
     """What the hub said of hf:ORG/MODEL; None for a recipe of the catalogue."""
     resolved: Recipe = field(kw_only=True, compare=False, repr=False)
@@ -67,6 +71,7 @@ class StartRun:
             "on": self.on,
             "keep": typed_duration(self.keep_s) if self.keep_s else None,
             FILE_SYSTEM: self.storage.typed,
+            BACKUP_EVERY: typed_backup_every(self.backup_every_s),
             "resume_from": f"{point.run_id}@{point.step}" if point is not None else None,
         }
         return {key: str(value) for key, value in typed.items() if value is not None}

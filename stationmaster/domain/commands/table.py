@@ -407,12 +407,18 @@ _CLUSTER_KEYS: Final = (
     ),
     _FILE_SYSTEM,
 )
-# What a run takes of another one's result.
+# What a run takes of another one's result, and what is saved of its own.
 _RESULT_KEYS: Final = (
     Key(
         name="resume_from",
         help="a run of this channel (RUN or RUN@STEP) whose saved checkpoint training goes on "
         "from; steps=+N means N more than it had",
+    ),
+    Key(
+        name="backup_every",
+        help="while it trains, the newest checkpoint goes to the artifacts bucket this often, from "
+        "10m to 7d (6h if not given); never for not at all",
+        choices=("1h", "6h", "never"),
     ),
 )
 CLUSTER_KEYS: Final = (
@@ -444,10 +450,6 @@ PLANNED_KEYS: Final[Mapping[str, PlannedKey]] = {
         PlannedKey(name="image", today="every run uses the image of the deployment"),
         PlannedKey(name="command", today="a run starts the trainer of its recipe"),
         PlannedKey(name="push_to", today="a run uploads nothing to a hub"),
-        PlannedKey(
-            name="backup_every",
-            today="checkpoints are kept on the run's own file system, see checkpoint_every",
-        ),
         PlannedKey(name="budget", today="the plan estimates the cost, and steps limits it"),
     )
 }
@@ -466,6 +468,7 @@ KEY_MEANINGS: Final[Mapping[str, tuple[str, ...]]] = {
     "cpu_offload": ("offload",),
     "checkpoint_every": ("save_every", "checkpoint_interval"),
     "resume_from": ("resume", "checkpoint", "restore", "from_checkpoint"),
+    "backup_every": ("backup", "backups", "backup_interval"),
     "capacity": ("spot", "capacity_type", "reservation"),
     "budget": ("max_cost", "cost_limit"),
     "image": ("container", "docker_image"),

@@ -11,12 +11,18 @@ and a workflow may begin to wait after the job has ended. Carrying out twice cha
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
 from stationmaster.domain.cluster.events import ClusterPhase
 from stationmaster.domain.errors import RunStopped, TrainingFailed
+from stationmaster.domain.reactions.backups import (
+    BackupPolicy,
+    LookAtBackup,
+    StartBackup,
+    backup_due,
+)
 from stationmaster.domain.reactions.ending import (
     ChangePhase,
     ExplainSilence,
@@ -75,6 +81,7 @@ class Policy:
     restart_limit: timedelta = timedelta(seconds=40 + 300 + 600 + 1200)
     asks_capacity: bool = True
     """Whether AWS is asked for the nodes of a run that recovers."""
+    backups: BackupPolicy = field(default_factory=BackupPolicy)
 
 
 POLICY: Final = Policy()
@@ -188,6 +195,8 @@ Reaction = (
     | ReleaseLease
     | SaveAgain
     | LeaveUnsaved
+    | StartBackup
+    | LookAtBackup
 )
 Reactions = tuple[Reaction, ...]
 
@@ -261,6 +270,10 @@ _NewsOnly = (
     | ev.SavingRequested
     | ev.ResultsLost
     | ev.ResultsGivenUp
+    | ev.BackupStarted
+    | ev.BackupLookedAt
+    | ev.BackupSaved
+    | ev.BackupFailed
     | ev.AttemptStarted
     | ev.DataReported
     | ev.DataStaged
@@ -339,7 +352,10 @@ def _why_failed(run: Run) -> str:
 
 
 def _watched(run: Run, heard: RelayHeard, policy: Policy) -> Reactions:
-    return (*_ask_capacity(run, policy), ProlongWait()) if heard.heartbeat else ()
+    if not heard.heartbeat:
+        return ()
+    backup = backup_due(run, heard.at, policy.backups)
+    return (*_ask_capacity(run, policy), ProlongWait(), *backup)
 
 
 def _ask_capacity(run: Run, policy: Policy) -> Reactions:

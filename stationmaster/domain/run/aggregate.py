@@ -21,6 +21,7 @@ from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.names import job_name
 from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.attempts import Attempt, begun, ended
+from stationmaster.domain.run.backups import Backups, backups_after
 from stationmaster.domain.run.events import RunEvent, RunPhase
 from stationmaster.domain.run.failure_lines import says_lost_peer
 from stationmaster.domain.run.failures import Failure, failures_after, first_cause, still_open
@@ -81,6 +82,8 @@ class Run(State):
     trainer_failure: str = ""
     staging: Staging | None = None
     """How far its data has come; None where nothing was brought."""
+    backups: Backups = Field(default_factory=Backups)
+    """What was saved while it trained."""
     results: Results | None = None
     unsaved_reason: str = ""
     """Why its results could not be saved so far; empty while that is tried again, and after it."""
@@ -207,6 +210,8 @@ def _changes(run: Run, event: RunEvent) -> dict[str, object]:
             | ev.ResultsGivenUp()
         ):
             return results_after(event, passes=run.passes)
+        case ev.BackupStarted() | ev.BackupLookedAt() | ev.BackupSaved() | ev.BackupFailed():
+            return {"backups": backups_after(run.backups, event)}
         case (
             ev.JobConditionChanged()
             | ev.JobDisappeared()

@@ -111,6 +111,45 @@ class ResultsGivenUp(_Event):
     user_id: str
 
 
+class BackupStarted(_Event):
+    """A run that trains is being backed up, for the `number`th time."""
+
+    type: Literal["backup.started"] = "backup.started"
+    number: int
+    step: int
+    """Of the newest checkpoint that was known."""
+
+
+class BackupLookedAt(_Event):
+    """A backup that runs was looked at."""
+
+    type: Literal["backup.looked_at"] = "backup.looked_at"
+    number: int
+
+
+class BackupSaved(_Event):
+    """A backup is in the artifacts bucket, and was verified from outside."""
+
+    type: Literal["backup.saved"] = "backup.saved"
+    number: int
+    step: int
+    """Of its checkpoint."""
+    num_bytes: int
+    uri: str
+    """s3://BUCKET/runs/RUN/"""
+    manifest_sha256: str
+
+
+class BackupFailed(_Event):
+    """A backup failed; `reason` is a sentence. Training continues, and it is tried again."""
+
+    type: Literal["backup.failed"] = "backup.failed"
+    number: int
+    reason: str
+    again: bool = False
+    """The backup before failed as well."""
+
+
 class AttemptStarted(_Event):
     """An attempt at the run began: a cluster was leased for it, which may not be ready yet."""
 
@@ -329,6 +368,10 @@ RunEvent = Annotated[
     | SavingRequested
     | ResultsLost
     | ResultsGivenUp
+    | BackupStarted
+    | BackupLookedAt
+    | BackupSaved
+    | BackupFailed
     | AttemptStarted
     | DataReported
     | DataStaged

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from pydantic import BaseModel, ConfigDict
 
 from stationmaster.domain.catalogue.models import LanguageModel
@@ -11,6 +13,8 @@ from stationmaster.domain.datasets import is_staged
 from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.domain.restoring import RestoringOrder, ResumePoint
+
+USUAL_BACKUP_S: Final = 6 * 3600
 
 
 class Placement(BaseModel):
@@ -46,6 +50,8 @@ class TrainingRequest(BaseModel):
     """The checkpoint of another run that training goes on from."""
     weights_from: RunId | None = None
     """The run whose trained model has the first weights; `overrides` name it as well."""
+    backup_every_s: int | None = USUAL_BACKUP_S
+    """Seconds from one backup to the next while it trains; None for no backups."""
     model: LanguageModel | None = None
     """What the Hugging Face hub said of hf:ORG/MODEL when it was typed; nothing asks it again."""
     command: str

@@ -1,0 +1,71 @@
+"""When a run that trains is backed up: the part of `reactions/run.py` about backups. Pure.
+
+A backup is due `backup_every` after the one before, or after training began, if there is a newer
+checkpoint by then. It is begun and looked at with the relay's heartbeats; nothing waits for it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from stationmaster.domain.run.aggregate import Run
+from stationmaster.domain.run.events import RunPhase
+
+TRAINING: Final = (RunPhase.RUNNING, RunPhase.RECOVERING)
+"""The phases in which a run is backed up."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackupPolicy:
+    """How often a backup is looked at, and tried again."""
+
+    # A look is a few requests to the cluster; the relay's heartbeats come several times a minute.
+    look_every: timedelta = timedelta(minutes=1)
+    # What failed may need a person; each try is a pod on the system nodes.
+    pause: timedelta = timedelta(minutes=30)
+
+
+@dataclass(frozen=True, slots=True)
+class StartBackup:
+    """The run is backed up: that is recorded, and a Job is started in its cluster."""
+
+    number: int
+    step: int
+    """Of the newest checkpoint that is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class LookAtBackup:
+    """The Job of the backup is looked at, and started if it is not there."""
+
+    number: int
+
+
+BackupReactions = tuple[StartBackup | LookAtBackup, ...]
+
+
+def backup_due(run: Run, now: datetime, policy: BackupPolicy) -> BackupReactions:
+    """The next thing to do for the run's backups at `now`; nothing most of the time."""
+    if run.phase not in TRAINING or run.stop_requested_by is not None:
+        return ()
+    backups = run.backups
+    if backups.is_running:
+        looked_at = backups.looked_at or now
+        is_due = now - looked_at >= policy.look_every
+        return (LookAtBackup(backups.number),) if is_due else ()
+    step = _step_to_back_up(run)
+    since = backups.newest.saved_at if backups.newest is not None else run.training_started_at
+    if step is None or since is None or run.request.backup_every_s is None:
+        return ()
+    due_at = since + timedelta(seconds=run.request.backup_every_s)
+    if backups.failed and backups.ended_at is not None:
+        due_at = max(due_at, backups.ended_at + policy.pause)
+    return (StartBackup(backups.number + 1, step),) if now >= due_at else ()
+
+
+def _step_to_back_up(run: Run) -> int | None:
+    """The step of a checkpoint that no backup has; None without one."""
+    step, newest = run.last_checkpoint_step, run.backups.newest
+    return step if step is not None and (newest is None or step > newest.step) else None

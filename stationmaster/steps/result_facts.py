@@ -1,0 +1,40 @@
+"""What the manifest of a result says of its run, known when the result is saved."""
+
+from __future__ import annotations
+
+from stationmaster import __version__
+from stationmaster.domain.planning.recipe_lookup import get_recipe
+from stationmaster.domain.results import RunFacts
+from stationmaster.domain.run.aggregate import Run
+from stationmaster.domain.run.events import RunPhase
+from stationmaster.services import Services
+from stationmaster.steps.recording import cluster_of
+
+
+def result_facts(services: Services, run: Run, *, outcome: RunPhase) -> RunFacts:
+    """The facts of the run as it stands; `outcome` is `running` for a backup."""
+    request, cluster = run.request, services.cluster_states.load(cluster_of(run))
+    recipe = get_recipe(request.recipe, request.model).with_overrides(request.overrides)
+    progress = run.progress
+    return RunFacts(
+        run_id=run.run_id,
+        recipe=request.recipe,
+        overrides=request.overrides,
+        model=(request.model.repository if request.model is not None else "") or request.recipe,
+        nodes=run.placement.nodes,
+        instance_type=run.placement.instance_type,
+        image=services.settings.training_image,
+        versions={"stationmaster": __version__},
+        seed=recipe.training.seed,
+        data=_data(run, recipe.training.dataset),
+        outcome=outcome.value,
+        step=progress.step if progress is not None else None,
+        loss_nats=progress.loss_nats if progress is not None else None,
+        cost_usd=round(cluster.cost_usd(services.now()), 6),
+    )
+
+
+def _data(run: Run, dataset: str) -> str:
+    """What it was trained on, with the id of what was brought for it."""
+    name = run.staging.root.partition("/")[0] if run.staging is not None else ""
+    return f"{dataset}#{name}" if name else dataset

@@ -1,0 +1,60 @@
+"""backup_every= as it is typed, read, typed again, planned and continued."""
+
+from __future__ import annotations
+
+import pytest
+
+from stationmaster.domain.commands.grammar import parse_command
+from stationmaster.domain.errors import BadCommand
+from stationmaster.domain.run.request import USUAL_BACKUP_S, TrainingRequest
+
+
+@pytest.mark.parametrize(
+    ("typed", "seconds"),
+    [("10m", 600), ("6h", USUAL_BACKUP_S), ("7d", 7 * 86_400), ("never", None)],
+)
+def test_backup_every_is_read(typed, seconds):
+    assert parse_command(f"tiny-llama backup_every={typed}").backup_every_s == seconds
+
+
+def test_run_is_backed_up_every_six_hours_unless_something_else_is_typed():
+    assert parse_command("tiny-llama").backup_every_s == 6 * 3600
+
+
+def test_request_of_before_backups_reads_back_as_usual():
+    fields = {"recipe": "tiny-llama", "nodes": 2, "instance_type": "m5.2xlarge", "command": ""}
+    old = fields | {"team_id": "T1", "channel_id": "C1", "user_id": "U1"}
+
+    assert TrainingRequest.model_validate(old).backup_every_s == USUAL_BACKUP_S
+
+
+@pytest.mark.parametrize(
+    ("typed", "suggested"),
+    [
+        ("backup_every=5m", "/train plan tiny-llama backup_every=10m"),
+        ("backup_every=30d", "/train plan tiny-llama backup_every=7d"),
+        ("backup_every=off", "/train plan tiny-llama backup_every=never"),
+        ("backup_every=often", "/train plan tiny-llama backup_every=6h"),
+        ("backup_every=2Hours", "/train tiny-llama backup_every=2h"),
+    ],
+)
+def test_other_values_are_refused_with_a_command_that_works(typed, suggested):
+    with pytest.raises(BadCommand, match="expected a duration from 10m to 7d") as refused:
+        parse_command(f"tiny-llama {typed}")
+
+    assert refused.value.suggestion == suggested
+
+
+@pytest.mark.parametrize("typed", ["backup_every=45m", "backup_every=never"])
+def test_start_is_typed_again_and_planned_with_it(typed):
+    start = parse_command(f"tiny-llama {typed}")
+
+    assert start.words == f"tiny-llama {typed}"
+    assert start.plan.warnings[0].startswith(f"{typed}: ")
+
+
+def test_usual_value_is_neither_typed_again_nor_planned():
+    start = parse_command("tiny-llama backup_every=6h")
+
+    assert start.words == "tiny-llama"
+    assert not [note for note in start.plan.warnings if "backup" in note]
