@@ -33,6 +33,9 @@ class Permission(StrEnum):
     CLUSTER_CREATE = "cluster-create"
     CLUSTER_READ = "cluster-read"
     CLUSTER_DELETE = "cluster-delete"
+    EXISTING_CLUSTERS_READ = "existing-clusters-read"
+    EXISTING_CLUSTERS_JOIN = "existing-clusters-join"
+    EXISTING_CLUSTERS_LEAVE = "existing-clusters-leave"
     NODE_GROUP_CREATE = "node-group-create"
     NODE_GROUP_DELETE = "node-group-delete"
     ADDON_CREATE = "addon-create"
@@ -159,13 +162,17 @@ TRAIN_STEPS: Final = (
 CLUSTER_STEPS: Final = (
     _step("prepare-cluster"),
     # These two look at a file system that exists: nodes are made in its zone, and reach it.
+    # Also looks at an EKS cluster of others, and makes the little that a run needs there.
     _step(
         "ensure-cluster",
         P.CLUSTER_CREATE,
         P.CLUSTER_READ,
+        P.EXISTING_CLUSTERS_JOIN,
         P.NETWORK_CREATE,
         P.NETWORK_READ,
         P.FILE_SYSTEM_READ,
+        P.KUBERNETES,
+        memory_mib=512,
     ),
     # Counts the nodes before it takes any.
     _step(
@@ -198,7 +205,15 @@ TEARDOWN_STEPS: Final = (
     ),
     _step("release-node-group", P.CLUSTER_READ, P.NODE_GROUP_DELETE),
     # These two also delete what landed after its own release: a creation that was on its way.
-    _step("release-cluster", P.CLUSTER_READ, P.CLUSTER_DELETE, P.NODE_GROUP_DELETE),
+    _step(
+        "release-cluster",
+        P.CLUSTER_READ,
+        P.CLUSTER_DELETE,
+        P.EXISTING_CLUSTERS_LEAVE,
+        P.NODE_GROUP_DELETE,
+        P.KUBERNETES,
+        memory_mib=512,
+    ),
     _step(
         "release-network",
         P.NETWORK_READ,
@@ -211,6 +226,7 @@ TEARDOWN_STEPS: Final = (
         "verify-released",
         P.CLUSTER_READ,
         P.CLUSTER_DELETE,
+        P.EXISTING_CLUSTERS_LEAVE,
         P.NODE_GROUP_DELETE,
         P.FILE_SYSTEM_READ,
         P.FILE_SYSTEM_DELETE,
@@ -218,8 +234,10 @@ TEARDOWN_STEPS: Final = (
         P.DATA_LINK_DELETE,
         P.NETWORK_READ,
         P.NETWORK_DELETE,
+        P.KUBERNETES,
+        memory_mib=512,
     ),
-    _step("conclude-teardown", *_FIND_LEFT),
+    _step("conclude-teardown", *_FIND_LEFT, P.KUBERNETES, memory_mib=512),
 )
 
 # Invoked by the schedule that is the clock of a kept cluster, not by a workflow.
@@ -265,8 +283,8 @@ BOT: Final = Function(
     | {P.SLACK_SECRET, P.HUGGING_FACE_SECRET, P.START_TRAIN, P.START_CLUSTER}
     # A run may go on from what another one has left.
     | {P.INSTANCE_TYPES_READ, P.DATASETS_LIST, P.ARTIFACTS_READ}
-    # A cluster may use a file system that exists.
-    | {P.EXISTING_FILE_SYSTEMS_READ},
+    # A cluster may use a file system that exists, and an EKS cluster of others.
+    | {P.EXISTING_FILE_SYSTEMS_READ, P.EXISTING_CLUSTERS_READ},
     timeout_s=10,
     memory_mib=1024,  # CPU is sold by memory; the 3 s acknowledgement includes the cold start
     package=Package.BOT,

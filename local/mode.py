@@ -282,6 +282,8 @@ class LocalMode:
             # Whatever a person puts into a bucket of this account.
             dataset_buckets=("*",),
             linked_buckets=("*",),
+            # Whatever cluster a person makes in this account.
+            eks_clusters=("*",),
             fsx_csi_role_arn=base.role_arns["fsx-csi"],
             cluster_access_role_arns=(base.role_arns["functions"],),
             slack_secret_id="slack",

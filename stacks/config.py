@@ -26,6 +26,9 @@ class StageConfig(BaseModel):
     linked_buckets: tuple[str, ...] = Field(
         default=(), description="those of dataset_buckets that FSx may link to file systems"
     )
+    eks_clusters: tuple[str, ...] = Field(
+        default=(), description="EKS clusters of others that runs may use, cluster=eks:NAME"
+    )
     num_nat_gateways: int = Field(
         default=1, ge=1, description="training nodes of a run are in one zone; each gateway costs"
     )

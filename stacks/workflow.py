@@ -60,6 +60,7 @@ class WorkflowStack(cdk.Stack):
             ),
             dataset_bucket_arns=dataset_bucket_arns,
             linked_bucket_arns=self._bucket_arns(config.linked_buckets),
+            eks_clusters=config.eks_clusters,
             vpc_arn=self.format_arn(
                 service="ec2", resource="vpc", resource_name=network.vpc.vpc_id
             ),
@@ -132,6 +133,7 @@ class WorkflowStack(cdk.Stack):
             stager_role_arn=roles.stager.role_arn,
             dataset_buckets=config.dataset_buckets,
             linked_buckets=config.linked_buckets,
+            eks_clusters=config.eks_clusters,
             fsx_csi_role_arn=roles.fsx_csi.role_arn,
             cluster_access_role_arns=cluster_access_arns,
             kubernetes_version=config.kubernetes_version,

@@ -14,13 +14,16 @@ from stationmaster.domain.names import (
     LABEL_CLUSTER_ID,
     LABEL_ROLE,
     TRAINING_NODE_GROUP,
+    TRAINING_TAINT,
 )
-from stationmaster.rendering.metadata import LABEL_NODE_GROUP
+from stationmaster.kubernetes.room import amounts_of, why_not
+from stationmaster.rendering.metadata import GPU_TAINT, LABEL_INSTANCE_TYPE, LABEL_NODE_GROUP
+from stationmaster.rendering.pytorch_job import pod_resources
 from stationmaster.services import Services
 
 if TYPE_CHECKING:
     from stationmaster.kubernetes.gateway import KubernetesGateway
-    from stationmaster.kubernetes.views import NodeView
+    from stationmaster.kubernetes.views import NodeView, PodLoad
 
 
 class Verdict(StrEnum):
@@ -68,9 +71,44 @@ class LiveCluster:
 
     @cached_property
     def training_nodes(self) -> list[NodeView]:
-        """Its training nodes, listed once: those of others in a shared cluster do not count."""
+        """Its training nodes, listed once: those of others in a shared cluster do not count.
+
+        In an EKS cluster of others these are the nodes that training pods fit on now.
+        """
+        if self.spec.eks_name:
+            asked = amounts_of(self.asked)
+            return [
+                node
+                for node in self.nodes_of_type
+                if not why_not(node, self.loads_of_others, asked, tolerated=self.tolerated)
+            ]
         labels = {LABEL_NODE_GROUP: TRAINING_NODE_GROUP, LABEL_CLUSTER_ID: self.cluster_id}
         return self.kubernetes.nodes(labels=labels)
+
+    @cached_property
+    def nodes_of_type(self) -> list[NodeView]:
+        """Every node of the instance type, whoever made it."""
+        return self.kubernetes.nodes(labels={LABEL_INSTANCE_TYPE: self.spec.instance_type})
+
+    @cached_property
+    def loads_of_others(self) -> list[PodLoad]:
+        """What pods hold that are not in the cluster's own namespace."""
+        gateway = self.kubernetes
+        return [load for load in gateway.loads() if load.namespace != gateway.namespace]
+
+    @property
+    def asked(self) -> dict[str, str]:
+        """What a training pod asks of its node."""
+        spec = self.spec
+        requests: dict[str, str] = pod_resources(
+            spec.instance, num_gpus=spec.num_gpus, num_efa=spec.num_efa
+        )["requests"]
+        return requests
+
+    @property
+    def tolerated(self) -> list[str]:
+        """Keys of the taints that training pods tolerate."""
+        return [TRAINING_TAINT, *([GPU_TAINT] if self.spec.num_gpus else [])]
 
     @cached_property
     def idle_nodes(self) -> list[NodeView]:

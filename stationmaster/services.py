@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from stationmaster.domain.ids import ClusterId
+from stationmaster.domain.names import NAMESPACE, own_namespace
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.settings import Settings
 
@@ -20,11 +21,12 @@ if TYPE_CHECKING:
     from stationmaster.aws.addons import Addons
     from stationmaster.aws.artifacts import Artifacts
     from stationmaster.aws.cluster_store import ClusterStore
-    from stationmaster.aws.clusters import Clusters
+    from stationmaster.aws.clusters import Clusters, EksCluster
     from stationmaster.aws.data_links import DataLinks
     from stationmaster.aws.datasets import Datasets
     from stationmaster.aws.delivery_store import DeliveryStore
     from stationmaster.aws.event_bus import EventBus
+    from stationmaster.aws.existing_clusters import ExistingClusters
     from stationmaster.aws.existing_file_systems import ExistingFileSystems
     from stationmaster.aws.file_systems import FileSystems
     from stationmaster.aws.instance_types import InstanceTypes
@@ -53,6 +55,7 @@ class Services:
         self.now = now
         self._clients: dict[str, Any] = {}
         self._gateways: dict[str, KubernetesGateway] = {}
+        self._eks_names: dict[str, str] = {}
 
     @classmethod
     def create(cls, settings: Settings | None = None) -> Services:
@@ -89,6 +92,15 @@ class Services:
         from stationmaster.aws.clusters import Clusters
 
         return Clusters(self.settings, self._client("eks"))
+
+    @cached_property
+    def existing_clusters(self) -> ExistingClusters:
+        """EKS clusters of others; asked quickly, for a command that a person waits for."""
+        from stationmaster.aws.calls import QUICK, make_client
+        from stationmaster.aws.existing_clusters import ExistingClusters
+
+        client = make_client("eks", region=self.settings.region, config=QUICK)
+        return ExistingClusters(self.settings, client)
 
     @cached_property
     def node_groups(self) -> NodeGroups:
@@ -273,8 +285,22 @@ class Services:
         token = self.secrets.hugging_face_token()
         return Hub(self.settings.hub_url, token=token or SecretStr(""))
 
+    def eks_name(self, cluster_id: ClusterId) -> str:
+        """The EKS cluster of others that a cluster uses; "" where it has one of its own."""
+        if cluster_id not in self._eks_names:
+            cluster = self.cluster_states.find(cluster_id)
+            if cluster is None:
+                return ""
+            self._eks_names[cluster_id] = cluster.spec.eks_name
+        return self._eks_names[cluster_id]
+
+    def control_plane(self, cluster_id: ClusterId) -> EksCluster | None:
+        """The EKS cluster that a cluster is in, its own or one of others; None if it is gone."""
+        eks_name = self.eks_name(cluster_id)
+        return self.clusters.find(eks_name) if eks_name else self.clusters.describe(cluster_id)
+
     def kubernetes(self, cluster_id: ClusterId) -> KubernetesGateway:
-        """The Kubernetes API of a cluster.
+        """The Kubernetes API of a cluster. In an EKS cluster of others it has its own namespace.
 
         Raises:
             TransientError: the cluster has no endpoint yet.
@@ -283,7 +309,9 @@ class Services:
 
         if cluster_id not in self._gateways:
             self._gateways[cluster_id] = KubernetesGateway.connect(
-                self.settings, cluster=self.clusters.describe(cluster_id)
+                self.settings,
+                cluster=self.control_plane(cluster_id),
+                namespace=own_namespace(cluster_id) if self.eks_name(cluster_id) else NAMESPACE,
             )
         return self._gateways[cluster_id]
 

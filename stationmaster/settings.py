@@ -59,6 +59,9 @@ class Settings(BaseModel):
     link_saves_s: float = Field(
         default=600, description="data is linked where training begins so much sooner than by copy"
     )
+    eks_clusters: tuple[str, ...] = Field(
+        default=(), description="EKS clusters of others that cluster=eks: may name; * for any"
+    )
     fsx_csi_role_arn: str = Field(default="", description="the FSx CSI driver's role")
     cluster_access_role_arns: tuple[str, ...] = Field(
         default=(), description="roles of the functions that talk to a run's Kubernetes API"
@@ -124,9 +127,12 @@ class Settings(BaseModel):
             ) from exc
 
     def to_environment(self) -> dict[str, str]:
-        """The variables that `from_environment` reads back to an equal object."""
+        """The variables that `from_environment` reads back to an equal object.
+
+        What is as it would be anyway is left out: Lambda takes 4 KB of variables.
+        """
         variables = {}
-        for name, value in self.model_dump(exclude_none=True).items():
+        for name, value in self.model_dump(exclude_none=True, exclude_defaults=True).items():
             text = ",".join(value) if isinstance(value, tuple) else str(value)
             variables[PREFIX + name.upper()] = text
         return variables

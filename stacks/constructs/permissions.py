@@ -35,7 +35,7 @@ from stacks.constructs.tagged_kinds import create_tagged, delete_tagged, read_ki
 from stationmaster.aws.existing_file_systems import LOOK_ACTIONS
 from stationmaster.aws.schedules import CLOCK_ACTIONS
 from stationmaster.domain.ids import RunId
-from stationmaster.domain.names import cluster_name
+from stationmaster.domain.names import TAG_CLUSTER_ID, cluster_name
 from stationmaster.domain.results import results_prefix
 
 
@@ -52,6 +52,7 @@ class Granted:
     vpc_arn: str
     dataset_bucket_arns: tuple[str, ...]
     linked_bucket_arns: tuple[str, ...]
+    eks_clusters: tuple[str, ...]  # of others, by their names
     artifacts_arn: str  # of the bucket
     machine_arns: Mapping[str, str]  # of the state machines, by their names in the registry
     clock: Clock
@@ -76,6 +77,7 @@ _READ_BUCKET: Final = (
 # What the launch template of training nodes tags.
 _LAUNCHED: Final = ("instance", "volume", "network-interface")
 
+_EXISTING: Final = "ids of what belongs to a named cluster of others are unknown at deployment"
 _NAMED: Final = "a cluster's name is unknown at deployment; the prefix limits it to our clusters"
 
 
@@ -185,8 +187,9 @@ def _cluster_create(stack: cdk.Stack, granted: Granted) -> list[Statement]:
     ]
 
 
-def _cluster_read(stack: cdk.Stack, _granted: Granted) -> list[Statement]:
+def _cluster_read(stack: cdk.Stack, granted: Granted) -> list[Statement]:
     return [
+        *_existing_clusters_read(stack, granted),
         Statement(
             (
                 "eks:DescribeCluster",
@@ -396,10 +399,64 @@ def _artifacts_read(stack: cdk.Stack, granted: Granted) -> list[Statement]:
     ]
 
 
-def _kubernetes(stack: cdk.Stack, _granted: Granted) -> list[Statement]:
+def _kubernetes(stack: cdk.Stack, granted: Granted) -> list[Statement]:
     """Finding the endpoint; what may be done there is the access entry's business."""
     clusters = arn(stack, "eks", "cluster", cluster_name("*"))
-    return [Statement(("eks:DescribeCluster",), (clusters,), _NAMED)]
+    existing = _existing(stack, granted, "cluster")
+    found = [Statement(("eks:DescribeCluster",), existing, _EXISTING)] if existing else []
+    return [Statement(("eks:DescribeCluster",), (clusters,), _NAMED), *found]
+
+
+def _existing(stack: cdk.Stack, granted: Granted, kind: str) -> tuple[str, ...]:
+    """ARNs of one kind of resource of the EKS clusters of others that the deployment names."""
+    rest = "" if kind == "cluster" else "/*"
+    return tuple(arn(stack, "eks", kind, f"{name}{rest}") for name in granted.eks_clusters)
+
+
+def _existing_clusters_read(stack: cdk.Stack, granted: Granted) -> list[Statement]:
+    """Whether they can be used, and what of ours is in them; nothing without configured ones."""
+    if not granted.eks_clusters:
+        return []
+    actions = (
+        "eks:DescribeCluster",
+        "eks:DescribeAccessEntry",
+        "eks:DescribeAddon",
+        "eks:ListPodIdentityAssociations",
+    )
+    kinds = ("cluster", "access-entry", "addon")
+    arns = tuple(each for kind in kinds for each in _existing(stack, granted, kind))
+    return [Statement(actions, arns, _EXISTING)]
+
+
+def _existing_clusters_join(stack: cdk.Stack, granted: Granted) -> list[Statement]:
+    """Give the product's own pods there their roles; nothing of the cluster itself."""
+    if not granted.eks_clusters:
+        return []
+    return [
+        Statement(
+            ("eks:CreatePodIdentityAssociation",),
+            _existing(stack, granted, "cluster"),
+            _EXISTING,
+            TAGGED_AT_CREATION,
+        ),
+        Statement(
+            ("eks:TagResource",), _existing(stack, granted, "podidentityassociation"), _EXISTING
+        ),
+    ]
+
+
+def _existing_clusters_leave(stack: cdk.Stack, granted: Granted) -> list[Statement]:
+    """Take these roles away again: of associations that carry the product's tag."""
+    if not granted.eks_clusters:
+        return []
+    return [
+        Statement(
+            ("eks:DeletePodIdentityAssociation",),
+            _existing(stack, granted, "podidentityassociation"),
+            _EXISTING,
+            {"StringLike": {f"aws:ResourceTag/{TAG_CLUSTER_ID}": "*"}},
+        )
+    ]
 
 
 def _clock(stack: cdk.Stack, granted: Granted) -> list[Statement]:
@@ -428,6 +485,9 @@ _STATEMENTS: Final[Mapping[Permission, Callable[[cdk.Stack, Granted], list[State
     Permission.CLUSTER_CREATE: _cluster_create,
     Permission.CLUSTER_READ: _cluster_read,
     Permission.CLUSTER_DELETE: _cluster_delete,
+    Permission.EXISTING_CLUSTERS_READ: _existing_clusters_read,
+    Permission.EXISTING_CLUSTERS_JOIN: _existing_clusters_join,
+    Permission.EXISTING_CLUSTERS_LEAVE: _existing_clusters_leave,
     Permission.NODE_GROUP_CREATE: _node_group_create,
     Permission.NODE_GROUP_DELETE: _node_group_delete,
     Permission.ADDON_CREATE: _addon_create,

@@ -37,8 +37,11 @@ class Clusters:
         self._client = client
 
     def describe(self, cluster_id: ClusterId) -> EksCluster | None:
-        """The EKS cluster, or None."""
-        name = cluster_name(cluster_id)
+        """The EKS cluster that was made for a cluster, or None."""
+        return self.find(cluster_name(cluster_id))
+
+    def find(self, name: str) -> EksCluster | None:
+        """The EKS cluster of that name, whoever made it, or None."""
         try:
             with aws_call(f"reading cluster {name}"):
                 found = self._client.describe_cluster(name=name)["cluster"]

@@ -35,10 +35,12 @@ def look(cluster: LiveCluster) -> Finding:
             f"{spec.instance_type} expected",
         )
     sentence = f"{ready} of {spec.nodes} {spec.instance_type} nodes are ready"
+    if spec.eks_name:
+        sentence = f"{ready} {spec.instance_type} nodes have room, {spec.nodes} are needed"
     # There may be more, after a resize that brought a part of what it was to bring.
     if ready < spec.nodes or ready != len(nodes):
         return Finding(Verdict.WAITING, sentence, figures)
-    if len(zones) != 1:
+    if len(zones) != 1 and not (spec.eks_name and not spec.num_efa):
         sentence = f"{sentence}, but in {len(zones)} zones ({', '.join(zones)}), not 1"
         return Finding(Verdict.WAITING, sentence, figures | {"zones": len(zones)})
-    return Finding(Verdict.GOOD, f"{sentence} in {zones[0]}", figures)
+    return Finding(Verdict.GOOD, f"{sentence} in {', '.join(zones)}", figures)

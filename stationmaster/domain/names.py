@@ -46,6 +46,11 @@ def cluster_name(cluster_id: str) -> str:
     return f"stationmaster-{cluster_id}"
 
 
+def own_namespace(cluster_id: ClusterId) -> str:
+    """The namespace of a cluster in an EKS cluster of others: 63 characters are allowed."""
+    return f"{NAMESPACE}-{cluster_id}"
+
+
 def job_name(run_id: RunId) -> str:
     """Name of the PyTorchJob of a run's first attempt: a DNS-1035 label, pods append -worker-NN."""
     return run_id

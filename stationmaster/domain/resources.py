@@ -18,6 +18,10 @@ class ResourceKind(StrEnum):
     ADDON = "add-on"
     FILE_SYSTEM = "file system"
     DATA_LINK = "data link"
+    NAMESPACE = "namespace"
+    """In an EKS cluster of others: all that the product has in Kubernetes there."""
+    POD_IDENTITY = "pod identity association"
+    """In an EKS cluster of others; elsewhere they go with the cluster."""
 
 
 @dataclass(frozen=True)

@@ -79,6 +79,14 @@ class Calls:
         )
         return json.loads(answer)
 
+    def create(self, path: str, body: Mapping[str, Any], *, what: str) -> Any:
+        """Post an object, and read the answer.
+
+        Raises:
+            NotFound, TransientError, PermanentError: as `get`.
+        """
+        return json.loads(self._request("POST", path, what=what, body=body))
+
     def delete(self, path: str, *, what: str) -> None:
         """Request a deletion, dependents after their owner."""
         self._request("DELETE", path, what=what, body={"propagationPolicy": "Background"})

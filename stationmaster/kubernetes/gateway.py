@@ -15,14 +15,17 @@ from stationmaster.domain.run.failure_lines import FailureLines
 from stationmaster.kubernetes.calls import Calls, NotFound, PageExpired
 from stationmaster.kubernetes.connect import ClusterAddress, connect
 from stationmaster.kubernetes.kinds import describe, path_of, path_of_object
+from stationmaster.kubernetes.rights import Right
 from stationmaster.kubernetes.views import (
     BatchJobView,
     JobView,
     NodeView,
+    PodLoad,
     PodView,
     WarningView,
     parse_batch_job,
     parse_job,
+    parse_load,
     parse_node,
     parse_pod,
     parse_warning,
@@ -154,6 +157,35 @@ class KubernetesGateway:
         ordered = sorted(items, key=_last_seen)
         views = [parse_warning(item) for item in ordered]
         return [view for view in views if view.object_name in object_names]
+
+    def loads(self) -> list[PodLoad]:
+        """What the pods of all namespaces hold of their nodes."""
+        items = self._pages(path_of("v1", "Pod"), {}, what="listing pods of all namespaces")
+        return [load for item in items if (load := parse_load(item)) is not None]
+
+    def images(self, kind: str, *, of: str) -> dict[str, str]:
+        """Images that have `of` in their names, by "namespace/name" of what runs them.
+
+        `kind` is Deployment or DaemonSet; all namespaces are looked through.
+        """
+        items = self._pages(path_of("apps/v1", kind), {}, what=f"listing {kind}s of all namespaces")
+        return {
+            f"{item['metadata']['namespace']}/{item['metadata']['name']}": container["image"]
+            for item in items
+            for container in item["spec"]["template"]["spec"].get("containers") or []
+            if of in container.get("image", "").partition("@")[0]
+        }
+
+    def may(self, right: Right) -> bool:
+        """Whether who asks has a right, by the cluster's own word (SelfSubjectAccessReview)."""
+        review = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": right.attributes},
+        }
+        path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+        answer = self._calls.create(path, review, what=f"asking for the right to {right}")
+        return bool((answer.get("status") or {}).get("allowed", False))
 
     def explain(self, pods: Sequence[PodView], *, namespace: str | None = None) -> str:
         """Why pods do not run, in the cluster's words: their state and their newest warning."""

@@ -36,6 +36,10 @@ class NodeView(_View):
     zone: str = ""
     node_group: str = ""
     allocatable: dict[str, str] = {}
+    schedulable: bool = True
+    """False while somebody has cordoned it."""
+    taints: tuple[str, ...] = ()
+    """Keys of the taints that keep pods away which do not tolerate them."""
 
     def count(self, resource: str) -> int:
         """Allocatable devices of an extended resource; 0 while no plugin advertises it."""
@@ -116,7 +120,7 @@ class WarningView(_View):
 def parse_node(item: Json) -> NodeView:
     """From a Node."""
     metadata, status = item["metadata"], item.get("status") or {}
-    labels = metadata.get("labels") or {}
+    labels, spec = metadata.get("labels") or {}, item.get("spec") or {}
     return NodeView(
         name=metadata["name"],
         hostname=labels.get(LABEL_HOSTNAME, metadata["name"]),
@@ -125,7 +129,58 @@ def parse_node(item: Json) -> NodeView:
         zone=labels.get(LABEL_ZONE, ""),
         node_group=labels.get(LABEL_NODE_GROUP, ""),
         allocatable=status.get("allocatable") or {},
+        schedulable=not spec.get("unschedulable", False),
+        taints=tuple(
+            taint["key"]
+            for taint in spec.get("taints") or []
+            if taint.get("effect") in ("NoSchedule", "NoExecute")
+        ),
     )
+
+
+class PodLoad(_View):
+    """What one pod holds of its node, in CPUs, bytes and devices, until it has ended."""
+
+    namespace: str
+    node: str
+    requests: dict[str, Decimal] = {}
+
+
+def parse_load(item: Json) -> PodLoad | None:
+    """From a Pod; None where it holds nothing: it has ended, or is on no node yet."""
+    spec, phase = item.get("spec") or {}, (item.get("status") or {}).get("phase")
+    if phase in ("Succeeded", "Failed") or not spec.get("nodeName"):
+        return None
+    first = [_requests(container) for container in spec.get("initContainers") or []]
+    beside = [
+        amounts
+        for amounts, container in zip(first, spec.get("initContainers") or [], strict=True)
+        if container.get("restartPolicy") == "Always"  # it runs on beside the others
+    ]
+    held = [*(_requests(container) for container in spec.get("containers") or []), *beside]
+    names = {name for amounts in [*first, *held] for name in amounts}
+    zero = Decimal(0)
+    return PodLoad(
+        namespace=item["metadata"].get("namespace", ""),
+        node=spec["nodeName"],
+        requests={
+            name: max(
+                sum((amounts.get(name, zero) for amounts in held), zero),
+                *(amounts.get(name, zero) for amounts in first),
+                zero,
+            )
+            for name in names
+        },
+    )
+
+
+def _requests(container: Json) -> dict[str, Decimal]:
+    from kubernetes.utils.quantity import parse_quantity
+
+    resources = container.get("resources") or {}
+    # A limit without a request is a request.
+    asked = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
+    return {name: parse_quantity(amount) for name, amount in asked.items()}
 
 
 def parse_pod(item: Json) -> PodView:

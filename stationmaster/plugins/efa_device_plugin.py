@@ -15,8 +15,8 @@ ADDONS: Final[tuple[str, ...]] = ()
 
 
 def applies(spec: ClusterSpec) -> bool:
-    """Where jobs ask for the device."""
-    return spec.num_efa > 0
+    """Where jobs ask for the device; an EKS cluster of others has the plugin already."""
+    return spec.num_efa > 0 and not spec.eks_name
 
 
 def render(cluster: LiveCluster) -> list[KubernetesObject]:

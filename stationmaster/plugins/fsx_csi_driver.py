@@ -16,8 +16,8 @@ ADDONS: Final = (POD_IDENTITY_AGENT, FSX_CSI_ADDON)
 
 
 def applies(spec: ClusterSpec) -> bool:
-    """Every cluster has a file system."""
-    return True
+    """Every cluster has a file system; an EKS cluster of others has the driver already."""
+    return not spec.eks_name
 
 
 def render(cluster: LiveCluster) -> list[KubernetesObject]:

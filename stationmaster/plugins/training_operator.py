@@ -9,16 +9,15 @@ from stationmaster.inspection import Finding, LiveCluster, Verdict
 from stationmaster.kubernetes.manifests import load_manifests
 from stationmaster.plugins.workloads import look_at_deployment
 from stationmaster.rendering.job_spec import KubernetesObject
+from stationmaster.rendering.pytorch_job import CUSTOM_TYPE
 
 NAME: Final = "training-operator"
 ADDONS: Final[tuple[str, ...]] = ()
 
-_PYTORCH_JOB_CRD: Final = "pytorchjobs.kubeflow.org"
-
 
 def applies(spec: ClusterSpec) -> bool:
-    """Every job is a PyTorchJob."""
-    return True
+    """Every job is a PyTorchJob; an EKS cluster of others has the operator already."""
+    return not spec.eks_name
 
 
 def render(cluster: LiveCluster) -> list[KubernetesObject]:
@@ -28,6 +27,6 @@ def render(cluster: LiveCluster) -> list[KubernetesObject]:
 
 def look(cluster: LiveCluster) -> Finding:
     """Whether the API server serves PyTorchJobs and the operator runs."""
-    if not cluster.kubernetes.crd_established(_PYTORCH_JOB_CRD):
-        return Finding(Verdict.WAITING, f"type {_PYTORCH_JOB_CRD} is not served")
+    if not cluster.kubernetes.crd_established(CUSTOM_TYPE):
+        return Finding(Verdict.WAITING, f"type {CUSTOM_TYPE} is not served")
     return look_at_deployment(cluster, "kubeflow", "training-operator")

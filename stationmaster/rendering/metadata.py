@@ -26,6 +26,8 @@ LABEL_CHECK: Final = "stationmaster/check"
 # Set on the nodes of a managed node group when it is created, "training" on those of the run.
 LABEL_NODE_GROUP: Final = "stationmaster/node-group"
 
+# Which GPU nodes often carry, so that other pods stay off them.
+GPU_TAINT: Final = "nvidia.com/gpu"
 # The training node group is tainted; whatever the taint's value or effect, these pods belong there.
 TRAINING_TOLERATION: Final[KubernetesObject] = {"key": TRAINING_TAINT, "operator": "Exists"}
 

@@ -11,8 +11,9 @@ import copy
 from collections.abc import Mapping
 from typing import Any, Final
 
-from stationmaster.domain.names import NAMESPACE
+from stationmaster.domain.names import LABEL_CLUSTER_ID, NAMESPACE
 from stationmaster.rendering.job_spec import KubernetesObject
+from stationmaster.rendering.metadata import LABEL_NODE_GROUP
 
 # What the relay and the saver read; without it they look into the usual namespace.
 NAMESPACE_VARIABLE: Final = "STATIONMASTER_NAMESPACE"
@@ -39,6 +40,7 @@ def placed(item: Mapping[str, Any], namespace: str) -> KubernetesObject:
     role = placed_item.get("roleRef", {})
     if role.get("kind") == "ClusterRole":
         role["name"] = placed_name(role["name"], namespace)
+    _to_nodes_of_others(placed_item)
     if spec.get("claimRef", {}).get("namespace") == NAMESPACE:
         spec["claimRef"]["namespace"] = namespace
     return placed_item
@@ -48,6 +50,19 @@ def placed_name(name: str, namespace: str) -> str:
     """What a cluster role that belongs to a namespace is called: stationmaster-ID-relay."""
     prefix = f"{NAMESPACE}-"
     return f"{namespace}-{name.removeprefix(prefix)}" if name.startswith(prefix) else name
+
+
+def _to_nodes_of_others(value: Any) -> None:
+    """Let pods go to nodes that others have made: these carry none of the product's labels."""
+    if isinstance(value, dict):
+        selector = value.get("nodeSelector", {})
+        for label in (LABEL_NODE_GROUP, LABEL_CLUSTER_ID):
+            selector.pop(label, None)
+        for each in value.values():
+            _to_nodes_of_others(each)
+    elif isinstance(value, list):
+        for each in value:
+            _to_nodes_of_others(each)
 
 
 def _tell_pods(spec: Mapping[str, Any], namespace: str) -> None:

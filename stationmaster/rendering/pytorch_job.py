@@ -30,6 +30,7 @@ from stationmaster.rendering.storage import shared_mount, shared_volume
 
 API_VERSION: Final = "kubeflow.org/v1"
 KIND: Final = "PyTorchJob"
+CUSTOM_TYPE: Final = "pytorchjobs.kubeflow.org"
 # The operator's admission webhook insists on this name, and injects the port's number.
 CONTAINER: Final = "pytorch"
 PORT_NAME: Final = "pytorchjob-port"

@@ -113,7 +113,8 @@ def _check_again(services: Services, cluster: Cluster, run_id: RunId) -> Cluster
 def _needed(run: Run, attempt: Attempt) -> ClusterSpec:
     placement = attempt.placement
     recipe = run.request.resolved
-    return spec_for(recipe, nodes=placement.nodes, instance_type=placement.instance_type)
+    spec = spec_for(recipe, nodes=placement.nodes, instance_type=placement.instance_type)
+    return spec.model_copy(update={"eks_name": run.request.eks_name})
 
 
 def _own_cluster(services: Services, run: Run, needed: ClusterSpec) -> ClusterRequested:

@@ -12,6 +12,7 @@ from stationmaster.domain.planning.cost import CLUSTER_USD_PER_HOUR
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.services import Services
 from stationmaster.steps import NOT_READY, READY, StepResult
+from stationmaster.steps.joining_existing import ensure_in_existing
 from stationmaster.steps.recording import (
     check_time,
     request_resource,
@@ -26,11 +27,14 @@ def ensure_cluster(services: Services, cluster_id: ClusterId) -> StepResult:
 
     Raises:
         ResourceFailed: EKS gave up on the cluster, or its existing file system cannot be used.
+        CheckFailed: an EKS cluster of others lacks something; says what has to be typed.
         StepTimedOut: it is not active in time.
         ClusterDrained: nobody leases the cluster any more.
     """
     cluster = services.cluster_states.load(cluster_id)
     raise_if_unwanted(cluster)
+    if cluster.spec.eks_name:
+        return ensure_in_existing(services, cluster)
     name = cluster_name(cluster_id)
     cluster, group = _ensure_security_group(services, cluster)
     cluster = request_resource(

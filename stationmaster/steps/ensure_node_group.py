@@ -46,6 +46,8 @@ def ensure_node_group(services: Services, cluster_id: ClusterId, *, node_group: 
     """
     cluster = services.cluster_states.load(cluster_id)
     raise_if_unwanted(cluster)
+    if cluster.spec.eks_name:
+        return READY  # its nodes are there, and were looked at first
     found = services.node_groups.describe(cluster_id, node_group)
     if found is None:
         _create(services, cluster, node_group)

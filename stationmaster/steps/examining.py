@@ -12,7 +12,6 @@ from typing import Final
 
 from stationmaster.domain.errors import PermanentError, TransientError
 from stationmaster.domain.names import (
-    LABEL_CLUSTER_ID,
     LABEL_ROLE,
     LABEL_RUN_ID,
     SYSTEM_NODE_GROUP,
@@ -21,9 +20,9 @@ from stationmaster.domain.names import (
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.kubernetes.views import PodView
-from stationmaster.rendering.metadata import LABEL_NODE_GROUP
 from stationmaster.services import Services
 from stationmaster.steps.failing import why_failed
+from stationmaster.steps.live import live_cluster
 from stationmaster.steps.recording import cluster_of, resources_deleted
 
 logger = logging.getLogger(__name__)
@@ -41,12 +40,14 @@ def find_lost_capacity(services: Services, run: Run) -> str | None:
         TransientError, PermanentError: EKS did not answer, or refused to.
     """
     cluster = services.cluster_states.load(cluster_of(run))
-    found = services.clusters.describe(cluster.cluster_id)
+    found = services.control_plane(cluster.cluster_id)
     if found is None:
         resources_deleted(services, cluster, {ResourceKind.CLUSTER, ResourceKind.NODE_GROUP})
         return f"the cluster of run {run.run_id} was deleted during the run"
     if found.status in _GOING:
         return f"cluster {found.name} is {found.status} during the run"
+    if cluster.spec.eks_name:
+        return None  # its nodes are nobody's that the product knows
     for name in (TRAINING_NODE_GROUP, SYSTEM_NODE_GROUP):
         group = services.node_groups.describe(cluster.cluster_id, name)
         if group is None:
@@ -84,10 +85,8 @@ def _explain_inside(services: Services, run: Run) -> tuple[str, bool]:
     pods = gateway.pods(labels={LABEL_RUN_ID: run.run_id, LABEL_ROLE: "training"})
     if (failed := job.condition("Failed")) is not None:
         return why_failed(gateway, run, failed.message, pods), False
-    nodes = gateway.nodes(
-        labels={LABEL_NODE_GROUP: TRAINING_NODE_GROUP, LABEL_CLUSTER_ID: cluster_of(run)}
-    )
-    ready = [node for node in nodes if node.ready]
+    cluster = services.cluster_states.load(cluster_of(run))
+    ready = [node for node in live_cluster(services, cluster).training_nodes if node.ready]
     if len(ready) < run.placement.nodes:
         return f"{len(ready)} of {run.placement.nodes} training nodes are ready", False
     if len(pods) < run.placement.nodes:

@@ -6,16 +6,18 @@ EKS refuses to delete a cluster that has one, so any that is found here is delet
 
 from __future__ import annotations
 
+from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.services import Services
 from stationmaster.steps import NOT_READY, READY, StepResult
 from stationmaster.steps.holding import raise_if_held
+from stationmaster.steps.leaving_existing import release_in_existing
 from stationmaster.steps.recording import check_time, resources_deleted
 
 
 def release_cluster(services: Services, cluster_id: ClusterId) -> StepResult:
-    """Ready when the cluster does not exist.
+    """Ready when the cluster does not exist, or nothing of it is left in the one of others.
 
     Raises:
         ResultsHeld: results of a run are not saved yet, which takes the cluster.
@@ -23,6 +25,8 @@ def release_cluster(services: Services, cluster_id: ClusterId) -> StepResult:
     """
     cluster = services.cluster_states.load(cluster_id)
     raise_if_held(services, cluster)
+    if cluster.spec.eks_name:
+        return _release_in_existing(services, cluster)
     found = services.clusters.describe(cluster_id)
     if found is None:
         resources_deleted(
@@ -40,5 +44,20 @@ def release_cluster(services: Services, cluster_id: ClusterId) -> StepResult:
         limit_s=services.settings.release_timeout_s,
         what=f"cluster {found.name} is still {found.status}",
         seen=found.failure,
+    )
+    return NOT_READY
+
+
+def _release_in_existing(services: Services, cluster: Cluster) -> StepResult:
+    left = release_in_existing(services, cluster)
+    if not left:
+        kinds = {ResourceKind.NAMESPACE, ResourceKind.POD_IDENTITY}
+        resources_deleted(services, cluster, kinds)
+        return READY
+    check_time(
+        services,
+        since=cluster.teardown_started_at,
+        limit_s=services.settings.release_timeout_s,
+        what=f"{left[0].name} is still in EKS cluster {cluster.spec.eks_name}",
     )
     return NOT_READY

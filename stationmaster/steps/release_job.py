@@ -34,7 +34,7 @@ def release_job(services: Services, cluster_id: ClusterId) -> StepResult:
         StepTimedOut: pods or the volume do not go away; says which.
     """
     cluster = services.cluster_states.load(cluster_id)
-    found = services.clusters.describe(cluster_id)
+    found = services.control_plane(cluster_id)
     if found is None or not found.endpoint:
         return READY
     gateway = services.kubernetes(cluster_id)

@@ -48,7 +48,7 @@ def save_results(
     if not _has_file_system(services, cluster_id):
         _record_loss(services, run)
         return READY
-    if services.clusters.describe(cluster_id) is None:
+    if services.control_plane(cluster_id) is None:
         raise SavingFailed(f"cluster {cluster_id} is gone, and nothing else can read its files")
     gateway = services.kubernetes(cluster_id)
     is_quiet = _training_is_over(services, gateway, run)

@@ -8,6 +8,7 @@ from stationmaster.domain.resources import ResourceKind
 from stationmaster.services import Services
 from stationmaster.steps import NOT_READY, READY, StepResult
 from stationmaster.steps.holding import raise_if_held
+from stationmaster.steps.leaving_existing import release_in_existing
 from stationmaster.steps.leftovers import find_left
 from stationmaster.steps.recording import check_time, resources_deleted
 
@@ -30,8 +31,11 @@ def verify_released(services: Services, cluster_id: ClusterId) -> StepResult:
         return READY
     kinds = services.in_deletion_order()
     for each in left:
-        kind = kinds[each.kind]
-        kind.release(cluster_id, each.id)
+        kind = kinds.get(each.kind)
+        if kind is not None:  # the others are in an EKS cluster of others
+            kind.release(cluster_id, each.id)
+    if cluster.spec.eks_name:
+        release_in_existing(services, cluster)
     try:
         check_time(
             services,

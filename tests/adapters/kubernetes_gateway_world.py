@@ -156,6 +156,9 @@ class World:
             client=boto3.client("secretsmanager", region_name="us-west-2"),
         )
 
+    def control_plane(self, cluster_id: str) -> EksCluster | None:
+        return self.clusters.describe(cluster_id)
+
     def kubernetes(self, run_id: str) -> KubernetesGateway:
         return self.gateway
 

@@ -19,7 +19,7 @@ from stationmaster.domain.names import FSX_CSI_ADDON, POD_IDENTITY_AGENT
 from stationmaster.domain.resources import Left, ResourceKind
 from stationmaster.services import Services
 from stationmaster.settings import Settings
-from stationmaster.steps.leftovers import find_left
+from stationmaster.steps.leftovers import left_in_account
 
 CLUSTER_IDS = (f"tiny-llama-{number:08x}" for number in count())
 EFA = get_instance("p4d.24xlarge")
@@ -116,7 +116,7 @@ def test_repeated_creations_leave_one_of_each_listed_in_deletion_order(
     create_everything(services, cluster_id)
     name = f"stationmaster-{cluster_id}"
 
-    left = find_left(services, cluster_id)
+    left = left_in_account(services, cluster_id)
 
     assert list(dict.fromkeys(each.kind for each in left)) == list(services.in_deletion_order())
     assert [str(each) for each in left[2:]] == [
@@ -130,7 +130,7 @@ def test_repeated_creations_leave_one_of_each_listed_in_deletion_order(
     ]
     assert str(left[0]).startswith("data link dra-")
     assert str(left[1]).startswith("file system fs-")
-    assert find_left(services, "another-run") == []
+    assert left_in_account(services, "another-run") == []
     release_everything(services, cluster_id)
 
 
@@ -150,7 +150,7 @@ def release_everything(services: Services, cluster_id: str) -> None:
     kinds = services.in_deletion_order()
 
     def nothing_left() -> bool:
-        left = find_left(services, cluster_id)
+        left = left_in_account(services, cluster_id)
         for each in left:
             kinds[each.kind].release(cluster_id, each.id)
         return not left
@@ -214,7 +214,7 @@ def test_deletion_of_what_is_gone_is_no_error(
 ) -> None:
     services.in_deletion_order()[kind].release("gone", resource_id)
 
-    assert find_left(services, "gone") == []
+    assert left_in_account(services, "gone") == []
 
 
 def test_network_interface_of_an_instance_is_left_to_it(

@@ -19,6 +19,7 @@ from stationmaster.domain.errors import PermanentError, TransientError
 from stationmaster.domain.run.attempts import first_assignment
 from stationmaster.kubernetes.gateway import KubernetesGateway
 from stationmaster.kubernetes.manifests import load_manifests
+from stationmaster.kubernetes.rights import needed_rights
 from stationmaster.rendering import job_spec, render_all
 from stationmaster.rendering.pytorch_job import render_pytorch_job
 
@@ -134,6 +135,29 @@ def test_delete_takes_dependents_along_and_is_repeatable(
 
     eventually(lambda: not gateway.pods(labels={"test": "job"}, namespace="default"))
     assert not gateway.exists("batch/v1", "Job", name="job", namespace="default")
+
+
+def test_what_others_hold_and_run_is_seen_in_all_namespaces(
+    cluster: LocalCluster, gateway: KubernetesGateway
+):
+    add_nodes(cluster, group="system")
+    gateway.apply(load_manifests("training-operator"))
+    eventually(lambda: gateway.deployment_ready("training-operator", namespace="kubeflow"))
+    job = batch_job("import time; time.sleep(600)")
+    container = job["spec"]["template"]["spec"]["containers"][0]
+    container["resources"] = {"requests": {"cpu": "1500m"}, "limits": {"memory": "1Gi"}}
+    gateway.apply([job])
+
+    (load,) = eventually(
+        lambda: [each for each in gateway.loads() if each.requests.get("memory") == 1 << 30]
+    )
+    (operator,) = gateway.images("Deployment", of="training-operator").items()
+
+    assert (load.namespace, float(load.requests["cpu"])) == ("default", 1.5)
+    assert load.node in {node.name for node in gateway.nodes()}
+    assert operator[0] == "kubeflow/training-operator"
+    assert operator[1].rpartition(":")[2].startswith("v1")
+    assert all(gateway.may(right) for right in needed_rights("stationmaster-c-1"))
 
 
 def test_reading_what_is_not_there_finds_nothing(gateway: KubernetesGateway):

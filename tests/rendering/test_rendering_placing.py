@@ -79,3 +79,14 @@ def test_a_pod_that_asks_kubernetes_is_told_its_namespace_and_no_other_pod_is():
 def test_objects_of_others_stay_as_they_are(plugin: str):
     for item in load_manifests(plugin):
         assert placed(item, OTHER) == item
+
+
+def test_pods_go_to_nodes_of_others_by_what_these_are_and_not_by_our_labels():
+    (job,) = [
+        placed(each, OTHER)
+        for each in every_object()
+        if each["kind"] == "PyTorchJob" and each["metadata"]["name"].startswith("llama2-7b-f")
+    ]
+
+    pod = job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]
+    assert [*pod["nodeSelector"]] == ["node.kubernetes.io/instance-type"]

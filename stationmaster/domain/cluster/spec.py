@@ -43,6 +43,9 @@ class ClusterSpec(BaseModel):
     min_nodes: int | None = None
     """While it is made: how many of `nodes` do as well where AWS has no more; None once settled."""
     file_system: FileSystemSpec
+    eks_name: str = ""
+    """The EKS cluster of others that it uses; "" where the product makes one. Nothing of it is
+    made, changed or deleted then, and nothing of it is in the bill."""
     num_gpus: int = Field(ge=0)
     """GPUs that each training node must offer; 0 where they are not needed."""
     num_efa: int = Field(ge=0)
@@ -60,11 +63,13 @@ class ClusterSpec(BaseModel):
 
     @property
     def price_per_hour_usd(self) -> float:
-        """USD an hour of all of it, once it is there.
+        """USD an hour of all of it, once it is there; nothing of an EKS cluster of others.
 
         Raises:
             UnknownInstance: the catalogue has no price for its training nodes.
         """
+        if self.eks_name:
+            return 0.0
         return shape_price(
             self.instance,
             nodes=self.nodes,

@@ -40,6 +40,8 @@ class TrainingRequest(BaseModel):
     overrides: dict[str, str] = {}
     cluster_id: ClusterId | None = None
     """The cluster to run on; None for one of its own, which is made for it."""
+    eks_name: str = ""
+    """The EKS cluster of others that its cluster uses; "" for one that is made."""
     keep_s: int = 0
     """For how many seconds after the run its cluster is kept for the next one."""
     file_system_gib: int | None = None

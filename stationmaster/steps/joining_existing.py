@@ -1,0 +1,46 @@
+"""A cluster comes into an EKS cluster of others: that is looked at first, then the least is made.
+
+Nothing of the EKS cluster itself is created or changed. What is the product's there has names with
+the cluster's id; `leaving_existing` takes it out again.
+"""
+
+from __future__ import annotations
+
+from stationmaster.checks import existing
+from stationmaster.domain.cluster.aggregate import Cluster
+from stationmaster.domain.errors import CheckFailed
+from stationmaster.domain.names import RELAY, SAVER, STAGER, own_namespace
+from stationmaster.domain.resources import ResourceKind
+from stationmaster.inspection import Verdict
+from stationmaster.rendering.metadata import namespace
+from stationmaster.services import Services
+from stationmaster.steps import READY, StepResult
+from stationmaster.steps.live import live_cluster
+from stationmaster.steps.recording import request_resource, resource_created
+
+
+def ensure_in_existing(services: Services, cluster: Cluster) -> StepResult:
+    """Look at the EKS cluster, then make the namespace and the AWS roles of its accounts.
+
+    Raises:
+        CheckFailed: something is missing; says what, and what has to be typed. Nothing is made.
+        TransientError: EKS or Kubernetes does not answer.
+    """
+    cluster_id, eks_name = cluster.cluster_id, cluster.spec.eks_name
+    found = services.clusters.find(eks_name)
+    if found is None or found.status not in ("ACTIVE", "UPDATING"):
+        state = "not there any more" if found is None else found.status
+        raise CheckFailed(f"EKS cluster {eks_name} is {state}")
+    finding = existing.look(live_cluster(services, cluster))
+    if finding.verdict is not Verdict.GOOD:
+        raise CheckFailed(finding.sentence)
+    name = own_namespace(cluster_id)
+    cluster = request_resource(services, cluster, ResourceKind.NAMESPACE, name)
+    services.kubernetes(cluster_id).apply([namespace()])
+    cluster = resource_created(services, cluster, ResourceKind.NAMESPACE, name)
+    for account in (RELAY, SAVER, STAGER):
+        cluster = request_resource(services, cluster, ResourceKind.POD_IDENTITY, account)
+    services.pod_identities.ensure_in(cluster_id, eks_name, run_id=cluster.run_id)
+    for account in (RELAY, SAVER, STAGER):
+        cluster = resource_created(services, cluster, ResourceKind.POD_IDENTITY, account)
+    return READY

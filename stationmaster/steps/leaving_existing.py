@@ -1,0 +1,66 @@
+"""What a cluster has in an EKS cluster of others: found, and taken out again.
+
+That is a namespace with all that is in it, a volume, cluster roles, and Pod Identity associations
+of its service accounts. Nothing of the EKS cluster itself is changed or deleted.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from stationmaster.domain.cluster.aggregate import Cluster
+from stationmaster.domain.errors import PermanentError, TransientError
+from stationmaster.domain.names import RELAY, own_namespace, volume_name
+from stationmaster.domain.resources import Left, ResourceKind
+from stationmaster.rendering.placing import placed_name
+from stationmaster.services import Services
+
+_RBAC: Final = "rbac.authorization.k8s.io/v1"
+
+
+def left_in_existing(services: Services, cluster: Cluster) -> list[Left]:
+    """What of the cluster is still in the EKS cluster of others; nothing where that is gone.
+
+    What cannot be looked at counts as left.
+    """
+    cluster_id, eks_name = cluster.cluster_id, cluster.spec.eks_name
+    if not eks_name or services.clusters.find(eks_name) is None:
+        return []
+    left = services.pod_identities.left_in(cluster_id, eks_name)
+    try:
+        gateway = services.kubernetes(cluster_id)
+        found = [
+            name if kind == "Namespace" else f"{name} ({kind})"
+            for api_version, kind, name in _objects(cluster)
+            if gateway.exists(api_version, kind, name=name)
+        ]
+    except (TransientError, PermanentError) as exc:
+        found = [f"{own_namespace(cluster_id)} ({exc})"]
+    return [*left, *(Left(ResourceKind.NAMESPACE, name, name) for name in found)]
+
+
+def release_in_existing(services: Services, cluster: Cluster) -> list[Left]:
+    """Request the deletion of all that the cluster has there; what is still there."""
+    eks_name = cluster.spec.eks_name
+    left = left_in_existing(services, cluster)
+    if not left:
+        return []
+    for each in left:
+        if each.kind is ResourceKind.POD_IDENTITY:
+            services.pod_identities.release_in(eks_name, each.id)
+    gateway = services.kubernetes(cluster.cluster_id)
+    for api_version, kind, name in _objects(cluster):
+        gateway.delete(api_version, kind, name=name)
+    return left_in_existing(services, cluster)
+
+
+def _objects(cluster: Cluster) -> list[tuple[str, str, str]]:
+    """apiVersion, kind and name of all that is not inside the namespace, and the namespace."""
+    own = own_namespace(cluster.cluster_id)
+    rights = placed_name(RELAY, own)
+    return [
+        ("v1", "Namespace", own),
+        (_RBAC, "ClusterRoleBinding", rights),
+        (_RBAC, "ClusterRole", rights),
+        ("v1", "PersistentVolume", volume_name(cluster.cluster_id)),
+    ]

@@ -1,0 +1,240 @@
+"""What an EKS cluster of others must have, and how each thing that it lacks is said."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from decimal import Decimal
+
+import pytest
+
+from stationmaster.checks import existing, nodes
+from stationmaster.domain.cluster.spec import spec_for
+from stationmaster.domain.planning.recipe_lookup import get_recipe
+from stationmaster.inspection import LiveCluster, Verdict
+from stationmaster.kubernetes.rights import Right, needed_rights
+from stationmaster.kubernetes.views import NodeView, PodLoad
+
+GIB = 1 << 30
+SMALL = spec_for(get_recipe("tiny-llama"), nodes=2, instance_type="m5.2xlarge").model_copy(
+    update={"eks_name": "theirs"}
+)
+LARGE = spec_for(get_recipe("llama2-7b"), nodes=2, instance_type="p4d.24xlarge").model_copy(
+    update={"eks_name": "theirs"}
+)
+ROOM = {"cpu": "7910m", "memory": f"{30 * GIB}"}
+LARGE_ROOM = {
+    "cpu": "95690m",
+    "memory": f"{1082712 << 20}",
+    "nvidia.com/gpu": "8",
+    "vpc.amazonaws.com/efa": "4",
+}
+
+
+def node(name: str, **fields: object) -> NodeView:
+    known = {
+        "hostname": name,
+        "ready": True,
+        "instance_type": "m5.2xlarge",
+        "zone": "us-west-2a",
+        "allocatable": ROOM,
+    }
+    return NodeView(**{"name": name} | known | fields)
+
+
+def large(name: str, **fields: object) -> NodeView:
+    about = {"instance_type": "p4d.24xlarge", "allocatable": LARGE_ROOM, "taints": ()}
+    return node(name, **about | fields)
+
+
+@dataclass
+class Theirs:
+    """Services and gateway in one: somebody's Kubernetes cluster, which lacks nothing."""
+
+    listed: list[NodeView] = field(default_factory=lambda: [node("n-1"), node("n-2")])
+    held: list[PodLoad] = field(default_factory=list)
+    denied: set[tuple[str, str]] = field(default_factory=set)
+    types: tuple[str, ...] = ("pytorchjobs.kubeflow.org",)
+    operator: dict[str, str] = field(
+        default_factory=lambda: {"tools/operator": "kubeflow/training-operator:v1-855e096"}
+    )
+    available: bool = True
+    drivers: tuple[str, ...] = ("fsx.csi.aws.com",)
+    namespace: str = "stationmaster-c-1"
+    asked: list[Right] = field(default_factory=list)
+
+    def kubernetes(self, cluster_id):
+        return self
+
+    def may(self, right):
+        self.asked.append(right)
+        return (right.verb, right.resource) not in self.denied
+
+    def crd_established(self, name):
+        return name in self.types
+
+    def images(self, kind, *, of):
+        assert (kind, of) == ("Deployment", "training-operator")
+        return self.operator
+
+    def deployment_ready(self, name, *, namespace):
+        assert f"{namespace}/{name}" in self.operator
+        return self.available
+
+    def csi_driver_registered(self, name):
+        return name in self.drivers
+
+    def nodes(self, *, labels=None):
+        wanted = (labels or {}).get("node.kubernetes.io/instance-type")
+        return [each for each in self.listed if wanted in (None, each.instance_type)]
+
+    def loads(self):
+        return self.held
+
+
+def look(theirs: Theirs, spec=SMALL):
+    return existing.look(LiveCluster(theirs, "c-1", spec))
+
+
+def load(on: str, namespace: str = "others", **requests: int) -> PodLoad:
+    amounts = {name: Decimal(amount) for name, amount in requests.items()}
+    return PodLoad(namespace=namespace, node=on, requests=amounts)
+
+
+def test_cluster_that_has_everything_is_good_and_every_right_was_asked_for():
+    theirs = Theirs()
+
+    finding = look(theirs)
+
+    assert (finding.verdict, finding.figures) == (Verdict.GOOD, {"nodes": 2})
+    assert theirs.asked == needed_rights("stationmaster-c-1")
+    assert {right.namespace for right in theirs.asked} == {"", "stationmaster-c-1"}
+
+
+def test_pods_of_the_cluster_itself_do_not_count_as_others():
+    mine = load("n-1", namespace="stationmaster-c-1", cpu=7, memory=20 * GIB)
+
+    assert look(Theirs(held=[mine])).verdict is Verdict.GOOD
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (
+            {"denied": {("create", "persistentvolumes")}},
+            ["may not create persistentvolumes in the whole cluster; type aws eks associate-"],
+        ),
+        (
+            {"denied": {("create", "pytorchjobs"), ("get", "pods/log")}},
+            ["may not get pods/log in namespace stationmaster-c-1 and 1 other rights"],
+        ),
+        ({"types": ()}, ["type pytorchjobs.kubeflow.org", "kubectl apply"]),
+        ({"operator": {}}, ["no Deployment runs the Training Operator; type kubectl apply"]),
+        (
+            {"operator": {"tools/operator": "kubeflow/training-operator:v2.1.0"}},
+            ["Deployment tools/operator runs the Training Operator with tag v2.1.0, v1 needed"],
+        ),
+        (
+            {"operator": {"tools/operator": "kubeflow/training-operator@sha256:" + "0" * 64}},
+            ["an image without a tag"],
+        ),
+        ({"available": False}, ["not available; see kubectl --namespace tools describe"]),
+        (
+            {"drivers": ()},
+            [
+                "aws eks create-addon --cluster-name theirs --addon-name aws-fsx-csi-driver",
+                "fsx.csi.aws.com is not there",
+            ],
+        ),
+        (
+            {"listed": [node("n-1", instance_type="c5.large")]},
+            ["it has no m5.2xlarge nodes, 2 are needed; type aws eks update-nodegroup-config"],
+        ),
+        (
+            {"listed": [node("n-1"), node("n-2", ready=False)]},
+            ["1 of its 2 m5.2xlarge nodes have room", "2 are needed: node n-2 is not ready"],
+        ),
+        (
+            {"listed": [node("n-1"), node("n-2", schedulable=False)]},
+            ["node n-2 is cordoned (kubectl uncordon)"],
+        ),
+        (
+            {"listed": [node("n-1"), node("n-2", taints=("team/only",))]},
+            ["node n-2 has the taint team/only, which training pods do not tolerate"],
+        ),
+        (
+            {"listed": [node("n-1"), node("n-2", allocatable={"cpu": "2", "memory": "64Gi"})]},
+            ["node n-2 has 2 CPUs for pods, 7 CPUs asked for"],
+        ),
+        ({"held": [load("n-2", cpu=4)]}, ["node n-2 has 3.91 CPUs free, 7 CPUs asked for"]),
+        (
+            {"held": [load("n-1", memory=20 * GIB)]},
+            ["node n-1 has 10 GiB of memory free, 27 GiB of memory asked for"],
+        ),
+    ],
+)
+def test_each_thing_that_is_missing_is_said_with_what_to_type(changes, words):
+    finding = look(Theirs(**changes))
+
+    assert finding.verdict is Verdict.BAD
+    assert finding.sentence.startswith("EKS cluster theirs: ")
+    for each in words:
+        assert each in finding.sentence
+
+
+def test_gpus_and_efa_that_others_hold_or_that_no_plugin_offers_are_named():
+    no_efa = {name: LARGE_ROOM[name] for name in ("cpu", "memory", "nvidia.com/gpu")}
+    system = node("s-1", instance_type="m5.large")
+
+    held = look(
+        Theirs(
+            listed=[large("n-1"), large("n-2"), system],
+            held=[PodLoad(namespace="o", node="n-2", requests={"nvidia.com/gpu": Decimal(3)})],
+        ),
+        LARGE,
+    )
+    plain = look(Theirs(listed=[large("n-1"), large("n-2", allocatable=no_efa), system]), LARGE)
+
+    assert "node n-2 has 5 nvidia.com/gpu free, 8 nvidia.com/gpu asked for" in held.sentence
+    assert "n-2 has 0 vpc.amazonaws.com/efa for pods, 4 vpc.amazonaws.com/efa" in plain.sentence
+
+
+def test_efa_nodes_must_be_in_one_zone_and_others_need_not():
+    apart = {"n-1": "us-west-2a", "n-2": "us-west-2b"}
+    system = node("s-1", instance_type="m5.large")
+    listed = [large(name, zone=zone) for name, zone in apart.items()]
+
+    assert "are in 2 zones (us-west-2a, us-west-2b), and EFA needs 2 in one" in (
+        look(Theirs(listed=[*listed, system]), LARGE).sentence
+    )
+    small = Theirs(listed=[node(name, zone=zone) for name, zone in apart.items()])
+    assert look(small).verdict is Verdict.GOOD
+    assert nodes.look(LiveCluster(small, "c-1", SMALL)).verdict is Verdict.GOOD
+
+
+def test_relay_needs_a_node_without_taints_that_training_leaves_room_on():
+    tainted = [large(name, taints=("nvidia.com/gpu",)) for name in ("n-1", "n-2")]
+
+    nowhere = look(Theirs(listed=tainted), LARGE)
+    beside = look(Theirs(listed=[*tainted, node("s-1", instance_type="m5.large")]), LARGE)
+    full = look(Theirs(held=[load("n-1", cpu=0), load("n-2", memory=0)]))
+    packed = {"cpu": "7", "memory": f"{30 * GIB}"}
+    no_room = look(
+        Theirs(listed=[node("n-1", allocatable=packed), node("n-2", allocatable=packed)])
+    )
+
+    assert "no node has 200m CPU and 256Mi free beside training" in nowhere.sentence
+    assert beside.verdict is Verdict.GOOD
+    assert full.verdict is Verdict.GOOD
+    assert "add a small node group without taints" in no_room.sentence
+
+
+def test_training_nodes_are_those_with_room_whoever_made_them():
+    theirs = Theirs(
+        listed=[node("n-1"), node("n-2"), node("n-3"), node("x", instance_type="c5.large")],
+        held=[load("n-2", cpu=6)],
+    )
+
+    assert [each.name for each in LiveCluster(theirs, "c-1", SMALL).training_nodes] == [
+        "n-1",
+        "n-3",
+    ]
