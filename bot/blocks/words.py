@@ -62,6 +62,7 @@ def status(run: Run) -> str:
 
 _STAGED: Final[dict[StagingWork, str]] = {
     "restoring": "brought back",
+    "looking": "looked at",
     "copying": "copied",
     "preparing": "prepared",
 }
@@ -94,6 +95,8 @@ def staged(event: DataStaged) -> str:
     took = md.duration(event.seconds)
     if event.work == "restoring":
         return f"brought back in {took}: {counts}, {num_bytes(event.num_bytes)}"
+    if event.work == "looking":
+        return f"data is there, looked at in {took}: {counts}, {num_bytes(event.num_bytes)}"
     if event.work == "preparing":
         return f"data prepared in {took}: {counts}"
     return f"data copied in {took}: {counts}, {num_bytes(event.num_bytes)}"

@@ -9,11 +9,17 @@ from typing import Final
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from relay.variables import not_understood, region, required
-from stationmaster.domain.datasets import S3Source, StagingOrder, read_s3_source
+from stationmaster.domain.datasets import (
+    LookingOrder,
+    S3Source,
+    StagingOrder,
+    read_s3_source,
+)
 from stationmaster.domain.errors import BadParameter
 from stationmaster.domain.restoring import RestoringOrder
 
 _STAGING: Final = "STATIONMASTER_STAGING_ORDER"
+_LOOKING: Final = "STATIONMASTER_LOOKING_ORDER"
 _RESTORING: Final = "STATIONMASTER_RESTORING_ORDER"
 _SETTER: Final = "the stager's Job"
 
@@ -53,6 +59,39 @@ class StagingConfig(BaseModel):
             region=region(variables, setter=_SETTER),
             directory=Path(required(variables, "STATIONMASTER_DATA_DIRECTORY", setter=_SETTER)),
         )
+
+
+class LookingConfig(BaseModel):
+    """What to look at."""
+
+    model_config = ConfigDict(frozen=True)
+
+    order: LookingOrder
+    mount: Path
+    """Of the file system."""
+
+    @property
+    def path(self) -> Path:
+        """Where the data is to be."""
+        return Path(self.order.path)
+
+    @classmethod
+    def from_variables(cls, variables: Mapping[str, str]) -> LookingConfig:
+        """Read STATIONMASTER_LOOKING_ORDER and STATIONMASTER_SHARED_DIRECTORY.
+
+        Raises:
+            PermanentError: naming the variable that is missing, empty or not understood.
+        """
+        text = required(variables, _LOOKING, setter=_SETTER)
+        try:
+            order = LookingOrder.model_validate_json(text)
+        except ValidationError as exc:
+            raise not_understood(_LOOKING, exc, setter=_SETTER) from exc
+        mount = Path(required(variables, "STATIONMASTER_SHARED_DIRECTORY", setter=_SETTER))
+        if not Path(order.path).is_relative_to(mount):
+            problem = f"{order.path} is not below {mount}"
+            raise not_understood(_LOOKING, problem, setter=_SETTER)
+        return cls(order=order, mount=mount)
 
 
 class RestoringConfig(BaseModel):

@@ -87,7 +87,7 @@ def plan_run(services: Services, start: StartRun) -> Plan:
     Raises:
         UserError: its pods could not read their data.
     """
-    check_data(start.resolved)
+    check_data(start.resolved, on_cluster=start.cluster_id is not None)
     return offered_plan(services, start)
 
 
@@ -133,7 +133,7 @@ def request_run(
         UserError: its pods could not read their data.
         NotPossibleNow: the model does not fit in the memory of what was asked for.
     """
-    check_data(start.resolved)
+    check_data(start.resolved, on_cluster=start.cluster_id is not None)
     plan = start.plan
     if not plan.fits:
         # A plan, because what fits may cost more than what was asked for.

@@ -26,16 +26,20 @@ from stationmaster.domain.progress_lines import Count, PrintedLine
 
 S3_SCHEME: Final = "s3://"
 PACKED_PREFIX: Final = "packed:"
+STREAM_PREFIX: Final = "stream:"
+# Where pods see the file system of their cluster.
+SHARED_PREFIX: Final = "/fsx/"
 MANIFEST_FILE: Final = "manifest.json"
 FILES: Final = "files"
 
 # How a packed data set is recognised: see `training.data.shards`.
-_PACKED: Final = frozenset({"manifest.json", "tokenizer.json"})
+PACKED: Final = frozenset({"manifest.json", "tokenizer.json"})
 # Source: Amazon S3 user guide, "General purpose bucket naming rules", and "Naming Amazon S3
 # objects": a key has up to 1,024 bytes. What would need quoting in a shell is not taken.
 _S3_URI: Final = re.compile(r"s3://([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(?:/([\w.+=@:/-]{0,450}))?")
 
 
+_SHARED_PATH: Final = re.compile(r"[\w./@+-]{1,450}")
 _ARCHIVES: Final = (".tar", ".tar.gz", ".tgz")
 _COMPRESSED: Final = (".gz", ".parquet", ".zst", ".bz2", ".xz")
 
@@ -81,6 +85,26 @@ def read_s3_source(dataset: str) -> S3Source | None:
     return S3Source(found[1], f"{prefix}/" if prefix else "")
 
 
+def read_shared_path(dataset: str) -> str | None:
+    """The path on the run's file system that `dataset=` names, or None where it names none."""
+    path = dataset.removeprefix(STREAM_PREFIX)
+    return path if path.startswith(SHARED_PREFIX) else None
+
+
+def check_shared_path(dataset: str, path: str) -> None:
+    """Refuse a path that leaves the file system or is written in a way that tools mistake.
+
+    Raises:
+        BadParameter: naming what is expected.
+    """
+    below = path.removeprefix(SHARED_PREFIX).rstrip("/")
+    if not _SHARED_PATH.fullmatch(below) or not is_plain(below):
+        raise BadParameter(
+            f'dataset="{dataset}" is not accepted: expected {SHARED_PREFIX}PATH of letters, digits '
+            f"and ._-@+ without .. in it, e.g. {SHARED_PREFIX}imagenet"
+        )
+
+
 def read_packed_source(dataset: str) -> str | None:
     """The data set of the hub that is packed before training, or None where `dataset=` asks not."""
     return dataset.removeprefix(PACKED_PREFIX) if dataset.startswith(PACKED_PREFIX) else None
@@ -88,7 +112,7 @@ def read_packed_source(dataset: str) -> str | None:
 
 def is_staged(dataset: str) -> bool:
     """Whether something is done on the file system before a run trains on `dataset`."""
-    return dataset.startswith((S3_SCHEME, PACKED_PREFIX))
+    return dataset.startswith((S3_SCHEME, PACKED_PREFIX)) or read_shared_path(dataset) is not None
 
 
 class Listing(BaseModel):
@@ -137,7 +161,7 @@ def preparation_of(task: str, paths: Iterable[str]) -> Preparation:
     match task:
         case "image-classification":
             return Preparation.IMAGES
-        case "pretraining" if not set(paths) >= _PACKED:
+        case "pretraining" if not set(paths) >= PACKED:
             return Preparation.TOKENS
         case _:
             return Preparation.NONE
@@ -255,6 +279,24 @@ class StagingOrder(BaseModel):
     """Of the recipe; decides the preparation."""
     settings: dict[str, str | int] = {}
     """What else decides how the data is prepared, e.g. the tokenizer."""
+    keep_free_bytes: int = Field(default=0, ge=0)
+    """Room that must be left on the file system for what training writes."""
+
+
+class LookingOrder(BaseModel):
+    """What has to be true of data that a run reads where it lies."""
+
+    model_config = ConfigDict(frozen=True)
+
+    run_id: RunId
+    dataset: str
+    """As it was typed."""
+    path: str
+    task: str
+    """Of the recipe; decides which kind of data it needs."""
+    num_classes: int = 0
+    """Of an image recipe."""
+    evaluates: bool = True
     keep_free_bytes: int = Field(default=0, ge=0)
     """Room that must be left on the file system for what training writes."""
 

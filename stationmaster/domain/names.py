@@ -81,6 +81,11 @@ def restoring_name(run_id: RunId) -> str:
     return f"{run_id}-restore"
 
 
+def looking_name(run_id: RunId) -> str:
+    """Name of the Job that looks at data which is on the file system already."""
+    return f"{run_id}-look"
+
+
 def preparing_name(run_id: RunId) -> str:
     """Name of the Job that prepares a run's data."""
     return f"{run_id}-prepare"

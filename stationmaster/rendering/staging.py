@@ -1,5 +1,7 @@
 """The Jobs of what a run needs before it trains: results of others, then data, copied and prepared.
 
+Data that is on the file system already is only looked at, with `python -m relay.look`.
+
 The first runs `python -m relay.restore`, the second `python -m relay.stage`, in the relay's image,
 off the training nodes; in AWS, through Pod Identity, they may read what runs have left and the
 buckets that the deployment names. The third runs `python -m training.prepare` in the training
@@ -15,11 +17,18 @@ from typing import Any, Final
 from stationmaster.domain.catalogue.models import ImageModel, LanguageModel
 from stationmaster.domain.catalogue.recipes import Recipe
 from stationmaster.domain.catalogue.training_config import LanguageTraining
-from stationmaster.domain.datasets import Preparation, StagingOrder, read_packed_source
+from stationmaster.domain.datasets import (
+    LookingOrder,
+    Preparation,
+    StagingOrder,
+    read_packed_source,
+)
 from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.names import (
     NAMESPACE,
+    SHARED_MOUNT,
     STAGER,
+    looking_name,
     preparing_name,
     restoring_name,
     staging_name,
@@ -79,6 +88,24 @@ def render_copying(
     return [_account(), job]
 
 
+def render_looking(
+    order: LookingOrder, *, cluster_id: ClusterId, image: str
+) -> list[KubernetesObject]:
+    """The Job that looks at data which is there; `image` is the relay's.
+
+    It has no rights in AWS and the user of the training pods: what it cannot read they cannot.
+    """
+    variables = {
+        "STATIONMASTER_LOOKING_ORDER": order.model_dump_json().replace("$", "\\u0024"),
+        "STATIONMASTER_SHARED_DIRECTORY": SHARED_MOUNT,
+    }
+    pod = _copying_pod(
+        "relay.look", variables, cluster_id=cluster_id, image=image, user=_TRAINER, account=""
+    )
+    pod["containers"][0]["volumeMounts"] = [{**shared_mount(), "readOnly": True}]
+    return [_job(order.run_id, looking_name(order.run_id), "looking", pod, number=1)]
+
+
 def render_restoring(
     order: RestoringOrder, *, cluster_id: ClusterId, image: str, region: str, bucket: str
 ) -> list[KubernetesObject]:
@@ -115,6 +142,7 @@ def _copying_pod(
     cluster_id: ClusterId,
     image: str,
     user: int,
+    account: str = STAGER,
 ) -> KubernetesObject:
     container = {
         "name": CONTAINER,
@@ -129,8 +157,11 @@ def _copying_pod(
         "securityContext": {**container_security(), "runAsUser": user},
         "volumeMounts": [shared_mount()],
     }
+    rights: KubernetesObject = {"serviceAccountName": account}
+    if not account:
+        rights = {"automountServiceAccountToken": False}
     return {
-        "serviceAccountName": STAGER,
+        **rights,
         "affinity": off_the_training_nodes(),
         "containers": [container],
         "volumes": [shared_volume(cluster_id)],

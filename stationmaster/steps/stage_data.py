@@ -1,23 +1,28 @@
 """What a run needs comes to the file system of its cluster before the job that reads it starts.
 
 Three Jobs at most, one after the other: one brings back what other runs have left, one copies data,
-one prepares it. What is there already is found by the first two. A run whose pods read or make
+one prepares it. What is there already is found by the first two. Data that the run reads where it
+lies is looked at by one Job instead, and not copied. A run whose pods read or make
 their data, and that starts anew, goes past this at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from stationmaster.domain.catalogue.instances import get_instance
+from stationmaster.domain.catalogue.models import ImageModel
+from stationmaster.domain.catalogue.recipes import Recipe
 from stationmaster.domain.datasets import (
+    LookingOrder,
     Preparation,
     StagedLine,
     StagingLine,
     StagingOrder,
     is_staged,
     read_s3_source,
+    read_shared_path,
     read_staging_line,
 )
 from stationmaster.domain.errors import DataNotStaged, StepTimedOut
@@ -42,6 +47,7 @@ from stationmaster.rendering.job_spec import KubernetesObject
 from stationmaster.rendering.metadata import namespace
 from stationmaster.rendering.staging import (
     render_copying,
+    render_looking,
     render_preparing,
     render_restoring,
     staging_labels,
@@ -54,7 +60,12 @@ from stationmaster.steps.recording import attempt_of, check_time, enter_phase
 from stationmaster.steps.stopping import raise_if_stopped
 from stationmaster.storage import shared_storage
 
-_NOT_BROUGHT: Final = "the data could not be brought"
+_FAILED: Final[Mapping[StagingWork, str]] = {
+    "restoring": "the saved result could not be brought back",
+    "looking": "the data cannot be trained on",
+    "copying": "the data could not be brought",
+    "preparing": "the data could not be brought",
+}
 
 
 def stage_data(services: Services, run_id: RunId) -> StepResult:
@@ -100,6 +111,8 @@ def _work_left(run: Run, staging: Staging | None) -> StagingWork | None:
     if run.request.restoring_order(run.run_id) and not (staging and staging.restored):
         return "restoring"
     dataset = run.request.resolved.training.dataset
+    if read_shared_path(dataset) is not None:
+        return None if staging and staging.looked else "looking"
     if not is_staged(dataset) or (staging and staging.root):
         return None
     is_copied = read_s3_source(dataset) is None or bool(staging and staging.data_id)
@@ -132,6 +145,10 @@ def _objects(
                 bucket=settings.artifacts_bucket,
             ),
         ]
+    if work == "looking":
+        order_to_look = _looking_order(run, attempt)
+        image = settings.relay_image
+        return [*shared, *render_looking(order_to_look, cluster_id=cluster_id, image=image)]
     spec = job_spec(run.request, attempt, run_id=run.run_id, image=settings.training_image)
     if work == "copying":
         return [
@@ -155,17 +172,35 @@ def _objects(
     ]
 
 
-def _order(run: Run, attempt: Attempt, *, settings: dict[str, str | int]) -> StagingOrder:
-    recipe, placement = run.request.resolved, attempt.placement
-    layout = Layout(
+def _looking_order(run: Run, attempt: Attempt) -> LookingOrder:
+    recipe = run.request.resolved
+    dataset = recipe.training.dataset
+    return LookingOrder(
+        run_id=run.run_id,
+        dataset=dataset,
+        path=read_shared_path(dataset) or "",
+        task=recipe.task,
+        num_classes=recipe.model.num_classes if isinstance(recipe.model, ImageModel) else 0,
+        evaluates=recipe.training.eval_every > 0,
+        keep_free_bytes=checkpoint_room_bytes(_layout(recipe, attempt)),
+    )
+
+
+def _layout(recipe: Recipe, attempt: Attempt) -> Layout:
+    placement = attempt.placement
+    return Layout(
         recipe=recipe, instance=get_instance(placement.instance_type), nodes=placement.nodes
     )
+
+
+def _order(run: Run, attempt: Attempt, *, settings: dict[str, str | int]) -> StagingOrder:
+    recipe = run.request.resolved
     return StagingOrder(
         run_id=run.run_id,
         dataset=recipe.training.dataset,
         task=recipe.task,
         settings=settings,
-        keep_free_bytes=checkpoint_room_bytes(layout),
+        keep_free_bytes=checkpoint_room_bytes(_layout(recipe, attempt)),
     )
 
 
@@ -252,7 +287,7 @@ def _staged(
 
 
 def _why_failed(gateway: KubernetesGateway, pods: Sequence[PodView], work: StagingWork) -> str:
-    what = "the saved result could not be brought back" if work == "restoring" else _NOT_BROUGHT
+    what = _FAILED[work]
     failed = [pod for pod in pods if pod.phase == "Failed"]
     for pod in reversed(failed):
         line = gateway.last_log_line(pod.name)

@@ -64,3 +64,16 @@ def test_file_system_that_aws_does_not_know_is_refused_and_nothing_is_made(
     assert services.runs.list_recent(limit=5) == []
     assert services.cluster_states.list_open() == []
     assert slack.cards == []
+
+
+def test_data_on_the_file_system_of_a_kept_cluster_is_planned_and_of_a_new_one_is_not(
+    person, cluster
+):
+    cluster.begin()
+
+    on = person.type("plan tiny-llama nodes=1 on=team-a dataset=/fsx/books")
+    alone = person.type("plan tiny-llama nodes=1 dataset=/fsx/books")
+
+    assert "/fsx/books is read where it lies" in json.dumps(on["answer"]["blocks"])
+    said = json.dumps(alone["answer"]["blocks"])
+    assert "file_system=fs-... names one that exists, and on= a kept cluster" in said

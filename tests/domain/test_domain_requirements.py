@@ -4,7 +4,9 @@ import pytest
 
 from cli.main import main
 from stationmaster.domain.catalogue.entries import CATALOGUE
+from stationmaster.domain.datasets import SHARED_PREFIX, STREAM_PREFIX
 from stationmaster.domain.errors import BadParameter, NotPossibleNow
+from stationmaster.domain.names import SHARED_MOUNT
 from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.domain.planning.requirements import BUILT_IN_DATASETS, SHAPES_CLASSES, check_data
 from training.data import corpus, docstrings, shapes
@@ -50,6 +52,34 @@ def test_what_cannot_be_packed_is_refused(name, dataset, reason):
         check_data(get_recipe(name).with_overrides({"dataset": dataset}))
 
 
+@pytest.mark.parametrize("dataset", ["/fsx/text", "stream:/fsx/a_b", "/fsx/a/b/"])
+def test_paths_are_read_where_there_is_a_file_system_with_data(dataset):
+    recipe = get_recipe("tiny-llama").with_overrides({"dataset": dataset})
+
+    check_data(recipe, on_cluster=True)
+    check_data(recipe.model_copy(update={"file_system_id": "fs-0123456789abcdef0"}))
+
+
+def test_image_recipe_finds_its_own_default_on_a_file_system_with_data():
+    recipe = get_recipe("resnet50")
+
+    check_data(recipe.model_copy(update={"file_system_id": "fs-0123456789abcdef0"}))
+
+
+@pytest.mark.parametrize("path", ["/fsx/../etc", "/fsx//a", "/fsx/", "/fsx/a b", "/fsx/$(HOME)"])
+def test_path_that_leaves_the_file_system_or_needs_quotes_is_refused(path):
+    for dataset in (path, f"stream:{path}"):
+        with pytest.raises(BadParameter, match="is not accepted: expected"):
+            check_data(
+                get_recipe("tiny-llama").with_overrides({"dataset": dataset}), on_cluster=True
+            )
+
+
+def test_shared_paths_begin_where_pods_mount_the_file_system():
+    assert f"{SHARED_MOUNT}/" == SHARED_PREFIX
+    assert corpus.STREAM_PREFIX == STREAM_PREFIX
+
+
 def test_address_that_is_none_is_refused_like_any_bad_value():
     with pytest.raises(BadParameter, match="expected s3://BUCKET/PREFIX"):
         get_recipe("tiny-llama").with_overrides({"dataset": "s3://Bucket!/x"})
@@ -60,8 +90,10 @@ def test_address_that_is_none_is_refused_like_any_bad_value():
     [
         ("tiny-llama", {"dataset": "gs://bucket/text"}, 'dataset="gs://bucket/text" is an address'),
         ("tiny-llama", {"dataset": "https://host/a.txt"}, "is an address"),
-        ("tiny-llama", {"dataset": "/fsx/text"}, "one that exists would need file_system="),
-        ("tiny-llama", {"dataset": "stream:/fsx/text"}, "is a path"),
+        ("tiny-llama", {"dataset": "/fsx/text"}, "file_system=fs-... names one that exists"),
+        ("tiny-llama", {"dataset": "stream:/fsx/text"}, "new and empty"),
+        ("tiny-llama", {"dataset": "/home/me/text"}, "data is read below /fsx/ only"),
+        ("tiny-llama", {"dataset": "stream:/data"}, "data is read below /fsx/ only"),
         ("tiny-llama", {"dataset": "wikitext"}, "is not known; use c4, python-stdlib, hub:"),
         ("tiny-llama", {"dataset": "hub:wikitext"}, "is not known"),
         ("tiny-llama", {"tokenizer": "/fsx/tokenizer"}, "use bpe or ORG/MODEL"),

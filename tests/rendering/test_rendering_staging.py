@@ -6,13 +6,18 @@ from typing import Any
 
 from factories import make_request
 
-from stationmaster.domain.datasets import Preparation, StagingOrder
+from stationmaster.domain.datasets import LookingOrder, Preparation, StagingOrder
 from stationmaster.domain.exit_codes import EXIT_REFUSED
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.run.attempts import first_assignment
 from stationmaster.rendering.job_spec import job_spec
 from stationmaster.rendering.pytorch_job import render_pytorch_job
-from stationmaster.rendering.staging import render_copying, render_preparing, staging_settings
+from stationmaster.rendering.staging import (
+    render_copying,
+    render_looking,
+    render_preparing,
+    staging_settings,
+)
 
 RUN_ID = RunId("resnet50-0123abcd")
 
@@ -51,6 +56,23 @@ def test_copying_runs_off_the_training_nodes_with_the_stagers_account() -> None:
     (mount,) = container["volumeMounts"]
     assert mount["mountPath"] == "/fsx"
     assert "readOnly" not in mount
+
+
+def test_looking_has_the_user_of_the_trainer_no_rights_and_cannot_write() -> None:
+    order = LookingOrder(
+        run_id=RUN_ID, dataset="/fsx/imagenet", path="/fsx/imagenet", task="image-classification"
+    )
+
+    (job,) = render_looking(order, cluster_id="warm", image="relay:1")
+
+    spec = pod(job)
+    (container,) = spec["containers"]
+    assert "serviceAccountName" not in spec
+    assert spec["automountServiceAccountToken"] is False
+    assert container["securityContext"]["runAsUser"] == 1000
+    assert container["volumeMounts"] == [{"name": "shared", "mountPath": "/fsx", "readOnly": True}]
+    variables = {each["name"]: each["value"] for each in container["env"]}
+    assert LookingOrder.model_validate_json(variables["STATIONMASTER_LOOKING_ORDER"]) == order
 
 
 def test_text_of_a_person_is_not_expanded_and_reads_back() -> None:

@@ -135,6 +135,42 @@ def test_run_that_reads_its_data_elsewhere_goes_past_staging_at_once(world: Worl
     assert world.runs.load(RUN_ID).entered(RunPhase.STAGING) is None
 
 
+IN_PLACE = pytest.mark.parametrize(
+    "request_", [REQUEST.model_copy(update={"overrides": {"dataset": "/fsx/books"}})]
+)
+
+
+@IN_PLACE
+def test_data_that_is_there_is_looked_at_by_a_job_and_not_copied(
+    ready: World, tmp_path: Path, programs: Programs
+) -> None:
+    (tmp_path / "fsx" / "books").mkdir()
+    (tmp_path / "fsx" / "books" / "a.txt").write_text("text")
+    line = COPIED.model_copy(
+        update={"data_id": "", "root": "", "preparation": Preparation.NONE, "num_files": 1}
+    )
+
+    programs.end("relay.look", line.text())
+    until(ready, "data.staged")
+
+    assert stage_data(ready, RUN_ID) == {"ready": True}
+    staging = ready.runs.load(RUN_ID).staging
+    assert staging is not None
+    assert (staging.looked, staging.root, staging.num_files) == (True, "", 1)
+    assert programs.calls("relay.look") == ["-m relay.look"]
+    assert programs.calls("relay.stage") == programs.calls("training.prepare") == []
+
+
+@IN_PLACE
+def test_data_that_is_not_there_fails_the_run_with_the_programs_sentence(
+    ready: World, programs: Programs
+) -> None:
+    programs.end("relay.look", "/fsx/books does not exist", code=EXIT_REFUSED)
+
+    with pytest.raises(DataNotStaged, match="the data cannot be trained on: /fsx/books does not"):
+        eventually(lambda: stage_data(ready, RUN_ID)["ready"])
+
+
 def test_data_is_copied_and_prepared_and_its_progress_reported(
     ready: World, programs: Programs
 ) -> None:

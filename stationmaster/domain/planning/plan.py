@@ -17,7 +17,12 @@ from stationmaster.domain.catalogue.instances import PRICES_AS_OF, InstanceType,
 from stationmaster.domain.catalogue.models import ImageModel, LanguageModel
 from stationmaster.domain.catalogue.recipes import Recipe
 from stationmaster.domain.catalogue.training_config import MADE_ON_THE_SPOT, LanguageTraining
-from stationmaster.domain.datasets import S3_SCHEME, Listing, read_packed_source
+from stationmaster.domain.datasets import (
+    S3_SCHEME,
+    Listing,
+    read_packed_source,
+    read_shared_path,
+)
 from stationmaster.domain.errors import BadParameter
 from stationmaster.domain.names import SYSTEM_INSTANCE_TYPE
 from stationmaster.domain.planning.advice import (
@@ -250,6 +255,11 @@ def _data_notes(recipe: Recipe, data: DataPlan | None) -> list[str]:
         return [
             f"how much {recipe.training.dataset} holds, and how long it takes to bring it to the "
             "file system, is asked in the channel: /train plan"
+        ]
+    if (path := read_shared_path(recipe.training.dataset)) is not None:
+        return [
+            f"{path} is read where it lies; whether it is there and what this recipe needs is "
+            "looked at before training"
         ]
     if (packed := read_packed_source(recipe.training.dataset)) is not None:
         return [

@@ -14,7 +14,14 @@ from stationmaster.domain.catalogue.instances import InstanceType
 from stationmaster.domain.catalogue.models import ImageModel
 from stationmaster.domain.catalogue.recipes import PRESET, SMOKE, Recipe, Task
 from stationmaster.domain.catalogue.training_config import MADE_ON_THE_SPOT
-from stationmaster.domain.datasets import read_packed_source, read_s3_source
+from stationmaster.domain.datasets import (
+    SHARED_PREFIX,
+    STREAM_PREFIX,
+    check_shared_path,
+    read_packed_source,
+    read_s3_source,
+    read_shared_path,
+)
 from stationmaster.domain.errors import NotPossibleNow
 
 # What each kind of recipe can train on although its file system starts empty.
@@ -41,16 +48,22 @@ def num_useful_efa(instance: InstanceType) -> int:
     return 0 if instance.name.startswith(_EFA_WITHOUT_BENEFIT) else instance.num_efa
 
 
-def check_data(recipe: Recipe) -> None:
+def check_data(recipe: Recipe, *, on_cluster: bool = False) -> None:
     """Refuse data that the run's pods could not read.
 
-    A run's file system is new and empty; data of S3 is copied to it before training.
+    A file system of the run's own is new and empty; data of S3 is copied to it before training.
+    One that exists, or that of a cluster that is kept (`on_cluster`), may have data: whether it
+    has is looked at before training.
 
     Raises:
-        BadParameter: an address of S3 that is none.
+        BadParameter: an address of S3, or a path, that is none.
         NotPossibleNow: naming the key, its value and what can be read instead.
     """
     for key, value in _data_keys(recipe).items():
+        if key == "dataset" and (path := read_shared_path(value)) is not None:
+            check_shared_path(value, path)
+            if on_cluster or recipe.file_system_id:
+                continue
         if (reason := _unreadable(recipe, key, value)) is not None:
             is_image = isinstance(recipe.model, ImageModel)
             small = f"/train plan {recipe.name} {PRESET}={SMOKE}" if is_image else None
@@ -85,11 +98,14 @@ def _unreadable(recipe: Recipe, key: str, value: str) -> str | None:
         return f"has {SHAPES_CLASSES} classes and the model {recipe.model.num_classes}; {readable}"
     if known:
         return None
-    if value.startswith(("/", "stream:")):
+    if key == "dataset" and read_shared_path(value) is not None:
         return (
-            "is a path, and the run's file system is new and empty; one that exists would need "
-            f"file_system=, whose paths are not read in this version; {readable}"
+            "is a path, and the run's file system is new and empty; file_system=fs-... names one "
+            f"that exists, and on= a kept cluster, which has one; or {readable}"
         )
+    if value.startswith(("/", STREAM_PREFIX)):
+        where = f"; data is read below {SHARED_PREFIX} only" if key == "dataset" else ""
+        return f"is a path of no file system that pods see{where}; {readable}"
     if "://" in value:
         return f"is an address that runs cannot copy data from; {readable}"
     return f"is not known; {readable}"

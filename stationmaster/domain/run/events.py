@@ -161,8 +161,9 @@ class AttemptStarted(_Event):
     rendezvous_id: str
 
 
-StagingWork = Literal["restoring", "copying", "preparing"]
-"""What is done before a run trains: results come back, data is copied, data is prepared."""
+StagingWork = Literal["restoring", "looking", "copying", "preparing"]
+"""What is done before a run trains: results come back; data that is there is looked at, other data
+is copied and prepared."""
 
 
 class DataReported(_Event):

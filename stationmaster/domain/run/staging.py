@@ -26,6 +26,8 @@ class Staging(BaseModel):
     total_bytes: int = 0
     restored: bool = False
     """What is needed of other runs' results is there."""
+    looked: bool = False
+    """What is there already was looked at, and can be trained on."""
     data_id: str = ""
     """Names what was copied, once it is."""
     preparation: Preparation = Preparation.NONE
@@ -55,6 +57,17 @@ def staging_after(staging: Staging | None, event: DataReported | DataStaged) -> 
         return staging.model_copy(
             update={"work": event.work, "restored": True, "done_bytes": 0, "total_bytes": 0}
         )
+    if event.work == "looking":
+        return staging.model_copy(
+            update={
+                "work": event.work,
+                "looked": True,
+                "num_files": event.num_files,
+                "num_bytes": event.num_bytes,
+                "done_bytes": 0,
+                "total_bytes": 0,
+            }
+        )
     is_ready = event.preparation is Preparation.NONE
     changes = {
         "work": event.work,
@@ -73,6 +86,8 @@ def _is_done(staging: Staging, work: StagingWork) -> bool:
     match work:
         case "restoring":
             return staging.restored
+        case "looking":
+            return staging.looked
         case "copying":
             return bool(staging.data_id)
         case "preparing":

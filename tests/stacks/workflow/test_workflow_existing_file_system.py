@@ -122,6 +122,34 @@ def test_run_uses_the_file_system_and_leaves_it_as_it_was(world: World, theirs: 
     assert all(theirs.group_id in each["SecurityGroupIds"] for each in templates.values())
 
 
+def test_data_on_it_is_read_where_it_lies(world: World, theirs: Theirs) -> None:
+    words = f"file_system={theirs.file_system_id} dataset=/fsx/data"
+
+    run_id = world.request("existing: data", words=words)
+    run = world.until_rested(run_id, torn_down=True)
+
+    assert (run.phase, run.reason) == (RunPhase.SUCCEEDED, "")
+    (staged,) = world.outcome(run_id).events_of("data.staged")
+    assert (staged.work, staged.counts, staged.root) == ("looking", {"text_files": 1}, "")
+    assert [path.name for path in (theirs.directory / "data").iterdir()] == ["notes.txt"]
+
+
+def test_data_that_is_not_on_it_fails_the_run_before_it_trains(
+    world: World, theirs: Theirs
+) -> None:
+    words = f"file_system={theirs.file_system_id} dataset=/fsx/daat"
+
+    run_id = world.request("existing: no data", words=words)
+    run = world.until_rested(run_id, torn_down=True)
+
+    assert run.phase is RunPhase.FAILED
+    assert run.reason == (
+        "the data cannot be trained on: /fsx/daat does not exist: "
+        '/fsx has no "daat"; the nearest names there are data'
+    )
+    assert RunPhase.SUBMITTING not in {phase for phase, _ in run.phases}
+
+
 def test_two_clusters_use_one_file_system_and_the_end_of_one_leaves_it_to_the_other(
     world: World, theirs: Theirs
 ) -> None:

@@ -1,0 +1,333 @@
+"""Data that is read where it lies: what can be trained on, and what is said of everything else."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from relay.look import main
+from relay.staging import looking
+from relay.staging.config import LookingConfig
+from relay.staging.looking import look
+from relay.staging.source import StagingRefused
+from stationmaster.domain.datasets import LookingOrder, StagedLine, read_staging_line
+from stationmaster.domain.exit_codes import EXIT_MISUNDERSTOOD, EXIT_REFUSED
+from stationmaster.domain.ids import RunId
+from training.data import corpus, images, shards, sources
+
+NOBODY = 65534
+TEXT, ROWS, IMAGES = "pretraining", "finetuning", "image-classification"
+
+
+class FileSystem:
+    """A mounted file system with somebody's data."""
+
+    def __init__(self, directory: Path) -> None:
+        self.mount = directory / "fsx"
+        self.mount.mkdir()
+
+    def put(self, path: str, data: bytes = b"some text\n") -> Path:
+        file = self.mount / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(data)
+        return file
+
+    def put_images(self, root: str = "shapes", classes: int = 2, *, val: bool = True) -> None:
+        for number in range(classes):
+            for split in ("train", "val") if val else ("train",):
+                self.put(f"{root}/{split}/class{number}/a.JPG", b"jpeg")
+                self.put(f"{root}/{split}/class{number}/b.png", b"png")
+
+    def order(self, path: str, task: str, *, stream: bool = False, **more: object) -> LookingOrder:
+        where = f"{self.mount}/{path}"
+        dataset = f"stream:{where}" if stream else where
+        about = {"run_id": RunId("run-1"), "dataset": dataset, "path": where, "task": task}
+        return LookingOrder(**(about | {"num_classes": 2} | more))
+
+    def look(self, path: str, task: str = TEXT, **more: object) -> StagedLine:
+        config = LookingConfig(order=self.order(path, task, **more), mount=self.mount)
+        return look(config, free_bytes=lambda _: 10**12)
+
+    def refusal(self, path: str, task: str = TEXT, **more: object) -> str:
+        with pytest.raises(StagingRefused) as caught:
+            self.look(path, task, **more)
+        return str(caught.value)
+
+
+@pytest.fixture
+def fsx(tmp_path: Path) -> FileSystem:
+    return FileSystem(tmp_path)
+
+
+def test_text_is_counted(fsx: FileSystem) -> None:
+    fsx.put("books/a.txt", b"abc")
+    fsx.put("books/more/b.md", "\u00e4".encode() * 4000)
+    fsx.put("books/rows.jsonl", b"{}")
+    fsx.put("books/.hidden/c.txt")
+
+    found = fsx.look("books")
+
+    assert found.counts == {"files_of_rows": 1, "text_files": 2}
+    assert (found.num_files, found.num_bytes) == (3, 3 + 8000 + 2)
+    assert (found.root, found.was_there) == ("", False)
+
+
+def test_packed_data_is_known_by_its_manifest(fsx: FileSystem) -> None:
+    for name in ("manifest.json", "tokenizer.json", "tokens-00000.bin"):
+        fsx.put(f"packed/{name}", b"\xff\x00")
+
+    assert fsx.look("packed").counts == {"packed_files": 3}
+
+
+def test_data_that_is_not_packed_to_its_end_is_refused(fsx: FileSystem) -> None:
+    for name in ("packing.json", "tokenizer.json", "tokens-00000.bin"):
+        fsx.put(f"packed/{name}")
+
+    assert "is not packed to its end" in fsx.refusal("packed")
+
+
+def test_rows_are_a_file_or_a_folder_of_them(fsx: FileSystem) -> None:
+    fsx.put("rows/train.jsonl")
+    fsx.put("rows/more.parquet")
+
+    assert fsx.look("rows", ROWS).counts == {"files_of_rows": 2}
+    assert fsx.look("rows/train.jsonl", ROWS).counts == {"files_of_rows": 1}
+    assert fsx.look("rows", stream=True).counts == {"files_of_rows": 2}
+
+    fsx.put("rows/readme.md")
+    said = fsx.refusal("rows", ROWS)
+    assert said.startswith("/fsx/rows/readme.md is no file of rows; expected files that end in")
+
+
+def test_class_folders_are_counted_wherever_imagenet_has_them(fsx: FileSystem) -> None:
+    fsx.put_images()
+    fsx.put_images("imagenet/ILSVRC/Data/CLS-LOC")
+
+    for path in ("shapes", "imagenet"):
+        found = fsx.look(path, IMAGES)
+
+        assert found.counts == {"train_images": 4, "val_images": 4, "classes": 2}
+        assert found.num_bytes == 4 * (len(b"jpeg") + len(b"png"))
+
+
+def test_images_without_evaluation_need_no_val(fsx: FileSystem) -> None:
+    fsx.put_images(val=False)
+
+    assert fsx.look("shapes", IMAGES, evaluates=False).counts == {"train_images": 4, "classes": 2}
+    assert "/fsx/shapes/val does not exist; add val/CLASS/*.jpg" in fsx.refusal("shapes", IMAGES)
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ("none", "has 2 class folders, and the recipe's model has 1,000 classes"),
+        ("stray", 'has the class "class9" in one of train and val only'),
+        ("empty", "/fsx/shapes/train/class1 holds no images; expected files that end in .jpg"),
+        ("archive", "has no folder train; expected train/CLASS/*.jpg and val/CLASS/*.jpg; it has"),
+    ],
+)
+def test_images_that_do_not_fit_are_refused(fsx: FileSystem, changed: str, said: str) -> None:
+    fsx.put_images()
+    match changed:
+        case "stray":
+            fsx.put("shapes/val/class9/a.jpg")
+        case "empty":
+            for file in (fsx.mount / "shapes/train/class1").iterdir():
+                file.rename(file.with_suffix(".txt"))
+        case "archive":
+            (fsx.mount / "shapes/train").rename(fsx.mount / "shapes/other")
+            fsx.put("shapes/ILSVRC2012_img_train.tar")
+
+    classes = 1000 if changed == "none" else 2
+    assert said in fsx.refusal("shapes", IMAGES, num_classes=classes)
+
+
+def test_missing_path_is_named_with_what_is_near(fsx: FileSystem) -> None:
+    fsx.put("datasets/imagenet/a.txt")
+    fsx.put("datasets/books/a.txt")
+
+    said = fsx.refusal("datasets/imagnet/train")
+
+    assert said == (
+        '/fsx/datasets/imagnet/train does not exist: /fsx/datasets has no "imagnet"; the nearest '
+        "names there are imagenet"
+    )
+    far = fsx.refusal("datasets/zzz")
+    assert "the nearest names there are books, imagenet" in far
+    assert "/fsx/datasets/books/a.txt is a file" in fsx.refusal("datasets/books/a.txt/b")
+
+
+def test_nothing_on_the_file_system_is_said(fsx: FileSystem) -> None:
+    assert fsx.refusal("text") == '/fsx/text does not exist: /fsx has no "text"; nothing is there'
+
+
+@pytest.mark.parametrize("place", ["text", "text/a.txt", "text/more"])
+def test_links_that_lead_outside_are_refused(fsx: FileSystem, tmp_path: Path, place: str) -> None:
+    outside = tmp_path / "secrets"
+    outside.mkdir()
+    (outside / "a.txt").write_text("not theirs to read")
+    fsx.put("other/b.txt")
+    if place != "text":
+        fsx.put("text/b.txt")
+    target = outside / "a.txt" if place.endswith("a.txt") else outside
+    (fsx.mount / place).symlink_to(target)
+
+    said = fsx.refusal("text")
+
+    assert said.startswith(f"/fsx/{place} leads outside of the file system, to {target}")
+
+
+def test_links_inside_of_the_file_system_are_followed(fsx: FileSystem) -> None:
+    fsx.put("real/a.txt")
+    (fsx.mount / "text").symlink_to(fsx.mount / "real")
+
+    assert fsx.look("text").counts == {"text_files": 1}
+
+
+def test_image_that_links_outside_is_refused(fsx: FileSystem, tmp_path: Path) -> None:
+    fsx.put_images()
+    (tmp_path / "c.jpg").write_bytes(b"jpeg")
+    (fsx.mount / "shapes/train/class0/c.jpg").symlink_to(tmp_path / "c.jpg")
+
+    assert "/fsx/shapes/train/class0/c.jpg leads outside" in fsx.refusal("shapes", IMAGES)
+
+
+@pytest.fixture
+def seen_by_somebody() -> Iterator[FileSystem]:
+    """A file system that this process looks at without the rights of root."""
+    directory = Path(tempfile.mkdtemp())
+    directory.chmod(0o755)
+    yield FileSystem(directory)
+    shutil.rmtree(directory)
+
+
+@contextmanager
+def as_somebody() -> Iterator[int]:
+    """Be nobody in particular, where this process is root; the user id."""
+    own = os.geteuid()
+    if own == 0:
+        os.seteuid(NOBODY)
+    try:
+        yield os.geteuid()
+    finally:
+        os.seteuid(own)
+
+
+@pytest.mark.parametrize("place", ["text/a.txt", "text", "."])
+def test_what_pods_may_not_read_is_named(seen_by_somebody: FileSystem, place: str) -> None:
+    fsx = seen_by_somebody
+    fsx.put("text/a.txt")
+    (fsx.mount / place).chmod(0)
+
+    try:
+        with as_somebody() as user:
+            said = fsx.refusal("text")
+    finally:
+        (fsx.mount / place).chmod(0o755)
+
+    shown = "/fsx" if place == "." else f"/fsx/{place}"
+    assert said == (
+        f"{shown} cannot be read by the user of the pods, {user}; let everybody read it "
+        "(chmod -R o+rX)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("data", "name"), [(b"\xff\xfe\x00binary", "a.bin"), (b"PK\x03\x04\x00\x00", "a.zip")]
+)
+def test_files_that_are_no_text_are_refused(fsx: FileSystem, data: bytes, name: str) -> None:
+    fsx.put(f"text/{name}", data)
+
+    assert f"/fsx/text/{name} is no UTF-8 text" in fsx.refusal("text")
+
+
+def test_character_that_the_first_bytes_cut_is_text(fsx: FileSystem) -> None:
+    fsx.put("text/a.txt", b"a" + "\u00e4".encode() * 4000)
+
+    assert fsx.look("text").counts == {"text_files": 1}
+
+
+def test_much_text_is_refused_unless_it_is_streamed(
+    fsx: FileSystem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(looking, "LARGEST_TEXT_BYTES", 10)
+    fsx.put("text/a.jsonl", b'{"text": "long enough"}')
+
+    said = fsx.refusal("text")
+
+    assert "too much to tokenise at every start" in said
+    assert "or use dataset=stream:/fsx/text" in said
+    assert fsx.look("text", stream=True).counts == {"files_of_rows": 1}
+
+
+def test_stream_needs_rows(fsx: FileSystem) -> None:
+    fsx.put("text/a.txt")
+
+    assert "has no files of rows to stream" in fsx.refusal("text", stream=True)
+
+
+def test_folder_without_files_is_refused(fsx: FileSystem) -> None:
+    (fsx.mount / "empty").mkdir()
+
+    assert fsx.refusal("empty") == "/fsx/empty holds no files"
+
+
+def test_room_for_checkpoints_is_looked_at(fsx: FileSystem) -> None:
+    fsx.put("text/a.txt")
+    order = fsx.order("text", TEXT, keep_free_bytes=5 * 10**9)
+
+    with pytest.raises(StagingRefused, match=r"has 4\.0 GB free, and checkpoints need 5\.0 GB"):
+        look(LookingConfig(order=order, mount=fsx.mount), free_bytes=lambda _: 4 * 10**9)
+
+
+def test_looking_changes_nothing(fsx: FileSystem) -> None:
+    fsx.put_images()
+
+    def state() -> list[tuple[str, int, int]]:
+        found = sorted(fsx.mount.rglob("*"))
+        return [(str(path), path.stat().st_mtime_ns, path.stat().st_mode) for path in found]
+
+    before = state()
+    fsx.look("shapes", IMAGES)
+
+    assert state() == before
+
+
+def test_program_says_what_it_found_or_why_not(
+    fsx: FileSystem, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fsx.put("text/a.txt")
+    variables = {
+        "STATIONMASTER_LOOKING_ORDER": fsx.order("text", TEXT).model_dump_json(),
+        "STATIONMASTER_SHARED_DIRECTORY": str(fsx.mount),
+    }
+
+    assert main(variables) == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    said = read_staging_line(line)
+    assert isinstance(said, StagedLine)
+    assert (said.run_id, said.counts) == ("run-1", {"text_files": 1})
+
+    wrong = fsx.order("none", TEXT).model_dump_json()
+    assert main(variables | {"STATIONMASTER_LOOKING_ORDER": wrong}) == EXIT_REFUSED
+    assert "/fsx/none does not exist" in capsys.readouterr().out
+    for name, value in (
+        ("STATIONMASTER_LOOKING_ORDER", "{}"),
+        ("STATIONMASTER_SHARED_DIRECTORY", ""),
+        ("STATIONMASTER_SHARED_DIRECTORY", "/elsewhere"),
+    ):
+        assert main(variables | {name: value}) == EXIT_MISUNDERSTOOD
+
+
+def test_what_is_looked_for_is_what_the_trainer_reads() -> None:
+    assert set(looking.ROW_ENDINGS) == set(corpus.TABLES)
+    assert looking.IMAGE_ENDINGS == images.IMAGE_SUFFIXES
+    assert looking.IMAGE_PLACES == images._PLACES
+    assert looking.PACKING_FILE == shards.PACKING
+    assert looking.LARGEST_TEXT_BYTES == sources._LARGEST_TO_PREPARE_BYTES
