@@ -16,6 +16,7 @@ class ActionId(StrEnum):
     SHOW_LOGS = "show_logs"
     SAVE_AGAIN = "save_again"
     GIVE_UP_RESULTS = "give_up_results"
+    LINK_RESULTS = "link_results"
     EXTEND_CLUSTER = "extend_cluster"
     DELETE_CLUSTER = "delete_cluster"
 

@@ -20,6 +20,7 @@ from bot.announcement import Announcer
 from bot.blocks import answers, cluster_answers
 from bot.blocks.card import run_card
 from bot.blocks.elements import Content
+from bot.blocks.results import results_links
 from bot.hooks import Hooks
 from stationmaster import commands
 from stationmaster.domain.catalogue.entries import CATALOGUE
@@ -76,6 +77,12 @@ def register(app: App, services: Services, announcer: Announcer) -> None:
         ack()
         hooks.post(body.get("response_url"), answers.results_given_up(run))
 
+    def link_results(ack: Ack, body: Json, action: Json) -> None:
+        button = _read_button(action)
+        links = commands.link_results(services, button.run_id, channel_id=_channel(body))
+        ack()
+        hooks.post(body.get("response_url"), results_links(links, now=services.now()))
+
     def explain(error: Exception, request: BoltRequest) -> BoltResponse:
         return explain_error(error, request, hooks)
 
@@ -105,6 +112,7 @@ def register(app: App, services: Services, announcer: Announcer) -> None:
     app.action(ActionId.SHOW_LOGS.value)(show_logs)
     app.action(ActionId.SAVE_AGAIN.value)(save_again)
     app.action(ActionId.GIVE_UP_RESULTS.value)(give_up_results)
+    app.action(ActionId.LINK_RESULTS.value)(link_results)
     app.action(ActionId.EXTEND_CLUSTER.value)(extend_cluster)
     app.action(ActionId.DELETE_CLUSTER.value)(delete_cluster)
     app.error(explain)

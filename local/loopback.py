@@ -31,6 +31,8 @@ class Seen:
     method: str
     headers: Mapping[str, str]
     port: int
+    target: str = ""
+    """Path and query, where the rule looks at them."""
 
 
 Rule = Callable[[Seen], str | None]
@@ -45,6 +47,21 @@ def programs_only(request: Seen) -> str | None:
     if refusal is None and "sec-fetch-site" in request.headers:
         refusal = "browsers may not use this; it is for programs on this machine"
     return refusal
+
+
+def signed_links_too(request: Seen) -> str | None:
+    """Rule of the AWS endpoint: a person may open a presigned address, in a tab of its own.
+
+    The endpoint checks the signature. Nothing that it sends is shown as a page.
+    """
+    opened = (
+        request.method == "GET"
+        and "X-Amz-Signature=" in request.target
+        and "origin" not in request.headers
+        and request.headers.get("sec-fetch-mode") == "navigate"
+        and request.headers.get("sec-fetch-dest") == "document"
+    )
+    return _foreign_host(request) if opened else programs_only(request)
 
 
 def own_page_too(request: Seen) -> str | None:
@@ -118,12 +135,15 @@ class LoopbackGuard:
 class ProgramsOnlyHandler(BaseHTTPRequestHandler):
     """Answers a browser with 403, whatever the method; to be the first of a handler's bases."""
 
+    rule: Rule = staticmethod(programs_only)
+    """Another rule, where some browsers are let in."""
+
     def parse_request(self) -> bool:
         """Read the request line and headers; False when the request has been answered."""
         if not super().parse_request():
             return False
-        seen = Seen(self.command, _joined(self.headers.items()), self.connection.getsockname()[1])
-        refusal = programs_only(seen)
+        port, headers = self.connection.getsockname()[1], _joined(self.headers.items())
+        refusal = self.rule(Seen(self.command, headers, port, self.path))
         if refusal is not None:
             self._refuse(403, refusal)
             return False

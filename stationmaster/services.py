@@ -178,10 +178,14 @@ class Services:
     @cached_property
     def quick_artifacts(self) -> Artifacts:
         """The same, asked quickly: for a command that a person waits for."""
+        from botocore.config import Config
+
         from stationmaster.aws.artifacts import Artifacts
         from stationmaster.aws.calls import QUICK, make_client
 
-        client = make_client("s3", region=self.settings.region, config=QUICK)
+        # Links to what a KMS key encrypts have to be signed with version 4.
+        config = QUICK.merge(Config(signature_version="s3v4"))
+        client = make_client("s3", region=self.settings.region, config=config)
         return Artifacts(self.settings.artifacts_bucket, client)
 
     @cached_property

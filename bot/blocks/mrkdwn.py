@@ -82,6 +82,12 @@ def channel(channel_id: str) -> str:
     return f"<#{channel_id}>" if _CHANNEL_ID.fullmatch(channel_id) else escape(channel_id, 60)
 
 
+def link(address: str, text: str) -> str:
+    """A link that shows `text`; an address is never shortened."""
+    escaped = address.replace("&", "&amp;").replace("<", "%3C").replace(">", "%3E")
+    return f"<{escaped.replace('|', '%7C')}|{escape(text.replace('|', '/'), 200)}>"
+
+
 def ago(at: datetime) -> str:
     """How long ago, e.g. "3 minutes ago", counted by the reader's own client.
 

@@ -11,8 +11,8 @@ from datetime import datetime
 from bot.blocks import cluster_parts as parts
 from bot.blocks import mrkdwn as md
 from bot.blocks import words
-from bot.blocks.elements import Content, context, fields, header, section
-from bot.blocks.results import result_blocks
+from bot.blocks.elements import Block, Content, actions, context, fields, header, section
+from bot.blocks.results import result_blocks, result_buttons
 from stationmaster.domain.cluster.aggregate import Cluster, TeardownStatus
 from stationmaster.domain.commands.table import COMMAND
 from stationmaster.domain.run.aggregate import Run
@@ -58,6 +58,7 @@ def run_receipt(view: RunView, *, now: datetime) -> Content:
             )
         )
     blocks += result_blocks(view)
+    blocks += _links(view)
     deleted = parts.deleted(cluster) if cluster is not None else []
     if deleted:
         blocks.append(section("*Deleted*\n" + "\n".join(deleted)))
@@ -73,6 +74,10 @@ def run_receipt(view: RunView, *, now: datetime) -> Content:
         "nothing billable is left" if is_clean else f"{len(left)} resources are still there"
     )
     return Content(text=text, blocks=blocks)
+
+
+def _links(view: RunView) -> list[Block]:
+    return [actions(result_buttons(view))] if view.run.results is not None else []
 
 
 def _outcome(run: Run) -> str:
@@ -100,6 +105,7 @@ def _of_kept_cluster(view: RunView, cluster: Cluster, *, now: datetime) -> Conte
         ),
     ]
     blocks += result_blocks(view)
+    blocks += _links(view)
     if run.emulated_speed:
         blocks.append(context("The machines are emulated: nothing is billed."))
     if not cluster.is_going_away:

@@ -7,15 +7,18 @@ with its price.
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from typing import Final, assert_never
 
 from bot.actions import ActionId, RunButton
 from bot.blocks import mrkdwn as md
 from bot.blocks import words
 from bot.blocks.backups import fallback
-from bot.blocks.elements import Block, button, dangerous, section
+from bot.blocks.elements import Block, Content, button, context, dangerous, section
+from stationmaster.commands import Links
 from stationmaster.domain.catalogue.training_config import ImageTraining
 from stationmaster.domain.planning.recipe_lookup import get_recipe
+from stationmaster.domain.results import MANIFEST_FILE
 from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import RunPhase
@@ -50,11 +53,13 @@ def _existing(view: RunView) -> str:
 
 
 def result_buttons(view: RunView) -> list[Block]:
-    """What a person may do about results that are not saved."""
+    """What a person may do with a result, or about one that is not saved."""
     run, existing = view.run, _existing(view)
+    value = RunButton(run_id=run.run_id).model_dump_json()
+    if run.results is not None:
+        return [button("Links", action_id=ActionId.LINK_RESULTS, value=value)]
     if not run.unsaved_reason or not run.has_unsaved_results:
         return []
-    value = RunButton(run_id=run.run_id).model_dump_json()
     label, name = "Delete without saving", md.code(run.run_id, 120)
     title, confirm, deny = "Delete the results?", "Delete them", "Keep them"
     what = (
@@ -79,6 +84,26 @@ def result_buttons(view: RunView) -> list[Block]:
             deny=deny,
         ),
     ]
+
+
+def results_links(links: Links, *, now: datetime) -> Content:
+    """The answer to one person who asked for links; they work for whoever has them."""
+    until = md.clock(now + timedelta(seconds=links.seconds))
+    name = md.code(links.run_id, 120)
+    blocks = [
+        section(
+            f"*Result of {name}*\nThe links are valid until {until} at most, for whoever has them: "
+            "do not pass them on."
+        )
+    ]
+    for file, address in links.files:
+        path = file.path if file is not None else MANIFEST_FILE
+        size = f"  {size_text(file.num_bytes)}" if file is not None else ""
+        blocks.append(section(f"{md.link(address, path)}{size}"))
+    if links.num_others:
+        more = md.counted(links.num_others, "more file")
+        blocks.append(context(f"{more}; the command on the card brings all of them"))
+    return Content(text=f"links to the result of {links.run_id}", blocks=blocks)
 
 
 def results_line(event: ResultsEvent, run: Run) -> str:

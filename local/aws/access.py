@@ -2,7 +2,8 @@
 
 The endpoint makes a new key at each start and gives it to whoever may use the account, through
 `LocalAws.environment`. The front asks `AccessKey.denial_of` before anything else reads a request.
-The signature is computed anew with botocore's own signer; its age is not checked.
+The signature is computed anew with botocore's own signer. The age of a request is not checked; that
+of a presigned address is, by the clock of this machine.
 """
 
 from __future__ import annotations
@@ -13,10 +14,12 @@ import re
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
+from urllib.parse import unquote
 
-from botocore.auth import S3SigV4Auth, SigV4Auth
+from botocore.auth import S3SigV4Auth, S3SigV4QueryAuth, SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 
@@ -26,6 +29,10 @@ _AUTHORIZATION = re.compile(
     re.ASCII,
 )
 _CONTENT_HASH = "x-amz-content-sha256"
+SIGNATURE: Final = "X-Amz-Signature"
+"""The part of a presigned address that has its signature."""
+_SCOPE = re.compile(r"\d{8}/([^/,\s]+)/s3/aws4_request", re.ASCII)
+_TIMESTAMP = re.compile(r"\d{8}T\d{6}Z", re.ASCII)
 
 
 class Denial(StrEnum):
@@ -34,6 +41,7 @@ class Denial(StrEnum):
     UNSIGNED = "unsigned"
     UNKNOWN_KEY = "unknown key"
     WRONG_SIGNATURE = "wrong signature"
+    EXPIRED = "expired"
 
 
 # Error codes by protocol; "" is for every protocol that is not listed.
@@ -56,6 +64,7 @@ _CODES = {
         "ec2": "SignatureDoesNotMatch",
         "rest-xml": "SignatureDoesNotMatch",
     },
+    Denial.EXPIRED: {"": "AccessDenied"},
 }
 _MESSAGES = {
     Denial.UNSIGNED: "Missing Authentication Token",
@@ -63,6 +72,7 @@ _MESSAGES = {
     Denial.WRONG_SIGNATURE: (
         "The request signature we calculated does not match the signature you provided."
     ),
+    Denial.EXPIRED: "Request has expired",
 }
 
 
@@ -89,12 +99,11 @@ class AccessKey:
     ) -> Denial | None:
         """Return why a request is denied, None when it is signed with this key.
 
-        `headers` has lower-case names. Presigned addresses count as unsigned: nothing in local
-        mode makes them.
+        `headers` has lower-case names.
         """
         stated = headers.get("authorization", "")
         if not stated:
-            return Denial.UNSIGNED
+            return self._denial_of_link(method, uri, headers)
         match = _AUTHORIZATION.fullmatch(stated)
         if match is None or not hmac.compare_digest(match[1], self.key_id):
             return Denial.UNKNOWN_KEY
@@ -117,6 +126,42 @@ class AccessKey:
         if hmac.compare_digest(signer.signature(text, request), signature):
             return None
         return Denial.WRONG_SIGNATURE
+
+    def _denial_of_link(self, method: str, uri: str, headers: Mapping[str, str]) -> Denial | None:
+        """Return why a presigned address of S3 is denied; a request without any is unsigned.
+
+        Source: Amazon S3 API reference, "Authenticating Requests: Using Query Parameters".
+        """
+        path, _, query = uri.partition("?")
+        pairs = [pair for pair in query.split("&") if pair]
+        stated = {name: unquote(value) for name, _, value in (p.partition("=") for p in pairs)}
+        if SIGNATURE not in stated:
+            return Denial.UNSIGNED
+        key_id, _, scope = stated.get("X-Amz-Credential", "").partition("/")
+        if not hmac.compare_digest(key_id.encode(), self.key_id.encode()):
+            return Denial.UNKNOWN_KEY
+        names = stated.get("X-Amz-SignedHeaders", "").split(";")
+        timestamp, seconds = stated.get("X-Amz-Date", ""), stated.get("X-Amz-Expires", "")
+        match = _SCOPE.fullmatch(scope)
+        is_whole = _TIMESTAMP.fullmatch(timestamp) and seconds.isascii() and seconds.isdigit()
+        if match is None or not is_whole or not headers.keys() >= set(names):
+            return Denial.WRONG_SIGNATURE
+        signed = "&".join(pair for pair in pairs if not pair.startswith(f"{SIGNATURE}="))
+        request = AWSRequest(
+            method=method,
+            url=f"http://{headers['host']}{path}?{signed}",
+            headers={name: headers[name] for name in names},
+        )
+        request.context["timestamp"] = timestamp
+        kind: Any = S3SigV4QueryAuth
+        signer = kind(Credentials(self.key_id, self.secret), "s3", match[1])
+        text = signer.string_to_sign(request, signer.canonical_request(request))
+        signature = signer.signature(text, request).encode()
+        if not hmac.compare_digest(signature, stated[SIGNATURE].encode()):
+            return Denial.WRONG_SIGNATURE
+        begun = datetime.strptime(timestamp, "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
+        is_over = datetime.now(UTC) > begun + timedelta(seconds=int(seconds))
+        return Denial.EXPIRED if is_over else None
 
 
 def _hash_fits(headers: Mapping[str, str], body: bytes) -> bool:

@@ -38,7 +38,7 @@ from local.aws.services.wire import (
     service_model,
     signing_name,
 )
-from local.loopback import ProgramsOnlyHandler
+from local.loopback import ProgramsOnlyHandler, signed_links_too
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +55,9 @@ class _ControlPageError(Exception):
 
 
 class QuietHandler(ProgramsOnlyHandler, MotoRequestHandler):
-    """moto's request handler, for programs only, without its access log."""
+    """moto's request handler, for programs and presigned links, without its access log."""
+
+    rule = staticmethod(signed_links_too)
 
     disable_nagle_algorithm = True
     protocol_version = "HTTP/1.1"
@@ -106,7 +108,8 @@ class Front:
         except OSError as exc:
             error = InjectedError("SerializationException", f"the body cannot be read: {exc}")
             return _send(_failure("", error), start_response)
-        service = signing_name(request.headers)
+        is_link = f"{access.SIGNATURE}=" in request.query  # S3 has the only presigned addresses
+        service = signing_name(request.headers) or ("s3" if is_link else "")
         denial = self._key.denial_of(
             method=request.method,
             uri=environ["REQUEST_URI"],

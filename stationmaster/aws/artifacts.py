@@ -104,6 +104,20 @@ class Artifacts:
         )
         return result
 
+    def link(self, run_id: RunId, path: str, *, seconds: int) -> str:
+        """An address that downloads one file of the result, for whoever has it; asks nobody.
+
+        It is valid for `seconds`, and no longer than the credentials that signed it.
+        """
+        place = {"Bucket": self._bucket, "Key": results_prefix(run_id) + path}
+        # A browser saves the file and shows none of it.
+        name = path.rpartition("/")[2]
+        saved_as = {"ResponseContentDisposition": f'attachment; filename="{name}"'}
+        address: str = self._client.generate_presigned_url(
+            "get_object", Params=place | saved_as, ExpiresIn=seconds
+        )
+        return address
+
     def _verify_file(self, run_id: RunId, file: ResultFile) -> None:
         uri = results_uri(self._bucket, run_id) + file.path
         try:

@@ -16,7 +16,7 @@ from stationmaster.commands.clusters import (
     validate_cluster,
     view_cluster,
 )
-from stationmaster.commands.results import find_saved_run
+from stationmaster.commands.results import Links, find_saved_run, link_results
 from stationmaster.commands.runs import (
     describe_run,
     find_file_system,
@@ -34,6 +34,7 @@ from stationmaster.commands.runs import (
 )
 
 __all__ = [
+    "Links",
     "create_cluster",
     "delete_cluster",
     "describe_cluster",
@@ -43,6 +44,7 @@ __all__ = [
     "find_saved_run",
     "find_usable_cluster",
     "give_up_results",
+    "link_results",
     "list_clusters",
     "list_runs",
     "look_up",

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Final
+
 from stationmaster.commands.runs import find_run
 from stationmaster.domain.commands.resuming import NEWEST, SavedRun
 from stationmaster.domain.errors import (
@@ -11,8 +14,19 @@ from stationmaster.domain.errors import (
     RunNotFound,
 )
 from stationmaster.domain.ids import RunId
+from stationmaster.domain.results import (
+    MANIFEST_FILE,
+    METRICS_FILE,
+    MODEL,
+    SAMPLES_FILE,
+    ResultFile,
+    ResultManifest,
+)
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.services import Services
+
+LINK_S: Final = 3600
+MAX_LINKS: Final = 12
 
 
 def find_saved_run(services: Services, label: str, *, channel_id: str) -> SavedRun:
@@ -32,14 +46,55 @@ def find_saved_run(services: Services, label: str, *, channel_id: str) -> SavedR
         raise NotPossibleNow(
             f"run {run.run_id} is {run.phase.value}; its result can be used when it has ended"
         )
+    return SavedRun(run.run_id, run.request, run.placement, _read(services, run))
+
+
+@dataclass(frozen=True)
+class Links:
+    """Addresses of files of a result, for a person to open."""
+
+    run_id: RunId
+    files: tuple[tuple[ResultFile | None, str], ...]
+    """Each with its address; None stands for the manifest."""
+    num_others: int
+    """Files without a link."""
+    seconds: int
+
+
+def link_results(services: Services, run_id: RunId, *, channel_id: str) -> Links:
+    """Links to the files of a result that people open: manifest, model and metrics.
+
+    Raises:
+        RunNotFound: no such run in this channel.
+        NotPossibleNow: it has saved no result, or the manifest cannot be read.
+    """
+    run = find_run(services, run_id, channel_id=channel_id)
+    if run.results is None:
+        raise NotPossibleNow(f"run {run_id} has saved no result")
+    manifest, artifacts = _read(services, run), services.quick_artifacts
+    wanted = sorted(
+        (file for file in manifest.files if _is_opened(file.path)),
+        key=lambda file: (file.path.startswith(f"{MODEL}/"), file.path),
+    )[: MAX_LINKS - 1]
+    files: list[tuple[ResultFile | None, str]] = [
+        (file, artifacts.link(run_id, file.path, seconds=LINK_S)) for file in wanted
+    ]
+    first = (None, artifacts.link(run_id, MANIFEST_FILE, seconds=LINK_S))
+    return Links(run_id, (first, *files), len(manifest.files) - len(files), LINK_S)
+
+
+def _is_opened(path: str) -> bool:
+    return path.startswith(f"{MODEL}/") or path in (METRICS_FILE, SAMPLES_FILE)
+
+
+def _read(services: Services, run: Run) -> ResultManifest:
     try:
-        result = services.quick_artifacts.read(run.run_id)
+        return services.quick_artifacts.read(run.run_id).manifest
     except ResultMissing as exc:
         why = f" ({run.unsaved_reason})" if run.unsaved_reason else ""
         raise NotPossibleNow(f"run {run.run_id} has saved nothing{why}") from exc
     except PermanentError as exc:
         raise NotPossibleNow(f"the result of run {run.run_id} cannot be used: {exc}") from exc
-    return SavedRun(run.run_id, run.request, run.placement, result.manifest)
 
 
 def _find(services: Services, label: str, *, channel_id: str) -> Run:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from local.loopback import Seen, own_page_too, programs_only
+from local.loopback import Seen, own_page_too, programs_only, signed_links_too
 
 PORT = 8700
 HOST = f"127.0.0.1:{PORT}"
@@ -65,6 +65,37 @@ def test_server_without_a_page_refuses_browsers_that_send_no_origin(site):
     refusal = programs_only(seen("GET", host=HOST, sec_fetch_site=site, sec_fetch_mode="navigate"))
 
     assert "browsers may not use this" in refusal
+
+
+LINK = "/bucket/key?X-Amz-Expires=9&X-Amz-Signature=00"
+TAB = {"host": HOST, "sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
+
+
+def opened(method: str = "GET", target: str = LINK, **headers: str) -> str | None:
+    named = {name.replace("_", "-"): text for name, text in headers.items()}
+    return signed_links_too(
+        Seen(method, TAB | {"sec-fetch-site": "same-site"} | named, 8700, target)
+    )
+
+
+def test_signed_link_may_be_opened_in_a_tab():
+    assert opened() is None
+    assert signed_links_too(seen(host=HOST)) is None
+
+
+@pytest.mark.parametrize(
+    "otherwise",
+    [
+        {"target": "/bucket/key"},
+        {"method": "POST"},
+        {"origin": "https://example.com"},
+        {"sec_fetch_mode": "no-cors"},
+        {"sec_fetch_dest": "iframe"},
+        {"host": "evil.test"},
+    ],
+)
+def test_signed_link_may_be_used_in_no_other_way(otherwise):
+    assert opened(**otherwise) is not None
 
 
 def test_page_may_use_its_own_server():

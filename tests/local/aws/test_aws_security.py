@@ -340,7 +340,7 @@ def test_stated_hash_of_another_body_is_refused(aws: LocalAws, script: Script) -
     assert (served.status_code, refused.status_code) == (200, 403)
 
 
-def test_presigned_address_is_refused(aws: LocalAws, script: Script) -> None:
+def test_address_that_is_presigned_with_version_2_is_refused(aws: LocalAws, script: Script) -> None:
     address = aws.client("s3").generate_presigned_url("list_buckets")
 
     assert httpx.get(address).status_code == 403
