@@ -26,7 +26,9 @@ def print_plan(plan: Plan, console: Console | None = None) -> None:
     """Whether it fits, what it takes, what it creates, and what to know before starting."""
     console = console or Console()
     gpus = f", {plan.num_gpus} GPUs" if plan.num_gpus else ""
-    console.print(Text(f"{plan.recipe} on {plan.nodes} x {plan.instance_type}{gpus}", style="bold"))
+    console.print(
+        Text(f"{plan.recipe} on {plan.node_words} x {plan.instance_type}{gpus}", style="bold")
+    )
     console.print(f"{plan.parallelism}; {_step(plan)}\n")
     console.print(_memory(plan))
     console.print()

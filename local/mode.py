@@ -69,6 +69,7 @@ DEFAULT_SPEED: Final = 720.0
 AWS_FAULTS: Final = (
     "cluster-fails",
     "node-group-fails",
+    "node-group-short",
     "file-system-fails",
     "data-link-fails",
 )

@@ -103,7 +103,7 @@ def plan_summary(plan: Plan, *, command: str) -> Content:
     if plan.on_cluster is not None:
         price_label, cost_label = "Its share of the price", "Its share of the cost"
     blocks = [
-        header(f"Plan: {plan.recipe} on {plan.nodes} {md.TIMES} {plan.instance_type}"),
+        header(f"Plan: {plan.recipe} on {plan.node_words} {md.TIMES} {plan.instance_type}"),
         section(
             f"{mark} *{fit}*: {_gib(memory.total)} of {memory.available:.1f} GiB on each {holder}\n"
             f"`{md.progress_bar(memory.total / memory.available)}`\n{shares}"
@@ -137,7 +137,8 @@ def plan_summary(plan: Plan, *, command: str) -> Content:
 def _made_or_used(plan: Plan) -> str:
     if plan.on_cluster is None:
         return "*It would create*\n" + _bullets(plan.will_create)
-    nodes = md.counted(plan.nodes, "node")
+    least = f"{plan.min_nodes} to " if plan.min_nodes is not None else ""
+    nodes = f"{least}{md.counted(plan.nodes, 'node')}"
     label = md.code(plan.on_cluster, 60)
     return f"*It would create nothing:* it would use {nodes} of cluster {label}, which stays"
 
@@ -153,7 +154,7 @@ def run_requested(run: Run, plan: Plan, *, created: bool) -> Content:
     verb = "is on its way" if created else "was requested a moment ago; nothing new was started"
     place = f"cluster {md.code(plan.on_cluster, 60)} {md.DOT} " if plan.on_cluster else ""
     facts = (
-        f"{place}{request.nodes} {md.TIMES} {md.escape(request.instance_type, 60)} {md.DOT} "
+        f"{place}{request.node_words} {md.TIMES} {md.escape(request.instance_type, 60)} {md.DOT} "
         f"{md.money(run.price_per_hour_usd)} an hour {md.DOT} "
         f"about {md.money_escaped(run.estimated_cost_usd)} in all"
     )

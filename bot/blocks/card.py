@@ -97,11 +97,11 @@ def card_milestone(view: RunView) -> str:
 
 
 def _identity(view: RunView) -> str:
-    run, placement = view.run, view.run.placement
+    run = view.run
     is_shared = view.cluster is not None and view.cluster.is_kept
     shown = [
         md.code(run.run_id, 120),
-        f"{placement.nodes} {md.TIMES} {md.escape(placement.instance_type, 60)}",
+        f"{_nodes(view)} {md.TIMES} {md.escape(run.placement.instance_type, 60)}",
         *([f"on cluster {md.code(view.cluster.label, 60)}"] if view.cluster and is_shared else []),
         f"{md.money(run.price_per_hour_usd)} an hour",
         *(
@@ -124,6 +124,15 @@ def _existing_file_system(view: RunView) -> list[str]:
     if spec is None or not spec.existing_id:
         return []
     return [f"file system {md.code(spec.existing_id, 50)}, not in the price, stays"]
+
+
+def _nodes(view: RunView) -> str:
+    """How many nodes it has; of a range also which one was typed, e.g. "6 of 2:8 nodes"."""
+    request = view.run.request
+    if request.min_nodes is None:
+        return str(view.run.placement.nodes)
+    has = f"{view.leased_nodes} of " if view.leased_nodes is not None else ""
+    return f"{has}{request.node_words} nodes"
 
 
 def _origin(run: Run) -> list[str]:

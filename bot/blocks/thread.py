@@ -254,6 +254,9 @@ def settled_line(event: cl.SizeSettled) -> str:
 
 def _training_line(event: ThreadEvent, run: Run) -> str:
     match event:
+        case ev.NodesLeased():
+            nodes = md.counted(event.nodes, "node")
+            return f"\u25b8 it has {nodes} of {run.request.node_words}"
         case ev.JobSubmitted():
             return f"\U0001f4e6 job {md.code(event.job, 80)} submitted"
         case ev.JobConditionChanged():

@@ -155,7 +155,8 @@ def queueing(view: RunView) -> str:
     cluster, place = view.cluster, view.place_in_queue
     if cluster is None or place is None:
         return ""
-    nodes = view.run.placement.nodes
+    least = view.run.request.min_nodes
+    nodes = f"{f'{least} to ' if least is not None else ''}{view.run.placement.nodes}"
     return (
         f"place {place} of {len(cluster.queue)}: {cluster.free_nodes} of {cluster.spec.nodes} "
         f"nodes free, {nodes} wanted"

@@ -72,8 +72,8 @@ class LocalAws:
         `num_gpus` is how many GPUs the account's machines have: EC2 describes none with more. None
         leaves every instance type as AWS publishes it.
 
-        Faults: "cluster-fails", "node-group-fails", "file-system-fails", "data-link-fails",
-        "addon-fails".
+        Faults: "cluster-fails", "node-group-fails", "node-group-short" (a group that grows gets one
+        node less than it is asked for), "file-system-fails", "data-link-fails", "addon-fails".
         """
         self.region = region
         self.url = ""

@@ -148,6 +148,7 @@ def request_run(
         request=TrainingRequest(
             recipe=start.recipe,
             nodes=plan.nodes,
+            min_nodes=plan.min_nodes,
             instance_type=plan.instance_type,
             overrides=start.overrides,
             cluster_id=start.cluster_id,

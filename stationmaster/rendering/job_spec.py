@@ -45,7 +45,14 @@ class JobSpec:
     instance: InstanceType
     nodes: int
     image: str
+    min_nodes: int | None = None
+    """Where it goes on with fewer nodes than `nodes`: the least; None for a fixed number."""
     resume_from: ResumePoint | None = None
+
+    @property
+    def least_nodes(self) -> int:
+        """With fewer nodes the job does not train."""
+        return self.nodes if self.min_nodes is None else min(self.min_nodes, self.nodes)
 
     @property
     def num_gpus(self) -> int:
@@ -70,7 +77,8 @@ class JobSpec:
     @property
     def stop_deadline_s(self) -> int:
         """After SIGTERM the trainer has this long to save; torchrun and the kubelet wait longer."""
-        layout = Layout(recipe=self.recipe, instance=self.instance, nodes=self.nodes)
+        # On fewer nodes a step takes longer.
+        layout = Layout(recipe=self.recipe, instance=self.instance, nodes=self.least_nodes)
         return stop_deadline_s(layout)
 
     @property
@@ -118,6 +126,7 @@ def job_spec(
         instance=get_instance(assignment.placement.instance_type),
         nodes=assignment.placement.nodes,
         image=image,
+        min_nodes=request.min_nodes,
         resume_from=request.resume_from,
     )
 

@@ -86,6 +86,7 @@ def _ask_for_nodes(services: Services, run: Run, attempt: Attempt) -> Cluster:
         at=services.now(),
         run_id=run.run_id,
         nodes=needed.nodes,
+        min_nodes=run.request.min_nodes,
         keep_s=run.request.keep_s,
     )
     if cluster is None and run.request.cluster_id is None:
@@ -113,7 +114,12 @@ def _check_again(services: Services, cluster: Cluster, run_id: RunId) -> Cluster
 def _needed(run: Run, attempt: Attempt) -> ClusterSpec:
     placement = attempt.placement
     recipe = run.request.resolved
-    spec = spec_for(recipe, nodes=placement.nodes, instance_type=placement.instance_type)
+    spec = spec_for(
+        recipe,
+        nodes=placement.nodes,
+        instance_type=placement.instance_type,
+        min_nodes=run.request.min_nodes,
+    )
     return spec.model_copy(update={"eks_name": run.request.eks_name})
 
 

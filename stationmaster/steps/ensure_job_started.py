@@ -56,7 +56,7 @@ def ensure_job_started(services: Services, run_id: RunId) -> StepResult:
     if job.condition("Succeeded") is None:
         _raise_if_hopeless(pods)
         up = sum(pod.phase in _UP for pod in pods)
-        if up < run.placement.nodes or up < len(pods):
+        if up < max(run.placement.nodes, len(pods)) and not _trains_with_fewer(run, up):
             what = f"the job did not start, {up} of {run.placement.nodes} pods run"
             _check_deadline(services, gateway, run, what, pods)
             return NOT_READY
@@ -68,6 +68,11 @@ def ensure_job_started(services: Services, run_id: RunId) -> StepResult:
         return NOT_READY
     enter_phase(services, run, RunPhase.RUNNING)
     return READY
+
+
+def _trains_with_fewer(run: Run, up: int) -> bool:
+    """Whether a run that may has begun without the pods that are not up yet; they join later."""
+    return run.least_nodes <= up and run.training_started_at is not None
 
 
 def _raise_if_hopeless(pods: Sequence[PodView]) -> None:

@@ -26,6 +26,13 @@ from stationmaster.steps.recording import (
     request_resource,
     resource_created,
 )
+from stationmaster.steps.settling import (
+    has_settled,
+    is_asked_for_all,
+    is_settling,
+    settle_for_existing,
+    settle_size,
+)
 from stationmaster.steps.stopping import raise_if_unwanted
 from stationmaster.storage import existing_of
 
@@ -37,7 +44,8 @@ if TYPE_CHECKING:
 def ensure_node_group(services: Services, cluster_id: ClusterId, *, node_group: str) -> StepResult:
     """Create what is missing of the node group "system" or "training"; ready when it is active.
 
-    A training node group of another size than the cluster is to have is resized.
+    A training node group of another size than the cluster is to have is resized. One for which
+    fewer nodes do as well is made with the fewest and then asked for all: see `settling`.
 
     Raises:
         ResourceFailed: EKS could not create it, e.g. for lack of capacity; says what EKS says.
@@ -47,6 +55,8 @@ def ensure_node_group(services: Services, cluster_id: ClusterId, *, node_group: 
     cluster = services.cluster_states.load(cluster_id)
     raise_if_unwanted(cluster)
     if cluster.spec.eks_name:
+        if node_group == TRAINING_NODE_GROUP and is_settling(cluster):
+            settle_for_existing(services, cluster)
         return READY  # its nodes are there, and were looked at first
     found = services.node_groups.describe(cluster_id, node_group)
     if found is None:
@@ -54,12 +64,14 @@ def ensure_node_group(services: Services, cluster_id: ClusterId, *, node_group: 
         return NOT_READY
     if node_group == TRAINING_NODE_GROUP and _resize(services, cluster, found):
         return NOT_READY
-    if found.status in ("CREATE_FAILED", "DEGRADED"):
+    if node_group == TRAINING_NODE_GROUP and is_asked_for_all(cluster, found):
+        return READY if settle_size(services, cluster, found) else NOT_READY
+    if found.status == "CREATE_FAILED" or (found.status == "DEGRADED" and not has_settled(cluster)):
         raise ResourceFailed(
             f"EKS could not create node group {node_group} of "
             f"{_shape(cluster, node_group)}: {found.failure or found.status}"
         )
-    if found.status != "ACTIVE":
+    if found.status not in ("ACTIVE", "DEGRADED"):
         requested = cluster.resource(ResourceKind.NODE_GROUP, node_group)
         check_time(
             services,
@@ -77,6 +89,8 @@ def _resize(services: Services, cluster: Cluster, found: NodeGroup) -> bool:
     """Whether the training node group is being given its size."""
     if found.status not in ("ACTIVE", "DEGRADED"):
         return False
+    if found.status == "DEGRADED" and is_settling(cluster):
+        return False  # even its fewest nodes did not come, or it has all that there are
     nodes = _size(services, cluster, found)
     if nodes == found.nodes:
         return False
@@ -92,7 +106,7 @@ def _size(services: Services, cluster: Cluster, found: NodeGroup) -> int:
     After a resize that brought a part of the new nodes, the cluster keeps them while it is in use.
     """
     wanted = cluster.spec.nodes
-    if found.nodes <= wanted or not cluster.open_leases:
+    if found.nodes <= wanted or not cluster.open_leases or has_settled(cluster):
         return wanted
     return min(found.nodes, max(wanted, len(live_cluster(services, cluster).training_nodes)))
 
@@ -100,7 +114,7 @@ def _size(services: Services, cluster: Cluster, found: NodeGroup) -> int:
 def _shape(cluster: Cluster, node_group: str) -> str:
     if node_group == SYSTEM_NODE_GROUP:
         return f"1 x {SYSTEM_INSTANCE_TYPE}"
-    return f"{cluster.spec.nodes} x {cluster.spec.instance_type}"
+    return f"{cluster.spec.least_nodes} x {cluster.spec.instance_type}"
 
 
 def _create(services: Services, cluster: Cluster, node_group: str) -> None:
@@ -132,10 +146,14 @@ def _create(services: Services, cluster: Cluster, node_group: str) -> None:
         services.cluster_states.load(cluster_id),
         ResourceKind.NODE_GROUP,
         node_group,
-        price_per_hour_usd=node_group_price(spec.instance, nodes=spec.nodes),
+        price_per_hour_usd=node_group_price(spec.instance, nodes=spec.least_nodes),
     )
     services.node_groups.ensure_training(
-        cluster_id, instance=spec.instance, count=spec.nodes, subnet_id=subnet_id, run_id=run_id
+        cluster_id,
+        instance=spec.instance,
+        count=spec.least_nodes,
+        subnet_id=subnet_id,
+        run_id=run_id,
     )
 
 

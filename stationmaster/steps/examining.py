@@ -87,11 +87,12 @@ def _explain_inside(services: Services, run: Run) -> tuple[str, bool]:
         return why_failed(gateway, run, failed.message, pods), False
     cluster = services.cluster_states.load(cluster_of(run))
     ready = [node for node in live_cluster(services, cluster).training_nodes if node.ready]
-    if len(ready) < run.placement.nodes:
+    if len(ready) < run.least_nodes:
         return f"{len(ready)} of {run.placement.nodes} training nodes are ready", False
-    if len(pods) < run.placement.nodes:
+    if len(pods) < run.least_nodes:
         return f"{len(pods)} of the job's {run.placement.nodes} pods are there", False
-    if any(pod.phase not in ("Running", "Succeeded") for pod in pods):
+    up = sum(pod.phase in ("Running", "Succeeded") for pod in pods)
+    if up < (run.least_nodes if run.request.min_nodes is not None else len(pods)):
         return f"the job's pods do not run: {gateway.explain(pods)}", False
     relays = gateway.pods(labels={LABEL_RUN_ID: run.run_id, LABEL_ROLE: "relay"})
     return f"{SILENT}{_relay_standing(relays)}", False

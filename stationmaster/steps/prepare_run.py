@@ -38,8 +38,13 @@ def prepare_run(services: Services, run_id: RunId) -> Preparation:
     request = run.request
     recipe = request.resolved
     placement = run.placement
-    plan = plan_recipe(recipe, nodes=placement.nodes, instance_type=placement.instance_type)
-    return {"run_id": run_id, "await_limit_s": await_limit_s(plan.estimated_duration_s)}
+    plan = plan_recipe(
+        recipe,
+        nodes=placement.nodes,
+        min_nodes=request.min_nodes,
+        instance_type=placement.instance_type,
+    )
+    return {"run_id": run_id, "await_limit_s": await_limit_s(plan.longest_duration_s)}
 
 
 def await_limit_s(estimated_duration_s: float) -> int:

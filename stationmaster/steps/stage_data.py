@@ -56,6 +56,7 @@ from stationmaster.rendering.staging import (
 from stationmaster.rendering.storage import render_storage
 from stationmaster.services import Services
 from stationmaster.steps import NOT_READY, READY, StepResult
+from stationmaster.steps.placing import place_attempt
 from stationmaster.steps.recording import attempt_of, check_time, enter_phase
 from stationmaster.steps.stopping import raise_if_stopped
 from stationmaster.storage import shared_storage
@@ -78,6 +79,7 @@ def stage_data(services: Services, run_id: RunId) -> StepResult:
     """
     run = services.runs.load(run_id)
     raise_if_stopped(run)
+    run = place_attempt(services, run)
     attempt = attempt_of(run)
     staging = staging_of(run, attempt)
     work = _work_left(run, staging)

@@ -14,6 +14,7 @@ from stationmaster.rendering.relay import render_relay
 from stationmaster.rendering.storage import render_storage
 from stationmaster.services import Services
 from stationmaster.steps import READY, StepResult
+from stationmaster.steps.placing import place_attempt
 from stationmaster.steps.recording import attempt_of, enter_phase
 from stationmaster.steps.stage_data import staging_of
 from stationmaster.steps.stopping import raise_if_stopped
@@ -33,6 +34,7 @@ def submit_job(services: Services, run_id: RunId) -> StepResult:
     """
     run = services.runs.load(run_id)
     raise_if_stopped(run)
+    run = place_attempt(services, run)
     run = enter_phase(services, run, RunPhase.SUBMITTING)
     attempt = attempt_of(run)
     cluster_id = attempt.cluster_id

@@ -21,6 +21,7 @@ from stationmaster.domain.catalogue.entries import CATALOGUE
 from stationmaster.domain.cluster import events as cl
 from stationmaster.domain.cluster.aggregate import Check, Cluster, TeardownStatus
 from stationmaster.domain.cluster.events import ClusterPhase
+from stationmaster.domain.cluster.leases import Lease
 from stationmaster.domain.cluster.resources import Resource, ResourceStatus
 from stationmaster.domain.cluster.spec import spec_for
 from stationmaster.domain.planning.plan import make_plan
@@ -775,3 +776,35 @@ def test_card_says_for_how_long_the_cluster_stays_after_the_run():
 
     assert "cluster kept 2h after it" in seen(run_card(kept, now=NOW))
     assert "kept" not in seen(run_card(make_run(), now=NOW))
+
+
+def test_card_of_a_range_says_how_many_of_it_the_run_has():
+    request = REQUEST.model_copy(update={"nodes": 8, "min_nodes": 2})
+    view = running(request=request)
+    spec = view.cluster.spec.model_copy(update={"nodes": 6})
+    lease = Lease(run_id=RUN_ID, nodes=6, granted_at=START)
+    leased = view.cluster.model_copy(update={"spec": spec, "leases": {RUN_ID: lease}})
+    open_spec = spec.model_copy(update={"nodes": 8, "min_nodes": 2})
+    unsettled = leased.model_copy(update={"spec": open_spec})
+
+    assert "6 of 2:8 nodes \u00d7 m5.2xlarge" in seen(
+        run_card(replace(view, cluster=leased), now=NOW)
+    )
+    waiting = seen(run_card(replace(view, cluster=unsettled), now=NOW))
+    assert "2:8 nodes \u00d7 m5.2xlarge" in waiting
+    assert "of 2:8" not in waiting
+
+
+def test_thread_of_a_range_says_how_many_nodes_it_got_and_why():
+    view = running(request=REQUEST.model_copy(update={"nodes": 8, "min_nodes": 2}))
+    settled = cl.SizeSettled(
+        event_id="s", cluster_id=RUN_ID, at=START, nodes=6, reason="no capacity"
+    )
+    leased = ev.NodesLeased(
+        event_id="n", run_id=RUN_ID, at=START, attempt_id="a", nodes=6, price_per_hour_usd=1.0
+    )
+
+    told = seen(thread_message([settled, leased], view))
+
+    assert "it goes on with 6 nodes: no capacity" in told
+    assert "it has 6 nodes of 2:8" in told

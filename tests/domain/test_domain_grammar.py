@@ -72,6 +72,9 @@ def start(recipe, **typed):
             start("llama2-7b", nodes=2, instance_type="p5.48xlarge"),
         ),
         ("plan llama2-7b nodes=4", ShowPlan(start("llama2-7b", nodes=4))),
+        ("llama2-7b nodes=2:8", start("llama2-7b", nodes=8, min_nodes=2)),
+        ("plan tiny-llama nodes=1:2", ShowPlan(start("tiny-llama", nodes=2, min_nodes=1))),
+        ("tiny-llama nodes=2:2", start("tiny-llama", nodes=2)),
         ("tiny-llama --steps=7", start("tiny-llama", overrides={"steps": "7"})),
     ],
 )
@@ -116,6 +119,25 @@ def test_parse_command_with_typographic_characters_undoes_them(text):
         ("tiny-llama nodes=two", BadCommand, "nodes=two", "/train plan tiny-llama nodes=2"),
         ("tiny-llama nodes=-1", BadCommand, "nodes=-1", "/train plan tiny-llama nodes=2"),
         ("tiny-llama nodes=2.5", BadCommand, "nodes=2.5", "/train plan tiny-llama nodes=2"),
+        ("llama2-7b nodes=2-8", BadCommand, "range MIN:MAX", "/train llama2-7b nodes=2:8"),
+        ("llama2-7b nodes=2\u20138", BadCommand, "nodes=2-8", "/train llama2-7b nodes=2:8"),
+        ("llama2-7b nodes=2\u20148", BadCommand, "nodes=2--8", "/train llama2-7b nodes=2:8"),
+        ("llama2-7b nodes=2..8", BadCommand, "nodes=2..8", "/train llama2-7b nodes=2:8"),
+        ("llama2-7b nodes=2\u20268", BadCommand, "nodes=2", "/train llama2-7b nodes=2:8"),
+        ("llama2-7b nodes=8:2", BadCommand, "smaller first", "/train llama2-7b nodes=2:8"),
+        ("llama2-7b nodes=0:4", BadCommand, "nodes=0:4", "/train llama2-7b nodes=1:4"),
+        ("llama2-7b nodes=:4", BadCommand, "nodes=:4", "/train llama2-7b nodes=1:4"),
+        ("llama2-7b nnodes=2:8", BadParameter, "mean nodes", "/train llama2-7b nodes=2:8"),
+        ("plan llama2-7b nodes=2-8", BadCommand, "2-8", "/train plan llama2-7b nodes=2:8"),
+        ("llama2-7b nodes=2:", BadCommand, "nodes=2:", "/train plan llama2-7b nodes=2"),
+        ("llama2-7b nodes=2:99", BadCommand, "from 1 to 64", "/train plan llama2-7b nodes=2"),
+        ("llama2-7b nodes=1:2:4", BadCommand, "1:2:4", "/train plan llama2-7b nodes=2"),
+        (
+            "resnet50 nodes=1:4 preset=smoke",
+            BadParameter,
+            "on 3 nodes batch normalisation would see 5.3 images on average",
+            "/train plan resnet50 preset=smoke nodes=2",
+        ),
         ("tiny-llama stpes=9", BadParameter, "did you mean steps", "/train tiny-llama steps=9"),
         (
             "tiny-llama steps=0",
@@ -496,6 +518,12 @@ def test_request_is_written_as_it_could_be_typed():
 
     assert request.words == text
     assert start("tiny-llama").words == "tiny-llama"
+
+
+def test_range_of_nodes_is_written_as_it_could_be_typed():
+    words = "llama2-7b nodes=2:8 instance=p5.48xlarge"
+
+    assert parse_command(words).words == words
 
 
 def test_request_made_fitting_keeps_the_rest():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from factories import make_event, make_request, make_run
 from test_cluster_commands import finding, kept
@@ -100,6 +102,16 @@ def test_resume_is_a_start_with_the_runs_own_keys(label):
     assert start.words == (
         f"tiny-llama nodes=2 instance=m5.2xlarge resume_from={RUN}@60 schedule=constant steps=100"
     )
+
+
+def test_resume_keeps_the_range_of_nodes_unless_a_cluster_has_fewer_than_its_least():
+    ranged = saved(nodes=2, min_nodes=2)
+    ranged = replace(ranged, request=ranged.request.model_copy(update={"nodes": 4}))
+
+    assert "nodes=2:4" in read("resume last steps=+40", ranged).words
+    assert "nodes=1:2" in read("resume last steps=+40 nodes=1:2", ranged).words
+    on_cluster = read("resume last steps=+40 on=team-a", ranged)
+    assert (on_cluster.min_nodes, on_cluster.nodes) == (2, 4)
 
 
 def test_typed_keys_go_over_the_runs_own():

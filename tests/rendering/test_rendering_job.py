@@ -37,9 +37,16 @@ def render(
     instance: str = "p4d.24xlarge",
     nodes: int = 2,
     run_id: str = "llama2-7b-0123abcd",
+    min_nodes: int | None = None,
     **overrides: str,
 ) -> dict[str, Any]:
-    request = make_request(recipe=recipe, nodes=nodes, instance_type=instance, overrides=overrides)
+    request = make_request(
+        recipe=recipe,
+        nodes=nodes,
+        min_nodes=min_nodes,
+        instance_type=instance,
+        overrides=overrides,
+    )
     return render_pytorch_job(
         job_spec(
             request,
@@ -81,6 +88,34 @@ def test_job_is_worker_only_and_fixed_in_size_without_autoscaler():
     assert elastic["rdzvId"] == "llama2-7b-0123abcd"
     assert "metrics" not in elastic
     assert "nProcPerNode" not in elastic  # together with nprocPerNode the webhook refuses the job
+
+
+@pytest.mark.parametrize(("least", "leased", "rendered"), [(2, 6, 2), (2, 2, 2), (4, 3, 3)])
+def test_job_of_a_range_trains_with_its_fewest_nodes_and_has_a_pod_for_each_leased_one(
+    least: int, leased: int, rendered: int
+):
+    spec = render(nodes=leased, min_nodes=least)["spec"]
+
+    assert spec["pytorchReplicaSpecs"]["Worker"]["replicas"] == leased
+    elastic = spec["elasticPolicy"]
+    assert (elastic["minReplicas"], elastic["maxReplicas"]) == (rendered, leased)
+    assert (
+        spec["runPolicy"]["backoffLimit"]
+        == render(nodes=leased)["spec"]["runPolicy"]["backoffLimit"]
+    )
+
+
+def test_job_of_a_range_has_time_to_stop_on_its_fewest_nodes():
+    few, many = (
+        render("llama2-70b", nodes=n, sequence_length="4096", global_batch_size="4096")
+        for n in (1, 8)
+    )
+    ranged = render(
+        "llama2-70b", nodes=8, min_nodes=1, sequence_length="4096", global_batch_size="4096"
+    )
+
+    grace = [pod_spec(job)["terminationGracePeriodSeconds"] for job in (few, ranged, many)]
+    assert grace[0] == grace[1] > grace[2]
 
 
 def test_job_with_etcd_meets_where_the_runs_etcd_listens_with_the_protocol_that_torch_speaks():

@@ -253,6 +253,12 @@ class EksService(InsideCluster):
             group.described["status"] = "DEGRADED"
             group.described["health"] = {"issues": [shapes.no_capacity(group.described)]}
             return
+        if wanted > have and "node-group-short" in self.emulation.faults:
+            self._launch(cluster, name, group, leave_out=1)
+            group.described["status"] = "DEGRADED"
+            group.described["health"] = {"issues": [shapes.no_capacity(group.described)]}
+            self._report_active(cluster, group)
+            return
         self._terminate(group, keep=wanted)
         self._launch(cluster, name, group)
         group.described["status"] = "ACTIVE"
@@ -265,7 +271,7 @@ class EksService(InsideCluster):
             cluster=cluster,
             name=described["nodegroupName"],
             instance_type=described["instanceTypes"][0],
-            count=described["scalingConfig"]["desiredSize"],
+            count=len(group.instance_ids),
             zone=sorted(self._zones(described["subnets"]))[0],
             labels=dict(described["labels"]),
             taints=list(described["taints"]),
@@ -276,9 +282,10 @@ class EksService(InsideCluster):
         if self.clusters[cluster].node_groups.pop(name, None) is not None:
             self.emulation.observer.node_group_deleted(cluster=cluster, name=name)
 
-    def _launch(self, cluster: str, name: str, group: NodeGroup) -> None:
+    def _launch(self, cluster: str, name: str, group: NodeGroup, *, leave_out: int = 0) -> None:
         """Run the instances that the group lacks in the emulated EC2, tagged as EKS tags them."""
-        lacking = group.described["scalingConfig"]["desiredSize"] - len(group.instance_ids)
+        wanted = group.described["scalingConfig"]["desiredSize"] - leave_out
+        lacking = wanted - len(group.instance_ids)
         if lacking <= 0:
             return
         tags = {

@@ -340,6 +340,7 @@ def _read_start(
     return StartRun(
         name,
         nodes=values.nodes,
+        min_nodes=values.min_nodes,
         instance_type=values.instance_type,
         overrides=values.overrides,
         on=values.on,

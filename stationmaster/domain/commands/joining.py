@@ -131,7 +131,8 @@ def plan_with_notes(plan: Plan, *, cluster: Cluster | None, keep_s: int, whole: 
     Args:
         whole: USD an hour of the cluster that is kept.
     """
-    notes = [] if cluster is None else waiting_notes(cluster, plan.nodes)
+    least = plan.min_nodes if plan.min_nodes is not None else plan.nodes
+    notes = [] if cluster is None else waiting_notes(cluster, least)
     if keep_s:
         kept = typed_duration(keep_s)
         notes.append(
@@ -142,7 +143,7 @@ def plan_with_notes(plan: Plan, *, cluster: Cluster | None, keep_s: int, whole: 
 
 
 def waiting_notes(cluster: Cluster, nodes: int) -> list[str]:
-    """What a run of `nodes` nodes would wait for on a cluster."""
+    """What a run that needs `nodes` nodes would wait for on a cluster."""
     notes = []
     if cluster.phase is not ClusterPhase.READY:
         notes.append(f"cluster {cluster.label} is {cluster.phase.value}; the run waits for it")

@@ -35,6 +35,7 @@ from stationmaster.domain.commands.meanings import (
     planned_key_meant,
     refuse_mistyped_keys,
 )
+from stationmaster.domain.commands.node_range import TypedNodes, range_meant, read_nodes
 from stationmaster.domain.commands.resuming import (
     RESUME_FROM,
     FindSaved,
@@ -69,6 +70,7 @@ class Values:
     """What was typed, None where the recipe's default applies, and what it amounts to."""
 
     nodes: int | None
+    min_nodes: int | None
     instance_type: str | None
     overrides: dict[str, str]
     on: str | None
@@ -101,7 +103,7 @@ def read_values(
     """
     values = read_pairs(words)
     _refuse_planned_keys(values, recipe)
-    nodes = _nodes(values.pop("nodes", None), maximum=_most_nodes(recipe, values))
+    typed = read_nodes(values.pop("nodes", None), maximum=_most_nodes(recipe, values))
     instance_type = values.pop("instance", None)
     on, keep_s = values.pop("on", None), read_keep(values.pop("keep", None))
     backup_every_s = read_backup_every(values.pop(BACKUP_EVERY, None))
@@ -120,7 +122,8 @@ def read_values(
     if cluster is None:
         plan = plan_recipe(
             planned,
-            nodes=nodes,
+            nodes=typed.most,
+            min_nodes=typed.least,
             instance_type=instance_type,
             listing=listing,
             restored_bytes=returning.num_bytes,
@@ -129,11 +132,11 @@ def read_values(
         whole = plan.price_per_hour_usd
     else:
         refuse_other_machines(cluster, instance_type)
-        refuse_more_nodes(cluster, nodes)
+        refuse_more_nodes(cluster, typed.most if typed.least is None else typed.least)
         plan = _plan_on(
             cluster,
             planned,
-            nodes=nodes,
+            typed=typed,
             listing=listing,
             restored_bytes=returning.num_bytes,
         )
@@ -143,7 +146,8 @@ def read_values(
     plan = plan_with_returning(plan, returning, resolved)
     plan = plan_with_storage(plan, storage)
     return Values(
-        nodes=nodes,
+        nodes=typed.most,
+        min_nodes=typed.least,
         instance_type=instance_type,
         overrides=values,
         on=on,
@@ -161,14 +165,16 @@ def _plan_on(
     cluster: Cluster,
     recipe: Recipe,
     *,
-    nodes: int | None,
+    typed: TypedNodes,
     listing: Listing | None,
     restored_bytes: int,
 ) -> Plan:
     """The plan of a run that uses a cluster: its machines, and at most its nodes."""
+    most = min(typed.most or recipe.default_nodes, cluster.spec.nodes)
     return plan_recipe(
         fitted(recipe, cluster),
-        nodes=min(recipe.default_nodes, cluster.spec.nodes) if nodes is None else nodes,
+        nodes=most,
+        min_nodes=typed.least if typed.least != most else None,
         instance_type=cluster.spec.instance_type,
         shared=shared_cluster(cluster),
         listing=listing,
@@ -198,16 +204,6 @@ def read_pairs(words: Sequence[str]) -> dict[str, str]:
 
 def _key(typed: str) -> str:
     return typed.lstrip("-").lower().replace("-", "_")
-
-
-def _nodes(value: str | None, *, maximum: int) -> int | None:
-    if value is None:
-        return None
-    if not value.isascii() or not value.isdigit() or not 1 <= int(value[:9]) <= maximum:
-        raise BadCommand(
-            f"nodes={shorten(value)} is not accepted: expected a whole number from 1 to {maximum}"
-        )
-    return int(value)
 
 
 def _most_nodes(recipe: Recipe, values: Mapping[str, str]) -> int:
@@ -292,6 +288,7 @@ def _candidates(word: str, recipe: Recipe, cluster: Cluster | None) -> list[str]
     choice = nearest(value, [SMOKE]) if close == PRESET else None
     choice = respelled(value) if close in ("keep", BACKUP_EVERY) else choice
     choice = storage_meant(value) if close == FILE_SYSTEM else choice
+    choice = range_meant(value) if close == "nodes" else choice
     spellings = [word, f"{close}={value}", f"{close}={choice or value.lower()}"]
     if close in ("on", RESUME_FROM, FILE_SYSTEM):
         return [*spellings, ""]  # no other cluster, run or file system is meant

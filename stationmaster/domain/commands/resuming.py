@@ -227,7 +227,9 @@ def continued_words(
     if cluster is not None:
         del kept["instance"]
         kept.pop(FILE_SYSTEM, None)
-        kept["nodes"] = str(min(saved.placement.nodes, cluster.spec.nodes))
+        least, has = saved.request.min_nodes, cluster.spec.nodes
+        if least is None or least > has:
+            kept["nodes"] = str(min(saved.placement.nodes, has))
     # A mistyped key is corrected later: it must not meet the one that it means.
     meant = {key_meant(key, kept) for key in typed}
     kept = {key: value for key, value in kept.items() if key not in meant}
@@ -235,8 +237,11 @@ def continued_words(
 
 
 def _kept(saved: SavedRun) -> dict[str, str]:
+    request = saved.request
+    is_range = request.min_nodes is not None
+    nodes = f"{request.min_nodes}:{request.nodes}" if is_range else str(saved.placement.nodes)
     kept = {
-        "nodes": str(saved.placement.nodes),
+        "nodes": nodes,
         "instance": saved.placement.instance_type,
         **saved.request.overrides,
     }

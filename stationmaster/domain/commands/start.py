@@ -26,6 +26,8 @@ class StartRun:
 
     recipe: str
     nodes: int | None = None
+    min_nodes: int | None = None
+    """Of a range MIN:MAX, with `nodes` its most; None for a fixed number."""
     instance_type: str | None = None
     overrides: dict[str, str] = field(default_factory=dict)
     on: str | None = None
@@ -65,8 +67,9 @@ class StartRun:
     @property
     def _placed(self) -> dict[str, str]:
         point = self.resume_from
+        least = f"{self.min_nodes}:" if self.min_nodes is not None else ""
         typed = {
-            "nodes": self.nodes,
+            "nodes": f"{least}{self.nodes}" if self.nodes is not None else None,
             "instance": self.instance_type,
             "on": self.on,
             "keep": typed_duration(self.keep_s) if self.keep_s else None,

@@ -333,8 +333,8 @@ PLANNED: Final[Mapping[str, PlannedSubcommand]] = {
     for row in (
         PlannedSubcommand(
             name="scale",
-            today="the number of nodes of a run is fixed when it starts; /train cluster resize "
-            "changes that of a kept cluster",
+            today="a run has the nodes that nodes=N or nodes=MIN:MAX gave it when it started; "
+            "/train cluster resize changes those of a kept cluster",
             meanings=("resize", "grow", "shrink"),
         ),
         PlannedSubcommand(
@@ -382,7 +382,11 @@ PLANNED: Final[Mapping[str, PlannedSubcommand]] = {
     )
 }
 
-_NODES: Final = Key(name="nodes", help="how many instances", choices=("1", "2", "4"))
+_NODES: Final = Key(
+    name="nodes",
+    help="how many instances, or of a range such as 2:8 as many as there are",
+    choices=("1", "2", "4"),
+)
 _INSTANCE: Final = Key(name="instance", help="EC2 instance type", choices=tuple(INSTANCES))
 _MACHINE_KEYS: Final = (
     _NODES,
@@ -422,7 +426,7 @@ _RESULT_KEYS: Final = (
     ),
 )
 CLUSTER_KEYS: Final = (
-    _NODES,
+    Key(name="nodes", help="how many instances", choices=_NODES.choices),
     _INSTANCE,
     Key(
         name="ttl",
@@ -456,7 +460,7 @@ PLANNED_KEYS: Final[Mapping[str, PlannedKey]] = {
 
 # Words of the same meaning as a key, planned ones included, which other tools use.
 KEY_MEANINGS: Final[Mapping[str, tuple[str, ...]]] = {
-    "nodes": ("num_nodes", "machines", "instances", "workers", "replicas"),
+    "nodes": ("num_nodes", "nnodes", "machines", "instances", "workers", "replicas"),
     "instance": ("instance_type", "machine", "machine_type"),
     "steps": ("max_steps", "num_steps", "iterations", "iters"),
     "learning_rate": ("lr",),

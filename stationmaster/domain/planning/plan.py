@@ -34,6 +34,16 @@ from stationmaster.domain.planning.advice import (
 from stationmaster.domain.planning.cost import Figures, Shared, estimate, tokens_per_s
 from stationmaster.domain.planning.layout import Layout
 from stationmaster.domain.planning.memory import GIB, checkpoint_bytes
+from stationmaster.domain.planning.ranges import (
+    FewestNodes,
+    check_range,
+    fewest_nodes,
+    misfit_of_fewest,
+    range_notes,
+    smallest_fitting,
+    summary_of,
+    words_of,
+)
 from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.domain.planning.speed import assumed_mfu
 from stationmaster.domain.planning.staging import (
@@ -71,6 +81,8 @@ class Plan(BaseModel):
     recipe: str
     instance_type: str
     nodes: int
+    fewest: FewestNodes | None = None
+    """Of a range of nodes: the same on its fewest; the other figures are of its most."""
     num_gpus: int
     processes: int
     parallelism: str
@@ -112,11 +124,28 @@ class Plan(BaseModel):
     """When the prices were read. Also the last of its warnings."""
     warnings: list[str]
 
+    @property
+    def min_nodes(self) -> int | None:
+        """The fewest nodes of a range; None for a fixed number."""
+        return self.fewest.nodes if self.fewest is not None else None
+
+    @property
+    def node_words(self) -> str:
+        """How many nodes it is for, as typed: "8", or "2:8"."""
+        return str(self.nodes) if self.fewest is None else f"{self.fewest.nodes}:{self.nodes}"
+
+    @property
+    def longest_duration_s(self) -> int:
+        """How long it takes at most: on the fewest nodes of a range."""
+        fewest = self.fewest.estimated_duration_s if self.fewest is not None else 0
+        return max(self.estimated_duration_s, fewest)
+
 
 def make_plan(
     recipe_name: str,
     *,
     nodes: int | None = None,
+    min_nodes: int | None = None,
     instance_type: str | None = None,
     overrides: Mapping[str, str] | None = None,
     model: LanguageModel | None = None,
@@ -127,13 +156,14 @@ def make_plan(
         UserError: an unknown recipe, instance or key, or a value that cannot work at all.
     """
     recipe = get_recipe(recipe_name, model).with_overrides(overrides or {})
-    return plan_recipe(recipe, nodes=nodes, instance_type=instance_type)
+    return plan_recipe(recipe, nodes=nodes, min_nodes=min_nodes, instance_type=instance_type)
 
 
 def plan_recipe(
     recipe: Recipe,
     *,
     nodes: int | None = None,
+    min_nodes: int | None = None,
     instance_type: str | None = None,
     shared: Shared | None = None,
     listing: Listing | None = None,
@@ -142,6 +172,7 @@ def plan_recipe(
     """Plan a recipe whose overrides are applied.
 
     Args:
+        min_nodes: the fewest nodes that do as well; None where `nodes` is a fixed number.
         shared: the cluster that the run would use; the recipe's file system is then that one's.
         listing: what S3 says of its data set. Without a cluster of others, the file system becomes
             as large as that needs.
@@ -164,6 +195,8 @@ def plan_recipe(
             named, remedy = f"cluster {shared.label}: {instance.name}", "leave on= out"
         raise BadParameter(f"{named} {reason}; {remedy}")
     _check_batch(recipe, layout.processes)
+    if min_nodes is not None:
+        check_range(layout, min_nodes)
     layout, data = _with_data(layout, listing, shared)
     recipe = layout.recipe
     stage_s = (data.stage_s if data else 0) + restore_s(recipe, restored_bytes)
@@ -171,17 +204,26 @@ def plan_recipe(
     changes = [] if figures.fits else changes_that_fit(figures, shared=shared)
     mfu = assumed_mfu(layout)
     misfits = misfits_of(figures, changes=changes, shared=shared)
+    suggestion = changes[0].words if changes else None
+    fewest = None
+    if min_nodes is not None:
+        fewest = fewest_nodes(layout, min_nodes, shared=shared, stage_s=stage_s)
+        if figures.fits and not fewest.fits:
+            fitting = smallest_fitting(layout, min_nodes, shared=shared)
+            misfits = [misfit_of_fewest(fewest, layout.nodes, fitting)]
+            suggestion = words_of(fitting, layout.nodes)
     price_note = f"prices as of {PRICES_AS_OF}"
     return Plan(
         recipe=recipe.name,
         instance_type=instance.name,
         nodes=layout.nodes,
+        fewest=summary_of(fewest) if fewest is not None else None,
         num_gpus=layout.nodes * instance.num_gpus if recipe.needs_gpu else 0,
         processes=layout.processes,
         parallelism=layout.parallelism,
         micro_batch_size=layout.rows,
         micro_batches=layout.micro_batches,
-        fits=figures.fits,
+        fits=not misfits,
         memory_per_gpu_gib=_memory_per_gpu(figures),
         price_per_hour_usd=round(figures.price_per_hour_usd, 2),
         estimated_duration_s=math.ceil(figures.duration_s),
@@ -199,12 +241,15 @@ def plan_recipe(
         file_system_id=recipe.file_system_id,
         time_to_first_step_s=figures.time_to_first_step_s,
         on_cluster=shared.label if shared else None,
-        will_create=[] if shared else _will_create(recipe, instance, nodes=layout.nodes),
-        suggestion=changes[0].words if changes else None,
+        will_create=[]
+        if shared
+        else _will_create(recipe, instance, nodes=layout.nodes, least=min_nodes),
+        suggestion=suggestion,
         misfits=misfits,
         price_note=price_note,
         warnings=[
             *misfits,
+            *(range_notes(figures, fewest) if fewest is not None else ()),
             *_data_notes(recipe, data),
             *warnings_of(figures),
             *_hub_notes(recipe),
@@ -302,12 +347,14 @@ def _memory_per_gpu(figures: Figures) -> MemoryPerGpu:
     return MemoryPerGpu(**rounded, available=round(figures.available / GIB, 1))
 
 
-def _will_create(recipe: Recipe, instance: InstanceType, *, nodes: int) -> list[str]:
+def _will_create(
+    recipe: Recipe, instance: InstanceType, *, nodes: int, least: int | None
+) -> list[str]:
     efa = f", {instance.num_efa} EFA each" if instance.num_efa else ""
     return [
         "1 EKS cluster (control plane, access entries, FSx CSI add-on)",
         f"1 node group of 1 x {SYSTEM_INSTANCE_TYPE} for operators and the relay",
-        f"1 node group of {nodes} x {instance.name}{efa}",
+        f"1 node group of {f'{least} to ' if least else ''}{nodes} x {instance.name}{efa}",
         _storage(recipe),
         "1 security group, 2 launch templates"
         + (", 1 placement group" if instance.num_efa else ""),

@@ -275,6 +275,7 @@ _NewsOnly = (
     | ev.BackupSaved
     | ev.BackupFailed
     | ev.AttemptStarted
+    | ev.NodesLeased
     | ev.DataReported
     | ev.DataStaged
     | ev.JobSubmitted

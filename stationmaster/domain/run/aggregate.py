@@ -20,7 +20,7 @@ from stationmaster.domain.errors import IllegalTransition
 from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.names import job_name
 from stationmaster.domain.run import events as ev
-from stationmaster.domain.run.attempts import Attempt, begun, ended
+from stationmaster.domain.run.attempts import Attempt, begun, ended, placed
 from stationmaster.domain.run.backups import Backups, backups_after
 from stationmaster.domain.run.events import RunEvent, RunPhase
 from stationmaster.domain.run.failure_lines import says_lost_peer
@@ -136,6 +136,12 @@ class Run(State):
         return self.attempt.placement if self.attempt is not None else self.request.wish
 
     @property
+    def least_nodes(self) -> int:
+        """With fewer nodes the newest attempt does not train."""
+        nodes, least = self.placement.nodes, self.request.min_nodes
+        return nodes if least is None else min(least, nodes)
+
+    @property
     def job(self) -> str:
         """Name of the newest attempt's PyTorchJob."""
         return self.attempt.job if self.attempt is not None else job_name(self.run_id)
@@ -200,6 +206,9 @@ def _changes(run: Run, event: RunEvent) -> dict[str, object]:
             if run.phase.is_terminal:
                 raise IllegalTransition(f"run {run.run_id} is {run.phase.value} already")
             return {"attempts": begun(run.attempts, event)}
+        case ev.NodesLeased():
+            attempts = placed(run.attempts, event)
+            return {"attempts": attempts, "price_per_hour_usd": event.price_per_hour_usd}
         case ev.DataReported() | ev.DataStaged():
             return {"staging": staging_after(run.staging, event)}
         case (

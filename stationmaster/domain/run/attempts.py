@@ -13,7 +13,12 @@ from pydantic import BaseModel, ConfigDict
 
 from stationmaster.domain.ids import AttemptId, ClusterId, RunId
 from stationmaster.domain.names import job_name
-from stationmaster.domain.run.events import AttemptStarted, JobSubmitted, run_event_id
+from stationmaster.domain.run.events import (
+    AttemptStarted,
+    JobSubmitted,
+    NodesLeased,
+    run_event_id,
+)
 from stationmaster.domain.run.request import Placement, TrainingRequest
 
 
@@ -81,6 +86,18 @@ def begun(known: Sequence[Attempt], event: AttemptStarted) -> list[Attempt]:
         started_at=event.at,
     )
     return [*ended(known, at=event.at, why="another attempt began"), attempt]
+
+
+def placed(known: Sequence[Attempt], event: NodesLeased) -> list[Attempt]:
+    """The attempts once one of them has as many nodes as it was leased."""
+    return [
+        attempt.model_copy(
+            update={"placement": attempt.placement.model_copy(update={"nodes": event.nodes})}
+        )
+        if attempt.attempt_id == event.attempt_id
+        else attempt
+        for attempt in known
+    ]
 
 
 def ended(known: Sequence[Attempt], *, at: datetime, why: str) -> list[Attempt]:

@@ -161,6 +161,15 @@ class AttemptStarted(_Event):
     rendezvous_id: str
 
 
+class NodesLeased(_Event):
+    """An attempt that may run on fewer nodes than wished got so many, at that price an hour."""
+
+    type: Literal["nodes.leased"] = "nodes.leased"
+    attempt_id: AttemptId
+    nodes: int
+    price_per_hour_usd: float
+
+
 StagingWork = Literal["restoring", "looking", "copying", "preparing"]
 """What is done before a run trains: results come back; data that is there is looked at, other data
 is copied and prepared."""
@@ -374,6 +383,7 @@ RunEvent = Annotated[
     | BackupSaved
     | BackupFailed
     | AttemptStarted
+    | NodesLeased
     | DataReported
     | DataStaged
     | JobSubmitted

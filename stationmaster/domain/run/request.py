@@ -36,6 +36,8 @@ class TrainingRequest(BaseModel):
 
     recipe: str
     nodes: int
+    min_nodes: int | None = None
+    """Where fewer than `nodes` do as well: the least; None for a fixed number."""
     instance_type: str
     overrides: dict[str, str] = {}
     cluster_id: ClusterId | None = None
@@ -60,6 +62,11 @@ class TrainingRequest(BaseModel):
     team_id: str
     channel_id: str
     user_id: str
+
+    @property
+    def node_words(self) -> str:
+        """How many nodes it is for, as typed: "8", or "2:8"."""
+        return f"{self.min_nodes}:{self.nodes}" if self.min_nodes is not None else str(self.nodes)
 
     @property
     def wish(self) -> Placement:

@@ -61,6 +61,14 @@ class RunView:
         runs = [waiting.run_id for waiting in queue]
         return runs.index(self.run.run_id) + 1 if self.run.run_id in runs else None
 
+    @property
+    def leased_nodes(self) -> int | None:
+        """How many training nodes the run leases or leased; None before that is settled."""
+        if self.cluster is None or self.cluster.spec.min_nodes is not None:
+            return None
+        lease = self.cluster.leases.get(self.run.run_id)
+        return lease.nodes if lease is not None else None
+
     def waited_for_cluster(self, at: datetime) -> bool:
         """Whether the run waited for its cluster at that time: before its own work began."""
         attempt = self.run.attempt

@@ -1,0 +1,167 @@
+"""A run on as many nodes as there are of a range: what stays the same, and which recipes allow it.
+
+The batch of a step, and with it the learning rate and the order of samples, are those of the
+recipe at any number of nodes; ranks take more or fewer micro-batches. So a recipe is refused only
+where a rank's part of the batch decides more than how long a step takes. Used by `plan`. Pure.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+
+from pydantic import BaseModel, ConfigDict
+
+from stationmaster.domain.catalogue.models import ImageModel
+from stationmaster.domain.errors import BadParameter
+from stationmaster.domain.planning.cost import Figures, Shared, estimate
+from stationmaster.domain.planning.layout import Layout
+from stationmaster.domain.planning.memory import GIB
+
+
+class FewestNodes(BaseModel):
+    """The same plan on the fewest nodes of its range."""
+
+    model_config = ConfigDict(frozen=True)
+
+    nodes: int
+    fits: bool
+    memory_per_gpu_gib: float
+    price_per_hour_usd: float
+    estimated_duration_s: int
+    estimated_cost_usd: float
+    micro_batches: int
+    """Forward passes of a process in an optimizer step."""
+
+
+def check_range(layout: Layout, least: int) -> None:
+    """Refuse a range from `least` nodes to those of the layout on which training is not the same.
+
+    Raises:
+        BadParameter: naming the number of nodes that would differ, or the rendezvous.
+    """
+    typed = f"nodes={least}:{layout.nodes}"
+    if layout.recipe.training.rendezvous == "static":
+        raise BadParameter(
+            f"{typed} is not possible with rendezvous=static, whose master knows the number of "
+            f"workers when it starts; use nodes={layout.nodes}, or leave rendezvous= out"
+        )
+    if not isinstance(layout.recipe.model, ImageModel):
+        return
+    usual = _images_at_a_time(layout)
+    for nodes in range(layout.nodes - 1, least - 1, -1):
+        seen = _images_at_a_time(replace(layout, nodes=nodes))
+        if seen != usual:
+            told = f"{seen:g} images" if seen == int(seen) else f"{seen:.1f} images on average"
+            raise BadParameter(
+                f"{typed} is not possible for {layout.recipe.name}: on "
+                f"{_nodes(nodes)} batch normalisation would see {told} at a time, not "
+                f"{usual:g}, which is other training; use nodes={layout.nodes}"
+            )
+
+
+def _images_at_a_time(layout: Layout) -> float:
+    """Images that batch normalisation sees in a forward pass, as an average over its ranks.
+
+    Where the batch does not divide, some passes see an image twice: no whole number says so.
+    """
+    rows = layout.recipe.training.global_batch_size / layout.processes
+    return rows / math.ceil(rows / layout.recipe.training.micro_batch_size)
+
+
+def fewest_nodes(layout: Layout, least: int, *, shared: Shared | None, stage_s: float) -> Figures:
+    """All estimates of the layout on `least` nodes."""
+    return estimate(replace(layout, nodes=least), shared=shared, stage_s=stage_s)
+
+
+def summary_of(figures: Figures) -> FewestNodes:
+    """What a plan shows of its fewest nodes."""
+    return FewestNodes(
+        nodes=figures.layout.nodes,
+        fits=figures.fits,
+        memory_per_gpu_gib=round(figures.memory.total / GIB, 3),
+        price_per_hour_usd=round(figures.price_per_hour_usd, 2),
+        estimated_duration_s=math.ceil(figures.duration_s),
+        estimated_cost_usd=round(figures.cost_usd, 2),
+        micro_batches=figures.layout.micro_batches,
+    )
+
+
+def smallest_fitting(layout: Layout, least: int, *, shared: Shared | None) -> int | None:
+    """The fewest nodes above `least`, of a range up to the layout's, that it fits on."""
+    counts = range(least + 1, layout.nodes + 1)
+    return next((n for n in counts if estimate(replace(layout, nodes=n), shared=shared).fits), None)
+
+
+def misfit_of_fewest(fewest: Figures, most: int, fitting: int | None) -> str:
+    """Why a range is refused that would fit with its most nodes and not with its fewest."""
+    least = fewest.layout.nodes
+    where = "GPU" if fewest.layout.recipe.needs_gpu else "process"
+    needed, available = fewest.memory.total, fewest.available
+    if needed <= available:
+        needed, available, where = fewest.host_bytes, fewest.available_host, "process in its host"
+    remedy = _words(fitting, most) if fitting is not None else f"nodes={most}"
+    return (
+        f"does not fit on {_nodes(least)}, the fewest of {least}:{most}: {needed / GIB:.1f} GiB "
+        f"needed on each {where}, {available / GIB:.1f} GiB available; it fits with {remedy}"
+    )
+
+
+def words_of(fitting: int | None, most: int) -> str:
+    """What to type for the fitting part of a range."""
+    return _words(fitting if fitting is not None else most, most)
+
+
+def _words(least: int, most: int) -> str:
+    return f"nodes={least}:{most}" if least < most else f"nodes={most}"
+
+
+def range_notes(figures: Figures, fewest: Figures) -> Iterator[str]:
+    """What a range means, what stays the same in it, and what its fewest nodes cost."""
+    layout, small = figures.layout, fewest.layout
+    training, least, most = layout.recipe.training, small.nodes, layout.nodes
+    yield (
+        f"nodes={least}:{most}: it leases all of {most} nodes that it can get, {least} at least; "
+        f"when some are lost it goes on from its newest checkpoint with those that are left, down "
+        f"to {least}, and takes back those that return"
+    )
+    what = "images" if isinstance(layout.recipe.model, ImageModel) else "sequences"
+    same = (
+        f"a step has {training.global_batch_size:,} {what} at any number of nodes: "
+        f"{_passes(small)} in each process on {_nodes(least)}, {_passes(layout)} on {most}; the "
+        f"order of samples stays, and losses differ by rounding{_dropout(layout)}"
+    )
+    uneven = [
+        str(nodes)
+        for nodes in range(least, most)
+        if training.global_batch_size % replace(layout, nodes=nodes).processes
+    ]
+    if uneven:
+        shown = ", ".join(uneven[:6]) + (" and others" if len(uneven) > 6 else "")
+        same += f"; it does not divide over {shown} nodes, where some processes wait for others"
+    yield same
+    where = "GPU" if layout.recipe.needs_gpu else "process"
+    yield (
+        f"on {_nodes(least)}: ${fewest.price_per_hour_usd:,.2f} an hour, about "
+        f"{fewest.duration_s / 3600:,.1f} h and ${fewest.cost_usd:,.2f} in all, "
+        f"{fewest.memory.total / GIB:.1f} of {fewest.available / GIB:.1f} GiB on each {where}"
+    )
+    if training.rendezvous == "c10d":
+        yield (
+            "its pods meet at the first one: when that node is lost, the others wait for it; "
+            "rendezvous=etcd lets them go on without it"
+        )
+
+
+def _dropout(layout: Layout) -> str:
+    model = layout.recipe.model
+    return " and by dropout" if isinstance(model, ImageModel) and model.dropout else ""
+
+
+def _passes(layout: Layout) -> str:
+    return f"{layout.micro_batches} x {layout.rows}"
+
+
+def _nodes(number: int) -> str:
+    return "1 node" if number == 1 else f"{number} nodes"
