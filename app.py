@@ -5,14 +5,20 @@ The only reader of CDK context. It looks nothing up: neither an account nor the 
 
 from __future__ import annotations
 
+import sys
+
 import aws_cdk as cdk
 from cdk_nag import AwsSolutionsChecks
 
 from stacks.application import add_stacks
-from stacks.config import StageConfig
+from stacks.config import read_config
 
 # Run by itself, synthesis installs no wheels; the CDK's command line asks for them when it deploys.
 app = cdk.App(outdir="cdk.out", context={"aws:cdk:bundling-stacks": []})
-add_stacks(app, StageConfig.model_validate(app.node.try_get_context("stationmaster") or {}))
+try:
+    config = read_config(app.node.try_get_context("stationmaster"))
+except ValueError as error:
+    sys.exit(str(error))
+add_stacks(app, config)
 cdk.Validations.of(app).add_plugins(AwsSolutionsChecks(app))
 app.synth()

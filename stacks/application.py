@@ -8,14 +8,14 @@ from stacks.bot import BotStack
 from stacks.config import StageConfig
 from stacks.data import DataStack
 from stacks.images import ImagesStack
-from stacks.network import NetworkStack
+from stacks.network import network_of
 from stacks.workflow import WorkflowStack
 
 
 def add_stacks(app: cdk.App, config: StageConfig) -> None:
     """Add all stacks of one deployment to `app`; account and region are the deployer's own."""
     prefix = config.deployment
-    network = NetworkStack(app, f"{prefix}-network", config=config)
+    network = network_of(app, f"{prefix}-network", config=config)
     data = DataStack(app, f"{prefix}-data")
     images = ImagesStack(app, f"{prefix}-images", config=config)
     workflow = WorkflowStack(

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+_VPC_ID: Final = re.compile(r"vpc-(?:[0-9a-f]{8}|[0-9a-f]{17})")
+_SUBNET_ID: Final = re.compile(r"subnet-(?:[0-9a-f]{8}|[0-9a-f]{17})")
 
 
 class StageConfig(BaseModel):
@@ -29,10 +36,48 @@ class StageConfig(BaseModel):
     eks_clusters: tuple[str, ...] = Field(
         default=(), description="EKS clusters of others that runs may use, cluster=eks:NAME"
     )
+    vpc_id: str = Field(
+        default="", description="an existing network to use, with subnet_ids; made where empty"
+    )
+    subnet_ids: tuple[str, ...] = Field(
+        default=(), description="its private subnets, in two zones at least, for clusters"
+    )
     num_nat_gateways: int = Field(
         default=1, ge=1, description="training nodes of a run are in one zone; each gateway costs"
     )
     requests_per_second: int = Field(default=20, ge=1, description="of the public HTTP API")
+
+    @model_validator(mode="after")
+    def _use_a_whole_network(self) -> StageConfig:
+        if bool(self.vpc_id) != bool(self.subnet_ids):
+            has, lacks = ("vpc_id", "subnet_ids") if self.vpc_id else ("subnet_ids", "vpc_id")
+            raise ValueError(
+                f"{has} is given without {lacks}: give both for a network that exists, or neither "
+                "for a new one"
+            )
+        if not self.vpc_id:
+            return self
+        if not _VPC_ID.fullmatch(self.vpc_id):
+            raise ValueError(
+                f'vpc_id "{self.vpc_id}" is no id; expected vpc- and 8 or 17 hex digits'
+            )
+        for subnet_id in self.subnet_ids:
+            if not _SUBNET_ID.fullmatch(subnet_id):
+                raise ValueError(
+                    f'subnet_ids has "{subnet_id}", which is no id; expected subnet- and 8 or 17 '
+                    "hex digits"
+                )
+        if len(set(self.subnet_ids)) < max(2, len(self.subnet_ids)):
+            raise ValueError(
+                f"subnet_ids has {', '.join(self.subnet_ids)}; expected at least two different "
+                "subnets, in two zones, because EKS needs two"
+            )
+        if "num_nat_gateways" in self.model_fields_set:
+            raise ValueError(
+                "num_nat_gateways is for a new network; a network that exists keeps its own way "
+                "out: leave one of vpc_id and num_nat_gateways out"
+            )
+        return self
 
     @model_validator(mode="after")
     def _link_what_may_be_read(self) -> StageConfig:
@@ -43,3 +88,20 @@ class StageConfig(BaseModel):
                 "them there as well"
             )
         return self
+
+
+def read_config(context: Mapping[str, Any] | None) -> StageConfig:
+    """The configuration in the context of cdk.json.
+
+    Raises:
+        ValueError: one sentence that names the field and what was expected.
+    """
+    try:
+        return StageConfig.model_validate(context or {})
+    except ValidationError as exc:
+        problem = exc.errors()[0]
+        field = ".".join(map(str, problem["loc"]))
+        message = problem["msg"].removeprefix("Value error, ")
+        raise ValueError(
+            f"cdk.json, object stationmaster: {f'{field}: ' if field else ''}{message}"
+        ) from exc

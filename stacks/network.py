@@ -5,6 +5,7 @@ Nothing of a run is in this stack: clusters, nodes and file systems come and go 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Final
 
 import aws_cdk as cdk
@@ -19,6 +20,25 @@ from stacks.config import StageConfig
 NUM_ZONES: Final = 2
 PRIVATE_MASK: Final = 18
 PUBLIC_MASK: Final = 24
+
+
+@dataclass(frozen=True)
+class Network:
+    """Where clusters and file systems are made: a network and its private subnets, by id."""
+
+    vpc_id: str
+    subnet_ids: tuple[str, ...]
+
+
+def network_of(app: Construct, construct_id: str, *, config: StageConfig) -> Network:
+    """The network that the configuration names; without one, that of a stack of its own.
+
+    Nothing is looked up: whether the subnets are in two zones is known to AWS alone.
+    """
+    if config.vpc_id:
+        return Network(config.vpc_id, config.subnet_ids)
+    stack = NetworkStack(app, construct_id, config=config)
+    return Network(stack.vpc.vpc_id, stack.private_subnet_ids)
 
 
 class NetworkStack(cdk.Stack):

@@ -21,7 +21,7 @@ from stacks.constructs.machines import MACHINES, Machine
 from stacks.constructs.permissions import Granted
 from stacks.data import DataStack
 from stacks.images import ImagesStack
-from stacks.network import NetworkStack
+from stacks.network import Network
 from stationmaster.settings import Settings
 
 
@@ -34,7 +34,7 @@ class WorkflowStack(cdk.Stack):
         construct_id: str,
         *,
         config: StageConfig,
-        network: NetworkStack,
+        network: Network,
         data: DataStack,
         images: ImagesStack,
         **kwargs: Any,
@@ -61,9 +61,7 @@ class WorkflowStack(cdk.Stack):
             dataset_bucket_arns=dataset_bucket_arns,
             linked_bucket_arns=self._bucket_arns(config.linked_buckets),
             eks_clusters=config.eks_clusters,
-            vpc_arn=self.format_arn(
-                service="ec2", resource="vpc", resource_name=network.vpc.vpc_id
-            ),
+            vpc_arn=self.format_arn(service="ec2", resource="vpc", resource_name=network.vpc_id),
             artifacts_arn=data.artifacts_arn,
             machine_arns={
                 name: self._machine_arn(full_name) for name, full_name in machine_names.items()
@@ -105,7 +103,7 @@ class WorkflowStack(cdk.Stack):
     def _settings(
         self,
         config: StageConfig,
-        network: NetworkStack,
+        network: Network,
         data: DataStack,
         images: ImagesStack,
         cluster_access_arns: tuple[str, ...],
@@ -124,8 +122,8 @@ class WorkflowStack(cdk.Stack):
             cluster_state_machine_arn=self.granted.machine_arns["cluster"],
             train_state_machine_arn=self.granted.machine_arns["train"],
             teardown_state_machine_arn=self.granted.machine_arns["teardown"],
-            vpc_id=network.vpc.vpc_id,
-            subnet_ids=network.private_subnet_ids,
+            vpc_id=network.vpc_id,
+            subnet_ids=network.subnet_ids,
             cluster_role_arn=roles.cluster.role_arn,
             node_role_arn=roles.nodes.role_arn,
             relay_role_arn=roles.relay.role_arn,

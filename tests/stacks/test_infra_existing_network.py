@@ -1,0 +1,110 @@
+"""A deployment into a network that exists: it is used by its ids, and nothing of it is made."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from infra_templates import ROOT, Template, of_type, synthesis_environment, text_of
+
+from stacks.config import StageConfig, read_config
+
+VPC = "vpc-0123456789abcdef0"
+SUBNETS = ["subnet-0123456789abcdef0", "subnet-0a1b2c3d"]
+CONTEXT = {"stationmaster": {"vpc_id": VPC, "subnet_ids": SUBNETS}}
+
+
+def synthesize(folder: Path, context: dict[str, Any]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, str(ROOT / "app.py")],
+        cwd=folder,
+        env=synthesis_environment() | {"CDK_CONTEXT_JSON": json.dumps(context)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="session")
+def existing(once: Callable[[str, Callable[[Path], None]], Path]) -> dict[str, Template]:
+    """Templates of a deployment into a network of others, by the name of their stack."""
+
+    def make(folder: Path) -> None:
+        finished = synthesize(folder, CONTEXT)
+        assert finished.returncode == 0, finished.stdout[-6000:] + finished.stderr[-6000:]
+
+    assembly = once("synthesis-existing-network", make) / "cdk.out"
+    return {
+        path.name.removeprefix("stationmaster-").removesuffix(".template.json"): json.loads(
+            path.read_text()
+        )
+        for path in assembly.glob("*.template.json")
+    }
+
+
+def test_nothing_of_the_network_is_made(existing: dict[str, Template]) -> None:
+    assert set(existing) == {"data", "images", "workflow", "bot"}
+    kinds = {
+        each["Type"] for template in existing.values() for each in template["Resources"].values()
+    }
+    assert not {kind for kind in kinds if kind.startswith("AWS::EC2::")}
+    assert "AWS::Lambda::Function" in kinds
+
+
+def test_functions_and_their_rights_name_the_network(existing: dict[str, Template]) -> None:
+    for stack in ("workflow", "bot"):
+        for function in of_type(existing[stack]["Resources"], "AWS::Lambda::Function").values():
+            variables = function["Properties"]["Environment"]["Variables"]
+            assert variables["STATIONMASTER_VPC_ID"] == VPC
+            assert variables["STATIONMASTER_SUBNET_IDS"] == ",".join(SUBNETS)
+    policies = of_type(existing["workflow"]["Resources"], "AWS::IAM::Policy").values()
+    named = {
+        text_of(statement["Resource"])
+        for policy in policies
+        for statement in policy["Properties"]["PolicyDocument"]["Statement"]
+        if statement["Action"] == "ec2:CreateSecurityGroup" and "Condition" not in statement
+    }
+    assert named == {f"arn:{{Partition}}:ec2:{{Region}}:{{AccountId}}:vpc/{VPC}"}
+
+
+@pytest.mark.parametrize(
+    ("context", "said"),
+    [
+        ({"vpc_id": VPC}, "vpc_id is given without subnet_ids"),
+        ({"subnet_ids": SUBNETS}, "subnet_ids is given without vpc_id"),
+        ({"vpc_id": "vpc-1", "subnet_ids": SUBNETS}, 'vpc_id "vpc-1" is no id; expected vpc-'),
+        ({"vpc_id": VPC, "subnet_ids": [SUBNETS[0], "sn-1"]}, 'subnet_ids has "sn-1", which is no'),
+        ({"vpc_id": VPC, "subnet_ids": SUBNETS[:1]}, "at least two different subnets"),
+        ({"vpc_id": VPC, "subnet_ids": [SUBNETS[0]] * 2}, "at least two different subnets"),
+        (
+            {"vpc_id": VPC, "subnet_ids": SUBNETS, "num_nat_gateways": 2},
+            "num_nat_gateways is for a new network",
+        ),
+        ({"vpc": VPC}, "vpc: Extra inputs are not permitted"),
+        ({"num_nat_gateways": 0}, "num_nat_gateways: Input should be greater than"),
+    ],
+)
+def test_half_a_network_is_refused_in_a_sentence(context: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=r"^cdk\.json, object stationmaster: ") as caught:
+        read_config(context)
+
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_refusal_ends_the_synthesis_without_a_traceback(tmp_path: Path) -> None:
+    finished = synthesize(tmp_path, {"stationmaster": {"vpc_id": VPC}})
+
+    assert finished.returncode == 1
+    assert finished.stderr.strip().splitlines()[-1].startswith("cdk.json, object stationmaster: ")
+    assert "Traceback" not in finished.stderr
+    assert not (tmp_path / "cdk.out").exists() or not list((tmp_path / "cdk.out").glob("*.json"))
+
+
+def test_configuration_may_be_left_out() -> None:
+    assert read_config(None) == read_config({}) == StageConfig()
