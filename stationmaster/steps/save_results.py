@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from stationmaster.domain.errors import SavingFailed, StepTimedOut, TransientError
+from stationmaster.domain.errors import PermanentError, SavingFailed, StepTimedOut, TransientError
 from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.names import LABEL_ROLE, LABEL_RUN_ID, saving_name
 from stationmaster.domain.reactions.ending import ExplainSilence, outcome_of
@@ -124,16 +124,21 @@ def _waited_long(services: Services, run: Run) -> bool:
 
 
 def _start(services: Services, gateway: KubernetesGateway, run: Run) -> None:
+    """Start the Job; one that a step of an execution that was killed starts meanwhile will do."""
     settings = services.settings
-    gateway.apply(
-        render_saving(
-            result_facts(services, run, outcome=outcome_of(run)),
-            cluster_id=cluster_of(run),
-            image=settings.relay_image,
-            bucket=settings.artifacts_bucket,
-            region=settings.region,
-        )
+    objects = render_saving(
+        result_facts(services, run, outcome=outcome_of(run)),
+        cluster_id=cluster_of(run),
+        image=settings.relay_image,
+        bucket=settings.artifacts_bucket,
+        region=settings.region,
     )
+    try:
+        gateway.apply(objects)
+    except PermanentError:
+        # The cost of another moment is in that Job's template, which cannot be changed.
+        if not gateway.batch_jobs(labels=run_labels(run.run_id, "saving")):
+            raise
 
 
 def _is_done(services: Services, gateway: KubernetesGateway, run: Run, job: BatchJobView) -> bool:

@@ -3,7 +3,7 @@
 # ruff: noqa: F811  # fixtures are imported by name
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 from artifacts_world import BUCKET, SavedRun, save_run
@@ -38,6 +38,7 @@ from stationmaster.domain.reactions.ending import SAVE_AGAIN_AFTER
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.domain.results import MANIFEST_FILE
 from stationmaster.domain.run.events import RunPhase
+from stationmaster.services import Services
 from stationmaster.steps.begin_teardown import begin_teardown
 from stationmaster.steps.conclude_run import conclude_run
 from stationmaster.steps.leave_unsaved import leave_unsaved
@@ -105,6 +106,25 @@ def test_job_that_still_trains_is_deleted_before_its_results_are_saved(trained: 
     assert not saves(trained, error=stop)
     ends(trained, "Complete")
     assert saves(trained, error=stop)
+
+
+def test_saving_that_two_executions_start_in_one_moment_is_one_job(trained: Account):
+    """A step of a killed execution goes on for a while, beside the one that replaces it."""
+    trained.enter(RunPhase.SAVING)
+    about = {"kind": ResourceKind.FILE_SYSTEM, "name": cluster_name(trained.cluster_id)}
+    trained.happen_to_cluster(ResourceRequested, price_per_hour_usd=1.0, **about)
+
+    def start_another() -> datetime:
+        trained.services.now = trained.now
+        trained.late += timedelta(hours=1)
+        save_results(Services(trained.settings, now=trained.now), trained.run_id)
+        return trained.now() + timedelta(hours=1)
+
+    trained.services.now = start_another
+
+    assert not saves(trained)
+
+    assert saver(trained) == [f"{trained.run_id}-save"]
 
 
 def test_run_that_never_trained_has_nothing_to_save(account: Account):
