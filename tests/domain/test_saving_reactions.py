@@ -170,6 +170,22 @@ def test_crashed_workflow_of_a_run_that_trained_is_replaced_to_save_it():
     )
 
 
+def test_run_whose_workflow_crashed_late_keeps_the_reason_that_it_had():
+    crash = WorkflowFailed("the workflow was stopped from outside")
+    failed, stopped = {"trainer_failure": "the loss is nan"}, {"stop_requested_by": "U7"}
+
+    assert decide(make_run(**failed), crash, POLICY) == (
+        ChangePhase(RunPhase.SAVING, "the loss is nan"),
+        SaveAgain(),
+    )
+    assert decide(make_run(**stopped), crash, POLICY) == (
+        ChangePhase(RunPhase.SAVING, "stopped by U7"),
+        SaveAgain(),
+    )
+    never_trained = make_run_in(RunPhase.RUNNING, **stopped)
+    assert decide(never_trained, crash, POLICY) == (ChangePhase(RunPhase.STOPPED, ""),)
+
+
 def test_unsaved_run_is_saved_again_after_an_hour_and_by_request():
     run = take(saving(), ev.ResultsUnsaved, at=60, reason="denied")
     late = START + timedelta(seconds=60) + SAVE_AGAIN_AFTER

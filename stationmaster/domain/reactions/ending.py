@@ -113,22 +113,28 @@ def _saved(run: Run) -> Endings:
     return (ChangePhase(outcome, run.reason if outcome is RunPhase.FAILED else ""),)
 
 
-def crashed(run: Run, sentence: str) -> Endings:
-    """The workflow was ended from outside, so another one saves what the run leaves.
+def crashed(run: Run, sentence: str, why_failed: str) -> Endings:
+    """The workflow was ended from outside, as `sentence` says; another one saves what is left.
 
-    A job that had succeeded by then stays a success.
+    A job that had succeeded by then stays a success, and one that had failed has `why_failed` as
+    its reason; "" where it had not.
     """
-    if run.phase is not RunPhase.SAVING and not run.has_unsaved_results:
-        return over(run, RunPhase.FAILED, sentence)
     if run.phase is not RunPhase.SAVING:
-        succeeded = run.job_condition == "Succeeded"
-        end = over(run, RunPhase.SUCCEEDED) if succeeded else over(run, RunPhase.FAILED, sentence)
-        return (*end, SaveAgain())
+        end = _end_of_crashed(run, why_failed or sentence)
+        return (*end, SaveAgain()) if run.has_unsaved_results else end
     if not run.has_unsaved_results:
         return _saved(run)
     if run.unsaved_reason:
         return ()
     return (SaveAgain(),) if run.passes < _CRASHES else (LeaveUnsaved(sentence),)
+
+
+def _end_of_crashed(run: Run, why: str) -> Endings:
+    if run.job_condition == "Succeeded" and run.has_unsaved_results:
+        return over(run, RunPhase.SUCCEEDED)
+    if run.stop_requested_by is not None:
+        return over(run, RunPhase.STOPPED)
+    return over(run, RunPhase.FAILED, why)
 
 
 def repair_saving(run: Run, found: WorkflowFound) -> Endings:

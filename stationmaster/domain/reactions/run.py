@@ -223,7 +223,7 @@ def decide(run: Run, seen: Seen, policy: Policy) -> Reactions:
         case WorkflowEnds(at=now, caught=caught):
             return conclusion(run, caught, now)
         case WorkflowFailed(sentence):
-            return crashed(run, sentence)
+            return crashed(run, sentence, _why_failed(run))
         case WorkflowFound() if run.phase is RunPhase.SAVING:
             return repair_saving(run, seen)
         case WorkflowFound():
