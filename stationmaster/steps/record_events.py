@@ -96,9 +96,12 @@ def _train_crashed(services: Services, execution_name: str, sentence: str) -> No
     reactions = decide(run, WorkflowFailed(sentence), POLICY)
     run = change_phases(services, run, reactions)
     run = settle_saving(services, run, reactions)
-    # What it has in a cluster that stays goes first, which takes its time: the reaper does both.
     if cluster_to_leave(services, run) is None:
         release_lease(services, run.run_id)
+    elif run.phase.is_terminal:
+        # What it has in a cluster that stays goes first, which takes its time: another execution
+        # does both. Should that one die as well, the reaper does.
+        services.workflows.start_train(run.run_id, run.passes + 1)
 
 
 def _cluster_crashed(services: Services, name: str, sentence: str) -> None:

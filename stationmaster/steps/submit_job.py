@@ -16,6 +16,7 @@ from stationmaster.services import Services
 from stationmaster.steps import READY, StepResult
 from stationmaster.steps.placing import place_attempt
 from stationmaster.steps.recording import attempt_of, enter_phase
+from stationmaster.steps.removing import remove_attendants, remove_jobs
 from stationmaster.steps.stage_data import staging_of
 from stationmaster.steps.stopping import raise_if_stopped
 from stationmaster.storage import shared_storage
@@ -30,7 +31,7 @@ def submit_job(services: Services, run_id: RunId) -> StepResult:
         TransientError: the operator's admission webhook does not answer yet, or the file system
             is not there.
         PermanentError: the cluster refuses the job; has its reason.
-        RunStopped: someone asked to stop.
+        RunStopped: someone asked to stop, or the run has ended meanwhile; nothing of it stays.
     """
     run = services.runs.load(run_id)
     raise_if_stopped(run)
@@ -55,7 +56,8 @@ def submit_job(services: Services, run_id: RunId) -> StepResult:
         region=settings.region,
     )
     token = services.secrets.hugging_face_token()
-    services.kubernetes(cluster_id).apply(
+    gateway = services.kubernetes(cluster_id)
+    gateway.apply(
         [
             namespace(),
             *render_storage(cluster_id, shared_storage(services, cluster_id)),
@@ -65,5 +67,10 @@ def submit_job(services: Services, run_id: RunId) -> StepResult:
             render_pytorch_job(spec),
         ]
     )
-    services.runs.record(run_id, [job_submitted(run_id, attempt, at=services.now())])
+    run = services.runs.record(run_id, [job_submitted(run_id, attempt, at=services.now())])
+    if run.phase.is_terminal:
+        # Whoever ended the run in this moment has looked for a job, and seen none.
+        remove_jobs(gateway, runs=[run_id], jobs=[attempt.job])
+        remove_attendants(gateway, runs=[run_id], jobs=[attempt.job])
+        raise_if_stopped(run)
     return READY

@@ -3,6 +3,9 @@
 # ruff: noqa: F811  # fixtures are imported by name
 from __future__ import annotations
 
+from datetime import datetime
+from itertools import count
+
 import pytest
 from aws_fixtures import until
 from aws_steps import IDLE, Account, account  # noqa: F401
@@ -13,18 +16,20 @@ from cluster_steps import (
     in_cluster,
     occupied,
     pod,
+    ready_for_job,
     sharing,
 )
 from kill_cases import dies
 from kill_points import alone  # noqa: F401
 
 from stationmaster.domain.cluster.events import ClusterPhase
-from stationmaster.domain.errors import StepTimedOut
+from stationmaster.domain.errors import RunStopped, StepTimedOut
 from stationmaster.domain.names import LABEL_RUN_ID, NAMESPACE
 from stationmaster.domain.reactions.workflow import GRACE
 from stationmaster.domain.run import events as ev
 from stationmaster.steps.reap import reap
 from stationmaster.steps.release_run import release_run
+from stationmaster.steps.submit_job import submit_job
 
 SPEED = IDLE
 
@@ -63,6 +68,25 @@ def test_run_whose_cluster_goes_with_it_leaves_its_objects_to_the_teardown(accou
     assert in_cluster(account) == before
 
 
+def test_run_that_ends_while_its_job_is_submitted_takes_the_job_back(account: Account):
+    """Whoever ended it has looked for its job already, and found none."""
+    ready_for_job(account)
+    moments = count()
+
+    def now() -> datetime:
+        if next(moments) == 1:  # the step writes that the objects are there
+            account.enter(ev.RunPhase.FAILED, reason="for the test")
+        return account.now()
+
+    account.services.now = now
+
+    with pytest.raises(RunStopped):
+        submit_job(account.services, account.run_id)
+
+    left = {path.split("/")[-1]: names for path, names in in_cluster(account).items()}
+    assert (left["pytorchjobs"], left["deployments"]) == ([], [])
+
+
 def test_run_that_never_submitted_a_job_has_nothing_to_release(account: Account):
     account.keep(ClusterPhase.PROVISIONING)
     account.aws.forget_calls()
@@ -84,6 +108,20 @@ def test_pod_that_does_not_go_is_waited_for_and_named_when_time_is_over(
     account.pass_time()
     with pytest.raises(StepTimedOut, match=f"pod {account.run_id}-{role} of run .* cluster lab-"):
         released(account)
+
+
+def test_crashed_run_is_taken_out_of_its_cluster_by_another_execution(account: Account):
+    sharing(account)
+
+    dies("train", lambda account: account.run_id)(account)
+    dies("train", lambda account: f"{account.run_id}-2")(account)  # that is left to the reaper
+
+    workflows = account.services.workflows
+    assert [workflows.train_status(account.run_id, number) for number in (2, 3)] == [
+        "RUNNING",
+        None,
+    ]
+    assert len(account.cluster.open_leases) == 2
 
 
 def test_crashed_run_keeps_its_lease_until_the_reaper_has_seen_its_pods_gone(alone: Account):

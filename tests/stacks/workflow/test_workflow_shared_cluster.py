@@ -10,16 +10,10 @@ from datetime import timedelta
 import pytest
 from workflow_world import World, run_id_of
 
-from local.slack import OPERATOR_ID, TEAM_ID, TRAINING_CHANNEL_ID
-from stationmaster import commands
 from stationmaster.cluster_upkeep import begin_pass
-from stationmaster.domain.cluster.aggregate import Cluster, TeardownStatus
 from stationmaster.domain.cluster.events import ClusterPhase
 from stationmaster.domain.cluster.shares import shares
-from stationmaster.domain.cluster.spec import spec_for
-from stationmaster.domain.commands.requests import CreateCluster
 from stationmaster.domain.names import LABEL_ROLE, LABEL_RUN_ID
-from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.domain.run.events import RunPhase
 from stationmaster.steps.leftovers import find_left
 
@@ -29,37 +23,13 @@ TTL_S = 10
 KEEP_S = 4
 
 
-def create(world: World, name: str, *, nodes: int = 4) -> Cluster:
-    """A cluster, as a person asks for it."""
-    spec = spec_for(get_recipe("tiny-llama"), nodes=nodes, instance_type="m5.2xlarge")
-    cluster, _ = commands.create_cluster(
-        world.services,
-        CreateCluster(name=name, spec=spec, ttl_s=TTL_S),
-        request_id=name,
-        team_id=TEAM_ID,
-        channel_id=TRAINING_CHANNEL_ID,
-        user_id=OPERATOR_ID,
-    )
-    return cluster
-
-
-def until_gone(world: World, cluster: Cluster) -> Cluster:
-    """Wait for the end of its teardown; the cluster as it was left."""
-    clusters = world.services.cluster_states
-    world.until(
-        lambda: clusters.load(cluster.cluster_id).teardown is TeardownStatus.COMPLETED,
-        f"{cluster.label} is torn down",
-    )
-    return clusters.load(cluster.cluster_id)
-
-
 def test_runs_share_a_cluster_side_by_side_and_in_turn_and_it_goes_when_its_time_is_over(
     world: World,
 ) -> None:
     services = world.services
     first, second, third = runs = [run_id_of(f"shared: {name}") for name in "abc"]
 
-    lab = create(world, "shared")
+    lab = world.create_cluster("shared", ttl_s=TTL_S)
     on = {"cluster_id": lab.cluster_id}
     world.request("shared: a", plan="waits", nodes=2, **on)
     world.request("shared: b", plan="waits", nodes=2, **on)
@@ -76,7 +46,7 @@ def test_runs_share_a_cluster_side_by_side_and_in_turn_and_it_goes_when_its_time
     assert services.runs.load(third).phase is RunPhase.QUEUED, "two free nodes are too few"
     assert kubernetes.pods(labels={LABEL_RUN_ID: second}) == []
     world.let_end(first)
-    gone = until_gone(world, lab)
+    gone = world.until_gone(lab.cluster_id)
 
     for run_id in runs:
         run = services.runs.load(run_id)
@@ -98,14 +68,14 @@ def test_cluster_that_is_deleted_in_use_ends_its_runs_and_leaves_nothing(world: 
     services = world.services
     user, waiting = (run_id_of(f"deleted: {name}") for name in "ab")
 
-    lab = create(world, "deleted")
+    lab = world.create_cluster("deleted")
     on = {"cluster_id": lab.cluster_id}
     world.request("deleted: a", plan="waits", nodes=4, **on)
     world.until_awaiting(user)
     world.request("deleted: b", nodes=1, **on)
     world.until(lambda: services.runs.load(waiting).phase is RunPhase.QUEUED, "the second waits")
     world.delete_cluster(lab.cluster_id)
-    gone = until_gone(world, lab)
+    gone = world.until_gone(lab.cluster_id)
     for run_id in (user, waiting):
         world.until_left(run_id)
 
@@ -122,7 +92,7 @@ def test_cluster_that_is_resized_in_use_keeps_its_run_whether_nodes_come_or_not(
 ) -> None:
     services, name = world.services, f"resized {capacity}"
     user, waiting = (run_id_of(f"{name}: {each}") for each in "ab")
-    lab = create(world, f"resized-{capacity}".lower(), nodes=2)
+    lab = world.create_cluster(f"resized-{capacity}".lower(), nodes=2, ttl_s=TTL_S)
     on = {"cluster_id": lab.cluster_id}
     world.request(f"{name}: a", plan="waits", nodes=2, **on)
     world.until_awaiting(user)
@@ -152,7 +122,7 @@ def test_cluster_that_is_resized_in_use_keeps_its_run_whether_nodes_come_or_not(
         assert services.runs.load(waiting).phase is RunPhase.QUEUED
     assert resized.spec.nodes == (4 if capacity else 2)
     world.let_end(user)
-    gone = until_gone(world, lab)
+    gone = world.until_gone(lab.cluster_id)
 
     for run_id in (user, waiting):
         assert services.runs.load(run_id).phase is RunPhase.SUCCEEDED

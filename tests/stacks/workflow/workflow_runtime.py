@@ -70,12 +70,24 @@ class Hold:
     """The first call of a function, or of an AWS operation by one, waits here until it is let go.
 
     An operation is written `service.Operation`; it waits before it is sent, so the function has
-    decided and recorded already.
+    decided and recorded already. `having` must be a key of a function's payload, and `without` must
+    not be one.
     """
 
     function: str
+    having: str = ""
+    without: str = ""
     reached: threading.Event = field(default_factory=threading.Event)
     released: threading.Event = field(default_factory=threading.Event)
+
+    def matches(self, function: str, payload: Mapping[str, Any]) -> bool:
+        """Whether a call is the one that waits here."""
+        return (
+            function == self.function
+            and not self.reached.is_set()
+            and (not self.having or self.having in payload)
+            and self.without not in payload
+        )
 
     def wait(self) -> None:
         """Called by the runtime, on the function's thread."""
@@ -124,9 +136,12 @@ class InterferingRuntime(InProcessRuntime):
             self._faults.pop(run_id, None)
             self._api_faults.pop(run_id, None)
 
-    def hold(self, run_id: str, function: str) -> Hold:
-        """Stop the run's next call of the function or operation until the hold is released."""
-        hold = Hold(function)
+    def hold(self, run_id: str, function: str, *, having: str = "", without: str = "") -> Hold:
+        """Stop the run's next call of the function or operation until the hold is released.
+
+        A cluster's are stopped by its id.
+        """
+        hold = Hold(function, having=having, without=without)
         with self._rules:
             self._holds.setdefault(run_id, []).append(hold)
         return hold
@@ -199,7 +214,7 @@ class InterferingRuntime(InProcessRuntime):
                 hold
                 for run in dict.fromkeys(runs)
                 for hold in self._holds.get(run, [])
-                if hold.function == name and not hold.reached.is_set()
+                if hold.matches(name, parsed)
             ]
             faults = [
                 fault

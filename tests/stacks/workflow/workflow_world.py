@@ -29,12 +29,16 @@ from stationmaster.cluster_upkeep import follow_up
 from stationmaster.domain.cluster.aggregate import Cluster, TeardownStatus
 from stationmaster.domain.cluster.events import (
     ClusterEvent,
+    ClusterPhase,
     DeletionRequested,
     cluster_event_id,
 )
+from stationmaster.domain.cluster.spec import spec_for
 from stationmaster.domain.commands.grammar import parse_request
+from stationmaster.domain.commands.requests import CreateCluster
 from stationmaster.domain.commands.storing import FoundFileSystem
 from stationmaster.domain.names import LABEL_CLUSTER_ID, NAMESPACE, TRAINING_NODE_GROUP, job_name
+from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.domain.progress_lines import (
     FailedLine,
     FinishedLine,
@@ -231,6 +235,35 @@ class World:
         services.runs.create(requested, dedup_key=run_id, dedup_until=now + timedelta(minutes=1))
         services.workflows.start_train(run_id)
 
+    def create_cluster(self, name: str, *, nodes: int = 4, ttl_s: int = 3600) -> Cluster:
+        """Ask for a cluster that is kept, as a person does."""
+        spec = spec_for(get_recipe("tiny-llama"), nodes=nodes, instance_type="m5.2xlarge")
+        cluster, _ = commands.create_cluster(
+            self.services,
+            CreateCluster(name=name, spec=spec, ttl_s=ttl_s),
+            request_id=name,
+            team_id=TEAM_ID,
+            channel_id=TRAINING_CHANNEL_ID,
+            user_id=OPERATOR_ID,
+        )
+        return cluster
+
+    def until_ready(self, cluster_id: str) -> None:
+        """Wait until a cluster is ready."""
+        clusters = self.services.cluster_states
+        self.until(
+            lambda: clusters.load(cluster_id).phase is ClusterPhase.READY, f"{cluster_id} is ready"
+        )
+
+    def until_gone(self, cluster_id: str) -> Cluster:
+        """Wait for the end of its teardown; the cluster as it was left."""
+        clusters = self.services.cluster_states
+        self.until(
+            lambda: clusters.load(cluster_id).teardown is TeardownStatus.COMPLETED,
+            f"{cluster_id} is torn down",
+        )
+        return clusters.load(cluster_id)
+
     def delete_cluster(self, cluster_id: str) -> None:
         """Ask for the end of a cluster, as a person does."""
         services = self.services
@@ -273,11 +306,16 @@ class World:
             self.services, run_id, channel_id=TRAINING_CHANNEL_ID, user_id=OPERATOR_ID
         )
 
-    def kill(self, run_id: str, machine: str = "train") -> None:
-        """Stop the run's train execution, or its cluster's, from outside."""
+    def kill(self, name: str, machine: str = "train") -> None:
+        """Stop an execution from outside, and wait until the recorder was told.
+
+        The first of a run's and of its cluster's have the run's id as their name.
+        """
+        arn = self._arn(machine, name)
         self.aws.client("stepfunctions").stop_execution(
-            executionArn=self._arn(machine, run_id), cause="killed by the test"
+            executionArn=arn, cause="killed by the test"
         )
+        self.until(lambda: arn in self.runtime.told_dead, f"the recorder hears of {name}")
 
     def delete_job(self, run_id: str) -> None:
         """Delete the run's PyTorchJob behind the product's back."""
@@ -358,6 +396,21 @@ class World:
             lambda: workflows.teardown_status(run_id, attempt=1) == "FAILED",
             f"the teardown of {run_id} gives up for now",
         )
+
+    def until_out(self, run_id: str) -> Run:
+        """Wait until the run has ended and left the cluster that stays; the run."""
+        runs, clusters = self.services.runs, self.services.cluster_states
+
+        def out() -> Run | None:
+            run = runs.load(run_id)
+            if not run.phase.is_terminal or self._runs(run_id):
+                return None
+            cluster = clusters.find(run.cluster_id) if run.cluster_id is not None else None
+            held = cluster is not None and run_id in cluster.waiting_runs
+            return None if held else run
+
+        run: Run = self.until(out, f"{run_id} leaves its cluster")
+        return run
 
     def until_still(self, run_id: str) -> None:
         """Wait until nothing of the run is under way any more, however it ended."""
