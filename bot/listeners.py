@@ -153,6 +153,7 @@ def _answer(services: Services, announcer: Announcer, body: Json) -> Content:
         find_saved=partial(commands.find_saved_run, services, channel_id=channel_id),
         measure=partial(commands.measure, services),
         find_file_system=partial(commands.find_file_system, services),
+        find_eks_cluster=partial(commands.find_eks_cluster, services),
     )
     match command:
         case requests.ShowHelp():

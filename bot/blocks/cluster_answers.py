@@ -97,7 +97,8 @@ def cluster_shown(view: ClusterView, *, region: str, now: datetime) -> Content:
         lines.append(f"no run: while it was made, and for nodes that were free  {own}")
         blocks.append(section("*Cost so far, by run*\n" + "\n".join(lines)))
     if not cluster.is_going_away and cluster.phase is not ClusterPhase.REQUESTED:
-        reach = f"aws eks update-kubeconfig --name {cluster_name(cluster.cluster_id)}"
+        name = cluster.spec.eks_name or cluster_name(cluster.cluster_id)
+        reach = f"aws eks update-kubeconfig --name {name}"
         blocks.append(section(f"*Reach it with kubectl*\n```{reach} --region {region}```"))
     return Content(text=card.text, blocks=blocks)
 

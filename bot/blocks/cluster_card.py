@@ -275,7 +275,13 @@ def _what_goes(view: ClusterView) -> str:
     """What a deletion takes away, at most as long as a dialog may be."""
     cluster = view.cluster
     file_system = cluster.spec.file_system
-    goes_with = f"{md.escape(cluster.label, 40)} goes with its {parts.machines(cluster.spec)}"
+    label = md.escape(cluster.label, 40)
+    goes_with = f"{label} goes with its {parts.machines(cluster.spec)}"
+    if cluster.spec.eks_name:
+        goes_with = (
+            f"{label} goes with its namespace in EKS cluster "
+            f"{md.escape(cluster.spec.eks_name, 100)}, which stays as it is"
+        )
     if file_system.existing_id:
         goes_with += f"; file system {file_system.existing_id} stays with all that is on it."
     else:

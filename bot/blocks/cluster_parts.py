@@ -25,8 +25,9 @@ _MAX_DELETED: Final = 24
 
 
 def machines(spec: ClusterSpec) -> str:
-    """The training nodes, e.g. 2 x m5.2xlarge."""
-    return f"{spec.nodes} {md.TIMES} {md.escape(spec.instance_type, 60)}"
+    """The training nodes, e.g. 2 x m5.2xlarge, and whose they are."""
+    nodes = f"{spec.nodes} {md.TIMES} {md.escape(spec.instance_type, 60)}"
+    return f"{nodes} of EKS cluster {md.escape(spec.eks_name, 100)}" if spec.eks_name else nodes
 
 
 def storage(spec: ClusterSpec) -> str:

@@ -19,6 +19,7 @@ from stationmaster.commands.clusters import (
 from stationmaster.commands.results import Links, find_saved_run, link_results
 from stationmaster.commands.runs import (
     describe_run,
+    find_eks_cluster,
     find_file_system,
     give_up_results,
     list_runs,
@@ -40,6 +41,7 @@ __all__ = [
     "describe_cluster",
     "describe_run",
     "extend_cluster",
+    "find_eks_cluster",
     "find_file_system",
     "find_saved_run",
     "find_usable_cluster",

@@ -81,6 +81,18 @@ def find_file_system(services: Services, file_system_id: str) -> FoundFileSystem
     return FoundFileSystem(spec=found.spec, zone=found.zone)
 
 
+def find_eks_cluster(services: Services, name: str) -> None:
+    """Ask EKS about a cluster of others; for cluster=eks:NAME, once a command.
+
+    Raises:
+        UserError: runs of the deployment cannot use it, or EKS does not answer.
+    """
+    try:
+        services.existing_clusters.look_up(name)
+    except TransientError as exc:
+        raise NotPossibleNow(f"{exc}; type the command again") from exc
+
+
 def plan_run(services: Services, start: StartRun) -> Plan:
     """The plan of a request, with what EC2 says against its machines; creates nothing.
 
@@ -152,6 +164,7 @@ def request_run(
             instance_type=plan.instance_type,
             overrides=start.overrides,
             cluster_id=start.cluster_id,
+            eks_name=start.eks_name,
             keep_s=start.keep_s,
             backup_every_s=start.backup_every_s,
             resume_from=start.resume_from,

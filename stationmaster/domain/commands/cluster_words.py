@@ -20,6 +20,14 @@ from stationmaster.domain.commands.durations import (
     respelled,
     typed_duration,
 )
+from stationmaster.domain.commands.hosting import (
+    CLUSTER,
+    FindEksCluster,
+    host_meant,
+    no_eks_clusters,
+    read_host,
+    refuse_without_file_system,
+)
 from stationmaster.domain.commands.joining import duration_of
 from stationmaster.domain.commands.meanings import key_meant
 from stationmaster.domain.commands.parameters import read_pairs, shorten
@@ -69,20 +77,24 @@ def check_name(name: str) -> None:
 
 
 def read_new_cluster(
-    words: Sequence[str], *, find_file_system: FindFileSystem = no_file_systems
+    words: Sequence[str],
+    *,
+    find_file_system: FindFileSystem = no_file_systems,
+    find_eks_cluster: FindEksCluster = no_eks_clusters,
 ) -> tuple[str, ClusterSpec, int]:
     """The name, the machines and the seconds of life of a new cluster.
 
-    `find_file_system` is called for file_system=fs-... only.
+    `find_file_system` is called for file_system=fs-... only, `find_eks_cluster` for
+    cluster=eks:NAME only.
 
     Raises:
         UserError: one sentence that names the value and what was expected.
     """
     try:
-        return _read_new_cluster(words, find_file_system)
+        return _read_new_cluster(words, find_file_system, find_eks_cluster)
     except UserError as error:
         if error.suggestion is None:
-            error.suggestion = _corrected(words, find_file_system)
+            error.suggestion = _corrected(words, find_file_system, find_eks_cluster)
         raise
 
 
@@ -156,7 +168,7 @@ def _label(words: Sequence[str], subcommand: str) -> tuple[str, Sequence[str]]:
 
 
 def _read_new_cluster(
-    words: Sequence[str], find_file_system: FindFileSystem
+    words: Sequence[str], find_file_system: FindFileSystem, find_eks_cluster: FindEksCluster
 ) -> tuple[str, ClusterSpec, int]:
     if not words or "=" in words[0]:
         raise BadCommand(
@@ -176,12 +188,14 @@ def _read_new_cluster(
     instance = _instance(values.get("instance", DEFAULT_INSTANCE))
     nodes = _nodes(values.get("nodes", str(DEFAULT_NODES)))
     storage = _storage(values, find_file_system)
+    eks_name = read_host(values.get(CLUSTER), find_eks_cluster=find_eks_cluster)
+    refuse_without_file_system(eks_name, storage.existing)
     spec = spec_for_any(
         instance,
         nodes=nodes,
         file_system_gib=storage.new_gib or DEFAULT_FILE_SYSTEM_GIB,
         existing=storage.existing,
-    )
+    ).model_copy(update={"eks_name": eks_name})
     ttl = values.get("ttl")
     return name, spec, DEFAULT_TTL_S if ttl is None else duration_of("ttl", ttl)
 
@@ -233,7 +247,9 @@ def _instance(name: str) -> InstanceType:
     return instance
 
 
-def _corrected(words: Sequence[str], find_file_system: FindFileSystem) -> str | None:
+def _corrected(
+    words: Sequence[str], find_file_system: FindFileSystem, find_eks_cluster: FindEksCluster
+) -> str | None:
     """The same in the spelling that is accepted, or with less; None where that is not enough."""
     if not words or "=" in words[0]:
         return "/train cluster list" if not words else None
@@ -248,7 +264,7 @@ def _corrected(words: Sequence[str], find_file_system: FindFileSystem) -> str | 
             return None
         corrected.append(f"{close}={_LESS[close](value)}")
     try:
-        _read_new_cluster(corrected, find_file_system)
+        _read_new_cluster(corrected, find_file_system, find_eks_cluster)
     except UserError:
         return None
     return " ".join(["/train cluster create", *corrected])
@@ -271,6 +287,7 @@ _LESS: Final[Mapping[str, Callable[[str], str]]] = {
     "nodes": _less_nodes,
     "instance": _same_instance,
     "ttl": _less_ttl,
+    CLUSTER: lambda value: host_meant(value) or value,
     FILE_SYSTEM: storage_meant,
     _SIZE_KEY: gib_meant,
 }

@@ -22,6 +22,7 @@ from stationmaster.domain.commands.cluster_words import (
     read_new_cluster,
     read_size,
 )
+from stationmaster.domain.commands.hosting import FindEksCluster, no_eks_clusters
 from stationmaster.domain.commands.joining import FindCluster, no_clusters
 from stationmaster.domain.commands.meanings import group_row_meant, subcommand_meant
 from stationmaster.domain.commands.parameters import (
@@ -114,6 +115,7 @@ def parse_command(
     find_saved: FindSaved = no_results,
     measure: Measure = no_buckets,
     find_file_system: FindFileSystem = no_file_systems,
+    find_eks_cluster: FindEksCluster = no_eks_clusters,
 ) -> Command:
     """Read what a person typed after `/train`.
 
@@ -123,6 +125,7 @@ def parse_command(
         find_saved: called for /train resume, resume_from= and weights=RUN only, once a run.
         measure: called for dataset=s3:// only, once.
         find_file_system: called for file_system=fs-... only, once a file system.
+        find_eks_cluster: called for cluster=eks:NAME only, once a cluster.
 
     Raises:
         UserError: one sentence that names the value, what was expected, and where possible a
@@ -135,7 +138,14 @@ def parse_command(
     words = _split(text.translate(_TYPOGRAPHY))
     if not words:
         return ShowHelp()
-    ask = Questions(look_up, find_cluster, cache(find_saved), measure, asked_once(find_file_system))
+    ask = Questions(
+        look_up,
+        find_cluster,
+        cache(find_saved),
+        measure,
+        asked_once(find_file_system),
+        asked_once(find_eks_cluster),
+    )
     first, rest = words[0], words[1:]
     subcommand = SUBCOMMANDS.get(first.lower())
     if subcommand is not None:
@@ -196,7 +206,13 @@ def _read_arguments(subcommand: Subcommand, word: str, rest: list[str], ask: Que
         case OneCluster(make=make_for_cluster):
             return make_for_cluster(read_label(rest, subcommand.name))
         case NewCluster(make=make_cluster):
-            return make_cluster(*read_new_cluster(rest, find_file_system=ask.find_file_system))
+            return make_cluster(
+                *read_new_cluster(
+                    rest,
+                    find_file_system=ask.find_file_system,
+                    find_eks_cluster=ask.find_eks_cluster,
+                )
+            )
         case LongerLife(make=make_longer):
             return make_longer(*read_extension(rest))
         case OtherSize(make=make_other):
@@ -353,20 +369,14 @@ def _read_start(
         resume_from=values.returning.resume_from,
         weights_from=values.returning.weights_from,
         storage=values.storage,
+        eks_name=values.eks_name,
     )
 
 
 def _values(
     pairs: Sequence[str], recipe: Recipe, ask: Questions, *, listing: Listing | None = None
 ) -> Values:
-    return read_values(
-        pairs,
-        recipe,
-        find_cluster=ask.find_cluster,
-        find_saved=ask.find_saved,
-        find_file_system=ask.find_file_system,
-        listing=listing,
-    )
+    return read_values(pairs, recipe, **ask.finders, listing=listing)
 
 
 def _measured(recipe: Recipe, ask: Questions) -> Listing | None:
@@ -377,22 +387,9 @@ def _measured(recipe: Recipe, ask: Questions) -> Listing | None:
 def _suggest(recipe: Recipe | str, pairs: Sequence[str], *, prefix: str, ask: Questions) -> str:
     """A command to paste: the one that was meant if that is beyond doubt, else one that is free."""
     if isinstance(recipe, Recipe):
-        return corrected(
-            recipe,
-            pairs,
-            prefix=prefix,
-            find_cluster=ask.find_cluster,
-            find_saved=ask.find_saved,
-            find_file_system=ask.find_file_system,
-        )
+        return corrected(recipe, pairs, prefix=prefix, **ask.finders)
     meant, is_sure = recipe_meant(recipe, CATALOGUE)
     if meant is None:
         return "/train recipes"
-    return corrected(
-        CATALOGUE[meant],
-        pairs,
-        prefix=prefix if is_sure else "plan ",
-        find_cluster=ask.find_cluster,
-        find_saved=ask.find_saved,
-        find_file_system=ask.find_file_system,
-    )
+    prefix = prefix if is_sure else "plan "
+    return corrected(CATALOGUE[meant], pairs, prefix=prefix, **ask.finders)

@@ -10,7 +10,9 @@ import re
 from collections.abc import Callable
 from typing import Final
 
+from stationmaster.domain.cluster.spec import FileSystemSpec
 from stationmaster.domain.errors import BadCommand, NotPossibleNow
+from stationmaster.domain.planning.cost import CAPACITY_S, CLUSTER_S, PLUGINS_S
 from stationmaster.domain.planning.plan import Plan
 
 CLUSTER: Final = "cluster"
@@ -77,13 +79,13 @@ def refuse_with_on(eks_name: str, on: str) -> None:
         raise BadCommand(f"{CLUSTER}={_PREFIX}{eks_name} and on={on} name two clusters; keep one")
 
 
-def refuse_without_file_system(eks_name: str, file_system_id: str) -> None:
+def refuse_without_file_system(eks_name: str, existing: FileSystemSpec | None) -> None:
     """Refuse a guest that brings no file system.
 
     Raises:
         BadCommand: with the reason.
     """
-    if eks_name and not file_system_id:
+    if eks_name and existing is None:
         raise BadCommand(
             f"{CLUSTER}={_PREFIX}{eks_name} needs file_system=fs-..., one that its nodes reach: "
             "no new file system is attached to a network of others"
@@ -103,8 +105,11 @@ def plan_with_host(plan: Plan, eks_name: str) -> Plan:
         f"a namespace in EKS cluster {eks_name}, with a volume and the job, and AWS roles for its "
         "service accounts; deleted after the run"
     ]
+    earlier_s = CLUSTER_S + CAPACITY_S + PLUGINS_S  # which making all of that would take
     return plan.model_copy(
         update={
+            "time_to_first_step_s": plan.time_to_first_step_s - earlier_s,
+            "estimated_duration_s": plan.estimated_duration_s - earlier_s,
             "price_per_hour_usd": 0.0,
             "estimated_cost_usd": 0.0,
             "will_create": made,

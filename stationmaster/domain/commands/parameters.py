@@ -19,6 +19,16 @@ from stationmaster.domain.commands.backing_up import (
     read_backup_every,
 )
 from stationmaster.domain.commands.durations import respelled
+from stationmaster.domain.commands.hosting import (
+    CLUSTER,
+    FindEksCluster,
+    host_meant,
+    no_eks_clusters,
+    plan_with_host,
+    read_host,
+    refuse_with_on,
+    refuse_without_file_system,
+)
 from stationmaster.domain.commands.joining import (
     FindCluster,
     fitted,
@@ -76,6 +86,7 @@ class Values:
     on: str | None
     keep_s: int
     storage: Storage
+    eks_name: str
     backup_every_s: int | None
     resolved: Recipe
     plan: Plan
@@ -90,13 +101,14 @@ def read_values(
     find_cluster: FindCluster = no_clusters,
     find_saved: FindSaved = no_results,
     find_file_system: FindFileSystem = no_file_systems,
+    find_eks_cluster: FindEksCluster = no_eks_clusters,
     listing: Listing | None = None,
 ) -> Values:
     """Read and check the words after a recipe.
 
     `find_cluster` is called for on=CLUSTER only, `find_saved` for resume_from= and for weights=
-    that name a run, `find_file_system` for file_system=fs-... only. `listing` is what S3 says of
-    the data set, where that has been asked.
+    that name a run, `find_file_system` for file_system=fs-... only, `find_eks_cluster` for
+    cluster=eks:NAME only. `listing` is what S3 says of the data set, where that has been asked.
 
     Raises:
         UserError: one sentence that names the value and what was expected.
@@ -109,8 +121,11 @@ def read_values(
     backup_every_s = read_backup_every(values.pop(BACKUP_EVERY, None))
     cluster = find_cluster(on) if on is not None else None
     storage = read_storage(values.pop(FILE_SYSTEM, None), find_file_system=find_file_system)
+    eks_name = read_host(values.pop(CLUSTER, None), find_eks_cluster=find_eks_cluster)
     if on is not None:
+        refuse_with_on(eks_name, on)
         refuse_with_cluster(storage, on)
+    refuse_without_file_system(eks_name, storage.existing)
     returning = read_returning(values, find_saved=find_saved)
     refuse_mistyped_keys(recipe, values)
     # Planning holds every other rule, so a bad value is refused here and not after a creation.
@@ -129,7 +144,7 @@ def read_values(
             restored_bytes=returning.num_bytes,
         )
         refuse_no_room(storage, plan)
-        whole = plan.price_per_hour_usd
+        whole = 0.0 if eks_name else plan.price_per_hour_usd
     else:
         refuse_other_machines(cluster, instance_type)
         refuse_more_nodes(cluster, typed.most if typed.least is None else typed.least)
@@ -144,7 +159,7 @@ def read_values(
     plan = plan_with_notes(plan, cluster=cluster, keep_s=keep_s, whole=whole)
     plan = plan_with_backups(plan, backup_every_s)
     plan = plan_with_returning(plan, returning, resolved)
-    plan = plan_with_storage(plan, storage)
+    plan = plan_with_host(plan_with_storage(plan, storage, is_guest=bool(eks_name)), eks_name)
     return Values(
         nodes=typed.most,
         min_nodes=typed.least,
@@ -153,6 +168,7 @@ def read_values(
         on=on,
         keep_s=keep_s,
         storage=storage,
+        eks_name=eks_name,
         backup_every_s=backup_every_s,
         resolved=resolved,
         plan=plan,
@@ -228,6 +244,7 @@ def corrected(
     find_cluster: FindCluster = no_clusters,
     find_saved: FindSaved = no_results,
     find_file_system: FindFileSystem = no_file_systems,
+    find_eks_cluster: FindEksCluster = no_eks_clusters,
 ) -> str:
     """A command that works and is as near as possible to what was typed.
 
@@ -245,6 +262,7 @@ def corrected(
                 find_cluster=find_cluster,
                 find_saved=find_saved,
                 find_file_system=find_file_system,
+                find_eks_cluster=find_eks_cluster,
             )
         except UserError:
             return False
@@ -276,7 +294,7 @@ def _weight(word: str) -> int:
     key, _, value = word.partition("=")
     if key == "steps" and value.startswith("+"):
         return 4
-    return {PRESET: 0, "on": 1, RESUME_FROM: 3}.get(key, 2)
+    return {PRESET: 0, "on": 1, CLUSTER: 3, RESUME_FROM: 3}.get(key, 2)
 
 
 def _candidates(word: str, recipe: Recipe, cluster: Cluster | None) -> list[str]:
@@ -289,8 +307,9 @@ def _candidates(word: str, recipe: Recipe, cluster: Cluster | None) -> list[str]
     choice = respelled(value) if close in ("keep", BACKUP_EVERY) else choice
     choice = storage_meant(value) if close == FILE_SYSTEM else choice
     choice = range_meant(value) if close == "nodes" else choice
+    choice = host_meant(value) if close == CLUSTER else choice
     spellings = [word, f"{close}={value}", f"{close}={choice or value.lower()}"]
-    if close in ("on", RESUME_FROM, FILE_SYSTEM):
+    if close in ("on", CLUSTER, RESUME_FROM, FILE_SYSTEM):
         return [*spellings, ""]  # no other cluster, run or file system is meant
     return [*spellings, f"{close}={_default(close, recipe, value, cluster)}"]
 

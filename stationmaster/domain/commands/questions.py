@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypedDict
 
 from stationmaster.domain.catalogue.models import LanguageModel
+from stationmaster.domain.commands.hosting import FindEksCluster, no_eks_clusters
 from stationmaster.domain.commands.joining import FindCluster, no_clusters
 from stationmaster.domain.commands.resuming import FindSaved, no_results
 from stationmaster.domain.commands.storing import FindFileSystem, no_file_systems
@@ -42,6 +44,15 @@ def no_buckets(source: S3Source, task: str) -> None:
     """Measure nothing: where S3 is not meant to be asked."""
 
 
+class Finders(TypedDict):
+    """The questions that the keys of a start may bring up."""
+
+    find_cluster: FindCluster
+    find_saved: FindSaved
+    find_file_system: FindFileSystem
+    find_eks_cluster: FindEksCluster
+
+
 @dataclass(frozen=True, slots=True)
 class Questions:
     """What reading a command may have to ask of others."""
@@ -56,3 +67,15 @@ class Questions:
     """Asked for dataset=s3:// only."""
     find_file_system: FindFileSystem = no_file_systems
     """Asked for file_system=fs-... only."""
+    find_eks_cluster: FindEksCluster = no_eks_clusters
+    """Asked for cluster=eks:NAME only."""
+
+    @property
+    def finders(self) -> Finders:
+        """What reading the keys of a start asks, by the names of its arguments."""
+        return {
+            "find_cluster": self.find_cluster,
+            "find_saved": self.find_saved,
+            "find_file_system": self.find_file_system,
+            "find_eks_cluster": self.find_eks_cluster,
+        }

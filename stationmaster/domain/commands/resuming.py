@@ -15,6 +15,7 @@ from stationmaster.domain.catalogue.continuing import MAY_CHANGE, changed_keys, 
 from stationmaster.domain.catalogue.recipes import Recipe
 from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.commands.backing_up import BACKUP_EVERY, typed_backup_every
+from stationmaster.domain.commands.hosting import CLUSTER, typed_host
 from stationmaster.domain.commands.meanings import key_meant
 from stationmaster.domain.commands.storing import FILE_SYSTEM
 from stationmaster.domain.errors import BadCommand, BadParameter, NotPossibleNow, PermanentError
@@ -227,6 +228,7 @@ def continued_words(
     if cluster is not None:
         del kept["instance"]
         kept.pop(FILE_SYSTEM, None)
+        kept.pop(CLUSTER, None)
         least, has = saved.request.min_nodes, cluster.spec.nodes
         if least is None or least > has:
             kept["nodes"] = str(min(saved.placement.nodes, has))
@@ -247,6 +249,8 @@ def _kept(saved: SavedRun) -> dict[str, str]:
     }
     if saved.request.file_system is not None:
         kept[FILE_SYSTEM] = saved.request.file_system.existing_id
+    if (host := typed_host(saved.request.eks_name)) is not None:
+        kept[CLUSTER] = host
     if (every := typed_backup_every(saved.request.backup_every_s)) is not None:
         kept[BACKUP_EVERY] = every
     resolved = saved.request.resolved.training

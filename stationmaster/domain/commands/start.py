@@ -13,6 +13,7 @@ from stationmaster.domain.catalogue.models import LanguageModel
 from stationmaster.domain.catalogue.recipes import Recipe
 from stationmaster.domain.commands.backing_up import BACKUP_EVERY, typed_backup_every
 from stationmaster.domain.commands.durations import typed_duration
+from stationmaster.domain.commands.hosting import CLUSTER, typed_host
 from stationmaster.domain.commands.storing import FILE_SYSTEM, Storage
 from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.planning.plan import Plan
@@ -49,6 +50,8 @@ class StartRun:
     """The run whose final model has the first weights; `weights` names it as well."""
     storage: Storage = field(default_factory=Storage)
     """The file system that was typed."""
+    eks_name: str = ""
+    """The EKS cluster of others that was typed."""
 
     @property
     def words(self) -> str:
@@ -73,6 +76,7 @@ class StartRun:
             "instance": self.instance_type,
             "on": self.on,
             "keep": typed_duration(self.keep_s) if self.keep_s else None,
+            CLUSTER: typed_host(self.eks_name),
             FILE_SYSTEM: self.storage.typed,
             BACKUP_EVERY: typed_backup_every(self.backup_every_s),
             "resume_from": f"{point.run_id}@{point.step}" if point is not None else None,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 from stationmaster.domain.catalogue.recipes import Recipe
 from stationmaster.domain.cluster.spec import FileSystemSpec
@@ -38,6 +38,7 @@ class FoundFileSystem:
     """Room on it; None where that is not known."""
 
 
+Answer = TypeVar("Answer")
 FindFileSystem = Callable[[str], FoundFileSystem]
 """Asks AWS about a file system by its id. Raises a UserError that says why it cannot be used."""
 
@@ -54,17 +55,17 @@ def no_file_systems(file_system_id: str) -> FoundFileSystem:
     )
 
 
-def asked_once(find: FindFileSystem) -> FindFileSystem:
-    """Ask once about each id, whatever the answer: a correction reads the words many times."""
-    answers: dict[str, FoundFileSystem | UserError] = {}
+def asked_once(find: Callable[[str], Answer]) -> Callable[[str], Answer]:
+    """Ask once about each id or name, whatever the answer: a correction reads words many times."""
+    answers: dict[str, Answer | UserError] = {}
 
-    def remembered(file_system_id: str) -> FoundFileSystem:
-        if file_system_id not in answers:
+    def remembered(name: str) -> Answer:
+        if name not in answers:
             try:
-                answers[file_system_id] = find(file_system_id)
+                answers[name] = find(name)
             except UserError as error:
-                answers[file_system_id] = error
-        answer = answers[file_system_id]
+                answers[name] = error
+        answer = answers[name]
         if isinstance(answer, UserError):
             raise answer
         return answer
@@ -194,8 +195,8 @@ def _needed_gib(plan: Plan) -> int:
     return round(CHECKPOINTS_ON_DISK * plan.checkpoint_gb * 1e9 / GIB)
 
 
-def plan_with_storage(plan: Plan, storage: Storage) -> Plan:
-    """The plan with what using a file system that exists means."""
+def plan_with_storage(plan: Plan, storage: Storage, *, is_guest: bool = False) -> Plan:
+    """The plan with what using a file system that exists means; a guest's nodes are there."""
     found = storage.found
     if found is None:
         return plan
@@ -204,9 +205,10 @@ def plan_with_storage(plan: Plan, storage: Storage) -> Plan:
         if found.free_gib is not None
         else "how much of it is free is not known before the run"
     )
+    nodes = "" if is_guest else f"; nodes are made in its zone, {found.zone}"
     note = (
         f"file system {found.spec.existing_id} exists: it is in no price here, and nothing but the "
-        f"run's own directories is written to it; {room}; nodes are made in its zone, {found.zone}"
+        f"run's own directories is written to it; {room}{nodes}"
     )
     return plan.model_copy(update={"warnings": [note, *plan.warnings]})
 

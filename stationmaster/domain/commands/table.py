@@ -394,6 +394,11 @@ _MACHINE_KEYS: Final = (
     Key(name=PRESET, help="the same code small, on CPUs", choices=(SMOKE,)),
 )
 
+_CLUSTER: Final = Key(
+    name="cluster",
+    help="an EKS cluster of others, eks:NAME, in which the run is a guest: nothing of it is made, "
+    "changed or deleted; needs file_system=fs-...",
+)
 _FILE_SYSTEM: Final = Key(
     name="file_system",
     help="an FSx for Lustre file system that exists (fs-...), used and never deleted; or the GiB "
@@ -409,6 +414,7 @@ _CLUSTER_KEYS: Final = (
         help="for how long the cluster stays after the run, from 1s to 7d",
         choices=("30m", "2h", "8h"),
     ),
+    _CLUSTER,
     _FILE_SYSTEM,
 )
 # What a run takes of another one's result, and what is saved of its own.
@@ -433,6 +439,7 @@ CLUSTER_KEYS: Final = (
         help="for how long it stays from now on, from 1s to 7d",
         choices=("2h", "8h", "1d"),
     ),
+    _CLUSTER,
     _FILE_SYSTEM,
     Key(name="file_system_gib", help="the same as file_system=GIB"),
 )
@@ -441,11 +448,6 @@ CLUSTER_KEYS: Final = (
 PLANNED_KEYS: Final[Mapping[str, PlannedKey]] = {
     row.name: row
     for row in (
-        PlannedKey(
-            name="cluster",
-            today="a run makes a cluster of its own, or uses a kept one of this channel with "
-            "on=NAME",
-        ),
         PlannedKey(name="capacity", today="nodes are on-demand instances"),
         PlannedKey(
             name="queue",
@@ -479,6 +481,7 @@ KEY_MEANINGS: Final[Mapping[str, tuple[str, ...]]] = {
     "command": ("cmd", "script", "entrypoint"),
     "file_system": ("fs", "fsx", "file_system_id", "file_system_gib", "storage"),
     "on": ("on_cluster",),
+    "cluster": ("eks", "eks_cluster", "eks_name"),
     "keep": ("keep_for", "keep_alive", "ttl"),
 }
 

@@ -1,0 +1,165 @@
+"""EKS clusters of others, as EKS describes them: usable, or what their owners have to type."""
+
+# ruff: noqa: F811  # fixtures are imported by name
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+from typing import Any
+
+import pytest
+from aws_fixtures import aws, deployed, until  # noqa: F401
+
+from local.aws import Deployment, LocalAws
+from stationmaster.domain.errors import NotPossibleNow
+from stationmaster.domain.ids import ClusterId
+from stationmaster.domain.names import POD_IDENTITY_AGENT, TAG_CLUSTER_ID
+from stationmaster.domain.resources import ResourceKind
+from stationmaster.services import Services
+from stationmaster.settings import Settings
+
+NAMES = (f"theirs-{number}" for number in count())
+
+
+class Owner:
+    """Somebody who has an EKS cluster, and makes what is asked for by hand."""
+
+    def __init__(self, aws: LocalAws, deployed: Deployment) -> None:
+        self.deployed, self.eks = deployed, aws.client("eks")
+        self.role = deployed.role_arns["eks-cluster"]
+        self.name = next(NAMES)
+        self.settings = Settings(
+            region=aws.region,
+            table_name="runs",
+            bus_name="events",
+            vpc_id=deployed.vpc_id,
+            cluster_access_role_arns=(self.role,),
+            relay_role_arn=self.role,
+            saver_role_arn=self.role,
+            stager_role_arn=self.role,
+            eks_clusters=(self.name,),
+        )
+
+    def services(self, **changes: Any) -> Services:
+        return Services(self.settings.model_copy(update=changes))
+
+    def cluster(self, **changes: Any) -> None:
+        wanted = {
+            "name": self.name,
+            "roleArn": self.role,
+            "version": "1.35",
+            "resourcesVpcConfig": {"subnetIds": self.deployed.subnet_ids},
+            "accessConfig": {"authenticationMode": "API"},
+        }
+        self.eks.create_cluster(**(wanted | changes))
+        until(lambda: self.status == "ACTIVE")
+
+    @property
+    def status(self) -> str:
+        return str(self.eks.describe_cluster(name=self.name)["cluster"]["status"])
+
+    def entry(self) -> None:
+        self.eks.create_access_entry(clusterName=self.name, principalArn=self.role)
+
+    def agent(self) -> None:
+        about = {"clusterName": self.name, "addonName": POD_IDENTITY_AGENT}
+        self.eks.create_addon(**about)
+        until(lambda: self.eks.describe_addon(**about)["addon"]["status"] == "ACTIVE")
+
+    def refusal(self, name: str = "", **settings: Any) -> str:
+        with pytest.raises(NotPossibleNow) as caught:
+            self.services(**settings).existing_clusters.look_up(name or self.name)
+        return str(caught.value)
+
+
+@pytest.fixture
+def owner(aws: LocalAws, deployed: Deployment, monkeypatch: pytest.MonkeyPatch) -> Iterator[Owner]:
+    for name, value in aws.environment().items():
+        monkeypatch.setenv(name, value)
+    made = Owner(aws, deployed)
+    yield made
+    if made.name in made.eks.list_clusters()["clusters"]:
+        made.eks.delete_cluster(name=made.name)
+
+
+def test_cluster_that_has_everything_can_be_used_and_each_step_to_it_is_named(
+    owner: Owner,
+) -> None:
+    assert f"there is no EKS cluster {owner.name} in region us-west-2" in owner.refusal()
+    owner.cluster()
+    said = owner.refusal()
+    assert "has no access entry for 1 of 1 roles of this deployment; type for role in" in said
+    assert f"aws eks create-access-entry --cluster-name {owner.name} --principal-arn $role" in said
+    assert "AmazonEKSClusterAdminPolicy --access-scope type=cluster" in said
+    owner.entry()
+    assert f"aws eks create-addon --cluster-name {owner.name} --addon-name" in owner.refusal()
+    owner.agent()
+
+    owner.services().existing_clusters.look_up(owner.name)
+    owner.services(eks_clusters=("*",)).existing_clusters.look_up(owner.name)
+
+
+def test_clusters_are_used_only_where_the_deployment_names_them(owner: Owner) -> None:
+    owner.cluster()
+
+    assert "eks_clusters in cdk.json" in owner.refusal(eks_clusters=())
+    assert "not one that this deployment may use: other" in owner.refusal(eks_clusters=("other",))
+
+
+def test_cluster_that_is_not_ready_too_old_or_elsewhere_is_refused(owner: Owner) -> None:
+    owner.cluster(accessConfig={"authenticationMode": "CONFIG_MAP"})
+
+    assert "has authentication mode CONFIG_MAP, API or API_AND_CONFIG_MAP" in owner.refusal()
+    assert "is in network vpc-" in owner.refusal(vpc_id="vpc-0")
+    owner.eks.delete_cluster(name=owner.name)
+    assert "is DELETING, ACTIVE is needed" in owner.refusal()
+
+
+def test_cluster_with_an_old_kubernetes_is_refused_with_the_update(owner: Owner) -> None:
+    owner.cluster(version="1.30")
+
+    assert (
+        "has Kubernetes 1.30, 1.31 or newer is needed; type aws eks update-cluster-version"
+        in owner.refusal()
+    )
+
+
+def test_agent_that_does_not_work_is_refused(aws: LocalAws, owner: Owner) -> None:
+    owner.cluster()
+    owner.entry()
+    aws.faults.add("addon-fails")
+    about = {"clusterName": owner.name, "addonName": POD_IDENTITY_AGENT}
+    owner.eks.create_addon(**about)
+    until(lambda: owner.eks.describe_addon(**about)["addon"]["status"] == "CREATE_FAILED")
+    aws.faults.clear()
+
+    assert "is CREATE_FAILED, ACTIVE is needed; aws eks describe-addon" in owner.refusal()
+
+
+def test_roles_of_a_guests_pods_are_its_own_and_go_without_those_of_others(owner: Owner) -> None:
+    owner.cluster()
+    identities = owner.services().pod_identities
+    first, second = ClusterId("tiny-llama-1"), ClusterId("tiny-llama-2")
+    theirs = owner.eks.create_pod_identity_association(
+        clusterName=owner.name, namespace="prod", serviceAccount="app", roleArn=owner.role
+    )["association"]["associationId"]
+
+    for cluster_id in (first, first, second):
+        identities.ensure_in(cluster_id, owner.name)
+    left = identities.left_in(first, owner.name)
+
+    accounts = {"stationmaster-relay", "stationmaster-saver", "stationmaster-stager"}
+    assert {each.name for each in left} == accounts
+    assert {each.kind for each in left} == {ResourceKind.POD_IDENTITY}
+    listed = owner.eks.describe_pod_identity_association(
+        clusterName=owner.name, associationId=left[0].id
+    )["association"]
+    assert listed["namespace"] == "stationmaster-tiny-llama-1"
+    assert listed["tags"][TAG_CLUSTER_ID] == first
+    for each in [*left, left[0]]:
+        identities.release_in(owner.name, each.id)
+    assert identities.left_in(first, owner.name) == []
+    assert len(identities.left_in(second, owner.name)) == 3
+    found = owner.eks.list_pod_identity_associations(clusterName=owner.name)["associations"]
+    assert theirs in {each["associationId"] for each in found}
+    assert identities.left_in(first, "gone") == []
