@@ -215,9 +215,11 @@ def _cluster_answer(
             return cluster_answers.clusters_list(views, now=services.now())
         case requests.ShowCluster(label=label):
             view = commands.describe_cluster(services, label, channel_id=channel_id)
-            return cluster_answers.cluster_shown(
-                view, region=services.settings.region, now=services.now()
+            settings = services.settings
+            reach = cluster_answers.Reach(
+                settings.region, settings.kubectl_role_arns, settings.kubeconfig
             )
+            return cluster_answers.cluster_shown(view, reach=reach, now=services.now())
         case requests.ExtendCluster(label=label, seconds=seconds):
             extended = commands.extend_cluster(
                 services, label, seconds=seconds, channel_id=channel_id, user_id=user_id

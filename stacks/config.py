@@ -6,9 +6,11 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 _VPC_ID: Final = re.compile(r"vpc-(?:[0-9a-f]{8}|[0-9a-f]{17})")
+# Without commas, which the functions' environment separates them by.
+_ROLE_ARN: Final = re.compile(r"arn:aws[a-z-]*:iam::[0-9]{12}:role/[\w+=.@/-]+")
 _SUBNET_ID: Final = re.compile(r"subnet-(?:[0-9a-f]{8}|[0-9a-f]{17})")
 
 
@@ -35,6 +37,9 @@ class StageConfig(BaseModel):
     )
     eks_clusters: tuple[str, ...] = Field(
         default=(), description="EKS clusters of others that runs may use, cluster=eks:NAME"
+    )
+    kubectl_role_arns: tuple[str, ...] = Field(
+        default=(), description="IAM roles of people who may use kubectl on the clusters"
     )
     vpc_id: str = Field(
         default="", description="an existing network to use, with subnet_ids; made where empty"
@@ -78,6 +83,17 @@ class StageConfig(BaseModel):
                 "out: leave one of vpc_id and num_nat_gateways out"
             )
         return self
+
+    @field_validator("kubectl_role_arns")
+    @classmethod
+    def _name_roles(cls, arns: tuple[str, ...]) -> tuple[str, ...]:
+        for arn in arns:
+            if not _ROLE_ARN.fullmatch(arn):
+                raise ValueError(
+                    f'"{arn}" is no ARN of an IAM role; expected '
+                    "arn:aws:iam::ACCOUNT:role/NAME, not that of a session (sts) or a user"
+                )
+        return arns
 
     @model_validator(mode="after")
     def _link_what_may_be_read(self) -> StageConfig:

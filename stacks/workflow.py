@@ -134,6 +134,7 @@ class WorkflowStack(cdk.Stack):
             eks_clusters=config.eks_clusters,
             fsx_csi_role_arn=roles.fsx_csi.role_arn,
             cluster_access_role_arns=cluster_access_arns,
+            kubectl_role_arns=config.kubectl_role_arns,
             kubernetes_version=config.kubernetes_version,
             training_image=images.training_image,
             relay_image=images.relay_image,

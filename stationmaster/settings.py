@@ -66,6 +66,9 @@ class Settings(BaseModel):
     cluster_access_role_arns: tuple[str, ...] = Field(
         default=(), description="roles of the functions that talk to a run's Kubernetes API"
     )
+    kubectl_role_arns: tuple[str, ...] = Field(
+        default=(), description="IAM roles of people who may use kubectl on the clusters"
+    )
     kubernetes_version: str = "1.35"
     training_image: str = "stationmaster/training:latest"
     relay_image: str = "stationmaster/relay:latest"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
@@ -15,11 +16,12 @@ from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.cluster.events import ClusterPhase
 from stationmaster.domain.cluster.shares import shares
 from stationmaster.domain.commands.table import COMMAND
-from stationmaster.domain.names import cluster_name
+from stationmaster.domain.names import NAMESPACE, cluster_name
 from stationmaster.domain.run.view import ClusterView
 
 _MAX_CLUSTERS: Final = 20
 _MAX_SHARES: Final = 12
+_MAX_ROLES: Final = 4
 
 
 def cluster_requested(cluster: Cluster, *, created: bool) -> Content:
@@ -81,7 +83,18 @@ def _line(view: ClusterView, *, now: datetime) -> str:
     return f"{EMOJI[cluster.phase]} {name}\n{f' {md.DOT} '.join(shown)}"
 
 
-def cluster_shown(view: ClusterView, *, region: str, now: datetime) -> Content:
+@dataclass(frozen=True)
+class Reach:
+    """How a person reaches clusters with kubectl."""
+
+    region: str
+    role_arns: tuple[str, ...] = ()
+    """IAM roles of people that clusters let in."""
+    kubeconfig: str = ""
+    """A file that has them already, where there is one."""
+
+
+def cluster_shown(view: ClusterView, *, reach: Reach, now: datetime) -> Content:
     """The card of a cluster, who has paid what of it, and how to reach it with kubectl."""
     cluster, card = view.cluster, cluster_card(view, now=now)
     blocks = [block for block in card.blocks if block["type"] != "actions"]
@@ -97,10 +110,30 @@ def cluster_shown(view: ClusterView, *, region: str, now: datetime) -> Content:
         lines.append(f"no run: while it was made, and for nodes that were free  {own}")
         blocks.append(section("*Cost so far, by run*\n" + "\n".join(lines)))
     if not cluster.is_going_away and cluster.phase is not ClusterPhase.REQUESTED:
-        name = cluster.spec.eks_name or cluster_name(cluster.cluster_id)
-        reach = f"aws eks update-kubeconfig --name {name}"
-        blocks.append(section(f"*Reach it with kubectl*\n```{reach} --region {region}```"))
+        blocks.append(section(_with_kubectl(cluster, reach)))
     return Content(text=card.text, blocks=blocks)
+
+
+def _with_kubectl(cluster: Cluster, reach: Reach) -> str:
+    """The line that configures kubectl, and as whom."""
+    title = "*Reach it with kubectl*"
+    if reach.kubeconfig:
+        return f"{title}\n```kubectl --kubeconfig {md.escape(reach.kubeconfig, 500)} get pods```"
+    name = cluster.spec.eks_name or cluster_name(cluster.cluster_id)
+    line = f"aws eks update-kubeconfig --name {name} --region {reach.region}"
+    if cluster.spec.eks_name:
+        return f"{title}\n```{line}```\nIts owner says which IAM roles it lets in."
+    if not reach.role_arns:
+        return (
+            f"{title}\n```{line}```\nNo IAM role of people is let in: kubectl_role_arns in "
+            "cdk.json names none."
+        )
+    first, *others = reach.role_arns[:_MAX_ROLES]
+    also = f", as are {', '.join(md.code(each, 200) for each in others)}" if others else ""
+    return (
+        f"{title}\n```{line} --role-arn {first}```\nThe role {md.code(first, 200)} is let in"
+        f"{also}: it may look, but for secrets, and exec into pods of namespace {NAMESPACE}."
+    )
 
 
 def cluster_extended(cluster: Cluster) -> Content:

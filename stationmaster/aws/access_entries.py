@@ -5,40 +5,68 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from stationmaster.aws.calls import ignoring_existing
+from stationmaster.domain.errors import PermanentError
 from stationmaster.domain.ids import ClusterId, RunId
-from stationmaster.domain.names import cluster_name, tags
+from stationmaster.domain.names import PEOPLE, cluster_name, tags
 from stationmaster.settings import Settings
 
 if TYPE_CHECKING:
     from mypy_boto3_eks import EKSClient
 
-_ADMIN_POLICY: Final = "cluster-access-policy/AmazonEKSClusterAdminPolicy"
+_ADMIN_POLICY: Final = "AmazonEKSClusterAdminPolicy"
+# Reads most things, and no secrets. Those that let people exec (edit, admin) and the one that reads
+# all (admin view) read secrets as well, so the rest is given to PEOPLE by `rendering.people`.
+# Source: EKS user guide, "Review access policy permissions".
+_VIEW_POLICY: Final = "AmazonEKSViewPolicy"
 
 
 def admin_policy_arn(role_arn: str) -> str:
     """The cluster administrator's policy, in the role's partition (aws, aws-cn, aws-us-gov)."""
-    return f"arn:{role_arn.split(':')[1]}:eks::aws:{_ADMIN_POLICY}"
+    return _policy_arn(role_arn, _ADMIN_POLICY)
+
+
+def _policy_arn(role_arn: str, policy: str) -> str:
+    return f"arn:{role_arn.split(':')[1]}:eks::aws:cluster-access-policy/{policy}"
 
 
 class AccessEntries:
-    """Lets the product's functions into clusters."""
+    """Lets the product's functions, and the people whom the deployment names, into clusters."""
 
     def __init__(self, settings: Settings, client: EKSClient) -> None:
         self._settings = settings
         self._client = client
 
     def ensure(self, cluster_id: ClusterId, *, run_id: RunId | None = None) -> None:
-        """Make each of the product's roles an administrator of the cluster."""
-        name = cluster_name(cluster_id)
+        """Make each of the product's roles an administrator of the cluster, and let people look."""
         for role_arn in self._settings.cluster_access_role_arns:
-            with ignoring_existing(f"granting {role_arn} access to {name}"):
-                self._client.create_access_entry(
-                    clusterName=name, principalArn=role_arn, tags=tags(cluster_id, run_id)
-                )
-            with ignoring_existing(f"associating the admin policy with {role_arn}"):
-                self._client.associate_access_policy(
-                    clusterName=name,
-                    principalArn=role_arn,
-                    policyArn=admin_policy_arn(role_arn),
-                    accessScope={"type": "cluster"},
-                )
+            self._let_in(cluster_id, role_arn, _ADMIN_POLICY, groups=[], run_id=run_id)
+        for role_arn in self._settings.kubectl_role_arns:
+            try:
+                self._let_in(cluster_id, role_arn, _VIEW_POLICY, groups=[PEOPLE], run_id=run_id)
+            except PermanentError as exc:
+                raise PermanentError(f"{exc}; check kubectl_role_arns in cdk.json") from exc
+
+    def _let_in(
+        self,
+        cluster_id: ClusterId,
+        role_arn: str,
+        policy: str,
+        *,
+        groups: list[str],
+        run_id: RunId | None,
+    ) -> None:
+        name = cluster_name(cluster_id)
+        with ignoring_existing(f"granting {role_arn} access to {name}"):
+            self._client.create_access_entry(
+                clusterName=name,
+                principalArn=role_arn,
+                kubernetesGroups=groups,
+                tags=tags(cluster_id, run_id),
+            )
+        with ignoring_existing(f"associating {policy} with {role_arn}"):
+            self._client.associate_access_policy(
+                clusterName=name,
+                principalArn=role_arn,
+                policyArn=_policy_arn(role_arn, policy),
+                accessScope={"type": "cluster"},
+            )

@@ -81,6 +81,10 @@ def restoring_name(run_id: RunId) -> str:
     return f"{run_id}-restore"
 
 
+# The Kubernetes group of the people who may use kubectl.
+PEOPLE: Final = "stationmaster:people"
+
+
 def looking_name(run_id: RunId) -> str:
     """Name of the Job that looks at data which is on the file system already."""
     return f"{run_id}-look"

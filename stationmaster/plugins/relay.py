@@ -1,4 +1,7 @@
-"""What relays need in a cluster: their account and their rights. Each run brings its own relay."""
+"""What relays need in a cluster: their account and their rights. Each run brings its own relay.
+
+In a cluster of the product, people whom the deployment names get theirs here as well.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from stationmaster.inspection import Finding, LiveCluster, Verdict
 from stationmaster.kubernetes.kinds import describe
 from stationmaster.rendering.job_spec import KubernetesObject
 from stationmaster.rendering.metadata import namespace
+from stationmaster.rendering.people import render_people_rights
 from stationmaster.rendering.relay import render_relay_rights
 
 NAME: Final = "relay"
@@ -22,12 +26,18 @@ def applies(spec: ClusterSpec) -> bool:
 
 def render(cluster: LiveCluster) -> list[KubernetesObject]:
     """The namespace, the account and its rights, the same for every run."""
-    return [namespace(), *render_relay_rights()]
+    return [namespace(), *_rights(cluster)]
 
 
 def look(cluster: LiveCluster) -> Finding:
     """Whether all of it is there."""
-    for item in render_relay_rights():
+    for item in _rights(cluster):
         if not cluster.kubernetes.has(item):
             return Finding(Verdict.WAITING, f"{describe(item)} is not there")
     return Finding(Verdict.GOOD, "relays have their account and their rights")
+
+
+def _rights(cluster: LiveCluster) -> list[KubernetesObject]:
+    """Of relays, and of people; in an EKS cluster of others, its owner decides about people."""
+    is_for_people = cluster.services.settings.kubectl_role_arns and not cluster.spec.eks_name
+    return [*render_relay_rights(), *(render_people_rights() if is_for_people else [])]

@@ -68,6 +68,31 @@ def event(kind: type, /, **values: object):
     return kind(**(about | values))
 
 
+ROLE = "arn:aws:iam::123456789012:role/researchers"
+
+
+@pytest.mark.parametrize(
+    ("reach", "expected"),
+    [
+        (
+            answers.Reach("us-west-2"),
+            "--region us-west-2```\\nNo IAM role of people is let in: kubectl_role_arns in",
+        ),
+        (
+            answers.Reach("us-west-2", (ROLE,)),
+            f"--region us-west-2 --role-arn {ROLE}```\\nThe role `{ROLE}` is let in: it may look",
+        ),
+        (answers.Reach("us-west-2", (ROLE, f"{ROLE}-2")), f"is let in, as are `{ROLE}-2`: it"),
+        (answers.Reach("us-west-2", (), "/tmp/kc"), "```kubectl --kubeconfig /tmp/kc get pods```"),
+    ],
+)
+def test_cluster_says_with_which_role_kubectl_reaches_it(reach, expected):
+    content = answers.cluster_shown(ClusterView(make_cluster()), reach=reach, now=NOW)
+
+    assert_slack_takes(content)
+    assert expected in seen(content)
+
+
 def test_deletion_is_confirmed_with_what_goes():
     free, used = make_cluster(), make_cluster(leases={RUN_ID: lease()})
 
@@ -235,7 +260,9 @@ def test_card_receipt_and_answers_of_any_cluster_are_within_slacks_limits(view, 
     assert_slack_takes(cluster_card(view, now=NOW))
     assert_slack_takes(cluster_card(view, now=NOW, moved_from=(code, code)))
     assert_slack_takes(cluster_receipt(view, now=NOW))
-    assert_slack_takes(answers.cluster_shown(view, region="us-east-1", now=NOW))
+    for roles in ((), (f"arn:aws:iam::123456789012:role/{'r' * 512}",) * 9):
+        reach = answers.Reach("us-east-1", roles)
+        assert_slack_takes(answers.cluster_shown(view, reach=reach, now=NOW))
     assert_slack_takes(answers.clusters_list([view] * 25, now=NOW))
     assert_slack_takes(answers.cluster_deleted(view))
 

@@ -22,6 +22,7 @@ class Answers:
     types: tuple[str, ...] = ("pytorchjobs.kubeflow.org",)
     deployments: tuple[str, ...] = ("kubeflow/training-operator",)
     missing: str = ""
+    kubectl_role_arns: tuple[str, ...] = ()
     ready_on: dict[str, int] = field(
         default_factory=lambda: {
             "kube-system/nvidia-device-plugin": 2,
@@ -31,6 +32,10 @@ class Answers:
 
     @property
     def addons(self):
+        return self
+
+    @property
+    def settings(self):
         return self
 
     def kubernetes(self, cluster_id):
@@ -63,6 +68,19 @@ class Answers:
 
 def look(plugin, **answers):
     return get_plugin(plugin).look(LiveCluster(Answers(**answers), "c-1", SPEC))
+
+
+def test_rights_of_people_are_given_where_the_deployment_names_any_and_the_cluster_is_its_own():
+    role = "arn:aws:iam::123456789012:role/researchers"
+    guest = SPEC.model_copy(update={"eks_name": "theirs"})
+
+    def names(spec, roles):
+        cluster = LiveCluster(Answers(kubectl_role_arns=roles), "c-1", spec)
+        return {item["metadata"]["name"] for item in get_plugin("relay").render(cluster)}
+
+    assert "stationmaster-people" in names(SPEC, (role,))
+    assert "stationmaster-people" not in names(SPEC, ()) | names(guest, (role,))
+    assert look("relay", kubectl_role_arns=(role,)).sentence.startswith("Role stationmaster-people")
 
 
 @pytest.mark.parametrize("plugin", PLUGINS, ids=lambda plugin: plugin.NAME)

@@ -16,7 +16,8 @@ from stacks.config import StageConfig, read_config
 
 VPC = "vpc-0123456789abcdef0"
 SUBNETS = ["subnet-0123456789abcdef0", "subnet-0a1b2c3d"]
-CONTEXT = {"stationmaster": {"vpc_id": VPC, "subnet_ids": SUBNETS}}
+PEOPLE = ["arn:aws:iam::123456789012:role/team/researchers"]
+CONTEXT = {"stationmaster": {"vpc_id": VPC, "subnet_ids": SUBNETS, "kubectl_role_arns": PEOPLE}}
 
 
 def synthesize(folder: Path, context: dict[str, Any]) -> subprocess.CompletedProcess[str]:
@@ -62,6 +63,7 @@ def test_functions_and_their_rights_name_the_network(existing: dict[str, Templat
             variables = function["Properties"]["Environment"]["Variables"]
             assert variables["STATIONMASTER_VPC_ID"] == VPC
             assert variables["STATIONMASTER_SUBNET_IDS"] == ",".join(SUBNETS)
+            assert variables["STATIONMASTER_KUBECTL_ROLE_ARNS"] == ",".join(PEOPLE)
     policies = of_type(existing["workflow"]["Resources"], "AWS::IAM::Policy").values()
     named = {
         text_of(statement["Resource"])
@@ -85,6 +87,11 @@ def test_functions_and_their_rights_name_the_network(existing: dict[str, Templat
             {"vpc_id": VPC, "subnet_ids": SUBNETS, "num_nat_gateways": 2},
             "num_nat_gateways is for a new network",
         ),
+        (
+            {"kubectl_role_arns": ["arn:aws:sts::123456789012:assumed-role/a/b"]},
+            'kubectl_role_arns: "arn:aws:sts::123456789012:assumed-role/a/b" is no ARN of an IAM',
+        ),
+        ({"kubectl_role_arns": ["arn:aws:iam::123456789012:user/a"]}, "not that of a session"),
         ({"vpc": VPC}, "vpc: Extra inputs are not permitted"),
         ({"num_nat_gateways": 0}, "num_nat_gateways: Input should be greater than"),
     ],

@@ -1,0 +1,76 @@
+"""Who is let into a cluster: the product's roles as administrators, people to look."""
+
+# ruff: noqa: F811  # fixtures are imported by name
+from __future__ import annotations
+
+import pytest
+from aws_fixtures import aws, deployed, until  # noqa: F401
+
+from local.aws import Deployment, LocalAws
+from stationmaster.domain.errors import PermanentError
+from stationmaster.domain.names import PEOPLE, cluster_name
+from stationmaster.services import Services
+from stationmaster.settings import Settings
+
+PERSON = "arn:aws:iam::123456789012:role/team/researchers"
+
+
+@pytest.fixture
+def services(aws: LocalAws, deployed: Deployment, monkeypatch: pytest.MonkeyPatch) -> Services:
+    for name, value in aws.environment().items():
+        monkeypatch.setenv(name, value)
+    role = deployed.role_arns["eks-cluster"]
+    return Services(
+        Settings(
+            region=aws.region,
+            table_name="runs",
+            bus_name="events",
+            vpc_id=deployed.vpc_id,
+            subnet_ids=tuple(deployed.subnet_ids),
+            cluster_role_arn=role,
+            cluster_access_role_arns=(role,),
+            kubectl_role_arns=(PERSON,),
+        )
+    )
+
+
+def make(services: Services, cluster_id: str) -> None:
+    group = services.security_groups.ensure(cluster_id, instance_type="m5.2xlarge")
+    services.clusters.ensure(cluster_id, security_group_id=group.group_id)
+    until(lambda: services.clusters.describe(cluster_id).status == "ACTIVE")
+
+
+def test_people_look_and_read_no_secrets_and_the_product_administers(
+    services: Services, aws: LocalAws
+) -> None:
+    make(services, "c-1")
+
+    for _ in range(2):
+        services.access_entries.ensure("c-1")
+
+    eks, name = aws.client("eks"), cluster_name("c-1")
+    policies = {}
+    for arn in eks.list_access_entries(clusterName=name)["accessEntries"]:
+        entry = eks.describe_access_entry(clusterName=name, principalArn=arn)["accessEntry"]
+        (policy,) = eks.list_associated_access_policies(clusterName=name, principalArn=arn)[
+            "associatedAccessPolicies"
+        ]
+        assert policy["accessScope"]["type"] == "cluster"
+        policies[arn] = (policy["policyArn"].rpartition("/")[2], entry["kubernetesGroups"])
+    ours = services.settings.cluster_access_role_arns[0]
+    assert policies == {
+        ours: ("AmazonEKSClusterAdminPolicy", []),
+        PERSON: ("AmazonEKSViewPolicy", [PEOPLE]),
+    }
+
+
+def test_role_that_eks_does_not_take_is_named_with_its_setting(
+    services: Services, aws: LocalAws
+) -> None:
+    make(services, "c-2")
+    aws.inject("eks", "CreateAccessEntry", "InvalidParameterException", times=1, after=1)
+
+    with pytest.raises(PermanentError, match=f"{PERSON}.*check kubectl_role_arns in cdk.json"):
+        services.access_entries.ensure("c-2")
+
+    aws.clear_injected()
