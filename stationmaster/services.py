@@ -195,7 +195,12 @@ class Services:
         from stationmaster.aws.datasets import Datasets
 
         client = make_client("s3", region=self.settings.region, config=QUICK)
-        return Datasets(self.settings.dataset_buckets, client)
+        return Datasets(
+            self.settings.dataset_buckets,
+            client,
+            linked=self.settings.linked_buckets,
+            link_saves_s=self.settings.link_saves_s,
+        )
 
     @cached_property
     def security_groups(self) -> SecurityGroups:

@@ -189,7 +189,8 @@ def _checklist(view: RunView) -> list[str]:
             lines.append(f"{md.FAILED}\u2002*{infinitive}*{span}")
         else:
             lines.append(f"{md.CURRENT}\u2002*{gerund}*{span}")
-        if is_current:
+        is_told = phase is RunPhase.STAGING and run.staging is not None and run.staging.linked
+        if is_current or is_told:
             lines += _details(phase, view)
     lines.append(_last_line(run))
     return lines

@@ -266,8 +266,13 @@ def _training_line(event: ThreadEvent, run: Run) -> str:
         case ev.JobDisappeared():
             name = md.code(event.job, 80)
             return f"{md.FAILED} job {name} was deleted from the cluster before it had ended"
+        case ev.DataStaged(work="linking"):
+            why = md.escape(run.request.link_reason, 300)
+            return f"{md.DONE} {words.staged(event)}. Linked because {why}"
         case ev.DataStaged():
             return f"{md.DONE} {words.staged(event)}"
+        case ev.DataUnlinked():
+            return f"{_WARNING} data is copied, not linked: {md.escape(event.reason, 600)}"
         case ev.TrainingStarted():
             parts = [md.counted(event.total_steps, "step")]
             if event.world_size:

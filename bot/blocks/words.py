@@ -63,6 +63,7 @@ def status(run: Run) -> str:
 _STAGED: Final[dict[StagingWork, str]] = {
     "restoring": "brought back",
     "looking": "looked at",
+    "linking": "linked",
     "copying": "copied",
     "preparing": "prepared",
 }
@@ -71,6 +72,8 @@ _STAGED: Final[dict[StagingWork, str]] = {
 def staging(run: Run) -> list[str]:
     """How far a run's data has come."""
     staging = run.staging
+    if staging is not None and staging.linked and run.request.link_reason:
+        return [f"linked, not copied: {md.escape(run.request.link_reason, 300)}"]
     if staging is None or staging.root:
         return []
     verb = _STAGED[staging.work]
@@ -84,7 +87,7 @@ def staging(run: Run) -> list[str]:
 
 
 def staged(event: DataStaged) -> str:
-    """What came of copying or preparing a run's data."""
+    """What came of linking, copying or preparing a run's data."""
     counts = ", ".join(
         f"{number:,} {name.replace('_', ' ')}" for name, number in event.counts.items()
     )
@@ -99,6 +102,12 @@ def staged(event: DataStaged) -> str:
         return f"data is there, looked at in {took}: {counts}, {num_bytes(event.num_bytes)}"
     if event.work == "preparing":
         return f"data prepared in {took}: {counts}"
+    if event.work == "linking":
+        size = num_bytes(event.num_bytes)
+        return (
+            f"data linked in {took}, not copied: {counts}, {size}; names and sizes are those of "
+            "S3, contents come when they are first read"
+        )
     return f"data copied in {took}: {counts}, {num_bytes(event.num_bytes)}"
 
 

@@ -1,4 +1,4 @@
-"""One data set on the file system: found there, or copied, with a manifest that is written last.
+"""One data set on the file system: found there, copied or linked, its manifest written last.
 
 Called by `relay.stage`.
 """
@@ -12,15 +12,18 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Final, Protocol
 
 from relay.staging.config import StagingConfig
 from relay.staging.copying import Copier
+from relay.staging.linked import point_to, wait_for_files
 from relay.staging.source import SourceBucket, StagingRefused
 from stationmaster.domain.datasets import (
     FILES,
     MANIFEST_FILE,
+    DataFile,
     DataManifest,
     Preparation,
     SourceObject,
@@ -54,7 +57,9 @@ def stage(
     report: Report,
     free_bytes: Callable[[Path], int] = lambda path: shutil.disk_usage(path).free,
 ) -> StagedLine:
-    """Copy the source, unless it, or what was prepared of it, is there already.
+    """Copy the source, or look at what FSx shows of it, unless it is there already.
+
+    What was prepared of it counts as well.
 
     Raises:
         StagingRefused: a right or the bucket is missing, there is nothing, or no room for it.
@@ -80,47 +85,71 @@ def stage(
             more = order.keep_free_bytes + sum(
                 prepared_bytes(preparation, each.path, each.num_bytes) for each in objects
             )
+            bring = _link if order.linked else partial(_copy, bucket=bucket)
             _check_room(config, copied, objects, more=more, free=free_bytes)
-            manifest = _copy(config, bucket, objects, version, report=report)
+            manifest = bring(config, objects=objects, version=version, report=report)
     return _staged(manifest, copied, preparation, was_there=False, began=began)
 
 
 def _copy(
     config: StagingConfig,
+    *,
     bucket: SourceBucket,
     objects: list[SourceObject],
     version: str,
-    *,
     report: Report,
 ) -> DataManifest:
     name = data_id(config.source.uri, version, Preparation.NONE, {})
     directory = config.directory / name
     report.expect(sum(each.num_bytes for each in objects))
-    partial = directory / PARTIAL
-    copier = Copier(bucket, files=directory / FILES, partial=partial, on_copied=report.copied)
+    begun = directory / PARTIAL
+    if (directory / FILES).is_symlink():  # what it shows is not to be written to
+        (directory / FILES).unlink()
+    copier = Copier(bucket, files=directory / FILES, partial=begun, on_copied=report.copied)
     files = copier.copy(objects)
-    manifest = DataManifest(
+    manifest = _manifest(config, name, version, files)
+    # Files are on disk before anything says that they are.
+    os.sync()
+    write_manifest(directory, manifest)
+    shutil.rmtree(begun, ignore_errors=True)
+    return manifest
+
+
+def _link(
+    config: StagingConfig, *, objects: list[SourceObject], version: str, report: Report
+) -> DataManifest:
+    """Look at what FSx shows of the objects; the data set points to it."""
+    name = data_id(config.source.uri, version, Preparation.NONE, {})
+    shown = Path(config.order.linked)
+    report.expect(sum(each.num_bytes for each in objects))
+    files = wait_for_files(shown, objects, uri=config.source.uri, progress=report)
+    point_to(config.directory / name / FILES, shown)
+    manifest = _manifest(config, name, version, files)
+    write_manifest(config.directory / name, manifest)
+    return manifest
+
+
+def _manifest(
+    config: StagingConfig, name: str, version: str, files: list[DataFile]
+) -> DataManifest:
+    return DataManifest(
         source=config.source.uri,
         source_version=version,
         root=f"{name}/{FILES}",
         files=tuple(files),
         counts={"files": len(files)},
+        linked=bool(config.order.linked),
     )
-    # Files are on disk before anything says that they are.
-    os.sync()
-    write_manifest(directory, manifest)
-    shutil.rmtree(partial, ignore_errors=True)
-    return manifest
 
 
 def write_manifest(directory: Path, manifest: DataManifest) -> None:
     """Write it so that it is there whole or not at all."""
-    partial = directory / f".{MANIFEST_FILE}.tmp"
-    with partial.open("wb") as out:
+    begun = directory / f".{MANIFEST_FILE}.tmp"
+    with begun.open("wb") as out:
         out.write(manifest.to_json())
         out.flush()
         os.fsync(out.fileno())
-    partial.replace(directory / MANIFEST_FILE)
+    begun.replace(directory / MANIFEST_FILE)
 
 
 def _find(data: Path, name: str) -> DataManifest | None:
@@ -172,13 +201,16 @@ def _check_room(
     free: Callable[[Path], int],
 ) -> None:
     directory = config.directory / name
-    missing = sum(
-        each.num_bytes
-        for each in objects
-        if _num_bytes(directory / FILES / each.path) != each.num_bytes
-    )
-    # Of files that were begun the system has given what is on disk, whatever their size says.
-    missing -= sum(path.stat().st_blocks * 512 for path in (directory / PARTIAL).glob("*"))
+    if config.order.linked:
+        missing = _read_bytes(objects, config.order.objects_read)
+    else:
+        missing = sum(
+            each.num_bytes
+            for each in objects
+            if _num_bytes(directory / FILES / each.path) != each.num_bytes
+        )
+        # Of files that were begun the system has given what is on disk, whatever their size says.
+        missing -= sum(path.stat().st_blocks * 512 for path in (directory / PARTIAL).glob("*"))
     room = free(config.directory)
     if missing + more > room:
         raise StagingRefused(
@@ -186,6 +218,13 @@ def _check_room(
             f"{more / _GB:,.1f} GB for what is made of it and for checkpoints, and the file system "
             f"has {room / _GB:,.1f} GB free; use a larger file system, or less data"
         )
+
+
+def _read_bytes(objects: list[SourceObject], objects_read: int | None) -> int:
+    """What comes of linked objects when they are read, of `objects_read` of them or of all."""
+    whole = sum(each.num_bytes for each in objects)
+    share = 1.0 if objects_read is None else min(1.0, objects_read / len(objects))
+    return round(whole * share)
 
 
 def _staged(

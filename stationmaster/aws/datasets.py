@@ -7,32 +7,49 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, Final
 
 from botocore.exceptions import ClientError
 
 from stationmaster.aws.calls import aws_call
-from stationmaster.domain.datasets import Listing, S3Source, preparation_of, prepared_bytes
+from stationmaster.domain.datasets import (
+    Listing,
+    Preparation,
+    S3Source,
+    preparation_of,
+    prepared_bytes,
+)
 from stationmaster.domain.errors import NotPossibleNow, TransientError
 
 # A page has 1,000 objects and takes about 0.1 s. What is not counted in time is said to be more.
 MAX_PAGES: Final = 10
 TIME_LIMIT_S: Final = 1.2
 ANY_BUCKET: Final = "*"
+# See `training.data.images`: train/CLASS/NAME, and val/CLASS/NAME after all of these.
+_TRAINING_FOLDER: Final = "train"
 
 
 class Datasets:
-    """Asks S3 about sources; `buckets` are the ones that may be read, * stands for any."""
+    """Asks S3 about sources.
+
+    `buckets` are the ones that may be read, and `linked` those of them that FSx may link to a file
+    system; * stands for any.
+    """
 
     def __init__(
         self,
         buckets: Sequence[str],
         client: Any,
         *,
+        linked: Sequence[str] = (),
+        link_saves_s: float = 600.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._buckets = buckets
         self._client = client
+        self._linked = linked
+        self._link_saves_s = link_saves_s
         self._clock = clock
 
     def measure(self, source: S3Source, task: str) -> Listing:
@@ -56,6 +73,8 @@ class Datasets:
                 f'dataset="{source.uri}" holds no objects; check bucket and prefix'
             )
         preparation = preparation_of(task, [path for path, _ in sizes])
+        is_cut = preparation is Preparation.IMAGES and not is_complete
+        likely_objects, likely_bytes = self._by_classes(source, sizes) if is_cut else (0, 0)
         return Listing(
             source=source.uri,
             num_bytes=sum(size for _, size in sizes),
@@ -63,7 +82,36 @@ class Datasets:
             preparation=preparation,
             prepared_bytes=sum(prepared_bytes(preparation, path, size) for path, size in sizes),
             is_complete=is_complete,
+            likely_objects=likely_objects,
+            likely_bytes=likely_bytes,
+            may_link=source.bucket in self._linked or ANY_BUCKET in self._linked,
+            link_saves_s=self._link_saves_s,
         )
+
+    def _by_classes(self, source: S3Source, sizes: Sequence[tuple[str, int]]) -> tuple[int, int]:
+        """Objects and bytes, judged by the classes that were counted whole; 0 where none tell."""
+        folders: dict[str, list[int]] = {}
+        for path, size in sizes:
+            parts = path.split("/")
+            if len(parts) != 3 or parts[0] != _TRAINING_FOLDER:
+                return 0, 0  # no class folders, or not all of the first of two was counted
+            folders.setdefault(parts[1], []).append(size)
+        *whole, _ = folders.values()  # the last one goes on
+        if not whole:
+            return 0, 0
+        below = f"{source.prefix}{_TRAINING_FOLDER}/"
+        ask = partial(
+            self._client.list_objects_v2, Bucket=source.bucket, Prefix=below, Delimiter="/"
+        )
+        try:
+            answer = _answer(source, ask)
+        except TransientError:
+            return 0, 0  # an estimate is not worth a refused command
+        if answer.get("IsTruncated"):
+            return 0, 0
+        share = len(answer.get("CommonPrefixes", [])) / len(whole)
+        counted = [size for each in whole for size in each]
+        return round(len(counted) * share), round(sum(counted) * share)
 
     def _check_configured(self, source: S3Source) -> None:
         if source.bucket in self._buckets or ANY_BUCKET in self._buckets:

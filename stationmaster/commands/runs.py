@@ -171,6 +171,7 @@ def request_run(
             weights_from=start.weights_from,
             file_system_gib=_planned_size(start),
             file_system=start.storage.existing,
+            link_reason=plan.data.why if plan.data is not None and plan.data.linked else "",
             model=start.model,
             command=command,
             team_id=team_id,
@@ -194,7 +195,8 @@ def _planned_size(start: StartRun) -> int | None:
     """GiB of a new file system where they are not the recipe's."""
     if start.storage.existing is not None:
         return None
-    is_planned = start.plan.data is not None or start.storage.new_gib is not None
+    chosen = (start.plan.data, start.storage.new_gib, start.resume_from, start.weights_from)
+    is_planned = any(each is not None for each in chosen)
     return start.plan.file_system_gib if is_planned else None
 
 

@@ -129,6 +129,23 @@ class Listing(BaseModel):
     """Room for what is made of it."""
     is_complete: bool
     """False where there are more objects than were counted."""
+    likely_objects: int = 0
+    """How many there are, judged by class folders where not all were counted; 0 where unknown."""
+    likely_bytes: int = 0
+    may_link: bool = False
+    """Whether the deployment lets FSx link the bucket to a file system."""
+    link_saves_s: float = 600.0
+    """How much sooner than after a copy training has to begin for a link to be worth it."""
+
+    @property
+    def expected_objects(self) -> int:
+        """How many there are, as far as is known."""
+        return max(self.num_objects, self.likely_objects)
+
+    @property
+    def expected_bytes(self) -> int:
+        """How much they hold, as far as is known."""
+        return max(self.num_bytes, self.likely_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,6 +259,8 @@ class DataManifest(BaseModel):
     """Ordered by path, below `root`."""
     folders: tuple[DataFolder, ...] = ()
     counts: dict[str, int] = {}
+    linked: bool = False
+    """Whether the files are objects that FSx shows; their contents were compared with nothing."""
 
     @property
     def num_bytes(self) -> int:
@@ -281,6 +300,10 @@ class StagingOrder(BaseModel):
     """What else decides how the data is prepared, e.g. the tokenizer."""
     keep_free_bytes: int = Field(default=0, ge=0)
     """Room that must be left on the file system for what training writes."""
+    linked: str = ""
+    """The directory that shows the objects already, as /fsx/linked; "" where they are copied."""
+    objects_read: int | None = None
+    """How many linked objects the run reads, for which there must be room; None for all."""
 
 
 class LookingOrder(BaseModel):

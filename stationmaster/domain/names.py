@@ -39,6 +39,8 @@ FSX_CSI_ADDON: Final = "aws-fsx-csi-driver"
 
 # Where the run's file system is mounted in every pod that needs it.
 SHARED_MOUNT: Final = "/fsx"
+# The directory of the file system that shows a linked bucket. FSx makes it, and owns it.
+LINKED_PATH: Final = "/linked"
 
 
 def cluster_name(cluster_id: str) -> str:
@@ -74,6 +76,11 @@ def backup_name(run_id: RunId, number: int) -> str:
 def staging_name(run_id: RunId) -> str:
     """Name of the Job that copies a run's data; its account is shared, as STAGER."""
     return f"{run_id}-stage"
+
+
+def linking_name(run_id: RunId) -> str:
+    """Name of the Job that looks at a run's linked data; its account is shared, as STAGER."""
+    return f"{run_id}-link"
 
 
 def restoring_name(run_id: RunId) -> str:

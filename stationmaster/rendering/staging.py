@@ -28,6 +28,7 @@ from stationmaster.domain.names import (
     NAMESPACE,
     SHARED_MOUNT,
     STAGER,
+    linking_name,
     looking_name,
     preparing_name,
     restoring_name,
@@ -76,7 +77,10 @@ def staging_settings(recipe: Recipe) -> dict[str, str | int]:
 def render_copying(
     order: StagingOrder, *, cluster_id: ClusterId, image: str, region: str
 ) -> list[KubernetesObject]:
-    """The account, and the Job that copies the data; `image` is the relay's."""
+    """The account, and the Job that copies the data, or looks at what is linked of it.
+
+    `image` is the relay's.
+    """
     variables = {
         # A person's own text is in it: the kubelet must not expand $(VAR).
         "STATIONMASTER_STAGING_ORDER": order.model_dump_json().replace("$", "\\u0024"),
@@ -84,7 +88,8 @@ def render_copying(
         "AWS_REGION": region,
     }
     pod = _copying_pod("relay.stage", variables, cluster_id=cluster_id, image=image, user=65532)
-    job = _job(order.run_id, staging_name(order.run_id), "copying", pod, number=1)
+    name, work = (linking_name, "linking") if order.linked else (staging_name, "copying")
+    job = _job(order.run_id, name(order.run_id), work, pod, number=1)
     return [_account(), job]
 
 

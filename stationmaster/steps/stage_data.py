@@ -2,8 +2,9 @@
 
 Three Jobs at most, one after the other: one brings back what other runs have left, one copies data,
 one prepares it. What is there already is found by the first two. Data that the run reads where it
-lies is looked at by one Job instead, and not copied. A run whose pods read or make
-their data, and that starts anew, goes past this at once.
+lies is looked at by one Job instead, and not copied; so is data that the plan links, which FSx
+shows. What cannot be linked is copied. A run whose pods read or make their data, and that starts
+anew, goes past this at once.
 """
 
 from __future__ import annotations
@@ -27,13 +28,16 @@ from stationmaster.domain.datasets import (
 )
 from stationmaster.domain.errors import DataNotStaged, StepTimedOut
 from stationmaster.domain.ids import RunId
+from stationmaster.domain.names import LINKED_PATH, SHARED_MOUNT
 from stationmaster.domain.planning.layout import Layout
+from stationmaster.domain.planning.linking import samples_read
 from stationmaster.domain.planning.staging import checkpoint_room_bytes
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.attempts import Attempt
 from stationmaster.domain.run.events import (
     DataReported,
     DataStaged,
+    DataUnlinked,
     RunPhase,
     StagingWork,
     run_event_id,
@@ -56,6 +60,7 @@ from stationmaster.rendering.staging import (
 from stationmaster.rendering.storage import render_storage
 from stationmaster.services import Services
 from stationmaster.steps import NOT_READY, READY, StepResult
+from stationmaster.steps.linking import ensure_link
 from stationmaster.steps.placing import place_attempt
 from stationmaster.steps.recording import attempt_of, check_time, enter_phase
 from stationmaster.steps.stopping import raise_if_stopped
@@ -64,6 +69,7 @@ from stationmaster.storage import shared_storage
 _FAILED: Final[Mapping[StagingWork, str]] = {
     "restoring": "the saved result could not be brought back",
     "looking": "the data cannot be trained on",
+    "linking": "the linked data cannot be used",
     "copying": "the data could not be brought",
     "preparing": "the data could not be brought",
 }
@@ -86,6 +92,12 @@ def stage_data(services: Services, run_id: RunId) -> StepResult:
     if work is None:
         return READY
     run = enter_phase(services, run, RunPhase.STAGING)
+    if work == "linking":
+        linking = ensure_link(services, run, attempt.cluster_id)
+        if linking.failure:
+            _unlink(services, run, attempt, linking.failure)
+        if not linking.is_ready:
+            return NOT_READY
     gateway = services.kubernetes(attempt.cluster_id)
     labels = staging_labels(run_id, work)
     job = next(iter(gateway.batch_jobs(labels=labels)), None)
@@ -93,6 +105,9 @@ def stage_data(services: Services, run_id: RunId) -> StepResult:
         gateway.apply(_objects(services, run, attempt, work))
         return NOT_READY
     pods = gateway.pods(labels=labels)
+    if job.failed and work == "linking":
+        _unlink(services, run, attempt, _why_failed(gateway, pods, work))
+        return NOT_READY
     if job.failed:
         raise DataNotStaged(_why_failed(gateway, pods, work))
     if not job.succeeded:
@@ -117,8 +132,11 @@ def _work_left(run: Run, staging: Staging | None) -> StagingWork | None:
         return None if staging and staging.looked else "looking"
     if not is_staged(dataset) or (staging and staging.root):
         return None
-    is_copied = read_s3_source(dataset) is None or bool(staging and staging.data_id)
-    return "preparing" if is_copied else "copying"
+    is_here = read_s3_source(dataset) is None or bool(staging and staging.data_id)
+    if is_here:
+        return "preparing"
+    is_linked = run.request.link_reason and not (staging and staging.unlinked_reason)
+    return "linking" if is_linked else "copying"
 
 
 def staging_of(run: Run, attempt: Attempt) -> Staging | None:
@@ -152,11 +170,12 @@ def _objects(
         image = settings.relay_image
         return [*shared, *render_looking(order_to_look, cluster_id=cluster_id, image=image)]
     spec = job_spec(run.request, attempt, run_id=run.run_id, image=settings.training_image)
-    if work == "copying":
+    if work in ("linking", "copying"):
+        settings_of_data = staging_settings(spec.recipe)
         return [
             *shared,
             *render_copying(
-                _order(run, attempt, settings=staging_settings(spec.recipe)),
+                _order(run, attempt, settings=settings_of_data, is_linked=work == "linking"),
                 cluster_id=cluster_id,
                 image=settings.relay_image,
                 region=settings.region,
@@ -195,7 +214,9 @@ def _layout(recipe: Recipe, attempt: Attempt) -> Layout:
     )
 
 
-def _order(run: Run, attempt: Attempt, *, settings: dict[str, str | int]) -> StagingOrder:
+def _order(
+    run: Run, attempt: Attempt, *, settings: dict[str, str | int], is_linked: bool
+) -> StagingOrder:
     recipe = run.request.resolved
     return StagingOrder(
         run_id=run.run_id,
@@ -203,7 +224,21 @@ def _order(run: Run, attempt: Attempt, *, settings: dict[str, str | int]) -> Sta
         task=recipe.task,
         settings=settings,
         keep_free_bytes=checkpoint_room_bytes(_layout(recipe, attempt)),
+        linked=f"{SHARED_MOUNT}{LINKED_PATH}" if is_linked else "",
+        objects_read=samples_read(recipe) if is_linked else None,
     )
+
+
+def _unlink(services: Services, run: Run, attempt: Attempt, reason: str) -> None:
+    """Let the data be copied instead; what FSx has made goes with the file system."""
+    event = DataUnlinked(
+        event_id=run_event_id(run.run_id, "data.unlinked", attempt.attempt_id),
+        run_id=run.run_id,
+        at=services.now(),
+        cluster_id=attempt.cluster_id,
+        reason=reason,
+    )
+    services.runs.record(run.run_id, [event])
 
 
 def _report(

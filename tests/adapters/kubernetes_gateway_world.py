@@ -21,6 +21,7 @@ from moto import mock_aws
 from local.cluster import LocalCluster
 from stationmaster.aws.cluster_store import ClusterStore
 from stationmaster.aws.clusters import EksCluster
+from stationmaster.aws.data_links import DataLink
 from stationmaster.aws.file_systems import FileSystem, FileSystems
 from stationmaster.aws.node_groups import NodeGroup
 from stationmaster.aws.run_store import RunStore
@@ -109,6 +110,41 @@ class Fsx(FileSystems):
 
 
 @dataclass
+class Links:
+    """Associations of the cluster's file system, in the state that a test gives them."""
+
+    lifecycle: str = "AVAILABLE"
+    refusal: Exception | None = None
+    made: list[DataLink] = field(default_factory=list)
+
+    def describe(self, cluster_id: str) -> DataLink | None:
+        states = {"lifecycle": self.lifecycle, "failure": "no access"}
+        found = [each.model_copy(update=states) for each in self.made]
+        return found[0] if found else None
+
+    def ensure(
+        self,
+        cluster_id: str,
+        *,
+        file_system_id: str,
+        path: str,
+        source: str,
+        run_id: str | None = None,
+    ) -> None:
+        if self.refusal is not None:
+            raise self.refusal
+        self.made.append(
+            DataLink(
+                association_id="dra-12345678",
+                file_system_id=file_system_id,
+                path=path,
+                source=source,
+                lifecycle="CREATING",
+            )
+        )
+
+
+@dataclass
 class Waiting:
     """Step Functions, as far as a workflow that waits for its job hears of it."""
 
@@ -142,6 +178,7 @@ class World:
     clusters: ControlPlanes = field(default_factory=ControlPlanes)
     node_groups: Groups = field(default_factory=Groups)
     file_systems: Fsx = field(default_factory=Fsx)
+    data_links: Links = field(default_factory=Links)
     workflows: Waiting = field(default_factory=Waiting)
     late_s: float = 0.0
 

@@ -100,6 +100,46 @@ def test_very_many_objects_are_counted_up_to_a_limit() -> None:
     assert (found.num_objects, found.is_complete) == (MAX_PAGES * 1000, False)
 
 
+def test_images_beyond_the_limit_are_judged_by_their_class_folders() -> None:
+    """Three classes of 4,000 images are begun, of 50 that there are."""
+
+    class ClassFolders(Pages):
+        classes = 50
+
+        def paginate(self, **_about: str) -> Iterator[dict[str, Any]]:
+            for page in count():
+                keys = [f"i/train/{page // 4:04}/{page}-{n}.jpg" for n in range(1000)]
+                yield {"Contents": [{"Key": key, "Size": 100} for key in keys]}
+
+        def list_objects_v2(self, **about: str) -> dict[str, Any]:
+            assert about == {"Bucket": BUCKET, "Prefix": "i/train/", "Delimiter": "/"}
+            names = [{"Prefix": f"i/train/{n:04}/"} for n in range(self.classes)]
+            return {"CommonPrefixes": names[:1000], "IsTruncated": self.classes > 1000}
+
+    folders = ClassFolders()
+    ask = Datasets([BUCKET], folders, linked=[BUCKET], clock=lambda: 0.0)
+    images = S3Source(BUCKET, "i/")
+
+    found = ask.measure(images, "image-classification")
+
+    assert (found.num_objects, found.is_complete, found.may_link) == (10_000, False, True)
+    assert (found.likely_objects, found.likely_bytes) == (50 * 4000, 50 * 4000 * 100)
+    folders.classes = 1001
+    assert ask.measure(images, "image-classification").likely_objects == 0
+    assert ask.measure(S3Source(BUCKET, "i/train/"), "image-classification").likely_objects == 0
+
+
+def test_buckets_that_are_not_to_be_linked_are_not(s3: Any) -> None:
+    s3.put_object(Bucket=BUCKET, Key="books/a.txt", Body=b"x")
+
+    may_link = [
+        Datasets([BUCKET], s3, linked=linked).measure(BOOKS, "pretraining").may_link
+        for linked in ((), ("other",), (BUCKET,), (ANY_BUCKET,))
+    ]
+
+    assert may_link == [False, False, True, True]
+
+
 def test_listing_that_takes_long_is_cut_short() -> None:
     pages, times = Pages(), iter([0.0, 1.0, 2.0])
 

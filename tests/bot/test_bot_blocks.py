@@ -478,6 +478,20 @@ def test_card_shows_how_much_of_the_data_has_come():
     assert "Bring the data" in seen(run_card(in_phase(request=request), now=NOW))
 
 
+def test_card_and_thread_say_that_data_is_linked_and_why():
+    staging = Staging(cluster_id="warm", work="linking", data_id="d", root="d/files", linked=True)
+    request = make_request(
+        overrides={"dataset": "s3://research-data/imagenet"},
+        link_reason="a copy takes about 75 min",
+    )
+    view = in_phase(ev.RunPhase.SUBMITTING, staging=staging, request=request)
+
+    assert "linked, not copied: a copy takes about 75 min" in seen(run_card(view, now=NOW))
+    copied = staging.model_copy(update={"linked": False})
+    view = in_phase(ev.RunPhase.SUBMITTING, staging=copied, request=request)
+    assert "not copied" not in seen(run_card(view, now=NOW))
+
+
 def test_card_has_stop_and_logs_only_while_they_make_sense():
     pods = {"w": Pod(name="w", phase="Running")}
 

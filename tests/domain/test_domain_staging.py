@@ -18,7 +18,7 @@ from stationmaster.domain.planning.cost import Shared
 from stationmaster.domain.planning.plan import Plan, make_plan, plan_recipe
 from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.domain.planning.staging import LARGEST_GIB, legal_size_gib
-from stationmaster.domain.run.events import DataReported, DataStaged
+from stationmaster.domain.run.events import DataReported, DataStaged, DataUnlinked
 from stationmaster.domain.run.staging import Staging, staging_after
 
 GB = 10**9
@@ -241,3 +241,14 @@ def test_data_of_another_cluster_is_brought_anew() -> None:
     elsewhere = staging_after(ready, reported(10, cluster_id=ClusterId("other")))
 
     assert (elsewhere.cluster_id, elsewhere.root, elsewhere.done_bytes) == ("other", "", 10)
+
+
+def test_data_that_could_not_be_linked_is_copied_next_and_late_reports_are_passed_over() -> None:
+    report = DataReported(event_id="e1", work="linking", done_bytes=1, total_bytes=9, **ABOUT)
+    unlinked = DataUnlinked(event_id="e2", reason="no access", **ABOUT)
+
+    after = staging_after(staging_after(None, report), unlinked)
+
+    assert (after.work, after.unlinked_reason, after.done_bytes) == ("copying", "no access", 0)
+    assert staging_after(after, report) == after
+    assert staging_after(None, unlinked) == after

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from kubernetes_gateway_fixtures import (
+    CLUSTER_ID,
     NAMESPACE,
     REPOSITORY,
     REQUEST,
@@ -22,9 +23,10 @@ from kubernetes_gateway_world import World, world  # noqa: F401
 
 from local.cluster import LocalCluster
 from stationmaster.domain.datasets import Preparation, StagedLine, StagingLine
-from stationmaster.domain.errors import DataNotStaged, RunStopped
+from stationmaster.domain.errors import DataNotStaged, PermanentError, RunStopped
 from stationmaster.domain.exit_codes import EXIT_REFUSED
 from stationmaster.domain.ids import RunId
+from stationmaster.domain.names import cluster_name
 from stationmaster.domain.restoring import ResumePoint
 from stationmaster.domain.run.events import RunPhase, StopRequested
 from stationmaster.domain.run.request import TrainingRequest
@@ -72,7 +74,9 @@ class Programs:
 
     def end(self, module: str, text: str, *, code: int = 0) -> None:
         self.say(module, text)
-        (self._directory / f"{module}.code").write_text(str(code))
+        begun = self._directory / f"{module}.begun"
+        begun.write_text(str(code))
+        begun.rename(self._directory / f"{module}.code")  # pods look while it is written
 
     def calls(self, module: str) -> list[str]:
         path = self._directory / f"{module}.calls"
@@ -272,6 +276,86 @@ def test_pod_that_finds_no_node_ends_the_run_with_what_the_cluster_says(
 
     with pytest.raises(DataNotStaged, match=r"no pod runs.*is not scheduled"):
         stage_data(world, RUN_ID)
+
+
+LINKED = REQUESTED.model_copy(update={"link_reason": "it is large"})
+
+
+@pytest.mark.parametrize("request_", [LINKED])
+def test_linked_data_is_looked_at_once_it_is_available_and_not_copied(
+    ready: World, programs: Programs
+) -> None:
+    ready.data_links.lifecycle = "CREATING"
+    assert [stage_data(ready, RUN_ID)["ready"] for _ in range(3)] == [False] * 3
+    (link,) = ready.data_links.made
+    assert (link.file_system_id, link.path) == ("fs-1", "/linked")
+    assert link.source == "s3://research-data/books/"
+    assert [event.name for event in ready.events("resource.requested")] == [
+        cluster_name(CLUSTER_ID)
+    ]
+    assert not ready.gateway.batch_jobs(labels=staging_labels(RUN_ID, "linking"))
+    ready.data_links.lifecycle = "AVAILABLE"
+    line = COPIED.model_copy(update={"preparation": Preparation.NONE})
+    programs.end("relay.stage", line.text())
+
+    eventually(lambda: stage_data(ready, RUN_ID)["ready"])
+
+    staging = ready.runs.load(RUN_ID).staging
+    assert staging is not None
+    assert (staging.linked, staging.root, staging.num_bytes) == (True, "copied/files", 900)
+    assert [event.work for event in ready.events("data.staged")] == ["linking"]
+    assert "dra-12345678" in [each.resource_id for each in ready.events("resource.created")]
+    assert stage_data(ready, RUN_ID) == {"ready": True}
+
+
+@pytest.mark.parametrize("request_", [LINKED])
+@pytest.mark.parametrize(
+    ("lifecycle", "refusal", "said"),
+    [
+        ("FAILED", None, "FSx could not link s3://research-data/books/: no access"),
+        ("MISCONFIGURED", None, "FSx could not link s3://research-data/books/: no access"),
+        ("AVAILABLE", PermanentError("unable to validate access"), "unable to validate access"),
+    ],
+)
+def test_data_that_cannot_be_linked_is_copied_and_the_reason_recorded_once(
+    ready: World, programs: Programs, lifecycle: str, refusal: Exception | None, said: str
+) -> None:
+    ready.data_links.lifecycle, ready.data_links.refusal = lifecycle, refusal
+    programs.end("relay.stage", COPIED.model_copy(update={"preparation": Preparation.NONE}).text())
+
+    eventually(lambda: stage_data(ready, RUN_ID)["ready"])
+
+    (unlinked,) = ready.events("data.unlinked")
+    assert unlinked.reason == said
+    staging = ready.runs.load(RUN_ID).staging
+    assert staging is not None
+    assert (staging.linked, staging.root) == (False, "copied/files")
+    assert [event.work for event in ready.events("data.staged")] == ["copying"]
+
+
+@pytest.mark.parametrize("request_", [LINKED])
+def test_link_that_takes_too_long_is_given_up_for_a_copy(ready: World) -> None:
+    ready.data_links.lifecycle = "CREATING"
+    stage_data(ready, RUN_ID)
+
+    ready.late_s = ready.settings.provision_timeout_s + 1
+    stage_data(ready, RUN_ID)
+
+    (unlinked,) = ready.events("data.unlinked")
+    assert "the link of s3://research-data/books/ is still CREATING after" in unlinked.reason
+
+
+@pytest.mark.parametrize("request_", [LINKED])
+def test_linked_data_that_is_not_what_s3_lists_is_copied(ready: World, programs: Programs) -> None:
+    programs.end("relay.stage", "a.txt has changed", code=EXIT_REFUSED)
+
+    eventually(lambda: stage_data(ready, RUN_ID) and ready.events("data.unlinked"))
+
+    (unlinked,) = ready.events("data.unlinked")
+    assert unlinked.reason == "the linked data cannot be used: a.txt has changed"
+    programs.end("relay.stage", COPIED.model_copy(update={"preparation": Preparation.NONE}).text())
+    eventually(lambda: stage_data(ready, RUN_ID)["ready"])
+    assert [event.work for event in ready.events("data.staged")] == ["copying"]
 
 
 RESUMED = REQUEST.model_copy(

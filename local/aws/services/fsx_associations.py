@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from moto.s3.models import s3_backends
+from moto.s3.models import FakeKey, s3_backends
 
 from local.aws.emulation import Emulation
 from local.aws.observer import ImportedFile
@@ -190,8 +190,11 @@ class Associations:
         """The objects that become files; those whose keys are no POSIX paths do not."""
         bucket, _, prefix = source.removeprefix("s3://").partition("/")
         with self._emulation.locks["s3"]:
-            keys = dict(self._buckets()[bucket].keys) if bucket in self._buckets() else {}
-        for name, key in sorted(keys.items()):
+            store = self._buckets()[bucket].keys if bucket in self._buckets() else {}
+            newest = [(name, store[name]) for name in sorted(store)]
+        for name, key in newest:
+            if not isinstance(key, FakeKey):  # a marker that it was deleted
+                continue
             path = name.removeprefix(prefix)
             parts = path.split("/")
             if not name.startswith(prefix) or any(part in ("", ".", "..") for part in parts):

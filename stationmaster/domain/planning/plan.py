@@ -50,6 +50,7 @@ from stationmaster.domain.planning.staging import (
     LARGEST_GIB,
     DataPlan,
     legal_size_gib,
+    needed_gib,
     plan_data,
     restore_s,
 )
@@ -197,7 +198,7 @@ def plan_recipe(
     _check_batch(recipe, layout.processes)
     if min_nodes is not None:
         check_range(layout, min_nodes)
-    layout, data = _with_data(layout, listing, shared)
+    layout, data = _with_data(layout, listing, shared, restored_bytes=restored_bytes)
     recipe = layout.recipe
     stage_s = (data.stage_s if data else 0) + restore_s(recipe, restored_bytes)
     figures = estimate(layout, shared=shared, stage_s=stage_s)
@@ -259,18 +260,23 @@ def plan_recipe(
 
 
 def _with_data(
-    layout: Layout, listing: Listing | None, shared: Shared | None
+    layout: Layout, listing: Listing | None, shared: Shared | None, *, restored_bytes: int
 ) -> tuple[Layout, DataPlan | None]:
-    """The layout with a file system that holds the data, and what the data needs.
+    """The layout with a file system that holds what is brought, and what the data needs.
 
     Raises:
         BadParameter: the shared cluster's file system is too small for it, or any is.
     """
-    if listing is None:
+    data, needed = None, needed_gib(layout, restored_bytes)
+    is_own = shared is None and not layout.recipe.file_system_id
+    told = f"what comes back of other runs has {restored_bytes / 1e9:,.1f} GB"
+    if listing is not None:
+        data = plan_data(layout, listing, is_own=is_own, restored_bytes=restored_bytes)
+        needed = data.needed_gib
+        told = f'dataset="{listing.source}" has {listing.expected_bytes / 1e9:,.1f} GB'
+    elif not restored_bytes:
         return layout, None
-    needed = plan_data(layout, listing).needed_gib
     size, has = legal_size_gib(needed), layout.recipe.file_system_gib
-    told = f'dataset="{listing.source}" has {listing.num_bytes / 1e9:,.1f} GB'
     if shared is not None and needed > has:
         raise BadParameter(
             f"{told} and needs {needed:,} GiB with what is made of it and checkpoints; the file "
@@ -287,10 +293,12 @@ def _with_data(
             f"{told} and needs {needed:,} GiB with what is made of it and checkpoints; the largest "
             f"file system has {LARGEST_GIB:,} GiB: use less data"
         )
-    if size > has:
+    if size > has and is_own:
         recipe = layout.recipe.model_copy(update={"file_system_gib": size})
-        layout = replace(layout, recipe=recipe)
-    return layout, plan_data(layout, listing)
+        # A larger one is faster, so that a copy may have become better than a link.
+        larger = replace(layout, recipe=recipe)
+        return _with_data(larger, listing, shared, restored_bytes=restored_bytes)
+    return layout, data
 
 
 def _data_notes(recipe: Recipe, data: DataPlan | None) -> list[str]:

@@ -12,7 +12,9 @@ from pydantic import BaseModel, ConfigDict
 
 from stationmaster.domain.catalogue.recipes import Recipe
 from stationmaster.domain.datasets import Listing, Preparation
+from stationmaster.domain.planning.cost import file_system_bytes_per_s
 from stationmaster.domain.planning.layout import Layout
+from stationmaster.domain.planning.linking import Choice, choose
 from stationmaster.domain.planning.memory import GIB, checkpoint_bytes
 
 # Two checkpoints are kept while a third is written.
@@ -45,20 +47,36 @@ class DataPlan(BaseModel):
     num_objects: int
     is_complete: bool
     """False where there are more objects than were counted: bytes and times are at least these."""
+    is_estimated: bool = False
+    """Whether they are about these instead, because class folders tell how many there are."""
+    linked: bool = False
+    """Whether FSx links the bucket to the file system, instead of a copy."""
+    why: str = ""
+    """Why it is linked, or copied although its bucket may be linked; "" where it may not."""
     stage_s: int
     """Seconds until the data can be trained on, once the cluster is ready."""
     needed_gib: int
-    """Data, what is made of it, and checkpoints, with a tenth to spare."""
+    """What is read of the data, what is made of it, and checkpoints, with a tenth to spare."""
 
     @property
     def sentence(self) -> str:
         """What a person reads in a plan."""
-        least = "" if self.is_complete else "at least "
+        least = "" if self.is_complete else "about " if self.is_estimated else "at least "
         minutes = max(1, round(self.stage_s / 60))
+        time = f"{'at least ' if least == 'at least ' else ''}about {minutes:,} min"
+        size = f"{self.num_bytes / 1e9:,.1f} GB of {self.source}"
+        what = f"{least}{self.num_objects:,} objects, {size}"
+        if self.linked:
+            return (
+                f"data: {what} are linked to the file system, not copied, in {time}, because "
+                f"{self.why}; names and sizes are compared with S3 before training, contents come "
+                "at their first read and are not; with checkpoints it needs "
+                f"{self.needed_gib:,} GiB"
+            )
+        why = f", and not linked, because {self.why}" if self.why else ""
         return (
-            f"data: {least}{self.num_objects:,} objects, {self.num_bytes / 1e9:,.1f} GB of "
-            f"{self.source} are brought to the file system before training, in {least}about "
-            f"{minutes:,} min; with checkpoints it needs {self.needed_gib:,} GiB"
+            f"data: {what} are brought to the file system before training, in {time}{why}; with "
+            f"checkpoints it needs {self.needed_gib:,} GiB"
         )
 
 
@@ -77,40 +95,55 @@ def checkpoint_room_bytes(layout: Layout) -> int:
     return math.ceil(CHECKPOINTS_ON_DISK * checkpoint_bytes(layout))
 
 
-def plan_data(layout: Layout, listing: Listing) -> DataPlan:
-    """What the data needs; the time on the file system that the layout's recipe has."""
-    written = checkpoint_room_bytes(layout)
-    needed = (listing.num_bytes + listing.prepared_bytes + written) * _SPARE
+def plan_data(
+    layout: Layout, listing: Listing, *, is_own: bool = True, restored_bytes: int = 0
+) -> DataPlan:
+    """What the data needs; the time on the file system that the layout's recipe has.
+
+    Args:
+        is_own: whether the file system is made for this run.
+        restored_bytes: what comes back of other runs' results and lies there as well.
+    """
+    choice = _choice(layout, listing, is_own=is_own)
     return DataPlan(
         source=listing.source,
-        num_bytes=listing.num_bytes,
-        num_objects=listing.num_objects,
+        num_bytes=listing.expected_bytes,
+        num_objects=listing.expected_objects,
         is_complete=listing.is_complete,
-        stage_s=math.ceil(_copy_s(layout.recipe, listing) + _prepare_s(layout, listing)),
-        needed_gib=math.ceil(needed / GIB),
+        is_estimated=bool(listing.likely_objects),
+        linked=choice.is_linked,
+        why=choice.why,
+        stage_s=math.ceil(choice.seconds + _prepare_s(layout, listing)),
+        needed_gib=needed_gib(layout, choice.read_bytes + listing.prepared_bytes + restored_bytes),
     )
+
+
+def needed_gib(layout: Layout, num_bytes: int) -> int:
+    """A file system that holds so much beside what training writes."""
+    return math.ceil((num_bytes + checkpoint_room_bytes(layout)) * _SPARE / GIB)
+
+
+def _choice(layout: Layout, listing: Listing, *, is_own: bool) -> Choice:
+    copy_s = _copy_s(layout.recipe, listing)
+    return choose(layout.recipe, listing, copy_s=copy_s, is_own=is_own)
 
 
 def restore_s(recipe: Recipe, num_bytes: int) -> int:
     """Seconds in which so much of other runs' results comes back to the file system."""
-    return math.ceil(num_bytes / min(COPY_BYTES_PER_S, _file_system_bytes_per_s(recipe)))
+    return math.ceil(num_bytes / min(COPY_BYTES_PER_S, file_system_bytes_per_s(recipe)))
 
 
 def _copy_s(recipe: Recipe, listing: Listing) -> float:
-    rate = min(COPY_BYTES_PER_S, _file_system_bytes_per_s(recipe))
-    return listing.num_bytes / rate + listing.num_objects * COPY_S_PER_OBJECT
+    rate = min(COPY_BYTES_PER_S, file_system_bytes_per_s(recipe))
+    return listing.expected_bytes / rate + listing.expected_objects * COPY_S_PER_OBJECT
 
 
 def _prepare_s(layout: Layout, listing: Listing) -> float:
     match listing.preparation:
         case Preparation.IMAGES:  # read once and written once
-            return 2 * listing.prepared_bytes / _file_system_bytes_per_s(layout.recipe)
+            return 2 * listing.prepared_bytes / file_system_bytes_per_s(layout.recipe)
         case Preparation.TOKENS:
             cores = layout.nodes * layout.instance.vcpus
             return listing.prepared_bytes / (PACK_BYTES_PER_S * cores)
         case _:
             return 0.0
-
-
-def _file_system_bytes_per_s(recipe: Recipe) -> float:
-    return recipe.file_system_gib / 1000 * recipe.file_system_mbps_per_tib * 1e6

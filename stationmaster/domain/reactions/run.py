@@ -278,6 +278,7 @@ _NewsOnly = (
     | ev.NodesLeased
     | ev.DataReported
     | ev.DataStaged
+    | ev.DataUnlinked
     | ev.JobSubmitted
     | ev.ClusterWarning
     | ev.TrainingStarted

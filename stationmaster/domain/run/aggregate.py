@@ -209,7 +209,7 @@ def _changes(run: Run, event: RunEvent) -> dict[str, object]:
         case ev.NodesLeased():
             attempts = placed(run.attempts, event)
             return {"attempts": attempts, "price_per_hour_usd": event.price_per_hour_usd}
-        case ev.DataReported() | ev.DataStaged():
+        case ev.DataReported() | ev.DataStaged() | ev.DataUnlinked():
             return {"staging": staging_after(run.staging, event)}
         case (
             ev.ResultsSaved()

@@ -170,9 +170,9 @@ class NodesLeased(_Event):
     price_per_hour_usd: float
 
 
-StagingWork = Literal["restoring", "looking", "copying", "preparing"]
+StagingWork = Literal["restoring", "looking", "linking", "copying", "preparing"]
 """What is done before a run trains: results come back; data that is there is looked at, other data
-is copied and prepared."""
+is linked or copied, and prepared."""
 
 
 class DataReported(_Event):
@@ -186,7 +186,7 @@ class DataReported(_Event):
 
 
 class DataStaged(_Event):
-    """A run's data was copied or prepared, and verified; both may have been found done."""
+    """A run's data was copied or prepared, and verified, or linked; it may have been found done."""
 
     type: Literal["data.staged"] = "data.staged"
     cluster_id: ClusterId
@@ -201,6 +201,14 @@ class DataStaged(_Event):
     counts: dict[str, int] = Field(default_factory=dict)
     was_there: bool
     seconds: float
+
+
+class DataUnlinked(_Event):
+    """A run's data could not be linked to its file system, and is copied instead."""
+
+    type: Literal["data.unlinked"] = "data.unlinked"
+    cluster_id: ClusterId
+    reason: str
 
 
 class JobSubmitted(_Event):
@@ -386,6 +394,7 @@ RunEvent = Annotated[
     | NodesLeased
     | DataReported
     | DataStaged
+    | DataUnlinked
     | JobSubmitted
     | JobConditionChanged
     | JobDisappeared

@@ -50,6 +50,8 @@ class TrainingRequest(BaseModel):
     """The size of a file system of its own, typed or chosen by the plan; None for the recipe's."""
     file_system: FileSystemSpec | None = None
     """The file system that exists and that its own cluster uses; None for a new one."""
+    link_reason: str = ""
+    """Why the plan links its data to the file system; "" where it is copied."""
     resume_from: ResumePoint | None = None
     """The checkpoint of another run that training goes on from."""
     weights_from: RunId | None = None

@@ -11,7 +11,12 @@ from pydantic import BaseModel, ConfigDict
 
 from stationmaster.domain.datasets import Preparation
 from stationmaster.domain.ids import ClusterId
-from stationmaster.domain.run.events import DataReported, DataStaged, StagingWork
+from stationmaster.domain.run.events import (
+    DataReported,
+    DataStaged,
+    DataUnlinked,
+    StagingWork,
+)
 
 
 class Staging(BaseModel):
@@ -36,13 +41,29 @@ class Staging(BaseModel):
     """Where the trainer finds it, below the directory of all data; "" until it is ready."""
     num_files: int = 0
     num_bytes: int = 0
-    """Of what was copied."""
+    """Of what was copied or linked."""
+    linked: bool = False
+    """It is linked: what is read of it comes when it is read."""
+    unlinked_reason: str = ""
+    """Why it could not be linked and is copied instead; a sentence."""
 
 
-def staging_after(staging: Staging | None, event: DataReported | DataStaged) -> Staging:
+def staging_after(
+    staging: Staging | None, event: DataReported | DataStaged | DataUnlinked
+) -> Staging:
     """The state after a report, or after one of the pieces of work."""
     if staging is None or staging.cluster_id != event.cluster_id:
-        staging = Staging(cluster_id=event.cluster_id, work=event.work)
+        work = "linking" if isinstance(event, DataUnlinked) else event.work
+        staging = Staging(cluster_id=event.cluster_id, work=work)
+    if isinstance(event, DataUnlinked):
+        return staging.model_copy(
+            update={
+                "work": "copying",
+                "unlinked_reason": event.reason,
+                "done_bytes": 0,
+                "total_bytes": 0,
+            }
+        )
     if isinstance(event, DataReported):
         if _is_done(staging, event.work):
             return staging  # an older report
@@ -77,8 +98,9 @@ def staging_after(staging: Staging | None, event: DataReported | DataStaged) -> 
         "done_bytes": 0,
         "total_bytes": 0,
     }
-    if event.work == "copying":
+    if event.work in ("linking", "copying"):
         changes |= {"num_files": event.num_files, "num_bytes": event.num_bytes}
+        changes["linked"] = event.work == "linking"
     return staging.model_copy(update=changes)
 
 
@@ -88,6 +110,8 @@ def _is_done(staging: Staging, work: StagingWork) -> bool:
             return staging.restored
         case "looking":
             return staging.looked
+        case "linking":
+            return bool(staging.data_id or staging.unlinked_reason)
         case "copying":
             return bool(staging.data_id)
         case "preparing":

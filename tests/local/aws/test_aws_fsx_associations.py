@@ -3,7 +3,7 @@
 # ruff: noqa: F811  # fixtures are imported by name
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -12,7 +12,8 @@ from aws_fixtures import aws, deployed, until  # noqa: F401
 from botocore.exceptions import ClientError
 
 from local.aws import Deployment, LocalAws
-from local.aws.observer import ImportedFile
+from local.aws.emulation import current
+from local.aws.observer import ImportedFile, SilentObserver
 from local.cluster import LocalCluster
 from local.cluster_behind_eks import ClusterBehindEks
 
@@ -102,6 +103,37 @@ def test_association_is_creating_then_available_and_goes_with_its_file_system(
 
     with pytest.raises(fsx.exceptions.DataRepositoryAssociationNotFound):
         fsx.describe_data_repository_associations(AssociationIds=[made["AssociationId"]])
+
+
+def test_objects_are_imported_once_it_is_available(
+    fsx: Any, aws: LocalAws, deployed: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    s3 = aws.client("s3")
+    s3.put_object(
+        Bucket=BUCKET, Key="c/d/two", Body=b"22", Metadata={"file-permissions": "0100640"}
+    )
+    for key in ("c/", "c/one", "c/gone", "other"):
+        s3.put_object(Bucket=BUCKET, Key=key, Body=key.encode())
+    s3.delete_object(Bucket=BUCKET, Key="c/gone")
+    imported: list[ImportedFile] = []
+
+    class Observer(SilentObserver):
+        def files_imported(
+            self, *, file_system_id: str, directory: str, files: Iterable[ImportedFile]
+        ) -> None:
+            assert (file_system_id, directory) == (identity, "/linked")
+            imported.extend(files)
+
+    monkeypatch.setattr(current(), "observer", Observer())
+    identity = file_system(fsx, deployed)
+    link(fsx, identity, DataRepositoryPath=f"s3://{BUCKET}/c/")
+
+    aws.finish_lifecycles()
+
+    assert imported == [
+        ImportedFile("d/two", b"22", 0o640),
+        ImportedFile("one", b"c/one", 0o755),
+    ]
 
 
 def test_association_that_fails_says_why(fsx: Any, aws: LocalAws, deployed: Deployment) -> None:

@@ -1,0 +1,79 @@
+"""The association that links a run's data to the file system of its own cluster; see `stage_data`.
+
+It is made while the run brings its data, and not with the file system: which data a run needs is
+the run's business, and where FSx cannot link it, the same state copies it instead.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from stationmaster.domain.datasets import read_s3_source
+from stationmaster.domain.errors import PermanentError, StepTimedOut, TransientError
+from stationmaster.domain.ids import ClusterId
+from stationmaster.domain.names import LINKED_PATH, cluster_name
+from stationmaster.domain.resources import ResourceKind
+from stationmaster.domain.run.aggregate import Run
+from stationmaster.services import Services
+from stationmaster.steps.recording import check_time, request_resource, resource_created
+
+
+@dataclass(frozen=True, slots=True)
+class Linking:
+    """How far it is: `failure` is a sentence, "" where it has not failed."""
+
+    is_ready: bool
+    failure: str = ""
+
+
+_UNDER_WAY: Final = Linking(is_ready=False)
+
+
+def ensure_link(services: Services, run: Run, cluster_id: ClusterId) -> Linking:
+    """Look once at the association, and request it if it is missing.
+
+    Raises:
+        TransientError: the file system is not there (any more).
+        IllegalTransition: the cluster goes away.
+    """
+    source = read_s3_source(run.request.resolved.training.dataset)
+    assert source is not None, "only data of S3 is linked"
+    cluster = services.cluster_states.load(cluster_id)
+    name = cluster_name(cluster_id)
+    found = services.data_links.describe(cluster_id)
+    if found is None:
+        file_system = services.file_systems.describe(cluster_id)
+        if file_system is None:
+            raise TransientError(f"cluster {cluster_id} has no file system of its own")
+        request_resource(services, cluster, ResourceKind.DATA_LINK, name)
+        try:
+            services.data_links.ensure(
+                cluster_id,
+                file_system_id=file_system.file_system_id,
+                path=LINKED_PATH,
+                source=source.uri,
+                run_id=run.run_id,
+            )
+        except PermanentError as exc:
+            return Linking(is_ready=False, failure=str(exc))
+        return _UNDER_WAY
+    if found.has_failed:
+        said = found.failure or found.lifecycle
+        return Linking(is_ready=False, failure=f"FSx could not link {source.uri}: {said}")
+    if found.lifecycle != "AVAILABLE":
+        requested = cluster.resource(ResourceKind.DATA_LINK, name)
+        try:
+            check_time(
+                services,
+                since=requested.requested_at if requested else None,
+                limit_s=services.settings.provision_timeout_s,
+                what=f"the link of {source.uri} is still {found.lifecycle}",
+            )
+        except StepTimedOut as exc:
+            return Linking(is_ready=False, failure=str(exc))
+        return _UNDER_WAY
+    resource_created(
+        services, cluster, ResourceKind.DATA_LINK, name, resource_id=found.association_id
+    )
+    return Linking(is_ready=True)
