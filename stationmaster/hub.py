@@ -19,11 +19,20 @@ from pydantic import SecretStr
 
 from stationmaster.domain.catalogue.hub import language_model_from_config
 from stationmaster.domain.catalogue.models import LanguageModel
+from stationmaster.domain.datasets import C4, HubSource, Listing, Preparation, prepared_bytes
 from stationmaster.domain.errors import BadParameter, NotPossibleNow
 
 _TIMEOUT_S: Final = 2.0
 # A model's page lists its files, which are a few hundred at most; a configuration is a few KB.
 _MOST_BYTES: Final = 4_000_000
+# Endings of files with many documents; `training.data.corpus` reads these.
+_TABLES: Final = (".jsonl", ".json", ".jsonl.gz", ".json.gz", ".csv", ".parquet")
+# The page of C4 is too long to wait for. Source: the data set's card, huggingface.co/datasets/
+# allenai/c4: 1,024 files of 305 GB in all; 156 G tokens (Dodge et al. 2021, table 1).
+_C4_SIZES: Final = {f"en/{number:05}.json.gz": 305_000_000_000 // 1024 for number in range(1024)}
+_C4_TOKENS: Final = 156_000_000_000
+# Packed tokens take two bytes, and four where the vocabulary has more than 65,536.
+_MOST_TOKEN_BYTES: Final = 4
 
 
 class Hub:
@@ -55,6 +64,59 @@ class Hub:
         finally:
             pool.shutdown(wait=False)
         return language_model_from_config(repository, shape, num_parameters=_count(counted))
+
+    def measure(self, source: HubSource) -> Listing:
+        """How much a data set holds that is packed before training: the most it can be.
+
+        Which of its files a configuration has is decided where it is packed; here those count
+        whose path names it, or else all.
+
+        Raises:
+            BadParameter: no such repository, gated, or without files of rows.
+            NotPossibleNow: the hub does not answer, or does not say.
+        """
+        sizes = _C4_SIZES if source == C4 else self._sizes(source)
+        tokens = _C4_TOKENS if source == C4 else None
+        return Listing(
+            source=source.uri,
+            num_bytes=sum(sizes.values()),
+            num_objects=len(sizes),
+            preparation=Preparation.TOKENS,
+            prepared_bytes=sum(
+                prepared_bytes(Preparation.TOKENS, name, size) for name, size in sizes.items()
+            )
+            if tokens is None
+            else tokens * _MOST_TOKEN_BYTES,
+            is_complete=True,
+            is_stored=False,
+        )
+
+    def _sizes(self, source: HubSource) -> dict[str, int]:
+        """Bytes of the files of rows, by name."""
+        name = source.repository
+        pool = ThreadPoolExecutor(max_workers=1)
+        try:
+            asked = pool.submit(self._get, f"datasets/{name}", f"/api/datasets/{name}?blobs=true")
+            page = asked.result(timeout=self._timeout_s / 2)
+        except TimeoutError as exc:
+            raise self._unreachable(name, f"no answer in {self._timeout_s / 2:g} s") from exc
+        finally:
+            pool.shutdown(wait=False)
+        files = page.get("siblings")
+        if not isinstance(files, list):
+            raise self._unreachable(name, "its page lists no files")
+        sizes = {each.get("rfilename", ""): each.get("size") for each in files}
+        rows = {path: size for path, size in sizes.items() if path.endswith(_TABLES)}
+        if not rows:
+            raise BadParameter(
+                f'dataset="packed:{source.uri}" has no files of rows ({", ".join(_TABLES)}) on the '
+                "Hugging Face hub"
+            )
+        of_config = {p: size for p, size in rows.items() if source.config in p.split("/")[:-1]}
+        chosen = of_config if source.config and of_config else rows
+        if not all(isinstance(size, int) for size in chosen.values()):
+            raise self._unreachable(name, "its page gives no sizes")
+        return chosen
 
     def _get(self, repository: str, path: str) -> dict[str, Any]:
         request = urllib.request.Request(f"{self._url}{path}")

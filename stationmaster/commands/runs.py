@@ -14,7 +14,7 @@ from stationmaster.domain.catalogue.instances import get_instance
 from stationmaster.domain.catalogue.models import LanguageModel
 from stationmaster.domain.commands.start import StartRun
 from stationmaster.domain.commands.storing import FoundFileSystem
-from stationmaster.domain.datasets import Listing, S3Source
+from stationmaster.domain.datasets import HubSource, Listing, S3Source
 from stationmaster.domain.errors import (
     NotPossibleNow,
     RunNotFound,
@@ -59,13 +59,21 @@ def look_up(services: Services, repository: str) -> LanguageModel:
     return services.hub.look_up(repository)
 
 
-def measure(services: Services, source: S3Source, task: str) -> Listing:
-    """Ask S3 what a data set holds; for dataset=s3://, once a command.
+def measure(services: Services, source: S3Source | HubSource, task: str) -> Listing | None:
+    """Ask S3, or the hub, what a data set holds; for dataset=s3:// and packed:, once a command.
+
+    None where the hub does not answer: its data is packed without an estimate then.
 
     Raises:
         UserError: the deployment may not read it, it is not there, or S3 does not answer.
     """
-    return services.datasets.measure(source, task)
+    if isinstance(source, S3Source):
+        return services.datasets.measure(source, task)
+    try:
+        return services.hub.measure(source)
+    except NotPossibleNow as error:
+        logger.warning("data set not measured", extra={"reason": str(error)})
+        return None
 
 
 def find_file_system(services: Services, file_system_id: str) -> FoundFileSystem:

@@ -115,13 +115,40 @@ def is_staged(dataset: str) -> bool:
     return dataset.startswith((S3_SCHEME, PACKED_PREFIX)) or read_shared_path(dataset) is not None
 
 
+@dataclass(frozen=True, slots=True)
+class HubSource:
+    """A data set of the Hugging Face hub; `config` is one of its configurations, or ""."""
+
+    repository: str
+    config: str = ""
+
+    @property
+    def uri(self) -> str:
+        """As people write it."""
+        return f"{HUB_PREFIX}{self.repository}" + (f"/{self.config}" if self.config else "")
+
+
+def read_hub_source(dataset: str) -> HubSource | None:
+    """The data set of the hub that is packed before training; None where `dataset=` names none."""
+    packed = read_packed_source(dataset) or ""
+    name = C4.uri if packed == "c4" else packed
+    owner, _, rest = name.removeprefix(HUB_PREFIX).partition("/")
+    title, _, config = rest.partition("/")
+    return HubSource(f"{owner}/{title}", config) if name.startswith(HUB_PREFIX) and title else None
+
+
+HUB_PREFIX: Final = "hub:"
+C4: Final = HubSource("allenai/c4", "en")
+"""What `c4` is short for."""
+
+
 class Listing(BaseModel):
-    """What S3 said of a source when a person asked for the run."""
+    """What S3, or the hub, said of a source when a person asked for the run."""
 
     model_config = ConfigDict(frozen=True)
 
     source: str
-    """Its address, s3://BUCKET/PREFIX/."""
+    """Its address, s3://BUCKET/PREFIX/ or hub:ORG/NAME."""
     num_bytes: int
     num_objects: int
     preparation: Preparation
@@ -132,6 +159,8 @@ class Listing(BaseModel):
     likely_objects: int = 0
     """How many there are, judged by class folders where not all were counted; 0 where unknown."""
     likely_bytes: int = 0
+    is_stored: bool = True
+    """False where it is read from elsewhere while it is prepared, and takes no room itself."""
     may_link: bool = False
     """Whether the deployment lets FSx link the bucket to a file system."""
     link_saves_s: float = 600.0

@@ -17,6 +17,7 @@ import pytest
 from pydantic import SecretStr
 
 from cli.main import main
+from stationmaster.domain.datasets import C4, HubSource, Listing, Preparation
 from stationmaster.domain.errors import BadParameter, NotPossibleNow
 from stationmaster.hub import Hub
 from stationmaster.settings import HubAccess, Settings
@@ -239,3 +240,60 @@ def test_where_the_hub_is_comes_from_the_usual_variables() -> None:
     settings = Settings.from_environment(deployed | {"HF_ENDPOINT": "https://mirror"})
     assert settings.hub_url == "https://mirror"
     assert Settings.from_environment(deployed).hub_url == "https://huggingface.co"
+
+
+def measured(page: Any, source: HubSource) -> Listing:
+    with hub_with({"/api/datasets/org/texts?blobs=true": ok(page)}) as url:
+        return Hub(url, token=SecretStr(""), timeout_s=10.0).measure(source)
+
+
+FILES = [
+    {"rfilename": "README.md", "size": 7},
+    {"rfilename": "en/a.json.gz", "size": 100},
+    {"rfilename": "de/b.parquet", "size": 10},
+    {"rfilename": "de/c.jsonl", "size": 1},
+]
+
+
+@pytest.mark.parametrize(
+    ("config", "files", "num_bytes", "prepared"),
+    [("", 3, 111, 331), ("de", 2, 11, 31), ("en", 1, 100, 300), ("elsewhere", 3, 111, 331)],
+)
+def test_a_data_set_has_the_sizes_of_its_files_of_rows(
+    config: str, files: int, num_bytes: int, prepared: int
+) -> None:
+    found = measured({"siblings": FILES}, HubSource("org/texts", config))
+
+    assert (found.num_objects, found.num_bytes, found.prepared_bytes) == (
+        files,
+        num_bytes,
+        prepared,
+    )
+    assert (found.preparation, found.is_stored) == (Preparation.TOKENS, False)
+
+
+@pytest.mark.parametrize(
+    ("page", "error", "said"),
+    [
+        ({"siblings": FILES[:1]}, BadParameter, r'"packed:hub:org/texts" has no files of rows'),
+        ({}, NotPossibleNow, "its page lists no files"),
+        ({"siblings": [{"rfilename": "a.csv"}]}, NotPossibleNow, "its page gives no sizes"),
+    ],
+)
+def test_a_data_set_that_cannot_be_measured_is_one_sentence(
+    page: Any, error: type[Exception], said: str
+) -> None:
+    with pytest.raises(error, match=said):
+        measured(page, HubSource("org/texts"))
+
+
+def test_a_data_set_that_is_missing_is_refused_and_c4_is_known() -> None:
+    with hub_with({}) as url:
+        hub = Hub(url, token=SecretStr(""), timeout_s=10.0)
+        with pytest.raises(BadParameter, match="org/texts is not on the Hugging Face hub"):
+            hub.measure(HubSource("org/texts"))
+        found = hub.measure(C4)
+
+    assert found.num_objects == 1024
+    assert found.num_bytes == pytest.approx(305e9, rel=1e-6)
+    assert found.prepared_bytes == 624e9

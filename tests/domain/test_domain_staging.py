@@ -11,7 +11,14 @@ from factories import make_request
 from stationmaster.domain.commands.grammar import parse_command, parse_request
 from stationmaster.domain.commands.requests import ShowPlan
 from stationmaster.domain.commands.start import StartRun
-from stationmaster.domain.datasets import Listing, Preparation, S3Source
+from stationmaster.domain.datasets import (
+    C4,
+    HubSource,
+    Listing,
+    Preparation,
+    S3Source,
+    read_hub_source,
+)
 from stationmaster.domain.errors import BadParameter, NotPossibleNow
 from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.planning.cost import Shared
@@ -252,3 +259,71 @@ def test_data_that_could_not_be_linked_is_copied_next_and_late_reports_are_passe
     assert (after.work, after.unlinked_reason, after.done_bytes) == ("copying", "no access", 0)
     assert staging_after(after, report) == after
     assert staging_after(None, unlinked) == after
+
+
+@pytest.mark.parametrize(
+    ("dataset", "source"),
+    [
+        ("packed:c4", C4),
+        ("packed:hub:org/texts", HubSource("org/texts")),
+        ("packed:hub:org/texts/en/small", HubSource("org/texts", "en/small")),
+        ("hub:org/texts", None),
+        ("packed:python-stdlib", None),
+        ("s3://bucket/x", None),
+    ],
+)
+def test_data_of_the_hub_that_is_packed_is_told_apart(
+    dataset: str, source: HubSource | None
+) -> None:
+    assert read_hub_source(dataset) == source
+
+
+HUB = {
+    "source": "hub:org/texts",
+    "preparation": Preparation.TOKENS,
+    "prepared_bytes": 1500 * GIB,
+    "is_stored": False,
+}
+
+
+def test_data_that_is_packed_from_the_hub_has_its_time_and_its_room_in_the_plan() -> None:
+    recipe = get_recipe("llama2-7b").with_overrides({"dataset": "packed:hub:org/texts"})
+
+    one, four = (
+        plan_recipe(recipe, nodes=nodes, listing=listing(500 * GIB, **HUB)) for nodes in (1, 4)
+    )
+
+    assert one.data is not None
+    assert four.data is not None
+    # 1,500 GiB of tokens and the checkpoints; the text itself is not kept.
+    assert one.file_system_gib == 2400
+    assert one.data.stage_s == pytest.approx(4 * four.data.stage_s, rel=0.01)
+    assert one.data.sentence.startswith(
+        "data: all nodes pack at most 3 files, 536.9 GB of hub:org/texts, on the file system before"
+    )
+
+
+def test_data_that_is_packed_is_not_refused_where_it_may_lie_already() -> None:
+    recipe = get_recipe("llama2-7b").with_overrides({"dataset": "packed:hub:org/texts"})
+
+    found = plan_recipe(
+        recipe, listing=listing(500 * GIB, **HUB), shared=Shared(label="warm", nodes=8)
+    )
+
+    assert found.file_system_gib == recipe.file_system_gib
+    assert found.data is not None
+
+
+def test_hub_is_asked_for_data_that_is_packed() -> None:
+    asked: list[object] = []
+
+    def measure(source: S3Source | HubSource, task: str) -> None:
+        asked.append((source, task))
+
+    found = parse_command("plan llama2-7b dataset=packed:c4", measure=measure)
+
+    assert asked == [(C4, "pretraining")]
+    assert isinstance(found, ShowPlan)
+    assert any(
+        "is asked in the channel, where the hub answers" in w for w in found.request.plan.warnings
+    )

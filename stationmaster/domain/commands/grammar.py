@@ -70,7 +70,7 @@ from stationmaster.domain.commands.table import (
     Resumption,
     Subcommand,
 )
-from stationmaster.domain.datasets import Listing, read_s3_source
+from stationmaster.domain.datasets import Listing, read_hub_source, read_s3_source
 from stationmaster.domain.errors import (
     BadCommand,
     NotAvailable,
@@ -123,7 +123,7 @@ def parse_command(
         look_up: called for hf:ORG/MODEL only.
         find_cluster: called for on=CLUSTER only.
         find_saved: called for /train resume, resume_from= and weights=RUN only, once a run.
-        measure: called for dataset=s3:// only, once.
+        measure: called for dataset=s3:// and dataset=packed: only, once.
         find_file_system: called for file_system=fs-... only, once a file system.
         find_eks_cluster: called for cluster=eks:NAME only, once a cluster.
 
@@ -380,7 +380,8 @@ def _values(
 
 
 def _measured(recipe: Recipe, ask: Questions) -> Listing | None:
-    source = read_s3_source(recipe.training.dataset)
+    dataset = recipe.training.dataset
+    source = read_s3_source(dataset) or read_hub_source(dataset)
     return ask.measure(source, recipe.task) if source is not None else None
 
 

@@ -15,7 +15,7 @@ from stationmaster.domain.commands.hosting import FindEksCluster, no_eks_cluster
 from stationmaster.domain.commands.joining import FindCluster, no_clusters
 from stationmaster.domain.commands.resuming import FindSaved, no_results
 from stationmaster.domain.commands.storing import FindFileSystem, no_file_systems
-from stationmaster.domain.datasets import Listing, S3Source
+from stationmaster.domain.datasets import HubSource, Listing, S3Source
 from stationmaster.domain.errors import NotPossibleNow
 
 LookUp = Callable[[str], LanguageModel]
@@ -34,14 +34,14 @@ def no_hub(repository: str) -> LanguageModel:
     )
 
 
-Measure = Callable[[S3Source, str], Listing | None]
-"""Asks S3 what a source holds, for a recipe of a task; None where nobody can be asked.
+Measure = Callable[[S3Source | HubSource, str], Listing | None]
+"""Asks S3 or the hub what a source holds, for a recipe of a task; None where nobody can be asked.
 
 Raises a UserError that says why it cannot be read."""
 
 
-def no_buckets(source: S3Source, task: str) -> None:
-    """Measure nothing: where S3 is not meant to be asked."""
+def no_buckets(source: S3Source | HubSource, task: str) -> None:
+    """Measure nothing: where neither is meant to be asked."""
 
 
 class Finders(TypedDict):
@@ -64,7 +64,7 @@ class Questions:
     find_saved: FindSaved = no_results
     """Asked for /train resume, resume_from= and weights=RUN only."""
     measure: Measure = no_buckets
-    """Asked for dataset=s3:// only."""
+    """Asked for dataset=s3:// and dataset=packed: only."""
     find_file_system: FindFileSystem = no_file_systems
     """Asked for file_system=fs-... only."""
     find_eks_cluster: FindEksCluster = no_eks_clusters

@@ -276,23 +276,22 @@ def _with_data(
         told = f'dataset="{listing.source}" has {listing.expected_bytes / 1e9:,.1f} GB'
     elif not restored_bytes:
         return layout, None
+    told += f" and needs {needed:,} GiB with what is made of it and checkpoints; "
     size, has = legal_size_gib(needed), layout.recipe.file_system_gib
+    if data is not None and data.is_packed and not is_own:
+        return layout, data  # at most so much, and it may be there already
     if shared is not None and needed > has:
         raise BadParameter(
-            f"{told} and needs {needed:,} GiB with what is made of it and checkpoints; the file "
-            f"system of cluster {shared.label} has {has:,} GiB: leave on= out, or use less data"
+            f"{told}the file system of cluster {shared.label} has {has:,} GiB: leave on= out, or "
+            "use less data"
         )
     if layout.recipe.file_system_id and needed > has:
         raise BadParameter(
-            f"{told} and needs {needed:,} GiB with what is made of it and checkpoints; file system "
-            f"{layout.recipe.file_system_id} has {has:,} GiB: leave file_system= out, or use less "
-            "data"
+            f"{told}file system {layout.recipe.file_system_id} has {has:,} GiB: leave file_system= "
+            "out, or use less data"
         )
     if size > LARGEST_GIB:
-        raise BadParameter(
-            f"{told} and needs {needed:,} GiB with what is made of it and checkpoints; the largest "
-            f"file system has {LARGEST_GIB:,} GiB: use less data"
-        )
+        raise BadParameter(f"{told}the largest file system has {LARGEST_GIB:,} GiB: use less data")
     if size > has and is_own:
         recipe = layout.recipe.model_copy(update={"file_system_gib": size})
         # A larger one is faster, so that a copy may have become better than a link.
@@ -317,7 +316,7 @@ def _data_notes(recipe: Recipe, data: DataPlan | None) -> list[str]:
     if (packed := read_packed_source(recipe.training.dataset)) is not None:
         return [
             f"all nodes pack {packed} on the file system before training; how long that takes and "
-            "how much room it needs is not part of this plan"
+            "how much room it needs is asked in the channel, where the hub answers: /train plan"
         ]
     return []
 

@@ -49,6 +49,8 @@ class DataPlan(BaseModel):
     """False where there are more objects than were counted: bytes and times are at least these."""
     is_estimated: bool = False
     """Whether they are about these instead, because class folders tell how many there are."""
+    is_packed: bool = False
+    """Whether it is packed from the hub on all nodes; figures are the most it can be then."""
     linked: bool = False
     """Whether FSx links the bucket to the file system, instead of a copy."""
     why: str = ""
@@ -66,6 +68,12 @@ class DataPlan(BaseModel):
         time = f"{'at least ' if least == 'at least ' else ''}about {minutes:,} min"
         size = f"{self.num_bytes / 1e9:,.1f} GB of {self.source}"
         what = f"{least}{self.num_objects:,} objects, {size}"
+        if self.is_packed:
+            return (
+                f"data: all nodes pack at most {self.num_objects:,} files, {size}, on the file "
+                f"system before training, in {time}; with checkpoints it needs at most "
+                f"{self.needed_gib:,} GiB"
+            )
         if self.linked:
             return (
                 f"data: {what} are linked to the file system, not copied, in {time}, because "
@@ -105,16 +113,18 @@ def plan_data(
         restored_bytes: what comes back of other runs' results and lies there as well.
     """
     choice = _choice(layout, listing, is_own=is_own)
+    stored = choice.read_bytes if listing.is_stored else 0
     return DataPlan(
         source=listing.source,
         num_bytes=listing.expected_bytes,
         num_objects=listing.expected_objects,
         is_complete=listing.is_complete,
         is_estimated=bool(listing.likely_objects),
+        is_packed=not listing.is_stored,
         linked=choice.is_linked,
         why=choice.why,
         stage_s=math.ceil(choice.seconds + _prepare_s(layout, listing)),
-        needed_gib=needed_gib(layout, choice.read_bytes + listing.prepared_bytes + restored_bytes),
+        needed_gib=needed_gib(layout, stored + listing.prepared_bytes + restored_bytes),
     )
 
 
@@ -124,7 +134,7 @@ def needed_gib(layout: Layout, num_bytes: int) -> int:
 
 
 def _choice(layout: Layout, listing: Listing, *, is_own: bool) -> Choice:
-    copy_s = _copy_s(layout.recipe, listing)
+    copy_s = _copy_s(layout.recipe, listing) if listing.is_stored else 0.0
     return choose(layout.recipe, listing, copy_s=copy_s, is_own=is_own)
 
 
@@ -144,6 +154,10 @@ def _prepare_s(layout: Layout, listing: Listing) -> float:
             return 2 * listing.prepared_bytes / file_system_bytes_per_s(layout.recipe)
         case Preparation.TOKENS:
             cores = layout.nodes * layout.instance.vcpus
-            return listing.prepared_bytes / (PACK_BYTES_PER_S * cores)
+            packing = listing.prepared_bytes / (PACK_BYTES_PER_S * cores)
+            if listing.is_stored:
+                return packing
+            # Each node reads its share of the hub, as fast as the system node reads S3.
+            return max(packing, listing.num_bytes / (COPY_BYTES_PER_S * layout.nodes))
         case _:
             return 0.0
