@@ -213,6 +213,15 @@ def _create_network(spec: NetworkSpec, made: Deployment, client: Client, region:
     made.vpc_id = ec2.create_vpc(
         CidrBlock=f"{spec.cidr_prefix}.0.0/16", TagSpecifications=tags("vpc", spec.name)
     )["Vpc"]["VpcId"]
+    # On AWS the group that a network comes with lets its members in; moto's has no rules.
+    (group,) = ec2.describe_security_groups(
+        Filters=[
+            {"Name": "vpc-id", "Values": [made.vpc_id]},
+            {"Name": "group-name", "Values": ["default"]},
+        ]
+    )["SecurityGroups"]
+    members = [{"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": group["GroupId"]}]}]
+    ec2.authorize_security_group_ingress(GroupId=group["GroupId"], IpPermissions=members)
     for index, letter in enumerate(spec.zone_letters):
         subnet = ec2.create_subnet(
             VpcId=made.vpc_id,

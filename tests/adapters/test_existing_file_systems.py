@@ -112,6 +112,18 @@ def test_group_that_lets_its_members_in_is_joined(person: Person) -> None:
     assert found.join_group_ids == found.peer_group_ids == (group,)
 
 
+def test_file_system_without_a_group_of_its_own_is_reached_through_the_networks(
+    person: Person,
+) -> None:
+    made = person.file_system(SecurityGroupIds=[])
+
+    found = person.services().existing_file_systems.look_up(made)
+
+    (group_id,) = found.join_group_ids
+    (group,) = person.ec2.describe_security_groups(GroupIds=[group_id])["SecurityGroups"]
+    assert (group["GroupName"], group["VpcId"]) == ("default", person.deployed.vpc_id)
+
+
 def test_group_that_lets_the_subnet_in_is_not_joined(person: Person) -> None:
     group = person.group(to_network("10.0.0.0/8"))
     made = person.file_system(groups=[group])

@@ -159,6 +159,14 @@ def test_file_system_that_cannot_be_used_is_asked_about_once_and_a_plan_without_
     assert account.asked == ["fs-99999999"]
 
 
+def test_correction_without_the_file_system_names_no_data_that_would_lie_on_it() -> None:
+    error = refused("tiny-llama dataset=/fsx/books file_system=fs-99999999 steps=60")
+    meant = refused(f"tiny-llama dataset=/fsx/books file_system={ID.upper()}")
+
+    assert error.suggestion == "/train plan tiny-llama steps=60"
+    assert meant.suggestion == f"/train tiny-llama file_system={ID} dataset=/fsx/books"
+
+
 def test_file_system_is_refused_with_a_cluster_that_has_one() -> None:
     requested = make_cluster_event(
         cl.ClusterRequested,

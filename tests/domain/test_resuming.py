@@ -8,10 +8,12 @@ import pytest
 from factories import make_event, make_request, make_run
 from test_cluster_commands import finding, kept
 
+from stationmaster.domain.cluster.spec import FileSystemSpec
 from stationmaster.domain.commands.grammar import parse_command
 from stationmaster.domain.commands.requests import ShowPlan
 from stationmaster.domain.commands.resuming import SavedRun
 from stationmaster.domain.commands.start import StartRun
+from stationmaster.domain.commands.storing import FoundFileSystem
 from stationmaster.domain.errors import (
     BadCommand,
     BadParameter,
@@ -112,6 +114,26 @@ def test_resume_keeps_the_range_of_nodes_unless_a_cluster_has_fewer_than_its_lea
     assert "nodes=1:2" in read("resume last steps=+40 nodes=1:2", ranged).words
     on_cluster = read("resume last steps=+40 on=team-a", ranged)
     assert (on_cluster.min_nodes, on_cluster.nodes) == (2, 4)
+
+
+def test_resume_stays_on_the_file_system_that_existed_unless_a_cluster_has_another():
+    storage = FileSystemSpec(storage_gib=4800, mbps_per_tib=200, existing_id="fs-0123456789abcdef0")
+    overrides = CONSTANT | {"dataset": "/fsx/books"}
+    before = saved(overrides=overrides, file_system=storage)
+
+    def resumed(text):
+        return parse_command(
+            text,
+            find_saved=channel(before),
+            find_cluster=finding(kept()),
+            find_file_system=lambda _: FoundFileSystem(spec=storage, zone="us-west-2a"),
+        )
+
+    alone = resumed("resume last steps=+40")
+    assert alone.storage.existing == storage
+    assert "file_system=fs-0123456789abcdef0" in alone.words
+    assert resumed("resume last steps=+40 on=team-a").storage.existing is None
+    assert resumed("resume last steps=+40 file_system=2400").storage.new_gib == 2400
 
 
 def test_typed_keys_go_over_the_runs_own():

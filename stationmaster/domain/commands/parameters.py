@@ -68,7 +68,7 @@ from stationmaster.domain.commands.storing import (
     with_size,
 )
 from stationmaster.domain.commands.table import PLANNED_KEYS, key_names
-from stationmaster.domain.datasets import Listing
+from stationmaster.domain.datasets import Listing, read_shared_path
 from stationmaster.domain.errors import BadCommand, NotAvailable, UserError
 from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.planning.plan import Plan, plan_recipe
@@ -280,6 +280,8 @@ def corrected(
     for word in ordered:
         *spellings, default = _candidates(word, recipe, cluster)
         found = next((each for each in spellings if stands([*kept, each])), None)
+        if _lies_nowhere(word, kept):
+            found, default = None, ""
         is_as_typed = is_as_typed and found is not None
         if found is None and default and stands([*kept, default]):
             found = default
@@ -289,12 +291,20 @@ def corrected(
     return " ".join([f"/train {prefix if is_as_typed else 'plan '}{recipe.name}", *kept])
 
 
+def _lies_nowhere(word: str, kept: Sequence[str]) -> bool:
+    """Whether a word names data on a file system that is new and empty."""
+    key, _, value = word.partition("=")
+    if key != "dataset" or read_shared_path(value) is None:
+        return False
+    return not any(each.startswith((f"{FILE_SYSTEM}=fs-", "on=")) for each in kept)
+
+
 def _weight(word: str) -> int:
     """What a word needs comes before it: a checkpoint fits or not by all keys but the steps."""
     key, _, value = word.partition("=")
     if key == "steps" and value.startswith("+"):
-        return 4
-    return {PRESET: 0, "on": 1, CLUSTER: 3, RESUME_FROM: 3}.get(key, 2)
+        return 5
+    return {PRESET: 0, "on": 1, FILE_SYSTEM: 2, CLUSTER: 4, RESUME_FROM: 4}.get(key, 3)
 
 
 def _candidates(word: str, recipe: Recipe, cluster: Cluster | None) -> list[str]:
