@@ -282,6 +282,14 @@ def _what_goes(view: ClusterView) -> str:
             f"{label} goes with its namespace in EKS cluster "
             f"{md.escape(cluster.spec.eks_name, 100)}, which stays as it is"
         )
+    unsaved = [run for run in view.runs.values() if run.unsaved_reason and run.has_unsaved_results]
+    if unsaved and not file_system.existing_id:
+        of = unsaved[0].run_id if len(unsaved) == 1 else f"{len(unsaved)} runs"
+        others = len(cluster.waiting_runs) - len(unsaved)
+        return (
+            f"{goes_with}; its file system stays until the results of {md.escape(of, 46)} are "
+            f"saved or given up.{f' Runs that end: {others}.' if others else ''}"
+        )
     if file_system.existing_id:
         goes_with += f"; file system {file_system.existing_id} stays with all that is on it."
     else:

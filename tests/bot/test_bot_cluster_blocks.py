@@ -23,6 +23,7 @@ from stationmaster.domain.cluster.leases import Lease, Waiting
 from stationmaster.domain.cluster.resources import Resource, ResourceStatus
 from stationmaster.domain.cluster.spec import spec_for_any
 from stationmaster.domain.resources import ResourceKind
+from stationmaster.domain.run.events import RunPhase
 from stationmaster.domain.run.view import ClusterView
 
 START = datetime(2026, 1, 2, 9, 0, tzinfo=UTC)
@@ -102,6 +103,19 @@ def test_deletion_is_confirmed_with_what_goes():
     assert "4 \u00d7 m5.2xlarge" in asked
     assert "file system of 1,200 GiB with all that is on it. No run uses it." in asked
     assert f"This run ends: {RUN_ID}." in named
+
+
+def test_deletion_with_unsaved_results_says_that_their_file_system_stays():
+    used = make_cluster(leases={RUN_ID: lease(), "another": lease()})
+    run = make_run(RunPhase.SAVING, training_started_at=START, unsaved_reason="denied")
+
+    card = cluster_card(ClusterView(used, runs={RUN_ID: run}), now=NOW)
+
+    text = delete_button(card)["confirm"]["text"]["text"]
+    assert (
+        f"stays until the results of {run.run_id} are saved or given up. Runs that end: 1." in text
+    )
+    assert "all that is on it" not in text
 
 
 @pytest.mark.parametrize(
