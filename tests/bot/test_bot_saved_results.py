@@ -187,3 +187,35 @@ def test_delete_without_saving_button_gives_the_results_up(person, story, servic
 
     assert services.runs.load(story.run_id).results_given_up_by == "U0OTHER"
     assert "ends without its results" in slack.responses[0].seen
+
+
+def test_second_press_of_a_button_is_answered_and_changes_nothing(person, story, services, slack):
+    value = leave_unsaved(story)
+
+    person.press("give_up_results", value, user="U0OTHER")
+    person.press("give_up_results", value, user="U0THIRD")
+    person.press("save_again", value, user="U0THIRD")
+
+    run = services.runs.load(story.run_id)
+    assert (run.results_given_up_by, run.passes) == ("U0OTHER", 2)
+    assert services.workflows.train_status(story.run_id, 3) is None
+    for answer in slack.responses[1:]:
+        assert "are not waiting to be saved" in answer.seen
+
+
+def test_results_cannot_be_deleted_while_they_are_saved_again_or_once_they_are(
+    person, story, services, slack
+):
+    value = leave_unsaved(story)
+    person.press("save_again", value, user="U0OTHER")
+
+    person.press("give_up_results", value, user="U0THIRD")
+    story.happen(ev.ResultsSaved, uri=URI, num_files=7, num_bytes=1024, manifest_sha256="0" * 64)
+    person.press("give_up_results", value, user="U0THIRD")
+    person.press("save_again", value, user="U0THIRD")
+
+    run = services.runs.load(story.run_id)
+    assert (run.results_given_up_by, run.passes) == ("", 2)
+    answers = [answer.seen for answer in slack.responses[1:]]
+    assert "are being saved" in answers[0]
+    assert all("are not waiting to be saved" in answer for answer in answers[1:])
