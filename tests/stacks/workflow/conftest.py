@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from workflow_api_faults import api_scenarios
+from workflow_foreign import in_account, make_foreign
 from workflow_routes import assert_goes_its_route
 from workflow_scenarios import state_scenarios
 from workflow_world import Outcome, World, open_world
@@ -18,7 +19,13 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """A local mode in which the runs of a file are played, one after the other."""
     made = open_world(tmp_path_factory.mktemp("workflow"))
     with made.mode:
+        assert made.mode.settings is not None
+        make_foreign(made.aws, made.mode.settings)
+        before = in_account(made.aws)
         yield made
+        after = in_account(made.aws)
+        for kind in ("clusters", "file systems", "security groups"):
+            assert [each for each in after[kind] if each in before[kind]] == before[kind]
 
 
 @pytest.fixture

@@ -70,13 +70,14 @@ class Hold:
     """The first call of a function, or of an AWS operation by one, waits here until it is let go.
 
     An operation is written `service.Operation`; it waits before it is sent, so the function has
-    decided and recorded already. `having` must be a key of a function's payload, and `without` must
-    not be one.
+    decided and recorded already. `having` must be a key of a function's payload, `without` must not
+    be one, and `only` is part of it.
     """
 
     function: str
     having: str = ""
     without: str = ""
+    only: Mapping[str, Any] = field(default_factory=dict)
     reached: threading.Event = field(default_factory=threading.Event)
     released: threading.Event = field(default_factory=threading.Event)
 
@@ -87,6 +88,7 @@ class Hold:
             and not self.reached.is_set()
             and (not self.having or self.having in payload)
             and self.without not in payload
+            and all(payload.get(key) == value for key, value in self.only.items())
         )
 
     def wait(self) -> None:
@@ -136,12 +138,12 @@ class InterferingRuntime(InProcessRuntime):
             self._faults.pop(run_id, None)
             self._api_faults.pop(run_id, None)
 
-    def hold(self, run_id: str, function: str, *, having: str = "", without: str = "") -> Hold:
+    def hold(self, run_id: str, function: str, **payload: Any) -> Hold:
         """Stop the run's next call of the function or operation until the hold is released.
 
-        A cluster's are stopped by its id.
+        A cluster's are stopped by its id. `payload` says which calls, as `Hold` has it.
         """
-        hold = Hold(function, having=having, without=without)
+        hold = Hold(function, **payload)
         with self._rules:
             self._holds.setdefault(run_id, []).append(hold)
         return hold

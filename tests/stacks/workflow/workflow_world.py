@@ -23,10 +23,11 @@ from workflow_runtime import ApiFault, Fault, InterferingRuntime
 
 from local.mode import LocalMode, LocalOptions
 from local.slack import OPERATOR_ID, TEAM_ID, TRAINING_CHANNEL_ID
+from local.slack.records import Message
 from stationmaster import commands
 from stationmaster.aws.workflows import pass_name
 from stationmaster.cluster_upkeep import follow_up
-from stationmaster.domain.cluster.aggregate import Cluster, TeardownStatus
+from stationmaster.domain.cluster.aggregate import Cluster, TeardownStatus, new_cluster_id
 from stationmaster.domain.cluster.events import (
     ClusterEvent,
     ClusterPhase,
@@ -235,8 +236,16 @@ class World:
         services.runs.create(requested, dedup_key=run_id, dedup_until=now + timedelta(minutes=1))
         services.workflows.start_train(run_id)
 
-    def create_cluster(self, name: str, *, nodes: int = 4, ttl_s: int = 3600) -> Cluster:
-        """Ask for a cluster that is kept, as a person does."""
+    def create_cluster(
+        self,
+        name: str,
+        *,
+        nodes: int = 4,
+        ttl_s: int = 3600,
+        before: Callable[[str], None] = lambda _: None,
+    ) -> Cluster:
+        """Ask for a cluster that is kept, as a person does; `before` gets its id."""
+        before(new_cluster_id(name, dedup_key=f"{TEAM_ID}/{name}"))
         spec = spec_for(get_recipe("tiny-llama"), nodes=nodes, instance_type="m5.2xlarge")
         cluster, _ = commands.create_cluster(
             self.services,
@@ -429,6 +438,29 @@ class World:
             return not self._runs(run_id)
 
         self.until(still, f"nothing of {run_id} runs")
+
+    def card(self, owner: str, headline: str) -> str:
+        """The card of a run or a cluster as JSON: it names `owner`, and its text begins so."""
+        return json.dumps(self._card(owner, headline).blocks)
+
+    def click(self, owner: str, headline: str, action_id: str) -> None:
+        """Click a button of a card, and confirm what it asks."""
+        card = self._card(owner, headline)
+        self.mode.slack.click(message_ts=card.ts, channel=card.channel, action_id=action_id)
+
+    def directory_of(self, run_id: str) -> Path:
+        """What the run sees as its output directory, on the file system of its own cluster."""
+        volume = self.services.file_systems.mountable(run_id).file_system_id
+        return self.mode.options.state_dir / "file-systems" / volume / "runs" / run_id
+
+    def _card(self, owner: str, headline: str) -> Message:
+        self.aws.settle(timeout_s=DEADLINE_S)
+        (card,) = [
+            message
+            for message in self.mode.slack.messages()
+            if message.text.startswith(headline) and f"`{owner}`" in json.dumps(message.blocks)
+        ]
+        return card
 
     def _seen(self, run_id: str) -> str:
         """Where a run hangs, for the person who reads the failure."""
