@@ -34,6 +34,7 @@ LONG_FILES = (
     "e2e/test_e2e_failures.py",
     "e2e/test_e2e_faults.py",
     "e2e/test_e2e_command_line.py",
+    "e2e/test_e2e_ranges.py",
     "e2e/test_e2e_recipes.py",
     "e2e/test_e2e_page.py",
     "training/test_parallel_parity.py",

@@ -185,6 +185,10 @@ class LocalCluster:
         """Take a node group's nodes away; their pods are killed and go too."""
         self._nodes.remove_group(node_group)
 
+    def lose_node(self, name: str) -> None:
+        """Take one node away as if its machine had died; its pods are killed and go too."""
+        self._nodes.remove(name)
+
     def set_addon(self, name: str, *, active: bool) -> None:
         """Install or remove what an EKS add-on brings; idempotent."""
         for resource, obj in objects_of(name):

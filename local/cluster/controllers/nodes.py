@@ -70,6 +70,11 @@ class NodeController(Controller):
         for node in self.of_group(node_group):
             self._remove(node)
 
+    def remove(self, name: str) -> None:
+        node = self.objects.find(resources.NODES, "", name)
+        if node is not None:
+            self._remove(node)
+
     def of_group(self, node_group: str) -> list[Object]:
         nodes = [
             node
