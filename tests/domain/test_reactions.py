@@ -502,6 +502,37 @@ def test_stalled_run_is_given_up_after_the_policys_limit():
     assert decide(run, beat, patient) == (ProlongWait(),)
 
 
+def test_range_that_trains_without_a_lost_node_is_not_set_back_again_when_its_pod_is_evicted():
+    up = event(ev.PodChanged, pod="w-1", phase="Running", node="n-1")
+    lost = event(ev.NodeLost, at=10, node="n-1", reason="NotReady")
+    step = event(ev.ProgressReported, at=100, seq=1, step=5, total_steps=9, loss_nats=1.0)
+    evicted = event(ev.PodChanged, at=300, pod="w-1", phase="Deleted", node="n-1")
+    back = event(ev.NodeRecovered, at=310, node="n-1")
+    of_a_range = {"request": factories.make_request(min_nodes=1)}
+
+    def phases(*events: RunEvent, **values: object) -> list[RunPhase]:
+        return [phase for phase, _ in make_run(RunPhase.RUNNING, *events, **values).phases[1:]]
+
+    trains = [RunPhase.RECOVERING, RunPhase.RUNNING]
+    assert phases(up, lost, step, evicted, **of_a_range) == trains
+    assert phases(up, lost, step, evicted) == [*trains, RunPhase.RECOVERING]
+    assert phases(up, lost, step, back, evicted, **of_a_range) == [*trains, RunPhase.RECOVERING]
+    assert phases(up, lost, evicted, **of_a_range) == trains[:1]
+
+
+@pytest.mark.parametrize(("seen_at", "given_up"), [(2900, False), (20, True)])
+def test_range_with_a_pod_that_finds_no_node_is_given_up_only_when_no_step_comes(seen_at, given_up):
+    lost = event(ev.NodeLost, at=10, node="n-1", reason="NotReady")
+    pending = event(ev.PodChanged, at=11, pod="w-1", phase="Pending", reason="Unschedulable")
+    step = event(ev.ProgressReported, at=seen_at, seq=1, step=5, total_steps=9, loss_nats=1.0)
+    request = factories.make_request(min_nodes=1)
+
+    run = make_run(RunPhase.RUNNING, lost, pending, step, request=request)
+
+    reactions = decide(run, RelayHeard(START + timedelta(seconds=3000), heartbeat=True), POLICY)
+    assert any(isinstance(each, EndWait) for each in reactions) is given_up
+
+
 def test_change_of_phase_is_the_same_event_whenever_it_follows_from_the_same_cause():
     lost = event(ev.NodeLost, node="n-0", reason="NotReady")
     run = apply(make_run(), lost)

@@ -6,22 +6,28 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
+from aws_fixtures import until
 from aws_steps import Account
 from cluster_steps import (  # noqa: F401
+    CLUSTERS,
     account,
     account_only,
+    add_nodes,
     cluster,
     endpoint,
     job,
     training_nodes,
 )
+from factories import make_cluster_event
 from kill_cases import finish, of_cluster, sizes
 
 from stationmaster.domain.cluster import events as cluster_events
 from stationmaster.domain.cluster.events import ClusterPhase
+from stationmaster.domain.cluster.spec import spec_for
 from stationmaster.domain.errors import ClusterFailed, ResourceFailed
 from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.planning.cost import node_group_price
+from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.steps.acquire_cluster import acquire_cluster
 from stationmaster.steps.ensure_cluster import ensure_cluster
@@ -181,3 +187,31 @@ def test_run_on_few_nodes_may_take_as_long_as_they_need(account: Account):
     other = account.guest("b", nodes=8, overrides=steps)
 
     assert few > 2 * prepare_run(other.services, other.run_id)["await_limit_s"]
+
+
+@pytest.mark.parametrize(("room", "settled"), [(3, (3, None)), (5, (4, None)), (1, (4, 2))])
+def test_range_in_an_eks_cluster_of_others_takes_the_nodes_that_have_room(account, room, settled):
+    spec = spec_for(get_recipe("tiny-llama"), nodes=4, min_nodes=2, instance_type="m5.2xlarge")
+    account.services.cluster_states.create(
+        make_cluster_event(
+            cluster_events.ClusterRequested,
+            event_id="requested",
+            cluster_id=account.cluster_id,
+            at=account.now(),
+            spec=spec.model_copy(update={"eks_name": "theirs"}),
+        )
+    )
+    account.happen_to_cluster(cluster_events.ClusterPhaseChanged, phase=ClusterPhase.PROVISIONING)
+    local = CLUSTERS[account.settings.kubeconfig]
+    add_nodes(local, f"room-{account.cluster_id}", {"pool": "room"}, cpu="8", count=room)
+    gateway = account.services.kubernetes(account.cluster_id)
+    until(lambda: sum(node.ready for node in gateway.nodes(labels={"pool": "room"})) == room)
+
+    assert account.call(ensure_node_group, **TRAINING)
+
+    local.remove_nodes(node_group=f"room-{account.cluster_id}")
+    after = account.cluster.spec
+    assert (after.nodes, after.min_nodes) == settled
+    reasons = [event.reason for event in account.events("cluster.size_settled")]
+    said = "4 were asked for: 3 m5.2xlarge nodes of EKS cluster theirs have room"
+    assert reasons == {3: [said], 5: [""], 1: []}[room]

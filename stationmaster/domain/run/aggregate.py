@@ -65,6 +65,8 @@ class Run(State):
     pods: dict[str, Pod] = Field(default_factory=dict)
     lost_nodes: dict[str, ev.NodeLost] = Field(default_factory=dict)
     """By name, until they are ready again or a step shows that training continues without them."""
+    left_nodes: list[str] = Field(default_factory=list)
+    """Lost nodes without which training went on; their pods are no loss any more."""
     failures: list[Failure] = Field(default_factory=list)
     """How containers and processes ended badly since training last continued."""
     set_back_at: datetime | None = None
@@ -277,7 +279,8 @@ def _job_changes(run: Run, event: _JobEvent) -> dict[str, object]:
             return {"lost_nodes": run.lost_nodes | {event.node: event}} | _set_back(event)
         case ev.NodeRecovered():
             there = {name: lost for name, lost in run.lost_nodes.items() if name != event.node}
-            return {"lost_nodes": there}
+            left = [name for name in run.left_nodes if name != event.node]
+            return {"lost_nodes": there, "left_nodes": left}
         case ev.WorkersRestarting():
             return {"num_restarts": run.num_restarts + 1} | _set_back(event)
         case _:
@@ -363,6 +366,7 @@ def _progress(run: Run, event: ev.ProgressReported) -> dict[str, object]:
     }
     return {
         "lost_nodes": lost,
+        "left_nodes": sorted({*run.left_nodes, *(run.lost_nodes.keys() - lost.keys())}),
         "failures": still_open(run.failures, trained_at=event.at - REPORTED_LATE),
         "progress": event,
         "first_loss_nats": first,

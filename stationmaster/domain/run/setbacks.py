@@ -33,7 +33,9 @@ def why_set_back(run: Run, event: Setback) -> str | None:
             # Once a pod has done its work the others may go.
             finished = any(pod.is_finished for pod in run.pods.values())
             pod = run.pods.get(event.pod)
-            return pod.standing if pod is not None and pod.is_lost and not finished else None
+            if pod is None or not pod.is_lost or finished or _is_left(run, pod.node):
+                return None
+            return pod.standing
         case _:
             assert_never(event)
 
@@ -44,6 +46,11 @@ def has_recovered(run: Run, event: ev.ProgressReported | ev.TrainingResumed) -> 
     if not lost or run.set_back_at is None:
         return True
     return event.at > run.set_back_at + REPORTED_LATE
+
+
+def _is_left(run: Run, node: str) -> bool:
+    """Whether a run that may trains on without that node: its pods are evicted minutes later."""
+    return run.request.min_nodes is not None and node in run.left_nodes
 
 
 def _cause(run: Run) -> str | None:
