@@ -248,6 +248,7 @@ def _render(arguments: argparse.Namespace) -> int:
     request = TrainingRequest(
         recipe=plan.recipe,
         nodes=plan.nodes,
+        min_nodes=plan.min_nodes,
         instance_type=plan.instance_type,
         overrides=start.overrides,
         model=start.model,
