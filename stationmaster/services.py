@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from stationmaster.aws.event_bus import EventBus
     from stationmaster.aws.existing_clusters import ExistingClusters
     from stationmaster.aws.existing_file_systems import ExistingFileSystems
+    from stationmaster.aws.file_system_room import FileSystemRoom
     from stationmaster.aws.file_systems import FileSystems
     from stationmaster.aws.instance_types import InstanceTypes
     from stationmaster.aws.kinds import Releasable
@@ -167,6 +168,15 @@ class Services:
         region = self.settings.region
         fsx, ec2 = (make_client(each, region=region, config=QUICK) for each in ("fsx", "ec2"))
         return ExistingFileSystems(self.settings, fsx, ec2)
+
+    @cached_property
+    def file_system_room(self) -> FileSystemRoom:
+        """How much of a file system is free; asked quickly."""
+        from stationmaster.aws.calls import QUICK, make_client
+        from stationmaster.aws.file_system_room import FileSystemRoom
+
+        client = make_client("cloudwatch", region=self.settings.region, config=QUICK)
+        return FileSystemRoom(client, now=self.now)
 
     @cached_property
     def artifacts(self) -> Artifacts:

@@ -33,6 +33,7 @@ from stacks.constructs.statements import (
 )
 from stacks.constructs.tagged_kinds import create_tagged, delete_tagged, read_kinds
 from stationmaster.aws.existing_file_systems import LOOK_ACTIONS
+from stationmaster.aws.file_system_room import ROOM_ACTIONS
 from stationmaster.aws.schedules import CLOCK_ACTIONS
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.names import TAG_CLUSTER_ID, cluster_name
@@ -378,7 +379,7 @@ def _datasets_list(_stack: cdk.Stack, granted: Granted) -> list[Statement]:
 
 def _existing_file_systems_read(_stack: cdk.Stack, _granted: Granted) -> list[Statement]:
     """What a file system is, and whether nodes of the network reach it; for a plan."""
-    return [Statement(LOOK_ACTIONS, ("*",), LISTING)]
+    return [Statement((*LOOK_ACTIONS, *ROOM_ACTIONS), ("*",), LISTING)]
 
 
 def _artifacts_read(stack: cdk.Stack, granted: Granted) -> list[Statement]:

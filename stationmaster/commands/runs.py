@@ -86,7 +86,8 @@ def find_file_system(services: Services, file_system_id: str) -> FoundFileSystem
         found = services.quick_file_systems.look_up(file_system_id)
     except TransientError as exc:
         raise NotPossibleNow(f"{exc}; type the command again") from exc
-    return FoundFileSystem(spec=found.spec, zone=found.zone)
+    free_gib = services.file_system_room.free_gib(file_system_id)
+    return FoundFileSystem(spec=found.spec, zone=found.zone, free_gib=free_gib)
 
 
 def find_eks_cluster(services: Services, name: str) -> None:

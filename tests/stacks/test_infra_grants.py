@@ -14,6 +14,7 @@ import pytest
 
 from lambdas.registry import BOT, FUNCTIONS, Function, Permission, get_function
 from stationmaster.aws.existing_file_systems import LOOK_ACTIONS
+from stationmaster.aws.file_system_room import ROOM_ACTIONS
 from stationmaster.aws.kinds import actions_by_module
 from stationmaster.aws.schedules import CLOCK_ACTIONS
 
@@ -62,6 +63,7 @@ NEEDED = {
 NEEDED_ALL = {
     "existing_file_systems.look_up": {P.FILE_SYSTEM_READ, P.NETWORK_READ},
     "quick_file_systems.look_up": {P.EXISTING_FILE_SYSTEMS_READ},
+    "file_system_room.free_gib": {P.EXISTING_FILE_SYSTEMS_READ},
 }
 # Both ways to create an add-on: with the cluster itself, or as a plugin.
 NEEDED_ONE_OF = {"addons.ensure": {P.CLUSTER_CREATE, P.ADDON_CREATE}}
@@ -279,16 +281,22 @@ def test_clock_states_exactly_the_actions_that_its_calls_take() -> None:
     assert taken == set(CLOCK_ACTIONS)
 
 
-def test_looking_at_a_file_system_states_exactly_the_actions_that_it_takes() -> None:
+@pytest.mark.parametrize(
+    ("module", "stated"),
+    [("existing_file_systems", LOOK_ACTIONS), ("file_system_room", ROOM_ACTIONS)],
+)
+def test_looking_at_a_file_system_states_exactly_the_actions_that_it_takes(
+    module: str, stated: tuple[str, ...]
+) -> None:
     taken = {
         f"{node.value.attr.removeprefix('_')}:{node.attr.title().replace('_', '')}"
-        for node in ast.walk(parsed("stationmaster.aws.existing_file_systems"))
+        for node in ast.walk(parsed(f"stationmaster.aws.{module}"))
         if isinstance(node, ast.Attribute)
         and isinstance(node.value, ast.Attribute)
-        and node.value.attr in ("_fsx", "_ec2")
+        and node.value.attr in ("_fsx", "_ec2", "_cloudwatch")
     }
 
-    assert taken == set(LOOK_ACTIONS)
+    assert taken == set(stated)
 
 
 def test_calls_of_plugins_and_checks_count_for_the_steps_that_call_them() -> None:

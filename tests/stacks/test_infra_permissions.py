@@ -32,6 +32,7 @@ UNLIMITED = (
     "eks:DescribeAddonVersions",
     "fsx:DescribeFileSystems",
     "fsx:DescribeDataRepositoryAssociations",
+    "cloudwatch:GetMetricStatistics",
     "tag:GetResources",
     "dynamodb:ListStreams",
     "xray:",
