@@ -23,7 +23,7 @@ from local.cluster.api.resources import Object
 from local.cluster.api.selectors import value_at
 from local.cluster.node.container import Command
 
-_REFERENCE = re.compile(r"\$(\$)?\(([A-Za-z_.\-][\w.\-]*)\)")
+_REFERENCE = re.compile(r"\$(?:(\$)|\(([^)]*)\))")
 _ADDRESS_NAMES = {"MASTER_ADDR", "PET_MASTER_ADDR"}
 _PORT_NAMES = {"MASTER_PORT", "PET_MASTER_PORT"}
 _MASTER_ADDR_FLAG = re.compile(r"(--master[-_]addr[= ])([\w.\-]+)")
@@ -90,12 +90,13 @@ def _can_bind(port: int) -> bool:
 
 
 def expand(text: str, values: Mapping[str, str]) -> str:
-    """Expand `$(NAME)`; `$$(NAME)` is the text `$(NAME)`, an unknown name stays as written."""
+    """Expand `$(NAME)`; `$$` is the text `$`, and an unknown name stays as written.
+
+    Source: k8s.io/kubernetes/third_party/forked/golang/expansion, expand.go.
+    """
 
     def replacement(match: re.Match[str]) -> str:
-        if match[1]:
-            return match[0][1:]
-        return values.get(match[2], match[0])
+        return "$" if match[1] else values.get(match[2], match[0])
 
     return _REFERENCE.sub(replacement, text)
 

@@ -579,3 +579,5 @@ def test_translation_replaces_whole_paths_and_addresses_only() -> None:
 
 def test_expansion_leaves_unknown_and_escaped_names() -> None:
     assert expand("$(A)-$(B)-$$(A)", {"A": "1"}) == "1-$(B)-$(A)"
+    # As the kubelet does: an escaped dollar is one, wherever it stands.
+    assert expand("$$ $$$$ $HOME $${A} $$$(A) $(A", {"A": "1"}) == "$ $$ $HOME ${A} $1 $(A"
