@@ -15,7 +15,7 @@ from typing import Protocol
 
 from relay.saving.bucket import AlreadySaved, NotSaved, ResultsBucket
 from relay.saving.pod_logs import PodLog
-from relay.saving.sources import RunDirectory, SavedStep
+from relay.saving.sources import Output, RunDirectory, SavedStep
 from relay.saving.uploads import FileDamaged, LocalFile, Uploader
 from stationmaster.domain.errors import TransientError
 from stationmaster.domain.results import (
@@ -23,6 +23,7 @@ from stationmaster.domain.results import (
     ResultFile,
     ResultManifest,
     RunFacts,
+    TrainerFacts,
     is_backup,
     log_file,
     manifest_sha256,
@@ -89,19 +90,25 @@ def save_result(
         report.expect(sum(file.num_bytes for file in found))
         files.extend(uploader.upload(found))
 
+    # What a command of people's own has written is not taken for a trainer's work.
+    is_command = bool(facts.program)
+
     def upload_lines_and_logs() -> None:
+        lines = [] if is_command else directory.lines(still_written=trains)
         with TemporaryDirectory() as scratch:
-            found = [*directory.lines(still_written=trains), *_log_files(logs, Path(scratch))]
-            upload(found)
+            upload([*lines, *_log_files(logs, Path(scratch))])
 
     if not trains:
         upload_lines_and_logs()  # at once: the pods may go
-    model = [] if trains else directory.model()
-    upload(model)
-    checkpoint = _newest_whole(directory, upload, needed=not model)
+    output, checkpoint = Output(), None
+    if is_command:
+        output = directory.output()
+        upload(output.files)
+    else:
+        checkpoint = _trained(directory, upload, trains=trains)
     if trains:
         upload_lines_and_logs()
-    trainer = directory.facts()
+    trainer = TrainerFacts() if is_command else directory.facts()
     manifest = ResultManifest.model_validate(
         {
             **facts.model_dump(),
@@ -109,6 +116,7 @@ def save_result(
             **trainer.model_dump(exclude_defaults=True),
             "versions": facts.versions | trainer.versions,
             "checkpoint_source": checkpoint.source if checkpoint else "",
+            "left_out": output.notes,
             "files": sorted((file.model_dump() for file in files), key=lambda file: file["path"]),
         }
     )
@@ -135,6 +143,15 @@ def _log_files(logs: LogSource, scratch: Path) -> list[LocalFile]:
     except TransientError as exc:
         logger.warning("the pods' logs are not saved: %s", exc)
     return files
+
+
+def _trained(
+    directory: RunDirectory, upload: Callable[[Sequence[LocalFile]], None], *, trains: bool
+) -> SavedStep | None:
+    """Save the model, if it has been trained, and the newest checkpoint that is whole."""
+    model = [] if trains else directory.model()
+    upload(model)
+    return _newest_whole(directory, upload, needed=not model)
 
 
 def _newest_whole(

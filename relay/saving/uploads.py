@@ -53,6 +53,8 @@ class LocalFile:
     """What it must be, in hex; "" when nobody has written that down."""
     grows: bool = False
     """Lines are still appended to it: what it had when it was found is saved."""
+    identity: tuple[int, int] | None = None
+    """Device and number of the file that was found; None where any file of that name will do."""
 
 
 class Uploader:
@@ -220,12 +222,16 @@ def _cancelling(cancelled: threading.Event) -> Iterator[None]:
 def _opened(file: LocalFile) -> Iterator[BinaryIO]:
     """The file, which must be the same when it has been read as when it was found.
 
+    A link in its place is not followed: it may lead out of the run's directory.
+
     Raises:
         NotSaved: it is not.
     """
     try:
-        with file.source.open("rb", buffering=0) as stream:
+        with open(file.source, "rb", buffering=0, opener=_without_links) as stream:
             before = os.fstat(stream.fileno())
+            if file.identity not in (None, (before.st_dev, before.st_ino)):
+                raise _changed(file)
             yield stream
             after = os.fstat(stream.fileno())
     except OSError as exc:
@@ -236,6 +242,11 @@ def _opened(file: LocalFile) -> Iterator[BinaryIO]:
         is_same = before.st_size == file.num_bytes and _version(before) == _version(after)
     if not is_same:
         raise _changed(file)
+
+
+def _without_links(path: str, flags: int) -> int:
+    # Nor is a pipe in its place waited for.
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
 
 
 def _version(found: os.stat_result) -> tuple[int, int]:

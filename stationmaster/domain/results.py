@@ -8,6 +8,7 @@ the cluster, and by `stationmaster results`, which downloads it. Pure: nothing h
     runs/RUN/checkpoint/huggingface the configuration and tokenizer of its model
     runs/RUN/metrics.jsonl          the trainer's progress lines
     runs/RUN/samples.jsonl          texts that a language model wrote at the end
+    runs/RUN/output/...             in place of these: what a command of people's own has written
     runs/RUN/logs/POD.log           what the pods printed
     runs/RUN/manifest.json          lists all of them; written last: without it nothing is complete
 
@@ -36,6 +37,7 @@ from stationmaster.domain.progress_lines import Count, PrintedLine
 
 MODEL: Final = "model"
 CHECKPOINT: Final = "checkpoint"
+OUTPUT: Final = "output"
 LOGS: Final = "logs"
 METRICS_FILE: Final = "metrics.jsonl"
 SAMPLES_FILE: Final = "samples.jsonl"
@@ -144,10 +146,15 @@ class FileHasher:
         )
 
 
-def _relative(path: str) -> str:
-    """Refuse a path that would leave the directory that a result is downloaded to."""
+def is_plain_path(path: str) -> bool:
+    """Whether a path stays in the directory that a result is downloaded to, on any system."""
     parts = path.split("/")
-    if any(part in ("", ".", "..") for part in parts) or "\\" in path or not path.isprintable():
+    is_inside = not any(part in ("", ".", "..") for part in parts)
+    return is_inside and "\\" not in path and path.isprintable()
+
+
+def _relative(path: str) -> str:
+    if not is_plain_path(path):
         raise ValueError(f"path {path!r} is not a plain relative path")
     return path
 
@@ -195,6 +202,8 @@ class RunFacts(TrainerFacts):
     instance_type: str
     image: str = ""
     """Of the training pods, with its digest where that is known."""
+    program: tuple[str, ...] = ()
+    """What the training pods ran in place of the recipe's trainer."""
     outcome: str
     """succeeded, failed or stopped; `RUNNING` for a backup of a run that continues."""
     step: int | None = None
@@ -208,6 +217,8 @@ class ResultManifest(RunFacts):
     version: Literal[1] = 1
     checkpoint_source: str = ""
     """Where the checkpoint lay below the trainer's `checkpoints`: CONFIGURATION/step-N."""
+    left_out: tuple[str, ...] = ()
+    """What lay in the output directory of a command and is not saved, each with the reason."""
     files: tuple[ResultFile, ...]
     """Ordered by path; the manifest itself is not among them."""
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 from saving_world import BUCKET, CONFIGURATION, WEIGHTS, SavedRun, aws, large, run  # noqa: F401
 
 from local.aws.faults import CONNECTION_CLOSED
+from relay.saving import sources
 from relay.saving.bucket import NotSaved, ResultsBucket, SavingRefused, WrittenMeanwhile
 from relay.saving.pod_logs import PodLog
 from relay.saving.sources import RunDirectory
@@ -65,6 +67,153 @@ def test_result_holds_the_samples_of_a_language_model(run: SavedRun) -> None:
     run.save()
 
     assert run.stored()["samples.jsonl"] == b'{"prompt":"a","text":"b"}\n'
+
+
+def test_result_of_a_command_is_what_it_wrote_below_its_output_directory(run: SavedRun) -> None:
+    run.facts = run.facts.model_copy(update={"program": ("torchrun", "x.py")})
+    run.write("output/a/b.pt", b"weights")
+    run.write("output/notes.txt", b"")
+    # Of a trainer's names nothing is taken, nor believed.
+    run.write("facts.json", b'{"seed": 7}')
+    run.write("elsewhere.bin", b"not saved")
+
+    saved = run.save(logs=TwoLogs())
+
+    stored = run.stored()
+    assert sorted(stored) == [
+        *("logs/pod-0.log", "logs/pod-1.log", MANIFEST_FILE),
+        *("output/a/b.pt", "output/notes.txt"),
+    ]
+    assert stored["output/a/b.pt"] == b"weights"
+    assert saved.manifest.program == ("torchrun", "x.py")
+    assert (saved.manifest.seed, saved.manifest.left_out) == (None, ())
+
+
+def test_command_without_output_has_its_logs_saved(run: SavedRun) -> None:
+    run.facts = run.facts.model_copy(update={"program": ("true",)})
+
+    saved = run.save(logs=TwoLogs())
+
+    assert [file.path for file in saved.manifest.files] == ["logs/pod-0.log", "logs/pod-1.log"]
+
+
+def test_links_and_odd_names_in_the_output_are_left_out_and_named(
+    run: SavedRun, tmp_path: Path
+) -> None:
+    run.facts = run.facts.model_copy(update={"program": ("true",)})
+    secret = tmp_path / "secret"
+    secret.mkdir()
+    (secret / "token").write_bytes(b"secret")
+    output = run.write("output/whole.bin", b"data").parent
+    (output / "link").symlink_to(secret / "token")
+    (output / "folder").symlink_to(secret)
+    (output / "broken").symlink_to("nowhere")
+    (output / "inside").symlink_to("whole.bin")
+    os.mkfifo(output / "pipe")
+    (output / "line\nbreak").write_bytes(b"x")
+    (output / "back\\slash").write_bytes(b"x")
+    (output / os.fsdecode(b"not-utf8-\xff")).write_bytes(b"x")
+    for part in ("d" * 200 for _ in range(5)):
+        output /= part
+    output.mkdir(parents=True)
+    (output / "deep").write_bytes(b"x")
+
+    saved = run.save()
+
+    assert [file.path for file in saved.manifest.files] == ["output/whole.bin"]
+    reasons = dict(note.rsplit(": ", 1) for note in saved.manifest.left_out)
+    assert {name: why for name, why in reasons.items() if "dddd" not in name} == {
+        "output/link": "a link",
+        "output/folder": "a link",
+        "output/broken": "a link",
+        "output/inside": "a link",
+        "output/pipe": "not a file",
+        "output/line\\nbreak": "its name has characters that no result has",
+        "output/back\\\\slash": "its name has characters that no result has",
+        "output/not-utf8-\\udcff": "its name is not UTF-8",
+    }
+    assert "its path has more than 900 bytes" in reasons.values()
+    assert b"secret" not in b"".join(run.stored().values())
+
+
+@pytest.mark.parametrize("place", ["output", ""])
+def test_output_directory_that_is_a_link_is_not_followed(
+    run: SavedRun, tmp_path: Path, place: str
+) -> None:
+    run.facts = run.facts.model_copy(update={"program": ("true",)})
+    secret = tmp_path / "secret"
+    (secret / "output").mkdir(parents=True)
+    (secret / "token").write_bytes(b"secret")
+    (secret / "output" / "token").write_bytes(b"secret")
+    link = run.directory / place
+    if link.exists():
+        shutil.rmtree(link)
+    link.parent.mkdir(parents=True, exist_ok=True)
+    link.symlink_to(secret)
+
+    assert run.save().manifest.files == ()
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "model/token",
+        "model/more",
+        "metrics.jsonl",
+        "samples.jsonl",
+        "facts.json",
+        f"checkpoints/{CONFIGURATION}/huggingface/token",
+        f"checkpoints/{CONFIGURATION}/step-00000060/weights.pt",
+    ],
+)
+def test_links_in_the_place_of_a_trainers_files_are_not_followed(
+    run: SavedRun, tmp_path: Path, place: str
+) -> None:
+    # An image of people's own may bring another trainer.
+    secret = tmp_path / "secret"
+    secret.mkdir()
+    (secret / "token").write_bytes(b'{"seed": 7}')
+    path = run.directory / place
+    path.unlink(missing_ok=True)
+    path.symlink_to(secret if place.endswith("more") else secret / "token")
+
+    saved = run.save()
+
+    assert b'{"seed": 7}' not in b"".join(run.stored().values())
+    assert saved.manifest.seed != 7
+
+
+def test_file_that_is_swapped_for_a_link_while_it_is_saved_is_an_error(
+    run: SavedRun, tmp_path: Path
+) -> None:
+    run.facts = run.facts.model_copy(update={"program": ("true",)})
+    place = run.write("output/file", b"four")
+    (other,) = RunDirectory(run.directory).output().files
+    secret = tmp_path / "secret"
+    secret.write_bytes(b"key!")
+    uploader = Uploader(run.bucket(), on_saved=lambda _: None)
+
+    place.unlink()
+    place.symlink_to(secret)
+    with pytest.raises(OSError, match="symbolic links"):
+        uploader.upload([other])
+    place.unlink()
+    os.link(secret, place)
+    with pytest.raises(NotSaved, match="changed while it was read"):
+        uploader.upload([other])
+    assert run.stored() == {}
+
+
+def test_command_that_wrote_too_many_files_is_one_sentence(
+    run: SavedRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sources, "MAX_FILES", 2)
+    run.facts = run.facts.model_copy(update={"program": ("true",)})
+    for name in ("a", "b", "c"):
+        run.write(f"output/{name}", b"")
+
+    with pytest.raises(PermanentError, match="has written more than 2 files"):
+        run.save()
 
 
 def test_result_is_verified_from_outside_by_what_s3_computed(large: SavedRun) -> None:
