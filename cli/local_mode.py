@@ -35,7 +35,7 @@ def up(arguments: argparse.Namespace) -> int:
     try:
         with (
             StopSignals() as signals,
-            LocalMode(_options(arguments, Record(None))) as mode,
+            LocalMode(local_options(arguments, Record(None))) as mode,
         ):
             if signals.asked():
                 return OK
@@ -66,7 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
         with (
             StopSignals() as signals,
             Record(arguments.json) as record,
-            LocalMode(_options(arguments, record, answer_within_s=_ANSWER_WITHIN_S)) as mode,
+            LocalMode(local_options(arguments, record, answer_within_s=_ANSWER_WITHIN_S)) as mode,
         ):
             watch = Watch(record)
             mode.on_event(watch.event)
@@ -98,9 +98,14 @@ def _name_left(mode: LocalMode) -> None:
         print(f"stationmaster: {process} could not be ended", file=sys.stderr)
 
 
-def _options(
+def local_options(
     arguments: argparse.Namespace, record: Record, *, answer_within_s: float = 3.0
 ) -> LocalOptions:
+    """How local mode is to run, as it was typed.
+
+    Raises:
+        ValueError: a flag has a value that makes no sense.
+    """
     speed = DEFAULT_SPEED if arguments.speed is None else arguments.speed
     if not (speed >= 1 and math.isfinite(speed)):
         raise ValueError(f"--speed {speed:g}: expected 1 or more")
@@ -117,6 +122,7 @@ def _options(
         faults=frozenset(arguments.fault),
         answer_within_s=answer_within_s,
         on_claimed=claimed,
+        allow_commands=arguments.allow_commands,
     )
 
 

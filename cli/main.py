@@ -134,6 +134,11 @@ def _add_local(commands: Any) -> None:
         parser.add_argument(
             "--fault", action="append", default=[], help="make something go wrong, to see the end"
         )
+        parser.add_argument(
+            "--allow-commands",
+            action="store_true",
+            help="let command= run what is typed in the channel on this machine, as you",
+        )
     up.set_defaults(run=_local_up)
     run.set_defaults(run=_local_run)
 

@@ -43,7 +43,7 @@ from local.cluster_behind_eks import ClusterBehindEks
 from local.handler_log import HANDLER_LOG
 from local.limits import limits_with
 from local.private import write_private
-from local.slack import LocalSlack
+from local.slack import TRAINING_CHANNEL_ID, LocalSlack
 from local.slack_app import app_config
 from local.state_directory import StateDirectory
 from local.stream_events import StreamEvents, TappedRuntime
@@ -58,9 +58,12 @@ DEPLOYMENT: Final = "stationmaster"
 ARTIFACTS_BUCKET: Final = f"{DEPLOYMENT}-artifacts"
 _POD_PYTHON: Final = REPOSITORY / "local" / "pod_python"
 REGION: Final = "us-west-2"
-# The images whose programs are those of this Python.
-_IMAGES: Final = tuple(
-    str(Settings.model_fields[name].default) for name in ("training_image", "relay_image")
+# No image is pulled here. What image= may name stands for the programs of this Python, as the
+# images of the product do.
+_REGISTRY: Final = "localhost/stationmaster"
+_IMAGES: Final = (
+    *(str(Settings.model_fields[name].default) for name in ("training_image", "relay_image")),
+    f"{_REGISTRY}/training:local",
 )
 # Emulated seconds in one real second: an EKS cluster that takes 8 minutes is there in 0.7 s.
 DEFAULT_SPEED: Final = 720.0
@@ -88,6 +91,8 @@ class LocalOptions:
     limits: Mapping[str, float] = field(default_factory=dict)
     # A directory of programs that pods find first, e.g. a torchrun that only says that it trains.
     extra_path: Path | None = None
+    # Whether command= may run what is typed in the channel, on this machine and as this user.
+    allow_commands: bool = False
     # Slack gives the bot 3 s; where nobody looks on, a slow machine may take longer.
     answer_within_s: float = 3.0
     # Called when the port and the state directory are this local mode's, before it starts the rest.
@@ -282,6 +287,9 @@ class LocalMode:
             stager_role_arn=base.role_arns["stager"],
             # Whatever a person puts into a bucket of this account.
             dataset_buckets=("*",),
+            image_registries=(_REGISTRY,),
+            image_channels=(TRAINING_CHANNEL_ID,),
+            allow_commands=self.options.allow_commands,
             linked_buckets=("*",),
             # Whatever cluster a person makes in this account.
             eks_clusters=("*",),

@@ -4,14 +4,30 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+
+from stationmaster.domain.images import is_prefix
 
 _VPC_ID: Final = re.compile(r"vpc-(?:[0-9a-f]{8}|[0-9a-f]{17})")
 # Without commas, which the functions' environment separates them by.
 _ROLE_ARN: Final = re.compile(r"arn:aws[a-z-]*:iam::[0-9]{12}:role/[\w+=.@/-]+")
 _SUBNET_ID: Final = re.compile(r"subnet-(?:[0-9a-f]{8}|[0-9a-f]{17})")
+
+
+def _registry(text: str) -> str:
+    if not is_prefix(text):
+        raise ValueError(f'"{text}" is no registry: expected HOST or HOST/PATH, in lower case')
+    return text
 
 
 class StageConfig(BaseModel):
@@ -46,6 +62,12 @@ class StageConfig(BaseModel):
     )
     subnet_ids: tuple[str, ...] = Field(
         default=(), description="its private subnets, in two zones at least, for clusters"
+    )
+    image_registries: tuple[Annotated[str, AfterValidator(_registry)], ...] = Field(
+        default=(), description="registries, HOST or HOST/PATH, whose images runs may use, image="
+    )
+    image_channels: tuple[Annotated[str, Field(pattern=r"^[CG][A-Z0-9]{2,30}$")], ...] = Field(
+        default=(), description="ids of Slack channels in which image= and command= may be typed"
     )
     num_nat_gateways: int = Field(
         default=1, ge=1, description="training nodes of a run are in one zone; each gateway costs"

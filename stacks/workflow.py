@@ -132,6 +132,8 @@ class WorkflowStack(cdk.Stack):
             dataset_buckets=config.dataset_buckets,
             linked_buckets=config.linked_buckets,
             eks_clusters=config.eks_clusters,
+            image_registries=config.image_registries,
+            image_channels=config.image_channels,
             fsx_csi_role_arn=roles.fsx_csi.role_arn,
             cluster_access_role_arns=cluster_access_arns,
             kubectl_role_arns=config.kubectl_role_arns,

@@ -62,6 +62,15 @@ class Settings(BaseModel):
     eks_clusters: tuple[str, ...] = Field(
         default=(), description="EKS clusters of others that cluster=eks: may name; * for any"
     )
+    image_registries: tuple[str, ...] = Field(
+        default=(), description="registries, HOST or HOST/PATH, whose images image= may name"
+    )
+    image_channels: tuple[str, ...] = Field(
+        default=(), description="Slack channels in which image= and command= may be typed"
+    )
+    allow_commands: bool = Field(
+        default=True, description="false where command= would run on somebody's own machine"
+    )
     fsx_csi_role_arn: str = Field(default="", description="the FSx CSI driver's role")
     cluster_access_role_arns: tuple[str, ...] = Field(
         default=(), description="roles of the functions that talk to a run's Kubernetes API"

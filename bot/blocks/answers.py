@@ -90,6 +90,8 @@ def plan_summary(plan: Plan, *, command: str) -> Content:
     Args:
         command: what starts it, or, where it does not fit and something helps, plans what would.
     """
+    if not plan.trains_recipe:
+        return _command_summary(plan, command=command)
     memory = plan.memory_per_gpu_gib
     holder = "GPU" if plan.num_gpus else "process"
     mark = md.DONE if plan.fits else md.FAILED
@@ -134,6 +136,24 @@ def plan_summary(plan: Plan, *, command: str) -> Content:
     return Content(text=text, blocks=blocks)
 
 
+def _command_summary(plan: Plan, *, command: str) -> Content:
+    """The plan of a run whose command takes the trainer's place: its machines, data and price."""
+    label = "Price" if plan.on_cluster is None else "Its share of the price"
+    price = f"{md.money(plan.price_per_hour_usd)} an hour"
+    blocks = [
+        header(f"Plan: a command on {plan.nodes} {md.TIMES} {plan.instance_type}"),
+        fields([(label, price), ("Starts after", _about(plan.time_to_first_step_s))]),
+        section(_made_or_used(plan)),
+        context("\n".join(md.escape(warning, 400) for warning in plan.warnings[:8])),
+        section(f"*Start it*\n```{md.escape(command, 500)}```"),
+    ]
+    return Content(text=f"plan of a command, {price}", blocks=blocks)
+
+
+def _about(seconds: float) -> str:
+    return f"about {md.duration(seconds)}"
+
+
 def _made_or_used(plan: Plan) -> str:
     if plan.on_cluster is None:
         return "*It would create*\n" + _bullets(plan.will_create)
@@ -153,10 +173,13 @@ def run_requested(run: Run, plan: Plan, *, created: bool) -> Content:
     run_id = md.code(run.run_id, 120)
     verb = "is on its way" if created else "was requested a moment ago; nothing new was started"
     place = f"cluster {md.code(plan.on_cluster, 60)} {md.DOT} " if plan.on_cluster else ""
+    cost = f"about {words.planned_cost(run)} in all"
+    if run.request.program:
+        cost = f"in all {words.planned_cost(run)}"
     facts = (
         f"{place}{request.node_words} {md.TIMES} {md.escape(request.instance_type, 60)} {md.DOT} "
         f"{md.money(run.price_per_hour_usd)} an hour {md.DOT} "
-        f"about {md.money_escaped(run.estimated_cost_usd)} in all"
+        f"{cost}"
     )
     blocks = [
         section(f"{md.DONE} {run_id} {verb}\n{facts}"),
@@ -189,7 +212,7 @@ def _run_line(view: RunView, *, now: datetime) -> str:
     run = view.run
     parts = [words.status(run)]
     if run.progress is not None:
-        parts.append(f"step {run.progress.step:,} of {run.progress.total_steps:,}")
+        parts.append(words.step(run.progress))
         parts.append(words.loss(run.progress.loss_nats))
     parts.append(words.cost(view, now=now))
     parts.append(f"{md.duration(now - run.requested_at)} ago")

@@ -6,6 +6,7 @@ Every text of foreign origin is bounded, so that any run fits into the limits of
 
 from __future__ import annotations
 
+import shlex
 from datetime import datetime
 from typing import Final
 
@@ -136,9 +137,13 @@ def _nodes(view: RunView) -> str:
 
 
 def _origin(run: Run) -> list[str]:
-    """Which run it goes on from."""
+    """Which run it goes on from, and whose code it runs."""
     point, weights = run.request.resume_from, run.request.weights_from
     shown = []
+    if run.request.image:
+        shown.append(f"image {md.code(run.request.image, 200)}")
+    if run.request.program:
+        shown.append(f"command {md.code(shlex.join(run.request.program), 200)}")
     if point is not None:
         shown.append(f"resumes from {md.code(point.run_id, 60)} at step {point.step:,}")
     if weights is not None:
@@ -149,10 +154,7 @@ def _origin(run: Run) -> list[str]:
 def _headline(run: Run) -> str:
     text = f"{md.escape(run.request.recipe, 80)}: {words.status(run)}"
     if run.progress is not None:
-        text += (
-            f", step {run.progress.step:,} of {run.progress.total_steps:,}, "
-            f"{words.loss(run.progress.loss_nats)}"
-        )
+        text += f", {words.step(run.progress)}, {words.loss(run.progress.loss_nats)}"
     if run.phase is RunPhase.FAILED and run.reason:
         text += f", {md.escape(run.reason, 200)}"
     return text
@@ -263,14 +265,12 @@ def _progress(view: RunView, *, now: datetime) -> list[Block]:
     if progress is None:
         if cluster is None or not cluster.resources:
             return []
-        planned = md.money_escaped(run.estimated_cost_usd)
-        return [fields([(cost_label, spent), ("Planned cost", planned)])]
-    fraction = progress.step / progress.total_steps if progress.total_steps > 0 else 0.0
-    percent = min(100, int(fraction * 100))
-    bar = (
-        f"`{md.progress_bar(fraction)}`  *{percent}%*  {md.DOT}  "
-        f"step {progress.step:,} of {progress.total_steps:,}"
-    )
+        return [fields([(cost_label, spent), ("Planned cost", words.planned_cost(run))])]
+    bar = words.step(progress)
+    if progress.total_steps > 0:
+        fraction = progress.step / progress.total_steps
+        percent = min(100, int(fraction * 100))
+        bar = f"`{md.progress_bar(fraction)}`  *{percent}%*  {md.DOT}  {bar}"
     spark = md.sparkline([value for _, value in run.loss_points])
     shown_loss = f"*{md.loss(progress.loss_nats)}*"
     if run.first_loss_nats is not None and len(run.loss_points) > 1:
@@ -307,6 +307,8 @@ def _throughput(run: Run) -> str:
 
 def _time_left(run: Run) -> str:
     progress, started = run.progress, run.training_started_at
+    if progress is not None and progress.total_steps <= 0:
+        return "not known"
     if progress is None or progress.total_steps <= progress.step:
         return "saving and finishing"
     step_time_s = progress.step_time_s

@@ -40,7 +40,7 @@ def run_receipt(view: RunView, *, now: datetime) -> Content:
         fields(
             [
                 ("Cost", cost),
-                ("Planned", md.money_escaped(run.estimated_cost_usd)),
+                ("Planned", words.planned_cost(run)),
                 ("Run", _outcome(run)),
                 (
                     "From request to receipt",
@@ -83,7 +83,7 @@ def _links(view: RunView) -> list[Block]:
 def _outcome(run: Run) -> str:
     parts = [words.status(run)]
     if run.progress is not None:
-        parts.append(f"step {run.progress.step:,} of {run.progress.total_steps:,}")
+        parts.append(words.step(run.progress))
         parts.append(words.loss(run.progress.loss_nats, name="final loss"))
     return ", ".join(parts)
 
@@ -98,7 +98,7 @@ def _of_kept_cluster(view: RunView, cluster: Cluster, *, now: datetime) -> Conte
         fields(
             [
                 ("Its share of the cost", cost),
-                ("Planned", md.money_escaped(run.estimated_cost_usd)),
+                ("Planned", words.planned_cost(run)),
                 ("Run", _outcome(run)),
                 ("From request to receipt", md.duration(over_at - run.requested_at)),
             ]

@@ -18,7 +18,7 @@ from bot.blocks.elements import Block, Content, button, context, dangerous, sect
 from stationmaster.commands import Links
 from stationmaster.domain.catalogue.training_config import ImageTraining
 from stationmaster.domain.planning.recipe_lookup import get_recipe
-from stationmaster.domain.results import MANIFEST_FILE
+from stationmaster.domain.results import MANIFEST_FILE, OUTPUT
 from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import RunPhase
@@ -28,6 +28,7 @@ from stationmaster.domain.sizes import size_text
 
 # Where the commands that are shown put a result.
 _FOLDER: Final = "my-model"
+_OUTPUT_FOLDER: Final = "my-results"
 
 
 def result_blocks(view: RunView) -> list[Block]:
@@ -143,6 +144,12 @@ def _usage(run: Run, results: Results) -> str:
     """The commands that bring the result to a machine and use it."""
     # Local mode's bucket is found by itself; that of a deployment is named.
     bucket = "" if run.emulated_speed else f" --bucket {results.uri.split('/')[2]}"
+    if run.request.program:
+        lines = [
+            f"stationmaster results {run.run_id} --to {_OUTPUT_FOLDER}{bucket}",
+            f"ls {_OUTPUT_FOLDER}/{OUTPUT}",
+        ]
+        return md.escape("\n".join(lines), 600)
     lines = [f"stationmaster results {run.run_id} --to {_FOLDER}{bucket}"]
     if run.phase is RunPhase.SUCCEEDED:
         lines.append(f'{_model_class(run)}.from_pretrained("{_FOLDER}/model")')

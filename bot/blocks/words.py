@@ -10,7 +10,13 @@ from bot.blocks import mrkdwn as md
 from stationmaster.domain.cluster.aggregate import Cluster, TeardownStatus
 from stationmaster.domain.cluster.resources import ResourceStatus
 from stationmaster.domain.run.aggregate import Run
-from stationmaster.domain.run.events import DataStaged, RunPhase, StagingWork, TrainingEvaluated
+from stationmaster.domain.run.events import (
+    DataStaged,
+    ProgressReported,
+    RunPhase,
+    StagingWork,
+    TrainingEvaluated,
+)
 from stationmaster.domain.run.view import RunView
 
 # Emoji of the header, as escapes because sources are ASCII.
@@ -170,6 +176,17 @@ def queueing(view: RunView) -> str:
         f"place {place} of {len(cluster.queue)}: {cluster.free_nodes} of {cluster.spec.nodes} "
         f"nodes free, {nodes} wanted"
     )
+
+
+def step(progress: ProgressReported) -> str:
+    """How far training is: "step 3 of 10", or "step 3" where nobody has said of how many."""
+    of = f" of {progress.total_steps:,}" if progress.total_steps > 0 else ""
+    return f"step {progress.step:,}{of}"
+
+
+def planned_cost(run: Run) -> str:
+    """What the run was planned to cost, as mrkdwn."""
+    return "up to its command" if run.request.program else md.money_escaped(run.estimated_cost_usd)
 
 
 def loss(value: float | None, *, name: str = "loss") -> str:

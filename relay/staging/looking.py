@@ -20,6 +20,7 @@ from typing import Final
 from relay.staging.config import LookingConfig
 from relay.staging.source import StagingRefused
 from stationmaster.domain.datasets import (
+    AS_IT_IS,
     MANIFEST_FILE,
     PACKED,
     SHARED_PREFIX,
@@ -66,6 +67,8 @@ def look(
             counts = _look_at_images(found)
         case "finetuning":
             counts = _look_at_rows(found)
+        case task if task == AS_IT_IS:
+            counts = _look_at_all(found)
         case _:
             counts = _look_at_text(found)
     return StagedLine(
@@ -175,6 +178,12 @@ class _Data:
                 f"{self.shown(path)} cannot be read by the user of the pods, {os.geteuid()}; let "
                 "everybody read it (chmod -R o+rX)"
             ) from exc
+
+
+def _look_at_all(data: _Data) -> dict[str, int]:
+    """Another program reads it: that it is there and readable is all that can be asked."""
+    paths = list(data.files(data.root)) if data.root.is_dir() else [str(data.root)]
+    return {"files": data.count(paths)}
 
 
 def _look_at_images(data: _Data) -> dict[str, int]:

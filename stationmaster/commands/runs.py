@@ -12,9 +12,10 @@ from stationmaster.aws.delivery_store import of_run
 from stationmaster.domain.bus import LogTail
 from stationmaster.domain.catalogue.instances import get_instance
 from stationmaster.domain.catalogue.models import LanguageModel
+from stationmaster.domain.commands.own_code import OwnCodeRules
 from stationmaster.domain.commands.start import StartRun
 from stationmaster.domain.commands.storing import FoundFileSystem
-from stationmaster.domain.datasets import HubSource, Listing, S3Source
+from stationmaster.domain.datasets import HubSource, Listing, S3Source, read_shared_path
 from stationmaster.domain.errors import (
     NotPossibleNow,
     RunNotFound,
@@ -102,14 +103,33 @@ def find_eks_cluster(services: Services, name: str) -> None:
         raise NotPossibleNow(f"{exc}; type the command again") from exc
 
 
+def own_code_rules(services: Services, *, channel_id: str) -> OwnCodeRules:
+    """What image= and command= may be in a channel."""
+    settings = services.settings
+    return OwnCodeRules(
+        channel_id=channel_id,
+        registries=settings.image_registries,
+        channels=settings.image_channels,
+        is_this_machine=settings.emulated_speed is not None,
+        allows_commands=settings.allow_commands,
+    )
+
+
 def plan_run(services: Services, start: StartRun) -> Plan:
     """The plan of a request, with what EC2 says against its machines; creates nothing.
 
     Raises:
         UserError: its pods could not read their data.
     """
-    check_data(start.resolved, on_cluster=start.cluster_id is not None)
+    _check_data(start)
     return offered_plan(services, start)
+
+
+def _check_data(start: StartRun) -> None:
+    """Refuse data that the run's pods could not read; a command knows itself what it can read."""
+    is_on_file_system = read_shared_path(start.overrides.get("dataset", "")) is not None
+    if not start.program or is_on_file_system:
+        check_data(start.resolved, on_cluster=start.cluster_id is not None)
 
 
 def offered_plan(services: Services, start: StartRun) -> Plan:
@@ -154,7 +174,7 @@ def request_run(
         UserError: its pods could not read their data.
         NotPossibleNow: the model does not fit in the memory of what was asked for.
     """
-    check_data(start.resolved, on_cluster=start.cluster_id is not None)
+    _check_data(start)
     plan = start.plan
     if not plan.fits:
         # A plan, because what fits may cost more than what was asked for.
@@ -178,6 +198,8 @@ def request_run(
             backup_every_s=start.backup_every_s,
             resume_from=start.resume_from,
             weights_from=start.weights_from,
+            image=start.image,
+            program=start.program,
             file_system_gib=_planned_size(start),
             file_system=start.storage.existing,
             link_reason=plan.data.why if plan.data is not None and plan.data.linked else "",

@@ -32,6 +32,9 @@ SHARED_PREFIX: Final = "/fsx/"
 MANIFEST_FILE: Final = "manifest.json"
 FILES: Final = "files"
 
+# In place of a recipe's task where nothing is made of the data: another program reads it.
+AS_IT_IS: Final = "as-it-is"
+
 # How a packed data set is recognised: see `training.data.shards`.
 PACKED: Final = frozenset({"manifest.json", "tokenizer.json"})
 # Source: Amazon S3 user guide, "General purpose bucket naming rules", and "Naming Amazon S3

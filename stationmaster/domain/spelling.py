@@ -1,10 +1,11 @@
-"""How near one word is to another: typing mistakes are few, and a word of its own is none.
+"""How near one word is to another, and how a word is typed.
 
-Pure; knows no word of the product.
+Typing mistakes are few, and a word of its own is none. Pure; knows no word of the product.
 """
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable
 
 
@@ -47,3 +48,9 @@ def nearest(word: str, choices: Iterable[str]) -> str | None:
     least = min((count for count, _ in found), default=0)
     best = {choice for count, choice in found if count == least}
     return best.pop() if len(best) == 1 else None
+
+
+def typed_word(word: str) -> str:
+    """KEY=VALUE as a person types it: a value of several words in quotes."""
+    key, equals, value = word.partition("=")
+    return f"{key}={shlex.quote(value)}" if equals and value else word

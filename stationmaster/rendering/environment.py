@@ -46,6 +46,7 @@ def render_environment(spec: JobSpec) -> list[KubernetesObject]:
         "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": str(spec.shutdown_timeout_s),
     }
     values |= _gpu_values(spec) if spec.num_gpus else {"NVIDIA_VISIBLE_DEVICES": "void"}
+    values |= _own_code_values(spec)
     return [
         *({"name": name, "value": value} for name, value in values.items()),
         # The address that peers reach this pod under; host names are not resolvable everywhere.
@@ -83,6 +84,23 @@ def render_hugging_face_secret(token: SecretStr) -> KubernetesObject:
             HUGGING_FACE_SECRET_KEY: base64.b64encode(token.get_secret_value().encode()).decode()
         },
     }
+
+
+def _own_code_values(spec: JobSpec) -> dict[str, str]:
+    """What code of people's own is told, and where it can write."""
+    values = {}
+    if spec.program:
+        values["STATIONMASTER_OUTPUT_DIR"] = spec.program_output_dir
+        if spec.dataset:
+            values["STATIONMASTER_DATASET"] = literal(spec.dataset)
+    if spec.has_own_image:
+        values["HOME"] = SCRATCH_MOUNT  # the user that it runs as has none in the image
+    return values
+
+
+def literal(text: str) -> str:
+    """Keep the kubelet from expanding $(VAR) in text that a person typed."""
+    return text.replace("$", "$$")
 
 
 def _gpu_values(spec: JobSpec) -> dict[str, str]:

@@ -22,6 +22,7 @@ from stationmaster.domain.planning.cost import stop_deadline_s
 from stationmaster.domain.planning.layout import Layout, processes_per_node
 from stationmaster.domain.planning.requirements import uses_efa
 from stationmaster.domain.restoring import ResumePoint, model_directory
+from stationmaster.domain.results import OUTPUT
 from stationmaster.domain.run.attempts import Assignment
 from stationmaster.domain.run.request import TrainingRequest
 
@@ -48,6 +49,12 @@ class JobSpec:
     min_nodes: int | None = None
     """Where it goes on with fewer nodes than `nodes`: the least; None for a fixed number."""
     resume_from: ResumePoint | None = None
+    has_own_image: bool = False
+    """The image is not the deployment's: nobody knows its user and its programs."""
+    program: tuple[str, ...] = ()
+    """What the pods run in place of the recipe's trainer."""
+    dataset: str = ""
+    """What such a program is told of its data: where it was brought, or what was typed."""
 
     @property
     def least_nodes(self) -> int:
@@ -96,6 +103,11 @@ class JobSpec:
         """Where the trainer writes checkpoints, on the shared file system."""
         return f"{RUNS_DIRECTORY}/{self.run_id}"
 
+    @property
+    def program_output_dir(self) -> str:
+        """Where a program of people's own writes what is to be saved; it makes the directory."""
+        return f"{self.output_dir}/{OUTPUT}"
+
 
 def job_spec(
     request: TrainingRequest,
@@ -107,8 +119,8 @@ def job_spec(
 ) -> JobSpec:
     """Resolve a request, placed as the assignment says, against the catalogues.
 
-    `data_root` is where its data was brought, below the directory of all data; "" where the pods
-    read it from elsewhere.
+    `image` is the deployment's; one that the request names comes before it. `data_root` is where
+    its data was brought, below the directory of all data; "" where the pods read it from elsewhere.
 
     Raises:
         UserError: the recipe, the instance type or an override is not (or no longer) known.
@@ -125,9 +137,12 @@ def job_spec(
         overrides=dict(sorted(overrides.items())),
         instance=get_instance(assignment.placement.instance_type),
         nodes=assignment.placement.nodes,
-        image=image,
+        image=request.image or image,
         min_nodes=request.min_nodes,
         resume_from=request.resume_from,
+        has_own_image=bool(request.image),
+        program=request.program,
+        dataset=overrides.get("dataset", ""),
     )
 
 

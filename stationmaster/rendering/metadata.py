@@ -16,6 +16,8 @@ from stationmaster.domain.names import (
 )
 from stationmaster.rendering.job_spec import KubernetesObject
 
+# The user of the training image, whom what is on the file system belongs to.
+TRAINER_USER: Final = 1000
 RunRole = Literal["training", "relay", "rendezvous", "saving", "backup", "staging"]
 ClusterRole = Literal["check", "storage"]
 

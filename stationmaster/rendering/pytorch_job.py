@@ -14,13 +14,14 @@ from typing import Final
 from stationmaster.domain.catalogue.instances import InstanceType
 from stationmaster.domain.catalogue.models import LanguageModel
 from stationmaster.domain.names import LABEL_CLUSTER_ID, TRAINING_NODE_GROUP
-from stationmaster.rendering.environment import SCRATCH_MOUNT, render_environment
+from stationmaster.rendering.environment import SCRATCH_MOUNT, literal, render_environment
 from stationmaster.rendering.etcd import ETCD_PORT, etcd_name, render_wait
 from stationmaster.rendering.job_spec import JobSpec, KubernetesObject
 from stationmaster.rendering.metadata import (
     LABEL_HOSTNAME,
     LABEL_INSTANCE_TYPE,
     LABEL_NODE_GROUP,
+    TRAINER_USER,
     TRAINING_TOLERATION,
     container_security,
     metadata,
@@ -137,12 +138,14 @@ def _template(spec: JobSpec) -> KubernetesObject:
 
 def command(spec: JobSpec) -> list[str]:
     """What each pod runs. How many nodes and where they meet comes from the operator's PET_*."""
+    if spec.program:
+        return [literal(word) for word in spec.program]
     return [
         "torchrun",
         "-m",
         "training",
         spec.recipe.name,
-        *(_literal(f"{key}={value}") for key, value in spec.overrides.items()),
+        *(literal(f"{key}={value}") for key, value in spec.overrides.items()),
         "--stop-deadline",
         str(spec.stop_deadline_s),
         *_samples(spec),
@@ -172,11 +175,6 @@ def rendezvous_conf(spec: JobSpec) -> dict[str, str]:
             return dict(_RENDEZVOUS)  # it answers at once or is gone: a minute is enough for a read
         case "static":
             return {"timeout": str(RENDEZVOUS_WAIT_S)}
-
-
-def _literal(argument: str) -> str:
-    """Keep the kubelet from expanding $(VAR) in text that a person typed."""
-    return argument.replace("$", "$$")
 
 
 def _rendezvous(spec: JobSpec) -> KubernetesObject:
@@ -229,7 +227,7 @@ def _pod_spec(spec: JobSpec) -> KubernetesObject:
                 "resources": pod_resources(
                     spec.instance, num_gpus=spec.num_gpus, num_efa=spec.num_efa
                 ),
-                "securityContext": container_security(),
+                "securityContext": _security(spec),
                 "volumeMounts": [
                     shared_mount(),
                     {"name": "shm", "mountPath": "/dev/shm"},
@@ -250,6 +248,12 @@ def _pod_spec(spec: JobSpec) -> KubernetesObject:
             {"name": "scratch", "emptyDir": {"sizeLimit": SCRATCH_SIZE}},
         ],
     }
+
+
+def _security(spec: JobSpec) -> KubernetesObject:
+    """No privilege; an image that nobody here built runs as the user of the deployment's."""
+    user = {"runAsUser": TRAINER_USER} if spec.has_own_image else {}
+    return container_security() | user
 
 
 def training_node_selector(spec: JobSpec) -> dict[str, str]:

@@ -45,6 +45,7 @@ from stationmaster.rendering.job_spec import (
 from stationmaster.rendering.metadata import (
     LABEL_HOSTNAME,
     LABEL_MANAGED_BY,
+    TRAINER_USER,
     TRAINING_TOLERATION,
     container_security,
     off_the_training_nodes,
@@ -58,9 +59,6 @@ CONTAINER: Final = "stage"
 LABEL_STAGING: Final = "stationmaster/staging"
 # 20 TB at the 300 MB/s of a system node: a program that hangs is ended.
 DEADLINE_S: Final = 24 * 3600
-# The user of the training image: what comes back lies in the directory that the trainer writes to,
-# and the trainer moves it.
-_TRAINER: Final = 1000
 
 
 def staging_settings(recipe: Recipe) -> dict[str, str | int]:
@@ -105,7 +103,7 @@ def render_looking(
         "STATIONMASTER_SHARED_DIRECTORY": SHARED_MOUNT,
     }
     pod = _copying_pod(
-        "relay.look", variables, cluster_id=cluster_id, image=image, user=_TRAINER, account=""
+        "relay.look", variables, cluster_id=cluster_id, image=image, user=TRAINER_USER, account=""
     )
     pod["containers"][0]["volumeMounts"] = [{**shared_mount(), "readOnly": True}]
     return [_job(order.run_id, looking_name(order.run_id), "looking", pod, number=1)]
@@ -123,7 +121,7 @@ def render_restoring(
         "AWS_REGION": region,
     }
     pod = _copying_pod(
-        "relay.restore", variables, cluster_id=cluster_id, image=image, user=_TRAINER
+        "relay.restore", variables, cluster_id=cluster_id, image=image, user=TRAINER_USER
     )
     return [_account(), _job(run_id, restoring_name(run_id), "restoring", pod, number=1)]
 

@@ -7,6 +7,7 @@ from typing import Final, TypedDict
 
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.planning.plan import plan_recipe
+from stationmaster.domain.planning.unknown_program import LONGEST_COMMAND
 from stationmaster.services import Services
 from stationmaster.steps.stopping import raise_if_stopped
 
@@ -28,7 +29,7 @@ class Preparation(TypedDict):
 
 
 def prepare_run(services: Services, run_id: RunId) -> Preparation:
-    """Limit the run's wait for its job by its plan.
+    """Limit the run's wait for its job by its plan, or, for a command, by the longest of all.
 
     Raises:
         RunStopped: someone asked to stop.
@@ -36,6 +37,8 @@ def prepare_run(services: Services, run_id: RunId) -> Preparation:
     run = services.runs.load(run_id)
     raise_if_stopped(run)
     request = run.request
+    if request.program:
+        return {"run_id": run_id, "await_limit_s": int(LONGEST_COMMAND.total_seconds())}
     recipe = request.resolved
     placement = run.placement
     plan = plan_recipe(

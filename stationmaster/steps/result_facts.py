@@ -16,17 +16,20 @@ def result_facts(services: Services, run: Run, *, outcome: RunPhase) -> RunFacts
     request, cluster = run.request, services.cluster_states.load(cluster_of(run))
     recipe = get_recipe(request.recipe, request.model).with_overrides(request.overrides)
     progress = run.progress
+    trained = (request.model.repository if request.model is not None else "") or request.recipe
+    # What a command of people's own has trained, nobody has said.
     return RunFacts(
         run_id=run.run_id,
         recipe=request.recipe,
         overrides=request.overrides,
-        model=(request.model.repository if request.model is not None else "") or request.recipe,
+        model="" if request.program else trained,
         nodes=run.placement.nodes,
         instance_type=run.placement.instance_type,
-        image=services.settings.training_image,
+        image=request.image or services.settings.training_image,
+        program=request.program,
         versions={"stationmaster": __version__},
-        seed=recipe.training.seed,
-        data=_data(run, recipe.training.dataset),
+        seed=None if request.program else recipe.training.seed,
+        data=_data(run, request.dataset),
         outcome=outcome.value,
         step=progress.step if progress is not None else None,
         loss_nats=progress.loss_nats if progress is not None else None,

@@ -10,6 +10,7 @@ anew, goes past this at once.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from stationmaster.domain.catalogue.instances import get_instance
@@ -127,7 +128,7 @@ def _work_left(run: Run, staging: Staging | None) -> StagingWork | None:
     """What has to be done next; None where the run has all that it needs."""
     if run.request.restoring_order(run.run_id) and not (staging and staging.restored):
         return "restoring"
-    dataset = run.request.resolved.training.dataset
+    dataset = run.request.dataset
     if read_shared_path(dataset) is not None:
         return None if staging and staging.looked else "looking"
     if not is_staged(dataset) or (staging and staging.root):
@@ -171,7 +172,7 @@ def _objects(
         return [*shared, *render_looking(order_to_look, cluster_id=cluster_id, image=image)]
     spec = job_spec(run.request, attempt, run_id=run.run_id, image=settings.training_image)
     if work in ("linking", "copying"):
-        settings_of_data = staging_settings(spec.recipe)
+        settings_of_data = {} if spec.program else staging_settings(spec.recipe)
         return [
             *shared,
             *render_copying(
@@ -186,7 +187,8 @@ def _objects(
         *shared,
         *([render_hugging_face_secret(token)] if token else []),
         *render_preparing(
-            spec,
+            # Later runs find what is prepared by its name: it is always the deployment's work.
+            replace(spec, image=settings.training_image),
             data_id=staging.data_id if staging else "",
             preparation=staging.preparation if staging and staging.data_id else Preparation.TOKENS,
         ),
@@ -195,15 +197,16 @@ def _objects(
 
 def _looking_order(run: Run, attempt: Attempt) -> LookingOrder:
     recipe = run.request.resolved
-    dataset = recipe.training.dataset
+    dataset = run.request.dataset
+    is_trained_on = not run.request.program  # by a trainer whose checkpoints are known
     return LookingOrder(
         run_id=run.run_id,
         dataset=dataset,
         path=read_shared_path(dataset) or "",
-        task=recipe.task,
+        task=run.request.data_task,
         num_classes=recipe.model.num_classes if isinstance(recipe.model, ImageModel) else 0,
         evaluates=recipe.training.eval_every > 0,
-        keep_free_bytes=checkpoint_room_bytes(_layout(recipe, attempt)),
+        keep_free_bytes=checkpoint_room_bytes(_layout(recipe, attempt)) if is_trained_on else 0,
     )
 
 
@@ -220,8 +223,8 @@ def _order(
     recipe = run.request.resolved
     return StagingOrder(
         run_id=run.run_id,
-        dataset=recipe.training.dataset,
-        task=recipe.task,
+        dataset=run.request.dataset,
+        task=run.request.data_task,
         settings=settings,
         keep_free_bytes=checkpoint_room_bytes(_layout(recipe, attempt)),
         linked=f"{SHARED_MOUNT}{LINKED_PATH}" if is_linked else "",

@@ -61,6 +61,32 @@ def test_usage_fits_the_run(values, present, absent):
     assert absent not in text
 
 
+def test_result_of_a_command_has_no_line_for_a_model():
+    request = make_request(program=("torchrun", "a b.py"), image="registry.example.com/x:1")
+    run = saved(RunPhase.SUCCEEDED, request=request)
+    text = seen(run_card(run, now=NOW))
+
+    assert "--to my-results --bucket a-bucket" in text
+    assert "ls my-results/output" in text
+    assert "from_pretrained" not in text
+    assert "image `registry.example.com/x:1`" in text
+    assert "command `torchrun 'a b.py'`" in text
+    check_blocks(run_receipt(run, now=NOW).blocks)
+    assert "up to its command" in seen(run_receipt(run, now=NOW))
+
+
+def test_card_does_not_make_up_how_many_steps_a_command_takes():
+    request = make_request(program=("true",))
+    told = progress(60).model_copy(update={"total_steps": 0})
+    running = in_phase(RunPhase.RUNNING, request=request, progress=told, training_started_at=NOW)
+    text = seen(run_card(running, now=NOW))
+
+    assert "step 60" in text
+    assert "of 0" not in text
+    assert "%" not in text
+    assert "saving and finishing" not in text
+
+
 def test_result_of_a_failed_run_has_no_line_for_a_model():
     text = seen(run_card(saved(RunPhase.FAILED, reason="the loss is nan"), now=NOW))
 

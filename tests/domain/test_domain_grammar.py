@@ -419,7 +419,7 @@ def test_later_key_is_named_and_never_dropped_from_a_start(key):
         ("max-cost=5", "budget"),
         ("capcity=spot", "capacity"),
         ("spot=true", "capacity"),
-        ("cmd=x", "command"),
+        ("reservation=cr-1", "capacity"),
         ("queu=night", "queue"),
         ("img=x", None),
         ("foo=1", None),

@@ -96,6 +96,15 @@ def test_progress_after_a_resume_replaces_the_curve_from_there_on():
     assert run.first_loss_nats == 8.0
 
 
+def test_steps_of_one_moment_all_count_and_late_lines_do_not():
+    run = make_run(RunPhase.RUNNING)
+    for seq, step in [(5, 1), (5, 2), (5, 2), (5, 3), (4, 9), (5, 1)]:
+        run = apply(run, progress(seq, step, 8.0 - step))
+
+    assert run.loss_points == [(1, 7.0), (2, 6.0), (3, 5.0)]
+    assert run.progress.step == 3
+
+
 def test_points_of_steps_that_are_taken_again_go_with_the_first_of_them():
     run = make_run(RunPhase.RUNNING)
     for seq, (step, loss) in enumerate([(1, 8.0), (2, 7.0), (3, 6.0), (4, 5.0), (2, 7.1)]):

@@ -132,6 +132,16 @@ def test_bad_command_gets_one_ephemeral_answer_and_starts_nothing(running, text)
     assert len(running.mode.slack.messages(TRAINING_CHANNEL_ID)) == messages_before
 
 
+@pytest.mark.parametrize("more", ["", " allow_commands=true"])
+def test_command_of_ones_own_is_refused_where_the_flag_was_not_typed(running, more):
+    known = len(running.of_type("run.requested"))
+
+    answer = running.type(f"/train ddp-cpu preset=smoke command='touch /tmp/x'{more}")
+
+    assert "start it with --allow-commands" in answer.text
+    assert len(running.of_type("run.requested")) == known
+
+
 @pytest.mark.parametrize(
     ("age_s", "secret"), [(0, "not-the-secret"), (301, None)], ids=["forged", "stale"]
 )

@@ -16,7 +16,7 @@ from relay.staging import looking
 from relay.staging.config import LookingConfig
 from relay.staging.looking import look
 from relay.staging.source import StagingRefused
-from stationmaster.domain.datasets import LookingOrder, StagedLine, read_staging_line
+from stationmaster.domain.datasets import AS_IT_IS, LookingOrder, StagedLine, read_staging_line
 from stationmaster.domain.exit_codes import EXIT_MISUNDERSTOOD, EXIT_REFUSED
 from stationmaster.domain.ids import RunId
 from training.data import corpus, images, shards, sources
@@ -76,6 +76,17 @@ def test_text_is_counted(fsx: FileSystem) -> None:
     assert found.counts == {"files_of_rows": 1, "text_files": 2}
     assert (found.num_files, found.num_bytes) == (3, 3 + 8000 + 2)
     assert (found.root, found.was_there) == ("", False)
+
+
+def test_data_of_another_program_has_only_to_be_there(fsx: FileSystem) -> None:
+    fsx.put("mine/a.bin", b"\x00\xff")
+    fsx.put("mine/more/b.tar", b"abc")
+
+    whole, one = fsx.look("mine", AS_IT_IS), fsx.look("mine/a.bin", AS_IT_IS)
+
+    assert (whole.counts, whole.num_bytes) == ({"files": 2}, 5)
+    assert (one.counts, one.num_bytes) == ({"files": 1}, 2)
+    assert "does not exist" in fsx.refusal("mine/c", AS_IT_IS)
 
 
 def test_packed_data_is_known_by_its_manifest(fsx: FileSystem) -> None:

@@ -17,6 +17,7 @@ from stationmaster.domain.catalogue.entries import CATALOGUE as RECIPES
 from stationmaster.domain.catalogue.instances import CATALOGUE as INSTANCES
 from stationmaster.domain.catalogue.instances import get_instance
 from stationmaster.domain.cluster.spec import spec_for
+from stationmaster.domain.ids import RunId
 from stationmaster.domain.names import job_name
 from stationmaster.domain.planning.plan import plan_recipe
 from stationmaster.domain.planning.recipe_lookup import get_recipe
@@ -24,7 +25,7 @@ from stationmaster.domain.reactions.run import POLICY
 from stationmaster.domain.run.aggregate import new_run_id
 from stationmaster.domain.run.attempts import first_assignment
 from stationmaster.domain.run.request import Placement
-from stationmaster.rendering import job_spec
+from stationmaster.rendering import JobSpec, job_spec
 from stationmaster.rendering.etcd import render_etcd, render_rendezvous
 from stationmaster.rendering.pytorch_job import render_pytorch_job
 
@@ -475,6 +476,74 @@ def test_static_job_has_no_etcd():
     spec = job_spec(request, first_assignment("r-1", request), run_id="r-1", image="i")
 
     assert render_rendezvous(spec) == []
+
+
+def of_own_code(**values: Any) -> JobSpec:
+    request = make_request(
+        recipe="llama2-7b", instance_type="p4d.24xlarge", **({"program": ("true",)} | values)
+    )
+    run_id = RunId("llama2-7b-0123abcd")
+    return job_spec(request, first_assignment(run_id, request), run_id=run_id, image="ours:1")
+
+
+def test_command_of_ones_own_replaces_the_trainer_and_nothing_is_expanded_in_it():
+    words = ("torchrun", "t.py", "$(HOSTNAME)", "$$", "${HOME}", "`id`", ";", "a b")
+
+    job = render_pytorch_job(of_own_code(program=words))
+
+    # Kubernetes reads $$ as $, and expands $(NAME).
+    assert container(job)["command"] == [
+        *("torchrun", "t.py", "$$(HOSTNAME)", "$$$$", "$${HOME}", "`id`", ";", "a b"),
+    ]
+    assert "args" not in container(job)
+    assert container(job)["image"] == "ours:1"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "data_root", "told"),
+    [
+        ({}, "", None),
+        ({"dataset": "some $(WORDS)"}, "", "some $$(WORDS)"),
+        ({"dataset": "s3://bucket/x"}, "0a1b/files", "/fsx/data/0a1b/files"),
+    ],
+)
+def test_command_of_ones_own_has_the_usual_environment_and_is_told_where_things_are(
+    overrides: dict[str, str], data_root: str, told: str | None
+):
+    request = make_request(
+        recipe="llama2-7b", instance_type="p4d.24xlarge", program=("true",), overrides=overrides
+    )
+    run_id = RunId("llama2-7b-0123abcd")
+    job = render_pytorch_job(
+        job_spec(
+            request,
+            first_assignment(run_id, request),
+            run_id=run_id,
+            image="i",
+            data_root=data_root,
+        )
+    )
+
+    theirs = environment(job)
+    output = theirs.pop("STATIONMASTER_OUTPUT_DIR")
+    assert output == "/fsx/runs/llama2-7b-0123abcd/output"
+    assert theirs.pop("STATIONMASTER_DATASET", None) == told
+    assert theirs == environment(render())
+
+
+def test_image_of_ones_own_runs_as_a_user_that_is_not_root():
+    job = render_pytorch_job(of_own_code(image="registry.example.com/x:1", program=()))
+
+    assert container(job)["image"] == "registry.example.com/x:1"
+    assert container(job)["command"][:3] == ["torchrun", "-m", "training"]
+    assert container(job)["securityContext"] == {
+        **container(render())["securityContext"],
+        "runAsUser": 1000,
+    }
+    # That user has no home in an image that does not know it.
+    assert environment(job)["HOME"] == "/scratch"
+    assert "STATIONMASTER_OUTPUT_DIR" not in environment(job)
+    assert "HOME" not in environment(render())
 
 
 def test_rendering_the_same_run_twice_gives_the_same_object():

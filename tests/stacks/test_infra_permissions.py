@@ -299,6 +299,30 @@ def test_linking_takes_rights_on_the_linked_buckets_and_through_fsx_only() -> No
         assert text_of(each["Resource"]).endswith(where)
 
 
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("image_registries", "*"),
+        ("image_registries", "https://registry.example.com"),
+        ("image_registries", "registry.example.com/*"),
+        ("image_registries", ""),
+        ("image_channels", "*"),
+        ("image_channels", "#training"),
+        ("image_channels", "D0123456789"),
+        ("image_channels", ""),
+    ],
+)
+def test_what_allows_own_images_names_registries_and_channels(field: str, value: str) -> None:
+    allowed = {
+        "image_registries": ("registry.example.com/team/",),
+        "image_channels": ("C0123456789",),
+    }
+    assert StageConfig.model_validate(allowed).image_channels == ("C0123456789",)
+
+    with pytest.raises(ValidationError, match=field):
+        StageConfig.model_validate(allowed | {field: (value,)})
+
+
 def test_buckets_that_may_be_linked_are_among_those_that_may_be_read() -> None:
     both = StageConfig(dataset_buckets=("a", "b"), linked_buckets=("b",))
 

@@ -25,6 +25,7 @@ from stationmaster.domain.commands.cluster_words import (
 from stationmaster.domain.commands.hosting import FindEksCluster, no_eks_clusters
 from stationmaster.domain.commands.joining import FindCluster, no_clusters
 from stationmaster.domain.commands.meanings import group_row_meant, subcommand_meant
+from stationmaster.domain.commands.own_code import OwnCodeRules
 from stationmaster.domain.commands.parameters import (
     Values,
     corrected,
@@ -70,7 +71,8 @@ from stationmaster.domain.commands.table import (
     Resumption,
     Subcommand,
 )
-from stationmaster.domain.datasets import Listing, read_hub_source, read_s3_source
+from stationmaster.domain.commands.typed_text import split_words
+from stationmaster.domain.datasets import AS_IT_IS, Listing, read_hub_source, read_s3_source
 from stationmaster.domain.errors import (
     BadCommand,
     NotAvailable,
@@ -80,31 +82,6 @@ from stationmaster.domain.ids import RunId
 from stationmaster.domain.planning.recipe_lookup import get_recipe, recipe_meant
 
 MAX_COMMAND_CHARACTERS: Final = 2_000
-
-# Composers turn "..." into curly quotes and -- into dashes; pasting brings no-break spaces.
-_TYPOGRAPHY: Final = str.maketrans(
-    {
-        "\u2018": "'",
-        "\u2019": "'",
-        "\u201a": "'",
-        "\u201b": "'",
-        "\u201c": '"',
-        "\u201d": '"',
-        "\u201e": '"',
-        "\u201f": '"',
-        "\u2010": "-",
-        "\u2011": "-",
-        "\u2012": "-",
-        "\u2013": "-",
-        "\u2014": "--",
-        "\u2212": "-",
-        "\u00a0": " ",
-        "\u2007": " ",
-        "\u202f": " ",
-        "\u200b": "",
-        "\ufeff": "",
-    }
-)
 
 
 def parse_command(
@@ -116,6 +93,7 @@ def parse_command(
     measure: Measure = no_buckets,
     find_file_system: FindFileSystem = no_file_systems,
     find_eks_cluster: FindEksCluster = no_eks_clusters,
+    own_code: OwnCodeRules | None = None,
 ) -> Command:
     """Read what a person typed after `/train`.
 
@@ -126,6 +104,7 @@ def parse_command(
         measure: called for dataset=s3:// and dataset=packed: only, once.
         find_file_system: called for file_system=fs-... only, once a file system.
         find_eks_cluster: called for cluster=eks:NAME only, once a cluster.
+        own_code: what image= and command= may be in the channel.
 
     Raises:
         UserError: one sentence that names the value, what was expected, and where possible a
@@ -135,7 +114,7 @@ def parse_command(
         raise BadCommand(
             f"the command has {len(text):,} characters; at most {MAX_COMMAND_CHARACTERS:,} are read"
         )
-    words = _split(text.translate(_TYPOGRAPHY))
+    words = split_words(text)
     if not words:
         return ShowHelp()
     ask = Questions(
@@ -145,6 +124,7 @@ def parse_command(
         measure,
         asked_once(find_file_system),
         asked_once(find_eks_cluster),
+        own_code,
     )
     first, rest = words[0], words[1:]
     subcommand = SUBCOMMANDS.get(first.lower())
@@ -168,15 +148,6 @@ def parse_request(
     """
     ask = Questions(look_up, find_file_system=asked_once(find_file_system))
     return _parse_start(list(words), prefix="plan ", ask=ask)
-
-
-def _split(text: str) -> list[str]:
-    try:
-        return shlex.split(text)
-    except ValueError as exc:
-        raise BadCommand(
-            f"a quote is opened and not closed in: {shorten(text)}; close it or leave it out"
-        ) from exc
 
 
 def _read_arguments(subcommand: Subcommand, word: str, rest: list[str], ask: Questions) -> Command:
@@ -350,7 +321,7 @@ def _read_start(
             error.suggestion = _suggest(recipe or name, pairs, prefix=prefix, ask=ask)
         raise
     # What S3 says against a data set has no nearest command that would work.
-    listing = _measured(values.resolved, ask)
+    listing = _measured(values, ask)
     if listing is not None:
         values = _values(pairs, recipe, ask, listing=listing)
     return StartRun(
@@ -370,6 +341,8 @@ def _read_start(
         weights_from=values.returning.weights_from,
         storage=values.storage,
         eks_name=values.eks_name,
+        image=values.own.image,
+        program=values.own.program,
     )
 
 
@@ -379,10 +352,14 @@ def _values(
     return read_values(pairs, recipe, **ask.finders, listing=listing)
 
 
-def _measured(recipe: Recipe, ask: Questions) -> Listing | None:
-    dataset = recipe.training.dataset
+def _measured(values: Values, ask: Questions) -> Listing | None:
+    dataset = values.resolved.training.dataset
     source = read_s3_source(dataset) or read_hub_source(dataset)
-    return ask.measure(source, recipe.task) if source is not None else None
+    if source is None or not values.own.program:
+        return ask.measure(source, values.resolved.task) if source is not None else None
+    # How much of it a command reads, nobody knows: all of it is copied.
+    listing = ask.measure(source, AS_IT_IS)
+    return listing.model_copy(update={"may_link": False}) if listing is not None else None
 
 
 def _suggest(recipe: Recipe | str, pairs: Sequence[str], *, prefix: str, ask: Questions) -> str:

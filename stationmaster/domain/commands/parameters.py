@@ -46,6 +46,17 @@ from stationmaster.domain.commands.meanings import (
     refuse_mistyped_keys,
 )
 from stationmaster.domain.commands.node_range import TypedNodes, range_meant, read_nodes
+from stationmaster.domain.commands.own_code import (
+    COMMAND,
+    IMAGE,
+    OwnCode,
+    OwnCodeRules,
+    plan_with_own_code,
+    read_own_code,
+    refuse_etcd,
+    refuse_idle_keys,
+    refuse_unread_data,
+)
 from stationmaster.domain.commands.resuming import (
     RESUME_FROM,
     FindSaved,
@@ -72,7 +83,8 @@ from stationmaster.domain.datasets import Listing, read_shared_path
 from stationmaster.domain.errors import BadCommand, NotAvailable, UserError
 from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.planning.plan import Plan, plan_recipe
-from stationmaster.domain.spelling import nearest
+from stationmaster.domain.planning.unknown_program import plan_of_program
+from stationmaster.domain.spelling import nearest, typed_word
 
 
 @dataclass(frozen=True)
@@ -92,6 +104,7 @@ class Values:
     plan: Plan
     cluster_id: ClusterId | None
     returning: Returning
+    own: OwnCode
 
 
 def read_values(
@@ -102,13 +115,15 @@ def read_values(
     find_saved: FindSaved = no_results,
     find_file_system: FindFileSystem = no_file_systems,
     find_eks_cluster: FindEksCluster = no_eks_clusters,
+    own_code: OwnCodeRules | None = None,
     listing: Listing | None = None,
 ) -> Values:
     """Read and check the words after a recipe.
 
     `find_cluster` is called for on=CLUSTER only, `find_saved` for resume_from= and for weights=
     that name a run, `find_file_system` for file_system=fs-... only, `find_eks_cluster` for
-    cluster=eks:NAME only. `listing` is what S3 says of the data set, where that has been asked.
+    cluster=eks:NAME only. `own_code` is what image= and command= may be in the channel. `listing`
+    is what S3 says of the data set, where that has been asked.
 
     Raises:
         UserError: one sentence that names the value and what was expected.
@@ -118,6 +133,8 @@ def read_values(
     typed = read_nodes(values.pop("nodes", None), maximum=_most_nodes(recipe, values))
     instance_type = values.pop("instance", None)
     on, keep_s = values.pop("on", None), read_keep(values.pop("keep", None))
+    own = read_own_code(values, own_code)
+    refuse_idle_keys(own, {BACKUP_EVERY} & values.keys())
     backup_every_s = read_backup_every(values.pop(BACKUP_EVERY, None))
     cluster = find_cluster(on) if on is not None else None
     storage = read_storage(values.pop(FILE_SYSTEM, None), find_file_system=find_file_system)
@@ -126,13 +143,16 @@ def read_values(
         refuse_with_on(eks_name, on)
         refuse_with_cluster(storage, on)
     refuse_without_file_system(eks_name, storage.existing)
-    returning = read_returning(values, find_saved=find_saved)
     refuse_mistyped_keys(recipe, values)
+    refuse_idle_keys(own, values)
+    refuse_unread_data(own, values.get("dataset", ""))
+    returning = read_returning(values, find_saved=find_saved)
     # Planning holds every other rule, so a bad value is refused here and not after a creation.
     resolved = with_size(recipe.with_overrides(values), storage)
     if storage.existing is not None:
         resolved = with_file_system(resolved, storage.existing)
     refuse_unfit(returning, resolved)
+    refuse_etcd(own, resolved.training.rendezvous)
     planned = returning.planned(resolved)
     if cluster is None:
         plan = plan_recipe(
@@ -142,6 +162,7 @@ def read_values(
             instance_type=instance_type,
             listing=listing,
             restored_bytes=returning.num_bytes,
+            trains=not own.program,
         )
         refuse_no_room(storage, plan)
         whole = 0.0 if eks_name else plan.price_per_hour_usd
@@ -154,12 +175,15 @@ def read_values(
             typed=typed,
             listing=listing,
             restored_bytes=returning.num_bytes,
+            trains=not own.program,
         )
         whole = cluster.spec.price_per_hour_usd
+    plan = plan_of_program(plan) if own.program else plan
     plan = plan_with_notes(plan, cluster=cluster, keep_s=keep_s, whole=whole)
-    plan = plan_with_backups(plan, backup_every_s)
+    plan = plan if own.program else plan_with_backups(plan, backup_every_s)
     plan = plan_with_returning(plan, returning, resolved)
     plan = plan_with_host(plan_with_storage(plan, storage, is_guest=bool(eks_name)), eks_name)
+    plan = plan_with_own_code(plan, own)
     return Values(
         nodes=typed.most,
         min_nodes=typed.least,
@@ -174,6 +198,7 @@ def read_values(
         plan=plan,
         cluster_id=cluster.cluster_id if cluster is not None else None,
         returning=returning,
+        own=own,
     )
 
 
@@ -184,6 +209,7 @@ def _plan_on(
     typed: TypedNodes,
     listing: Listing | None,
     restored_bytes: int,
+    trains: bool,
 ) -> Plan:
     """The plan of a run that uses a cluster: its machines, and at most its nodes."""
     most = min(typed.most or recipe.default_nodes, cluster.spec.nodes)
@@ -195,6 +221,7 @@ def _plan_on(
         shared=shared_cluster(cluster),
         listing=listing,
         restored_bytes=restored_bytes,
+        trains=trains,
     )
 
 
@@ -245,6 +272,7 @@ def corrected(
     find_saved: FindSaved = no_results,
     find_file_system: FindFileSystem = no_file_systems,
     find_eks_cluster: FindEksCluster = no_eks_clusters,
+    own_code: OwnCodeRules | None = None,
 ) -> str:
     """A command that works and is as near as possible to what was typed.
 
@@ -263,6 +291,7 @@ def corrected(
                 find_saved=find_saved,
                 find_file_system=find_file_system,
                 find_eks_cluster=find_eks_cluster,
+                own_code=own_code,
             )
         except UserError:
             return False
@@ -271,7 +300,7 @@ def corrected(
     spelled = [_candidates(word, recipe, None)[1:2] for word in pairs[:20]]
     together = [each for words in spelled for each in words]
     if len(together) == len(pairs) and stands(together):
-        return " ".join([f"/train {prefix}{recipe.name}", *together])
+        return " ".join([f"/train {prefix}{recipe.name}", *map(typed_word, together)])
     kept: list[str] = []
     # The preset first, then the cluster: they decide what else stands, and what a run costs.
     ordered = sorted(pairs[:20], key=_weight)
@@ -288,7 +317,8 @@ def corrected(
         kept += [found] if found else []
         if found and found.startswith("on="):
             cluster = find_cluster(found.removeprefix("on="))
-    return " ".join([f"/train {prefix if is_as_typed else 'plan '}{recipe.name}", *kept])
+    words = map(typed_word, kept)
+    return " ".join([f"/train {prefix if is_as_typed else 'plan '}{recipe.name}", *words])
 
 
 def _lies_nowhere(word: str, kept: Sequence[str]) -> bool:
@@ -304,7 +334,8 @@ def _weight(word: str) -> int:
     key, _, value = word.partition("=")
     if key == "steps" and value.startswith("+"):
         return 5
-    return {PRESET: 0, "on": 1, FILE_SYSTEM: 2, CLUSTER: 4, RESUME_FROM: 4}.get(key, 3)
+    ranks = {PRESET: 0, "on": 1, COMMAND: 1, FILE_SYSTEM: 2, CLUSTER: 4, RESUME_FROM: 4}
+    return ranks.get(key, 3)
 
 
 def _candidates(word: str, recipe: Recipe, cluster: Cluster | None) -> list[str]:
@@ -321,6 +352,8 @@ def _candidates(word: str, recipe: Recipe, cluster: Cluster | None) -> list[str]
     spellings = [word, f"{close}={value}", f"{close}={choice or value.lower()}"]
     if close in ("on", CLUSTER, RESUME_FROM, FILE_SYSTEM):
         return [*spellings, ""]  # no other cluster, run or file system is meant
+    if close in (IMAGE, COMMAND):
+        return [*spellings[:2], spellings[1], ""]  # nor another program
     return [*spellings, f"{close}={_default(close, recipe, value, cluster)}"]
 
 

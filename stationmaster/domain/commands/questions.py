@@ -13,6 +13,7 @@ from typing import TypedDict
 from stationmaster.domain.catalogue.models import LanguageModel
 from stationmaster.domain.commands.hosting import FindEksCluster, no_eks_clusters
 from stationmaster.domain.commands.joining import FindCluster, no_clusters
+from stationmaster.domain.commands.own_code import OwnCodeRules
 from stationmaster.domain.commands.resuming import FindSaved, no_results
 from stationmaster.domain.commands.storing import FindFileSystem, no_file_systems
 from stationmaster.domain.datasets import HubSource, Listing, S3Source
@@ -51,6 +52,7 @@ class Finders(TypedDict):
     find_saved: FindSaved
     find_file_system: FindFileSystem
     find_eks_cluster: FindEksCluster
+    own_code: OwnCodeRules | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,8 @@ class Questions:
     """Asked for file_system=fs-... only."""
     find_eks_cluster: FindEksCluster = no_eks_clusters
     """Asked for cluster=eks:NAME only."""
+    own_code: OwnCodeRules | None = None
+    """What image= and command= may be in the channel; None where no channel is at hand."""
 
     @property
     def finders(self) -> Finders:
@@ -78,4 +82,5 @@ class Questions:
             "find_saved": self.find_saved,
             "find_file_system": self.find_file_system,
             "find_eks_cluster": self.find_eks_cluster,
+            "own_code": self.own_code,
         }

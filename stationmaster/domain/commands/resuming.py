@@ -121,7 +121,7 @@ def read_returning(values: MutableMapping[str, str], *, find_saved: FindSaved) -
     weights = None
     first = values.get("weights", "")
     if _RUN_ID.fullmatch(first):
-        weights = find_saved(first)
+        weights = _of_recipe("weights", find_saved(first))
         try:
             files += model_files(weights.manifest)
         except PermanentError as exc:
@@ -136,7 +136,7 @@ def _checkpoint(label: str, find_saved: FindSaved) -> tuple[SavedRun, int]:
             f"{RESUME_FROM}={label[:80]} is not accepted: expected a run's id or {NEWEST}, or "
             "RUN@STEP"
         )
-    saved = find_saved(name)
+    saved = _of_recipe(RESUME_FROM, find_saved(name))
     step = saved_step(saved.manifest)
     if step is None:
         has = "; weights= takes its model" if _has_model(saved.manifest) else ""
@@ -149,6 +149,21 @@ def _checkpoint(label: str, find_saved: FindSaved) -> tuple[SavedRun, int]:
             f"{step:,}: use {RESUME_FROM}={saved.run_id}@{step}"
         )
     return saved, step
+
+
+def _of_recipe(key: str, saved: SavedRun) -> SavedRun:
+    """The run, unless another program trained it.
+
+    Raises:
+        NotPossibleNow: it did.
+    """
+    if saved.request.program:
+        raise NotPossibleNow(
+            f"{key}={saved.run_id}: that run ran a command of its own, and what it has saved is "
+            "not known to a recipe's trainer; stationmaster results "
+            f"{saved.run_id} --to DIR downloads it"
+        )
+    return saved
 
 
 def _has_model(manifest: ResultManifest) -> bool:
@@ -246,6 +261,7 @@ def _kept(saved: SavedRun) -> dict[str, str]:
         "nodes": nodes,
         "instance": saved.placement.instance_type,
         **saved.request.overrides,
+        **({"image": saved.request.image} if saved.request.image else {}),
     }
     if saved.request.file_system is not None:
         kept[FILE_SYSTEM] = saved.request.file_system.existing_id

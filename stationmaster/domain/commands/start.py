@@ -6,6 +6,7 @@ answer, the run's cost, a suggestion) takes the recipe and the figures from here
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -19,6 +20,7 @@ from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.planning.plan import Plan
 from stationmaster.domain.restoring import ResumePoint
 from stationmaster.domain.run.request import USUAL_BACKUP_S
+from stationmaster.domain.spelling import typed_word
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,10 @@ class StartRun:
     """The file system that was typed."""
     eks_name: str = ""
     """The EKS cluster of others that was typed."""
+    image: str = ""
+    """The image of its training pods; "" for the deployment's."""
+    program: tuple[str, ...] = ()
+    """What they run in place of the recipe's trainer; empty for that."""
 
     @property
     def words(self) -> str:
@@ -80,9 +86,11 @@ class StartRun:
             FILE_SYSTEM: self.storage.typed,
             BACKUP_EVERY: typed_backup_every(self.backup_every_s),
             "resume_from": f"{point.run_id}@{point.step}" if point is not None else None,
+            "image": self.image or None,
+            "command": shlex.join(self.program) if self.program else None,
         }
         return {key: str(value) for key, value in typed.items() if value is not None}
 
 
 def _words(recipe: str, values: Mapping[str, str]) -> str:
-    return " ".join([recipe, *(f"{key}={value}" for key, value in values.items())])
+    return " ".join([recipe, *(typed_word(f"{key}={value}") for key, value in values.items())])

@@ -431,6 +431,17 @@ _RESULT_KEYS: Final = (
         choices=("1h", "6h", "never"),
     ),
 )
+# Code that the product does not bring: only where the deployment allows it.
+_OWN_CODE_KEYS: Final = (
+    Key(
+        name="image",
+        help="container image of the training pods, from a registry that the deployment allows",
+    ),
+    Key(
+        name="command",
+        help="what they run in place of the recipe's trainer, in quotes; see docs/training.md",
+    ),
+)
 CLUSTER_KEYS: Final = (
     Key(name="nodes", help="how many instances", choices=_NODES.choices),
     _INSTANCE,
@@ -453,8 +464,6 @@ PLANNED_KEYS: Final[Mapping[str, PlannedKey]] = {
             name="queue",
             today="a run starts at once, and on a kept cluster as soon as its nodes are free",
         ),
-        PlannedKey(name="image", today="every run uses the image of the deployment"),
-        PlannedKey(name="command", today="a run starts the trainer of its recipe"),
         PlannedKey(name="push_to", today="a run uploads nothing to a hub"),
         PlannedKey(name="budget", today="the plan estimates the cost, and steps limits it"),
     )
@@ -497,6 +506,7 @@ def keys_of(recipe: Recipe) -> list[Key]:
         *_MACHINE_KEYS,
         *_CLUSTER_KEYS,
         *_RESULT_KEYS,
+        *_OWN_CODE_KEYS,
         *(
             Key(name=name, help=field.description or "", choices=_choices(field.annotation))
             for name, field in fields.items()

@@ -11,9 +11,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from stationmaster.domain.catalogue.hub import is_repository
 from stationmaster.domain.catalogue.instances import CATALOGUE as INSTANCES
 from stationmaster.domain.catalogue.models import LanguageModel
-from stationmaster.domain.catalogue.training_config import LanguageTraining
+from stationmaster.domain.catalogue.recipes import Recipe
+from stationmaster.domain.catalogue.training_config import MADE_ON_THE_SPOT, LanguageTraining
 from stationmaster.domain.errors import UserError
 from stationmaster.domain.planning.cost import Figures, Shared, estimate
 from stationmaster.domain.planning.layout import Layout
@@ -253,3 +255,21 @@ def _training_warnings(layout: Layout) -> Iterator[str]:
         )
     if training.schedule != "constant" and training.warmup_steps > training.steps // 2:
         yield f"warmup_steps={training.warmup_steps} is most of the {training.steps} steps"
+
+
+def hub_notes(recipe: Recipe) -> list[str]:
+    """What the pods read from the Hugging Face hub; most published weights need an account."""
+    training = recipe.training
+    if not isinstance(training, LanguageTraining):
+        return []
+    read = dict.fromkeys(
+        text
+        for text in (training.weights, training.tokenizer)
+        if text not in MADE_ON_THE_SPOT and is_repository(text)
+    )
+    if not read:
+        return []
+    return [
+        f"pods read {' and '.join(read)} from the Hugging Face hub; where that needs an account, "
+        "the product's Hugging Face secret holds its token"
+    ]

@@ -12,11 +12,9 @@ from dataclasses import replace
 
 from pydantic import BaseModel, ConfigDict
 
-from stationmaster.domain.catalogue.hub import is_repository
 from stationmaster.domain.catalogue.instances import PRICES_AS_OF, InstanceType, get_instance
 from stationmaster.domain.catalogue.models import ImageModel, LanguageModel
 from stationmaster.domain.catalogue.recipes import Recipe
-from stationmaster.domain.catalogue.training_config import MADE_ON_THE_SPOT, LanguageTraining
 from stationmaster.domain.datasets import (
     S3_SCHEME,
     Listing,
@@ -28,6 +26,7 @@ from stationmaster.domain.names import SYSTEM_INSTANCE_TYPE
 from stationmaster.domain.planning.advice import (
     changes_that_fit,
     check_instance,
+    hub_notes,
     misfits_of,
     warnings_of,
 )
@@ -115,6 +114,8 @@ class Plan(BaseModel):
     time_to_first_step_s: int
     on_cluster: str | None = None
     """Name or id of the kept cluster that the run would use; price and cost are its share then."""
+    trains_recipe: bool = True
+    """False where a command takes the trainer's place: what is not known of it is 0 here."""
     will_create: list[str]
     """Nothing where it uses a cluster that exists."""
     suggestion: str | None
@@ -169,6 +170,7 @@ def plan_recipe(
     shared: Shared | None = None,
     listing: Listing | None = None,
     restored_bytes: int = 0,
+    trains: bool = True,
 ) -> Plan:
     """Plan a recipe whose overrides are applied.
 
@@ -178,6 +180,7 @@ def plan_recipe(
         listing: what S3 says of its data set. Without a cluster of others, the file system becomes
             as large as that needs.
         restored_bytes: what comes back of other runs' results before training.
+        trains: False where the recipe only names machines and data.
 
     Raises:
         UserError: an unknown instance, machines that cannot run the recipe at all, or data that no
@@ -195,9 +198,10 @@ def plan_recipe(
         if shared is not None:
             named, remedy = f"cluster {shared.label}: {instance.name}", "leave on= out"
         raise BadParameter(f"{named} {reason}; {remedy}")
-    _check_batch(recipe, layout.processes)
+    if trains:
+        _check_batch(recipe, layout.processes)
     if min_nodes is not None:
-        check_range(layout, min_nodes)
+        check_range(layout, min_nodes, trains=trains)
     layout, data = _with_data(layout, listing, shared, restored_bytes=restored_bytes)
     recipe = layout.recipe
     stage_s = (data.stage_s if data else 0) + restore_s(recipe, restored_bytes)
@@ -253,7 +257,7 @@ def plan_recipe(
             *(range_notes(figures, fewest) if fewest is not None else ()),
             *_data_notes(recipe, data),
             *warnings_of(figures),
-            *_hub_notes(recipe),
+            *hub_notes(recipe),
             price_note,
         ],
     )
@@ -378,21 +382,3 @@ def _storage(recipe: Recipe) -> str:
         f"1 FSx for Lustre file system, {recipe.file_system_gib} GiB PERSISTENT_2 at "
         f"{recipe.file_system_mbps_per_tib} MB/s a TiB"
     )
-
-
-def _hub_notes(recipe: Recipe) -> list[str]:
-    """What the pods read from the Hugging Face hub; most published weights need an account."""
-    training = recipe.training
-    if not isinstance(training, LanguageTraining):
-        return []
-    read = dict.fromkeys(
-        text
-        for text in (training.weights, training.tokenizer)
-        if text not in MADE_ON_THE_SPOT and is_repository(text)
-    )
-    if not read:
-        return []
-    return [
-        f"pods read {' and '.join(read)} from the Hugging Face hub; where that needs an account, "
-        "the product's Hugging Face secret holds its token"
-    ]

@@ -35,8 +35,10 @@ class FewestNodes(BaseModel):
     """Forward passes of a process in an optimizer step."""
 
 
-def check_range(layout: Layout, least: int) -> None:
+def check_range(layout: Layout, least: int, *, trains: bool = True) -> None:
     """Refuse a range from `least` nodes to those of the layout on which training is not the same.
+
+    Without `trains`, another program takes the trainer's place, and knows itself what it does.
 
     Raises:
         BadParameter: naming the number of nodes that would differ, or the rendezvous.
@@ -47,7 +49,7 @@ def check_range(layout: Layout, least: int) -> None:
             f"{typed} is not possible with rendezvous=static, whose master knows the number of "
             f"workers when it starts; use nodes={layout.nodes}, or leave rendezvous= out"
         )
-    if not isinstance(layout.recipe.model, ImageModel):
+    if not trains or not isinstance(layout.recipe.model, ImageModel):
         return
     usual = _images_at_a_time(layout)
     for nodes in range(layout.nodes - 1, least - 1, -1):

@@ -119,8 +119,20 @@ class Run(State):
     def has_unsaved_results(self) -> bool:
         """Whether the only copy of what it has left, or will leave, is on its file system."""
         is_settled = self.results is not None or self.results_lost or self.results_given_up_by
-        has_trained = self.training_started_at is not None
-        return has_trained and not is_settled and not self.phase.is_terminal
+        return self.has_trained and not is_settled and not self.phase.is_terminal
+
+    @property
+    def has_trained(self) -> bool:
+        """Whether its pods have begun to train; of a command, whether it has run at all.
+
+        What a command prints need not say that it trains, and what it writes is worth as much.
+        """
+        if self.training_started_at is not None:
+            return True
+        has_run = any(pod.was_up or pod.exit_code is not None for pod in self.pods.values())
+        return bool(self.request.program) and (
+            has_run or self.entered(RunPhase.RUNNING) is not None
+        )
 
     @property
     def attempt(self) -> Attempt | None:
@@ -352,7 +364,9 @@ def _phase(run: Run, event: ev.PhaseChanged) -> dict[str, object]:
 
 
 def _progress(run: Run, event: ev.ProgressReported) -> dict[str, object]:
-    if run.progress is not None and event.seq <= run.progress.seq:
+    known = run.progress
+    # Lines of one moment have one number where the trainer numbers none: logs come in pieces.
+    if known is not None and (event.seq, event.step) <= (known.seq, known.step):
         return {}  # an older line, delivered late
     # After a resume the steps since the checkpoint are taken again: the newer curve wins.
     points = [point for point in run.loss_points if point[0] < event.step]

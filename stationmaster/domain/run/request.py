@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict
 from stationmaster.domain.catalogue.models import LanguageModel
 from stationmaster.domain.catalogue.recipes import Recipe
 from stationmaster.domain.cluster.spec import FileSystemSpec, with_file_system
-from stationmaster.domain.datasets import is_staged
+from stationmaster.domain.datasets import AS_IT_IS, is_staged
 from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.domain.restoring import RestoringOrder, ResumePoint
@@ -58,6 +58,10 @@ class TrainingRequest(BaseModel):
     """The run whose trained model has the first weights; `overrides` name it as well."""
     backup_every_s: int | None = USUAL_BACKUP_S
     """Seconds from one backup to the next while it trains; None for no backups."""
+    image: str = ""
+    """The image of the training pods; "" for the deployment's."""
+    program: tuple[str, ...] = ()
+    """What they run in place of the recipe's trainer; empty for that."""
     model: LanguageModel | None = None
     """What the Hugging Face hub said of hf:ORG/MODEL when it was typed; nothing asks it again."""
     command: str
@@ -89,6 +93,17 @@ class TrainingRequest(BaseModel):
         if self.resume_from is not None or self.weights_from is not None:
             return True
         return is_staged(self.overrides.get("dataset", ""))
+
+    @property
+    def dataset(self) -> str:
+        """What it is trained on; of another program, what it is to be told, or "" for nothing."""
+        typed = self.overrides.get("dataset", "")
+        return typed if self.program else self.resolved.training.dataset
+
+    @property
+    def data_task(self) -> str:
+        """What its data is prepared for; another program gets it as it is."""
+        return AS_IT_IS if self.program else self.resolved.task
 
     @property
     def resolved(self) -> Recipe:

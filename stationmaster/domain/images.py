@@ -1,0 +1,86 @@
+"""Container images that people name: how a name is written, and from which registries it may come.
+
+Used by the grammar, which reads `image=`, and by the configuration that allows registries. Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+from stationmaster.domain.errors import BadCommand
+
+# The grammar of references, with an explicit registry: without one, tools add docker.io unasked.
+# Source: github.com/distribution/reference, reference.go and regexp.go.
+_HOST: Final = (
+    r"(?:localhost|(?=[a-z0-9.-]*\.)[a-z0-9](?:[a-z0-9-]*[a-z0-9])?"
+    r"(?:\.[a-z0-9](?:[a-z0-9-]*[a-z0-9])?)*)(?::[0-9]{1,5})?"
+)
+_PART: Final = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
+_NAME: Final = rf"{_HOST}(?:/{_PART})+"
+_TAG: Final = r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}"
+_REFERENCE: Final = re.compile(
+    rf"(?P<name>{_NAME})(?::(?P<tag>{_TAG}))?(?:@(?P<digest>sha256:[0-9a-f]{{64}}))?"
+)
+_PREFIX: Final = re.compile(rf"{_HOST}(?:/{_PART})*/?")
+_MOST_CHARACTERS: Final = 255
+"""Of a name, without tag and digest, as registries have it."""
+_MOVING: Final = "latest"
+_EXAMPLE: Final = "123456789012.dkr.ecr.us-west-2.amazonaws.com/team/trainer:1.0"
+
+
+def read_image(text: str) -> str:
+    """The reference that was typed, if it is one that stays the same while a run pulls it.
+
+    Raises:
+        BadCommand: it is malformed, or names no tag and no digest, or the tag `latest`.
+    """
+    shown = text if len(text) <= 80 else text[:77] + "..."
+    found = _match(text)
+    if found is None:
+        raise BadCommand(
+            f'image="{shown}" is not accepted: expected REGISTRY/NAME:TAG or '
+            f"REGISTRY/NAME@sha256:DIGEST in lower case, e.g. {_EXAMPLE}"
+        )
+    if found["digest"] is None and found["tag"] in (None, _MOVING):
+        what = f"the tag {_MOVING}" if found["tag"] else "no tag"
+        raise BadCommand(
+            f'image="{shown}" has {what}, which may be another image each time a pod of the run '
+            "starts; name a tag that stays, or a digest (@sha256:...)"
+        )
+    return text
+
+
+def names_digest(image: str) -> bool:
+    """Whether a reference names one image for all time."""
+    return "@" in image
+
+
+def is_prefix(text: str) -> bool:
+    """Whether a text names a registry, or a path in one: HOST or HOST/PATH."""
+    return len(text) <= _MOST_CHARACTERS and _PREFIX.fullmatch(text) is not None
+
+
+def is_from(image: str, prefixes: Iterable[str]) -> bool:
+    """Whether an image lies in one of the registries, compared by whole parts of its path.
+
+    registry.example.com/team allows registry.example.com/team/trainer, and neither
+    registry.example.com/team-b/trainer nor registry.example.com.other.org/team/trainer.
+    """
+    found = _match(image)
+    if found is None:
+        return False
+    parts = found["name"].split("/")
+    return any(_begins(parts, prefix.rstrip("/").split("/")) for prefix in prefixes)
+
+
+def _match(text: str) -> re.Match[str] | None:
+    if len(text) > _MOST_CHARACTERS + 1 + 128 + 1 + 71:
+        return None
+    found = _REFERENCE.fullmatch(text)
+    return found if found is not None and len(found["name"]) <= _MOST_CHARACTERS else None
+
+
+def _begins(parts: list[str], prefix: list[str]) -> bool:
+    return len(prefix) <= len(parts) and parts[: len(prefix)] == prefix

@@ -1,0 +1,275 @@
+"""image= and command=: where they may be typed, what they are read as, and what they exclude."""
+
+import shlex
+from dataclasses import replace
+
+import pytest
+from factories import make_request
+from test_resuming import RUN, channel, saved
+
+from stationmaster.domain.commands.grammar import parse_command, parse_request
+from stationmaster.domain.commands.own_code import OwnCodeRules
+from stationmaster.domain.commands.requests import ShowPlan
+from stationmaster.domain.commands.start import StartRun
+from stationmaster.domain.datasets import AS_IT_IS, Listing, Preparation
+from stationmaster.domain.errors import BadParameter, NotPossibleNow, UserError
+
+REGISTRY = "registry.example.com/team"
+IMAGE = f"{REGISTRY}/trainer:1.0"
+RULES = OwnCodeRules(channel_id="C1", registries=(REGISTRY,), channels=("C1", "C2"))
+
+
+def start(text: str, rules: OwnCodeRules | None = RULES) -> StartRun:
+    command = parse_command(text, own_code=rules)
+    assert isinstance(command, StartRun)
+    return command
+
+
+def refused(text: str, rules: OwnCodeRules | None = RULES) -> UserError:
+    with pytest.raises(UserError) as error:
+        start(text, rules)
+    return error.value
+
+
+def test_image_and_command_are_read():
+    command = start(f"ddp-cpu image={IMAGE} command=\"torchrun train.py --name 'a b' 5\"")
+
+    assert command.image == IMAGE
+    assert command.program == ("torchrun", "train.py", "--name", "a b", "5")
+    assert command.overrides == {}
+
+
+def test_nothing_of_a_command_is_expanded():
+    words = ["echo", "$(HOSTNAME)", "$HOME", "`id`", ";", "rm", "-rf", "<@U1>", "*", "&&", "|"]
+
+    command = start(f"ddp-cpu command={shlex.quote(shlex.join(words))}")
+
+    assert list(command.program) == words
+
+
+def test_quotes_of_chat_clients_are_quotes():
+    assert start("ddp-cpu command=\u201ctorchrun \u2018a b\u2019\u201d").program == (
+        "torchrun",
+        "a b",
+    )
+
+
+def test_request_can_be_typed_again():
+    command = start(f"ddp-cpu image={IMAGE} dataset='two words' command='torchrun \"a b\" $(X)'")
+
+    assert start(command.words) == command
+
+
+@pytest.mark.parametrize(
+    ("rules", "said"),
+    [
+        (replace(RULES, registries=(), channels=()), "set image_registries and image_channels in"),
+        (replace(RULES, registries=()), "is off in this deployment: set image_registries in"),
+        (replace(RULES, channels=()), "is off in this deployment: set image_channels in"),
+        (replace(RULES, channel_id="C3"), "not allowed in this channel: add C3 to image_channels"),
+        (None, "none is known here; type the command in the channel"),
+    ],
+)
+@pytest.mark.parametrize("words", [f"image={IMAGE}", "command=true", "image=...", 'command=" "'])
+def test_both_are_off_until_they_are_allowed_for_the_channel(
+    rules: OwnCodeRules | None, said: str, words: str
+):
+    error = refused(f"ddp-cpu {words}", rules)
+
+    assert isinstance(error, NotPossibleNow)
+    assert said in str(error)
+    assert str(error).startswith(words.partition("=")[0])
+
+
+@pytest.mark.parametrize("verb", ["", "plan "])
+def test_plan_is_refused_as_a_start_is(verb: str):
+    with pytest.raises(NotPossibleNow):
+        parse_command(f"{verb}ddp-cpu command=true", own_code=replace(RULES, channel_id="C3"))
+
+
+def test_command_line_does_not_know_what_is_allowed():
+    with pytest.raises(NotPossibleNow, match="type the command in the channel"):
+        parse_request(["ddp-cpu", f"image={IMAGE}"])
+
+
+def test_image_of_another_registry_is_refused_with_the_allowed_ones():
+    error = refused("ddp-cpu image=registry.example.com/team-evil/x:1")
+
+    assert isinstance(error, BadParameter)
+    assert str(error).endswith(f"this deployment runs only {REGISTRY}")
+
+
+def test_refused_image_and_command_are_not_suggested_again():
+    for words in ("image=evil.example.com/x:1", "command=' '"):
+        suggestion = refused(f"ddp-cpu nodes=2 {words}").suggestion
+        assert suggestion == "/train plan ddp-cpu nodes=2"
+
+
+def test_allowed_command_stays_in_the_suggestion_as_it_was_typed():
+    error = refused("ddp-cpu nodes=two command='torchrun A.py \"b c\"'")
+
+    assert error.suggestion is not None
+    text = error.suggestion.removeprefix("/train ")
+    planned = parse_command(text, own_code=RULES)
+    assert isinstance(planned, ShowPlan)
+    assert planned.request.program == ("torchrun", "A.py", "b c")
+
+
+def test_command_on_ones_own_machine_needs_the_flag_and_an_image_does_not():
+    here = replace(RULES, is_this_machine=True, allows_commands=False)
+
+    assert "start it with --allow-commands" in str(refused("ddp-cpu command=true", here))
+    assert start(f"ddp-cpu image={IMAGE}", here).image == IMAGE
+    assert "runs no images" in str(refused("ddp-cpu image=a.example.com/x:1", here))
+    assert start("ddp-cpu command=true", replace(here, allows_commands=True)).program == ("true",)
+
+
+@pytest.mark.parametrize("text", ["a\nb", "a\tb", "a\x00b", "a\x1bb", "a\u2028b", "a\u202eb"])
+def test_command_with_characters_that_cannot_be_seen_is_refused(text: str):
+    assert "cannot be seen" in str(refused(f"ddp-cpu command='{text}'"))
+
+
+@pytest.mark.parametrize("text", ["' '", "'\"\" x'"])
+def test_command_without_a_program_is_refused(text: str):
+    assert "names no program" in str(refused(f"ddp-cpu command={text}"))
+
+
+def test_open_quote_in_a_command_is_refused():
+    assert "is opened and not closed" in str(refused("""ddp-cpu command="it's" """))
+
+
+@pytest.mark.parametrize(
+    "key", ["steps=5", "learning_rate=0.1", "resume_from=x-0123abcd", "backup_every=2h"]
+)
+def test_keys_of_the_recipes_trainer_are_refused_beside_a_command(key: str):
+    error = refused(f"ddp-cpu command=true {key}")
+
+    assert isinstance(error, BadParameter)
+    assert str(error).startswith(f"{key.partition('=')[0]}= has no effect beside command=")
+
+
+@pytest.mark.parametrize(
+    ("word", "key"), [("cmd=true", "command"), (f"container={IMAGE}", "image")]
+)
+def test_words_of_other_tools_are_known(word: str, key: str):
+    error = refused(f"ddp-cpu {word}")
+
+    assert f"did you mean {key}" in str(error)
+    assert error.suggestion == f"/train ddp-cpu {key}={word.partition('=')[2]}"
+
+
+def test_mistyped_key_beside_a_command_is_named_as_such():
+    assert "did you mean dataset" in str(refused("ddp-cpu command=true datset=x"))
+
+
+def test_data_that_only_the_trainer_reads_is_refused_beside_a_command():
+    assert "is packed for the recipe's trainer" in str(
+        refused("tiny-llama command=true dataset=packed:c4")
+    )
+
+
+def test_etcd_and_an_image_of_ones_own_exclude_each_other():
+    assert "use rendezvous=c10d or static" in str(refused(f"ddp-cpu image={IMAGE} rendezvous=etcd"))
+    assert start("ddp-cpu command=true rendezvous=etcd").program
+
+
+def test_data_of_a_command_is_measured_as_it_is():
+    asked = []
+
+    parse_command(
+        "tiny-llama command=true dataset=s3://bucket/x",
+        own_code=RULES,
+        measure=lambda source, task: asked.append((source.uri, task)),
+    )
+
+    assert asked == [("s3://bucket/x/", AS_IT_IS)]
+    assert make_request(program=("true",)).data_task == AS_IT_IS
+    assert make_request().data_task == "pretraining"
+
+
+def test_data_of_a_command_is_never_linked():
+    gib = 2**30
+    images = Listing(
+        source="s3://bucket/x/",
+        num_bytes=1000 * gib,
+        num_objects=10_000_000,
+        preparation=Preparation.NONE,
+        prepared_bytes=0,
+        is_complete=True,
+        may_link=True,
+    )
+    words = "resnet50 steps=10 instance=p4d.24xlarge dataset=s3://bucket/x"
+
+    read = parse_command(words, measure=lambda *_: images)
+    told = parse_command(
+        words.replace("steps=10", "command=true"), own_code=RULES, measure=lambda *_: images
+    )
+
+    assert isinstance(read, StartRun)
+    assert isinstance(told, StartRun)
+    assert read.plan.data is not None
+    assert read.plan.data.linked  # of which it reads little
+    assert told.plan.data is not None
+    assert not told.plan.data.linked
+
+
+def test_plan_of_a_command_knows_machines_and_price_only():
+    # Neither its batch nor its memory would do.
+    plan = start("llama2-70b nodes=3 instance=p4d.24xlarge command='torchrun x.py'").plan
+
+    assert plan.fits
+    assert not plan.trains_recipe
+    assert (plan.estimated_cost_usd, plan.estimated_duration_s) == (0.0, 0)
+    assert plan.price_per_hour_usd > 60
+    assert plan.suggestion is None
+    assert plan.warnings[0].startswith("runs torchrun x.py in place of the recipe's trainer")
+    assert "30 days" in plan.warnings[0]
+    assert not any("hub" in warning for warning in plan.warnings)
+
+
+def test_command_takes_a_range_of_nodes_where_its_rendezvous_does():
+    # The recipe's own trainer would see other batches on fewer nodes.
+    plan = start("resnet50 nodes=1:3 instance=p4d.24xlarge command=true").plan
+
+    assert (plan.min_nodes, plan.nodes) == (1, 3)
+    assert plan.fewest is not None
+    assert (plan.fewest.fits, plan.fewest.estimated_cost_usd) == (True, 0)
+    assert "rendezvous=static" in str(refused("ddp-cpu nodes=1:2 command=true rendezvous=static"))
+
+
+def test_notes_on_what_else_was_typed_stay_in_the_plan_of_a_command():
+    warnings = start("ddp-cpu command=true keep=2h").plan.warnings
+
+    assert any(warning.startswith("keep=2h") for warning in warnings)
+    assert not any("backup" in warning for warning in warnings)
+
+
+def test_plan_says_which_image_and_that_a_tag_may_move():
+    tagged = start(f"ddp-cpu image={IMAGE}").plan
+    pinned = start(f"ddp-cpu image={REGISTRY}/trainer@sha256:{'0a' * 32}").plan
+
+    assert tagged.trains_recipe
+    assert tagged.warnings[0] == f"every training pod runs {IMAGE}"
+    assert "a digest (@sha256:...) names one image" in tagged.warnings[1]
+    assert not any("a digest" in warning for warning in pinned.warnings)
+
+
+@pytest.mark.parametrize(
+    "words", ["resume {}", "tiny-llama resume_from={}", "tiny-llama weights={}"]
+)
+def test_result_of_a_command_is_not_continued_by_a_recipe(words: str):
+    theirs = saved(program=("true",))
+
+    with pytest.raises(NotPossibleNow, match="ran a command of its own") as error:
+        parse_command(words.format(RUN), find_saved=channel(theirs))
+
+    assert f"stationmaster results {RUN} --to DIR" in str(error.value)
+
+
+def test_resumed_run_keeps_its_image():
+    command = parse_command(
+        "resume last steps=+9", find_saved=channel(saved(image=IMAGE)), own_code=RULES
+    )
+
+    assert isinstance(command, StartRun)
+    assert command.image == IMAGE

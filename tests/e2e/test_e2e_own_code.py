@@ -1,0 +1,125 @@
+"""Somebody else's trainer through the whole product: its steps, its files, and where it is off."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from e2e_world import World, world
+
+from stationmaster.aws.artifacts import Artifacts
+from stationmaster.domain.results import ResultManifest
+from stationmaster.domain.run.aggregate import Run
+from stationmaster.domain.run.events import RunPhase
+
+TRAINER = Path(__file__).parent / "foreign_ddp.py"
+IMAGE = "localhost/stationmaster/training:local"
+WORDS = ("torchrun", str(TRAINER), "5", "$(HOSTNAME)", "$HOME", "`id`", ";", "a b")
+START = f"/train ddp-cpu preset=smoke nodes=2 command={shlex.quote(shlex.join(WORDS))}"
+
+
+@pytest.fixture(scope="module")
+def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    with world(tmp_path_factory.mktemp("own-code"), allow_commands=True) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def ended(local: World) -> dict[str, Run]:
+    """A run of the trainer with either rendezvous, and one that says nothing and fails, at once."""
+    started = {
+        "elastic": local.start(f"{START} image={IMAGE} dataset=some-words"),
+        "static": local.start(f"{START} rendezvous=static"),
+        "broken": local.start("/train ddp-cpu preset=smoke nodes=1 command='false'"),
+    }
+    return {name: local.wait_for_receipt(run_id) for name, run_id in started.items()}
+
+
+def manifest_of(local: World, run: Run, to: Path) -> ResultManifest:
+    """The run's result, downloaded and verified."""
+    return (
+        Artifacts.connect(local.services.settings.artifacts_bucket)
+        .download(run.run_id, to)
+        .manifest
+    )
+
+
+@pytest.fixture(autouse=True)
+def _account(local: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert local.mode.aws is not None
+    for name, value in local.mode.aws.environment().items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.mark.parametrize("name", ["elastic", "static"])
+def test_trainer_of_others_has_its_loss_in_the_channel(
+    local: World, ended: dict[str, Run], name: str
+) -> None:
+    run = ended[name]
+
+    assert run.phase is RunPhase.SUCCEEDED, run.reason
+    assert [step for step, _ in run.loss_points] == [1, 2, 3, 4, 5]
+    assert run.loss_points[-1][1] < run.loss_points[0][1]
+    text = str(local.card(run.run_id).blocks)
+    assert "step 5" in text
+    assert "ls my-results/output" in text
+    assert "from_pretrained" not in text
+    assert local.left(run.run_id) == []
+
+
+def test_what_it_wrote_is_saved_and_downloaded(
+    local: World, ended: dict[str, Run], tmp_path: Path
+) -> None:
+    run = ended["elastic"]
+
+    manifest = manifest_of(local, run, tmp_path)
+
+    pods = [f"logs/{run.run_id}-worker-{index}.log" for index in (0, 1)]
+    paths = [*pods, "output/dataset", "output/snapshot.pt"]
+    assert [file.path for file in manifest.files] == paths
+    assert manifest.left_out == ("output/secret: a link",)
+    assert (manifest.image, manifest.program) == (IMAGE, WORDS)
+    assert (tmp_path / "output" / "dataset").read_text() == "some-words"
+    # Nobody expanded what was typed, neither a shell nor a kubelet.
+    assert f"arguments: {list(WORDS[3:])}" in (tmp_path / pods[0]).read_text()
+
+
+def test_static_job_of_others_runs_on_a_master_and_a_worker(
+    local: World, ended: dict[str, Run], tmp_path: Path
+) -> None:
+    run = ended["static"]
+
+    logs = [file.path for file in manifest_of(local, run, tmp_path).files if "logs" in file.path]
+
+    assert logs == [f"logs/{run.run_id}-{pod}.log" for pod in ("master-0", "worker-0")]
+
+
+def test_command_that_fails_has_its_logs_saved(
+    local: World, ended: dict[str, Run], tmp_path: Path
+) -> None:
+    run = ended["broken"]
+
+    manifest = manifest_of(local, run, tmp_path)
+
+    assert run.phase is RunPhase.FAILED
+    assert "exited with code 1" in run.reason
+    assert [file.path for file in manifest.files] == [f"logs/{run.run_id}-{run_pod(run)}.log"]
+
+
+def run_pod(run: Run) -> str:
+    (pod,) = run.pods
+    return pod.removeprefix(f"{run.run_id}-")
+
+
+def test_result_of_a_command_is_not_continued(local: World, ended: dict[str, Run]) -> None:
+    answer = local.type(f"/train resume {ended['elastic'].run_id}")
+
+    assert "ran a command of its own" in answer.text
+
+
+def test_image_that_this_machine_cannot_run_is_refused(local: World) -> None:
+    for image in ("docker.io/library/alpine:3.10", "localhost/stationmaster-evil/training:local"):
+        answer = local.type(f"/train ddp-cpu image={image}")
+        assert "runs no images, only the programs of localhost/stationmaster" in answer.text
