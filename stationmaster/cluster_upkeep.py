@@ -82,6 +82,24 @@ def start_pass(services: Services, cluster: Cluster) -> None:
     services.workflows.start_cluster(cluster.cluster_id, pass_number=cluster.passes)
 
 
+def let_go_of_unsaved(services: Services, cluster: Cluster) -> None:
+    """Let a kept cluster go as far as that loses nothing, once its time is over.
+
+    Only runs whose results could not be saved hold it then: its teardown deletes the training nodes
+    and keeps what saving them needs. Without that it would stay as a whole until somebody acts.
+    """
+    if not cluster.is_kept or cluster.is_going_away or cluster.queue or not cluster.open_leases:
+        return
+    ends = [cluster.keep_until] if cluster.keep_until is not None else []
+    for lease in cluster.open_leases:
+        run = services.runs.load(lease.run_id)
+        if not run.has_unsaved_results or not run.unsaved_reason or run.unsaved_at is None:
+            return
+        ends.append(run.unsaved_at + timedelta(seconds=lease.keep_s))
+    if max(ends) <= services.now():
+        services.bus.cluster_drained(cluster.cluster_id)
+
+
 def set_clock(services: Services, cluster: Cluster) -> None:
     """Let the cluster's clock ring when its time asks for something; most clusters have none."""
     now = services.now()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from stationmaster.cluster_upkeep import let_go_of_unsaved
 from stationmaster.domain.cluster.keeping import outlives
 from stationmaster.domain.reactions.ending import LeaveUnsaved, SaveAgain
 from stationmaster.domain.reactions.run import Reaction
@@ -53,6 +54,10 @@ def results_unsaved(services: Services, run: Run, *, reason: str) -> Run:
     )
     run = services.runs.record(run.run_id, [event])
     cluster = services.cluster_states.find(run.cluster_id) if run.cluster_id is not None else None
-    if cluster is not None and not outlives(cluster, run.run_id) and not cluster.is_going_away:
+    if cluster is None or cluster.is_going_away:
+        return run
+    if outlives(cluster, run.run_id):
+        let_go_of_unsaved(services, cluster)
+    else:
         services.bus.cluster_drained(cluster.cluster_id)
     return run

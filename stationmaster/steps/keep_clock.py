@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stationmaster.cluster_upkeep import follow_up
+from stationmaster.cluster_upkeep import follow_up, let_go_of_unsaved
 from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.cluster.events import (
     ClusterEvent,
@@ -18,7 +18,8 @@ from stationmaster.services import Services
 def keep_clock(services: Services, cluster_id: ClusterId) -> None:
     """Do what the time asks for, and set the clock for the next time; repeatable, also too early.
 
-    A cluster that a run uses when its time is over stays until that run has ended.
+    A cluster that a run uses when its time is over stays until that run has ended; where only
+    results that are not saved are left of its runs, it goes but for what they need.
     """
     cluster = services.cluster_states.find(cluster_id)
     if cluster is None:
@@ -40,4 +41,7 @@ def look_at_clock(services: Services, cluster: Cluster) -> Cluster:
                     event_id=event_id, cluster_id=cluster.cluster_id, at=now, keep_until=until
                 )
             )
-    return services.cluster_states.record(cluster.cluster_id, events) if events else cluster
+    if events:
+        cluster = services.cluster_states.record(cluster.cluster_id, events)
+    let_go_of_unsaved(services, cluster)
+    return cluster

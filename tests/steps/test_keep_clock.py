@@ -13,7 +13,10 @@ from stationmaster.cluster_upkeep import follow_up
 from stationmaster.domain.cluster import events as cluster_events
 from stationmaster.domain.cluster.events import ClusterPhase
 from stationmaster.domain.cluster.keeping import WARN_BEFORE
+from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.aggregate import Wait
+from stationmaster.saving import results_unsaved
+from stationmaster.steps.acquire_cluster import acquire_cluster
 from stationmaster.steps.begin_teardown import begin_teardown
 from stationmaster.steps.keep_clock import keep_clock
 from stationmaster.steps.reap import reap
@@ -155,3 +158,62 @@ def test_clock_of_a_cluster_that_is_not_known_rings_for_nobody(account: Account)
     keep_clock(account.services, account.cluster_id)
 
     assert account.services.cluster_states.find(account.cluster_id) is None
+
+
+def unsaved(kept: Account, name: str = "a", **request: object) -> Account:
+    """A run that has trained on the cluster, and whose results are not saved so far."""
+    run = kept.guest(name, nodes=1, **request)
+    acquire_cluster(run.services, run.run_id, task_token=run.run_id)
+    run.enter(ev.RunPhase.SUBMITTING, ev.RunPhase.RUNNING)
+    run.happen(ev.TrainingStarted, total_steps=9)
+    run.enter(ev.RunPhase.SAVING)
+    run.happen(ev.ResultsUnsaved, reason="denied")
+    return run
+
+
+def test_cluster_that_only_unsaved_results_hold_goes_at_the_end_of_its_time(kept: Account):
+    unsaved(kept)
+    come_to(kept, until(kept) - timedelta(seconds=1))
+    assert "PutEvents" not in ring(kept)
+
+    come_to(kept, until(kept))
+    assert "PutEvents" in ring(kept)
+
+    assert kept.call(begin_teardown)
+    assert kept.cluster.is_going_away
+    assert kept.cluster.open_leases, "what the results need is held"
+
+
+def test_keep_of_a_run_whose_results_are_not_saved_begins_when_saving_gives_up(kept: Account):
+    unsaved(kept, keep_s=600)
+    come_to(kept, until(kept) - timedelta(seconds=1))
+    unsaved(kept, "b", keep_s=600)
+
+    kept.late += timedelta(seconds=599)
+    assert "PutEvents" not in ring(kept)
+    kept.late += timedelta(seconds=2)
+    assert "PutEvents" in ring(kept)
+
+
+def test_cluster_with_unsaved_results_stays_while_another_run_uses_it(kept: Account):
+    unsaved(kept)
+    other = kept.guest("b", nodes=1)
+    acquire_cluster(other.services, other.run_id, task_token="b")
+    come_to(kept, until(kept))
+    assert "PutEvents" not in ring(kept)
+
+    other.enter(ev.RunPhase.FAILED, reason="for the test")
+    release_lease(other.services, other.run_id)
+    assert "PutEvents" in ring(kept)
+
+
+def test_saving_that_gives_up_when_the_time_is_over_lets_the_cluster_go(kept: Account):
+    run = unsaved(kept)
+    run.happen(ev.SavingRequested)
+    come_to(kept, until(kept))
+    assert "PutEvents" not in ring(kept)
+    kept.aws.forget_calls()
+
+    results_unsaved(kept.services, run.run, reason="denied again")
+
+    assert ("events", "PutEvents") in kept.aws.calls

@@ -9,9 +9,10 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from workflow_runtime import ApiFault
+from workflow_runtime import ApiFault, Fault
 from workflow_world import World
 
+from stationmaster.domain.cluster.aggregate import TeardownStatus
 from stationmaster.domain.cluster.events import ClusterPhase
 from stationmaster.domain.errors import NotPossibleNow
 from stationmaster.domain.names import LABEL_ROLE, LABEL_RUN_ID
@@ -172,3 +173,24 @@ def test_results_are_not_given_up_while_they_are_saved_again(world: World) -> No
     held.released.set()
 
     assert saved(world, run_id).results_given_up_by == ""
+
+
+def test_kept_cluster_that_only_unsaved_results_hold_goes_but_for_what_they_need(
+    world: World,
+) -> None:
+    lab = world.create_cluster("unsaved-keep", nodes=1, ttl_s=8)
+    clusters = world.services.cluster_states
+    run_id = world.request("kept too long", Fault("save-results"), cluster_id=lab.cluster_id)
+    world.until(
+        lambda: clusters.load(lab.cluster_id).teardown is TeardownStatus.FAILED, "it is held"
+    )
+    held = clusters.load(lab.cluster_id)
+    assert held.teardown_reason.startswith(f"the results of run {run_id} are not saved")
+    gone = {each.kind for each in held.resources.values() if each.deleted_at is not None}
+    assert gone == {ResourceKind.NODE_GROUP}
+
+    world.runtime.mend_run(run_id)
+    world.save_again(run_id)
+
+    assert world.until_out(run_id).results is not None
+    assert world.until_gone(lab.cluster_id).billable_left == []
