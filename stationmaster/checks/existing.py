@@ -106,14 +106,14 @@ def _nodes_fault(cluster: LiveCluster) -> str:
     if not of_type:
         return f"it has no {spec.instance_type} nodes, {need} are needed; {grow}, or instance="
     asked = amounts_of(cluster.asked)
-    node, why = next(
-        (node, why)
+    others = (
+        f": node {node.name} {why}"
         for node in of_type
         if (why := why_not(node, cluster.loads_of_others, asked, tolerated=cluster.tolerated))
     )
     return (
         f"{len(fitting)} of its {len(of_type)} {spec.instance_type} nodes have room for a training "
-        f"pod, {need} are needed: node {node.name} {why}; {grow}"
+        f"pod, {need} are needed{next(others, '')}; {grow}"
     )
 
 

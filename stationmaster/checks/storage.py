@@ -206,7 +206,8 @@ def _render_job(
     name = job_name(cluster_id, hostname, nodes=nodes, pass_number=pass_number)
     # Pods that check another set of nodes may still be ending: they must not meet in a file. Files
     # of an earlier pass are no proof.
-    directory = f"{_CHECK_DIRECTORY}/{_digest(nodes, pass_number)}"
+    # Nor are those of another cluster, which may check the same nodes and file system just now.
+    directory = f"{_CHECK_DIRECTORY}/{cluster_id}-{_digest(nodes, pass_number)}"
     opening = _container("open", image, [_OPEN_SCRIPT, directory, RUNS_DIRECTORY, DATA_DIRECTORY])
     opening["securityContext"] |= {"runAsUser": 0, "runAsNonRoot": False}
     arguments = [SCRIPT, directory, hostname, str(WAIT_S)]

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from stationmaster.checks.storage import SCRIPT, job_name, render_jobs
+from stationmaster.domain.ids import ClusterId
 
 RUN_ID = "tiny-llama-0123abcd"
 
@@ -153,3 +154,16 @@ def test_storage_check_script_where_nothing_can_be_written_says_why(tmp_path: Pa
 
     assert process.returncode == 1
     assert "Not a directory" in output
+
+
+def test_clusters_that_check_the_same_nodes_at_once_do_not_meet_in_a_directory() -> None:
+    first, second = (
+        render_jobs(ClusterId(name), hostnames=["n-1", "n-2"], image="i") for name in ("a", "b")
+    )
+
+    directories = {
+        job["spec"]["template"]["spec"]["containers"][0]["command"][3]
+        for jobs in (first, second)
+        for job in jobs
+    }
+    assert len(directories) == 2
