@@ -193,6 +193,20 @@ def test_file_system_of_another_zone_decides_where_nodes_are_made(person: Person
     assert f"is in zone {zone}, where this deployment has no subnet" in said
 
 
+def test_nodes_are_made_in_its_own_subnet_where_the_zone_has_several(person: Person) -> None:
+    first = person.deployed.subnet_ids[0]
+    zone = person.ec2.describe_subnets(SubnetIds=[first])["Subnets"][0]["AvailabilityZone"]
+    second = person.ec2.create_subnet(
+        VpcId=person.deployed.vpc_id, CidrBlock="10.42.224.0/20", AvailabilityZone=zone
+    )["Subnet"]["SubnetId"]
+    made = person.file_system(subnet_id=second)
+
+    found = person.services(subnet_ids=(first, second)).existing_file_systems.look_up(made)
+    other = person.services(subnet_ids=(first,)).existing_file_systems.look_up(made)
+
+    assert (found.subnet_id, other.subnet_id) == (second, first)
+
+
 def test_file_system_that_is_not_there_is_refused(person: Person) -> None:
     said = refusal(person, "fs-0123456789abcdef0")
 

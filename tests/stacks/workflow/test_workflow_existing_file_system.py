@@ -101,6 +101,7 @@ def test_run_uses_the_file_system_and_leaves_it_as_it_was(world: World, theirs: 
     run = world.until_rested(run_id, torn_down=True)
 
     assert (run.phase, run.reason) == (RunPhase.SUCCEEDED, "")
+    assert run.results is not None, "what it leaves is saved all the same"
     outcome = world.outcome(run_id)
     assert (outcome.left, outcome.billable_left) == ([], [])
     cluster = outcome.cluster
