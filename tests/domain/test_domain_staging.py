@@ -306,9 +306,8 @@ def test_data_that_is_packed_from_the_hub_has_its_time_and_its_room_in_the_plan(
 def test_data_that_is_packed_is_not_refused_where_it_may_lie_already() -> None:
     recipe = get_recipe("llama2-7b").with_overrides({"dataset": "packed:hub:org/texts"})
 
-    found = plan_recipe(
-        recipe, listing=listing(500 * GIB, **HUB), shared=Shared(label="warm", nodes=8)
-    )
+    more = listing(500 * GIB, **(HUB | {"prepared_bytes": 90_000 * GIB}))
+    found = plan_recipe(recipe, listing=more, shared=Shared(label="warm", nodes=8))
 
     assert found.file_system_gib == recipe.file_system_gib
     assert found.data is not None

@@ -180,3 +180,32 @@ def test_run_ends_once_as_its_workflow_says(account: Account, error, outcome, re
     assert first == again == {"outcome": outcome}
     assert account.run.phase.value == outcome
     assert reason in account.run.reason
+
+
+def test_link_of_a_file_system_goes_with_it_or_is_deleted_after_it(
+    account: Account, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    s3 = account.aws.client("s3")
+    where = {"LocationConstraint": account.aws.region}
+    s3.create_bucket(Bucket="research-data", CreateBucketConfiguration=where)
+    build(account)
+    links = account.services.data_links
+    file_system = account.services.file_systems.describe(account.cluster_id)
+    assert file_system is not None
+    links.ensure(
+        account.cluster_id,
+        file_system_id=file_system.file_system_id,
+        path="/linked",
+        source="s3://research-data/",
+    )
+    account.aws.finish_lifecycles()
+    # FSx still lists the association of a file system that it does not list any more.
+    with monkeypatch.context() as patch:
+        patch.setattr(account.services.file_systems, "list_tagged", lambda _: [])
+        assert not account.call(release_file_system)
+    assert [each.lifecycle for each in links.list_tagged(account.cluster_id)] in (["DELETING"], [])
+
+    account.finish(release_file_system)
+
+    assert links.left(account.cluster_id) == []
+    assert account.services.file_systems.left(account.cluster_id) == []

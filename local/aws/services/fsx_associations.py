@@ -151,7 +151,11 @@ class Associations:
 
     def _linked(self, association: Association) -> None:
         described = association.described
-        if described["Lifecycle"] != "CREATING":
+        if described["AssociationId"] not in self._held or described["Lifecycle"] != "CREATING":
+            return
+        if self._find_file_system(association.file_system_id)["Lifecycle"] == "CREATING":
+            # The request is queued until the file system is available.
+            self._emulation.clock.after(LINK_S, lambda: self._linked(association))
             return
         if "data-link-fails" in self._emulation.faults:
             described["Lifecycle"] = "FAILED"

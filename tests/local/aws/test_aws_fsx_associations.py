@@ -136,6 +136,28 @@ def test_objects_are_imported_once_it_is_available(
     ]
 
 
+def test_file_system_stays_while_it_imports(
+    fsx: Any, aws: LocalAws, deployed: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused: list[str] = []
+
+    class Observer(SilentObserver):
+        def files_imported(self, **_about: object) -> None:
+            try:
+                fsx.delete_file_system(FileSystemId=identity)
+            except ClientError as error:
+                refused.append(str(error))
+
+    monkeypatch.setattr(current(), "observer", Observer())
+    identity = file_system(fsx, deployed)
+    link(fsx, identity)
+
+    aws.finish_lifecycles()
+
+    assert [text for text in refused if "data repository task that is executing" in text]
+    assert fsx.delete_file_system(FileSystemId=identity)["Lifecycle"] == "DELETING"
+
+
 def test_association_that_fails_says_why(fsx: Any, aws: LocalAws, deployed: Deployment) -> None:
     aws.faults.add("data-link-fails")
     identity = file_system(fsx, deployed)
