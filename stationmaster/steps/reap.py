@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from stationmaster.aws.workflows import pass_name, train_name
-from stationmaster.cluster_upkeep import set_clock, start_pass
+from stationmaster.cluster_upkeep import follow_up, set_clock, start_pass
 from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.errors import PermanentError
 from stationmaster.domain.reactions import cluster as cluster_reactions
@@ -53,7 +53,11 @@ def _help_cluster(services: Services, cluster: Cluster) -> bool:
         return True
     # Whoever wrote it last may have crashed before it notified the runs that wait for it, or set
     # its clock; a clock may be lost, or late.
+    stood = not cluster.is_going_away
     cluster = look_at_clock(services, cluster)
+    if stood and cluster.is_going_away:
+        follow_up(services, cluster)  # its teardown need not wait for the next reaper
+        return True
     notify_waiting_runs(services, cluster)
     set_clock(services, cluster)
     cluster_id = cluster.cluster_id
