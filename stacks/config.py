@@ -21,6 +21,8 @@ from stationmaster.domain.images import is_prefix
 _VPC_ID: Final = re.compile(r"vpc-(?:[0-9a-f]{8}|[0-9a-f]{17})")
 # Without commas, which the functions' environment separates them by.
 _ROLE_ARN: Final = re.compile(r"arn:aws[a-z-]*:iam::[0-9]{12}:role/[\w+=.@/-]+")
+# Exact names: a pattern would let people name clusters that nobody has offered.
+_EKS_NAME: Final = r"^[0-9A-Za-z][A-Za-z0-9_-]{0,99}$"
 _SUBNET_ID: Final = re.compile(r"subnet-(?:[0-9a-f]{8}|[0-9a-f]{17})")
 
 
@@ -51,7 +53,7 @@ class StageConfig(BaseModel):
     linked_buckets: tuple[str, ...] = Field(
         default=(), description="those of dataset_buckets that FSx may link to file systems"
     )
-    eks_clusters: tuple[str, ...] = Field(
+    eks_clusters: tuple[Annotated[str, Field(pattern=_EKS_NAME)], ...] = Field(
         default=(), description="EKS clusters of others that runs may use, cluster=eks:NAME"
     )
     kubectl_role_arns: tuple[str, ...] = Field(

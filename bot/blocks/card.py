@@ -110,11 +110,18 @@ def _identity(view: RunView) -> str:
             if run.request.keep_s
             else []
         ),
+        *_host(view.run),
         *_existing_file_system(view),
         f"by {md.user(run.request.user_id)}",
         *_origin(run),
     ]
     return f" {md.DOT} ".join(shown)
+
+
+def _host(run: Run) -> list[str]:
+    """The EKS cluster of others in which it is a guest."""
+    name = md.code(run.request.eks_name, 100)
+    return [f"guest in EKS cluster {name}, not in the price"] if run.request.eks_name else []
 
 
 def _existing_file_system(view: RunView) -> list[str]:

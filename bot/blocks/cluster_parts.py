@@ -39,6 +39,14 @@ def storage(spec: ClusterSpec) -> str:
     return f"{size} {md.code(file_system.existing_id, 50)}, which stays and is not in the bill"
 
 
+def untouched(spec: ClusterSpec) -> str:
+    """What a guest has used, and nothing more."""
+    return (
+        f"EKS cluster {md.code(spec.eks_name, 100)}, its nodes and plugins, and file system "
+        f"{md.code(spec.file_system.existing_id, 50)} stay as they were, and are not in this bill."
+    )
+
+
 def provisioning(cluster: Cluster) -> list[str]:
     """The parts that people wait for, and how far they are."""
     lines = []

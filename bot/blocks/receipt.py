@@ -62,6 +62,8 @@ def run_receipt(view: RunView, *, now: datetime) -> Content:
     deleted = parts.deleted(cluster) if cluster is not None else []
     if deleted:
         blocks.append(section("*Deleted*\n" + "\n".join(deleted)))
+    if cluster is not None and cluster.spec.eks_name:
+        blocks.append(context(parts.untouched(cluster.spec)))
     if left:
         lines = parts.left_in_full(cluster) if cluster is not None else []
         blocks.append(section("*Still there, and may cost money*\n" + "\n".join(lines)))

@@ -323,6 +323,54 @@ def test_what_allows_own_images_names_registries_and_channels(field: str, value:
         StageConfig.model_validate(allowed | {field: (value,)})
 
 
+def test_eks_clusters_of_others_are_read_and_only_the_products_own_associations_change() -> None:
+    stack = cdk.Stack(cdk.App(), "guests")
+    role = iam.Role(stack, "Role", assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"))
+    granted = cast(Granted, SimpleNamespace(eks_clusters=("team-gpu",)))
+
+    for permission in (
+        Permission.EXISTING_CLUSTERS_READ,
+        Permission.EXISTING_CLUSTERS_JOIN,
+        Permission.EXISTING_CLUSTERS_LEAVE,
+    ):
+        grant(role, permission, granted)
+
+    (policy,) = Template.from_stack(stack).find_resources("AWS::IAM::Policy").values()
+    statements = policy["Properties"]["PolicyDocument"]["Statement"]
+    changes = {
+        action: each
+        for each in statements
+        for action in as_list(each["Action"])
+        if not action.startswith(("eks:Describe", "eks:List"))
+    }
+    assert {*changes} == {
+        "eks:CreatePodIdentityAssociation",
+        "eks:DeletePodIdentityAssociation",
+        "eks:TagResource",
+    }
+    assert all("team-gpu" in text_of(each["Resource"]) for each in statements)
+    for action in ("eks:CreatePodIdentityAssociation", "eks:DeletePodIdentityAssociation"):
+        assert "stationmaster:cluster-id" in str(changes[action]["Condition"])
+
+
+def test_without_eks_clusters_nothing_of_them_is_granted() -> None:
+    stack = cdk.Stack(cdk.App(), "none")
+    role = iam.Role(stack, "Role", assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"))
+
+    for permission in (Permission.EXISTING_CLUSTERS_READ, Permission.EXISTING_CLUSTERS_LEAVE):
+        grant(role, permission, cast(Granted, SimpleNamespace(eks_clusters=())))
+
+    assert Template.from_stack(stack).find_resources("AWS::IAM::Policy") == {}
+
+
+@pytest.mark.parametrize("name", ["*", "team-*", "eks:team", ""])
+def test_eks_clusters_are_named_one_by_one(name: str) -> None:
+    assert StageConfig(eks_clusters=("team-gpu",)).eks_clusters == ("team-gpu",)
+
+    with pytest.raises(ValidationError, match="eks_clusters"):
+        StageConfig(eks_clusters=(name,))
+
+
 def test_buckets_that_may_be_linked_are_among_those_that_may_be_read() -> None:
     both = StageConfig(dataset_buckets=("a", "b"), linked_buckets=("b",))
 

@@ -1,0 +1,91 @@
+"""The rights that are asked for in an EKS cluster of others cover what the product does there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import yaml
+from test_kubernetes_gateway_errors import AnsweringServer, gateway, server  # noqa: F401
+
+from stationmaster.domain.catalogue.entries import CATALOGUE
+from stationmaster.domain.ids import ClusterId
+from stationmaster.kubernetes.gateway import KubernetesGateway
+from stationmaster.kubernetes.kinds import path_of
+from stationmaster.kubernetes.rights import Right, needed_rights
+from stationmaster.rendering.examples import example, saving_example
+from stationmaster.rendering.metadata import namespace
+from stationmaster.rendering.placing import placed
+from stationmaster.rendering.relay import render_relay_rights
+from stationmaster.rendering.storage import SharedStorage, render_storage
+
+SPACE = "stationmaster-c-1"
+RIGHTS = {*needed_rights(SPACE)}
+STORAGE = SharedStorage("fs-1", dns_name="fs-1.fsx", mount_name="m", storage_gib=1200)
+
+
+def every_object() -> list[dict[str, Any]]:
+    texts = [*(example(recipe) for recipe in CATALOGUE.values()), saving_example()]
+    objects = [item for text in texts for item in yaml.safe_load_all(text)]
+    return [
+        placed(item, SPACE)
+        for item in (
+            *objects,
+            namespace(),
+            *render_relay_rights(),
+            *render_storage(ClusterId("c-1"), STORAGE),
+        )
+    ]
+
+
+def test_everything_that_is_applied_may_be_made_and_deleted() -> None:
+    for item in every_object():
+        api_version, kind = item["apiVersion"], item["kind"]
+        where = item["metadata"].get("namespace", "")
+        resource = path_of(api_version, kind).rpartition("/")[2]
+        group = api_version.rpartition("/")[0]
+
+        for verb in ("get", "create", "patch", "delete"):
+            assert Right(verb, group, resource, where) in RIGHTS, f"{verb} {kind}"
+
+
+def test_rights_that_are_handed_on_are_among_them() -> None:
+    # Kubernetes refuses a role whose rules whoever makes it does not have.
+    roles = [item for item in every_object() if item["kind"] in ("Role", "ClusterRole")]
+    assert len(roles) >= 3
+    for item in roles:
+        where = item["metadata"].get("namespace", "")
+        for rule in item["rules"]:
+            for group in rule["apiGroups"]:
+                for resource in rule["resources"]:
+                    for verb in rule["verbs"]:
+                        assert Right(verb, group, resource, where) in RIGHTS
+
+
+@pytest.mark.parametrize("status", [{"allowed": False, "reason": "no"}, {}])
+def test_right_that_the_cluster_does_not_grant_is_not_there(
+    server: AnsweringServer,  # noqa: F811
+    gateway: KubernetesGateway,  # noqa: F811
+    status: dict[str, Any],
+) -> None:
+    server.say((201, {"status": status}))
+
+    assert not gateway.may(Right("get", "", "pods/log", SPACE))
+    ((method, path, _),) = server.requests
+    assert (method, path) == (
+        "POST",
+        "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
+    )
+
+
+def test_right_reads_as_kubectl_says_it() -> None:
+    right = Right("patch", "batch", "jobs", SPACE)
+
+    assert str(right) == "patch jobs.batch in namespace stationmaster-c-1"
+    assert str(Right("list", "", "nodes")) == "list nodes in the whole cluster"
+    assert Right("get", "", "pods/log", SPACE).attributes == {
+        "verb": "get",
+        "resource": "pods",
+        "subresource": "log",
+        "namespace": SPACE,
+    }
