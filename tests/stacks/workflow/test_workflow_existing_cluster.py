@@ -6,6 +6,8 @@ Real are the state machines, the handlers, the account, the cluster, its pods an
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,13 +15,18 @@ import kubernetes
 import pytest
 from workflow_world import Outcome, World, run_id_of
 
+from local.slack import OPERATOR_ID, TEAM_ID, TRAINING_CHANNEL_ID
+from stationmaster import commands
 from stationmaster.domain.cluster.aggregate import TeardownStatus
-from stationmaster.domain.cluster.spec import FileSystemSpec
+from stationmaster.domain.cluster.spec import FileSystemSpec, spec_for
+from stationmaster.domain.commands.requests import CreateCluster
 from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.names import LABEL_ROLE, LABEL_RUN_ID, own_namespace
+from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.domain.run.events import RunPhase
 from stationmaster.kubernetes.gateway import KubernetesGateway
 from stationmaster.kubernetes.manifests import load_manifests
+from stationmaster.steps.leftovers import find_left
 
 NAME = "theirs"
 ADDONS = ("eks-pod-identity-agent", "aws-fsx-csi-driver")
@@ -142,6 +149,30 @@ class Owner:
     def guest(self) -> dict[str, Any]:
         """What the request of a guest says beyond the words."""
         return {"eks_name": NAME, "file_system": self.file_system}
+
+    @contextmanager
+    def without(self, what: str) -> Iterator[None]:
+        """Take something away for a while; its owner puts it back."""
+        cluster = self.world.mode.cluster
+        if what == "relay rights":
+            cluster.faults.add("plugin-never-ready")
+        with kubernetes.config.new_client_from_config(str(self.kubeconfig)) as api:
+            core = kubernetes.client.CoreV1Api(api)
+            storage = kubernetes.client.StorageV1Api(api)
+            driver = storage.list_csi_driver().items[0]
+            pool = [each for each in core.list_node().items if "m5" in str(each.metadata.labels)]
+            closed = pool[:3] if what == "cordoned" else []
+            for node in closed:
+                core.patch_node(node.metadata.name, {"spec": {"unschedulable": True}})
+            if what == "no driver":
+                storage.delete_csi_driver(driver.metadata.name)
+            yield
+            for node in closed:
+                core.patch_node(node.metadata.name, {"spec": {"unschedulable": None}})
+            if what == "no driver":
+                driver.metadata.resource_version = driver.metadata.uid = None
+                storage.create_csi_driver(driver)
+        cluster.faults.discard("plugin-never-ready")
 
     def belongings(self) -> dict[str, Any]:
         """All that is theirs, and whatever else is in their cluster."""
@@ -273,6 +304,89 @@ def test_guest_that_is_ended_in_the_middle_leaves_nothing(
 
     outcome = world.outcome(run_id)
     assert outcome.run.phase is (RunPhase.STOPPED if how == "stop" else RunPhase.FAILED)
+    assert_left_nothing(outcome)
+    assert owner.belongings() == before
+
+
+def test_kept_guest_serves_two_runs_in_turn_and_goes_when_it_is_deleted(
+    world: World, owner: Owner
+) -> None:
+    services, before = world.services, owner.belongings()
+    spec = spec_for(get_recipe("tiny-llama"), nodes=2, instance_type="m5.2xlarge").model_copy(
+        update={"eks_name": NAME, "file_system": owner.file_system}
+    )
+    lab, _ = commands.create_cluster(
+        services,
+        CreateCluster(name="guest-lab", spec=spec, ttl_s=3600),
+        request_id="guest-lab",
+        team_id=TEAM_ID,
+        channel_id=TRAINING_CHANNEL_ID,
+        user_id=OPERATOR_ID,
+    )
+    first, second = (run_id_of(f"kept guest: {each}") for each in "ab")
+
+    world.request("kept guest: a", plan="waits", nodes=2, cluster_id=lab.cluster_id)
+    world.until_awaiting(first)
+    world.request("kept guest: b", nodes=1, cluster_id=lab.cluster_id)
+    world.until(lambda: services.runs.load(second).phase is RunPhase.QUEUED, "the second waits")
+    world.let_end(first)
+    for run_id in (first, second):
+        world.until_left(run_id)
+    world.delete_cluster(lab.cluster_id)
+    clusters = services.cluster_states
+    world.until(
+        lambda: clusters.load(lab.cluster_id).teardown is TeardownStatus.COMPLETED,
+        "the lab is torn down",
+    )
+
+    for run_id in (first, second):
+        run = services.runs.load(run_id)
+        assert (run.phase, run.reason) == (RunPhase.SUCCEEDED, "")
+    gone = clusters.load(lab.cluster_id)
+    assert (gone.billable_left, find_left(services, lab.cluster_id)) == ([], [])
+    assert gone.cost_usd(services.now()) == 0.0
+    assert owner.belongings() == before
+
+
+@pytest.mark.parametrize("how", ["cordoned", "no driver"])
+def test_what_kubernetes_says_against_it_ends_the_run_with_what_to_type(
+    world: World, owner: Owner, how: str
+) -> None:
+    before, run_id = owner.belongings(), run_id_of(f"refused: {how}")
+    says = {
+        "cordoned": "is cordoned (kubectl uncordon)",
+        "no driver": "aws eks create-addon --cluster-name theirs --addon-name aws-fsx-csi-driver",
+    }
+
+    with owner.without(how):
+        world.request(f"refused: {how}", nodes=2, **owner.guest)
+        world.until_rested(run_id, torn_down=True)
+
+    outcome = world.outcome(run_id)
+    assert outcome.run.phase is RunPhase.FAILED
+    assert says[how] in outcome.run.reason
+    assert outcome.cluster is not None
+    assert outcome.cluster.resources == {}, "nothing was made"
+    assert_left_nothing(outcome)
+    assert owner.belongings() == before
+
+
+def test_guest_whose_cluster_workflow_is_killed_leaves_nothing(world: World, owner: Owner) -> None:
+    before, run_id = owner.belongings(), run_id_of("killed early")
+
+    with owner.without("relay rights"):
+        world.request("killed early", nodes=1, **owner.guest)
+        world.until(
+            lambda: own_namespace(ClusterId(run_id)) in str(owner.in_kubernetes()),
+            "the namespace is made",
+        )
+        world.kill(run_id, "cluster")
+    world.until_still(run_id)
+    world.reap()
+    world.until_rested(run_id, torn_down=True)
+
+    outcome = world.outcome(run_id)
+    assert outcome.run.phase is RunPhase.FAILED
     assert_left_nothing(outcome)
     assert owner.belongings() == before
 
