@@ -114,6 +114,7 @@ class Account:
         spec = spec_for(
             get_recipe(wanted.recipe, wanted.model).with_overrides(wanted.overrides),
             nodes=wanted.nodes,
+            min_nodes=wanted.min_nodes,
             instance_type=wanted.instance_type,
         )
         about = {"cluster_id": self.cluster_id, "at": self.now(), "run_id": self.run_id}

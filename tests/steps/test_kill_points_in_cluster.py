@@ -3,6 +3,8 @@
 # ruff: noqa: F811  # fixtures are imported by name
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 from aws_steps import IDLE, Account, account  # noqa: F401
 from cluster_steps import (
@@ -18,10 +20,12 @@ from cluster_steps import (
     sharing,
     submitted,
     trained,
+    training_nodes,
     with_nodes,
     without_rights_of_relays,
 )
-from kill_cases import of_cluster, of_run, with_cluster
+from factories import TO_RUNNING
+from kill_cases import of_cluster, of_run, sizes, with_cluster
 from kill_points import (
     Call,
     Case,
@@ -32,13 +36,16 @@ from kill_points import (
     writes,  # noqa: F401
 )
 
+from stationmaster.domain.cluster.events import SizeSettled
 from stationmaster.steps.ensure_job_started import ensure_job_started
+from stationmaster.steps.ensure_node_group import ensure_node_group
 from stationmaster.steps.install_plugin import install_plugin
 from stationmaster.steps.leave_unsaved import leave_unsaved
 from stationmaster.steps.release_job import release_job
 from stationmaster.steps.release_run import release_run
 from stationmaster.steps.run_check import run_check
 from stationmaster.steps.save_results import save_results
+from stationmaster.steps.settling import WAIT_FOR_MORE_S
 from stationmaster.steps.stage_data import stage_data
 from stationmaster.steps.submit_job import submit_job
 
@@ -55,7 +62,35 @@ def being_saved(account: Account) -> None:
     save_results(account.services, account.run_id)
 
 
+def short_of_nodes(account: Account) -> None:
+    """Of two to four nodes three have joined, and no more come."""
+    with_cluster(account, nodes=4, min_nodes=2)
+    while sizes(account) != 4:
+        account.call(ensure_node_group, node_group="training")
+        account.aws.finish_lifecycles()
+    training_nodes(account, count=3)
+    account.late += timedelta(seconds=WAIT_FOR_MORE_S + 60)
+
+
+def leased_fewer(account: Account) -> None:
+    """A run wished for four nodes, and leases three."""
+    account.request(nodes=4, min_nodes=2)
+    account.happen_to_cluster(SizeSettled, nodes=3, reason="no capacity")
+    account.enter(*TO_RUNNING[1:2])
+
+
 CASES = (
+    Case(
+        "ensure_node_group that settles for the nodes that came",
+        [of_cluster(ensure_node_group, node_group="training")],
+        given=short_of_nodes,
+        also=sizes,
+    ),
+    Case(
+        "stage_data of a run that leases fewer nodes than it wished for",
+        [of_run(stage_data)],
+        given=leased_fewer,
+    ),
     Case(
         "install_plugin that is an add-on",
         [of_cluster(install_plugin, plugin="fsx-csi-driver")],
