@@ -11,6 +11,7 @@ from typing import Any
 
 import boto3
 import pytest
+from factories import make_event
 from kubernetes_gateway_fixtures import (  # noqa: F401
     CLUSTER_ID,
     NAMESPACE,
@@ -37,7 +38,7 @@ from stationmaster.domain.errors import (
     TrainingFailed,
 )
 from stationmaster.domain.run.attempts import first_assignment
-from stationmaster.domain.run.events import RunPhase, StopRequested
+from stationmaster.domain.run.events import RunPhase, StopRequested, TrainingStarted
 from stationmaster.steps.ensure_cluster import ensure_cluster
 from stationmaster.steps.ensure_file_system import ensure_file_system
 from stationmaster.steps.ensure_job_started import ensure_job_started
@@ -379,6 +380,28 @@ def test_job_whose_pods_find_no_node_does_not_start_and_says_what_they_wait_for(
 
     with pytest.raises(JobNotStarted, match=r"0 of 2 pods run after 12.. s.*nodes are available"):
         ensure_job_started(world, RUN_ID)
+
+
+def test_job_of_a_range_has_started_once_it_trains_without_the_pods_that_wait(
+    cluster: LocalCluster, world: World
+):
+    ranged = REQUEST.model_copy(update={"min_nodes": 1})
+    world.begin(RunPhase.PROVISIONING, RunPhase.VALIDATING, request=ranged)
+    add_nodes(cluster, group="system")
+    add_nodes(cluster, group="training", count=1)
+    cluster.set_addon("aws-fsx-csi-driver", active=True)
+    install_operator(world)
+    submit_job(world, RUN_ID)
+    labels = {"stationmaster/run-id": RUN_ID, "stationmaster/role": "training"}
+    eventually(lambda: [p for p in world.gateway.pods(labels=labels) if p.phase == "Running"])
+    eventually(lambda: world.gateway.deployment_ready(f"{RUN_ID}-relay"))
+    assert ensure_job_started(world, RUN_ID) == {"ready": False}
+
+    trains = make_event(TrainingStarted, run_id=RUN_ID, total_steps=9, world_size=1)
+    world.runs.record(RUN_ID, [trains])
+
+    assert ensure_job_started(world, RUN_ID) == {"ready": True}
+    assert world.runs.load(RUN_ID).phase is RunPhase.RUNNING
 
 
 def test_job_that_needs_gpus_where_there_are_none_does_not_start_and_says_so_verbatim(

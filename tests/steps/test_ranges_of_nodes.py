@@ -118,16 +118,27 @@ def test_nodes_that_do_not_come_and_of_which_nothing_is_said_are_waited_for_in_v
     assert "no more came in" in settled.reason
 
 
-def test_group_that_is_degraded_after_it_has_settled_does_not_fail_the_cluster(account: Account):
+def test_node_that_joins_after_the_cluster_has_settled_is_not_kept(account: Account):
     asked_for_a_range(account)
     training_nodes(account, count=3)
     account.late += timedelta(seconds=WAIT_FOR_MORE_S + 60)
     account.call(ensure_node_group, **TRAINING)
-    account.aws.faults.add("node-group-fails")  # says that no more than two have come
+    training_nodes(account, count=4)
 
     finish(account, of_cluster(ensure_node_group, **TRAINING))
 
-    assert account.cluster.spec.nodes == 3
+    assert account.cluster.spec.nodes == sizes(account) == 3
+
+
+def test_group_that_stays_degraded_after_the_cluster_has_settled_does_not_fail_it(account):
+    account.aws.faults.add("node-group-short")
+    asked_for_a_range(account)
+    training_nodes(account, count=3)
+
+    finish(account, of_cluster(ensure_node_group, **TRAINING))
+
+    group = account.services.node_groups.describe(account.cluster_id, "training")
+    assert (group.status, group.nodes) == ("DEGRADED", 3)
 
 
 def test_cluster_whose_fewest_nodes_do_not_join_fails_with_both_numbers(account: Account):

@@ -261,8 +261,11 @@ class EksService(InsideCluster):
             return
         self._terminate(group, keep=wanted)
         self._launch(cluster, name, group)
-        group.described["status"] = "ACTIVE"
-        group.described["health"] = {"issues": []}
+        # EKS takes back what it said of a group's health only some time after its cause is gone.
+        if "node-group-short" not in self.emulation.faults:
+            group.described["health"] = {"issues": []}
+        has_issues = bool(group.described["health"]["issues"])
+        group.described["status"] = "DEGRADED" if has_issues else "ACTIVE"
         self._report_active(cluster, group)
 
     def _report_active(self, cluster: str, group: NodeGroup) -> None:
