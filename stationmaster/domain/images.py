@@ -76,8 +76,6 @@ def is_from(image: str, prefixes: Iterable[str]) -> bool:
 
 
 def _match(text: str) -> re.Match[str] | None:
-    if len(text) > _MOST_CHARACTERS + 1 + 128 + 1 + 71:
-        return None
     found = _REFERENCE.fullmatch(text)
     return found if found is not None and len(found["name"]) <= _MOST_CHARACTERS else None
 

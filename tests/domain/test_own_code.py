@@ -192,18 +192,16 @@ def test_data_of_a_command_is_never_linked():
     images = Listing(
         source="s3://bucket/x/",
         num_bytes=1000 * gib,
-        num_objects=10_000_000,
+        num_objects=400_000_000,
         preparation=Preparation.NONE,
         prepared_bytes=0,
         is_complete=True,
         may_link=True,
     )
-    words = "resnet50 steps=10 instance=p4d.24xlarge dataset=s3://bucket/x"
+    words = "resnet50 {} instance=p4d.24xlarge dataset=s3://bucket/x"
 
-    read = parse_command(words, measure=lambda *_: images)
-    told = parse_command(
-        words.replace("steps=10", "command=true"), own_code=RULES, measure=lambda *_: images
-    )
+    read = parse_command(words.format(""), measure=lambda *_: images)
+    told = parse_command(words.format("command=true"), own_code=RULES, measure=lambda *_: images)
 
     assert isinstance(read, StartRun)
     assert isinstance(told, StartRun)
