@@ -255,7 +255,7 @@ def plan_recipe(
         warnings=[
             *misfits,
             *(range_notes(figures, fewest) if fewest is not None else ()),
-            *_data_notes(recipe, data),
+            *_data_notes(recipe, data, shared),
             *warnings_of(figures),
             *hub_notes(recipe),
             price_note,
@@ -304,7 +304,7 @@ def _with_data(
     return layout, data
 
 
-def _data_notes(recipe: Recipe, data: DataPlan | None) -> list[str]:
+def _data_notes(recipe: Recipe, data: DataPlan | None, shared: Shared | None) -> list[str]:
     if data is not None:
         return [data.sentence]
     if recipe.training.dataset.startswith(S3_SCHEME):
@@ -312,7 +312,8 @@ def _data_notes(recipe: Recipe, data: DataPlan | None) -> list[str]:
             f"how much {recipe.training.dataset} holds, and how long it takes to bring it to the "
             "file system, is asked in the channel: /train plan"
         ]
-    if (path := read_shared_path(recipe.training.dataset)) is not None:
+    has_files = shared is not None or recipe.file_system_id
+    if has_files and (path := read_shared_path(recipe.training.dataset)) is not None:
         return [
             f"{path} is read where it lies; whether it is there and what this recipe needs is "
             "looked at before training"
