@@ -1,138 +1,193 @@
-"""Whether an EKS cluster of others lets the product work in it, and has what a run needs.
-
-Not one of CHECKS: it is looked at before anything is made there. The first thing that is wrong is
-said, with what has to be typed. Nothing is waited for: a person has to act.
-"""
+"""A cluster's node groups: one small one for system pods, one tainted one for training."""
 
 from __future__ import annotations
 
-from collections import Counter
-from typing import Final
+from typing import TYPE_CHECKING
 
-from stationmaster.domain.names import FSX_CSI_ADDON
-from stationmaster.inspection import Finding, LiveCluster, Verdict
-from stationmaster.kubernetes.rights import needed_rights
-from stationmaster.kubernetes.room import amounts_of, free_amounts, why_not
-from stationmaster.kubernetes.views import NodeView
-from stationmaster.rendering.pytorch_job import CUSTOM_TYPE
-from stationmaster.rendering.storage import CSI_DRIVER
-
-NAME: Final = "existing cluster"
-_OPERATOR: Final = "training-operator"
-_INSTALL: Final = (
-    "type kubectl apply --server-side --filename manifests/training-operator, in a checkout of "
-    "Stationmaster"
+from stationmaster.domain.catalogue.instances import get_instance
+from stationmaster.domain.cluster.aggregate import Cluster
+from stationmaster.domain.errors import ResourceFailed, TransientError
+from stationmaster.domain.ids import ClusterId
+from stationmaster.domain.names import (
+    SYSTEM_INSTANCE_TYPE,
+    SYSTEM_NODE_GROUP,
+    TRAINING_NODE_GROUP,
+    launch_template_name,
+    placement_group_name,
 )
-# The relay beside training, and the saver before or after it, both off the training pods.
-_BESIDE: Final = {"cpu": "200m", "memory": "256Mi"}
+from stationmaster.domain.planning.cost import node_group_price
+from stationmaster.domain.resources import ResourceKind
+from stationmaster.services import Services
+from stationmaster.steps import NOT_READY, READY, StepResult
+from stationmaster.steps.live import live_cluster
+from stationmaster.steps.recording import (
+    check_time,
+    price_resource,
+    request_resource,
+    resource_created,
+)
+from stationmaster.steps.settling import (
+    has_settled,
+    is_asked_for_all,
+    is_settling,
+    settle_for_existing,
+    settle_size,
+)
+from stationmaster.steps.stopping import raise_if_unwanted
+from stationmaster.storage import existing_of
+
+if TYPE_CHECKING:
+    from stationmaster.aws.node_groups import NodeGroup
+    from stationmaster.aws.security_groups import SecurityGroup
 
 
-def look(cluster: LiveCluster) -> Finding:
-    """Judge once, in the order in which a person would set it right."""
-    for find in (_missing_right, _operator_fault, _driver_fault, _nodes_fault, _beside_fault):
-        fault = find(cluster)
-        if fault:
-            return Finding(Verdict.BAD, f"EKS cluster {cluster.spec.eks_name}: {fault}")
-    nodes = len(cluster.training_nodes)
-    return Finding(
-        Verdict.GOOD,
-        f"EKS cluster {cluster.spec.eks_name} lets the product work, and {nodes} "
-        f"{cluster.spec.instance_type} nodes have room for a training pod",
-        {"nodes": nodes},
-    )
+def ensure_node_group(services: Services, cluster_id: ClusterId, *, node_group: str) -> StepResult:
+    """Create what is missing of the node group "system" or "training"; ready when it is active.
 
+    A training node group of another size than the cluster is to have is resized. One for which
+    fewer nodes do as well is made with the fewest and then asked for all: see `settling`.
 
-def _missing_right(cluster: LiveCluster) -> str:
-    gateway = cluster.kubernetes
-    missing = [right for right in needed_rights(gateway.namespace) if not gateway.may(right)]
-    if not missing:
-        return ""
-    others = f" and {len(missing) - 1} other rights" if len(missing) > 1 else ""
-    return (
-        f"the product's role may not {missing[0]}{others}; type aws eks associate-access-policy "
-        f"--cluster-name {cluster.spec.eks_name} --principal-arn ROLE --policy-arn "
-        "arn:aws:eks::aws:cluster-access-policy/AmazonEKSClusterAdminPolicy --access-scope "
-        "type=cluster, for each ROLE of the deployment"
-    )
-
-
-def _operator_fault(cluster: LiveCluster) -> str:
-    gateway = cluster.kubernetes
-    if not gateway.crd_established(CUSTOM_TYPE):
-        return f"type {CUSTOM_TYPE} of the Training Operator v1 is not there; {_INSTALL}"
-    found = gateway.images("Deployment", of=_OPERATOR)
-    if not found:
-        return f"no Deployment runs the Training Operator; {_INSTALL}"
-    where, image = next(iter(found.items()))
-    tag = image.partition("@")[0].rpartition("/")[2].partition(":")[2]
-    if not tag.startswith("v1"):
-        shown = f"tag {tag}" if tag else "an image without a tag"
-        return f"Deployment {where} runs the Training Operator with {shown}, v1 needed; {_INSTALL}"
-    namespace, name = where.split("/")
-    if not gateway.deployment_ready(name, namespace=namespace):
-        return (
-            f"the Training Operator is not available; see kubectl --namespace {namespace} "
-            f"describe deployment {name}"
+    Raises:
+        ResourceFailed: EKS could not create it, e.g. for lack of capacity; says what EKS says.
+        StepTimedOut: it is not active in time.
+        ClusterDrained: nobody leases the cluster any more.
+    """
+    cluster = services.cluster_states.load(cluster_id)
+    raise_if_unwanted(cluster)
+    if cluster.spec.eks_name:
+        if node_group == TRAINING_NODE_GROUP and is_settling(cluster):
+            settle_for_existing(services, cluster)
+        return READY  # its nodes are there, and were looked at first
+    found = services.node_groups.describe(cluster_id, node_group)
+    if found is None:
+        _create(services, cluster, node_group)
+        return NOT_READY
+    if node_group == TRAINING_NODE_GROUP and _resize(services, cluster, found):
+        return NOT_READY
+    if node_group == TRAINING_NODE_GROUP and is_asked_for_all(cluster, found):
+        return READY if settle_size(services, cluster, found) else NOT_READY
+    if found.status == "CREATE_FAILED" or (found.status == "DEGRADED" and not has_settled(cluster)):
+        raise ResourceFailed(
+            f"EKS could not create node group {node_group} of "
+            f"{_shape(cluster, node_group)}: {found.failure or found.status}"
         )
-    return ""
+    if found.status not in ("ACTIVE", "DEGRADED"):
+        requested = cluster.resource(ResourceKind.NODE_GROUP, node_group)
+        check_time(
+            services,
+            since=max(requested.requested_at, cluster.pass_began_at) if requested else None,
+            limit_s=services.settings.provision_timeout_s,
+            what=f"node group {node_group} is still {found.status}",
+            seen=found.failure,
+        )
+        return NOT_READY
+    resource_created(services, cluster, ResourceKind.NODE_GROUP, node_group)
+    return READY
 
 
-def _driver_fault(cluster: LiveCluster) -> str:
-    if cluster.kubernetes.csi_driver_registered(CSI_DRIVER):
-        return ""
-    return (
-        f"the FSx CSI driver {CSI_DRIVER} is not there; type aws eks create-addon --cluster-name "
-        f"{cluster.spec.eks_name} --addon-name {FSX_CSI_ADDON}"
+def _resize(services: Services, cluster: Cluster, found: NodeGroup) -> bool:
+    """Whether the training node group is being given its size."""
+    if found.status not in ("ACTIVE", "DEGRADED"):
+        return False
+    if found.status == "DEGRADED" and is_settling(cluster):
+        return False  # even its fewest nodes did not come, or it has all that there are
+    nodes = _size(services, cluster, found)
+    if nodes == found.nodes:
+        return False
+    price = node_group_price(cluster.spec.instance, nodes=nodes)
+    price_resource(services, cluster, ResourceKind.NODE_GROUP, found.name, price)
+    services.node_groups.resize(cluster.cluster_id, found.name, count=nodes)
+    return True
+
+
+def _size(services: Services, cluster: Cluster, found: NodeGroup) -> int:
+    """How many nodes the training node group is to have: no node goes that a run may be on.
+
+    After a resize that brought a part of the new nodes, the cluster keeps them while it is in use.
+    """
+    wanted = cluster.spec.nodes
+    if found.nodes <= wanted or not cluster.open_leases or has_settled(cluster):
+        return wanted
+    return min(found.nodes, max(wanted, len(live_cluster(services, cluster).training_nodes)))
+
+
+def _shape(cluster: Cluster, node_group: str) -> str:
+    if node_group == SYSTEM_NODE_GROUP:
+        return f"1 x {SYSTEM_INSTANCE_TYPE}"
+    return f"{cluster.spec.least_nodes} x {cluster.spec.instance_type}"
+
+
+def _create(services: Services, cluster: Cluster, node_group: str) -> None:
+    cluster_id, run_id = cluster.cluster_id, cluster.run_id
+    if node_group == SYSTEM_NODE_GROUP:
+        name = launch_template_name(cluster_id, SYSTEM_NODE_GROUP)
+        cluster = request_resource(services, cluster, ResourceKind.LAUNCH_TEMPLATE, name)
+        group, group_ids = _security_groups(services, cluster)
+        services.launch_templates.ensure_system(
+            cluster_id, security_group_ids=group_ids, run_id=run_id
+        )
+        cluster = resource_created(services, cluster, ResourceKind.LAUNCH_TEMPLATE, name)
+        price = node_group_price(get_instance(SYSTEM_INSTANCE_TYPE), nodes=1)
+        request_resource(
+            services, cluster, ResourceKind.NODE_GROUP, node_group, price_per_hour_usd=price
+        )
+        services.node_groups.ensure_system(
+            cluster_id,
+            instance_type=SYSTEM_INSTANCE_TYPE,
+            # The rules of an existing file system may let in this subnet alone.
+            subnet_id=group.subnet_id if cluster.spec.file_system.existing_id else "",
+            run_id=run_id,
+        )
+        return
+    spec = cluster.spec
+    subnet_id = _ensure_template(services, cluster)
+    request_resource(
+        services,
+        services.cluster_states.load(cluster_id),
+        ResourceKind.NODE_GROUP,
+        node_group,
+        price_per_hour_usd=node_group_price(spec.instance, nodes=spec.least_nodes),
+    )
+    services.node_groups.ensure_training(
+        cluster_id,
+        instance=spec.instance,
+        count=spec.least_nodes,
+        subnet_id=subnet_id,
+        run_id=run_id,
     )
 
 
-def _nodes_fault(cluster: LiveCluster) -> str:
-    """Why not as many nodes as the run needs can take a training pod each."""
-    spec, fitting = cluster.spec, cluster.training_nodes
-    need = spec.least_nodes
-    zones = Counter(node.zone for node in fitting)
-    grow = (
-        f"type aws eks update-nodegroup-config --cluster-name {spec.eks_name} --nodegroup-name "
-        f"GROUP --scaling-config desiredSize=N, or ask for fewer nodes"
+def _ensure_template(services: Services, cluster: Cluster) -> str:
+    """The launch template, and for EFA the placement group, of the training nodes; their subnet."""
+    cluster_id, instance = cluster.cluster_id, cluster.spec.instance
+    group, group_ids = _security_groups(services, cluster)
+    if instance.num_efa:
+        name = placement_group_name(cluster_id)
+        cluster = request_resource(services, cluster, ResourceKind.PLACEMENT_GROUP, name)
+        services.placement_groups.ensure(cluster_id, run_id=cluster.run_id)
+        cluster = resource_created(services, cluster, ResourceKind.PLACEMENT_GROUP, name)
+    name = launch_template_name(cluster_id)
+    cluster = request_resource(services, cluster, ResourceKind.LAUNCH_TEMPLATE, name)
+    services.launch_templates.ensure_training(
+        cluster_id, instance=instance, security_group_ids=group_ids, run_id=cluster.run_id
     )
-    if len(fitting) >= need:
-        if spec.num_efa and max(zones.values()) < need:
-            return (
-                f"its {len(fitting)} free {spec.instance_type} nodes are in {len(zones)} zones "
-                f"({', '.join(sorted(zones))}), and EFA needs {need} in one; make nodes there"
-            )
-        return ""
-    of_type = cluster.nodes_of_type
-    if not of_type:
-        return f"it has no {spec.instance_type} nodes, {need} are needed; {grow}, or instance="
-    asked = amounts_of(cluster.asked)
-    others = (
-        f": node {node.name} {why}"
-        for node in of_type
-        if (why := why_not(node, cluster.loads_of_others, asked, tolerated=cluster.tolerated))
-    )
-    return (
-        f"{len(fitting)} of its {len(of_type)} {spec.instance_type} nodes have room for a training "
-        f"pod, {need} are needed{next(others, '')}; {grow}"
-    )
+    resource_created(services, cluster, ResourceKind.LAUNCH_TEMPLATE, name)
+    return group.subnet_id
 
 
-def _beside_fault(cluster: LiveCluster) -> str:
-    """Why the relay would find no place: it tolerates no taint, and training comes first."""
-    beside, training = amounts_of(_BESIDE), amounts_of(cluster.asked)
-    takers = {node.name for node in cluster.training_nodes}
+def _security_groups(services: Services, cluster: Cluster) -> tuple[SecurityGroup, list[str]]:
+    """The cluster's own security group, and the ids of all that its nodes need.
 
-    def takes(node: NodeView) -> bool:
-        if why_not(node, cluster.loads_of_others, beside, tolerated=()):
-            return False
-        if node.name not in takers:
-            return True
-        free = free_amounts(node, cluster.loads_of_others)
-        return all(free[name] - training.get(name, 0) >= each for name, each in beside.items())
-
-    if any(takes(node) for node in cluster.kubernetes.nodes()):
-        return ""
-    return (
-        f"no node has {_BESIDE['cpu']} CPU and {_BESIDE['memory']} free beside training for pods "
-        "without tolerations, which the relay needs; add a small node group without taints"
-    )
+    A launch template replaces the security groups that EKS would attach, so the control plane's own
+    group is listed beside ours: without it nodes cannot reach the control plane. Without ours they
+    cannot reach the file system, which the saver mounts on the system node. A file system that
+    existed before may have a group of its own that lets its members in.
+    """
+    cluster_id = cluster.cluster_id
+    existing = existing_of(services, cluster)
+    group = services.security_groups.describe(cluster_id)
+    found = services.clusters.describe(cluster_id)
+    if group is None or found is None:
+        raise TransientError(f"cluster {cluster_id} has no security group or is not there yet")
+    joined = existing.join_group_ids if existing is not None else ()
+    return group, [group.group_id, *filter(None, [found.security_group_id]), *joined]
