@@ -60,6 +60,7 @@ def test_linked_data_gets_a_manifest_and_is_pointed_to_without_reading_it(
     assert {file.checked_by for file in manifest.files} == {CheckedBy.SIZE}
     assert data.report.expected == sum(data.report.arrived) == 6
     assert data.stage(linked=str(shown)).was_there
+    assert data.stage().was_there, "a later run on the same file system finds it"
 
 
 def test_copy_after_a_link_writes_nothing_where_the_link_pointed(data: Data, shown: Path) -> None:

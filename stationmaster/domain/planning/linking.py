@@ -62,8 +62,8 @@ def choose(recipe: Recipe, listing: Listing, *, copy_s: float, is_own: bool) -> 
 
     Args:
         copy_s: how long a copy takes.
-        is_own: whether the file system is the run's own and new. One that others use, or have used,
-            keeps what was copied for them, checked; it is not linked.
+        is_own: whether the file system is the run's own and new. Another one has one link at
+            most, and its room was planned for others.
     """
     whole = listing.expected_bytes
     copied = Choice(is_linked=False, why="", read_bytes=whole, seconds=copy_s)
