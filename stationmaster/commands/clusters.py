@@ -119,13 +119,22 @@ def _same_wish(cluster: Cluster, requested: ClusterRequested) -> Cluster:
     Raises:
         NotPossibleNow: it is another one.
     """
-    is_same = cluster.requester == requested.requester and cluster.spec == requested.spec
+    is_same = (cluster.requester, cluster.spec, _kept_for(cluster)) == (
+        requested.requester,
+        requested.spec,
+        _kept_for(start(requested)),
+    )
     if is_same and requested.at - cluster.requested_at <= _SAME_WORDS_WINDOW:
         return cluster
     raise NotPossibleNow(
         f"the name {requested.name} is taken by a cluster that exists; choose another one",
         suggestion="/train cluster list",
     )
+
+
+def _kept_for(cluster: Cluster) -> timedelta | None:
+    """For how long a cluster is kept from the moment in which it was asked for."""
+    return cluster.keep_until - cluster.requested_at if cluster.keep_until is not None else None
 
 
 def _nothing() -> None:

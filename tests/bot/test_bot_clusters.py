@@ -69,6 +69,16 @@ def test_create_delivered_twice_makes_one_cluster_and_one_card(person, services,
     assert "nothing new was started" in seen(third)
 
 
+def test_create_with_another_ttl_is_another_wish_and_refused(person, services):
+    person.type("cluster create team-a ttl=2h")
+
+    answer = person.type("cluster create team-a ttl=4h")
+
+    assert "the name team-a is taken" in seen(answer)
+    (made,) = services.cluster_states.list_open()
+    assert made.keep_until - made.requested_at == timedelta(hours=2)
+
+
 def test_create_with_a_name_that_is_taken_makes_nothing(person, services, settings, slack, cluster):
     cluster.begin()
 
