@@ -18,7 +18,7 @@ from aws_fixtures import until
 from aws_steps import IDLE, Account, account  # noqa: F401
 from aws_steps import endpoint as account_only  # noqa: F401
 from factories import TO_RUNNING
-from kill_cases import joined
+from kill_givens import joined
 from kill_points import (
     alone,  # noqa: F401
     undisturbed,  # noqa: F401

@@ -1,6 +1,7 @@
 """A step that dies between two of its writes is made good by its next call, or by the teardown.
 
-The cases are in kill_cases; steps that write to Kubernetes are in test_kill_points_in_cluster.
+The cases are in kill_cases, what is there before them in kill_givens, and what they do in
+kill_acts. Steps that write to Kubernetes are in test_kill_points_in_cluster.
 """
 
 # ruff: noqa: F811  # fixtures are imported by name

@@ -25,7 +25,8 @@ from cluster_steps import (
     without_rights_of_relays,
 )
 from factories import TO_RUNNING
-from kill_cases import of_cluster, of_run, sizes, with_cluster
+from kill_acts import of_cluster, of_run, sizes
+from kill_givens import with_cluster
 from kill_points import (
     Call,
     Case,

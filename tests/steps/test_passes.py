@@ -7,7 +7,8 @@ from datetime import timedelta
 
 import pytest
 from aws_steps import Account, account, endpoint  # noqa: F401
-from kill_cases import dies, finish, of_cluster, passes, sizes, to_be_resized
+from kill_acts import dies, finish, of_cluster, passes, sizes
+from kill_givens import to_be_resized
 from kill_points import alone  # noqa: F401
 
 from stationmaster.cluster_upkeep import begin_pass

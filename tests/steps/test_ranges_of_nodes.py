@@ -19,7 +19,7 @@ from cluster_steps import (  # noqa: F401
     training_nodes,
 )
 from factories import make_cluster_event
-from kill_cases import finish, of_cluster, sizes
+from kill_acts import finish, of_cluster, sizes
 
 from stationmaster.domain.cluster import events as cluster_events
 from stationmaster.domain.cluster.events import ClusterPhase

@@ -5,18 +5,15 @@ from __future__ import annotations
 
 import pytest
 from aws_steps import Account, account, endpoint  # noqa: F401
-from kill_cases import (
+from kill_acts import finish, killed, later, of_cluster
+from kill_givens import (
     asked,
     dead_cluster,
     dead_train,
     drained,
-    finish,
     forgotten_cluster,
     forgotten_lease,
     forgotten_teardown,
-    killed,
-    later,
-    of_cluster,
     torn_down_in_vain,
     waiting_for_cluster,
 )

@@ -19,7 +19,7 @@ from cluster_steps import (
     ready_for_job,
     sharing,
 )
-from kill_cases import dies
+from kill_acts import dies
 from kill_points import alone  # noqa: F401
 
 from stationmaster.domain.cluster.events import ClusterPhase

@@ -15,7 +15,7 @@ from cluster_steps import (
     in_cluster,
     trained,
 )
-from kill_cases import killed
+from kill_acts import killed
 from kubernetes import client, config
 
 from stationmaster import commands

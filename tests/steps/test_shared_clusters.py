@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 from aws_steps import Account, account, endpoint  # noqa: F401
-from kill_cases import dies
+from kill_acts import dies
 from kill_points import alone  # noqa: F401
 
 from stationmaster.domain.cluster import events as cluster_events
