@@ -150,6 +150,13 @@ TRAIN_STEPS: Final = (
     # Looks at the cluster when nothing was heard of it, as conclude-run does.
     _step("save-results", P.CLUSTER_READ, P.FILE_SYSTEM_READ, P.KUBERNETES, memory_mib=512),
     _step("verify-results", P.ARTIFACTS_READ, memory_mib=512),
+    _step(
+        "push",
+        P.CLUSTER_READ,
+        P.HUGGING_FACE_SECRET,
+        P.KUBERNETES,
+        memory_mib=512,
+    ),
     _step("leave-unsaved", P.CLUSTER_READ, P.KUBERNETES, P.BUS_PUT, memory_mib=512),
     # Looks at the cluster when nothing was heard of it.
     _step("conclude-run", P.CLUSTER_READ, P.KUBERNETES, memory_mib=512),

@@ -293,6 +293,8 @@ class LocalMode:
             linked_buckets=("*",),
             # Whatever cluster a person makes in this account.
             eks_clusters=("*",),
+            # Wherever the token of this person, HF_TOKEN, may write.
+            push_organisations=("*",),
             fsx_csi_role_arn=base.role_arns["fsx-csi"],
             cluster_access_role_arns=(base.role_arns["functions"],),
             slack_secret_id="slack",

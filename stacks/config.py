@@ -71,6 +71,9 @@ class StageConfig(BaseModel):
     image_channels: tuple[Annotated[str, Field(pattern=r"^[CG][A-Z0-9]{2,30}$")], ...] = Field(
         default=(), description="ids of Slack channels in which image= and command= may be typed"
     )
+    push_organisations: tuple[str, ...] = Field(
+        default=(), description="owners on the Hugging Face hub that runs may push to, push_to=..."
+    )
     num_nat_gateways: int = Field(
         default=1, ge=1, description="training nodes of a run are in one zone; each gateway costs"
     )

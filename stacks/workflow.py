@@ -134,6 +134,7 @@ class WorkflowStack(cdk.Stack):
             eks_clusters=config.eks_clusters,
             image_registries=config.image_registries,
             image_channels=config.image_channels,
+            push_organisations=config.push_organisations,
             fsx_csi_role_arn=roles.fsx_csi.role_arn,
             cluster_access_role_arns=cluster_access_arns,
             kubectl_role_arns=config.kubectl_role_arns,

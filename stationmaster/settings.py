@@ -71,6 +71,9 @@ class Settings(BaseModel):
     allow_commands: bool = Field(
         default=True, description="false where command= would run on somebody's own machine"
     )
+    push_organisations: tuple[str, ...] = Field(
+        default=(), description="owners on the Hugging Face hub that push_to= may name; * for any"
+    )
     fsx_csi_role_arn: str = Field(default="", description="the FSx CSI driver's role")
     cluster_access_role_arns: tuple[str, ...] = Field(
         default=(), description="roles of the functions that talk to a run's Kubernetes API"

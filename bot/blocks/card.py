@@ -91,6 +91,8 @@ def card_milestone(view: RunView) -> str:
             run.unsaved_reason,
             str(run.passes),
             run.results.manifest_sha256 if run.results is not None else "",
+            run.not_pushed,
+            run.pushed.revision if run.pushed is not None else "",
             run.backups.failed,
             run.backups.newest.manifest_sha256 if run.backups.newest is not None else "",
         )

@@ -22,6 +22,7 @@ from stationmaster.domain.results import MANIFEST_FILE, OUTPUT
 from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import RunPhase
+from stationmaster.domain.run.pushing import PushEvent
 from stationmaster.domain.run.saving import Results, ResultsEvent
 from stationmaster.domain.run.view import RunView
 from stationmaster.domain.sizes import size_text
@@ -29,13 +30,15 @@ from stationmaster.domain.sizes import size_text
 # Where the commands that are shown put a result.
 _FOLDER: Final = "my-model"
 _OUTPUT_FOLDER: Final = "my-results"
+_HUB: Final = "\U0001f917"  # hugging face
 
 
 def result_blocks(view: RunView) -> list[Block]:
     """The result of a run, or why there is none; nothing while it trains."""
     run = view.run
     if run.results is not None:
-        return [section(f"{_saved(run, run.results)}\n```{_usage(run, run.results)}```")]
+        shown = f"{_saved(run, run.results)}\n```{_usage(run, run.results)}```"
+        return [section(shown), *_push(run)]
     if run.unsaved_reason:
         return [section(_unsaved(view))]
     why = ""
@@ -46,6 +49,33 @@ def result_blocks(view: RunView) -> list[Block]:
     newest = fallback(run) if why or run.phase.is_terminal else ""
     lines = [line for line in (why, newest) if line]
     return [section("\n".join(lines))] if lines else []
+
+
+def _push(run: Run) -> list[Block]:
+    """What became of the model on the Hugging Face hub."""
+    if run.pushed is not None:
+        repository, revision = md.code(run.pushed.repository, 200), run.pushed.revision[:12]
+        return [section(f"{_HUB} *Pushed* to {repository}, revision {md.code(revision)}")]
+    if run.not_pushed:
+        where, why = md.code(run.request.push_to, 200), md.escape(run.not_pushed, 600)
+        return [section(f"\u26a0\ufe0f *Not pushed* to {where}: {why}")]
+    if run.has_unpushed_model:
+        return [context(f"the model is being pushed to {md.code(run.request.push_to, 200)}")]
+    return []
+
+
+def push_line(event: PushEvent) -> str:
+    """What became of a push, as a line of the thread."""
+    where = md.code(event.repository, 200)
+    match event:
+        case ev.ResultsPushed():
+            revision = md.code(event.revision[:12])
+            return f"{_HUB} model pushed to {where}, revision {revision}, and verified there"
+        case ev.ResultsNotPushed():
+            why = md.escape(event.reason, 600)
+            return f"\u26a0\ufe0f *the model was not pushed* to {where}: {why}"
+        case _:
+            assert_never(event)
 
 
 def _existing(view: RunView) -> str:

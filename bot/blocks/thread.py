@@ -16,7 +16,7 @@ from bot.blocks import mrkdwn as md
 from bot.blocks import words
 from bot.blocks.backups import backup_line
 from bot.blocks.elements import Content, event_lines
-from bot.blocks.results import results_line
+from bot.blocks.results import push_line, results_line
 from stationmaster.domain.cluster import events as cl
 from stationmaster.domain.cluster.events import ClusterEvent
 from stationmaster.domain.cluster.resources import ResourceStatus
@@ -242,6 +242,8 @@ def _line(same: list[ThreadEvent], run: Run) -> str:
             return results_line(first, run)
         case ev.BackupStarted() | ev.BackupLookedAt() | ev.BackupSaved() | ev.BackupFailed():
             return backup_line(first)
+        case ev.ResultsPushed() | ev.ResultsNotPushed():
+            return push_line(first)
         case _:
             return _training_line(first, run)
 

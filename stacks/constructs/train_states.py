@@ -1,8 +1,9 @@
 """The train workflow: from a requested run to the release of its lease, whatever happens.
 
 Built by the workflow stack and by `stacks.generate`, which commits it as lambdas/train.asl.json.
-Every failure goes through SaveAfterFailure, ConcludeFailure, ReleaseRunAfterFailure and
-ReleaseAfterFailure, so that no path keeps paying. What cannot be saved ends the execution without a
+Every failure goes through SaveAfterFailure, PushAfterFailure, ConcludeFailure,
+ReleaseRunAfterFailure and ReleaseAfterFailure, so that no path keeps paying; there is something to
+push only where the run succeeded. What cannot be saved ends the execution without a
 release: another one, started by a person or by the reaper, finds the run in phase saving and comes
 to SaveAfterFailure as well.
 """
@@ -80,6 +81,7 @@ def train_states(scope: Construct, functions: Mapping[str, lambda_.IFunction]) -
     save = _save(states, "SaveResults", "VerifyResults", subject="Saving", unsaved=unsaved)
     conclude = states.step("ConcludeRun", "conclude-run")
     conclude.add_catch(failure, errors=ANY_ERROR, result_path="$.error")
+    push = _push(states, "PushResults", subject="Push", instead=conclude)
     leave = _leave(states, "ReleaseRun", "RunRelease", "RunReleased?", catch=failure)
     release = states.step("ReleaseLease", "release-lease")
     release.add_catch(failure, errors=ANY_ERROR, result_path="$.error")
@@ -91,6 +93,7 @@ def train_states(scope: Construct, functions: Mapping[str, lambda_.IFunction]) -
         .next(started)
         .next(await_job)
         .next(save)
+        .next(push)
         .next(conclude)
         .next(leave)
         .next(release)
@@ -120,6 +123,19 @@ def _save(
         catch=unsaved,
         error_path="$.saving_error",
     ).next(check)
+
+
+def _push(states: StepStates, name: str, *, subject: str, instead: sfn.IChainable) -> sfn.Chain:
+    """Push the model to the hub, where that was asked for; what goes wrong fails nothing."""
+    return states.loop(
+        name,
+        "push",
+        subject=subject,
+        question=f"{subject}Over?",
+        every_s=10,
+        catch=instead,
+        error_path="$.push_error",
+    )
 
 
 def _leave_unsaved(scope: Construct, states: StepStates) -> sfn.IChainable:
@@ -173,7 +189,9 @@ def _after_failure(scope: Construct, states: StepStates, unsaved: sfn.IChainable
         unsaved=unsaved,
         payload=ERROR,
     )
-    return save.next(conclude).next(leave).next(release)
+    # A run that succeeded may have been saved late.
+    push = _push(states, "PushAfterFailure", subject="LatePush", instead=conclude)
+    return save.next(push).next(conclude).next(leave).next(release)
 
 
 def _leave(

@@ -13,6 +13,7 @@ from stationmaster.domain.bus import LogTail
 from stationmaster.domain.catalogue.instances import get_instance
 from stationmaster.domain.catalogue.models import LanguageModel
 from stationmaster.domain.commands.own_code import OwnCodeRules
+from stationmaster.domain.commands.pushing import refuse_push
 from stationmaster.domain.commands.start import StartRun
 from stationmaster.domain.commands.storing import FoundFileSystem
 from stationmaster.domain.datasets import HubSource, Listing, S3Source, read_shared_path
@@ -119,9 +120,10 @@ def plan_run(services: Services, start: StartRun) -> Plan:
     """The plan of a request, with what EC2 says against its machines; creates nothing.
 
     Raises:
-        UserError: its pods could not read their data.
+        UserError: its pods could not read their data, or it may not push its model.
     """
     _check_data(start)
+    _check_push(services, start)
     return offered_plan(services, start)
 
 
@@ -130,6 +132,16 @@ def _check_data(start: StartRun) -> None:
     is_on_file_system = read_shared_path(start.overrides.get("dataset", "")) is not None
     if not start.program or is_on_file_system:
         check_data(start.resolved, on_cluster=start.cluster_id is not None)
+
+
+def _check_push(services: Services, start: StartRun) -> None:
+    if not start.push_to:
+        return
+    refuse_push(
+        start.push_to,
+        organisations=services.settings.push_organisations,
+        has_token=services.secrets.hugging_face_token() is not None,
+    )
 
 
 def offered_plan(services: Services, start: StartRun) -> Plan:
@@ -171,10 +183,11 @@ def request_run(
         The run, and whether this call created it.
 
     Raises:
-        UserError: its pods could not read their data.
+        UserError: its pods could not read their data, or it may not push its model.
         NotPossibleNow: the model does not fit in the memory of what was asked for.
     """
     _check_data(start)
+    _check_push(services, start)
     plan = start.plan
     if not plan.fits:
         # A plan, because what fits may cost more than what was asked for.
@@ -196,6 +209,7 @@ def request_run(
             eks_name=start.eks_name,
             keep_s=start.keep_s,
             backup_every_s=start.backup_every_s,
+            push_to=start.push_to,
             resume_from=start.resume_from,
             weights_from=start.weights_from,
             image=start.image,

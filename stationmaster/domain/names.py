@@ -73,6 +73,11 @@ def backup_name(run_id: RunId, number: int) -> str:
     return f"{run_id}-backup-{number}"
 
 
+def pushing_name(run_id: RunId) -> str:
+    """Name of the Job that pushes a run's model to the Hugging Face hub."""
+    return f"{run_id}-push"
+
+
 def staging_name(run_id: RunId) -> str:
     """Name of the Job that copies a run's data; its account is shared, as STAGER."""
     return f"{run_id}-stage"

@@ -271,6 +271,16 @@ class SavingLine(PrintedLine):
     total_bytes: Count
 
 
+class PushedLine(PrintedLine):
+    """The last line of a push: the model is on the hub, and what the hub says of it fits."""
+
+    kind: Literal["pushed"] = "pushed"
+    repository: str
+    revision: str
+    num_files: Count
+    num_bytes: Count
+
+
 class SavedLine(PrintedLine):
     """The saver's last line: the result is complete, its manifest is in place."""
 

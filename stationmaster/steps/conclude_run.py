@@ -12,6 +12,7 @@ from stationmaster.domain.reactions.workflow import WorkflowEnds
 from stationmaster.services import Services
 from stationmaster.steps.catching import parse_caught
 from stationmaster.steps.examining import explain_silence
+from stationmaster.steps.push import give_up_push
 from stationmaster.steps.recording import change_phases
 
 
@@ -28,7 +29,7 @@ def conclude_run(
 
     A run that has ended already stays as it is.
     """
-    run = services.runs.load(run_id)
+    run = give_up_push(services, services.runs.load(run_id))
     reactions = decide(run, WorkflowEnds(services.now(), parse_caught(error)), POLICY)
     if ExplainSilence() in reactions:
         reactions = decide(run, SilenceExplained(*explain_silence(services, run)), POLICY)

@@ -17,6 +17,7 @@ from stationmaster.domain.reactions.run import (
 )
 from stationmaster.domain.reactions.workflow import EndWait, WorkflowFailed
 from stationmaster.domain.run.aggregate import Run
+from stationmaster.domain.run.events import RunPhase
 from stationmaster.saving import settle_saving
 from stationmaster.services import Services
 from stationmaster.steps.back_up import back_up
@@ -24,6 +25,7 @@ from stationmaster.steps.catching import sentence_of
 from stationmaster.steps.conclude_cluster import fail_cluster
 from stationmaster.steps.conclude_teardown import fail_teardown
 from stationmaster.steps.examining import find_lost_capacity
+from stationmaster.steps.push import give_up_push
 from stationmaster.steps.recording import change_phases
 from stationmaster.steps.release_lease import release_lease
 from stationmaster.steps.release_run import cluster_to_leave
@@ -93,6 +95,8 @@ def _train_crashed(services: Services, execution_name: str, sentence: str) -> No
     if train_name(run.run_id, run.passes) != execution_name:
         services.workflows.start_train(run.run_id, run.passes)
         return
+    if run.phase is RunPhase.SAVING:
+        run = give_up_push(services, run)
     reactions = decide(run, WorkflowFailed(sentence), POLICY)
     run = change_phases(services, run, reactions)
     run = settle_saving(services, run, reactions)

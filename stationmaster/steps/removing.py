@@ -17,8 +17,8 @@ from stationmaster.kubernetes.views import PodView
 from stationmaster.rendering.etcd import etcd_name
 from stationmaster.services import Services
 
-# The roles of the Jobs that work beside a training job, or before it.
-_BESIDE: Final = ("staging", "backup")
+# The roles of the Jobs that work before a training job, beside it, or after it.
+_BESIDE: Final = ("staging", "backup", "pushing")
 
 
 def jobs_of(services: Services, cluster: Cluster, runs: Sequence[RunId]) -> list[str]:
@@ -30,7 +30,7 @@ def jobs_of(services: Services, cluster: Cluster, runs: Sequence[RunId]) -> list
 def remove_jobs(
     gateway: KubernetesGateway, *, runs: Sequence[RunId], jobs: Sequence[str]
 ) -> list[PodView]:
-    """Delete the jobs, and those that bring data or back up; their pods that are still there."""
+    """Delete the jobs, and those that serve them; their pods that are still there."""
     for name in jobs:
         gateway.delete("kubeflow.org/v1", "PyTorchJob", name=name)
     for run_id in runs:

@@ -228,13 +228,14 @@ def test_machine_calls_each_of_its_steps(machine: dict[str, Any], steps: tuple[A
 
 
 SAVING = {"SaveResults", "VerifyResults", "SaveAfterFailure", "VerifyAfterFailure"}
+PUSHING = {"PushResults": "ConcludeRun", "PushAfterFailure": "ConcludeFailure"}
 
 
 def test_train_when_anything_fails_saves_concludes_and_releases() -> None:
     states = dict(TRAIN["States"])
     leave = states.pop("ReleaseRunAfterFailure")
     for name, state in states.items():
-        if "Catch" in state and name not in SAVING:
+        if "Catch" in state and name not in SAVING | PUSHING.keys():
             assert caught_by(state) == "SaveAfterFailure", name
             assert state["Catch"][0]["ResultPath"] == "$.error", name
     save, verify = TRAIN["States"]["SaveAfterFailure"], TRAIN["States"]["VerifyAfterFailure"]
@@ -242,7 +243,7 @@ def test_train_when_anything_fails_saves_concludes_and_releases() -> None:
     assert save["Parameters"]["error.$"] == "$.error"
     assert TRAIN["States"][save["Next"]]["Default"] == "VerifyAfterFailure"
     assert function_of(verify) == "verify-results"
-    assert verify["Next"] == "ConcludeFailure"
+    assert verify["Next"] == "PushAfterFailure"
     conclude = TRAIN["States"]["ConcludeFailure"]
     release = TRAIN["States"]["ReleaseAfterFailure"]
 
@@ -261,9 +262,19 @@ def test_train_concludes_a_success_only_once_its_results_are_verified() -> None:
 
     assert states["AwaitJob"]["Next"] == "SaveResults"
     assert states[states["SaveResults"]["Next"]]["Default"] == "VerifyResults"
-    assert [name for name, each in states.items() if "ConcludeRun" in following(each)] == [
-        "VerifyResults"
-    ]
+    assert states["VerifyResults"]["Next"] == "PushResults"
+    assert {name for name, each in states.items() if "ConcludeRun" in following(each)} == {
+        "PushResults",
+        "PushOver?",
+    }
+
+
+def test_train_goes_on_where_a_push_fails() -> None:
+    for name, after in PUSHING.items():
+        state = TRAIN["States"][name]
+        assert caught_by(state) == after
+        assert TRAIN["States"][state["Next"]]["Default"] == after
+        assert state["Catch"][0]["ResultPath"] == "$.push_error", "the first error is the run's"
 
 
 def test_train_when_nothing_can_be_saved_releases_nothing_and_keeps_the_cause() -> None:

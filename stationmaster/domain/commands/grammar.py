@@ -333,6 +333,7 @@ def _read_start(
         on=values.on,
         keep_s=values.keep_s,
         backup_every_s=values.backup_every_s,
+        push_to=values.push_to,
         model=model,
         resolved=values.resolved,
         plan=values.plan,

@@ -57,6 +57,7 @@ from stationmaster.domain.commands.own_code import (
     refuse_idle_keys,
     refuse_unread_data,
 )
+from stationmaster.domain.commands.pushing import PUSH_TO, plan_with_push, read_push_to
 from stationmaster.domain.commands.resuming import (
     RESUME_FROM,
     FindSaved,
@@ -100,6 +101,7 @@ class Values:
     storage: Storage
     eks_name: str
     backup_every_s: int | None
+    push_to: str
     resolved: Recipe
     plan: Plan
     cluster_id: ClusterId | None
@@ -134,8 +136,9 @@ def read_values(
     instance_type = values.pop("instance", None)
     on, keep_s = values.pop("on", None), read_keep(values.pop("keep", None))
     own = read_own_code(values, own_code)
-    refuse_idle_keys(own, {BACKUP_EVERY} & values.keys())
+    refuse_idle_keys(own, {BACKUP_EVERY, PUSH_TO} & values.keys())
     backup_every_s = read_backup_every(values.pop(BACKUP_EVERY, None))
+    push_to = read_push_to(values.pop(PUSH_TO, None))
     cluster = find_cluster(on) if on is not None else None
     storage = read_storage(values.pop(FILE_SYSTEM, None), find_file_system=find_file_system)
     eks_name = read_host(values.pop(CLUSTER, None), find_eks_cluster=find_eks_cluster)
@@ -181,6 +184,7 @@ def read_values(
     plan = plan_of_program(plan) if own.program else plan
     plan = plan_with_notes(plan, cluster=cluster, keep_s=keep_s, whole=whole)
     plan = plan if own.program else plan_with_backups(plan, backup_every_s)
+    plan = plan_with_push(plan, push_to)
     plan = plan_with_returning(plan, returning, resolved)
     plan = plan_with_host(plan_with_storage(plan, storage, is_guest=bool(eks_name)), eks_name)
     plan = plan_with_own_code(plan, own)
@@ -194,6 +198,7 @@ def read_values(
         storage=storage,
         eks_name=eks_name,
         backup_every_s=backup_every_s,
+        push_to=push_to,
         resolved=resolved,
         plan=plan,
         cluster_id=cluster.cluster_id if cluster is not None else None,
@@ -350,7 +355,7 @@ def _candidates(word: str, recipe: Recipe, cluster: Cluster | None) -> list[str]
     choice = range_meant(value) if close == "nodes" else choice
     choice = host_meant(value) if close == CLUSTER else choice
     spellings = [word, f"{close}={value}", f"{close}={choice or value.lower()}"]
-    if close in ("on", CLUSTER, RESUME_FROM, FILE_SYSTEM):
+    if close in ("on", CLUSTER, PUSH_TO, RESUME_FROM, FILE_SYSTEM):
         return [*spellings, ""]  # no other cluster, run or file system is meant
     if close in (IMAGE, COMMAND):
         return [*spellings[:2], spellings[1], ""]  # nor another program

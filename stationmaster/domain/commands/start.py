@@ -15,6 +15,7 @@ from stationmaster.domain.catalogue.recipes import Recipe
 from stationmaster.domain.commands.backing_up import BACKUP_EVERY, typed_backup_every
 from stationmaster.domain.commands.durations import typed_duration
 from stationmaster.domain.commands.hosting import CLUSTER, typed_host
+from stationmaster.domain.commands.pushing import PUSH_TO
 from stationmaster.domain.commands.storing import FILE_SYSTEM, Storage
 from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.planning.plan import Plan
@@ -37,6 +38,8 @@ class StartRun:
     """The kept cluster to run on, as it was typed; None for one of the run's own."""
     keep_s: int = 0
     """For how long the cluster is to stay after the run."""
+    push_to: str = ""
+    """The repository of the hub that the model is pushed to, ORG/NAME; "" for none."""
     backup_every_s: int | None = USUAL_BACKUP_S
     """Seconds from one backup to the next while it trains; None for no backups."""
     model: LanguageModel | None = None
@@ -85,6 +88,7 @@ class StartRun:
             CLUSTER: typed_host(self.eks_name),
             FILE_SYSTEM: self.storage.typed,
             BACKUP_EVERY: typed_backup_every(self.backup_every_s),
+            PUSH_TO: self.push_to or None,
             "resume_from": f"{point.run_id}@{point.step}" if point is not None else None,
             "image": self.image or None,
             "command": shlex.join(self.program) if self.program else None,

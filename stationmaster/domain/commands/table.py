@@ -430,6 +430,11 @@ _RESULT_KEYS: Final = (
         "10m to 7d (6h if not given); never for not at all",
         choices=("1h", "6h", "never"),
     ),
+    Key(
+        name="push_to",
+        help="a private repository of the Hugging Face hub, ORG/NAME, that gets the model of a run "
+        "that succeeds",
+    ),
 )
 # Code that the product does not bring: only where the deployment allows it.
 _OWN_CODE_KEYS: Final = (
@@ -464,7 +469,6 @@ PLANNED_KEYS: Final[Mapping[str, PlannedKey]] = {
             name="queue",
             today="a run starts at once, and on a kept cluster as soon as its nodes are free",
         ),
-        PlannedKey(name="push_to", today="a run uploads nothing to a hub"),
         PlannedKey(name="budget", today="the plan estimates the cost, and steps limits it"),
     )
 }
@@ -484,6 +488,7 @@ KEY_MEANINGS: Final[Mapping[str, tuple[str, ...]]] = {
     "checkpoint_every": ("save_every", "checkpoint_interval"),
     "resume_from": ("resume", "checkpoint", "restore", "from_checkpoint"),
     "backup_every": ("backup", "backups", "backup_interval"),
+    "push_to": ("push", "upload_to", "hub_model_id", "push_to_hub"),
     "capacity": ("spot", "capacity_type", "reservation"),
     "budget": ("max_cost", "cost_limit"),
     "image": ("container", "docker_image"),

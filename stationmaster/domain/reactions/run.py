@@ -270,6 +270,8 @@ _NewsOnly = (
     | ev.SavingRequested
     | ev.ResultsLost
     | ev.ResultsGivenUp
+    | ev.ResultsPushed
+    | ev.ResultsNotPushed
     | ev.BackupStarted
     | ev.BackupLookedAt
     | ev.BackupSaved

@@ -26,6 +26,7 @@ from stationmaster.domain.run.events import RunEvent, RunPhase
 from stationmaster.domain.run.failure_lines import says_lost_peer
 from stationmaster.domain.run.failures import Failure, failures_after, first_cause, still_open
 from stationmaster.domain.run.pods import Pod, pod_after
+from stationmaster.domain.run.pushing import Pushed, push_after
 from stationmaster.domain.run.request import Placement, TrainingRequest
 from stationmaster.domain.run.saving import Results, results_after
 from stationmaster.domain.run.staging import Staging, staging_after
@@ -97,6 +98,10 @@ class Run(State):
     """Why what it had not saved is gone."""
     results_given_up_by: str = ""
     """The person who wants what was not saved to be deleted."""
+    pushed: Pushed | None = None
+    """Its model on the Hugging Face hub."""
+    not_pushed: str = ""
+    """Why its model is not there."""
     passes: int = 1
     """Executions of its workflow: each after the first tries to save its results again."""
 
@@ -133,6 +138,12 @@ class Run(State):
         return bool(self.request.program) and (
             has_run or self.entered(RunPhase.RUNNING) is not None
         )
+
+    @property
+    def has_unpushed_model(self) -> bool:
+        """Whether its model is still to be pushed to the hub."""
+        is_settled = self.pushed is not None or self.not_pushed or self.phase.is_terminal
+        return bool(self.request.push_to) and self.results is not None and not is_settled
 
     @property
     def attempt(self) -> Attempt | None:
@@ -233,6 +244,8 @@ def _changes(run: Run, event: RunEvent) -> dict[str, object]:
             | ev.ResultsGivenUp()
         ):
             return results_after(event, passes=run.passes)
+        case ev.ResultsPushed() | ev.ResultsNotPushed():
+            return push_after(event)
         case ev.BackupStarted() | ev.BackupLookedAt() | ev.BackupSaved() | ev.BackupFailed():
             return {"backups": backups_after(run.backups, event)}
         case (

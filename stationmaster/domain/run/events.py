@@ -111,6 +111,22 @@ class ResultsGivenUp(_Event):
     user_id: str
 
 
+class ResultsPushed(_Event):
+    """The model is in a repository of the Hugging Face hub, verified by what the hub says."""
+
+    type: Literal["results.pushed"] = "results.pushed"
+    repository: str
+    revision: str
+
+
+class ResultsNotPushed(_Event):
+    """The model was not pushed to the hub; `reason` is a sentence. The run is none the worse."""
+
+    type: Literal["results.not_pushed"] = "results.not_pushed"
+    repository: str
+    reason: str
+
+
 class BackupStarted(_Event):
     """A run that trains is being backed up, for the `number`th time."""
 
@@ -386,6 +402,8 @@ RunEvent = Annotated[
     | SavingRequested
     | ResultsLost
     | ResultsGivenUp
+    | ResultsPushed
+    | ResultsNotPushed
     | BackupStarted
     | BackupLookedAt
     | BackupSaved

@@ -56,6 +56,8 @@ class TrainingRequest(BaseModel):
     """The checkpoint of another run that training goes on from."""
     weights_from: RunId | None = None
     """The run whose trained model has the first weights; `overrides` name it as well."""
+    push_to: str = ""
+    """The repository of the hub that its model is pushed to, ORG/NAME; "" for none."""
     backup_every_s: int | None = USUAL_BACKUP_S
     """Seconds from one backup to the next while it trains; None for no backups."""
     image: str = ""

@@ -361,6 +361,27 @@ def test_saving_that_is_interrupted_is_finished_by_itself(outcome: Outcome) -> N
     assert_gone(outcome)
 
 
+@plays(
+    "train: PushResults fails",
+    "train: PushAfterFailure fails",
+    phase=(RunPhase.SUCCEEDED, RunPhase.FAILED),
+)
+def test_push_step_that_fails_changes_nothing(outcome: Outcome, phase: RunPhase) -> None:
+    assert outcome.run.phase is phase
+    assert outcome.run.results is not None
+    assert_gone(outcome)
+
+
+@plays("pushes its model", "pushes late", "killed while pushing")
+def test_push_that_fails_is_said_and_fails_no_run(outcome: Outcome) -> None:
+    assert outcome.run.phase is RunPhase.SUCCEEDED
+    (event,) = outcome.events_of("results.not_pushed")
+    ways = ("there is no trained model in /", "its workflow ended, or its cluster did not answer")
+    assert event.reason.startswith(ways), event.reason
+    assert event.repository == "lab/tiny"
+    assert_gone(outcome)
+
+
 @plays("unsaved is recorded late")
 def test_unsaved_results_are_recorded_once_by_a_step_that_fails_at_first(outcome: Outcome) -> None:
     assert len(outcome.events_of("results.unsaved")) == 1

@@ -43,6 +43,7 @@ BEFORE_THE_END = (
 AT_THE_END = (
     Moment("SaveResults", "save-results", without="error", **_DONE),
     Moment("VerifyResults", "verify-results", **_DONE),
+    Moment("PushResults", "push", **_DONE),
     Moment("ConcludeRun", "conclude-run", without="error", **_DONE),
     Moment("ReleaseRun", "release-run", **_DONE),
     Moment("ReleaseLease", "release-lease", **_DONE),
@@ -50,6 +51,7 @@ AT_THE_END = (
 AFTER_A_FAILURE = (
     Moment("SaveAfterFailure", "save-results", having="error", **_FAILS),
     Moment("VerifyAfterFailure", "verify-results", **_FAILS),
+    Moment("PushAfterFailure", "push", **_FAILS),
     Moment("ConcludeFailure", "conclude-run", having="error", **_FAILS),
     Moment("ReleaseRunAfterFailure", "release-run", **_FAILS),
     Moment("ReleaseAfterFailure", "release-lease", **_FAILS),

@@ -16,7 +16,9 @@ from workflow_graph import Graph, defined, visited
 from workflow_scenarios import (
     CLUSTER_TASKS,
     ENDING_TASKS,
+    LATE_PUSH_TASKS,
     LATE_SAVING_TASKS,
+    PUSH_TASKS,
     SAVING_TASKS,
     STOPPED_AT,
     STOPPED_WHILE_WAITING_AT,
@@ -64,7 +66,8 @@ class Route:
         return {state for state in self.retries if state in DEFINED[machine].states}
 
 
-_SAVED_LATE = "SaveAfterFailure > LateSavingDone? > VerifyAfterFailure > ConcludeFailure"
+_VERIFIED_LATE = "SaveAfterFailure > LateSavingDone? > VerifyAfterFailure"
+_SAVED_LATE = f"{_VERIFIED_LATE} > PushAfterFailure > LatePushOver? > ConcludeFailure"
 _LEAVING = f"{_SAVED_LATE} > ReleaseRunAfterFailure > RunReleasedAfterFailure?"
 _LEFT = f"{_LEAVING} > ReleaseAfterFailure > RunOutcome"
 _FAILED = f"{_LEFT} > RunFailed"
@@ -85,7 +88,8 @@ ROUTES: dict[str, Route] = {
             "PrepareRun > AcquireCluster > StageData > DataStaged? > SubmitJob",
             "SubmitJob > EnsureJobStarted > JobStarted? > AwaitJob",
             "AwaitJob > SaveResults > SavingDone? > WaitForSaving > SaveResults",
-            "SavingDone? > VerifyResults > ConcludeRun > ReleaseRun > RunReleased?",
+            "SavingDone? > VerifyResults > PushResults > PushOver? > ConcludeRun",
+            "ConcludeRun > ReleaseRun > RunReleased?",
             "RunReleased? > ReleaseLease > RunSucceeded",
         ),
         cluster=(
@@ -125,7 +129,10 @@ ROUTES: dict[str, Route] = {
     **{
         f"every {what} once": Route(
             retries=frozenset(
-                {*TRAIN_TASKS, *SAVING_TASKS, *ENDING_TASKS, *CLUSTER_TASKS, *TEARDOWN_TASKS}
+                {
+                    *(*TRAIN_TASKS, *SAVING_TASKS, *PUSH_TASKS, *ENDING_TASKS),
+                    *(*CLUSTER_TASKS, *TEARDOWN_TASKS),
+                }
             )
         )
         for what in ("call fails", "answer is lost")
@@ -152,7 +159,11 @@ ROUTES: dict[str, Route] = {
         )
         for state in (*SAVING_TASKS, *LATE_SAVING_TASKS)
     },
-    "late saving fails at first": Route(retries=frozenset(LATE_SAVING_TASKS)),
+    "late saving fails at first": Route(retries=frozenset({*LATE_SAVING_TASKS, *LATE_PUSH_TASKS})),
+    "train: PushResults fails": Route(train=("PushResults > ConcludeRun",)),
+    "train: PushAfterFailure fails": Route(train=("PushAfterFailure > ConcludeFailure",)),
+    "pushes its model": Route(train=("PushOver? > WaitForPush > PushResults",)),
+    "pushes late": Route(train=("LatePushOver? > WaitForLatePush > PushAfterFailure",)),
     "unsaved is recorded late": Route(retries=frozenset({"LeaveUnsaved"})),
     **{
         f"cluster: {state} fails": Route(

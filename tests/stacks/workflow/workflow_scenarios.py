@@ -40,6 +40,8 @@ LATE_SAVING_TASKS: dict[str, Fault] = {
     "SaveAfterFailure": Fault("save-results"),
     "VerifyAfterFailure": Fault("verify-results"),
 }
+PUSH_TASKS: dict[str, Fault] = {"PushResults": Fault("push")}
+LATE_PUSH_TASKS: dict[str, Fault] = {"PushAfterFailure": Fault("push")}
 ENDING_TASKS: dict[str, Fault] = {
     "ConcludeRun": Fault("conclude-run", without="error"),
     "ReleaseRun": Fault("release-run"),
@@ -147,7 +149,12 @@ def state_scenarios() -> list[Scenario]:
         Scenario("results are given up", _unsaved(SAVING_TASKS["SaveResults"])),
         simple("late saving fails at first", *_late_saving_fails_at_first(), plan="fails"),
         Scenario("unsaved is recorded late", _unsaved(*_recorded_late())),
-        Scenario("killed while saving", _killed_while_saving),
+        Scenario("killed while saving", _killed_while("verify-results")),
+        simple("train: PushResults fails", *PUSH_TASKS.values()),
+        simple("train: PushAfterFailure fails", *LATE_PUSH_TASKS.values(), plan="fails"),
+        Scenario("pushes its model", _pushes_its_model),
+        Scenario("pushes late", _killed_while("verify-results", push=True)),
+        Scenario("killed while pushing", _killed_while("push", push=True)),
         simple("container exits", plan="exits"),
         Scenario("heartbeat stops", _heartbeat),
         *(Scenario(name, _meanwhile(act)) for name, act in WHILE_AWAITING.items()),
@@ -229,21 +236,40 @@ def _recorded_late() -> list[Fault]:
 def _late_saving_fails_at_first() -> list[Fault]:
     return [
         Fault(fault.function, error="TransientError", times=1)
-        for fault in LATE_SAVING_TASKS.values()
+        for fault in (LATE_SAVING_TASKS | LATE_PUSH_TASKS).values()
     ]
 
 
-def _killed_while_saving(world: World, name: str) -> str:
-    """The execution dies while the results are looked at from outside; another one continues."""
-    held: list[Any] = []
-    run_id = world.request(
-        name, before=lambda run_id: held.append(world.runtime.hold(run_id, "verify-results"))
-    )
-    world.until(held[0].reached.is_set, "the results are verified")
-    world.kill(run_id)
-    held[0].released.set()
+def _killed_while(function: str, *, push: bool = False) -> Callable[[World, str], str]:
+    """The execution dies while a step after training is called; another one may continue."""
+
+    def play(world: World, name: str) -> str:
+        held: list[Any] = []
+        run_id = world.request(
+            name,
+            words=_asking_for_a_push(world) if push else "",
+            before=lambda run_id: held.append(world.runtime.hold(run_id, function)),
+        )
+        world.until(held[0].reached.is_set, f"{function} is called")
+        world.kill(run_id)
+        held[0].released.set()
+        world.until_rested(run_id)
+        return run_id
+
+    return play
+
+
+def _pushes_its_model(world: World, name: str) -> str:
+    run_id = world.request(name, words=_asking_for_a_push(world))
     world.until_rested(run_id)
     return run_id
+
+
+def _asking_for_a_push(world: World) -> str:
+    """The account has a token; the test's trainer leaves no model, so the push itself fails."""
+    secret = json.dumps({"token": "hf_of_the_tests"})
+    world.aws.client("secretsmanager").put_secret_value(SecretId="huggingface", SecretString=secret)
+    return "push_to=lab/tiny"
 
 
 def _each_fails_once(*, lost: bool = False) -> list[Fault]:
@@ -252,6 +278,7 @@ def _each_fails_once(*, lost: bool = False) -> list[Fault]:
     tasks = {
         **TRAIN_TASKS,
         **SAVING_TASKS,
+        **PUSH_TASKS,
         **ENDING_TASKS,
         **CLUSTER_TASKS,
         **TEARDOWN_TASKS,

@@ -1,0 +1,60 @@
+"""push_to= as it is typed, read, allowed, typed again and planned."""
+
+from __future__ import annotations
+
+import pytest
+
+from stationmaster.domain.commands.grammar import parse_command
+from stationmaster.domain.commands.pushing import refuse_push
+from stationmaster.domain.errors import BadCommand, NotPossibleNow
+
+NAME = "lab-a/tiny.Llama_1"
+
+
+def test_repository_is_read_typed_again_and_planned():
+    start = parse_command(f"tiny-llama push_to={NAME}")
+
+    assert start.push_to == NAME
+    assert start.words == f"tiny-llama push_to={NAME}"
+    assert start.plan.warnings[0].startswith(f"push_to={NAME}: after it succeeded")
+
+
+def test_nothing_is_pushed_unless_typed():
+    start = parse_command("tiny-llama")
+
+    assert start.push_to == ""
+    assert "push" not in start.words
+
+
+@pytest.mark.parametrize(
+    "name", ["tiny", "/tiny", "lab/", "lab/a/b", "lab/..", "-lab/a", "lab/a?b"]
+)
+def test_other_names_are_refused_and_left_out_of_the_suggestion(name):
+    with pytest.raises(BadCommand, match="expected ORG/NAME") as refused:
+        parse_command(f"tiny-llama push_to={name}")
+
+    assert refused.value.suggestion == "/train plan tiny-llama"
+
+
+@pytest.mark.parametrize(
+    ("organisations", "words"),
+    [
+        ((), 'pushes no models to the Hugging Face hub yet; add "lab-a" to push_organisations'),
+        (("lab", "team"), 'pushes models to lab, team only; add "lab-a" to push_organisations'),
+    ],
+)
+def test_owner_that_is_not_allowed_is_refused_with_the_field_to_set(organisations, words):
+    with pytest.raises(NotPossibleNow) as refused:
+        refuse_push(NAME, organisations=organisations, has_token=True)
+
+    assert words in str(refused.value)
+
+
+def test_deployment_without_a_token_is_refused():
+    with pytest.raises(NotPossibleNow, match="has no token for the Hugging Face hub"):
+        refuse_push(NAME, organisations=("lab-a",), has_token=False)
+
+
+@pytest.mark.parametrize("organisations", [("lab-a",), ("*",)])
+def test_owner_that_is_allowed_is_not_refused(organisations):
+    assert refuse_push(NAME, organisations=organisations, has_token=True) is None
