@@ -255,6 +255,27 @@ def test_guest_trains_in_the_cluster_of_others_and_leaves_it_as_it_was(
     assert kinds == {"namespace", "pod identity association"}
 
 
+def test_command_that_a_person_types_plans_and_starts_a_guest(world: World, owner: Owner) -> None:
+    before, services = owner.belongings(), world.services
+    known = {run.run_id for run in services.runs.list_recent(limit=50)}
+    words = f"tiny-llama nodes=1 cluster=eks:{NAME} file_system={owner.file_system.existing_id}"
+    slack = world.mode.slack
+
+    plan = str(slack.type_command(f"/train plan {words}"))
+    refused = str(slack.type_command(f"/train {words.replace(NAME, 'nobodys')}"))
+    slack.type_command(f"/train {words}")
+    (run_id,) = {run.run_id for run in services.runs.list_recent(limit=50)} - known
+    world.until_rested(run_id, torn_down=True)
+
+    assert f"a namespace in EKS cluster {NAME}" in plan
+    assert "there is no EKS cluster nobodys in region" in refused
+    outcome = world.outcome(run_id)
+    assert (outcome.run.phase, outcome.run.reason) == (RunPhase.SUCCEEDED, "")
+    assert (outcome.run.price_per_hour_usd, outcome.run.estimated_cost_usd) == (0.0, 0.0)
+    assert_left_nothing(outcome)
+    assert owner.belongings() == before
+
+
 def test_two_guests_at_once_train_side_by_side_and_each_takes_its_own_away(
     world: World, owner: Owner
 ) -> None:
