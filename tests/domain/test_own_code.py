@@ -54,6 +54,15 @@ def test_quotes_of_chat_clients_are_quotes():
     )
 
 
+def test_command_takes_a_fixed_number_of_nodes():
+    error = refused("ddp-cpu nodes=1:2 command='python train.py'")
+
+    assert isinstance(error, BadParameter)
+    assert "nodes=1:2 is for the recipe's trainer" in str(error)
+    assert "use nodes=2" in str(error)
+    assert start(f"ddp-cpu nodes=1:2 image={IMAGE}").min_nodes == 1
+
+
 def test_request_can_be_typed_again():
     command = start(f"ddp-cpu image={IMAGE} dataset='two words' command='torchrun \"a b\" $(X)'")
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from stationmaster.domain.catalogue.recipes import PRESET
+from stationmaster.domain.commands.node_range import TypedNodes
 from stationmaster.domain.datasets import PACKED_PREFIX
 from stationmaster.domain.errors import BadCommand, BadParameter, NotPossibleNow
 from stationmaster.domain.images import is_from, names_digest, read_image
@@ -141,6 +142,20 @@ def refuse_idle_keys(own: OwnCode, keys: Iterable[str]) -> None:
         raise BadParameter(
             f"{idle}= has no effect beside {COMMAND}=, which replaces the recipe's trainer; write "
             "it into the command, or leave it out"
+        )
+
+
+def refuse_range(own: OwnCode, typed: TypedNodes) -> None:
+    """Refuse a range of nodes for a program of which nobody knows what it trains on each number.
+
+    Raises:
+        BadParameter: naming the number to take instead.
+    """
+    if own.program and typed.least is not None:
+        raise BadParameter(
+            f"nodes={typed.least}:{typed.most} is for the recipe's trainer, whose batch and order "
+            f"of samples are the same on any number of nodes, and {COMMAND}= replaces it; use "
+            f"nodes={typed.most}"
         )
 
 
