@@ -65,7 +65,7 @@ def _look(services: Services, run: Run) -> ResultsPushed | ResultsNotPushed | No
     """How the push has ended; None while it has not."""
     if outcome_of(run) is not RunPhase.SUCCEEDED:
         return _not_pushed(services, run, "the run did not succeed, so it has no trained model")
-    if services.clusters.describe(cluster_of(run)) is None:
+    if services.control_plane(cluster_of(run)) is None:
         return _not_pushed(services, run, f"cluster {cluster_of(run)} is gone")
     gateway, labels = services.kubernetes(cluster_of(run)), run_labels(run.run_id, "pushing")
     job = next(iter(gateway.batch_jobs(labels=labels)), None)
