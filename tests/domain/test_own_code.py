@@ -54,15 +54,6 @@ def test_quotes_of_chat_clients_are_quotes():
     )
 
 
-def test_command_takes_a_fixed_number_of_nodes():
-    error = refused("ddp-cpu nodes=1:2 command='python train.py'")
-
-    assert isinstance(error, BadParameter)
-    assert "nodes=1:2 is for the recipe's trainer" in str(error)
-    assert "use nodes=2" in str(error)
-    assert start(f"ddp-cpu nodes=1:2 image={IMAGE}").min_nodes == 1
-
-
 def test_request_can_be_typed_again():
     command = start(f"ddp-cpu image={IMAGE} dataset='two words' command='torchrun \"a b\" $(X)'")
 
@@ -241,6 +232,9 @@ def test_command_takes_a_range_of_nodes_where_its_rendezvous_does():
     assert (plan.min_nodes, plan.nodes) == (1, 3)
     assert plan.fewest is not None
     assert (plan.fewest.fits, plan.fewest.estimated_cost_usd) == (True, 0)
+    notes = "\n".join(plan.warnings)
+    assert "what it trains on another number of them" in notes
+    assert "images at any number of nodes" not in notes
     assert "rendezvous=static" in str(refused("ddp-cpu nodes=1:2 command=true rendezvous=static"))
 
 

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from stationmaster.domain.catalogue.recipes import PRESET
-from stationmaster.domain.commands.node_range import TypedNodes
 from stationmaster.domain.datasets import PACKED_PREFIX
 from stationmaster.domain.errors import BadCommand, BadParameter, NotPossibleNow
 from stationmaster.domain.images import is_from, names_digest, read_image
@@ -145,20 +144,6 @@ def refuse_idle_keys(own: OwnCode, keys: Iterable[str]) -> None:
         )
 
 
-def refuse_range(own: OwnCode, typed: TypedNodes) -> None:
-    """Refuse a range of nodes for a program of which nobody knows what it trains on each number.
-
-    Raises:
-        BadParameter: naming the number to take instead.
-    """
-    if own.program and typed.least is not None:
-        raise BadParameter(
-            f"nodes={typed.least}:{typed.most} is for the recipe's trainer, whose batch and order "
-            f"of samples are the same on any number of nodes, and {COMMAND}= replaces it; use "
-            f"nodes={typed.most}"
-        )
-
-
 def refuse_etcd(own: OwnCode, rendezvous: str) -> None:
     """Refuse to wait for etcd with a program that an image of people's own need not have.
 
@@ -193,6 +178,12 @@ def plan_with_own_code(plan: Plan, own: OwnCode) -> Plan:
             f"runs {shlex.join(own.program)[:200]} in place of the recipe's trainer: its memory, "
             "duration and cost are not known, nothing is saved before it ends, and it is ended "
             f"after {LONGEST_COMMAND.days} days at the latest"
+        )
+    if own.program and plan.min_nodes is not None:
+        notes.append(
+            f"nodes={plan.node_words}: it gets all of {plan.nodes} nodes that are free, "
+            f"{plan.min_nodes} at least, and may lose some; what it trains on another number of "
+            "them, and that it goes on, is the command's own business"
         )
     if own.image:
         notes.append(f"every training pod runs {own.image}")

@@ -55,7 +55,6 @@ from stationmaster.domain.commands.own_code import (
     read_own_code,
     refuse_etcd,
     refuse_idle_keys,
-    refuse_range,
     refuse_unread_data,
 )
 from stationmaster.domain.commands.pushing import PUSH_TO, plan_with_push, read_push_to
@@ -138,7 +137,6 @@ def read_values(
     on, keep_s = values.pop("on", None), read_keep(values.pop("keep", None))
     own = read_own_code(values, own_code)
     refuse_idle_keys(own, {BACKUP_EVERY, PUSH_TO} & values.keys())
-    refuse_range(own, typed)
     backup_every_s = read_backup_every(values.pop(BACKUP_EVERY, None))
     push_to = read_push_to(values.pop(PUSH_TO, None))
     cluster = find_cluster(on) if on is not None else None
