@@ -29,7 +29,12 @@ gc.disable()
 # fills the end. Seconds on two quiet cores: 150 for the first, 20 for the last.
 LONG_FILES = (
     "stacks/workflow/test_workflow_states.py",
+    "stacks/workflow/test_workflow_killed.py",
     "training/test_elastic_recovery.py",
+    "stacks/workflow/test_workflow_deleted_cluster.py",
+    "stacks/workflow/test_workflow_kept_cluster.py",
+    "stacks/workflow/test_workflow_unsaved.py",
+    "stacks/workflow/test_workflow_keep.py",
     "stacks/workflow/test_workflow_api_faults.py",
     "e2e/test_e2e_failures.py",
     "e2e/test_e2e_faults.py",
