@@ -253,8 +253,8 @@ def read_manifest(data: bytes, *, uri: str) -> ResultManifest:
         place = ".".join(str(part) for part in first["loc"])
         problem = f"{place}: {first['msg']}" if place else first["msg"]
         raise PermanentError(
-            f"{uri} is not a manifest that this version reads: {problem}; save the run again, or "
-            "use the version that wrote it"
+            f"{uri} is not a manifest that this version reads: {problem}; use the version that "
+            "wrote it"
         ) from exc
 
 
