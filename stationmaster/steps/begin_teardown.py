@@ -21,6 +21,7 @@ from stationmaster.domain.reactions.run import (
 )
 from stationmaster.services import Services
 from stationmaster.steps import NOT_READY, READY, StepResult
+from stationmaster.steps.push import give_up_push
 from stationmaster.steps.recording import change_cluster_phases, change_phases, run_left
 from stationmaster.waiting import settle_wait
 
@@ -58,7 +59,8 @@ def _end_run(services: Services, cluster: Cluster, run_id: RunId) -> Cluster:
 
     A run that has trained is saved first, and keeps its lease until that is done.
     """
-    run = services.runs.load(run_id)
+    torn_down = "its cluster was torn down before the model was pushed"
+    run = give_up_push(services, services.runs.load(run_id), reason=torn_down)
     taken = ClusterTaken(cluster_reactions.why_taken(cluster))
     run = change_phases(services, run, decide(run, taken, POLICY))
     settle_wait(services, run.run_id, decide(run, WaitOpen(services.now()), POLICY))

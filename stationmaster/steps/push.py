@@ -53,11 +53,15 @@ def push(services: Services, run_id: RunId) -> StepResult:
     return READY
 
 
-def give_up_push(services: Services, run: Run) -> Run:
+def give_up_push(
+    services: Services,
+    run: Run,
+    *,
+    reason: str = "its workflow ended, or its cluster did not answer, while the model was pushed",
+) -> Run:
     """Record that a push has not ended, where the run ends without it."""
     if not run.has_unpushed_model:
         return run
-    reason = "its workflow ended, or its cluster did not answer, while the model was pushed"
     return services.runs.record(run.run_id, [_not_pushed(services, run, reason)])
 
 

@@ -206,3 +206,12 @@ def test_unsaved_run_is_saved_again_after_an_hour_and_by_request():
 )
 def test_workflow_that_should_save_is_looked_after(status, answer):
     assert decide(saving(), WorkflowFound(START, status), POLICY) == answer
+
+
+@pytest.mark.parametrize(
+    ("reason", "outcome"), [("", RunPhase.SUCCEEDED), ("the loss is nan", RunPhase.FAILED)]
+)
+def test_saved_run_whose_cluster_is_taken_ends_as_its_job_did(reason, outcome):
+    run = take(saving(reason), ev.ResultsSaved, **SAVED)
+
+    assert decide(run, ClusterTaken("deleted by U7"), POLICY) == (ChangePhase(outcome, reason),)

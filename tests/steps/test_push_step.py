@@ -23,6 +23,7 @@ from stationmaster.domain.names import NAMESPACE
 from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.events import RunPhase
 from stationmaster.rendering.metadata import run_labels
+from stationmaster.steps.begin_teardown import begin_teardown
 from stationmaster.steps.conclude_run import conclude_run
 from stationmaster.steps.push import push
 from stationmaster.steps.verify_results import verify_results
@@ -171,3 +172,11 @@ def test_cluster_that_never_answers_ends_the_run_without_a_push(pushing: Account
     assert conclude_run(pushing.services, pushing.run_id) == {"outcome": "succeeded"}
 
     assert "its cluster did not answer, while the model was pushed" in pushing.run.not_pushed
+
+
+def test_teardown_ends_a_run_that_pushes_as_its_job_did(pushing: Account):
+    assert pushing.call(begin_teardown)
+
+    assert pushing.run.phase is RunPhase.SUCCEEDED
+    assert pushing.run.not_pushed == "its cluster was torn down before the model was pushed"
+    assert pushes(pushing)

@@ -86,10 +86,10 @@ def conclusion(run: Run, caught: Caught | None, now: datetime) -> Endings:
 
 def over(run: Run, phase: RunPhase, reason: str = "") -> Endings:
     """The run's end, or before it the saving of what it leaves, whose reason says how it ends."""
+    if run.phase is RunPhase.SAVING:
+        return _saved(run)  # how it ends was decided when it came there
     if not run.has_unsaved_results:
         return (ChangePhase(phase, reason),)
-    if run.phase is RunPhase.SAVING:
-        return ()
     return (
         ChangePhase(RunPhase.SAVING, stop_reason(run) if phase is RunPhase.STOPPED else reason),
     )
