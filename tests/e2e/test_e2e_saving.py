@@ -1,22 +1,32 @@
-"""Results that cannot be saved, with the shipped saver: what stays, what is said, how it ends."""
+"""Results that are denied at first, and pushed to a hub in the end: all with real bytes."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
 
+import pytest
 from e2e_world import world
+from hub_uploads import TOKEN, UploadHub, upload_hub
 
 from local.slack import OPERATOR_ID, TRAINING_CHANNEL_ID
 from stationmaster import commands
 from stationmaster.domain.run.events import RunPhase
 
-RUN = "/train tiny-llama nodes=1 steps=4 checkpoint_every=2 log_every=1"
+RUN = "/train tiny-llama nodes=1 steps=4 checkpoint_every=2 log_every=1 push_to=lab/tiny"
 
 
 def test_run_whose_saver_is_denied_keeps_its_file_system_until_a_person_saves_again(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    with upload_hub() as hub:
+        hub.part_bytes = 2**20
+        monkeypatch.setenv("HF_TOKEN", TOKEN)
+        monkeypatch.setenv("HF_ENDPOINT", hub.url)
+        _save_and_push(tmp_path, hub)
+
+
+def _save_and_push(tmp_path: Path, hub: UploadHub) -> None:
     with world(tmp_path / "state") as made:
         aws = made.mode.aws
         aws.inject("s3", "PutObject", "AccessDenied", times=1000)
@@ -48,4 +58,15 @@ def test_run_whose_saver_is_denied_keeps_its_file_system_until_a_person_saves_ag
         assert made.left(run_id) == []
         found = made.services.artifacts.download(run_id, tmp_path / "result")
         assert found.manifest.step == 4
-        assert (tmp_path / "result" / "model" / "config.json").is_file()
+        model = tmp_path / "result" / "model"
+        saved = {
+            path.relative_to(model).as_posix(): path.read_bytes()
+            for path in model.rglob("*")
+            if path.is_file()
+        }
+        # Saved late, on system nodes alone, and pushed from there.
+        assert run.pushed is not None, run.not_pushed
+        pushed = hub.repositories["lab/tiny"]
+        assert pushed.private
+        assert pushed.commits[-1] == run.pushed.revision
+        assert {name: pushed.files[name] for name in saved} == saved

@@ -19,7 +19,6 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 TOKEN = "hf_writer"
-# Files of this size or more are asked for as LFS objects, those of twice as much in parts.
 LFS_BYTES = 64
 
 
@@ -42,6 +41,8 @@ class UploadHub:
     requests: list[str] = field(default_factory=list)
     failing: dict[str, list[int]] = field(default_factory=dict)
     """Statuses with which the next requests of a kind are answered."""
+    part_bytes: int = LFS_BYTES
+    """Files of this size or more are asked for as LFS objects, those of twice as much in parts."""
     corrupts: bool = False
     """Whether what is committed loses its last byte."""
 
@@ -152,7 +153,7 @@ def _preupload(hub: UploadHub, groups: Any, body: bytes) -> Any:
         "files": [
             {
                 "path": file["path"],
-                "uploadMode": "lfs" if file["size"] >= LFS_BYTES else "regular",
+                "uploadMode": "lfs" if file["size"] >= hub.part_bytes else "regular",
                 "shouldIgnore": False,
                 "oid": None,
             }
@@ -168,10 +169,10 @@ def _batch(hub: UploadHub, groups: Any, body: bytes) -> Any:
         answer = dict(each)
         if each["oid"] not in hub.objects:
             href, header = f"{hub.url}/upload/{each['oid']}", {}
-            if each["size"] >= 2 * LFS_BYTES:
-                numbers = range(1, -(-each["size"] // LFS_BYTES) + 1)
+            if each["size"] >= 2 * hub.part_bytes:
+                numbers = range(1, -(-each["size"] // hub.part_bytes) + 1)
                 header = {str(number): f"{href}/{number}" for number in numbers}
-                header["chunk_size"] = str(LFS_BYTES)
+                header["chunk_size"] = str(hub.part_bytes)
             upload = {"href": href, "header": header}
             verify = {"href": f"{hub.url}/lfs-verify", "header": {}}
             answer["actions"] = {"upload": upload, "verify": verify}
