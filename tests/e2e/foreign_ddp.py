@@ -39,4 +39,6 @@ if rank == 0:
     (output / "secret").symlink_to("/etc/hostname")
     (output / "dataset").write_text(os.environ.get("STATIONMASTER_DATASET", "none"))
     print(f"Epoch {epochs} | Training snapshot saved at {output}/snapshot.pt", flush=True)
+# gloo aborts a rank whose peer is gone, and a worker that has ended well never comes back.
+dist.barrier()
 dist.destroy_process_group()
