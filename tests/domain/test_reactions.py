@@ -181,6 +181,15 @@ def test_wait_that_opens_late_ends_as_the_event_would_have_ended_it(run, event, 
     assert heard == (() if run.phase.is_terminal else late)
 
 
+def test_news_of_a_job_whose_results_are_being_saved_end_a_wait_as_saving_does():
+    run = make_run(RunPhase.SAVING, condition("Failed"))
+
+    late = decide(run, WaitOpen(START), POLICY)
+
+    assert [type(each) for each in late] == [EndWait]
+    assert decide(run, condition("Failed"), POLICY) == late
+
+
 @pytest.mark.parametrize(
     "cause",
     [

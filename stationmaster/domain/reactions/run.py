@@ -324,8 +324,6 @@ def _end_of_work(run: Run) -> Reactions:
 
 def _end_of_wait(run: Run, now: datetime, policy: Policy) -> Reactions:
     """The end of a wait whose job has ended, or cannot end well any more; nothing while it may."""
-    if run.phase is RunPhase.SAVING:
-        return (EndWait(RunStopped, why_saving(run)),)
     ended = _end_of_job(run)
     if ended:
         return ended
@@ -334,6 +332,9 @@ def _end_of_wait(run: Run, now: datetime, policy: Policy) -> Reactions:
 
 
 def _end_of_job(run: Run) -> Reactions:
+    """The end of a wait for a job that has ended; how the run ends is settled once it is saved."""
+    if run.phase is RunPhase.SAVING:
+        return (EndWait(RunStopped, why_saving(run)),)
     if run.stop_requested_by is not None:
         return (EndWait(RunStopped, stop_reason(run)),)
     if run.job_condition == "Succeeded":
