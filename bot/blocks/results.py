@@ -93,9 +93,12 @@ def result_buttons(view: RunView) -> list[Block]:
         return []
     label, name = "Delete without saving", md.code(run.run_id, 120)
     title, confirm, deny = "Delete the results?", "Delete them", "Keep them"
+    newest = run.backups.newest
+    left = (
+        f"Only the backup of step {newest.step:,} stays." if newest else "They exist nowhere else."
+    )
     what = (
-        f"Model, checkpoints and logs of {name} exist nowhere else. They are deleted with its file "
-        "system, for good."
+        f"Model, checkpoints and logs of {name} are deleted with its file system, for good. {left}"
     )
     if existing:
         label, title = "End without saving", "End without saving?"
