@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 
 import pytest
 from artifacts_world import BUCKET, SavedRun, save_run
+from aws_fixtures import until
 from aws_steps import IDLE, Account, account  # noqa: F401
 from cluster_steps import (
     account_only,  # noqa: F401
@@ -38,6 +39,7 @@ from stationmaster.domain.reactions.ending import SAVE_AGAIN_AFTER
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.domain.results import MANIFEST_FILE
 from stationmaster.domain.run.events import RunPhase
+from stationmaster.rendering.metadata import run_labels
 from stationmaster.services import Services
 from stationmaster.steps.begin_teardown import begin_teardown
 from stationmaster.steps.conclude_run import conclude_run
@@ -229,6 +231,8 @@ def test_saving_that_fails_is_recorded_and_can_be_tried_again(trained: Account):
 
 def test_saver_that_does_not_start_in_time_fails_with_the_words_of_the_cluster(trained: Account):
     saves(trained)
+    gateway = trained.services.kubernetes(trained.cluster_id)
+    until(lambda: gateway.pods(labels=run_labels(trained.run_id, "saving")))
     trained.pass_time()
 
     with pytest.raises(SavingFailed, match=r"-save did not start after .*: pod .* is not"):

@@ -105,13 +105,15 @@ def test_pass_that_is_killed_leaves_the_run_on_its_cluster_alone(
     world.until(held.reached.is_set, "the pass is under way")
 
     world.kill(f"{lab.cluster_id}-2", "cluster")
-    held.released.set()
 
     if nodes == 2:  # what was to be proven is not: nobody else gets nodes of it
         world.until(
             lambda: clusters.load(lab.cluster_id).phase is ClusterPhase.FAILED, "it has failed"
         )
+        held.released.set()
     else:
+        world.until(lambda: clusters.load(lab.cluster_id).resize_failure, "it goes back")
+        held.released.set()
         world.until_ready(lab.cluster_id)
         assert clusters.load(lab.cluster_id).spec.nodes == 2
         assert KILLED in clusters.load(lab.cluster_id).resize_failure
@@ -143,7 +145,8 @@ def test_teardown_that_is_killed_is_reported_and_finished_by_the_reaper(
     reaped = world.reap()
 
     run = world.until_rested(run_id, torn_down=True)
-    assert run_id in reaped
+    # The conclusion outlives its execution, and may have ended the teardown before the reaper came.
+    assert run_id in reaped or state == "ConcludeTeardown"
     assert (run.phase, find_left(world.services, run_id)) == (RunPhase.FAILED, [])
     assert clusters.load(run_id).billable_left == []
     reasons = [event.reason for event in world.outcome(run_id).events_of("teardown.failed")]

@@ -110,7 +110,7 @@ class InterferingRuntime(InProcessRuntime):
         self._rules = threading.Lock()
         self.reaper_rests = True  # so that how a run ends by itself can be seen without its help
         self.api_calls: dict[str, set[tuple[str, str]]] = defaultdict(set)
-        self.told_dead: set[str] = set()  # executions whose bad end came to the recorder
+        self.told_dead: set[str] = set()  # executions whose bad end the recorder has dealt with
 
     def configure(self, environment: Mapping[str, str]) -> None:
         """Watch the calls of handlers, whose clients are of the default session.
@@ -157,7 +157,6 @@ class InterferingRuntime(InProcessRuntime):
         """Call the handler, unless a rule of the run says otherwise."""
         if function.name == REAPER.name and self.reaper_rests:
             return b"[]", False
-        self._note_dead(payload)
         hold, fault, doubled = self._rules_for(function.name, payload)
         if hold is not None:
             hold.wait()
@@ -170,6 +169,7 @@ class InterferingRuntime(InProcessRuntime):
             answer = super().invoke(function, payload)
         finally:
             self._served.run_id = None
+            self._note_dead(payload)
         return answer if fault is None else fault.answer()
 
     def _before_call(self, model: Any, **_: Any) -> None:

@@ -316,7 +316,7 @@ class World:
         )
 
     def kill(self, name: str, machine: str = "train") -> None:
-        """Stop an execution from outside, and wait until the recorder was told.
+        """Stop an execution from outside, and wait until the recorder has dealt with it.
 
         The first of a run's and of its cluster's have the run's id as their name.
         """
@@ -324,7 +324,9 @@ class World:
         self.aws.client("stepfunctions").stop_execution(
             executionArn=arn, cause="killed by the test"
         )
-        self.until(lambda: arn in self.runtime.told_dead, f"the recorder hears of {name}")
+        self.until(
+            lambda: arn in self.runtime.told_dead, f"the recorder deals with the end of {name}"
+        )
 
     def delete_job(self, run_id: str) -> None:
         """Delete the run's PyTorchJob behind the product's back."""
