@@ -46,7 +46,7 @@ KEYS = (
     *("schedule=constant", "learning_rate=3e-4", "min_learning_rate=0", "warmup_steps=5"),
     *("eval_every=0", "log_every=1"),
 )
-STEPS = 100
+STEPS = 60
 # One of each pod.
 NUM_WORKER_KILLS = 2
 
