@@ -22,7 +22,7 @@ demo:  ## local mode with the page at http://127.0.0.1:8700; installs what local
 
 test: setup  ## the whole test suite; the pure part with every supported Python that is found
 	@$(BIN)/python -m install.interpreters tests/domain tests/rendering
-	$(BIN)/pytest --numprocesses 6 --dist loadfile --no-loadscope-reorder
+	$(BIN)/pytest --numprocesses 4 --dist loadfile --no-loadscope-reorder
 
 check: setup  ## format, lint, types, layers, freshness of generated files
 	$(BIN)/ruff format --check .
