@@ -65,6 +65,8 @@ class PodView(_View):
     waiting_message: str = ""
     terminated_reason: str = ""
     exit_code: int | None = None
+    image_digest: str = ""
+    """Of the image that its first container runs, `sha256:...`; empty where the node says none."""
     restarts: int = 0
     unschedulable: str = ""
 
@@ -183,6 +185,15 @@ def _requests(container: Json) -> dict[str, Decimal]:
     return {name: parse_quantity(amount) for name, amount in asked.items()}
 
 
+def _image_digest(status: Json) -> str:
+    """What the registry calls the image: an id without a name before it is the node's own."""
+    for container in status.get("containerStatuses") or []:
+        name, _, digest = str(container.get("imageID") or "").rpartition("@")
+        if name and digest.startswith("sha256:"):
+            return digest
+    return ""
+
+
 def parse_pod(item: Json) -> PodView:
     """From a Pod."""
     status = item.get("status") or {}
@@ -208,6 +219,7 @@ def parse_pod(item: Json) -> PodView:
         waiting_message=waiting.get("message", ""),
         terminated_reason=terminated.get("reason", ""),
         exit_code=terminated.get("exitCode"),
+        image_digest=_image_digest(status),
         restarts=sum(container.get("restartCount", 0) for container in containers),
         unschedulable=next(
             (

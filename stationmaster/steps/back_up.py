@@ -106,7 +106,7 @@ def _start(services: Services, gateway: KubernetesGateway, run: Run) -> None:
     settings = services.settings
     gateway.apply(
         render_saving(
-            result_facts(services, run, outcome=RunPhase.RUNNING),
+            result_facts(services, gateway, run, outcome=RunPhase.RUNNING),
             cluster_id=cluster_of(run),
             image=settings.relay_image,
             bucket=settings.artifacts_bucket,

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from stationmaster import __version__
 from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.domain.results import RunFacts
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import RunPhase
+from stationmaster.kubernetes.gateway import KubernetesGateway
+from stationmaster.kubernetes.views import PodView
+from stationmaster.rendering.metadata import run_labels
 from stationmaster.services import Services
 from stationmaster.steps.recording import cluster_of
 
 
-def result_facts(services: Services, run: Run, *, outcome: RunPhase) -> RunFacts:
+def result_facts(
+    services: Services, gateway: KubernetesGateway, run: Run, *, outcome: RunPhase
+) -> RunFacts:
     """The facts of the run as it stands; `outcome` is `running` for a backup."""
     request, cluster = run.request, services.cluster_states.load(cluster_of(run))
     recipe = get_recipe(request.recipe, request.model).with_overrides(request.overrides)
@@ -25,7 +32,10 @@ def result_facts(services: Services, run: Run, *, outcome: RunPhase) -> RunFacts
         model="" if request.program else trained,
         nodes=run.placement.nodes,
         instance_type=run.placement.instance_type,
-        image=request.image or services.settings.training_image,
+        image=_with_digest(
+            request.image or services.settings.training_image,
+            gateway.pods(labels=run_labels(run.run_id, "training")),
+        ),
         program=request.program,
         versions={"stationmaster": __version__},
         seed=None if request.program else recipe.training.seed,
@@ -41,3 +51,9 @@ def _data(run: Run, dataset: str) -> str:
     """What it was trained on, with the id of what was brought for it."""
     name = run.staging.root.partition("/")[0] if run.staging is not None else ""
     return f"{dataset}#{name}" if name else dataset
+
+
+def _with_digest(image: str, pods: Iterable[PodView]) -> str:
+    """The image as the training pods have it; a tag may be moved, and pods may be gone."""
+    digest = next((pod.image_digest for pod in pods if pod.image_digest), "")
+    return f"{image}@{digest}" if digest and "@" not in image else image

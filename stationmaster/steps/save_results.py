@@ -127,7 +127,7 @@ def _start(services: Services, gateway: KubernetesGateway, run: Run) -> None:
     """Start the Job; one that a step of an execution that was killed starts meanwhile will do."""
     settings = services.settings
     objects = render_saving(
-        result_facts(services, run, outcome=outcome_of(run)),
+        result_facts(services, gateway, run, outcome=outcome_of(run)),
         cluster_id=cluster_of(run),
         image=settings.relay_image,
         bucket=settings.artifacts_bucket,
