@@ -116,7 +116,7 @@ def test_range_takes_what_is_free_or_all_and_goes_on_with_what_is_left(
     doomed = nodes_of_pods(lab.services, cluster_id, alone)["1"]
     if node_of_relay(lab.services, cluster_id, alone) == doomed:
         stop(lab, alone)
-        pytest.skip("the relay was placed on the node to be lost, so nobody sees its loss")
+        pytest.skip(f"the relay was placed on the node to be lost: {doomed}")
     lab.mode.cluster.lose_node(doomed)
     lab.wait(lambda: of(lab, alone, "node.lost"), "the loss is reported")
     lab.wait(lambda: of(lab, alone, "training.resumed"), "it starts again on one node")
