@@ -8,10 +8,18 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
 from local.aws.observer import ImportedFile
 from local.cluster import LocalCluster
 from stationmaster.domain.catalogue.instances import get_instance
+
+# EKS has words of its own for what a taint does; Kubernetes knows only those on the right.
+_EFFECTS: Final = {
+    "NO_SCHEDULE": "NoSchedule",
+    "NO_EXECUTE": "NoExecute",
+    "PREFER_NO_SCHEDULE": "PreferNoSchedule",
+}
 
 
 class ClusterBehindEks:
@@ -66,7 +74,10 @@ class ClusterBehindEks:
             count=count,
             zone=zone,
             labels=labels,
-            taints=taints,
+            taints=[
+                {**taint, "effect": _EFFECTS.get(taint["effect"], taint["effect"])}
+                for taint in taints
+            ],
             capacity=capacity,
         )
 

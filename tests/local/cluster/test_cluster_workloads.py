@@ -20,6 +20,8 @@ from cluster_fixtures import (  # noqa: F401  # fixtures
 from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 
+from local.cluster_behind_eks import ClusterBehindEks
+
 NVIDIA_IMAGE = "nvcr.io/nvidia/k8s-device-plugin:v0.19.0"
 EFA_IMAGE = "602401143452.dkr.ecr.us-west-2.amazonaws.com/eks/aws-efa-k8s-device-plugin:v0.5.20"
 
@@ -98,6 +100,26 @@ def test_taints_and_affinity_keep_pods_off_with_the_schedulers_words(
         "1 node(s) had untolerated taint {nvidia.com/gpu: true}."
     )
     own.pod_phase("tolerant", "Succeeded")
+
+
+def test_taint_of_a_node_group_of_eks_keeps_pods_off_its_nodes(empty_cluster: Cluster) -> None:
+    own = empty_cluster
+    ClusterBehindEks(own.local, own.state_dir).node_group_active(
+        cluster="trial",
+        name="training",
+        instance_type="m5.2xlarge",
+        count=1,
+        zone="us-east-1a",
+        labels={},
+        taints=[{"key": "training", "value": "true", "effect": "NO_SCHEDULE"}],
+    )
+
+    own.run_pod("stranger", "true")
+    event = own.event("stranger", "FailedScheduling")
+    own.run_pod("trainer", "true", tolerations=[{"key": "training", "operator": "Exists"}])
+
+    assert "1 node(s) had untolerated taint {training: true}" in event.message
+    own.pod_phase("trainer", "Succeeded")
 
 
 def test_pending_pod_is_scheduled_when_a_node_comes(empty_cluster: Cluster) -> None:
