@@ -176,7 +176,8 @@ def cache_dir_from(environ: Mapping[str, str]) -> Path:
     return Path(configured) if configured else Path.home() / ".cache" / "stationmaster"
 
 
-def _positive(text: str) -> int:
+def positive(text: str) -> int:
+    """An argument that is a whole number from 1."""
     value = int(text)
     if value < 1:
         raise argparse.ArgumentTypeError(f"{value} is below 1")
@@ -259,7 +260,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--keep-checkpoints",
-        type=_positive,
+        type=positive,
         default=2,
         metavar="N",
         help="complete checkpoints kept (default: %(default)s)",

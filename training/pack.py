@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from stationmaster.domain.errors import StationmasterError
-from training.config import cache_dir_from
+from training.config import cache_dir_from, positive
 from training.data.corpus_lookup import find_corpus
 from training.data.corpus_reading import read_corpus
 from training.data.pack import DEFAULT_SHARD_TOKENS, make_plan, pack, unfinished_packing
@@ -76,13 +76,6 @@ def _pack(arguments: argparse.Namespace, environ: Mapping[str, str]) -> PackedDa
     return pack(corpus, tokenizer, plan, directory=directory, workers=arguments.workers)
 
 
-def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{value} is below 1")
-    return value
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m training.pack",
@@ -111,20 +104,20 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--vocab-size",
-        type=_positive,
+        type=positive,
         metavar="N",
         help="entries of the model's vocabulary: trained for bpe, checked for others",
     )
     parser.add_argument(
         "--shard-tokens",
-        type=_positive,
+        type=positive,
         default=DEFAULT_SHARD_TOKENS,
         metavar="N",
         help="tokens a file (default: %(default)s)",
     )
     parser.add_argument(
         "--workers",
-        type=_positive,
+        type=positive,
         default=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1,
         metavar="N",
         help="processes that tokenise (default: one a core)",

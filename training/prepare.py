@@ -30,6 +30,7 @@ from typing import Final
 from stationmaster.domain.datasets import Preparation, StagedLine, StagingLine
 from stationmaster.domain.errors import StationmasterError, UserError
 from stationmaster.domain.exit_codes import EXIT_NOT_DONE, EXIT_REFUSED
+from training.config import positive
 from training.data.preparing import (
     ImageWork,
     Settings,
@@ -106,13 +107,6 @@ def _fail(sentence: str, code: int) -> int:
     return code
 
 
-def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{value} is below 1")
-    return value
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m training.prepare",
@@ -120,10 +114,10 @@ def _parser() -> argparse.ArgumentParser:
     )
     what = parser.add_subparsers(dest="what", required=True)
     images = what.add_parser("images", help="archives become class folders; folders are counted")
-    images.add_argument("--classes", type=_positive, required=True, metavar="N")
+    images.add_argument("--classes", type=positive, required=True, metavar="N")
     tokens = what.add_parser("tokens", help="text is tokenised and packed")
     tokens.add_argument("--tokenizer", required=True, metavar="T")
-    tokens.add_argument("--vocab-size", type=_positive, required=True, metavar="N")
+    tokens.add_argument("--vocab-size", type=positive, required=True, metavar="N")
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
     images.add_argument("id", metavar="ID", help="names the copied data")
     source = tokens.add_mutually_exclusive_group(required=True)
@@ -134,7 +128,7 @@ def _parser() -> argparse.ArgumentParser:
         each.add_argument("--run-id", metavar="RUN", help="for the lines that are printed")
         each.add_argument(
             "--processes",
-            type=_positive,
+            type=positive,
             default=min(cores, _MOST_PROCESSES),
             metavar="N",
             help="on this node (default: %(default)s, one a core)",

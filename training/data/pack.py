@@ -10,16 +10,14 @@ from __future__ import annotations
 import fcntl
 import itertools
 import logging
-import os
 import shutil
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from multiprocessing import connection, get_context, parent_process
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Final
 
@@ -38,6 +36,7 @@ from training.data.shards import (
     read_packed,
     write_atomically,
 )
+from training.data.shares import end_with_parent
 from training.data.tokenizers import TextTokenizer, TokenIds, TokenizerFile
 
 DEFAULT_SHARD_TOKENS: Final = 128 * 2**20
@@ -215,15 +214,7 @@ _encoders: list[TextTokenizer] = []
 
 
 def _start_worker(tokenizer: TokenizerFile) -> None:
-    parent = parent_process()
-    assert parent is not None
-
-    def follow() -> None:
-        # A killed packing would leave its workers behind: nothing else ends them.
-        connection.wait([parent.sentinel])
-        os._exit(1)
-
-    threading.Thread(target=follow, daemon=True).start()
+    end_with_parent()
     _encoders.append(TextTokenizer(tokenizer))
 
 

@@ -92,7 +92,7 @@ def in_processes(work: Callable[[], None], *, number: int, meanwhile: Callable[[
         StationmasterError: what `work` raised in one of them.
     """
     with ProcessPoolExecutor(
-        number, mp_context=get_context("spawn"), initializer=_end_with_parent
+        number, mp_context=get_context("spawn"), initializer=end_with_parent
     ) as pool:
         futures = [pool.submit(work) for _ in range(number)]
         try:
@@ -130,7 +130,8 @@ def _locked(path: Path) -> Iterator[bool]:
             yield True
 
 
-def _end_with_parent() -> None:
+def end_with_parent() -> None:
+    """In a worker: end when the parent does; after a kill, nothing else ends it."""
     parent = parent_process()
     assert parent is not None
 
