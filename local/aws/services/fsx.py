@@ -7,8 +7,6 @@ exists here.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,7 +17,7 @@ from moto.core.resource_tagging import TaggedResource
 from moto.ec2.models import ec2_backends
 
 from local.aws.emulation import Emulation
-from local.aws.services.fsx_associations import Associations
+from local.aws.services.fsx_associations import Associations, Request
 from local.aws.services.wire import ApiError, NativeService, page
 
 # Emulated seconds. Real file systems take 5-12 min to create and a few minutes to go.
@@ -42,8 +40,7 @@ class FileSystem:
     """One file system; `described` is what the API shows."""
 
     described: dict[str, Any]
-    token: str | None
-    fingerprint: str
+    request: Request
     eni_id: str | None = None
 
 
@@ -61,21 +58,13 @@ class FsxService(NativeService):
 
     def create_file_system(self, params: dict[str, Any]) -> dict[str, Any]:
         """Start creating a file system; the same ClientRequestToken returns the same one."""
-        token = params.get("ClientRequestToken")
-        content = {key: value for key, value in params.items() if key != "ClientRequestToken"}
-        fingerprint = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+        request = Request.of(params)
         for existing in list(self.file_systems.values()):
-            if token is not None and existing.token == token:
-                if existing.fingerprint != fingerprint:
-                    raise ApiError(
-                        "IncompatibleParameterError",
-                        "The client request token was used with different parameters",
-                        Parameter="ClientRequestToken",
-                    )
+            if request.repeats(existing.request):
                 return {"FileSystem": existing.described}
         _validate(params)
         described = self._describe_new(params)
-        file_system = FileSystem(described=described, token=token, fingerprint=fingerprint)
+        file_system = FileSystem(described=described, request=request)
         file_system.eni_id = self._attach(params, described)
         described["NetworkInterfaceIds"] = [file_system.eni_id]
         self.file_systems[described["FileSystemId"]] = file_system

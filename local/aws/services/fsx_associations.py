@@ -37,13 +37,43 @@ _NO_ACCESS = (
 )
 
 
+@dataclass(frozen=True)
+class Request:
+    """A creation that was asked for: its ClientRequestToken, and a hash of everything else."""
+
+    token: str | None
+    fingerprint: str
+
+    @classmethod
+    def of(cls, params: dict[str, Any]) -> Request:
+        """The request with these parameters."""
+        content = {key: value for key, value in params.items() if key != "ClientRequestToken"}
+        fingerprint = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+        return cls(params.get("ClientRequestToken"), fingerprint)
+
+    def repeats(self, earlier: Request) -> bool:
+        """Whether this is an earlier request once more.
+
+        Raises:
+            ApiError: it has the token of the earlier one, and asks for something else.
+        """
+        if self.token is None or self.token != earlier.token:
+            return False
+        if self.fingerprint != earlier.fingerprint:
+            raise ApiError(
+                "IncompatibleParameterError",
+                "The client request token was used with different parameters",
+                Parameter="ClientRequestToken",
+            )
+        return True
+
+
 @dataclass
 class Association:
     """One association; `described` is what the API shows."""
 
     described: dict[str, Any]
-    token: str | None
-    fingerprint: str
+    request: Request
     is_importing: bool = False
 
     @property
@@ -62,17 +92,9 @@ class Associations:
 
     def create(self, params: dict[str, Any]) -> dict[str, Any]:
         """Start linking; the same ClientRequestToken returns the same association."""
-        token = params.get("ClientRequestToken")
-        content = {key: value for key, value in params.items() if key != "ClientRequestToken"}
-        fingerprint = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+        request = Request.of(params)
         for existing in list(self._held.values()):
-            if token is not None and existing.token == token:
-                if existing.fingerprint != fingerprint:
-                    raise ApiError(
-                        "IncompatibleParameterError",
-                        "The client request token was used with different parameters",
-                        Parameter="ClientRequestToken",
-                    )
+            if request.repeats(existing.request):
                 return {"Association": existing.described}
         file_system = self._find_file_system(params["FileSystemId"])
         source = f"{params['DataRepositoryPath'].rstrip('/')}/"
@@ -93,7 +115,7 @@ class Associations:
             "Tags": list(params.get("Tags", [])),
             "CreationTime": datetime.now(UTC),
         }
-        association = Association(described, token, fingerprint)
+        association = Association(described, request)
         self._held[identity] = association
         self._emulation.clock.after(LINK_S, lambda: self._linked(association))
         return {"Association": described}
