@@ -26,6 +26,8 @@ LABEL_ROLE: Final = "stationmaster/role"
 RELAY: Final = "stationmaster-relay"
 SAVER: Final = "stationmaster-saver"
 STAGER: Final = "stationmaster-stager"
+# The Kubernetes group of the people who may use kubectl.
+PEOPLE: Final = "stationmaster:people"
 
 # Nodes for training are tainted, so that system pods stay on the system node group.
 SYSTEM_NODE_GROUP: Final = "system"
@@ -91,10 +93,6 @@ def linking_name(run_id: RunId) -> str:
 def restoring_name(run_id: RunId) -> str:
     """Name of the Job that brings other runs' results back; its account is shared, as STAGER."""
     return f"{run_id}-restore"
-
-
-# The Kubernetes group of the people who may use kubectl.
-PEOPLE: Final = "stationmaster:people"
 
 
 def looking_name(run_id: RunId) -> str:

@@ -32,6 +32,7 @@ from stationmaster.kubernetes.views import BatchJobView
 from stationmaster.rendering.metadata import run_labels
 from stationmaster.rendering.saving import render_saving
 from stationmaster.services import Services
+from stationmaster.steps.failing import why_saver_failed
 from stationmaster.steps.recording import cluster_of
 from stationmaster.steps.result_facts import result_facts
 
@@ -127,9 +128,7 @@ def _end(
             return _failed(services, run, str(exc))
     pods = gateway.pods(labels=_labels(run))
     if job.failed:
-        ended = [pod for pod in pods if pod.exit_code not in (None, 0)]
-        said = _last_words(gateway, ended[-1].name) if ended else ""
-        return _failed(services, run, said or f"Job {job.name} failed: {job.message}")
+        return _failed(services, run, why_saver_failed(gateway, job, pods))
     if any(pod.phase != "Pending" for pod in pods):
         return None  # once a pod of it runs, the Job's own deadline counts
     begun_at = run.backups.begun_at or services.now()
@@ -186,10 +185,3 @@ def _job_of(run: Run) -> str:
 
 def _labels(run: Run) -> dict[str, str]:
     return run_labels(run.run_id, "backup")
-
-
-def _last_words(gateway: KubernetesGateway, pod: str) -> str:
-    try:
-        return gateway.last_log_line(pod)
-    except TransientError:
-        return ""  # that it failed has to be reported

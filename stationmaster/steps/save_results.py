@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from stationmaster.domain.errors import PermanentError, SavingFailed, StepTimedOut, TransientError
+from stationmaster.domain.errors import PermanentError, SavingFailed, StepTimedOut
 from stationmaster.domain.ids import ClusterId, RunId
-from stationmaster.domain.names import LABEL_ROLE, LABEL_RUN_ID, saving_name
+from stationmaster.domain.names import LABEL_ROLE, LABEL_RUN_ID
 from stationmaster.domain.reactions.ending import ExplainSilence, outcome_of
 from stationmaster.domain.reactions.run import POLICY, SilenceExplained, decide
 from stationmaster.domain.reactions.workflow import WorkflowEnds
@@ -25,6 +25,7 @@ from stationmaster.steps import NOT_READY, READY, StepResult
 from stationmaster.steps.back_up import remove_backups
 from stationmaster.steps.catching import parse_caught
 from stationmaster.steps.examining import explain_silence
+from stationmaster.steps.failing import why_saver_failed
 from stationmaster.steps.recording import change_phases, check_time, cluster_of
 from stationmaster.steps.result_facts import result_facts
 
@@ -147,9 +148,7 @@ def _is_done(services: Services, gateway: KubernetesGateway, run: Run, job: Batc
         return True
     pods = gateway.pods(labels=run_labels(run.run_id, "saving"))
     if job.failed:
-        ended = [pod for pod in pods if pod.exit_code not in (None, 0)]
-        said = _last_words(gateway, ended[-1].name) if ended else ""
-        raise SavingFailed(said or f"Job {saving_name(run.run_id)} failed: {job.message}")
+        raise SavingFailed(why_saver_failed(gateway, job, pods))
     if any(pod.phase != "Pending" for pod in pods):
         return False
     settings = services.settings
@@ -164,10 +163,3 @@ def _is_done(services: Services, gateway: KubernetesGateway, run: Run, job: Batc
     except StepTimedOut as exc:
         raise SavingFailed(f"{exc}: {gateway.explain(pods)}") from exc
     return False
-
-
-def _last_words(gateway: KubernetesGateway, pod: str) -> str:
-    try:
-        return gateway.last_log_line(pod)
-    except TransientError:
-        return ""  # that it failed has to be reported
