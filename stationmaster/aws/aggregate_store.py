@@ -7,22 +7,29 @@ and two writers cannot overwrite each other.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+
+from pydantic import ValidationError
 
 from stationmaster.aws import table
 from stationmaster.aws.calls import AwsConditionFailed, aws_call
 from stationmaster.aws.table import Item, Key
 from stationmaster.domain.aggregate import Aggregate, EventT, StateT
-from stationmaster.domain.errors import IllegalTransition, WriteConflict
+from stationmaster.domain.errors import IllegalTransition, Unreadable, WriteConflict
 from stationmaster.domain.ids import EventId
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
 
+logger = logging.getLogger(__name__)
+
 # A transaction takes 100 items; one is the state itself.
 _EVENTS_PER_TRANSACTION: Final = 40
 _WRITE_ATTEMPTS: Final = 8
+# A validation error quotes what it has read, which may be long.
+_PROBLEM_CHARS: Final = 300
 
 # Text, but a run's id is not taken for a cluster's.
 IdT = TypeVar("IdT", bound=str)
@@ -44,11 +51,16 @@ class AggregateStore(Generic[IdT, StateT, EventT]):
 
         Raises:
             StationmasterError: there is none; the aggregate's own `not_found`.
+            Unreadable: it is damaged.
         """
         return self._load(owner)
 
     def find(self, owner: IdT) -> StateT | None:
-        """The state as last written, or None."""
+        """The state as last written, or None.
+
+        Raises:
+            Unreadable: it is damaged.
+        """
         return self._find(owner)
 
     def begin(self, first: EventT, *more: EventT, also: Sequence[Any] = ()) -> StateT:
@@ -84,7 +96,7 @@ class AggregateStore(Generic[IdT, StateT, EventT]):
         return state
 
     def list_open(self) -> list[StateT]:
-        """Every one that is open, oldest first."""
+        """Every one that is open, oldest first; what cannot be read is left out, and logged."""
         return [*self._listed(table.OPEN_INDEX)]
 
     def list_newest(self) -> Iterator[StateT]:
@@ -122,7 +134,12 @@ class AggregateStore(Generic[IdT, StateT, EventT]):
         return None if item is None else self._state_in(item)
 
     def _state_in(self, item: Item) -> StateT:
-        return self._aggregate.state.model_validate_json(item["body"]["S"])
+        try:
+            return self._aggregate.state.model_validate_json(item["body"]["S"])
+        except (KeyError, ValidationError) as exc:
+            key = item[table.PARTITION_KEY]["S"]
+            problem = " ".join(str(exc).split())[:_PROBLEM_CHARS]
+            raise Unreadable(f"item {key} of the table cannot be read: {problem}") from exc
 
     def _record_chunk(self, state: StateT, events: Sequence[EventT]) -> StateT:
         fresh = list(events)
@@ -187,7 +204,10 @@ class AggregateStore(Generic[IdT, StateT, EventT]):
     def _listed(self, index: str, *, newest_first: bool = False) -> Iterator[StateT]:
         query = table.index_query(index, self._kind)
         for item in self._query(**query, ScanIndexForward=not newest_first):
-            yield self._state_in(item)
+            try:
+                yield self._state_in(item)
+            except Unreadable as exc:
+                logger.error("item left out", extra={"error": str(exc)})
 
     def _state_item(self, state: StateT) -> Item:
         by_age = f"{state.requested_at.isoformat()}#{state.id}"

@@ -27,6 +27,7 @@
         |-- JobNotStarted         the job's pods never ran
         |-- TrainingFailed        the job ran and failed
         |-- RunStopped            a person asked to stop; ends the workflow, is no failure
+        |-- Unreadable            what the table has of a run or a cluster cannot be read
         |-- IllegalTransition     an event that cannot happen in the phase of a run or cluster
         `-- LeftBehind            teardown finished and something billable is still there
 
@@ -154,6 +155,10 @@ class TrainingFailed(PermanentError):
 
 class RunStopped(PermanentError):
     """A person asked to stop; steps raise it so that the workflow goes to its end at once."""
+
+
+class Unreadable(PermanentError):
+    """What the table has of a run or a cluster is damaged, or of a version that is not known."""
 
 
 class IllegalTransition(PermanentError):

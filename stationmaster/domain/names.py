@@ -17,6 +17,8 @@ TAG_RUN_ID: Final = "stationmaster:run-id"
 
 # Logged when neither a run's channel nor its requester takes a post; an alarm is set on it.
 NOBODY_REACHED: Final = "nobody can be reached"
+# Logged by the reaper of a run or a cluster that it can do nothing for.
+NOT_HELPED: Final = "it cannot be helped"
 
 # Kubernetes: one namespace for jobs, checks and the relay; labels on every object of a run.
 NAMESPACE: Final = "stationmaster"

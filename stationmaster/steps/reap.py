@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
+from functools import partial
+from typing import TypeVar
 
 from stationmaster.aws.workflows import pass_name, train_name
 from stationmaster.cluster_upkeep import follow_up, set_clock, start_pass
 from stationmaster.domain.cluster.aggregate import Cluster
-from stationmaster.domain.errors import PermanentError
+from stationmaster.domain.errors import PermanentError, StationmasterError
+from stationmaster.domain.names import NOT_HELPED
 from stationmaster.domain.reactions import cluster as cluster_reactions
 from stationmaster.domain.reactions.cluster import AskWorkflow, LookedAfter, StartTeardown
 from stationmaster.domain.reactions.run import POLICY, LeaseFound, ReleaseLease, decide
@@ -25,13 +29,42 @@ from stationmaster.waiting import notify_waiting_runs
 
 logger = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 
 def reap(services: Services) -> list[str]:
-    """Look at every open run and cluster; returns the ids of those that needed help."""
-    runs = [run.run_id for run in services.runs.list_open() if _help_run(services, run)]
-    open_clusters = services.cluster_states.list_open()
-    clusters = [each.cluster_id for each in open_clusters if _help_cluster(services, each)]
+    """Look at every open run and cluster; returns the ids of those that needed help.
+
+    One that cannot be helped is logged, and does not keep the others from being looked at.
+    """
+    runs = [
+        run.run_id
+        for run in _listed("runs", services.runs.list_open)
+        if _is_helped(run.run_id, partial(_help_run, services, run))
+    ]
+    clusters = [
+        cluster.cluster_id
+        for cluster in _listed("clusters", services.cluster_states.list_open)
+        if _is_helped(cluster.cluster_id, partial(_help_cluster, services, cluster))
+    ]
     return list(dict.fromkeys([*runs, *clusters]))
+
+
+def _listed(what: str, list_open: Callable[[], list[T]]) -> list[T]:
+    try:
+        return list_open()
+    except StationmasterError:
+        logger.exception(NOT_HELPED, extra={"subject": f"all {what}"})
+        return []
+
+
+def _is_helped(subject: str, help_it: Callable[[], bool]) -> bool:
+    """Whether it needed help and got it; whatever goes wrong with it is its own affair."""
+    try:
+        return help_it()
+    except Exception:
+        logger.exception(NOT_HELPED, extra={"subject": subject})
+        return False
 
 
 def _help_run(services: Services, run: Run) -> bool:

@@ -3,6 +3,8 @@
 # ruff: noqa: F811  # fixtures are imported by name
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from aws_steps import Account, account, endpoint  # noqa: F401
 from kill_acts import finish, killed, later, of_cluster
@@ -19,8 +21,10 @@ from kill_givens import (
 )
 from kill_points import alone  # noqa: F401
 
+from stationmaster.aws.table import PARTITION_KEY, SORT_KEY
 from stationmaster.domain.cluster import events as cluster_events
 from stationmaster.domain.cluster.events import ClusterPhase
+from stationmaster.domain.ids import RunId
 from stationmaster.domain.run.events import RunPhase
 from stationmaster.steps.begin_teardown import begin_teardown
 from stationmaster.steps.conclude_teardown import conclude_teardown
@@ -130,3 +134,35 @@ def test_cluster_that_is_released_gets_no_teardown(alone: Account):
     start_teardown(alone.services, alone.cluster_id)
 
     assert running(alone) == set()
+
+
+def state_key(kind: str, owner: str) -> dict[str, dict[str, str]]:
+    return {PARTITION_KEY: {"S": f"{kind}#{owner}"}, SORT_KEY: {"S": "STATE"}}
+
+
+def damage(account: Account, key: dict[str, dict[str, str]]) -> None:
+    """Write over an item what no version of the product can read."""
+    account.aws.client("dynamodb").update_item(
+        TableName=account.settings.table_name,
+        Key=key,
+        UpdateExpression="SET body = :body",
+        ExpressionAttributeValues={":body": {"S": '{"half": '}},
+    )
+
+
+def lose(account: Account, key: dict[str, dict[str, str]]) -> None:
+    account.aws.client("dynamodb").delete_item(TableName=account.settings.table_name, Key=key)
+
+
+@pytest.mark.parametrize("spoil", [damage, lose])
+@pytest.mark.parametrize("kind", ["RUN", "CLUSTER"])
+def test_one_bad_item_does_not_keep_the_reaper_from_the_others(alone: Account, spoil, kind):
+    """A cluster is helped whatever became of the items of another one and of its run."""
+    bad = replace(alone, run_id=RunId(f"a-{alone.run_id}"))
+    forgotten_lease(bad)
+    spoil(bad, state_key(kind, bad.run_id if kind == "RUN" else bad.cluster_id))
+    forgotten_teardown(alone)
+    later(alone)
+
+    assert alone.cluster_id in reap(alone.services)
+    assert running(alone) == {"teardown 1"}
