@@ -30,6 +30,7 @@ from stacks.constructs.statements import (
     get_roles,
     pass_role,
     service_linked_role,
+    service_linked_role_arn,
 )
 from stacks.constructs.tagged_kinds import create_tagged, delete_tagged, read_kinds
 from stationmaster.aws.existing_file_systems import LOOK_ACTIONS
@@ -62,6 +63,8 @@ class Granted:
 # What DynamoDB does with a customer's key on behalf of the caller.
 _KEY_ACTIONS: Final = ("kms:Decrypt", "kms:Encrypt", "kms:GenerateDataKey", "kms:DescribeKey")
 
+# The service of EKS that keeps node groups, by its name in roles.
+_NODE_GROUPS: Final = "eks-nodegroup.amazonaws.com"
 # The service of FSx that reads linked buckets, by its name in roles.
 _S3_OF_FSX: Final = "s3.data-source.lustre.fsx.amazonaws.com"
 # Source: FSx for Lustre user guide, "Unable to validate access to an S3 bucket": Get* and List*,
@@ -265,10 +268,15 @@ def _node_group_create(stack: cdk.Stack, granted: Granted) -> list[Statement]:
             {"StringEquals": {"ec2:CreateAction": "RunInstances"}},
         ),
         pass_role(granted.roles.nodes, "eks.amazonaws.com", "ec2.amazonaws.com"),
-        get_roles(granted.roles.nodes),
-        service_linked_role(
-            stack, "eks-nodegroup.amazonaws.com", "autoscaling.amazonaws.com", "spot.amazonaws.com"
+        # EKS reads in the caller's name which policies the nodes have, and whether its own role is
+        # there. Sources: https://github.com/aws-controllers-k8s/community/issues/2164 and
+        # https://github.com/terraform-aws-modules/terraform-aws-eks/issues/823
+        get_roles(granted.roles.nodes, more=("iam:ListAttachedRolePolicies",)),
+        Statement(
+            ("iam:GetRole",),
+            (service_linked_role_arn(stack, _NODE_GROUPS, "AWSServiceRoleForAmazonEKSNodegroup"),),
         ),
+        service_linked_role(stack, _NODE_GROUPS, "autoscaling.amazonaws.com", "spot.amazonaws.com"),
     ]
 
 
@@ -293,9 +301,12 @@ def _addon_create(stack: cdk.Stack, granted: Granted) -> list[Statement]:
     ]
 
 
-def _file_system_create(stack: cdk.Stack, _granted: Granted) -> list[Statement]:
+def _file_system_create(stack: cdk.Stack, granted: Granted) -> list[Statement]:
     return [
         *create_tagged(stack, "file-system"),
+        # FSx asks in the caller's name whether the security group may be used in the network.
+        # Source: Service Authorization Reference, Amazon FSx, dependent actions.
+        Statement(("ec2:GetSecurityGroupsForVpc",), (granted.vpc_arn,)),
         service_linked_role(stack, "fsx.amazonaws.com"),
     ]
 
@@ -322,9 +333,7 @@ def _data_link_create(stack: cdk.Stack, granted: Granted) -> list[Statement]:
     buckets = granted.linked_bucket_arns
     if not buckets:
         return linking
-    role = stack.format_arn(
-        service="iam", region="", resource="role", resource_name=f"aws-service-role/{_S3_OF_FSX}/*"
-    )
+    role = service_linked_role_arn(stack, _S3_OF_FSX)
     through_fsx = {"Bool": {"aws:ViaAWSService": "true"}}
     objects = tuple(f"{bucket}/*" for bucket in buckets)
     named = "objects of a bucket that the deployment names have keys of their own"

@@ -1,4 +1,4 @@
-"""One IAM statement as data, and the three that concern roles; `permissions` is made of them."""
+"""One IAM statement as data, and those that concern roles; `permissions` is made of them."""
 
 from __future__ import annotations
 
@@ -37,24 +37,29 @@ def pass_role(role: iam.IRole, *services: str) -> Statement:
     return Statement(("iam:PassRole",), (role.role_arn,), conditions=condition)
 
 
-def get_roles(*roles: iam.IRole) -> Statement:
-    """Allow reading roles, which EKS does in the caller's name before it takes them on."""
-    return Statement(("iam:GetRole",), tuple(role.role_arn for role in roles))
+def get_roles(*roles: iam.IRole, more: tuple[str, ...] = ()) -> Statement:
+    """Allow reading roles, which EKS does in the caller's name before it takes them on.
+
+    `more` are further actions on them.
+    """
+    return Statement(("iam:GetRole", *more), tuple(role.role_arn for role in roles))
+
+
+def service_linked_role_arn(stack: cdk.Stack, service: str, name: str = "*") -> str:
+    """The ARN of a role that a service makes for itself in this account."""
+    return stack.format_arn(
+        service="iam",
+        region="",
+        resource="role",
+        resource_name=f"aws-service-role/{service}/{name}",
+    )
 
 
 def service_linked_role(stack: cdk.Stack, *services: str) -> Statement:
     """Allow the creation of the roles that these services make for themselves on first use."""
     return Statement(
         ("iam:CreateServiceLinkedRole",),
-        tuple(
-            stack.format_arn(
-                service="iam",
-                region="",
-                resource="role",
-                resource_name=f"aws-service-role/{service}/*",
-            )
-            for service in services
-        ),
+        tuple(service_linked_role_arn(stack, service) for service in services),
         "AWS names the service-linked role; the path and the condition name the service",
         {"StringEquals": {"iam:AWSServiceName": list(services)}},
     )
