@@ -143,14 +143,14 @@ class Services:
         """FSx for Lustre."""
         from stationmaster.aws.file_systems import FileSystems
 
-        return FileSystems(self._client("fsx"))
+        return FileSystems(self.settings, self._client("fsx"))
 
     @cached_property
     def data_links(self) -> DataLinks:
         """FSx data repository associations."""
         from stationmaster.aws.data_links import DataLinks
 
-        return DataLinks(self._client("fsx"))
+        return DataLinks(self.settings, self._client("fsx"))
 
     @cached_property
     def existing_file_systems(self) -> ExistingFileSystems:
@@ -231,14 +231,14 @@ class Services:
         """EC2 launch templates."""
         from stationmaster.aws.launch_templates import LaunchTemplates
 
-        return LaunchTemplates(self._client("ec2"))
+        return LaunchTemplates(self.settings, self._client("ec2"))
 
     @cached_property
     def placement_groups(self) -> PlacementGroups:
         """EC2 placement groups."""
         from stationmaster.aws.placement_groups import PlacementGroups
 
-        return PlacementGroups(self._client("ec2"))
+        return PlacementGroups(self.settings, self._client("ec2"))
 
     def in_deletion_order(self) -> dict[ResourceKind, Releasable]:
         """Every kind that is deleted by itself; each may hold the ones after it."""

@@ -61,7 +61,7 @@ class AccessEntries:
                 clusterName=name,
                 principalArn=role_arn,
                 kubernetesGroups=groups,
-                tags=tags(cluster_id, run_id),
+                tags=tags(cluster_id, run_id, deployment=self._settings.deployment),
             )
         with ignoring_existing(f"associating {policy} with {role_arn}"):
             self._client.associate_access_policy(

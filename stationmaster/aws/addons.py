@@ -18,6 +18,7 @@ class Addons:
 
     def __init__(self, settings: Settings, client: EKSClient) -> None:
         self._client = client
+        self._deployment = settings.deployment
         # Which AWS role the service account of an add-on's pods has.
         self._roles = {FSX_CSI_ADDON: ("fsx-csi-controller-sa", settings.fsx_csi_role_arn)}
 
@@ -47,6 +48,6 @@ class Addons:
                 clusterName=cluster_name(cluster_id),
                 addonName=name,
                 resolveConflicts="OVERWRITE",
-                tags=tags(cluster_id, run_id),
+                tags=tags(cluster_id, run_id, deployment=self._deployment),
                 **arguments,
             )

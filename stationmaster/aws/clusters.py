@@ -78,7 +78,7 @@ class Clusters:
                     "bootstrapClusterCreatorAdminPermissions": False,
                 },
                 clientRequestToken=cluster_id,
-                tags=tags(cluster_id, run_id),
+                tags=tags(cluster_id, run_id, deployment=self._settings.deployment),
             )
 
     def release(self, cluster_id: ClusterId, name: str) -> None:

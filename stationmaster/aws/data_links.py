@@ -16,6 +16,7 @@ from stationmaster.aws.kinds import Actions
 from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.names import TAG_CLUSTER_ID, tags
 from stationmaster.domain.resources import Left, ResourceKind
+from stationmaster.settings import Settings
 
 if TYPE_CHECKING:
     from mypy_boto3_fsx import FSxClient
@@ -57,7 +58,8 @@ class DataLink(BaseModel):
 class DataLinks:
     """Creates, finds and deletes associations of clusters' file systems."""
 
-    def __init__(self, client: FSxClient) -> None:
+    def __init__(self, settings: Settings, client: FSxClient) -> None:
+        self._settings = settings
         self._client = client
 
     def describe(self, cluster_id: ClusterId) -> DataLink | None:
@@ -106,7 +108,10 @@ class DataLinks:
                 DataRepositoryPath=source,
                 BatchImportMetaDataOnCreate=True,
                 Tags=[
-                    {"Key": key, "Value": value} for key, value in tags(cluster_id, run_id).items()
+                    {"Key": key, "Value": value}
+                    for key, value in tags(
+                        cluster_id, run_id, deployment=self._settings.deployment
+                    ).items()
                 ],
             )
 

@@ -13,6 +13,7 @@ from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.names import TAG_CLUSTER_ID, tags
 from stationmaster.domain.resources import Left, ResourceKind
 from stationmaster.rendering.storage import SharedStorage
+from stationmaster.settings import Settings
 
 if TYPE_CHECKING:
     from mypy_boto3_fsx import FSxClient
@@ -47,7 +48,8 @@ class FileSystem(BaseModel):
 class FileSystems:
     """Creates, finds and deletes file systems of clusters."""
 
-    def __init__(self, client: FSxClient) -> None:
+    def __init__(self, settings: Settings, client: FSxClient) -> None:
+        self._settings = settings
         self._client = client
 
     def describe(self, cluster_id: ClusterId) -> FileSystem | None:
@@ -132,7 +134,10 @@ class FileSystems:
                     "DataCompressionType": "LZ4",
                 },
                 Tags=[
-                    {"Key": key, "Value": value} for key, value in tags(cluster_id, run_id).items()
+                    {"Key": key, "Value": value}
+                    for key, value in tags(
+                        cluster_id, run_id, deployment=self._settings.deployment
+                    ).items()
                 ],
             )
 

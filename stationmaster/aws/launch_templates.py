@@ -17,6 +17,7 @@ from stationmaster.domain.names import (
     placement_group_name,
 )
 from stationmaster.domain.resources import Left, ResourceKind
+from stationmaster.settings import Settings
 
 if TYPE_CHECKING:
     from mypy_boto3_ec2 import EC2Client
@@ -30,6 +31,9 @@ ACTIONS: Final = Actions(
 )
 _EXISTS: Final = "InvalidLaunchTemplateName.AlreadyExistsException"
 _GONE: Final = ("InvalidLaunchTemplateId.NotFound", "InvalidLaunchTemplateName.NotFoundException")
+
+# What an instance is launched with, and is tagged as the instance is.
+LAUNCHED: Final = ("instance", "volume", "network-interface")
 
 # GPU images are tens of GB and are unpacked on the root volume; 80 GiB, the default, fills up.
 ROOT_VOLUME_GIB: Final = {True: 500, False: 100}
@@ -54,7 +58,8 @@ spec:
 class LaunchTemplates:
     """Creates, finds and deletes launch templates of clusters."""
 
-    def __init__(self, client: EC2Client) -> None:
+    def __init__(self, settings: Settings, client: EC2Client) -> None:
+        self._settings = settings
         self._client = client
 
     def ensure_training(
@@ -121,21 +126,21 @@ class LaunchTemplates:
         self, cluster_id: ClusterId, node_group: str, data: dict[str, Any], run_id: RunId | None
     ) -> None:
         name = launch_template_name(cluster_id, node_group)
+
+        def tagged(kind: str) -> Any:
+            return tag_specification(kind, cluster_id, run_id, deployment=self._settings.deployment)
+
         common = {
             # With one hop, an answer does not reach a pod: pods cannot take the node's role.
             "MetadataOptions": {"HttpTokens": "required", "HttpPutResponseHopLimit": 1},
-            "TagSpecifications": [
-                tag_specification("instance", cluster_id, run_id),
-                tag_specification("volume", cluster_id, run_id),
-                tag_specification("network-interface", cluster_id, run_id),
-            ],
+            "TagSpecifications": [tagged(kind) for kind in LAUNCHED],
         }
         with ignoring_existing(f"creating launch template {name}", _EXISTS):
             self._client.create_launch_template(
                 LaunchTemplateName=name,
                 ClientToken=name.removeprefix("stationmaster-"),
                 LaunchTemplateData=common | data,  # type: ignore[arg-type]  # built from parts
-                TagSpecifications=[tag_specification("launch-template", cluster_id, run_id)],
+                TagSpecifications=[tagged("launch-template")],
             )
 
 

@@ -148,6 +148,6 @@ class NodeGroups:
                     "version": "$Latest",
                 },
                 clientRequestToken=f"{cluster_id}-{name}",
-                tags=tags(cluster_id, run_id),
+                tags=tags(cluster_id, run_id, deployment=self._settings.deployment),
                 **arguments,
             )

@@ -10,6 +10,7 @@ from stationmaster.aws.tags import by_cluster, tag_specification
 from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.names import placement_group_name
 from stationmaster.domain.resources import Left, ResourceKind
+from stationmaster.settings import Settings
 
 if TYPE_CHECKING:
     from mypy_boto3_ec2 import EC2Client
@@ -29,7 +30,8 @@ _BUSY: Final = "InvalidPlacementGroup.InUse"
 class PlacementGroups:
     """Creates, finds and deletes placement groups of clusters."""
 
-    def __init__(self, client: EC2Client) -> None:
+    def __init__(self, settings: Settings, client: EC2Client) -> None:
+        self._settings = settings
         self._client = client
 
     def ensure(self, cluster_id: ClusterId, *, run_id: RunId | None = None) -> None:
@@ -38,7 +40,14 @@ class PlacementGroups:
             self._client.create_placement_group(
                 GroupName=placement_group_name(cluster_id),
                 Strategy="cluster",
-                TagSpecifications=[tag_specification("placement-group", cluster_id, run_id)],
+                TagSpecifications=[
+                    tag_specification(
+                        "placement-group",
+                        cluster_id,
+                        run_id,
+                        deployment=self._settings.deployment,
+                    )
+                ],
             )
 
     def release(self, cluster_id: ClusterId, name: str) -> None:

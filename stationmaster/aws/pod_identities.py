@@ -39,13 +39,16 @@ class PodIdentities:
 
     def ensure(self, cluster_id: ClusterId, *, run_id: RunId | None = None) -> None:
         """Associate each service account with its role, where the settings name one."""
-        self._associate(cluster_name(cluster_id), NAMESPACE, tags(cluster_id, run_id))
+        self._associate(cluster_name(cluster_id), NAMESPACE, self._tags(cluster_id, run_id))
 
     def ensure_in(
         self, cluster_id: ClusterId, eks_name: str, *, run_id: RunId | None = None
     ) -> None:
         """The same in an EKS cluster of others, where the cluster has a namespace of its own."""
-        self._associate(eks_name, own_namespace(cluster_id), tags(cluster_id, run_id))
+        self._associate(eks_name, own_namespace(cluster_id), self._tags(cluster_id, run_id))
+
+    def _tags(self, cluster_id: ClusterId, run_id: RunId | None) -> dict[str, str]:
+        return tags(cluster_id, run_id, deployment=self._settings.deployment)
 
     def _associate(self, name: str, namespace: str, tagged: dict[str, str]) -> None:
         settings = self._settings

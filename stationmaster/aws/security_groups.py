@@ -101,7 +101,11 @@ class SecurityGroups:
                     VpcId=self._settings.vpc_id,
                     TagSpecifications=[
                         tag_specification(
-                            "security-group", cluster_id, run_id, {TAG_SUBNET: subnet_id}
+                            "security-group",
+                            cluster_id,
+                            run_id,
+                            {TAG_SUBNET: subnet_id},
+                            deployment=self._settings.deployment,
                         )
                     ],
                 )["GroupId"]

@@ -18,9 +18,11 @@ def tag_specification(
     cluster_id: ClusterId,
     run_id: RunId | None,
     more: dict[str, str] | None = None,
+    *,
+    deployment: str,
 ) -> Any:
     """The tags of a resource, in the form of EC2's creating calls."""
-    pairs = tags(cluster_id, run_id) | (more or {})
+    pairs = tags(cluster_id, run_id, deployment=deployment) | (more or {})
     return {
         "ResourceType": resource_type,
         "Tags": [{"Key": key, "Value": value} for key, value in pairs.items()],

@@ -11,8 +11,10 @@ from typing import Final
 from stationmaster.domain.ids import ClusterId, RunId
 
 # Tags of every AWS resource that the product creates, set in the creating call itself. Resources
-# are found by the first; the second says which run caused them, where one did.
+# are found by the first; the second says which deployment has made them, and so may delete them;
+# the third which run caused them, where one did.
 TAG_CLUSTER_ID: Final = "stationmaster:cluster-id"
+TAG_DEPLOYMENT: Final = "stationmaster:deployment"
 TAG_RUN_ID: Final = "stationmaster:run-id"
 
 # Logged when neither a run's channel nor its requester takes a post; an alarm is set on it.
@@ -128,7 +130,12 @@ def placement_group_name(cluster_id: ClusterId) -> str:
     return f"stationmaster-{cluster_id}"
 
 
-def tags(cluster_id: ClusterId, run_id: RunId | None = None) -> dict[str, str]:
+def tags(cluster_id: ClusterId, run_id: RunId | None = None, *, deployment: str) -> dict[str, str]:
     """The tags of everything that is created for a cluster; `run_id` is the run that caused it."""
     caused = {TAG_RUN_ID: run_id} if run_id is not None else {}
-    return {TAG_CLUSTER_ID: cluster_id, "Name": cluster_name(cluster_id), **caused}
+    return {
+        TAG_CLUSTER_ID: cluster_id,
+        TAG_DEPLOYMENT: deployment,
+        "Name": cluster_name(cluster_id),
+        **caused,
+    }

@@ -134,6 +134,23 @@ def test_repeated_creations_leave_one_of_each_listed_in_deletion_order(
     release_everything(services, cluster_id)
 
 
+def test_everything_that_is_made_says_which_deployment_made_it(
+    services: Services, cluster_id: str
+) -> None:
+    services.settings = services.settings.model_copy(update={"deployment": "research"})
+    create_everything(services, cluster_id)
+    client = boto3.client("resourcegroupstaggingapi", region_name=services.settings.region)
+
+    found = client.get_resources(
+        TagFilters=[{"Key": "stationmaster:cluster-id", "Values": [cluster_id]}]
+    )["ResourceTagMappingList"]
+
+    assert len({each["ResourceARN"].split(":")[2] for each in found}) == 3  # EC2, EKS, FSx
+    for each in found:
+        assert {"Key": "stationmaster:deployment", "Value": "research"} in each["Tags"], each
+    release_everything(services, cluster_id)
+
+
 def test_relay_and_saver_of_a_cluster_get_their_roles(services: Services, cluster_id: str) -> None:
     create_everything(services, cluster_id)
 

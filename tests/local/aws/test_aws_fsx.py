@@ -15,6 +15,7 @@ from local.aws.emulation import current
 from stationmaster.aws.launch_templates import LaunchTemplates
 from stationmaster.domain.catalogue.instances import get_instance
 from stationmaster.domain.names import launch_template_name
+from stationmaster.settings import Settings
 
 TAGS = [{"Key": "stationmaster:run-id", "Value": "run-9"}]
 
@@ -317,7 +318,8 @@ def test_launch_template_has_the_interfaces_that_the_cards_take(
     ec2: Any, deployed: Deployment, instance: str, interfaces: list[tuple[int, int, str]]
 ) -> None:
     run_id = f"template-{instance.replace('.', '-')}"
-    templates = LaunchTemplates(ec2)
+    settings = Settings(region="eu-north-1", table_name="runs", bus_name="events")
+    templates = LaunchTemplates(settings, ec2)
 
     templates.ensure_training(run_id, instance=get_instance(instance), security_group_ids=["sg-1"])
     templates.ensure_system(run_id, security_group_ids=["sg-1"])
