@@ -19,6 +19,7 @@ from rich.table import Table
 from cli.plan_view import print_plan
 from cli.slack_manifest import app_manifest
 from cli.state_directory import DEFAULT_STATE_DIR
+from local import faults
 from stationmaster import __version__
 from stationmaster.domain.catalogue.entries import CATALOGUE as RECIPES
 from stationmaster.domain.catalogue.instances import CATALOGUE as INSTANCES
@@ -127,12 +128,18 @@ def _add_local(commands: Any) -> None:
     )
     run.add_argument("--port", type=_port, default=0, help="port of the page (default: a free one)")
     for parser in (up, run):
+        parser.formatter_class = argparse.RawDescriptionHelpFormatter
+        parser.epilog = f"faults that --fault takes:\n{faults.described()}"
         parser.add_argument("--state-dir", type=_folder, default=DEFAULT_STATE_DIR)
         parser.add_argument(
             "--speed", type=float, help="emulated seconds in one real second (default 720)"
         )
         parser.add_argument(
-            "--fault", action="append", default=[], help="make something go wrong, to see the end"
+            "--fault",
+            action="append",
+            default=[],
+            metavar="NAME",
+            help="make something go wrong, to see the end; may be repeated",
         )
         parser.add_argument(
             "--allow-commands",

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from lambdas import registry
+from local import faults
 from local.aws import (
     BucketSpec,
     Deployment,
@@ -69,14 +70,8 @@ _IMAGES: Final = (
 DEFAULT_SPEED: Final = 720.0
 
 # Faults that `--fault` can inject, by the endpoint that simulates them.
-AWS_FAULTS: Final = (
-    "cluster-fails",
-    "node-group-fails",
-    "node-group-short",
-    "file-system-fails",
-    "data-link-fails",
-)
-CLUSTER_FAULTS: Final = ("plugin-never-ready", "pods-never-start")
+AWS_FAULTS: Final = faults.names("aws")
+CLUSTER_FAULTS: Final = faults.names("cluster")
 
 
 @dataclass(frozen=True)
@@ -99,8 +94,8 @@ class LocalOptions:
     on_claimed: Callable[[], None] = lambda: None
 
     def __post_init__(self) -> None:
-        for fault in self.faults - {*AWS_FAULTS, *CLUSTER_FAULTS}:
-            known = ", ".join((*AWS_FAULTS, *CLUSTER_FAULTS))
+        for fault in self.faults - faults.FAULTS.keys():
+            known = ", ".join(faults.FAULTS)
             raise ValueError(f'fault "{fault}" is not known; use one of {known}')
 
 

@@ -64,16 +64,13 @@ class LocalAws:
         num_gpus: int | None = None,
         http_port: int = 0,
     ) -> None:
-        """`speed` emulated seconds pass in one real second; `faults` names lifecycles that fail.
+        """`speed` emulated seconds pass in one real second; `faults` are names of `local.faults`.
 
         `handlers` are the only `module.attribute`s that functions may have: a handler is code of
         this machine that a request would otherwise name.
 
         `num_gpus` is how many GPUs the account's machines have: EC2 describes none with more. None
         leaves every instance type as AWS publishes it.
-
-        Faults: "cluster-fails", "node-group-fails", "node-group-short" (a group that grows gets one
-        node less than it is asked for), "file-system-fails", "data-link-fails", "addon-fails".
         """
         self.region = region
         self.url = ""
@@ -237,7 +234,7 @@ class LocalAws:
 
     @property
     def faults(self) -> set[str]:
-        """Return the lifecycles that fail; add to it or remove from it at any time."""
+        """Return the faults that are on; add to it or remove from it at any time."""
         return self._emulation.faults
 
     def inject(
