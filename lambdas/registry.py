@@ -6,6 +6,7 @@ the two cannot drift apart. It imports nothing of AWS.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
@@ -15,6 +16,7 @@ from stationmaster.domain.bus import (
     EVENT_SOURCE,
     RELAY_BATCH_DETAIL_TYPE,
 )
+from stationmaster.settings import PREFIX
 
 
 class Permission(StrEnum):
@@ -347,6 +349,23 @@ SCHEDULES: Final = (
     Schedule(name="refresh-cards", rate_s=60, function=NOTIFIER.name),
 )
 
+# Settings that only functions with one of these permissions read: long ones, because Lambda takes
+# 4 KB of variables. Every function gets all others.
+READERS: Final = {
+    "cluster_role_arn": {P.CLUSTER_CREATE},
+    "node_role_arn": {P.NODE_GROUP_CREATE},
+    "relay_role_arn": {P.CLUSTER_CREATE},
+    "saver_role_arn": {P.CLUSTER_CREATE},
+    "stager_role_arn": {P.CLUSTER_CREATE},
+    "fsx_csi_role_arn": {P.ADDON_CREATE},
+    "cluster_access_role_arns": {P.CLUSTER_CREATE, P.EXISTING_CLUSTERS_READ},
+    "slack_secret_id": {P.SLACK_SECRET},
+    "hugging_face_secret_id": {P.HUGGING_FACE_SECRET},
+    "schedule_group": {P.CLOCK},
+    "keep_clock_function_arn": {P.CLOCK},
+    "scheduler_role_arn": {P.CLOCK},
+}
+
 ROUTES: Final = (Route(method="POST", path="/slack/events", function=BOT.name),)
 
 # The notifier reads the table's stream: new events and new states, in order, one shard at a time.
@@ -355,6 +374,16 @@ STREAM_BATCH_SIZE: Final = 100
 
 # The synthesized state machines; a function's ARN stands in them as ${ensure-cluster} and so on.
 MACHINES: Final = {name: f"lambdas/{name}.asl.json" for name in ("cluster", "train", "teardown")}
+
+
+def variables_of(function: Function, variables: Mapping[str, str]) -> dict[str, str]:
+    """Those of the settings' variables that the function reads; empty ones mean the same absent."""
+    unread = {
+        PREFIX + name.upper()
+        for name, readers in READERS.items()
+        if not readers & function.permissions
+    }
+    return {name: value for name, value in variables.items() if value and name not in unread}
 
 
 def get_function(name: str) -> Function:

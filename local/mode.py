@@ -308,7 +308,7 @@ def _loopback_interface() -> str:
 
 
 def _product(environment: Mapping[str, str]) -> DeploymentSpec:
-    """What is deployed, as `lambdas.registry` says; every function gets `environment`."""
+    """What is deployed, as `lambdas.registry` says; functions get the variables that they read."""
     return DeploymentSpec(
         tables=[_table()],
         buckets=[BucketSpec(name=ARTIFACTS_BUCKET)],
@@ -320,7 +320,7 @@ def _product(environment: Mapping[str, str]) -> DeploymentSpec:
                 handler=function.handler,
                 timeout_s=function.timeout_s,
                 memory_mib=function.memory_mib,
-                environment=environment,
+                environment=registry.variables_of(function, environment),
                 reserved_concurrency=function.reserved_concurrency,
             )
             for function in registry.FUNCTIONS

@@ -57,7 +57,13 @@ class BotStack(cdk.Stack):
     ) -> None:
         super().__init__(scope, construct_id, **kwargs)
         specs = [spec for spec in FUNCTIONS if spec.package is Package.BOT]
-        roles = FunctionRoles(self, "Roles", specs=specs, granted=workflow.granted)
+        roles = FunctionRoles(
+            self,
+            "Roles",
+            specs=specs,
+            granted=workflow.granted,
+            deployment=config.deployment,
+        )
         dead_letters = dead_letter_queue(self, "DeadLetters")
         functions = Functions(
             self,

@@ -17,6 +17,7 @@ from pydantic import (
 )
 
 from stationmaster.domain.images import is_prefix
+from stationmaster.settings import Settings
 
 _VPC_ID: Final = re.compile(r"vpc-(?:[0-9a-f]{8}|[0-9a-f]{17})")
 # Without commas, which the functions' environment separates them by.
@@ -24,6 +25,9 @@ _ROLE_ARN: Final = re.compile(r"arn:aws[a-z-]*:iam::[0-9]{12}:role/[\w+=.@/-]+")
 # Exact names: a pattern would let people name clusters that nobody has offered.
 _EKS_NAME: Final = r"^[0-9A-Za-z][A-Za-z0-9_-]{0,99}$"
 _SUBNET_ID: Final = re.compile(r"subnet-(?:[0-9a-f]{8}|[0-9a-f]{17})")
+# What the fields below that are lists may take of the 4 KB that a function's variables have; the
+# rest is kept for what the stacks write themselves, and for settings to come.
+MOST_LISTED: Final = 900
 
 
 def _registry(text: str) -> str:
@@ -39,8 +43,9 @@ class StageConfig(BaseModel):
 
     deployment: str = Field(
         default="stationmaster",
-        pattern=r"^[a-z][a-z0-9-]{0,30}$",
-        description="prefix of the functions' and state machines' names",
+        # With a function's name and the region it is a role's name, of 64 characters at most.
+        pattern=r"^[a-z][a-z0-9-]{0,27}$",
+        description="prefix of the functions', their roles' and the state machines' names",
     )
     image_tag: str = Field(default="0.1.0", description="tag that container/build.sh pushed")
     kubernetes_version: str = "1.35"
@@ -108,6 +113,23 @@ class StageConfig(BaseModel):
             raise ValueError(
                 "num_nat_gateways is for a new network; a network that exists keeps its own way "
                 "out: leave one of vpc_id and num_nat_gateways out"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _fit_into_variables(self) -> StageConfig:
+        """Every list is a variable of every function; a bucket's keys are only in policies."""
+        lists = {
+            name: ",".join(value)
+            for name in Settings.model_fields
+            if isinstance(value := getattr(self, name, None), tuple) and value
+        }
+        total = sum(len(text) for text in lists.values())
+        if total > MOST_LISTED:
+            longest = max(lists, key=lambda name: len(lists[name]))
+            raise ValueError(
+                f"{', '.join(lists)} take {total} characters together, and {MOST_LISTED} fit into "
+                f"the functions' variables; shorten {longest}, which takes {len(lists[longest])}"
             )
         return self
 

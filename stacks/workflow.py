@@ -78,7 +78,13 @@ class WorkflowStack(cdk.Stack):
             ),
         )
         specs = [spec for spec in FUNCTIONS if spec.package is Package.LAMBDAS]
-        roles = FunctionRoles(self, "Roles", specs=specs, granted=self.granted)
+        roles = FunctionRoles(
+            self,
+            "Roles",
+            specs=specs,
+            granted=self.granted,
+            deployment=config.deployment,
+        )
         self.settings = self._settings(config, network, data, images, roles.cluster_access_arns)
         dead_letters = dead_letter_queue(self, "DeadLetters")
         functions = Functions(

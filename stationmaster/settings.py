@@ -8,7 +8,9 @@ that is read here is the id of a secret in Secrets Manager.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
+from itertools import takewhile
 from typing import Final
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
@@ -17,6 +19,11 @@ from stationmaster.domain.errors import PermanentError
 
 PREFIX: Final = "STATIONMASTER_"
 HUB_URL: Final = "https://huggingface.co"
+
+# A list of which the items share a beginning and an end.
+_GROUP: Final = re.compile(r"(?P<head>[^,]*)\{(?P<items>[^{}]*,[^{}]*)\}(?P<tail>[^,]*)")
+# Short lists stay readable; those of roles are long.
+_WORTH_SHORTENING: Final = 100
 
 
 class Settings(BaseModel):
@@ -130,8 +137,7 @@ class Settings(BaseModel):
                 raw = source.get("HF_ENDPOINT") or None
             if raw is None or (raw == "" and not field.is_required()):
                 continue
-            is_list = field.annotation == tuple[str, ...]
-            values[name] = [part for part in raw.split(",") if part] if is_list else raw
+            values[name] = _listed(raw) if field.annotation == tuple[str, ...] else raw
         try:
             return cls.model_validate(values)
         except ValidationError as exc:
@@ -144,13 +150,44 @@ class Settings(BaseModel):
     def to_environment(self) -> dict[str, str]:
         """The variables that `from_environment` reads back to an equal object.
 
-        What is as it would be anyway is left out: Lambda takes 4 KB of variables.
+        Lambda takes 4 KB of variables, so defaults are left out, and a long list has what its
+        items share once, as a shell writes it: `role/{one,two}-eu`.
         """
         variables = {}
         for name, value in self.model_dump(exclude_none=True, exclude_defaults=True).items():
-            text = ",".join(value) if isinstance(value, tuple) else str(value)
+            text = _list_text(value) if isinstance(value, tuple) else str(value)
             variables[PREFIX + name.upper()] = text
         return variables
+
+
+def _list_text(items: tuple[str, ...]) -> str:
+    """The items with commas between them; what they begin and end with is written once."""
+    plain = ",".join(items)
+    head = _shared_start(items)
+    rests = [item[len(head) :] for item in items]
+    tail = _shared_start([rest[::-1] for rest in rests])[::-1]
+    # A value that the CDK knows later stands here as ${Token[NAME]}, and must not be cut.
+    if any(part.count("${") != part.count("}") for part in (head, tail)):
+        return plain
+    short = f"{head}{{{','.join(rest[: len(rest) - len(tail)] for rest in rests)}}}{tail}"
+    return short if len(short) + _WORTH_SHORTENING <= len(plain) else plain
+
+
+def _shared_start(texts: Sequence[str]) -> str:
+    """The longest start of all texts; "" where there is one only."""
+    if len(texts) < 2:
+        return ""
+    first, last = min(texts), max(texts)  # these two differ soonest
+    same = takewhile(lambda pair: pair[0] == pair[1], zip(first, last, strict=False))
+    return "".join(character for character, _ in same)
+
+
+def _listed(text: str) -> list[str]:
+    """What `_list_text` wrote; commas alone will do."""
+    grouped = _GROUP.fullmatch(text)
+    if grouped is None:
+        return [item for item in text.split(",") if item]
+    return [f"{grouped['head']}{item}{grouped['tail']}" for item in grouped["items"].split(",")]
 
 
 def artifacts_bucket(environ: Mapping[str, str] | None = None) -> str:

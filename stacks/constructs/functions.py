@@ -16,7 +16,7 @@ from aws_cdk import aws_logs as logs
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
-from lambdas.registry import KEEP_CLOCK, RULES, SCHEDULES, Function, Permission
+from lambdas.registry import KEEP_CLOCK, RULES, SCHEDULES, Function, Permission, variables_of
 from stacks.acknowledgements import accept
 from stacks.constructs.bundling import ARCHITECTURE, RUNTIME, code_of
 from stacks.constructs.permissions import Granted, grant
@@ -32,28 +32,47 @@ ASYNCHRONOUS: Final = frozenset(
 
 
 class FunctionRoles(Construct):
-    """One role a function; made before the settings, which name some of them."""
+    """One role a function; made before the settings, which name some of them.
+
+    Roles have names of their own, because the settings of every function list some: the names that
+    CloudFormation makes up share nothing, and take half of the 4 KB that Lambda has for variables.
+    A role belongs to the whole account, so the region is in its name.
+    """
 
     def __init__(
-        self, scope: Construct, construct_id: str, *, specs: Sequence[Function], granted: Granted
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        specs: Sequence[Function],
+        granted: Granted,
+        deployment: str,
     ) -> None:
         super().__init__(scope, construct_id)
         self._specs = specs
+        self._deployment = deployment
         self.by_name = {spec.name: self._role(spec, granted) for spec in specs}
 
     @property
     def cluster_access_arns(self) -> tuple[str, ...]:
         """Roles that need an access entry in every run's cluster."""
+        stack = cdk.Stack.of(self)
         return tuple(
-            self.by_name[spec.name].role_arn
+            stack.format_arn(
+                service="iam", region="", resource="role", resource_name=self._name(spec)
+            )
             for spec in self._specs
             if Permission.KUBERNETES in spec.permissions
         )
+
+    def _name(self, spec: Function) -> str:
+        return f"{self._deployment}-{spec.name}-{cdk.Stack.of(self).region}"
 
     def _role(self, spec: Function, granted: Granted) -> iam.Role:
         role = iam.Role(
             self,
             spec.name,
+            role_name=self._name(spec),
             assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"),
             description=f"Stationmaster's function {spec.name}, and no other",
         )
@@ -104,7 +123,7 @@ class Functions(Construct):
             timeout=cdk.Duration.seconds(spec.timeout_s),
             memory_size=spec.memory_mib,
             reserved_concurrent_executions=spec.reserved_concurrency,
-            environment=_environment(self._settings),
+            environment=variables_of(spec, self._settings.to_environment()),
             log_group=log_group,
             logging_format=lambda_.LoggingFormat.JSON,
             on_failure=destinations.SqsDestination(self._dead_letters) if asynchronous else None,
@@ -129,8 +148,3 @@ def dead_letter_queue(scope: Construct, construct_id: str) -> sqs.Queue:
     )
     accept(queue, "SQS3", "this queue is itself the dead letter queue of its senders")
     return queue
-
-
-def _environment(settings: Settings) -> dict[str, str]:
-    """The settings' variables without the empty ones, which mean the same when they are absent."""
-    return {name: value for name, value in settings.to_environment().items() if value}

@@ -20,6 +20,44 @@ def test_settings_survive_the_environment(settings):
     assert Settings.from_environment(settings.to_environment()) == settings
 
 
+ROLES = tuple(f"arn:aws:iam::123456789012:role/stationmaster-{x}-eu" for x in ("a", "ab", "b", ""))
+
+
+@pytest.mark.parametrize(
+    "items",
+    [
+        ROLES,
+        ROLES[:2],
+        (*ROLES, "arn:aws:iam::210987654321:user/somebody"),
+        tuple("x" * 60 + "y" * length for length in range(5)),
+        ("b" * 200, "b" * 200),
+        ("b" * 200,),
+        ("",) * 2,
+    ],
+)
+def test_lists_survive_the_environment(items):
+    settings = FULL.model_copy(update={"kubectl_role_arns": items})
+
+    read = Settings.from_environment(settings.to_environment()).kubectl_role_arns
+
+    assert read == tuple(item for item in items if item)
+
+
+def test_long_list_has_its_shared_parts_once():
+    variables = FULL.model_copy(update={"kubectl_role_arns": ROLES}).to_environment()
+
+    assert variables["STATIONMASTER_KUBECTL_ROLE_ARNS"] == (
+        "arn:aws:iam::123456789012:role/stationmaster-{a,ab,b,}-eu"
+    )
+
+
+def test_list_of_values_that_the_cdk_fills_in_is_not_cut():
+    tokens = tuple(f"${{Token[TOKEN.{'1' * 60}{number}]}}" for number in range(9))
+    variables = FULL.model_copy(update={"kubectl_role_arns": tokens}).to_environment()
+
+    assert variables["STATIONMASTER_KUBECTL_ROLE_ARNS"] == ",".join(tokens)
+
+
 def test_settings_take_the_region_from_aws_when_they_have_none():
     found = Settings.from_environment(
         {"AWS_REGION": "eu-west-1", "STATIONMASTER_TABLE_NAME": "t", "STATIONMASTER_BUS_NAME": "b"}

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 from infra_templates import Resource, of_type, reference, text_of
 
-from lambdas.registry import FUNCTIONS, NOTIFIER, RULES, SCHEDULES, Function, Permission
+from lambdas.registry import (
+    FUNCTIONS,
+    NOTIFIER,
+    READERS,
+    RULES,
+    SCHEDULES,
+    Function,
+    Permission,
+    get_function,
+)
+from stacks.config import MOST_LISTED, StageConfig, read_config
 from stationmaster.settings import PREFIX, Settings
 
 
@@ -74,38 +85,108 @@ def test_environment_gives_complete_settings(name: str, functions: dict[str, Res
         settings.bus_name,
         settings.artifacts_bucket,
         settings.vpc_id,
-        settings.cluster_role_arn,
-        settings.node_role_arn,
-        settings.relay_role_arn,
-        settings.saver_role_arn,
-        settings.stager_role_arn,
-        settings.fsx_csi_role_arn,
         settings.relay_image,
-        settings.slack_secret_id,
-        settings.hugging_face_secret_id,
     ):
         assert required
+    permissions = get_function(name).permissions
+    for setting, readers in READERS.items():
+        assert bool(getattr(settings, setting)) == bool(readers & permissions), setting
+
+
+def test_long_settings_go_to_those_that_read_them() -> None:
+    reading = {
+        setting: {each.name for each in FUNCTIONS if readers & each.permissions}
+        for setting, readers in READERS.items()
+    }
+
+    assert reading["node_role_arn"] == {"ensure-node-group"}
+    assert reading["fsx_csi_role_arn"] == {"install-plugin"}
+    assert reading["cluster_access_role_arns"] == {"ensure-cluster", "bot"}
+    assert reading["slack_secret_id"] == {"bot", "notifier"}
+    for setting in ("cluster_role_arn", "relay_role_arn", "saver_role_arn", "stager_role_arn"):
+        assert reading[setting] == {"ensure-cluster"}
 
 
 def test_environment_is_only_settings(functions: dict[str, Resource]) -> None:
     for name, function in functions.items():
-        variables = environment(function)
-        assert all(variable.startswith(PREFIX) for variable in variables), name
-        # Lambda takes 4 KB; an account's real ids are shorter than the references that stand here.
-        assert sum(len(each) for each in (*variables, *variables.values())) < 4096, name
+        assert all(variable.startswith(PREFIX) for variable in environment(function)), name
+
+
+# The longest that may stand in place of a reference, by what the reference looks like.
+LONGEST = (
+    (r"\{Partition\}", "aws-us-gov"),
+    (r"\{AccountId\}", "123456789012"),
+    (r"\{Region\}", "ap-northeast-1"),
+    (r"\{URLSuffix\}", "amazonaws.com.cn"),
+    (r"\{[^{},]*(?:Subnet|RefVpc)[^{},]*\}", "subnet-" + "0" * 17),
+    (r"\{[^{},]*RefBus[^{},]*\}", "b" * 62),
+    (r"\{[^{},]*(?:Secret|Arn|Role)[^{},]*\}", "a" * 110),
+    (r"\{\d of [^{},]* at :\}", "ap-northeast-1"),
+    (r"\{[^{},]+\}", "n" * 63),
+    (r"\bstationmaster\b(?=-|$)", "d" * 28),
+)
+
+
+def longest_text(value: str) -> str:
+    for pattern, text in LONGEST:
+        value = re.sub(pattern, text, value)
+    return value
+
+
+def test_environment_has_room_for_every_list_and_ten_more_settings(
+    functions: dict[str, Resource],
+) -> None:
+    lists = [
+        PREFIX + name.upper()
+        for name in Settings.model_fields
+        if isinstance(getattr(StageConfig(), name, None), tuple)
+    ]
+    num_zones_more = 4  # a network may have six
+
+    for name, function in functions.items():
+        variables = {key: longest_text(value) for key, value in environment(function).items()}
+        size = sum(len(each) for each in (*variables, *variables.values()))
+        size += sum(len(each) for each in lists) + MOST_LISTED + num_zones_more * 25
+        assert (
+            size + 10 * len(PREFIX + "A_SETTING_WITH_A_NAME" + "and-a-value-of-some-length") < 4096
+        ), name
+
+
+def test_lists_that_do_not_fit_are_refused() -> None:
+    buckets = [f"{number:063}" for number in range(15)]
+
+    with pytest.raises(ValueError, match="shorten dataset_buckets, which takes 959") as caught:
+        read_config({"dataset_buckets": buckets, "push_organisations": ["my-lab"]})
+
+    assert "push_organisations take 965 characters together, and 900 fit" in str(caught.value)
+
+
+def test_role_names_fit_in_every_region() -> None:
+    longest = "d" * 28
+
+    assert StageConfig(deployment=longest).deployment == longest
+    for spec in FUNCTIONS:
+        assert len(f"{longest}-{spec.name}-ap-northeast-1") <= 64, spec.name
+    with pytest.raises(ValueError, match="deployment"):
+        read_config({"deployment": longest + "d"})
 
 
 def test_cluster_access_goes_to_functions_that_use_kubernetes(
     functions: dict[str, Resource], resources: dict[str, Resource]
 ) -> None:
-    arns = Settings.from_environment(environment(functions["submit-job"])).cluster_access_role_arns
-    expected = {
-        reference(functions[spec.name]["Properties"]["Role"])
+    arns = Settings.from_environment(
+        environment(functions["ensure-cluster"])
+    ).cluster_access_role_arns
+    roles = {name.partition("/")[2]: role for name, role in resources.items()}
+    names = {
+        text_of(
+            roles[reference(functions[spec.name]["Properties"]["Role"])]["Properties"]["RoleName"]
+        )
         for spec in FUNCTIONS
         if Permission.KUBERNETES in spec.permissions
     }
 
-    assert {arn.strip("{}") for arn in arns} == expected
+    assert set(arns) == {f"arn:{{Partition}}:iam::{{AccountId}}:role/{name}" for name in names}
 
 
 def test_asynchronous_functions_keep_what_they_tried_in_vain(
