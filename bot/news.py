@@ -17,8 +17,10 @@ from bot.stream import StreamBatch
 from bot.subjects import ClusterSubject, RunSubject, Subject
 from stationmaster.aws.delivery_store import Delivery, Owner, of_cluster, of_run
 from stationmaster.commands import view_cluster, view_run
+from stationmaster.domain.aggregates import CLUSTER, RUN
 from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.cluster.events import ClusterEvent, LeaseReleased
+from stationmaster.domain.errors import Unreadable
 from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.run.view import RunView
 from stationmaster.services import Services
@@ -49,6 +51,8 @@ class NewsReader:
     def __init__(self, services: Services) -> None:
         self._services = services
         self._clusters: dict[ClusterId, Cluster | None] = {}
+        self.unreadable: dict[str, str] = {}
+        """Runs (by RUN#id) and clusters (CLUSTER#id) that were left out, and why."""
 
     def of_batch(self, batch: StreamBatch, *, also: Iterable[Subject] = ()) -> list[News]:
         """The runs and clusters that a batch is about, and those of `also`.
@@ -109,17 +113,28 @@ class NewsReader:
         self, wanted: Iterable[tuple[RunId, Sequence[ThreadEvent], Sequence[ThreadEvent]]]
     ) -> list[News]:
         """Each with its own events, and with those of its cluster."""
-        found = [self._run(*each) for each in wanted]
-        return [one for one in found if one is not None]
+        news = []
+        for run_id, own, of_its_cluster in wanted:
+            try:
+                one = self._run(run_id, own, of_its_cluster)
+            except Unreadable as exc:
+                self.unreadable[f"{RUN.key_prefix}#{run_id}"] = str(exc)
+                continue
+            news += [one] if one is not None else []
+        return news
 
     def _of_clusters(self, wanted: Iterable[tuple[ClusterId, Sequence[ThreadEvent]]]) -> list[News]:
         """The kept ones; the others have no card."""
         news = []
         for cluster_id, events in wanted:
             cluster = self._cluster(cluster_id)
-            if cluster is not None and cluster.is_kept:
+            if cluster is None or not cluster.is_kept:
+                continue
+            try:
                 subject = ClusterSubject(view_cluster(self._services, cluster))
                 news.append(News(subject, self._services.deliveries.load(subject.owner), events))
+            except Unreadable as exc:
+                self.unreadable[f"{CLUSTER.key_prefix}#{cluster_id}"] = str(exc)
         return news
 
     def _run(
@@ -138,8 +153,13 @@ class NewsReader:
         return News(RunSubject(view), self._services.deliveries.load(of_run(run_id)), events)
 
     def _cluster(self, cluster_id: ClusterId) -> Cluster | None:
+        """None where it is gone, or cannot be read: its runs are posted without it."""
         if cluster_id not in self._clusters:
-            self._clusters[cluster_id] = self._services.cluster_states.find(cluster_id)
+            try:
+                self._clusters[cluster_id] = self._services.cluster_states.find(cluster_id)
+            except Unreadable as exc:
+                self._clusters[cluster_id] = None
+                self.unreadable[f"{CLUSTER.key_prefix}#{cluster_id}"] = str(exc)
         return self._clusters[cluster_id]
 
 

@@ -28,6 +28,7 @@ from bot.blocks.elements import Content
 from bot.loss_curve import post_loss_chart
 from bot.news import News, NewsReader, reread
 from bot.outbox import Mark, Outbox
+from bot.poison import keep_records_of, keep_unread, key_of, post_what_was_set_aside
 from bot.stream import StreamBatch
 from bot.subjects import RunSubject, Subject
 from bot.thread_posts import ThreadPosts
@@ -75,16 +76,29 @@ class Notifier:
         # What was over and had everything posted: nothing of it can become due any more.
         self._settled: set[Owner] = set()
 
-    def notify(self, batch: StreamBatch) -> None:
+    def notify(self, batch: StreamBatch) -> int:
         """Post everything that a batch brings; what is urgent comes first.
+
+        What cannot be read, and what breaks while it is posted, is set aside.
+
+        Returns:
+            How many parts of the batch were set aside.
 
         Raises:
             TransientError: something could not be posted; the same batch is to be delivered again.
         """
-        news = NewsReader(self._services).of_batch(batch, also=[*self._stale.values()])
+        reader = NewsReader(self._services)
+        news = reader.of_batch(batch, also=[*self._stale.values()])
         there = {one.subject.owner for one in news}
         self._stale = {owner: one for owner, one in self._stale.items() if owner in there}
-        self._tell_all(sorted(news, key=lambda one: not one.is_urgent))
+        unusable = reader.unreadable
+        unusable |= self._tell_all(sorted(news, key=lambda one: not one.is_urgent))
+        num_kept = keep_unread(self._services, batch)
+        for key, reason in unusable.items():
+            num_kept += keep_records_of(self._services, batch, key, reason=reason)
+        channel = str(getattr(self._services.settings, "operations_channel", ""))
+        post_what_was_set_aside(self._services, self._outbox, batch.set_aside, channel=channel)
+        return num_kept
 
     def refresh(self) -> None:
         """Draw the cards of what is live anew, so that they visibly live; the oldest come first.
@@ -110,11 +124,13 @@ class Notifier:
             return True
         return news.subject.is_live and self._remaining_s(news, REFRESH_AFTER_S) <= 0
 
-    def _tell_all(self, news: Sequence[News]) -> None:
+    def _tell_all(self, news: Sequence[News]) -> dict[str, str]:
+        """Post all; returns what broke, by its key in the table, and why."""
         if not news:
-            return
+            return {}
         interval_s = self._interval_s()
         failures: list[TransientError] = []
+        broken: dict[str, str] = {}
         for one in news:
             try:
                 self._tell(one, interval_s=interval_s)
@@ -126,10 +142,16 @@ class Notifier:
             except PermanentError:
                 # Slack will not take it the next time either, and others wait behind it.
                 logger.exception("it cannot be posted", extra={"owner": one.subject.owner})
+            except Exception as exc:
+                # A bug of ours, at this boundary: another try would break as well, and for an hour
+                # nothing behind it would be posted.
+                logger.exception("posting broke", extra={"owner": one.subject.owner})
+                broken[key_of(one.subject)] = f"{type(exc).__name__}: {exc}"
         if failures:
             raise TransientError(
                 f"{len(failures)} of {len(news)} cards could not be posted: {failures[0]}"
             ) from failures[0]
+        return broken
 
     def _interval_s(self) -> float:
         live = len(self._services.runs.list_open())

@@ -18,13 +18,16 @@ from stationmaster.services import Services
 from stationmaster.settings import Settings
 
 
-def handler(event: dict[str, Any], _context: Any) -> None:
-    """Post what one batch of the stream brings; an event without records refreshes the cards."""
+def handler(event: dict[str, Any], _context: Any) -> dict[str, int]:
+    """Post what one batch of the stream brings; an event without records refreshes the cards.
+
+    Answers how many parts of the batch were set aside.
+    """
     notifier = _notifier(Settings.from_environment())
     if "Records" in event:
-        notifier.notify(read_batch(event))
-    else:
-        notifier.refresh()
+        return {"set_aside": notifier.notify(read_batch(event))}
+    notifier.refresh()
+    return {"set_aside": 0}
 
 
 @cache

@@ -1,26 +1,25 @@
 """Reads batches of the table's stream: which runs and clusters changed, and what events are new.
 
 The notifier's entry point calls it. It knows the shape of stream records, and nothing of Slack.
-What it does not know (deliveries, tokens, logs) it leaves out.
+What it does not know (deliveries, tokens, logs) it leaves out, and what it cannot read it lists: a
+record that failed the batch would hold up every run behind it.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic
 
 from pydantic import BaseModel, Field, ValidationError
 
-from stationmaster.aws.table import StateOrEvent, read_key
+from stationmaster.aws.set_aside_store import SetAside, read_entry
+from stationmaster.aws.table import StateOrEvent, is_set_aside, read_key
 from stationmaster.domain.aggregate import Aggregate, EventT
 from stationmaster.domain.aggregates import CLUSTER, RUN
 from stationmaster.domain.cluster.events import ClusterEvent
 from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.run.events import RunEvent
-
-logger = logging.getLogger(__name__)
 
 
 class _Text(BaseModel):
@@ -47,8 +46,13 @@ class _Record(BaseModel):
     dynamodb: _Change
 
 
-class _Batch(BaseModel):
-    Records: list[_Record]
+@dataclass(frozen=True)
+class Unread:
+    """A record that cannot be read, and why."""
+
+    record: Any
+    what: str
+    error: ValidationError
 
 
 @dataclass(frozen=True)
@@ -60,20 +64,43 @@ class StreamBatch:
 
     runs: Mapping[RunId, Sequence[RunEvent]] = field(default_factory=dict)
     clusters: Mapping[ClusterId, Sequence[ClusterEvent]] = field(default_factory=dict)
+    unread: Sequence[Unread] = ()
+    set_aside: Sequence[SetAside] = ()
+    """What functions could not read and have set aside, in the order of that."""
+    records: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    """The records of each run (by RUN#id) and cluster (CLUSTER#id), as they came."""
 
 
 def read_batch(event: Mapping[str, Any]) -> StreamBatch:
     """Sort the records of a batch by what they are of."""
-    runs = _EventsOf(RUN)
-    clusters = _EventsOf(CLUSTER)
-    for record in _Batch.model_validate(event).Records:
-        item = read_key(record.dynamodb.Keys)
-        if item is not None and record.dynamodb.NewImage is not None:
-            runs.take(record, item)
-            clusters.take(record, item)
+    runs, clusters = _EventsOf(RUN), _EventsOf(CLUSTER)
+    unread: list[Unread] = []
+    set_aside: list[SetAside] = []
+    records: dict[str, list[Any]] = {}
+    for raw in event["Records"]:
+        what = "a record of the table's stream"
+        try:
+            record = _Record.model_validate(raw)
+            image = record.dynamodb.NewImage
+            item = read_key(record.dynamodb.Keys)
+            if image is None:
+                continue
+            if is_set_aside(record.dynamodb.Keys):
+                entry = read_entry(image)
+                set_aside += [entry] if entry is not None else []
+            if item is not None and item.kind in (RUN.key_prefix, CLUSTER.key_prefix):
+                what = f"{item.kind.lower()} {item.owner}, {item.event_id or 'its state'}"
+                records.setdefault(f"{item.kind}#{item.owner}", []).append(raw)
+                runs.take(record, item)
+                clusters.take(record, item)
+        except ValidationError as exc:
+            unread.append(Unread(raw, what, exc))
     return StreamBatch(
         runs={RunId(owner): events for owner, events in runs.in_order().items()},
         clusters={ClusterId(owner): events for owner, events in clusters.in_order().items()},
+        unread=tuple(unread),
+        set_aside=tuple(set_aside),
+        records=records,
     )
 
 
@@ -85,12 +112,18 @@ class _EventsOf(Generic[EventT]):
         self._places: dict[str, list[tuple[int, EventT]]] = {}
 
     def take(self, record: _Record, item: StateOrEvent) -> None:
-        """Take in a record, if it is of this kind."""
+        """Take in a record, if it is of this kind.
+
+        Raises:
+            ValidationError: it is an event that cannot be read; the card still shows the state.
+        """
         if item.kind != self._aggregate.key_prefix:
             return
         found = self._places.setdefault(item.owner, [])
         if item.event_id is not None and record.event_name == "INSERT":
-            found.extend(self._read(record.dynamodb.NewImage, item.event_id))
+            parsed = _Image.model_validate(record.dynamodb.NewImage)
+            event = self._aggregate.event.validate_json(parsed.body.S)
+            found.append((parsed.place.N, event))
 
     def in_order(self) -> dict[str, list[EventT]]:
         """The events by what they are of."""
@@ -98,12 +131,3 @@ class _EventsOf(Generic[EventT]):
             owner: [event for _, event in sorted(found, key=lambda pair: pair[0])]
             for owner, found in self._places.items()
         }
-
-    def _read(self, image: Mapping[str, Any] | None, event_id: str) -> list[tuple[int, EventT]]:
-        try:
-            parsed = _Image.model_validate(image)
-            return [(parsed.place.N, self._aggregate.event.validate_json(parsed.body.S))]
-        except ValidationError:
-            # Retrying would stop the stream for every run; the card still shows the run's state.
-            logger.exception("event cannot be read", extra={"event_id": event_id})
-            return []

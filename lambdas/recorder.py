@@ -5,27 +5,18 @@ from typing import Any
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from lambdas.step import guarded, services
-from stationmaster.domain.bus import RELAY_BATCH_DETAIL_TYPE, RelayBatch
-from stationmaster.steps.record_events import record_batch, record_dead_execution
+from stationmaster.steps.taking_in import take_in
 
 
-def handler(event: dict[str, Any], context: LambdaContext) -> None:
-    """Take in one EventBridge event."""
-    if event["detail-type"] == RELAY_BATCH_DETAIL_TYPE:
-        batch = RelayBatch.model_validate(event["detail"])
-        guarded(
-            lambda: record_batch(services(), batch),
-            keys={"run_id": batch.run_id, "num_events": len(batch.events)},
-        )
-        return
-    detail = event["detail"]
-    guarded(
-        lambda: record_dead_execution(
-            services(),
-            state_machine_arn=detail["stateMachineArn"],
-            execution_name=detail["name"],
-            status=detail["status"],
-            cause=detail.get("cause") or "",
-        ),
-        keys={"execution": detail["name"], "status": detail["status"]},
-    )
+def handler(event: Any, context: LambdaContext) -> dict[str, int]:
+    """Take in one EventBridge event; answers how many parts of it were set aside."""
+    answer: dict[str, int] = guarded(lambda: take_in(services(), event), keys=_keys(event))
+    return answer
+
+
+def _keys(event: Any) -> dict[str, Any]:
+    """What log lines say of an event that may be of any shape."""
+    detail = event.get("detail") if isinstance(event, dict) else None
+    names = {"run_id": "run_id", "batch_id": "batch_id", "name": "execution", "status": "status"}
+    found = detail if isinstance(detail, dict) else {}
+    return {named: found[name] for name, named in names.items() if name in found}

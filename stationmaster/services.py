@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from stationmaster.aws.schedules import Schedules
     from stationmaster.aws.secrets import Secrets
     from stationmaster.aws.security_groups import SecurityGroups
+    from stationmaster.aws.set_aside_store import SetAsideStore
     from stationmaster.aws.workflows import Workflows
     from stationmaster.hub import Hub
     from stationmaster.kubernetes.gateway import KubernetesGateway
@@ -86,6 +87,13 @@ class Services:
         from stationmaster.aws.delivery_store import DeliveryStore
 
         return DeliveryStore(self.settings.table_name, self._client("dynamodb"))
+
+    @cached_property
+    def set_aside(self) -> SetAsideStore:
+        """What functions could not read."""
+        from stationmaster.aws.set_aside_store import SetAsideStore
+
+        return SetAsideStore(self.settings.table_name, self._client("dynamodb"))
 
     @cached_property
     def clusters(self) -> Clusters:

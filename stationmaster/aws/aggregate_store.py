@@ -8,7 +8,7 @@ and two writers cannot overwrite each other.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from pydantic import ValidationError
@@ -17,22 +17,32 @@ from stationmaster.aws import table
 from stationmaster.aws.calls import AwsConditionFailed, aws_call
 from stationmaster.aws.table import Item, Key
 from stationmaster.domain.aggregate import Aggregate, EventT, StateT
-from stationmaster.domain.errors import IllegalTransition, Unreadable, WriteConflict
+from stationmaster.domain.errors import (
+    IllegalTransition,
+    ItemTooLarge,
+    Unreadable,
+    WriteConflict,
+)
 from stationmaster.domain.ids import EventId
+from stationmaster.domain.names import ITEM_UNREADABLE
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
 
-logger = logging.getLogger(__name__)
-
 # A transaction takes 100 items; one is the state itself.
 _EVENTS_PER_TRANSACTION: Final = 40
 _WRITE_ATTEMPTS: Final = 8
-# A validation error quotes what it has read, which may be long.
-_PROBLEM_CHARS: Final = 300
+# DynamoDB takes items of 400 KiB, their keys included.
+# Source: Amazon DynamoDB developer guide, "Service, account, and table quotas".
+MAX_BODY_BYTES: Final = 400 * 1024 - 2_000
+# An id is part of the sort key, which takes 1,024 bytes.
+_MAX_EVENT_ID: Final = 900
+
+logger = logging.getLogger(__name__)
 
 # Text, but a run's id is not taken for a cluster's.
 IdT = TypeVar("IdT", bound=str)
+_ParsedT = TypeVar("_ParsedT")
 
 
 class AggregateStore(Generic[IdT, StateT, EventT]):
@@ -87,6 +97,7 @@ class AggregateStore(Generic[IdT, StateT, EventT]):
 
         Raises:
             StationmasterError, IllegalTransition: as load and apply.
+            ItemTooLarge: an event, or the state after it, is more than DynamoDB takes.
             WriteConflict: other writers kept winning; worth retrying.
         """
         state = self.load(owner)
@@ -100,14 +111,13 @@ class AggregateStore(Generic[IdT, StateT, EventT]):
         return [*self._listed(table.OPEN_INDEX)]
 
     def list_newest(self) -> Iterator[StateT]:
-        """Every one, newest first; read only as far as it is asked for."""
+        """Every one that can be read, newest first; read only as far as it is asked for."""
         return self._listed(table.ALL_INDEX, newest_first=True)
 
     def events(self, owner: IdT) -> list[EventT]:
-        """Every event, in the order in which they were recorded."""
+        """Every event that can be read, in the order in which they were recorded."""
         items = self._query(**table.events(self._kind, owner).query, ConsistentRead=True)
-        ordered = sorted(items, key=lambda item: int(item["place"]["N"]))
-        return [self._aggregate.event.validate_json(item["body"]["S"]) for item in ordered]
+        return self._events_in(items)
 
     def save_task_token(self, owner: IdT, purpose: str, token: str) -> None:
         """Keep the token that resolves a workflow's wait; beside the state, never in an event."""
@@ -134,12 +144,22 @@ class AggregateStore(Generic[IdT, StateT, EventT]):
         return None if item is None else self._state_in(item)
 
     def _state_in(self, item: Item) -> StateT:
-        try:
-            return self._aggregate.state.model_validate_json(item["body"]["S"])
-        except (KeyError, ValidationError) as exc:
-            key = item[table.PARTITION_KEY]["S"]
-            problem = " ".join(str(exc).split())[:_PROBLEM_CHARS]
-            raise Unreadable(f"item {key} of the table cannot be read: {problem}") from exc
+        return read_body(item, self._aggregate.state.model_validate_json)
+
+    def _events_in(self, items: Iterator[Item]) -> list[EventT]:
+        validate = self._aggregate.event.validate_json
+        placed = self._readable(items, lambda item: (_read_place(item), read_body(item, validate)))
+        return [event for _, event in sorted(placed, key=lambda pair: pair[0])]
+
+    def _readable(
+        self, items: Iterable[Item], read: Callable[[Item], _ParsedT]
+    ) -> Iterator[_ParsedT]:
+        """What can be read of `items`; the rest is logged, because one must not hide the others."""
+        for item in items:
+            try:
+                yield read(item)
+            except Unreadable as exc:
+                logger.error(ITEM_UNREADABLE, extra={"error": str(exc)})
 
     def _record_chunk(self, state: StateT, events: Sequence[EventT]) -> StateT:
         fresh = list(events)
@@ -203,11 +223,8 @@ class AggregateStore(Generic[IdT, StateT, EventT]):
 
     def _listed(self, index: str, *, newest_first: bool = False) -> Iterator[StateT]:
         query = table.index_query(index, self._kind)
-        for item in self._query(**query, ScanIndexForward=not newest_first):
-            try:
-                yield self._state_in(item)
-            except Unreadable as exc:
-                logger.error("item left out", extra={"error": str(exc)})
+        items = self._query(**query, ScanIndexForward=not newest_first)
+        return self._readable(items, self._state_in)
 
     def _state_item(self, state: StateT) -> Item:
         by_age = f"{state.requested_at.isoformat()}#{state.id}"
@@ -215,16 +232,21 @@ class AggregateStore(Generic[IdT, StateT, EventT]):
             **table.state(self._kind, state.id).attributes,
             **table.index_entry(table.ALL_INDEX, self._kind, by_age),
             "version": {"N": str(state.version)},
-            "body": {"S": state.model_dump_json()},
+            "body": {"S": _body(self._named(state.id), state.model_dump_json())},
         }
         if state.is_open:
             item |= table.index_entry(table.OPEN_INDEX, self._kind, by_age)
         return item
 
     def _event_item(self, owner: str, event: EventT, *, version: int, index: int) -> Item:
+        if len(event.event_id) > _MAX_EVENT_ID:
+            raise ItemTooLarge(
+                f"an event of {owner} has an id of {len(event.event_id)} characters; "
+                f"{_MAX_EVENT_ID} are the most"
+            )
         return table.event(self._kind, owner, event.event_id).attributes | {
             "place": {"N": str(version * 1000 + index)},
-            "body": {"S": event.model_dump_json()},
+            "body": {"S": _body(f"event {event.event_id} of {owner}", event.model_dump_json())},
         }
 
     def _named(self, owner: str) -> str:
@@ -263,3 +285,37 @@ class AggregateStore(Generic[IdT, StateT, EventT]):
             if not last:
                 return
             start = {"ExclusiveStartKey": last}
+
+
+def _body(what: str, text: str) -> str:
+    size = len(text.encode())
+    if size > MAX_BODY_BYTES:
+        raise ItemTooLarge(f"{what} has {size} bytes; DynamoDB takes {MAX_BODY_BYTES} at most")
+    return text
+
+
+def read_body(item: Item, parse: Callable[[str], _ParsedT]) -> _ParsedT:
+    """What `parse` makes of the item's body.
+
+    Raises:
+        Unreadable: it has none, or `parse` refuses it.
+    """
+    try:
+        return parse(str(item["body"]["S"]))
+    except ValidationError as exc:
+        first = exc.errors(include_url=False, include_context=False)[0]
+        place = ".".join(str(part) for part in first["loc"]) or "the text"
+        raise _unreadable(item, f"{place}: {first['msg']}") from exc
+    except (KeyError, TypeError) as exc:
+        raise _unreadable(item, "it has no text named body") from exc
+
+
+def _read_place(item: Item) -> int:
+    try:
+        return int(item["place"]["N"])
+    except (KeyError, TypeError, ValueError) as exc:
+        raise _unreadable(item, "it has no number named place") from exc
+
+
+def _unreadable(item: Item, why: str) -> Unreadable:
+    return Unreadable(f"item {table.key_text(item)} of the table cannot be read: {why}")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NewType
 from pydantic import BaseModel, ConfigDict, Field
 
 from stationmaster.aws import table
+from stationmaster.aws.aggregate_store import read_body
 from stationmaster.aws.calls import AwsConditionFailed, aws_call
 from stationmaster.domain.cluster.aggregate import TeardownStatus
 from stationmaster.domain.errors import WriteConflict
@@ -74,11 +75,15 @@ class DeliveryStore:
         self._client = client
 
     def load(self, owner: Owner) -> Delivery:
-        """What was posted of a run or a cluster, by a consistent read; empty when nothing was."""
+        """What was posted of a run or a cluster, by a consistent read; empty when nothing was.
+
+        Raises:
+            Unreadable: this version did not write it.
+        """
         item = self._get(table.delivery(owner).attributes)
         if item is None:
             return Delivery(owner=owner)
-        return Delivery.model_validate_json(item["body"]["S"])
+        return read_body(item, Delivery.model_validate_json)
 
     def save(self, delivery: Delivery, *, now: datetime) -> Delivery:
         """Write a delivery over the version that was read, and return it with its new version.

@@ -11,7 +11,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from stationmaster.aws import table
-from stationmaster.aws.aggregate_store import AggregateStore
+from stationmaster.aws.aggregate_store import AggregateStore, read_body
 from stationmaster.aws.calls import AwsConditionFailed, aws_call
 from stationmaster.aws.table import Item
 from stationmaster.domain.aggregates import RUN
@@ -100,7 +100,8 @@ class RunStore(AggregateStore[RunId, Run, RunEvent]):
     def log_tails(self, run_id: RunId) -> list[LogTail]:
         """The newest log lines of each pod, by pod name."""
         items = self._query(**table.log_tails(self._kind, run_id).query)
-        return [LogTail.model_validate_json(item["body"]["S"]) for item in items]
+        read = self._readable(items, lambda item: read_body(item, LogTail.model_validate_json))
+        return [*read]
 
     def _duplicate_of(self, run_id: RunId, dedup_key: str) -> Run:
         """The run that an earlier delivery, or the same words a moment ago, has started."""

@@ -11,6 +11,7 @@
     DELIVERY#<owner>   STATE            the card's place, what it last showed, what was posted
     DELIVERY#<owner>   EVENT#<key>      a claim: this is being posted (since), or is posted
     SLACK              UPDATE_BUCKET    tokens for chat.update, shared by all cards
+    SET_ASIDE          ITEM#<id>        what a function could not read; expires
 
 The owner of a delivery is a run's id, or cluster/<cluster id>.
 
@@ -142,11 +143,35 @@ def delivery_claim(owner: str, key: str) -> Key:
 
 SLACK_BUDGET: Final = Key("SLACK", "UPDATE_BUCKET")
 
+_SET_ASIDE: Final = "SET_ASIDE"
+_SET_ASIDE_ITEM: Final = "ITEM#"
+SET_ASIDE_ITEMS: Final = Prefix(_SET_ASIDE, _SET_ASIDE_ITEM)
+
+
+def set_aside(item_id: str) -> Key:
+    """One thing that a function could not read."""
+    return Key(_SET_ASIDE, f"{_SET_ASIDE_ITEM}{item_id}")
+
+
+def is_set_aside(keys: Mapping[str, Any]) -> bool:
+    """Whether the keys of a stream record are those of something that was set aside."""
+    return _text(keys, PARTITION_KEY) == _SET_ASIDE
+
+
+def key_text(item: Mapping[str, Any]) -> str:
+    """The key of an item, for a sentence."""
+    return f"{_text(item, PARTITION_KEY)} {_text(item, SORT_KEY)}"
+
+
+def _text(item: Mapping[str, Any], name: str) -> str:
+    value = item.get(name)
+    return str(value.get("S", "")) if isinstance(value, Mapping) else ""
+
 
 def read_key(keys: Mapping[str, Any]) -> StateOrEvent | None:
     """What lies at the keys of a stream record; None where it is no state and no event."""
-    kind, _, owner = str(keys[PARTITION_KEY]["S"]).partition("#")
-    sort = str(keys[SORT_KEY]["S"])
+    kind, _, owner = _text(keys, PARTITION_KEY).partition("#")
+    sort = _text(keys, SORT_KEY)
     if sort == _STATE:
         return StateOrEvent(kind, owner, None)
     if sort.startswith(_EVENT):

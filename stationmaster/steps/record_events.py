@@ -6,7 +6,12 @@ import logging
 
 from stationmaster.aws.workflows import train_name
 from stationmaster.domain.bus import RelayBatch
-from stationmaster.domain.errors import PermanentError, TransientError
+from stationmaster.domain.errors import (
+    IllegalTransition,
+    ItemTooLarge,
+    PermanentError,
+    TransientError,
+)
 from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.reactions.run import (
     POLICY,
@@ -17,7 +22,7 @@ from stationmaster.domain.reactions.run import (
 )
 from stationmaster.domain.reactions.workflow import EndWait, WorkflowFailed
 from stationmaster.domain.run.aggregate import Run
-from stationmaster.domain.run.events import RunPhase
+from stationmaster.domain.run.events import RunEvent, RunPhase
 from stationmaster.saving import settle_saving
 from stationmaster.services import Services
 from stationmaster.steps.back_up import back_up
@@ -34,24 +39,45 @@ from stationmaster.waiting import settle_wait
 logger = logging.getLogger(__name__)
 
 
-def record_batch(services: Services, batch: RelayBatch) -> None:
+def record_batch(services: Services, batch: RelayBatch) -> list[tuple[RunEvent, str]]:
     """Record a relay's batch once, keep its log lines, and carry out what follows from it.
 
     A batch that is delivered again records nothing, and what follows is carried out again: the
     delivery before may have ended between the two.
 
+    Returns:
+        The events that can never be recorded, each with the reason.
+
     Raises:
         RunNotFound: a batch of a run that was never requested.
+        Unreadable: the run cannot be read.
     """
-    run = services.runs.record(batch.run_id, batch.events)
+    run, refused = _record(services, batch)
     services.runs.save_log_tails(batch.run_id, batch.log_tails)
     heard = RelayHeard(services.now(), heartbeat=batch.heartbeat)
-    reactions = [each for seen in (*batch.events, heard) for each in decide(run, seen, POLICY)]
+    unusable = {event.event_id for event, _ in refused}
+    events = [event for event in batch.events if event.event_id not in unusable]
+    reactions = [each for seen in (*events, heard) for each in decide(run, seen, POLICY)]
     if AskCapacity() in reactions and not any(isinstance(each, EndWait) for each in reactions):
         lost = _lost_capacity(services, run)
         reactions += decide(run, CapacityLost(lost), POLICY) if lost is not None else ()
     settle_wait(services, run.run_id, reactions)
     back_up(services, run, reactions)  # last: it may take as long as the cluster needs to answer
+    return refused
+
+
+def _record(services: Services, batch: RelayBatch) -> tuple[Run, list[tuple[RunEvent, str]]]:
+    """Record all events at once, or one after another where one of them is refused for good."""
+    try:
+        return services.runs.record(batch.run_id, batch.events), []
+    except (IllegalTransition, ItemTooLarge):
+        refused: list[tuple[RunEvent, str]] = []
+    for event in batch.events:
+        try:
+            services.runs.record(batch.run_id, [event])
+        except (IllegalTransition, ItemTooLarge) as exc:
+            refused.append((event, str(exc)))
+    return services.runs.load(batch.run_id), refused
 
 
 def _lost_capacity(services: Services, run: Run) -> str | None:

@@ -1,0 +1,105 @@
+"""What functions could not read, kept in DynamoDB until somebody sends it again or lets it expire.
+
+Each entry has the payload that its function gets when it is sent again (`stationmaster redrive`).
+The notifier sees new entries in the table's stream and posts that they are there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from stationmaster.aws import table
+from stationmaster.aws.aggregate_store import MAX_BODY_BYTES, read_body
+from stationmaster.aws.calls import AwsConditionFailed, aws_call
+from stationmaster.domain.errors import Unreadable
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBClient
+
+# As long as what was posted is remembered.
+KEPT: Final = timedelta(days=90)
+_MAX_SENTENCE: Final = 500
+# The payload is text in JSON in JSON: quotes and backslashes double.
+_MAX_PAYLOAD_BYTES: Final = MAX_BODY_BYTES // 2 - 4_000
+
+
+class SetAside(BaseModel):
+    """One thing that a function could not read, and what it was."""
+
+    model_config = ConfigDict(frozen=True)
+
+    item_id: str
+    at: datetime
+    function: str = Field(description="registry name of the function that could not read it")
+    what: str
+    reason: str
+    payload: str = Field(description="JSON that the function gets when it is sent again")
+    is_cut: bool = Field(default=False, description="the payload was too long to keep whole")
+
+
+class SetAsideStore:
+    """Writes, lists and deletes what was set aside."""
+
+    def __init__(self, table_name: str, client: DynamoDBClient) -> None:
+        self._table = table_name
+        self._client = client
+
+    def put(
+        self, *, function: str, what: str, reason: str, payload: str, now: datetime
+    ) -> SetAside | None:
+        """Keep something; None when the same is kept already."""
+        item_id = hashlib.sha256(f"{function}\x1f{payload}".encode()).hexdigest()[:24]
+        kept = payload.encode()[:_MAX_PAYLOAD_BYTES].decode("utf-8", "ignore")
+        entry = SetAside(
+            item_id=item_id,
+            at=now,
+            function=function,
+            what=what[:_MAX_SENTENCE],
+            reason=reason[:_MAX_SENTENCE],
+            payload=kept,
+            is_cut=kept != payload,
+        )
+        item = table.set_aside(item_id).attributes | {
+            "body": {"S": entry.model_dump_json()},
+            table.EXPIRES_AT: {"N": str(int((now + KEPT).timestamp()))},
+        }
+        try:
+            with aws_call("setting something aside"):
+                self._client.put_item(
+                    TableName=self._table, Item=item, ConditionExpression=table.IS_NEW
+                )
+        except AwsConditionFailed:
+            return None
+        return entry
+
+    def list(self) -> Iterator[SetAside]:
+        """Everything that is set aside and can be read."""
+        arguments: dict[str, Any] = {**table.SET_ASIDE_ITEMS.query, "ConsistentRead": True}
+        while True:
+            with aws_call("listing what was set aside"):
+                answer = self._client.query(TableName=self._table, **arguments)
+            for item in answer["Items"]:
+                entry = read_entry(item)
+                if entry is not None:
+                    yield entry
+            if not answer.get("LastEvaluatedKey"):
+                return
+            arguments["ExclusiveStartKey"] = answer["LastEvaluatedKey"]
+
+    def delete(self, item_id: str) -> None:
+        """Forget what was sent again."""
+        with aws_call("forgetting what was set aside"):
+            self._client.delete_item(TableName=self._table, Key=table.set_aside(item_id).attributes)
+
+
+def read_entry(item: dict[str, Any]) -> SetAside | None:
+    """The entry in an item of the table; None where this version did not write it."""
+    try:
+        return read_body(item, SetAside.model_validate_json)
+    except Unreadable:
+        return None

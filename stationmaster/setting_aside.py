@@ -1,0 +1,43 @@
+"""Setting aside what a function cannot read, so that it blocks nothing that comes after it.
+
+What is set aside is kept with the reason (`aws/set_aside_store.py`), logged with a message that an
+alarm is set on, and posted by the notifier. `stationmaster redrive` sends it again.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import Any
+
+from pydantic import ValidationError
+
+from stationmaster.domain.names import SET_ASIDE
+from stationmaster.services import Services
+
+logger = logging.getLogger(__name__)
+
+
+def set_aside(services: Services, *, function: str, what: str, reason: str, payload: Any) -> None:
+    """Keep `payload`, which `function` could not take in; once, however often it comes.
+
+    Raises:
+        TransientError, PermanentError: it cannot be kept. The function fails with it, so that AWS
+            delivers its input again and keeps it as a dead letter in the end.
+    """
+    text = json.dumps(payload, default=str, separators=(",", ":"))
+    kept = services.set_aside.put(
+        function=function, what=what, reason=reason, payload=text, now=services.now()
+    )
+    details = {"function": function, "what": what, "reason": reason}
+    if kept is None:
+        logger.warning("set aside already", extra=details)
+    else:
+        logger.error(SET_ASIDE, extra={**details, "item_id": kept.item_id})
+
+
+def first_problem(error: ValidationError) -> str:
+    """What pydantic finds first, in one sentence without the value."""
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    place = ".".join(str(part) for part in first["loc"]) or "the whole"
+    return f"{place}: {first['msg']}"

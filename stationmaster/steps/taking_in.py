@@ -1,0 +1,122 @@
+"""What arrives at the recorder: read, taken in, or set aside.
+
+Nothing that arrives may keep what comes after it waiting, or be delivered again for ever: what
+cannot be read, or cannot be true, is set aside with the reason. Only what another try may help is
+left to raise, so that AWS delivers it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from pydantic import BaseModel, ValidationError
+
+from stationmaster.domain.bus import RELAY_BATCH_DETAIL_TYPE, RelayBatch, Unread, read_batch
+from stationmaster.domain.errors import RunNotFound, Unreadable
+from stationmaster.services import Services
+from stationmaster.setting_aside import first_problem, set_aside
+from stationmaster.steps.record_events import record_batch, record_dead_execution
+
+RECORDER: Final = "recorder"
+
+
+class DeadExecution(BaseModel):
+    """Detail of Step Functions' event of an execution that ended badly."""
+
+    stateMachineArn: str  # noqa: N815  # AWS's spelling
+    name: str
+    status: str
+    cause: str | None = None
+
+
+def take_in(services: Services, event: Any) -> dict[str, int]:
+    """Take in one event of the recorder's rules; answers how many parts of it were set aside.
+
+    Raises:
+        TransientError: another delivery of the same event is expected to help.
+    """
+    arrived = _Arrived(services, event)
+    if arrived.detail_type == RELAY_BATCH_DETAIL_TYPE:
+        _take_in_batch(services, arrived)
+        return arrived.answer()
+    try:
+        dead = DeadExecution.model_validate(arrived.detail)
+    except ValidationError as exc:
+        arrived.set_aside("an event of an execution", first_problem(exc))
+        return arrived.answer()
+    try:
+        record_dead_execution(
+            services,
+            state_machine_arn=dead.stateMachineArn,
+            execution_name=dead.name,
+            status=dead.status,
+            cause=dead.cause or "",
+        )
+    except Unreadable as exc:
+        arrived.set_aside(f"the end of execution {dead.name}", str(exc))
+    return arrived.answer()
+
+
+class _Arrived:
+    """One event as EventBridge delivers it, and what of it was set aside."""
+
+    def __init__(self, services: Services, event: Any) -> None:
+        self._services = services
+        self._event = event
+        self._num_set_aside = 0
+
+    @property
+    def detail_type(self) -> Any:
+        return self._event.get("detail-type") if isinstance(self._event, Mapping) else None
+
+    @property
+    def detail(self) -> Any:
+        return self._event.get("detail") if isinstance(self._event, Mapping) else None
+
+    def set_aside(self, what: str, reason: str, *, detail: Any = None) -> None:
+        """Keep the event, with another detail where only a part of it is meant."""
+        payload = self._event if detail is None else {**self._event, "detail": detail}
+        set_aside(self._services, function=RECORDER, what=what, reason=reason, payload=payload)
+        self._num_set_aside += 1
+
+    def answer(self) -> dict[str, int]:
+        return {"set_aside": self._num_set_aside}
+
+
+def _take_in_batch(services: Services, arrived: _Arrived) -> None:
+    try:
+        batch, unread = read_batch(arrived.detail)
+    except (ValidationError, TypeError) as exc:
+        reason = first_problem(exc) if isinstance(exc, ValidationError) else str(exc)
+        arrived.set_aside("a batch of a relay", reason)
+        return
+    for part in unread:
+        arrived.set_aside(
+            _named(part, batch),
+            first_problem(part.error),
+            detail=_batch_of(batch, part.key, part.part),
+        )
+    try:
+        refused = record_batch(services, batch)
+    except (RunNotFound, Unreadable) as exc:
+        # A heartbeat alone has nothing that could be recorded later.
+        if batch.events or batch.log_tails:
+            whole = {**batch.model_dump(mode="json"), "heartbeat": False}
+            arrived.set_aside(f"a batch of run {batch.run_id}", str(exc), detail=whole)
+        return
+    for event, reason in refused:
+        alone = _batch_of(batch, "events", event.model_dump(mode="json"))
+        arrived.set_aside(f"event {event.type} of run {batch.run_id}", reason, detail=alone)
+
+
+def _named(part: Unread, batch: RelayBatch) -> str:
+    kind = part.part.get("type", "") if isinstance(part.part, Mapping) else ""
+    name = "log lines" if part.key == "log_tails" else f"event {kind or 'without a type'}"
+    return f"{name} of run {batch.run_id}"
+
+
+def _batch_of(batch: RelayBatch, key: str, part: Any) -> dict[str, Any]:
+    """The detail of a batch that has one part only."""
+    empty = batch.model_copy(update={"events": [], "log_tails": [], "heartbeat": False})
+    return {**empty.model_dump(mode="json"), key: [part]}

@@ -1,0 +1,222 @@
+"""The notifier on records and items that nobody can read: they are set aside, others posted."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from typing import Any
+
+import boto3
+import pytest
+from bot_world import REGION, Story, TableStream
+from recording_slack import Refusal
+
+from bot import notifier_handler
+from bot.notifier import Notifier
+from bot.poison import post_what_was_set_aside
+from bot.stream import read_batch
+from bot.subjects import RunSubject
+from stationmaster.aws import table
+from stationmaster.domain.run import events as ev
+from stationmaster.services import Services
+
+OTHER = "tiny-llama-ffffffff"
+OPERATIONS = "C0OPERATIONS"
+
+
+def write(key: table.Key, **attributes: str) -> None:
+    """Another version, or a person, writes an item."""
+    values = {name: {"S": value} for name, value in attributes.items()}
+    boto3.client("dynamodb", REGION).put_item(TableName="runs", Item=key.attributes | values)
+
+
+def kept(services: Services) -> list[Any]:
+    return [*services.set_aside.list()]
+
+
+def events_of(story: Story) -> None:
+    story.begin()
+    story.reach_running()
+
+
+POISON: list[Any] = [
+    None,
+    "record",
+    {},
+    {"eventName": "INSERT"},
+    {"eventName": "INSERT", "dynamodb": {"Keys": "PK"}},
+    {"eventName": 3, "dynamodb": {"Keys": {"PK": {"S": "RUN#x"}, "SK": {"S": "EVENT#x"}}}},
+    {
+        "eventName": "INSERT",
+        "dynamodb": {
+            "Keys": {"PK": {"S": "RUN#x"}, "SK": {"S": "EVENT#x"}},
+            "NewImage": {"body": {"S": '{"type": "gpu.melted"}'}},
+        },
+    },
+    {
+        "eventName": "INSERT",
+        "dynamodb": {
+            "Keys": {"PK": {"S": "CLUSTER#x"}, "SK": {"S": "EVENT#x"}},
+            "NewImage": {"body": {"N": "1"}},
+        },
+    },
+]
+
+
+@pytest.mark.parametrize("poison", POISON, ids=lambda record: json.dumps(record)[:60])
+def test_record_that_cannot_be_read_is_set_aside_and_holds_up_nothing(
+    stream: TableStream, story: Story, slack: Any, services: Services, poison: Any
+) -> None:
+    story.begin()
+    batch = stream.next_batch()
+
+    answer = notifier_handler.handler({"Records": [poison, *batch["Records"]]}, None)
+
+    (entry,) = kept(services)
+    assert answer == {"set_aside": 1}
+    assert story.run_id in slack.card.seen
+    assert (entry.function, json.loads(entry.payload)) == ("notifier", {"Records": [poison]})
+
+
+@pytest.mark.parametrize(
+    "keys", [{}, {"PK": {"N": "1"}, "SK": {"S": "STATE"}}, {"PK": "RUN#x", "SK": "STATE"}]
+)
+def test_keys_of_no_run_are_left_out(keys: dict[str, Any]) -> None:
+    change = {"Keys": keys, "NewImage": {"body": {"S": "{}"}}}
+
+    batch = read_batch({"Records": [{"eventName": "INSERT", "dynamodb": change}]})
+
+    assert (batch.runs, batch.unread) == ({}, ())
+
+
+@pytest.mark.parametrize("damaged", ["run", "cluster", "delivery"])
+def test_item_that_cannot_be_read_keeps_no_other_run_waiting(
+    stream: TableStream, story: Story, services: Services, clock: Any, slack: Any, damaged: str
+) -> None:
+    events_of(story)
+    other = Story(services, clock, run_id=OTHER)
+    events_of(other)
+    keys = {
+        "run": table.state("RUN", story.run_id),
+        "cluster": table.state("CLUSTER", story.run_id),
+        "delivery": table.delivery(story.run_id),
+    }
+    write(keys[damaged], body='{"version": "of tomorrow"}')
+
+    answer = notifier_handler.handler(stream.next_batch(), None)
+
+    assert answer == {"set_aside": 1}
+    assert any(OTHER in call.seen for call in slack.of("chat.postMessage"))
+    assert story.run_id in kept(services)[0].what
+
+
+def test_refresh_goes_past_an_item_that_cannot_be_read(
+    notifier: Notifier, story: Story, services: Services, clock: Any, slack: Any
+) -> None:
+    events_of(story)
+    events_of(Story(services, clock, run_id=OTHER))
+    write(table.state("RUN", story.run_id), body="{")
+
+    notifier.refresh()
+
+    assert OTHER in slack.card.seen
+
+
+def test_card_that_breaks_holds_up_no_other_and_its_records_are_set_aside(
+    notifier: Notifier,
+    stream: TableStream,
+    story: Story,
+    services: Services,
+    clock: Any,
+    slack: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    events_of(story)
+    events_of(Story(services, clock, run_id=OTHER))
+    card = RunSubject.card
+
+    def breaking(self: RunSubject, **arguments: Any) -> Any:
+        if self.view.run.run_id == story.run_id:
+            raise KeyError("a bug")
+        return card(self, **arguments)
+
+    monkeypatch.setattr(RunSubject, "card", breaking)
+
+    num_kept = notifier.notify(read_batch(stream.next_batch()))
+
+    (entry,) = kept(services)
+    records = json.loads(entry.payload)["Records"]
+    assert num_kept == 1
+    assert OTHER in slack.card.seen
+    assert "KeyError" in entry.reason
+    assert {record["dynamodb"]["Keys"]["PK"]["S"] for record in records} == {f"RUN#{story.run_id}"}
+
+
+def test_records_that_were_set_aside_are_posted_when_they_are_sent_again(
+    stream: TableStream, story: Story, services: Services, slack: Any
+) -> None:
+    events_of(story)
+    good = services.runs.load(story.run_id).model_dump_json()
+    write(table.state("RUN", story.run_id), body="{")
+    notifier_handler.handler(stream.next_batch(), None)
+    write(table.state("RUN", story.run_id), body=good)
+
+    answer = notifier_handler.handler(json.loads(kept(services)[0].payload), None)
+
+    assert answer == {"set_aside": 0}
+    assert story.run_id in slack.card.seen
+
+
+def test_what_was_set_aside_is_named_in_the_operations_channel_once_an_hour(
+    notifier: Notifier, stream: TableStream, services: Services, clock: Any, slack: Any
+) -> None:
+    outbox = notifier._outbox
+    for number in range(7):
+        services.set_aside.put(
+            function="recorder",
+            what=f"event {number} of run <a>",
+            reason="type: unknown",
+            payload=str(number),
+            now=clock.now(),
+        )
+    entries = read_batch(stream.next_batch()).set_aside
+
+    for _ in range(2):
+        post_what_was_set_aside(services, outbox, entries, channel=OPERATIONS)
+    clock.advance(timedelta(hours=1).total_seconds())
+    post_what_was_set_aside(services, outbox, entries[:1], channel=OPERATIONS)
+    post_what_was_set_aside(services, outbox, entries, channel="")
+
+    first, second = slack.of("chat.postMessage")
+    assert {first.arguments["channel"], second.arguments["channel"]} == {OPERATIONS}
+    assert "event 4 of run &lt;a&gt;" in first.seen
+    assert "and 2 more" in first.seen
+    assert "stationmaster redrive" in second.seen
+
+
+def test_operations_channel_that_is_lost_holds_up_nothing(
+    notifier: Notifier, stream: TableStream, services: Services, clock: Any, slack: Any
+) -> None:
+    services.set_aside.put(function="recorder", what="w", reason="r", payload="p", now=clock.now())
+    entries = read_batch(stream.next_batch()).set_aside
+    slack.refuse("chat.postMessage", Refusal(error="channel_not_found"))
+
+    post_what_was_set_aside(services, notifier._outbox, entries, channel=OPERATIONS)
+
+    assert len(slack.of("chat.postMessage")) <= 1
+
+
+def test_event_of_a_later_version_leaves_the_card_as_it_is(
+    stream: TableStream, story: Story, slack: Any, services: Services
+) -> None:
+    story.begin()
+    write(
+        table.event("RUN", story.run_id, "later"),
+        body=json.dumps({"type": "run.cloned", "event_id": "later"}),
+    )
+
+    notifier_handler.handler(stream.next_batch(), None)
+
+    (entry,) = kept(services)
+    assert "run.cloned" in entry.reason or "type" in entry.reason
+    assert ev.RunPhase.REQUESTED.value in slack.card.seen.lower()

@@ -1,0 +1,258 @@
+"""Whatever arrives at the recorder: what can be read is recorded, the rest is set aside."""
+
+# ruff: noqa: F811  # fixtures are imported by name
+from __future__ import annotations
+
+import json
+import logging
+from typing import Any
+
+import pytest
+from aws_steps import IDLE, Account, account, endpoint  # noqa: F401
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from stationmaster.aws import table
+from stationmaster.domain.bus import RELAY_BATCH_DETAIL_TYPE
+from stationmaster.domain.names import ITEM_UNREADABLE, SET_ASIDE
+from stationmaster.domain.run import events as ev
+from stationmaster.steps.taking_in import take_in
+
+SPEED = IDLE
+
+
+def progress(account: Account, step: int, **changes: Any) -> dict[str, Any]:
+    event = ev.ProgressReported(
+        event_id=f"p{step}",
+        run_id=account.run_id,
+        at=account.now(),
+        seq=step,
+        step=step,
+        total_steps=99,
+        loss_nats=2.0,
+    )
+    return {**event.model_dump(mode="json"), **changes}
+
+
+def batch(account: Account, *events: Any, **changes: Any) -> dict[str, Any]:
+    """The EventBridge event of a relay's batch."""
+    detail = {
+        "run_id": account.run_id,
+        "batch_id": "b",
+        "at": account.now().isoformat(),
+        "events": [*events],
+        "log_tails": [],
+        "heartbeat": False,
+    }
+    return {
+        "source": "stationmaster",
+        "detail-type": RELAY_BATCH_DETAIL_TYPE,
+        "detail": {**detail, **changes},
+    }
+
+
+def kept(account: Account) -> list[Any]:
+    return [*account.services.set_aside.list()]
+
+
+@pytest.fixture(autouse=True)
+def nothing_kept(account: Account) -> None:
+    forget_all(account)
+
+
+def forget_all(account: Account) -> None:
+    for entry in kept(account):
+        account.services.set_aside.delete(entry.item_id)
+
+
+def spoil(account: Account, body: str) -> None:
+    """Another version, or a person, wrote the run's item."""
+    key = table.state("RUN", account.run_id).attributes
+    account.aws.client("dynamodb").update_item(
+        TableName=account.settings.table_name,
+        Key=key,
+        UpdateExpression="SET body = :body",
+        ExpressionAttributeValues={":body": {"S": body}},
+    )
+
+
+@pytest.mark.parametrize(
+    "poison",
+    [
+        pytest.param({"type": "progress.reported"}, id="fields missing"),
+        pytest.param({"type": "gpu.melted", "event_id": "x"}, id="unknown type"),
+        pytest.param("progress", id="text"),
+        pytest.param(None, id="nothing"),
+        pytest.param([[]], id="list"),
+    ],
+)
+def test_event_that_cannot_be_read_is_set_aside_and_costs_no_other(
+    account: Account, poison: Any
+) -> None:
+    account.train()
+
+    answer = take_in(
+        account.services, batch(account, progress(account, 1), poison, progress(account, 2))
+    )
+
+    (entry,) = kept(account)
+    assert answer == {"set_aside": 1}
+    assert account.run.progress.step == 2
+    assert json.loads(entry.payload)["detail"]["events"] == [poison]
+    assert (entry.function, entry.is_cut) == ("recorder", False)
+    assert account.run_id in entry.what
+
+
+def test_event_of_a_later_version_is_set_aside_whole(account: Account) -> None:
+    account.train()
+    later = progress(account, 3, watts=700)
+
+    take_in(account.services, batch(account, later))
+
+    (entry,) = kept(account)
+    assert json.loads(entry.payload)["detail"]["events"] == [later]
+    assert "watts" in entry.reason
+
+
+def test_what_was_set_aside_is_taken_in_once_it_can_be_read(account: Account) -> None:
+    account.train()
+    later = batch(account, progress(account, 3, watts=700))
+    take_in(account.services, later)
+    (entry,) = kept(account)
+    payload = json.loads(entry.payload)
+
+    del payload["detail"]["events"][0]["watts"]  # this version knows it now
+    answer = take_in(account.services, payload)
+
+    assert (answer, account.run.progress.step) == ({"set_aside": 0}, 3)
+
+
+def test_the_same_poison_is_kept_and_logged_once(
+    account: Account, caplog: pytest.LogCaptureFixture
+) -> None:
+    account.train()
+    poison = batch(account, {"type": "gpu.melted"})
+
+    with caplog.at_level(logging.WARNING):
+        answers = [take_in(account.services, poison) for _ in range(3)]
+
+    assert answers == [{"set_aside": 1}] * 3
+    assert len(kept(account)) == 1
+    assert caplog.messages.count(SET_ASIDE) == 1
+
+
+def test_event_of_another_run_in_a_batch_is_set_aside_alone(account: Account) -> None:
+    account.train()
+    foreign = progress(account, 5, run_id="other-run", event_id="foreign")
+
+    take_in(account.services, batch(account, progress(account, 1), foreign))
+
+    (entry,) = kept(account)
+    assert account.run.progress.step == 1
+    assert "other-run" in entry.reason
+
+
+def test_event_that_is_too_large_for_the_table_is_set_aside_cut(account: Account) -> None:
+    account.train()
+    huge = ev.WorkersRestarting(
+        event_id="w", run_id=account.run_id, at=account.now(), pod="p", reason="x" * 500_000
+    ).model_dump(mode="json")
+
+    take_in(account.services, batch(account, huge, progress(account, 8)))
+
+    (entry,) = kept(account)
+    assert (account.run.progress.step, account.run.num_restarts) == (8, 0)
+    assert entry.is_cut
+    assert "has 500" in entry.reason
+
+
+def test_event_with_an_id_too_long_for_a_key_is_set_aside(account: Account) -> None:
+    account.train()
+
+    take_in(account.services, batch(account, progress(account, 1, event_id="x" * 2_000)))
+
+    (entry,) = kept(account)
+    assert "2000 characters" in entry.reason
+
+
+def test_batch_of_an_unknown_run_is_set_aside_and_its_heartbeats_are_not(account: Account) -> None:
+    event = progress(account, 1)
+
+    with_events = take_in(account.services, batch(account, event, heartbeat=True))
+    alone = take_in(account.services, batch(account, heartbeat=True))
+
+    (entry,) = kept(account)
+    assert (with_events, alone) == ({"set_aside": 1}, {"set_aside": 0})
+    assert json.loads(entry.payload)["detail"]["events"] == [event]
+
+
+@pytest.mark.parametrize("body", ["{", "{}", '{"schema": 9, "state": "compressed"}'])
+def test_run_that_cannot_be_read_hides_no_other(
+    account: Account, caplog: pytest.LogCaptureFixture, body: str
+) -> None:
+    account.train()
+    other = account.guest("other")
+    spoil(account, body)
+
+    answer = take_in(account.services, batch(account, progress(account, 1)))
+    listed = account.services.runs.list_open()
+
+    assert answer == {"set_aside": 1}
+    assert other.run_id in [run.run_id for run in listed]
+    assert ITEM_UNREADABLE in caplog.messages
+
+
+def test_event_item_that_cannot_be_read_hides_no_other(account: Account) -> None:
+    account.train()
+    take_in(account.services, batch(account, progress(account, 1)))
+    account.aws.client("dynamodb").put_item(
+        TableName=account.settings.table_name,
+        Item=table.event("RUN", account.run_id, "bad").attributes | {"place": {"S": "first"}},
+    )
+
+    assert [event.step for event in account.events("progress.reported")] == [1]
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        None,
+        [],
+        "x",
+        {},
+        {"detail-type": RELAY_BATCH_DETAIL_TYPE},
+        {"detail-type": RELAY_BATCH_DETAIL_TYPE, "detail": []},
+        {"detail-type": RELAY_BATCH_DETAIL_TYPE, "detail": {"events": 3}},
+        {"detail-type": "Step Functions Execution Status Change", "detail": {"status": "FAILED"}},
+        {"detail-type": "Weather Report", "detail": {"sun": True}},
+    ],
+    ids=json.dumps,
+)
+def test_whatever_arrives_is_set_aside_without_an_error(account: Account, event: Any) -> None:
+    assert take_in(account.services, event) == {"set_aside": 1}
+
+    (entry,) = kept(account)
+    assert json.loads(entry.payload) == event
+
+
+ANY_JSON = st.recursive(
+    st.none() | st.booleans() | st.floats(allow_nan=False) | st.text(max_size=9),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["type", "event_id", "at", "run_id", "step"]), inner)
+    ),
+    max_leaves=6,
+)
+
+
+@settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(parts=st.lists(ANY_JSON, max_size=3), tails=ANY_JSON)
+def test_batch_of_any_parts_never_raises(account: Account, parts: list[Any], tails: Any) -> None:
+    event = batch(account, *parts, log_tails=tails)
+
+    answer = take_in(account.services, event)
+
+    assert answer["set_aside"] <= len(parts) + (len(tails) if isinstance(tails, list) else 1)
+    forget_all(account)
