@@ -157,7 +157,9 @@ def test_cluster_whose_fewest_nodes_aws_does_not_have_fails_as_any_other(account
     acquire_cluster(account.services, account.run_id, task_token="t")
     finish(account, of_cluster(ensure_cluster))
 
-    with pytest.raises(ResourceFailed, match=r"training of 2 x m5.2xlarge: Insufficient"):
+    with pytest.raises(
+        ResourceFailed, match=r"training of 2 x m5.2xlarge: AsgInstanceLaunchFailures.*Insufficient"
+    ):
         finish(account, of_cluster(ensure_node_group, **TRAINING))
 
 

@@ -122,11 +122,21 @@ def _describe_placement_groups(self: Any) -> ActionResult:
 def _delete_placement_group(self: Any) -> ActionResult:
     backend = self.ec2_backend
     name = self._get_param("GroupName")
-    group = _groups(backend).pop(name, None)
+    group = _groups(backend).get(name)
     if group is None:
         raise EC2ClientError(
             "InvalidPlacementGroup.Unknown", f"The Placement Group '{name}' is unknown."
         )
+    if any(
+        instance.placement.group_name == name and instance.state not in _GONE
+        for instance in backend.all_instances()
+    ):
+        # Source: https://github.com/scylladb/scylla-cluster-tests/issues/6742
+        raise EC2ClientError(
+            "InvalidPlacementGroup.InUse",
+            f"The placement group '{name}' is in use and may not be deleted.",
+        )
+    del _groups(backend)[name]
     backend.tags.pop(group.id, None)
     return EmptyResult()
 

@@ -13,11 +13,11 @@ import re
 from datetime import UTC, datetime
 from typing import Any
 
-from moto.ec2.models import ec2_backends
-
 from local.aws.emulation import Emulation
 from local.aws.services import eks_shapes as shapes
 from local.aws.services.eks_inside import InsideCluster
+from local.aws.services.eks_network import EksNetwork
+from local.aws.services.eks_nodes import Nodes
 from local.aws.services.eks_records import Cluster, NodeGroup
 from local.aws.services.wire import ApiError, page
 
@@ -30,8 +30,6 @@ NODE_GROUP_UPDATE_S = 120.0
 NODE_GROUP_DELETE_S = 180.0
 
 _NAME = re.compile(r"[0-9A-Za-z][A-Za-z0-9_-]{0,99}")
-# Amazon Linux image id that moto ships; the emulated instances only need one that exists.
-_IMAGE = "ami-12c6146b"
 
 
 class EksService(InsideCluster):
@@ -42,6 +40,8 @@ class EksService(InsideCluster):
     def __init__(self, emulation: Emulation) -> None:
         self.emulation = emulation
         self.clusters: dict[str, Cluster] = {}
+        self._network = EksNetwork(emulation)
+        self._nodes = Nodes(emulation, self._network)
 
     # -- clusters ---------------------------------------------------------------------------------
 
@@ -59,18 +59,11 @@ class EksService(InsideCluster):
                 status=409,
                 clusterName=name,
             )
-        subnets = params["resourcesVpcConfig"].get("subnetIds", [])
-        if len(self._zones(subnets)) < 2:
-            raise ApiError(
-                "InvalidParameterException",
-                "Subnets specified must be in at least two different AZs",
-                clusterName=name,
-            )
+        vpc_id = self._network.vpc_of_cluster(params)
         cluster = self.clusters[name] = Cluster(
-            described=shapes.new_cluster(
-                params, emulation=self.emulation, vpc_id=self._vpc(subnets)
-            )
+            described=shapes.new_cluster(params, emulation=self.emulation, vpc_id=vpc_id)
         )
+        self._network.attach(cluster)
         self.emulation.clock.after(CLUSTER_CREATE_S, lambda: self._cluster_created(name, cluster))
         return {"cluster": cluster.described}
 
@@ -142,17 +135,14 @@ class EksService(InsideCluster):
                 clusterName=params["clusterName"],
                 nodegroupName=name,
             )
-        if params.get("launchTemplate") and (params.get("diskSize") or params.get("remoteAccess")):
-            raise ApiError(
-                "InvalidParameterException",
-                "Disk size and remote access must be specified within the launch template.",
-                nodegroupName=name,
-            )
-        self._zones(params["subnets"])
+        launch = self._nodes.plan(cluster, params)
         described = shapes.new_node_group(
-            params, emulation=self.emulation, version=cluster.described["version"]
+            params,
+            emulation=self.emulation,
+            version=cluster.described["version"],
+            instance_type=launch.instance_type,
         )
-        group = cluster.node_groups[name] = NodeGroup(described=described)
+        group = cluster.node_groups[name] = NodeGroup(described=described, launch=launch)
         self.emulation.clock.after(
             NODE_GROUP_CREATE_S, lambda: self._group_created(params["clusterName"], name, group)
         )
@@ -223,6 +213,7 @@ class EksService(InsideCluster):
             }
             return
         cluster.described["status"] = "ACTIVE"
+        cluster.described["resourcesVpcConfig"]["clusterSecurityGroupId"] = cluster.group_id
         cluster.described["endpoint"] = self.emulation.kubernetes_endpoint
         cluster.described["certificateAuthority"] = {
             "data": base64.b64encode(b"local certificate authority").decode()
@@ -230,7 +221,9 @@ class EksService(InsideCluster):
         self.emulation.observer.cluster_active(name=name)
 
     def _cluster_gone(self, name: str) -> None:
-        if self.clusters.pop(name, None) is not None:
+        cluster = self.clusters.pop(name, None)
+        if cluster is not None:
+            self._network.detach(cluster)
             self.emulation.observer.cluster_deleted(name=name)
 
     def _group_created(self, cluster: str, name: str, group: NodeGroup) -> None:
@@ -238,9 +231,9 @@ class EksService(InsideCluster):
             return
         if "node-group-fails" in self.emulation.faults:
             group.described["status"] = "CREATE_FAILED"
-            group.described["health"] = {"issues": [shapes.no_capacity(group.described)]}
+            self._not_launched(group)
             return
-        self._launch(cluster, name, group)
+        self._launch(group)
         group.described["status"] = "ACTIVE"
         self._report_active(cluster, group)
 
@@ -251,16 +244,16 @@ class EksService(InsideCluster):
         wanted, have = group.described["scalingConfig"]["desiredSize"], len(group.instance_ids)
         if wanted > have and "node-group-fails" in self.emulation.faults:
             group.described["status"] = "DEGRADED"
-            group.described["health"] = {"issues": [shapes.no_capacity(group.described)]}
+            self._not_launched(group)
             return
         if wanted > have and "node-group-short" in self.emulation.faults:
-            self._launch(cluster, name, group, leave_out=1)
+            self._launch(group, leave_out=1)
             group.described["status"] = "DEGRADED"
-            group.described["health"] = {"issues": [shapes.no_capacity(group.described)]}
+            self._not_launched(group)
             self._report_active(cluster, group)
             return
-        self._terminate(group, keep=wanted)
-        self._launch(cluster, name, group)
+        self._nodes.terminate(group, keep=wanted)
+        self._launch(group)
         # EKS takes back what it said of a group's health only some time after its cause is gone.
         if "node-group-short" not in self.emulation.faults:
             group.described["health"] = {"issues": []}
@@ -268,55 +261,34 @@ class EksService(InsideCluster):
         group.described["status"] = "DEGRADED" if has_issues else "ACTIVE"
         self._report_active(cluster, group)
 
+    def _not_launched(self, group: NodeGroup) -> None:
+        """Say what AWS says of a group whose instances it does not have."""
+        zone = self._network.subnets(group.described["subnets"])[0].availability_zone
+        group.described["health"] = {"issues": [shapes.no_capacity(group.described, zone=zone)]}
+
     def _report_active(self, cluster: str, group: NodeGroup) -> None:
         described = group.described
         self.emulation.observer.node_group_active(
             cluster=cluster,
             name=described["nodegroupName"],
-            instance_type=described["instanceTypes"][0],
+            instance_type=group.launch.instance_type,
             count=len(group.instance_ids),
-            zone=sorted(self._zones(described["subnets"]))[0],
+            zone=self._network.subnets(described["subnets"])[0].availability_zone,
             labels=dict(described["labels"]),
             taints=list(described["taints"]),
         )
 
     def _group_gone(self, cluster: str, name: str, group: NodeGroup) -> None:
-        self._terminate(group)
+        self._nodes.terminate(group)
         if self.clusters[cluster].node_groups.pop(name, None) is not None:
             self.emulation.observer.node_group_deleted(cluster=cluster, name=name)
 
-    def _launch(self, cluster: str, name: str, group: NodeGroup, *, leave_out: int = 0) -> None:
-        """Run the instances that the group lacks in the emulated EC2, tagged as EKS tags them."""
+    def _launch(self, group: NodeGroup, *, leave_out: int = 0) -> None:
+        """Run the instances that the group lacks."""
         wanted = group.described["scalingConfig"]["desiredSize"] - leave_out
         lacking = wanted - len(group.instance_ids)
-        if lacking <= 0:
-            return
-        tags = {
-            "eks:cluster-name": cluster,
-            "eks:nodegroup-name": name,
-            f"kubernetes.io/cluster/{cluster}": "owned",
-            **group.described["tags"],
-        }
-        with self.emulation.locks["ec2"]:
-            reservation = self._ec2().run_instances(
-                _IMAGE,
-                lacking,
-                None,
-                [],
-                instance_type=group.described["instanceTypes"][0],
-                is_instance_type_default=False,
-                subnet_id=group.described["subnets"][0],
-                region_name=self.emulation.region,
-                tags={"instance": tags},
-            )
-        group.instance_ids += [instance.id for instance in reservation.instances]
-
-    def _terminate(self, group: NodeGroup, *, keep: int = 0) -> None:
-        going = group.instance_ids[keep:]
-        if going:
-            with self.emulation.locks["ec2"]:
-                self._ec2().terminate_instances(going)
-            group.instance_ids = group.instance_ids[:keep]
+        if lacking > 0:
+            self._nodes.launch(group, lacking, subnet_id=group.described["subnets"][0])
 
     # -- finding ----------------------------------------------------------------------------------
 
@@ -353,24 +325,3 @@ class EksService(InsideCluster):
                 nodegroupName=params["nodegroupName"],
             )
         return found
-
-    def _ec2(self) -> Any:
-        return ec2_backends[self.emulation.account_id][self.emulation.region]
-
-    def _zones(self, subnet_ids: list[str]) -> set[str]:
-        known = {
-            subnet.id: subnet.availability_zone
-            for subnets in list(self._ec2().subnets.values())
-            for subnet in list(subnets.values())
-        }
-        missing = [subnet for subnet in subnet_ids if subnet not in known]
-        if missing or not subnet_ids:
-            raise ApiError(
-                "InvalidParameterException",
-                f"The subnet ID '{', '.join(missing) or 'none given'}' does not exist",
-            )
-        return {known[subnet] for subnet in subnet_ids}
-
-    def _vpc(self, subnet_ids: list[str]) -> str:
-        subnet = self._ec2().get_subnet(subnet_ids[0])
-        return str(subnet.vpc_id)

@@ -6,11 +6,25 @@ from dataclasses import dataclass, field
 from typing import Any
 
 
+@dataclass(frozen=True)
+class Launch:
+    """What the instances of a node group are launched with, from its launch template."""
+
+    instance_type: str = ""
+    group_ids: tuple[str, ...] = ()
+    interfaces: tuple[dict[str, Any], ...] = ()
+    volumes: tuple[dict[str, Any], ...] = ()
+    placement_group: str = ""
+    tags: dict[str, dict[str, str]] = field(default_factory=dict)
+    """By the type of what is launched: "instance", "volume", "network-interface"."""
+
+
 @dataclass
 class NodeGroup:
     """One managed node group."""
 
     described: dict[str, Any]
+    launch: Launch = field(default_factory=Launch)
     instance_ids: list[str] = field(default_factory=list)
 
 
@@ -23,3 +37,7 @@ class Cluster:
     addons: dict[str, dict[str, Any]] = field(default_factory=dict)
     access_entries: dict[str, dict[str, Any]] = field(default_factory=dict)
     pod_identities: dict[str, dict[str, Any]] = field(default_factory=dict)
+    group_id: str = ""
+    """The security group that EKS made for it."""
+    interface_ids: list[str] = field(default_factory=list)
+    """Of the control plane."""

@@ -81,7 +81,9 @@ def new_cluster(params: dict[str, Any], *, emulation: Emulation, vpc_id: str) ->
     }
 
 
-def new_node_group(params: dict[str, Any], *, emulation: Emulation, version: str) -> dict[str, Any]:
+def new_node_group(
+    params: dict[str, Any], *, emulation: Emulation, version: str, instance_type: str
+) -> dict[str, Any]:
     """Return a node group in CREATING."""
     cluster, name, identity = params["clusterName"], params["nodegroupName"], str(uuid.uuid4())
     now = datetime.now(UTC)
@@ -101,7 +103,7 @@ def new_node_group(params: dict[str, Any], *, emulation: Emulation, version: str
             "desiredSize": 2,
             **params.get("scalingConfig", {}),
         },
-        "instanceTypes": params.get("instanceTypes") or ["t3.medium"],
+        "instanceTypes": params.get("instanceTypes") or [instance_type],
         "subnets": params["subnets"],
         "amiType": params.get("amiType", "AL2023_x86_64_STANDARD"),
         "nodeRole": params["nodeRole"],
@@ -245,14 +247,23 @@ def _day(text: str) -> datetime:
     return datetime.fromisoformat(text).replace(tzinfo=UTC)
 
 
-def no_capacity(node_group: Mapping[str, Any]) -> dict[str, Any]:
-    """The health issue of a node group whose instances AWS does not have."""
+def no_capacity(node_group: Mapping[str, Any], *, zone: str) -> dict[str, Any]:
+    """The health issue of a node group whose instances AWS does not have in a zone.
+
+    Source: https://github.com/aws/containers-roadmap/issues/2204
+    """
+    kind = node_group["instanceTypes"][0]
+    return _not_launched(
+        node_group,
+        f"InsufficientInstanceCapacity - We currently do not have sufficient {kind} capacity in "
+        f"the Availability Zone you requested ({zone}). Our system will be working on provisioning "
+        "additional capacity.",
+    )
+
+
+def _not_launched(node_group: Mapping[str, Any], why: str) -> dict[str, Any]:
     return {
-        "code": "InsufficientInstanceCapacity",
-        "message": (
-            "Could not launch On-Demand Instances. InsufficientInstanceCapacity - "
-            f"We currently do not have sufficient {node_group['instanceTypes'][0]} capacity in "
-            "the Availability Zone you requested."
-        ),
+        "code": "AsgInstanceLaunchFailures",
+        "message": f"Could not launch On-Demand Instances. {why} Launching EC2 instance failed.",
         "resourceIds": [node_group["resources"]["autoScalingGroups"][0]["name"]],
     }

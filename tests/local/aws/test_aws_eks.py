@@ -233,8 +233,12 @@ def test_node_group_without_capacity_fails_with_health_issue(
         return found if found["status"] == "CREATE_FAILED" else None
 
     issue = until(failed)["health"]["issues"][0]
-    assert issue["code"] == "InsufficientInstanceCapacity"
-    assert "p4d.24xlarge" in issue["message"]
+    assert issue["code"] == "AsgInstanceLaunchFailures"
+    assert "InsufficientInstanceCapacity" in issue["message"]
+    assert (
+        "p4d.24xlarge capacity in the Availability Zone you requested (us-west-2a)"
+        in (issue["message"])
+    )
     eks.delete_nodegroup(clusterName="full", nodegroupName="gpu")
     wait_for(eks, "nodegroup_deleted", clusterName="full", nodegroupName="gpu")
 

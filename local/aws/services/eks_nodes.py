@@ -1,0 +1,113 @@
+"""The instances of EKS's node groups, as EC2 has them: launched as their template says.
+
+Used by `eks`. Instances, their volumes and their interfaces can be listed like any others, carry
+the tags that the template gives them, and are in its security groups and placement group.
+The tags of a node group itself go to none of them. Source: EKS user guide, "Tag your resources".
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from local.aws.emulation import Emulation
+from local.aws.services.eks_network import EksNetwork
+from local.aws.services.eks_records import Cluster, Launch, NodeGroup
+from local.aws.services.eks_templates import launch_of, read_template, unfit
+
+# Amazon Linux image id that moto ships; the emulated instances only need one that exists.
+_IMAGE: Final = "ami-12c6146b"
+
+
+class Nodes:
+    """Launches and ends the instances of node groups."""
+
+    def __init__(self, emulation: Emulation, network: EksNetwork) -> None:
+        self._emulation = emulation
+        self._network = network
+
+    def plan(self, cluster: Cluster, params: dict[str, Any]) -> Launch:
+        """What a node group that is asked for is to be launched with.
+
+        Raises:
+            ApiError: its subnets or its launch template are refused.
+        """
+        vpc_id = cluster.described["resourcesVpcConfig"]["vpcId"]
+        subnets = self._network.subnets(params["subnets"], of_vpc=vpc_id)
+        template_id, data = read_template(params, ec2=self._ec2)
+        launch = launch_of(params, template_id, data, default_group_id=cluster.group_id)
+        wanted = [
+            *launch.group_ids,
+            *(group for each in launch.interfaces for group in each.get("Groups") or ()),
+        ]
+        for group_id in dict.fromkeys(wanted):
+            group = self._ec2.get_security_group_from_id(group_id)
+            if group is None:
+                raise unfit(f"The security group '{group_id}' does not exist")
+            if group.vpc_id != vpc_id:
+                # Source: https://github.com/aws/karpenter-provider-aws/issues/3390
+                raise unfit(
+                    f"Security group {group_id} and subnet {subnets[0].id} belong to different "
+                    "networks."
+                )
+        known = self._ec2.__dict__.get("placement_groups", {})
+        if launch.placement_group and launch.placement_group not in known:
+            raise unfit(f"The Placement Group '{launch.placement_group}' is unknown.")
+        return launch
+
+    def launch(self, group: NodeGroup, count: int, *, subnet_id: str) -> None:
+        """Run `count` more instances in the emulated EC2, tagged as their template and EKS say."""
+        launch, described = group.launch, group.described
+        cluster = described["clusterName"]
+        own = {
+            "eks:cluster-name": cluster,
+            "eks:nodegroup-name": described["nodegroupName"],
+            f"kubernetes.io/cluster/{cluster}": "owned",
+        }
+        arguments: dict[str, Any] = {}
+        if launch.volumes:
+            arguments["block_device_mappings"] = list(launch.volumes)
+        with self._emulation.locks["ec2"]:
+            reservation = self._ec2.run_instances(
+                _IMAGE,
+                count,
+                None,
+                [],
+                instance_type=launch.instance_type,
+                is_instance_type_default=False,
+                subnet_id=subnet_id,
+                region_name=self._emulation.region,
+                security_group_ids=list(launch.group_ids),
+                nics=[{**each, "SubnetId": subnet_id} for each in launch.interfaces],
+                tags={
+                    "instance": {**launch.tags.get("instance", {}), **own},
+                    "volume": launch.tags.get("volume", {}),
+                },
+                **arguments,
+            )
+            for instance in reservation.instances:
+                instance.placement.group_name = launch.placement_group
+                self._dress_interfaces(instance.id, launch)
+        group.instance_ids += [instance.id for instance in reservation.instances]
+
+    def terminate(self, group: NodeGroup, *, keep: int = 0) -> None:
+        """End all instances but the first `keep`."""
+        going = group.instance_ids[keep:]
+        if going:
+            with self._emulation.locks["ec2"]:
+                self._ec2.terminate_instances(going)
+            group.instance_ids = group.instance_ids[:keep]
+
+    def _dress_interfaces(self, instance_id: str, launch: Launch) -> None:
+        """Give an instance's interfaces their types and tags."""
+        mine = [
+            interface
+            for interface in self._ec2.enis.values()
+            if interface.instance is not None and interface.instance.id == instance_id
+        ]
+        for interface, asked in zip(mine, launch.interfaces or ({},), strict=True):
+            interface.interface_type = asked.get("InterfaceType") or "interface"
+            interface.add_tags(launch.tags.get("network-interface", {}))
+
+    @property
+    def _ec2(self) -> Any:
+        return self._network.ec2
