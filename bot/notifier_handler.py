@@ -1,7 +1,7 @@
 """Entry point of the notifier function: batches of the table's stream in, and a tick every minute.
 
-Deployed as `bot.notifier_handler.handler` with a concurrency of one. An error makes Lambda deliver
-the same batch again, which repeats nothing that was posted.
+Deployed as `bot.notifier_handler.handler`. Invocations take turns at writing. An error makes Lambda
+deliver the same batch again, which repeats nothing that was posted.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from slack_sdk import WebClient
 from bot.notifier import Notifier
 from bot.outbox import Outbox
 from bot.stream import read_batch
+from bot.turns import turn
+from stationmaster.domain.errors import TransientError
 from stationmaster.services import Services
 from stationmaster.settings import Settings
 
@@ -23,18 +25,27 @@ def handler(event: dict[str, Any], _context: Any) -> dict[str, int]:
 
     Answers how many parts of the batch were set aside.
     """
-    notifier = _notifier(Settings.from_environment())
-    if "Records" in event:
-        return {"set_aside": notifier.notify(read_batch(event))}
-    notifier.refresh()
-    return {"set_aside": 0}
+    services, notifier = _notifier(Settings.from_environment())
+    if "Records" not in event:
+        with turn(services, patience_s=0) as is_ours:
+            if is_ours:  # else a batch is being posted, and the next minute refreshes
+                notifier.refresh()
+        return {"set_aside": 0}
+    batch = read_batch(event)
+    # A turn is itself a change of the table: one for nothing would be followed by the next.
+    if not any(vars(batch).values()):
+        return {"set_aside": 0}
+    with turn(services) as is_ours:
+        if not is_ours:
+            raise TransientError("another notifier writes to Slack for long; trying again later")
+        return {"set_aside": notifier.notify(batch)}
 
 
 @cache
-def _notifier(settings: Settings) -> Notifier:
+def _notifier(settings: Settings) -> tuple[Services, Notifier]:
     services = Services.create(settings)
     token = services.secrets.slack().bot_token.get_secret_value()
     client = WebClient(token=token, base_url=services.settings.slack_api_url, timeout=15)
 
     outbox = Outbox(client, reload_token=services.secrets.reload_bot_token)
-    return Notifier(services, outbox)
+    return services, Notifier(services, outbox)

@@ -75,7 +75,6 @@ class Function:
     timeout_s: int = 60
     memory_mib: int = 256
     package: Package = Package.LAMBDAS
-    reserved_concurrency: int | None = None
 
 
 @dataclass(frozen=True)
@@ -305,7 +304,6 @@ NOTIFIER: Final = Function(
     timeout_s=120,
     memory_mib=512,
     package=Package.BOT,
-    reserved_concurrency=1,  # one writer to Slack: the workspace's rate limits are shared
 )
 
 FUNCTIONS: Final = (

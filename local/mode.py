@@ -321,7 +321,6 @@ def _product(environment: Mapping[str, str]) -> DeploymentSpec:
                 timeout_s=function.timeout_s,
                 memory_mib=function.memory_mib,
                 environment=registry.variables_of(function, environment),
-                reserved_concurrency=function.reserved_concurrency,
             )
             for function in registry.FUNCTIONS
         ],

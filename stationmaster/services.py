@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from stationmaster.aws.secrets import Secrets
     from stationmaster.aws.security_groups import SecurityGroups
     from stationmaster.aws.set_aside_store import SetAsideStore
+    from stationmaster.aws.slack_writer import SlackWriter
     from stationmaster.aws.workflows import Workflows
     from stationmaster.hub import Hub
     from stationmaster.kubernetes.gateway import KubernetesGateway
@@ -94,6 +95,13 @@ class Services:
         from stationmaster.aws.set_aside_store import SetAsideStore
 
         return SetAsideStore(self.settings.table_name, self._client("dynamodb"))
+
+    @cached_property
+    def slack_writer(self) -> SlackWriter:
+        """Which invocation of the notifier may write to Slack."""
+        from stationmaster.aws.slack_writer import SlackWriter
+
+        return SlackWriter(self.settings.table_name, self._client("dynamodb"))
 
     @cached_property
     def clusters(self) -> Clusters:

@@ -122,7 +122,6 @@ class Functions(Construct):
             role=role,
             timeout=cdk.Duration.seconds(spec.timeout_s),
             memory_size=spec.memory_mib,
-            reserved_concurrent_executions=spec.reserved_concurrency,
             environment=variables_of(spec, self._settings.to_environment()),
             log_group=log_group,
             logging_format=lambda_.LoggingFormat.JSON,

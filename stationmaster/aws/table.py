@@ -12,6 +12,7 @@
     DELIVERY#<owner>   EVENT#<key>      a claim: this is being posted (since), or is posted
     SLACK              UPDATE_BUCKET    tokens for chat.update, shared by all cards
     SET_ASIDE          ITEM#<id>        what a function could not read; expires
+    SLACK              WRITER           which invocation of the notifier may write to Slack
 
 The owner of a delivery is a run's id, or cluster/<cluster id>.
 
@@ -142,6 +143,7 @@ def delivery_claim(owner: str, key: str) -> Key:
 
 
 SLACK_BUDGET: Final = Key("SLACK", "UPDATE_BUCKET")
+SLACK_WRITER: Final = Key("SLACK", "WRITER")
 
 _SET_ASIDE: Final = "SET_ASIDE"
 _SET_ASIDE_ITEM: Final = "ITEM#"
