@@ -26,10 +26,9 @@ from typing import Any
 import boto3
 import pytest
 from aws_steps import Account
-from botocore.awsrequest import AWSPreparedRequest, AWSResponse
 from botocore.exceptions import ClientError
+from direct_calls import without_connection
 from kubernetes.client import ApiClient
-from werkzeug.test import create_environ, run_wsgi_app
 
 from local.aws import LocalAws
 from stationmaster.aws.table import PARTITION_KEY, SORT_KEY, table_definition
@@ -251,44 +250,6 @@ def in_account(account: Account) -> dict[str, Any]:
     }
 
 
-@dataclass
-class _Body:
-    """An answer's body, as botocore reads it from a connection."""
-
-    content: bytes
-
-    def stream(self) -> Iterator[bytes]:
-        yield self.content
-
-    def read(self, amt: int | None = None) -> bytes:
-        """As a connection is read: the next bytes, or all that are left."""
-        end = len(self.content) if amt is None else amt
-        piece, self.content = self.content[:end], self.content[end:]
-        return piece
-
-
-def _without_connection(aws: LocalAws) -> Callable[..., AWSResponse]:
-    """Hands a signed request to the endpoint's application: a connection costs more than a call."""
-
-    def send(request: AWSPreparedRequest, **_: Any) -> AWSResponse:
-        headers = {
-            name: value.decode() if isinstance(value, bytes) else value
-            for name, value in request.headers.items()
-        }
-        environ = create_environ(
-            request.url.removeprefix(aws.url),
-            aws.url,
-            method=request.method,
-            headers=headers,
-            data=request.body or b"",
-        )
-        content, status, answered = run_wsgi_app(aws.application, environ, buffered=True)
-        body = _Body(b"".join(content))
-        return AWSResponse(request.url, int(status.split()[0]), dict(answered), body)
-
-    return send
-
-
 def _kept(session: boto3.Session) -> Callable[..., Any]:
     """Makes each client once."""
     clients: dict[str, Any] = {}
@@ -425,7 +386,7 @@ def writes(endpoint: tuple[LocalAws, Settings]) -> Iterator[Writes]:
         watching = Writes()
         assert boto3.DEFAULT_SESSION is not None, "the endpoint sets one up"
         watching.attach(boto3.DEFAULT_SESSION, monkeypatch)
-        boto3.DEFAULT_SESSION.events.register("before-send", _without_connection(endpoint[0]))
+        boto3.DEFAULT_SESSION.events.register("before-send", without_connection(endpoint[0]))
         yield watching
 
 

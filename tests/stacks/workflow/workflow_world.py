@@ -8,6 +8,7 @@ of the tests, so that a run takes seconds.
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -155,13 +156,16 @@ class World:
     mode: LocalMode
     runtime: InterferingRuntime
     plans: Path
-    _count: int = field(default=0)
+    _of_thread: threading.local = field(default_factory=threading.local)
 
     @property
     def services(self) -> Services:
-        """Services of a person or a test, made afresh: threads do not share them."""
+        """Services of a person or a test: threads do not share them."""
         assert self.mode.settings is not None
-        return Services.create(self.mode.settings)
+        if not hasattr(self._of_thread, "services"):
+            self._of_thread.services = Services.create(self.mode.settings)
+        found: Services = self._of_thread.services
+        return found
 
     @property
     def aws(self) -> Any:
