@@ -130,6 +130,7 @@ class LocalSlack:
             lifespan="off",
             log_config=None,
             access_log=False,
+            proxy_headers=False,
             ws="websockets-sansio",
             timeout_graceful_shutdown=2,
         )

@@ -103,9 +103,17 @@ async def body_of(request: Request) -> Any:
             f"the body of the request is {content_type}; this server reads JSON and YAML only"
         )
     try:
-        return yaml.safe_load(raw) if "yaml" in content_type else json.loads(raw)
+        return _yaml(raw) if "yaml" in content_type else json.loads(raw)
     except (ValueError, yaml.YAMLError) as exc:
         raise errors.bad_request(f"the body of the request is not {content_type}: {exc}") from exc
+
+
+def _yaml(raw: bytes) -> Any:
+    """Clients write most YAML as JSON, which is YAML too and is read a hundred times as fast."""
+    try:
+        return json.loads(raw)
+    except ValueError:
+        return yaml.safe_load(raw)
 
 
 async def object_of(request: Request) -> Object:

@@ -38,6 +38,7 @@ class ApiServer:
             api.app(),
             log_config=None,
             access_log=False,
+            proxy_headers=False,
             lifespan="off",
             ws="none",
             ssl_certfile=self.certificates.certificate,
