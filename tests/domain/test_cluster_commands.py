@@ -312,6 +312,7 @@ def test_new_cluster_of_gpu_machines_offers_their_devices():
         ("cluster create a ttl=30d", "from 1s to 7d", "/train cluster create a ttl=7d"),
         ("cluster create a ttl=4hours", "ttl=4hours", "/train cluster create a ttl=4h"),
         ("cluster create a tll=4h", "did you mean ttl", "/train cluster create a ttl=4h"),
+        ("cluster create a keep=4h", "did you mean ttl", "/train cluster create a ttl=4h"),
         ("cluster create a budget=5", 'no key "budget"', None),
         ("cluster create a ttl=4h ttl=5h", "given twice", None),
         (

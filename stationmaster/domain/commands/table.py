@@ -497,6 +497,7 @@ KEY_MEANINGS: Final[Mapping[str, tuple[str, ...]]] = {
     "on": ("on_cluster",),
     "cluster": ("eks", "eks_cluster", "eks_name"),
     "keep": ("keep_for", "keep_alive", "ttl"),
+    "ttl": ("keep", "keep_for", "keep_alive", "lifetime"),
 }
 
 AVAILABLE: Final = f"available: {', '.join(SUBCOMMANDS)}"
