@@ -454,9 +454,12 @@ def _submitted_late(world: World, name: str) -> str:
     world.until(volume.reached.is_set, "the objects are about to be sent")
     world.start_teardown(run_id)
     world.until(teardown.reached.is_set, "the teardown has ended the run")
+    # The run's own workflow would delete the job before anybody has seen it.
+    look = world.runtime.hold(run_id, "ensure-job-started")
     volume.released.set()
     kubernetes = world.services.kubernetes(run_id)
     world.until(lambda: kubernetes.job(run_id), "the job is there")
+    look.released.set()
     teardown.released.set()
     world.until_rested(run_id)
     return run_id
