@@ -4,10 +4,12 @@
     python -m bench relay trainer         some of them
     python -m bench --json figures.json   and write them to a file
     python -m bench gpu --torchtitan PY   on a GPU, beside torchtitan as the Python PY has it
+    python -m bench kills faults          the two sweeps, about an hour; only when they are named
+    python -m bench kills --only TEXT     those of its points whose name contains TEXT
 
 Prints one line a figure: name, measured, target, pass or over. The exit code is 0 when every
-benchmark could be measured, over its limit or not, or is not for this machine; 1 when one failed,
-2 for a bad command line.
+benchmark could be measured, over its limit or not, or is not for this machine; 1 when one failed or
+a sweep found something, 2 for a bad command line.
 """
 
 from __future__ import annotations
@@ -20,8 +22,9 @@ import sys
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from bench.benchmarks import BENCHMARKS
+from bench.benchmarks import BENCHMARKS, SWEEPS
 from bench.figures import Figure, NotHere
 from bench.machine import describe_machine, load_average
 
@@ -38,9 +41,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     left_out: dict[str, str] = {}
     if arguments.torchtitan:
         os.environ["TORCHTITAN_PYTHON"] = arguments.torchtitan
+    points: dict[str, list[dict[str, Any]]] = {}
     for name in arguments.names or BENCHMARKS:
         try:
-            measured = BENCHMARKS[name].measure()
+            if name in SWEEPS:
+                measured, points[name] = _sweep(name, arguments.only)
+            else:
+                measured = BENCHMARKS[name].measure()
         except NotHere as reason:
             print(f"  {name}: not measured here: {reason}", flush=True)
             left_out[name] = str(reason)
@@ -62,26 +69,42 @@ def main(argv: Sequence[str] | None = None) -> int:
             "figures": [figure.as_json() for figure in figures],
             "not_measured": failed,
             "not_for_this_machine": left_out,
+            "points": points,
         }
         arguments.json.write_text(json.dumps(document, indent=2) + "\n")
-    return 1 if failed else 0
+    found = any(each["findings"] for played in points.values() for each in played)
+    return 1 if failed or found else 0
+
+
+def _sweep(name: str, only: str) -> tuple[Sequence[Figure], list[dict[str, Any]]]:
+    # Imported here: it loads the whole product and its emulated account.
+    from bench.sweeps.play import figures_of, last_line, play_sweep
+
+    played = play_sweep(name, only=only)
+    print(last_line(name, played), flush=True)
+    return figures_of(name, played), [each.as_json() for each in played]
 
 
 def _name(text: str) -> str:
-    if text not in BENCHMARKS:
-        raise argparse.ArgumentTypeError(f'"{text}" is none of {", ".join(BENCHMARKS)}')
+    known = (*BENCHMARKS, *SWEEPS)
+    if text not in known:
+        raise argparse.ArgumentTypeError(f'"{text}" is none of {", ".join(known)}')
     return text
 
 
 def _parser() -> argparse.ArgumentParser:
     names = "\n".join(f"  {one.name:<14}{one.summary}" for one in BENCHMARKS.values())
+    sweeps = "\n".join(f"  {name:<14}{summary}" for name, summary in SWEEPS.items())
     parser = argparse.ArgumentParser(
         prog="python -m bench",
         description="Measure the figures of docs/figures.md.",
-        epilog=f"benchmarks:\n{names}",
+        epilog=f"benchmarks:\n{names}\nsweeps, only when they are named:\n{sweeps}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("names", nargs="*", metavar="NAME", type=_name, help="see below; all")
+    parser.add_argument(
+        "--only", default="", metavar="TEXT", help="sweeps: the points whose name contains it"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures here")
     parser.add_argument(
         "--torchtitan",

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import boto3
 import pytest
-from direct_calls import without_connection
 from workflow_api_faults import api_scenarios
-from workflow_foreign import in_account, make_foreign
 from workflow_routes import assert_goes_its_route
 from workflow_scenarios import state_scenarios
-from workflow_world import Outcome, World, open_world
+
+from bench.sweeps.foreign import in_account, make_foreign
+from bench.sweeps.outcomes import Outcome
+from bench.sweeps.world import World, open_world
 
 SCENARIOS = {each.name: each for each in (*state_scenarios(), *api_scenarios())}
 
@@ -19,10 +19,7 @@ SCENARIOS = {each.name: each for each in (*state_scenarios(), *api_scenarios())}
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """A local mode in which the runs of a file are played, one after the other."""
-    made = open_world(tmp_path_factory.mktemp("workflow"))
-    with made.mode:
-        assert boto3.DEFAULT_SESSION is not None
-        boto3.DEFAULT_SESSION.events.register("before-send", without_connection(made.aws))
+    with open_world(tmp_path_factory.mktemp("workflow")) as made:
         assert made.mode.settings is not None
         make_foreign(made.aws, made.mode.settings)
         before = in_account(made.aws)

@@ -14,8 +14,9 @@ from workflow_api_faults import (
     throttled_name,
 )
 from workflow_scenarios import finish, plays
-from workflow_world import Outcome, World
 
+from bench.sweeps.outcomes import Outcome
+from bench.sweeps.world import World
 from stationmaster.domain.cluster.aggregate import TeardownStatus
 from stationmaster.domain.run.events import RunPhase
 

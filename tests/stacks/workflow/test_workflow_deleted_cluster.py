@@ -6,10 +6,10 @@ Every run ends with the true reason, what has trained is saved first, and nothin
 from __future__ import annotations
 
 import pytest
-from workflow_moments import AT_THE_END, BEFORE_THE_END, Moment, reach
-from workflow_runtime import Fault
-from workflow_world import World
 
+from bench.sweeps.moments import AT_THE_END, BEFORE_THE_END, Moment, reach
+from bench.sweeps.rules import Fault
+from bench.sweeps.world import World
 from stationmaster import commands
 from stationmaster.cluster_upkeep import begin_pass
 from stationmaster.domain.cluster.aggregate import Cluster, TeardownStatus

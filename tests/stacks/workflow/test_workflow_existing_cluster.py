@@ -5,215 +5,21 @@ Real are the state machines, the handlers, the account, the cluster, its pods an
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Any
-
-import kubernetes
 import pytest
-from workflow_world import Outcome, World, run_id_of
 
+from bench.sweeps.outcomes import Outcome
+from bench.sweeps.owner import NAME, Owner
+from bench.sweeps.world import World, run_id_of
 from local.slack import OPERATOR_ID, TEAM_ID, TRAINING_CHANNEL_ID
 from stationmaster import commands
 from stationmaster.domain.cluster.aggregate import TeardownStatus
-from stationmaster.domain.cluster.spec import FileSystemSpec, spec_for
+from stationmaster.domain.cluster.spec import spec_for
 from stationmaster.domain.commands.requests import CreateCluster
 from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.names import LABEL_ROLE, LABEL_RUN_ID, own_namespace
 from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.domain.run.events import RunPhase
-from stationmaster.kubernetes.gateway import KubernetesGateway
-from stationmaster.kubernetes.manifests import load_manifests
 from stationmaster.steps.leftovers import find_left
-
-NAME = "theirs"
-ADDONS = ("eks-pod-identity-agent", "aws-fsx-csi-driver")
-# What is looked at in Kubernetes, in all namespaces, before and after.
-KINDS = (
-    "/api/v1/namespaces",
-    "/api/v1/nodes",
-    "/api/v1/persistentvolumes",
-    "/api/v1/persistentvolumeclaims",
-    "/api/v1/serviceaccounts",
-    "/api/v1/secrets",
-    "/api/v1/services",
-    "/apis/apps/v1/deployments",
-    "/apis/apps/v1/daemonsets",
-    "/apis/batch/v1/jobs",
-    "/apis/kubeflow.org/v1/pytorchjobs",
-    "/apis/rbac.authorization.k8s.io/v1/roles",
-    "/apis/rbac.authorization.k8s.io/v1/rolebindings",
-    "/apis/rbac.authorization.k8s.io/v1/clusterroles",
-    "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
-    "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
-    "/apis/storage.k8s.io/v1/csidrivers",
-)
-
-
-@dataclass
-class Owner:
-    """Somebody with an EKS cluster, four nodes in it, the operator, and a file system."""
-
-    world: World
-    file_system: FileSystemSpec = field(init=False)
-
-    @property
-    def settings(self) -> Any:
-        return self.world.mode.settings
-
-    def make(self) -> None:
-        self._make_cluster()
-        self._make_file_system()
-        with kubernetes.config.new_client_from_config(str(self.kubeconfig)) as api:
-            gateway = KubernetesGateway(api)
-            gateway.apply(load_manifests("training-operator"))
-            self.world.until(
-                lambda: gateway.deployment_ready("training-operator", namespace="kubeflow"),
-                "the operator runs",
-            )
-            self.world.until(lambda: len(gateway.nodes()) == 5, "all nodes have joined")
-
-    @property
-    def kubeconfig(self) -> Any:
-        return self.world.mode.cluster.kubeconfig
-
-    def _make_cluster(self) -> None:
-        eks, settings = self.world.aws.client("eks"), self.settings
-        eks.create_cluster(
-            name=NAME,
-            roleArn=settings.cluster_role_arn,
-            version="1.35",
-            resourcesVpcConfig={"subnetIds": list(settings.subnet_ids)},
-            accessConfig={"authenticationMode": "API"},
-        )
-        self._until_active(lambda: eks.describe_cluster(name=NAME)["cluster"])
-        for group, instance, count in (("pool", "m5.2xlarge", 4), ("tools", "c5.2xlarge", 1)):
-            eks.create_nodegroup(
-                clusterName=NAME,
-                nodegroupName=group,
-                subnets=[settings.subnet_ids[0]],
-                nodeRole=settings.node_role_arn,
-                instanceTypes=[instance],
-                scalingConfig={"minSize": count, "maxSize": count, "desiredSize": count},
-            )
-            about = {"clusterName": NAME, "nodegroupName": group}
-            self._until_active(lambda about=about: eks.describe_nodegroup(**about)["nodegroup"])
-        for addon in ADDONS:
-            about = {"clusterName": NAME, "addonName": addon}
-            eks.create_addon(**about)
-            self._until_active(lambda about=about: eks.describe_addon(**about)["addon"])
-        for role in settings.cluster_access_role_arns:
-            eks.create_access_entry(clusterName=NAME, principalArn=role)
-
-    def _make_file_system(self) -> None:
-        ec2, fsx = self.world.aws.client("ec2"), self.world.aws.client("fsx")
-        group = ec2.create_security_group(
-            GroupName="theirs", Description="theirs", VpcId=self.settings.vpc_id
-        )["GroupId"]
-        rules = [
-            {
-                "IpProtocol": "tcp",
-                "FromPort": first,
-                "ToPort": last,
-                "UserIdGroupPairs": [{"GroupId": group}],
-            }
-            for first, last in ((988, 988), (1018, 1023))
-        ]
-        ec2.authorize_security_group_ingress(GroupId=group, IpPermissions=rules)
-        made = fsx.create_file_system(
-            FileSystemType="LUSTRE",
-            FileSystemTypeVersion="2.15",
-            StorageCapacity=1200,
-            SubnetIds=[self.settings.subnet_ids[0]],
-            SecurityGroupIds=[group],
-            LustreConfiguration={
-                "DeploymentType": "PERSISTENT_2",
-                "PerUnitStorageThroughput": 250,
-            },
-        )["FileSystem"]["FileSystemId"]
-        self.world.until(
-            lambda: (
-                fsx.describe_file_systems(FileSystemIds=[made])["FileSystems"][0]["Lifecycle"]
-                == "AVAILABLE"
-            ),
-            "the file system is available",
-        )
-        self.file_system = self.world.find_file_system(made).spec
-
-    def _until_active(self, describe: Any) -> None:
-        self.world.until(lambda: describe()["status"] == "ACTIVE", "EKS makes it")
-
-    @property
-    def guest(self) -> dict[str, Any]:
-        """What the request of a guest says beyond the words."""
-        return {"eks_name": NAME, "file_system": self.file_system}
-
-    @contextmanager
-    def without(self, what: str) -> Iterator[None]:
-        """Take something away for a while; its owner puts it back."""
-        cluster = self.world.mode.cluster
-        if what == "relay rights":
-            cluster.faults.add("plugin-never-ready")
-        with kubernetes.config.new_client_from_config(str(self.kubeconfig)) as api:
-            core = kubernetes.client.CoreV1Api(api)
-            storage = kubernetes.client.StorageV1Api(api)
-            driver = storage.list_csi_driver().items[0]
-            pool = [each for each in core.list_node().items if "m5" in str(each.metadata.labels)]
-            closed = pool[:3] if what == "cordoned" else []
-            for node in closed:
-                core.patch_node(node.metadata.name, {"spec": {"unschedulable": True}})
-            if what == "no driver":
-                storage.delete_csi_driver(driver.metadata.name)
-            yield
-            for node in closed:
-                core.patch_node(node.metadata.name, {"spec": {"unschedulable": None}})
-            if what == "no driver":
-                driver.metadata.resource_version = driver.metadata.uid = None
-                storage.create_csi_driver(driver)
-        cluster.faults.discard("plugin-never-ready")
-
-    def belongings(self) -> dict[str, Any]:
-        """All that is theirs, and whatever else is in their cluster."""
-        eks, fsx = self.world.aws.client("eks"), self.world.aws.client("fsx")
-        groups = eks.list_nodegroups(clusterName=NAME)["nodegroups"]
-        return {
-            "clusters": eks.list_clusters()["clusters"],
-            "cluster": eks.describe_cluster(name=NAME)["cluster"],
-            "groups": [
-                eks.describe_nodegroup(clusterName=NAME, nodegroupName=each)["nodegroup"]
-                for each in groups
-            ],
-            "addons": [
-                eks.describe_addon(clusterName=NAME, addonName=each)["addon"]
-                for each in eks.list_addons(clusterName=NAME)["addons"]
-            ],
-            "entries": eks.list_access_entries(clusterName=NAME)["accessEntries"],
-            "identities": eks.list_pod_identity_associations(clusterName=NAME)["associations"],
-            "file systems": fsx.describe_file_systems()["FileSystems"],
-            **self.in_kubernetes(),
-        }
-
-    def in_kubernetes(self) -> dict[str, Any]:
-        """Names and labels by kind."""
-        with kubernetes.config.new_client_from_config(str(self.kubeconfig)) as api:
-            found = {}
-            for path in KINDS:
-                answer = api.call_api(
-                    *api.param_serialize("GET", path, auth_settings=["BearerToken"])
-                )
-                items = json.loads(answer.read())["items"]
-                found[path] = sorted(
-                    (
-                        each["metadata"].get("namespace", ""),
-                        each["metadata"]["name"],
-                        str(each["metadata"].get("labels")),
-                        str(each.get("spec", {}).get("taints")),
-                    )
-                    for each in items
-                )
-            return found
 
 
 @pytest.fixture(scope="module")

@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from workflow_world import World
 
+from bench.sweeps.world import World
 from local.slack import OPERATOR_ID, TEAM_ID, TRAINING_CHANNEL_ID
 from stationmaster import commands
 from stationmaster.domain.catalogue.instances import get_instance

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from workflow_foreign import in_account
-from workflow_world import World
-
+from bench.sweeps.foreign import in_account
+from bench.sweeps.world import World
 from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.cluster.events import ClusterPhase
 from stationmaster.domain.run.events import RunPhase

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from workflow_moments import AT_THE_END, BEFORE_THE_END, MOMENTS, Moment, reach
-from workflow_world import World
 
+from bench.sweeps.moments import AT_THE_END, BEFORE_THE_END, MOMENTS, Moment, reach
+from bench.sweeps.world import World
 from local.slack import OPERATOR_ID
 from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.cluster.events import ClusterPhase

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from workflow_foreign import in_account
-from workflow_moments import MOMENTS, Moment, reach
-from workflow_runtime import Fault
-from workflow_scenarios import CLUSTER_TASKS, TEARDOWN_TASKS
-from workflow_world import World
 
+from bench.sweeps.foreign import in_account
+from bench.sweeps.moments import MOMENTS, Moment, reach
+from bench.sweeps.rules import Fault
+from bench.sweeps.states import CLUSTER_TASKS, TEARDOWN_TASKS
+from bench.sweeps.world import World
 from stationmaster.cluster_upkeep import begin_pass
 from stationmaster.domain.cluster.aggregate import TeardownStatus
 from stationmaster.domain.cluster.events import ClusterPhase

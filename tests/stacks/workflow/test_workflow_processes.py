@@ -11,8 +11,9 @@ from pathlib import Path
 
 import boto3
 import pytest
-from workflow_world import LIMITS, programs_in
 
+from bench.sweeps.torchrun import programs_in
+from bench.sweeps.world import LIMITS
 from local.aws import RicRuntime
 from local.mode import REPOSITORY, LocalMode, LocalOptions
 from stationmaster.commands import view_run

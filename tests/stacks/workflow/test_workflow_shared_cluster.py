@@ -8,8 +8,8 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from workflow_world import World, run_id_of
 
+from bench.sweeps.world import World, run_id_of
 from stationmaster.cluster_upkeep import begin_pass
 from stationmaster.domain.cluster.events import ClusterPhase
 from stationmaster.domain.cluster.shares import shares

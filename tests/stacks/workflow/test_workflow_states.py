@@ -8,21 +8,18 @@ from __future__ import annotations
 from collections import Counter
 
 from workflow_routes import seen_of
-from workflow_scenarios import (
-    BROKEN,
+from workflow_scenarios import BROKEN, STOPPED_AT, STOPPED_WHILE_WAITING_AT, finish, plays
+
+from bench.sweeps.outcomes import Outcome
+from bench.sweeps.states import (
     CLUSTER_TASKS,
     ENDING_TASKS,
     LATE_SAVING_TASKS,
     SAVING_TASKS,
-    STOPPED_AT,
-    STOPPED_WHILE_WAITING_AT,
     TEARDOWN_TASKS,
     TRAIN_TASKS,
-    finish,
-    plays,
 )
-from workflow_world import Outcome, World
-
+from bench.sweeps.world import World
 from stationmaster.domain.cluster.aggregate import TeardownStatus
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.domain.run.events import RunPhase

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from workflow_runtime import ApiFault, Fault
-from workflow_world import World
 
+from bench.sweeps.rules import ApiFault, Fault
+from bench.sweeps.world import World
 from stationmaster.domain.cluster.aggregate import TeardownStatus
 from stationmaster.domain.cluster.events import ClusterPhase
 from stationmaster.domain.errors import NotPossibleNow

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from workflow_runtime import ApiFault, Fault
 from workflow_scenarios import Scenario, simple
-from workflow_world import World
 
+from bench.sweeps.rules import ApiFault, Fault
+from bench.sweeps.world import World
 from stationmaster.aws.kinds import actions_by_module
 
 

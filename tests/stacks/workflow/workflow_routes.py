@@ -13,21 +13,19 @@ from pathlib import Path
 
 from workflow_api_faults import api_scenarios
 from workflow_graph import Graph, defined, visited
-from workflow_scenarios import (
+from workflow_scenarios import STOPPED_AT, STOPPED_WHILE_WAITING_AT, state_scenarios
+
+from bench.sweeps.outcomes import Outcome
+from bench.sweeps.states import (
     CLUSTER_TASKS,
     ENDING_TASKS,
     LATE_PUSH_TASKS,
     LATE_SAVING_TASKS,
     PUSH_TASKS,
     SAVING_TASKS,
-    STOPPED_AT,
-    STOPPED_WHILE_WAITING_AT,
     TEARDOWN_TASKS,
     TRAIN_TASKS,
-    state_scenarios,
 )
-from workflow_world import Outcome
-
 from lambdas import registry
 
 _REPOSITORY = Path(__file__).parents[3]

@@ -14,60 +14,26 @@ from itertools import cycle
 from typing import Any
 
 import pytest
-from workflow_runtime import ApiFault, Fault
-from workflow_world import Outcome, World
 
+from bench.sweeps.outcomes import Outcome
+from bench.sweeps.rules import ApiFault, Fault
+from bench.sweeps.states import (
+    CLUSTER_TASKS,
+    ENDING_TASKS,
+    LATE_PUSH_TASKS,
+    LATE_SAVING_TASKS,
+    PUSH_TASKS,
+    SAVING_TASKS,
+    TEARDOWN_TASKS,
+    TRAIN_TASKS,
+)
+from bench.sweeps.world import World
 from stationmaster.services import Services
 
 BROKEN = "broken by the test"
 CREATION = "fsx.CreateFileSystem"
 DATA_BUCKET = "research-data"
 
-# State of each machine: its function and what tells its call from others of that function.
-TRAIN_TASKS: dict[str, Fault] = {
-    "PrepareRun": Fault("prepare-run"),
-    "AcquireCluster": Fault("acquire-cluster"),
-    "StageData": Fault("stage-data"),
-    "SubmitJob": Fault("submit-job"),
-    "EnsureJobStarted": Fault("ensure-job-started"),
-    "AwaitJob": Fault("await-job"),
-}
-SAVING_TASKS: dict[str, Fault] = {
-    "SaveResults": Fault("save-results", without="error"),
-    "VerifyResults": Fault("verify-results"),
-}
-LATE_SAVING_TASKS: dict[str, Fault] = {
-    "SaveAfterFailure": Fault("save-results"),
-    "VerifyAfterFailure": Fault("verify-results"),
-}
-PUSH_TASKS: dict[str, Fault] = {"PushResults": Fault("push")}
-LATE_PUSH_TASKS: dict[str, Fault] = {"PushAfterFailure": Fault("push")}
-ENDING_TASKS: dict[str, Fault] = {
-    "ConcludeRun": Fault("conclude-run", without="error"),
-    "ReleaseRun": Fault("release-run"),
-    "ReleaseLease": Fault("release-lease"),
-}
-CLUSTER_TASKS: dict[str, Fault] = {
-    "PrepareCluster": Fault("prepare-cluster"),
-    "EnsureCluster": Fault("ensure-cluster"),
-    "EnsureSystemNodes": Fault("ensure-node-group", only={"node_group": "system"}),
-    "EnsureTrainingNodes": Fault("ensure-node-group", only={"node_group": "training"}),
-    "EnsureFileSystem": Fault("ensure-file-system"),
-    "InstallPlugin": Fault("install-plugin", only={"plugin": "fsx-csi-driver"}),
-    "RunCheck": Fault("run-check", only={"check": "storage"}),
-    "ConcludeCluster": Fault("conclude-cluster", without="error"),
-}
-TEARDOWN_TASKS: dict[str, Fault] = {
-    "BeginTeardown": Fault("begin-teardown"),
-    "ReleaseJob": Fault("release-job"),
-    "ReleaseFileSystem": Fault("release-file-system"),
-    "ReleaseSystemNodes": Fault("release-node-group", only={"node_group": "system"}),
-    "ReleaseTrainingNodes": Fault("release-node-group", only={"node_group": "training"}),
-    "ReleaseCluster": Fault("release-cluster"),
-    "ReleaseNetwork": Fault("release-network"),
-    "VerifyReleased": Fault("verify-released"),
-    "ConcludeTeardown": Fault("conclude-teardown", without="error"),
-}
 # Every error name that the machines retry but the one that only time can bring about.
 PASSING_ERRORS = (
     "TransientError",

@@ -10,18 +10,24 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import boto3
 import kubernetes
 from moto.stepfunctions.exceptions import ExecutionDoesNotExist
 from moto.stepfunctions.parser.api import ExecutionStatus
 from moto.stepfunctions.parser.models import stepfunctions_parser_backends
-from workflow_runtime import ApiFault, Fault, InterferingRuntime
 
+from bench.sweeps.direct_calls import without_connection
+from bench.sweeps.outcomes import Execution, Outcome
+from bench.sweeps.rules import ApiFault, Fault
+from bench.sweeps.runtime import InterferingRuntime
+from bench.sweeps.torchrun import programs_in
 from local.mode import LocalMode, LocalOptions
 from local.slack import OPERATOR_ID, TEAM_ID, TRAINING_CHANNEL_ID
 from local.slack.records import Message
@@ -30,7 +36,6 @@ from stationmaster.aws.workflows import pass_name
 from stationmaster.cluster_upkeep import follow_up
 from stationmaster.domain.cluster.aggregate import Cluster, TeardownStatus, new_cluster_id
 from stationmaster.domain.cluster.events import (
-    ClusterEvent,
     ClusterPhase,
     DeletionRequested,
     cluster_event_id,
@@ -41,20 +46,15 @@ from stationmaster.domain.commands.requests import CreateCluster
 from stationmaster.domain.commands.storing import FoundFileSystem
 from stationmaster.domain.names import LABEL_CLUSTER_ID, NAMESPACE, TRAINING_NODE_GROUP, job_name
 from stationmaster.domain.planning.recipe_lookup import get_recipe
-from stationmaster.domain.progress_lines import (
-    FailedLine,
-    FinishedLine,
-    ProgressLine,
-    StartedLine,
-)
 from stationmaster.domain.run.aggregate import Run, Wait, new_run_id
-from stationmaster.domain.run.events import RunEvent, RunRequested, run_event_id
+from stationmaster.domain.run.events import RunRequested, run_event_id
 from stationmaster.domain.run.request import TrainingRequest
-from stationmaster.domain.run.view import RunView
 from stationmaster.services import Services
 from stationmaster.steps.leftovers import find_left
 from stationmaster.steps.reap import reap
 
+# Of a run or of a cluster: the cluster of a run's own has the run's id.
+AnId = Any
 # A cluster takes a tenth of a second of real time.
 SPEED = 4800.0
 # Ends a hang; a machine that does fifty things at once must not reach it.
@@ -64,90 +64,6 @@ LIMITS = {
     for step in ("provision", "plugin", "check", "job_start", "release_job", "release")
 }
 
-# Says what a trainer says. The run's plan decides how it ends: `fails`, `exits` or `waits`.
-_TORCHRUN = """\
-#!/bin/sh
-for word; do :; done
-plan="$(cat "{plans}/${{word##*/}}" 2>/dev/null)"
-echo '{started}'
-echo '{step_1}'
-if [ "$plan" = fails ]; then
-  echo '{failed}'
-  exit 1
-fi
-if [ "$plan" = exits ]; then
-  echo 'Traceback (most recent call last):' >&2
-  echo "KeyError: 'model'" >&2
-  exit 3
-fi
-while [ "$plan" = waits ]; do
-  sleep 0.2
-  plan="$(cat "{plans}/${{word##*/}}")"
-done
-echo '{step_2}'
-echo '{finished}'
-"""
-_LINES = {
-    "started": StartedLine(seq=0, total_steps=2, world_size=1),
-    "step_1": ProgressLine(seq=1, step=1, total_steps=2, loss_nats=8.5),
-    "failed": FailedLine(seq=2, message="the loss is not a number"),
-    "step_2": ProgressLine(seq=2, step=2, total_steps=2, loss_nats=8.25),
-    "finished": FinishedLine(seq=3, step=2, loss_nats=8.25),
-}
-
-
-@dataclass(frozen=True)
-class Execution:
-    """How one execution ended, and everything that happened in it."""
-
-    machine: str
-    name: str
-    status: str
-    error: str
-    cause: str
-    history: list[dict[str, Any]]
-
-
-@dataclass
-class Outcome:
-    """What is known of a run and its cluster once nothing moves any more."""
-
-    run: Run
-    cluster: Cluster | None
-    events: list[RunEvent | ClusterEvent]
-    left: list[str]
-    executions: list[Execution]
-
-    @property
-    def train(self) -> Execution:
-        """The execution of the train workflow."""
-        return next(each for each in self.executions if each.machine == "train")
-
-    @property
-    def teardown(self) -> TeardownStatus:
-        """Where the teardown is; that of the cluster, also where it was kept."""
-        own = RunView(self.run, self.cluster).teardown
-        return self.cluster.teardown if self.cluster is not None else own
-
-    @property
-    def billable_left(self) -> list[str]:
-        """What the product's own records say is left."""
-        return self.cluster.billable_left if self.cluster is not None else []
-
-    @property
-    def provisioning(self) -> Execution:
-        """The execution of the cluster workflow."""
-        return next(each for each in self.executions if each.machine == "cluster")
-
-    @property
-    def teardowns(self) -> list[Execution]:
-        """Every attempt at the teardown, in order."""
-        return [each for each in self.executions if each.machine == "teardown"]
-
-    def events_of(self, kind: str) -> list[RunEvent | ClusterEvent]:
-        """Events of one type, in order."""
-        return [event for event in self.events if event.type == kind]
-
 
 @dataclass
 class World:
@@ -156,6 +72,8 @@ class World:
     mode: LocalMode
     runtime: InterferingRuntime
     plans: Path
+    deadline_s: float = DEADLINE_S
+    """For one wait."""
     _of_thread: threading.local = field(default_factory=threading.local)
 
     @property
@@ -181,9 +99,9 @@ class World:
         words: str = "",
         doubled: bool = False,
         services: Services | None = None,
-        before: Callable[[str], None] | None = None,
+        before: Callable[[AnId], None] | None = None,
         **shared: Any,
-    ) -> str:
+    ) -> AnId:
         """Request a run with its rules in force from the first call on; returns its id.
 
         `shared` is what its request says of a cluster that it keeps or shares, beyond the words.
@@ -216,7 +134,7 @@ class World:
         found = self.services.existing_file_systems.look_up(file_system_id)
         return FoundFileSystem(spec=found.spec, zone=found.zone)
 
-    def _request_shared(self, run_id: str, words: str, shared: Mapping[str, Any]) -> None:
+    def _request_shared(self, run_id: AnId, words: str, shared: Mapping[str, Any]) -> None:
         services, start = self.services, parse_request(words.split())
         request = TrainingRequest(
             recipe=start.recipe,
@@ -246,7 +164,7 @@ class World:
         *,
         nodes: int = 4,
         ttl_s: int = 3600,
-        before: Callable[[str], None] = lambda _: None,
+        before: Callable[[AnId], None] = lambda _: None,
     ) -> Cluster:
         """Ask for a cluster that is kept, as a person does; `before` gets its id."""
         before(new_cluster_id(name, dedup_key=f"{TEAM_ID}/{name}"))
@@ -261,14 +179,14 @@ class World:
         )
         return cluster
 
-    def until_ready(self, cluster_id: str) -> None:
+    def until_ready(self, cluster_id: AnId) -> None:
         """Wait until a cluster is ready."""
         clusters = self.services.cluster_states
         self.until(
             lambda: clusters.load(cluster_id).phase is ClusterPhase.READY, f"{cluster_id} is ready"
         )
 
-    def until_gone(self, cluster_id: str) -> Cluster:
+    def until_gone(self, cluster_id: AnId) -> Cluster:
         """Wait for the end of its teardown; the cluster as it was left."""
         clusters = self.services.cluster_states
         self.until(
@@ -277,7 +195,7 @@ class World:
         )
         return clusters.load(cluster_id)
 
-    def delete_cluster(self, cluster_id: str) -> None:
+    def delete_cluster(self, cluster_id: AnId) -> None:
         """Ask for the end of a cluster, as a person does."""
         services = self.services
         event = DeletionRequested(
@@ -288,11 +206,11 @@ class World:
         )
         follow_up(services, services.cluster_states.record(cluster_id, [event]))
 
-    def let_end(self, run_id: str) -> None:
+    def let_end(self, run_id: AnId) -> None:
         """Let a run whose plan says that it waits train to its end."""
         (self.plans / run_id).write_text("")
 
-    def until_left(self, run_id: str) -> None:
+    def until_left(self, run_id: AnId) -> None:
         """Wait until the run has ended, its workflow too; its cluster may stay."""
 
         def left() -> bool:
@@ -301,19 +219,19 @@ class World:
 
         self.until(left, f"{run_id} ends")
 
-    def stop(self, run_id: str) -> None:
+    def stop(self, run_id: AnId) -> None:
         """Ask the run to stop, as a person does."""
         commands.stop_run(
             self.services, run_id, channel_id=TRAINING_CHANNEL_ID, user_id=OPERATOR_ID
         )
 
-    def save_again(self, run_id: str) -> None:
+    def save_again(self, run_id: AnId) -> None:
         """Ask for its results to be saved once more, as a person does."""
         commands.save_again(
             self.services, run_id, channel_id=TRAINING_CHANNEL_ID, user_id=OPERATOR_ID
         )
 
-    def give_up(self, run_id: str) -> None:
+    def give_up(self, run_id: AnId) -> None:
         """Let its results be deleted, as a person does."""
         commands.give_up_results(
             self.services, run_id, channel_id=TRAINING_CHANNEL_ID, user_id=OPERATOR_ID
@@ -332,21 +250,21 @@ class World:
             lambda: arn in self.runtime.told_dead, f"the recorder deals with the end of {name}"
         )
 
-    def delete_job(self, run_id: str) -> None:
+    def delete_job(self, run_id: AnId) -> None:
         """Delete the run's PyTorchJob behind the product's back."""
         self.services.kubernetes(run_id).delete(
             "kubeflow.org/v1", "PyTorchJob", name=job_name(run_id), namespace=NAMESPACE
         )
 
-    def delete_training_nodes(self, run_id: str) -> None:
+    def delete_training_nodes(self, run_id: AnId) -> None:
         """Delete the run's training node group behind the product's back."""
         self.services.node_groups.release(run_id, TRAINING_NODE_GROUP)
 
-    def start_teardown(self, run_id: str) -> None:
+    def start_teardown(self, run_id: AnId) -> None:
         """Invoke the function that starts teardowns, as the event that the cluster drains does."""
         self.invoke("start-teardown", json.dumps({"detail": {"cluster_id": run_id}}).encode())
 
-    def cordon(self, run_id: str, *, unschedulable: bool) -> None:
+    def cordon(self, run_id: AnId, *, unschedulable: bool) -> None:
         """Close the run's training nodes to new pods, or open them again."""
         with kubernetes.config.new_client_from_config(str(self.mode.cluster.kubeconfig)) as client:
             core = kubernetes.client.CoreV1Api(client)
@@ -368,14 +286,14 @@ class World:
 
     def until(self, condition: Callable[[], Any], what: str) -> Any:
         """Poll until the condition holds; what it returned."""
-        deadline = time.monotonic() + DEADLINE_S
+        deadline = time.monotonic() + self.deadline_s
         while not (seen := condition()):
             if time.monotonic() > deadline:
-                raise TimeoutError(f"not within {DEADLINE_S:g} s: {what}")
+                raise TimeoutError(f"not within {self.deadline_s:g} s: {what}")
             time.sleep(0.05)
         return seen
 
-    def until_awaiting(self, run_id: str) -> None:
+    def until_awaiting(self, run_id: AnId) -> None:
         """Wait until the workflow waits for its job and training has said something."""
         services = self.services
         self.until(
@@ -383,7 +301,7 @@ class World:
         )
         self.until(lambda: services.runs.load(run_id).progress, f"{run_id} reports progress")
 
-    def until_rested(self, run_id: str, *, torn_down: bool = False) -> Run:
+    def until_rested(self, run_id: AnId, *, torn_down: bool = False) -> Run:
         """Wait until the run has ended, its teardown too, and no execution of it runs."""
         services = self.services
         wanted = {TeardownStatus.COMPLETED} | (set() if torn_down else {TeardownStatus.FAILED})
@@ -402,7 +320,7 @@ class World:
             raise TimeoutError(f"{exc}; {self._seen(run_id)}") from exc
         return run
 
-    def until_unsaved(self, run_id: str) -> None:
+    def until_unsaved(self, run_id: AnId) -> None:
         """Wait until saving has given up for now, and the teardown has left what it needs."""
         runs, workflows = self.services.runs, self.services.workflows
         self.until(lambda: runs.load(run_id).unsaved_reason, f"saving {run_id} gives up for now")
@@ -412,7 +330,7 @@ class World:
             f"the teardown of {run_id} gives up for now",
         )
 
-    def until_out(self, run_id: str) -> Run:
+    def until_out(self, run_id: AnId) -> Run:
         """Wait until the run has ended and left the cluster that stays; the run."""
         runs, clusters = self.services.runs, self.services.cluster_states
 
@@ -427,23 +345,23 @@ class World:
         run: Run = self.until(out, f"{run_id} leaves its cluster")
         return run
 
-    def until_still(self, run_id: str) -> None:
+    def is_still(self, run_id: AnId) -> bool:
+        """Whether nothing of the run is under way any more, however it ended."""
+        if self._runs(run_id):
+            return False
+        dead = {
+            each.exec_arn
+            for _, each in self._executions(run_id)
+            if each.exec_status != ExecutionStatus.SUCCEEDED
+        }
+        if not dead <= self.runtime.told_dead or not self.aws.settle(timeout_s=1):
+            return False
+        # What was on its way may have started something.
+        return not self._runs(run_id)
+
+    def until_still(self, run_id: AnId) -> None:
         """Wait until nothing of the run is under way any more, however it ended."""
-
-        def still() -> bool:
-            if self._runs(run_id):
-                return False
-            dead = {
-                each.exec_arn
-                for _, each in self._executions(run_id)
-                if each.exec_status != ExecutionStatus.SUCCEEDED
-            }
-            if not dead <= self.runtime.told_dead or not self.aws.settle(timeout_s=1):
-                return False
-            # What was on its way may have started something.
-            return not self._runs(run_id)
-
-        self.until(still, f"nothing of {run_id} runs")
+        self.until(lambda: self.is_still(run_id), f"nothing of {run_id} runs")
 
     def card(self, owner: str, headline: str) -> str:
         """The card of a run or a cluster as JSON: it names `owner`, and its text begins so."""
@@ -454,10 +372,10 @@ class World:
         card = self._card(owner, headline)
         self.mode.slack.click(message_ts=card.ts, channel=card.channel, action_id=action_id)
 
-    def directory_of(self, run_id: str) -> Path:
+    def directory_of(self, run_id: AnId) -> Path:
         """What the run sees as its output directory, on the file system of its own cluster."""
         volume = self.services.file_systems.mountable(run_id).file_system_id
-        return self.mode.options.state_dir / "file-systems" / volume / "runs" / run_id
+        return Path(self.mode.options.state_dir, "file-systems", volume, "runs", run_id)
 
     def _card(self, owner: str, headline: str) -> Message:
         self.aws.settle(timeout_s=DEADLINE_S)
@@ -468,7 +386,7 @@ class World:
         ]
         return card
 
-    def _seen(self, run_id: str) -> str:
+    def _seen(self, run_id: AnId) -> str:
         """Where a run hangs, for the person who reads the failure."""
         services = self.services
         run = services.runs.load(run_id)
@@ -486,7 +404,7 @@ class World:
         assert settings is not None
         return reap(Services(settings, now=lambda: datetime.now(UTC) + timedelta(minutes=2)))
 
-    def outcome(self, run_id: str) -> Outcome:
+    def outcome(self, run_id: AnId) -> Outcome:
         """Everything that is known of the run."""
         services = self.services
         events = [*services.runs.events(run_id), *services.cluster_states.events(run_id)]
@@ -512,12 +430,12 @@ class World:
         arn: str = self.aws.state_machine_arn(machine)
         return f"{arn.replace(':stateMachine:', ':execution:')}:{name}"
 
-    def _runs(self, run_id: str) -> bool:
+    def _runs(self, run_id: AnId) -> bool:
         return any(
             each.exec_status == ExecutionStatus.RUNNING for _, each in self._executions(run_id)
         )
 
-    def _executions(self, run_id: str) -> list[tuple[str, Any]]:
+    def _executions(self, run_id: AnId) -> list[tuple[str, Any]]:
         """The run's executions by machine, from the interpreter itself: tens of thousands of
         history events as JSON, and a poll as requests, would cost more than the run."""
         backend = stepfunctions_parser_backends[self.aws.account_id][self.aws.region]
@@ -535,27 +453,19 @@ class World:
         return found
 
 
-def run_id_of(name: str) -> str:
+def run_id_of(name: str) -> AnId:
     """The id that the run of a scenario gets."""
     return new_run_id("tiny-llama", dedup_key=f"{TEAM_ID}/{name}")
 
 
-def programs_in(directory: Path) -> Path:
-    """A folder of programs with the test's torchrun, which looks for plans in a folder beside."""
-    plans, programs = directory / "plans", directory / "bin"
-    plans.mkdir(parents=True)
-    programs.mkdir()
-    torchrun = programs / "torchrun"
-    lines = {name: line.text() for name, line in _LINES.items()}
-    torchrun.write_text(_TORCHRUN.format(plans=plans, **lines))
-    torchrun.chmod(0o755)
-    return programs
-
-
+@contextmanager
 def open_world(
     directory: Path, *, limits: Mapping[str, float] = LIMITS, faults: Sequence[str] = ()
-) -> World:
-    """A local mode that is not started yet, with the test's torchrun first on its pods' path."""
+) -> Iterator[World]:
+    """A started local mode, with the test's torchrun first on its pods' path.
+
+    What this process calls of AWS is handed over without a connection.
+    """
     programs = programs_in(directory)
     runtime = InterferingRuntime()
     mode = LocalMode(
@@ -569,4 +479,9 @@ def open_world(
             extra_path=programs,
         )
     )
-    return World(mode=mode, runtime=runtime, plans=directory / "plans")
+    with mode:
+        assert mode.aws is not None
+        assert boto3.DEFAULT_SESSION is not None
+        runtime.send = without_connection(mode.aws)
+        boto3.DEFAULT_SESSION.events.register("before-send", runtime.send)  # type: ignore[arg-type]  # its answer is the call's
+        yield World(mode=mode, runtime=runtime, plans=directory / "plans")

@@ -1,100 +1,30 @@
 """A Lambda runtime that breaks, repeats or holds chosen calls of chosen runs.
 
-Everything else is the shipped handlers in this process. Used by workflow_world; it knows a run only
-by its id standing somewhere in a payload.
+Everything else is the shipped handlers in this process. Used by `bench.sweeps.world`; it knows a
+run only by its id standing somewhere in a payload.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import threading
-from collections import defaultdict
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 import boto3
+from botocore.awsrequest import AWSPreparedRequest, AWSResponse
 from botocore.exceptions import ClientError
+from kubernetes.client import ApiClient
 
+from bench.sweeps.rules import ApiFault, Fault, Hold, Way
 from lambdas.registry import REAPER
 from local.aws import Function, InProcessRuntime
-from local.aws.runtime import error_payload
 
-FOR_GOOD = 1_000_000
-# Ends a hang; no machine is so slow.
-HELD_S = 1800.0
-
-
-@dataclass
-class Fault:
-    """Calls of one function that end in an error.
-
-    `only` must be part of the payload and `without` must not be a key of it; `lost` lets the
-    handler do its work and loses its answer.
-    """
-
-    function: str
-    error: str = "PermanentError"
-    message: str = "broken by the test"
-    times: int = FOR_GOOD
-    only: Mapping[str, Any] = field(default_factory=dict)
-    without: str = ""
-    lost: bool = False
-
-    def matches(self, function: str, payload: Mapping[str, Any]) -> bool:
-        """Whether a call is one of those that fail."""
-        return (
-            self.times > 0
-            and function == self.function
-            and all(payload.get(key) == value for key, value in self.only.items())
-            and self.without not in payload
-        )
-
-    def answer(self) -> tuple[bytes, bool]:
-        """What Lambda answers for it."""
-        return error_payload(error_type=self.error, message=self.message), True
-
-
-@dataclass
-class ApiFault:
-    """Calls of one AWS operation, made by a run's functions, that AWS refuses."""
-
-    service: str
-    operation: str
-    code: str
-    times: int = FOR_GOOD
-
-
-@dataclass
-class Hold:
-    """The first call of a function, or of an AWS operation by one, waits here until it is let go.
-
-    An operation is written `service.Operation`; it waits before it is sent, so the function has
-    decided and recorded already. `having` must be a key of a function's payload, `without` must not
-    be one, and `only` is part of it.
-    """
-
-    function: str
-    having: str = ""
-    without: str = ""
-    only: Mapping[str, Any] = field(default_factory=dict)
-    reached: threading.Event = field(default_factory=threading.Event)
-    released: threading.Event = field(default_factory=threading.Event)
-
-    def matches(self, function: str, payload: Mapping[str, Any]) -> bool:
-        """Whether a call is the one that waits here."""
-        return (
-            function == self.function
-            and not self.reached.is_set()
-            and (not self.having or self.having in payload)
-            and self.without not in payload
-            and all(payload.get(key) == value for key, value in self.only.items())
-        )
-
-    def wait(self) -> None:
-        """Called by the runtime, on the function's thread."""
-        self.reached.set()
-        assert self.released.wait(HELD_S), f"nobody let {self.function} go"
+# Of a path: the group and version, the namespace of what is in one, and the kind.
+_KIND: Final = re.compile(r"/(?:api/v1|apis/[^/]+/[^/]+)/(?:namespaces/[^/?]+/)?([^/?]+)")
+_SERVER_ERROR: Final = 500
 
 
 class InterferingRuntime(InProcessRuntime):
@@ -108,8 +38,13 @@ class InterferingRuntime(InProcessRuntime):
         self._api_faults: dict[str, list[ApiFault]] = {}
         self._served = threading.local()
         self._rules = threading.Lock()
+        self._call_api = ApiClient.call_api
+        self.send: Callable[..., AWSResponse] | None = None
+        """How a signed request is sent a second time."""
         self.reaper_rests = True  # so that how a run ends by itself can be seen without its help
         self.api_calls: dict[str, set[tuple[str, str]]] = defaultdict(set)
+        self.num_calls: Counter[tuple[str, str]] = Counter()
+        """Of each function for each run or cluster."""
         self.told_dead: set[str] = set()  # executions whose bad end the recorder has dealt with
 
     def configure(self, environment: Mapping[str, str]) -> None:
@@ -122,6 +57,21 @@ class InterferingRuntime(InProcessRuntime):
         session = boto3.DEFAULT_SESSION
         assert session is not None
         session.events.register("before-call", self._before_call)
+        session.events.register_first("before-send", self._before_send)
+        session.events.register("after-call", self._after_call)
+        call_api = self._call_api
+
+        def watched(client: ApiClient, method: str, url: str, *rest: Any, **more: Any) -> Any:
+            return self._call_kubernetes(
+                lambda: call_api(client, method, url, *rest, **more), f"{method} {kind_of(url)}"
+            )
+
+        ApiClient.call_api = watched
+
+    def close(self) -> None:
+        """Let Kubernetes' client be as it was."""
+        ApiClient.call_api = self._call_api
+        super().close()
 
     def break_run(self, run_id: str, *faults: Fault | ApiFault) -> None:
         """Make calls of the run fail from now on."""
@@ -148,6 +98,13 @@ class InterferingRuntime(InProcessRuntime):
             self._holds.setdefault(run_id, []).append(hold)
         return hold
 
+    def let_go(self, run_id: str) -> None:
+        """Release all that waits of the run, and hold nothing more."""
+        with self._rules:
+            for hold in self._holds.pop(run_id, []):
+                hold.is_taken = True
+                hold.released.set()
+
     def double(self, run_id: str) -> None:
         """Call every handler of the run twice with the same payload."""
         with self._rules:
@@ -158,11 +115,12 @@ class InterferingRuntime(InProcessRuntime):
         if function.name == REAPER.name and self.reaper_rests:
             return b"[]", False
         hold, fault, doubled = self._rules_for(function.name, payload)
-        if hold is not None:
+        if hold is not None and not hold.after:
             hold.wait()
         if fault is not None and not fault.lost:
             return fault.answer()
-        self._served.run_id = _served_run(payload)
+        served = _served_run(payload)
+        self._served.run_id, self._served.function = served, function.name
         try:
             if doubled:
                 super().invoke(function, payload)
@@ -170,35 +128,78 @@ class InterferingRuntime(InProcessRuntime):
         finally:
             self._served.run_id = None
             self._note_dead(payload)
+        if served is not None:
+            with self._rules:
+                self.num_calls[served, function.name] += 1
+        if hold is not None and hold.after:
+            hold.wait()
         return answer if fault is None else fault.answer()
 
     def _before_call(self, model: Any, **_: Any) -> None:
-        """Refuse a call that a rule names; called by botocore before it sends anything."""
+        """Called by botocore before it sends anything."""
+        service, operation = model.service_model.service_name, model.name
+        self._served.is_resent = False
+        fault = self._meets(service, operation, Way.REFUSED, Way.RESENT)
+        if fault is not None and fault.way is Way.REFUSED:
+            raise _refusal(fault)
+        self._served.is_resent = fault is not None
+
+    def _before_send(self, request: AWSPreparedRequest, **_: Any) -> None:
+        """A request whose answer is lost is sent here, and after that by the client itself."""
+        if getattr(self._served, "is_resent", False):
+            self._served.is_resent = False
+            assert self.send is not None
+            self.send(request)
+
+    def _after_call(self, model: Any, **_: Any) -> None:
+        """Called by botocore with the answer."""
         run_id = getattr(self._served, "run_id", None)
         if run_id is None:
             return
         service, operation = model.service_model.service_name, model.name
+        fault = self._fault_for(run_id, service, operation, Way.ANSWERED_BADLY)
+        if fault is not None:
+            raise _refusal(fault)
+
+    def _call_kubernetes(self, call: Callable[[], Any], operation: str) -> Any:
+        fault = self._meets("kubernetes", operation, *Way)
+        if fault is not None and fault.way is Way.REFUSED:
+            return _BadAnswer(int(fault.code))
+        answer = call()
+        if fault is None:
+            return answer
+        answer.read()
+        return call() if fault.way is Way.RESENT else _BadAnswer(int(fault.code))
+
+    def _meets(self, service: str, operation: str, *ways: Way) -> ApiFault | None:
+        """What a rule of the run that is served does to this call, once nobody holds it."""
+        run_id = getattr(self._served, "run_id", None)
+        if run_id is None:
+            return None
         hold = self._hold_for(run_id, f"{service}.{operation}")
         if hold is not None:
             hold.wait()
         with self._rules:
             self.api_calls[run_id].add((service, operation))
-            for fault in self._api_faults.get(run_id, []):
-                if (fault.service, fault.operation) == (service, operation) and fault.times > 0:
-                    fault.times -= 1
-                    error = {"Code": fault.code, "Message": "refused by the test"}
-                    raise ClientError({"Error": error}, operation)
+        return self._fault_for(run_id, service, operation, *ways)
+
+    def _fault_for(self, run_id: str, service: str, operation: str, *ways: Way) -> ApiFault | None:
+        with self._rules:
+            faults = self._api_faults.get(run_id, [])
+            return next((each for each in faults if each.takes(service, operation, *ways)), None)
 
     def _hold_for(self, run_id: str, call: str) -> Hold | None:
         with self._rules:
             waiting = (
                 hold
                 for hold in self._holds.get(run_id, [])
-                if hold.function == call and not hold.reached.is_set()
+                if hold.function == call
+                and not hold.is_taken
+                and hold.inside in ("", self._served.function)
             )
             hold = next(waiting, None)
             if hold is not None:
-                hold.reached.set()
+                hold.is_taken = True
             return hold
 
     def _note_dead(self, payload: bytes) -> None:
@@ -224,12 +225,41 @@ class InterferingRuntime(InProcessRuntime):
                 for fault in self._faults.get(run, [])
                 if fault.matches(name, parsed)
             ]
-            if holds:
-                holds[0].reached.set()
-            if faults:
-                faults[0].times -= 1
+            hold = holds[0] if holds else None
+            fault = faults[0] if faults else None
+            if hold is not None:
+                hold.is_taken = True
+            if fault is not None:
+                fault.times -= 1
             doubled = any(run in self._doubled for run in runs)
-        return (holds or [None])[0], (faults or [None])[0], doubled
+        return hold, fault, doubled
+
+
+class _BadAnswer:
+    """An answer of Kubernetes that is an error."""
+
+    def __init__(self, status: int) -> None:
+        self.status = status
+
+    def read(self) -> bytes:
+        return json.dumps({"kind": "Status", "message": "refused by the test"}).encode()
+
+
+def kind_of(url: str) -> str:
+    """Which kind of object a request to Kubernetes is about."""
+    found = _KIND.search(url)
+    return found.group(1) if found else url.rpartition("/")[2]
+
+
+def _refusal(fault: ApiFault) -> ClientError:
+    status = _SERVER_ERROR if fault.way is Way.ANSWERED_BADLY else 400
+    return ClientError(
+        {
+            "Error": {"Code": fault.code, "Message": "refused by the test"},
+            "ResponseMetadata": {"HTTPStatusCode": status},  # type: ignore[typeddict-item]
+        },
+        fault.operation,
+    )
 
 
 def _served_run(payload: bytes) -> str | None:
@@ -238,7 +268,7 @@ def _served_run(payload: bytes) -> str | None:
     if not isinstance(parsed, dict):
         return None
     detail = parsed.get("detail") or {}
-    ids = (parsed.get("run_id"), parsed.get("cluster_id"))
-    ids += (detail.get("run_id"), detail.get("cluster_id"), detail.get("name"))
+    ids = [parsed.get("run_id"), parsed.get("cluster_id")]
+    ids += [detail.get("run_id"), detail.get("cluster_id"), detail.get("name")]
     found = next((each for each in ids if each), None)  # a run's own cluster has the run's id
     return None if found is None else str(found).partition("-teardown-")[0]

@@ -8,9 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from workflow_runtime import Fault, Hold
-from workflow_world import World
-
+from bench.sweeps.rules import Fault, Hold
+from bench.sweeps.world import AnId, World
 from stationmaster.domain.run.events import RunPhase
 
 
@@ -27,6 +26,8 @@ class Moment:
     having: str = ""
     without: str = ""
     fault: Fault | None = None
+    after: bool = False
+    """Its call is held before its answer, not before its begin."""
 
 
 _DONE: dict[str, Any] = {"ends": RunPhase.SUCCEEDED, "plan": "", "has_trained": True}
@@ -60,12 +61,12 @@ AFTER_A_FAILURE = (
 MOMENTS = (*BEFORE_THE_END, *AT_THE_END, *AFTER_A_FAILURE)
 
 
-def reach(world: World, name: str, moment: Moment, **shared: Any) -> tuple[str, Hold]:
+def reach(world: World, name: str, moment: Moment, **shared: Any) -> tuple[AnId, Hold]:
     """A run whose workflow is held in the moment's state; `shared` as `World.request` has it."""
     held: list[Hold] = []
 
-    def hold(run_id: str) -> None:
-        asked = {"having": moment.having, "without": moment.without}
+    def hold(run_id: AnId) -> None:
+        asked = {"having": moment.having, "without": moment.without, "after": moment.after}
         held.append(world.runtime.hold(run_id, moment.function, **asked))
 
     faults = [replace(moment.fault)] if moment.fault is not None else []

@@ -1,0 +1,1 @@
+"""Sweeps of kills and faults over the three workflows, and the world that they are played in."""

@@ -1,0 +1,98 @@
+"""A sweep's points, what each of them comes to, and the sample that a day's tests play.
+
+Pure: nothing here plays. `kills` and `faults` make the points, `play` plays them.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from bench.sweeps.scene import Scene
+
+SEED_VARIABLE: Final = "STATIONMASTER_SWEEP_SEED"
+# So many days in a row, each with its own number as seed, meet each group once.
+DAYS: Final = 5
+
+
+@dataclass
+class Verdict:
+    """What is wrong when nothing moves any more; empty lists where all is well."""
+
+    orphans: list[str] = field(default_factory=list)
+    """What exists in the account and nobody deletes."""
+    without_end: list[str] = field(default_factory=list)
+    """Runs, clusters and teardowns that come to no end."""
+    wrong: list[str] = field(default_factory=list)
+    """Ends that are not the ones that people are promised."""
+
+    @property
+    def findings(self) -> list[str]:
+        """All of it, as sentences."""
+        return [
+            *(f"left behind: {each}" for each in self.orphans),
+            *(f"no end: {each}" for each in self.without_end),
+            *self.wrong,
+        ]
+
+    def expect(self, holds: object, what: str) -> None:
+        """Note what does not hold."""
+        if not holds:
+            self.wrong.append(what)
+
+
+@dataclass(frozen=True)
+class Point:
+    """One run that is disturbed in one place."""
+
+    sweep: str
+    group: str
+    """The state or the call that it is about; of a group a sample plays one point."""
+    name: str
+    place: str
+    """What it is played on: `own`, `kept` or `existing`."""
+    play: Callable[[Scene, str], Verdict] = field(repr=False, compare=False)
+    is_core: bool = False
+    """So dangerous that every sample has it."""
+
+
+def seed_of_day() -> int:
+    """The seed of the environment, else the day's number.
+
+    Raises:
+        ValueError: the variable is no whole number from 0 on.
+    """
+    text = os.environ.get(SEED_VARIABLE, "")
+    if not text:
+        return datetime.now(UTC).date().toordinal()
+    if not text.isdecimal():
+        raise ValueError(f'{SEED_VARIABLE} is "{text}": expected a whole number from 0 on')
+    return int(text)
+
+
+def sample(points: Sequence[Point], seed: int) -> list[Point]:
+    """The core, and one point of every fifth group, in the points' order.
+
+    The seeds of five days in a row bring each group once; which of its points is by chance.
+    """
+    groups: dict[str, list[Point]] = {}
+    for point in points:
+        if not point.is_core:
+            groups.setdefault(point.group, []).append(point)
+    chance = random.Random(seed)
+    chosen = [
+        chance.choice(groups[group])
+        for number, group in enumerate(sorted(groups))
+        if number % DAYS == seed % DAYS
+    ]
+    return [point for point in points if point.is_core or point in chosen]
+
+
+def alone(point: Point) -> str:
+    """The command that plays this point alone."""
+    return f'python -m bench {point.sweep} --only "{point.name}"'

@@ -1,0 +1,121 @@
+"""What can be done to the calls of one run: they break, are repeated or wait.
+
+`bench.sweeps.runtime` applies them. A call is that of a function by its name, or one that a
+function makes: `fsx.CreateFileSystem` of AWS, `kubernetes.PATCH jobs` of Kubernetes.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final
+
+from local.aws.runtime import error_payload
+
+FOR_GOOD: Final = 1_000_000
+# Ends a hang; no machine is so slow.
+HELD_S: Final = 1800.0
+
+
+@dataclass
+class Fault:
+    """Calls of one function that end in an error.
+
+    `only` must be part of the payload and `without` must not be a key of it; `lost` lets the
+    handler do its work and loses its answer.
+    """
+
+    function: str
+    error: str = "PermanentError"
+    message: str = "broken by the test"
+    times: int = FOR_GOOD
+    only: Mapping[str, Any] = field(default_factory=dict)
+    without: str = ""
+    lost: bool = False
+
+    def matches(self, function: str, payload: Mapping[str, Any]) -> bool:
+        """Whether a call is one of those that fail."""
+        return (
+            self.times > 0
+            and function == self.function
+            and all(payload.get(key) == value for key, value in self.only.items())
+            and self.without not in payload
+        )
+
+    def answer(self) -> tuple[bytes, bool]:
+        """What Lambda answers for it."""
+        return error_payload(error_type=self.error, message=self.message), True
+
+
+class Way(StrEnum):
+    """What becomes of a call that is disturbed."""
+
+    REFUSED = "refused"
+    """It has no effect."""
+    ANSWERED_BADLY = "answered badly"
+    """It takes effect, and the caller gets an error."""
+    RESENT = "resent"
+    """Its answer is lost, and the client sends the same request again."""
+
+
+@dataclass
+class ApiFault:
+    """Calls of one operation, made by a run's functions, that do not go as they should.
+
+    `code` is what AWS answers; of `kubernetes` it is the HTTP status.
+    """
+
+    service: str
+    operation: str
+    code: str = ""
+    times: int = FOR_GOOD
+    way: Way = Way.REFUSED
+
+    def takes(self, service: str, operation: str, *ways: Way) -> bool:
+        """Whether a call is one of those; one that is counts as used."""
+        is_one = (
+            self.times > 0
+            and (self.service, self.operation) == (service, operation)
+            and self.way in ways
+        )
+        self.times -= is_one
+        return is_one
+
+
+@dataclass
+class Hold:
+    """The first call of a function, or the first that a function makes, waits until it is let go.
+
+    A function's call waits before it begins or, with `after`, before it answers. A call that a
+    function makes waits before it is sent, so the function has decided and recorded already.
+    `having` must be a key of a function's payload, `without` must not be one, and `only` is part of
+    it.
+    """
+
+    function: str
+    having: str = ""
+    without: str = ""
+    only: Mapping[str, Any] = field(default_factory=dict)
+    after: bool = False
+    inside: str = ""
+    """The function that makes the call, where several do."""
+    is_taken: bool = False
+    reached: threading.Event = field(default_factory=threading.Event)
+    released: threading.Event = field(default_factory=threading.Event)
+
+    def matches(self, function: str, payload: Mapping[str, Any]) -> bool:
+        """Whether a call is the one that waits here."""
+        return (
+            function == self.function
+            and not self.is_taken
+            and (not self.having or self.having in payload)
+            and self.without not in payload
+            and all(payload.get(key) == value for key, value in self.only.items())
+        )
+
+    def wait(self) -> None:
+        """Called by the runtime, on the function's thread."""
+        self.reached.set()
+        assert self.released.wait(HELD_S), f"nobody let {self.function} go"

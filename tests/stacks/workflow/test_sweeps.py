@@ -1,0 +1,36 @@
+"""A sample of both sweeps by the seed of the day; `python -m bench kills faults` plays all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from bench.sweeps.faults import faults
+from bench.sweeps.kills import kills
+from bench.sweeps.points import Point, alone, sample, seed_of_day
+from bench.sweeps.scene import Place, Scene, open_scene, play_point
+
+SEED = seed_of_day()
+POINTS = [*sample(kills(), SEED), *sample(faults(), SEED)]
+
+
+@pytest.fixture(scope="module")
+def scene(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Scene]:
+    """One for guests, which count the nodes of their cluster, and one for all others."""
+    with open_scene(tmp_path_factory.mktemp("sweep")) as made:
+        yield made
+
+
+@pytest.mark.parametrize(
+    ("scene", "point"),
+    [(point.place == Place.EXISTING, point) for point in POINTS],
+    indirect=["scene"],
+    ids=[point.name for point in POINTS],
+)
+def test_run_that_is_disturbed_ends_well_and_leaves_nothing(scene: Scene, point: Point) -> None:
+    verdict = play_point(scene, point)
+
+    assert verdict.findings == [], f"seed {SEED}; to repeat it: {alone(point)}"
