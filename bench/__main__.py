@@ -31,7 +31,10 @@ from bench.machine import describe_machine, load_average
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the named benchmarks, or all."""
-    arguments = _parser().parse_args(argv)
+    parser = _parser()
+    arguments = parser.parse_args(argv)
+    if arguments.only:
+        _check_only(parser, arguments.names, arguments.only)
     # What the measured parts log belongs to them; the figures alone go to the terminal.
     logging.basicConfig(level=logging.ERROR)
     machine = describe_machine()
@@ -74,6 +77,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         arguments.json.write_text(json.dumps(document, indent=2) + "\n")
     found = any(each["findings"] for played in points.values() for each in played)
     return 1 if failed or found else 0
+
+
+def _check_only(parser: argparse.ArgumentParser, names: Sequence[str], only: str) -> None:
+    from bench.sweeps.play import points_with  # as in _sweep
+
+    sweeps = [name for name in names if name in SWEEPS]
+    if not sweeps:
+        parser.error(f'--only "{only}" chooses points of a sweep: name {" or ".join(SWEEPS)}')
+    for name in sweeps:
+        if not points_with(name, only):
+            parser.error(f'--only: no point of the sweep {name} contains "{only}"')
 
 
 def _sweep(name: str, only: str) -> tuple[Sequence[Figure], list[dict[str, Any]]]:

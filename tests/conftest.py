@@ -14,6 +14,8 @@ import pytest
 from botocore.loaders import JSONFileLoader
 from hypothesis import HealthCheck, settings
 
+from bench.sweeps.points import SEED_VARIABLE, seed_of_day
+
 # Set before torch is imported. Its threads spin while they wait for each other: in two processes on
 # two cores they wait for threads that have no core, and a test took fifteen times as long.
 os.environ["OMP_NUM_THREADS"] = "1"
@@ -29,13 +31,10 @@ gc.disable()
 # fills the end. Seconds on two quiet cores: 150 for the first, 20 for the last.
 LONG_FILES = (
     "stacks/workflow/test_workflow_states.py",
-    "stacks/workflow/test_workflow_killed.py",
+    "stacks/workflow/test_sweeps.py",
     "training/test_elastic_recovery.py",
-    "stacks/workflow/test_workflow_deleted_cluster.py",
-    "stacks/workflow/test_workflow_kept_cluster.py",
     "stacks/workflow/test_workflow_unsaved.py",
     "stacks/workflow/test_workflow_keep.py",
-    "stacks/workflow/test_workflow_api_faults.py",
     "e2e/test_e2e_failures.py",
     "e2e/test_e2e_faults.py",
     "e2e/test_e2e_command_line.py",
@@ -69,6 +68,16 @@ def _parse_models_once() -> None:
 
 
 _parse_models_once()
+
+
+def pytest_configure() -> None:
+    """Give all workers one seed, also over midnight."""
+    os.environ.setdefault(SEED_VARIABLE, str(seed_of_day()))
+
+
+def pytest_report_header() -> str:
+    """Which sample of the sweeps is played; the variable repeats it."""
+    return f"sweeps: {SEED_VARIABLE}={os.environ[SEED_VARIABLE]}"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -6,15 +6,15 @@ looks any more; a pass of the reaper is the last that may find it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
 from bench.sweeps.points import Verdict
 from bench.sweeps.rules import Hold
-from bench.sweeps.scene import Place, Scene
-from bench.sweeps.world import AnId
+from bench.sweeps.scene import Named, Place, Scene
+from bench.sweeps.watched import AnId
 from stationmaster.domain.cluster.aggregate import TeardownStatus
 from stationmaster.domain.run.events import RunPhase
 
@@ -72,7 +72,7 @@ CORE: Final = frozenset(
 )
 
 
-def points() -> Iterator[tuple[str, str, Place, Callable[[Scene, str], Verdict]]]:
+def points() -> Iterator[Named]:
     """Group, name, place and play of each."""
     made = [(Place.OWN, Creation("cluster", *each)) for each in _OF_CLUSTERS]
     made += [(Place.OWN, Creation("train", *each)) for each in _OF_RUNS]

@@ -13,7 +13,7 @@ from typing import Final
 from bench.sweeps.points import Point, Verdict
 from bench.sweeps.rules import FOR_GOOD, ApiFault, Fault, Way
 from bench.sweeps.scene import Place, Scene
-from bench.sweeps.world import AnId
+from bench.sweeps.watched import AnId
 from stationmaster.domain.cluster.aggregate import TeardownStatus
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import RunPhase

@@ -7,25 +7,21 @@ while everything around them ends. Each play says what is wrong in the end.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
-from bench.sweeps import creations
-from bench.sweeps.moments import AT_THE_END, BEFORE_THE_END, MOMENTS, Moment, reach
+from bench.sweeps import creations, people
+from bench.sweeps.ends import ended, expect_gone, expect_results, in_pass, of_state
+from bench.sweeps.moments import MOMENTS, Moment, reach
 from bench.sweeps.points import Point, Verdict
 from bench.sweeps.rules import Fault, Hold
-from bench.sweeps.scene import NODES, Place, Scene, short
+from bench.sweeps.scene import NODES, Named, Place, Scene, short
 from bench.sweeps.states import CLUSTER_TASKS, TEARDOWN_TASKS
-from bench.sweeps.world import AnId
-from local.slack import OPERATOR_ID
-from stationmaster.cluster_upkeep import begin_pass
-from stationmaster.domain.cluster.aggregate import Cluster, TeardownStatus
+from bench.sweeps.watched import AnId
+from stationmaster.domain.cluster.aggregate import TeardownStatus
 from stationmaster.domain.cluster.events import ClusterPhase
-from stationmaster.domain.errors import NotPossibleNow
-from stationmaster.domain.names import LABEL_RUN_ID
-from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import RunPhase
 
 KILLED: Final = "the workflow was stopped from outside"
@@ -56,8 +52,8 @@ def kills() -> list[Point]:
         Point(NAME, group, name, place, play, is_core=name in _CORE)
         for group, name, place, play in (
             *_train_kills(),
-            *_stops(),
-            *_deletions(),
+            *people.stops(),
+            *people.deletions(),
             *_cluster_kills(),
             *_pass_kills(),
             *_teardown_kills(),
@@ -66,10 +62,7 @@ def kills() -> list[Point]:
     ]
 
 
-_Named = tuple[str, str, Place, Callable[[Scene, str], Verdict]]
-
-
-def _train_kills() -> Iterator[_Named]:
+def _train_kills() -> Iterator[Named]:
     for place in Place:
         for moment in MOMENTS:
             for after in (False, True):
@@ -85,24 +78,7 @@ def _after(moment: Moment) -> Moment:
     return replace(moment, after=True, has_trained=has_trained)
 
 
-def _stops() -> Iterator[_Named]:
-    for place in Place:
-        for moment in BEFORE_THE_END:
-            name = f"{place}: run is stopped in {moment.state}"
-            yield f"stop in {moment.state}", name, place, partial(_stop_run, place, moment)
-    for moment in AT_THE_END[1:]:
-        name = f"kept: run is stopped too late, in {moment.state}"
-        yield f"stop in {moment.state}", name, Place.KEPT, partial(_stop_too_late, moment)
-
-
-def _deletions() -> Iterator[_Named]:
-    for moment in (*BEFORE_THE_END, *AT_THE_END):
-        name = f"kept: cluster is deleted under a run in {moment.state}"
-        play = partial(_delete_under_run, moment)
-        yield f"deletion in {moment.state}", name, Place.OWN, play
-
-
-def _cluster_kills() -> Iterator[_Named]:
+def _cluster_kills() -> Iterator[Named]:
     for place in Place:
         for state in CLUSTER_TASKS:
             for after in (False, True):
@@ -114,13 +90,13 @@ def _cluster_kills() -> Iterator[_Named]:
                 yield f"cluster {state}", name, on, play
 
 
-def _pass_kills() -> Iterator[_Named]:
+def _pass_kills() -> Iterator[Named]:
     for nodes, state in _PASSES:
         name = f"kept: pass to {nodes} nodes is killed in {state}"
         yield f"pass {state}", name, Place.OWN, partial(_kill_pass, nodes, state)
 
 
-def _teardown_kills() -> Iterator[_Named]:
+def _teardown_kills() -> Iterator[Named]:
     for place in Place:
         for state in TEARDOWN_TASKS:
             for after in (False, True):
@@ -129,15 +105,6 @@ def _teardown_kills() -> Iterator[_Named]:
                 play = partial(_kill_teardown, place, state, after)
                 on = Place.EXISTING if place is Place.EXISTING else Place.OWN
                 yield f"teardown {state}", name, on, play
-
-
-def of_state(state: str, *, guest: bool = False) -> dict[str, Any]:
-    """How a call of a cluster's or a teardown's state is told from others of its function."""
-    task = {**CLUSTER_TASKS, **TEARDOWN_TASKS}[state]
-    only = dict(task.only)
-    if guest:  # what a guest installs and checks is less
-        only = {key: value for key, value in only.items() if key == "node_group"}
-    return {"without": task.without, "only": only}
 
 
 def _kill_run(place: Place, moment: Moment, scene: Scene, name: str) -> Verdict:
@@ -152,103 +119,13 @@ def _kill_run(place: Place, moment: Moment, scene: Scene, name: str) -> Verdict:
         world.until(lambda: world.services.runs.load(run_id).unsaved_reason, "it is not saved")
         world.until_still(run_id)
         world.save_again(run_id)
-    run = _ended(scene, place, run_id, verdict, never_there=moment.state == "PrepareRun")
+    run = ended(scene, place, run_id, verdict, never_there=moment.state == "PrepareRun")
     verdict.expect(run.phase is moment.ends, f"the run ended {run.phase}, not {moment.ends}")
-    _expect_results(verdict, run, moment)
+    expect_results(verdict, run, moment)
     if run.phase is RunPhase.FAILED:
         says = "the loss" if moment.plan == "fails" else KILLED
         verdict.expect(run.reason.startswith(says), f'its reason is "{run.reason}"')
     return verdict
-
-
-def _expect_results(verdict: Verdict, run: Run, moment: Moment) -> None:
-    is_saved = run.results is not None
-    verdict.expect(is_saved is moment.has_trained, f"what it trained is saved: {is_saved}")
-
-
-def _ended(
-    scene: Scene, place: Place, run_id: AnId, verdict: Verdict, *, never_there: bool = False
-) -> Run:
-    """The run once it has ended by itself, and what is left of it noted."""
-    world = scene.world
-    if place is Place.KEPT:
-        run = world.until_out(run_id)
-        _until_out_of_cluster(scene, run_id)
-        assert run.request.cluster_id is not None
-        lab = world.services.cluster_states.load(run.request.cluster_id)
-        is_free = (lab.phase, lab.free_nodes, lab.queue) == (ClusterPhase.READY, NODES, [])
-        verdict.expect(is_free, f"the kept cluster is {lab.phase} with {lab.free_nodes} free nodes")
-        return run
-    run = world.until_out(run_id) if never_there else world.until_rested(run_id, torn_down=True)
-    verdict.orphans += scene.left_of(run_id)
-    return run
-
-
-def _until_out_of_cluster(scene: Scene, run_id: AnId) -> None:
-    """A step that was under way goes on for a moment, and takes back what it has made."""
-    gateway = scene.world.services.kubernetes(scene.lab.cluster_id)
-    of_run = {LABEL_RUN_ID: run_id}
-    scene.world.until(
-        lambda: not [*gateway.pods(labels=of_run), *gateway.batch_jobs(labels=of_run)],
-        f"nothing of {run_id} is in the cluster",
-    )
-
-
-def _stop_run(place: Place, moment: Moment, scene: Scene, name: str) -> Verdict:
-    world, verdict = scene.world, Verdict()
-    run_id, held = reach(world, name, moment, **scene.shared(place))
-
-    world.stop(run_id)
-    held.released.set()
-
-    run = _ended(scene, place, run_id, verdict, never_there=moment.state == "PrepareRun")
-    verdict.expect(run.phase is RunPhase.STOPPED, f"the run ended {run.phase}: {run.reason}")
-    verdict.expect(run.stop_requested_by == OPERATOR_ID, "nobody knows who stopped it")
-    _expect_results(verdict, run, moment)
-    return verdict
-
-
-def _stop_too_late(moment: Moment, scene: Scene, name: str) -> Verdict:
-    world, verdict = scene.world, Verdict()
-    run_id, held = reach(world, name, moment, **scene.shared(Place.KEPT))
-    try:
-        world.stop(run_id)
-        verdict.wrong.append("it can be stopped though it trains no more")
-    except NotPossibleNow as exc:
-        says = ("trains no more", "has ended already")
-        verdict.expect(any(each in str(exc) for each in says), f'the refusal is "{exc}"')
-    held.released.set()
-
-    run = _ended(scene, Place.KEPT, run_id, verdict)
-    verdict.expect(run.phase is RunPhase.SUCCEEDED, f"the run ended {run.phase}: {run.reason}")
-    verdict.expect(run.stop_requested_by == "", "it says that it was stopped")
-    return verdict
-
-
-def _delete_under_run(moment: Moment, scene: Scene, name: str) -> Verdict:
-    world, verdict = scene.world, Verdict()
-    lab = world.create_cluster(short(name), nodes=NODES)
-    world.until_ready(lab.cluster_id)
-    run_id, held = reach(world, name, moment, cluster_id=lab.cluster_id)
-
-    world.delete_cluster(lab.cluster_id)
-    held.released.set()
-
-    gone = world.until_gone(lab.cluster_id)
-    run = world.until_out(run_id)
-    _expect_gone(scene, verdict, gone)
-    verdict.expect(run.phase is moment.ends, f"the run ended {run.phase}, not {moment.ends}")
-    _expect_results(verdict, run, moment)
-    if run.phase is RunPhase.FAILED:
-        says = run.reason.startswith(f"cluster {lab.name} ")
-        verdict.expect(says, f'its reason is "{run.reason}"')
-    return verdict
-
-
-def _expect_gone(scene: Scene, verdict: Verdict, gone: Cluster) -> None:
-    verdict.orphans += scene.left_of(gone.cluster_id)
-    verdict.expect(gone.billable_left == [], f"its record says that {gone.billable_left} is left")
-    verdict.expect(not gone.is_wanted, "it is wanted still")
 
 
 def _kill_cluster(place: Place, state: str, after: bool, scene: Scene, name: str) -> Verdict:
@@ -278,7 +155,7 @@ def _kill_cluster(place: Place, state: str, after: bool, scene: Scene, name: str
         world.delete_cluster(cluster_id)
     gone = world.until_gone(cluster_id)
     run = world.until_out(run_id)
-    _expect_gone(scene, verdict, gone)
+    expect_gone(scene, verdict, gone)
     ends = RunPhase.SUCCEEDED if state == "ConcludeCluster" and after else RunPhase.FAILED
     verdict.expect(run.phase is ends, f"the run ended {run.phase}, not {ends}")
     if run.phase is RunPhase.FAILED:
@@ -289,14 +166,9 @@ def _kill_cluster(place: Place, state: str, after: bool, scene: Scene, name: str
 
 def _kill_pass(nodes: int, state: str, scene: Scene, name: str) -> Verdict:
     world, verdict = scene.world, Verdict()
-    lab: AnId = world.create_cluster(short(name), nodes=NODES).cluster_id
-    world.until_ready(lab)
-    run_id = world.request(name, plan="waits", cluster_id=lab)
-    world.until_awaiting(run_id)
+    made, run_id, held = in_pass(nodes, state, scene, name)
+    lab: AnId = made.cluster_id
     clusters = world.services.cluster_states
-    held = world.runtime.hold(lab, CLUSTER_TASKS[state].function, **of_state(state))
-    begin_pass(world.services, clusters.load(lab), nodes=nodes)
-    world.until(held.reached.is_set, f"the pass is in {state}")
 
     world.kill(f"{lab}-2", "cluster")
 
@@ -316,7 +188,7 @@ def _kill_pass(nodes: int, state: str, scene: Scene, name: str) -> Verdict:
     verdict.expect(run.phase is RunPhase.SUCCEEDED, f"the run ended {run.phase}: {run.reason}")
     if is_resize:
         world.delete_cluster(lab)
-    _expect_gone(scene, verdict, world.until_gone(lab))
+    expect_gone(scene, verdict, world.until_gone(lab))
     return verdict
 
 
@@ -346,7 +218,7 @@ def _kill_teardown(place: Place, state: str, after: bool, scene: Scene, name: st
     reaped = world.reap()
 
     gone = world.until_gone(cluster_id)
-    _expect_gone(scene, verdict, gone)
+    expect_gone(scene, verdict, gone)
     # The conclusion outlives its execution, and may have ended the teardown before the reaper came.
     helped = cluster_id in reaped or state == "ConcludeTeardown"
     verdict.expect(helped, "the reaper did not help")

@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from bench.sweeps.rules import Fault, Hold
-from bench.sweeps.world import AnId, World
+from bench.sweeps.watched import AnId
+from bench.sweeps.world import World
 from stationmaster.domain.run.events import RunPhase
 
 

@@ -44,15 +44,14 @@ class Played:
         }
 
 
-def play_sweep(name: str, *, only: str = "") -> list[Played]:
-    """Play all points of a sweep whose name contains `only`, with a line on the terminal for each.
+def points_with(name: str, only: str) -> list[Point]:
+    """The points of a sweep whose name contains a text."""
+    return [point for point in SWEEPS[name]() if only in point.name]
 
-    Raises:
-        ValueError: no point has such a name.
-    """
-    points = [point for point in SWEEPS[name]() if only in point.name]
-    if not points:
-        raise ValueError(f'no point of the sweep "{name}" contains "{only}"')
+
+def play_sweep(name: str, *, only: str = "") -> list[Played]:
+    """Play all points of a sweep whose name contains `only`, with a line for each."""
+    points = points_with(name, only)
     # What refuses and dies in a sweep is logged by the functions a thousand times.
     logging.disable(logging.CRITICAL)
     played: list[Played] = []

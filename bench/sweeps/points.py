@@ -10,11 +10,12 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 if TYPE_CHECKING:
     from bench.sweeps.scene import Scene
 
+T = TypeVar("T")
 SEED_VARIABLE: Final = "STATIONMASTER_SWEEP_SEED"
 # So many days in a row, each with its own number as seed, meet each group once.
 DAYS: Final = 5
@@ -61,36 +62,43 @@ class Point:
     """So dangerous that every sample has it."""
 
 
-def seed_of_day() -> int:
-    """The seed of the environment, else the day's number.
+def seed_of_day() -> int | None:
+    """The seed of the environment, else the day's number; None where all is to be played.
 
     Raises:
-        ValueError: the variable is no whole number from 0 on.
+        ValueError: the variable is neither `all` nor a whole number from 0 on.
     """
     text = os.environ.get(SEED_VARIABLE, "")
     if not text:
         return datetime.now(UTC).date().toordinal()
+    if text == "all":
+        return None
     if not text.isdecimal():
-        raise ValueError(f'{SEED_VARIABLE} is "{text}": expected a whole number from 0 on')
+        raise ValueError(f'{SEED_VARIABLE} is "{text}": expected all, or a whole number from 0 on')
     return int(text)
 
 
-def sample(points: Sequence[Point], seed: int) -> list[Point]:
-    """The core, and one point of every fifth group, in the points' order.
+def sample(points: Sequence[Point], seed: int | None) -> list[Point]:
+    """The core, and one point of every fifth group, in the points' order; all without a seed.
 
     The seeds of five days in a row bring each group once; which of its points is by chance.
     """
+    if seed is None:
+        return list(points)
     groups: dict[str, list[Point]] = {}
     for point in points:
         if not point.is_core:
             groups.setdefault(point.group, []).append(point)
     chance = random.Random(seed)
-    chosen = [
-        chance.choice(groups[group])
-        for number, group in enumerate(sorted(groups))
-        if number % DAYS == seed % DAYS
-    ]
+    chosen = [chance.choice(groups[group]) for group in of_day(sorted(groups), seed)]
     return [point for point in points if point.is_core or point in chosen]
+
+
+def of_day(things: Sequence[T], seed: int | None) -> list[T]:
+    """Every fifth thing: each once in five days; all without a seed."""
+    if seed is None:
+        return list(things)
+    return [each for number, each in enumerate(things) if number % DAYS == seed % DAYS]
 
 
 def alone(point: Point) -> str:

@@ -5,7 +5,7 @@ Each is made when the first point asks for it and serves all others of the same 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -16,7 +16,8 @@ from typing import Any, Final
 from bench.sweeps.foreign import in_account, make_foreign
 from bench.sweeps.owner import Owner
 from bench.sweeps.points import Point, Verdict
-from bench.sweeps.world import AnId, World, open_world
+from bench.sweeps.watched import AnId
+from bench.sweeps.world import World, open_world
 from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.cluster.events import ClusterPhase
 from stationmaster.steps.leftovers import find_left
@@ -41,6 +42,10 @@ class Place(StrEnum):
     OWN = "own"
     KEPT = "kept"
     EXISTING = "existing"
+
+
+# Group, name, place and play of a point.
+Named = tuple[str, str, Place, Callable[["Scene", str], Verdict]]
 
 
 @dataclass
@@ -116,7 +121,8 @@ def play_point(scene: Scene, point: Point) -> Verdict:
     except TimeoutError as exc:
         verdict = Verdict(without_end=[str(exc)])
     after = scene.things()
-    verdict.orphans += sorted(after - before)
+    if not verdict.orphans:  # else these are the same once more
+        verdict.orphans += sorted(after - before)
     verdict.wrong += [f"{each} is somebody else's, and gone" for each in sorted(before - after)]
     return verdict
 

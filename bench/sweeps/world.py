@@ -8,35 +8,28 @@ of the tests, so that a run takes seconds.
 from __future__ import annotations
 
 import json
-import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import boto3
 import kubernetes
-from moto.stepfunctions.exceptions import ExecutionDoesNotExist
-from moto.stepfunctions.parser.api import ExecutionStatus
-from moto.stepfunctions.parser.models import stepfunctions_parser_backends
 
 from bench.sweeps.direct_calls import without_connection
-from bench.sweeps.outcomes import Execution, Outcome
 from bench.sweeps.rules import ApiFault, Fault
 from bench.sweeps.runtime import InterferingRuntime
 from bench.sweeps.torchrun import programs_in
+from bench.sweeps.watched import DEADLINE_S, AnId, Watched
 from local.mode import LocalMode, LocalOptions
 from local.slack import OPERATOR_ID, TEAM_ID, TRAINING_CHANNEL_ID
 from local.slack.records import Message
 from stationmaster import commands
-from stationmaster.aws.workflows import pass_name
 from stationmaster.cluster_upkeep import follow_up
-from stationmaster.domain.cluster.aggregate import Cluster, TeardownStatus, new_cluster_id
+from stationmaster.domain.cluster.aggregate import Cluster, new_cluster_id
 from stationmaster.domain.cluster.events import (
-    ClusterPhase,
     DeletionRequested,
     cluster_event_id,
 )
@@ -46,19 +39,14 @@ from stationmaster.domain.commands.requests import CreateCluster
 from stationmaster.domain.commands.storing import FoundFileSystem
 from stationmaster.domain.names import LABEL_CLUSTER_ID, NAMESPACE, TRAINING_NODE_GROUP, job_name
 from stationmaster.domain.planning.recipe_lookup import get_recipe
-from stationmaster.domain.run.aggregate import Run, Wait, new_run_id
+from stationmaster.domain.run.aggregate import new_run_id
 from stationmaster.domain.run.events import RunRequested, run_event_id
 from stationmaster.domain.run.request import TrainingRequest
 from stationmaster.services import Services
-from stationmaster.steps.leftovers import find_left
 from stationmaster.steps.reap import reap
 
-# Of a run or of a cluster: the cluster of a run's own has the run's id.
-AnId = Any
 # A cluster takes a tenth of a second of real time.
 SPEED = 4800.0
-# Ends a hang; a machine that does fifty things at once must not reach it.
-DEADLINE_S = 1800.0
 LIMITS = {
     f"{step}_timeout_s": DEADLINE_S / 2
     for step in ("provision", "plugin", "check", "job_start", "release_job", "release")
@@ -66,30 +54,8 @@ LIMITS = {
 
 
 @dataclass
-class World:
-    """The running local mode and the rules of its runtime."""
-
-    mode: LocalMode
-    runtime: InterferingRuntime
-    plans: Path
-    deadline_s: float = DEADLINE_S
-    """For one wait."""
-    _of_thread: threading.local = field(default_factory=threading.local)
-
-    @property
-    def services(self) -> Services:
-        """Services of a person or a test: threads do not share them."""
-        assert self.mode.settings is not None
-        if not hasattr(self._of_thread, "services"):
-            self._of_thread.services = Services.create(self.mode.settings)
-        found: Services = self._of_thread.services
-        return found
-
-    @property
-    def aws(self) -> Any:
-        """The account."""
-        assert self.mode.aws is not None
-        return self.mode.aws
+class World(Watched):
+    """What people and accidents do to the runs of a local mode."""
 
     def request(
         self,
@@ -179,22 +145,6 @@ class World:
         )
         return cluster
 
-    def until_ready(self, cluster_id: AnId) -> None:
-        """Wait until a cluster is ready."""
-        clusters = self.services.cluster_states
-        self.until(
-            lambda: clusters.load(cluster_id).phase is ClusterPhase.READY, f"{cluster_id} is ready"
-        )
-
-    def until_gone(self, cluster_id: AnId) -> Cluster:
-        """Wait for the end of its teardown; the cluster as it was left."""
-        clusters = self.services.cluster_states
-        self.until(
-            lambda: clusters.load(cluster_id).teardown is TeardownStatus.COMPLETED,
-            f"{cluster_id} is torn down",
-        )
-        return clusters.load(cluster_id)
-
     def delete_cluster(self, cluster_id: AnId) -> None:
         """Ask for the end of a cluster, as a person does."""
         services = self.services
@@ -209,15 +159,6 @@ class World:
     def let_end(self, run_id: AnId) -> None:
         """Let a run whose plan says that it waits train to its end."""
         (self.plans / run_id).write_text("")
-
-    def until_left(self, run_id: AnId) -> None:
-        """Wait until the run has ended, its workflow too; its cluster may stay."""
-
-        def left() -> bool:
-            train = [each for kind, each in self._executions(run_id) if kind == "train"]
-            return bool(train) and train[0].exec_status != ExecutionStatus.RUNNING
-
-        self.until(left, f"{run_id} ends")
 
     def stop(self, run_id: AnId) -> None:
         """Ask the run to stop, as a person does."""
@@ -284,85 +225,6 @@ class World:
         )
         return str(found["definition"])
 
-    def until(self, condition: Callable[[], Any], what: str) -> Any:
-        """Poll until the condition holds; what it returned."""
-        deadline = time.monotonic() + self.deadline_s
-        while not (seen := condition()):
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"not within {self.deadline_s:g} s: {what}")
-            time.sleep(0.05)
-        return seen
-
-    def until_awaiting(self, run_id: AnId) -> None:
-        """Wait until the workflow waits for its job and training has said something."""
-        services = self.services
-        self.until(
-            lambda: services.runs.load_task_token(run_id, Wait.JOB), f"{run_id} awaits its job"
-        )
-        self.until(lambda: services.runs.load(run_id).progress, f"{run_id} reports progress")
-
-    def until_rested(self, run_id: AnId, *, torn_down: bool = False) -> Run:
-        """Wait until the run has ended, its teardown too, and no execution of it runs."""
-        services = self.services
-        wanted = {TeardownStatus.COMPLETED} | (set() if torn_down else {TeardownStatus.FAILED})
-
-        def rested() -> Run | None:
-            if self._runs(run_id):
-                return None
-            view = commands.view_run(services, services.runs.load(run_id))
-            # Also where the cluster was kept, and so is no concern of the run.
-            teardown = view.cluster.teardown if view.cluster is not None else view.teardown
-            return view.run if view.run.phase.is_terminal and teardown in wanted else None
-
-        try:
-            run: Run = self.until(rested, f"{run_id} ends and is torn down")
-        except TimeoutError as exc:
-            raise TimeoutError(f"{exc}; {self._seen(run_id)}") from exc
-        return run
-
-    def until_unsaved(self, run_id: AnId) -> None:
-        """Wait until saving has given up for now, and the teardown has left what it needs."""
-        runs, workflows = self.services.runs, self.services.workflows
-        self.until(lambda: runs.load(run_id).unsaved_reason, f"saving {run_id} gives up for now")
-        self.until(lambda: workflows.train_status(run_id) == "FAILED", f"{run_id} rests")
-        self.until(
-            lambda: workflows.teardown_status(run_id, attempt=1) == "FAILED",
-            f"the teardown of {run_id} gives up for now",
-        )
-
-    def until_out(self, run_id: AnId) -> Run:
-        """Wait until the run has ended and left the cluster that stays; the run."""
-        runs, clusters = self.services.runs, self.services.cluster_states
-
-        def out() -> Run | None:
-            run = runs.load(run_id)
-            if not run.phase.is_terminal or self._runs(run_id):
-                return None
-            cluster = clusters.find(run.cluster_id) if run.cluster_id is not None else None
-            held = cluster is not None and run_id in cluster.waiting_runs
-            return None if held else run
-
-        run: Run = self.until(out, f"{run_id} leaves its cluster")
-        return run
-
-    def is_still(self, run_id: AnId) -> bool:
-        """Whether nothing of the run is under way any more, however it ended."""
-        if self._runs(run_id):
-            return False
-        dead = {
-            each.exec_arn
-            for _, each in self._executions(run_id)
-            if each.exec_status != ExecutionStatus.SUCCEEDED
-        }
-        if not dead <= self.runtime.told_dead or not self.aws.settle(timeout_s=1):
-            return False
-        # What was on its way may have started something.
-        return not self._runs(run_id)
-
-    def until_still(self, run_id: AnId) -> None:
-        """Wait until nothing of the run is under way any more, however it ended."""
-        self.until(lambda: self.is_still(run_id), f"nothing of {run_id} runs")
-
     def card(self, owner: str, headline: str) -> str:
         """The card of a run or a cluster as JSON: it names `owner`, and its text begins so."""
         return json.dumps(self._card(owner, headline).blocks)
@@ -386,71 +248,11 @@ class World:
         ]
         return card
 
-    def _seen(self, run_id: AnId) -> str:
-        """Where a run hangs, for the person who reads the failure."""
-        services = self.services
-        run = services.runs.load(run_id)
-        job = services.kubernetes(run_id).job(job_name(run_id))
-        executions = [(each.name, each.exec_status) for _, each in self._executions(run_id)]
-        return (
-            f"run {run.phase}, cluster {services.cluster_states.find(run_id)}, "
-            f"recorded job {run.job_condition!r}, "
-            f"pods {list(run.pods.values())}, job in the cluster {job}, executions {executions}"
-        )
-
     def reap(self) -> list[str]:
         """Run the reaper as two minutes from now, past the grace of what has just ended."""
         settings = self.mode.settings
         assert settings is not None
         return reap(Services(settings, now=lambda: datetime.now(UTC) + timedelta(minutes=2)))
-
-    def outcome(self, run_id: AnId) -> Outcome:
-        """Everything that is known of the run."""
-        services = self.services
-        events = [*services.runs.events(run_id), *services.cluster_states.events(run_id)]
-        return Outcome(
-            run=services.runs.load(run_id),
-            cluster=services.cluster_states.find(run_id),
-            events=sorted(events, key=lambda event: event.at),
-            left=[str(left) for left in find_left(services, run_id)],
-            executions=[
-                Execution(
-                    machine=machine,
-                    name=each.name,
-                    status=str(each.exec_status.value),
-                    error=each.error or "",
-                    cause=each.cause or "",
-                    history=list(each.to_history_output()["events"]),
-                )
-                for machine, each in self._executions(run_id)
-            ],
-        )
-
-    def _arn(self, machine: str, name: str) -> str:
-        arn: str = self.aws.state_machine_arn(machine)
-        return f"{arn.replace(':stateMachine:', ':execution:')}:{name}"
-
-    def _runs(self, run_id: AnId) -> bool:
-        return any(
-            each.exec_status == ExecutionStatus.RUNNING for _, each in self._executions(run_id)
-        )
-
-    def _executions(self, run_id: AnId) -> list[tuple[str, Any]]:
-        """The run's executions by machine, from the interpreter itself: tens of thousands of
-        history events as JSON, and a poll as requests, would cost more than the run."""
-        backend = stepfunctions_parser_backends[self.aws.account_id][self.aws.region]
-        names = [("train", "train", run_id), ("short-heartbeat", "train", run_id)]
-        names += [("train", "train", f"{run_id}-{n}") for n in range(2, 5)]
-        names += [("cluster", "cluster", pass_name(run_id, number)) for number in (1, 2, 3)]
-        names += [("teardown", "teardown", f"{run_id}-teardown-{n}") for n in range(1, 10)]
-        found = []
-        for machine, kind, name in names:
-            try:
-                found.append((kind, backend.describe_execution(self._arn(machine, name))))
-            except ExecutionDoesNotExist:
-                if machine == "teardown":
-                    break
-        return found
 
 
 def run_id_of(name: str) -> AnId:

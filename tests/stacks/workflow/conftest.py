@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from workflow_api_faults import api_scenarios
 from workflow_routes import assert_goes_its_route
 from workflow_scenarios import state_scenarios
 
@@ -13,7 +12,7 @@ from bench.sweeps.foreign import in_account, make_foreign
 from bench.sweeps.outcomes import Outcome
 from bench.sweeps.world import World, open_world
 
-SCENARIOS = {each.name: each for each in (*state_scenarios(), *api_scenarios())}
+SCENARIOS = {each.name: each for each in state_scenarios()}
 
 
 @pytest.fixture(scope="module")

@@ -17,9 +17,7 @@ def played_names() -> Iterator[str]:
     """The scenarios that the tests of this folder name with `plays`."""
     for path in sorted(Path(__file__).parent.glob("test_*.py")):
         for test in vars(importlib.import_module(path.stem)).values():
-            for mark in getattr(test, "pytestmark", []):
-                if mark.name == "parametrize" and mark.args[0][0] == "outcome":
-                    yield from (values[0] for values in mark.args[1])
+            yield from getattr(test, "scenarios", ())
 
 
 @pytest.mark.parametrize("machine", ["train", "cluster", "teardown"])

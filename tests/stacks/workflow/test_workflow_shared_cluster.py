@@ -127,3 +127,27 @@ def test_cluster_that_is_resized_in_use_keeps_its_run_whether_nodes_come_or_not(
     for run_id in (user, waiting):
         assert services.runs.load(run_id).phase is RunPhase.SUCCEEDED
     assert (gone.billable_left, find_left(services, gone.cluster_id)) == ([], [])
+
+
+def test_run_that_is_stopped_in_the_queue_leaves_it_to_the_next(world: World) -> None:
+    lab = world.create_cluster("queue", nodes=2)
+    on, services = {"cluster_id": lab.cluster_id}, world.services
+    runs = services.runs
+    user = world.request("before the queue", plan="waits", nodes=2, **on)
+    world.until_awaiting(user)
+    first = world.request("first of the queue", nodes=2, **on)
+    world.until(lambda: runs.load(first).phase is RunPhase.QUEUED, "the first waits")
+    second = world.request("second of the queue", nodes=1, **on)
+    world.until(lambda: runs.load(second).phase is RunPhase.QUEUED, "the second waits")
+
+    world.stop(first)
+
+    assert world.until_out(first).phase is RunPhase.STOPPED
+    assert runs.load(user).phase is RunPhase.RUNNING
+    assert runs.load(second).phase is RunPhase.QUEUED
+    world.let_end(user)
+    assert [world.until_out(each).phase for each in (user, second)] == [RunPhase.SUCCEEDED] * 2
+    assert "provisioning" not in runs.load(second).phase_names
+    world.delete_cluster(lab.cluster_id)
+    gone = world.until_gone(lab.cluster_id)
+    assert (gone.billable_left, find_left(services, lab.cluster_id)) == ([], [])

@@ -10,6 +10,7 @@ from collections import Counter
 from workflow_routes import seen_of
 from workflow_scenarios import BROKEN, STOPPED_AT, STOPPED_WHILE_WAITING_AT, finish, plays
 
+from bench.sweeps.faults import OCCASIONAL, OPERATIONS
 from bench.sweeps.outcomes import Outcome
 from bench.sweeps.states import (
     CLUSTER_TASKS,
@@ -35,7 +36,13 @@ def assert_gone(outcome: Outcome) -> None:
 
 
 @plays("plain")
-def test_undisturbed_run_trains_succeeds_and_leaves_nothing(outcome: Outcome) -> None:
+def test_undisturbed_run_trains_succeeds_and_leaves_nothing(world: World, outcome: Outcome) -> None:
+    calls = world.runtime.api_calls[outcome.run.run_id] - OCCASIONAL
+    assert calls == {
+        (service, operation)
+        for service, operations in OPERATIONS.items()
+        for operation in operations
+    }, "the sweep of faults has these"
     assert outcome.run.phase_names == [
         "requested",
         "provisioning",
@@ -77,7 +84,7 @@ def test_run_whose_every_call_is_doubled_creates_everything_and_posts_everything
     assert_gone(outcome)
 
 
-@plays(*(f"train: {state} fails" for state in TRAIN_TASKS))
+@plays(*(f"train: {state} fails" for state in TRAIN_TASKS), some=True)
 def test_step_that_fails_for_good_fails_the_run_with_its_sentence_and_releases_it(
     outcome: Outcome,
 ) -> None:
@@ -86,7 +93,7 @@ def test_step_that_fails_for_good_fails_the_run_with_its_sentence_and_releases_i
     assert_gone(outcome)
 
 
-@plays(*(f"cluster: {state} fails" for state in CLUSTER_TASKS))
+@plays(*(f"cluster: {state} fails" for state in CLUSTER_TASKS), some=True)
 def test_cluster_that_fails_for_good_fails_its_run_with_its_sentence_and_is_released(
     outcome: Outcome,
 ) -> None:
@@ -120,6 +127,7 @@ def test_run_is_taken_out_of_a_cluster_that_stays_before_its_nodes_are_free(
 @plays(
     *(f"stopped at {function}" for function in (*STOPPED_AT, *STOPPED_WHILE_WAITING_AT)),
     "stopped while awaiting",
+    some=True,
 )
 def test_run_stopped_while_a_step_is_called_or_it_trains_ends_stopped_and_is_released(
     outcome: Outcome,
@@ -236,7 +244,9 @@ def test_teardown_started_while_it_trains_ends_the_run_before_the_receipt(outcom
     assert_gone(outcome)
 
 
-@plays(*(f"teardown: {state} fails" for state in TEARDOWN_TASKS if state not in DECISIVE))
+@plays(
+    *(f"teardown: {state} fails" for state in TEARDOWN_TASKS if state not in DECISIVE), some=True
+)
 def test_deletion_that_fails_for_good_does_not_keep_the_rest_from_being_deleted(
     outcome: Outcome,
 ) -> None:

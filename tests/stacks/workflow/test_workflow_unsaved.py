@@ -12,6 +12,7 @@ import pytest
 
 from bench.sweeps.rules import ApiFault, Fault
 from bench.sweeps.world import World
+from stationmaster import commands
 from stationmaster.domain.cluster.aggregate import TeardownStatus
 from stationmaster.domain.cluster.events import ClusterPhase
 from stationmaster.domain.errors import NotPossibleNow
@@ -194,3 +195,45 @@ def test_kept_cluster_that_only_unsaved_results_hold_goes_but_for_what_they_need
 
     assert world.until_out(run_id).results is not None
     assert world.until_gone(lab.cluster_id).billable_left == []
+
+
+@pytest.mark.parametrize("saved", [True, False], ids=["saved at last", "given up"])
+def test_cluster_that_is_deleted_with_unsaved_results_keeps_them_and_says_so(
+    world: World, saved: bool
+) -> None:
+    lab = world.create_cluster(f"unsaved-{saved}".lower(), nodes=2)
+    world.until_ready(lab.cluster_id)
+    name = f"not saved at first {saved}"
+    run_id = world.request(name, Fault("save-results"), cluster_id=lab.cluster_id)
+    services = world.services
+    world.until(lambda: services.runs.load(run_id).unsaved_reason, "saving gives up for now")
+    assert services.cluster_states.load(lab.cluster_id).phase is ClusterPhase.READY
+
+    world.delete_cluster(lab.cluster_id)
+
+    clusters = services.cluster_states
+    world.until(
+        lambda: clusters.load(lab.cluster_id).teardown is TeardownStatus.FAILED, "it is held"
+    )
+    held = clusters.load(lab.cluster_id)
+    assert held.teardown_reason.startswith(f"the results of run {run_id} are not saved: broken")
+    there = [each.kind for each in held.resources.values() if each.deleted_at is None]
+    assert {ResourceKind.FILE_SYSTEM, ResourceKind.CLUSTER} <= set(there)
+    card = world.card(run_id, "tiny-llama: saving")
+    assert "The results are not saved:* broken by the test" in card
+    assert "an hour*" in card
+    assert "are not saved: broken" in world.card(lab.cluster_id, f"cluster {lab.name}: teardown")
+    assert services.runs.load(run_id).phase is RunPhase.SAVING
+    world.runtime.mend_run(run_id)
+    if saved:
+        world.save_again(run_id)
+    else:
+        world.give_up(run_id)
+
+    gone = world.until_gone(lab.cluster_id)
+    assert (gone.billable_left, find_left(services, lab.cluster_id)) == ([], [])
+    run = world.until_out(run_id)
+    assert (run.phase, run.results is not None) == (RunPhase.SUCCEEDED, saved)
+    for again in (commands.save_again, commands.give_up_results):
+        with pytest.raises(NotPossibleNow, match="not waiting to be saved"):
+            again(services, run_id, channel_id=run.request.channel_id, user_id="U2")

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
-from workflow_api_faults import api_scenarios
 from workflow_graph import Graph, defined, visited
 from workflow_scenarios import STOPPED_AT, STOPPED_WHILE_WAITING_AT, state_scenarios
 
@@ -33,7 +32,7 @@ DEFINED = {
     name: defined(json.loads((_REPOSITORY / path).read_text()))
     for name, path in registry.MACHINES.items()
 }
-SCENARIOS = {each.name: each for each in (*state_scenarios(), *api_scenarios())}
+SCENARIOS = {each.name: each for each in state_scenarios()}
 
 # States inside a Parallel or a Map have no Catch of their own.
 CAUGHT_AT = {

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from bench.sweeps.outcomes import Outcome
+from bench.sweeps.points import of_day, seed_of_day
 from bench.sweeps.rules import ApiFault, Fault
 from bench.sweeps.states import (
     CLUSTER_TASKS,
@@ -72,14 +73,24 @@ class Scenario:
     play: Callable[[World, str], str]
 
 
-def plays(*names: str, **more: Sequence[str]) -> pytest.MarkDecorator:
+def plays(
+    *names: str, some: bool = False, **more: Sequence[object]
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """The test is run once for each scenario, and gets how it ended by itself as `outcome`.
 
-    `more` are further arguments, one value for each scenario.
+    With `some` only for every fifth: those that the seed of the day is for. `more` are further
+    arguments, one value for each scenario.
     """
     values = list(zip(names, *more.values(), strict=True))
-    ids = [re.sub(r"[^\w: -]", "", name) for name in names]
-    return pytest.mark.parametrize(("outcome", *more), values, indirect=["outcome"], ids=ids)
+    chosen = of_day(values, seed_of_day()) if some else values
+    ids = [re.sub(r"[^\w: -]", "", name) for name, *_ in chosen]
+
+    def decorate(test: Callable[..., None]) -> Callable[..., None]:
+        test.scenarios = names  # of all days
+        mark = pytest.mark.parametrize(("outcome", *more), chosen, indirect=["outcome"], ids=ids)
+        return mark(test)
+
+    return decorate
 
 
 def finish(world: World, outcome: Outcome) -> tuple[list[str], Outcome]:

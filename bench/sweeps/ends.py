@@ -1,0 +1,79 @@
+"""Steps and verdicts that the plays of kills share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bench.sweeps.moments import Moment
+from bench.sweeps.points import Verdict
+from bench.sweeps.rules import Hold
+from bench.sweeps.scene import NODES, Place, Scene, short
+from bench.sweeps.states import CLUSTER_TASKS, TEARDOWN_TASKS
+from bench.sweeps.watched import AnId
+from stationmaster.cluster_upkeep import begin_pass
+from stationmaster.domain.cluster.aggregate import Cluster
+from stationmaster.domain.cluster.events import ClusterPhase
+from stationmaster.domain.names import LABEL_RUN_ID
+from stationmaster.domain.run.aggregate import Run
+
+
+def expect_results(verdict: Verdict, run: Run, moment: Moment) -> None:
+    is_saved = run.results is not None
+    verdict.expect(is_saved is moment.has_trained, f"what it trained is saved: {is_saved}")
+
+
+def ended(
+    scene: Scene, place: Place, run_id: AnId, verdict: Verdict, *, never_there: bool = False
+) -> Run:
+    """The run once it has ended by itself, and what is left of it noted."""
+    world = scene.world
+    if place is Place.KEPT:
+        run = world.until_out(run_id)
+        _until_out_of_cluster(scene, run_id)
+        assert run.request.cluster_id is not None
+        lab = world.services.cluster_states.load(run.request.cluster_id)
+        is_free = (lab.phase, lab.free_nodes, lab.queue) == (ClusterPhase.READY, NODES, [])
+        verdict.expect(is_free, f"the kept cluster is {lab.phase} with {lab.free_nodes} free nodes")
+        return run
+    run = world.until_out(run_id) if never_there else world.until_rested(run_id, torn_down=True)
+    verdict.orphans += scene.left_of(run_id)
+    return run
+
+
+def _until_out_of_cluster(scene: Scene, run_id: AnId) -> None:
+    """A step that was under way goes on for a moment, and takes back what it has made."""
+    gateway = scene.world.services.kubernetes(scene.lab.cluster_id)
+    of_run = {LABEL_RUN_ID: run_id}
+    scene.world.until(
+        lambda: not [*gateway.pods(labels=of_run), *gateway.batch_jobs(labels=of_run)],
+        f"nothing of {run_id} is in the cluster",
+    )
+
+
+def expect_gone(scene: Scene, verdict: Verdict, gone: Cluster) -> None:
+    verdict.orphans += scene.left_of(gone.cluster_id)
+    verdict.expect(gone.billable_left == [], f"its record says that {gone.billable_left} is left")
+    verdict.expect(not gone.is_wanted, "it is wanted still")
+
+
+def in_pass(nodes: int, state: str, scene: Scene, name: str) -> tuple[Cluster, AnId, Hold]:
+    """A kept cluster in a pass that is held in a state, and a run that trains on it meanwhile."""
+    world = scene.world
+    lab = world.create_cluster(short(name), nodes=NODES)
+    world.until_ready(lab.cluster_id)
+    run_id = world.request(name, plan="waits", cluster_id=lab.cluster_id)
+    world.until_awaiting(run_id)
+    clusters = world.services.cluster_states
+    held = world.runtime.hold(lab.cluster_id, CLUSTER_TASKS[state].function, **of_state(state))
+    begin_pass(world.services, clusters.load(lab.cluster_id), nodes=nodes)
+    world.until(held.reached.is_set, f"the pass is in {state}")
+    return lab, run_id, held
+
+
+def of_state(state: str, *, guest: bool = False) -> dict[str, Any]:
+    """How a call of a cluster's or a teardown's state is told from others of its function."""
+    task = {**CLUSTER_TASKS, **TEARDOWN_TASKS}[state]
+    only = dict(task.only)
+    if guest:  # what a guest installs and checks is less
+        only = {key: value for key, value in only.items() if key == "node_group"}
+    return {"without": task.without, "only": only}

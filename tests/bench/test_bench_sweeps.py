@@ -1,0 +1,133 @@
+"""What a sweep's sample has, and what makes a sweep fail."""
+
+from __future__ import annotations
+
+import pytest
+
+from bench.__main__ import main
+from bench.sweeps.faults import faults, unclear
+from bench.sweeps.kills import kills
+from bench.sweeps.play import SWEEPS, Played, figures_of, last_line
+from bench.sweeps.points import DAYS, SEED_VARIABLE, Point, Verdict, alone, sample, seed_of_day
+from bench.sweeps.states import CLUSTER_TASKS, TEARDOWN_TASKS
+from lambdas import registry
+from stationmaster.domain.run.events import RunPhase
+
+
+def point(name: str, group: str = "g", *, is_core: bool = False) -> Point:
+    return Point("kills", group, name, "own", lambda scene, name: Verdict(), is_core)
+
+
+@pytest.mark.parametrize("sweep", SWEEPS)
+def test_five_days_bring_each_group_and_each_day_the_core(sweep: str):
+    points = SWEEPS[sweep]()
+    days = [sample(points, seed) for seed in range(700_000, 700_000 + DAYS)]
+
+    assert {each.group for day in days for each in day} == {each.group for each in points}
+    core = {each.name for each in points if each.is_core}
+    assert core
+    assert all(core <= {each.name for each in day} for day in days)
+    assert max(len(day) for day in days) < len(points) / 8
+    assert sample(points, 3) == sample(points, 3)
+    assert sample(points, None) == points
+
+
+def test_points_have_names_of_their_own():
+    names = [each.name for each in (*kills(), *faults())]
+
+    assert len(names) == len(set(names))
+    assert alone(kills()[0]) == f'python -m bench kills --only "{kills()[0].name}"'
+
+
+def test_each_function_of_the_workflows_is_killed():
+    killed = {each.group for each in kills()}
+    functions = {step.name for step in (*registry.TRAIN_STEPS, *registry.CLUSTER_STEPS)}
+    functions |= {step.name for step in registry.TEARDOWN_STEPS}
+    tasks = {**CLUSTER_TASKS, **TEARDOWN_TASKS}
+    met = {tasks[state].function for kind, state in map(str.split, killed_states(killed))}
+    met |= {moment_function(state) for state in states_of(killed, "train")}
+
+    assert functions - met == set()
+
+
+def killed_states(groups: set[str]) -> list[str]:
+    return [each for each in groups if each.split()[0] in ("cluster", "teardown")]
+
+
+def states_of(groups: set[str], machine: str) -> set[str]:
+    return {each.split()[1] for each in groups if each.split()[0] == machine}
+
+
+def moment_function(state: str) -> str:
+    from bench.sweeps.moments import MOMENTS
+
+    return next(each.function for each in MOMENTS if each.state == state)
+
+
+@pytest.mark.parametrize(("text", "seed"), [("17", 17), ("all", None)])
+def test_seed_is_set_by_the_environment(
+    monkeypatch: pytest.MonkeyPatch, text: str, seed: int | None
+):
+    monkeypatch.setenv(SEED_VARIABLE, text)
+
+    assert seed_of_day() == seed
+
+
+def test_seed_that_is_none_is_refused_with_what_it_may_be(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv(SEED_VARIABLE, "-3")
+
+    with pytest.raises(ValueError, match='is "-3": expected all, or a whole number from 0 on'):
+        seed_of_day()
+
+
+def test_findings_are_counted_and_said_in_the_last_line():
+    clean = Played(point("a"), Verdict(), 1.0)
+    bad = Played(point("b"), Verdict(orphans=["sg-1", "fs-1"], without_end=["run r"]), 1.0)
+    odd = Played(point("c"), Verdict(wrong=["it says nothing"]), 1.0)
+
+    assert last_line("kills", [clean]) == "kills: 1 points, 0 orphans, 0 runs without an end"
+    assert last_line("kills", [clean, bad, odd]) == (
+        "kills: 3 points, 2 orphans, 1 runs without an end, 1 with a wrong end"
+    )
+    verdicts = [each.verdict.value for each in figures_of("kills", [clean, bad])]
+    assert verdicts == ["info", "over", "over", "pass"]
+    assert bad.as_json()["findings"] == [
+        "left behind: sg-1",
+        "left behind: fs-1",
+        "no end: run r",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["kills", "--only", "kilt"], 'no point of the sweep kills contains "kilt"'),
+        (["relay", "--only", "own"], "chooses points of a sweep: name kills or faults"),
+    ],
+)
+def test_points_that_are_not_there_are_refused(
+    capsys: pytest.CaptureFixture[str], words: list[str], said: str
+):
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+
+    assert ended.value.code == 2
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("reason", "is_clear"),
+    [
+        ("creating file system: AWS answers AccessDeniedException: no", True),
+        ("", False),
+        ("internal error: KeyError: 3", False),
+        ("two\nlines", False),
+    ],
+)
+def test_reason_of_a_failure_is_one_clear_sentence(reason: str, is_clear: bool):
+    class Failed:
+        phase = RunPhase.FAILED
+
+    Failed.reason = reason
+
+    assert (unclear(Failed) == []) is is_clear
