@@ -27,9 +27,9 @@ import boto3
 import pytest
 from aws_steps import Account
 from botocore.exceptions import ClientError
-from direct_calls import without_connection
 from kubernetes.client import ApiClient
 
+from bench.sweeps.direct_calls import without_connection
 from local.aws import LocalAws
 from stationmaster.aws.table import PARTITION_KEY, SORT_KEY, table_definition
 from stationmaster.domain.cluster.resources import ResourceStatus
