@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Final
@@ -25,6 +26,8 @@ _ROLE_ARN: Final = re.compile(r"arn:aws[a-z-]*:iam::[0-9]{12}:role/[\w+=.@/-]+")
 # Exact names: a pattern would let people name clusters that nobody has offered.
 _EKS_NAME: Final = r"^[0-9A-Za-z][A-Za-z0-9_-]{0,99}$"
 _SUBNET_ID: Final = re.compile(r"subnet-(?:[0-9a-f]{8}|[0-9a-f]{17})")
+# A zone of a region; those named after a city (local zones) have neither EKS nor FSx.
+_ZONE: Final = r"^[a-z]{2}(?:-[a-z]+)+-[0-9][a-f]$"
 # What the fields below that are lists may take of the 4 KB that a function's variables have; the
 # rest is kept for what the stacks write themselves, and for settings to come.
 MOST_LISTED: Final = 900
@@ -82,6 +85,22 @@ class StageConfig(BaseModel):
     num_nat_gateways: int = Field(
         default=1, ge=1, description="training nodes of a run are in one zone; each gateway costs"
     )
+    zones: tuple[Annotated[str, Field(pattern=_ZONE)], ...] = Field(
+        default=(),
+        description="zones of the new network, two to six; the region's first two if empty",
+    )
+    interface_endpoints: tuple[Annotated[str, Field(pattern=r"^[a-z][a-z0-9.-]{1,60}$")], ...] = (
+        Field(
+            default=(),
+            description="AWS services that the new network reaches without its NAT gateway",
+        )
+    )
+    public_api: bool = Field(
+        default=True, description="false: clusters' Kubernetes APIs are reached in the network only"
+    )
+    api_cidrs: tuple[str, ...] = Field(
+        default=(), description="where public_api lets people in from; anywhere if empty"
+    )
     requests_per_second: int = Field(default=20, ge=1, description="of the public HTTP API")
 
     @model_validator(mode="after")
@@ -109,12 +128,35 @@ class StageConfig(BaseModel):
                 f"subnet_ids has {', '.join(self.subnet_ids)}; expected at least two different "
                 "subnets, in two zones, because EKS needs two"
             )
-        if "num_nat_gateways" in self.model_fields_set:
+        for field in ("num_nat_gateways", "zones", "interface_endpoints"):
+            if field in self.model_fields_set:
+                raise ValueError(
+                    f"{field} is for a new network; a network that exists keeps its own way "
+                    f"out: leave one of vpc_id and {field} out"
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _use_zones_of_one_region(self) -> StageConfig:
+        if not self.zones:
+            return self
+        if not 2 <= len(set(self.zones)) == len(self.zones) <= 6:
             raise ValueError(
-                "num_nat_gateways is for a new network; a network that exists keeps its own way "
-                "out: leave one of vpc_id and num_nat_gateways out"
+                f"zones has {', '.join(self.zones)}; expected two to six different zones, because "
+                "EKS needs two"
+            )
+        if len({zone[:-1] for zone in self.zones}) > 1:
+            raise ValueError(
+                f"zones has {', '.join(self.zones)}; expected zones of one region, the deployment's"
             )
         return self
+
+    @field_validator("interface_endpoints")
+    @classmethod
+    def _name_services_once(cls, services: tuple[str, ...]) -> tuple[str, ...]:
+        if len(set(services)) < len(services):
+            raise ValueError(f"{', '.join(services)} has a service twice; name each once")
+        return services
 
     @model_validator(mode="after")
     def _fit_into_variables(self) -> StageConfig:
@@ -132,6 +174,26 @@ class StageConfig(BaseModel):
                 f"the functions' variables; shorten {longest}, which takes {len(lists[longest])}"
             )
         return self
+
+    @model_validator(mode="after")
+    def _let_people_in_by_address(self) -> StageConfig:
+        for cidr in self.api_cidrs:
+            try:
+                ipaddress.IPv4Network(cidr)
+            except ValueError:
+                raise ValueError(
+                    f'api_cidrs has "{cidr}"; expected an IPv4 network such as 203.0.113.0/24'
+                ) from None
+        if self.api_cidrs and not self.public_api:
+            raise ValueError(
+                "api_cidrs lets addresses into a public API, and public_api is false: leave one out"
+            )
+        return self
+
+    @property
+    def functions_join_network(self) -> bool:
+        """Whether functions reach clusters from inside of the network: theirs change otherwise."""
+        return bool(self.api_cidrs) or not self.public_api
 
     @field_validator("kubectl_role_arns")
     @classmethod

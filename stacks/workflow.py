@@ -21,7 +21,7 @@ from stacks.constructs.machines import MACHINES, Machine
 from stacks.constructs.permissions import Granted
 from stacks.data import DataStack
 from stacks.images import ImagesStack
-from stacks.network import Network
+from stacks.network import Network, functions_group
 from stationmaster.settings import Settings
 
 
@@ -144,6 +144,13 @@ class WorkflowStack(cdk.Stack):
             fsx_csi_role_arn=roles.fsx_csi.role_arn,
             cluster_access_role_arns=cluster_access_arns,
             kubectl_role_arns=config.kubectl_role_arns,
+            public_api=config.public_api,
+            api_cidrs=config.api_cidrs,
+            functions_security_group_id=(
+                functions_group(self, "FunctionsGroup", vpc_id=network.vpc_id).attr_group_id
+                if config.functions_join_network
+                else ""
+            ),
             kubernetes_version=config.kubernetes_version,
             training_image=images.training_image,
             relay_image=images.relay_image,

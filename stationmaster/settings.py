@@ -88,6 +88,15 @@ class Settings(BaseModel):
     kubectl_role_arns: tuple[str, ...] = Field(
         default=(), description="IAM roles of people who may use kubectl on the clusters"
     )
+    public_api: bool = Field(
+        default=True, description="false: clusters' Kubernetes APIs are reached in the network only"
+    )
+    api_cidrs: tuple[str, ...] = Field(
+        default=(), description="from where they are reached publicly; anywhere if empty"
+    )
+    functions_security_group_id: str = Field(
+        default="", description="group of the functions that are in the network, where they are"
+    )
     kubernetes_version: str = "1.35"
     training_image: str = "stationmaster/training:latest"
     relay_image: str = "stationmaster/relay:latest"

@@ -17,7 +17,7 @@ from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
 from lambdas.registry import KEEP_CLOCK, RULES, SCHEDULES, Function, Permission, variables_of
-from stacks.acknowledgements import accept
+from stacks.acknowledgements import accept, accept_wildcard
 from stacks.constructs.bundling import ARCHITECTURE, RUNTIME, code_of
 from stacks.constructs.permissions import Granted, grant
 from stationmaster.settings import Settings
@@ -128,12 +128,39 @@ class Functions(Construct):
             on_failure=destinations.SqsDestination(self._dead_letters) if asynchronous else None,
             retry_attempts=2 if asynchronous else None,
         )
+        if self._settings.functions_security_group_id and Permission.KUBERNETES in spec.permissions:
+            _join_network(function, role, self._settings)
         accept(
             function,
             "L1",
             "the tests run on Python 3.11 to 3.13, and functions run what was tested",
         )
         return function
+
+
+def _join_network(function: lambda_.Function, role: iam.Role, settings: Settings) -> None:
+    """Let the function call clusters from inside of the network, by an interface of its own."""
+    resource = function.node.default_child
+    assert isinstance(resource, lambda_.CfnFunction)
+    resource.vpc_config = lambda_.CfnFunction.VpcConfigProperty(
+        subnet_ids=list(settings.subnet_ids),
+        security_group_ids=[settings.functions_security_group_id],
+    )
+    # Source: Lambda developer guide, "Giving Lambda functions access to resources in a VPC".
+    role.add_to_policy(
+        iam.PolicyStatement(
+            actions=[
+                "ec2:AssignPrivateIpAddresses",
+                "ec2:CreateNetworkInterface",
+                "ec2:DeleteNetworkInterface",
+                "ec2:DescribeNetworkInterfaces",
+                "ec2:DescribeSubnets",
+                "ec2:UnassignPrivateIpAddresses",
+            ],
+            resources=["*"],
+        )
+    )
+    accept_wildcard(role, "*", "Lambda makes the interface itself; its id is unknown at deployment")
 
 
 def dead_letter_queue(scope: Construct, construct_id: str) -> sqs.Queue:

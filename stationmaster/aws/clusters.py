@@ -14,6 +14,7 @@ from stationmaster.settings import Settings
 
 if TYPE_CHECKING:
     from mypy_boto3_eks import EKSClient
+    from mypy_boto3_eks.type_defs import VpcConfigRequestTypeDef
 
 
 class EksCluster(BaseModel):
@@ -67,12 +68,7 @@ class Clusters:
                 name=name,
                 version=self._settings.kubernetes_version,
                 roleArn=self._settings.cluster_role_arn,
-                resourcesVpcConfig={
-                    "subnetIds": list(self._settings.subnet_ids),
-                    "securityGroupIds": [security_group_id],
-                    "endpointPrivateAccess": True,
-                    "endpointPublicAccess": True,
-                },
+                resourcesVpcConfig=self._network(security_group_id),
                 accessConfig={
                     "authenticationMode": "API",
                     "bootstrapClusterCreatorAdminPermissions": False,
@@ -80,6 +76,23 @@ class Clusters:
                 clientRequestToken=cluster_id,
                 tags=tags(cluster_id, run_id, deployment=self._settings.deployment),
             )
+
+    def _network(self, security_group_id: str) -> VpcConfigRequestTypeDef:
+        """Where the control plane is and who reaches it.
+
+        Functions in the network share their own group with it, which lets its members in.
+        """
+        settings = self._settings
+        groups = [security_group_id, settings.functions_security_group_id]
+        network: VpcConfigRequestTypeDef = {
+            "subnetIds": list(settings.subnet_ids),
+            "securityGroupIds": [group for group in groups if group],
+            "endpointPrivateAccess": True,
+            "endpointPublicAccess": settings.public_api,
+        }
+        if settings.public_api and settings.api_cidrs:
+            network["publicAccessCidrs"] = list(settings.api_cidrs)
+        return network
 
     def release(self, cluster_id: ClusterId, name: str) -> None:
         """Request the deletion; a cluster that is gone or busy is left to the next call."""

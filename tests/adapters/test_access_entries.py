@@ -3,6 +3,8 @@
 # ruff: noqa: F811  # fixtures are imported by name
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from aws_fixtures import aws, deployed, until  # noqa: F401
 
@@ -74,3 +76,31 @@ def test_role_that_eks_does_not_take_is_named_with_its_setting(
         services.access_entries.ensure("c-2")
 
     aws.clear_injected()
+
+
+def test_restricted_api_is_reached_by_the_functions_group_and_the_named_addresses(
+    services: Services, aws: LocalAws
+) -> None:
+    group = aws.client("ec2").create_security_group(
+        GroupName="functions", Description="functions", VpcId=services.settings.vpc_id
+    )["GroupId"]
+    inside = {"functions_security_group_id": group}
+
+    for cluster_id, restriction in (
+        ("c-office", {"api_cidrs": ("203.0.113.0/24",)}),
+        ("c-inside", {"public_api": False}),
+    ):
+        settings = services.settings.model_copy(update=inside | restriction)
+        make(Services(settings), cluster_id)
+
+    def network(cluster_id: str) -> dict[str, Any]:
+        described = aws.client("eks").describe_cluster(name=cluster_name(cluster_id))["cluster"]
+        found: dict[str, Any] = described["resourcesVpcConfig"]
+        return found
+
+    office, private = network("c-office"), network("c-inside")
+    assert group in office["securityGroupIds"]
+    assert group in private["securityGroupIds"]
+    assert (office["endpointPublicAccess"], private["endpointPublicAccess"]) == (True, False)
+    assert office["publicAccessCidrs"] == ["203.0.113.0/24"]
+    assert office["endpointPrivateAccess"]

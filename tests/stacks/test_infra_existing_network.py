@@ -10,14 +10,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from infra_templates import ROOT, Template, of_type, synthesis_environment, text_of
+from infra_templates import ROOT, Template, of_type, reference, synthesis_environment, text_of
 
+from lambdas.registry import FUNCTIONS, Permission
 from stacks.config import StageConfig, read_config
 
 VPC = "vpc-0123456789abcdef0"
 SUBNETS = ["subnet-0123456789abcdef0", "subnet-0a1b2c3d"]
 PEOPLE = ["arn:aws:iam::123456789012:role/team/researchers"]
-CONTEXT = {"stationmaster": {"vpc_id": VPC, "subnet_ids": SUBNETS, "kubectl_role_arns": PEOPLE}}
+OFFICE = ["203.0.113.0/24"]
+CONTEXT = {
+    "stationmaster": {
+        "vpc_id": VPC,
+        "subnet_ids": SUBNETS,
+        "kubectl_role_arns": PEOPLE,
+        "api_cidrs": OFFICE,
+    }
+}
 
 
 def synthesize(folder: Path, context: dict[str, Any]) -> subprocess.CompletedProcess[str]:
@@ -53,7 +62,10 @@ def test_nothing_of_the_network_is_made(existing: dict[str, Template]) -> None:
     kinds = {
         each["Type"] for template in existing.values() for each in template["Resources"].values()
     }
-    assert not {kind for kind in kinds if kind.startswith("AWS::EC2::")}
+    assert {kind for kind in kinds if kind.startswith("AWS::EC2::")} == {
+        "AWS::EC2::SecurityGroup",
+        "AWS::EC2::SecurityGroupIngress",
+    }
     assert "AWS::Lambda::Function" in kinds
 
 
@@ -74,6 +86,34 @@ def test_functions_and_their_rights_name_the_network(existing: dict[str, Templat
     assert named == {f"arn:{{Partition}}:ec2:{{Region}}:{{AccountId}}:vpc/{VPC}"}
 
 
+def test_functions_that_call_a_restricted_api_are_in_the_network(
+    existing: dict[str, Template],
+) -> None:
+    resources = existing["workflow"]["Resources"]
+    (group,) = of_type(resources, "AWS::EC2::SecurityGroup")
+    (rule,) = of_type(resources, "AWS::EC2::SecurityGroupIngress").values()
+    deployed = of_type(resources, "AWS::Lambda::Function") | of_type(
+        existing["bot"]["Resources"], "AWS::Lambda::Function"
+    )
+
+    inside = {
+        each["Properties"]["FunctionName"].removeprefix("stationmaster-"): each["Properties"]
+        for each in deployed.values()
+        if "VpcConfig" in each["Properties"]
+    }
+    assert set(inside) == {
+        spec.name for spec in FUNCTIONS if Permission.KUBERNETES in spec.permissions
+    }
+    for properties in inside.values():
+        assert properties["VpcConfig"]["SubnetIds"] == SUBNETS
+        assert reference(properties["VpcConfig"]["SecurityGroupIds"][0]) == group
+    ends = (rule["Properties"]["GroupId"], rule["Properties"]["SourceSecurityGroupId"])
+    assert {reference(each) for each in ends} == {group}
+    variables = inside["ensure-cluster"]["Environment"]["Variables"]
+    assert variables["STATIONMASTER_API_CIDRS"] == OFFICE[0]
+    assert reference(variables["STATIONMASTER_FUNCTIONS_SECURITY_GROUP_ID"]) == group
+
+
 @pytest.mark.parametrize(
     ("context", "said"),
     [
@@ -92,6 +132,17 @@ def test_functions_and_their_rights_name_the_network(existing: dict[str, Templat
             'kubectl_role_arns: "arn:aws:sts::123456789012:assumed-role/a/b" is no ARN of an IAM',
         ),
         ({"kubectl_role_arns": ["arn:aws:iam::123456789012:user/a"]}, "not that of a session"),
+        (
+            {"vpc_id": VPC, "subnet_ids": SUBNETS, "zones": ["us-west-2a", "us-west-2b"]},
+            "zones is for a new network",
+        ),
+        ({"zones": ["us-west-2a"]}, "zones has us-west-2a; expected two to six different zones"),
+        ({"zones": ["us-west-2a"] * 2}, "expected two to six different zones"),
+        ({"zones": ["us-west-2a", "us-east-1a"]}, "expected zones of one region"),
+        ({"zones": ["us-west-2a", "us-west-2-lax-1a"]}, "zones.1: String should match pattern"),
+        ({"interface_endpoints": ["sts", "sts"]}, "sts, sts has a service twice"),
+        ({"api_cidrs": ["203.0.113.1/24"]}, 'api_cidrs has "203.0.113.1/24"; expected an IPv4'),
+        ({"api_cidrs": OFFICE, "public_api": False}, "and public_api is false: leave one out"),
         ({"vpc": VPC}, "vpc: Extra inputs are not permitted"),
         ({"num_nat_gateways": 0}, "num_nat_gateways: Input should be greater than"),
     ],
