@@ -166,6 +166,8 @@ def _answer(services: Services, announcer: Announcer, body: Json) -> Content:
             fitting = start.fitting_words
             words = f"plan {fitting}" if fitting else start.words
             return answers.plan_summary(plan, command=f"{COMMAND} {words}")
+        case requests.ShowPreflight(starts=starts):
+            return answers.preflight_findings(commands.preflight(services, starts))
         case requests.ListRuns():
             runs = commands.list_runs(services, channel_id=channel_id)
             return answers.runs_list(runs, now=services.now())

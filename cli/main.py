@@ -87,6 +87,15 @@ def make_parser() -> argparse.ArgumentParser:
     render.add_argument("words", nargs="*", metavar="RECIPE key=value")
     render.set_defaults(run=_render)
 
+    preflight = commands.add_parser("preflight", help="what the account lacks for these starts")
+    preflight.add_argument("words", nargs="*", metavar="RECIPE key=value")
+    preflight.add_argument("--json", action="store_true")
+    preflight.add_argument(
+        "--deployment", default="stationmaster", metavar="NAME", help="whose settings are looked up"
+    )
+    preflight.add_argument("--state-dir", type=_folder, metavar="DIR", help="of a local mode")
+    preflight.set_defaults(run=_preflight)
+
     results = commands.add_parser("results", help="what a run has left: listed, or downloaded")
     results.add_argument("run_id", metavar="RUN")
     results.add_argument("--to", type=_folder, metavar="DIR", help="download into this folder")
@@ -272,6 +281,15 @@ def _render(arguments: argparse.Namespace) -> int:
     run_id = new_run_id(plan.recipe, dedup_key=request.command)
     print(to_yaml(render_all(request, run_id=run_id)), end="")
     return OK
+
+
+def _preflight(arguments: argparse.Namespace) -> int:
+    # boto3, which most commands do without.
+    try:
+        from cli.preflight import preflight
+    except ImportError as exc:
+        return _missing_extra("preflight", "aws", exc)
+    return preflight(arguments, look_up=_look_up)
 
 
 def _results(arguments: argparse.Namespace) -> int:

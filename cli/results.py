@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import re
-import shlex
 import sys
 import threading
 from pathlib import Path
@@ -19,7 +17,7 @@ from typing import Any, Final
 from rich.console import Console
 from rich.table import Table
 
-from cli.state_directory import DEFAULT_STATE_DIR
+from cli.state_directory import DEFAULT_STATE_DIR, enter_local_mode
 from stationmaster.aws.artifacts import Artifacts, SavedResult
 from stationmaster.domain.errors import BadCommand
 from stationmaster.domain.ids import RunId
@@ -28,8 +26,6 @@ from stationmaster.domain.results import ResultFile, is_backup
 from stationmaster.domain.sizes import size_text
 from stationmaster.settings import artifacts_bucket
 
-# Written by local mode when it starts: how to reach its AWS, and its settings.
-_LOCAL_FILES: Final = ("aws.env", "settings.env")
 _RUN_ID: Final = re.compile(r"[a-z][a-z0-9-]{0,44}")
 
 
@@ -108,19 +104,9 @@ def _artifacts(arguments: argparse.Namespace) -> Artifacts:
 
 def _local(state_dir: Path) -> Artifacts:
     """The bucket of the local mode that runs with this state directory."""
-    try:
-        for name in _LOCAL_FILES:
-            os.environ.update(_exported((state_dir / name).read_text()))
-    except OSError as exc:
-        raise BadCommand(
-            f"no bucket is named and no local mode runs in {state_dir} ({exc.strerror}: "
-            f"{Path(exc.filename).name}); give --bucket NAME, the output ArtifactsBucketName of "
-            "the deployment, or --state-dir DIR"
-        ) from exc
+    enter_local_mode(
+        state_dir,
+        or_else="no bucket is named and {missing}; give --bucket NAME, the output "
+        "ArtifactsBucketName of the deployment, or --state-dir DIR",
+    )
     return Artifacts.connect(artifacts_bucket())
-
-
-def _exported(text: str) -> dict[str, str]:
-    """The variables of a file with lines `export NAME=VALUE`."""
-    words = shlex.split(text)
-    return dict(word.split("=", 1) for word in words if "=" in word)

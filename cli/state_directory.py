@@ -1,8 +1,34 @@
-"""Where local mode keeps its files, unless --state-dir says otherwise."""
+"""Where local mode keeps its files, and how another command finds it there."""
 
 from __future__ import annotations
 
+import os
+import shlex
 from pathlib import Path
 from typing import Final
 
+from stationmaster.domain.errors import BadCommand
+
 DEFAULT_STATE_DIR: Final = Path(".stationmaster")
+# Written by local mode when it starts: how to reach its AWS, and its settings.
+_LOCAL_FILES: Final = ("aws.env", "settings.env")
+
+
+def enter_local_mode(state_dir: Path, *, or_else: str = "") -> None:
+    """Let this process speak to the local mode that runs with a state directory.
+
+    Raises:
+        BadCommand: none runs there; `or_else` says what else could be given.
+    """
+    try:
+        for name in _LOCAL_FILES:
+            os.environ.update(_exported((state_dir / name).read_text()))
+    except OSError as exc:
+        missing = f"no local mode runs in {state_dir} ({exc.strerror}: {Path(exc.filename).name})"
+        raise BadCommand(or_else.format(missing=missing) if or_else else missing) from exc
+
+
+def _exported(text: str) -> dict[str, str]:
+    """The variables of a file with lines `export NAME=VALUE`."""
+    words = shlex.split(text)
+    return dict(word.split("=", 1) for word in words if "=" in word)

@@ -51,6 +51,7 @@ class Permission(StrEnum):
     NETWORK_READ = "network-read"
     NETWORK_DELETE = "network-delete"
     INSTANCE_TYPES_READ = "instance-types-read"
+    PREFLIGHT = "preflight"
     DATASETS_LIST = "datasets-list"
     EXISTING_FILE_SYSTEMS_READ = "existing-file-systems-read"
     ARTIFACTS_READ = "artifacts-read"
@@ -124,8 +125,13 @@ def _step(name: str, *permissions: Permission, memory_mib: int = 256) -> Functio
     )
 
 
+# What is looked at before anything is made.
+_LOOK_FIRST: Final = frozenset(
+    {P.PREFLIGHT, P.HUGGING_FACE_SECRET, P.DATASETS_LIST, P.ARTIFACTS_READ}
+)
+
 TRAIN_STEPS: Final = (
-    _step("prepare-run"),
+    _step("prepare-run", *_LOOK_FIRST, memory_mib=512),
     # Also releases the lease of a run that has ended in this moment.
     _step("acquire-cluster", P.START_CLUSTER, *_FOLLOW_UP),
     _step(
@@ -168,7 +174,7 @@ TRAIN_STEPS: Final = (
 )
 
 CLUSTER_STEPS: Final = (
-    _step("prepare-cluster"),
+    _step("prepare-cluster", *_LOOK_FIRST, memory_mib=512),
     # These two look at a file system that exists: nodes are made in its zone, and reach it.
     # Also looks at an EKS cluster of others, and makes the little that a run needs there.
     _step(
@@ -290,7 +296,7 @@ BOT: Final = Function(
     # A cluster is created by command.
     | {P.SLACK_SECRET, P.HUGGING_FACE_SECRET, P.START_TRAIN, P.START_CLUSTER}
     # A run may go on from what another one has left.
-    | {P.INSTANCE_TYPES_READ, P.DATASETS_LIST, P.ARTIFACTS_READ}
+    | {P.INSTANCE_TYPES_READ, P.PREFLIGHT, P.DATASETS_LIST, P.ARTIFACTS_READ}
     # A cluster may use a file system that exists, and an EKS cluster of others.
     | {P.EXISTING_FILE_SYSTEMS_READ, P.EXISTING_CLUSTERS_READ},
     timeout_s=10,

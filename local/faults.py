@@ -58,6 +58,12 @@ _FAULTS: Final = (
         source="FSx API reference, DataRepositoryFailureDetails",
     ),
     NamedFault(
+        name="no-vcpu-quota",
+        endpoint="aws",
+        effect="a new account: its quotas for machines with GPUs are 0",
+        source="EC2 user guide, Amazon EC2 On-Demand Instance quotas",
+    ),
+    NamedFault(
         name="plugin-never-ready",
         endpoint="cluster",
         effect="a plugin of the cluster never becomes ready",

@@ -31,6 +31,8 @@ _TABLES: Final = (".jsonl", ".json", ".jsonl.gz", ".json.gz", ".csv", ".parquet"
 # allenai/c4: 1,024 files of 305 GB in all; 156 G tokens (Dodge et al. 2021, table 1).
 _C4_SIZES: Final = {f"en/{number:05}.json.gz": 305_000_000_000 // 1024 for number in range(1024)}
 _C4_TOKENS: Final = 156_000_000_000
+# The hub's word, in a header, for a file that a repository does not have.
+_NO_SUCH_FILE: Final = "EntryNotFound"
 # Packed tokens take two bytes, and four where the vocabulary has more than 65,536.
 _MOST_TOKEN_BYTES: Final = 4
 
@@ -64,6 +66,23 @@ class Hub:
         finally:
             pool.shutdown(wait=False)
         return language_model_from_config(repository, shape, num_parameters=_count(counted))
+
+    def check_readable(self, repository: str) -> None:
+        """Ask whether files of a repository can be read: a gated one is listed for everybody.
+
+        Raises:
+            BadParameter: no such repository, or gated.
+            NotPossibleNow: the hub does not answer.
+        """
+        try:
+            self._get(repository, f"/{repository}/resolve/main/config.json")
+        except TimeoutError as exc:
+            raise self._unreachable(repository, f"no answer in {self._timeout_s:g} s") from exc
+        except BadParameter as exc:
+            cause = exc.__cause__
+            # A tokenizer alone has no such file, and the hub says so only to who may read.
+            if not isinstance(cause, urllib.error.HTTPError) or _code(cause) != _NO_SUCH_FILE:
+                raise
 
     def measure(self, source: HubSource) -> Listing:
         """How much a data set holds that is packed before training: the most it can be.
@@ -144,7 +163,7 @@ class Hub:
     def _refused(
         self, repository: str, path: str, exc: urllib.error.HTTPError
     ) -> BadParameter | NotPossibleNow:
-        code = exc.headers.get("X-Error-Code", "")
+        code = _code(exc)
         where = f"{self._url}/{repository}"
         if code == "GatedRepo" or exc.code == 403:
             advice = (
@@ -153,7 +172,7 @@ class Hub:
                 else "and set HF_TOKEN to a token that may read it"
             )
             return BadParameter(f"{repository} is gated: accept its licence at {where} {advice}")
-        if code == "EntryNotFound":
+        if code == _NO_SUCH_FILE:
             return BadParameter(
                 f"{repository} has no config.json on the Hugging Face hub; expected a model that "
                 "transformers can build"
@@ -183,6 +202,10 @@ class _KeepTokenAtHome(urllib.request.HTTPRedirectHandler):
         if followed is not None and urlsplit(newurl).netloc != urlsplit(req.full_url).netloc:
             followed.remove_header("Authorization")
         return followed
+
+
+def _code(refusal: urllib.error.HTTPError) -> str:
+    return str(refusal.headers.get("X-Error-Code", ""))
 
 
 def _count(page: dict[str, Any]) -> int | None:

@@ -18,6 +18,7 @@ from stationmaster.settings import Settings
 
 if TYPE_CHECKING:
     from stationmaster.aws.access_entries import AccessEntries
+    from stationmaster.aws.account import Account
     from stationmaster.aws.addons import Addons
     from stationmaster.aws.artifacts import Artifacts
     from stationmaster.aws.cluster_store import ClusterStore
@@ -284,6 +285,22 @@ class Services:
         region = self.settings.region
         client = make_client("ec2", region=region, config=QUICK)
         return InstanceTypes(client, region=region, now=self.now)
+
+    @cached_property
+    def account(self) -> Account:
+        """Quotas, offers, images and buckets, before anything is made."""
+        from stationmaster.aws.account import Account
+        from stationmaster.aws.calls import CONFIG
+
+        return Account(region=self.settings.region, config=CONFIG)
+
+    @cached_property
+    def quick_account(self) -> Account:
+        """The same, asked quickly: for a command that a person waits for."""
+        from stationmaster.aws.account import Account
+        from stationmaster.aws.calls import QUICK
+
+        return Account(region=self.settings.region, config=QUICK)
 
     @cached_property
     def workflows(self) -> Workflows:

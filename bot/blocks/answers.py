@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from bot.blocks import mrkdwn as md
 from bot.blocks import words
@@ -22,7 +22,12 @@ from stationmaster.domain.planning.plan import Plan
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.view import RunView
 
+if TYPE_CHECKING:
+    from stationmaster.preflight.findings import Finding
+
 _MAX_BLOCKS: Final = 48
+# Slack takes 3,000 characters in a section.
+_MOST_FINDINGS: Final = 2_900
 _MAX_RUNS: Final = 20
 _MAX_PODS: Final = 8
 # All code blocks of one answer together; Slack refuses messages of about 13,200 characters.
@@ -82,6 +87,29 @@ def recipes_list(recipes: Iterable[Recipe]) -> Content:
     for kind, names in keys.items():
         blocks.append(context(f"*keys of recipes on {kind}*: {', '.join(names)}"))
     return Content(text="the recipes that can be trained", blocks=blocks)
+
+
+def preflight_findings(examined: Sequence[tuple[str, Sequence[Finding]]]) -> Content:
+    """What is lacking, what may be, and what is there, for the deployment and for each start."""
+    every = [finding for _, findings in examined for finding in findings]
+    lacking = sum(finding.severity == "error" for finding in every)
+    verdict = f"{md.counted(lacking, 'thing')} lacking" if lacking else "nothing is lacking"
+    blocks: list[Block] = [header(f"Preflight: {verdict}")]
+    for name, findings in examined:
+        lines = [_finding_line(finding) for finding in sorted(findings, key=_by_severity)]
+        if lines:
+            text = "\n".join([f"*{md.escape(name, 200)}*", *lines])
+            blocks.append(section(text[:_MOST_FINDINGS]))
+    return Content(text=f"preflight: {verdict}", blocks=blocks[:_MAX_BLOCKS])
+
+
+def _by_severity(finding: Finding) -> int:
+    return ("error", "warning", "info").index(finding.severity)
+
+
+def _finding_line(finding: Finding) -> str:
+    mark = {"error": md.FAILED, "warning": "\u26a0\ufe0f", "info": md.DONE}[finding.severity]
+    return f"{mark} {md.code(finding.check, 40)} {md.escape(finding.sentence, 600)}"
 
 
 def plan_summary(plan: Plan, *, command: str) -> Content:

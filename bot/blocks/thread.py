@@ -214,6 +214,8 @@ def _line(same: list[ThreadEvent], run: Run) -> str:
             return _resources(same)
         case ev.PhaseChanged():
             return _phase(first, run)
+        case ev.PreflightWarned() | cl.ClusterPreflightWarned():
+            return preflight_line(first)
         case cl.CheckFinished():
             mark = md.DONE if first.passed else md.FAILED
             return f"{mark} check *{md.escape(first.check, 80)}*: {md.escape(first.detail, 300)}"
@@ -246,6 +248,12 @@ def _line(same: list[ThreadEvent], run: Run) -> str:
             return push_line(first)
         case _:
             return _training_line(first, run)
+
+
+def preflight_line(event: ev.PreflightWarned | cl.ClusterPreflightWarned) -> str:
+    """What may be lacking, of what was looked at before anything was made."""
+    said = (md.escape(sentence, 400) for sentence in event.findings)
+    return "\n".join(f"{_WARNING} before the start: {each}" for each in said)
 
 
 def settled_line(event: cl.SizeSettled) -> str:

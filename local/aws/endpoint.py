@@ -38,6 +38,7 @@ from local.aws.runtime import LambdaRuntime
 from local.aws.schedules import Ticker
 from local.aws.services.eks import EksService
 from local.aws.services.fsx import FsxService
+from local.aws.services.quotas import QuotasService
 from local.aws.streams import StreamPumps
 from local.private import write_private
 
@@ -131,7 +132,7 @@ class LocalAws:
             eks, fsx = EksService(running), FsxService(running)
             tagging.add_source(eks)
             tagging.add_source(fsx)
-            services = {"eks": eks, "fsx": fsx}
+            services = {"eks": eks, "fsx": fsx, "servicequotas": QuotasService(running)}
             front = self._front = Front(emulation=running, services=services, key=self._key)
             self._server = make_server(_HOST, 0, front, threaded=True, request_handler=QuietHandler)
             threading.Thread(

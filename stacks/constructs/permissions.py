@@ -33,6 +33,7 @@ from stacks.constructs.statements import (
     service_linked_role_arn,
 )
 from stacks.constructs.tagged_kinds import create_tagged, delete_tagged, read_kinds
+from stationmaster.aws.account import ACCOUNT_ACTIONS, IMAGE_ACTIONS
 from stationmaster.aws.existing_file_systems import LOOK_ACTIONS
 from stationmaster.aws.file_system_room import ROOM_ACTIONS
 from stationmaster.aws.schedules import CLOCK_ACTIONS
@@ -380,6 +381,19 @@ def _instance_types_read(_stack: cdk.Stack, _granted: Granted) -> list[Statement
     return [Statement(("ec2:DescribeInstanceTypes",), ("*",), LISTING)]
 
 
+def _preflight(stack: cdk.Stack, _granted: Granted) -> list[Statement]:
+    """What the account may use, and whether an image is where it is said to be."""
+    repositories = stack.format_arn(
+        service="ecr", account="*", resource="repository", resource_name="*"
+    )
+    return [
+        Statement(ACCOUNT_ACTIONS, ("*",), LISTING),
+        Statement(
+            IMAGE_ACTIONS, (repositories,), "image= names a repository, unknown at deployment"
+        ),
+    ]
+
+
 def _datasets_list(_stack: cdk.Stack, granted: Granted) -> list[Statement]:
     """Names and sizes, for a plan; nothing without configured buckets."""
     buckets = granted.dataset_bucket_arns
@@ -511,6 +525,7 @@ _STATEMENTS: Final[Mapping[Permission, Callable[[cdk.Stack, Granted], list[State
     Permission.NETWORK_READ: _network_read,
     Permission.NETWORK_DELETE: lambda stack, _: delete_tagged(stack, "network"),
     Permission.INSTANCE_TYPES_READ: _instance_types_read,
+    Permission.PREFLIGHT: _preflight,
     Permission.DATASETS_LIST: _datasets_list,
     Permission.EXISTING_FILE_SYSTEMS_READ: _existing_file_systems_read,
     Permission.ARTIFACTS_READ: _artifacts_read,

@@ -72,6 +72,9 @@ _NOT_FOUND_CODES: Final = frozenset(
         "InvalidInstanceType",
         "ExecutionDoesNotExist",
         "NoSuchKey",
+        "NoSuchResourceException",
+        "RepositoryNotFoundException",
+        "ImageNotFoundException",
         "404",  # S3 answers HeadObject without a body, and so without a code
     }
 )

@@ -16,6 +16,7 @@ from stationmaster.commands.clusters import (
     validate_cluster,
     view_cluster,
 )
+from stationmaster.commands.preflight import preflight
 from stationmaster.commands.results import Links, find_saved_run, link_results
 from stationmaster.commands.runs import (
     describe_run,
@@ -55,6 +56,7 @@ __all__ = [
     "offered_plan",
     "own_code_rules",
     "plan_run",
+    "preflight",
     "request_run",
     "resize_cluster",
     "save_again",

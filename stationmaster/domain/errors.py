@@ -26,6 +26,7 @@
         |-- DataNotStaged         a run's data could not be brought to its file system
         |-- JobNotStarted         the job's pods never ran
         |-- TrainingFailed        the job ran and failed
+        |-- PreflightFailed       the account lacks what a start needs; nothing was made
         |-- RunStopped            a person asked to stop; ends the workflow, is no failure
         |-- Unreadable            what the table has of a run or a cluster cannot be read
         |-- IllegalTransition     an event that cannot happen in the phase of a run or cluster
@@ -152,6 +153,10 @@ class JobNotStarted(PermanentError):
 
 class TrainingFailed(PermanentError):
     """The job ran and ended in failure."""
+
+
+class PreflightFailed(PermanentError):
+    """The account lacks what a start needs, as was asked before anything was made."""
 
 
 class RunStopped(PermanentError):

@@ -8,6 +8,7 @@ from stationmaster import checks, plugins
 from stationmaster.domain.cluster.events import ClusterPhase
 from stationmaster.domain.ids import ClusterId
 from stationmaster.services import Services
+from stationmaster.steps.preflighting import look_before_cluster
 from stationmaster.steps.recording import enter_cluster_phase, mirror_phase
 from stationmaster.steps.stopping import raise_if_unwanted
 
@@ -30,9 +31,11 @@ def prepare_cluster(
 
     Raises:
         ClusterDrained: nobody leases it any more.
+        PreflightFailed: the account lacks what the cluster needs; nothing was made.
     """
     cluster = services.cluster_states.load(cluster_id)
     raise_if_unwanted(cluster)
+    cluster = look_before_cluster(services, cluster)
     cluster = enter_cluster_phase(services, cluster, ClusterPhase.PROVISIONING)
     mirror_phase(services, cluster)
     return {

@@ -1,4 +1,4 @@
-"""First step of the train workflow: how long it may wait for its job."""
+"""First step of the train workflow: does the account have what it takes, and for how long."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from stationmaster.domain.ids import RunId
 from stationmaster.domain.planning.plan import plan_recipe
 from stationmaster.domain.planning.unknown_program import LONGEST_COMMAND
 from stationmaster.services import Services
+from stationmaster.steps.preflighting import look_before_run
 from stationmaster.steps.stopping import raise_if_stopped
 
 # How long the workflow waits for its job before it gives the run up: the last guard of all, behind
@@ -33,9 +34,11 @@ def prepare_run(services: Services, run_id: RunId) -> Preparation:
 
     Raises:
         RunStopped: someone asked to stop.
+        PreflightFailed: the account lacks what the run needs; nothing was made.
     """
     run = services.runs.load(run_id)
     raise_if_stopped(run)
+    run = look_before_run(services, run)
     request = run.request
     if request.program:
         return {"run_id": run_id, "await_limit_s": int(LONGEST_COMMAND.total_seconds())}

@@ -337,7 +337,6 @@ def test_parse_command_with_a_later_subcommand_says_it_is_not_available(word):
         ("delete run-1", "teardown", "/train stop run-1"),
         ("destroy", "teardown", None),
         ("restart run-1", "rerun", None),
-        ("preflight tiny-llama", "preflight", "/train plan tiny-llama"),
         ("scale tiny-llama nodes=4", "scale", None),
     ],
 )

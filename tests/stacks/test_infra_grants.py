@@ -28,6 +28,7 @@ IMPLIED = {"fsx:TagResource"}
 NEEDED = {
     "access_entries.ensure": P.CLUSTER_CREATE,
     "addons.describe": P.CLUSTER_READ,
+    "account.ask": P.PREFLIGHT,
     "artifacts.verify": P.ARTIFACTS_READ,
     "bus.cluster_drained": P.BUS_PUT,
     "clusters.describe": P.CLUSTER_READ,
@@ -41,6 +42,10 @@ NEEDED = {
     "node_groups.resize": P.NODE_GROUP_CREATE,
     "node_groups.left": P.CLUSTER_READ,
     "node_groups.release": P.NODE_GROUP_DELETE,
+    "datasets.measure": P.DATASETS_LIST,
+    "hub.check_readable": P.HUGGING_FACE_SECRET,
+    "hub.look_up": P.HUGGING_FACE_SECRET,
+    "hub.measure": P.HUGGING_FACE_SECRET,
     "existing_clusters.look_up": P.EXISTING_CLUSTERS_READ,
     "pod_identities.ensure": P.CLUSTER_CREATE,
     "pod_identities.ensure_in": P.EXISTING_CLUSTERS_JOIN,
@@ -68,7 +73,9 @@ NEEDED_ALL = {
 # Both ways to create an add-on: with the cluster itself, or as a plugin.
 NEEDED_ONE_OF = {"addons.ensure": {P.CLUSTER_CREATE, P.ADDON_CREATE}}
 # Packages whose modules a step calls one by one, by a name that it is given.
-ROOMS = ("stationmaster.checks", "stationmaster.plugins")
+ROOMS = ("stationmaster.checks", "stationmaster.plugins", "stationmaster.preflight")
+# They are handed to others, who ask.
+HANDED_ON = ("account", "quick_account")
 KINDS = actions_by_module()
 ADAPTERS = {call.partition(".")[0] for call in [*NEEDED, *NEEDED_ALL, *NEEDED_ONE_OF]} | set(KINDS)
 # Methods of Services that list adapters for a loop, whose variable is called `kind`.
@@ -125,6 +132,8 @@ def calls_of(module: str) -> set[str]:
                     ),
                 ) if adapter in ADAPTERS:
                     calls.add(f"{adapter}.{method}")
+                case ast.Attribute(attr=name, value=ast.Name(id="services")) if name in HANDED_ON:
+                    calls.add("account.ask")
                 case ast.Attribute(attr=name, value=ast.Name(id="services")) if name in LISTS:
                     listed |= adapters_in(name)
                 case ast.Attribute(attr=method, value=ast.Name(id="kind")):
@@ -245,11 +254,16 @@ def test_function_may_do_what_its_step_does(spec: Function) -> None:
 def test_bot_may_do_what_its_commands_do() -> None:
     called = {
         call
-        for part in ("runs", "results", "clusters")
+        for part in ("runs", "results", "clusters", "preflight")
         for call in calls_of(f"stationmaster.commands.{part}")
     }
 
-    expected = {"workflows.start_cluster", "quick_artifacts.read", "quick_file_systems.look_up"}
+    expected = {
+        "account.ask",
+        "workflows.start_cluster",
+        "quick_artifacts.read",
+        "quick_file_systems.look_up",
+    }
     assert expected <= called
 
     assert {each for call in called for each in needed(call)} <= BOT.permissions

@@ -240,4 +240,4 @@ def _json_default(value: Any) -> Any:
 
 
 def _snake(name: str) -> str:
-    return re.sub(r"(?<!^)(?=[A-Z][a-z])", "_", name).lower()
+    return re.sub(r"(?<!^)(?=[A-Z][a-z])|(?<=[a-z])(?=[A-Z])", "_", name).lower()

@@ -314,6 +314,8 @@ def _changes(cluster: Cluster, event: ClusterEvent) -> dict[str, object]:
                 figures=event.figures,
             )
             return {"checks": [*others, check]}
+        case ev.ClusterPreflightWarned():
+            return {}  # posted in the thread; it changes no state
         case ev.TeardownStarted() | ev.TeardownCompleted() | ev.TeardownFailed():
             return _torn_down(cluster, event)
         case _:

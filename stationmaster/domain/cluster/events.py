@@ -68,6 +68,13 @@ class ClusterPhaseChanged(_Event):
     reason: str = ""
 
 
+class ClusterPreflightWarned(_Event):
+    """What was looked at before anything was made, and may be lacking; each is a sentence."""
+
+    type: Literal["cluster.preflight_warned"] = "cluster.preflight_warned"
+    findings: tuple[str, ...]
+
+
 class LeaseRequested(_Event):
     """A run wants `nodes` of the training nodes: it stands at the end of the queue."""
 
@@ -224,6 +231,7 @@ class TeardownFailed(_Event):
 ClusterEvent = Annotated[
     ClusterRequested
     | ClusterPhaseChanged
+    | ClusterPreflightWarned
     | LeaseRequested
     | LeaseGranted
     | LeaseReleased

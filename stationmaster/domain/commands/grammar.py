@@ -68,6 +68,7 @@ from stationmaster.domain.commands.table import (
     OtherSize,
     PlannedSubcommand,
     Request,
+    Requests,
     Resumption,
     Subcommand,
 )
@@ -150,6 +151,15 @@ def parse_request(
     return _parse_start(list(words), prefix="plan ", ask=ask)
 
 
+def parse_requests(words: Sequence[str], *, look_up: LookUp = no_hub) -> tuple[StartRun, ...]:
+    """Read several RECIPE and key=value words that a shell has already split.
+
+    Raises:
+        UserError: as parse_command.
+    """
+    return _parse_starts(list(words), prefix="plan ", ask=Questions(look_up))
+
+
 def _read_arguments(subcommand: Subcommand, word: str, rest: list[str], ask: Questions) -> Command:
     match subcommand.takes:
         case Anything(make=make):
@@ -170,6 +180,8 @@ def _read_arguments(subcommand: Subcommand, word: str, rest: list[str], ask: Que
             return make_for_run(RunId(rest[0]) if rest else None)
         case Request(make=make_of):
             return make_of(_parse_start(rest, prefix=f"{subcommand.name} ", ask=ask))
+        case Requests(make=make_of_all):
+            return make_of_all(_parse_starts(rest, prefix=f"{subcommand.name} ", ask=ask))
         case Resumption(make=make_of):
             return make_of(_parse_resume(rest, ask=ask))
         case Group() as group:
@@ -286,6 +298,16 @@ def _parse_start(words: list[str], *, prefix: str, ask: Questions) -> StartRun:
     # What the hub says against a model has no nearest command that would work.
     model = ask.look_up(repository_of(name)) if name.startswith(HUB_PREFIX) else None
     return _read_start(name, model, pairs, prefix=prefix, ask=ask)
+
+
+def _parse_starts(words: list[str], *, prefix: str, ask: Questions) -> tuple[StartRun, ...]:
+    """Several starts: each begins with the word of a recipe, and has the pairs up to the next."""
+    starts: list[list[str]] = []
+    for word in words:
+        if "=" not in word or not starts:
+            starts.append([])
+        starts[-1].append(word)
+    return tuple(_parse_start(each, prefix=prefix, ask=ask) for each in starts)
 
 
 def _parse_resume(words: list[str], *, ask: Questions) -> StartRun:

@@ -20,6 +20,13 @@ class ShowPlan:
 
 
 @dataclass(frozen=True)
+class ShowPreflight:
+    """Show what the deployment, and each of these starts, lacks; create nothing."""
+
+    starts: tuple[StartRun, ...]
+
+
+@dataclass(frozen=True)
 class ShowHelp:
     """Show how to use the command."""
 
@@ -115,5 +122,5 @@ ClusterCommand = (
     | DeleteCluster
     | ValidateCluster
 )
-RunCommand = StartRun | ShowPlan | ListRuns | ShowStatus | ShowLogs | StopRun
+RunCommand = StartRun | ShowPlan | ShowPreflight | ListRuns | ShowStatus | ShowLogs | StopRun
 Command = ShowHelp | ShowRecipes | RunCommand | ClusterCommand

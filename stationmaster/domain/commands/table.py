@@ -26,6 +26,7 @@ from stationmaster.domain.commands.requests import (
     ShowHelp,
     ShowLogs,
     ShowPlan,
+    ShowPreflight,
     ShowRecipes,
     ShowStatus,
     StopRun,
@@ -68,6 +69,14 @@ class Request:
 
     make: Callable[[StartRun], Command]
     usage: str = "RECIPE [nodes=N] [instance=TYPE] [key=value ...]"
+
+
+@dataclass(frozen=True)
+class Requests:
+    """Any number of recipes follow, each with its keys; none is the deployment alone."""
+
+    make: Callable[[tuple[StartRun, ...]], Command]
+    usage: str = "[RECIPE [key=value ...] ...]"
 
 
 @dataclass(frozen=True)
@@ -128,6 +137,7 @@ class Subcommand:
         | Nothing
         | OptionalRun
         | Request
+        | Requests
         | Resumption
         | OneCluster
         | NewCluster
@@ -268,6 +278,14 @@ SUBCOMMANDS: Final[Mapping[str, Subcommand]] = {
             meanings=("estimate", "dry-run", "dryrun", "simulate", "check"),
         ),
         Subcommand(
+            name="preflight",
+            takes=Requests(ShowPreflight),
+            help="what the account lacks for these starts: quotas, images, buckets, secrets; "
+            "creates nothing",
+            example="preflight llama2-7b nodes=2",
+            meanings=("doctor", "diagnose-account", "quota", "quotas"),
+        ),
+        Subcommand(
             name="list",
             takes=Nothing(ListRuns),
             help="the newest runs of this channel",
@@ -372,11 +390,6 @@ PLANNED: Final[Mapping[str, PlannedSubcommand]] = {
             meanings=("restart", "retry", "repeat"),
         ),
         PlannedSubcommand(name="diff", today="/train list shows the runs of the channel"),
-        PlannedSubcommand(
-            name="preflight",
-            today="/train plan RECIPE says what a run would create",
-            instead=("plan",),
-        ),
         PlannedSubcommand(name="study", today="one command starts one run"),
         PlannedSubcommand(name="audit", today="/train list shows the newest runs of the channel"),
     )

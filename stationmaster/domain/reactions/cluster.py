@@ -269,6 +269,7 @@ _NewsOnly = (
     | ev.KeepEnding
     | ev.PassBegan
     | ev.PassFailed
+    | ev.ClusterPreflightWarned
     | ev.ResourceRequested
     | ev.ResourceCreated
     | ev.ResourceDeleted

@@ -276,6 +276,7 @@ _NewsOnly = (
     | ev.BackupLookedAt
     | ev.BackupSaved
     | ev.BackupFailed
+    | ev.PreflightWarned
     | ev.AttemptStarted
     | ev.NodesLeased
     | ev.DataReported

@@ -270,7 +270,7 @@ def _changes(run: Run, event: RunEvent) -> dict[str, object]:
         case ev.TrainingReportedFailure():
             own = not event.restarting and not says_lost_peer(event.reason)
             return {"trainer_failure": event.reason} if own else {}
-        case ev.JobSubmitted() | ev.ClusterWarning() | ev.TrainingFinished():
+        case ev.PreflightWarned() | ev.JobSubmitted() | ev.ClusterWarning() | ev.TrainingFinished():
             return {}  # posted in the thread; they change no state
         case _:
             assert_never(event)

@@ -166,6 +166,13 @@ class BackupFailed(_Event):
     """The backup before failed as well."""
 
 
+class PreflightWarned(_Event):
+    """What was looked at before anything was made, and may be lacking; each is a sentence."""
+
+    type: Literal["preflight.warned"] = "preflight.warned"
+    findings: tuple[str, ...]
+
+
 class AttemptStarted(_Event):
     """An attempt at the run began: a cluster was leased for it, which may not be ready yet."""
 
@@ -408,6 +415,7 @@ RunEvent = Annotated[
     | BackupLookedAt
     | BackupSaved
     | BackupFailed
+    | PreflightWarned
     | AttemptStarted
     | NodesLeased
     | DataReported

@@ -1,0 +1,183 @@
+"""What an account may use and has: quotas, offers, images, buckets. It only asks.
+
+The checks before a start ask here. Clients are made with the object, in one thread, so that
+several may ask at the same time.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from botocore.config import Config
+
+from stationmaster.aws.calls import AwsConflict, AwsNotFound, aws_call, make_client
+from stationmaster.domain.catalogue.instances import CATALOGUE
+from stationmaster.domain.catalogue.quotas import SERVICE_CODE, VcpuQuota
+from stationmaster.domain.errors import PermanentError
+
+# What the questions take; AWS grants them on all resources or none, but for images and buckets.
+ACCOUNT_ACTIONS: Final = (
+    "servicequotas:GetServiceQuota",
+    "servicequotas:GetAWSDefaultServiceQuota",
+    "ec2:DescribeInstances",
+    "ec2:DescribeSubnets",
+    "ec2:DescribeInstanceTypeOfferings",
+)
+IMAGE_ACTIONS: Final = ("ecr:DescribeImages",)
+
+_ECR_IMAGE: Final = re.compile(
+    r"(?P<account>\d{12})\.dkr\.ecr\.(?P<region>[a-z0-9-]+)\.amazonaws\.com(?:\.cn)?/"
+    r"(?P<repository>[^:@]+)(?::(?P<tag>[^@]+))?(?:@(?P<digest>sha256:[0-9a-f]{64}))?"
+)
+# S3 answers HeadBucket without a body, and so without a code.
+_FORBIDDEN: Final = "403"
+
+
+@dataclass(frozen=True)
+class EcrImage:
+    """An image in a registry of ECR; one of `tag` and `digest` names it."""
+
+    account_id: str
+    region: str
+    repository: str
+    tag: str
+    digest: str
+
+
+def read_ecr_image(image: str) -> EcrImage | None:
+    """The parts of an image's address; None where it is in no private registry of ECR."""
+    found = _ECR_IMAGE.fullmatch(image)
+    if found is None:
+        return None
+    digest = found["digest"] or ""
+    return EcrImage(
+        account_id=found["account"],
+        region=found["region"],
+        repository=found["repository"],
+        tag=found["tag"] or ("" if digest else "latest"),
+        digest=digest,
+    )
+
+
+class Account:
+    """Asks about one account in one region."""
+
+    def __init__(self, *, region: str, config: Config) -> None:
+        def client(service: str) -> Any:
+            return make_client(service, region=region, config=config)
+
+        self.region = region
+        self._quotas = client("service-quotas")
+        self._ec2 = client("ec2")
+        self._ecr = client("ecr")
+        self._s3 = client("s3")
+
+    def vcpu_limit(self, quota: VcpuQuota) -> int:
+        """How many vCPUs the account may run; AWS's default where nobody has asked for more.
+
+        Raises:
+            TransientError, PermanentError: Service Quotas does not answer, or refuses to.
+        """
+        asked = {"ServiceCode": SERVICE_CODE, "QuotaCode": quota.code}
+        try:
+            with aws_call(f"reading the quota {quota.code}"):
+                answer = self._quotas.get_service_quota(**asked)
+        except AwsNotFound:
+            try:
+                with aws_call(f"reading the default of quota {quota.code}"):
+                    answer = self._quotas.get_aws_default_service_quota(**asked)
+            except AwsNotFound as exc:
+                raise PermanentError(
+                    f"Service Quotas does not know the quota {quota.code}"
+                ) from exc
+        return int(answer["Quota"]["Value"])
+
+    def vcpus_in_use(self, quota: VcpuQuota) -> int:
+        """The vCPUs that count towards a quota now.
+
+        Raises:
+            TransientError, PermanentError: EC2 does not answer, or refuses to.
+        """
+        states = {"Name": "instance-state-name", "Values": ["pending", "running"]}
+        with aws_call("listing running instances"):
+            pages = self._ec2.get_paginator("describe_instances").paginate(Filters=[states])
+            found = [
+                instance
+                for page in pages
+                for reservation in page["Reservations"]
+                for instance in reservation["Instances"]
+            ]
+        return sum(
+            _vcpus(each)
+            for each in found
+            if quota.counts(each["InstanceType"])
+            and (each.get("InstanceLifecycle") == "spot") is quota.is_spot
+        )
+
+    def zones_of(self, subnet_ids: Iterable[str]) -> dict[str, str]:
+        """The availability zone of each subnet, by its id.
+
+        Raises:
+            TransientError, PermanentError: one does not exist, or EC2 does not answer.
+        """
+        with aws_call("reading subnets"):
+            found = self._ec2.describe_subnets(SubnetIds=list(subnet_ids))["Subnets"]
+        return {each["SubnetId"]: each["AvailabilityZone"] for each in found}
+
+    def zones_offering(self, instance_type: str) -> set[str]:
+        """The region's zones in which EC2 offers an instance type at all.
+
+        Raises:
+            TransientError, PermanentError: EC2 does not answer, or refuses to.
+        """
+        with aws_call(f"asking where {instance_type} is offered"):
+            answer = self._ec2.describe_instance_type_offerings(
+                LocationType="availability-zone",
+                Filters=[{"Name": "instance-type", "Values": [instance_type]}],
+            )
+        return {offer["Location"] for offer in answer["InstanceTypeOfferings"]}
+
+    def has_image(self, image: EcrImage) -> bool:
+        """Whether a registry has an image.
+
+        Raises:
+            TransientError, PermanentError: ECR does not answer, or refuses to.
+        """
+        named = {"imageDigest": image.digest} if image.digest else {"imageTag": image.tag}
+        try:
+            with aws_call(f"looking for image {image.repository}"):
+                self._ecr.describe_images(
+                    registryId=image.account_id,
+                    repositoryName=image.repository,
+                    imageIds=[named],
+                )
+        except AwsNotFound:
+            return False
+        return True
+
+    def bucket_problem(self, bucket: str) -> str:
+        """Why a bucket cannot be used: "does not exist" or "may not be listed"; "" where it can.
+
+        Raises:
+            TransientError, PermanentError: S3 does not answer.
+        """
+        try:
+            with aws_call(f"looking at bucket {bucket}", _FORBIDDEN):
+                self._s3.head_bucket(Bucket=bucket)
+        except AwsNotFound:
+            return "does not exist"
+        except AwsConflict:
+            return "may not be listed"
+        return ""
+
+
+def _vcpus(instance: dict[str, Any]) -> int:
+    """What an instance counts as: the vCPUs of its type, whatever its CPU options say."""
+    known = CATALOGUE.get(instance["InstanceType"])
+    if known is not None:
+        return known.vcpus
+    options = instance.get("CpuOptions", {})
+    return int(options.get("CoreCount", 1)) * int(options.get("ThreadsPerCore", 1))

@@ -1,0 +1,55 @@
+"""What a check before a start finds: how bad it is, what is wrong, and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import StrEnum
+
+from pydantic import BaseModel, ConfigDict
+
+
+class Severity(StrEnum):
+    """How bad a finding is."""
+
+    ERROR = "error"
+    """It is lacking: a start would fail, so nothing is made."""
+    WARNING = "warning"
+    """A start may fail, or nobody could tell."""
+    INFO = "info"
+    """It is there."""
+
+
+class Finding(BaseModel):
+    """One sentence about one thing, and its remedy; of what is there, the remedy is empty."""
+
+    model_config = ConfigDict(frozen=True)
+
+    check: str
+    severity: Severity
+    message: str
+    remedy: str = ""
+
+    @property
+    def sentence(self) -> str:
+        """The message with its remedy."""
+        return f"{self.message}; {self.remedy}" if self.remedy else self.message
+
+
+def lacking(findings: Iterable[Finding]) -> list[Finding]:
+    """Those for which nothing may be made."""
+    return [each for each in findings if each.severity is Severity.ERROR]
+
+
+def uncertain(findings: Iterable[Finding]) -> list[Finding]:
+    """Those that a person is told, and that stop nothing."""
+    return [each for each in findings if each.severity is Severity.WARNING]
+
+
+def unanswered(check: str, why: str) -> Finding:
+    """Of a question that nobody answered: it stops nothing, and is said."""
+    return Finding(
+        check=check,
+        severity=Severity.WARNING,
+        message=f"could not be asked: {why}",
+        remedy="the start goes on without an answer; if it fails, look here first",
+    )

@@ -1,0 +1,48 @@
+"""Whether the images that a start pulls are in their registry; only ECR's can be asked."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from stationmaster.aws.account import Account, read_ecr_image
+from stationmaster.preflight.findings import Finding, Severity
+from stationmaster.preflight.subject import Subject
+from stationmaster.services import Services
+
+NAME: Final = "images"
+
+
+def applies(services: Services, subject: Subject) -> bool:
+    """Always: each start pulls one, and each cluster the relay's."""
+    return True
+
+
+def look(services: Services, account: Account, subject: Subject) -> list[Finding]:
+    """One finding for each image."""
+    settings = services.settings
+    images = {"relay": settings.relay_image}
+    if subject.trains:
+        images["training"] = subject.image or settings.training_image
+    return [_judge(account, what, image) for what, image in images.items()]
+
+
+def _judge(account: Account, what: str, image: str) -> Finding:
+    found = read_ecr_image(image)
+    if found is None or found.region != account.region:
+        return Finding(
+            check=NAME,
+            severity=Severity.INFO,
+            message=f"whether the {what} image {image} exists is not asked: its registry is not "
+            f"ECR in {account.region}",
+        )
+    if account.has_image(found):
+        return Finding(
+            check=NAME, severity=Severity.INFO, message=f"the {what} image {image} is there"
+        )
+    return Finding(
+        check=NAME,
+        severity=Severity.ERROR,
+        message=f"the {what} image {image} is not in its registry",
+        remedy="build and push it with container/build.sh, see docs/deploy.md; or name one that "
+        "is there",
+    )

@@ -1,0 +1,40 @@
+"""Whether the pods of a start may read their model: many on the hub are gated by a licence."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from stationmaster.aws.account import Account
+from stationmaster.domain.errors import BadParameter
+from stationmaster.preflight.findings import Finding, Severity
+from stationmaster.preflight.subject import Subject
+from stationmaster.services import Services
+
+NAME: Final = "model-access"
+
+
+def applies(services: Services, subject: Subject) -> bool:
+    """Where pods read weights or a tokenizer from the Hugging Face hub."""
+    return bool(subject.repositories)
+
+
+def look(services: Services, account: Account, subject: Subject) -> list[Finding]:
+    """One finding for each repository."""
+    found = []
+    for repository in subject.repositories:
+        try:
+            services.hub.check_readable(repository)
+        except BadParameter as error:
+            found.append(
+                Finding(
+                    check=NAME,
+                    severity=Severity.ERROR,
+                    message=str(error),
+                    remedy="the token of the pods is the field token of the deployment's Hugging "
+                    "Face secret, see docs/deploy.md",
+                )
+            )
+        else:
+            said = f"{repository} can be read from the Hugging Face hub"
+            found.append(Finding(check=NAME, severity=Severity.INFO, message=said))
+    return found

@@ -1,0 +1,97 @@
+"""What is looked at before a start: what the start would need. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from stationmaster.domain.catalogue.hub import is_repository
+from stationmaster.domain.catalogue.instances import InstanceType, get_instance
+from stationmaster.domain.catalogue.recipes import Recipe
+from stationmaster.domain.catalogue.training_config import MADE_ON_THE_SPOT, LanguageTraining
+from stationmaster.domain.cluster.spec import ClusterSpec
+from stationmaster.domain.commands.start import StartRun
+from stationmaster.domain.datasets import AS_IT_IS, S3Source, read_s3_source
+from stationmaster.domain.run.request import TrainingRequest
+
+
+@dataclass(frozen=True)
+class Machines:
+    """Training nodes that would be made."""
+
+    instance: InstanceType
+    nodes: int
+    least_nodes: int
+    """With fewer a start is of no use."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """One start, one cluster, or, where nothing is set, the deployment alone."""
+
+    name: str = "the deployment"
+    machines: Machines | None = None
+    """None where no cluster would be made."""
+    image: str = ""
+    """Of the training pods, where it is not the deployment's; "" for that."""
+    repositories: tuple[str, ...] = ()
+    """Of the Hugging Face hub, that the pods would read."""
+    dataset: S3Source | None = None
+    task: str = AS_IT_IS
+    trains: bool = True
+    """False for a cluster that no run uses yet."""
+
+
+DEPLOYMENT = Subject()
+
+
+def of_start(start: StartRun) -> Subject:
+    """What a start would need that was typed and read."""
+    plan = start.plan
+    return Subject(
+        name=f"/train {start.words}",
+        machines=_machines(plan.instance_type, plan.nodes, plan.min_nodes)
+        if start.cluster_id is None and not start.eks_name
+        else None,
+        image=start.image,
+        repositories=() if start.program else _repositories(start.resolved),
+        dataset=read_s3_source(start.overrides.get("dataset", "")),
+        task=AS_IT_IS if start.program else start.resolved.task,
+    )
+
+
+def of_request(request: TrainingRequest) -> Subject:
+    """What a run needs that was requested."""
+    wish = request.wish
+    return Subject(
+        name=request.command,
+        machines=_machines(wish.instance_type, wish.nodes, request.min_nodes)
+        if request.cluster_id is None and not request.eks_name
+        else None,
+        image=request.image,
+        repositories=() if request.program else _repositories(request.resolved),
+        dataset=read_s3_source(request.dataset),
+        task=request.data_task,
+    )
+
+
+def of_cluster(spec: ClusterSpec, *, name: str) -> Subject:
+    """What a cluster needs that no run has asked for."""
+    machines = None if spec.eks_name else _machines(spec.instance_type, spec.nodes, spec.min_nodes)
+    return Subject(name=f"cluster {name}", machines=machines, trains=False)
+
+
+def _machines(instance_type: str, nodes: int, min_nodes: int | None) -> Machines:
+    least = nodes if min_nodes is None else min_nodes
+    return Machines(get_instance(instance_type), nodes=nodes, least_nodes=least)
+
+
+def _repositories(recipe: Recipe) -> tuple[str, ...]:
+    training = recipe.training
+    if not isinstance(training, LanguageTraining):
+        return ()
+    named = (training.weights, training.tokenizer)
+    return tuple(
+        dict.fromkeys(
+            each for each in named if each not in MADE_ON_THE_SPOT and is_repository(each)
+        )
+    )

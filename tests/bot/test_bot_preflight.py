@@ -1,0 +1,43 @@
+"""What the channel shows of the checks before a start."""
+
+from __future__ import annotations
+
+from factories import make_event, make_run
+
+from bot.blocks.answers import preflight_findings
+from bot.blocks.thread import thread_message
+from stationmaster.domain.run import events as ev
+from stationmaster.domain.run.view import RunView
+from stationmaster.preflight.findings import Finding, Severity
+
+THERE = Finding(check="images", severity=Severity.INFO, message="the relay image is there")
+LACKS = Finding(
+    check="vcpu-quota",
+    severity=Severity.ERROR,
+    message='"P instances" allows 0 vCPUs',
+    remedy="ask for 384",
+)
+
+
+def test_answer_has_what_lacks_first_and_its_remedy() -> None:
+    content = preflight_findings([("the deployment", [THERE, LACKS]), ("/train x", [])])
+
+    assert content.text == "preflight: 1 thing lacking"
+    (section,) = content.blocks[1:]
+    lines = section["text"]["text"].splitlines()
+    assert lines[0] == "*the deployment*"
+    assert lines[1].endswith('`vcpu-quota` "P instances" allows 0 vCPUs; ask for 384')
+    assert lines[2].endswith("`images` the relay image is there")
+
+
+def test_answer_says_that_nothing_is_lacking() -> None:
+    assert preflight_findings([("the deployment", [THERE])]).text == "preflight: nothing is lacking"
+
+
+def test_thread_has_what_may_be_lacking() -> None:
+    event = make_event(ev.PreflightWarned, findings=("images: could not be asked: AccessDenied",))
+
+    message = thread_message([event], RunView(make_run(), None))
+
+    assert message is not None
+    assert "before the start: images: could not be asked: AccessDenied" in str(message.blocks)
