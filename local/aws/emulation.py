@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING
 
 from local.aws.clock import LifecycleClock
 from local.aws.faults import FaultInjector
+from local.aws.lost_answers import LostAnswers
 from local.aws.observer import AwsObserver
+from local.aws.propagation import Propagation
 
 if TYPE_CHECKING:
     from local.aws.event_delivery import RuleDelivery
@@ -47,6 +49,10 @@ class Emulation:
     _delivery: RuleDelivery | None = None
     _streams: StreamPumps | None = None
     _ticker: Ticker | None = None
+
+    def __post_init__(self) -> None:
+        self.propagation = Propagation(self.faults)
+        self.lost_answers = LostAnswers(self.faults)
 
     def connect(
         self, *, invoker: Invoker, delivery: RuleDelivery, streams: StreamPumps, ticker: Ticker

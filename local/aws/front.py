@@ -129,6 +129,7 @@ class Front:
         service: str,
     ) -> Iterable[bytes]:
         """Record the call, fail it if a fault says so, else let its service answer."""
+        operation = ""
         if OWN_CLIENT not in request.headers.get("User-Agent", ""):
             operation = identify(service, request) if service else ""
             injected = self._emulation.injector.check(service, operation)
@@ -140,6 +141,20 @@ class Front:
                 if request.method == "HEAD":
                     failure = replace(failure, body=b"")
                 return _send(failure, start_response)
+        answer = self._answer(environ, start_response, request, service)
+        if self._emulation.lost_answers.take(service, operation):
+            environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
+            raise ConnectionResetError("the answer is lost, as a fault says")
+        return answer
+
+    def _answer(
+        self,
+        environ: dict[str, Any],
+        start_response: Callable[..., Any],
+        request: ApiRequest,
+        service: str,
+    ) -> Iterable[bytes]:
+        """Let the request's service answer, and answer for it where it cannot."""
         with self._turn(service):
             try:
                 native = self._services.get(service)

@@ -6,7 +6,7 @@ anything else becomes PermanentError with AWS's own sentence, unless the caller 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Final
 
@@ -90,6 +90,12 @@ _CONFLICT_CODES: Final = frozenset(
 )
 
 
+# What a person has to do where AWS's own sentence does not say it.
+_REMEDIES: Final = {
+    "UnsupportedAvailabilityZoneException": "a deployment names its subnets with vpc_id and "
+    "subnet_ids: two of them have to be in such zones, and none in another",
+}
+
 _CONDITION_CODES: Final = frozenset(
     {
         "ConditionalCheckFailedException",
@@ -109,10 +115,12 @@ def make_client(service: str, *, region: str | None, config: Config = CONFIG) ->
 
 
 @contextmanager
-def aws_call(what: str, *conflicts: str) -> Iterator[None]:
+def aws_call(what: str, *conflicts: str, new: Collection[str] = ()) -> Iterator[None]:
     """Translate what goes wrong inside: `what` says in the error what was being done.
 
-    `conflicts` are AWS's error codes that this call alone takes for an AwsConflict.
+    `conflicts` are AWS's error codes that this call alone takes for an AwsConflict. `new` is what a
+    refusal says of something that was made a moment ago, such as its id: AWS's services hear of
+    each other's resources only after some seconds, so such a refusal is worth another try.
 
     Raises:
         AwsNotFound, AwsConflict, AwsConditionFailed, AwsTokenUnused: for the caller to handle.
@@ -126,10 +134,14 @@ def aws_call(what: str, *conflicts: str) -> Iterator[None]:
         code = str(error.get("Code", "Unknown"))
         status = exc.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
         sentence = f"{what}: AWS answers {code}: {error.get('Message', '')}".rstrip(": ")
-        if code in _NOT_FOUND_CODES:
-            raise AwsNotFound(sentence) from exc
+        if code in _REMEDIES:
+            sentence = f"{sentence.rstrip('.')}; {_REMEDIES[code]}"
         if code in _CONFLICT_CODES or code in conflicts:
             raise AwsConflict(sentence) from exc
+        if any(each in str(error.get("Message", "")) for each in new):
+            raise TransientError(sentence) from exc
+        if code in _NOT_FOUND_CODES:
+            raise AwsNotFound(sentence) from exc
         if code in _CONDITION_CODES:
             raise AwsConditionFailed(sentence) from exc
         if code in _UNUSED_TOKEN_CODES:
@@ -144,12 +156,13 @@ def aws_call(what: str, *conflicts: str) -> Iterator[None]:
 
 
 @contextmanager
-def ignoring_existing(what: str, *codes: str) -> Iterator[None]:
+def ignoring_existing(what: str, *codes: str, new: Collection[str] = ()) -> Iterator[None]:
     """As aws_call, for a creation: that an earlier attempt's request got through is no error.
 
-    `codes` are what AWS answers for this kind of resource, besides the codes of all kinds.
+    `codes` are what AWS answers for this kind of resource, besides the codes of all kinds; `new` is
+    as for aws_call.
     """
-    with suppress(AwsConflict), aws_call(what, *codes):
+    with suppress(AwsConflict), aws_call(what, *codes, new=new):
         yield
 
 

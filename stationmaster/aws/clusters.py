@@ -61,9 +61,14 @@ class Clusters:
     def ensure(
         self, cluster_id: ClusterId, *, security_group_id: str, run_id: RunId | None = None
     ) -> None:
-        """Request the control plane: access entries instead of aws-auth, private endpoint on."""
+        """Request the control plane: access entries instead of aws-auth, private endpoint on.
+
+        Raises:
+            PermanentError: EKS refuses, e.g. for want of room in a zone; says what to change.
+            TransientError: EKS does not know the security group yet.
+        """
         name = cluster_name(cluster_id)
-        with ignoring_existing(f"creating cluster {name}"):
+        with ignoring_existing(f"creating cluster {name}", new=(security_group_id,)):
             self._client.create_cluster(
                 name=name,
                 version=self._settings.kubernetes_version,

@@ -28,6 +28,8 @@ ACTIONS: Final = Actions(
 )
 # What FSx answers while it creates the file system; the id is the call's only parameter.
 _BUSY: Final = "BadRequest"
+# FSx says so of a group whose rules it does not know yet, made a moment ago.
+_NO_LUSTRE: Final = "do not permit Lustre LNET network traffic"
 # The API's default is 2.10, which clients of AL2023 kernels cannot mount.
 LUSTRE_VERSION: Final = "2.15"
 
@@ -119,7 +121,8 @@ class FileSystems:
         run_id: RunId | None = None,
     ) -> None:
         """Request the file system; the request token makes a repeated call harmless."""
-        with aws_call(f"creating the file system of {cluster_id}"):
+        new = (security_group_id, _NO_LUSTRE)
+        with aws_call(f"creating the file system of {cluster_id}", new=new):
             self._client.create_file_system(
                 ClientRequestToken=cluster_id,
                 FileSystemType="LUSTRE",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import BaseModel, ConfigDict
 
@@ -25,6 +25,17 @@ if TYPE_CHECKING:
     from mypy_boto3_eks import EKSClient
 
 
+# Template and groups were made just before: EKS asks EC2 for them, which may not know them yet.
+_UNKNOWN: Final = ("does not exist", "is unknown")
+
+
+# What a person can do about an issue of a node group, by a word of it.
+_REMEDIES: Final = {
+    "InsufficientInstanceCapacity": "try again later, or with another instance type or fewer nodes",
+    "VcpuLimitExceeded": "ask for more vCPUs of these instances in Service Quotas",
+}
+
+
 class NodeGroup(BaseModel):
     """One managed node group; `failure` has the health issues that EKS reports."""
 
@@ -35,6 +46,13 @@ class NodeGroup(BaseModel):
     nodes: int = 0
     """How many it is to have."""
     failure: str = ""
+
+    @property
+    def why_failed(self) -> str:
+        """What EKS says, and what a person can do about it where EKS does not say that."""
+        said = self.failure or self.status
+        remedy = next((each for word, each in _REMEDIES.items() if word in said), "")
+        return f"{said.rstrip('.')}; {remedy}" if remedy else said
 
 
 class NodeGroups:
@@ -138,7 +156,7 @@ class NodeGroups:
     def _ensure(
         self, cluster_id: ClusterId, name: str, *, run_id: RunId | None, **arguments: Any
     ) -> None:
-        with ignoring_existing(f"creating node group {name} of {cluster_id}"):
+        with ignoring_existing(f"creating node group {name} of {cluster_id}", new=_UNKNOWN):
             self._client.create_nodegroup(
                 clusterName=cluster_name(cluster_id),
                 nodegroupName=name,

@@ -20,6 +20,7 @@ from stationmaster.aws.existing_file_systems import LUSTRE_PORTS, ExistingFileSy
 from stationmaster.aws.kinds import Actions
 from stationmaster.aws.subnets import choose_subnet
 from stationmaster.aws.tags import by_cluster, tag_specification
+from stationmaster.domain.errors import TransientError
 from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.names import security_group_name
 from stationmaster.domain.resources import Left, ResourceKind
@@ -85,6 +86,7 @@ class SecurityGroups:
         Raises:
             PermanentError: no zone of the VPC offers the instance type, or that of the file system
                 does not.
+            TransientError: EC2 does not know yet what was made a moment ago.
         """
         group = self.describe(cluster_id)
         if group is None:
@@ -94,8 +96,19 @@ class SecurityGroups:
                 instance_type=instance_type,
                 region=self._settings.region,
             )
-            with aws_call(f"creating the security group of {cluster_id}"):
-                group_id = self._client.create_security_group(
+            group_id = self._create(cluster_id, subnet_id, run_id)
+            group = SecurityGroup(group_id=group_id, subnet_id=subnet_id)
+        self._open_to_itself(group.group_id)
+        if existing is not None:
+            self._open_to_file_system(group.group_id, existing)
+        return group
+
+    def _create(self, cluster_id: ClusterId, subnet_id: str, run_id: RunId | None) -> str:
+        """Create the group; its id."""
+        what = f"creating the security group of {cluster_id}"
+        try:
+            with aws_call(what):
+                return self._client.create_security_group(
                     GroupName=security_group_name(cluster_id),
                     Description=f"nodes and file system of training cluster {cluster_id}",
                     VpcId=self._settings.vpc_id,
@@ -109,11 +122,9 @@ class SecurityGroups:
                         )
                     ],
                 )["GroupId"]
-            group = SecurityGroup(group_id=group_id, subnet_id=subnet_id)
-        self._open_to_itself(group.group_id)
-        if existing is not None:
-            self._open_to_file_system(group.group_id, existing)
-        return group
+        except AwsConflict as exc:
+            # An answer was lost, or EC2 does not list yet what another call has made.
+            raise TransientError(f"{what}: EC2 has one of that name, and does not list it") from exc
 
     def release(self, cluster_id: ClusterId, group_id: str) -> None:
         """Delete a security group; one that is gone or in use is left to the next call."""
@@ -141,7 +152,8 @@ class SecurityGroups:
         ]
         # One at a time: of several, one that is there makes AWS refuse all.
         for permission in permissions:
-            with ignoring_existing(f"opening security group {group_id} to a file system"):
+            what = f"opening security group {group_id} to a file system"
+            with ignoring_existing(what, new=(group_id,)):
                 self._client.authorize_security_group_ingress(
                     GroupId=group_id, IpPermissions=[permission]
                 )
@@ -152,8 +164,6 @@ class SecurityGroups:
             self._client.authorize_security_group_ingress,
             self._client.authorize_security_group_egress,
         ):
-            try:
-                with aws_call(f"opening security group {group_id} to itself"):
-                    authorize(GroupId=group_id, IpPermissions=permission)
-            except AwsConflict:
-                continue  # the rule is there
+            what = f"opening security group {group_id} to itself"
+            with ignoring_existing(what, new=(group_id,)):
+                authorize(GroupId=group_id, IpPermissions=permission)

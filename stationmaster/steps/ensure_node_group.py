@@ -69,7 +69,7 @@ def ensure_node_group(services: Services, cluster_id: ClusterId, *, node_group: 
     if found.status == "CREATE_FAILED" or (found.status == "DEGRADED" and not has_settled(cluster)):
         raise ResourceFailed(
             f"EKS could not create node group {node_group} of "
-            f"{_shape(cluster, node_group)}: {found.failure or found.status}"
+            f"{_shape(cluster, node_group)}: {found.why_failed}"
         )
     if found.status not in ("ACTIVE", "DEGRADED"):
         requested = cluster.resource(ResourceKind.NODE_GROUP, node_group)

@@ -15,7 +15,11 @@ from typing import Any
 
 from moto.core.resource_tagging import TaggedResource
 from moto.core.responses import ActionResult, EmptyResult
-from moto.ec2.exceptions import DependencyViolationError, EC2ClientError
+from moto.ec2.exceptions import (
+    DependencyViolationError,
+    EC2ClientError,
+    InvalidSecurityGroupNotFoundError,
+)
 from moto.ec2.models import EC2Backend
 from moto.ec2.responses import EC2Response
 from moto.ec2.utils import random_id
@@ -25,6 +29,11 @@ from local.aws.emulation import running
 _STRATEGIES = ("cluster", "spread", "partition")
 _GONE = ("terminated", "shutting-down")
 
+_create_security_group = EC2Backend.create_security_group
+_describe_security_groups = EC2Backend.describe_security_groups
+_authorize_ingress = EC2Backend.authorize_security_group_ingress
+_authorize_egress = EC2Backend.authorize_security_group_egress
+_create_launch_template = EC2Backend.create_launch_template
 _delete_security_group = EC2Backend.delete_security_group
 _delete_subnet = EC2Backend.delete_subnet
 _terminate_instances = EC2Backend.terminate_instances
@@ -119,6 +128,14 @@ def _describe_placement_groups(self: Any) -> ActionResult:
     return ActionResult({"PlacementGroups": found})
 
 
+def _in_use(name: str) -> EC2ClientError:
+    """Source: https://github.com/scylladb/scylla-cluster-tests/issues/6742"""
+    return EC2ClientError(
+        "InvalidPlacementGroup.InUse",
+        f"The placement group '{name}' is in use and may not be deleted.",
+    )
+
+
 def _delete_placement_group(self: Any) -> ActionResult:
     backend = self.ec2_backend
     name = self._get_param("GroupName")
@@ -131,14 +148,49 @@ def _delete_placement_group(self: Any) -> ActionResult:
         instance.placement.group_name == name and instance.state not in _GONE
         for instance in backend.all_instances()
     ):
-        # Source: https://github.com/scylladb/scylla-cluster-tests/issues/6742
-        raise EC2ClientError(
-            "InvalidPlacementGroup.InUse",
-            f"The placement group '{name}' is in use and may not be deleted.",
-        )
+        raise _in_use(name)
+    emulation = running()
+    if emulation is not None and emulation.propagation.is_in_use(group.id):
+        raise _in_use(name)
     del _groups(backend)[name]
     backend.tags.pop(group.id, None)
     return EmptyResult()
+
+
+def _made(self: Any, create: Any, arguments: Any, named: Any) -> Any:
+    """Create something that others may know only a while later."""
+    found = create(self, *arguments, **named)
+    emulation = running()
+    if emulation is not None:
+        emulation.propagation.made(str(found.id))
+    return found
+
+
+def _is_unknown(group_id: str, operation: str) -> bool:
+    emulation = running()
+    return emulation is not None and emulation.propagation.is_unknown(group_id, to=operation)
+
+
+def _create_group(self: Any, *arguments: Any, **named: Any) -> Any:
+    return _made(self, _create_security_group, arguments, named)
+
+
+def _create_template(self: Any, *arguments: Any, **named: Any) -> Any:
+    return _made(self, _create_launch_template, arguments, named)
+
+
+def _described_groups(self: Any, *arguments: Any, **named: Any) -> list[Any]:
+    found = _describe_security_groups(self, *arguments, **named)
+    return [group for group in found if not _is_unknown(group.id, "DescribeSecurityGroups")]
+
+
+def _authorize(name: str, authorize: Any) -> Any:
+    def known_only(self: Any, group_name_or_id: str, *arguments: Any, **named: Any) -> Any:
+        if _is_unknown(group_name_or_id, name):
+            raise InvalidSecurityGroupNotFoundError(group_name_or_id)
+        return authorize(self, group_name_or_id, *arguments, **named)
+
+    return known_only
 
 
 def _referenced_by(backend: Any, group_id: str) -> str | None:
@@ -236,6 +288,15 @@ def apply() -> None:
     EC2Response.create_placement_group = _create_placement_group
     EC2Response.describe_placement_groups = _describe_placement_groups
     EC2Response.delete_placement_group = _delete_placement_group
+    EC2Backend.create_security_group = _create_group
+    EC2Backend.describe_security_groups = _described_groups
+    EC2Backend.authorize_security_group_ingress = _authorize(
+        "AuthorizeSecurityGroupIngress", _authorize_ingress
+    )
+    EC2Backend.authorize_security_group_egress = _authorize(
+        "AuthorizeSecurityGroupEgress", _authorize_egress
+    )
+    EC2Backend.create_launch_template = _create_template
     EC2Backend.delete_security_group = _delete_group
     EC2Backend.delete_subnet = _delete_subnet_unused
     EC2Backend.terminate_instances = _terminate

@@ -229,9 +229,10 @@ class EksService(InsideCluster):
     def _group_created(self, cluster: str, name: str, group: NodeGroup) -> None:
         if group.described["status"] != "CREATING":
             return
-        if "node-group-fails" in self.emulation.faults:
+        shortage = self._nodes.shortage(group)
+        if shortage is not None:
             group.described["status"] = "CREATE_FAILED"
-            self._not_launched(group)
+            group.described["health"] = {"issues": [shortage]}
             return
         self._launch(group)
         group.described["status"] = "ACTIVE"
@@ -242,15 +243,13 @@ class EksService(InsideCluster):
         if group.described["status"] != "UPDATING":
             return
         wanted, have = group.described["scalingConfig"]["desiredSize"], len(group.instance_ids)
-        if wanted > have and "node-group-fails" in self.emulation.faults:
+        shortage = self._nodes.shortage(group, growing=True) if wanted > have else None
+        if shortage is not None:
             group.described["status"] = "DEGRADED"
-            self._not_launched(group)
-            return
-        if wanted > have and "node-group-short" in self.emulation.faults:
-            self._launch(group, leave_out=1)
-            group.described["status"] = "DEGRADED"
-            self._not_launched(group)
-            self._report_active(cluster, group)
+            group.described["health"] = {"issues": [shortage]}
+            if "node-group-short" in self.emulation.faults:
+                self._launch(group, leave_out=1)
+                self._report_active(cluster, group)
             return
         self._nodes.terminate(group, keep=wanted)
         self._launch(group)
@@ -261,11 +260,6 @@ class EksService(InsideCluster):
         group.described["status"] = "DEGRADED" if has_issues else "ACTIVE"
         self._report_active(cluster, group)
 
-    def _not_launched(self, group: NodeGroup) -> None:
-        """Say what AWS says of a group whose instances it does not have."""
-        zone = self._network.subnets(group.described["subnets"])[0].availability_zone
-        group.described["health"] = {"issues": [shapes.no_capacity(group.described, zone=zone)]}
-
     def _report_active(self, cluster: str, group: NodeGroup) -> None:
         described = group.described
         self.emulation.observer.node_group_active(
@@ -273,13 +267,19 @@ class EksService(InsideCluster):
             name=described["nodegroupName"],
             instance_type=group.launch.instance_type,
             count=len(group.instance_ids),
-            zone=self._network.subnets(described["subnets"])[0].availability_zone,
+            zone=self._nodes.subnet(group).availability_zone,
             labels=dict(described["labels"]),
             taints=list(described["taints"]),
         )
 
     def _group_gone(self, cluster: str, name: str, group: NodeGroup) -> None:
         self._nodes.terminate(group)
+        if "node-group-delete-fails" in self.emulation.faults and not group.has_failed_to_go:
+            group.has_failed_to_go = True
+            group.described["status"] = "DELETE_FAILED"
+            group_id = self.clusters[cluster].group_id
+            group.described["health"] = {"issues": [shapes.not_deleted(group_id)]}
+            return
         if self.clusters[cluster].node_groups.pop(name, None) is not None:
             self.emulation.observer.node_group_deleted(cluster=cluster, name=name)
 
@@ -288,7 +288,7 @@ class EksService(InsideCluster):
         wanted = group.described["scalingConfig"]["desiredSize"] - leave_out
         lacking = wanted - len(group.instance_ids)
         if lacking > 0:
-            self._nodes.launch(group, lacking, subnet_id=group.described["subnets"][0])
+            self._nodes.launch(group, lacking, subnet_id=self._nodes.subnet(group).id)
 
     # -- finding ----------------------------------------------------------------------------------
 

@@ -47,9 +47,10 @@ class EksNetwork:
                 clusterName=name,
             )
         (vpc_id,) = vpcs
+        self._check_zones(name, [subnet.availability_zone for subnet in subnets])
         foreign = [
             group.id
-            for group in self.groups(config.get("securityGroupIds", []))
+            for group in self.groups(config.get("securityGroupIds", []), asks="CreateCluster")
             if group.vpc_id != vpc_id
         ]
         if foreign:  # source: https://github.com/pulumi/pulumi-eks/issues/517
@@ -60,6 +61,24 @@ class EksNetwork:
                 clusterName=name,
             )
         return vpc_id
+
+    def _check_zones(self, name: str, zones: list[str]) -> None:
+        """With the fault "unsupported-zone", EKS has no room in the first zone.
+
+        Source: https://github.com/eksctl-io/eksctl/issues/817
+        """
+        full = f"{self._emulation.region}a"
+        if "unsupported-zone" not in self._emulation.faults or full not in zones:
+            return
+        valid = [f"{self._emulation.region}{letter}" for letter in "bcd"]
+        raise ApiError(
+            "UnsupportedAvailabilityZoneException",
+            f"Cannot create cluster '{name}' because {full}, the targeted availability zone, does "
+            "not currently have sufficient capacity to support the cluster. Retry and choose from "
+            f"these availability zones: {', '.join(valid)}",
+            clusterName=name,
+            validZones=valid,
+        )
 
     def subnets(self, subnet_ids: list[str], *, of_vpc: str = "") -> list[Any]:
         """EC2's records of the subnets, in their order.
@@ -87,13 +106,13 @@ class EksNetwork:
             )
         return found
 
-    def groups(self, group_ids: list[str]) -> list[Any]:
-        """EC2's records of the security groups.
+    def groups(self, group_ids: list[str], *, asks: str) -> list[Any]:
+        """EC2's records of the security groups, for the operation that `asks`.
 
         Raises:
-            ApiError: one does not exist.
+            ApiError: one does not exist, or is not known yet.
         """
-        found = [self.ec2.get_security_group_from_id(group_id) for group_id in group_ids]
+        found = [self.group(group_id, asks=asks) for group_id in group_ids]
         missing = [
             group_id for group_id, group in zip(group_ids, found, strict=True) if group is None
         ]
@@ -103,6 +122,12 @@ class EksNetwork:
                 f"The security group '{', '.join(missing)}' does not exist",
             )
         return found
+
+    def group(self, group_id: str, *, asks: str) -> Any:
+        """EC2's record of a security group; None where the operation `asks` knows none."""
+        if self._emulation.propagation.is_unknown(group_id, to=asks):
+            return None
+        return self.ec2.get_security_group_from_id(group_id)
 
     def attach(self, cluster: Cluster) -> None:
         """Make EKS's own security group, and the control plane's interfaces."""
@@ -121,6 +146,8 @@ class EksNetwork:
                 },
             )
             cluster.group_id = str(group.id)
+            # Nobody hears of it before the cluster is active, minutes later.
+            self._emulation.propagation.settle(cluster.group_id)
             itself = [{"GroupId": group.id}]
             self.ec2.authorize_security_group_ingress(group.id, "-1", None, None, [], None, itself)
             for subnet_id in config["subnetIds"][:2]:

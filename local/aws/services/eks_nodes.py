@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from local.aws.emulation import Emulation
+from local.aws.services import eks_shapes as shapes
 from local.aws.services.eks_network import EksNetwork
 from local.aws.services.eks_records import Cluster, Launch, NodeGroup
 from local.aws.services.eks_templates import launch_of, read_template, unfit
@@ -33,14 +34,16 @@ class Nodes:
         """
         vpc_id = cluster.described["resourcesVpcConfig"]["vpcId"]
         subnets = self._network.subnets(params["subnets"], of_vpc=vpc_id)
-        template_id, data = read_template(params, ec2=self._ec2)
+        template_id, data = read_template(
+            params, ec2=self._ec2, propagation=self._emulation.propagation
+        )
         launch = launch_of(params, template_id, data, default_group_id=cluster.group_id)
         wanted = [
             *launch.group_ids,
             *(group for each in launch.interfaces for group in each.get("Groups") or ()),
         ]
         for group_id in dict.fromkeys(wanted):
-            group = self._ec2.get_security_group_from_id(group_id)
+            group = self._network.group(group_id, asks="CreateNodegroup")
             if group is None:
                 raise unfit(f"The security group '{group_id}' does not exist")
             if group.vpc_id != vpc_id:
@@ -53,6 +56,35 @@ class Nodes:
         if launch.placement_group and launch.placement_group not in known:
             raise unfit(f"The Placement Group '{launch.placement_group}' is unknown.")
         return launch
+
+    def subnet(self, group: NodeGroup) -> Any:
+        """The subnet that its instances are launched in: the first in whose zone there are some."""
+        subnets = self._network.subnets(group.described["subnets"])
+        return next(filter(self._has_capacity, subnets), subnets[0])
+
+    def shortage(self, group: NodeGroup, *, growing: bool = False) -> dict[str, Any] | None:
+        """The health issue of a group for which AWS launches no instances, or not all, if so.
+
+        The capacity of one zone is asked for by groups that are in no other, those that train.
+        """
+        faults, described = self._emulation.faults, group.described
+        in_one_zone = len(described["subnets"]) == 1
+        if in_one_zone and "vcpu-quota" in faults:
+            return shapes.quota_reached(described)
+        subnet = self.subnet(group)
+        if (
+            "node-group-fails" in faults
+            or (growing and "node-group-short" in faults)
+            or (in_one_zone and "no-capacity" in faults)
+            or not self._has_capacity(subnet)
+        ):
+            return shapes.no_capacity(described, zone=subnet.availability_zone)
+        return None
+
+    def _has_capacity(self, subnet: Any) -> bool:
+        first = f"{self._emulation.region}a"
+        is_full = "no-capacity-in-first-zone" in self._emulation.faults
+        return not (is_full and subnet.availability_zone == first)
 
     def launch(self, group: NodeGroup, count: int, *, subnet_id: str) -> None:
         """Run `count` more instances in the emulated EC2, tagged as their template and EKS say."""
@@ -94,8 +126,29 @@ class Nodes:
         going = group.instance_ids[keep:]
         if going:
             with self._emulation.locks["ec2"]:
+                if "interfaces-left" in self._emulation.faults:
+                    for instance in self._ec2.get_multi_instances_by_id(going):
+                        self._leave_interface(group, instance)
                 self._ec2.terminate_instances(going)
             group.instance_ids = group.instance_ids[:keep]
+
+    def _leave_interface(self, group: NodeGroup, instance: Any) -> None:
+        """Leave what a CNI leaves whose node is terminated between detaching and deleting.
+
+        Source: https://github.com/aws/amazon-vpc-cni-k8s/issues/1223
+        """
+        held = instance.nics[0]
+        left = self._ec2.create_network_interface(
+            held.subnet,
+            None,
+            group_ids=[each.id for each in held.group_set],
+            description=f"aws-K8S-{instance.id}",
+            tags={
+                "cluster.k8s.amazonaws.com/name": group.described["clusterName"],
+                "node.k8s.amazonaws.com/instance_id": instance.id,
+            },
+        )
+        left.status = "available"
 
     def _dress_interfaces(self, instance_id: str, launch: Launch) -> None:
         """Give an instance's interfaces their types and tags."""

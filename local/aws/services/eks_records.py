@@ -26,6 +26,7 @@ class NodeGroup:
     described: dict[str, Any]
     launch: Launch = field(default_factory=Launch)
     instance_ids: list[str] = field(default_factory=list)
+    has_failed_to_go: bool = False
 
 
 @dataclass

@@ -261,6 +261,32 @@ def no_capacity(node_group: Mapping[str, Any], *, zone: str) -> dict[str, Any]:
     )
 
 
+def quota_reached(node_group: Mapping[str, Any]) -> dict[str, Any]:
+    """The health issue of a node group that the account's quota of vCPUs does not allow.
+
+    Source: https://github.com/klothoplatform/klotho/pull/311
+    """
+    return _not_launched(
+        node_group,
+        "VcpuLimitExceeded - You have requested more vCPU capacity than your current vCPU limit of "
+        "0 allows for the instance bucket that the specified instance type belongs to. Please "
+        "visit http://aws.amazon.com/contact-us/ec2-request to request an adjustment to this "
+        "limit.",
+    )
+
+
+def not_deleted(group_id: str) -> dict[str, Any]:
+    """The health issue of a node group whose deletion failed.
+
+    Source: https://github.com/hashicorp/terraform-provider-aws/issues/20405
+    """
+    return {
+        "code": "Ec2SecurityGroupDeletionFailure",
+        "message": "DependencyViolation - resource has a dependent object",
+        "resourceIds": [group_id],
+    }
+
+
 def _not_launched(node_group: Mapping[str, Any], why: str) -> dict[str, Any]:
     return {
         "code": "AsgInstanceLaunchFailures",

@@ -18,6 +18,7 @@ from typing import Any, Final
 from moto.ec2.models.instance_types import INSTANCE_TYPES
 from moto.ec2.utils import convert_tag_spec
 
+from local.aws.propagation import Propagation
 from local.aws.services.eks_records import Launch
 from local.aws.services.wire import ApiError
 
@@ -25,11 +26,13 @@ DEFAULT_INSTANCE_TYPE: Final = "t3.medium"
 _DEFAULT_INTERFACE: Final = "interface"
 
 
-def read_template(params: dict[str, Any], *, ec2: Any) -> tuple[str, dict[str, Any]]:
+def read_template(
+    params: dict[str, Any], *, ec2: Any, propagation: Propagation
+) -> tuple[str, dict[str, Any]]:
     """Id and data of the launch template that a CreateNodegroup names; empty without one.
 
     Raises:
-        ApiError: there is no such template or version.
+        ApiError: there is no such template, or it is not known yet.
     """
     wanted = params.get("launchTemplate")
     if not wanted:
@@ -38,6 +41,8 @@ def read_template(params: dict[str, Any], *, ec2: Any) -> tuple[str, dict[str, A
         if wanted.get("id", template.id) == template.id and (
             wanted.get("name", template.name) == template.name
         ):
+            if propagation.is_unknown(str(template.id), to="CreateNodegroup"):
+                break
             version = template.get_version(wanted.get("version", "$Default"))
             return str(template.id), dict(version.data)
     raise _refused(

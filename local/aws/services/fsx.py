@@ -198,6 +198,15 @@ class FsxService(NativeService):
                         f"The security group {group_id} does not exist",
                         InvalidSecurityGroupId=group_id,
                     )
+                if self.emulation.propagation.is_unknown(group_id, to="CreateFileSystem"):
+                    # Source: https://github.com/aws/aws-parallelcluster/issues/6181
+                    raise ApiError(
+                        "InvalidNetworkSettings",
+                        "The file system cannot be created because the default security group in "
+                        "the subnet provided or the provided security groups do not permit Lustre "
+                        "LNET network traffic on port 988",
+                        InvalidSecurityGroupId=group_id,
+                    )
             eni = backend.create_network_interface(
                 subnet,
                 None,

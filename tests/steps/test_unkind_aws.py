@@ -1,0 +1,172 @@
+"""Steps in an account that refuses, forgets, loses answers and has no machines.
+
+Each fault ends well: the cluster comes up all the same, or one sentence says what is wrong, where,
+and what to do. Whatever happened, the steps that delete leave nothing in the account.
+"""
+
+# ruff: noqa: F811  # fixtures are imported by name
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from aws_fixtures import until
+from aws_steps import Account, Step, account, endpoint  # noqa: F401
+
+from stationmaster.domain.errors import PermanentError, ResourceFailed, TransientError
+from stationmaster.domain.run import events as ev
+from stationmaster.steps.begin_teardown import begin_teardown
+from stationmaster.steps.ensure_cluster import ensure_cluster
+from stationmaster.steps.ensure_file_system import ensure_file_system
+from stationmaster.steps.ensure_node_group import ensure_node_group
+from stationmaster.steps.leftovers import find_left
+from stationmaster.steps.release_cluster import release_cluster
+from stationmaster.steps.release_file_system import release_file_system
+from stationmaster.steps.release_lease import release_lease
+from stationmaster.steps.release_network import release_network
+from stationmaster.steps.release_node_group import release_node_group
+from stationmaster.steps.verify_released import verify_released
+
+SYSTEM, TRAINING = {"node_group": "system"}, {"node_group": "training"}
+MAKING: list[tuple[Step, dict[str, str]]] = [
+    (ensure_cluster, {}),
+    (ensure_node_group, SYSTEM),
+    (ensure_file_system, {}),
+    (ensure_node_group, TRAINING),
+]
+DELETING: list[tuple[Step, dict[str, str]]] = [
+    (release_node_group, TRAINING),
+    (release_file_system, {}),
+    (release_node_group, SYSTEM),
+    (release_cluster, {}),
+    (release_network, {}),
+    (verify_released, {}),
+]
+# As often as the state machines try a step again.
+TRIES = 7
+
+
+@pytest.fixture(autouse=True)
+def empty_account(account: Account) -> Iterator[None]:
+    """What is there after the test is what was there before it."""
+    before = everything(account)
+    yield
+    account.aws.finish_lifecycles()
+    assert everything(account) == before
+
+
+def everything(account: Account) -> dict[str, set[str]]:
+    """What an account pays for or is blocked by, as EC2, EKS and FSx list it."""
+    ec2, eks, fsx = (account.aws.client(name) for name in ("ec2", "eks", "fsx"))
+    living = [{"Name": "instance-state-name", "Values": ["pending", "running", "stopping"]}]
+    reservations = ec2.describe_instances(Filters=living)["Reservations"]
+    groups = ec2.describe_security_groups()["SecurityGroups"]
+    return {
+        "clusters": set(eks.list_clusters()["clusters"]),
+        "file systems": {f["FileSystemId"] for f in fsx.describe_file_systems()["FileSystems"]},
+        "instances": {i["InstanceId"] for each in reservations for i in each["Instances"]},
+        "volumes": {each["VolumeId"] for each in ec2.describe_volumes()["Volumes"]},
+        "interfaces": {
+            each["NetworkInterfaceId"]
+            for each in ec2.describe_network_interfaces()["NetworkInterfaces"]
+        },
+        "security groups": {group["GroupId"] for group in groups},
+        "placement groups": {
+            each["GroupName"] for each in ec2.describe_placement_groups()["PlacementGroups"]
+        },
+        "launch templates": {
+            each["LaunchTemplateId"] for each in ec2.describe_launch_templates()["LaunchTemplates"]
+        },
+    }
+
+
+def finish(account: Account, step: Step, arguments: dict[str, str]) -> None:
+    """Call a step as its state machine does: again after an answer, and after what passes."""
+    tries = 0
+
+    def is_done() -> bool:
+        nonlocal tries
+        account.late += timedelta(seconds=1)
+        try:
+            done = account.call(step, **arguments)
+        except TransientError:
+            tries += 1
+            if tries == TRIES:
+                raise
+            return False
+        tries = 0
+        return done
+
+    until(is_done)
+
+
+def make(account: Account, **request: Any) -> None:
+    account.request(**request)
+    for step, arguments in MAKING:
+        finish(account, step, arguments)
+
+
+def delete(account: Account) -> None:
+    account.enter(ev.RunPhase.FAILED, reason="for the test")
+    release_lease(account.services, account.run_id)
+    finish(account, begin_teardown, {})
+    for step, arguments in DELETING:
+        finish(account, step, arguments)
+    assert find_left(account.services, account.cluster_id) == []
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        "eventual-consistency",
+        "lost-answers",
+        "node-group-delete-fails",
+        "placement-group-in-use",
+    ],
+)
+def test_cluster_comes_up_and_goes_all_the_same(account: Account, fault: str):
+    account.aws.faults.add(fault)
+
+    make(account, instance_type="p4d.24xlarge")
+    made = everything(account)
+    delete(account)
+
+    assert len(made["instances"]) == len(made["volumes"]) == account.cluster.spec.nodes + 1
+    assert made["placement groups"]
+
+
+@pytest.mark.parametrize(
+    ("fault", "error", "words"),
+    [
+        (
+            "no-capacity",
+            ResourceFailed,
+            r"node group training of 2 x p4d.24xlarge: .*InsufficientInstanceCapacity.*"
+            r"\(us-west-2a\).*; try again later, or with another instance type or fewer nodes$",
+        ),
+        (
+            "vcpu-quota",
+            ResourceFailed,
+            r"node group training of 2 x p4d.24xlarge: .*VcpuLimitExceeded.*limit of 0.*; "
+            r"ask for more vCPUs of these instances in Service Quotas$",
+        ),
+        (
+            "unsupported-zone",
+            PermanentError,
+            r"creating cluster .*us-west-2a.*choose from these availability zones: us-west-2b.*; "
+            r"a deployment names its subnets with vpc_id and subnet_ids: two of them have to be",
+        ),
+    ],
+)
+def test_cluster_that_cannot_be_made_says_why_where_and_what_to_do(
+    account: Account, fault: str, error: type[Exception], words: str
+):
+    account.aws.faults.add(fault)
+
+    with pytest.raises(error, match=words) as caught:
+        make(account, instance_type="p4d.24xlarge", nodes=2)
+
+    assert "\n" not in str(caught.value)
+    delete(account)
