@@ -20,6 +20,8 @@ DEFAULT_LIMITS: Final = dict.fromkeys(
     ),
     1800.0,
 )
+# A function that was killed here is gone at once, and what it asked for is done soon.
+_CREATION_GRACE_S: Final = 10.0
 # The limit that a fault ends at; short, so that its demonstration is soon over.
 _FAULT_LIMITS: Final[dict[str, dict[str, float]]] = {
     "plugin-never-ready": {"plugin_timeout_s": 60.0},
@@ -29,7 +31,7 @@ _FAULT_LIMITS: Final[dict[str, dict[str, float]]] = {
 
 def limits_with(faults: Collection[str]) -> dict[str, float]:
     """How long each wait of the workflows may take, in real seconds, by the setting's name."""
-    limits = dict(DEFAULT_LIMITS)
+    limits = {**DEFAULT_LIMITS, "creation_grace_s": _CREATION_GRACE_S}
     for fault in faults:
         limits |= _FAULT_LIMITS.get(fault, {})
     return limits

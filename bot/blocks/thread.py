@@ -81,6 +81,8 @@ def is_noteworthy(event: ThreadEvent) -> bool:
             return False  # they are the cluster's own business
         case cl.ClusterPhaseChanged() | cl.ResourceRequested():
             return False  # the run's own phase says it
+        case cl.ResourceSeen() | cl.ResourceRefused():
+            return False  # what comes of it says it
         case cl.SizeSettled():
             return bool(event.reason)  # all that were wanted came
         case cl.TeardownCompleted() | cl.TeardownFailed():

@@ -15,8 +15,9 @@ from stationmaster.steps import NOT_READY, READY, StepResult
 from stationmaster.steps.joining_existing import ensure_in_existing
 from stationmaster.steps.recording import (
     check_time,
-    request_resource,
+    creation,
     resource_created,
+    resource_seen,
 )
 from stationmaster.steps.stopping import raise_if_unwanted
 from stationmaster.storage import existing_of
@@ -37,15 +38,15 @@ def ensure_cluster(services: Services, cluster_id: ClusterId) -> StepResult:
         return ensure_in_existing(services, cluster)
     name = cluster_name(cluster_id)
     cluster, group = _ensure_security_group(services, cluster)
-    cluster = request_resource(
-        services, cluster, ResourceKind.CLUSTER, name, price_per_hour_usd=CLUSTER_USD_PER_HOUR
-    )
     found = services.clusters.describe(cluster_id)
     if found is None:
-        services.clusters.ensure(
-            cluster_id, security_group_id=group.group_id, run_id=cluster.run_id
-        )
+        price = CLUSTER_USD_PER_HOUR
+        with creation(services, cluster, ResourceKind.CLUSTER, name, price_per_hour_usd=price):
+            services.clusters.ensure(
+                cluster_id, security_group_id=group.group_id, run_id=cluster.run_id
+            )
         return NOT_READY
+    cluster = resource_seen(services, cluster, ResourceKind.CLUSTER, name)
     if found.status == "FAILED":
         raise ResourceFailed(f"EKS could not create cluster {name}: {found.failure or 'no reason'}")
     if found.status != "ACTIVE":
@@ -74,13 +75,13 @@ def _ensure_security_group(services: Services, cluster: Cluster) -> tuple[Cluste
         if group is not None:
             return cluster, group
     existing = existing_of(services, cluster)
-    cluster = request_resource(services, cluster, ResourceKind.SECURITY_GROUP, name)
-    group = services.security_groups.ensure(
-        cluster_id,
-        instance_type=cluster.spec.instance_type,
-        existing=existing,
-        run_id=cluster.run_id,
-    )
+    with creation(services, cluster, ResourceKind.SECURITY_GROUP, name):
+        group = services.security_groups.ensure(
+            cluster_id,
+            instance_type=cluster.spec.instance_type,
+            existing=existing,
+            run_id=cluster.run_id,
+        )
     cluster = resource_created(
         services, cluster, ResourceKind.SECURITY_GROUP, name, resource_id=group.group_id
     )

@@ -10,8 +10,9 @@ from stationmaster.services import Services
 from stationmaster.steps import NOT_READY, READY, StepResult
 from stationmaster.steps.recording import (
     check_time,
-    request_resource,
+    creation,
     resource_created,
+    resource_seen,
 )
 from stationmaster.steps.stopping import raise_if_unwanted
 from stationmaster.storage import existing_of
@@ -39,22 +40,18 @@ def ensure_file_system(services: Services, cluster_id: ClusterId) -> StepResult:
         group = services.security_groups.describe(cluster_id)
         if group is None:
             raise TransientError(f"cluster {cluster_id} has no security group yet")
-        request_resource(
-            services,
-            cluster,
-            ResourceKind.FILE_SYSTEM,
-            name,
-            price_per_hour_usd=wanted.price_per_hour_usd,
-        )
-        services.file_systems.ensure(
-            cluster_id,
-            storage_gib=wanted.storage_gib,
-            mbps_per_tib=wanted.mbps_per_tib,
-            subnet_id=group.subnet_id,
-            security_group_id=group.group_id,
-            run_id=cluster.run_id,
-        )
+        price = wanted.price_per_hour_usd
+        with creation(services, cluster, ResourceKind.FILE_SYSTEM, name, price_per_hour_usd=price):
+            services.file_systems.ensure(
+                cluster_id,
+                storage_gib=wanted.storage_gib,
+                mbps_per_tib=wanted.mbps_per_tib,
+                subnet_id=group.subnet_id,
+                security_group_id=group.group_id,
+                run_id=cluster.run_id,
+            )
         return NOT_READY
+    cluster = resource_seen(services, cluster, ResourceKind.FILE_SYSTEM, name)
     if found.lifecycle in ("FAILED", "MISCONFIGURED", "MISCONFIGURED_UNAVAILABLE"):
         raise ResourceFailed(
             f"FSx could not create file system {found.file_system_id}: "

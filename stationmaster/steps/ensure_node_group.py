@@ -22,9 +22,10 @@ from stationmaster.steps import NOT_READY, READY, StepResult
 from stationmaster.steps.live import live_cluster
 from stationmaster.steps.recording import (
     check_time,
+    creation,
     price_resource,
-    request_resource,
     resource_created,
+    resource_seen,
 )
 from stationmaster.steps.settling import (
     has_settled,
@@ -62,6 +63,7 @@ def ensure_node_group(services: Services, cluster_id: ClusterId, *, node_group: 
     if found is None:
         _create(services, cluster, node_group)
         return NOT_READY
+    cluster = resource_seen(services, cluster, ResourceKind.NODE_GROUP, node_group)
     if node_group == TRAINING_NODE_GROUP and _resize(services, cluster, found):
         return NOT_READY
     if node_group == TRAINING_NODE_GROUP and is_asked_for_all(cluster, found):
@@ -121,40 +123,40 @@ def _create(services: Services, cluster: Cluster, node_group: str) -> None:
     cluster_id, run_id = cluster.cluster_id, cluster.run_id
     if node_group == SYSTEM_NODE_GROUP:
         name = launch_template_name(cluster_id, SYSTEM_NODE_GROUP)
-        cluster = request_resource(services, cluster, ResourceKind.LAUNCH_TEMPLATE, name)
         group, group_ids = _security_groups(services, cluster)
-        services.launch_templates.ensure_system(
-            cluster_id, security_group_ids=group_ids, run_id=run_id
-        )
+        with creation(services, cluster, ResourceKind.LAUNCH_TEMPLATE, name):
+            services.launch_templates.ensure_system(
+                cluster_id, security_group_ids=group_ids, run_id=run_id
+            )
         cluster = resource_created(services, cluster, ResourceKind.LAUNCH_TEMPLATE, name)
         price = node_group_price(get_instance(SYSTEM_INSTANCE_TYPE), nodes=1)
-        request_resource(
+        with creation(
             services, cluster, ResourceKind.NODE_GROUP, node_group, price_per_hour_usd=price
-        )
-        services.node_groups.ensure_system(
-            cluster_id,
-            instance_type=SYSTEM_INSTANCE_TYPE,
-            # The rules of an existing file system may let in this subnet alone.
-            subnet_id=group.subnet_id if cluster.spec.file_system.existing_id else "",
-            run_id=run_id,
-        )
+        ):
+            services.node_groups.ensure_system(
+                cluster_id,
+                instance_type=SYSTEM_INSTANCE_TYPE,
+                # The rules of an existing file system may let in this subnet alone.
+                subnet_id=group.subnet_id if cluster.spec.file_system.existing_id else "",
+                run_id=run_id,
+            )
         return
     spec = cluster.spec
     subnet_id = _ensure_template(services, cluster)
-    request_resource(
+    with creation(
         services,
         services.cluster_states.load(cluster_id),
         ResourceKind.NODE_GROUP,
         node_group,
         price_per_hour_usd=node_group_price(spec.instance, nodes=spec.least_nodes),
-    )
-    services.node_groups.ensure_training(
-        cluster_id,
-        instance=spec.instance,
-        count=spec.least_nodes,
-        subnet_id=subnet_id,
-        run_id=run_id,
-    )
+    ):
+        services.node_groups.ensure_training(
+            cluster_id,
+            instance=spec.instance,
+            count=spec.least_nodes,
+            subnet_id=subnet_id,
+            run_id=run_id,
+        )
 
 
 def _ensure_template(services: Services, cluster: Cluster) -> str:
@@ -163,14 +165,14 @@ def _ensure_template(services: Services, cluster: Cluster) -> str:
     group, group_ids = _security_groups(services, cluster)
     if instance.num_efa:
         name = placement_group_name(cluster_id)
-        cluster = request_resource(services, cluster, ResourceKind.PLACEMENT_GROUP, name)
-        services.placement_groups.ensure(cluster_id, run_id=cluster.run_id)
+        with creation(services, cluster, ResourceKind.PLACEMENT_GROUP, name):
+            services.placement_groups.ensure(cluster_id, run_id=cluster.run_id)
         cluster = resource_created(services, cluster, ResourceKind.PLACEMENT_GROUP, name)
     name = launch_template_name(cluster_id)
-    cluster = request_resource(services, cluster, ResourceKind.LAUNCH_TEMPLATE, name)
-    services.launch_templates.ensure_training(
-        cluster_id, instance=instance, security_group_ids=group_ids, run_id=cluster.run_id
-    )
+    with creation(services, cluster, ResourceKind.LAUNCH_TEMPLATE, name):
+        services.launch_templates.ensure_training(
+            cluster_id, instance=instance, security_group_ids=group_ids, run_id=cluster.run_id
+        )
     resource_created(services, cluster, ResourceKind.LAUNCH_TEMPLATE, name)
     return group.subnet_id
 

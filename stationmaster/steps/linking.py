@@ -16,7 +16,13 @@ from stationmaster.domain.names import LINKED_PATH, cluster_name
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.services import Services
-from stationmaster.steps.recording import check_time, request_resource, resource_created
+from stationmaster.steps.recording import (
+    check_time,
+    request_resource,
+    resource_created,
+    resource_refused,
+    resource_seen,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +52,7 @@ def ensure_link(services: Services, run: Run, cluster_id: ClusterId) -> Linking:
         file_system = services.file_systems.describe(cluster_id)
         if file_system is None:
             raise TransientError(f"cluster {cluster_id} has no file system of its own")
-        request_resource(services, cluster, ResourceKind.DATA_LINK, name)
+        cluster = request_resource(services, cluster, ResourceKind.DATA_LINK, name)
         try:
             services.data_links.ensure(
                 cluster_id,
@@ -56,8 +62,10 @@ def ensure_link(services: Services, run: Run, cluster_id: ClusterId) -> Linking:
                 run_id=run.run_id,
             )
         except PermanentError as exc:
+            resource_refused(services, cluster, ResourceKind.DATA_LINK, name)
             return Linking(is_ready=False, failure=str(exc))
         return _UNDER_WAY
+    cluster = resource_seen(services, cluster, ResourceKind.DATA_LINK, name)
     if found.has_failed:
         said = found.failure or found.lifecycle
         return Linking(is_ready=False, failure=f"FSx could not link {source.uri}: {said}")

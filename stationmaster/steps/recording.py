@@ -5,10 +5,13 @@ Event ids are made from what the fact is about, so a step that is repeated recor
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from datetime import datetime
+from typing import Final
 
 from stationmaster.domain.cluster.aggregate import Cluster
+from stationmaster.domain.cluster.changes import refuse_going
 from stationmaster.domain.cluster.events import (
     ClusterEvent,
     ClusterPhase,
@@ -16,10 +19,12 @@ from stationmaster.domain.cluster.events import (
     LeaseReleased,
     ResourceCreated,
     ResourceDeleted,
+    ResourceRefused,
     ResourceRequested,
+    ResourceSeen,
     cluster_event_id,
 )
-from stationmaster.domain.cluster.resources import ResourceStatus
+from stationmaster.domain.cluster.resources import Resource, ResourceStatus
 from stationmaster.domain.errors import PermanentError, StepTimedOut
 from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.reactions import cluster as cluster_reactions
@@ -31,6 +36,16 @@ from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.attempts import Attempt
 from stationmaster.domain.run.events import PhaseChanged, RunPhase, run_event_id
 from stationmaster.services import Services
+
+# Their steps look for them, and request them only where they are missing.
+_LOOKED_FOR: Final = frozenset(
+    {
+        ResourceKind.CLUSTER,
+        ResourceKind.NODE_GROUP,
+        ResourceKind.FILE_SYSTEM,
+        ResourceKind.DATA_LINK,
+    }
+)
 
 
 def attempt_of(run: Run) -> Attempt:
@@ -154,20 +169,94 @@ def request_resource(
     *,
     price_per_hour_usd: float = 0.0,
 ) -> Cluster:
-    """Record that a creation is about to be requested; call it before the request.
+    """Record that a creation is about to be requested; call it right before each request.
+
+    It is also the fence: the cluster is read or written anew, so that no creation is requested
+    after the drain was recorded, however long ago the caller has read the cluster.
 
     Raises:
         IllegalTransition: the cluster goes away, so nothing may be created for it any more.
     """
-    if cluster.resource(kind, name) is not None:
+    known = cluster.resource(kind, name)
+    anew = known is not None and _is_created_anew(known)
+    if known is not None and not anew:
+        cluster = services.cluster_states.load(cluster.cluster_id)
+        refuse_going(cluster, f"get {kind.value} {name}")
         return cluster
+    again = (known.creations + 1,) if known is not None else ()
     event = ResourceRequested(
-        event_id=cluster_event_id(cluster.cluster_id, "resource.requested", kind, name),
+        event_id=cluster_event_id(cluster.cluster_id, "resource.requested", kind, name, *again),
         cluster_id=cluster.cluster_id,
         at=services.now(),
         kind=kind,
         name=name,
         price_per_hour_usd=price_per_hour_usd,
+        anew=anew,
+    )
+    return services.cluster_states.record(cluster.cluster_id, [event])
+
+
+def _again(known: Resource | None) -> tuple[int, ...]:
+    """What the ids of events have at their end that every further creation records anew."""
+    return (known.creations,) if known is not None and known.creations > 1 else ()
+
+
+def _is_created_anew(known: Resource) -> bool:
+    """Whether it was refused, or was there; kinds that are not looked for first are made once."""
+    if known.refused_at is not None or known.status is ResourceStatus.DELETED:
+        return True
+    return known.has_appeared and known.kind in _LOOKED_FOR
+
+
+@contextmanager
+def creation(
+    services: Services,
+    cluster: Cluster,
+    kind: ResourceKind,
+    name: str,
+    *,
+    price_per_hour_usd: float = 0.0,
+) -> Iterator[None]:
+    """As `request_resource`, around the request: of what AWS refuses nothing can appear later.
+
+    Raises:
+        IllegalTransition: as `request_resource`; nothing was requested.
+        PermanentError: AWS refused, which is recorded.
+    """
+    cluster = request_resource(services, cluster, kind, name, price_per_hour_usd=price_per_hour_usd)
+    try:
+        yield
+    except PermanentError:
+        resource_refused(services, cluster, kind, name)
+        raise
+
+
+def resource_refused(services: Services, cluster: Cluster, kind: ResourceKind, name: str) -> None:
+    """Record that AWS refused a creation, of which nothing can appear then."""
+    known = cluster.resource(kind, name)
+    event = ResourceRefused(
+        event_id=cluster_event_id(
+            cluster.cluster_id, "resource.refused", kind, name, *_again(known)
+        ),
+        cluster_id=cluster.cluster_id,
+        at=services.now(),
+        kind=kind,
+        name=name,
+    )
+    services.cluster_states.record(cluster.cluster_id, [event])
+
+
+def resource_seen(services: Services, cluster: Cluster, kind: ResourceKind, name: str) -> Cluster:
+    """Record that AWS lists a resource; from then on its creation is not waited for."""
+    known = cluster.resource(kind, name)
+    if known is None or known.has_appeared or known.status is ResourceStatus.DELETED:
+        return cluster
+    event = ResourceSeen(
+        event_id=cluster_event_id(cluster.cluster_id, "resource.seen", kind, name, *_again(known)),
+        cluster_id=cluster.cluster_id,
+        at=services.now(),
+        kind=kind,
+        name=name,
     )
     return services.cluster_states.record(cluster.cluster_id, [event])
 
@@ -200,7 +289,9 @@ def resource_created(
     if known is not None and known.status is ResourceStatus.ACTIVE:
         return cluster
     event = ResourceCreated(
-        event_id=cluster_event_id(cluster.cluster_id, "resource.created", kind, name, resource_id),
+        event_id=cluster_event_id(
+            cluster.cluster_id, "resource.created", kind, name, resource_id, *_again(known)
+        ),
         cluster_id=cluster.cluster_id,
         at=services.now(),
         kind=kind,
@@ -217,7 +308,9 @@ def resources_deleted(
     cluster_id = cluster.cluster_id
     events: list[ClusterEvent] = [
         ResourceDeleted(
-            event_id=cluster_event_id(cluster_id, "resource.deleted", resource.kind, resource.name),
+            event_id=cluster_event_id(
+                cluster_id, "resource.deleted", resource.kind, resource.name, *_again(resource)
+            ),
             cluster_id=cluster_id,
             at=services.now(),
             kind=resource.kind,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from stationmaster.domain.errors import LeftBehind, StepTimedOut
 from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.resources import ResourceKind
@@ -14,10 +16,11 @@ from stationmaster.steps.recording import check_time, resources_deleted
 
 
 def verify_released(services: Services, cluster_id: ClusterId) -> StepResult:
-    """Ready when nothing is left; otherwise request its deletion again.
+    """Ready when nothing is left and nothing can appear; otherwise request its deletion again.
 
     A creation that was on its way while the run failed can land after its deletion was done: this
-    is the net under that race.
+    is the net under that race. It looks once more when every function that may have asked for a
+    creation has ended.
 
     Raises:
         ResultsHeld: results of a run are not saved yet, so what is left has to stay.
@@ -25,7 +28,11 @@ def verify_released(services: Services, cluster_id: ClusterId) -> StepResult:
     """
     cluster = services.cluster_states.load(cluster_id)
     raise_if_held(services, cluster)
+    quiet_at = cluster.quiet_at(timedelta(seconds=services.settings.creation_grace_s))
+    is_quiet = quiet_at is None or services.now() >= quiet_at
     left = find_left(services, cluster_id)
+    if not left and not is_quiet:
+        return NOT_READY
     if not left:
         resources_deleted(services, cluster, set(ResourceKind))
         return READY

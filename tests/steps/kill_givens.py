@@ -179,8 +179,8 @@ def built(account: Account, *gone: ResourceKind) -> None:
         account.aws.finish_lifecycles()
     requested = [
         make_cluster_event(
-            cluster_events.ResourceRequested,
-            event_id=f"{kind} {name}",
+            event,
+            event_id=f"{event.__name__} {kind} {name}",
             cluster_id=cluster_id,
             at=account.now(),
             kind=kind,
@@ -197,6 +197,7 @@ def built(account: Account, *gone: ResourceKind) -> None:
             (ResourceKind.FILE_SYSTEM, cluster_name(cluster_id)),
         )
         if kind not in gone
+        for event in (cluster_events.ResourceRequested, cluster_events.ResourceSeen)
     ]
     services.cluster_states.record(cluster_id, requested)
     account.enter(ev.RunPhase.FAILED, reason="for the test")

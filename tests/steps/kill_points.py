@@ -48,6 +48,8 @@ from stationmaster.steps.release_network import release_network
 from stationmaster.steps.release_node_group import release_node_group
 from stationmaster.steps.verify_released import verify_released
 
+# So long a teardown waits between two calls: until what was asked for can appear no more.
+_BETWEEN_CALLS = timedelta(seconds=30)
 _READING = ("Describe", "Get", "List", "Query")
 _TELLING = ("SendTask", "PutEvents")
 _RANDOM = re.compile(r"\b(fs|sg|lt|subnet|vpc)-[0-9a-f]{8,17}\b")
@@ -223,6 +225,7 @@ def tear_down(account: Account) -> None:
     for step in walk:
         while _is_unfinished(step(account)):
             account.aws.finish_lifecycles()
+            account.late += _BETWEEN_CALLS
 
 
 def in_account(account: Account) -> dict[str, Any]:

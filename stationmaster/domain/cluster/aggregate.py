@@ -10,7 +10,7 @@ that its teardown does not know of.
 from __future__ import annotations
 
 import hashlib
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final, assert_never
 
@@ -234,6 +234,19 @@ class Cluster(State):
         of_pass = self.phases[self.phases_before_pass :]
         return next((at for entered, at in reversed(of_pass) if entered is phase), None)
 
+    def quiet_at(self, grace: timedelta) -> datetime | None:
+        """From when on nothing can appear that was asked for; None where nothing is open.
+
+        The drain is the fence: no creation is requested after it. One that was requested before it
+        and that AWS was not seen to list may still appear, for as long as the function that asked
+        may live and its request may take: `grace` after the fence.
+        """
+        fenced_at = self.entered(ClusterPhase.DRAINING)
+        if fenced_at is None:
+            return None
+        is_open = any(each.may_appear for each in self.resources.values())
+        return fenced_at + grace if is_open else None
+
     def cost_usd(self, now: datetime) -> float:
         """What the resources have cost until `now`; once released, the figure of the receipt."""
         if self.final_cost_usd is not None:
@@ -301,7 +314,7 @@ def _changes(cluster: Cluster, event: ClusterEvent) -> dict[str, object]:
         case ev.ResourceRequested():
             refuse_going(cluster, f"get {event.kind.value} {event.name}")
             return {"resources": resources_after(cluster.resources, event)}
-        case ev.ResourceCreated() | ev.ResourceDeleted():
+        case ev.ResourceSeen() | ev.ResourceRefused() | ev.ResourceCreated() | ev.ResourceDeleted():
             return {"resources": resources_after(cluster.resources, event)}
         case ev.PluginReady():
             return {"plugins": list(dict.fromkeys([*cluster.plugins, event.plugin]))}

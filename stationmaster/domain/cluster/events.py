@@ -171,6 +171,24 @@ class ResourceRequested(_Event):
     kind: ResourceKind
     name: str
     price_per_hour_usd: float = 0.0
+    anew: bool = False
+    """It was there, or AWS refused it, and it is created once more."""
+
+
+class ResourceSeen(_Event):
+    """AWS lists a resource whose creation was requested: it can appear no more, it is there."""
+
+    type: Literal["resource.seen"] = "resource.seen"
+    kind: ResourceKind
+    name: str
+
+
+class ResourceRefused(_Event):
+    """AWS has refused to create a resource: nothing of it can appear."""
+
+    type: Literal["resource.refused"] = "resource.refused"
+    kind: ResourceKind
+    name: str
 
 
 class ResourceCreated(_Event):
@@ -188,6 +206,11 @@ class ResourceDeleted(_Event):
     type: Literal["resource.deleted"] = "resource.deleted"
     kind: ResourceKind
     name: str
+
+
+ResourceEvent = (
+    ResourceRequested | ResourceSeen | ResourceRefused | ResourceCreated | ResourceDeleted
+)
 
 
 class PluginReady(_Event):
@@ -242,9 +265,7 @@ ClusterEvent = Annotated[
     | PassBegan
     | PassFailed
     | SizeSettled
-    | ResourceRequested
-    | ResourceCreated
-    | ResourceDeleted
+    | ResourceEvent
     | PluginReady
     | CheckFinished
     | TeardownStarted

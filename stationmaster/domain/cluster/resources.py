@@ -12,7 +12,10 @@ from pydantic import BaseModel, ConfigDict
 from stationmaster.domain.cluster.events import (
     ResourceCreated,
     ResourceDeleted,
+    ResourceEvent,
+    ResourceRefused,
     ResourceRequested,
+    ResourceSeen,
 )
 from stationmaster.domain.resources import ResourceKind
 
@@ -37,9 +40,24 @@ class Resource(BaseModel):
     price_per_hour_usd: float = 0.0
     earlier_prices: list[tuple[datetime, float]] = []
     """What it cost an hour until then, oldest first; for what has changed its size."""
+    creations: int = 1
+    """How many times it was to be created: again where AWS refused it, or where it was lost."""
     requested_at: datetime
+    seen_at: datetime | None = None
+    """When AWS was first seen to list it."""
+    refused_at: datetime | None = None
     active_at: datetime | None = None
     deleted_at: datetime | None = None
+
+    @property
+    def has_appeared(self) -> bool:
+        """Its creation has had its effect, whatever became of it since."""
+        return self.seen_at is not None or self.active_at is not None
+
+    @property
+    def may_appear(self) -> bool:
+        """It was asked for, and what came of that is not known."""
+        return not self.has_appeared and self.refused_at is None
 
     def cost_usd(self, now: datetime) -> float:
         """What it has cost from its request until `now`, or until it was seen gone."""
@@ -63,9 +81,7 @@ def resource_key(kind: ResourceKind, name: str) -> str:
     return f"{kind.value}/{name}"
 
 
-def resources_after(
-    known: Mapping[str, Resource], event: ResourceRequested | ResourceCreated | ResourceDeleted
-) -> dict[str, Resource]:
+def resources_after(known: Mapping[str, Resource], event: ResourceEvent) -> dict[str, Resource]:
     """The resources once `event` is taken in."""
     key = resource_key(event.kind, event.name)
     old = known.get(key)
@@ -75,13 +91,25 @@ def resources_after(
             changes: dict[str, object] = {}
             if old is None:
                 changes = {"price_per_hour_usd": event.price_per_hour_usd}
-            elif old.status is ResourceStatus.DELETED:
-                changes = {"status": ResourceStatus.REQUESTED, "deleted_at": None}
+            elif event.anew or old.status is ResourceStatus.DELETED:
+                changes = {
+                    "status": ResourceStatus.REQUESTED,
+                    "creations": old.creations + 1,
+                    "requested_at": old.requested_at if old.has_appeared else event.at,
+                    "seen_at": None,
+                    "refused_at": None,
+                    "active_at": None,
+                    "deleted_at": None,
+                }
             elif old.price_per_hour_usd != event.price_per_hour_usd:
                 changes = {
                     "price_per_hour_usd": event.price_per_hour_usd,
                     "earlier_prices": [*old.earlier_prices, (event.at, old.price_per_hour_usd)],
                 }
+        case ResourceSeen():
+            changes = {"seen_at": event.at}
+        case ResourceRefused():
+            changes = {"refused_at": event.at}
         case ResourceCreated():
             changes = {
                 "status": ResourceStatus.ACTIVE,

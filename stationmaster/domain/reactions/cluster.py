@@ -270,9 +270,7 @@ _NewsOnly = (
     | ev.PassBegan
     | ev.PassFailed
     | ev.ClusterPreflightWarned
-    | ev.ResourceRequested
-    | ev.ResourceCreated
-    | ev.ResourceDeleted
+    | ev.ResourceEvent
     | ev.PluginReady
     | ev.CheckFinished
     | ev.TeardownStarted

@@ -1,0 +1,245 @@
+"""Creations that have their effect after a teardown has looked: no teardown ends before them.
+
+Three ways lead there. A call is held on its way while the cluster drains; the answer of one is
+lost, so that nobody knows what came of it; and one that a function sent is executed after the
+function has died. Each creation of a cluster's own resources is played in each way.
+"""
+
+# ruff: noqa: F811  # fixtures are imported by name
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+import pytest
+from aws_steps import IDLE, Account, account, endpoint  # noqa: F401
+
+from lambdas.registry import FUNCTIONS
+from stacks.constructs.states import CALL_MARGIN_S
+from stationmaster.domain.cluster.events import ClusterPhase
+from stationmaster.domain.errors import IllegalTransition, PermanentError, TransientError
+from stationmaster.services import Services
+from stationmaster.settings import Settings
+from stationmaster.steps.begin_teardown import begin_teardown
+from stationmaster.steps.conclude_teardown import conclude_teardown
+from stationmaster.steps.ensure_cluster import ensure_cluster
+from stationmaster.steps.ensure_file_system import ensure_file_system
+from stationmaster.steps.ensure_node_group import ensure_node_group
+from stationmaster.steps.leftovers import find_left
+from stationmaster.steps.release_cluster import release_cluster
+from stationmaster.steps.release_file_system import release_file_system
+from stationmaster.steps.release_lease import release_lease
+from stationmaster.steps.release_network import release_network
+from stationmaster.steps.release_node_group import release_node_group
+from stationmaster.steps.verify_released import verify_released
+
+# Creations and deletions come to their end between two calls, never during one.
+SPEED = IDLE
+GRACE = timedelta(seconds=Settings.model_fields["creation_grace_s"].default)
+EFA = {"recipe": "llama2-7b", "instance_type": "p4d.24xlarge"}
+IN_ORDER = (
+    release_file_system,
+    partial(release_node_group, node_group="training"),
+    partial(release_node_group, node_group="system"),
+    release_cluster,
+    release_network,
+)
+Step = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Creation:
+    """One creating call, the step that makes it, and the steps that come before."""
+
+    service: str
+    operation: str
+    step: Step
+    before: tuple[Step, ...] = ()
+
+
+training = partial(ensure_node_group, node_group="training")
+CREATIONS = [
+    Creation("ec2", "CreateSecurityGroup", ensure_cluster),
+    Creation("eks", "CreateCluster", ensure_cluster),
+    Creation("ec2", "CreatePlacementGroup", training, (ensure_cluster,)),
+    Creation("ec2", "CreateLaunchTemplate", training, (ensure_cluster,)),
+    Creation("eks", "CreateNodegroup", training, (ensure_cluster,)),
+    Creation("fsx", "CreateFileSystem", ensure_file_system, (ensure_cluster,)),
+]
+each_creation = pytest.mark.parametrize("creation", CREATIONS, ids=lambda each: each.operation)
+
+
+class _Away(BaseException):
+    """The call has left the function, and the function has ended."""
+
+
+def finish(account: Account, step: Step) -> None:
+    while not step(account.services, account.cluster_id)["ready"]:
+        account.aws.finish_lifecycles()
+        account.late += timedelta(seconds=1)
+
+
+def call_on(account: Account, services: Services, step: Step) -> None:
+    """Call a step, over and over, until it raises."""
+    while True:
+        step(services, account.cluster_id)
+        account.aws.finish_lifecycles()
+
+
+def drain(account: Account) -> None:
+    account.enter("failed", reason="for the test")
+    release_lease(account.services, account.run_id)
+
+
+def given(account: Account, creation: Creation) -> None:
+    account.request(**EFA)
+    for step in creation.before:
+        finish(account, step)
+
+
+def send_away(account: Account, creation: Creation) -> Callable[[], None]:
+    """Let the step die with its call on the way; what executes the call later.
+
+    The step makes its call with a client of its own, as a function does.
+    """
+    sent: list[tuple[str, dict[str, Any]]] = []
+    services = Services(account.settings, now=account.now)
+    event = f"provide-client-params.{creation.service}.{creation.operation}"
+
+    def leave(params: dict[str, Any], **_: Any) -> None:
+        sent.append((creation.operation, params))
+        raise _Away
+
+    services._client(creation.service).meta.events.register(event, leave)
+    with pytest.raises(_Away):
+        call_on(account, services, creation.step)
+    ((operation, params),) = sent
+    client = account.aws.client(creation.service)
+    return lambda: client._make_api_call(operation, params)
+
+
+def released_until_verification(account: Account) -> None:
+    drain(account)
+    assert begin_teardown(account.services, account.cluster_id)["ready"]
+    for step in IN_ORDER:
+        finish(account, step)
+
+
+def concluded(account: Account) -> None:
+    finish(account, verify_released)
+    conclude_teardown(account.services, account.cluster_id)
+    assert account.cluster.phase is ClusterPhase.RELEASED
+    assert find_left(account.services, account.cluster_id) == []
+
+
+@each_creation
+def test_creation_that_is_executed_after_the_release_is_found_before_the_teardown_ends(
+    account: Account, creation: Creation
+):
+    """Held on its way, or executed late: the function that asked may be alive or dead."""
+    given(account, creation)
+    execute = send_away(account, creation)
+    released_until_verification(account)
+    drained_at = account.cluster.entered(ClusterPhase.DRAINING)
+
+    assert not account.call(verify_released), "something may still appear"
+    account.late += GRACE - (account.now() - drained_at) - timedelta(seconds=1)
+    assert not account.call(verify_released)
+    refused = None
+    try:
+        execute()
+    except Exception as exc:  # what it needs may be gone: then AWS refuses it
+        refused = exc
+
+    assert refused or find_left(account.services, account.cluster_id)
+    concluded(account)
+
+
+@each_creation
+def test_creation_whose_answer_is_lost_is_waited_for_in_the_same_way(
+    account: Account, creation: Creation
+):
+    given(account, creation)
+    services = Services(account.settings, now=account.now)
+
+    def lose(**_: Any) -> None:
+        raise TransientError("the answer is lost")
+
+    client = services._client(creation.service)
+    client.meta.events.register(f"after-call.{creation.service}.{creation.operation}", lose)
+    with pytest.raises(TransientError):
+        call_on(account, services, creation.step)
+
+    released_until_verification(account)
+
+    assert not account.call(verify_released), "it is gone; a second one may be on its way"
+    account.late += GRACE
+    concluded(account)
+
+
+@each_creation
+def test_function_that_has_read_the_cluster_before_the_drain_asks_for_nothing_after_it(
+    account: Account, creation: Creation
+):
+    """It begins, the cluster drains while it looks around, and it comes to its creation."""
+    given(account, creation)
+    send_away(account, creation)  # so the creation is known, and is not recorded once more
+    services = Services(account.settings, now=account.now)
+    load = services.cluster_states.load
+    reads = [load(account.cluster_id)]
+    drain(account)
+    services.cluster_states.load = lambda owner: reads.pop() if reads else load(owner)
+    account.aws.forget_calls()
+
+    with pytest.raises(IllegalTransition, match="is draining and cannot get"):
+        creation.step(services, account.cluster_id)
+
+    assert (creation.service, creation.operation) not in account.aws.calls
+
+
+def test_teardown_of_what_was_all_seen_waits_for_nothing(account: Account):
+    account.request(**EFA)
+    for step in (ensure_cluster, training, ensure_file_system):
+        finish(account, step)
+
+    released_until_verification(account)
+
+    assert account.call(verify_released)
+
+
+def test_teardown_after_a_refused_creation_waits_for_nothing(account: Account):
+    account.request(**EFA)
+    finish(account, ensure_cluster)
+    account.aws.inject("fsx", "CreateFileSystem", "AccessDeniedException", times=9)
+    with pytest.raises(PermanentError):
+        account.call(ensure_file_system)
+
+    released_until_verification(account)
+
+    assert account.call(verify_released)
+
+
+def test_creation_that_was_refused_and_is_asked_for_again_is_waited_for(account: Account):
+    creation = CREATIONS[-1]
+    given(account, creation)
+    account.aws.inject("fsx", "CreateFileSystem", "AccessDeniedException")
+    with pytest.raises(PermanentError):
+        account.call(ensure_file_system)
+    send_away(account, creation)
+
+    released_until_verification(account)
+
+    assert not account.call(verify_released)
+
+
+def test_grace_is_longer_than_a_function_may_live_and_its_call_may_take():
+    longest = max(
+        function.timeout_s
+        for function in FUNCTIONS
+        if any(permission.endswith("-create") for permission in function.permissions)
+    )
+
+    assert GRACE.total_seconds() >= longest + CALL_MARGIN_S
