@@ -382,6 +382,9 @@ STREAM_BATCH_SIZE: Final = 100
 # The synthesized state machines; a function's ARN stands in them as ${ensure-cluster} and so on.
 MACHINES: Final = {name: f"lambdas/{name}.asl.json" for name in ("cluster", "train", "teardown")}
 
+# The synthesized policies of every role.
+POLICIES: Final = "lambdas/policies.json"
+
 
 def variables_of(function: Function, variables: Mapping[str, str]) -> dict[str, str]:
     """Those of the settings' variables that the function reads; empty ones mean the same absent."""

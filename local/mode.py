@@ -22,6 +22,7 @@ from typing import Any, Final
 
 from lambdas import registry
 from local import faults
+from local.account_policies import committed_policies, give_roles
 from local.aws import (
     BucketSpec,
     Deployment,
@@ -115,6 +116,7 @@ class LocalMode:
         self.cluster = LocalCluster(
             state_dir=state,
             pod_environment=self._pod_environment,
+            pod_identity=self._pod_identity,
             python_path=REPOSITORY,
             file_system_dir=self._file_system_dir,
             kubectl_namespace=NAMESPACE,
@@ -197,17 +199,25 @@ class LocalMode:
         directory = self.options.state_dir.resolve() / "file-systems" / volume_handle
         return directory if directory.is_dir() else None
 
+    def _pod_identity(self, namespace: str, service_account: str) -> Mapping[str, str]:
+        """The key that Pod Identity gives to a pod's role, and to no other pod."""
+        return {} if self.aws is None else self.aws.pod_key(namespace, service_account)
+
     def _node_environment(self) -> dict[str, str]:
         """What a node gives to each pod here: the AWS endpoint and this Python's programs.
 
-        In production Pod Identity injects the AWS part and the image brings the programs.
+        In production the image brings the programs.
         """
         assert self.aws is not None
         programs = [str(Path(sys.executable).parent), os.environ.get("PATH", "")]
         if self.options.extra_path is not None:
             programs.insert(0, str(self.options.extra_path))
         return {
-            **self.aws.environment(),
+            **{
+                name: value
+                for name, value in self.aws.environment().items()
+                if name not in self.aws.KEY_VARIABLES
+            },
             "PATH": os.pathsep.join(programs),
             "HOME": os.environ.get("HOME", "/tmp"),
             # Stores of PyTorch, and gloo's sockets, listen on loopback only.
@@ -239,6 +249,14 @@ class LocalMode:
         )
         self.settings = self._settings(base)
         self._write_settings(self.settings)
+        give_roles(
+            self.aws,
+            base,
+            text=committed_policies(REPOSITORY),
+            deployment=DEPLOYMENT,
+            table=DEPLOYMENT,
+            bucket=ARTIFACTS_BUCKET,
+        )
         environment = self.settings.to_environment() | self.aws.environment()
         # Imported here so that the handlers' loggers write to the state directory's file, and so
         # that the first command does not wait for imports.

@@ -1,7 +1,8 @@
-"""Write the synthesized state machines that are committed: `python -m stacks.generate [--check]`.
+"""Write what is committed of a synthesis: `python -m stacks.generate [--check]`.
 
-Run by `make generate` and, with `--check`, by the freshness test. Local mode executes the committed
-files, so it starts without Node or the CDK. A function's ARN stands in them as ${function-name}.
+The state machines, and the policies of every role. Run by `make generate` and, with `--check`, by
+the freshness test. Local mode reads the committed files, so it starts without Node or the CDK. A
+function's ARN stands in the machines as ${function-name}.
 """
 
 from __future__ import annotations
@@ -14,13 +15,14 @@ from typing import Any, Final
 
 from lambdas import registry
 from stacks.node import use_packaged_node
+from stacks.policies import policies_text
 
 ROOT: Final = Path(__file__).parent.parent
 _ARN_PREFIX: Final = "arn:aws:lambda:us-east-1:123456789012:function:"
 
 
 def definitions() -> dict[str, str]:
-    """The text of each committed state machine, by its path from the repository's root."""
+    """The text of each committed file, by its path from the repository's root."""
     use_packaged_node()
     # Imported late: importing the CDK starts Node, which the line above chooses.
     import aws_cdk as cdk
@@ -53,7 +55,10 @@ def definitions() -> dict[str, str]:
         definition = json.loads(_literal(stack.resolve(resource.definition_string)))
         return json.dumps(_with_placeholders(definition), indent=2) + "\n"
 
-    return {path: text(name) for name, path in registry.MACHINES.items()}
+    return {
+        **{path: text(name) for name, path in registry.MACHINES.items()},
+        registry.POLICIES: policies_text(),
+    }
 
 
 def stale_files() -> list[str]:

@@ -20,6 +20,7 @@ from local.aws.propagation import Propagation
 
 if TYPE_CHECKING:
     from local.aws.event_delivery import RuleDelivery
+    from local.aws.iam.identities import Identities
     from local.aws.invocation import Invoker
     from local.aws.schedules import Ticker
     from local.aws.streams import StreamPumps
@@ -39,6 +40,7 @@ class Emulation:
     observer: AwsObserver
     clock: LifecycleClock
     injector: FaultInjector
+    identities: Identities
     url: str = ""
     # One lock a service: moto's back ends check and then write, which two threads must not
     # interleave.

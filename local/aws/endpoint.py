@@ -31,6 +31,8 @@ from local.aws.event_delivery import Delivery, DeliveryError, RuleDelivery
 from local.aws.faults import FaultInjector
 from local.aws.front import OWN_CLIENT, Front, QuietHandler
 from local.aws.http_api import HttpApi, Route
+from local.aws.iam.account import Account
+from local.aws.iam.identities import Identities
 from local.aws.invocation import Invoker, UnknownFunctionError
 from local.aws.moto_patches import tagging
 from local.aws.observer import AwsObserver, SilentObserver
@@ -50,6 +52,7 @@ class LocalAws:
     """An emulated AWS account on a loopback address; one at a time in a process."""
 
     account_id = _ACCOUNT
+    KEY_VARIABLES = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
 
     def __init__(
         self,
@@ -91,9 +94,11 @@ class LocalAws:
             observer=observer or SilentObserver(),
             clock=LifecycleClock(speed=speed),
             injector=FaultInjector(),
+            identities=Identities(Account(_ACCOUNT, region)),
         )
         self._server: BaseWSGIServer | None = None
         self._front: Front | None = None
+        self._eks: EksService | None = None
         self._http_api: HttpApi | None = None
         self._clients: dict[tuple[str, bool], Any] = {}
         self._clients_guard = threading.Lock()
@@ -117,6 +122,7 @@ class LocalAws:
                 handlers=self._handlers,
                 account_id=_ACCOUNT,
                 region=self.region,
+                key_of=self._key_of,
             )
             running.connect(
                 invoker=invoker,
@@ -130,8 +136,10 @@ class LocalAws:
                 ),
             )
             eks, fsx = EksService(running), FsxService(running)
+            self._eks = eks
             tagging.add_source(eks)
             tagging.add_source(fsx)
+            running.identities.account.sources = (eks, fsx)
             services = {"eks": eks, "fsx": fsx, "servicequotas": QuotasService(running)}
             front = self._front = Front(emulation=running, services=services, key=self._key)
             self._server = make_server(_HOST, 0, front, threaded=True, request_handler=QuietHandler)
@@ -194,6 +202,15 @@ class LocalAws:
             "AWS_EC2_METADATA_DISABLED": "true",
         }
 
+    def pod_key(self, namespace: str, service_account: str) -> dict[str, str]:
+        """Return the variables with the key of a pod's role; none without a Pod Identity."""
+        role_arn = "" if self._eks is None else self._eks.role_of(namespace, service_account)
+        principal = self.identities.of_role(role_arn)
+        if principal is None:
+            return {}
+        values = (principal.key.key_id, principal.key.secret, "local")
+        return dict(zip(self.KEY_VARIABLES, values, strict=True))
+
     def client(self, service: str) -> Any:
         """Return a boto3 client on this endpoint, the same one each time."""
         return self._client(service, own=False)
@@ -234,6 +251,11 @@ class LocalAws:
         self._emulation.injector.forget_calls()
 
     @property
+    def identities(self) -> Identities:
+        """Return the account's principals; who is none of them has every right."""
+        return self._emulation.identities
+
+    @property
     def faults(self) -> set[str]:
         """Return the faults that are on; add to it or remove from it at any time."""
         return self._emulation.faults
@@ -272,6 +294,11 @@ class LocalAws:
         self._emulation.clock.finish()
 
     # -- inside -----------------------------------------------------------------------------------
+
+    def _key_of(self, function: str) -> AccessKey | None:
+        """Return the key of a function's role, None when it has no role of its own."""
+        principal = self.identities.of_function(function)
+        return None if principal is None else principal.key
 
     def _client(self, service: str, *, own: bool) -> Any:
         with self._clients_guard:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any
+from xml.sax.saxutils import escape
 
 from botocore.exceptions import UnknownServiceError
 from moto.moto_server import werkzeug_app
@@ -30,6 +31,7 @@ from local.aws import access
 from local.aws.access import AccessKey
 from local.aws.emulation import Emulation
 from local.aws.faults import CONNECTION_CLOSED, InjectedError
+from local.aws.iam.identities import KEY_ID, Principal
 from local.aws.services.wire import (
     ApiRequest,
     ApiResponse,
@@ -110,7 +112,8 @@ class Front:
             return _send(_failure("", error), start_response)
         is_link = f"{access.SIGNATURE}=" in request.query  # S3 has the only presigned addresses
         service = signing_name(request.headers) or ("s3" if is_link else "")
-        denial = self._key.denial_of(
+        principal = self._principal(environ)
+        denial = (self._key if principal is None else principal.key).denial_of(
             method=request.method,
             uri=environ["REQUEST_URI"],
             headers=_headers(environ),
@@ -119,7 +122,13 @@ class Front:
         if denial is not None:
             code, message = access.error_of(denial, protocol=_protocol(service))
             return _send(_failure(service, InjectedError(code, message)), start_response)
-        return self._serve(environ, start_response, request, service)
+        return self._serve(environ, start_response, request, service, principal)
+
+    def _principal(self, environ: dict[str, Any]) -> Principal | None:
+        """Return whose key a request names, None for the owner's and for unknown ones."""
+        stated = environ.get("HTTP_AUTHORIZATION") or environ.get("QUERY_STRING", "")
+        match = KEY_ID.search(stated)
+        return self._emulation.identities.of_key(match[1]) if match else None
 
     def _serve(
         self,
@@ -127,8 +136,9 @@ class Front:
         start_response: Callable[..., Any],
         request: ApiRequest,
         service: str,
+        principal: Principal | None,
     ) -> Iterable[bytes]:
-        """Record the call, fail it if a fault says so, else let its service answer."""
+        """Record the call, fail it if a fault or a policy says so, else let its service answer."""
         operation = ""
         if OWN_CLIENT not in request.headers.get("User-Agent", ""):
             operation = identify(service, request) if service else ""
@@ -136,6 +146,8 @@ class Front:
             if injected is not None and injected.code == CONNECTION_CLOSED:
                 environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
                 raise ConnectionResetError("closed by an injected fault")
+            if injected is None and principal is not None:
+                injected = self._refusal(principal, service, operation, request)
             if injected is not None:
                 failure = _failure(service, injected)
                 if request.method == "HEAD":
@@ -172,6 +184,19 @@ class Front:
                     "InternalFailure", "the local AWS endpoint failed; see its log"
                 )
                 return _send(_failure(service, error), start_response)
+
+    def _refusal(
+        self, principal: Principal, service: str, operation: str, request: ApiRequest
+    ) -> InjectedError | None:
+        """Return what a principal without the rights is answered."""
+        with self._turn(service):
+            refusal = self._emulation.identities.refusal(
+                principal, service, operation, request, _protocol(service)
+            )
+        if refusal is None:
+            return None
+        logger.warning("refused", extra={"principal": principal.name, "error": refusal.message})
+        return InjectedError(refusal.code, refusal.message)
 
     def _turn(self, service: str) -> AbstractContextManager[Any]:
         if service in _CONCURRENT or not service:
@@ -247,7 +272,7 @@ def _failure(service: str, error: InjectedError) -> ApiResponse:
             },
             body=json.dumps(content).encode(),
         )
-    text = f"<Error><Code>{error.code}</Code><Message>{error.message}</Message></Error>"
+    text = f"<Error><Code>{error.code}</Code><Message>{escape(error.message)}</Message></Error>"
     if protocol == "ec2":
         text = f"<Response><Errors>{text}</Errors><RequestID>local</RequestID></Response>"
     elif protocol == "query":

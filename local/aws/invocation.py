@@ -11,11 +11,14 @@ import json
 import logging
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 
 from moto.awslambda.models import LambdaFunction, lambda_backends
 
+from local.aws.access import AccessKey
 from local.aws.runtime import Function, LambdaRuntime, error_payload
 
 logger = logging.getLogger(__name__)
@@ -50,11 +53,14 @@ class Invoker:
         handlers: frozenset[str],
         account_id: str,
         region: str,
+        key_of: Callable[[str], AccessKey | None] = lambda _function: None,
     ) -> None:
+        """`key_of` has the key with which a function of a name calls AWS, None for the owner's."""
         self.runtime = runtime
         self._handlers = handlers
         self._account_id = account_id
         self._region = region
+        self._key_of = key_of
         self._pool = ThreadPoolExecutor(max_workers=16, thread_name_prefix="lambda-async")
         self._pending = 0
         self._guard = threading.Lock()
@@ -93,7 +99,8 @@ class Invoker:
             return error_payload(error_type="Runtime.HandlerNotAllowed", message=refusal), True
         with self._turn(function):
             started = time.monotonic()
-            result, failed = self.runtime.invoke(function, payload)
+            acting = replace(function, key=self._key_of(function.name))
+            result, failed = self.runtime.invoke(acting, payload)
         if failed:
             logger.warning(
                 "function failed",

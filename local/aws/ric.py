@@ -146,6 +146,7 @@ class _Worker:
             **{name: value for name, value in os.environ.items() if name not in OVERRIDES},
             **environment,
             **function.environment,
+            **function.credentials(),
             "AWS_LAMBDA_RUNTIME_API": f"127.0.0.1:{self._server.server_port}",
             "AWS_LAMBDA_FUNCTION_NAME": function.name,
             "AWS_LAMBDA_FUNCTION_VERSION": "$LATEST",

@@ -16,9 +16,13 @@ import traceback
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any, Protocol
 
 import boto3
+from botocore.credentials import Credentials, ReadOnlyCredentials
+
+from local.aws.access import AccessKey
 
 # A profile of the person's own account would take the place of the emulated credentials.
 OVERRIDES = ("AWS_PROFILE", "AWS_DEFAULT_PROFILE")
@@ -35,6 +39,18 @@ class Function:
     memory_mib: int = 128
     environment: Mapping[str, str] = field(default_factory=dict)
     reserved_concurrency: int | None = None
+    # Of its role; None: it calls AWS with the owner's.
+    key: AccessKey | None = None
+
+    def credentials(self) -> dict[str, str]:
+        """Return the variables with which Lambda gives a function its role's key."""
+        if self.key is None:
+            return {}
+        return {
+            "AWS_ACCESS_KEY_ID": self.key.key_id,
+            "AWS_SECRET_ACCESS_KEY": self.key.secret,
+            "AWS_SESSION_TOKEN": "local",
+        }
 
 
 class LambdaRuntime(Protocol):
@@ -78,8 +94,23 @@ def error_payload(*, error_type: str, message: str, stack: list[str] | None = No
     ).encode()
 
 
+class _CallersKey(Credentials):
+    """The key of the function that runs on the thread, the owner's on every other thread."""
+
+    acting = threading.local()
+
+    def get_frozen_credentials(self) -> ReadOnlyCredentials:
+        """Return what a request of this thread is signed with."""
+        key: AccessKey | None = getattr(self.acting, "key", None)
+        if key is None:
+            return ReadOnlyCredentials(self.access_key, self.secret_key, self.token)
+        return ReadOnlyCredentials(key.key_id, key.secret, "local")
+
+
 class InProcessRuntime:
     """Imports each handler once and calls it on the caller's thread.
+
+    AWS is called with the function's key there; a thread that a handler starts has the owner's.
 
     Fast and easy to debug. os.environ is one for the process, so a function's variables are merged
     into it; two functions that want different values for one name need `RicRuntime`. Timeouts are
@@ -104,12 +135,25 @@ class InProcessRuntime:
                 os.environ[name] = value
         # boto3's session of this process keeps the credentials that it has found first.
         boto3.setup_default_session()
+        if "AWS_ACCESS_KEY_ID" in environment:
+            _give(
+                _CallersKey(
+                    environment["AWS_ACCESS_KEY_ID"],
+                    environment["AWS_SECRET_ACCESS_KEY"],
+                    environment.get("AWS_SESSION_TOKEN"),
+                )
+            )
 
     def invoke(self, function: Function, payload: bytes) -> tuple[bytes, bool]:
         """Call the handler; a raised exception becomes Lambda's error payload."""
         try:
             handler = self._handler(function)
-            result = handler(json.loads(payload or b"{}"), LambdaContext(function))
+            before = getattr(_CallersKey.acting, "key", None)
+            _CallersKey.acting.key = function.key
+            try:
+                result = handler(json.loads(payload or b"{}"), LambdaContext(function))
+            finally:
+                _CallersKey.acting.key = before
             return json.dumps(result).encode(), False
         except Exception as exc:
             # This is Lambda's own boundary: any exception of a handler becomes its error response.
@@ -165,3 +209,10 @@ class InProcessRuntime:
             self._before.setdefault(name, os.environ.get(name))
             self._set_by[name] = function.name
             os.environ[name] = value
+
+
+def _give(credentials: Credentials) -> None:
+    """Let boto3's session of this process use these, whatever else it could find."""
+    session: Any = boto3.DEFAULT_SESSION
+    provider = SimpleNamespace(METHOD="endpoint", CANONICAL_NAME=None, load=lambda: credentials)
+    session._session.get_component("credential_provider").providers.insert(0, provider)

@@ -39,7 +39,7 @@ from local.cluster.events import EventRecorder
 from local.cluster.node.devices import GpuPool, machine_gpus
 from local.cluster.node.environment import Ports
 from local.cluster.node.kubelet import STOP_PATIENCE_S, Kubelet
-from local.cluster.node.launch import NodeContext
+from local.cluster.node.launch import NodeContext, PodIdentity
 
 __all__ = ["LocalCluster"]
 
@@ -54,6 +54,8 @@ class LocalCluster:
             there is one, is the caller's to empty. Nothing is written there before `start`.
         pod_environment: variables that the node injects in every container; read at each start
             of one, so they may be filled in later.
+        pod_identity: variables that a pod gets for its namespace and service account, by which it
+            is known outside of the cluster.
         python_path: the directory that containers start in.
         file_system_dir: volume handle of an FSx file system to the directory behind it.
         images: commands of images that name none themselves, by a part of the image's name.
@@ -69,6 +71,7 @@ class LocalCluster:
         *,
         state_dir: Path,
         pod_environment: Mapping[str, str],
+        pod_identity: PodIdentity = lambda _namespace, _account: {},
         python_path: Path,
         file_system_dir: Callable[[str], Path | None],
         images: Mapping[str, Sequence[str]] | None = None,
@@ -98,6 +101,7 @@ class LocalCluster:
                 state_dir=state_dir,
                 directory=python_path,
                 environment=pod_environment,
+                identity=pod_identity,
                 kubeconfig=self.kubeconfig,
                 file_systems=file_system_dir,
                 image_commands={part: list(words) for part, words in (images or {}).items()},

@@ -219,6 +219,15 @@ class InsideCluster(NativeService):
         held[association["associationId"]] = association
         return {"association": association}
 
+    def role_of(self, namespace: str, service_account: str) -> str:
+        """Return the ARN of the role that pods of a service account have, "" for none."""
+        with self.emulation.locks["eks"]:
+            for cluster in self.clusters.values():
+                for held in cluster.pod_identities.values():
+                    if (held["namespace"], held["serviceAccount"]) == (namespace, service_account):
+                        return str(held["roleArn"])
+        return ""
+
     def describe_pod_identity_association(self, params: dict[str, Any]) -> dict[str, Any]:
         """Return one association."""
         return {"association": self._association(params)}

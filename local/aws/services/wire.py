@@ -160,6 +160,27 @@ def _match(service: str, request: ApiRequest) -> tuple[OperationModel, dict[str,
     return None
 
 
+def rest_parameters(service: str, request: ApiRequest) -> dict[str, str]:
+    """Return what path and query of a request to a REST service say, by the API's own names."""
+    found = _match(service, request)
+    if found is None:
+        return {}
+    operation, in_path = found
+    query = {
+        name: values[0] for name, values in parse_qs(request.query, keep_blank_values=True).items()
+    }
+    shape = operation.input_shape
+    stated: dict[str, str] = {}
+    for member, model in shape.members.items() if shape is not None else ():
+        name = model.serialization.get("name", member)
+        place = {"uri": in_path, "querystring": query}.get(
+            model.serialization.get("location", ""), {}
+        )
+        if name in place:
+            stated[member] = place[name]
+    return stated
+
+
 class NativeService:
     """Base of a service that is a class with one method an operation: `create_cluster(params)`.
 

@@ -6,7 +6,7 @@ Called by the pod worker at each start of a container. It decides; starting is `
 from __future__ import annotations
 
 import errno
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,9 @@ from local.cluster.node.environment import (
 )
 from local.cluster.node.volumes import FileSystems, MountError, container_mounts, mount_all
 
+PodIdentity = Callable[[str, str], Mapping[str, str]]
+"""Variables for a namespace and a service account."""
+
 
 @dataclass(frozen=True)
 class NodeContext:
@@ -40,6 +43,7 @@ class NodeContext:
     state_dir: Path
     directory: Path  # where processes start
     environment: Mapping[str, str]
+    identity: PodIdentity
     kubeconfig: Path
     file_systems: FileSystems
     image_commands: Mapping[str, list[str]]
@@ -114,9 +118,13 @@ def _node_variables(
             f"this machine has {context.gpus.count()} NVIDIA GPUs and the container asks for "
             f"{num_gpus}; local mode cannot run it"
         )
-    variables = dict(context.environment)
+    account = str(pod["spec"].get("serviceAccountName", "default"))
+    variables = {
+        **context.environment,
+        **context.identity(pod["metadata"]["namespace"], account),
+    }
     variables["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, devices))
-    if pod["spec"].get("serviceAccountName", "default") != "default":
+    if account != "default":
         variables["KUBECONFIG"] = str(context.kubeconfig)
     if _job_of(pod):
         # torchrun's c10d rendezvous announces the machine's host name, which need not resolve.

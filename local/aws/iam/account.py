@@ -1,0 +1,100 @@
+"""What the emulated account has, as far as IAM asks: tags, networks, machines of task tokens.
+
+Asked by `needs` and `on_behalf` while a request is looked at; it changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from moto.ec2.models import ec2_backends
+from moto.secretsmanager.models import secretsmanager_backends
+from moto.stepfunctions.parser.models import stepfunctions_parser_backends
+
+_BY_NAME: Final = frozenset({"placement-group"})
+
+
+@dataclass
+class Account:
+    """One account in one region; `sources` are the services that moto does not have."""
+
+    account_id: str
+    region: str
+    sources: Iterable[Any] = ()
+    # Buckets and tables whose contents are encrypted with the deployment's key: name -> key's ARN.
+    keys: dict[str, str] = field(default_factory=dict)
+    # Services that have made their role in this account.
+    linked: set[str] = field(default_factory=set)
+
+    def arn(self, template: str) -> str:
+        """The whole ARN of "service:rest"; services without region or account leave them out."""
+        if template == "*" or template.startswith("arn:"):
+            return template
+        service, _, rest = template.partition(":")
+        region = "" if service in ("iam", "s3") else self.region
+        account = "" if service == "s3" else self.account_id
+        return f"arn:aws:{service}:{region}:{account}:{rest}"
+
+    def tags_of(self, arn: str) -> dict[str, str] | None:
+        """The tags of a resource, None when there is none of this ARN."""
+        parts = arn.split(":", 5)
+        if parts[2] == "ec2":
+            return self._ec2_tags(*parts[5].split("/", 1))
+        for source in self.sources:
+            if source.owns_arn(arn):
+                for resource in source.iter_tagged_resources():
+                    if resource.arn == arn:
+                        return dict(resource.tags)
+        return None
+
+    def launch_template(self, stated: dict[str, str]) -> Any | None:
+        """The launch template that a request names by id or name, None when there is none."""
+        for template in list(self._ec2.launch_templates.values()):
+            if stated.get("id") == template.id or stated.get("name") == template.name:
+                return template
+        return None
+
+    def vpc_of(self, subnet_id: str) -> str:
+        """The network of a subnet, "" when there is no such subnet."""
+        for zones in list(self._ec2.subnets.values()):
+            if subnet_id in zones:
+                return str(zones[subnet_id].vpc_id)
+        return ""
+
+    def secret_arn(self, name_or_arn: str) -> str:
+        """The ARN of a secret; what is not found stays as it is."""
+        secrets = secretsmanager_backends[self.account_id][self.region].secrets
+        found = secrets.get(name_or_arn) if name_or_arn in secrets else None
+        return name_or_arn if found is None else str(found.arn)
+
+    def machine_of(self, token: str) -> str | None:
+        """The ARN of the state machine that waits with a task token, None when none does."""
+        backend = stepfunctions_parser_backends[self.account_id][self.region]
+        for execution in backend._get_executions():
+            worker = getattr(execution, "exec_worker", None)
+            env = None if worker is None else worker.env
+            if env is not None and env.callback_pool_manager.get(token) is not None:
+                return str(execution.state_machine.arn)
+        return None
+
+    @property
+    def _ec2(self) -> Any:
+        return ec2_backends[self.account_id][self.region]
+
+    def _ec2_tags(self, kind: str, identity: str) -> dict[str, str] | None:
+        ec2 = self._ec2
+        held: dict[str, Callable[[], Iterable[str]]] = {
+            "security-group": lambda: [
+                each for groups in list(ec2.groups.values()) for each in groups
+            ],
+            "launch-template": lambda: ec2.launch_templates,
+            "network-interface": lambda: ec2.enis,
+            "placement-group": lambda: ec2.__dict__.get("placement_groups", {}),
+        }
+        if kind in held and identity not in held[kind]():
+            return None
+        if kind in _BY_NAME:
+            identity = ec2.__dict__["placement_groups"][identity].id
+        return dict(ec2.tags.get(identity, {}))

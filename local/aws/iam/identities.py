@@ -1,0 +1,234 @@
+"""The principals of the account, with their keys, and the answer to each request of theirs.
+
+Asked by the front, once a request's key is known. The owner's own key belongs to no principal here
+and may do everything: it is the person's, and the deployment's. Every check of a principal is kept,
+so that a test can tell what a grant is needed for.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from local.aws.access import AccessKey
+from local.aws.iam.account import Account
+from local.aws.iam.needs import Parameters, checks_of
+from local.aws.iam.on_behalf import LINKING, ON_BEHALF, PASSED
+from local.aws.iam.parameters import parameters_of
+from local.aws.iam.policies import Check, Decision, Statement, decide, read_statement
+from local.aws.services.wire import ApiRequest
+
+# Error codes by protocol; "" is for every protocol that is not listed.
+# Source: "Common Errors" of the service's API reference; for EC2 "Error codes for the Amazon EC2
+# API"; for S3 "Error responses".
+_CODES: Final = {
+    "": "AccessDeniedException",
+    "ec2": "UnauthorizedOperation",
+    "query": "AccessDenied",
+    "rest-xml": "AccessDenied",
+}
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why a request is not served, in AWS's words."""
+
+    code: str
+    message: str
+
+
+@dataclass(frozen=True)
+class Principal:
+    """A role with its policies, as one session of it that has a key."""
+
+    name: str
+    role_arn: str
+    statements: tuple[Statement, ...]
+    trusted: frozenset[str]
+    """The services that may take the role on."""
+    key: AccessKey
+
+    @property
+    def session_arn(self) -> str:
+        """Who it is in AWS's messages."""
+        account, role = self.role_arn.split(":")[4], self.role_arn.rsplit("/", 1)[-1]
+        return f"arn:aws:sts::{account}:assumed-role/{role}/{role}"
+
+    def refusal_of(self, check: Check, protocol: str) -> Refusal | None:
+        """Why the policies do not allow a check, None when they do.
+
+        Source: IAM user guide, "Troubleshooting access denied error messages".
+        """
+        decision = decide(self.statements, check)
+        if decision is Decision.ALLOWED:
+            return None
+        because = (
+            "with an explicit deny in an identity-based policy"
+            if decision is Decision.DENIED
+            else f"because no identity-based policy allows the {check.action} action"
+        )
+        resource = f'"{check.resource}"' if protocol == "rest-xml" else check.resource
+        message = (
+            f"User: {self.session_arn} is not authorized to perform: {check.action} on resource: "
+            f"{resource} {because}"
+        )
+        if protocol == "ec2":
+            message = f"You are not authorized to perform this operation. {message}"
+        return Refusal(_CODES.get(protocol, _CODES[""]), message)
+
+
+class Identities:
+    """Every principal of one account; none until somebody adds them."""
+
+    def __init__(self, account: Account) -> None:
+        self.account = account
+        self._by_name: dict[str, Principal] = {}
+        self._of_functions: dict[str, str] = {}
+        self._asked: set[tuple[str, str, str, frozenset[tuple[str, str]], bool]] = set()
+        self._guard = threading.Lock()
+
+    def add(
+        self,
+        name: str,
+        *,
+        role_arn: str,
+        role: Mapping[str, Any],
+        values: Mapping[str, str],
+        function: str = "",
+    ) -> Principal:
+        """Make a principal of a role as `lambdas/policies.json` has it.
+
+        Raises:
+            PolicyError: its policies have what cannot be evaluated.
+        """
+        trust = [read_statement({**each, "Resource": "*"}, values) for each in role["trust"]]
+        assert trust, f"{name} has no trust policy"
+        made = Principal(
+            name=name,
+            role_arn=role_arn,
+            statements=tuple(read_statement(each, values) for each in role["statements"]),
+            trusted=frozenset(_services(role["trust"])),
+            key=AccessKey.new(),
+        )
+        with self._guard:
+            self._by_name[name] = made
+            if function:
+                self._of_functions[function] = name
+        return made
+
+    def named(self, name: str) -> Principal:
+        """The principal of this name.
+
+        Raises:
+            ValueError: there is none.
+        """
+        with self._guard:
+            found = self._by_name.get(name)
+            known = ", ".join(sorted(self._by_name))
+        if found is None:
+            raise ValueError(f'role "{name}" is not known; known are {known}')
+        return found
+
+    def of_key(self, key_id: str) -> Principal | None:
+        """Whose key it is, None for the owner's and for one that nobody has."""
+        return next((each for each in self._all() if each.key.key_id == key_id), None)
+
+    def of_function(self, function: str) -> Principal | None:
+        """The role of a Lambda function, None when it has none."""
+        with self._guard:
+            return self._by_name.get(self._of_functions.get(function, ""))
+
+    def of_role(self, role_arn: str) -> Principal | None:
+        """The principal of a role, None when none has it."""
+        return next((each for each in self._all() if each.role_arn == role_arn), None)
+
+    def take_away(self, name: str, action: str) -> None:
+        """Take an action out of the policies of one role.
+
+        Raises:
+            ValueError: there is no such role, or its policies do not have the action.
+        """
+        principal = self.named(name)
+        left = tuple(each.without(action) for each in principal.statements)
+        if left == principal.statements:
+            held = sorted({each for one in left for each in one.actions})
+            raise ValueError(f'role "{name}" is not granted {action}; it has {", ".join(held)}')
+        with self._guard:
+            self._by_name[name] = replace(principal, statements=left)
+
+    def asked(self) -> Iterator[tuple[str, Check]]:
+        """Each different check so far, with the name of the principal that asked."""
+        with self._guard:
+            found = sorted(self._asked, key=str)
+        for name, action, resource, context, is_missing in found:
+            yield name, Check(action, resource, dict(context), is_missing)
+
+    def refusal(
+        self, principal: Principal, service: str, operation: str, request: ApiRequest, protocol: str
+    ) -> Refusal | None:
+        """Why a request is not allowed, None when it is."""
+        if not operation:
+            return Refusal(
+                _CODES.get(protocol, _CODES[""]),
+                f"User: {principal.session_arn} asks {service} for {request.method} "
+                f"{request.path}, an operation that the local IAM does not know",
+            )
+        given = parameters_of(service, request)
+        for check in checks_of(self.account, service, operation, given):
+            refusal = self._refusal(principal, check, protocol)
+            if refusal is not None:
+                return refusal
+        return self._refusal_on_behalf(principal, f"{service}:{operation}", given, protocol)
+
+    def _refusal_on_behalf(
+        self, principal: Principal, operation: str, given: Parameters, protocol: str
+    ) -> Refusal | None:
+        for passed in PASSED:
+            if passed.operation != operation:
+                continue
+            for role_arn in passed.role(given):
+                check = Check("iam:PassRole", role_arn, {"iam:PassedToService": passed.service})
+                refusal = self._refusal(principal, check, protocol)
+                if refusal is not None:
+                    return refusal
+                role = self.of_role(role_arn)
+                if role is not None and passed.trusted not in role.trusted:
+                    return Refusal(
+                        "InvalidParameterException", passed.distrust.format(role=role_arn)
+                    )
+        for row in ON_BEHALF:
+            if row.operation != operation:
+                continue
+            for check in row.checks(self.account, given):
+                refusal = self._refusal(principal, check, protocol)
+                if refusal is not None:
+                    words = row.words.replace("{denied}", refusal.message)
+                    return Refusal(row.code or refusal.code, words)
+        if operation in LINKING:
+            self.account.linked.add(LINKING[operation])
+        return None
+
+    def _refusal(self, principal: Principal, check: Check, protocol: str) -> Refusal | None:
+        context = frozenset(check.context.items())
+        with self._guard:
+            self._asked.add(
+                (principal.name, check.action, check.resource, context, check.is_missing)
+            )
+        return principal.refusal_of(check, protocol)
+
+    def _all(self) -> list[Principal]:
+        with self._guard:
+            return list(self._by_name.values())
+
+
+def _services(trust: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    for statement in trust:
+        service = statement.get("Principal", {}).get("Service", [])
+        yield from service if isinstance(service, list) else [service]
+
+
+KEY_ID: Final = re.compile(r"(?:Credential=|X-Amz-Credential=)([A-Za-z0-9]+)(?:/|%2F)")
+"""Where a request, or a presigned address, names the key that it is signed with."""

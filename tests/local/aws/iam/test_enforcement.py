@@ -1,0 +1,265 @@
+"""The front refuses what a principal's policies do not allow, in the words of each service."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from botocore.config import Config
+from botocore.exceptions import ClientError
+
+from local.aws import Deployment, DeploymentSpec, InProcessRuntime, LocalAws, NetworkSpec
+
+ARN = "arn:aws:iam::123456789012:role/{}"
+NODE_ROLE, ROLE = ARN.format("nodes"), ARN.format("worker")
+TRUST = {
+    "Effect": "Allow",
+    "Principal": {"Service": "ec2.amazonaws.com"},
+    "Action": "sts:AssumeRole",
+}
+Client = Callable[[str], Any]
+
+
+def statement(*actions: str, resource: str = "*", **condition: Any) -> dict[str, Any]:
+    found = {"Effect": "Allow", "Action": list(actions), "Resource": resource}
+    return found | ({"Condition": condition} if condition else {})
+
+
+GRANTS = [
+    statement(
+        "eks:CreateCluster",
+        "eks:CreateNodegroup",
+        "eks:TagResource",
+        Null={"aws:RequestTag/team": "false"},
+    ),
+    statement("eks:DescribeCluster", resource="arn:aws:eks:*:*:cluster/ours-*"),
+    statement("iam:PassRole", StringEquals={"iam:PassedToService": "eks.amazonaws.com"}),
+    statement("iam:GetRole", "iam:ListAttachedRolePolicies", "iam:CreateServiceLinkedRole"),
+    statement("ec2:DescribeSubnets", "ec2:DescribeVpcs", "ec2:DescribeSecurityGroups"),
+    statement("ec2:DescribeLaunchTemplateVersions", "ec2:RunInstances"),
+    statement("ec2:CreateSecurityGroup"),
+    statement("ec2:CreateTags", StringEquals={"ec2:CreateAction": "CreateSecurityGroup"}),
+    statement("ec2:DeleteSecurityGroup", Null={"aws:ResourceTag/team": "false"}),
+    statement("s3:GetObject", resource="arn:aws:s3:::ours/*"),
+    statement("s3:ListBucket", resource="arn:aws:s3:::ours"),
+    statement("events:PutEvents", StringEquals={"events:source": "ours"}),
+    statement("dynamodb:PutItem"),
+]
+
+
+@pytest.fixture(scope="module")
+def aws(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalAws]:
+    """An endpoint with a network and one bucket."""
+    folder: Path = tmp_path_factory.mktemp("aws")
+    with LocalAws(state_dir=folder, invoker=InProcessRuntime(), handlers=[], speed=36000) as made:
+        made.client("s3").create_bucket(
+            Bucket="ours", CreateBucketConfiguration={"LocationConstraint": "us-west-2"}
+        )
+        made.client("s3").put_object(Bucket="ours", Key="a", Body=b"text")
+        yield made
+
+
+@pytest.fixture(scope="module")
+def network(aws: LocalAws) -> Deployment:
+    return aws.deploy(DeploymentSpec(network=NetworkSpec(), roles=["cluster", "nodes"]))
+
+
+@pytest.fixture
+def client(aws: LocalAws) -> Client:
+    """Clients of the principal "worker", who has all of GRANTS anew."""
+    eks = {**TRUST, "Principal": {"Service": "eks.amazonaws.com"}}
+    for name, trust in (("cluster", eks), ("nodes", TRUST)):
+        role = {"trust": [trust], "statements": []}
+        aws.identities.add(name, role_arn=ARN.format(name), role=role, values={})
+    worker = aws.identities.add(
+        "worker", role_arn=ROLE, role={"trust": [TRUST], "statements": GRANTS}, values={}
+    )
+    session = boto3.Session(worker.key.key_id, worker.key.secret, region_name="us-west-2")
+    # Without a version, boto3 signs addresses of S3 in the way of long ago.
+    config = Config(retries={"total_max_attempts": 1}, signature_version="v4")
+    return lambda service: session.client(service, endpoint_url=aws.url, config=config)  # type: ignore[call-overload]  # the stubs list literal names
+
+
+def refused(call: Callable[..., Any], **arguments: Any) -> tuple[str, str]:
+    with pytest.raises(ClientError) as caught:
+        call(**arguments)
+    error = caught.value.response["Error"]
+    return error["Code"], error["Message"]
+
+
+WHO = "arn:aws:sts::123456789012:assumed-role/worker/worker"
+
+
+def not_authorized(action: str, resource: str) -> str:
+    return (
+        f"User: {WHO} is not authorized to perform: {action} on resource: {resource} because no "
+        f"identity-based policy allows the {action} action"
+    )
+
+
+def test_owner_of_the_account_may_do_everything(aws: LocalAws) -> None:
+    assert aws.client("eks").list_clusters()["clusters"] == []
+
+
+def test_json_service_answers_access_denied_exception(client: Client) -> None:
+    code, message = refused(client("eks").describe_cluster, name="theirs")
+
+    assert code == "AccessDeniedException"
+    where = "arn:aws:eks:us-west-2:123456789012:cluster/theirs"
+    assert message == not_authorized("eks:DescribeCluster", where)
+
+
+def test_allowed_call_reaches_the_service(client: Client) -> None:
+    code, _ = refused(client("eks").describe_cluster, name="ours-1")
+
+    assert code == "ResourceNotFoundException"
+
+
+def test_ec2_answers_unauthorized_operation(client: Client) -> None:
+    code, message = refused(client("ec2").describe_instances)
+
+    assert code == "UnauthorizedOperation"
+    assert message.startswith("You are not authorized to perform this operation. User: ")
+    assert not_authorized("ec2:DescribeInstances", "*") in message
+
+
+def test_s3_answers_access_denied(client: Client) -> None:
+    code, message = refused(client("s3").put_object, Bucket="ours", Key="b", Body=b"")
+
+    assert code == "AccessDenied"
+    assert message == not_authorized("s3:PutObject", '"arn:aws:s3:::ours/b"')
+    assert client("s3").get_object(Bucket="ours", Key="a")["Body"].read() == b"text"
+    assert client("s3").list_objects_v2(Bucket="ours", Prefix="a")["KeyCount"] == 1
+
+
+def test_presigned_address_has_the_rights_of_its_signer(client: Client) -> None:
+    s3 = client("s3")
+    allowed = s3.generate_presigned_url("get_object", Params={"Bucket": "ours", "Key": "a"})
+    denied = s3.generate_presigned_url("get_object", Params={"Bucket": "theirs", "Key": "a"})
+
+    with urllib.request.urlopen(allowed) as answer:
+        assert answer.read() == b"text"
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        urllib.request.urlopen(denied)
+    assert caught.value.code == 403
+    assert b"<Code>AccessDenied</Code>" in caught.value.read()
+
+
+def test_another_secret_with_a_principals_key_is_refused(aws: LocalAws, client: Client) -> None:
+    key_id = aws.identities.named("worker").key.key_id
+    session = boto3.Session(key_id, "wrong", region_name="us-west-2")
+
+    code, _ = refused(session.client("eks", endpoint_url=aws.url).list_clusters)
+
+    assert code == "InvalidSignatureException"
+
+
+def test_creation_needs_the_tag_that_its_condition_names(
+    client: Client, network: Deployment
+) -> None:
+    ec2 = client("ec2")
+    tags = [{"ResourceType": "security-group", "Tags": [{"Key": "team", "Value": "a"}]}]
+    made: dict[str, Any] = {"Description": "d", "VpcId": network.vpc_id}
+
+    tagged = ec2.create_security_group(GroupName="a", TagSpecifications=tags, **made)["GroupId"]
+    bare = ec2.create_security_group(GroupName="b", **made)["GroupId"]
+
+    code, message = refused(ec2.delete_security_group, GroupId=bare)
+    assert (code, "ec2:DeleteSecurityGroup" in message) == ("UnauthorizedOperation", True)
+    ec2.delete_security_group(GroupId=tagged)
+    # What is not there has no tags to ask for.
+    assert refused(ec2.delete_security_group, GroupId=tagged)[0] == "InvalidGroup.NotFound"
+
+
+def test_each_event_of_a_batch_is_looked_at(client: Client) -> None:
+    entries = [
+        {"Source": source, "DetailType": "a", "Detail": json.dumps({})}
+        for source in ("ours", "theirs")
+    ]
+
+    code, message = refused(client("events").put_events, Entries=entries)
+
+    assert (code, "events:PutEvents" in message) == ("AccessDeniedException", True)
+    assert client("events").put_events(Entries=entries[:1])["FailedEntryCount"] == 0
+
+
+def test_transaction_needs_the_right_of_each_of_its_items(client: Client) -> None:
+    key = {"pk": {"S": "a"}}
+    items = [{"Delete": {"TableName": "runs", "Key": key}}]
+
+    code, message = refused(client("dynamodb").transact_write_items, TransactItems=items)
+
+    assert code == "AccessDeniedException"
+    assert "dynamodb:DeleteItem" in message
+
+
+def cluster(network: Deployment, name: str, **changes: Any) -> dict[str, Any]:
+    return {
+        "name": name,
+        "version": "1.35",
+        "roleArn": ARN.format("cluster"),
+        "resourcesVpcConfig": {"subnetIds": network.subnet_ids},
+        "tags": {"team": "a"},
+    } | changes
+
+
+@pytest.mark.parametrize(
+    ("action", "code", "words"),
+    [
+        ("iam:PassRole", "AccessDeniedException", NODE_ROLE),
+        ("iam:GetRole", "AccessDeniedException", NODE_ROLE),
+        ("iam:ListAttachedRolePolicies", "AccessDeniedException", NODE_ROLE),
+        ("ec2:DescribeSubnets", "AccessDeniedException", "not authorized to perform ec2:Describe"),
+        ("iam:CreateServiceLinkedRole", "AccessDeniedException", "AmazonEKSNodegroup"),
+        ("ec2:RunInstances", "InvalidRequestException", "launch instances with this launch"),
+    ],
+)
+def test_node_group_needs_what_eks_checks_in_the_callers_name(
+    aws: LocalAws, network: Deployment, client: Client, action: str, code: str, words: str
+) -> None:
+    owner = aws.client("eks")
+    if "ours-groups" not in owner.list_clusters()["clusters"]:
+        owner.create_cluster(**cluster(network, "ours-groups"))
+        aws.client("ec2").create_launch_template(
+            LaunchTemplateName="ours", LaunchTemplateData={"ImageId": "ami-1"}
+        )
+    aws.identities.account.linked.clear()
+    aws.identities.take_away("worker", action)
+
+    found, message = refused(
+        client("eks").create_nodegroup,
+        clusterName="ours-groups",
+        nodegroupName="n",
+        nodeRole=NODE_ROLE,
+        subnets=network.subnet_ids[:1],
+        launchTemplate={"name": "ours"},
+        tags={"team": "a"},
+    )
+
+    assert found == code
+    assert action in message
+    assert words in message
+
+
+def test_passed_role_has_to_trust_the_service(client: Client, network: Deployment) -> None:
+    code, message = refused(
+        client("eks").create_cluster, **cluster(network, "ours-2", roleArn=NODE_ROLE)
+    )
+
+    assert code == "InvalidParameterException"
+    assert "the trusted entity is not correct" in message
+
+
+def test_action_that_a_role_does_not_have_cannot_be_taken_away(
+    aws: LocalAws, client: Client
+) -> None:
+    with pytest.raises(ValueError, match='"worker" is not granted eks:DeleteCluster'):
+        aws.identities.take_away("worker", "eks:DeleteCluster")
+    with pytest.raises(ValueError, match='"nobody" is not known; known are'):
+        aws.identities.take_away("nobody", "eks:DeleteCluster")

@@ -1,0 +1,74 @@
+"""The account of local mode has the roles of a deployment, with the policies as synthesized."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from lambdas.registry import FUNCTIONS
+from local.account_policies import ROLES, committed_policies, give_roles
+from local.aws import Deployment, InProcessRuntime, LocalAws
+from local.aws.iam.policies import Check, PolicyError, decide
+from local.mode import REPOSITORY
+
+TABLE = "arn:aws:dynamodb:us-west-2:123456789012:table/runs"
+
+
+def account(folder: Path, text: str) -> LocalAws:
+    aws = LocalAws(state_dir=folder, invoker=InProcessRuntime(), handlers=[])
+    made = Deployment(
+        role_arns={name: f"arn:aws:iam::123456789012:role/{name}" for name in ROLES.values()},
+        secret_arns={"slack": "arn:slack", "huggingface": "arn:huggingface"},
+        vpc_id="vpc-1",
+    )
+    give_roles(aws, made, text=text, deployment="ours", table="runs", bucket="results")
+    return aws
+
+
+def test_every_function_and_pod_acts_with_a_role_of_its_own(tmp_path: Path) -> None:
+    aws = account(tmp_path, committed_policies(REPOSITORY))
+
+    principals = [aws.identities.of_function(each.name) for each in FUNCTIONS]
+    assert {each.name for each in principals if each} == {each.name for each in FUNCTIONS}
+    assert all("lambda.amazonaws.com" in each.trusted for each in principals if each)
+    for name in ROLES.values():
+        found = aws.identities.named(name)
+        assert aws.identities.of_role(found.role_arn) == found
+        assert aws.identities.of_key(found.key.key_id) == found
+
+
+@pytest.mark.parametrize(
+    ("role", "check", "expected"),
+    [
+        ("prepare-run", Check("dynamodb:PutItem", TABLE), "allowed"),
+        ("prepare-run", Check("dynamodb:PutItem", f"{TABLE}-of-others"), "not allowed"),
+        ("start-teardown", Check("dynamodb:PutItem", TABLE), "not allowed"),
+        (
+            "start-teardown",
+            Check(
+                "states:StartExecution",
+                "arn:aws:states:us-west-2:123456789012:stateMachine:teardown",
+            ),
+            "allowed",
+        ),
+        ("saver", Check("s3:PutObject", "arn:aws:s3:::results/runs/a/model/x"), "allowed"),
+        ("relay", Check("s3:PutObject", "arn:aws:s3:::results/runs/a/model/x"), "not allowed"),
+    ],
+)
+def test_policies_name_what_local_mode_has(
+    tmp_path: Path, role: str, check: Check, expected: str
+) -> None:
+    aws = account(tmp_path, committed_policies(REPOSITORY))
+
+    assert decide(aws.identities.named(role).statements, check) == expected
+
+
+def test_policy_that_names_what_local_mode_does_not_know_is_refused(tmp_path: Path) -> None:
+    statement = {"Effect": "Allow", "Action": "sqs:SendMessage", "Resource": "${data/New.Arn}"}
+    trust = {"Effect": "Allow", "Action": "sts:AssumeRole", "Principal": {"Service": "lambda"}}
+    role = {"trust": [trust], "managed": [], "statements": [statement]}
+
+    with pytest.raises(PolicyError, match=r"data/New\.Arn.*local/account_policies"):
+        account(tmp_path, json.dumps({"workflow/Roles/reaper": role}))
