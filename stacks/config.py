@@ -82,6 +82,18 @@ class StageConfig(BaseModel):
     push_organisations: tuple[str, ...] = Field(
         default=(), description="owners on the Hugging Face hub that runs may push to, push_to=..."
     )
+    max_concurrent_runs: int = Field(
+        default=0, ge=0, description="runs that may be open at a time; 0 for any number"
+    )
+    max_concurrent_runs_per_channel: int = Field(
+        default=0, ge=0, description="of them in one channel; 0 for any number"
+    )
+    max_usd_per_hour: float = Field(
+        default=0, ge=0, allow_inf_nan=False, description="of all clusters; 0 for any amount"
+    )
+    max_usd_per_hour_per_channel: float = Field(
+        default=0, ge=0, allow_inf_nan=False, description="of those of one channel; 0 for any"
+    )
     num_nat_gateways: int = Field(
         default=1, ge=1, description="training nodes of a run are in one zone; each gateway costs"
     )

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from stationmaster.aws.existing_file_systems import ExistingFileSystems
     from stationmaster.aws.file_system_room import FileSystemRoom
     from stationmaster.aws.file_systems import FileSystems
+    from stationmaster.aws.guard_store import GuardStore
     from stationmaster.aws.instance_types import InstanceTypes
     from stationmaster.aws.kinds import Releasable
     from stationmaster.aws.launch_templates import LaunchTemplates
@@ -82,6 +83,13 @@ class Services:
         from stationmaster.aws.cluster_store import ClusterStore
 
         return ClusterStore(self.settings.table_name, self._client("dynamodb"))
+
+    @cached_property
+    def guard(self) -> GuardStore:
+        """The item that starts take turns at, where they are limited."""
+        from stationmaster.aws.guard_store import GuardStore
+
+        return GuardStore(self.settings.table_name, self._client("dynamodb"))
 
     @cached_property
     def deliveries(self) -> DeliveryStore:

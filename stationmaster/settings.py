@@ -81,6 +81,18 @@ class Settings(BaseModel):
     push_organisations: tuple[str, ...] = Field(
         default=(), description="owners on the Hugging Face hub that push_to= may name; * for any"
     )
+    max_concurrent_runs: int = Field(
+        default=0, ge=0, description="runs that may be open at a time; 0 for any number"
+    )
+    max_concurrent_runs_per_channel: int = Field(
+        default=0, ge=0, description="of them in one channel; 0 for any number"
+    )
+    max_usd_per_hour: float = Field(
+        default=0, ge=0, description="USD an hour that all clusters may cost; 0 for any amount"
+    )
+    max_usd_per_hour_per_channel: float = Field(
+        default=0, ge=0, description="of that in one channel; 0 for any amount"
+    )
     fsx_csi_role_arn: str = Field(default="", description="the FSx CSI driver's role")
     cluster_access_role_arns: tuple[str, ...] = Field(
         default=(), description="roles of the functions that talk to a run's Kubernetes API"

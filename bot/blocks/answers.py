@@ -5,6 +5,7 @@ The listeners call these with what `stationmaster.commands` returned.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 _MAX_BLOCKS: Final = 48
 # Slack takes 3,000 characters in a section.
 _MOST_FINDINGS: Final = 2_900
+# A refusal that says who runs what.
+_BY_WHOM: Final = re.compile(r"\bby ([UW][A-Z0-9]{5,20})\b")
 _MAX_RUNS: Final = 20
 _MAX_PODS: Final = 8
 # All code blocks of one answer together; Slack refuses messages of about 13,200 characters.
@@ -295,7 +298,7 @@ def results_given_up(run: Run) -> Content:
 
 def refusal(message: str, *, suggestion: str | None) -> Content:
     """A user error: the sentence as it is, and a corrected command to paste."""
-    sentence = md.escape(message, 1_500)
+    sentence = _BY_WHOM.sub(lambda who: f"by {md.user(who[1])}", md.escape(message, 1_500))
     blocks: list[Block] = [section(f"\u26a0\ufe0f {sentence}")]
     if suggestion is not None:
         pasteable = md.escape(suggestion.replace("`", "'"), 900)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from stationmaster.aws import table
@@ -29,9 +30,12 @@ class ClusterStore(AggregateStore[ClusterId, Cluster, ClusterEvent]):
         super().__init__(CLUSTER, table_name, client)
 
     def create(
-        self, requested: ClusterRequested, *leases: LeaseRequested | LeaseGranted
+        self,
+        requested: ClusterRequested,
+        *leases: LeaseRequested | LeaseGranted,
+        also: Sequence[Any] = (),
     ) -> tuple[Cluster, bool]:
-        """Write a new cluster with its first leases, unless it exists.
+        """Write a new cluster with its first leases and further items, unless it exists.
 
         A name is given in the same transaction, and to one cluster at a time: it is free again once
         the cluster that had it is released.
@@ -45,10 +49,10 @@ class ClusterStore(AggregateStore[ClusterId, Cluster, ClusterEvent]):
         """
         naming = [self._naming(requested)] if requested.name else []
         try:
-            return self.begin(requested, *leases, also=naming), True
+            return self.begin(requested, *leases, also=[*naming, *also]), True
         except AwsConditionFailed:
             known = self.find(requested.cluster_id) or self.find_named(requested.name)
-            if known is None:
+            if known is None or (known.cluster_id != requested.cluster_id and not known.is_open):
                 raise WriteConflict(
                     f"cluster {requested.cluster_id} is being requested by others"
                 ) from None

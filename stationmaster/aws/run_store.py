@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from stationmaster.aws import table
 from stationmaster.aws.aggregate_store import AggregateStore, read_body
@@ -32,7 +32,12 @@ class RunStore(AggregateStore[RunId, Run, RunEvent]):
         super().__init__(RUN, table_name, client)
 
     def create(
-        self, requested: RunRequested, *, dedup_key: str, dedup_until: datetime
+        self,
+        requested: RunRequested,
+        *,
+        dedup_key: str,
+        dedup_until: datetime,
+        also: Sequence[Any] = (),
     ) -> tuple[Run, bool]:
         """Write a new run, unless this request started one already.
 
@@ -40,9 +45,13 @@ class RunStore(AggregateStore[RunId, Run, RunEvent]):
             requested: the first event; its run id is the same for each delivery of a request.
             dedup_key: equal for requests that mean the same run, e.g. the same words typed twice.
             dedup_until: after this moment the same words mean a new run.
+            also: further items of the same transaction.
 
         Returns:
             The run, and whether this call created it.
+
+        Raises:
+            WriteConflict: a further item refused; look again.
         """
         dedup = table.earlier_request(dedup_key).attributes | {
             "run_id": {"S": requested.run_id},
@@ -55,7 +64,7 @@ class RunStore(AggregateStore[RunId, Run, RunEvent]):
             {":now": {"N": str(int(requested.at.timestamp()))}},
         )
         try:
-            return self.begin(requested, also=[unless_known]), True
+            return self.begin(requested, also=[unless_known, *also]), True
         except AwsConditionFailed:
             return self._duplicate_of(requested.run_id, dedup_key), False
 

@@ -10,6 +10,7 @@
     NAME#<name>        CLUSTER          which cluster has the name, or had it last
     DELIVERY#<owner>   STATE            the card's place, what it last showed, what was posted
     DELIVERY#<owner>   EVENT#<key>      a claim: this is being posted (since), or is posted
+    GUARD              STARTS           what was started lately, where starts are limited
     SLACK              UPDATE_BUCKET    tokens for chat.update, shared by all cards
     SET_ASIDE          ITEM#<id>        what a function could not read; expires
     SLACK              WRITER           which invocation of the notifier may write to Slack
@@ -142,6 +143,7 @@ def delivery_claim(owner: str, key: str) -> Key:
     return event("DELIVERY", owner, key)
 
 
+START_GUARD: Final = Key("GUARD", "STARTS")
 SLACK_BUDGET: Final = Key("SLACK", "UPDATE_BUCKET")
 SLACK_WRITER: Final = Key("SLACK", "WRITER")
 

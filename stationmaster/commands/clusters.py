@@ -12,6 +12,7 @@ from typing import Final
 
 from stationmaster.aws.delivery_store import of_cluster
 from stationmaster.cluster_upkeep import begin_pass, follow_up
+from stationmaster.commands.guarding import check_limits, write_guarded
 from stationmaster.domain.cluster.aggregate import Cluster, new_cluster_id, start
 from stationmaster.domain.cluster.events import (
     ClusterPhase,
@@ -23,6 +24,7 @@ from stationmaster.domain.cluster.events import (
 )
 from stationmaster.domain.commands.cluster_words import NEWEST
 from stationmaster.domain.commands.durations import LONGEST_S, typed_duration
+from stationmaster.domain.commands.guards import Spending
 from stationmaster.domain.commands.requests import CreateCluster
 from stationmaster.domain.errors import (
     ClusterNotFound,
@@ -66,7 +68,8 @@ def create_cluster(
         The cluster, and whether this call created it.
 
     Raises:
-        NotPossibleNow: another cluster that exists has the name.
+        NotPossibleNow: another cluster that exists has the name, or more would be spent than the
+            deployment allows.
     """
     now = services.now()
     cluster_id = new_cluster_id(wish.name, dedup_key=f"{team_id}/{request_id}")
@@ -92,9 +95,16 @@ def _create(
     known = _known(services, requested)
     if known is not None:
         return known, False
+    asked = _spending(requested)
+    check_limits(services, asked)  # before its card is posted
     take_back = announce(start(requested)) if announce is not None else _nothing
     try:
-        cluster, created = services.cluster_states.create(requested)
+        cluster, created = write_guarded(
+            services,
+            asked,
+            requested.cluster_id,
+            lambda also: services.cluster_states.create(requested, also=also),
+        )
     except StationmasterError:
         take_back()
         raise
@@ -102,6 +112,17 @@ def _create(
         take_back()  # another one was given the name in this very moment
         return _same_wish(cluster, requested), False
     return cluster, created
+
+
+def _spending(requested: ClusterRequested) -> Spending:
+    who = requested.requester
+    return Spending(
+        name=f"cluster {requested.name}",
+        channel_id=who.channel_id if who is not None else "",
+        user_id=who.user_id if who is not None else "",
+        is_run=False,
+        usd_per_hour=requested.spec.price_per_hour_usd,
+    )
 
 
 def _known(services: Services, requested: ClusterRequested) -> Cluster | None:
@@ -233,7 +254,18 @@ def resize_cluster(
             "not its users decides which of them go; wait until its runs have ended",
             suggestion=f"/train cluster show {cluster.label}",
         )
+    _check_growth(services, cluster, nodes=nodes)
     return _go_over(services, cluster, nodes=nodes, user_id=user_id)
+
+
+def _check_growth(services: Services, cluster: Cluster, *, nodes: int) -> None:
+    """Refuse more nodes than the deployment's limits leave room for."""
+    who = cluster.requester
+    larger = cluster.spec.model_copy(update={"nodes": nodes})
+    more = larger.price_per_hour_usd - cluster.spec.price_per_hour_usd
+    if more > 0 and who is not None:
+        name = f"cluster {cluster.label}"
+        check_limits(services, Spending(name, who.channel_id, who.user_id, False, more))
 
 
 def validate_cluster(services: Services, label: str, *, channel_id: str, user_id: str) -> Cluster:

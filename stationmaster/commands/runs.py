@@ -9,9 +9,11 @@ from datetime import timedelta
 from typing import Final
 
 from stationmaster.aws.delivery_store import of_run
+from stationmaster.commands.guarding import check_limits, write_guarded
 from stationmaster.domain.bus import LogTail
 from stationmaster.domain.catalogue.instances import get_instance
 from stationmaster.domain.catalogue.models import LanguageModel
+from stationmaster.domain.commands.guards import Spending
 from stationmaster.domain.commands.own_code import OwnCodeRules
 from stationmaster.domain.commands.pushing import refuse_push
 from stationmaster.domain.commands.start import StartRun
@@ -184,7 +186,8 @@ def request_run(
 
     Raises:
         UserError: its pods could not read their data, or it may not push its model.
-        NotPossibleNow: the model does not fit in the memory of what was asked for.
+        NotPossibleNow: the model does not fit in the memory of what was asked for, or more would
+            run than the deployment allows.
     """
     _check_data(start)
     _check_push(services, start)
@@ -252,10 +255,20 @@ def _create(
     existing = services.runs.find_request(requested.run_id, dedup_key=dedup_key, at=requested.at)
     if existing is not None:
         return existing, False
+    asked = _spending(requested)
+    check_limits(services, asked)  # before its card is posted
     take_back = announce(start_run(requested)) if announce is not None else _nothing
     try:
-        run, created = services.runs.create(
-            requested, dedup_key=dedup_key, dedup_until=requested.at + SAME_WORDS_WINDOW
+        run, created = write_guarded(
+            services,
+            asked,
+            requested.run_id,
+            lambda also: services.runs.create(
+                requested,
+                dedup_key=dedup_key,
+                dedup_until=requested.at + SAME_WORDS_WINDOW,
+                also=also,
+            ),
         )
     except StationmasterError:
         take_back()
@@ -263,6 +276,18 @@ def _create(
     if run.run_id != requested.run_id:
         take_back()  # the same words have started another run in this very moment
     return run, created
+
+
+def _spending(requested: RunRequested) -> Spending:
+    request = requested.request
+    makes_cluster = request.cluster_id is None and not request.eks_name
+    return Spending(
+        name=requested.run_id,
+        channel_id=request.channel_id,
+        user_id=request.user_id,
+        is_run=True,
+        usd_per_hour=requested.price_per_hour_usd if makes_cluster else 0.0,
+    )
 
 
 def _nothing() -> None:

@@ -1,0 +1,119 @@
+"""Limits of what may run at once, held while a start is written.
+
+Two starts in the same moment cannot both pass: each is written with an item that says what it
+has seen, and the slower one looks again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeVar
+
+from stationmaster.domain.cluster.aggregate import Cluster
+from stationmaster.domain.commands.guards import Limits, Spending, refuse_over
+from stationmaster.domain.errors import UserError, WriteConflict
+from stationmaster.domain.ids import ClusterId, RunId
+from stationmaster.domain.run.aggregate import Run
+from stationmaster.services import Services
+
+_TRIES: Final = 8
+
+Written = TypeVar("Written")
+# What is written in the same transaction.
+Also = Sequence[dict[str, Any]]
+
+
+def limits_of(services: Services) -> Limits:
+    """What the deployment allows."""
+    settings = services.settings
+    return Limits(
+        runs=settings.max_concurrent_runs,
+        usd_per_hour=settings.max_usd_per_hour,
+        runs_per_channel=settings.max_concurrent_runs_per_channel,
+        usd_per_hour_per_channel=settings.max_usd_per_hour_per_channel,
+    )
+
+
+def check_limits(services: Services, asked: Spending) -> None:
+    """Refuse what would go over a limit now.
+
+    Raises:
+        NotPossibleNow: with the figures and who runs what.
+    """
+    limits = limits_of(services)
+    if limits:
+        refuse_over(limits, _there(services, services.guard.read().started), asked)
+
+
+def write_guarded(
+    services: Services, asked: Spending, owner: str, write: Callable[[Also], Written]
+) -> Written:
+    """Call `write` with what is to be written in the same transaction; nothing without limits.
+
+    Raises:
+        NotPossibleNow: it would go over a limit; nothing was written.
+        WriteConflict: others kept being faster.
+    """
+    limits = limits_of(services)
+    if not limits:
+        return write(())
+    for left in reversed(range(_TRIES)):
+        turn = services.guard.read()
+        refuse_over(limits, _there(services, turn.started), asked)
+        try:
+            return write((services.guard.write(turn, owner, at=services.now()),))
+        except WriteConflict:
+            if not left:
+                raise
+    raise AssertionError("the last try returns or raises")
+
+
+def _there(services: Services, started: dict[str, Any]) -> list[Spending]:
+    """Every run that has not ended and every cluster that has not gone."""
+    runs = {run.run_id: run for run in services.runs.list_open()}
+    clusters = {each.cluster_id: each for each in services.cluster_states.list_open()}
+    for name in started:
+        run = services.runs.find(RunId(name)) if RunId(name) not in runs else None
+        if run is not None and run.is_open:
+            runs[run.run_id] = run
+        named = ClusterId(name)
+        cluster = services.cluster_states.find(named) if named not in clusters else None
+        if cluster is not None and cluster.is_open:
+            clusters[cluster.cluster_id] = cluster
+    return [
+        *(_of_run(run, clusters) for run in runs.values()),
+        *(_of_cluster(services, each, runs) for each in clusters.values()),
+    ]
+
+
+def _of_run(run: Run, clusters: dict[ClusterId, Cluster]) -> Spending:
+    has_cluster = run.request.cluster_id is not None or run.cluster_id in clusters
+    return Spending(
+        name=run.run_id,
+        channel_id=run.request.channel_id,
+        user_id=run.request.user_id,
+        is_run=True,
+        usd_per_hour=0.0 if has_cluster else run.price_per_hour_usd,
+    )
+
+
+def _of_cluster(services: Services, cluster: Cluster, runs: dict[RunId, Run]) -> Spending:
+    who = cluster.requester
+    run = None
+    if who is None and cluster.run_id is not None:
+        run = runs.get(cluster.run_id) or services.runs.find(cluster.run_id)
+    asked = who or (run.request if run is not None else None)
+    return Spending(
+        name=f"cluster {cluster.label}",
+        channel_id=asked.channel_id if asked is not None else "",
+        user_id=asked.user_id if asked is not None else "",
+        is_run=False,
+        usd_per_hour=_price(cluster),
+    )
+
+
+def _price(cluster: Cluster) -> float:
+    try:
+        return cluster.spec.price_per_hour_usd
+    except UserError:
+        return 0.0  # the catalogue has no price for its machines, and a plan says so

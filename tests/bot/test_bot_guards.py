@@ -1,0 +1,179 @@
+"""Limits of what may run at once: refused with figures, and never passed by two together."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from bot_world import CHANNEL, TEAM, USER, Person, started_clusters, started_workflows
+
+from bot import lambda_handler
+from stationmaster import commands
+from stationmaster.domain.commands.grammar import parse_command
+from stationmaster.domain.commands.guards import Limits, Spending, refuse_over
+from stationmaster.domain.errors import NotPossibleNow
+from stationmaster.domain.run.aggregate import Run
+from stationmaster.domain.run.events import PhaseChanged, RunPhase, run_event_id
+from stationmaster.services import Services
+from stationmaster.settings import Settings
+
+START = "tiny-llama nodes=2"
+
+
+def limited(services: Services, **limits: float) -> Services:
+    """Services of the same deployment, with limits."""
+    settings = services.settings.model_copy(update=limits)
+    return Services(settings, now=services.now)
+
+
+def start(services: Services, number: int, *, channel_id: str = CHANNEL, **more: Any) -> Run:
+    run, created = commands.request_run(
+        services,
+        parse_command(START),
+        request_id=str(number),
+        command=f"/train {START} # {number}",
+        team_id=TEAM,
+        channel_id=channel_id,
+        user_id=USER,
+        **more,
+    )
+    assert created
+    return run
+
+
+def end(services: Services, run: Run) -> None:
+    failed = PhaseChanged(
+        event_id=run_event_id(run.run_id, "failed"),
+        run_id=run.run_id,
+        at=services.now(),
+        phase=RunPhase.FAILED,
+    )
+    services.runs.record(run.run_id, [failed])
+
+
+def test_run_beyond_the_most_is_refused_until_one_has_ended(services: Services) -> None:
+    services = limited(services, max_concurrent_runs=1)
+    first = start(services, 1)
+
+    with pytest.raises(NotPossibleNow) as refused:
+        start(services, 2)
+
+    said = str(refused.value)
+    assert "this deployment runs at most 1 at a time, and 1 has not ended" in said
+    assert f"{first.run_id} by {USER}" in said
+    end(services, first)
+    assert start(services, 3).phase is RunPhase.REQUESTED
+
+
+def test_channel_has_limits_of_its_own(services: Services) -> None:
+    services = limited(services, max_concurrent_runs_per_channel=1)
+    start(services, 1, channel_id="C0OTHERS")
+    start(services, 2)
+
+    with pytest.raises(NotPossibleNow, match="this channel runs at most 1"):
+        start(services, 3)
+
+
+def test_start_that_would_cost_too_much_is_refused_with_the_figures(services: Services) -> None:
+    price = start(services, 1).price_per_hour_usd
+    services = limited(services, max_usd_per_hour=1.5 * price)
+
+    with pytest.raises(NotPossibleNow) as refused:
+        start(services, 2, channel_id="C0OTHERS")
+
+    figures = f"${1.5 * price:,.2f} an hour; ${price:,.2f} is spent now, and this would add"
+    assert figures in str(refused.value)
+    assert f"1 in other channels (${price:,.2f} an hour)" in str(refused.value)
+
+
+def test_kept_cluster_counts_and_is_refused_as_well(services: Services, person: Person) -> None:
+    wish = parse_command("cluster create lab nodes=2 instance=m5.2xlarge")
+    asked = {"team_id": TEAM, "channel_id": CHANNEL, "user_id": USER}
+    cluster, _ = commands.create_cluster(services, wish, request_id="1", **asked)
+    price = cluster.spec.price_per_hour_usd
+    services = limited(services, max_usd_per_hour_per_channel=price)
+
+    with pytest.raises(NotPossibleNow, match="this channel spends at most"):
+        start(services, 1)
+    other = parse_command("cluster create lab-2 nodes=2 instance=m5.2xlarge")
+    with pytest.raises(NotPossibleNow, match=rf"cluster lab by {USER}"):
+        commands.create_cluster(services, other, request_id="2", **asked)
+    assert len(started_clusters(services.settings)) == 1
+
+
+def test_of_two_starts_in_the_same_moment_one_passes(services: Services) -> None:
+    services = limited(services, max_concurrent_runs=1)
+    faster: list[Run] = []
+    taken_back: list[str] = []
+
+    def announce(run: Run) -> Any:
+        # After the first look and before the write, as in another function.
+        faster.append(start(limited(services), 1))
+        return lambda: taken_back.append(run.run_id)
+
+    with pytest.raises(NotPossibleNow, match=r"at most 1 at a time, and 1 has not ended"):
+        start(services, 2, announce=announce)
+
+    assert services.runs.list_open() == faster
+    assert len(taken_back) == 1
+
+
+def test_start_that_another_one_overtakes_looks_again(
+    services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    services = limited(services, max_concurrent_runs=2)
+    read = services.guard.read
+    overtaken: list[Run] = []
+
+    def read_late() -> Any:
+        turn = read()
+        if len(overtaken) < 2:
+            overtaken.append(Run.model_construct())
+            if len(overtaken) == 2:  # between its second look and its write
+                overtaken[1] = start(limited(services), 1)
+        return turn
+
+    monkeypatch.setattr(services.guard, "read", read_late)
+
+    start(services, 2)
+
+    assert len(services.runs.list_open()) == 2
+    with pytest.raises(NotPossibleNow, match="at most 2 at a time, and 2 have not ended"):
+        start(services, 3)
+
+
+def test_start_that_the_index_does_not_list_yet_counts(
+    services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    services = limited(services, max_concurrent_runs=1)
+    start(services, 1)
+    monkeypatch.setattr(services.runs, "list_open", list)
+
+    with pytest.raises(NotPossibleNow, match="and 1 has not ended"):
+        start(services, 2)
+
+
+def test_refused_start_posts_no_card_and_starts_nothing(
+    settings: Settings, person: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    person.type(START)
+    monkeypatch.setenv("STATIONMASTER_MAX_CONCURRENT_RUNS", "1")
+    lambda_handler._endpoint.cache_clear()
+    posted = len(person.slack.calls)
+
+    answer = person.type("tiny-llama nodes=1")["answer"]
+
+    assert "this deployment runs at most 1 at a time" in json.dumps(answer)
+    assert f"by <@{USER}>" in answer["text"]
+    assert len(started_workflows(settings)) == 1
+    assert len(person.slack.calls) == posted
+
+
+def test_without_limits_nothing_is_refused() -> None:
+    there = [Spending("run-1", "C1", "U1", is_run=True, usd_per_hour=1e6)]
+
+    refuse_over(Limits(), there, there[0])
+
+    assert not Limits()
+    assert Limits(usd_per_hour_per_channel=1)
