@@ -104,6 +104,13 @@ def make_parser() -> argparse.ArgumentParser:
     results.add_argument("--state-dir", type=_folder, metavar="DIR", help="of a local mode")
     results.set_defaults(run=_results)
 
+    redrive = commands.add_parser("redrive", help="send dead letters again, or list them")
+    redrive.add_argument("--dry-run", action="store_true", help="list them and change nothing")
+    redrive.add_argument("--json", action="store_true")
+    redrive.add_argument("--deployment", metavar="NAME", help="as in cdk.json")
+    redrive.add_argument("--state-dir", type=_folder, metavar="DIR", help="of a local mode")
+    redrive.set_defaults(run=_redrive)
+
     manifest = commands.add_parser("slack-manifest", help="the Slack app manifest to paste")
     manifest.add_argument("--url", required=True, help="address of the deployed HTTP API")
     manifest.set_defaults(run=_slack_manifest)
@@ -299,6 +306,15 @@ def _results(arguments: argparse.Namespace) -> int:
     except ImportError as exc:
         return _missing_extra("results", "aws", exc)
     return results(arguments)
+
+
+def _redrive(arguments: argparse.Namespace) -> int:
+    # boto3, which most commands do without.
+    try:
+        from cli.redrive import redrive
+    except ImportError as exc:
+        return _missing_extra("redrive", "aws", exc)
+    return redrive(arguments)
 
 
 def _slack_manifest(arguments: argparse.Namespace) -> int:

@@ -16,6 +16,7 @@ from stationmaster.domain.bus import (
     EVENT_SOURCE,
     RELAY_BATCH_DETAIL_TYPE,
 )
+from stationmaster.domain.names import DEAD_LETTER_QUEUES
 from stationmaster.settings import PREFIX
 
 
@@ -376,8 +377,27 @@ READERS: Final = {
 ROUTES: Final = (Route(method="POST", path="/slack/events", function=BOT.name),)
 
 # The notifier reads the table's stream: new events and new states, in order, one shard at a time.
+# A batch that fails is halved until the record that fails is alone, and that one is a dead letter
+# after an hour: Slack may be away for minutes, and one bad record must not delay the rest.
 STREAM_CONSUMER: Final = NOTIFIER.name
 STREAM_BATCH_SIZE: Final = 100
+STREAM_RETRIES: Final = 50
+STREAM_MAX_AGE_S: Final = 3600
+
+# EventBridge and the scheduler hand their events to Lambda's own queue, so only the function's
+# destination sees an event that was tried in vain; their own dead letter queues never do.
+ASYNCHRONOUS: Final = frozenset(
+    {rule.function for rule in RULES}
+    | {schedule.function for schedule in SCHEDULES}
+    | {KEEP_CLOCK.name}
+)
+
+
+# The queue for what functions of a package were given in vain.
+DEAD_LETTERS: Final = {
+    Package.LAMBDAS: DEAD_LETTER_QUEUES[0],
+    Package.BOT: DEAD_LETTER_QUEUES[1],
+}
 
 # The synthesized state machines; a function's ARN stands in them as ${ensure-cluster} and so on.
 MACHINES: Final = {name: f"lambdas/{name}.asl.json" for name in ("cluster", "train", "teardown")}

@@ -332,6 +332,7 @@ def _product(environment: Mapping[str, str]) -> DeploymentSpec:
         buckets=[BucketSpec(name=ARTIFACTS_BUCKET)],
         buses=[DEPLOYMENT],
         schedule_groups=[DEPLOYMENT],
+        queues=[f"{DEPLOYMENT}-{queue}" for queue in registry.DEAD_LETTERS.values()],
         functions=[
             FunctionSpec(
                 name=function.name,
@@ -339,6 +340,9 @@ def _product(environment: Mapping[str, str]) -> DeploymentSpec:
                 timeout_s=function.timeout_s,
                 memory_mib=function.memory_mib,
                 environment=registry.variables_of(function, environment),
+                on_failure=_dead_letters(function.name)
+                if function.name in registry.ASYNCHRONOUS
+                else "",
             )
             for function in registry.FUNCTIONS
         ],
@@ -352,6 +356,7 @@ def _product(environment: Mapping[str, str]) -> DeploymentSpec:
                 event_pattern=rule.event_pattern,
                 bus=DEPLOYMENT if rule.bus == "product" else rule.bus,
                 function=rule.function,
+                dead_letters=_dead_letters(rule.function),
             )
             for rule in registry.RULES
         ],
@@ -368,6 +373,10 @@ def _product(environment: Mapping[str, str]) -> DeploymentSpec:
                 table=DEPLOYMENT,
                 function=registry.STREAM_CONSUMER,
                 batch_size=registry.STREAM_BATCH_SIZE,
+                max_retry_attempts=registry.STREAM_RETRIES,
+                max_record_age_s=registry.STREAM_MAX_AGE_S,
+                bisect_batch=True,
+                on_failure=_dead_letters(registry.STREAM_CONSUMER),
             )
         ],
         routes=[
@@ -375,6 +384,10 @@ def _product(environment: Mapping[str, str]) -> DeploymentSpec:
             for route in registry.ROUTES
         ],
     )
+
+
+def _dead_letters(function: str) -> str:
+    return f"{DEPLOYMENT}-{registry.DEAD_LETTERS[registry.get_function(function).package]}"
 
 
 def _table() -> TableSpec:

@@ -14,6 +14,7 @@ from aws_cdk import aws_logs as logs
 from constructs import Construct
 
 from lambdas.registry import (
+    DEAD_LETTERS,
     FUNCTIONS,
     NOTIFIER,
     ROUTES,
@@ -23,7 +24,7 @@ from lambdas.registry import (
 )
 from stacks.acknowledgements import accept
 from stacks.config import StageConfig
-from stacks.constructs.alarms import add_log_alarm
+from stacks.constructs.alarms import add_log_alarm, add_poison_alarms
 from stacks.constructs.deliveries import add_schedules, add_stream_consumer
 from stacks.constructs.functions import FunctionRoles, Functions, dead_letter_queue
 from stacks.data import DataStack
@@ -64,7 +65,9 @@ class BotStack(cdk.Stack):
             granted=workflow.granted,
             deployment=config.deployment,
         )
-        dead_letters = dead_letter_queue(self, "DeadLetters")
+        dead_letters = dead_letter_queue(
+            self, "DeadLetters", name=f"{config.deployment}-{DEAD_LETTERS[Package.BOT]}"
+        )
         functions = Functions(
             self,
             "Functions",
@@ -80,6 +83,7 @@ class BotStack(cdk.Stack):
             message=NOBODY_REACHED,
             description="a run is live and neither its channel nor its requester can be reached",
         )
+        add_poison_alarms(functions[NOTIFIER.name])
         api = self._api(functions, config)
         cdk.CfnOutput(
             self,

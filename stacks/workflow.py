@@ -11,9 +11,19 @@ from aws_cdk import aws_logs as logs
 from aws_cdk import aws_stepfunctions as sfn
 from constructs import Construct
 
-from lambdas.registry import FUNCTIONS, KEEP_CLOCK, RULES, SCHEDULES, Package
+from lambdas.registry import (
+    DEAD_LETTERS,
+    FUNCTIONS,
+    KEEP_CLOCK,
+    REAPER,
+    RECORDER,
+    RULES,
+    SCHEDULES,
+    Package,
+)
 from stacks.acknowledgements import accept_wildcard
 from stacks.config import StageConfig
+from stacks.constructs.alarms import add_poison_alarms
 from stacks.constructs.cluster_roles import ClusterRoles
 from stacks.constructs.deliveries import add_clock, add_rules, add_schedules
 from stacks.constructs.functions import FunctionRoles, Functions, dead_letter_queue
@@ -86,7 +96,9 @@ class WorkflowStack(cdk.Stack):
             deployment=config.deployment,
         )
         self.settings = self._settings(config, network, data, images, roles.cluster_access_arns)
-        dead_letters = dead_letter_queue(self, "DeadLetters")
+        dead_letters = dead_letter_queue(
+            self, "DeadLetters", name=f"{config.deployment}-{DEAD_LETTERS[Package.LAMBDAS]}"
+        )
         functions = Functions(
             self,
             "Functions",
@@ -105,6 +117,8 @@ class WorkflowStack(cdk.Stack):
             dead_letters=dead_letters,
         )
         add_schedules(self, SCHEDULES, functions=functions, dead_letters=dead_letters)
+        for name in (RECORDER.name, REAPER.name):
+            add_poison_alarms(functions[name])
 
     def _settings(
         self,

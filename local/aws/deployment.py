@@ -31,6 +31,8 @@ class FunctionSpec:
     memory_mib: int = 512
     environment: Mapping[str, str] = field(default_factory=dict)
     reserved_concurrency: int | None = None
+    # The queue for events that it failed with, where they come without a caller who waits.
+    on_failure: str = ""
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,9 @@ class StreamSpec:
     batch_size: int = 100
     max_retry_attempts: int = -1
     report_batch_item_failures: bool = False
+    bisect_batch: bool = False
+    max_record_age_s: int = -1
+    on_failure: str = ""
 
 
 @dataclass(frozen=True)
@@ -82,6 +87,8 @@ class RuleSpec:
     bus: str = "default"
     function: str = ""
     state_machine: str = ""
+    # The queue for events that do not reach the target.
+    dead_letters: str = ""
 
 
 @dataclass(frozen=True)
@@ -98,6 +105,8 @@ class NetworkSpec:
 class DeploymentSpec:
     """Everything that a deployment creates."""
 
+    # Names of SQS queues for what was tried in vain.
+    queues: Sequence[str] = ()
     functions: Sequence[FunctionSpec] = ()
     tables: Sequence[TableSpec] = ()
     buckets: Sequence[BucketSpec] = ()
@@ -120,6 +129,7 @@ class DeploymentSpec:
 class Deployment:
     """The identities of what was created."""
 
+    queue_arns: dict[str, str] = field(default_factory=dict)
     function_arns: dict[str, str] = field(default_factory=dict)
     state_machine_arns: dict[str, str] = field(default_factory=dict)
     stream_arns: dict[str, str] = field(default_factory=dict)
@@ -147,6 +157,8 @@ def create(spec: DeploymentSpec, *, client: Client, region: str) -> Deployment:
         made.stream_arns[table.name] = _create_table(table, client)
     for bucket in spec.buckets:
         _create_bucket(bucket, client, region)
+    for queue in spec.queues:
+        made.queue_arns[queue] = _create_queue(queue, client)
     for function in spec.functions:
         made.function_arns[function.name] = _create_function(function, made, client)
     for machine in spec.state_machines:
@@ -279,6 +291,14 @@ def _create_bucket(spec: BucketSpec, client: Client, region: str) -> None:
     s3.put_bucket_versioning(Bucket=spec.name, VersioningConfiguration={"Status": "Enabled"})
 
 
+def _create_queue(name: str, client: Client) -> str:
+    """Return the ARN of a queue that keeps messages for two weeks, the most that SQS can."""
+    sqs = client("sqs")
+    url = sqs.create_queue(QueueName=name, Attributes={"MessageRetentionPeriod": "1209600"})
+    answer = sqs.get_queue_attributes(QueueUrl=url["QueueUrl"], AttributeNames=["QueueArn"])
+    return str(answer["Attributes"]["QueueArn"])
+
+
 def _create_function(spec: FunctionSpec, made: Deployment, client: Client) -> str:
     answer = client("lambda").create_function(
         FunctionName=spec.name,
@@ -293,6 +313,10 @@ def _create_function(spec: FunctionSpec, made: Deployment, client: Client) -> st
     if spec.reserved_concurrency is not None:
         client("lambda").put_function_concurrency(
             FunctionName=spec.name, ReservedConcurrentExecutions=spec.reserved_concurrency
+        )
+    if spec.on_failure:
+        client("lambda").put_function_event_invoke_config(
+            FunctionName=spec.name, DestinationConfig=_destination(spec.on_failure, made)
         )
     return str(answer["FunctionArn"])
 
@@ -333,6 +357,11 @@ def _create_rule(spec: RuleSpec, made: Deployment, client: Client) -> None:
                 "Id": f"target-{index}",
                 "Arn": arn,
                 **({} if ":function:" in arn else {"RoleArn": role}),
+                **(
+                    {"DeadLetterConfig": {"Arn": made.queue_arns[spec.dead_letters]}}
+                    if spec.dead_letters
+                    else {}
+                ),
             }
             for index, arn in enumerate(targets)
         ],
@@ -346,7 +375,14 @@ def _create_mapping(spec: StreamSpec, made: Deployment, client: Client) -> None:
         StartingPosition="LATEST",
         BatchSize=spec.batch_size,
         MaximumRetryAttempts=spec.max_retry_attempts,
+        MaximumRecordAgeInSeconds=spec.max_record_age_s,
+        BisectBatchOnFunctionError=spec.bisect_batch,
+        **({"DestinationConfig": _destination(spec.on_failure, made)} if spec.on_failure else {}),
         FunctionResponseTypes=(
             ["ReportBatchItemFailures"] if spec.report_batch_item_failures else []
         ),
     )
+
+
+def _destination(queue: str, made: Deployment) -> dict[str, Any]:
+    return {"OnFailure": {"Destination": made.queue_arns[queue]}}

@@ -25,6 +25,7 @@ from werkzeug.serving import BaseWSGIServer, make_server
 from local.aws import deployment, emulation, moto_patches
 from local.aws.access import AccessKey
 from local.aws.clock import LifecycleClock
+from local.aws.dead_letters import DeadLetters
 from local.aws.deployment import Deployment, DeploymentSpec
 from local.aws.emulation import Emulation
 from local.aws.event_delivery import Delivery, DeliveryError, RuleDelivery
@@ -36,7 +37,7 @@ from local.aws.iam.identities import Identities
 from local.aws.invocation import Invoker, UnknownFunctionError
 from local.aws.moto_patches import tagging
 from local.aws.observer import AwsObserver, SilentObserver
-from local.aws.runtime import LambdaRuntime
+from local.aws.runtime import Function, LambdaRuntime
 from local.aws.schedules import Ticker
 from local.aws.services.eks import EksService
 from local.aws.services.fsx import FsxService
@@ -102,6 +103,7 @@ class LocalAws:
         self._http_api: HttpApi | None = None
         self._clients: dict[tuple[str, bool], Any] = {}
         self._clients_guard = threading.Lock()
+        self._dead_letters = DeadLetters(client=lambda service: self._client(service, own=True))
 
     # -- life -------------------------------------------------------------------------------------
 
@@ -123,11 +125,12 @@ class LocalAws:
                 account_id=_ACCOUNT,
                 region=self.region,
                 key_of=self._key_of,
+                discard=self._discard_invocation,
             )
             running.connect(
                 invoker=invoker,
-                delivery=RuleDelivery(send=self._send),
-                streams=StreamPumps(invoke=invoker.invoke),
+                delivery=RuleDelivery(send=self._send, discard=self._discard_event),
+                streams=StreamPumps(invoke=invoker.invoke, discard=self._dead_letters.stream_batch),
                 ticker=Ticker(
                     speed=running.speed,
                     region=self.region,
@@ -352,6 +355,20 @@ class LocalAws:
             backend.start_execution(
                 delivery.target_arn, str(uuid.uuid4()), delivery.payload.decode()
             )
+
+    def _discard_event(self, delivery: Delivery, reason: str, invoked: int) -> None:
+        """Hand an event that was tried in vain to the function's destination, or to the rule's."""
+        try:
+            function = self._emulation.invoker.find(delivery.target_arn)
+        except UnknownFunctionError:
+            self._dead_letters.rule_event(delivery, reason=reason, invoked=invoked)
+            return
+        self._discard_invocation(function, delivery.payload, reason.encode(), invoked)
+
+    def _discard_invocation(
+        self, function: Function, payload: bytes, answer: bytes, invoked: int
+    ) -> None:
+        self._dead_letters.function_event(function.arn, payload, answer=answer, invoked=invoked)
 
     def _stop_executions(self) -> None:
         """Stop what runs, silently: nobody is left to read it."""

@@ -32,14 +32,25 @@ class Delivery:
     target_arn: str
     payload: bytes
     event_id: str
+    dead_letter_arn: str = ""
+    """The queue that the rule's target names for what cannot be delivered."""
 
 
 class RuleDelivery:
     """One first-in first-out worker a target."""
 
-    def __init__(self, *, send: Callable[[Delivery], None]) -> None:
-        """`send` makes one attempt and raises `DeliveryError` when it fails."""
+    def __init__(
+        self,
+        *,
+        send: Callable[[Delivery], None],
+        discard: Callable[[Delivery, str, int], None] = lambda _delivery, _reason, _invoked: None,
+    ) -> None:
+        """`send` makes one attempt and raises `DeliveryError` when it fails.
+
+        `discard` gets what was tried in vain, why the last attempt failed, and how many there were.
+        """
         self._send = send
+        self._discard = discard
         self._queues: dict[tuple[str, str], queue.Queue[Delivery | None]] = {}
         self._guard = threading.Lock()
         self._pending = 0
@@ -101,6 +112,7 @@ class RuleDelivery:
                 "reason": reason,
             },
         )
+        self._discard(delivery, reason, len(_BACK_OFFS_S) + 1)
 
 
 def event_payload(event: dict[str, object]) -> bytes:

@@ -54,9 +54,14 @@ class Invoker:
         account_id: str,
         region: str,
         key_of: Callable[[str], AccessKey | None] = lambda _function: None,
+        discard: Callable[[Function, bytes, bytes, int], None] = lambda *_: None,
     ) -> None:
-        """`key_of` has the key with which a function of a name calls AWS, None for the owner's."""
+        """`key_of` has the key with which a function of a name calls AWS, None for the owner's.
+
+        `discard` gets what was invoked asynchronously in vain, with the last answer.
+        """
         self.runtime = runtime
+        self._discard = discard
         self._handlers = handlers
         self._account_id = account_id
         self._region = region
@@ -150,6 +155,7 @@ class Invoker:
                 "asynchronous invocation dropped after its retries",
                 extra={"function": function.name, "error": _error_line(result)},
             )
+            self._discard(function, payload, result, _ASYNC_ATTEMPTS)
         finally:
             with self._guard:
                 self._pending -= 1

@@ -1,8 +1,12 @@
 """Carries DynamoDB stream records to their Lambda, as an event source mapping does.
 
 The patch of moto's stream shard publishes each record here. One thread a mapping takes what has
-come in, up to the batch size, and invokes the function; the same batch is tried again until the
-function succeeds, so that order holds. Writers never wait. It must not know what the records mean.
+come in, up to the batch size, and invokes the function. A batch that fails is tried again, so that
+order holds: in halves where the mapping says so, until its retries are used up or its records are
+too old; then it goes to the mapping's destination. Times are real ones, as functions take real
+time. Writers never wait. It must not know what the records mean.
+Source: AWS Lambda developer guide, "Retain discarded records for a DynamoDB event source":
+splitting does not use up retries.
 """
 
 from __future__ import annotations
@@ -10,9 +14,11 @@ from __future__ import annotations
 import json
 import logging
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 logger = logging.getLogger(__name__)
 
@@ -24,11 +30,34 @@ _LAST_BACK_OFF_S = 5.0
 Invoke = Callable[[str, bytes], tuple[bytes, bool]]
 
 
+class Discard(Protocol):
+    """What is done with the records that a mapping gives up."""
+
+    def __call__(
+        self, mapping: Any, records: list[dict[str, Any]], *, condition: str, invoked: int
+    ) -> None: ...
+
+
+@dataclass
+class _Piece:
+    """A batch, or the half of one that failed."""
+
+    records: list[dict[str, Any]]
+    invoked: int = 0
+    retries: int = 0
+
+    def halves(self) -> list[_Piece]:
+        middle = (len(self.records) + 1) // 2
+        parts = (self.records[:middle], self.records[middle:])
+        return [_Piece(part, invoked=self.invoked) for part in parts]
+
+
 class StreamPumps:
     """The pumps of every mapping, created when its first record comes."""
 
-    def __init__(self, *, invoke: Invoke) -> None:
+    def __init__(self, *, invoke: Invoke, discard: Discard) -> None:
         self._invoke = invoke
+        self._discard = discard
         self._pumps: dict[str, _Pump] = {}
         self._guard = threading.Lock()
 
@@ -37,7 +66,9 @@ class StreamPumps:
         with self._guard:
             pump = self._pumps.get(mapping.uuid)
             if pump is None:
-                pump = self._pumps[mapping.uuid] = _Pump(mapping=mapping, invoke=self._invoke)
+                pump = self._pumps[mapping.uuid] = _Pump(
+                    mapping=mapping, invoke=self._invoke, discard=self._discard
+                )
         pump.put(record)
 
     @property
@@ -54,9 +85,10 @@ class StreamPumps:
 
 
 class _Pump:
-    def __init__(self, *, mapping: Any, invoke: Invoke) -> None:
+    def __init__(self, *, mapping: Any, invoke: Invoke, discard: Discard) -> None:
         self._mapping = mapping
         self._invoke = invoke
+        self._discard = discard
         self._records: deque[dict[str, Any]] = deque()
         self._changed = threading.Condition()
         self._stopped = False
@@ -98,25 +130,45 @@ class _Pump:
             return [self._records.popleft() for _ in range(min(limit, len(self._records)))]
 
     def _deliver(self, batch: list[dict[str, Any]]) -> None:
-        retries = self._mapping.max_retry_attempts
-        attempts_left = None if retries in (None, -1) else int(retries) + 1
+        pieces = deque([_Piece(batch)])
         back_off_s = _FIRST_BACK_OFF_S
-        while batch:
-            batch = self._attempt(batch)
-            if not batch:
-                return
-            if attempts_left is not None:
-                attempts_left -= 1
-                if attempts_left == 0:
-                    logger.error(
-                        "stream batch given up after its retries",
-                        extra={"function": self._mapping.function_arn, "records": len(batch)},
-                    )
-                    return
+        while pieces:
+            piece = pieces[0]
+            condition = self._given_up(piece)
+            if condition:
+                self._give_up(pieces.popleft(), condition)
+                continue
+            left = self._attempt(piece.records)
+            piece.invoked += 1
+            if not left:
+                pieces.popleft()
+                back_off_s = _FIRST_BACK_OFF_S
+                continue
+            piece.records = left
+            if self._mapping.bisect_on_error and len(left) > 1:
+                pieces.popleft()
+                pieces.extendleft(reversed(piece.halves()))
+            else:
+                piece.retries += 1
             with self._changed:
                 if self._changed.wait_for(lambda: self._stopped, timeout=back_off_s):
                     return
             back_off_s = min(back_off_s * 2, _LAST_BACK_OFF_S)
+
+    def _given_up(self, piece: _Piece) -> str:
+        """Why a piece is not tried (again); empty while it is."""
+        most, oldest_s = self._mapping.max_retry_attempts, self._mapping.max_record_age
+        if most not in (None, -1) and piece.retries > int(most):
+            return "RetryAttemptsExhausted"
+        if oldest_s in (None, -1):
+            return ""
+        created = float(piece.records[0]["dynamodb"].get("ApproximateCreationDateTime") or "inf")
+        return "RecordAgeExceeded" if time.time() - created > float(oldest_s) else ""
+
+    def _give_up(self, piece: _Piece, condition: str) -> None:
+        details = {"function": self._mapping.function_arn, "records": len(piece.records)}
+        logger.error("stream records given up", extra={**details, "condition": condition})
+        self._discard(self._mapping, piece.records, condition=condition, invoked=piece.invoked)
 
     def _attempt(self, batch: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Invoke once; return the records to try again."""

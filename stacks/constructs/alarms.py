@@ -1,4 +1,4 @@
-"""Alarms on what functions log, for what reaches no channel."""
+"""Alarms on what functions log and on dead letters, for what reaches no channel."""
 
 from __future__ import annotations
 
@@ -6,22 +6,57 @@ import aws_cdk as cdk
 from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_logs as logs
+from aws_cdk import aws_sqs as sqs
+from constructs import Construct
+
+from stationmaster.domain.names import ITEM_UNREADABLE, SET_ASIDE
 
 
 def add_log_alarm(function: lambda_.Function, *, message: str, description: str) -> None:
     """Raise an alarm within five minutes of a log line with this very message."""
+    name = message.replace(" ", "-")
     metric_filter = logs.MetricFilter(
         function,
-        "log-lines",
+        f"{name}-lines",
         log_group=function.log_group,
         filter_pattern=logs.FilterPattern.string_value("$.message", "=", message),
         metric_namespace="Stationmaster",
-        metric_name=message.replace(" ", "-"),
+        metric_name=name,
         metric_value="1",
     )
-    metric_filter.metric(statistic="Sum", period=cdk.Duration.minutes(5)).create_alarm(
+    metric = metric_filter.metric(statistic="Sum", period=cdk.Duration.minutes(5))
+    _add_alarm(function, f"{name}-alarm", metric, description)
+
+
+def add_poison_alarms(function: lambda_.Function) -> None:
+    """Raise alarms when the function sets something aside, or leaves out what it cannot read."""
+    add_log_alarm(
         function,
-        "log-alarm",
+        message=SET_ASIDE,
+        description="something could not be read: stationmaster redrive --dry-run lists it",
+    )
+    add_log_alarm(
+        function,
+        message=ITEM_UNREADABLE,
+        description="an item of the table is damaged, or of another version: the logs name it",
+    )
+
+
+def add_queue_alarm(queue: sqs.Queue) -> None:
+    """Raise an alarm within five minutes of the first message, until the queue is empty."""
+    metric = queue.metric_approximate_number_of_messages_visible(
+        statistic="Maximum", period=cdk.Duration.minutes(5)
+    )
+    advice = "dead letters wait: stationmaster redrive --dry-run lists them"
+    _add_alarm(queue, "depth-alarm", metric, advice)
+
+
+def _add_alarm(
+    scope: Construct, construct_id: str, metric: cloudwatch.Metric, description: str
+) -> None:
+    metric.create_alarm(
+        scope,
+        construct_id,
         alarm_description=description,
         threshold=1,
         evaluation_periods=1,

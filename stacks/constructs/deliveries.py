@@ -18,7 +18,13 @@ from aws_cdk import aws_scheduler_targets as scheduler_targets
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
-from lambdas.registry import STREAM_BATCH_SIZE, Rule, Schedule
+from lambdas.registry import (
+    STREAM_BATCH_SIZE,
+    STREAM_MAX_AGE_S,
+    STREAM_RETRIES,
+    Rule,
+    Schedule,
+)
 from stacks.acknowledgements import accept_wildcard
 
 
@@ -133,8 +139,7 @@ def add_stream_consumer(
 ) -> None:
     """Hand the table's stream to `function`, in order, one batch a shard at a time.
 
-    A batch that fails is halved until the record that fails is alone, and that one is set aside
-    after an hour: Slack may be away for minutes, and one bad record must not delay the rest.
+    `lambdas.registry` says why it is halved and how long it is tried.
     """
     function.add_event_source(
         sources.DynamoEventSource(
@@ -143,8 +148,8 @@ def add_stream_consumer(
             batch_size=STREAM_BATCH_SIZE,
             parallelization_factor=1,
             bisect_batch_on_error=True,
-            retry_attempts=50,
-            max_record_age=cdk.Duration.hours(1),
+            retry_attempts=STREAM_RETRIES,
+            max_record_age=cdk.Duration.seconds(STREAM_MAX_AGE_S),
             on_failure=sources.SqsDlq(dead_letters),
         )
     )

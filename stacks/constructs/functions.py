@@ -6,7 +6,6 @@ Used by the workflow and bot stacks, which bring the permissions' resources and 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
 
 import aws_cdk as cdk
 from aws_cdk import aws_iam as iam
@@ -16,19 +15,12 @@ from aws_cdk import aws_logs as logs
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
-from lambdas.registry import KEEP_CLOCK, RULES, SCHEDULES, Function, Permission, variables_of
+from lambdas.registry import ASYNCHRONOUS, Function, Permission, variables_of
 from stacks.acknowledgements import accept, accept_wildcard
+from stacks.constructs.alarms import add_queue_alarm
 from stacks.constructs.bundling import ARCHITECTURE, RUNTIME, code_of
 from stacks.constructs.permissions import Granted, grant
 from stationmaster.settings import Settings
-
-# EventBridge and the scheduler hand their events to Lambda's own queue, so only the function's
-# destination sees an event that was tried in vain; their own dead letter queues never do.
-ASYNCHRONOUS: Final = frozenset(
-    {rule.function for rule in RULES}
-    | {schedule.function for schedule in SCHEDULES}
-    | {KEEP_CLOCK.name}
-)
 
 
 class FunctionRoles(Construct):
@@ -163,14 +155,19 @@ def _join_network(function: lambda_.Function, role: iam.Role, settings: Settings
     accept_wildcard(role, "*", "Lambda makes the interface itself; its id is unknown at deployment")
 
 
-def dead_letter_queue(scope: Construct, construct_id: str) -> sqs.Queue:
-    """A queue for what was tried in vain, kept for the two weeks that SQS can keep it."""
+def dead_letter_queue(scope: Construct, construct_id: str, *, name: str) -> sqs.Queue:
+    """A queue for what was tried in vain, kept for the two weeks that SQS can keep it.
+
+    It has a name of its own, by which `stationmaster redrive` finds it, and an alarm.
+    """
     queue = sqs.Queue(
         scope,
         construct_id,
+        queue_name=name,
         encryption=sqs.QueueEncryption.SQS_MANAGED,
         enforce_ssl=True,
         retention_period=cdk.Duration.days(14),
     )
     accept(queue, "SQS3", "this queue is itself the dead letter queue of its senders")
+    add_queue_alarm(queue)
     return queue

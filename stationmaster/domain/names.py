@@ -25,6 +25,9 @@ NOT_HELPED: Final = "it cannot be helped"
 SET_ASIDE: Final = "something was set aside"
 ITEM_UNREADABLE: Final = "an item of the table cannot be read"
 
+# SQS queues of a deployment, after its name: what its functions were given in vain.
+DEAD_LETTER_QUEUES: Final = ("dead-letters", "bot-dead-letters")
+
 # Kubernetes: one namespace for jobs, checks and the relay; labels on every object of a run.
 NAMESPACE: Final = "stationmaster"
 LABEL_RUN_ID: Final = "stationmaster/run-id"

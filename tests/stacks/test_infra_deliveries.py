@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from infra_templates import Resource, of_type, reference, text_of
 
 from lambdas.registry import (
@@ -15,7 +16,12 @@ from lambdas.registry import (
     STREAM_CONSUMER,
     get_function,
 )
-from stationmaster.domain.names import NOBODY_REACHED
+from stationmaster.domain.names import (
+    DEAD_LETTER_QUEUES,
+    ITEM_UNREADABLE,
+    NOBODY_REACHED,
+    SET_ASIDE,
+)
 
 
 def properties(resources: dict[str, Resource], kind: str) -> list[dict[str, Any]]:
@@ -176,9 +182,17 @@ def test_machines_are_traced_and_logged_without_task_tokens(
 def test_run_that_nobody_hears_of_raises_an_alarm(
     resources: dict[str, Resource], functions: dict[str, Resource]
 ) -> None:
-    (log_filter,) = properties(resources, "AWS::Logs::MetricFilter")
-    (alarm,) = properties(resources, "AWS::CloudWatch::Alarm")
+    (log_filter,) = [
+        each
+        for each in properties(resources, "AWS::Logs::MetricFilter")
+        if NOBODY_REACHED in each["FilterPattern"]
+    ]
     (counted,) = log_filter["MetricTransformations"]
+    (alarm,) = [
+        each
+        for each in properties(resources, "AWS::CloudWatch::Alarm")
+        if each["MetricName"] == counted["MetricName"]
+    ]
 
     log_group = functions["notifier"]["Properties"]["LoggingConfig"]["LogGroup"]
     assert reference(log_filter["LogGroupName"]) == reference(log_group)
@@ -189,3 +203,36 @@ def test_run_that_nobody_hears_of_raises_an_alarm(
     )
     assert alarm["Threshold"] == 1
     assert alarm["TreatMissingData"] == "notBreaching"
+
+
+@pytest.mark.parametrize("message", [SET_ASIDE, ITEM_UNREADABLE])
+def test_what_cannot_be_read_raises_an_alarm(resources: dict[str, Resource], message: str) -> None:
+    filters = [
+        each
+        for each in properties(resources, "AWS::Logs::MetricFilter")
+        if each["FilterPattern"] == f'{{ $.message = "{message}" }}'
+    ]
+    watched = {reference(each["LogGroupName"]) for each in filters}
+
+    assert {
+        name for group in watched for name in ("notifier", "recorder", "reaper") if name in group
+    } == {
+        "notifier",
+        "recorder",
+        "reaper",
+    }
+
+
+def test_each_queue_of_dead_letters_has_a_name_and_an_alarm(resources: dict[str, Resource]) -> None:
+    queues = of_type(resources, "AWS::SQS::Queue")
+    alarms = [
+        each
+        for each in properties(resources, "AWS::CloudWatch::Alarm")
+        if each["MetricName"] == "ApproximateNumberOfMessagesVisible"
+    ]
+
+    assert sorted(each["Properties"]["QueueName"] for each in queues.values()) == sorted(
+        f"stationmaster-{name}" for name in DEAD_LETTER_QUEUES
+    )
+    assert len(alarms) == len(queues)
+    assert {each["Threshold"] for each in alarms} == {1}

@@ -80,6 +80,7 @@ def _send(self: Any, original_event: Any, transform_input: bool = True) -> None:
                 target_arn=target["Arn"],
                 payload=_payload(target, event),
                 event_id=event["id"],
+                dead_letter_arn=(target.get("DeadLetterConfig") or {}).get("Arn", ""),
             )
         )
     if others:

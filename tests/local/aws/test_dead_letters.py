@@ -1,0 +1,208 @@
+"""What the local endpoint gives up goes to queues, as AWS words it: streams, rules, invocations."""
+
+# ruff: noqa: F811  # fixtures are imported by name
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from aws_fixtures import HANDLER, Script, aws, script, until  # noqa: F401
+from aws_handlers import CapacityError
+
+from local.aws import Deployment, DeploymentSpec, FunctionSpec, LocalAws, RuleSpec, StreamSpec
+from local.aws import TableSpec as Table
+from local.aws.streams import StreamPumps
+
+
+@pytest.fixture(scope="module")
+def deployed(aws: LocalAws) -> Deployment:
+    return aws.deploy(
+        DeploymentSpec(
+            queues=["dead"],
+            functions=[
+                FunctionSpec(name=name, handler=HANDLER, on_failure="dead")
+                for name in ("sink", "streamed")
+            ],
+            tables=[Table(name="runs")],
+            streams=[
+                StreamSpec(
+                    table="runs",
+                    function="streamed",
+                    max_retry_attempts=1,
+                    bisect_batch=True,
+                    max_record_age_s=3600,
+                    on_failure="dead",
+                )
+            ],
+            buses=["events"],
+            rules=[
+                RuleSpec(
+                    name="ours",
+                    bus="events",
+                    event_pattern={"source": ["ours"]},
+                    function="sink",
+                    dead_letters="dead",
+                )
+            ],
+        )
+    )
+
+
+def letters(aws: LocalAws, count: int) -> list[Any]:
+    """The messages of the queue, which are taken out of it."""
+    client = aws.client("sqs")
+    url = client.get_queue_url(QueueName="dead")["QueueUrl"]
+    found: list[Any] = []
+
+    def have_come() -> bool:
+        answer = client.receive_message(
+            QueueUrl=url, MaxNumberOfMessages=10, MessageAttributeNames=["All"]
+        )
+        for message in answer.get("Messages", []):
+            client.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
+            found.append(message)
+        return len(found) >= count
+
+    until(have_come)
+    assert len(found) == count
+    return found
+
+
+def put(aws: LocalAws, *names: str) -> None:
+    """One transaction, so that the records come in one batch where the function is busy."""
+    aws.client("dynamodb").transact_write_items(
+        TransactItems=[
+            {"Put": {"TableName": "runs", "Item": {"pk": {"S": name}, "sk": {"S": "x"}}}}
+            for name in names
+        ]
+    )
+
+
+def keys(batch: Any) -> list[str]:
+    return [record["dynamodb"]["Keys"]["pk"]["S"] for record in batch["Records"]]
+
+
+def test_one_bad_record_is_isolated_and_sent_to_the_queue(aws: LocalAws, script: Script) -> None:
+    def refuse(event: Any, _context: Any) -> None:
+        if "bad" in keys(event):
+            raise CapacityError("bad record")
+
+    script.on("streamed", refuse)
+
+    put(aws, "a", "b", "bad", "c", "d")
+
+    (letter,) = letters(aws, 1)
+    body = json.loads(letter["Body"])
+    passed = [
+        key
+        for batch in script.received("streamed")
+        if "bad" not in keys(batch)
+        for key in keys(batch)
+    ]
+    assert sorted(passed) == ["a", "b", "c", "d"]
+    assert body["DDBStreamBatchInfo"]["batchSize"] == 1
+    assert body["requestContext"]["condition"] == "RetryAttemptsExhausted"
+    shard = aws.client("dynamodbstreams").get_shard_iterator(
+        StreamArn=body["DDBStreamBatchInfo"]["streamArn"],
+        ShardId=body["DDBStreamBatchInfo"]["shardId"],
+        ShardIteratorType="AT_SEQUENCE_NUMBER",
+        SequenceNumber=body["DDBStreamBatchInfo"]["startSequenceNumber"],
+    )["ShardIterator"]
+    records = aws.client("dynamodbstreams").get_records(ShardIterator=shard)["Records"]
+    assert records[0]["dynamodb"]["Keys"]["pk"]["S"] == "bad"
+
+
+def test_event_that_a_function_fails_with_goes_to_its_destination(
+    aws: LocalAws, script: Script
+) -> None:
+    script.fail("sink", times=4)
+
+    aws.client("events").put_events(
+        Entries=[
+            {"Source": "ours", "DetailType": "d", "Detail": '{"n": 1}', "EventBusName": "events"}
+        ]
+    )
+
+    (letter,) = letters(aws, 1)
+    body = json.loads(letter["Body"])
+    assert body["requestPayload"]["detail"] == {"n": 1}
+    assert body["requestContext"]["functionArn"].endswith(":function:sink:$LATEST")
+    assert "no capacity" in json.dumps(body["responsePayload"])
+
+
+def test_asynchronous_invocation_that_fails_goes_to_its_destination(
+    aws: LocalAws, script: Script
+) -> None:
+    script.fail("sink", times=3)
+
+    aws.client("lambda").invoke(FunctionName="sink", InvocationType="Event", Payload=b'{"n": 2}')
+
+    (letter,) = letters(aws, 1)
+    assert json.loads(letter["Body"])["requestPayload"] == {"n": 2}
+
+
+def test_event_for_a_function_that_is_gone_goes_to_the_queue_of_the_rule(
+    aws: LocalAws, script: Script, deployed: Deployment
+) -> None:
+    events = aws.client("events")
+    events.put_rule(Name="gone", EventBusName="events", EventPattern='{"source": ["gone"]}')
+    target = {
+        "Id": "x",
+        "Arn": deployed.function_arns["sink"] + "-gone",
+        "DeadLetterConfig": {"Arn": deployed.queue_arns["dead"]},
+    }
+    events.put_targets(Rule="gone", EventBusName="events", Targets=[target])
+
+    events.put_events(
+        Entries=[
+            {"Source": "gone", "DetailType": "d", "Detail": '{"n": 3}', "EventBusName": "events"}
+        ]
+    )
+
+    (letter,) = letters(aws, 1)
+    assert json.loads(letter["Body"])["detail"] == {"n": 3}
+    assert letter["MessageAttributes"]["TARGET_ARN"]["StringValue"] == target["Arn"]
+
+
+@dataclass
+class Mapping:
+    """What a pump reads of an event source mapping."""
+
+    uuid: str = "m"
+    function_name: str = "f"
+    function_arn: str = "arn:f"
+    batch_size: int = 100
+    enabled: bool = True
+    max_retry_attempts: int | None = None
+    max_record_age: int | None = 60
+    bisect_on_error: bool = False
+    function_response_types: tuple[str, ...] = ()
+
+
+def test_records_that_are_too_old_are_given_up_before_they_are_tried_again() -> None:
+    given_up: list[Any] = []
+    invoked: list[Any] = []
+
+    def discard(_mapping: Any, records: list[Any], **how: Any) -> None:
+        given_up.append((records, how))
+
+    def invoke(_arn: str, payload: bytes) -> tuple[bytes, bool]:
+        invoked.append(json.loads(payload))
+        return b"null", False
+
+    pumps = StreamPumps(invoke=invoke, discard=discard)
+    old, new = (
+        {"dynamodb": {"SequenceNumber": number, "ApproximateCreationDateTime": created}}
+        for number, created in (("1", time.time() - 61), ("2", time.time()))
+    )
+
+    pumps.publish(mapping=Mapping(batch_size=1), record=old)
+    pumps.publish(mapping=Mapping(batch_size=1), record=new)
+
+    until(lambda: pumps.idle and invoked)
+    pumps.stop()
+    assert given_up == [([old], {"condition": "RecordAgeExceeded", "invoked": 0})]
+    assert invoked == [{"Records": [new]}]
