@@ -117,8 +117,13 @@ def test_clocks_are_set_in_one_group_and_ring_one_function(resources: dict[str, 
     assert trusted["Principal"] == {"Service": "scheduler.amazonaws.com"}
     assert statement["Action"] == "lambda:InvokeFunction"
     assert text_of(statement["Resource"]).endswith(":function:stationmaster-keep-clock")
-    for function in properties(resources, "AWS::Lambda::Function"):
-        variables = function["Environment"]["Variables"]
+    of_functions = [
+        function["Environment"]["Variables"]
+        for function in properties(resources, "AWS::Lambda::Function")
+    ]
+    setting = [each for each in of_functions if "STATIONMASTER_SCHEDULE_GROUP" in each]
+    assert len(setting) > 1
+    for variables in setting:
         assert variables["STATIONMASTER_SCHEDULE_GROUP"] == group["Name"]
         assert text_of(variables["STATIONMASTER_KEEP_CLOCK_FUNCTION_ARN"]) == text_of(
             statement["Resource"]
