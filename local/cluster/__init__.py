@@ -3,11 +3,14 @@
 Composed by the local mode. Pods run as local process groups; nothing here knows AWS or Slack.
 
 It serves the official Python client (typed and dynamic) and kubectl: get, describe, logs, apply,
-patch, scale, wait, rollout status, delete. What a real cluster has and this one has not: protobuf
-bodies (so no `kubectl auth can-i`, no `helm install`), exec, attach and port-forward, RBAC (one
-user, one token), cluster DNS between pods other than a job's own replicas, readiness and liveness
-probes (a started container is ready), resource limits, dynamic provisioning, hostPath volumes, and
-conflicts between field managers in server-side apply (the last one wins).
+patch, scale, wait, rollout status, delete. It is as strict as a real API server about what it is
+given: unknown and wrongly typed fields, required fields, names, relations between fields, what may
+not change, service accounts, RBAC.
+
+What a real cluster has and this one has not: protobuf bodies (so no `kubectl auth can-i`, no `helm
+install`), exec, attach and port-forward, cluster DNS between pods other than a job's own replicas,
+readiness and liveness probes (a started container is ready), resource limits, dynamic provisioning,
+hostPath volumes, and conflicts between field managers in server-side apply (the last one wins).
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from pathlib import Path
 from local.cluster import infrastructure
 from local.cluster.addons import objects_of
 from local.cluster.api import resources
+from local.cluster.api.authorization import Tokens
 from local.cluster.api.objects import Objects
 from local.cluster.api.resources import Catalog
 from local.cluster.api.rest import Api
@@ -92,6 +96,7 @@ class LocalCluster:
             refused_images=self._refused_images,
         )
         objects = self._objects
+        self._tokens = Tokens(objects, self._token)
         self._kubelet = Kubelet(
             NodeContext(
                 objects=objects,
@@ -102,7 +107,7 @@ class LocalCluster:
                 directory=python_path,
                 environment=pod_environment,
                 identity=pod_identity,
-                kubeconfig=self.kubeconfig,
+                write_kubeconfig=self.write_account_kubeconfig,
                 file_systems=file_system_dir,
                 image_commands={part: list(words) for part, words in (images or {}).items()},
                 faults=self.faults,
@@ -112,7 +117,7 @@ class LocalCluster:
         self._nodes = NodeController(objects, EventRecorder(objects, "node-controller"))
         self._controllers = [self._nodes, *_controllers(objects, self.faults)]
         self._server = ApiServer(
-            Api(objects, token=self._token, find_log=self._kubelet.find_log), state_dir
+            Api(objects, tokens=self._tokens, find_log=self._kubelet.find_log), state_dir
         )
         self.url = self._server.url
 
@@ -206,6 +211,16 @@ class LocalCluster:
     def _create_namespaces(self) -> None:
         for name in _NAMESPACES:
             self._objects.create(resources.NAMESPACES, {"metadata": {"name": name}})
+
+    def write_account_kubeconfig(self, path: Path, namespace: str, account: str) -> None:
+        """What a pod gets in place of the token file of its service account."""
+        write_kubeconfig(
+            path,
+            url=self.url,
+            token=self._tokens.issue(namespace, account),
+            authority=self._server.certificates.authority,
+            namespace=namespace,
+        )
 
     def _operator_available(self) -> bool:
         return infrastructure.operator_available(self._objects)

@@ -30,6 +30,8 @@ def objects_of(name: str) -> list[tuple[Resource, Object]]:
             "volumeLifecycleModes": ["Persistent"],
         }
         found.append((resources.CSI_DRIVERS, {"metadata": {"name": FSX_DRIVER}, "spec": spec}))
+    accounts = {_DEPLOYMENTS.get(name, ""), _NAMES.get(name, name) if name != "coredns" else ""}
+    found += [(resources.SERVICE_ACCOUNTS, _account(each)) for each in sorted(accounts - {""})]
     if name in _DEPLOYMENTS:
         spec = {**_workload(_DEPLOYMENTS[name], name), "replicas": 2}
         found.append((resources.DEPLOYMENTS, _named(_DEPLOYMENTS[name], spec)))
@@ -37,6 +39,10 @@ def objects_of(name: str) -> list[tuple[Resource, Object]]:
         workload = _NAMES.get(name, name)
         found.append((resources.DAEMON_SETS, _named(workload, _workload(workload, name))))
     return found
+
+
+def _account(name: str) -> Object:
+    return {"metadata": {"name": name, "namespace": NAMESPACE}}
 
 
 def _named(name: str, spec: Object) -> Object:

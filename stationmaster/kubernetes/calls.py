@@ -68,12 +68,12 @@ class Calls:
         return data.decode("utf-8", "replace") if status < 400 else ""
 
     def apply(self, path: str, body: Mapping[str, Any], *, manager: str, what: str) -> Any:
-        """Server-side apply, taking over fields that others manage."""
+        """Server-side apply, taking over fields that others manage; unknown fields are refused."""
         answer = self._request(
             "PATCH",
             path,
             what=what,
-            query={"fieldManager": manager, "force": "true"},
+            query={"fieldManager": manager, "force": "true", "fieldValidation": "Strict"},
             body=body,
             content_type=_APPLY,
         )

@@ -242,7 +242,11 @@ def test_apply_takes_over_fields_under_our_name_and_signs_in(
 
     method, path, headers = server.requests[0]
     assert method == "PATCH"
-    assert parse_qs(urlparse(path).query) == {"fieldManager": ["stationmaster"], "force": ["true"]}
+    assert parse_qs(urlparse(path).query) == {
+        "fieldManager": ["stationmaster"],
+        "force": ["true"],
+        "fieldValidation": ["Strict"],
+    }
     assert headers["Content-Type"] == "application/apply-patch+yaml"
     assert headers["authorization"] == "Bearer secret-token"
 

@@ -61,7 +61,9 @@ def until_ready(step: Any, world: World, **arguments: str) -> None:
 
 
 def install_operator(world: World) -> None:
-    until_ready(install_plugin, world, plugin="training-operator")
+    """The operator, and the account that the relays of all runs have."""
+    for plugin in ("training-operator", "relay"):
+        until_ready(install_plugin, world, plugin=plugin)
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from local.cluster.api import errors
-from local.cluster.api.defaults import DNS_1035_MESSAGE, is_dns_1035
 from local.cluster.api.resources import Object
+from local.cluster.api.validation.names import DNS_1035_MESSAGE, is_dns_1035
 
 RESOURCE_KEY = "pytorchjobs.kubeflow.org"
 WEBHOOK_NAME = "validator.pytorchjob.training-operator.kubeflow.org"

@@ -1,46 +1,15 @@
-"""What the API server fills in on creation, and the name rules it checks.
+"""What the API server fills in on creation.
 
 Called by `objects.py` only. Pure: changes the object it is given, which is always a private copy.
 """
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from local.cluster.api.resources import Object, Resource
 
-_DNS_SUBDOMAIN = re.compile(r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$")
-_DNS_1035 = re.compile(r"^[a-z]([-a-z0-9]*[a-z0-9])?$")
-
-DNS_1035_MESSAGE = (
-    "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an "
-    "alphabetic character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', "
-    "regex used for validation is '[a-z]([-a-z0-9]*[a-z0-9])?')"
-)
-_SUBDOMAIN_MESSAGE = (
-    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or "
-    "'.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used "
-    "for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
-)
-_FREE_NAMES = {"roles", "rolebindings", "clusterroles", "clusterrolebindings"}
-
-
-def is_dns_1035(name: str) -> bool:
-    return len(name) <= 63 and _DNS_1035.match(name) is not None
-
-
-def name_problems(resource: Resource, name: str) -> list[tuple[str, str]]:
-    """Why `name` may not be used for this type; empty when it may."""
-    if resource.plural in _FREE_NAMES:
-        return []
-    if resource.key == "services":
-        if not is_dns_1035(name):
-            return [("metadata.name", f'Invalid value: "{name}": {DNS_1035_MESSAGE}')]
-        return []
-    if len(name) > 253 or not _DNS_SUBDOMAIN.match(name):
-        return [("metadata.name", f'Invalid value: "{name}": {_SUBDOMAIN_MESSAGE}')]
-    return []
+_RBAC = "rbac.authorization.k8s.io"
 
 
 def fill(resource: Resource, obj: Object, sequence: int) -> None:
@@ -167,10 +136,17 @@ def _fill_claim(obj: Object, _: int) -> None:
     obj["status"] = {"phase": "Pending"}
 
 
+def _fill_binding(obj: Object, _: int) -> None:
+    obj.setdefault("roleRef", {}).setdefault("apiGroup", _RBAC)
+    for subject in obj.get("subjects") or []:
+        if subject.get("kind") in ("User", "Group"):
+            subject.setdefault("apiGroup", _RBAC)
+
+
 def _fill_crd(obj: Object, _: int) -> None:
-    names = obj["spec"]["names"]
-    names.setdefault("singular", names["kind"].lower())
-    names.setdefault("listKind", f"{names['kind']}List")
+    names = obj.setdefault("spec", {}).setdefault("names", {})
+    names.setdefault("singular", names.get("kind", "").lower())
+    names.setdefault("listKind", f"{names.get('kind', '')}List")
     obj["spec"].setdefault("conversion", {"strategy": "None"})
     since = obj["metadata"]["creationTimestamp"]
     established = [
@@ -179,7 +155,11 @@ def _fill_crd(obj: Object, _: int) -> None:
     ]
     obj["status"] = {
         "acceptedNames": dict(names),
-        "storedVersions": [v["name"] for v in obj["spec"]["versions"] if v.get("storage")],
+        "storedVersions": [
+            version.get("name", "")
+            for version in obj["spec"].get("versions") or []
+            if version.get("storage")
+        ],
         "conditions": [
             {
                 "type": kind,
@@ -204,5 +184,7 @@ _FILLERS = {
     "secrets": _fill_secret,
     "persistentvolumes": _fill_volume,
     "persistentvolumeclaims": _fill_claim,
+    f"rolebindings.{_RBAC}": _fill_binding,
+    f"clusterrolebindings.{_RBAC}": _fill_binding,
     "customresourcedefinitions.apiextensions.k8s.io": _fill_crd,
 }

@@ -9,6 +9,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+Cause = tuple[str, str]
+"""A field's path, and what is wrong with it: `("spec.replicas", "Required value")`."""
+
+# The machine-readable reason of a cause, by the words that it begins with. Source: apimachinery,
+# util/validation/field/errors.go, ErrorType.
+_CAUSES = {
+    "Required value": "FieldValueRequired",
+    "Unsupported value": "FieldValueNotSupported",
+    "Duplicate value": "FieldValueDuplicate",
+    "Not found": "FieldValueNotFound",
+    "Forbidden": "FieldValueForbidden",
+    "Too long": "FieldValueTooLong",
+}
+
 
 class ApiError(Exception):
     """A refused request: HTTP code, machine-readable reason, message."""
@@ -24,16 +38,18 @@ class ApiError(Exception):
 
     def status(self) -> dict[str, Any]:
         """The `Status` object that a client decodes."""
-        return {
+        status = {
             "kind": "Status",
             "apiVersion": "v1",
             "metadata": {},
             "status": "Failure",
             "message": self.message,
-            "reason": self.reason,
-            "details": self.details,
-            "code": self.code,
         }
+        if self.reason:
+            status["reason"] = self.reason
+        if self.details:
+            status["details"] = self.details
+        return {**status, "code": self.code}
 
 
 def _details(resource: str, name: str) -> dict[str, Any]:
@@ -78,7 +94,7 @@ def wrong_uid(resource: str, name: str, *, wanted: str, held: str) -> ApiError:
     return conflict(resource, name, why)
 
 
-def invalid(kind: str, group: str, name: str, causes: Sequence[tuple[str, str]]) -> ApiError:
+def invalid(kind: str, group: str, name: str, causes: Sequence[Cause]) -> ApiError:
     """`causes` are (field path, message) pairs, as an API server's validation lists them."""
     lines = [f"{field}: {message}" for field, message in causes]
     body = lines[0] if len(lines) == 1 else "[" + ", ".join(lines) + "]"
@@ -88,11 +104,17 @@ def invalid(kind: str, group: str, name: str, causes: Sequence[tuple[str, str]])
         "group": group,
         "kind": kind,
         "causes": [
-            {"reason": "FieldValueInvalid", "message": message, "field": field}
+            {"reason": _reason(message), "message": message, "field": field}
             for field, message in causes
         ],
     }
     return ApiError(422, "Invalid", f'{qualified} "{name}" is invalid: {body}', details)
+
+
+def _reason(message: str) -> str:
+    if "in body must be of type" in message:
+        return "FieldValueTypeInvalid"
+    return _CAUSES.get(message.partition(":")[0], "FieldValueInvalid")
 
 
 def forbidden(message: str, *, details: dict[str, Any] | None = None) -> ApiError:

@@ -13,12 +13,23 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
-from local.cluster.api import admission, defaults, errors, images, resources, schema
+from local.cluster.api import (
+    accounts,
+    admission,
+    defaults,
+    errors,
+    images,
+    resources,
+    schema,
+    validation,
+)
 from local.cluster.api.deletion import Propagation, mark, may_go
 from local.cluster.api.immutable import check_immutable
 from local.cluster.api.metadata import check_identity, clone, merged, random_suffix, timestamp
 from local.cluster.api.resources import Catalog, Object, Resource
 from local.cluster.api.store import Store
+from local.cluster.api.validation.problems import Problems
+from local.cluster.api.validation.workloads import check_job_selector
 
 
 class Objects:
@@ -61,9 +72,8 @@ class Objects:
         *,
         namespace: str = "",
         dry_run: bool = False,
-        strict: bool = False,
     ) -> Object:
-        """Store a new object. `strict` refuses fields that a custom type's schema does not know.
+        """Store a new object.
 
         Raises:
             ApiError: 404 unknown namespace, 409 exists, 422 invalid, 403 denied.
@@ -77,9 +87,6 @@ class Objects:
                 cause = ("metadata.name", "Required value: name or generateName is required")
                 raise errors.invalid(resource.kind, resource.group, "", [cause])
             metadata["name"] = prefix + random_suffix()
-        problems = defaults.name_problems(resource, metadata["name"])
-        if problems:
-            raise errors.invalid(resource.kind, resource.group, metadata["name"], problems)
         for stale in ("resourceVersion", "deletionTimestamp", "managedFields", "selfLink"):
             metadata.pop(stale, None)
         if resource.has_status:
@@ -88,7 +95,8 @@ class Objects:
         metadata["creationTimestamp"] = timestamp()
         if resource.has_status or resource.custom:
             metadata["generation"] = 1
-        new = self._conform(resource, new, strict=strict)
+        _refuse_selector(resource, new)
+        new = self._conform(resource, new)
         metadata = new["metadata"]
         with self.store.lock:
             self._sequence += 1
@@ -96,11 +104,15 @@ class Objects:
             if self.store.get(resource.key, metadata.get("namespace", ""), metadata["name"]):
                 raise errors.already_exists(resource.key, metadata["name"])
             defaults.fill(resource, new, self._sequence)
-            self._admit(resource, new)
+            validation.check(resource, new)
+            self._admit(resource, new, is_new=True)
             if dry_run:
                 new["metadata"]["resourceVersion"] = str(self.store.version)
                 return new
-            return self._put(resource, new)
+            created = self._put(resource, new)
+            if resource is resources.NAMESPACES:
+                self._add_account(new["metadata"]["name"])
+            return created
 
     def update(
         self,
@@ -109,7 +121,6 @@ class Objects:
         *,
         subresource: str = "",
         dry_run: bool = False,
-        strict: bool = False,
     ) -> Object:
         """Replace an object (or its status); a stale resourceVersion is a 409 Conflict."""
         metadata = obj["metadata"]
@@ -124,10 +135,11 @@ class Objects:
                     resource.key, metadata["name"], wanted=metadata["uid"], held=held["uid"]
                 )
             new = merged(resource, current, clone(obj), subresource)
-            new = self._conform(resource, new, strict=strict)
+            new = self._conform(resource, new)
             if not subresource:
+                validation.check(resource, new)
                 check_immutable(resource, current, new)
-                self._admit(resource, new)
+                self._admit(resource, new, is_new=False)
             return self._write(resource, current, new, dry_run=dry_run)
 
     def modify(
@@ -203,7 +215,12 @@ class Objects:
                 f"in namespace {metadata['namespace']} because it is being terminated"
             )
 
-    def _conform(self, resource: Resource, new: Object, *, strict: bool) -> Object:
+    def _add_account(self, namespace: str) -> None:
+        """What the controller of service accounts does in a new namespace."""
+        account = {"metadata": {"name": accounts.DEFAULT_ACCOUNT}}
+        self.create(resources.SERVICE_ACCOUNTS, account, namespace=namespace)
+
+    def _conform(self, resource: Resource, new: Object) -> Object:
         if resource.key == "secrets" and "stringData" in new:
             encoded = {
                 name: base64.b64encode(text.encode()).decode()
@@ -213,16 +230,19 @@ class Objects:
         if resource.schema is None:
             return new
         conformed, findings = schema.conform(new, resource.schema)
-        if strict and findings.unknown:
-            listed = ", ".join(f'unknown field "{path}"' for path in findings.unknown)
-            raise errors.bad_request(f"strict decoding error: {listed}")
         if findings.causes:
             name = new["metadata"]["name"]
             raise errors.invalid(resource.kind, resource.group, name, findings.causes)
         return conformed
 
-    def _admit(self, resource: Resource, new: Object) -> None:
+    def _admit(self, resource: Resource, new: Object, *, is_new: bool) -> None:
         images.admit(resource, new, self._refused_images)
+        if is_new and resource is resources.PODS:
+            namespace = new["metadata"]["namespace"]
+            accounts.admit(
+                new,
+                lambda name: self.find(resources.SERVICE_ACCOUNTS, namespace, name) is not None,
+            )
         if resource.key == admission.RESOURCE_KEY:
             configurations = self.store.list(resources.VALIDATING_WEBHOOKS.key)
             admission.admit(new, configurations, answers=self._webhook_answers)
@@ -269,6 +289,16 @@ class Objects:
                 kept = [owner for owner in owners if owner["uid"] != uid]
                 freed["metadata"]["ownerReferences"] = kept
                 self.store.put(key, freed)
+
+
+def _refuse_selector(resource: Resource, new: Object) -> None:
+    """The selector of a Job is the server's own; it is filled in with the other defaults."""
+    problems = Problems()
+    if resource is resources.JOBS:
+        check_job_selector(new, problems)
+    if problems:
+        name = new["metadata"]["name"]
+        raise errors.invalid(resource.kind, resource.group, name, problems)
 
 
 def _without_status(obj: Object) -> str:

@@ -40,6 +40,9 @@ class Reader:
         self._find_log = find_log
         self._closing = closing
 
+    def find(self, target: Target) -> Object | None:
+        return self._objects.find(target.resource, target.namespace, target.name)
+
     def get(self, request: Request, target: Target) -> Response:
         obj = self._objects.get(target.resource, target.namespace, target.name)
         return JSONResponse(shown(request, target, obj))

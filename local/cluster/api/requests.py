@@ -15,7 +15,7 @@ import yaml
 from starlette.datastructures import QueryParams
 from starlette.requests import Request
 
-from local.cluster.api import errors
+from local.cluster.api import decoding, errors
 from local.cluster.api.resources import Catalog, Object, Resource
 from local.cluster.api.selectors import Predicate, both, parse_field_selector, parse_label_selector
 from local.cluster.logs import LogQuery
@@ -94,36 +94,66 @@ def wants_table(request: Request) -> bool:
 
 async def body_of(request: Request) -> Any:
     """The decoded body, None when empty. JSON and YAML are understood, protobuf is not."""
+    return (await read_body(request))[0]
+
+
+async def read_body(request: Request) -> tuple[Any, list[str]]:
+    """As `body_of`, and the paths of the fields that a JSON text names twice."""
     raw = await request.body()
     if not raw:
-        return None
+        return None, []
     content_type = request.headers.get("content-type", "application/json")
     if "protobuf" in content_type:
         raise errors.unsupported_media_type(
             f"the body of the request is {content_type}; this server reads JSON and YAML only"
         )
+    doubled = decoding.Doubled()
     try:
-        return _yaml(raw) if "yaml" in content_type else json.loads(raw)
+        body = _read(raw, doubled, is_yaml="yaml" in content_type)
+        return body, doubled.take(body)
     except (ValueError, yaml.YAMLError) as exc:
         raise errors.bad_request(f"the body of the request is not {content_type}: {exc}") from exc
 
 
-def _yaml(raw: bytes) -> Any:
+def _read(raw: bytes, doubled: decoding.Doubled, *, is_yaml: bool) -> Any:
     """Clients write most YAML as JSON, which is YAML too and is read a hundred times as fast."""
     try:
-        return json.loads(raw)
+        return json.loads(raw, object_pairs_hook=doubled.hook)
     except ValueError:
+        if not is_yaml:
+            raise
         return yaml.safe_load(raw)
 
 
-async def object_of(request: Request) -> Object:
-    """The body as an object with metadata."""
-    body = await body_of(request)
+async def object_of(request: Request, resource: Resource) -> tuple[Object, list[str]]:
+    """The body as an object of this type, and warnings about it for the client.
+
+    Raises:
+        ApiError: 400 for a body that is none, or has fields of a wrong type; with Strict field
+            validation for unknown ones as well.
+    """
+    body, doubled = await read_body(request)
     if not isinstance(body, dict):
         raise errors.bad_request("the body of the request is not an object")
-    if not isinstance(body.setdefault("metadata", {}), dict):
-        raise errors.bad_request("metadata is not an object")
-    return body
+    if body.get("metadata") is None:
+        body["metadata"] = {}
+    named = request.query_params.get("fieldValidation")
+    options = "CreateOptions" if request.method == "POST" else "UpdateOptions"
+    mode = decoding.field_validation(named, options)
+    return decoding.decode(resource, body, mode, doubled)
+
+
+def dry_run(query: QueryParams) -> bool:
+    """Whether to store nothing.
+
+    Raises:
+        ApiError: 422 for another word than All.
+    """
+    named = query.get("dryRun")
+    if named not in (None, "", "All"):
+        cause = f'Unsupported value: "{named}": supported values: "All"'
+        raise errors.invalid("PatchOptions", "meta.k8s.io", "", [("dryRun", cause)])
+    return bool(named)
 
 
 async def delete_options(request: Request) -> dict[str, Any]:

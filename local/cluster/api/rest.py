@@ -15,7 +15,9 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from local.cluster.api import discovery, errors, requests
+from local.cluster.api.authorization import ADMINISTRATOR, Authorizer, Person, Question, Tokens
 from local.cluster.api.errors import ApiError
+from local.cluster.api.object_patches import APPLY_PATCH
 from local.cluster.api.objects import Objects
 from local.cluster.api.reading import LogFinder, Reader
 from local.cluster.api.requests import Target
@@ -31,9 +33,10 @@ _METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
 class Api:
     """Request handlers over the stored objects."""
 
-    def __init__(self, objects: Objects, *, token: str, find_log: LogFinder) -> None:
+    def __init__(self, objects: Objects, *, tokens: Tokens, find_log: LogFinder) -> None:
         self._catalog = objects.catalog
-        self._token = token
+        self._tokens = tokens
+        self._authorizer = Authorizer(objects)
         self.closing = asyncio.Event()
         self._reader = Reader(objects, find_log=find_log, closing=self.closing)
         self._writer = Writer(objects)
@@ -50,14 +53,15 @@ class Api:
         except ApiError as exc:
             return JSONResponse(exc.status(), status_code=exc.code)
         except (KeyError, TypeError, AttributeError, ValueError) as exc:
-            # Objects are not checked against a schema, so a malformed one shows here.
+            # What is not looked at before, such as the body of an access review, shows here.
             wrong = errors.bad_request(f"the object is malformed: {type(exc).__name__}: {exc}")
             return JSONResponse(wrong.status(), status_code=wrong.code)
 
     async def _route(self, request: Request) -> Response:
         parts = [part for part in request.path_params["path"].split("/") if part]
+        person = ADMINISTRATOR
         if parts and parts[0] not in _OPEN_PATHS:
-            self._check_token(request)
+            person = self._tokens.person(request.headers.get("authorization"))
         catalog = self._catalog
         match parts:
             case ["version"]:
@@ -81,23 +85,53 @@ class Api:
             case ["openapi", "v3", "apis", group, version]:
                 return _found(discovery.openapi_document(catalog, group, version))
             case ["apis", "authorization.k8s.io", "v1", review] if review in _REVIEWS:
-                return await self._review(request)
+                return await self._review(request, review, person)
             case ["api", "v1", *rest]:
-                return await self._verb(request, requests.target_of(catalog, "", "v1", rest))
+                target = requests.target_of(catalog, "", "v1", rest)
+                return await self._authorized(request, target, person)
             case ["apis", group, version, *rest]:
-                return await self._verb(request, requests.target_of(catalog, group, version, rest))
+                target = requests.target_of(catalog, group, version, rest)
+                return await self._authorized(request, target, person)
             case _:
                 raise errors.no_such_route()
 
-    def _check_token(self, request: Request) -> None:
-        if request.headers.get("authorization") != f"Bearer {self._token}":
-            raise errors.unauthorized()
-
-    async def _review(self, request: Request) -> Response:
-        """Access reviews: the one local user may do everything."""
-        review = await requests.object_of(request)
-        review["status"] = {"allowed": True, "reason": "local mode has one user"}
+    async def _review(self, request: Request, plural: str, person: Person) -> Response:
+        """Access reviews, answered from the rules that hold for requests."""
+        review = await requests.body_of(request)
+        spec = (review or {}).get("spec") or {}
+        if plural == "selfsubjectrulesreviews":
+            rules = self._authorizer.rules(person, spec.get("namespace", ""))
+            review["status"] = {
+                "resourceRules": [rule for rule in rules if rule.get("resources")],
+                "nonResourceRules": [rule for rule in rules if rule.get("nonResourceURLs")],
+                "incomplete": False,
+            }
+            return JSONResponse(review, status_code=201)
+        verdict = self._authorizer.judge(person, Question.of(spec))
+        review["status"] = {"allowed": verdict.allowed}
+        if verdict.reason:
+            review["status"]["reason"] = verdict.reason
         return JSONResponse(review, status_code=201)
+
+    async def _authorized(self, request: Request, target: Target, person: Person) -> Response:
+        if not person.is_master:
+            for verb in self._verbs_of(request, target):
+                self._authorizer.require(person, _question(verb, target))
+        return await self._verb(request, target)
+
+    def _verbs_of(self, request: Request, target: Target) -> list[str]:
+        """What rules call the request; an apply of what is missing creates it as well."""
+        if request.method == "GET":
+            if target.name:
+                return ["get"]
+            return ["watch" if requests.flag(request.query_params, "watch") else "list"]
+        if request.method == "DELETE":
+            return ["delete" if target.name else "deletecollection"]
+        verb = {"POST": "create", "PUT": "update", "PATCH": "patch"}[request.method]
+        applied = request.headers.get("content-type", "").startswith(APPLY_PATCH)
+        if applied and self._reader.find(target) is None:
+            return [verb, "create"]
+        return [verb]
 
     async def _verb(self, request: Request, target: Target) -> Response:
         match (request.method, bool(target.name), target.subresource):
@@ -129,6 +163,18 @@ class Api:
                     f"the server does not allow {request.method} on {target.resource.key}"
                     f"{'/' + target.subresource if target.subresource else ''}"
                 )
+
+
+def _question(verb: str, target: Target) -> Question:
+    resource = target.resource
+    return Question(
+        verb,
+        group=resource.group,
+        resource=resource.plural,
+        subresource=target.subresource,
+        namespace=target.namespace,
+        name=target.name,
+    )
 
 
 def _found(document: Object | None) -> Response:

@@ -92,7 +92,7 @@ class ApiServer:
 def write_kubeconfig(
     path: Path, *, url: str, token: str, authority: bytes, namespace: str = "default"
 ) -> None:
-    """Write a kubeconfig for the one local user, readable by its owner only."""
+    """Write a kubeconfig for whoever has the token, readable by its owner only."""
     trusted = base64.b64encode(authority).decode()
     config = {
         "apiVersion": "v1",

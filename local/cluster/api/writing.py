@@ -5,12 +5,13 @@ Used by `rest.py`, which routes. Decodes the request, calls `objects.py`, encode
 
 from __future__ import annotations
 
+import json
 from typing import Any, TypedDict
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from local.cluster.api import errors, object_patches, requests, typed
+from local.cluster.api import decoding, errors, object_patches, requests, typed
 from local.cluster.api.metadata import clone
 from local.cluster.api.objects import Objects
 from local.cluster.api.reading import shown
@@ -22,7 +23,20 @@ class WriteOptions(TypedDict):
     """How to write, as the query says."""
 
     dry_run: bool
-    strict: bool
+
+
+# Types whose objects are replaced only by who names the version that is replaced; custom types are
+# among them. Source: AllowUnconditionalUpdate of the types' strategies, pkg/registry.
+_CONDITIONAL = {
+    "leases.coordination.k8s.io",
+    "customresourcedefinitions.apiextensions.k8s.io",
+    "validatingwebhookconfigurations.admissionregistration.k8s.io",
+    "mutatingwebhookconfigurations.admissionregistration.k8s.io",
+    "csidrivers.storage.k8s.io",
+    "csinodes.storage.k8s.io",
+    "volumeattachments.storage.k8s.io",
+    "poddisruptionbudgets.policy",
+}
 
 
 class Writer:
@@ -33,14 +47,14 @@ class Writer:
         self._applied: dict[tuple[str, str], Object] = {}
 
     async def create(self, request: Request, target: Target) -> Response:
-        body = await requests.object_of(request)
+        body, warnings = await requests.object_of(request, target.resource)
         created = self._objects.create(
             target.resource, body, namespace=target.namespace, **_write_options(request)
         )
-        return JSONResponse(shown(request, target, created), status_code=201)
+        return _answer(shown(request, target, created), warnings, code=201)
 
     async def update(self, request: Request, target: Target) -> Response:
-        body = await requests.object_of(request)
+        body, warnings = await requests.object_of(request, target.resource)
         metadata = body["metadata"]
         if metadata.setdefault("name", target.name) != target.name:
             raise errors.bad_request(
@@ -48,20 +62,25 @@ class Writer:
                 f"({target.name})"
             )
         metadata["namespace"] = target.namespace
+        if not metadata.get("resourceVersion"):
+            _refuse_unconditional(target)
         updated = self._objects.update(
             target.resource, body, subresource=target.subresource, **_write_options(request)
         )
-        return JSONResponse(shown(request, target, updated))
+        return _answer(shown(request, target, updated), warnings)
 
     async def patch(self, request: Request, target: Target) -> Response:
         content_type = request.headers.get("content-type", "").partition(";")[0]
-        patch = await requests.body_of(request)
+        patch, doubled = await requests.read_body(request)
+        named = request.query_params.get("fieldValidation")
+        mode = decoding.field_validation(named, "PatchOptions")
         if content_type == object_patches.APPLY_PATCH:
             return self._apply(request, target, patch)
         objects = self._objects
         with objects.store.lock:
             current = objects.get(target.resource, target.namespace, target.name)
             patched = _patched(target, content_type, clone(current), patch)
+            patched, warnings = decoding.decode_patched(target.resource, patched, mode, doubled)
             _keep_version(patched, patch, current)
             updated = objects.update(
                 target.resource,
@@ -69,7 +88,7 @@ class Writer:
                 subresource=target.subresource,
                 **_write_options(request),
             )
-        return JSONResponse(shown(request, target, updated))
+        return _answer(shown(request, target, updated), warnings)
 
     def _apply(self, request: Request, target: Target, applied: Any) -> Response:
         if not isinstance(applied, dict):
@@ -162,11 +181,23 @@ class Writer:
 
 
 def _write_options(request: Request) -> WriteOptions:
-    query = request.query_params
-    return {
-        "dry_run": bool(query.get("dryRun")),
-        "strict": query.get("fieldValidation") == "Strict",
-    }
+    return {"dry_run": requests.dry_run(request.query_params)}
+
+
+def _answer(body: Object, warnings: list[str], *, code: int = 200) -> Response:
+    """What was stored, with warnings in headers as clients show them."""
+    headers = {}
+    if warnings:
+        quoted = [json.dumps(warning) for warning in warnings]
+        headers["Warning"] = ", ".join(f"299 - {warning}" for warning in quoted)
+    return JSONResponse(body, status_code=code, headers=headers)
+
+
+def _refuse_unconditional(target: Target) -> None:
+    resource = target.resource
+    if resource.custom or resource.key in _CONDITIONAL:
+        cause = ("metadata.resourceVersion", "Invalid value: 0: must be specified for an update")
+        raise errors.invalid(resource.kind, resource.group, target.name, [cause])
 
 
 def _patched(target: Target, content_type: str, current: Object, patch: Any) -> Object:

@@ -7,6 +7,7 @@ and exit is recorded in the operator's own words.
 from __future__ import annotations
 
 from local.cluster.api import resources
+from local.cluster.api.errors import ApiError
 from local.cluster.api.objects import Objects
 from local.cluster.api.resources import Object, Resource
 from local.cluster.controllers import jobstatus, replicas
@@ -68,7 +69,11 @@ class JobReplicas:
             self._event(job, "Warning", "SetPodTemplateRestartPolicy", message)
         pod = replicas.pod(job, role, index)
         name = pod["metadata"]["name"]
-        self._objects.create(resources.PODS, pod, namespace=job["metadata"]["namespace"])
+        try:
+            self._objects.create(resources.PODS, pod, namespace=job["metadata"]["namespace"])
+        except ApiError as exc:
+            self._event(job, "Warning", "FailedCreatePod", f"Error creating: {exc}")
+            raise
         self._event(job, "Normal", "SuccessfulCreatePod", f"Created pod: {name}")
 
     def reconcile_services(self, job: Object, role: str, spec: Object) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 from local.cluster import infrastructure
 from local.cluster.api import resources
+from local.cluster.api.errors import ApiError
 from local.cluster.api.metadata import clone, timestamp
 from local.cluster.api.objects import Objects
 from local.cluster.api.resources import Object, Resource
@@ -62,7 +63,13 @@ class WorkloadController(Controller):
         raise NotImplementedError(f"{type(self).__name__} does not say how to bring it in order")
 
     def create_pod(self, owner: Object, pod: Object) -> Object:
-        created = self.objects.create(resources.PODS, pod, namespace=owner["metadata"]["namespace"])
+        try:
+            created = self.objects.create(
+                resources.PODS, pod, namespace=owner["metadata"]["namespace"]
+            )
+        except ApiError as exc:
+            self.recorder.record(owner, "Warning", "FailedCreate", f"Error creating: {exc}")
+            raise
         name = created["metadata"]["name"]
         self.recorder.record(owner, "Normal", "SuccessfulCreate", f"Created pod: {name}")
         return created

@@ -13,6 +13,7 @@ from typing import Any
 
 from local.cluster import infrastructure
 from local.cluster.api import resources
+from local.cluster.api.accounts import DEFAULT_ACCOUNT
 from local.cluster.api.objects import Objects
 from local.cluster.api.quantities import container_requests
 from local.cluster.api.resources import Object
@@ -44,7 +45,8 @@ class NodeContext:
     directory: Path  # where processes start
     environment: Mapping[str, str]
     identity: PodIdentity
-    kubeconfig: Path
+    write_kubeconfig: Callable[[Path, str, str], None]
+    """(path, namespace, service account): leave a kubeconfig with the account's own token."""
     file_systems: FileSystems
     image_commands: Mapping[str, list[str]]
     faults: set[str]
@@ -124,12 +126,28 @@ def _node_variables(
         **context.identity(pod["metadata"]["namespace"], account),
     }
     variables["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, devices))
-    if account != "default":
-        variables["KUBECONFIG"] = str(context.kubeconfig)
+    if (path := _account_kubeconfig(context, pod)) is not None:
+        variables["KUBECONFIG"] = str(path)
     if _job_of(pod):
         # torchrun's c10d rendezvous announces the machine's host name, which need not resolve.
         variables["PET_LOCAL_ADDR"] = LOCAL_ADDRESS
     return variables
+
+
+def _account_kubeconfig(context: NodeContext, pod: Object) -> Path | None:
+    """The kubeconfig of a pod that has an account of its own and mounts its token."""
+    spec, metadata = pod["spec"], pod["metadata"]
+    account, namespace = spec.get("serviceAccountName", DEFAULT_ACCOUNT), metadata["namespace"]
+    found = context.objects.find(resources.SERVICE_ACCOUNTS, namespace, account)
+    mounts = spec.get("automountServiceAccountToken")
+    if mounts is None:
+        mounts = (found or {}).get("automountServiceAccountToken", True)
+    if account == DEFAULT_ACCOUNT or found is None or not mounts:
+        return None
+    path = context.state_dir / "pods" / metadata["uid"] / "kubeconfig"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    context.write_kubeconfig(path, namespace, account)
+    return path
 
 
 def _translation(context: NodeContext, pod: Object, mounts: Mapping[str, Path]) -> Translation:

@@ -19,6 +19,7 @@ from typing import Any
 
 import httpx
 import pytest
+import yaml
 from cluster_fixtures import (  # noqa: F401  # fixtures
     GPU,
     REPOSITORY,
@@ -161,14 +162,17 @@ def test_pod_with_missing_secret_waits_and_starts_when_it_comes(cluster: Cluster
     assert cluster.log("late-secret") == "came\n"
 
 
-def test_pod_with_service_account_gets_a_kubeconfig(cluster: Cluster) -> None:
-    cluster.run_pod("account", "echo ${KUBECONFIG-none}", serviceAccountName="relay")
+def test_pod_with_service_account_gets_a_kubeconfig_of_its_own(cluster: Cluster) -> None:
+    cluster.core.create_namespaced_service_account("default", {"metadata": {"name": "relay"}})
+    cluster.run_pod("account", "cat $KUBECONFIG", serviceAccountName="relay")
     cluster.run_pod("no-account", "echo ${KUBECONFIG-none}")
 
     cluster.pod_phase("account", "Succeeded")
     cluster.pod_phase("no-account", "Succeeded")
 
-    assert cluster.log("account").strip() == str(cluster.local.kubeconfig)
+    (user,) = yaml.safe_load(cluster.log("account"))["users"]
+    (administrator,) = yaml.safe_load(cluster.local.kubeconfig.read_text())["users"]
+    assert user["user"]["token"] != administrator["user"]["token"]
     assert cluster.log("no-account").strip() == "none"
 
 

@@ -1,0 +1,761 @@
+"""What a real API server refuses, and how: one probe a behaviour, one server for all.
+
+The sentences are those of Kubernetes 1.35; the server is asked over HTTP with plain JSON, as it
+answers clients that check nothing themselves.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cluster_fixtures import Cluster, pytorchjob_crd, start_cluster
+
+from local.cluster.api import decoding, resources
+from local.cluster.api.errors import ApiError
+
+CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
+PODS = "/api/v1/namespaces/default/pods"
+SECRETS = "/api/v1/namespaces/default/secrets"
+SERVICES = "/api/v1/namespaces/default/services"
+CLAIMS = "/api/v1/namespaces/default/persistentvolumeclaims"
+VOLUMES = "/api/v1/persistentvolumes"
+DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
+JOBS = "/apis/batch/v1/namespaces/default/jobs"
+ROLES = "/apis/rbac.authorization.k8s.io/v1/namespaces/default/roles"
+BINDINGS = "/apis/rbac.authorization.k8s.io/v1/namespaces/default/rolebindings"
+CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+PYTORCHJOBS = "/apis/kubeflow.org/v1/namespaces/default/pytorchjobs"
+REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+MERGE, STRATEGIC, APPLY = (
+    "application/merge-patch+json",
+    "application/strategic-merge-patch+json",
+    "application/apply-patch+yaml",
+)
+RBAC = "rbac.authorization.k8s.io"
+
+
+@dataclass
+class Answer:
+    """What a server said."""
+
+    status: int
+    body: Any
+    headers: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def message(self) -> str:
+        return str(self.body["message"])
+
+    @property
+    def causes(self) -> list[tuple[str, str]]:
+        """(field, reason) of each cause."""
+        causes = self.body.get("details", {}).get("causes", [])
+        return [(cause.get("field", ""), cause["reason"]) for cause in causes]
+
+
+@dataclass
+class Asked:
+    """A server, asked with plain JSON."""
+
+    cluster: Cluster
+    token: str = ""
+
+    def __call__(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        content_type: str = "application/json",
+        **query: str,
+    ) -> Answer:
+        api = self.cluster.api
+        headers = {"Accept": "application/json"}
+        if body is not None:
+            headers["Content-Type"] = content_type
+        request = api.param_serialize(
+            method,
+            path,
+            query_params=list(query.items()),
+            header_params=headers,
+            body=body,
+            auth_settings=["BearerToken"],
+        )
+        if self.token:
+            request[2]["authorization"] = f"Bearer {self.token}"
+        response = api.call_api(*request)
+        raw = response.read() or b""
+        text = raw.decode()
+        is_json = text.startswith(("{", "["))
+        return Answer(
+            response.status, json.loads(text) if is_json else text, dict(response.headers)
+        )
+
+
+@pytest.fixture(scope="module")
+def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asked]:
+    cluster = start_cluster(Path(tmp_path_factory.mktemp("conformance")))
+    asked = Asked(cluster)
+    assert asked("POST", CRDS, pytorchjob_crd()).status == 201
+    yield asked
+    cluster.close()
+
+
+def config_map(name: str, **fields: Any) -> dict[str, Any]:
+    return {"metadata": {"name": name}, **fields}
+
+
+def pod(container: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
+    first = {"name": "c", "image": "i", **(container or {})}
+    return {"metadata": {"name": "p"}, "spec": {"containers": [first], **spec}}
+
+
+def workload(**spec: Any) -> dict[str, Any]:
+    template = {
+        "metadata": {"labels": {"a": "b"}},
+        "spec": {"containers": [{"name": "c", "image": "i"}]},
+    }
+    return {
+        "metadata": {"name": "d"},
+        "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": template, **spec},
+    }
+
+
+def job(pod_spec: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
+    containers = [{"name": "c", "image": "i"}]
+    template = {"spec": {"containers": containers, "restartPolicy": "Never", **(pod_spec or {})}}
+    return {"metadata": {"name": "j"}, "spec": {"template": template, "suspend": True, **spec}}
+
+
+def volume(name: str = "v", **spec: Any) -> dict[str, Any]:
+    csi = {"driver": "fsx.csi.aws.com", "volumeHandle": "fs-1"}
+    shape = {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteMany"], "csi": csi}
+    return {"metadata": {"name": name}, "spec": {**shape, **spec}}
+
+
+def claim(**spec: Any) -> dict[str, Any]:
+    shape = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}}
+    return {"metadata": {"name": "claim"}, "spec": {**shape, **spec}}
+
+
+def service(*ports: dict[str, Any], **spec: Any) -> dict[str, Any]:
+    return {"metadata": {"name": "s"}, "spec": {"ports": list(ports), **spec}}
+
+
+def container(**fields: Any) -> dict[str, Any]:
+    return pod(fields)
+
+
+def amounts(**resources: dict[str, str]) -> dict[str, Any]:
+    return container(resources=resources)
+
+
+C = "spec.containers[0]"
+REQUIRED, INVALID, UNSUPPORTED = (
+    "FieldValueRequired",
+    "FieldValueInvalid",
+    "FieldValueNotSupported",
+)
+DUPLICATE, FORBIDDEN, NOT_FOUND = (
+    "FieldValueDuplicate",
+    "FieldValueForbidden",
+    "FieldValueNotFound",
+)
+# (path, object, field of a cause, its reason, a part of the sentence)
+REFUSED: list[tuple[str, Any, str, str, str]] = [
+    (PODS, pod(containers=[]), "spec.containers", REQUIRED, "Required value"),
+    (PODS, container(image=""), f"{C}.image", REQUIRED, "Required value"),
+    (PODS, container(name="Upper"), f"{C}.name", INVALID, "a lowercase RFC 1123 label must"),
+    (
+        PODS,
+        pod(containers=[{"name": "c", "image": "i"}] * 2),
+        "spec.containers[1].name",
+        DUPLICATE,
+        'Duplicate value: "c"',
+    ),
+    (
+        PODS,
+        container(volumeMounts=[{"name": "x", "mountPath": "/x"}]),
+        f"{C}.volumeMounts[0].name",
+        NOT_FOUND,
+        'Not found: "x"',
+    ),
+    (PODS, pod(volumes=[{"emptyDir": {}}]), "spec.volumes[0].name", REQUIRED, "Required value"),
+    (
+        PODS,
+        pod(volumes=[{"name": "v", "emptyDir": {}, "secret": {"secretName": "s"}}]),
+        "spec.volumes[0].secret",
+        FORBIDDEN,
+        "may not specify more than 1 volume type",
+    ),
+    (
+        PODS,
+        pod(volumes=[{"name": "v", "secret": {}}]),
+        "spec.volumes[0].secret.secretName",
+        REQUIRED,
+        "Required value",
+    ),
+    (
+        PODS,
+        amounts(requests={"cpu": "2"}, limits={"cpu": "1"}),
+        f"{C}.resources.requests",
+        INVALID,
+        'Invalid value: "2": must be less than or equal to cpu limit of 1',
+    ),
+    (
+        PODS,
+        amounts(requests={"nvidia.com/gpu": "1"}),
+        f"{C}.resources.limits",
+        REQUIRED,
+        "Limit must be set for non overcommitable resources",
+    ),
+    (
+        PODS,
+        amounts(requests={"nvidia.com/gpu": "1"}, limits={"nvidia.com/gpu": "2"}),
+        f"{C}.resources.requests",
+        INVALID,
+        "must be equal to nvidia.com/gpu limit of 2",
+    ),
+    (
+        PODS,
+        amounts(limits={"nvidia.com/gpu": "500m"}),
+        f"{C}.resources.limits[nvidia.com/gpu]",
+        INVALID,
+        "must be an integer",
+    ),
+    (
+        PODS,
+        amounts(limits={"gpu": "1"}),
+        f"{C}.resources.limits[gpu]",
+        INVALID,
+        "must be a standard resource type or fully qualified",
+    ),
+    (
+        PODS,
+        container(imagePullPolicy="Sometimes"),
+        f"{C}.imagePullPolicy",
+        UNSUPPORTED,
+        'supported values: "Always", "IfNotPresent", "Never"',
+    ),
+    (
+        PODS,
+        pod(restartPolicy="Maybe"),
+        "spec.restartPolicy",
+        UNSUPPORTED,
+        'supported values: "Always", "Never", "OnFailure"',
+    ),
+    (
+        PODS,
+        container(ports=[{"containerPort": 70000}]),
+        f"{C}.ports[0].containerPort",
+        INVALID,
+        "must be between 1 and 65535, inclusive",
+    ),
+    (
+        PODS,
+        container(ports=[{"containerPort": 1, "name": "a-very-long-port-name"}]),
+        f"{C}.ports[0].name",
+        INVALID,
+        "must be no more than 15 characters",
+    ),
+    (
+        PODS,
+        container(env=[{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "spec.x"}}}]),
+        f"{C}.env[0].valueFrom.fieldRef.fieldPath",
+        INVALID,
+        "error converting fieldPath: field label not supported: spec.x",
+    ),
+    (
+        PODS,
+        container(env=[{"name": "A", "value": "x", "valueFrom": {"secretKeyRef": {"key": "k"}}}]),
+        f"{C}.env[0].valueFrom",
+        INVALID,
+        "may not be specified when `value` is not empty",
+    ),
+    (
+        PODS,
+        container(livenessProbe={"periodSeconds": 5}),
+        f"{C}.livenessProbe",
+        REQUIRED,
+        "must specify a handler type",
+    ),
+    (
+        PODS,
+        pod(tolerations=[{"key": "a", "operator": "Exists", "value": "b"}]),
+        "spec.tolerations[0].operator",
+        INVALID,
+        "value must be empty when `operator` is 'Exists'",
+    ),
+    (
+        PODS,
+        pod(
+            affinity={
+                "nodeAffinity": {
+                    "requiredDuringSchedulingIgnoredDuringExecution": {
+                        "nodeSelectorTerms": [
+                            {"matchExpressions": [{"key": "a", "operator": "In"}]}
+                        ]
+                    }
+                }
+            }
+        ),
+        "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution"
+        ".nodeSelectorTerms[0].matchExpressions[0].values",
+        REQUIRED,
+        "must be specified when `operator` is 'In' or 'NotIn'",
+    ),
+    (
+        CONFIG_MAPS,
+        {"metadata": {"name": "m", "labels": {"bad key": "v"}}},
+        "metadata.labels",
+        INVALID,
+        "name part must consist of alphanumeric characters",
+    ),
+    (
+        CONFIG_MAPS,
+        {"metadata": {"name": "m", "labels": {"a": "x" * 64}}},
+        "metadata.labels",
+        INVALID,
+        "must be no more than 63 bytes",
+    ),
+    (
+        CONFIG_MAPS,
+        {"metadata": {"name": "m", "finalizers": ["mine"]}},
+        "metadata.finalizers[0]",
+        INVALID,
+        "name is neither a standard finalizer name nor is it fully qualified",
+    ),
+    (CONFIG_MAPS, config_map("m", data={"a b": ""}), "data[a b]", INVALID, "a valid config key"),
+    (SERVICES, service(), "spec.ports", REQUIRED, "Required value"),
+    (
+        SERVICES,
+        service({"port": 1}, {"port": 2, "name": "b"}),
+        "spec.ports[0].name",
+        REQUIRED,
+        "Required value",
+    ),
+    (SERVICES, service({"port": 0}), "spec.ports[0].port", INVALID, "must be between 1 and 65535"),
+    (
+        SERVICES,
+        service({"port": 1}, clusterIP="none"),
+        "spec.clusterIPs[0]",
+        INVALID,
+        "must be a valid IP address",
+    ),
+    (
+        DEPLOYMENTS,
+        workload(selector={"matchLabels": {"a": "c"}}),
+        "spec.template.metadata.labels",
+        INVALID,
+        "`selector` does not match template `labels`",
+    ),
+    (DEPLOYMENTS, workload(selector=None), "spec.selector", REQUIRED, "Required value"),
+    (DEPLOYMENTS, workload(replicas=-1), "spec.replicas", INVALID, "greater than or equal to 0"),
+    (
+        DEPLOYMENTS,
+        workload(strategy={"type": "Recreate", "rollingUpdate": {"maxSurge": 1}}),
+        "spec.strategy.rollingUpdate",
+        FORBIDDEN,
+        "may not be specified when strategy `type` is 'Recreate'",
+    ),
+    (
+        JOBS,
+        job({"restartPolicy": "Always"}),
+        "spec.template.spec.restartPolicy",
+        REQUIRED,
+        'valid values: "OnFailure", "Never"',
+    ),
+    (
+        JOBS,
+        job(selector={"matchLabels": {"a": "b"}}),
+        "spec.selector",
+        INVALID,
+        "`selector` not auto-generated",
+    ),
+    (
+        JOBS,
+        job(
+            podFailurePolicy={
+                "rules": [{"action": "FailJob", "onExitCodes": {"operator": "In", "values": [0]}}]
+            }
+        ),
+        "spec.podFailurePolicy.rules[0].onExitCodes.values[0]",
+        INVALID,
+        "must not be 0 for the In operator",
+    ),
+    (VOLUMES, volume(csi=None), "spec", REQUIRED, "must specify a volume type"),
+    (VOLUMES, volume(csi={"driver": "d"}), "spec.csi.volumeHandle", REQUIRED, "Required value"),
+    (VOLUMES, volume(capacity=None), "spec.capacity", REQUIRED, "Required value"),
+    (
+        VOLUMES,
+        volume(accessModes=["ReadWrite"]),
+        "spec.accessModes",
+        UNSUPPORTED,
+        '"ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"',
+    ),
+    (CLAIMS, claim(resources={}), "spec.resources[storage]", REQUIRED, "Required value"),
+    (
+        ROLES,
+        {"metadata": {"name": "r"}, "rules": [{"verbs": ["get"], "resources": ["pods"]}]},
+        "rules[0].apiGroups",
+        REQUIRED,
+        "resource rules must supply at least one api group",
+    ),
+    (
+        BINDINGS,
+        {
+            "metadata": {"name": "b"},
+            "roleRef": {"kind": "Role", "name": "r"},
+            "subjects": [{"kind": "ServiceAccount", "name": "x"}],
+        },
+        "subjects[0].namespace",
+        REQUIRED,
+        "Required value",
+    ),
+    (
+        CRDS,
+        {**pytorchjob_crd(), "metadata": {"name": "jobs.kubeflow.org"}},
+        "metadata.name",
+        INVALID,
+        'must be spec.names.plural+"."+spec.group',
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "place", "reason", "sentence"),
+    REFUSED,
+    ids=[f"{path.rpartition('/')[2]}-{place}-{reason}" for path, _, place, reason, _ in REFUSED],
+)
+def test_object_that_contradicts_itself_is_invalid(
+    asked: Asked, path: str, body: Any, place: str, reason: str, sentence: str
+) -> None:
+    answer = asked("POST", path, body, dryRun="All")
+
+    assert (answer.status, answer.body["reason"]) == (422, "Invalid")
+    assert (place, reason) in answer.causes
+    assert f"{place}: " in answer.message
+    assert sentence in answer.message
+
+
+CANNOT = 'Pod in version "v1" cannot be handled as a Pod: '
+# (object, sentence behind CANNOT): wrong whatever the client asks to be checked
+MISTYPED: list[tuple[Any, str]] = [
+    (
+        container(env=[{"name": "A", "value": 1}]),
+        "json: cannot unmarshal number into Go struct field EnvVar.spec.containers.env.value of "
+        "type string",
+    ),
+    (
+        pod(terminationGracePeriodSeconds="30"),
+        "json: cannot unmarshal string into Go struct field "
+        "PodSpec.spec.terminationGracePeriodSeconds of type int64",
+    ),
+    (
+        pod(hostNetwork="yes"),
+        "json: cannot unmarshal string into Go struct field PodSpec.spec.hostNetwork of type bool",
+    ),
+    (
+        pod(containers={}),
+        "json: cannot unmarshal object into Go struct field PodSpec.spec.containers of type "
+        "[]v1.Container",
+    ),
+    (
+        {"metadata": {"name": "p", "labels": {"a": True}}},
+        "json: cannot unmarshal bool into Go struct field ObjectMeta.metadata.labels of type "
+        "string",
+    ),
+    (amounts(limits={"cpu": "much"}), "quantities must match the regular expression '"),
+]
+
+
+@pytest.mark.parametrize("mode", ["Strict", "Warn", "Ignore"])
+@pytest.mark.parametrize(("body", "sentence"), MISTYPED, ids=[each[1][:60] for each in MISTYPED])
+def test_field_of_a_wrong_type_is_a_bad_request(
+    asked: Asked, body: Any, sentence: str, mode: str
+) -> None:
+    answer = asked("POST", PODS, body, dryRun="All", fieldValidation=mode)
+
+    assert (answer.status, answer.body["reason"]) == (400, "BadRequest")
+    assert answer.message.startswith(CANNOT + sentence)
+
+
+def test_secret_with_bad_base64_is_a_bad_request(asked: Asked) -> None:
+    answer = asked("POST", SECRETS, {"metadata": {"name": "s"}, "data": {"a": "###"}})
+
+    assert answer.status == 400
+    assert answer.message.endswith("illegal base64 data at input byte 0")
+
+
+TYPO = {"metadata": {"name": "typo"}, "spec": {"containers": [{"name": "c", "image": "i", "x": 1}]}}
+TYPO_PATH = 'unknown field "spec.containers[0].x"'
+
+
+def test_unknown_field_is_refused_warned_of_or_dropped_as_the_client_asks(asked: Asked) -> None:
+    answers = {
+        mode: asked("POST", PODS, TYPO, dryRun="All", **({"fieldValidation": mode} if mode else {}))
+        for mode in ("Strict", "Warn", "Ignore", "")
+    }
+
+    assert answers["Strict"].status == 400
+    assert answers["Strict"].message == f"{CANNOT}strict decoding error: {TYPO_PATH}"
+    for mode in ("Warn", "Ignore", ""):
+        assert answers[mode].status == 201
+        assert "x" not in answers[mode].body["spec"]["containers"][0]
+    warning = f"299 - {json.dumps(TYPO_PATH)}"
+    assert [answers[mode].headers.get("warning") for mode in ("Warn", "", "Ignore")] == [
+        warning,
+        warning,
+        None,
+    ]
+    assert asked("POST", PODS, TYPO, fieldValidation="Maybe").status == 422
+
+
+def test_doubled_field_is_refused_when_strict() -> None:
+    doubled = decoding.Doubled()
+    text = '{"metadata": {"name": "a", "name": "b"}, "data": {"k": "1"}}'
+    body = json.loads(text, object_pairs_hook=doubled.hook)
+
+    found = doubled.take(body)
+
+    assert body == {"metadata": {"name": "b"}, "data": {"k": "1"}}
+    with pytest.raises(ApiError) as refused:
+        decoding.decode(resources.CONFIG_MAPS, body, "Strict", found)
+    assert refused.value.message == (
+        'ConfigMap in version "v1" cannot be handled as a ConfigMap: strict decoding error: '
+        'duplicate field "metadata.name"'
+    )
+
+
+@pytest.mark.parametrize("content_type", [MERGE, STRATEGIC])
+def test_patch_to_an_unknown_or_wrong_field_is_invalid(asked: Asked, content_type: str) -> None:
+    asked("POST", CONFIG_MAPS, config_map(f"patched-{len(content_type)}"))
+    path = f"{CONFIG_MAPS}/patched-{len(content_type)}"
+
+    unknown = asked(
+        "PATCH", path, {"date": {}}, content_type=content_type, fieldValidation="Strict"
+    )
+    wrong = asked("PATCH", path, {"data": {"a": 1}}, content_type=content_type)
+
+    assert unknown.status == wrong.status == 422
+    assert unknown.message.startswith(' "" is invalid: patch: Invalid value: ')
+    assert unknown.message.endswith('strict decoding error: unknown field "date"')
+    assert "cannot unmarshal number into Go struct field ConfigMap.data of type string" in (
+        wrong.message
+    )
+
+
+def test_pod_of_an_account_that_is_not_there_is_forbidden(asked: Asked) -> None:
+    answer = asked("POST", PODS, pod(serviceAccountName="ghost"))
+
+    assert (answer.status, answer.body["reason"]) == (403, "Forbidden")
+    assert answer.message == (
+        'pods "p" is forbidden: error looking up service account default/ghost: serviceaccount '
+        '"ghost" not found'
+    )
+
+
+def test_every_namespace_has_a_default_account(asked: Asked) -> None:
+    asked("POST", "/api/v1/namespaces", {"metadata": {"name": "furnished"}})
+
+    found = asked("GET", "/api/v1/namespaces/furnished/serviceaccounts/default")
+
+    assert found.status == 200
+
+
+def named(body: dict[str, Any], name: str) -> dict[str, Any]:
+    return {**body, "metadata": {**body["metadata"], "name": name}}
+
+
+# (collection, object, merge patch, field, sentence)
+FIXED: list[tuple[str, Any, Any, str, str]] = [
+    (
+        JOBS,
+        job(),
+        {"spec": {"template": {"metadata": {"labels": {"x": "y"}}}}},
+        "spec.template",
+        "field is immutable",
+    ),
+    (JOBS, job(), {"spec": {"completions": 3}}, "spec.completions", "field is immutable"),
+    (
+        VOLUMES,
+        volume(),
+        {"spec": {"csi": {"volumeHandle": "fs-2"}}},
+        "spec.persistentvolumesource",
+        "spec.persistentvolumesource is immutable after creation",
+    ),
+    (
+        CLAIMS,
+        claim(storageClassName="a"),
+        {"spec": {"storageClassName": "b"}},
+        "spec",
+        "spec is immutable after creation except resources.requests",
+    ),
+    (
+        SERVICES,
+        service({"port": 1}),
+        {"spec": {"clusterIP": "10.100.9.9"}},
+        "spec.clusterIPs[0]",
+        "may not change once set",
+    ),
+    (
+        BINDINGS,
+        {"metadata": {"name": "b"}, "roleRef": {"kind": "Role", "name": "r"}},
+        {"roleRef": {"name": "other"}},
+        "roleRef",
+        "cannot change roleRef",
+    ),
+    (
+        SECRETS,
+        {"metadata": {"name": "s"}, "immutable": True},
+        {"data": {"a": "YQ=="}},
+        "data",
+        "field is immutable when `immutable` is set",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("collection", "body", "patch", "place", "sentence"),
+    FIXED,
+    ids=[f"{each[0].rpartition('/')[2]}-{each[3]}" for each in FIXED],
+)
+def test_what_stays_as_it_was_made(
+    asked: Asked, collection: str, body: Any, patch: Any, place: str, sentence: str
+) -> None:
+    name = f"fixed-{place.lower().replace('[0]', '').replace('.', '-')}"
+    assert asked("POST", collection, named(body, name)).status == 201
+
+    answer = asked("PATCH", f"{collection}/{name}", patch, content_type=MERGE)
+
+    assert (answer.status, answer.body["reason"]) == (422, "Invalid")
+    assert place in [field for field, _ in answer.causes]
+    assert sentence in answer.message
+    asked("DELETE", f"{collection}/{name}")
+
+
+def test_custom_object_is_replaced_only_by_who_names_its_version(asked: Asked) -> None:
+    replica = {"replicas": 1, "template": {"spec": {"containers": []}}}
+    body = {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "PyTorchJob",
+        "metadata": {"name": "put"},
+        "spec": {"pytorchReplicaSpecs": {"Worker": replica}},
+    }
+    made = asked("POST", PYTORCHJOBS, body)
+
+    blind = asked("PUT", f"{PYTORCHJOBS}/put", body)
+    seen = asked("PUT", f"{PYTORCHJOBS}/put", made.body)
+
+    assert (blind.status, seen.status) == (422, 200)
+    assert blind.causes == [("metadata.resourceVersion", INVALID)]
+    assert blind.message.endswith("must be specified for an update")
+
+
+def rights(asked: Asked, name: str, *rules: dict[str, Any], wide: bool = False) -> Asked:
+    """An account that has these rights, and a way to ask as it does."""
+    asked("POST", "/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": name}})
+    kind = "ClusterRole" if wide else "Role"
+    group = f"/apis/{RBAC}/v1{'' if wide else '/namespaces/default'}"
+    role = {"metadata": {"name": name}, "rules": list(rules)}
+    binding = {
+        "metadata": {"name": name},
+        "roleRef": {"apiGroup": RBAC, "kind": kind, "name": name},
+        "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": "default"}],
+    }
+    plural = "clusterroles" if wide else "roles"
+    assert asked("POST", f"{group}/{plural}", role).status == 201
+    assert asked("POST", f"{group}/{plural[:-1]}bindings", binding).status == 201
+    path = asked.cluster.state_dir / f"{name}.yaml"
+    asked.cluster.local.write_account_kubeconfig(path, "default", name)
+    return Asked(asked.cluster, token=path.read_text().partition("token: ")[2].split()[0])
+
+
+def test_account_may_do_what_its_role_says_and_nothing_else(asked: Asked) -> None:
+    reader = rights(
+        asked,
+        "reader",
+        {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list"]},
+        {"apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["one"], "verbs": ["*"]},
+    )
+    who = 'User "system:serviceaccount:default:reader" cannot'
+
+    listed = reader("GET", PODS)
+    named_one, other = reader("GET", f"{CONFIG_MAPS}/one"), reader("GET", f"{CONFIG_MAPS}/two")
+    deleted = reader("DELETE", f"{PODS}/p")
+    log = reader("GET", f"{PODS}/p/log")
+    elsewhere = reader("GET", "/api/v1/namespaces/kube-system/pods")
+    nodes = reader("GET", "/api/v1/nodes")
+
+    assert (listed.status, named_one.status) == (200, 404)
+    assert other.message == (
+        f'configmaps "two" is forbidden: {who} get resource "configmaps" in API group "" in the '
+        'namespace "default"'
+    )
+    assert {answer.status for answer in (other, deleted, log, elsewhere, nodes)} == {403}
+    assert f'{who} delete resource "pods" in API group ""' in deleted.message
+    assert f'{who} get resource "pods/log" in API group ""' in log.message
+    assert nodes.message == (
+        f'nodes is forbidden: {who} list resource "nodes" in API group "" at the cluster scope'
+    )
+    assert nodes.body["details"] == {"kind": "nodes"}
+
+
+def test_apply_of_a_new_object_needs_the_right_to_create_it(asked: Asked) -> None:
+    rule = {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["patch"]}
+    patcher = rights(asked, "patcher", rule, wide=True)
+    body = {"apiVersion": "v1", "kind": "ConfigMap", **config_map("applied-by-account")}
+    path = f"{CONFIG_MAPS}/applied-by-account"
+
+    refused = patcher("PATCH", path, body, content_type=APPLY, fieldManager="m")
+    asked("POST", CONFIG_MAPS, config_map("applied-by-account"))
+    taken = patcher("PATCH", path, body, content_type=APPLY, fieldManager="m")
+
+    assert (refused.status, taken.status) == (403, 200)
+    assert 'cannot create resource "configmaps"' in refused.message
+
+
+def test_access_review_answers_from_the_same_rules(asked: Asked) -> None:
+    rule = {"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["list"]}
+    lister = rights(asked, "lister", rule)
+
+    def may(who: Asked, verb: str) -> dict[str, Any]:
+        attributes = {
+            "verb": verb,
+            "group": "batch",
+            "resource": "jobs",
+            "namespace": "default",
+        }
+        review = who("POST", REVIEWS, {"spec": {"resourceAttributes": attributes}})
+        return dict(review.body["status"])
+
+    assert may(lister, "list") == {
+        "allowed": True,
+        "reason": 'RBAC: allowed by RoleBinding "lister/default" of Role "lister" to '
+        'ServiceAccount "lister/default"',
+    }
+    assert may(lister, "delete") == {"allowed": False}
+    assert may(asked, "delete") == {"allowed": True}
+
+
+def test_token_of_an_account_that_is_gone_is_unauthorized(asked: Asked) -> None:
+    goner = rights(asked, "goner")
+    assert goner("GET", PODS).status == 403
+
+    asked("DELETE", "/api/v1/namespaces/default/serviceaccounts/goner")
+
+    assert goner("GET", PODS).status == 401
+
+
+def test_binding_to_a_role_that_is_not_there_says_so(asked: Asked) -> None:
+    lost = rights(asked, "lost")
+    asked("DELETE", f"{ROLES}/lost")
+
+    answer = lost("GET", PODS)
+
+    assert answer.message.endswith(': RBAC: role.rbac.authorization.k8s.io "lost" not found')

@@ -1,0 +1,141 @@
+"""Every object that the product applies is one that an API server takes, strictly looked at.
+
+The objects go through the local server's own decoding, typed patches, defaults and validation;
+of PyTorchJobs and workloads so do the pods that are made of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import yaml
+from factories import make_request
+from pydantic import SecretStr
+
+from local.cluster.api import decoding, typed
+from local.cluster.api.objects import Objects
+from local.cluster.api.resources import NAMESPACES, PODS, Catalog
+from local.cluster.api.store import Store
+from local.cluster.controllers import replicas
+from local.cluster.controllers.children import pod_from
+from stationmaster.checks.storage import render_jobs
+from stationmaster.domain.catalogue.entries import CATALOGUE
+from stationmaster.domain.datasets import (
+    LookingOrder,
+    Preparation,
+    StagingOrder,
+)
+from stationmaster.domain.ids import ClusterId, RunId
+from stationmaster.domain.names import NAMESPACE
+from stationmaster.domain.restoring import RestoringOrder
+from stationmaster.domain.run.attempts import first_assignment
+from stationmaster.kubernetes.manifests import load_manifests
+from stationmaster.rendering.environment import render_hugging_face_secret
+from stationmaster.rendering.etcd import render_etcd
+from stationmaster.rendering.examples import example, saving_example
+from stationmaster.rendering.job_spec import job_spec
+from stationmaster.rendering.metadata import namespace
+from stationmaster.rendering.people import render_people_rights
+from stationmaster.rendering.placing import placed
+from stationmaster.rendering.pushing import render_push
+from stationmaster.rendering.pytorch_job import render_pytorch_job
+from stationmaster.rendering.relay import render_relay, render_relay_rights
+from stationmaster.rendering.staging import (
+    render_copying,
+    render_looking,
+    render_preparing,
+    render_restoring,
+)
+from stationmaster.rendering.storage import SharedStorage, render_storage
+
+RUN_ID = RunId("resnet50-0123abcd")
+# As long as a name in the channel may be.
+LONG = ClusterId("c" * 32)
+STORAGE = SharedStorage("fs-0123456789abcdef0", "fs-0.fsx.amazonaws.com", "abcdefgh", 1200)
+PLUGINS = ("training-operator", "nvidia-device-plugin", "efa-device-plugin")
+
+
+def of_run(recipe: str, **overrides: Any) -> list[dict[str, Any]]:
+    request = make_request(recipe=recipe, overrides=overrides)
+    spec = job_spec(request, first_assignment(RUN_ID, request), run_id=RUN_ID, image="training:1")
+    relay = render_relay(RUN_ID, job=RUN_ID, image="relay:1", bus_name="bus", region="us-west-2")
+    return [render_pytorch_job(spec), *relay, *render_etcd(RUN_ID, job=RUN_ID)]
+
+
+def of_data() -> list[dict[str, Any]]:
+    request = make_request(recipe="tiny-llama", nodes=4)
+    spec = job_spec(request, first_assignment(RUN_ID, request), run_id=RUN_ID, image="training:1")
+    staging = StagingOrder(run_id=RUN_ID, dataset="s3://b/x", task="pretraining", settings={})
+    looking = LookingOrder(run_id=RUN_ID, dataset="/fsx/x", path="/fsx/x", task="pretraining")
+    restoring = RestoringOrder(run_id=RUN_ID, model_of=RunId("other-0123abcd"))
+    return [
+        *render_copying(staging, cluster_id=LONG, image="relay:1", region="us-west-2"),
+        *render_looking(looking, cluster_id=LONG, image="relay:1"),
+        *render_restoring(
+            restoring, cluster_id=LONG, image="relay:1", region="us-west-2", bucket="b"
+        ),
+        *render_preparing(spec, data_id="copied", preparation=Preparation.NONE),
+        render_push(RUN_ID, repository="org/name", cluster_id=LONG, image="training:1"),
+        render_hugging_face_secret(SecretStr("hf_x")),
+        *render_jobs(LONG, hostnames=["ip-10-0-1-2.us-west-2.compute.internal"], image="t:1"),
+        *yaml.safe_load_all(saving_example()),
+    ]
+
+
+SETS: dict[str, list[dict[str, Any]]] = {
+    "shared": [*render_relay_rights(), *render_people_rights(), *render_storage(LONG, STORAGE)],
+    "data": of_data(),
+    **{name: list(load_manifests(name)) for name in PLUGINS},
+    **{name: list(yaml.safe_load_all(example(CATALOGUE[name]))) for name in CATALOGUE},
+    "etcd": of_run("tiny-llama", rendezvous="etcd"),
+}
+
+
+@pytest.fixture(scope="module")
+def objects() -> Objects:
+    """A cluster that has the product's namespace and its custom type."""
+    objects = Objects(Store(), Catalog(), webhook_answers=lambda: True)
+    for name in ("kube-system", "default"):
+        objects.create(NAMESPACES, {"metadata": {"name": name}})
+    store(objects, namespace())
+    store(objects, load_manifests("training-operator")[0])
+    return objects
+
+
+def store(objects: Objects, item: dict[str, Any]) -> dict[str, Any]:
+    """Apply an object as the gateway does; what a server of API version 1.35 stores."""
+    resource = objects.catalog.by_kind(item["apiVersion"], item["kind"])
+    assert resource is not None, item["kind"]
+    about = item["metadata"]
+    where = about.get("namespace", "default") if resource.namespaced else ""
+    typed.check_applied(resource, item, namespace=where)
+    decoded, warnings = decoding.decode(resource, item, "Strict", [])
+    assert not warnings
+    found = objects.find(resource, where, about["name"])
+    if found is None:
+        return objects.create(resource, decoded, namespace=where)
+    return found
+
+
+def pods_of(item: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """A pod of each kind that is made of the object."""
+    if item["kind"] == "PyTorchJob":
+        for role in replicas.replica_specs(item):
+            yield replicas.pod(item, role, 0)
+    elif item["kind"] in ("Deployment", "DaemonSet", "Job"):
+        pod = pod_from(item["spec"]["template"], item, labels={})
+        yield {**pod, "metadata": {**pod["metadata"], "generateName": "made-"}}
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_everything_that_is_applied_is_admitted_and_so_are_its_pods(
+    objects: Objects, name: str
+) -> None:
+    rights = [item for item in SETS["shared"] if item["kind"] == "ServiceAccount"]
+    for item in (*rights, *SETS[name]):
+        stored = store(objects, placed(item, NAMESPACE))
+        for pod in pods_of(stored):
+            decoding.decode(PODS, pod, "Strict", [])
+            objects.create(PODS, pod, namespace=stored["metadata"]["namespace"], dry_run=True)
