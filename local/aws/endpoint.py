@@ -46,6 +46,8 @@ from local.aws.streams import StreamPumps
 from local.private import write_private
 
 _HOST = "127.0.0.1"
+ASKED_FILE = "asked.jsonl"
+"""What the principals have asked IAM, left in the state directory by an endpoint that stops."""
 _ACCOUNT = "123456789012"
 
 
@@ -176,6 +178,7 @@ class LocalAws:
         self._server.server_close()
         self._server = None
         self._emulation.invoker.close()
+        self.identities.write_asked(self._state_dir / ASKED_FILE)
         with self._clients_guard:
             for client in self._clients.values():
                 client.close()

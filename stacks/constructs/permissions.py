@@ -104,7 +104,7 @@ def grant(role: iam.Role, permission: Permission, granted: Granted) -> None:
 
 def _table_read(stack: cdk.Stack, granted: Granted) -> list[Statement]:
     return [
-        _table(granted, "dynamodb:GetItem", "dynamodb:BatchGetItem", "dynamodb:Query"),
+        _table(granted, "dynamodb:GetItem", "dynamodb:Query"),
         _table_key(stack, granted),
     ]
 
@@ -116,7 +116,6 @@ def _table_write(stack: cdk.Stack, granted: Granted) -> list[Statement]:
             "dynamodb:PutItem",
             "dynamodb:UpdateItem",
             "dynamodb:DeleteItem",
-            "dynamodb:ConditionCheckItem",
         ),
         _table_key(stack, granted),
     ]
@@ -200,46 +199,22 @@ def _cluster_read(stack: cdk.Stack, granted: Granted) -> list[Statement]:
                 "eks:DescribeCluster",
                 "eks:ListNodegroups",
                 "eks:DescribeNodegroup",
-                "eks:ListAddons",
                 "eks:DescribeAddon",
-                "eks:ListAccessEntries",
-                "eks:DescribeAccessEntry",
-                "eks:ListPodIdentityAssociations",
             ),
             (
                 arn(stack, "eks", "cluster", cluster_name("*")),
                 arn(stack, "eks", "nodegroup", f"{cluster_name('*')}/*"),
                 arn(stack, "eks", "addon", f"{cluster_name('*')}/*"),
-                arn(stack, "eks", "access-entry", f"{cluster_name('*')}/*"),
             ),
             _NAMED,
-        ),
-        Statement(
-            ("eks:ListClusters", "eks:DescribeClusterVersions", "eks:DescribeAddonVersions"),
-            ("*",),
-            LISTING,
         ),
     ]
 
 
 def _cluster_delete(stack: cdk.Stack, _granted: Granted) -> list[Statement]:
-    return [
-        Statement(
-            (
-                "eks:DeleteCluster",
-                "eks:DeleteAddon",
-                "eks:DeleteAccessEntry",
-                "eks:DeletePodIdentityAssociation",
-            ),
-            (
-                arn(stack, "eks", "cluster", cluster_name("*")),
-                arn(stack, "eks", "addon", f"{cluster_name('*')}/*"),
-                arn(stack, "eks", "access-entry", f"{cluster_name('*')}/*"),
-                arn(stack, "eks", "podidentityassociation", f"{cluster_name('*')}/*"),
-            ),
-            _NAMED,
-        )
-    ]
+    """Add-ons, access entries and pods' identities go with their cluster."""
+    clusters = arn(stack, "eks", "cluster", cluster_name("*"))
+    return [Statement(("eks:DeleteCluster",), (clusters,), _NAMED)]
 
 
 def _node_group_create(stack: cdk.Stack, granted: Granted) -> list[Statement]:
@@ -312,15 +287,8 @@ def _file_system_create(stack: cdk.Stack, granted: Granted) -> list[Statement]:
     ]
 
 
-def _file_system_read(stack: cdk.Stack, _granted: Granted) -> list[Statement]:
-    return [
-        read_kinds("file-system"),
-        Statement(
-            ("fsx:ListTagsForResource",),
-            (arn(stack, "fsx", "file-system", "*"),),
-            "reads tags only, to find out whose a file system is",
-        ),
-    ]
+def _file_system_read(_stack: cdk.Stack, _granted: Granted) -> list[Statement]:
+    return [read_kinds("file-system")]
 
 
 def _data_link_create(stack: cdk.Stack, granted: Granted) -> list[Statement]:
@@ -361,13 +329,11 @@ def _network_create(stack: cdk.Stack, granted: Granted) -> list[Statement]:
 def _network_read(_stack: cdk.Stack, _granted: Granted) -> list[Statement]:
     """Also what EKS looks at in the caller's name."""
     described = (
-        "AvailabilityZones",
         "InstanceTypeOfferings",
         "InstanceTypes",
         "Instances",
         "LaunchTemplateVersions",
         "NetworkInterfaces",
-        "SecurityGroupRules",
         "Subnets",
         "Volumes",
         "Vpcs",

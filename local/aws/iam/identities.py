@@ -7,10 +7,12 @@ so that a test can tell what a grant is needed for.
 
 from __future__ import annotations
 
+import json
 import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Final
 
 from local.aws.access import AccessKey
@@ -132,6 +134,10 @@ class Identities:
             raise ValueError(f'role "{name}" is not known; known are {known}')
         return found
 
+    def principals(self) -> list[Principal]:
+        """Every principal."""
+        return self._all()
+
     def of_key(self, key_id: str) -> Principal | None:
         """Whose key it is, None for the owner's and for one that nobody has."""
         return next((each for each in self._all() if each.key.key_id == key_id), None)
@@ -165,6 +171,15 @@ class Identities:
             found = sorted(self._asked, key=str)
         for name, action, resource, context, is_missing in found:
             yield name, Check(action, resource, dict(context), is_missing)
+
+    def write_asked(self, path: Path) -> None:
+        """Leave each check as a line of JSON; no file without any."""
+        lines = [
+            json.dumps([name, check.action, check.resource, dict(check.context), check.is_missing])
+            for name, check in self.asked()
+        ]
+        if lines:
+            path.write_text("\n".join([*lines, ""]))
 
     def refusal(
         self, principal: Principal, service: str, operation: str, request: ApiRequest, protocol: str
