@@ -15,6 +15,7 @@ from aws_lambda_powertools import Logger
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from stationmaster.domain.errors import PermanentError, StationmasterError
+from stationmaster.log_keys import bound
 from stationmaster.services import Services
 from stationmaster.settings import Settings
 
@@ -58,12 +59,17 @@ def step_handler(step: Callable[..., Any]) -> Handler:
 
 
 def guarded(call: Callable[[], Any], *, keys: Mapping[str, Any]) -> Any:
-    """Run `call` with one log line for its end; raise only errors of our own tree.
+    """Run `call` with `keys` in every log line, and one line for its end; raise only our errors.
 
     Raises:
         StationmasterError: as raised by the call.
         PermanentError: in place of anything unexpected.
     """
+    with bound(keys):
+        return _ended(call, keys)
+
+
+def _ended(call: Callable[[], Any], keys: Mapping[str, Any]) -> Any:
     try:
         result = call()
     except StationmasterError as exc:

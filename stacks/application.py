@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import aws_cdk as cdk
 
+from lambdas.registry import FUNCTIONS
 from stacks.bot import BotStack
 from stacks.config import StageConfig
 from stacks.data import DataStack
 from stacks.images import ImagesStack
 from stacks.network import network_of
+from stacks.observability import ObservabilityStack
 from stacks.workflow import WorkflowStack
 
 
@@ -21,5 +23,13 @@ def add_stacks(app: cdk.App, config: StageConfig) -> None:
     workflow = WorkflowStack(
         app, f"{prefix}-workflow", config=config, network=network, data=data, images=images
     )
-    BotStack(app, f"{prefix}-bot", config=config, data=data, workflow=workflow)
+    bot = BotStack(app, f"{prefix}-bot", config=config, data=data, workflow=workflow)
+    ObservabilityStack(
+        app,
+        f"{prefix}-observability",
+        config=config,
+        machine_arns=workflow.granted.machine_arns,
+        functions=[function.name for function in FUNCTIONS],
+        alarmed=[workflow, bot],
+    )
     cdk.Tags.of(app).add("stationmaster:deployment", prefix)

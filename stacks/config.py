@@ -113,6 +113,12 @@ class StageConfig(BaseModel):
     api_cidrs: tuple[str, ...] = Field(
         default=(), description="where public_api lets people in from; anywhere if empty"
     )
+    alarm_emails: tuple[Annotated[str, Field(pattern=r"^[^@\s,]+@[^@\s,]+$")], ...] = Field(
+        default=(), description="who gets a mail when an alarm is raised; each confirms it once"
+    )
+    alarm_usd_per_hour: float = Field(
+        default=500, gt=0, description="an alarm is raised when all clusters together cost more"
+    )
     requests_per_second: int = Field(default=20, ge=1, description="of the public HTTP API")
 
     @model_validator(mode="after")

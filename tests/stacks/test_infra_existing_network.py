@@ -58,7 +58,7 @@ def existing(once: Callable[[str, Callable[[Path], None]], Path]) -> dict[str, T
 
 
 def test_nothing_of_the_network_is_made(existing: dict[str, Template]) -> None:
-    assert set(existing) == {"data", "images", "workflow", "bot"}
+    assert set(existing) == {"data", "images", "workflow", "bot", "observability"}
     kinds = {
         each["Type"] for template in existing.values() for each in template["Resources"].values()
     }

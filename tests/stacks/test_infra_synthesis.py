@@ -61,8 +61,8 @@ def test_app_refuses_what_breaks_the_rules(tmp_path: Path) -> None:
     assert "AwsSolutions-SQS4" in finished.stdout + finished.stderr
 
 
-def test_application_has_the_five_stacks(templates: dict[str, Template]) -> None:
-    assert set(templates) == {"network", "data", "images", "workflow", "bot"}
+def test_application_has_the_six_stacks(templates: dict[str, Template]) -> None:
+    assert set(templates) == {"network", "data", "images", "workflow", "bot", "observability"}
 
 
 def test_templates_name_no_account_or_region(templates: dict[str, Template]) -> None:

@@ -1,0 +1,262 @@
+"""What people look at, and what calls them: a dashboard, alarms, and a topic that alarms go to.
+
+Alarms on dead letters and on single log lines are made beside what they watch, in other stacks;
+they are sent to the same topic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import aws_cdk as cdk
+from aws_cdk import aws_cloudwatch as cloudwatch
+from aws_cdk import aws_cloudwatch_actions as actions
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_sns as sns
+from aws_cdk import aws_sns_subscriptions as subscriptions
+from constructs import Construct
+
+from stacks.config import StageConfig
+from stationmaster.domain.census import DIMENSION, NAMESPACE, Census
+
+_FIVE_MINUTES: Final = cdk.Duration.minutes(5)
+# The reaper counts every quarter of an hour.
+_COUNTED: Final = cdk.Duration.minutes(15)
+_AT_LEAST: Final = cloudwatch.ComparisonOperator.GREATER_THAN_OR_EQUAL_TO_THRESHOLD
+_ABOVE: Final = cloudwatch.ComparisonOperator.GREATER_THAN_THRESHOLD
+
+
+class ObservabilityStack(cdk.Stack):
+    """Dashboard, alarms on workflows, functions, teardowns and spend, and their topic."""
+
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        config: StageConfig,
+        machine_arns: Mapping[str, str],
+        functions: Sequence[str],
+        alarmed: Sequence[cdk.Stack],
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(scope, construct_id, **kwargs)
+        self._deployment = config.deployment
+        topic = self._topic(config)
+        self._alarms: list[cloudwatch.Alarm] = []
+        self._add_alarms(config, machine_arns, functions)
+        action = actions.SnsAction(topic)
+        for alarm in self._alarms:
+            alarm.add_alarm_action(action)
+            alarm.add_ok_action(action)
+        for each in alarmed:
+            _send_alarms(each, topic_name=_topic_name(config))
+        self._add_dashboard(machine_arns, functions)
+        cdk.CfnOutput(
+            self, "AlarmTopicArn", value=topic.topic_arn, description="subscribe here to alarms"
+        )
+
+    def _topic(self, config: StageConfig) -> sns.Topic:
+        topic = sns.Topic(self, "Alarms", topic_name=_topic_name(config), enforce_ssl=True)
+        topic.add_to_resource_policy(
+            iam.PolicyStatement(
+                actions=["sns:Publish"],
+                resources=[topic.topic_arn],
+                principals=[iam.ServicePrincipal("cloudwatch.amazonaws.com")],
+                conditions={"StringEquals": {"aws:SourceAccount": self.account}},
+            )
+        )
+        for address in config.alarm_emails:
+            topic.add_subscription(subscriptions.EmailSubscription(address))
+        return topic
+
+    def _add_alarms(
+        self, config: StageConfig, machine_arns: Mapping[str, str], functions: Sequence[str]
+    ) -> None:
+        for name, arn in machine_arns.items():
+            failed = cloudwatch.MathExpression(
+                expression="FILL(failed, 0) + FILL(stopped, 0) + FILL(late, 0)",
+                using_metrics={
+                    key: _of_machine(metric, arn)
+                    for key, metric in (
+                        ("failed", "ExecutionsFailed"),
+                        ("stopped", "ExecutionsAborted"),
+                        ("late", "ExecutionsTimedOut"),
+                    )
+                },
+                label=f"{name} workflows that crashed",
+                period=_FIVE_MINUTES,
+            )
+            self._alarm(
+                f"{name.title()}Crashed",
+                failed,
+                f"a {name} workflow crashed, was stopped or ran out of time; the reaper goes on "
+                "with it within a quarter of an hour",
+            )
+        for name in ("recorder", "reaper", "notifier"):
+            if name in functions:
+                self._alarm(
+                    f"{name.title()}Fails",
+                    self._of_function("Errors", name),
+                    f"the function {name} fails again and again; look at its log",
+                    threshold=3,
+                    evaluation_periods=3,
+                )
+        self._alarm(
+            "StuckTeardown",
+            self._figure("StuckTeardowns"),
+            "a teardown gave up or takes longer than two hours: machines may cost money; /train "
+            "cluster list and docs/deploy.md say what to do",
+        )
+        self._alarm(
+            "ReaperHelped",
+            self._figure("Helped"),
+            "the reaper restarted workflows in four quarters of an hour in a row: something keeps "
+            "stopping them",
+            evaluation_periods=4,
+        )
+        self._alarm(
+            "ReaperSilent",
+            self._figure("OpenClusters", statistic="SampleCount"),
+            "the reaper has counted nothing for an hour: nothing looks after clusters",
+            comparison=cloudwatch.ComparisonOperator.LESS_THAN_THRESHOLD,
+            evaluation_periods=4,
+            missing=cloudwatch.TreatMissingData.BREACHING,
+        )
+        self._alarm(
+            "Spend",
+            self._figure("UsdPerHour"),
+            f"all clusters together cost more than {config.alarm_usd_per_hour:g} USD an hour",
+            threshold=config.alarm_usd_per_hour,
+            comparison=_ABOVE,
+        )
+
+    def _alarm(
+        self,
+        construct_id: str,
+        metric: cloudwatch.IMetric,
+        description: str,
+        *,
+        threshold: float = 1,
+        evaluation_periods: int = 1,
+        comparison: cloudwatch.ComparisonOperator = _AT_LEAST,
+        missing: cloudwatch.TreatMissingData = cloudwatch.TreatMissingData.NOT_BREACHING,
+    ) -> None:
+        self._alarms.append(
+            cloudwatch.Alarm(
+                self,
+                construct_id,
+                metric=metric,
+                alarm_description=description,
+                threshold=threshold,
+                evaluation_periods=evaluation_periods,
+                comparison_operator=comparison,
+                treat_missing_data=missing,
+            )
+        )
+
+    def _add_dashboard(self, machine_arns: Mapping[str, str], functions: Sequence[str]) -> None:
+        figures = {name: self._figure(name) for name in Census.model_fields}
+        spend = figures.pop("UsdPerHour")
+        dashboard = cloudwatch.Dashboard(
+            self, "Dashboard", dashboard_name=self._deployment, period_override=None
+        )
+        dashboard.add_widgets(
+            _graph("Runs, clusters, teardowns", [*figures.values()]),
+            _graph("USD an hour, by planned prices", [spend]),
+            cloudwatch.AlarmStatusWidget(title="Alarms", alarms=[*self._alarms], width=8, height=6),
+        )
+        dashboard.add_widgets(
+            *(
+                _graph(
+                    f"Workflow {name}",
+                    [
+                        _of_machine(metric, arn)
+                        for metric in ("ExecutionsStarted", "ExecutionsSucceeded")
+                    ],
+                    [
+                        _of_machine(metric, arn)
+                        for metric in ("ExecutionsFailed", "ExecutionsAborted")
+                    ],
+                )
+                for name, arn in machine_arns.items()
+            )
+        )
+        dashboard.add_widgets(
+            _graph(
+                "Errors of functions", [self._of_function("Errors", each) for each in functions]
+            ),
+            _graph(
+                "Slowest call, ms",
+                [
+                    self._of_function("Duration", each, statistic="Maximum")
+                    for each in ("bot", "notifier", "recorder", "reaper")
+                ],
+            ),
+            _graph(
+                "Functions at once, of the account",
+                [
+                    cloudwatch.Metric(
+                        namespace="AWS/Lambda",
+                        metric_name="ConcurrentExecutions",
+                        statistic="Maximum",
+                        period=_FIVE_MINUTES,
+                    )
+                ],
+            ),
+        )
+
+    def _figure(self, name: str, *, statistic: str = "Maximum") -> cloudwatch.Metric:
+        if name not in Census.model_fields:
+            raise ValueError(f"{name} is no figure of a census")
+        return cloudwatch.Metric(
+            namespace=NAMESPACE,
+            metric_name=name,
+            dimensions_map={DIMENSION: self._deployment},
+            statistic=statistic,
+            period=_COUNTED,
+        )
+
+    def _of_function(self, metric: str, name: str, *, statistic: str = "Sum") -> cloudwatch.Metric:
+        return cloudwatch.Metric(
+            namespace="AWS/Lambda",
+            metric_name=metric,
+            dimensions_map={"FunctionName": f"{self._deployment}-{name}"},
+            statistic=statistic,
+            label=name,
+            period=_FIVE_MINUTES,
+        )
+
+
+def _of_machine(metric: str, arn: str) -> cloudwatch.Metric:
+    return cloudwatch.Metric(
+        namespace="AWS/States",
+        metric_name=metric,
+        dimensions_map={"StateMachineArn": arn},
+        statistic="Sum",
+        period=_FIVE_MINUTES,
+    )
+
+
+def _graph(
+    title: str,
+    left: Sequence[cloudwatch.IMetric],
+    right: Sequence[cloudwatch.IMetric] = (),
+) -> cloudwatch.GraphWidget:
+    return cloudwatch.GraphWidget(
+        title=title, left=list(left), right=list(right), width=8, height=6
+    )
+
+
+def _topic_name(config: StageConfig) -> str:
+    return f"{config.deployment}-alarms"
+
+
+def _send_alarms(stack: cdk.Stack, *, topic_name: str) -> None:
+    """Send the alarms of another stack to the topic, by its name: no stack waits for this one."""
+    arn = stack.format_arn(service="sns", resource=topic_name)
+    for each in stack.node.find_all():
+        if isinstance(each, cloudwatch.CfnAlarm):
+            each.alarm_actions = [arn]
+            each.ok_actions = [arn]

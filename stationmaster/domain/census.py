@@ -1,0 +1,67 @@
+"""What a deployment has at one moment, in figures: for its dashboard and its alarms. Pure.
+
+The reaper's function counts every quarter of an hour and sends the figures to CloudWatch; the
+observability stack draws them and sets alarms on them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Final
+
+from pydantic import BaseModel, ConfigDict
+
+from stationmaster.domain.cluster.aggregate import Cluster, TeardownStatus
+from stationmaster.domain.cluster.events import ClusterPhase
+from stationmaster.domain.cluster.resources import ResourceStatus
+from stationmaster.domain.run.aggregate import Run
+
+NAMESPACE: Final = "Stationmaster"
+# The dimension of every figure; its value is the deployment's name.
+DIMENSION: Final = "service"
+# A teardown takes about half an hour; control plane, node groups and file system may each be slow.
+LONGEST_TEARDOWN: Final = timedelta(hours=2)
+
+
+class Census(BaseModel):
+    """The figures, by the names that they have in CloudWatch."""
+
+    model_config = ConfigDict(frozen=True)
+
+    OpenRuns: int
+    OpenClusters: int
+    StuckTeardowns: int
+    """Clusters whose teardown gave up, or has run for longer than any should."""
+    UsdPerHour: float
+    """What all that exists costs an hour, by the prices that it was planned with."""
+    Helped: int
+    """Runs and clusters whose workflow the reaper had to restart, since the last count."""
+
+
+def count(
+    runs: Sequence[Run], clusters: Sequence[Cluster], *, num_helped: int, now: datetime
+) -> Census:
+    """Count what is open."""
+    return Census(
+        OpenRuns=len(runs),
+        OpenClusters=len(clusters),
+        StuckTeardowns=sum(_is_stuck(cluster, now) for cluster in clusters),
+        UsdPerHour=round(
+            sum(
+                resource.price_per_hour_usd
+                for cluster in clusters
+                for resource in cluster.resources.values()
+                if resource.status is not ResourceStatus.DELETED
+            ),
+            2,
+        ),
+        Helped=num_helped,
+    )
+
+
+def _is_stuck(cluster: Cluster, now: datetime) -> bool:
+    if cluster.teardown is TeardownStatus.FAILED:
+        return True
+    since = cluster.entered(ClusterPhase.DRAINING)
+    return cluster.is_going_away and since is not None and now - since > LONGEST_TEARDOWN

@@ -1,0 +1,90 @@
+"""The dashboard and the alarms: what they watch exists, and somebody hears of it."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from infra_templates import Resource, Template, of_type, text_of
+
+from lambdas.registry import FUNCTIONS, MACHINES
+from stationmaster.domain.census import NAMESPACE, Census
+
+TOPIC = "arn:{Partition}:sns:{Region}:{AccountId}:stationmaster-alarms"
+
+
+def metrics_of(alarm: dict[str, Any]) -> list[dict[str, Any]]:
+    """The metrics that an alarm reads, of one form."""
+    if "MetricName" in alarm:
+        return [alarm]
+    found = [each["MetricStat"]["Metric"] for each in alarm["Metrics"] if "MetricStat" in each]
+    assert found
+    return found
+
+
+def test_every_alarm_of_every_stack_is_sent_to_the_topic(
+    templates: dict[str, Template], resources: dict[str, Resource]
+) -> None:
+    (topic,) = of_type(resources, "AWS::SNS::Topic").values()
+    assert topic["Properties"]["TopicName"] == "stationmaster-alarms"
+
+    stacks = set()
+    for name, alarm in of_type(resources, "AWS::CloudWatch::Alarm").items():
+        stack = name.partition("/")[0]
+        stacks.add(stack)
+        for key in ("AlarmActions", "OKActions"):
+            (action,) = alarm["Properties"][key]
+            sent_to = text_of(action)
+            assert sent_to in (TOPIC, "{Alarms8C26B0D8}") or stack == "observability", name
+        assert len(alarm["Properties"]["AlarmDescription"]) > 30
+    assert {"observability", "bot"} <= stacks
+
+
+def test_alarms_watch_machines_functions_and_figures_that_exist(
+    resources: dict[str, Resource],
+) -> None:
+    functions = {f"stationmaster-{each.name}" for each in FUNCTIONS}
+    seen: dict[str, set[str]] = {"machine": set(), "function": set(), "figure": set()}
+    for name, alarm in of_type(resources, "AWS::CloudWatch::Alarm").items():
+        if not name.startswith("observability/"):
+            continue
+        for metric in metrics_of(alarm["Properties"]):
+            (dimension,) = metric["Dimensions"]
+            value = text_of(dimension["Value"])
+            match metric["Namespace"]:
+                case "AWS/States":
+                    seen["machine"].add(value.rpartition(":stationmaster-")[2])
+                case "AWS/Lambda":
+                    assert value in functions
+                    seen["function"].add(value.removeprefix("stationmaster-"))
+                case _:
+                    assert (metric["Namespace"], value) == (NAMESPACE, "stationmaster")
+                    assert dimension["Name"] == "service"
+                    seen["figure"].add(metric["MetricName"])
+
+    assert seen["machine"] == set(MACHINES)
+    assert seen["function"] == {"recorder", "reaper", "notifier"}
+    assert seen["figure"] == set(Census.model_fields) - {"OpenRuns"}
+
+
+def test_silence_of_the_reaper_is_an_alarm_and_silence_of_others_is_not(
+    resources: dict[str, Resource],
+) -> None:
+    missing = {
+        re.sub(r"[0-9A-F]{8}$", "", name.partition("/")[2]): alarm["Properties"]["TreatMissingData"]
+        for name, alarm in of_type(resources, "AWS::CloudWatch::Alarm").items()
+        if name.startswith("observability/")
+    }
+
+    assert missing.pop("ReaperSilent") == "breaching"
+    assert set(missing.values()) == {"notBreaching"}
+
+
+def test_dashboard_draws_every_figure_machine_and_function(resources: dict[str, Resource]) -> None:
+    (dashboard,) = of_type(resources, "AWS::CloudWatch::Dashboard").values()
+    body = text_of(dashboard["Properties"]["DashboardBody"])
+
+    json.loads(re.sub(r"\{(\w+)\}", r"\1", body))
+    for name in (*Census.model_fields, *MACHINES, *(each.name for each in FUNCTIONS)):
+        assert name in body, name
