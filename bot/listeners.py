@@ -154,6 +154,7 @@ def _answer(services: Services, announcer: Announcer, body: Json) -> Content:
         measure=partial(commands.measure, services),
         find_file_system=partial(commands.find_file_system, services),
         find_eks_cluster=partial(commands.find_eks_cluster, services),
+        find_reservation=partial(commands.find_reservation, services),
         own_code=commands.own_code_rules(services, channel_id=channel_id),
     )
     match command:

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from stationmaster.aws.node_groups import NodeGroups
     from stationmaster.aws.placement_groups import PlacementGroups
     from stationmaster.aws.pod_identities import PodIdentities
+    from stationmaster.aws.reservations import Reservations
     from stationmaster.aws.run_store import RunStore
     from stationmaster.aws.schedules import Schedules
     from stationmaster.aws.secrets import Secrets
@@ -309,6 +310,22 @@ class Services:
         from stationmaster.aws.calls import QUICK
 
         return Account(region=self.settings.region, config=QUICK)
+
+    @cached_property
+    def reservations(self) -> Reservations:
+        """EC2 capacity reservations."""
+        from stationmaster.aws.reservations import Reservations
+
+        return Reservations(self._client("ec2"), subnet_ids=self.settings.subnet_ids)
+
+    @cached_property
+    def quick_reservations(self) -> Reservations:
+        """The same, asked quickly: for a command that a person waits for."""
+        from stationmaster.aws.calls import QUICK, make_client
+        from stationmaster.aws.reservations import Reservations
+
+        client = make_client("ec2", region=self.settings.region, config=QUICK)
+        return Reservations(client, subnet_ids=self.settings.subnet_ids)
 
     @cached_property
     def workflows(self) -> Workflows:

@@ -36,6 +36,7 @@ from stacks.constructs.tagged_kinds import create_tagged, delete_tagged, read_ki
 from stationmaster.aws.account import ACCOUNT_ACTIONS, IMAGE_ACTIONS
 from stationmaster.aws.existing_file_systems import LOOK_ACTIONS
 from stationmaster.aws.file_system_room import ROOM_ACTIONS
+from stationmaster.aws.reservations import RESERVATION_ACTIONS
 from stationmaster.aws.schedules import CLOCK_ACTIONS
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.names import TAG_CLUSTER_ID, cluster_name
@@ -353,7 +354,7 @@ def _preflight(stack: cdk.Stack, _granted: Granted) -> list[Statement]:
         service="ecr", account="*", resource="repository", resource_name="*"
     )
     return [
-        Statement(ACCOUNT_ACTIONS, ("*",), LISTING),
+        Statement((*ACCOUNT_ACTIONS, *RESERVATION_ACTIONS), ("*",), LISTING),
         Statement(
             IMAGE_ACTIONS, (repositories,), "image= names a repository, unknown at deployment"
         ),

@@ -9,6 +9,7 @@ from stationmaster.aws.calls import aws_call, ignoring_existing, ignoring_gone_o
 from stationmaster.aws.kinds import Actions
 from stationmaster.aws.tags import by_cluster, tag_specification
 from stationmaster.domain.catalogue.instances import InstanceType
+from stationmaster.domain.cluster.spec import Reservation
 from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.names import (
     SYSTEM_NODE_GROUP,
@@ -68,9 +69,15 @@ class LaunchTemplates:
         *,
         instance: InstanceType,
         security_group_ids: list[str],
+        reservation: Reservation | None = None,
         run_id: RunId | None = None,
     ) -> None:
-        """The launch template of the training nodes: EFA interfaces, disk, metadata, local NVMe."""
+        """The launch template of the training nodes: EFA interfaces, disk, metadata, local NVMe.
+
+        Instances of a reservation are where it was made: in its placement group, or in none. A
+        group of ours would ask for another place, and EC2 answers that it has no capacity.
+        Source: https://github.com/terraform-aws-modules/terraform-aws-eks/issues/3730
+        """
         data: dict[str, Any] = {
             "BlockDeviceMappings": [
                 {
@@ -87,9 +94,22 @@ class LaunchTemplates:
         }
         if instance.num_efa:
             data["NetworkInterfaces"] = _network_interfaces(instance, security_group_ids)
-            data["Placement"] = {"GroupName": placement_group_name(cluster_id)}
         else:
             data["SecurityGroupIds"] = security_group_ids
+        group = (
+            reservation.placement_group
+            if reservation is not None
+            else placement_group_name(cluster_id)
+            if instance.num_efa
+            else ""
+        )
+        if group:
+            data["Placement"] = {"GroupName": group}
+        if reservation is not None:
+            # Never anything else: what is not left of it is not launched on demand.
+            data["CapacityReservationSpecification"] = {
+                "CapacityReservationTarget": {"CapacityReservationId": reservation.reservation_id}
+            }
         self._ensure(cluster_id, TRAINING_NODE_GROUP, data, run_id)
 
     def ensure_system(

@@ -76,12 +76,14 @@ class SecurityGroups:
         *,
         instance_type: str,
         existing: ExistingFileSystem | None = None,
+        zone: str = "",
         run_id: RunId | None = None,
     ) -> SecurityGroup:
         """The cluster's security group, created if missing, open to itself in both directions.
 
         EFA needs every protocol between members; Lustre needs TCP 988 and 1018-1023 among them. The
-        subnet is that of an existing file system where there is one, and its servers are let in.
+        subnet is that of an existing file system where there is one, and its servers are let in;
+        else it is in `zone`, "" for any.
 
         Raises:
             PermanentError: no zone of the VPC offers the instance type, or that of the file system
@@ -95,6 +97,7 @@ class SecurityGroups:
                 subnet_ids=[existing.subnet_id] if existing else self._settings.subnet_ids,
                 instance_type=instance_type,
                 region=self._settings.region,
+                zone=zone,
             )
             group_id = self._create(cluster_id, subnet_id, run_id)
             group = SecurityGroup(group_id=group_id, subnet_id=subnet_id)

@@ -13,16 +13,24 @@ if TYPE_CHECKING:
 
 
 def choose_subnet(
-    client: EC2Client, *, subnet_ids: Sequence[str], instance_type: str, region: str
+    client: EC2Client, *, subnet_ids: Sequence[str], instance_type: str, region: str, zone: str = ""
 ) -> str:
     """The first of the private subnets whose availability zone offers the instance type.
 
+    `zone` is the one that it has to be, "" for any.
+
     Raises:
-        PermanentError: none of their zones offers it.
+        PermanentError: none of their zones offers it, or none is in `zone`.
     """
     with aws_call("reading subnets"):
         subnets = client.describe_subnets(SubnetIds=list(subnet_ids))
-    zone_of = {s["SubnetId"]: s["AvailabilityZone"] for s in subnets["Subnets"]}
+    zone_of = {
+        s["SubnetId"]: s["AvailabilityZone"]
+        for s in subnets["Subnets"]
+        if zone in ("", s["AvailabilityZone"])
+    }
+    if not zone_of:
+        raise PermanentError(f"no subnet that nodes may be in is in zone {zone}")
     with aws_call(f"asking where {instance_type} is offered"):
         answer = client.describe_instance_type_offerings(
             LocationType="availability-zone",

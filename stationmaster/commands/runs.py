@@ -13,6 +13,7 @@ from stationmaster.commands.guarding import check_limits, write_guarded
 from stationmaster.domain.bus import LogTail
 from stationmaster.domain.catalogue.instances import get_instance
 from stationmaster.domain.catalogue.models import LanguageModel
+from stationmaster.domain.commands.capacity import FoundReservation
 from stationmaster.domain.commands.guards import Spending
 from stationmaster.domain.commands.own_code import OwnCodeRules
 from stationmaster.domain.commands.pushing import refuse_push
@@ -102,6 +103,18 @@ def find_eks_cluster(services: Services, name: str) -> None:
     """
     try:
         services.existing_clusters.look_up(name)
+    except TransientError as exc:
+        raise NotPossibleNow(f"{exc}; type the command again") from exc
+
+
+def find_reservation(services: Services, reservation_id: str) -> FoundReservation:
+    """Ask EC2 about a capacity reservation; for capacity=odcr:ID, once a command.
+
+    Raises:
+        UserError: runs of the deployment cannot use it, or EC2 does not answer.
+    """
+    try:
+        return services.quick_reservations.look_up(reservation_id)
     except TransientError as exc:
         raise NotPossibleNow(f"{exc}; type the command again") from exc
 
@@ -209,6 +222,7 @@ def request_run(
             instance_type=plan.instance_type,
             overrides=start.overrides,
             cluster_id=start.cluster_id,
+            reservation=start.reservation,
             eks_name=start.eks_name,
             keep_s=start.keep_s,
             backup_every_s=start.backup_every_s,

@@ -22,6 +22,7 @@ from stationmaster.preflight import (
     images,
     instance_offers,
     model_access,
+    reservation,
     secrets,
     vcpu_quota,
 )
@@ -47,6 +48,7 @@ class Check(Protocol):
 CHECKS: Final[tuple[Check, ...]] = (
     vcpu_quota,
     instance_offers,
+    reservation,
     images,
     model_access,
     artifacts_bucket,

@@ -8,7 +8,7 @@ from stationmaster.domain.catalogue.hub import is_repository
 from stationmaster.domain.catalogue.instances import InstanceType, get_instance
 from stationmaster.domain.catalogue.recipes import Recipe
 from stationmaster.domain.catalogue.training_config import MADE_ON_THE_SPOT, LanguageTraining
-from stationmaster.domain.cluster.spec import ClusterSpec
+from stationmaster.domain.cluster.spec import ClusterSpec, Reservation
 from stationmaster.domain.commands.start import StartRun
 from stationmaster.domain.datasets import AS_IT_IS, S3Source, read_s3_source
 from stationmaster.domain.run.request import TrainingRequest
@@ -22,6 +22,8 @@ class Machines:
     nodes: int
     least_nodes: int
     """With fewer a start is of no use."""
+    reservation_id: str = ""
+    """The capacity reservation that they are taken from; "" for instances on demand."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,7 @@ def of_start(start: StartRun) -> Subject:
     plan = start.plan
     return Subject(
         name=f"/train {start.words}",
-        machines=_machines(plan.instance_type, plan.nodes, plan.min_nodes)
+        machines=_machines(plan.instance_type, plan.nodes, plan.min_nodes, start.reservation)
         if start.cluster_id is None and not start.eks_name
         else None,
         image=start.image,
@@ -64,7 +66,7 @@ def of_request(request: TrainingRequest) -> Subject:
     wish = request.wish
     return Subject(
         name=request.command,
-        machines=_machines(wish.instance_type, wish.nodes, request.min_nodes)
+        machines=_machines(wish.instance_type, wish.nodes, request.min_nodes, request.reservation)
         if request.cluster_id is None and not request.eks_name
         else None,
         image=request.image,
@@ -76,13 +78,23 @@ def of_request(request: TrainingRequest) -> Subject:
 
 def of_cluster(spec: ClusterSpec, *, name: str) -> Subject:
     """What a cluster needs that no run has asked for."""
-    machines = None if spec.eks_name else _machines(spec.instance_type, spec.nodes, spec.min_nodes)
+    machines = (
+        None
+        if spec.eks_name
+        else _machines(spec.instance_type, spec.nodes, spec.min_nodes, spec.reservation)
+    )
     return Subject(name=f"cluster {name}", machines=machines, trains=False)
 
 
-def _machines(instance_type: str, nodes: int, min_nodes: int | None) -> Machines:
-    least = nodes if min_nodes is None else min_nodes
-    return Machines(get_instance(instance_type), nodes=nodes, least_nodes=least)
+def _machines(
+    instance_type: str, nodes: int, min_nodes: int | None, reservation: Reservation | None
+) -> Machines:
+    return Machines(
+        get_instance(instance_type),
+        nodes=nodes,
+        least_nodes=nodes if min_nodes is None else min_nodes,
+        reservation_id=reservation.reservation_id if reservation is not None else "",
+    )
 
 
 def _repositories(recipe: Recipe) -> tuple[str, ...]:

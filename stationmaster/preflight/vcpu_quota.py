@@ -36,11 +36,16 @@ def look(services: Services, account: Account, subject: Subject) -> list[Finding
 
 
 def needed_vcpus(machines: Machines) -> dict[VcpuQuota | None, tuple[int, int]]:
-    """The least and the most vCPUs that a start takes of each quota, the system node's included."""
+    """The least and the most vCPUs that a start takes of each quota, the system node's included.
+
+    What is reserved was counted when it was reserved.
+    """
     system = get_instance(SYSTEM_INSTANCE_TYPE)
     needed: dict[VcpuQuota | None, tuple[int, int]] = {
         quota_of(system.name): (system.vcpus, system.vcpus)
     }
+    if machines.reservation_id:
+        return needed
     quota = quota_of(machines.instance.name)
     least, most = needed.get(quota, (0, 0))
     vcpus = machines.instance.vcpus

@@ -120,7 +120,10 @@ def _needed(run: Run, attempt: Attempt) -> ClusterSpec:
         instance_type=placement.instance_type,
         min_nodes=run.request.min_nodes,
     )
-    return spec.model_copy(update={"eks_name": run.request.eks_name})
+    request = run.request
+    return spec.model_copy(
+        update={"eks_name": request.eks_name, "reservation": request.reservation}
+    )
 
 
 def _own_cluster(services: Services, run: Run, needed: ClusterSpec) -> ClusterRequested:

@@ -80,6 +80,7 @@ def _ensure_security_group(services: Services, cluster: Cluster) -> tuple[Cluste
             cluster_id,
             instance_type=cluster.spec.instance_type,
             existing=existing,
+            zone=cluster.spec.reservation.zone if cluster.spec.reservation is not None else "",
             run_id=cluster.run_id,
         )
     cluster = resource_created(

@@ -163,7 +163,8 @@ def _ensure_template(services: Services, cluster: Cluster) -> str:
     """The launch template, and for EFA the placement group, of the training nodes; their subnet."""
     cluster_id, instance = cluster.cluster_id, cluster.spec.instance
     group, group_ids = _security_groups(services, cluster)
-    if instance.num_efa:
+    reservation = cluster.spec.reservation
+    if instance.num_efa and reservation is None:
         name = placement_group_name(cluster_id)
         with creation(services, cluster, ResourceKind.PLACEMENT_GROUP, name):
             services.placement_groups.ensure(cluster_id, run_id=cluster.run_id)
@@ -171,7 +172,11 @@ def _ensure_template(services: Services, cluster: Cluster) -> str:
     name = launch_template_name(cluster_id)
     with creation(services, cluster, ResourceKind.LAUNCH_TEMPLATE, name):
         services.launch_templates.ensure_training(
-            cluster_id, instance=instance, security_group_ids=group_ids, run_id=cluster.run_id
+            cluster_id,
+            instance=instance,
+            security_group_ids=group_ids,
+            reservation=reservation,
+            run_id=cluster.run_id,
         )
     resource_created(services, cluster, ResourceKind.LAUNCH_TEMPLATE, name)
     return group.subnet_id

@@ -416,9 +416,6 @@ def test_later_key_is_named_and_never_dropped_from_a_start(key):
         ("budge=5", "budget"),
         ("--budget=5", "budget"),
         ("max-cost=5", "budget"),
-        ("capcity=spot", "capacity"),
-        ("spot=true", "capacity"),
-        ("reservation=cr-1", "capacity"),
         ("queu=night", "queue"),
         ("img=x", None),
         ("foo=1", None),
@@ -455,6 +452,14 @@ def test_key_of_the_same_meaning_is_suggested_with_the_typed_value(word, key):
 
     assert f"did you mean {key}" in str(error)
     assert error.suggestion == f"/train tiny-llama {key}={word.partition('=')[2]}"
+
+
+@pytest.mark.parametrize("word", ["capcity=spot", "spot=true", "reservation=cr-1"])
+def test_capacity_that_this_version_does_not_have_is_never_replaced_by_a_start(word):
+    error = refused(f"tiny-llama {word}")
+
+    assert "did you mean capacity" in str(error)
+    assert error.suggestion == "/train plan tiny-llama"
 
 
 EDITABLE = sorted({*SUBCOMMANDS, *PLANNED})

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from local.aws.emulation import Emulation
+from local.aws.moto_patches.capacity_reservations import why_refused
 from local.aws.services import eks_shapes as shapes
 from local.aws.services.eks_network import EksNetwork
 from local.aws.services.eks_records import Cluster, Launch, NodeGroup
@@ -69,6 +70,9 @@ class Nodes:
         """
         faults, described = self._emulation.faults, group.described
         in_one_zone = len(described["subnets"]) == 1
+        if group.launch.reservation_id:
+            refused = self._refused_by_reservation(group)
+            return shapes.not_in_reservation(described, refused) if refused else None
         if in_one_zone and "vcpu-quota" in faults:
             return shapes.quota_reached(described)
         subnet = self.subnet(group)
@@ -80,6 +84,16 @@ class Nodes:
         ):
             return shapes.no_capacity(described, zone=subnet.availability_zone)
         return None
+
+    def _refused_by_reservation(self, group: NodeGroup) -> str:
+        lacking = group.described["scalingConfig"]["desiredSize"] - len(group.instance_ids)
+        return why_refused(
+            self._ec2,
+            group.launch.reservation_id,
+            instance_type=group.launch.instance_type,
+            zone=self.subnet(group).availability_zone,
+            count=lacking,
+        )
 
     def _has_capacity(self, subnet: Any) -> bool:
         first = f"{self._emulation.region}a"
@@ -118,6 +132,7 @@ class Nodes:
             )
             for instance in reservation.instances:
                 instance.placement.group_name = launch.placement_group
+                instance.capacity_reservation_id = launch.reservation_id
                 self._dress_interfaces(instance.id, launch)
         group.instance_ids += [instance.id for instance in reservation.instances]
 

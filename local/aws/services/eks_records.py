@@ -15,6 +15,8 @@ class Launch:
     interfaces: tuple[dict[str, Any], ...] = ()
     volumes: tuple[dict[str, Any], ...] = ()
     placement_group: str = ""
+    reservation_id: str = ""
+    """The capacity reservation that its instances have to be of; "" for none."""
     tags: dict[str, dict[str, str]] = field(default_factory=dict)
     """By the type of what is launched: "instance", "volume", "network-interface"."""
 

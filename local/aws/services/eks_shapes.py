@@ -261,6 +261,14 @@ def no_capacity(node_group: Mapping[str, Any], *, zone: str) -> dict[str, Any]:
     )
 
 
+def not_in_reservation(node_group: Mapping[str, Any], why: str) -> dict[str, Any]:
+    """The health issue of a node group whose instances its capacity reservation does not have.
+
+    Source: https://github.com/aws/karpenter-provider-aws/issues/7976
+    """
+    return _not_launched(node_group, why)
+
+
 def quota_reached(node_group: Mapping[str, Any]) -> dict[str, Any]:
     """The health issue of a node group that the account's quota of vCPUs does not allow.
 

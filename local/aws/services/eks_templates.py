@@ -85,8 +85,16 @@ def launch_of(
         interfaces=interfaces,
         volumes=tuple(data.get("BlockDeviceMappings") or ()),
         placement_group=placement_group,
+        reservation_id=_reservation(data),
         tags=convert_tag_spec(data.get("TagSpecifications") or []),
     )
+
+
+def _reservation(data: dict[str, Any]) -> str:
+    """The capacity reservation that a template has as its target."""
+    specified = data.get("CapacityReservationSpecification") or {}
+    target = specified.get("CapacityReservationTarget") or {}
+    return str(target.get("CapacityReservationId") or "")
 
 
 def _check_places(params: dict[str, Any], template_id: str, data: dict[str, Any]) -> None:

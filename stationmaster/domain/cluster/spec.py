@@ -29,6 +29,17 @@ class FileSystemSpec(BaseModel):
         return file_system_price(self.storage_gib, self.mbps_per_tib)
 
 
+class Reservation(BaseModel):
+    """A capacity reservation of EC2 that training nodes are taken from: used, never changed."""
+
+    model_config = ConfigDict(frozen=True)
+
+    reservation_id: str
+    zone: str
+    placement_group: str = ""
+    """The cluster placement group that it was made in; "" for none."""
+
+
 class ClusterSpec(BaseModel):
     """Training nodes of one type and number, what they must offer, and a file system.
 
@@ -46,6 +57,8 @@ class ClusterSpec(BaseModel):
     eks_name: str = ""
     """The EKS cluster of others that it uses; "" where the product makes one. Nothing of it is
     made, changed or deleted then, and nothing of it is in the bill."""
+    reservation: Reservation | None = None
+    """Where its training nodes are taken from; None for instances on demand."""
     num_gpus: int = Field(ge=0)
     """GPUs that each training node must offer; 0 where they are not needed."""
     num_efa: int = Field(ge=0)

@@ -16,19 +16,20 @@ from stationmaster.domain.catalogue.entries import CATALOGUE
 from stationmaster.domain.catalogue.hub import HUB_PREFIX, repository_of
 from stationmaster.domain.catalogue.models import LanguageModel
 from stationmaster.domain.catalogue.recipes import Recipe
+from stationmaster.domain.commands.capacity import FindReservation, no_reservations
 from stationmaster.domain.commands.cluster_words import (
     read_extension,
     read_label,
     read_new_cluster,
     read_size,
 )
+from stationmaster.domain.commands.correcting import corrected
 from stationmaster.domain.commands.hosting import FindEksCluster, no_eks_clusters
 from stationmaster.domain.commands.joining import FindCluster, no_clusters
 from stationmaster.domain.commands.meanings import group_row_meant, subcommand_meant
 from stationmaster.domain.commands.own_code import OwnCodeRules
 from stationmaster.domain.commands.parameters import (
     Values,
-    corrected,
     read_pairs,
     read_values,
     shorten,
@@ -74,11 +75,7 @@ from stationmaster.domain.commands.table import (
 )
 from stationmaster.domain.commands.typed_text import split_words
 from stationmaster.domain.datasets import AS_IT_IS, Listing, read_hub_source, read_s3_source
-from stationmaster.domain.errors import (
-    BadCommand,
-    NotAvailable,
-    UserError,
-)
+from stationmaster.domain.errors import BadCommand, NotAvailable, UserError
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.planning.recipe_lookup import get_recipe, recipe_meant
 
@@ -94,6 +91,7 @@ def parse_command(
     measure: Measure = no_buckets,
     find_file_system: FindFileSystem = no_file_systems,
     find_eks_cluster: FindEksCluster = no_eks_clusters,
+    find_reservation: FindReservation = no_reservations,
     own_code: OwnCodeRules | None = None,
 ) -> Command:
     """Read what a person typed after `/train`.
@@ -105,6 +103,7 @@ def parse_command(
         measure: called for dataset=s3:// and dataset=packed: only, once.
         find_file_system: called for file_system=fs-... only, once a file system.
         find_eks_cluster: called for cluster=eks:NAME only, once a cluster.
+        find_reservation: called for capacity=odcr:ID only, once a reservation.
         own_code: what image= and command= may be in the channel.
 
     Raises:
@@ -126,6 +125,7 @@ def parse_command(
         asked_once(find_file_system),
         asked_once(find_eks_cluster),
         own_code,
+        asked_once(find_reservation),
     )
     first, rest = words[0], words[1:]
     subcommand = SUBCOMMANDS.get(first.lower())
@@ -363,6 +363,7 @@ def _read_start(
         resume_from=values.returning.resume_from,
         weights_from=values.returning.weights_from,
         storage=values.storage,
+        reservation=values.reservation,
         eks_name=values.eks_name,
         image=values.own.image,
         program=values.own.program,

@@ -1,4 +1,4 @@
-"""The key=value words after a recipe: read, checked, and corrected where they are wrong.
+"""The key=value words after a recipe: read and checked.
 
 The grammar calls this for a start and for a plan; it knows nothing of subcommands.
 """
@@ -8,21 +8,25 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from stationmaster.domain.catalogue.instances import CATALOGUE as INSTANCES
-from stationmaster.domain.catalogue.recipes import PRESET, SMOKE, Recipe
+from stationmaster.domain.catalogue.recipes import PRESET, Recipe
 from stationmaster.domain.cluster.aggregate import Cluster
-from stationmaster.domain.cluster.spec import with_file_system
+from stationmaster.domain.cluster.spec import Reservation, with_file_system
 from stationmaster.domain.commands.backing_up import (
     BACKUP_EVERY,
-    backup_meant,
     plan_with_backups,
     read_backup_every,
 )
-from stationmaster.domain.commands.durations import respelled
+from stationmaster.domain.commands.capacity import (
+    CAPACITY,
+    FindReservation,
+    no_reservations,
+    plan_with_reservation,
+    read_capacity,
+    reserved_type,
+)
 from stationmaster.domain.commands.hosting import (
     CLUSTER,
     FindEksCluster,
-    host_meant,
     no_eks_clusters,
     plan_with_host,
     read_host,
@@ -32,7 +36,6 @@ from stationmaster.domain.commands.hosting import (
 from stationmaster.domain.commands.joining import (
     FindCluster,
     fitted,
-    keep_meant,
     no_clusters,
     plan_with_notes,
     read_keep,
@@ -41,14 +44,11 @@ from stationmaster.domain.commands.joining import (
     shared_cluster,
 )
 from stationmaster.domain.commands.meanings import (
-    key_meant,
     planned_key_meant,
     refuse_mistyped_keys,
 )
-from stationmaster.domain.commands.node_range import TypedNodes, range_meant, read_nodes
+from stationmaster.domain.commands.node_range import TypedNodes, read_nodes
 from stationmaster.domain.commands.own_code import (
-    COMMAND,
-    IMAGE,
     OwnCode,
     OwnCodeRules,
     plan_with_own_code,
@@ -59,7 +59,6 @@ from stationmaster.domain.commands.own_code import (
 )
 from stationmaster.domain.commands.pushing import PUSH_TO, plan_with_push, read_push_to
 from stationmaster.domain.commands.resuming import (
-    RESUME_FROM,
     FindSaved,
     Returning,
     no_results,
@@ -76,16 +75,14 @@ from stationmaster.domain.commands.storing import (
     read_storage,
     refuse_no_room,
     refuse_with_cluster,
-    storage_meant,
     with_size,
 )
 from stationmaster.domain.commands.table import PLANNED_KEYS, key_names
-from stationmaster.domain.datasets import Listing, read_shared_path
-from stationmaster.domain.errors import BadCommand, NotAvailable, UserError
+from stationmaster.domain.datasets import Listing
+from stationmaster.domain.errors import BadCommand, NotAvailable
 from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.planning.plan import Plan, plan_recipe
 from stationmaster.domain.planning.unknown_program import plan_of_program
-from stationmaster.domain.spelling import nearest, typed_word
 
 
 @dataclass(frozen=True)
@@ -99,6 +96,7 @@ class Values:
     on: str | None
     keep_s: int
     storage: Storage
+    reservation: Reservation | None
     eks_name: str
     backup_every_s: int | None
     push_to: str
@@ -117,6 +115,7 @@ def read_values(
     find_saved: FindSaved = no_results,
     find_file_system: FindFileSystem = no_file_systems,
     find_eks_cluster: FindEksCluster = no_eks_clusters,
+    find_reservation: FindReservation = no_reservations,
     own_code: OwnCodeRules | None = None,
     listing: Listing | None = None,
 ) -> Values:
@@ -142,6 +141,14 @@ def read_values(
     cluster = find_cluster(on) if on is not None else None
     storage = read_storage(values.pop(FILE_SYSTEM, None), find_file_system=find_file_system)
     eks_name = read_host(values.pop(CLUSTER, None), find_eks_cluster=find_eks_cluster)
+    reserved = read_capacity(values.pop(CAPACITY, None), find_reservation=find_reservation)
+    instance_type = reserved_type(
+        reserved,
+        instance_type=instance_type,
+        on=on,
+        eks_name=eks_name,
+        zone=storage.found.zone if storage.found is not None else None,
+    )
     if on is not None:
         refuse_with_on(eks_name, on)
         refuse_with_cluster(storage, on)
@@ -187,7 +194,7 @@ def read_values(
     plan = plan_with_push(plan, push_to)
     plan = plan_with_returning(plan, returning, resolved)
     plan = plan_with_host(plan_with_storage(plan, storage, is_guest=bool(eks_name)), eks_name)
-    plan = plan_with_own_code(plan, own)
+    plan = plan_with_reservation(plan_with_own_code(plan, own), reserved)
     return Values(
         nodes=typed.most,
         min_nodes=typed.least,
@@ -196,6 +203,7 @@ def read_values(
         on=on,
         keep_s=keep_s,
         storage=storage,
+        reservation=reserved.reservation if reserved is not None else None,
         eks_name=eks_name,
         backup_every_s=backup_every_s,
         push_to=push_to,
@@ -239,7 +247,7 @@ def read_pairs(words: Sequence[str]) -> dict[str, str]:
     values: dict[str, str] = {}
     for word in words:
         key, equals, value = word.partition("=")
-        key = _key(key)
+        key = key_typed(key)
         if not equals or not key:
             raise BadCommand(f'expected key=value, got "{shorten(word)}"')
         if not value:
@@ -250,7 +258,7 @@ def read_pairs(words: Sequence[str]) -> dict[str, str]:
     return values
 
 
-def _key(typed: str) -> str:
+def key_typed(typed: str) -> str:
     return typed.lstrip("-").lower().replace("-", "_")
 
 
@@ -266,117 +274,6 @@ def _refuse_planned_keys(values: Mapping[str, str], recipe: Recipe) -> None:
             name = f"{planned}=" if key == planned else f'"{shorten(key)}": {planned}='
             today = PLANNED_KEYS[planned].today
             raise NotAvailable(f"{name} is not available in this version; {today}")
-
-
-def corrected(
-    recipe: Recipe,
-    pairs: Sequence[str],
-    *,
-    prefix: str,
-    find_cluster: FindCluster = no_clusters,
-    find_saved: FindSaved = no_results,
-    find_file_system: FindFileSystem = no_file_systems,
-    find_eks_cluster: FindEksCluster = no_eks_clusters,
-    own_code: OwnCodeRules | None = None,
-) -> str:
-    """A command that works and is as near as possible to what was typed.
-
-    Each word is kept if the command stands with it, replaced by its nearest valid form if not, and
-    left out as the last resort, so the suggestion never fails when pasted. Where a value had to be
-    chosen or a word left out it is a plan, which costs nothing: without budget=5, or with other
-    machines, a start could cost more than was typed.
-    """
-
-    def stands(words: Sequence[str]) -> bool:
-        try:
-            read_values(
-                words,
-                recipe,
-                find_cluster=find_cluster,
-                find_saved=find_saved,
-                find_file_system=find_file_system,
-                find_eks_cluster=find_eks_cluster,
-                own_code=own_code,
-            )
-        except UserError:
-            return False
-        return True
-
-    spelled = [_candidates(word, recipe, None)[1:2] for word in pairs[:20]]
-    together = [each for words in spelled for each in words]
-    if len(together) == len(pairs) and stands(together):
-        return " ".join([f"/train {prefix}{recipe.name}", *map(typed_word, together)])
-    kept: list[str] = []
-    # The preset first, then the cluster: they decide what else stands, and what a run costs.
-    ordered = sorted(pairs[:20], key=_weight)
-    is_as_typed = len(pairs) == len(ordered)
-    cluster: Cluster | None = None
-    for word in ordered:
-        *spellings, default = _candidates(word, recipe, cluster)
-        found = next((each for each in spellings if stands([*kept, each])), None)
-        if _lies_nowhere(word, kept):
-            found, default = None, ""
-        is_as_typed = is_as_typed and found is not None
-        if found is None and default and stands([*kept, default]):
-            found = default
-        kept += [found] if found else []
-        if found and found.startswith("on="):
-            cluster = find_cluster(found.removeprefix("on="))
-    words = map(typed_word, kept)
-    return " ".join([f"/train {prefix if is_as_typed else 'plan '}{recipe.name}", *words])
-
-
-def _lies_nowhere(word: str, kept: Sequence[str]) -> bool:
-    """Whether a word names data on a file system that is new and empty."""
-    key, _, value = word.partition("=")
-    if key != "dataset" or read_shared_path(value) is None:
-        return False
-    return not any(each.startswith((f"{FILE_SYSTEM}=fs-", "on=")) for each in kept)
-
-
-def _weight(word: str) -> int:
-    """What a word needs comes before it: a checkpoint fits or not by all keys but the steps."""
-    key, _, value = word.partition("=")
-    if key == "steps" and value.startswith("+"):
-        return 5
-    ranks = {PRESET: 0, "on": 1, COMMAND: 1, FILE_SYSTEM: 2, CLUSTER: 4, RESUME_FROM: 4}
-    return ranks.get(key, 3)
-
-
-def _candidates(word: str, recipe: Recipe, cluster: Cluster | None) -> list[str]:
-    """The word, the same in another spelling, and last its key with the default; "" without one."""
-    key, _, value = word.partition("=")
-    close = key_meant(_key(key), key_names(recipe))
-    if close is None:
-        return [""]
-    choice = nearest(value, [SMOKE]) if close == PRESET else None
-    choice = respelled(value) if close in ("keep", BACKUP_EVERY) else choice
-    choice = storage_meant(value) if close == FILE_SYSTEM else choice
-    choice = range_meant(value) if close == "nodes" else choice
-    choice = host_meant(value) if close == CLUSTER else choice
-    spellings = [word, f"{close}={value}", f"{close}={choice or value.lower()}"]
-    if close in ("on", CLUSTER, PUSH_TO, RESUME_FROM, FILE_SYSTEM):
-        return [*spellings, ""]  # no other cluster, run or file system is meant
-    if close in (IMAGE, COMMAND):
-        return [*spellings[:2], spellings[1], ""]  # nor another program
-    return [*spellings, f"{close}={_default(close, recipe, value, cluster)}"]
-
-
-def _default(key: str, recipe: Recipe, value: str, cluster: Cluster | None) -> object:
-    if key == "nodes":
-        most = cluster.spec.nodes if cluster is not None else recipe.default_nodes
-        return min(recipe.default_nodes, most)
-    if key == "instance":
-        near = None if value in INSTANCES else nearest(value, INSTANCES)
-        usual = cluster.spec.instance_type if cluster is not None else recipe.default_instance
-        return usual if cluster is not None else near or usual
-    if key == PRESET:
-        return SMOKE
-    if key == "keep":
-        return keep_meant(value)
-    if key == BACKUP_EVERY:
-        return backup_meant(value)
-    return getattr(recipe.training, key)
 
 
 def shorten(text: str, limit: int = 80) -> str:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TypedDict
 
 from stationmaster.domain.catalogue.models import LanguageModel
+from stationmaster.domain.commands.capacity import FindReservation, no_reservations
 from stationmaster.domain.commands.hosting import FindEksCluster, no_eks_clusters
 from stationmaster.domain.commands.joining import FindCluster, no_clusters
 from stationmaster.domain.commands.own_code import OwnCodeRules
@@ -52,6 +53,7 @@ class Finders(TypedDict):
     find_saved: FindSaved
     find_file_system: FindFileSystem
     find_eks_cluster: FindEksCluster
+    find_reservation: FindReservation
     own_code: OwnCodeRules | None
 
 
@@ -73,6 +75,8 @@ class Questions:
     """Asked for cluster=eks:NAME only."""
     own_code: OwnCodeRules | None = None
     """What image= and command= may be in the channel; None where no channel is at hand."""
+    find_reservation: FindReservation = no_reservations
+    """Asked for capacity=odcr:ID only."""
 
     @property
     def finders(self) -> Finders:
@@ -82,5 +86,6 @@ class Questions:
             "find_saved": self.find_saved,
             "find_file_system": self.find_file_system,
             "find_eks_cluster": self.find_eks_cluster,
+            "find_reservation": self.find_reservation,
             "own_code": self.own_code,
         }

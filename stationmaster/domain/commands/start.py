@@ -12,7 +12,9 @@ from dataclasses import dataclass, field
 
 from stationmaster.domain.catalogue.models import LanguageModel
 from stationmaster.domain.catalogue.recipes import Recipe
+from stationmaster.domain.cluster.spec import Reservation
 from stationmaster.domain.commands.backing_up import BACKUP_EVERY, typed_backup_every
+from stationmaster.domain.commands.capacity import CAPACITY, typed_capacity
 from stationmaster.domain.commands.durations import typed_duration
 from stationmaster.domain.commands.hosting import CLUSTER, typed_host
 from stationmaster.domain.commands.pushing import PUSH_TO
@@ -55,6 +57,8 @@ class StartRun:
     """The run whose final model has the first weights; `weights` names it as well."""
     storage: Storage = field(default_factory=Storage)
     """The file system that was typed."""
+    reservation: Reservation | None = None
+    """The capacity reservation that was typed; None for instances on demand."""
     eks_name: str = ""
     """The EKS cluster of others that was typed."""
     image: str = ""
@@ -85,6 +89,7 @@ class StartRun:
             "instance": self.instance_type,
             "on": self.on,
             "keep": typed_duration(self.keep_s) if self.keep_s else None,
+            CAPACITY: typed_capacity(self.reservation),
             CLUSTER: typed_host(self.eks_name),
             FILE_SYSTEM: self.storage.typed,
             BACKUP_EVERY: typed_backup_every(self.backup_every_s),

@@ -421,6 +421,12 @@ _FILE_SYSTEM: Final = Key(
 
 # Where a run goes and how long its cluster stays; a start and a plan take them.
 _CLUSTER_KEYS: Final = (
+    Key(
+        name="capacity",
+        help="on-demand, or odcr:ID for the instances of an on-demand capacity reservation, which "
+        "decides their type and zone and stays as it is",
+        choices=("on-demand",),
+    ),
     Key(name="on", help="a kept cluster of this channel, by name or id; last means the newest"),
     Key(
         name="keep",
@@ -477,7 +483,6 @@ CLUSTER_KEYS: Final = (
 PLANNED_KEYS: Final[Mapping[str, PlannedKey]] = {
     row.name: row
     for row in (
-        PlannedKey(name="capacity", today="nodes are on-demand instances"),
         PlannedKey(
             name="queue",
             today="a run starts at once, and on a kept cluster as soon as its nodes are free",

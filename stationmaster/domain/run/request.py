@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict
 
 from stationmaster.domain.catalogue.models import LanguageModel
 from stationmaster.domain.catalogue.recipes import Recipe
-from stationmaster.domain.cluster.spec import FileSystemSpec, with_file_system
+from stationmaster.domain.cluster.spec import FileSystemSpec, Reservation, with_file_system
 from stationmaster.domain.datasets import AS_IT_IS, is_staged
 from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.planning.recipe_lookup import get_recipe
@@ -42,6 +42,8 @@ class TrainingRequest(BaseModel):
     overrides: dict[str, str] = {}
     cluster_id: ClusterId | None = None
     """The cluster to run on; None for one of its own, which is made for it."""
+    reservation: Reservation | None = None
+    """What the nodes of its own cluster are taken from; None for instances on demand."""
     eks_name: str = ""
     """The EKS cluster of others that its cluster uses; "" for one that is made."""
     keep_s: int = 0

@@ -1,0 +1,53 @@
+"""Whether the capacity reservation of a start still has the instances that it needs."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from stationmaster.aws.account import Account
+from stationmaster.domain.errors import BadParameter, NotPossibleNow
+from stationmaster.preflight.findings import Finding, Severity
+from stationmaster.preflight.subject import Machines, Subject
+from stationmaster.services import Services
+
+NAME: Final = "reservation"
+
+
+def applies(services: Services, subject: Subject) -> bool:
+    """Where nodes come from a reservation."""
+    return subject.machines is not None and bool(subject.machines.reservation_id)
+
+
+def look(services: Services, account: Account, subject: Subject) -> list[Finding]:
+    """One finding."""
+    assert subject.machines is not None
+    machines = subject.machines
+    try:
+        found = services.reservations.look_up(machines.reservation_id)
+    except (BadParameter, NotPossibleNow) as error:
+        return [
+            Finding(
+                check=NAME,
+                severity=Severity.ERROR,
+                message=str(error),
+                remedy="use another reservation, or capacity=on-demand",
+            )
+        ]
+    return [judge(machines, available=found.available, total=found.total)]
+
+
+def judge(machines: Machines, *, available: int, total: int) -> Finding:
+    """The verdict on the instances that nobody uses."""
+    said = (
+        f"capacity reservation {machines.reservation_id} has {available} of {total} "
+        f"{machines.instance.name} free"
+    )
+    if available >= machines.nodes:
+        return Finding(check=NAME, severity=Severity.INFO, message=said)
+    is_lacking = available < machines.least_nodes
+    return Finding(
+        check=NAME,
+        severity=Severity.ERROR if is_lacking else Severity.WARNING,
+        message=f"{said}, and {machines.nodes} are wished for",
+        remedy="use fewer nodes, or wait until others have left it",
+    )
