@@ -1,42 +1,89 @@
-"""Posts the picture of a run's loss into its thread, once, when the run has ended."""
+"""Posts the picture of a run's loss into its thread, once, when the run has ended.
+
+A run may have reported a million steps. The picture shows a few thousand, so no more are read: a
+random sample, and the points that the run keeps itself.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
 
 from bot.outbox import Outbox
 from stationmaster.aws.delivery_store import Delivery
 from stationmaster.domain.errors import PermanentError
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import ProgressReported, RunEvent, TrainingResumed
+from stationmaster.services import Services
 
 logger = logging.getLogger(__name__)
 
+# Four to each point that is drawn; about 2 MB of the table.
+MAX_READ: Final = 5_000
 
-def post_loss_chart(
-    outbox: Outbox, run: Run, events: Sequence[RunEvent], delivery: Delivery
-) -> None:
+Point = tuple[int, float]
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Steps and losses in nats, in the order of their reports, and where training was resumed."""
+
+    points: Sequence[Point]
+    resumed_at: Sequence[int]
+
+
+def read_curve(services: Services, run: Run, *, most: int = MAX_READ) -> Curve:
+    """The run's loss over its steps: all of it, or of a long run `most` steps and the run's own."""
+    events = services.runs.sample_frequent(run.run_id, most=most)
+    points = [*_points_in(events)]
+    if len(events) == most:
+        points = _of_sample(points, run)
+    resumed = [
+        event.step
+        for event in services.runs.rare_events(run.run_id)
+        if isinstance(event, TrainingResumed)
+    ]
+    return Curve(points, sorted(resumed))
+
+
+def _points_in(events: Iterable[RunEvent]) -> Iterable[Point]:
+    for event in events:
+        if isinstance(event, ProgressReported) and event.loss_nats is not None:
+            yield event.step, event.loss_nats
+
+
+def _of_sample(points: Sequence[Point], run: Run) -> list[Point]:
+    """The sample without what was taken again after a resume, and with the run's own points.
+
+    Of a step that was taken twice a sample may have the older report only, so what lies behind a
+    fall of the steps is left out.
+    """
+    curve: list[Point] = []
+    for point in points:
+        while curve and curve[-1][0] >= point[0]:
+            curve.pop()
+        curve.append(point)
+    return sorted(dict([*curve, *run.loss_points]).items())
+
+
+def post_loss_chart(outbox: Outbox, curve: Curve, run: Run, delivery: Delivery) -> None:
     """Draw the loss over all steps and post it; a run of one step has no curve.
 
     Raises:
         TransientError, ChannelLost: as `Outbox.upload`.
     """
-    points = [
-        (event.step, event.loss_nats)
-        for event in events
-        if isinstance(event, ProgressReported) and event.loss_nats is not None
-    ]
-    if len(points) < 2:
+    if len(curve.points) < 2:
         return
     # Pillow is needed once a run; every other batch does without loading it.
     from bot.chart import loss_chart
 
     png = loss_chart(
-        points,
+        curve.points,
         title=f"{run.request.recipe}: training loss",
         subtitle=f"{run.run_id}, {run.placement.nodes} x {run.placement.instance_type}",
-        resumed_at=[event.step for event in events if isinstance(event, TrainingResumed)],
+        resumed_at=curve.resumed_at,
     )
     try:
         outbox.upload(

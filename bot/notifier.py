@@ -25,7 +25,7 @@ from typing import Final
 
 from bot.announcement import CARD_KEY
 from bot.blocks.elements import Content
-from bot.loss_curve import post_loss_chart
+from bot.loss_curve import post_loss_chart, read_curve
 from bot.news import News, NewsReader, reread
 from bot.outbox import Mark, Outbox
 from bot.poison import keep_records_of, keep_unread, key_of, post_what_was_set_aside
@@ -332,13 +332,13 @@ class Notifier:
     def _ends(self, run: Run) -> list[RunEvent]:
         return [
             event
-            for event in self._services.runs.events(run.run_id)
+            for event in self._services.runs.rare_events(run.run_id)
             if isinstance(event, PhaseChanged) and event.phase.is_terminal
         ]
 
     def _post_chart(self, run: Run, delivery: Delivery) -> Delivery:
-        events = self._services.runs.events(run.run_id) if len(run.loss_points) > 1 else []
-        post_loss_chart(self._outbox, run, events, delivery)
+        if len(run.loss_points) > 1:
+            post_loss_chart(self._outbox, read_curve(self._services, run), run, delivery)
         return self._save(delivery.model_copy(update={"chart_posted": True}))
 
     def _post_receipt(self, subject: Subject, delivery: Delivery) -> None:

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from pydantic import ValidationError
 
 from stationmaster.aws import table
 from stationmaster.aws.calls import AwsConditionFailed, aws_call
-from stationmaster.aws.table import Item, Key
+from stationmaster.aws.table import Item, Key, Prefix
 from stationmaster.domain.aggregate import Aggregate, EventT, StateT
 from stationmaster.domain.errors import (
     IllegalTransition,
@@ -23,7 +24,6 @@ from stationmaster.domain.errors import (
     Unreadable,
     WriteConflict,
 )
-from stationmaster.domain.ids import EventId
 from stationmaster.domain.names import ITEM_UNREADABLE
 
 if TYPE_CHECKING:
@@ -116,8 +116,23 @@ class AggregateStore(Generic[IdT, StateT, EventT]):
 
     def events(self, owner: IdT) -> list[EventT]:
         """Every event that can be read, in the order in which they were recorded."""
-        items = self._query(**table.events(self._kind, owner).query, ConsistentRead=True)
-        return self._events_in(items)
+        groups = (table.events(self._kind, owner), table.frequent_events(self._kind, owner))
+        return self._in_order(item for group in groups for item in self._items_of(group))
+
+    def rare_events(self, owner: IdT) -> Iterator[EventT]:
+        """Every event that is not frequent, in no order, read as far as it is asked for."""
+        items = self._items_of(table.events(self._kind, owner))
+        return self._readable(
+            items, lambda item: read_body(item, self._aggregate.event.validate_json)
+        )
+
+    def sample_frequent(self, owner: IdT, *, most: int) -> list[EventT]:
+        """Frequent events in the order of their recording: all, or `most` taken at random.
+
+        What is read, and what is kept of it, does not grow with their number.
+        """
+        items = self._items_of(table.frequent_events(self._kind, owner))
+        return self._in_order(islice(items, most))
 
     def save_task_token(self, owner: IdT, purpose: str, token: str) -> None:
         """Keep the token that resolves a workflow's wait; beside the state, never in an event."""
@@ -146,10 +161,13 @@ class AggregateStore(Generic[IdT, StateT, EventT]):
     def _state_in(self, item: Item) -> StateT:
         return read_body(item, self._aggregate.state.model_validate_json)
 
-    def _events_in(self, items: Iterator[Item]) -> list[EventT]:
+    def _in_order(self, items: Iterable[Item]) -> list[EventT]:
         validate = self._aggregate.event.validate_json
         placed = self._readable(items, lambda item: (_read_place(item), read_body(item, validate)))
         return [event for _, event in sorted(placed, key=lambda pair: pair[0])]
+
+    def _items_of(self, group: Prefix) -> Iterator[Item]:
+        return self._query(**group.query, ConsistentRead=True)
 
     def _readable(
         self, items: Iterable[Item], read: Callable[[Item], _ParsedT]
@@ -166,7 +184,7 @@ class AggregateStore(Generic[IdT, StateT, EventT]):
         for attempt in range(_WRITE_ATTEMPTS):
             # Nearly always every event is new: look for known ones only when the first try fails.
             if attempt > 0:
-                fresh = [e for e in events if not self._is_recorded(state.id, e.event_id)]
+                fresh = [e for e in events if not self._is_recorded(state.id, e)]
             try:
                 changed, accepted = self._apply_all(state, fresh)
             except IllegalTransition:
@@ -217,8 +235,8 @@ class AggregateStore(Generic[IdT, StateT, EventT]):
             queue = [*self._aggregate.consequences(state, event), *queue]
         return state, accepted
 
-    def _is_recorded(self, owner: str, event_id: EventId) -> bool:
-        key = table.event(self._kind, owner, event_id)
+    def _is_recorded(self, owner: str, event: EventT) -> bool:
+        key = self._event_key(owner, event)
         return self._get(owner, key, ProjectionExpression=table.PARTITION_KEY) is not None
 
     def _listed(self, index: str, *, newest_first: bool = False) -> Iterator[StateT]:
@@ -244,10 +262,13 @@ class AggregateStore(Generic[IdT, StateT, EventT]):
                 f"an event of {owner} has an id of {len(event.event_id)} characters; "
                 f"{_MAX_EVENT_ID} are the most"
             )
-        return table.event(self._kind, owner, event.event_id).attributes | {
+        return self._event_key(owner, event).attributes | {
             "place": {"N": str(version * 1000 + index)},
             "body": {"S": _body(f"event {event.event_id} of {owner}", event.model_dump_json())},
         }
+
+    def _event_key(self, owner: str, event: EventT) -> Key:
+        return table.event(self._kind, owner, event.event_id, is_frequent=event.is_frequent)
 
     def _named(self, owner: str) -> str:
         return f"{self._aggregate.name} {owner}"

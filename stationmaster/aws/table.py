@@ -3,6 +3,7 @@
     PK                 SK               holds
     RUN#<run id>       STATE            the state (body), its version, index keys
     RUN#<run id>       EVENT#<event id> one event (body) and its place in the order
+    RUN#<run id>       STEP#<event id>  the same, of a kind of which there may be a million
     RUN#<run id>       TOKEN#<purpose>  a workflow's task token while it waits for something
     CLUSTER#<id>       as of a run
     RUN#<run id>       LOG#<pod>        the newest log lines of one pod
@@ -48,6 +49,7 @@ Item = dict[str, Any]
 
 _STATE: Final = "STATE"
 _EVENT: Final = "EVENT#"
+_FREQUENT: Final = "STEP#"
 _LOG: Final = "LOG#"
 
 
@@ -98,14 +100,19 @@ def state(kind: str, owner: str) -> Key:
     return Key(f"{kind}#{owner}", _STATE)
 
 
-def event(kind: str, owner: str, event_id: str) -> Key:
+def event(kind: str, owner: str, event_id: str, *, is_frequent: bool = False) -> Key:
     """One event of an aggregate."""
-    return Key(f"{kind}#{owner}", f"{_EVENT}{event_id}")
+    return Key(f"{kind}#{owner}", f"{_FREQUENT if is_frequent else _EVENT}{event_id}")
 
 
 def events(kind: str, owner: str) -> Prefix:
-    """All events of an aggregate."""
+    """All events of an aggregate but the frequent ones."""
     return Prefix(f"{kind}#{owner}", _EVENT)
+
+
+def frequent_events(kind: str, owner: str) -> Prefix:
+    """The others. Ids are hashes, so the first of them are a random sample of all."""
+    return Prefix(f"{kind}#{owner}", _FREQUENT)
 
 
 def task_token(kind: str, owner: str, purpose: str) -> Key:
@@ -178,8 +185,9 @@ def read_key(keys: Mapping[str, Any]) -> StateOrEvent | None:
     sort = _text(keys, SORT_KEY)
     if sort == _STATE:
         return StateOrEvent(kind, owner, None)
-    if sort.startswith(_EVENT):
-        return StateOrEvent(kind, owner, sort.removeprefix(_EVENT))
+    for prefix in (_EVENT, _FREQUENT):
+        if sort.startswith(prefix):
+            return StateOrEvent(kind, owner, sort.removeprefix(prefix))
     return None
 
 

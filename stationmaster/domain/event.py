@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from datetime import datetime
+from typing import ClassVar
 
 from pydantic import BaseModel, ConfigDict
 
@@ -18,6 +19,9 @@ class Event(BaseModel):
     """What every event has."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    is_frequent: ClassVar[bool] = False
+    """Whether there may be a million of its kind: such events are kept apart from the others."""
 
     event_id: EventId
     at: datetime

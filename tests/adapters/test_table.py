@@ -9,6 +9,8 @@ RUN_ID = "tiny-llama-0a1b2c3d"
 KEYS = {
     "state": table.state("RUN", RUN_ID),
     "event": table.event("RUN", RUN_ID, "e1"),
+    "step": table.event("RUN", RUN_ID, "e1", is_frequent=True),
+    "set aside": table.set_aside("e1"),
     "token": table.task_token("RUN", RUN_ID, "job"),
     "log": table.log_tail("RUN", RUN_ID, "pod-0"),
     "cluster": table.state("CLUSTER", RUN_ID),
@@ -27,9 +29,10 @@ def test_no_two_kinds_of_items_share_a_place():
 @pytest.mark.parametrize(
     ("kind", "read"),
     [
-        *((kind, None) for kind in ("token", "log", "request", "budget")),
+        *((kind, None) for kind in ("token", "log", "request", "budget", "set aside")),
         ("state", StateOrEvent("RUN", RUN_ID, None)),
         ("event", StateOrEvent("RUN", RUN_ID, "e1")),
+        ("step", StateOrEvent("RUN", RUN_ID, "e1")),
         ("cluster", StateOrEvent("CLUSTER", RUN_ID, None)),
         ("cluster event", StateOrEvent("CLUSTER", RUN_ID, "e1")),
         ("delivery", StateOrEvent("DELIVERY", RUN_ID, None)),
@@ -49,8 +52,9 @@ def test_groups_of_items_hold_the_items_of_their_kind_alone():
         }
         for name, group in (
             ("events", table.events("RUN", RUN_ID)),
+            ("steps", table.frequent_events("RUN", RUN_ID)),
             ("logs", table.log_tails("RUN", RUN_ID)),
         )
     }
 
-    assert held == {"events": {"event"}, "logs": {"log"}}
+    assert held == {"events": {"event"}, "steps": {"step"}, "logs": {"log"}}

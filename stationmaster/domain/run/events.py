@@ -8,7 +8,7 @@ twice changes nothing. Tokens and secrets never appear in an event.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, TypeAdapter
 
@@ -297,6 +297,8 @@ class ProgressReported(_Event):
 
     A figure that is not finite is None. A loss is always reported, so None says just that.
     """
+
+    is_frequent: ClassVar[bool] = True
 
     type: Literal["progress.reported"] = "progress.reported"
     seq: int
