@@ -11,6 +11,7 @@ import json
 import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -151,8 +152,9 @@ class Identities:
         """The principal of a role, None when none has it."""
         return next((each for each in self._all() if each.role_arn == role_arn), None)
 
-    def take_away(self, name: str, action: str) -> None:
-        """Take an action out of the policies of one role.
+    @contextmanager
+    def without(self, name: str, action: str) -> Iterator[None]:
+        """Take an action out of the policies of one role for as long as the context lasts.
 
         Raises:
             ValueError: there is no such role, or its policies do not have the action.
@@ -164,6 +166,11 @@ class Identities:
             raise ValueError(f'role "{name}" is not granted {action}; it has {", ".join(held)}')
         with self._guard:
             self._by_name[name] = replace(principal, statements=left)
+        try:
+            yield
+        finally:
+            with self._guard:
+                self._by_name[name] = principal
 
     def asked(self) -> Iterator[tuple[str, Check]]:
         """Each different check so far, with the name of the principal that asked."""

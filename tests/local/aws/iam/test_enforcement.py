@@ -230,17 +230,16 @@ def test_node_group_needs_what_eks_checks_in_the_callers_name(
             LaunchTemplateName="ours", LaunchTemplateData={"ImageId": "ami-1"}
         )
     aws.identities.account.linked.clear()
-    aws.identities.take_away("worker", action)
-
-    found, message = refused(
-        client("eks").create_nodegroup,
-        clusterName="ours-groups",
-        nodegroupName="n",
-        nodeRole=NODE_ROLE,
-        subnets=network.subnet_ids[:1],
-        launchTemplate={"name": "ours"},
-        tags={"team": "a"},
-    )
+    with aws.identities.without("worker", action):
+        found, message = refused(
+            client("eks").create_nodegroup,
+            clusterName="ours-groups",
+            nodegroupName="n",
+            nodeRole=NODE_ROLE,
+            subnets=network.subnet_ids[:1],
+            launchTemplate={"name": "ours"},
+            tags={"team": "a"},
+        )
 
     assert found == code
     assert action in message
@@ -256,10 +255,25 @@ def test_passed_role_has_to_trust_the_service(client: Client, network: Deploymen
     assert "the trusted entity is not correct" in message
 
 
-def test_action_that_a_role_does_not_have_cannot_be_taken_away(
-    aws: LocalAws, client: Client
+@pytest.mark.parametrize(
+    ("role", "words"),
+    [
+        ("worker", '"worker" is not granted eks:DeleteCluster; it has'),
+        ("nobody", '"nobody" is not known; known are'),
+    ],
+)
+def test_only_what_a_role_has_can_be_taken_away(
+    aws: LocalAws, client: Client, role: str, words: str
 ) -> None:
-    with pytest.raises(ValueError, match='"worker" is not granted eks:DeleteCluster'):
-        aws.identities.take_away("worker", "eks:DeleteCluster")
-    with pytest.raises(ValueError, match='"nobody" is not known; known are'):
-        aws.identities.take_away("nobody", "eks:DeleteCluster")
+    with (
+        pytest.raises(ValueError, match=words),
+        aws.identities.without(role, "eks:DeleteCluster"),
+    ):
+        pytest.fail("something was taken away")
+
+
+def test_what_was_taken_away_comes_back(aws: LocalAws, client: Client) -> None:
+    with aws.identities.without("worker", "s3:GetObject"):
+        assert refused(client("s3").get_object, Bucket="ours", Key="a")[0] == "AccessDenied"
+
+    assert client("s3").get_object(Bucket="ours", Key="a")["Body"].read() == b"text"
