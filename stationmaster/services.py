@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from stationmaster.aws.data_links import DataLinks
     from stationmaster.aws.datasets import Datasets
     from stationmaster.aws.delivery_store import DeliveryStore
+    from stationmaster.aws.eks_security_groups import EksSecurityGroups
     from stationmaster.aws.event_bus import EventBus
     from stationmaster.aws.existing_clusters import ExistingClusters
     from stationmaster.aws.existing_file_systems import ExistingFileSystems
@@ -246,6 +247,13 @@ class Services:
         return SecurityGroups(self.settings, self._client("ec2"))
 
     @cached_property
+    def eks_security_groups(self) -> EksSecurityGroups:
+        """EC2 security groups that EKS left behind."""
+        from stationmaster.aws.eks_security_groups import EksSecurityGroups
+
+        return EksSecurityGroups(self._client("ec2"))
+
+    @cached_property
     def network_interfaces(self) -> NetworkInterfaces:
         """EC2 network interfaces that nodes left behind."""
         from stationmaster.aws.network_interfaces import NetworkInterfaces
@@ -282,6 +290,7 @@ class Services:
             ResourceKind.NETWORK_INTERFACE: self.network_interfaces,
             ResourceKind.LAUNCH_TEMPLATE: self.launch_templates,
             ResourceKind.PLACEMENT_GROUP: self.placement_groups,
+            ResourceKind.EKS_SECURITY_GROUP: self.eks_security_groups,
             ResourceKind.SECURITY_GROUP: self.security_groups,
         }
 

@@ -10,6 +10,7 @@ class ResourceKind(StrEnum):
     """A kind of AWS resource; the value is also how the channel names it."""
 
     SECURITY_GROUP = "security group"
+    EKS_SECURITY_GROUP = "security group of EKS"
     NETWORK_INTERFACE = "network interface"
     PLACEMENT_GROUP = "placement group"
     LAUNCH_TEMPLATE = "launch template"

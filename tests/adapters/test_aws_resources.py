@@ -223,6 +223,7 @@ def test_deletion_of_what_is_in_use_is_left_to_the_next_call(
         (ResourceKind.NETWORK_INTERFACE, "eni-0123456789abcdef0"),
         (ResourceKind.LAUNCH_TEMPLATE, "lt-0123456789abcdef0"),
         (ResourceKind.PLACEMENT_GROUP, "stationmaster-gone"),
+        (ResourceKind.EKS_SECURITY_GROUP, "sg-0123456789abcdef0"),
         (ResourceKind.SECURITY_GROUP, "sg-0123456789abcdef0"),
     ],
 )
@@ -259,6 +260,7 @@ def test_network_interface_of_an_instance_is_left_to_it(
         (ResourceKind.NETWORK_INTERFACE, "DeleteNetworkInterface", "InvalidParameterValue"),
         (ResourceKind.NETWORK_INTERFACE, "DeleteNetworkInterface", "InvalidNetworkInterface.InUse"),
         (ResourceKind.PLACEMENT_GROUP, "DeletePlacementGroup", "InvalidPlacementGroup.InUse"),
+        (ResourceKind.EKS_SECURITY_GROUP, "DeleteSecurityGroup", "DependencyViolation"),
         (ResourceKind.SECURITY_GROUP, "DeleteSecurityGroup", "DependencyViolation"),
     ],
 )

@@ -113,13 +113,18 @@ def test_change_and_deletion_are_limited_to_what_is_tagged_with_a_cluster(
         each for role in statements.values() for each in role if action in as_list(each["Action"])
     ]
 
-    assert found
+    limits = [_limit(each) for each in KINDS if action in (*each.change, *each.delete)]
+    assert _limit(kind) in [statement["Condition"] for statement in found]
+    assert [each for each in found if each["Condition"] not in limits] == []
+
+
+def _limit(kind: Actions) -> dict[str, dict[str, str]]:
+    """What limits a statement to the resources of clusters, or of clusters' names."""
     tag = f"aws:ResourceTag/{kind.tag}"
-    for statement in found:
-        if kind.tag == TAG_CLUSTER_ID:
-            assert statement["Condition"] == {"Null": {tag: "false"}}
-        else:
-            assert statement["Condition"]["StringLike"][tag].startswith("stationmaster-")
+    if kind.tag == TAG_CLUSTER_ID:
+        return {"Null": {tag: "false"}}
+    assert kind.tag_value.startswith("stationmaster-")
+    return {"StringLike": {tag: kind.tag_value}}
 
 
 @pytest.mark.parametrize(

@@ -124,6 +124,7 @@ def delete(account: Account) -> None:
         "lost-answers",
         "node-group-delete-fails",
         "placement-group-in-use",
+        "interfaces-left",
     ],
 )
 def test_cluster_comes_up_and_goes_all_the_same(account: Account, fault: str):
