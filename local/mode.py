@@ -24,32 +24,24 @@ from lambdas import registry
 from local import faults
 from local.account_policies import committed_policies, give_roles
 from local.aws import (
-    BucketSpec,
     Deployment,
     DeploymentSpec,
-    FunctionSpec,
     InProcessRuntime,
     LambdaRuntime,
     LocalAws,
     NetworkSpec,
     RicRuntime,
-    Route,
-    RuleSpec,
-    Schedule,
-    StateMachineSpec,
-    StreamSpec,
-    TableSpec,
 )
 from local.cluster import LocalCluster
 from local.cluster_behind_eks import ClusterBehindEks
 from local.handler_log import HANDLER_LOG
 from local.limits import limits_with
 from local.private import write_private
+from local.product import product
 from local.slack import TRAINING_CHANNEL_ID, LocalSlack
 from local.slack_app import app_config
 from local.state_directory import StateDirectory
 from local.stream_events import StreamEvents, TappedRuntime
-from stationmaster.aws import table
 from stationmaster.domain.cluster.events import ClusterEvent
 from stationmaster.domain.names import NAMESPACE
 from stationmaster.domain.run.events import RunEvent
@@ -265,7 +257,14 @@ class LocalMode:
                 if not isinstance(self.options.runtime, RicRuntime):  # it has its own processes
                     module, _, attribute = function.handler.rpartition(".")
                     getattr(importlib.import_module(module), attribute)
-        self.aws.deploy(_product(environment))
+        self.aws.deploy(
+            product(
+                environment,
+                deployment=DEPLOYMENT,
+                artifacts_bucket=ARTIFACTS_BUCKET,
+                repository=REPOSITORY,
+            )
+        )
 
     def _write_settings(self, settings: Settings) -> None:
         """Leave the settings for `stationmaster results`, which runs beside this local mode."""
@@ -323,81 +322,6 @@ class LocalMode:
 def _loopback_interface() -> str:
     """`lo` on Linux, `lo0` on macOS."""
     return next(name for _, name in socket.if_nameindex() if name in ("lo", "lo0"))
-
-
-def _product(environment: Mapping[str, str]) -> DeploymentSpec:
-    """What is deployed, as `lambdas.registry` says; functions get the variables that they read."""
-    return DeploymentSpec(
-        tables=[_table()],
-        buckets=[BucketSpec(name=ARTIFACTS_BUCKET)],
-        buses=[DEPLOYMENT],
-        schedule_groups=[DEPLOYMENT],
-        queues=[f"{DEPLOYMENT}-{queue}" for queue in registry.DEAD_LETTERS.values()],
-        functions=[
-            FunctionSpec(
-                name=function.name,
-                handler=function.handler,
-                timeout_s=function.timeout_s,
-                memory_mib=function.memory_mib,
-                environment=registry.variables_of(function, environment),
-                on_failure=_dead_letters(function.name)
-                if function.name in registry.ASYNCHRONOUS
-                else "",
-            )
-            for function in registry.FUNCTIONS
-        ],
-        state_machines=[
-            StateMachineSpec(name=name, definition=(REPOSITORY / path).read_text())
-            for name, path in registry.MACHINES.items()
-        ],
-        rules=[
-            RuleSpec(
-                name=rule.name,
-                event_pattern=rule.event_pattern,
-                bus=DEPLOYMENT if rule.bus == "product" else rule.bus,
-                function=rule.function,
-                dead_letters=_dead_letters(rule.function),
-            )
-            for rule in registry.RULES
-        ],
-        schedules=[
-            Schedule(
-                name=schedule.name,
-                rate_s=schedule.rate_s,
-                function=schedule.function,
-            )
-            for schedule in registry.SCHEDULES
-        ],
-        streams=[
-            StreamSpec(
-                table=DEPLOYMENT,
-                function=registry.STREAM_CONSUMER,
-                batch_size=registry.STREAM_BATCH_SIZE,
-                max_retry_attempts=registry.STREAM_RETRIES,
-                max_record_age_s=registry.STREAM_MAX_AGE_S,
-                bisect_batch=True,
-                on_failure=_dead_letters(registry.STREAM_CONSUMER),
-            )
-        ],
-        routes=[
-            Route(method=route.method, path=route.path, function=route.function)
-            for route in registry.ROUTES
-        ],
-    )
-
-
-def _dead_letters(function: str) -> str:
-    return f"{DEPLOYMENT}-{registry.DEAD_LETTERS[registry.get_function(function).package]}"
-
-
-def _table() -> TableSpec:
-    return TableSpec(
-        name=DEPLOYMENT,
-        partition_key=table.PARTITION_KEY,
-        sort_key=table.SORT_KEY,
-        ttl_attribute=table.EXPIRES_AT,
-        indexes=table.INDEXES,
-    )
 
 
 def describe_endpoints(mode: LocalMode) -> dict[str, Any]:
