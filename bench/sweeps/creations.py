@@ -44,7 +44,7 @@ _OF_CLUSTERS: Final = (
     ("eks.CreateNodegroup", "ensure-node-group"),
     ("fsx.CreateFileSystem", "ensure-file-system"),
     ("eks.CreateAddon", "install-plugin"),
-    ("eks.CreatePodIdentityAssociation", "install-plugin"),
+    ("eks.CreatePodIdentityAssociation", "ensure-cluster"),
     ("kubernetes.PATCH deployments", "install-plugin"),
     ("kubernetes.PATCH jobs", "run-check"),
 )
@@ -52,13 +52,13 @@ _OF_RUNS: Final = (
     ("stepfunctions.StartExecution", "acquire-cluster"),
     ("kubernetes.PATCH persistentvolumes", "submit-job"),
     ("kubernetes.PATCH pytorchjobs", "submit-job"),
-    ("kubernetes.PATCH jobs", "save-results"),
 )
 _OF_GUESTS: Final = (
-    ("cluster", "eks.CreatePodIdentityAssociation", "install-plugin"),
+    ("cluster", "eks.CreatePodIdentityAssociation", "ensure-cluster"),
     ("cluster", "kubernetes.PATCH namespaces", "ensure-cluster"),
     ("cluster", "kubernetes.PATCH clusterroles", "install-plugin"),
     ("train", "kubernetes.PATCH pytorchjobs", "submit-job"),
+    ("train", "kubernetes.PATCH jobs", "save-results"),
 )
 CORE: Final = frozenset(
     {
