@@ -15,6 +15,7 @@ from bench.sweeps.rules import FOR_GOOD, ApiFault, Fault, Way
 from bench.sweeps.scene import Place, Scene
 from bench.sweeps.watched import AnId
 from stationmaster.domain.cluster.aggregate import TeardownStatus
+from stationmaster.domain.cluster.events import ClusterPhase
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import RunPhase
 
@@ -169,11 +170,18 @@ def _play(service: str, operation: str, kind: Kind, scene: Scene, name: str) -> 
 def _until_given_up(scene: Scene, run_id: AnId) -> None:
     """Until nothing moves, or the wait that nobody ends any more is all that is left."""
     world = scene.world
-    runs = world.services.runs
+    services = world.services
 
     def waits_in_vain() -> bool:
-        run = runs.load(run_id)
-        return bool(run.job_condition) and run.phase is RunPhase.RUNNING
+        run, cluster = services.runs.load(run_id), services.cluster_states.find(run_id)
+        if run.job_condition:
+            return run.phase is RunPhase.RUNNING
+        is_ready = cluster is not None and cluster.phase in (
+            ClusterPhase.READY,
+            ClusterPhase.FAILED,
+        )
+        is_over = services.workflows.cluster_status(run_id) != "RUNNING"
+        return is_ready and is_over and world.is_waiting(run_id)
 
     world.until(lambda: world.is_still(run_id) or waits_in_vain(), f"{run_id} gives up")
 

@@ -24,6 +24,7 @@ from stationmaster.domain.cluster.events import (
 )
 from stationmaster.domain.names import job_name
 from stationmaster.domain.run.aggregate import Run, Wait
+from stationmaster.domain.run.events import RunPhase
 from stationmaster.services import Services
 from stationmaster.steps.leftovers import find_left
 
@@ -158,6 +159,12 @@ class Watched:
             return False
         # What was on its way may have started something.
         return not self._runs(run_id)
+
+    def is_waiting(self, run_id: AnId) -> bool:
+        """Whether the run's workflow waits for its cluster."""
+        runs = self.services.runs
+        has_begun = runs.load(run_id).phase in (RunPhase.SUBMITTING, RunPhase.RUNNING)
+        return runs.load_task_token(run_id, Wait.CLUSTER) is not None and not has_begun
 
     def until_still(self, run_id: AnId) -> None:
         """Wait until nothing of the run is under way any more, however it ended."""
