@@ -75,7 +75,7 @@ def _stop_too_late(moment: Moment, scene: Scene, name: str) -> Verdict:
 
     run = ended(scene, Place.KEPT, run_id, verdict)
     verdict.expect(run.phase is RunPhase.SUCCEEDED, f"the run ended {run.phase}: {run.reason}")
-    verdict.expect(run.stop_requested_by == "", "it says that it was stopped")
+    verdict.expect(run.stop_requested_by is None, "it says that it was stopped")
     return verdict
 
 
