@@ -223,9 +223,10 @@ class LocalAws:
 
     def deploy(self, spec: DeploymentSpec) -> Deployment:
         """Create everything in `spec`, start its schedules and serve its routes; repeatable."""
-        made = deployment.create(
-            spec, client=lambda service: self._client(service, own=True), region=self.region
-        )
+        with self._emulation.propagation.deploying():
+            made = deployment.create(
+                spec, client=lambda service: self._client(service, own=True), region=self.region
+            )
         for schedule in spec.schedules:
             self._emulation.ticker.add(schedule)
         if spec.routes:

@@ -10,6 +10,8 @@ Source: EC2 developer guide, "Eventual consistency in the Amazon EC2 API".
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 FAULT: Final = "eventual-consistency"
@@ -27,10 +29,20 @@ class Propagation:
         self._guard = threading.Lock()
         self._new: set[str] = set()
         self._asked: dict[tuple[str, str], int] = {}
+        self._is_deploying = False
+
+    @contextmanager
+    def deploying(self) -> Iterator[None]:
+        """While this lasts, what is made is known at once: a deployment is older than its runs."""
+        self._is_deploying = True
+        try:
+            yield
+        finally:
+            self._is_deploying = False
 
     def made(self, identity: str) -> None:
         """Note that something was created a moment ago."""
-        if FAULT in self._faults:
+        if FAULT in self._faults and not self._is_deploying:
             with self._guard:
                 self._new.add(identity)
 
