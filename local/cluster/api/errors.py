@@ -153,5 +153,20 @@ def internal_error(message: str) -> ApiError:
     return ApiError(500, "InternalError", f"Internal error occurred: {message}")
 
 
+class NoSuchRouteError(ApiError):
+    """A path that the server does not serve: it answers in plain text."""
+
+    TEXT = "404 page not found\n"
+
+
 def no_such_route() -> ApiError:
-    return ApiError(404, "NotFound", "the server could not find the requested resource")
+    return NoSuchRouteError(404, "NotFound", "the server could not find the requested resource")
+
+
+def future_version(requested: int, present: int) -> ApiError:
+    """Source: apiserver, pkg/storage/errors.go, NewTooLargeResourceVersionError."""
+    message = f"Too large resource version: {requested}, current: {present}"
+    cause = {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}
+    return ApiError(
+        504, "Timeout", f"Timeout: {message}", {"causes": [cause], "retryAfterSeconds": 1}
+    )

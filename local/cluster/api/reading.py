@@ -19,8 +19,11 @@ from local.cluster.api.requests import Target
 from local.cluster.api.resources import PODS, Object
 from local.cluster.logs import ContainerLog
 
-LogFinder = Callable[[Object, str, bool], ContainerLog]
-"""(pod, container or "", previous) to its log; raises ApiError when there is none to read."""
+LogFinder = Callable[[Object, str, bool], ContainerLog | None]
+"""(pod, container or "", previous) to its log, None before the pod has a node.
+
+Raises ApiError when there is none to read.
+"""
 
 
 def shown(request: Request, target: Target, obj: Object) -> Object:
@@ -30,6 +33,11 @@ def shown(request: Request, target: Target, obj: Object) -> Object:
     metadata = {"resourceVersion": obj["metadata"].get("resourceVersion", "")}
     include = request.query_params.get("includeObject", "Metadata")
     return tables.table(target.resource, [obj], metadata, include=include)
+
+
+def _refuse_future(asked: str, present: int) -> None:
+    if asked.isdigit() and int(asked) > present:
+        raise errors.future_version(int(asked), present)
 
 
 class Reader:
@@ -53,6 +61,7 @@ class Reader:
             items = self._objects.list(resource, target.namespace)
             store = self._objects.store
             versions = requests.Versions(present=store.version, oldest=store.oldest)
+        _refuse_future(query.get("resourceVersion", ""), versions.present)
         selector = requests.selector_of(query)
         if selector is not None:
             items = [item for item in items if selector(item)]
@@ -80,6 +89,7 @@ class Reader:
         since = query.get("resourceVersion", "")
         if since and not since.isdigit():
             raise errors.bad_request(f'resourceVersion="{since}" is not a number')
+        _refuse_future(since, self._objects.store.version)
         timeout = requests.number(query, "timeoutSeconds")
         asked = watch.WatchRequest(
             resource=resource.key,
@@ -106,5 +116,9 @@ class Reader:
         pod = self._objects.get(PODS, target.namespace, target.name)
         previous = requests.flag(query, "previous")
         log = self._find_log(pod, query.get("container", ""), previous)
+        if log is None:
+            # Source: kubernetes, pkg/registry/core/pod/strategy.go, LogLocation: no location, and
+            # so no content.
+            return Response(status_code=204)
         chunks = logs.stream(log, requests.log_query(query), self._closing)
         return StreamingResponse(chunks, media_type="text/plain")

@@ -50,6 +50,8 @@ class Api:
     async def _handle(self, request: Request) -> Response:
         try:
             return await self._route(request)
+        except errors.NoSuchRouteError as exc:
+            return PlainTextResponse(exc.TEXT, status_code=404)
         except ApiError as exc:
             return JSONResponse(exc.status(), status_code=exc.code)
         except (KeyError, TypeError, AttributeError, ValueError) as exc:

@@ -48,17 +48,22 @@ class JobReplicas:
             where = f"{metadata['namespace']}.{metadata['name']}"
             message = f"Pod: {where} exited with code {exit_code}"
             self._event(job, "Normal", "ExitedWithCode", message)
-        if phase(pod) != "Failed" or is_going(pod):
+        if phase(pod) != "Failed":
             return
         name = job["metadata"]["name"]
         policy = spec["restartPolicy"]
-        permanent = policy == "ExitCode" and (exit_code or 0) < replicas.RETRYABLE_EXIT_CODE
-        if permanent:
+        # Without a container that ended, e.g. evicted, the operator takes it for retryable.
+        ended_for_good = exit_code is not None and exit_code < replicas.RETRYABLE_EXIT_CODE
+        if policy == "ExitCode" and ended_for_good:
+            if is_going(pod):
+                return
             message = f"job {name} is failing because {role} replica(s) failed."
             self._event(job, "Warning", jobstatus.reason("Failed"), message)
             jobstatus.set_condition(status, "Failed", message)
         elif policy != "Never":
-            self._delete_pod(job, pod)
+            # Said again at every look, as long as the pod is still going.
+            if not is_going(pod):
+                self._delete_pod(job, pod)
             message = f"job {name} is restarting because {role} replica(s) failed."
             self._event(job, "Warning", jobstatus.reason("Restarting"), message)
             jobstatus.set_condition(status, "Restarting", message)
@@ -111,7 +116,13 @@ class JobReplicas:
         self._event(job, "Normal", "SuccessfulDeleteService", message)
 
     def delete(self, job: Object, pods: list[Object], *, only_theirs: bool = False) -> None:
-        """Delete pods and services; with `only_theirs`, just the services of these pods."""
+        """Delete pods and services; with `only_theirs`, just the services of these pods.
+
+        Without pods the operator leaves the services alone. Source: common/job.go,
+        DeletePodsAndServices.
+        """
+        if not pods:
+            return
         for pod in pods:
             if not is_going(pod):
                 self._delete_pod(job, pod)
@@ -132,9 +143,12 @@ class JobReplicas:
             for container in listed:
                 self._record_abnormal_container(job, name, container)
             conditions = status.get("conditions") or []
-            if not listed and conditions and conditions[0]["status"] != "True":
-                message = f"Error pod {name} condition message: {conditions[0].get('message', '')}"
-                self._event(job, "Warning", conditions[0].get("reason", ""), message)
+            newest = max(
+                conditions, key=lambda each: each.get("lastTransitionTime") or "", default=None
+            )
+            if not listed and newest is not None and newest["status"] != "True":
+                message = f"Error pod {name} condition message: {newest.get('message', '')}"
+                self._event(job, "Warning", newest.get("reason", ""), message)
 
     def _record_abnormal_container(self, job: Object, pod: str, container: Object) -> None:
         where = f"Error pod {pod} container {container['name']}"

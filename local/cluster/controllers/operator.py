@@ -28,6 +28,15 @@ from local.cluster.events import EventRecorder, Level
 _OURS = (None, "", "kubeflow.org/training-operator")
 
 
+def _has_new_failure(job: Object, status: Object, pods: list[Object]) -> bool:
+    """Whether more pods have failed than at the last look. Source: common/job.go, ReconcileJobs."""
+    counted = (status.get("replicaStatuses") or {}).values()
+    failed = sum(1 for pod in pods if phase(pod) == "Failed")
+    active = sum(1 for pod in pods if phase(pod) in ("Pending", "Running") and not is_going(pod))
+    wanted = sum(spec["replicas"] for spec in replicas.replica_specs(job).values())
+    return failed > sum(each.get("failed", 0) for each in counted) and active != wanted
+
+
 class PyTorchJobController(Controller):
     """Reconciles PyTorchJobs; keys are (namespace, name)."""
 
@@ -159,7 +168,8 @@ class PyTorchJobController(Controller):
         limit = policy.get("backoffLimit")
         if limit is not None:
             restarts = self._restarts(job, pods)
-            if restarts > 0 if limit == 0 else restarts >= limit:
+            exceeded = restarts > 0 if limit == 0 else restarts >= limit
+            if exceeded or (limit == 0 and _has_new_failure(job, status, pods)):
                 return f"Job {name} has failed because it has reached the specified backoff limit"
         deadline_s, started = policy.get("activeDeadlineSeconds"), status.get("startTime")
         if deadline_s is not None and started is not None:

@@ -159,8 +159,9 @@ def _elastic_environment(
     """Source: elastic.go."""
     host = elastic.get("rdzvHost") or replica_name(job, WORKER, 0)
     port = elastic.get("rdzvPort") or _port_of(worker)
-    least = elastic.get("minReplicas") or worker["replicas"]
-    most = elastic.get("maxReplicas") or worker["replicas"]
+    # One that is given stands for both. Source: pytorch_defaults.go, setElasticPolicy.
+    least = elastic.get("minReplicas") or elastic.get("maxReplicas") or worker["replicas"]
+    most = elastic.get("maxReplicas") or elastic.get("minReplicas") or worker["replicas"]
     pairs: list[tuple[str, Any]] = [
         ("PET_RDZV_ENDPOINT", f"{host}:{port}"),
         ("PET_RDZV_BACKEND", elastic.get("rdzvBackend") or "c10d"),

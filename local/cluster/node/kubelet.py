@@ -98,8 +98,8 @@ class Kubelet:
         worker.start()
         return worker
 
-    def find_log(self, pod: Object, container: str, previous: bool) -> ContainerLog:
-        """The log of a container's current (or previous) run.
+    def find_log(self, pod: Object, container: str, previous: bool) -> ContainerLog | None:
+        """The log of a container's current (or previous) run; None of a pod without a node.
 
         Raises:
             ApiError: 400 when there is no such container, or no run of it to read; 404 when this
@@ -119,7 +119,7 @@ class Kubelet:
         with self._lock:
             worker = self._workers.get(metadata["uid"])
         if not spec.get("nodeName"):
-            raise errors.bad_request(f"pod {metadata['name']} does not have a host assigned")
+            return None
         if worker is None:
             raise errors.unknown_to_kubelet(metadata["name"])
         run = next(run for run in worker.runs() if run.name == name)

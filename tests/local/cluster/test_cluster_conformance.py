@@ -657,6 +657,22 @@ def test_custom_object_is_replaced_only_by_who_names_its_version(asked: Asked) -
     assert blind.message.endswith("must be specified for an update")
 
 
+def test_path_that_is_not_served_is_answered_in_plain_text(asked: Asked) -> None:
+    answers = [
+        asked("GET", "/apis/unknown.example.com/v1/things"),
+        asked("GET", "/api/v1/namespaces/default/things"),
+    ]
+
+    assert [(each.status, each.body) for each in answers] == [(404, "404 page not found\n")] * 2
+
+
+def test_version_that_is_not_there_yet_times_out(asked: Asked) -> None:
+    answer = asked("GET", CONFIG_MAPS, resourceVersion="999999999")
+
+    assert (answer.status, answer.body["reason"]) == (504, "Timeout")
+    assert answer.message.startswith("Timeout: Too large resource version: 999999999, current: ")
+
+
 def rights(asked: Asked, name: str, *rules: dict[str, Any], wide: bool = False) -> Asked:
     """An account that has these rights, and a way to ask as it does."""
     asked("POST", "/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": name}})

@@ -1,0 +1,164 @@
+"""What the Training Operator makes of pods in states that are rare: looked at without a cluster."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from cluster_fixtures import operator_deployment, pytorchjob, pytorchjob_crd
+
+from local.cluster.api import resources
+from local.cluster.api.objects import Objects
+from local.cluster.api.resources import Catalog, Object
+from local.cluster.api.store import Store
+from local.cluster.controllers import replicas
+from local.cluster.controllers.operator import PyTorchJobController
+from local.cluster.events import EventRecorder
+
+
+class World:
+    """A store with an operator that looks when it is told to."""
+
+    def __init__(self) -> None:
+        self.objects = Objects(Store(), Catalog(), webhook_answers=lambda: True)
+        for name in ("default", "kubeflow"):
+            self.objects.create(resources.NAMESPACES, {"metadata": {"name": name}})
+        self.objects.create(resources.CRDS, pytorchjob_crd())
+        self.objects.create(resources.DEPLOYMENTS, operator_deployment(), namespace="kubeflow")
+        self.set_status(resources.DEPLOYMENTS, "kubeflow", "training-operator", availableReplicas=1)
+        recorder = EventRecorder(self.objects, "pytorchjob-controller")
+        self._controller = PyTorchJobController(self.objects, recorder)
+        found = self.objects.catalog.by_key("pytorchjobs.kubeflow.org")
+        assert found is not None
+        self.jobs = found
+
+    def submit(self, job: Object) -> None:
+        self.objects.create(self.jobs, job, namespace="default")
+        self.look(job["metadata"]["name"])
+
+    def look(self, name: str) -> dict[str, Any]:
+        self._controller.reconcile(("default", name))
+        found: dict[str, Any] = self.objects.get(self.jobs, "default", name)["status"]
+        return found
+
+    def set_status(
+        self, resource: resources.Resource, namespace: str, name: str, **status: Any
+    ) -> None:
+        def change(stored: Object) -> None:
+            stored["status"] = {**(stored.get("status") or {}), **status}
+
+        self.objects.modify(resource, namespace, name, change)
+
+    def set_pod(self, name: str, **status: Any) -> None:
+        self.set_status(resources.PODS, "default", name, **status)
+
+    def pods(self) -> list[str]:
+        return [pod["metadata"]["name"] for pod in self.objects.list(resources.PODS, "default")]
+
+    def reasons(self) -> list[str]:
+        return [event["reason"] for event in self.objects.list(resources.EVENTS, "default")]
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def conditions(status: dict[str, Any]) -> list[str]:
+    return [each["type"] for each in status["conditions"] if each["status"] == "True"]
+
+
+def test_evicted_pod_is_retryable_as_no_container_of_it_has_ended(world: World) -> None:
+    world.submit(pytorchjob("evicted", workers=0, restart_policy="ExitCode"))
+
+    world.set_pod("evicted-master-0", phase="Failed", reason="Evicted")
+    status = world.look("evicted")
+
+    assert "Restarting" in conditions(status)
+    assert "Failed" not in conditions(status)
+    assert world.pods() == []
+
+
+@pytest.mark.parametrize(
+    ("policy", "nodes"),
+    [
+        ({"minReplicas": 2}, "2:2"),
+        ({"maxReplicas": 5}, "5:5"),
+        ({"minReplicas": 2, "maxReplicas": 5}, "2:5"),
+        ({"rdzvHost": "", "rdzvPort": 0}, "3:3"),
+    ],
+)
+def test_one_bound_of_an_elastic_job_stands_for_both(policy: dict[str, Any], nodes: str) -> None:
+    job = pytorchjob("elastic", master=False, workers=3, elasticPolicy=policy)
+
+    variables = {
+        each["name"]: each["value"] for each in replicas.replica_environment(job, "Worker", 0)
+    }
+
+    assert variables["PET_NNODES"] == nodes
+    assert variables["PET_RDZV_ENDPOINT"] == "elastic-worker-0:23456"
+
+
+def test_backoff_limit_of_0_fails_the_job_at_the_first_pod_that_fails(world: World) -> None:
+    world.submit(pytorchjob("none-back", workers=1, runPolicy={"backoffLimit": 0}))
+
+    world.set_pod("none-back-worker-0", phase="Failed")
+    status = world.look("none-back")
+
+    assert "Failed" in conditions(status)
+    assert status["conditions"][-1]["message"].endswith("reached the specified backoff limit")
+
+
+def test_failed_pod_that_is_still_going_lets_the_job_restart_at_every_look(world: World) -> None:
+    world.submit(pytorchjob("slow", workers=0))
+    name = "slow-master-0"
+
+    def hold(pod: Object) -> None:
+        pod["metadata"]["finalizers"] = ["example.com/hold"]
+
+    world.objects.modify(resources.PODS, "default", name, hold)
+    world.set_pod(name, phase="Failed")
+    for _ in range(3):
+        world.look("slow")
+
+    events = world.objects.list(resources.EVENTS, "default")
+    counts = {
+        (event["reason"], event["message"].partition(" ")[0]): event["count"] for event in events
+    }
+    assert counts["PyTorchJobRestarting", "job"] == 3
+    assert counts["SuccessfulDeletePod", "Deleted"] == 1
+
+
+def test_services_stay_where_no_pods_are_left_to_clean_up(world: World) -> None:
+    world.submit(pytorchjob("empty", workers=0, runPolicy={"cleanPodPolicy": "All"}))
+    world.objects.delete(resources.PODS, "default", "empty-master-0")
+    done = {"type": "Succeeded", "status": "True", "reason": "PyTorchJobSucceeded"}
+    world.set_status(world.jobs, "default", "empty", conditions=[done])
+
+    world.look("empty")
+
+    assert [each["metadata"]["name"] for each in world.objects.list(resources.SERVICES)] == [
+        "empty-master-0"
+    ]
+
+
+def test_newest_condition_of_a_pod_is_the_one_that_is_reported(world: World) -> None:
+    world.submit(pytorchjob("pending", workers=0))
+    old = {
+        "type": "A",
+        "status": "False",
+        "reason": "Old",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }
+    new = {
+        "type": "B",
+        "status": "False",
+        "reason": "New",
+        "lastTransitionTime": "2026-01-02T00:00:00Z",
+    }
+
+    world.set_pod("pending-master-0", phase="Pending", conditions=[old, new])
+    world.look("pending")
+
+    assert "New" in world.reasons()
+    assert "Old" not in world.reasons()
