@@ -172,6 +172,8 @@ def _is_unknown(group_id: str, operation: str) -> bool:
 
 
 def _create_group(self: Any, *arguments: Any, **named: Any) -> Any:
+    if named.get("is_default"):  # it comes with its VPC, and is there when the VPC is
+        return _create_security_group(self, *arguments, **named)
     return _made(self, _create_security_group, arguments, named)
 
 
