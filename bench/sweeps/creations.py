@@ -45,7 +45,6 @@ _OF_CLUSTERS: Final = (
     ("fsx.CreateFileSystem", "ensure-file-system"),
     ("eks.CreateAddon", "install-plugin"),
     ("eks.CreatePodIdentityAssociation", "ensure-cluster"),
-    ("kubernetes.PATCH deployments", "install-plugin"),
     ("kubernetes.PATCH jobs", "run-check"),
 )
 _OF_RUNS: Final = (
