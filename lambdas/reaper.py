@@ -7,6 +7,7 @@ from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from lambdas.step import guarded, logger, services
 from stationmaster.domain.census import NAMESPACE
+from stationmaster.steps.orphans import find_orphans
 from stationmaster.steps.reap import reap
 from stationmaster.steps.take_census import take_census
 
@@ -14,14 +15,21 @@ from stationmaster.steps.take_census import take_census
 def handler(event: dict[str, Any], context: LambdaContext) -> list[str]:
     """Help every run and cluster whose workflow or teardown crashed; answers their ids."""
     helped: list[str] = guarded(lambda: reap(services()), keys={"step": "reap"})
-    guarded(lambda: _send_figures(num_helped=len(helped)), keys={"step": "count"})
+    orphans: list[str] = guarded(
+        lambda: [each.sentence for each in find_orphans(services())],
+        keys={"step": "find_orphans"},
+    )
+    guarded(
+        lambda: _send_figures(num_helped=len(helped), num_orphans=len(orphans)),
+        keys={"step": "count"},
+    )
     return helped
 
 
-def _send_figures(*, num_helped: int) -> dict[str, float]:
+def _send_figures(*, num_helped: int, num_orphans: int) -> dict[str, float]:
     """Log what is open, in the format that CloudWatch makes metrics of."""
     ours = services()
-    found = take_census(ours, num_helped=num_helped).model_dump()
+    found = take_census(ours, num_helped=num_helped, num_orphans=num_orphans).model_dump()
     metrics = EphemeralMetrics(namespace=NAMESPACE, service=ours.settings.deployment)
     for name, value in found.items():
         metrics.add_metric(name=name, unit=MetricUnit.Count, value=value)

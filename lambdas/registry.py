@@ -285,7 +285,15 @@ REAPER: Final = Function(
     | _FIND_LEFT
     | {P.START_TRAIN, P.START_CLUSTER, P.READ_CLUSTER_WORKFLOW, P.START_TEARDOWN}
     | _FOLLOW_UP
-    | {P.KUBERNETES},
+    | {P.KUBERNETES}
+    # Deletes what the account has of clusters that no record explains.
+    | {
+        P.CLUSTER_DELETE,
+        P.NODE_GROUP_DELETE,
+        P.FILE_SYSTEM_DELETE,
+        P.DATA_LINK_DELETE,
+        P.NETWORK_DELETE,
+    },
     timeout_s=120,
     memory_mib=512,
 )

@@ -117,6 +117,12 @@ class ObservabilityStack(cdk.Stack):
             evaluation_periods=4,
         )
         self._alarm(
+            "Orphans",
+            self._figure("Orphans"),
+            "the account has something of a cluster that is over, unknown or unreadable; the "
+            "reaper's log says what, and what becomes of it",
+        )
+        self._alarm(
             "ReaperSilent",
             self._figure("OpenClusters", statistic="SampleCount"),
             "the reaper has counted nothing for an hour: nothing looks after clusters",

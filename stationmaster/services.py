@@ -34,10 +34,12 @@ if TYPE_CHECKING:
     from stationmaster.aws.file_systems import FileSystems
     from stationmaster.aws.guard_store import GuardStore
     from stationmaster.aws.instance_types import InstanceTypes
+    from stationmaster.aws.instances import Instances
     from stationmaster.aws.kinds import Releasable
     from stationmaster.aws.launch_templates import LaunchTemplates
     from stationmaster.aws.network_interfaces import NetworkInterfaces
     from stationmaster.aws.node_groups import NodeGroups
+    from stationmaster.aws.orphan_store import OrphanStore
     from stationmaster.aws.placement_groups import PlacementGroups
     from stationmaster.aws.pod_identities import PodIdentities
     from stationmaster.aws.reservations import Reservations
@@ -47,6 +49,8 @@ if TYPE_CHECKING:
     from stationmaster.aws.security_groups import SecurityGroups
     from stationmaster.aws.set_aside_store import SetAsideStore
     from stationmaster.aws.slack_writer import SlackWriter
+    from stationmaster.aws.tagged import TaggedResources
+    from stationmaster.aws.volumes import Volumes
     from stationmaster.aws.workflows import Workflows
     from stationmaster.hub import Hub
     from stationmaster.kubernetes.gateway import KubernetesGateway
@@ -248,10 +252,38 @@ class Services:
 
     @cached_property
     def eks_security_groups(self) -> EksSecurityGroups:
-        """EC2 security groups that EKS left behind."""
+        """EC2 security groups that EKS made."""
         from stationmaster.aws.eks_security_groups import EksSecurityGroups
 
         return EksSecurityGroups(self._client("ec2"))
+
+    @cached_property
+    def instances(self) -> Instances:
+        """EC2 instances, which EKS launched."""
+        from stationmaster.aws.instances import Instances
+
+        return Instances(self._client("ec2"))
+
+    @cached_property
+    def volumes(self) -> Volumes:
+        """EBS volumes that instances left behind."""
+        from stationmaster.aws.volumes import Volumes
+
+        return Volumes(self._client("ec2"))
+
+    @cached_property
+    def tagged(self) -> TaggedResources:
+        """Resources of all clusters, known or not."""
+        from stationmaster.aws.tagged import TaggedResources
+
+        return TaggedResources(self._client("resourcegroupstaggingapi"), self._client("ec2"))
+
+    @cached_property
+    def orphans(self) -> OrphanStore:
+        """Since when the reaper has seen orphans."""
+        from stationmaster.aws.orphan_store import OrphanStore
+
+        return OrphanStore(self.settings.table_name, self._client("dynamodb"))
 
     @cached_property
     def network_interfaces(self) -> NetworkInterfaces:
@@ -287,6 +319,8 @@ class Services:
     def network_in_deletion_order(self) -> dict[ResourceKind, Releasable]:
         """The kinds that nodes and file system use; the VPC itself is shared and stays."""
         return {
+            ResourceKind.INSTANCE: self.instances,
+            ResourceKind.VOLUME: self.volumes,
             ResourceKind.NETWORK_INTERFACE: self.network_interfaces,
             ResourceKind.LAUNCH_TEMPLATE: self.launch_templates,
             ResourceKind.PLACEMENT_GROUP: self.placement_groups,

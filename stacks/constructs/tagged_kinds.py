@@ -48,9 +48,10 @@ def read_kinds(family: str, *more: str) -> Statement:
 def delete_tagged(stack: cdk.Stack, family: str) -> list[Statement]:
     """What deleting the kinds of a family takes; they are known by their tags."""
     return [
-        Statement(kind.delete, (_any(stack, kind.resource),), _IDS, _tagged(kind))
+        Statement(kind.delete, (_any(stack, kind.resource),), _IDS, condition)
         for kind in _kinds(family)
         if kind.delete
+        for condition in (_tagged(kind), *_tagged_otherwise(kind))
     ]
 
 
@@ -62,6 +63,10 @@ def _any(stack: cdk.Stack, type_name: str) -> str:
     """The ARNs of all resources of a type."""
     service, _, resource = type_name.partition(":")
     return arn(stack, service, resource, "*")
+
+
+def _tagged_otherwise(kind: Actions) -> list[Mapping[str, Mapping[str, str]]]:
+    return [{"Null": {f"aws:ResourceTag/{kind.or_tag}": "false"}}] if kind.or_tag else []
 
 
 def _tagged(kind: Actions) -> Mapping[str, Mapping[str, str]]:

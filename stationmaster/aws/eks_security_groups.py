@@ -20,14 +20,14 @@ from stationmaster.domain.resources import Left, ResourceKind
 if TYPE_CHECKING:
     from mypy_boto3_ec2 import EC2Client
 
-_EKS_TAG: Final = "aws:eks:cluster-name"
+EKS_TAG: Final = "aws:eks:cluster-name"
 
 ACTIONS: Final = Actions(
     permission="network",
     resource="ec2:security-group",
     read=("ec2:DescribeSecurityGroups",),
     delete=("ec2:DeleteSecurityGroup",),
-    tag=_EKS_TAG,
+    tag=EKS_TAG,
     tag_value=cluster_name("*"),
 )
 
@@ -47,7 +47,7 @@ class EksSecurityGroups:
         """The group of the cluster, also while EKS uses it."""
         with aws_call(f"listing EKS's security groups of {cluster_id}"):
             answer = self._client.describe_security_groups(
-                Filters=[{"Name": f"tag:{_EKS_TAG}", "Values": [cluster_name(cluster_id)]}]
+                Filters=[{"Name": f"tag:{EKS_TAG}", "Values": [cluster_name(cluster_id)]}]
             )
         return [
             Left(ResourceKind.EKS_SECURITY_GROUP, cluster_name(cluster_id), found["GroupId"])

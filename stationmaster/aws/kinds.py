@@ -50,6 +50,8 @@ class Actions:
     delete: tuple[str, ...] = ()
     tag: str = TAG_CLUSTER_ID
     tag_value: str = "*"
+    or_tag: str = ""
+    """A further tag by which a resource may be deleted, with any value."""
 
 
 @cache

@@ -2,33 +2,36 @@
 
 The CNI of a node detaches an interface that it no longer needs, and deletes it some seconds later.
 A node that is terminated in between leaves the interface, available and in the cluster's security
-group, and nobody else deletes it. The CNI tags its interfaces with the name of the EKS cluster.
+group, and nobody else deletes it. The CNI tags its interfaces with the name of the EKS cluster;
+those that an instance was launched with carry the tag of the product's launch template.
 
 Source: https://github.com/aws/amazon-vpc-cni-k8s/issues/1223
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from stationmaster.aws.calls import aws_call, ignoring_gone_or_busy
 from stationmaster.aws.kinds import Actions
+from stationmaster.aws.tags import by_cluster
 from stationmaster.domain.ids import ClusterId
-from stationmaster.domain.names import cluster_name
+from stationmaster.domain.names import TAG_CLUSTER_ID, cluster_name
 from stationmaster.domain.resources import Left, ResourceKind
 
 if TYPE_CHECKING:
     from mypy_boto3_ec2 import EC2Client
 
-_CNI_TAG: Final = "cluster.k8s.amazonaws.com/name"
+CNI_TAG: Final = "cluster.k8s.amazonaws.com/name"
 
 ACTIONS: Final = Actions(
     permission="network",
     resource="ec2:network-interface",
     read=("ec2:DescribeNetworkInterfaces",),
     delete=("ec2:DeleteNetworkInterface",),
-    tag=_CNI_TAG,
+    tag=CNI_TAG,
     tag_value=cluster_name("*"),
+    or_tag=TAG_CLUSTER_ID,
 )
 _GONE: Final = "InvalidNetworkInterfaceID.NotFound"
 # EC2 documents both for an interface that is in use; the id is the call's only parameter.
@@ -48,17 +51,15 @@ class NetworkInterfaces:
             self._client.delete_network_interface(NetworkInterfaceId=interface_id)
 
     def left(self, cluster_id: ClusterId) -> list[Left]:
-        """Every interface of the cluster's CNI that no instance has; the others go with theirs."""
+        """Every interface of the cluster that no instance has; the others go with theirs."""
+        by_cni: Any = {"Name": f"tag:{CNI_TAG}", "Values": [cluster_name(cluster_id)]}
+        pages = self._client.get_paginator("describe_network_interfaces")
         with aws_call(f"listing network interfaces of {cluster_id}"):
-            answer = self._client.describe_network_interfaces(
-                Filters=[{"Name": f"tag:{_CNI_TAG}", "Values": [cluster_name(cluster_id)]}]
-            )
-        return [
-            Left(
-                ResourceKind.NETWORK_INTERFACE,
-                found["NetworkInterfaceId"],
-                found["NetworkInterfaceId"],
-            )
-            for found in answer["NetworkInterfaces"]
-            if found["Status"] == "available"
-        ]
+            found = [
+                each["NetworkInterfaceId"]
+                for tagged in (by_cni, by_cluster(cluster_id))
+                for page in pages.paginate(Filters=[tagged])
+                for each in page["NetworkInterfaces"]
+                if each["Status"] == "available"
+            ]
+        return [Left(ResourceKind.NETWORK_INTERFACE, each, each) for each in dict.fromkeys(found)]

@@ -12,6 +12,7 @@
     DELIVERY#<owner>   STATE            the card's place, what it last showed, what was posted
     DELIVERY#<owner>   EVENT#<key>      a claim: this is being posted (since), or is posted
     GUARD              STARTS           what was started lately, where starts are limited
+    ORPHANS#<id>       STATE            what is left of a cluster, and since when it is seen
     SLACK              UPDATE_BUCKET    tokens for chat.update, shared by all cards
     SET_ASIDE          ITEM#<id>        what a function could not read; expires
     SLACK              WRITER           which invocation of the notifier may write to Slack
@@ -138,6 +139,11 @@ def earlier_request(dedup_key: str) -> Key:
 def cluster_name(name: str) -> Key:
     """Which cluster has a name."""
     return Key(f"NAME#{name}", "CLUSTER")
+
+
+def orphans(cluster_id: str) -> Key:
+    """What the reaper has found of a cluster."""
+    return Key(f"ORPHANS#{cluster_id}", _STATE)
 
 
 def delivery(owner: str) -> Key:

@@ -37,10 +37,17 @@ class Census(BaseModel):
     """What all that exists costs an hour, by the prices that it was planned with."""
     Helped: int
     """Runs and clusters whose workflow the reaper had to restart, since the last count."""
+    Orphans: int
+    """Clusters that have something in the account which no record explains."""
 
 
 def count(
-    runs: Sequence[Run], clusters: Sequence[Cluster], *, num_helped: int, now: datetime
+    runs: Sequence[Run],
+    clusters: Sequence[Cluster],
+    *,
+    num_helped: int,
+    num_orphans: int,
+    now: datetime,
 ) -> Census:
     """Count what is open."""
     return Census(
@@ -57,6 +64,7 @@ def count(
             2,
         ),
         Helped=num_helped,
+        Orphans=num_orphans,
     )
 
 

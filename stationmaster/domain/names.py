@@ -21,6 +21,8 @@ TAG_RUN_ID: Final = "stationmaster:run-id"
 NOBODY_REACHED: Final = "nobody can be reached"
 # Logged by the reaper of a run or a cluster that it can do nothing for.
 NOT_HELPED: Final = "it cannot be helped"
+# Logged by the reaper of what the account has and no record explains.
+ORPHANS_FOUND: Final = "orphans found"
 # Logged when something that cannot be read is set aside; alarms are set on both.
 SET_ASIDE: Final = "something was set aside"
 ITEM_UNREADABLE: Final = "an item of the table cannot be read"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 
 class ResourceKind(StrEnum):
@@ -12,6 +13,8 @@ class ResourceKind(StrEnum):
     SECURITY_GROUP = "security group"
     EKS_SECURITY_GROUP = "security group of EKS"
     NETWORK_INTERFACE = "network interface"
+    INSTANCE = "instance"
+    VOLUME = "volume"
     PLACEMENT_GROUP = "placement group"
     LAUNCH_TEMPLATE = "launch template"
     CLUSTER = "cluster"
@@ -23,6 +26,17 @@ class ResourceKind(StrEnum):
     """In an EKS cluster of others: all that the product has in Kubernetes there."""
     POD_IDENTITY = "pod identity association"
     """In an EKS cluster of others; elsewhere they go with the cluster."""
+
+
+# They come with what the product asks for, and no record names them.
+MADE_BY_AWS: Final = frozenset(
+    {
+        ResourceKind.EKS_SECURITY_GROUP,
+        ResourceKind.NETWORK_INTERFACE,
+        ResourceKind.INSTANCE,
+        ResourceKind.VOLUME,
+    }
+)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,6 @@
-"""Deletes a cluster's launch templates, placement group and security group; the VPC is shared.
+"""Deletes what of a cluster is in the network; the VPC is shared.
+
+That is what nodes and EKS left behind, launch templates, placement group and security group.
 
 A file system whose creation landed after its release holds the security group, so one that is
 found here is deleted again.

@@ -11,7 +11,7 @@ from stationmaster.services import Services
 from stationmaster.steps import NOT_READY, READY, StepResult
 from stationmaster.steps.holding import raise_if_held
 from stationmaster.steps.leaving_existing import release_in_existing
-from stationmaster.steps.leftovers import find_left
+from stationmaster.steps.leftovers import find_left, release_left
 from stationmaster.steps.recording import check_time, resources_deleted
 
 
@@ -36,11 +36,7 @@ def verify_released(services: Services, cluster_id: ClusterId) -> StepResult:
     if not left:
         resources_deleted(services, cluster, set(ResourceKind))
         return READY
-    kinds = services.in_deletion_order()
-    for each in left:
-        kind = kinds.get(each.kind)
-        if kind is not None:  # the others are in an EKS cluster of others
-            kind.release(cluster_id, each.id)
+    release_left(services, cluster_id, left)
     if cluster.spec.eks_name:
         release_in_existing(services, cluster)
     try:

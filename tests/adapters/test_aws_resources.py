@@ -80,6 +80,18 @@ def create_everything(services: Services, cluster_id: str) -> None:
         services.pod_identities.ensure(cluster_id)
         services.addons.ensure(cluster_id, "eks-pod-identity-agent")
     add_interface(services, cluster_id)
+    add_volume(services, cluster_id)
+    until(lambda: services.instances.left(cluster_id))
+
+
+def add_volume(services: Services, cluster_id: str) -> None:
+    """A volume that an instance of the cluster has left behind."""
+    tags = [{"Key": "stationmaster:cluster-id", "Value": cluster_id}]
+    boto3.client("ec2", region_name=services.settings.region).create_volume(
+        AvailabilityZone=f"{services.settings.region}a",
+        Size=100,
+        TagSpecifications=[{"ResourceType": "volume", "Tags": tags}],
+    )
 
 
 def link_data(services: Services, cluster_id: str) -> None:
@@ -122,12 +134,16 @@ def test_repeated_creations_leave_one_of_each_listed_in_deletion_order(
     assert [str(each) for each in left[2:]] == [
         "node group system",
         f"cluster {name}",
-        f"network interface {left[4].id}",
+        f"instance c5.2xlarge {left[4].id}",
+        f"volume {left[5].id} of 100 GiB",
+        f"network interface {left[6].id}",
         f"launch template {name}-system",
         f"launch template {name}",
         f"placement group {name}",
+        left[10].kind.value + " " + left[10].name,
         f"security group {name}",
     ]
+    assert left[10].name.startswith(f"eks-cluster-sg-{name}-")
     assert str(left[0]).startswith("data link dra-")
     assert str(left[1]).startswith("file system fs-")
     assert left_in_account(services, "another-run") == []
@@ -147,7 +163,8 @@ def test_everything_that_is_made_says_which_deployment_made_it(
 
     assert len({each["ResourceARN"].split(":")[2] for each in found}) == 3  # EC2, EKS, FSx
     for each in found:
-        assert {"Key": "stationmaster:deployment", "Value": "research"} in each["Tags"], each
+        if ":volume/" not in each["ResourceARN"]:  # this one was made by the test
+            assert {"Key": "stationmaster:deployment", "Value": "research"} in each["Tags"], each
     release_everything(services, cluster_id)
 
 
@@ -220,6 +237,8 @@ def test_deletion_of_what_is_in_use_is_left_to_the_next_call(
         (ResourceKind.FILE_SYSTEM, "fs-0123456789abcdef0"),
         (ResourceKind.NODE_GROUP, "training"),
         (ResourceKind.CLUSTER, "stationmaster-gone"),
+        (ResourceKind.INSTANCE, "i-0123456789abcdef0"),
+        (ResourceKind.VOLUME, "vol-0123456789abcdef0"),
         (ResourceKind.NETWORK_INTERFACE, "eni-0123456789abcdef0"),
         (ResourceKind.LAUNCH_TEMPLATE, "lt-0123456789abcdef0"),
         (ResourceKind.PLACEMENT_GROUP, "stationmaster-gone"),

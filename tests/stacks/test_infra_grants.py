@@ -54,6 +54,7 @@ NEEDED = {
     "quick_artifacts.read": P.ARTIFACTS_READ,
     "schedules.delete": P.CLOCK,
     "schedules.put": P.CLOCK,
+    "tagged.list_all": P.NETWORK_READ,
     "workflows.heartbeat": P.SEND_TASK_RESULT,
     "workflows.wait_failed": P.SEND_TASK_RESULT,
     "workflows.wait_succeeded": P.SEND_TASK_RESULT,
@@ -203,6 +204,12 @@ def taken_by(kind: str, method: str) -> set[str]:
     while waiting:
         for node in ast.walk(waiting.pop()):
             match node:
+                case ast.Call(
+                    func=ast.Attribute(attr="get_paginator"), args=[ast.Constant(value=call)]
+                ):
+                    taken.add(f"{service}:{call.title().replace('_', '')}")
+                case ast.Attribute(attr="get_paginator"):
+                    continue
                 case ast.Attribute(
                     attr=call, value=ast.Attribute(attr="_client") | ast.Name(id="client")
                 ):

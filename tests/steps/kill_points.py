@@ -36,7 +36,7 @@ from stationmaster.domain.cluster.resources import ResourceStatus
 from stationmaster.domain.errors import StationmasterError
 from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.names import TAG_CLUSTER_ID, cluster_name
-from stationmaster.domain.resources import ResourceKind
+from stationmaster.domain.resources import MADE_BY_AWS, ResourceKind
 from stationmaster.settings import Settings
 from stationmaster.steps.begin_teardown import begin_teardown
 from stationmaster.steps.conclude_teardown import conclude_teardown
@@ -209,9 +209,7 @@ def unrecorded(account: Account) -> Counter[ResourceKind]:
     recorded = Counter(
         record.kind for record in records if record.status is not ResourceStatus.DELETED
     )
-    # EKS makes this one, and the record of the cluster stands for it.
-    made = [each.kind for each in left if each.kind is not ResourceKind.EKS_SECURITY_GROUP]
-    return Counter(made) - recorded
+    return Counter(each.kind for each in left if each.kind not in MADE_BY_AWS) - recorded
 
 
 def tear_down(account: Account) -> None:

@@ -1,0 +1,43 @@
+"""Since when the reaper has seen orphans: what clusters have that no record explains."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from stationmaster.aws import table
+from stationmaster.aws.calls import aws_call
+from stationmaster.domain.ids import ClusterId
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBClient
+
+
+class OrphanStore:
+    """One item for each cluster that has orphans."""
+
+    def __init__(self, table_name: str, client: DynamoDBClient) -> None:
+        self._table = table_name
+        self._client = client
+
+    def seen(self, cluster_id: ClusterId, *, finding: str, now: datetime) -> datetime:
+        """Keep what was found now; since when the cluster has orphans."""
+        with aws_call(f"keeping what is left of {cluster_id}"):
+            answer = self._client.update_item(
+                TableName=self._table,
+                Key=table.orphans(cluster_id).attributes,
+                UpdateExpression="SET since = if_not_exists(since, :now), finding = :finding",
+                ExpressionAttributeValues={
+                    ":now": {"S": now.isoformat()},
+                    ":finding": {"S": finding},
+                },
+                ReturnValues="ALL_NEW",
+            )
+        return datetime.fromisoformat(answer["Attributes"]["since"]["S"])
+
+    def forget(self, cluster_id: ClusterId) -> None:
+        """Nothing is left of the cluster any more."""
+        with aws_call(f"forgetting what was left of {cluster_id}"):
+            self._client.delete_item(
+                TableName=self._table, Key=table.orphans(cluster_id).attributes
+            )

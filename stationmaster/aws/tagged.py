@@ -1,0 +1,112 @@
+"""All that clusters have in the account, asked of AWS by tag and not of records.
+
+The Resource Groups Tagging API lists what carries the product's tags, of every kind at once. It
+hears of changes late, so what it lists is looked up once more before anything follows from it. Two
+kinds it does not know as ours, because AWS's own parts make and tag them: interfaces of the VPC CNI
+and security groups of EKS. Both name their EKS cluster, and so ours.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from stationmaster.aws.calls import aws_call
+from stationmaster.aws.eks_security_groups import EKS_TAG
+from stationmaster.aws.network_interfaces import CNI_TAG
+from stationmaster.domain.ids import ClusterId, RunId
+from stationmaster.domain.names import TAG_CLUSTER_ID, TAG_DEPLOYMENT, TAG_RUN_ID, cluster_name
+
+if TYPE_CHECKING:
+    from mypy_boto3_ec2 import EC2Client
+
+# Between the parts of an ARN.
+_PARTS: Final = re.compile(r"[:/]")
+
+
+@dataclass(frozen=True)
+class Tagged:
+    """One resource that carries a cluster's tag."""
+
+    name: str
+    """Its ARN, or its id where AWS's own parts have made it."""
+    cluster_id: ClusterId
+    deployment: str = ""
+    """Which deployment made it; "" where no tag says it."""
+    run_id: RunId | None = None
+    """Which run caused it, where one did."""
+
+    def is_named(self, resource_id: str) -> bool:
+        """Whether this is the resource of that id, as its deleting call takes it."""
+        return resource_id in _PARTS.split(self.name)
+
+
+class TaggedResources:
+    """Lists resources of all clusters, known or not."""
+
+    def __init__(self, tagging: Any, ec2: EC2Client) -> None:
+        self._tagging = tagging
+        self._ec2 = ec2
+
+    def list_all(self) -> list[Tagged]:
+        """Everything that names a cluster, of whichever deployment."""
+        return [*self._by_tag(), *self._interfaces(), *self._groups()]
+
+    def _by_tag(self) -> list[Tagged]:
+        pages = self._tagging.get_paginator("get_resources")
+        with aws_call("listing what carries the tag of a cluster"):
+            found = [
+                each
+                for page in pages.paginate(TagFilters=[{"Key": TAG_CLUSTER_ID}])
+                for each in page["ResourceTagMappingList"]
+            ]
+        return [
+            _tagged(each["ResourceARN"], {tag["Key"]: tag["Value"] for tag in each["Tags"]})
+            for each in found
+        ]
+
+    def _interfaces(self) -> list[Tagged]:
+        pages = self._ec2.get_paginator("describe_network_interfaces")
+        filters = [{"Name": f"tag:{CNI_TAG}", "Values": [cluster_name("*")]}]
+        with aws_call("listing network interfaces of all clusters"):
+            found = [
+                each
+                for page in pages.paginate(Filters=filters)  # type: ignore[arg-type]
+                for each in page["NetworkInterfaces"]
+            ]
+        return [
+            Tagged(each["NetworkInterfaceId"], _of_name(tag["Value"]))
+            for each in found
+            for tag in each.get("TagSet", [])
+            if tag["Key"] == CNI_TAG
+        ]
+
+    def _groups(self) -> list[Tagged]:
+        pages = self._ec2.get_paginator("describe_security_groups")
+        filters = [{"Name": f"tag:{EKS_TAG}", "Values": [cluster_name("*")]}]
+        with aws_call("listing security groups that EKS made"):
+            found = [
+                each
+                for page in pages.paginate(Filters=filters)  # type: ignore[arg-type]
+                for each in page["SecurityGroups"]
+            ]
+        return [
+            Tagged(each["GroupId"], _of_name(tag["Value"]))
+            for each in found
+            for tag in each.get("Tags", [])
+            if tag["Key"] == EKS_TAG
+        ]
+
+
+def _tagged(arn: str, tags: dict[str, str]) -> Tagged:
+    return Tagged(
+        arn,
+        ClusterId(tags[TAG_CLUSTER_ID]),
+        tags.get(TAG_DEPLOYMENT, ""),
+        RunId(tags[TAG_RUN_ID]) if TAG_RUN_ID in tags else None,
+    )
+
+
+def _of_name(eks_name: str) -> ClusterId:
+    return ClusterId(eks_name.removeprefix(cluster_name("")))

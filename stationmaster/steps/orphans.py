@@ -1,0 +1,165 @@
+"""What the account has of clusters that are over, unknown or unreadable: found, reported, deleted.
+
+The reaper's second half. It starts from the tags of what exists, and asks the table about each
+cluster; its first half starts from the table. What is deleted:
+
+- Only what says that this deployment has made it, and what AWS's own parts have made for such a
+  cluster. The rest, of another deployment or of a person, is never touched.
+- Of a cluster that is released: at once. Its results were saved, or given up, before.
+- Of a cluster that the table does not know, or cannot read: after `orphan_grace_s`, for people to
+  repair it. Its file system may have the only copy of a run's results; where the table does not
+  say that it has none, it stays for FILE_SYSTEM_STAYS.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Final
+
+from stationmaster.aws.tagged import Tagged
+from stationmaster.domain.errors import StationmasterError, Unreadable
+from stationmaster.domain.ids import ClusterId, RunId
+from stationmaster.domain.names import NOT_HELPED, ORPHANS_FOUND
+from stationmaster.domain.resources import Left, ResourceKind
+from stationmaster.services import Services
+from stationmaster.steps.leftovers import left_in_account, release_left
+
+logger = logging.getLogger(__name__)
+
+# A file system that may have the only copy of results waits so long for a person.
+FILE_SYSTEM_STAYS: Final = timedelta(days=7)
+# AWS's own parts tag them, with the name of the EKS cluster.
+_WITHOUT_OUR_TAG: Final = frozenset(
+    {ResourceKind.NETWORK_INTERFACE, ResourceKind.EKS_SECURITY_GROUP}
+)
+_MAY_HOLD_RESULTS: Final = frozenset({ResourceKind.FILE_SYSTEM, ResourceKind.DATA_LINK})
+
+
+class Standing(StrEnum):
+    """What the table says of a cluster that has something in the account."""
+
+    OPEN = "open"
+    RELEASED = "released"
+    UNKNOWN = "not in the table"
+    UNREADABLE = "unreadable in the table"
+
+
+@dataclass(frozen=True)
+class Orphans:
+    """What is left of one cluster without a record that explains it."""
+
+    cluster_id: ClusterId
+    standing: Standing
+    left: tuple[Left, ...]
+    deleted: tuple[Left, ...] = ()
+    """Whose deletion was requested now."""
+    since: datetime | None = None
+
+    @property
+    def sentence(self) -> str:
+        """What is there, and what becomes of it."""
+        names = ", ".join(map(str, self.left))
+        return f"cluster {self.cluster_id} is {self.standing.value} and has {names}; {self._next}"
+
+    @property
+    def _next(self) -> str:
+        stays = [str(each) for each in self.left if each not in self.deleted]
+        if not stays:
+            return "its deletion was requested"
+        if not self.deleted:
+            return "nothing of it was deleted yet: delete it, or repair the table"
+        return f"{', '.join(stays)} stays: save what it holds, or delete it"
+
+
+def find_orphans(services: Services) -> list[Orphans]:
+    """Look at all that is tagged, and delete what is surely nobody's; what was found.
+
+    One cluster that cannot be looked at does not keep the others from it.
+    """
+    of_clusters: dict[ClusterId, list[Tagged]] = {}
+    for each in services.tagged.list_all():
+        of_clusters.setdefault(each.cluster_id, []).append(each)
+    found = []
+    for cluster_id, tagged in of_clusters.items():
+        try:
+            orphans = _look_at(services, cluster_id, tagged)
+        except StationmasterError:
+            logger.exception(NOT_HELPED, extra={"subject": cluster_id})
+            continue
+        if orphans is not None:
+            logger.error(ORPHANS_FOUND, extra={"finding": orphans.sentence})
+            found.append(orphans)
+    return found
+
+
+def _look_at(services: Services, cluster_id: ClusterId, tagged: Sequence[Tagged]) -> Orphans | None:
+    deployment = services.settings.deployment
+    makers = {each.deployment for each in tagged if each.deployment}
+    if makers and deployment not in makers:
+        return None  # another deployment's reaper sees to it
+    standing = _standing(services, cluster_id)
+    if standing is Standing.OPEN:
+        return None  # its own teardown sees to it
+    left = left_in_account(services, cluster_id)
+    if not left:
+        services.orphans.forget(cluster_id)
+        return None  # the tagging API has not heard of its end
+    found = Orphans(cluster_id, standing, tuple(left))
+    since = services.orphans.seen(cluster_id, finding=found.sentence, now=services.now())
+    is_known = standing is Standing.RELEASED
+    ours = [
+        each for each in left if _is_ours(each, tagged, deployment, by_aws=bool(makers) or is_known)
+    ]
+    deletable = [
+        each for each in ours if services.now() - since >= _grace(services, found, each, tagged)
+    ]
+    release_left(services, cluster_id, deletable)
+    return Orphans(cluster_id, standing, found.left, tuple(deletable), since)
+
+
+def _standing(services: Services, cluster_id: ClusterId) -> Standing:
+    try:
+        cluster = services.cluster_states.find(cluster_id)
+    except Unreadable:
+        return Standing.UNREADABLE
+    if cluster is None:
+        return Standing.UNKNOWN
+    return Standing.OPEN if cluster.is_open else Standing.RELEASED
+
+
+def _is_ours(left: Left, tagged: Sequence[Tagged], deployment: str, *, by_aws: bool) -> bool:
+    """Whether its own tag says so; what AWS's parts made for a cluster is as the cluster is."""
+    if left.kind in _WITHOUT_OUR_TAG and by_aws:
+        return not any(
+            each.is_named(left.id) and each.deployment not in ("", deployment) for each in tagged
+        )
+    return any(each.is_named(left.id) and each.deployment == deployment for each in tagged)
+
+
+def _grace(services: Services, found: Orphans, left: Left, tagged: Sequence[Tagged]) -> timedelta:
+    if found.standing is Standing.RELEASED:
+        return timedelta()
+    if left.kind in _MAY_HOLD_RESULTS and _may_hold_results(services, found.cluster_id, tagged):
+        return FILE_SYSTEM_STAYS
+    return timedelta(seconds=services.settings.orphan_grace_s)
+
+
+def _may_hold_results(services: Services, cluster_id: ClusterId, tagged: Sequence[Tagged]) -> bool:
+    """Whether a run may have left something on the cluster's file system that is nowhere else.
+
+    A cluster without a record may have served any run, but for one that was made for its run.
+    """
+    run_ids = {each.run_id for each in tagged if each.deployment}
+    return not run_ids or any(run_id is None or _is_unsaved(services, run_id) for run_id in run_ids)
+
+
+def _is_unsaved(services: Services, run_id: RunId) -> bool:
+    try:
+        run = services.runs.find(run_id)
+    except Unreadable:
+        return True
+    return run is None or not run.phase.is_terminal or run.has_unsaved_results

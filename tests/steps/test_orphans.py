@@ -1,0 +1,247 @@
+"""What the account has of clusters that no record explains: what the reaper deletes of it."""
+
+# ruff: noqa: F811  # fixtures are imported by name
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from functools import partial
+
+import boto3
+import pytest
+from aws_steps import IDLE, Account, account, endpoint  # noqa: F401
+from kill_givens import built
+from kill_points import alone  # noqa: F401
+from moto.ec2.models import ec2_backends
+
+from stationmaster.aws.eks_security_groups import EKS_TAG
+from stationmaster.aws.table import PARTITION_KEY, SORT_KEY
+from stationmaster.domain.cluster.events import ClusterPhase
+from stationmaster.domain.names import TAG_CLUSTER_ID, cluster_name
+from stationmaster.domain.resources import Left, ResourceKind
+from stationmaster.steps.begin_teardown import begin_teardown
+from stationmaster.steps.conclude_teardown import conclude_teardown
+from stationmaster.steps.ensure_cluster import ensure_cluster
+from stationmaster.steps.ensure_file_system import ensure_file_system
+from stationmaster.steps.ensure_node_group import ensure_node_group
+from stationmaster.steps.leftovers import left_in_account, release_left
+from stationmaster.steps.orphans import FILE_SYSTEM_STAYS, Orphans, Standing, find_orphans
+from stationmaster.steps.release_lease import release_lease
+
+SPEED = IDLE
+HOUR = timedelta(hours=1)
+system_nodes = partial(ensure_node_group, node_group="system")
+training_nodes = partial(ensure_node_group, node_group="training")
+FILE_SYSTEM = {ResourceKind.FILE_SYSTEM}
+KEEPS_IT = {ResourceKind.FILE_SYSTEM, ResourceKind.SECURITY_GROUP}
+
+
+@pytest.fixture
+def left(alone: Account) -> Iterator[Account]:
+    """An account with all that a cluster can have; cleared afterwards, for the next test."""
+    made(alone)
+    yield alone
+    for _ in range(8):
+        release_left(
+            alone.services, alone.cluster_id, left_in_account(alone.services, alone.cluster_id)
+        )
+        alone.aws.finish_lifecycles()
+
+
+def made(account: Account) -> None:
+    """A run's own cluster, all of which says which run has caused it; its teardown has begun."""
+    account.request()
+    for step in (ensure_cluster, system_nodes, training_nodes, ensure_file_system):
+        while not account.call(step):
+            account.aws.finish_lifecycles()
+    account.enter("failed", reason="for the test")
+    release_lease(account.services, account.run_id)
+    assert account.call(begin_teardown)
+
+
+def released(account: Account) -> None:
+    """A receipt was posted, although everything is there."""
+    conclude_teardown(account.services, account.cluster_id)
+    assert account.cluster.phase is ClusterPhase.RELEASED
+
+
+def forget(account: Account, kind: str, owner: str) -> None:
+    account.aws.client("dynamodb").delete_item(
+        TableName=account.settings.table_name, Key=key(kind, owner)
+    )
+
+
+def lost(account: Account) -> None:
+    forget(account, "CLUSTER", account.cluster_id)
+
+
+def damaged(account: Account) -> None:
+    account.aws.client("dynamodb").update_item(
+        TableName=account.settings.table_name,
+        Key=key("CLUSTER", account.cluster_id),
+        UpdateExpression="SET body = :body",
+        ExpressionAttributeValues={":body": {"S": "no JSON"}},
+    )
+
+
+def key(kind: str, owner: str) -> dict[str, dict[str, str]]:
+    return {PARTITION_KEY: {"S": f"{kind}#{owner}"}, SORT_KEY: {"S": "STATE"}}
+
+
+def found(account: Account) -> Orphans | None:
+    """What this pass finds of the account's own cluster."""
+    of_cluster = [
+        each for each in find_orphans(account.services) if each.cluster_id == account.cluster_id
+    ]
+    account.aws.finish_lifecycles()
+    return of_cluster[0] if of_cluster else None
+
+
+def kinds(left: list[Left]) -> set[ResourceKind]:
+    return {each.kind for each in left}
+
+
+def swept(account: Account) -> list[Left]:
+    """What stays when the reaper has come by often enough."""
+    for _ in range(8):
+        found(account)
+    return left_in_account(account.services, account.cluster_id)
+
+
+def test_what_is_left_of_a_released_cluster_is_deleted_at_once(left: Account):
+    released(left)
+
+    first = found(left)
+
+    assert first is not None
+    assert first.standing is Standing.RELEASED
+    assert swept(left) == []
+    assert found(left) is None
+
+
+@pytest.mark.parametrize(
+    ("spoil", "standing"), [(lost, Standing.UNKNOWN), (damaged, Standing.UNREADABLE)]
+)
+def test_cluster_without_a_readable_record_is_reported_and_deleted_after_a_grace(
+    left: Account, spoil, standing
+):
+    spoil(left)
+
+    first = found(left)
+    untouched = left_in_account(left.services, left.cluster_id)
+    left.late += HOUR
+    rest = swept(left)
+
+    assert first is not None
+    assert (first.standing, first.deleted) == (standing, ())
+    assert first.sentence.startswith(f"cluster {left.cluster_id} is {standing.value} and has ")
+    assert len(untouched) == len(first.left)
+    assert rest == []
+
+
+def test_file_system_that_may_have_the_only_copy_of_a_result_stays_for_a_week(left: Account):
+    """Nothing says that its run has none: the run is as unknown as the cluster."""
+    forget(left, "RUN", left.run_id)
+    lost(left)
+    found(left)
+    left.late += HOUR
+
+    kept = kinds(swept(left))
+    last = found(left)
+    left.late += FILE_SYSTEM_STAYS
+
+    assert FILE_SYSTEM <= kept <= KEEPS_IT
+    assert last is not None
+    assert last.sentence.endswith("stays: save what it holds, or delete it")
+    assert swept(left) == []
+
+
+def test_file_system_of_a_cluster_that_any_run_may_have_used_stays_as_well(alone: Account):
+    built(alone)  # no tag says which run has caused it
+    lost(alone)
+    find_orphans(alone.services)
+    alone.late += HOUR
+
+    assert FILE_SYSTEM <= kinds(swept(alone)) <= KEEPS_IT
+    alone.late += FILE_SYSTEM_STAYS
+    assert swept(alone) == []
+
+
+def test_what_another_deployment_made_is_its_own_affair(left: Account):
+    """Its clusters are in a table that this one does not know."""
+    lost(left)
+    ours = left.services.settings
+    left.services.settings = ours.model_copy(update={"deployment": "research"})
+    before = left_in_account(left.services, left.cluster_id)
+
+    assert found(left) is None
+    left.late += 2 * FILE_SYSTEM_STAYS
+    assert swept(left) == before
+    left.services.settings = ours
+
+
+def test_what_a_person_has_tagged_is_reported_and_never_deleted(alone: Account):
+    tags = [{"Key": TAG_CLUSTER_ID, "Value": alone.cluster_id}]
+    ec2 = boto3.client("ec2")
+    group_id = ec2.create_security_group(
+        GroupName="of a person",
+        Description="for a test",
+        VpcId=alone.settings.vpc_id,
+        TagSpecifications=[{"ResourceType": "security-group", "Tags": tags}],
+    )["GroupId"]
+
+    first = found(alone)
+    alone.late += 2 * FILE_SYSTEM_STAYS
+    rest = swept(alone)
+
+    assert first is not None
+    assert [each.id for each in first.left] == [each.id for each in rest] == [group_id]
+    ec2.delete_security_group(GroupId=group_id)
+
+
+def test_cluster_that_is_open_is_left_to_its_own_teardown(left: Account):
+    before = left_in_account(left.services, left.cluster_id)
+
+    assert found(left) is None
+    assert left_in_account(left.services, left.cluster_id) == before
+
+
+def test_interface_and_group_that_aws_left_behind_after_a_receipt_are_deleted(alone: Account):
+    """Neither carries a tag of the product; the cluster that they name is known."""
+    alone.request()
+    name, ec2 = cluster_name(alone.cluster_id), boto3.client("ec2")
+    own = ec2_backends[alone.aws.account_id][alone.aws.region].create_security_group(
+        f"eks-cluster-sg-{name}", "EKS's own", vpc_id=alone.settings.vpc_id, tags={EKS_TAG: name}
+    )  # nobody but AWS may set such a tag
+    interface = ec2.create_network_interface(
+        SubnetId=alone.settings.subnet_ids[0],
+        TagSpecifications=[
+            {
+                "ResourceType": "network-interface",
+                "Tags": [{"Key": "cluster.k8s.amazonaws.com/name", "Value": name}],
+            }
+        ],
+    )["NetworkInterface"]["NetworkInterfaceId"]
+    alone.enter("failed", reason="for the test")
+    release_lease(alone.services, alone.run_id)
+    alone.call(begin_teardown)
+    released(alone)
+
+    first = found(alone)
+
+    assert first is not None
+    assert {each.id for each in first.deleted} == {own.id, interface}
+    assert swept(alone) == []
+
+
+def test_one_cluster_that_cannot_be_looked_at_does_not_keep_the_others_from_it(left: Account):
+    released(left)
+    other = Account(left.aws, left.settings)
+    other.services.security_groups.ensure(other.cluster_id, instance_type="m5.2xlarge")
+    left.aws.inject("eks", "ListNodegroups", "AccessDeniedException")
+
+    seen = {each.cluster_id for each in find_orphans(left.services)}
+    again = {each.cluster_id for each in find_orphans(left.services)}
+
+    assert len(seen & {left.cluster_id, other.cluster_id}) == 1
+    assert {left.cluster_id, other.cluster_id} <= again
