@@ -91,6 +91,12 @@ class Account:
             ],
             "launch-template": lambda: ec2.launch_templates,
             "network-interface": lambda: ec2.enis,
+            "volume": lambda: ec2.volumes,
+            "instance": lambda: [
+                instance.id
+                for reservation in list(ec2.reservations.values())
+                for instance in reservation.instances
+            ],
             "placement-group": lambda: ec2.__dict__.get("placement_groups", {}),
         }
         if kind in held and identity not in held[kind]():

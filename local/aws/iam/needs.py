@@ -114,6 +114,12 @@ def _launch_template_deletion(account: Account, given: Parameters) -> Iterator[C
     yield held(account, "ec2:DeleteLaunchTemplate", f"ec2:launch-template/{named}")
 
 
+def _terminations(account: Account, given: Parameters) -> Iterator[Check]:
+    for key, identity in given.items():
+        if key.startswith("InstanceId."):
+            yield held(account, "ec2:TerminateInstances", f"ec2:instance/{identity}")
+
+
 def _events(account: Account, given: Parameters) -> Iterator[Check]:
     for entry in given.get("Entries", []):
         bus = str(entry.get("EventBusName", "default"))
@@ -298,6 +304,8 @@ _EC2: Final[Mapping[str, Rule]] = {
     "ec2:DeletePlacementGroup": _on_held(
         "ec2:DeletePlacementGroup", "ec2:placement-group/{GroupName}"
     ),
+    "ec2:TerminateInstances": _terminations,
+    "ec2:DeleteVolume": _on_held("ec2:DeleteVolume", "ec2:volume/{VolumeId}"),
     "ec2:DeleteNetworkInterface": _on_held(
         "ec2:DeleteNetworkInterface", "ec2:network-interface/{NetworkInterfaceId}"
     ),
