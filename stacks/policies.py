@@ -30,10 +30,12 @@ _CONTEXT: Final = {"aws:cdk:bundling-stacks": [], "aws:cdk:enable-path-metadata"
 
 
 def policies() -> dict[str, Any]:
-    """Every role by its path, as "workflow/Roles/bot", with trust, managed policies, statements."""
+    """Every role that acts in local mode, by its path ("workflow/Roles/bot"), with what it has."""
     templates = _templates()
+    # Its role is of a build, which local mode has none of, and names the hash of all our sources.
+    acting = {stack: template for stack, template in templates.items() if stack != "images"}
     roles: dict[str, Any] = {}
-    for stack, template in templates.items():
+    for stack, template in acting.items():
         read = _Reader(templates, stack)
         for logical_id, role in _of_type(template, "AWS::IAM::Role").items():
             properties = role["Properties"]
@@ -46,7 +48,7 @@ def policies() -> dict[str, Any]:
                     for statement in read.plain(policy["PolicyDocument"]["Statement"])
                 ],
             }
-    for stack, template in templates.items():
+    for stack, template in acting.items():
         read = _Reader(templates, stack)
         for policy in _of_type(template, "AWS::IAM::Policy").values():
             for role in policy["Properties"]["Roles"]:

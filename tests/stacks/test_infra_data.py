@@ -14,7 +14,6 @@ STATEFUL = {
     "AWS::DynamoDB::Table",
     "AWS::KMS::Key",
     "AWS::SecretsManager::Secret",
-    "AWS::ECR::Repository",
     "AWS::S3::Bucket",
 }
 
@@ -129,7 +128,9 @@ def test_secret_holds_no_value_of_ours(
     assert "KmsKeyId" in secret
 
 
-def test_images_cannot_be_overwritten(resources: dict[str, Resource]) -> None:
+def test_images_cannot_be_overwritten_and_go_with_their_stack(
+    resources: dict[str, Resource],
+) -> None:
     repositories = of_type(resources, "AWS::ECR::Repository")
 
     assert {each["Properties"]["RepositoryName"] for each in repositories.values()} == {
@@ -138,6 +139,8 @@ def test_images_cannot_be_overwritten(resources: dict[str, Resource]) -> None:
     }
     for repository in repositories.values():
         assert repository["Properties"]["ImageTagMutability"] == "IMMUTABLE"
+        assert repository["DeletionPolicy"] == "Delete"
+        assert repository["Properties"]["EmptyOnDelete"] is True
         assert repository["Properties"]["ImageScanningConfiguration"] == {"ScanOnPush": True}
 
 

@@ -65,6 +65,32 @@ def test_application_has_the_six_stacks(templates: dict[str, Template]) -> None:
     assert set(templates) == {"network", "data", "images", "workflow", "bot", "observability"}
 
 
+def test_nothing_that_stays_has_a_name_which_the_next_deployment_would_want(
+    templates: dict[str, Template],
+) -> None:
+    """After `cdk destroy`, `cdk deploy` makes new ones beside what was kept."""
+    kept = {
+        f"{stack}/{name}": resource
+        for stack, template in templates.items()
+        for name, resource in template["Resources"].items()
+        if resource.get("DeletionPolicy", "Delete") == "Retain"
+    }
+
+    assert {each["Type"] for each in kept.values()} == {
+        "AWS::DynamoDB::Table",
+        "AWS::KMS::Key",
+        "AWS::S3::Bucket",
+        "AWS::S3::BucketPolicy",
+        "AWS::SecretsManager::Secret",
+    }
+    for name, resource in kept.items():
+        named = {key for key in resource["Properties"] if key in ("Name", "AliasName")}
+        named |= {
+            key for key in resource["Properties"] if key.endswith(("TableName", "BucketName"))
+        }
+        assert not named, name
+
+
 def test_templates_name_no_account_or_region(templates: dict[str, Template]) -> None:
     text = json.dumps(templates)
 
