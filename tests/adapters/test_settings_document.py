@@ -30,6 +30,8 @@ def declared(model: type[BaseModel], prefix: str = "") -> dict[str, str]:
 def in_words(field: FieldInfo) -> str:
     if field.is_required():
         return "required"
+    if isinstance(field.default, bool):
+        return f"`{str(field.default).lower()}`"  # as cdk.json and the environment write it
     return f"`{field.default}`" if field.default not in ("", (), None) else "empty"
 
 

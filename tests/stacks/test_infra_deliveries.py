@@ -196,7 +196,7 @@ def test_run_that_nobody_hears_of_raises_an_alarm(
     (alarm,) = [
         each
         for each in properties(resources, "AWS::CloudWatch::Alarm")
-        if each["MetricName"] == counted["MetricName"]
+        if each.get("MetricName") == counted["MetricName"]
     ]
 
     log_group = functions["notifier"]["Properties"]["LoggingConfig"]["LogGroup"]
@@ -233,7 +233,7 @@ def test_each_queue_of_dead_letters_has_a_name_and_an_alarm(resources: dict[str,
     alarms = [
         each
         for each in properties(resources, "AWS::CloudWatch::Alarm")
-        if each["MetricName"] == "ApproximateNumberOfMessagesVisible"
+        if each.get("MetricName") == "ApproximateNumberOfMessagesVisible"
     ]
 
     assert sorted(each["Properties"]["QueueName"] for each in queues.values()) == sorted(
