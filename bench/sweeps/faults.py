@@ -29,9 +29,9 @@ OPERATIONS: Final[dict[str, tuple[str, ...]]] = {
         *("AuthorizeSecurityGroupEgress", "AuthorizeSecurityGroupIngress"),
         *("CreateLaunchTemplate", "CreateSecurityGroup"),
         *("DeleteLaunchTemplate", "DeleteSecurityGroup"),
-        *("DescribeInstanceTypeOfferings", "DescribeLaunchTemplates"),
+        *("DescribeInstances", "DescribeInstanceTypeOfferings", "DescribeLaunchTemplates"),
         *("DescribeNetworkInterfaces", "DescribePlacementGroups"),
-        *("DescribeSecurityGroups", "DescribeSubnets"),
+        *("DescribeSecurityGroups", "DescribeSubnets", "DescribeVolumes"),
     ),
     "eks": (
         *("AssociateAccessPolicy", "CreateAccessEntry", "CreateAddon", "CreateCluster"),
