@@ -27,8 +27,9 @@ from bot.announcement import CARD_KEY
 from bot.blocks.elements import Content
 from bot.loss_curve import post_loss_chart, read_curve
 from bot.news import News, NewsReader, reread
+from bot.operations import post_orphans, post_what_was_set_aside
 from bot.outbox import Mark, Outbox
-from bot.poison import keep_records_of, keep_unread, key_of, post_what_was_set_aside
+from bot.poison import keep_records_of, keep_unread, key_of
 from bot.stream import StreamBatch
 from bot.subjects import RunSubject, Subject
 from bot.thread_posts import ThreadPosts
@@ -96,8 +97,8 @@ class Notifier:
         num_kept = keep_unread(self._services, batch)
         for key, reason in unusable.items():
             num_kept += keep_records_of(self._services, batch, key, reason=reason)
-        channel = str(getattr(self._services.settings, "operations_channel", ""))
-        post_what_was_set_aside(self._services, self._outbox, batch.set_aside, channel=channel)
+        post_what_was_set_aside(self._services, self._outbox, batch.set_aside)
+        post_orphans(self._services, self._outbox, batch.orphans)
         return num_kept
 
     def refresh(self) -> None:

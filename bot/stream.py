@@ -13,8 +13,9 @@ from typing import Any, Generic
 
 from pydantic import BaseModel, Field, ValidationError
 
+from stationmaster.aws.orphan_store import read_finding
 from stationmaster.aws.set_aside_store import SetAside, read_entry
-from stationmaster.aws.table import StateOrEvent, is_set_aside, read_key
+from stationmaster.aws.table import ORPHANS, StateOrEvent, is_set_aside, read_key
 from stationmaster.domain.aggregate import Aggregate, EventT
 from stationmaster.domain.aggregates import CLUSTER, RUN
 from stationmaster.domain.cluster.events import ClusterEvent
@@ -67,6 +68,8 @@ class StreamBatch:
     unread: Sequence[Unread] = ()
     set_aside: Sequence[SetAside] = ()
     """What functions could not read and have set aside, in the order of that."""
+    orphans: Mapping[str, str] = field(default_factory=dict)
+    """What the reaper has found for the first time, by the cluster's id."""
     records: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     """The records of each run (by RUN#id) and cluster (CLUSTER#id), as they came."""
 
@@ -76,6 +79,7 @@ def read_batch(event: Mapping[str, Any]) -> StreamBatch:
     runs, clusters = _EventsOf(RUN), _EventsOf(CLUSTER)
     unread: list[Unread] = []
     set_aside: list[SetAside] = []
+    orphans: dict[str, str] = {}
     records: dict[str, list[Any]] = {}
     for raw in event["Records"]:
         what = "a record of the table's stream"
@@ -88,6 +92,8 @@ def read_batch(event: Mapping[str, Any]) -> StreamBatch:
             if is_set_aside(record.dynamodb.Keys):
                 entry = read_entry(image)
                 set_aside += [entry] if entry is not None else []
+            if item is not None and item.kind == ORPHANS and record.event_name == "INSERT":
+                orphans[item.owner] = read_finding(image)
             if item is not None and item.kind in (RUN.key_prefix, CLUSTER.key_prefix):
                 what = f"{item.kind.lower()} {item.owner}, {item.event_id or 'its state'}"
                 records.setdefault(f"{item.kind}#{item.owner}", []).append(raw)
@@ -100,6 +106,7 @@ def read_batch(event: Mapping[str, Any]) -> StreamBatch:
         clusters={ClusterId(owner): events for owner, events in clusters.in_order().items()},
         unread=tuple(unread),
         set_aside=tuple(set_aside),
+        orphans=orphans,
         records=records,
     )
 

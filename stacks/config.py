@@ -82,6 +82,11 @@ class StageConfig(BaseModel):
     push_organisations: tuple[str, ...] = Field(
         default=(), description="owners on the Hugging Face hub that runs may push to, push_to=..."
     )
+    operations_channel: str = Field(
+        default="",
+        pattern=r"^([CG][A-Z0-9]{2,20})?$",
+        description="id of the Slack channel that hears of what needs somebody's look",
+    )
     max_concurrent_runs: int = Field(
         default=0, ge=0, description="runs that may be open at a time; 0 for any number"
     )

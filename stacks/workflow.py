@@ -155,6 +155,7 @@ class WorkflowStack(cdk.Stack):
             image_registries=config.image_registries,
             image_channels=config.image_channels,
             push_organisations=config.push_organisations,
+            operations_channel=config.operations_channel,
             max_concurrent_runs=config.max_concurrent_runs,
             max_concurrent_runs_per_channel=config.max_concurrent_runs_per_channel,
             max_usd_per_hour=config.max_usd_per_hour,

@@ -81,6 +81,9 @@ class Settings(BaseModel):
     push_organisations: tuple[str, ...] = Field(
         default=(), description="owners on the Hugging Face hub that push_to= may name; * for any"
     )
+    operations_channel: str = Field(
+        default="", description="id of the Slack channel that hears of what needs a look; none"
+    )
     max_concurrent_runs: int = Field(
         default=0, ge=0, description="runs that may be open at a time; 0 for any number"
     )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 from stationmaster.aws import table
 from stationmaster.aws.calls import aws_call
@@ -11,6 +12,14 @@ from stationmaster.domain.ids import ClusterId
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
+
+_FINDING: Final = "finding"
+
+
+def read_finding(image: Mapping[str, Any]) -> str:
+    """What was found, from the image of an item in a stream record; empty where it says nothing."""
+    value = image.get(_FINDING)
+    return str(value.get("S", "")) if isinstance(value, Mapping) else ""
 
 
 class OrphanStore:
@@ -26,7 +35,7 @@ class OrphanStore:
             answer = self._client.update_item(
                 TableName=self._table,
                 Key=table.orphans(cluster_id).attributes,
-                UpdateExpression="SET since = if_not_exists(since, :now), finding = :finding",
+                UpdateExpression=f"SET since = if_not_exists(since, :now), {_FINDING} = :finding",
                 ExpressionAttributeValues={
                     ":now": {"S": now.isoformat()},
                     ":finding": {"S": finding},

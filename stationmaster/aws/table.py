@@ -141,9 +141,12 @@ def cluster_name(name: str) -> Key:
     return Key(f"NAME#{name}", "CLUSTER")
 
 
+ORPHANS: Final = "ORPHANS"
+
+
 def orphans(cluster_id: str) -> Key:
     """What the reaper has found of a cluster."""
-    return Key(f"ORPHANS#{cluster_id}", _STATE)
+    return Key(f"{ORPHANS}#{cluster_id}", _STATE)
 
 
 def delivery(owner: str) -> Key:

@@ -62,8 +62,13 @@ class Orphans:
     @property
     def sentence(self) -> str:
         """What is there, and what becomes of it."""
+        return f"{self.finding}; {self._next}"
+
+    @property
+    def finding(self) -> str:
+        """What is there."""
         names = ", ".join(map(str, self.left))
-        return f"cluster {self.cluster_id} is {self.standing.value} and has {names}; {self._next}"
+        return f"cluster {self.cluster_id} is {self.standing.value} and has {names}"
 
     @property
     def _next(self) -> str:
@@ -109,7 +114,7 @@ def _look_at(services: Services, cluster_id: ClusterId, tagged: Sequence[Tagged]
         services.orphans.forget(cluster_id)
         return None  # the tagging API has not heard of its end
     found = Orphans(cluster_id, standing, tuple(left))
-    since = services.orphans.seen(cluster_id, finding=found.sentence, now=services.now())
+    since = services.orphans.seen(cluster_id, finding=found.finding, now=services.now())
     is_known = standing is Standing.RELEASED
     ours = [
         each for each in left if _is_ours(each, tagged, deployment, by_aws=bool(makers) or is_known)

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-from datetime import timedelta
 from typing import Any
 
 import boto3
 import pytest
 from bot_world import REGION, Story, TableStream
-from recording_slack import Refusal
 
 from bot import notifier_handler
 from bot.notifier import Notifier
-from bot.poison import post_what_was_set_aside
 from bot.stream import read_batch
 from bot.subjects import RunSubject
 from stationmaster.aws import table
@@ -21,7 +18,6 @@ from stationmaster.domain.run import events as ev
 from stationmaster.services import Services
 
 OTHER = "tiny-llama-ffffffff"
-OPERATIONS = "C0OPERATIONS"
 
 
 def write(key: table.Key, **attributes: str) -> None:
@@ -165,45 +161,6 @@ def test_records_that_were_set_aside_are_posted_when_they_are_sent_again(
 
     assert answer == {"set_aside": 0}
     assert story.run_id in slack.card.seen
-
-
-def test_what_was_set_aside_is_named_in_the_operations_channel_once_an_hour(
-    notifier: Notifier, stream: TableStream, services: Services, clock: Any, slack: Any
-) -> None:
-    outbox = notifier._outbox
-    for number in range(7):
-        services.set_aside.put(
-            function="recorder",
-            what=f"event {number} of run <a>",
-            reason="type: unknown",
-            payload=str(number),
-            now=clock.now(),
-        )
-    entries = read_batch(stream.next_batch()).set_aside
-
-    for _ in range(2):
-        post_what_was_set_aside(services, outbox, entries, channel=OPERATIONS)
-    clock.advance(timedelta(hours=1).total_seconds())
-    post_what_was_set_aside(services, outbox, entries[:1], channel=OPERATIONS)
-    post_what_was_set_aside(services, outbox, entries, channel="")
-
-    first, second = slack.of("chat.postMessage")
-    assert {first.arguments["channel"], second.arguments["channel"]} == {OPERATIONS}
-    assert "event 4 of run &lt;a&gt;" in first.seen
-    assert "and 2 more" in first.seen
-    assert "stationmaster redrive" in second.seen
-
-
-def test_operations_channel_that_is_lost_holds_up_nothing(
-    notifier: Notifier, stream: TableStream, services: Services, clock: Any, slack: Any
-) -> None:
-    services.set_aside.put(function="recorder", what="w", reason="r", payload="p", now=clock.now())
-    entries = read_batch(stream.next_batch()).set_aside
-    slack.refuse("chat.postMessage", Refusal(error="channel_not_found"))
-
-    post_what_was_set_aside(services, notifier._outbox, entries, channel=OPERATIONS)
-
-    assert len(slack.of("chat.postMessage")) <= 1
 
 
 def test_event_of_a_later_version_leaves_the_card_as_it_is(
