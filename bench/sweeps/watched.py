@@ -217,7 +217,7 @@ class Watched:
         """The run's executions by machine, from the interpreter itself: tens of thousands of
         history events as JSON, and a poll as requests, would cost more than the run."""
         backend = stepfunctions_parser_backends[self.aws.account_id][self.aws.region]
-        names = [("train", "train", run_id), ("short-heartbeat", "train", run_id)]
+        names = [("train", "train", run_id)]
         names += [("train", "train", f"{run_id}-{n}") for n in range(2, 5)]
         names += [("cluster", "cluster", pass_name(run_id, number)) for number in (1, 2, 3)]
         names += [("teardown", "teardown", f"{run_id}-teardown-{n}") for n in range(1, 10)]

@@ -29,7 +29,6 @@ from bench.sweeps.states import (
     TRAIN_TASKS,
 )
 from bench.sweeps.world import World
-from stationmaster.services import Services
 
 BROKEN = "broken by the test"
 CREATION = "fsx.CreateFileSystem"
@@ -477,20 +476,14 @@ def _late_start(world: World, name: str) -> str:
 
 def _heartbeat(world: World, name: str) -> str:
     """The committed machine with the seconds of silence that a test can wait for."""
-    settings = world.mode.settings
-    assert settings is not None
-    definition = json.loads(world.definition("train"))
+    committed = world.definition("train")
+    definition = json.loads(committed)
     definition["States"]["AwaitJob"]["HeartbeatSeconds"] = 1
-    world.aws.client("stepfunctions").create_state_machine(
-        name="short-heartbeat",
-        definition=json.dumps(definition),
-        roleArn=settings.cluster_role_arn,
-    )
-    services = Services.create(
-        settings.model_copy(
-            update={"train_state_machine_arn": world.aws.state_machine_arn("short-heartbeat")}
-        )
-    )
-    run_id = world.request(name, plan="waits", services=services)
+    sfn, arn = world.aws.client("stepfunctions"), world.aws.state_machine_arn("train")
+    sfn.update_state_machine(stateMachineArn=arn, definition=json.dumps(definition))
+    try:
+        run_id = world.request(name, plan="waits")  # its execution has this definition for good
+    finally:
+        sfn.update_state_machine(stateMachineArn=arn, definition=committed)
     world.until_rested(run_id)
     return run_id
