@@ -12,7 +12,8 @@ import itertools
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 logger = logging.getLogger(__name__)
 
@@ -30,6 +31,7 @@ class LifecycleClock:
         self._stopped = False
         self._busy = False
         self._hurrying = False
+        self._is_held = False
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
@@ -66,6 +68,20 @@ class LifecycleClock:
             self._changed.wait_for(lambda: self._stopped or not (self._heap or self._busy))
             self._hurrying = False
 
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """While this lasts, nothing becomes due by itself; `finish` runs it all the same."""
+        self._hold(True)
+        try:
+            yield
+        finally:
+            self._hold(False)
+
+    def _hold(self, is_held: bool) -> None:
+        with self._changed:
+            self._is_held = is_held
+            self._changed.notify_all()
+
     def real_s(self, emulated_s: float) -> float:
         """Return how long `emulated_s` lasts in real seconds."""
         return emulated_s / self.speed
@@ -76,7 +92,7 @@ class LifecycleClock:
             self._busy = False
             self._changed.notify_all()
             while not self._stopped:
-                if not self._heap:
+                if not self._heap or (self._is_held and not self._hurrying):
                     self._changed.wait()
                     continue
                 wait_s = self._heap[0][0] - time.monotonic()

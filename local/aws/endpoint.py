@@ -11,6 +11,7 @@ import threading
 import time
 import uuid
 from collections.abc import Collection
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -299,6 +300,10 @@ class LocalAws:
     def finish_lifecycles(self) -> None:
         """Let every creation and deletion that is under way come to its end now."""
         self._emulation.clock.finish()
+
+    def lifecycles_held(self) -> AbstractContextManager[None]:
+        """While this lasts, creations and deletions that are under way stay so."""
+        return self._emulation.clock.held()
 
     # -- inside -----------------------------------------------------------------------------------
 

@@ -42,6 +42,7 @@ BY_AWS = {
 RARELY = {
     "ec2:CreateTags": "placement groups are made for instances with EFA only, and tagged",
     "dynamodb:UpdateItem": "the reaper's memory of what it has found without an owner",
+    "ec2:TerminateInstances": "instances that outlive their node group",
     "ec2:DescribeVolumes": "the reaper's look at the whole account",
     "tag:GetResources": "the reaper's look at the whole account",
 }

@@ -172,9 +172,10 @@ def test_association_that_fails_says_why(fsx: Any, aws: LocalAws, deployed: Depl
 
 def test_association_is_deleted_by_itself(fsx: Any, aws: LocalAws, deployed: Deployment) -> None:
     identity = file_system(fsx, deployed)
-    made = link(fsx, identity)
-    with pytest.raises(fsx.exceptions.BadRequest):
-        fsx.delete_data_repository_association(AssociationId=made["AssociationId"])
+    with aws.lifecycles_held():
+        made = link(fsx, identity)
+        with pytest.raises(fsx.exceptions.BadRequest):
+            fsx.delete_data_repository_association(AssociationId=made["AssociationId"])
     aws.finish_lifecycles()
 
     answer = fsx.delete_data_repository_association(AssociationId=made["AssociationId"])
@@ -183,11 +184,12 @@ def test_association_is_deleted_by_itself(fsx: Any, aws: LocalAws, deployed: Dep
     until(lambda: not described(fsx, identity))
 
 
-def test_token_returns_the_same_one(fsx: Any, deployed: Deployment) -> None:
+def test_token_returns_the_same_one(fsx: Any, aws: LocalAws, deployed: Deployment) -> None:
     identity = file_system(fsx, deployed)
-    first = link(fsx, identity, ClientRequestToken="run-1")
+    with aws.lifecycles_held():
+        first = link(fsx, identity, ClientRequestToken="run-1")
 
-    assert link(fsx, identity, ClientRequestToken="run-1") == first
+        assert link(fsx, identity, ClientRequestToken="run-1") == first
     with pytest.raises(fsx.exceptions.IncompatibleParameterError):
         link(fsx, identity, ClientRequestToken="run-1", FileSystemPath="/elsewhere")
 
