@@ -52,7 +52,7 @@ from stationmaster.steps.verify_released import verify_released
 _BETWEEN_CALLS = timedelta(seconds=30)
 _READING = ("Describe", "Get", "List", "Query")
 _TELLING = ("SendTask", "PutEvents")
-_RANDOM = re.compile(r"\b(fs|sg|lt|subnet|vpc)-[0-9a-f]{8,17}\b")
+_RANDOM = re.compile(r"\b(eni|fs|i|lt|sg|subnet|vol|vpc)-[0-9a-f]{8,17}\b")
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|\+00:00)")
 _DIGEST = re.compile(r"\b[0-9a-f]{64}\b")  # of a manifest, which names its run
 _COST = re.compile(r'cost_usd": [0-9.e-]+')  # depends on the second at which it is asked for
