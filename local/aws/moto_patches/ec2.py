@@ -21,8 +21,9 @@ from moto.ec2.exceptions import (
     InvalidSecurityGroupNotFoundError,
 )
 from moto.ec2.models import EC2Backend
+from moto.ec2.models.core import TaggedEC2Resource
 from moto.ec2.responses import EC2Response
-from moto.ec2.utils import random_id
+from moto.ec2.utils import EC2_PREFIX_TO_RESOURCE, get_prefix, random_id
 
 from local.aws.emulation import running
 
@@ -285,8 +286,18 @@ def _with_gpus(described: dict[str, Any], most: int) -> dict[str, Any]:
     return {**described, "GpuInfo": {**info, "Gpus": gpus}}
 
 
+def _tags_of(resource: Any) -> list[dict[str, str]]:
+    """A resource's tags; moto looks for them among those of the whole account, at each question."""
+    kind = EC2_PREFIX_TO_RESOURCE.get(get_prefix(resource.id), "") if resource.id else ""
+    return [
+        {"resource_id": resource.id, "key": key, "value": value, "resource_type": kind}
+        for key, value in [*resource.ec2_backend.tags.get(resource.id, {}).items()]
+    ]
+
+
 def apply() -> None:
     """Add what is missing and tighten the deletes."""
+    TaggedEC2Resource.get_tags = _tags_of
     EC2Response.create_placement_group = _create_placement_group
     EC2Response.describe_placement_groups = _describe_placement_groups
     EC2Response.delete_placement_group = _delete_placement_group
