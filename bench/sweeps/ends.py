@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from bench.sweeps.moments import Moment
 from bench.sweeps.points import Verdict
 from bench.sweeps.rules import Hold
 from bench.sweeps.scene import NODES, Place, Scene, short
 from bench.sweeps.states import CLUSTER_TASKS, TEARDOWN_TASKS
 from bench.sweeps.watched import AnId
+from bench.sweeps.world import World
 from stationmaster.cluster_upkeep import begin_pass
 from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.cluster.events import ClusterPhase
@@ -64,16 +63,18 @@ def in_pass(nodes: int, state: str, scene: Scene, name: str) -> tuple[Cluster, A
     run_id = world.request(name, plan="waits", cluster_id=lab.cluster_id)
     world.until_awaiting(run_id)
     clusters = world.services.cluster_states
-    held = world.runtime.hold(lab.cluster_id, CLUSTER_TASKS[state].function, **of_state(state))
+    held = hold_in_state(world, lab.cluster_id, state)
     begin_pass(world.services, clusters.load(lab.cluster_id), nodes=nodes)
     world.until(held.reached.is_set, f"the pass is in {state}")
     return lab, run_id, held
 
 
-def of_state(state: str, *, guest: bool = False) -> dict[str, Any]:
-    """How a call of a cluster's or a teardown's state is told from others of its function."""
+def hold_in_state(
+    world: World, owner: AnId, state: str, *, guest: bool = False, after: bool = False
+) -> Hold:
+    """Hold the next call of a cluster's or a teardown's state, before its function or after it."""
     task = {**CLUSTER_TASKS, **TEARDOWN_TASKS}[state]
     only = dict(task.only)
     if guest:  # what a guest installs and checks is less
         only = {key: value for key, value in only.items() if key == "node_group"}
-    return {"without": task.without, "only": only}
+    return world.runtime.hold(owner, task.function, without=task.without, only=only, after=after)

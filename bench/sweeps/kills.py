@@ -13,7 +13,7 @@ from functools import partial
 from typing import Final
 
 from bench.sweeps import creations, people
-from bench.sweeps.ends import ended, expect_gone, expect_results, in_pass, of_state
+from bench.sweeps.ends import ended, expect_gone, expect_results, hold_in_state, in_pass
 from bench.sweeps.moments import MOMENTS, Moment, reach
 from bench.sweeps.points import Point, Verdict
 from bench.sweeps.rules import Fault, Hold
@@ -133,8 +133,8 @@ def _kill_cluster(place: Place, state: str, after: bool, scene: Scene, name: str
     held: list[Hold] = []
 
     def hold(owner: AnId) -> None:
-        asked = of_state(state, guest=place is Place.EXISTING) | {"after": after}
-        held.append(world.runtime.hold(owner, CLUSTER_TASKS[state].function, **asked))
+        is_guest = place is Place.EXISTING
+        held.append(hold_in_state(world, owner, state, guest=is_guest, after=after))
 
     if place is Place.KEPT:
         cluster_id: AnId = world.create_cluster(short(name), before=hold).cluster_id
@@ -197,8 +197,8 @@ def _kill_teardown(place: Place, state: str, after: bool, scene: Scene, name: st
     held: list[Hold] = []
 
     def hold(owner: AnId) -> None:
-        asked = of_state(state, guest=place is Place.EXISTING) | {"after": after}
-        held.append(world.runtime.hold(owner, TEARDOWN_TASKS[state].function, **asked))
+        is_guest = place is Place.EXISTING
+        held.append(hold_in_state(world, owner, state, guest=is_guest, after=after))
 
     if place is Place.KEPT:
         cluster_id: AnId = world.create_cluster(short(name), nodes=NODES, before=hold).cluster_id
