@@ -51,7 +51,23 @@ class TaggedResources:
 
     def list_all(self) -> list[Tagged]:
         """Everything that names a cluster, of whichever deployment."""
-        return [*self._by_tag(), *self._interfaces(), *self._groups()]
+        interfaces = self._of_part(
+            CNI_TAG,
+            "describe_network_interfaces",
+            what="network interfaces of all clusters",
+            listed="NetworkInterfaces",
+            id_name="NetworkInterfaceId",
+            tags="TagSet",
+        )
+        groups = self._of_part(
+            EKS_TAG,
+            "describe_security_groups",
+            what="security groups that EKS made",
+            listed="SecurityGroups",
+            id_name="GroupId",
+            tags="Tags",
+        )
+        return [*self._by_tag(), *interfaces, *groups]
 
     def _by_tag(self) -> list[Tagged]:
         pages = self._tagging.get_paginator("get_resources")
@@ -66,36 +82,23 @@ class TaggedResources:
             for each in found
         ]
 
-    def _interfaces(self) -> list[Tagged]:
-        pages = self._ec2.get_paginator("describe_network_interfaces")
-        filters = [{"Name": f"tag:{CNI_TAG}", "Values": [cluster_name("*")]}]
-        with aws_call("listing network interfaces of all clusters"):
-            found = [
-                each
-                for page in pages.paginate(Filters=filters)  # type: ignore[arg-type]
-                for each in page["NetworkInterfaces"]
-            ]
-        return [
-            Tagged(each["NetworkInterfaceId"], _of_name(tag["Value"]))
-            for each in found
-            for tag in each.get("TagSet", [])
-            if tag["Key"] == CNI_TAG
-        ]
+    def _of_part(
+        self, tag: str, operation: str, *, what: str, listed: str, id_name: str, tags: str
+    ) -> list[Tagged]:
+        """What one of AWS's parts made and tagged with the name of an EKS cluster of ours.
 
-    def _groups(self) -> list[Tagged]:
-        pages = self._ec2.get_paginator("describe_security_groups")
-        filters = [{"Name": f"tag:{EKS_TAG}", "Values": [cluster_name("*")]}]
-        with aws_call("listing security groups that EKS made"):
-            found = [
-                each
-                for page in pages.paginate(Filters=filters)  # type: ignore[arg-type]
-                for each in page["SecurityGroups"]
-            ]
+        `listed`, `id_name` and `tags` are the operation's own names of these in its answer.
+        """
+        # Typed as Any: the stubs have a type of their own for each operation's pages.
+        pages: Any = self._ec2.get_paginator(operation)  # type: ignore[call-overload]
+        filters = [{"Name": f"tag:{tag}", "Values": [cluster_name("*")]}]
+        with aws_call(f"listing {what}"):
+            found = [each for page in pages.paginate(Filters=filters) for each in page[listed]]
         return [
-            Tagged(each["GroupId"], _of_name(tag["Value"]))
+            Tagged(each[id_name], _of_name(one["Value"]))
             for each in found
-            for tag in each.get("Tags", [])
-            if tag["Key"] == EKS_TAG
+            for one in each.get(tags, [])
+            if one["Key"] == tag
         ]
 
 
