@@ -66,16 +66,20 @@ def _longer(most: int) -> str:
     return f"must be no more than {most} bytes"
 
 
+def _problems(text: str, most: int, form: re.Pattern[str], message: str) -> list[str]:
+    """Against a greatest length in bytes and a form; `message` says what the form is."""
+    found = [] if len(text) <= most else [_longer(most)]
+    return found if form.match(text) else [*found, message]
+
+
 def label_problems(text: str) -> list[str]:
     """Against an RFC 1123 label: names of containers, volumes, namespaces."""
-    found = [] if len(text) <= 63 else [_longer(63)]
-    return found if _LABEL.match(text) else [*found, _LABEL_MESSAGE]
+    return _problems(text, 63, _LABEL, _LABEL_MESSAGE)
 
 
 def subdomain_problems(text: str) -> list[str]:
     """Against an RFC 1123 subdomain: the names of most objects."""
-    found = [] if len(text) <= 253 else [_longer(253)]
-    return found if _SUBDOMAIN.match(text) else [*found, _SUBDOMAIN_MESSAGE]
+    return _problems(text, 253, _SUBDOMAIN, _SUBDOMAIN_MESSAGE)
 
 
 def is_dns_1035(text: str) -> bool:
@@ -83,8 +87,7 @@ def is_dns_1035(text: str) -> bool:
 
 
 def dns_1035_problems(text: str) -> list[str]:
-    found = [] if len(text) <= 63 else [_longer(63)]
-    return found if _DNS_1035.match(text) else [*found, DNS_1035_MESSAGE]
+    return _problems(text, 63, _DNS_1035, DNS_1035_MESSAGE)
 
 
 def path_problems(text: str) -> list[str]:
@@ -118,14 +121,12 @@ def qualified_problems(text: str) -> list[str]:
 
 def value_problems(text: str) -> list[str]:
     """Against the value of a label."""
-    found = [] if len(text) <= 63 else [_longer(63)]
-    return found if _VALUE.match(text) else [*found, _VALUE_MESSAGE]
+    return _problems(text, 63, _VALUE, _VALUE_MESSAGE)
 
 
 def key_problems(text: str) -> list[str]:
     """Against a key of a ConfigMap or Secret."""
-    found = [] if len(text) <= 253 else [_longer(253)]
-    return found if _KEY.match(text) else [*found, _KEY_MESSAGE]
+    return _problems(text, 253, _KEY, _KEY_MESSAGE)
 
 
 def port_name_problems(text: str) -> list[str]:

@@ -15,7 +15,6 @@ from local.cluster.api.validation.containers import check_container, check_init_
 from local.cluster.api.validation.problems import Problems
 
 Spec = Mapping[str, Any]
-_SELECTS = {"In", "NotIn", "Exists", "DoesNotExist"}
 
 
 def check_pod_spec(spec: Spec, path: str, problems: Problems) -> None:

@@ -14,7 +14,6 @@ from local.cluster.api.validation import names
 from local.cluster.api.validation.problems import Problems
 
 Spec = Mapping[str, Any]
-_MOST_BACKOFF = 2147483647
 
 
 def check_workload(obj: Object, problems: Problems) -> None:
