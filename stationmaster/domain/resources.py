@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
 
 
 class ResourceKind(StrEnum):
@@ -26,17 +25,6 @@ class ResourceKind(StrEnum):
     """In an EKS cluster of others: all that the product has in Kubernetes there."""
     POD_IDENTITY = "pod identity association"
     """In an EKS cluster of others; elsewhere they go with the cluster."""
-
-
-# They come with what the product asks for, and no record names them.
-MADE_BY_AWS: Final = frozenset(
-    {
-        ResourceKind.EKS_SECURITY_GROUP,
-        ResourceKind.NETWORK_INTERFACE,
-        ResourceKind.INSTANCE,
-        ResourceKind.VOLUME,
-    }
-)
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from dataclasses import dataclass, replace
+from datetime import timedelta
 from enum import StrEnum
 from typing import Final
 
@@ -57,7 +57,6 @@ class Orphans:
     left: tuple[Left, ...]
     deleted: tuple[Left, ...] = ()
     """Whose deletion was requested now."""
-    since: datetime | None = None
 
     @property
     def sentence(self) -> str:
@@ -123,7 +122,7 @@ def _look_at(services: Services, cluster_id: ClusterId, tagged: Sequence[Tagged]
         each for each in ours if services.now() - since >= _grace(services, found, each, tagged)
     ]
     release_left(services, cluster_id, deletable)
-    return Orphans(cluster_id, standing, found.left, tuple(deletable), since)
+    return replace(found, deleted=tuple(deletable))
 
 
 def _standing(services: Services, cluster_id: ClusterId) -> Standing:

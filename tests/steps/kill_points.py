@@ -36,7 +36,7 @@ from stationmaster.domain.cluster.resources import ResourceStatus
 from stationmaster.domain.errors import StationmasterError
 from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.names import TAG_CLUSTER_ID, cluster_name
-from stationmaster.domain.resources import MADE_BY_AWS, ResourceKind
+from stationmaster.domain.resources import ResourceKind
 from stationmaster.settings import Settings
 from stationmaster.steps.begin_teardown import begin_teardown
 from stationmaster.steps.conclude_teardown import conclude_teardown
@@ -48,6 +48,15 @@ from stationmaster.steps.release_network import release_network
 from stationmaster.steps.release_node_group import release_node_group
 from stationmaster.steps.verify_released import verify_released
 
+# They come with what the product asks for, and no record names them.
+MADE_BY_AWS = frozenset(
+    {
+        ResourceKind.EKS_SECURITY_GROUP,
+        ResourceKind.NETWORK_INTERFACE,
+        ResourceKind.INSTANCE,
+        ResourceKind.VOLUME,
+    }
+)
 # So long a teardown waits between two calls: until what was asked for can appear no more.
 _BETWEEN_CALLS = timedelta(seconds=30)
 _READING = ("Describe", "Get", "List", "Query")
