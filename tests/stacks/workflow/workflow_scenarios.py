@@ -430,12 +430,12 @@ def _submitted_late(world: World, name: str) -> str:
     world.until(volume.reached.is_set, "the objects are about to be sent")
     world.start_teardown(run_id)
     world.until(teardown.reached.is_set, "the teardown has ended the run")
-    # The run's own workflow would delete the job before anybody has seen it.
-    look = world.runtime.hold(run_id, "ensure-job-started")
+    # It removes the job at once when it records it and reads that the run has ended.
+    record = world.runtime.hold(run_id, "dynamodb.TransactWriteItems", inside="submit-job")
     volume.released.set()
-    kubernetes = world.services.kubernetes(run_id)
-    world.until(lambda: kubernetes.job(run_id), "the job is there")
-    look.released.set()
+    world.until(record.reached.is_set, "the objects were sent")
+    assert world.services.kubernetes(run_id).job(run_id), "the job is there"
+    record.released.set()
     teardown.released.set()
     world.until_rested(run_id)
     return run_id
