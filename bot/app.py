@@ -45,7 +45,8 @@ def create_app(services: Services) -> App:
         )
 
     app = App(
-        name="stationmaster",
+        # The logger of this name gets the root's level with each request: not one that others use.
+        name=__name__,
         signing_secret=credentials.signing_secret.get_secret_value(),
         authorize=authorize,
         client=WebClient(base_url=services.settings.slack_api_url),

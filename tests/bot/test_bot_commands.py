@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import sys
 
 import boto3
@@ -107,6 +108,17 @@ def test_recipe_on_cpus_asks_ec2_nothing(person, monkeypatch):
     person.type("plan llama2-7b")
 
     assert asked == [1]
+
+
+def test_request_leaves_the_level_of_the_products_logger_as_it_is(person):
+    products = logging.getLogger("stationmaster")
+    before = products.level
+    products.setLevel(logging.DEBUG)
+    try:
+        person.type("help")
+        assert products.level == logging.DEBUG
+    finally:
+        products.setLevel(before)
 
 
 def test_train_delivered_twice_starts_one_run(person, services, settings):
