@@ -35,6 +35,12 @@ _ALL: Final = (
     Benchmark("bot-import", "bench.bot", "measure_import", "CPU of a cold start's imports"),
     Benchmark("bot-handling", "bench.bot", "measure_handling", "20 warm functions at once"),
     Benchmark("long-run", "bench.long_run", "measure_long_run", "a run of a million steps"),
+    Benchmark(
+        "critical-path",
+        "bench.critical_path",
+        "measure_critical_path",
+        "request to first step against the same work in sequence",
+    ),
     Benchmark("relay", "bench.relay", "measure_pipeline", "log lines to events"),
     Benchmark("data", "bench.data", "measure_data", "tokenise and pack, load"),
     Benchmark("images", "bench.images", "measure_images", "image files to batches"),
