@@ -8,8 +8,9 @@ reaper does it for who never comes back.
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from datetime import timedelta
-from typing import Final
+from typing import Any, Final
 
 from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.cluster.events import PassBegan, PassFailed, cluster_event_id
@@ -42,13 +43,22 @@ def follow_up(services: Services, cluster: Cluster) -> None:
     set_clock(services, cluster)
 
 
-def begin_pass(services: Services, cluster: Cluster, *, nodes: int, user_id: str = "") -> Cluster:
+def begin_pass(
+    services: Services,
+    cluster: Cluster,
+    *,
+    nodes: int,
+    user_id: str = "",
+    also: Sequence[Any] = (),
+) -> Cluster:
     """Let the workflow go over a ready cluster once more: to check it, or to give it `nodes` nodes.
 
-    `user_id` is who asked for it; empty where the cluster's checks were too old.
+    `user_id` is who asked for it; empty where the cluster's checks were too old. `also` is written
+    in the same transaction.
 
     Raises:
         IllegalTransition: it is not ready, or in use and to get fewer nodes.
+        WriteConflict: `also` refuses; nothing was written or started.
     """
     number = cluster.passes + 1
     event = PassBegan(
@@ -58,7 +68,7 @@ def begin_pass(services: Services, cluster: Cluster, *, nodes: int, user_id: str
         nodes=nodes,
         user_id=user_id,
     )
-    cluster = services.cluster_states.record(cluster.cluster_id, [event])
+    cluster = services.cluster_states.record(cluster.cluster_id, [event], also=also)
     start_pass(services, cluster)
     return cluster
 

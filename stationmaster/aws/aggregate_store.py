@@ -88,8 +88,10 @@ class AggregateStore(Generic[IdT, StateT, EventT]):
         self._transact([*also, self._put(self._state_item(state), table.IS_NEW), *events])
         return state
 
-    def record(self, owner: IdT, events: Sequence[EventT]) -> StateT:
+    def record(self, owner: IdT, events: Sequence[EventT], *, also: Sequence[Any] = ()) -> StateT:
         """Apply events that are not known yet, with their consequences, and return the state.
+
+        `also` is written in the same transaction as the first of them.
 
         Events that were recorded before are left out, so repeating a call changes nothing. Where
         the end of an aggregate is final, so is a change that cannot follow any more because another
@@ -98,12 +100,13 @@ class AggregateStore(Generic[IdT, StateT, EventT]):
         Raises:
             StationmasterError, IllegalTransition: as load and apply.
             ItemTooLarge: an event, or the state after it, is more than DynamoDB takes.
-            WriteConflict: other writers kept winning; worth retrying.
+            WriteConflict: other writers kept winning, or `also` refuses; worth retrying.
         """
         state = self.load(owner)
         pending = list({event.event_id: event for event in events}.values())
         for start in range(0, len(pending), _EVENTS_PER_TRANSACTION):
-            state = self._record_chunk(state, pending[start : start + _EVENTS_PER_TRANSACTION])
+            chunk = pending[start : start + _EVENTS_PER_TRANSACTION]
+            state = self._record_chunk(state, chunk, also=also if start == 0 else ())
         return state
 
     def list_open(self) -> list[StateT]:
@@ -179,7 +182,9 @@ class AggregateStore(Generic[IdT, StateT, EventT]):
             except Unreadable as exc:
                 logger.error(ITEM_UNREADABLE, extra={"error": str(exc)})
 
-    def _record_chunk(self, state: StateT, events: Sequence[EventT]) -> StateT:
+    def _record_chunk(
+        self, state: StateT, events: Sequence[EventT], *, also: Sequence[Any]
+    ) -> StateT:
         fresh = list(events)
         for attempt in range(_WRITE_ATTEMPTS):
             # Nearly always every event is new: look for known ones only when the first try fails.
@@ -195,12 +200,14 @@ class AggregateStore(Generic[IdT, StateT, EventT]):
             if not accepted:
                 return state
             changed = changed.model_copy(update={"version": state.version + 1})
-            if self._write(state, changed, accepted):
+            if self._write(state, changed, accepted, also=also):
                 return changed
             state = self._load(state.id)
         raise WriteConflict(f"{self._named(state.id)} is being written by others; try again")
 
-    def _write(self, read: StateT, changed: StateT, events: Sequence[EventT]) -> bool:
+    def _write(
+        self, read: StateT, changed: StateT, events: Sequence[EventT], *, also: Sequence[Any]
+    ) -> bool:
         """Write over what was read; False when another writer was faster."""
         puts = [
             self._put(
@@ -214,7 +221,7 @@ class AggregateStore(Generic[IdT, StateT, EventT]):
             {":version": {"N": str(read.version)}},
         )
         try:
-            self._transact([state, *puts])
+            self._transact([*also, state, *puts])
         except AwsConditionFailed:
             return False
         return True

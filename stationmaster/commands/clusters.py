@@ -7,12 +7,14 @@ to. In other channels it is answered as one that does not exist.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from typing import Final
 
 from stationmaster.aws.delivery_store import of_cluster
 from stationmaster.cluster_upkeep import begin_pass, follow_up
-from stationmaster.commands.guarding import check_limits, write_guarded
+from stationmaster.commands.guarding import Also, check_limits, spending_of, write_guarded
+from stationmaster.commands.runs import find_reservation
 from stationmaster.domain.cluster.aggregate import Cluster, new_cluster_id, start
 from stationmaster.domain.cluster.events import (
     ClusterPhase,
@@ -22,6 +24,7 @@ from stationmaster.domain.cluster.events import (
     Requester,
     cluster_event_id,
 )
+from stationmaster.domain.commands.capacity import refuse_too_few
 from stationmaster.domain.commands.cluster_words import NEWEST
 from stationmaster.domain.commands.durations import LONGEST_S, typed_duration
 from stationmaster.domain.commands.guards import Spending
@@ -239,8 +242,8 @@ def resize_cluster(
     """Give a cluster another number of training nodes; its workflow goes over it once more.
 
     Raises:
-        ClusterNotFound, NotPossibleNow: there is none, it is not ready, or it is in use and is to
-            get fewer nodes.
+        ClusterNotFound, NotPossibleNow: there is none, it is not ready, it is in use and is to get
+            fewer nodes, its reservation has no more, or more would be spent than is allowed.
     """
     cluster = _find_ready(services, label, channel_id=channel_id)
     if nodes == cluster.spec.nodes:
@@ -254,18 +257,35 @@ def resize_cluster(
             "not its users decides which of them go; wait until its runs have ended",
             suggestion=f"/train cluster show {cluster.label}",
         )
-    _check_growth(services, cluster, nodes=nodes)
-    return _go_over(services, cluster, nodes=nodes, user_id=user_id)
+    asked = _growth(services, cluster, nodes=nodes)
+    if asked is None:
+        return _go_over(services, cluster, nodes=nodes, user_id=user_id)
+    _refuse_beyond_reservation(services, cluster, nodes=nodes)
+    return write_guarded(
+        services,
+        asked,
+        cluster.cluster_id,
+        lambda also: _go_over(services, cluster, nodes=nodes, user_id=user_id, also=also),
+    )
 
 
-def _check_growth(services: Services, cluster: Cluster, *, nodes: int) -> None:
-    """Refuse more nodes than the deployment's limits leave room for."""
-    who = cluster.requester
+def _growth(services: Services, cluster: Cluster, *, nodes: int) -> Spending | None:
+    """What the cluster would cost more with `nodes` nodes; None where that is nothing."""
     larger = cluster.spec.model_copy(update={"nodes": nodes})
     more = larger.price_per_hour_usd - cluster.spec.price_per_hour_usd
-    if more > 0 and who is not None:
-        name = f"cluster {cluster.label}"
-        check_limits(services, Spending(name, who.channel_id, who.user_id, False, more))
+    return replace(spending_of(services, cluster), usd_per_hour=more) if more > 0 else None
+
+
+def _refuse_beyond_reservation(services: Services, cluster: Cluster, *, nodes: int) -> None:
+    """Refuse more nodes than the reservation has that the cluster's nodes are of.
+
+    Raises:
+        NotPossibleNow: fewer of its instances are free.
+    """
+    reservation = cluster.spec.reservation
+    if reservation is not None:
+        found = find_reservation(services, reservation.reservation_id)
+        refuse_too_few(found, nodes - cluster.spec.nodes)
 
 
 def validate_cluster(services: Services, label: str, *, channel_id: str, user_id: str) -> Cluster:
@@ -289,9 +309,11 @@ def _find_ready(services: Services, label: str, *, channel_id: str) -> Cluster:
     return cluster
 
 
-def _go_over(services: Services, cluster: Cluster, *, nodes: int, user_id: str) -> Cluster:
+def _go_over(
+    services: Services, cluster: Cluster, *, nodes: int, user_id: str, also: Also = ()
+) -> Cluster:
     try:
-        return begin_pass(services, cluster, nodes=nodes, user_id=user_id)
+        return begin_pass(services, cluster, nodes=nodes, user_id=user_id, also=also)
     except IllegalTransition as exc:
         # It has changed since it was looked at.
         raise NotPossibleNow(str(exc), suggestion=f"/train cluster show {cluster.label}") from exc

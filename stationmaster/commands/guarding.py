@@ -1,12 +1,12 @@
-"""Limits of what may run at once, held while a start is written.
+"""Limits of what may run at once, held while a start or a larger size is written.
 
 Two starts in the same moment cannot both pass: each is written with an item that says what it
-has seen, and the slower one looks again.
+has seen, and the slower one looks again. The same is true of a resize that adds nodes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 from stationmaster.domain.cluster.aggregate import Cluster
@@ -76,13 +76,13 @@ def _there(services: Services, started: dict[str, Any]) -> list[Spending]:
         run = services.runs.find(RunId(name)) if RunId(name) not in runs else None
         if run is not None and run.is_open:
             runs[run.run_id] = run
-        named = ClusterId(name)
-        cluster = services.cluster_states.find(named) if named not in clusters else None
+        # Also where it is listed: the index may not know its new size yet.
+        cluster = services.cluster_states.find(ClusterId(name))
         if cluster is not None and cluster.is_open:
             clusters[cluster.cluster_id] = cluster
     return [
         *(_of_run(run, clusters) for run in runs.values()),
-        *(_of_cluster(services, each, runs) for each in clusters.values()),
+        *(spending_of(services, each, runs) for each in clusters.values()),
     ]
 
 
@@ -97,11 +97,17 @@ def _of_run(run: Run, clusters: dict[ClusterId, Cluster]) -> Spending:
     )
 
 
-def _of_cluster(services: Services, cluster: Cluster, runs: dict[RunId, Run]) -> Spending:
+def spending_of(
+    services: Services, cluster: Cluster, runs: Mapping[RunId, Run] | None = None
+) -> Spending:
+    """What a cluster costs, and whom it is counted to: who asked for it, or for its run.
+
+    `runs` are those that were read already.
+    """
     who = cluster.requester
     run = None
     if who is None and cluster.run_id is not None:
-        run = runs.get(cluster.run_id) or services.runs.find(cluster.run_id)
+        run = (runs or {}).get(cluster.run_id) or services.runs.find(cluster.run_id)
     asked = who or (run.request if run is not None else None)
     return Spending(
         name=f"cluster {cluster.label}",

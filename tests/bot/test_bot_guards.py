@@ -10,6 +10,12 @@ from bot_world import CHANNEL, TEAM, USER, Person, started_clusters, started_wor
 
 from bot import lambda_handler
 from stationmaster import commands
+from stationmaster.domain.cluster.aggregate import Cluster
+from stationmaster.domain.cluster.events import (
+    ClusterPhase,
+    ClusterPhaseChanged,
+    cluster_event_id,
+)
 from stationmaster.domain.commands.grammar import parse_command
 from stationmaster.domain.commands.guards import Limits, Spending, refuse_over
 from stationmaster.domain.errors import NotPossibleNow
@@ -152,6 +158,87 @@ def test_start_that_the_index_does_not_list_yet_counts(
 
     with pytest.raises(NotPossibleNow, match="and 1 has not ended"):
         start(services, 2)
+
+
+def ready_cluster(services: Services, name: str) -> Cluster:
+    """A kept cluster of two m5.2xlarge that is ready."""
+    asked = {"team_id": TEAM, "channel_id": CHANNEL, "user_id": USER}
+    wish = parse_command(f"cluster create {name} nodes=2 instance=m5.2xlarge")
+    cluster, _ = commands.create_cluster(services, wish, request_id=name, **asked)
+    phases = [
+        ClusterPhaseChanged(
+            event_id=cluster_event_id(cluster.cluster_id, phase),
+            cluster_id=cluster.cluster_id,
+            at=services.now(),
+            phase=phase,
+        )
+        for phase in (ClusterPhase.PROVISIONING, ClusterPhase.VALIDATING, ClusterPhase.READY)
+    ]
+    return services.cluster_states.record(cluster.cluster_id, phases)
+
+
+def resize(services: Services, name: str, *, nodes: int) -> Cluster:
+    return commands.resize_cluster(services, name, nodes=nodes, channel_id=CHANNEL, user_id=USER)
+
+
+def node_price(services: Services) -> float:
+    """USD an hour of one more node of such a cluster."""
+    spec = parse_command("cluster create any nodes=2 instance=m5.2xlarge").spec
+    larger = spec.model_copy(update={"nodes": 3})
+    return float(larger.price_per_hour_usd - spec.price_per_hour_usd)
+
+
+def test_resize_beyond_the_limit_is_refused_and_fewer_nodes_pass(services: Services) -> None:
+    cluster = ready_cluster(services, "lab")
+    price = cluster.spec.price_per_hour_usd
+    services = limited(services, max_usd_per_hour=price + 1.5 * node_price(services))
+
+    with pytest.raises(NotPossibleNow) as refused:
+        resize(services, "lab", nodes=4)
+
+    assert f"would add ${2 * node_price(services):,.2f}" in str(refused.value)
+    assert services.cluster_states.load(cluster.cluster_id).spec.nodes == 2
+    assert resize(services, "lab", nodes=3).spec.nodes == 3
+
+
+def test_of_two_resizes_in_the_same_moment_one_passes(
+    services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clusters = [ready_cluster(services, name) for name in ("lab", "lab-2")]
+    price = sum(each.spec.price_per_hour_usd for each in clusters)
+    services = limited(services, max_usd_per_hour=price + 1.5 * node_price(services))
+    faster = Services(services.settings, now=services.now)
+    read = services.guard.read
+    overtaken: list[Cluster] = []
+
+    def read_late() -> Any:
+        turn = read()
+        if not overtaken:  # between its look and its write
+            overtaken.append(resize(faster, "lab-2", nodes=3))
+        return turn
+
+    monkeypatch.setattr(services.guard, "read", read_late)
+
+    with pytest.raises(NotPossibleNow, match="this deployment spends at most"):
+        resize(services, "lab", nodes=3)
+
+    assert services.cluster_states.load(clusters[0].cluster_id).spec.nodes == 2
+    assert overtaken[0].spec.nodes == 3
+
+
+def test_new_size_that_the_index_does_not_show_yet_counts(
+    services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ready_cluster(services, "lab")
+    ready_cluster(services, "lab-2")
+    listed = services.cluster_states.list_open()
+    price = sum(each.spec.price_per_hour_usd for each in listed)
+    services = limited(services, max_usd_per_hour=price + 1.5 * node_price(services))
+    resize(services, "lab", nodes=3)
+    monkeypatch.setattr(services.cluster_states, "list_open", lambda: listed)
+
+    with pytest.raises(NotPossibleNow, match="this deployment spends at most"):
+        resize(services, "lab-2", nodes=3)
 
 
 def test_refused_start_posts_no_card_and_starts_nothing(

@@ -13,7 +13,8 @@ from stationmaster.domain.catalogue.instances import get_instance
 from stationmaster.domain.cluster import aggregate
 from stationmaster.domain.cluster import events as cl
 from stationmaster.domain.cluster.events import ClusterPhase
-from stationmaster.domain.cluster.spec import spec_for, spec_for_any
+from stationmaster.domain.cluster.spec import Reservation, spec_for, spec_for_any
+from stationmaster.domain.commands.capacity import FoundReservation
 from stationmaster.domain.commands.durations import (
     LONGEST_S,
     read_duration,
@@ -278,6 +279,49 @@ def test_new_cluster_of_gpu_machines_offers_their_devices():
     assert (made.spec.nodes, made.ttl_s) == (4, 24 * HOUR)
     assert made.spec.file_system.storage_gib == 4800
     assert parse_command("cluster create old instance=g4dn.8xlarge").spec.num_efa == 0
+
+
+RESERVED = FoundReservation(
+    reservation=Reservation(reservation_id="cr-0123456789abcdef0", zone="us-west-2b"),
+    instance_type="p5.48xlarge",
+    available=4,
+    total=8,
+)
+
+
+def created(words, found=RESERVED):
+    return parse_command(f"cluster create big {words}", find_reservation=lambda _id: found)
+
+
+def test_new_cluster_takes_its_nodes_of_a_reservation():
+    made = created("nodes=4 capacity=odcr:cr-0123456789abcdef0")
+
+    assert made.spec.reservation == RESERVED.reservation
+    assert (made.spec.instance_type, made.spec.num_gpus) == ("p5.48xlarge", 8)
+    assert created("capacity=on-demand") == created("")
+
+
+@pytest.mark.parametrize(
+    ("words", "said", "suggestion"),
+    [
+        ("nodes=5 capacity=odcr:cr-0123456789abcdef0", "has 4 of 8 p5.48xlarge free", None),
+        (
+            "nodes=2 capacity=cr-0123456789abcdef0",
+            "expected on-demand",
+            "/train cluster create big nodes=2 capacity=odcr:cr-0123456789abcdef0",
+        ),
+        (
+            "instance=m5.2xlarge capacity=odcr:cr-0123456789abcdef0",
+            "instance=m5.2xlarge asks for others",
+            None,
+        ),
+    ],
+)
+def test_new_cluster_refuses_a_reservation_that_does_not_fit(words, said, suggestion):
+    with pytest.raises(UserError, match=said) as caught:
+        created(words)
+
+    assert caught.value.suggestion == suggestion
 
 
 @pytest.mark.parametrize(

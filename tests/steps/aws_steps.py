@@ -38,7 +38,7 @@ from stationmaster.aws.table import table_definition
 from stationmaster.domain.cluster import events as cluster_events
 from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.cluster.events import ClusterEvent, ClusterPhase
-from stationmaster.domain.cluster.spec import spec_for
+from stationmaster.domain.cluster.spec import ClusterSpec, spec_for
 from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.domain.run import events as ev
@@ -141,16 +141,21 @@ class Account:
         self.happen_to_cluster(cluster_events.ClusterPhaseChanged, phase=ClusterPhase.PROVISIONING)
         return self.enter(ev.RunPhase.PROVISIONING)
 
-    def keep(self, *phases: ClusterPhase, nodes: int = 4) -> Cluster:
-        """A cluster that someone keeps and no run leases, taken through these phases."""
-        spec = spec_for(get_recipe("tiny-llama"), nodes=nodes, instance_type="m5.2xlarge")
+    def keep(
+        self, *phases: ClusterPhase, nodes: int = 4, spec: ClusterSpec | None = None
+    ) -> Cluster:
+        """A cluster that someone keeps and no run leases, taken through these phases.
+
+        `spec` is what it is made of, where that is not `nodes` m5.2xlarge.
+        """
+        usual = spec_for(get_recipe("tiny-llama"), nodes=nodes, instance_type="m5.2xlarge")
         self.services.cluster_states.create(
             make_cluster_event(
                 cluster_events.ClusterRequested,
                 event_id="requested",
                 cluster_id=self.cluster_id,
                 at=self.now(),
-                spec=spec,
+                spec=spec or usual,
                 name=f"lab-{self.cluster_id}",
                 requester=cluster_events.Requester(team_id="T1", channel_id="C1", user_id="U1"),
                 keep_until=self.now() + timedelta(hours=8),

@@ -9,7 +9,10 @@ import pytest
 from aws_steps import Account, account, endpoint  # noqa: F401
 
 from stationmaster.aws.reservations import RESERVATION_ACTIONS
-from stationmaster.domain.cluster.spec import Reservation
+from stationmaster.commands import resize_cluster
+from stationmaster.domain.catalogue.instances import get_instance
+from stationmaster.domain.cluster.events import ClusterPhase
+from stationmaster.domain.cluster.spec import Reservation, spec_for_any
 from stationmaster.domain.errors import BadParameter, NotPossibleNow, ResourceFailed
 from stationmaster.domain.names import launch_template_name
 from stationmaster.domain.resources import ResourceKind
@@ -192,3 +195,22 @@ def test_reservation_that_has_ended_is_refused(account: Account):
 
     with pytest.raises(NotPossibleNow, match="is cancelled"):
         account.services.reservations.look_up(reservation_id)
+
+
+def test_kept_cluster_of_a_reservation_grows_as_far_as_that_has_instances(account: Account):
+    found = account.services.reservations.look_up(reserve(account, count=3))
+    spec = spec_for_any(get_instance(P5), nodes=2, file_system_gib=1200)
+    account.keep(
+        ClusterPhase.PROVISIONING,
+        ClusterPhase.VALIDATING,
+        ClusterPhase.READY,
+        spec=spec.model_copy(update={"reservation": found.reservation}),
+    )
+    asked = {"channel_id": "C1", "user_id": "U1"}
+
+    with pytest.raises(NotPossibleNow, match=r"has 3 of 3 p5.48xlarge free, and 4 are needed"):
+        resize_cluster(account.services, account.cluster_id, nodes=6, **asked)
+
+    assert account.cluster.passes == 1
+    grown = resize_cluster(account.services, account.cluster_id, nodes=5, **asked)
+    assert (grown.spec.nodes, grown.passes) == (5, 2)

@@ -127,6 +127,20 @@ def reserved_type(
     return found.instance_type
 
 
+def refuse_too_few(found: FoundReservation | None, nodes: int) -> None:
+    """Refuse nodes that a reservation has not free.
+
+    Raises:
+        NotPossibleNow: fewer of its instances are free than `nodes`.
+    """
+    if found is not None and found.available < nodes:
+        raise NotPossibleNow(
+            f"capacity reservation {found.reservation.reservation_id} has {found.available} of "
+            f"{found.total} {found.instance_type} free, and {nodes} are needed; use fewer nodes, "
+            "or wait until others have left it"
+        )
+
+
 def plan_with_reservation(plan: Plan, found: FoundReservation | None) -> Plan:
     """The plan with what using a reservation means.
 
@@ -135,14 +149,8 @@ def plan_with_reservation(plan: Plan, found: FoundReservation | None) -> Plan:
     """
     if found is None:
         return plan
-    least = plan.nodes if plan.min_nodes is None else plan.min_nodes
+    refuse_too_few(found, plan.nodes if plan.min_nodes is None else plan.min_nodes)
     name = found.reservation.reservation_id
-    if found.available < least:
-        raise NotPossibleNow(
-            f"capacity reservation {name} has {found.available} of {found.total} "
-            f"{found.instance_type} free, and {least} are needed; use fewer nodes, or wait until "
-            "others have left it"
-        )
     ends = f"; it ends at {found.ends_at:%Y-%m-%d %H:%M} UTC" if found.ends_at else ""
     note = (
         f"nodes are of capacity reservation {name} in zone {found.reservation.zone}, which has "

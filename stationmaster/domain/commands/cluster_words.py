@@ -14,6 +14,13 @@ from stationmaster.domain.catalogue.entries import CATALOGUE as RECIPES
 from stationmaster.domain.catalogue.instances import CATALOGUE as INSTANCES
 from stationmaster.domain.catalogue.instances import InstanceType, get_instance
 from stationmaster.domain.cluster.spec import ClusterSpec, spec_for_any
+from stationmaster.domain.commands.capacity import (
+    CAPACITY,
+    capacity_meant,
+    read_capacity,
+    refuse_too_few,
+    reserved_type,
+)
 from stationmaster.domain.commands.durations import (
     LONGEST_S,
     is_too_long,
@@ -22,21 +29,19 @@ from stationmaster.domain.commands.durations import (
 )
 from stationmaster.domain.commands.hosting import (
     CLUSTER,
-    FindEksCluster,
     host_meant,
-    no_eks_clusters,
     read_host,
     refuse_without_file_system,
 )
 from stationmaster.domain.commands.joining import duration_of
 from stationmaster.domain.commands.meanings import key_meant
 from stationmaster.domain.commands.parameters import read_pairs, shorten
+from stationmaster.domain.commands.questions import Questions
 from stationmaster.domain.commands.storing import (
     FILE_SYSTEM,
     FindFileSystem,
     Storage,
     gib_meant,
-    no_file_systems,
     read_gib,
     read_storage,
     storage_meant,
@@ -57,6 +62,7 @@ DEFAULT_NODES: Final = 2
 DEFAULT_INSTANCE: Final = RECIPES["tiny-llama"].default_instance
 DEFAULT_FILE_SYSTEM_GIB: Final = SMALLEST_GIB
 _SIZE_KEY: Final = "file_system_gib"
+_ASKS_NOBODY: Final = Questions()
 
 _NAME: Final = re.compile(r"[a-z](?:[a-z0-9-]{0,22}[a-z0-9])?")
 _NAME_EXPECTED: Final = (
@@ -77,24 +83,21 @@ def check_name(name: str) -> None:
 
 
 def read_new_cluster(
-    words: Sequence[str],
-    *,
-    find_file_system: FindFileSystem = no_file_systems,
-    find_eks_cluster: FindEksCluster = no_eks_clusters,
+    words: Sequence[str], ask: Questions = _ASKS_NOBODY
 ) -> tuple[str, ClusterSpec, int]:
     """The name, the machines and the seconds of life of a new cluster.
 
-    `find_file_system` is called for file_system=fs-... only, `find_eks_cluster` for
-    cluster=eks:NAME only.
+    Asked are file systems for file_system=fs-... only, EKS clusters for cluster=eks:NAME only, and
+    reservations for capacity=odcr:ID only.
 
     Raises:
         UserError: one sentence that names the value and what was expected.
     """
     try:
-        return _read_new_cluster(words, find_file_system, find_eks_cluster)
+        return _read_new_cluster(words, ask)
     except UserError as error:
         if error.suggestion is None:
-            error.suggestion = _corrected(words, find_file_system, find_eks_cluster)
+            error.suggestion = _corrected(words, ask)
         raise
 
 
@@ -167,9 +170,7 @@ def _label(words: Sequence[str], subcommand: str) -> tuple[str, Sequence[str]]:
     return words[0], words[1:]
 
 
-def _read_new_cluster(
-    words: Sequence[str], find_file_system: FindFileSystem, find_eks_cluster: FindEksCluster
-) -> tuple[str, ClusterSpec, int]:
+def _read_new_cluster(words: Sequence[str], ask: Questions) -> tuple[str, ClusterSpec, int]:
     if not words or "=" in words[0]:
         raise BadCommand(
             f"/train cluster create needs a name first, such as team-a; a name has {_NAME_EXPECTED}"
@@ -185,17 +186,31 @@ def _read_new_cluster(
                 f'/train cluster create has no key "{shorten(key)}"; it takes '
                 f"{', '.join(known)}{meant}"
             )
-    instance = _instance(values.get("instance", DEFAULT_INSTANCE))
     nodes = _nodes(values.get("nodes", str(DEFAULT_NODES)))
-    storage = _storage(values, find_file_system)
-    eks_name = read_host(values.get(CLUSTER), find_eks_cluster=find_eks_cluster)
+    storage = _storage(values, ask.find_file_system)
+    eks_name = read_host(values.get(CLUSTER), find_eks_cluster=ask.find_eks_cluster)
     refuse_without_file_system(eks_name, storage.existing)
+    reserved = read_capacity(values.get(CAPACITY), find_reservation=ask.find_reservation)
+    typed_type = reserved_type(
+        reserved,
+        instance_type=values.get("instance"),
+        on=None,
+        eks_name=eks_name,
+        zone=storage.found.zone if storage.found is not None else None,
+    )
+    instance = _instance(typed_type or DEFAULT_INSTANCE)
+    refuse_too_few(reserved, nodes)
     spec = spec_for_any(
         instance,
         nodes=nodes,
         file_system_gib=storage.new_gib or DEFAULT_FILE_SYSTEM_GIB,
         existing=storage.existing,
-    ).model_copy(update={"eks_name": eks_name})
+    ).model_copy(
+        update={
+            "eks_name": eks_name,
+            "reservation": reserved.reservation if reserved is not None else None,
+        }
+    )
     ttl = values.get("ttl")
     return name, spec, DEFAULT_TTL_S if ttl is None else duration_of("ttl", ttl)
 
@@ -247,9 +262,7 @@ def _instance(name: str) -> InstanceType:
     return instance
 
 
-def _corrected(
-    words: Sequence[str], find_file_system: FindFileSystem, find_eks_cluster: FindEksCluster
-) -> str | None:
+def _corrected(words: Sequence[str], ask: Questions) -> str | None:
     """The same in the spelling that is accepted, or with less; None where that is not enough."""
     if not words or "=" in words[0]:
         return "/train cluster list" if not words else None
@@ -264,7 +277,7 @@ def _corrected(
             return None
         corrected.append(f"{close}={_LESS[close](value)}")
     try:
-        _read_new_cluster(corrected, find_file_system, find_eks_cluster)
+        _read_new_cluster(corrected, ask)
     except UserError:
         return None
     return " ".join(["/train cluster create", *corrected])
@@ -287,6 +300,7 @@ _LESS: Final[Mapping[str, Callable[[str], str]]] = {
     "nodes": _less_nodes,
     "instance": _same_instance,
     "ttl": _less_ttl,
+    CAPACITY: lambda value: capacity_meant(value) or value,
     CLUSTER: lambda value: host_meant(value) or value,
     FILE_SYSTEM: storage_meant,
     _SIZE_KEY: gib_meant,

@@ -189,13 +189,7 @@ def _read_arguments(subcommand: Subcommand, word: str, rest: list[str], ask: Que
         case OneCluster(make=make_for_cluster):
             return make_for_cluster(read_label(rest, subcommand.name))
         case NewCluster(make=make_cluster):
-            return make_cluster(
-                *read_new_cluster(
-                    rest,
-                    find_file_system=ask.find_file_system,
-                    find_eks_cluster=ask.find_eks_cluster,
-                )
-            )
+            return make_cluster(*read_new_cluster(rest, ask))
         case LongerLife(make=make_longer):
             return make_longer(*read_extension(rest))
         case OtherSize(make=make_other):

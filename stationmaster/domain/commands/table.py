@@ -100,7 +100,9 @@ class NewCluster:
     """A new name and what the cluster is to be made of follow."""
 
     make: Callable[..., CreateCluster]
-    usage: str = "NAME [nodes=N] [instance=TYPE] [ttl=DURATION] [file_system=GIB|fs-...]"
+    usage: str = (
+        "NAME [nodes=N] [instance=TYPE] [ttl=DURATION] [file_system=GIB|fs-...] [key=value ...]"
+    )
 
 
 @dataclass(frozen=True)
@@ -412,6 +414,12 @@ _CLUSTER: Final = Key(
     help="an EKS cluster of others, eks:NAME, in which the run is a guest: nothing of it is made, "
     "changed or deleted; needs file_system=fs-...",
 )
+_CAPACITY: Final = Key(
+    name="capacity",
+    help="on-demand, or odcr:ID for the instances of an on-demand capacity reservation, which "
+    "decides their type and zone and stays as it is",
+    choices=("on-demand",),
+)
 _FILE_SYSTEM: Final = Key(
     name="file_system",
     help="an FSx for Lustre file system that exists (fs-...), used and never deleted; or the GiB "
@@ -421,12 +429,7 @@ _FILE_SYSTEM: Final = Key(
 
 # Where a run goes and how long its cluster stays; a start and a plan take them.
 _CLUSTER_KEYS: Final = (
-    Key(
-        name="capacity",
-        help="on-demand, or odcr:ID for the instances of an on-demand capacity reservation, which "
-        "decides their type and zone and stays as it is",
-        choices=("on-demand",),
-    ),
+    _CAPACITY,
     Key(name="on", help="a kept cluster of this channel, by name or id; last means the newest"),
     Key(
         name="keep",
@@ -474,6 +477,7 @@ CLUSTER_KEYS: Final = (
         help="for how long it stays from now on, from 1s to 7d",
         choices=("2h", "8h", "1d"),
     ),
+    _CAPACITY,
     _CLUSTER,
     _FILE_SYSTEM,
     Key(name="file_system_gib", help="the same as file_system=GIB"),
