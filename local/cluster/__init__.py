@@ -5,12 +5,12 @@ Composed by the local mode. Pods run as local process groups; nothing here knows
 It serves the official Python client (typed and dynamic) and kubectl: get, describe, logs, apply,
 patch, scale, wait, rollout status, delete. It is as strict as a real API server about what it is
 given: unknown and wrongly typed fields, required fields, names, relations between fields, what may
-not change, service accounts, RBAC.
+not change, owners of applied fields, service accounts, RBAC.
 
 What a real cluster has and this one has not: protobuf bodies (so no `kubectl auth can-i`, no `helm
 install`), exec, attach and port-forward, cluster DNS between pods other than a job's own replicas,
-readiness and liveness probes (a started container is ready), resource limits, dynamic provisioning,
-hostPath volumes, and conflicts between field managers in server-side apply (the last one wins).
+readiness and liveness probes (a started container is ready), resource limits, dynamic provisioning
+and hostPath volumes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the API server fills in on creation.
+"""What the API server fills in where an object says nothing.
 
 Called by `objects.py` only. Pure: changes the object it is given, which is always a private copy.
 """
@@ -17,6 +17,16 @@ def fill(resource: Resource, obj: Object, sequence: int) -> None:
     filler = _FILLERS.get(resource.key)
     if filler is not None:
         filler(obj, sequence)
+
+
+def fill_missing(resource: Resource, obj: Object, sequence: int) -> None:
+    """Fill what a change left out of an object that exists; its status is another's."""
+    status = obj.get("status")
+    fill(resource, obj, sequence)
+    if status is None:
+        obj.pop("status", None)
+    else:
+        obj["status"] = status
 
 
 def _fill_pod(obj: Object, _: int) -> None:

@@ -1,4 +1,4 @@
-"""The four ways to patch an object: JSON patch, merge patch, strategic merge, server-side apply.
+"""Three ways to patch an object: JSON patch, merge patch, strategic merge.
 
 Called by the REST layer. Pure: takes JSON, returns new JSON, changes nothing in place.
 """
@@ -182,46 +182,4 @@ def _strategic_list(target: list[Any], patch: list[Any], name: str) -> list[Any]
             result.append(strategic_merge({}, item))
         else:
             result[index] = strategic_merge(result[index], item)
-    return result
-
-
-def apply(live: Any, previous: Any, applied: Any, name: str = "") -> Any:
-    """Server-side apply with one rule: what this manager applied before and no longer does, goes.
-
-    `previous` is the manager's last applied configuration ({} when there is none); lists with a
-    merge key are merged element by element, others are replaced whole.
-    """
-    if isinstance(applied, Mapping):
-        result = dict(live) if isinstance(live, Mapping) else {}
-        before = previous if isinstance(previous, Mapping) else {}
-        for key in before:
-            if key not in applied:
-                result.pop(key, None)
-        for key, value in applied.items():
-            if value is None:
-                result.pop(key, None)
-            else:
-                result[key] = apply(result.get(key), before.get(key), value, key)
-        return result
-    if isinstance(applied, list):
-        return _apply_list(live, previous, applied, name)
-    return applied
-
-
-def _apply_list(live: Any, previous: Any, applied: list[Any], name: str) -> list[Any]:
-    key = _merge_key(name, applied)
-    if key is None:
-        return copy.deepcopy(applied)
-    current = {item.get(key): item for item in live or []}
-    before = {item.get(key): item for item in previous or [] if isinstance(item, Mapping)}
-    wanted = {item[key]: item for item in applied}
-    result = []
-    for identity, item in current.items():
-        if identity in wanted:
-            result.append(apply(item, before.get(identity), wanted[identity]))
-        elif identity not in before:
-            result.append(item)
-    result.extend(
-        apply({}, {}, item) for identity, item in wanted.items() if identity not in current
-    )
     return result

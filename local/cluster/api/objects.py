@@ -31,6 +31,9 @@ from local.cluster.api.store import Store
 from local.cluster.api.validation.problems import Problems
 from local.cluster.api.validation.workloads import check_job_selector
 
+Ownership = Callable[[Object | None, Object], list[Object]]
+"""(an object before, and after) to its `managedFields` after."""
+
 
 class Objects:
     """The only writer of the store."""
@@ -72,8 +75,9 @@ class Objects:
         *,
         namespace: str = "",
         dry_run: bool = False,
+        ownership: Ownership | None = None,
     ) -> Object:
-        """Store a new object.
+        """Store a new object; without `ownership` nobody's fields are tracked in it.
 
         Raises:
             ApiError: 404 unknown namespace, 409 exists, 422 invalid, 403 denied.
@@ -106,6 +110,8 @@ class Objects:
             defaults.fill(resource, new, self._sequence)
             validation.check(resource, new)
             self._admit(resource, new, is_new=True)
+            if ownership is not None:
+                new["metadata"]["managedFields"] = ownership(None, new)
             if dry_run:
                 new["metadata"]["resourceVersion"] = str(self.store.version)
                 return new
@@ -121,8 +127,12 @@ class Objects:
         *,
         subresource: str = "",
         dry_run: bool = False,
+        ownership: Ownership | None = None,
     ) -> Object:
-        """Replace an object (or its status); a stale resourceVersion is a 409 Conflict."""
+        """Replace an object (or its status); a stale resourceVersion is a 409 Conflict.
+
+        Without `ownership` every field stays with whom it belongs to.
+        """
         metadata = obj["metadata"]
         with self.store.lock:
             current = self.get(resource, metadata.get("namespace", ""), metadata["name"])
@@ -137,9 +147,15 @@ class Objects:
             new = merged(resource, current, clone(obj), subresource)
             new = self._conform(resource, new)
             if not subresource:
+                defaults.fill_missing(resource, new, self._sequence)
                 validation.check(resource, new)
                 check_immutable(resource, current, new)
                 self._admit(resource, new, is_new=False)
+            owned = held.get("managedFields") or []
+            if ownership is not None:
+                owned = ownership(current, new)
+            if owned:
+                new["metadata"]["managedFields"] = owned
             return self._write(resource, current, new, dry_run=dry_run)
 
     def modify(

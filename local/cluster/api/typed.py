@@ -9,30 +9,25 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from local.cluster.api import errors, object_patches, schema
+from local.cluster.api import errors
+from local.cluster.api.field_sets import child_type, element_of, text_of
 from local.cluster.api.resources import Object, Resource
-from local.cluster.api.types import Type, type_of
+from local.cluster.api.types import Type, declared_type
 
 _UNDECLARED = "field not declared in schema"
 
 
 def check_applied(resource: Resource, applied: Object, *, namespace: str) -> None:
-    """Refuse fields that the type does not declare, or declares otherwise.
+    """Refuse fields that the type does not declare or declares otherwise, and doubled elements.
 
     Raises:
         ApiError: 500, as a real API server answers here.
     """
-    declared = type_of(resource)
-    if declared is not None:
-        lines = [f"{path}: {what}" for path, what in _misfits(applied, declared, "")]
-    elif resource.schema is not None:
-        _, findings = schema.conform(applied, resource.schema)
-        lines = [f".{path}: {_UNDECLARED}" for path in findings.unknown]
-    else:
-        lines = []
+    declared = declared_type(resource)
+    lines = [f"{path}: {what}" for path, what in _misfits(applied, declared, "")]
     if not lines:
         return
-    listed = lines[0] if len(lines) == 1 else "errors:\n" + "".join(f"  {line}\n" for line in lines)
+    listed = lines[0] if len(lines) == 1 else "errors:\n" + "\n".join(f"  {each}" for each in lines)
     name = f"{namespace}/{applied['metadata']['name']}"
     version = resource.api_version if resource.group else f"/{resource.version}"
     raise errors.ApiError(
@@ -47,22 +42,18 @@ def _misfits(value: Any, declared: Type, path: str) -> Iterator[tuple[str, str]]
     if value is None:
         return
     match declared.form:
-        case "struct":
+        case "struct" | "map":
             if not isinstance(value, Mapping):
                 yield path, f"expected map, got {_go(value)}"
                 return
             for name, item in value.items():
-                inner = declared.fields.get(name)
-                if inner is None:
-                    yield f"{path}.{name}", _UNDECLARED
+                inner = f"{path}.{name}"
+                known = declared.form == "map" or name in declared.fields
+                if known or declared.takes_unknown_fields:
+                    yield from _misfits(item, child_type(declared, name), inner)
                 else:
-                    yield from _misfits(item, inner, f"{path}.{name}")
-        case "map":
-            if not isinstance(value, Mapping):
-                yield path, f"expected map, got {_go(value)}"
-                return
-            for name, item in value.items():
-                yield from _misfits(item, declared.element or declared, f"{path}.{name}")
+                    yield inner, _UNDECLARED
+                    return  # the server's own walk ends at the first, too
         case "list":
             if not isinstance(value, list):
                 yield path, f"expected list, got {_go(value)}"
@@ -73,23 +64,27 @@ def _misfits(value: Any, declared: Type, path: str) -> Iterator[tuple[str, str]]
                 yield path, f"expected numeric (int or float), got {_kind(value)}"
         case "boolean":
             if not isinstance(value, bool):
-                yield path, f"expected boolean, got {_kind(value)}"
+                yield path, f"expected boolean, got {_go(value)}"
         case "string" | "bytes" | "time":
             if not isinstance(value, str):
                 yield path, f"expected string, got {_go(value)}"
 
 
 def _list_misfits(value: list[Any], declared: Type, path: str) -> Iterator[tuple[str, str]]:
-    keys = object_patches.MERGE_KEYS.get(path.rpartition(".")[2], ())
     taken: set[str] = set()
     for index, item in enumerate(value):
-        key = next((key for key in keys if isinstance(item, Mapping) and key in item), None)
-        place = f"{key}={json.dumps(item[key])}" if key else str(index)
-        if key and key != "containerPort":
-            if place in taken:
-                yield path, f"duplicate entries for key [{place}]"
-            taken.add(place)
-        yield from _misfits(item, declared.element or declared, f"{path}[{place}]")
+        place = f"[{index}]"
+        if declared.keys or declared.is_set:
+            try:
+                element = element_of(item, declared)
+            except ValueError as exc:
+                yield path, f"element {index}: {exc}"
+                return
+            place = text_of((element,))
+            if element in taken:
+                yield path, f"duplicate entries for key {place}"
+            taken.add(element)
+        yield from _misfits(item, declared.element or declared, path + place)
 
 
 def _kind(value: Any) -> str:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import Any, Literal
 
+from local.cluster.api.list_types import ATOMIC, LIST_KEYS, SETS
 from local.cluster.api.resources import Resource
 
 Form = Literal[
@@ -86,13 +87,20 @@ _LONG = frozenset(
 
 @dataclass(frozen=True, eq=False)
 class Type:
-    """One type. Of a struct `name` is the model's; of a map or a list `element` is the items'."""
+    """One type. Of a struct `name` is the model's; of a map or a list `element` is the items'.
+
+    Server-side apply tells the elements of a list with `keys` apart by these fields, and those of a
+    set by their values; what `is_atomic` it replaces whole, as all other lists.
+    """
 
     form: Form
     name: str = ""
     element: Type | None = None
     is_long: bool = False
     required: frozenset[str] = field(default=frozenset())
+    keys: tuple[str, ...] = ()
+    is_set: bool = False
+    is_atomic: bool = False
 
     @cached_property
     def fields(self) -> Mapping[str, Type]:
@@ -104,6 +112,11 @@ class Type:
             _json_name(model, python): _field_type(model, python, declared)
             for python, declared in model.openapi_types.items()
         }
+
+    @property
+    def takes_unknown_fields(self) -> bool:
+        """Of a struct: whether it keeps fields that are not declared."""
+        return False
 
     @property
     def go(self) -> str:
@@ -137,6 +150,68 @@ class Type:
 _ANY = Type("any")
 
 
+@dataclass(frozen=True, eq=False)
+class CustomType(Type):
+    """A struct of a custom type, by its schema."""
+
+    schema: Mapping[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def fields(self) -> Mapping[str, Type]:
+        properties = self.schema.get("properties") or {}
+        return {name: _of_schema(inner) for name, inner in properties.items()}
+
+    @property
+    def takes_unknown_fields(self) -> bool:
+        return bool(
+            self.schema.get("x-kubernetes-preserve-unknown-fields")
+            or self.schema.get("x-kubernetes-embedded-resource")
+        )
+
+
+class _CustomRoot(CustomType):
+    """A whole custom object: what its schema says, and the metadata that every object has."""
+
+    @cached_property
+    def fields(self) -> Mapping[str, Type]:
+        return {
+            **{name: _of_schema(each) for name, each in self.schema["properties"].items()},
+            "apiVersion": Type("string"),
+            "kind": Type("string"),
+            "metadata": struct("V1ObjectMeta"),
+        }
+
+
+def declared_type(resource: Resource) -> Type:
+    """The type of any resource; a custom one's comes from the schema of its definition."""
+    built_in = type_of(resource)
+    if built_in is not None:
+        return built_in
+    schema = resource.schema or {"x-kubernetes-preserve-unknown-fields": True}
+    return _CustomRoot("struct", schema={"properties": {}, **schema})
+
+
+def _of_schema(schema: Mapping[str, Any]) -> Type:
+    """Source: kube-openapi, pkg/schemaconv."""
+    atomic = schema.get("x-kubernetes-map-type") == "atomic"
+    if schema.get("x-kubernetes-int-or-string"):
+        return Type("int-or-string")
+    match schema.get("type"):
+        case "array":
+            kind = schema.get("x-kubernetes-list-type", "atomic")
+            keys = tuple(schema.get("x-kubernetes-list-map-keys") or ()) if kind == "map" else ()
+            element = _of_schema(schema.get("items") or {})
+            return Type("list", element=element, keys=keys, is_set=kind == "set")
+        case "string" | "integer" | "number" | "boolean" as form:
+            return Type(form)
+    if schema.get("properties"):
+        return CustomType("struct", schema=schema, is_atomic=atomic)
+    if isinstance(schema.get("additionalProperties"), Mapping):
+        element = _of_schema(schema["additionalProperties"])
+        return Type("map", element=element, is_atomic=atomic)
+    return _ANY
+
+
 def type_of(resource: Resource) -> Type | None:
     """The type of a built-in resource; None of a custom one."""
     if resource.custom:
@@ -156,7 +231,7 @@ def struct(name: str) -> Type:
         for python, declared in model.model_fields.items()
         if declared.is_required() and model.openapi_types[python] != "bool"
     )
-    return Type("struct", name, required=required)
+    return Type("struct", name, required=required, is_atomic=name in ATOMIC)
 
 
 def _model(name: str) -> Any:
@@ -181,14 +256,20 @@ def _field_type(model: Any, python: str, declared: str) -> Type:
         offered = set(typing.get_args(model.model_fields[python].annotation)) - {type(None)}
         plain = {getattr(each, "__origin__", each) for each in offered}
         return Type("int-or-string") if plain == {int, str} else _ANY
-    return _parsed(declared, is_long=json_name in _LONG)
+    return _parsed(declared, is_long=json_name in _LONG, place=place)
 
 
-def _parsed(declared: str, *, is_long: bool) -> Type:
+def _parsed(declared: str, *, is_long: bool, place: str = "") -> Type:
     element = _ELEMENT.match(declared)
     if element is not None:
         inner = _parsed(element[2], is_long=is_long)
-        return Type("list" if element[1] == "List" else "map", element=inner)
+        return Type(
+            "list" if element[1] == "List" else "map",
+            element=inner,
+            keys=LIST_KEYS.get(place, ()),
+            is_set=place in SETS,
+            is_atomic=place in ATOMIC,
+        )
     if declared in _SCALARS:
         return Type(_SCALARS[declared], is_long=is_long)
     return struct(declared)

@@ -5,18 +5,20 @@ Used by `rest.py`, which routes. Decodes the request, calls `objects.py`, encode
 
 from __future__ import annotations
 
+import functools
 import json
 from typing import Any, TypedDict
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from local.cluster.api import decoding, errors, object_patches, requests, typed
+from local.cluster.api import decoding, errors, object_patches, ownership, requests, typed
 from local.cluster.api.metadata import clone
-from local.cluster.api.objects import Objects
+from local.cluster.api.objects import Objects, Ownership
+from local.cluster.api.ownership import Manager
 from local.cluster.api.reading import shown
 from local.cluster.api.requests import Target
-from local.cluster.api.resources import RETURNED_WHEN_DELETED, Object
+from local.cluster.api.resources import RETURNED_WHEN_DELETED, Object, Resource
 
 
 class WriteOptions(TypedDict):
@@ -40,16 +42,19 @@ _CONDITIONAL = {
 
 
 class Writer:
-    """Answers requests that change objects; remembers what each field manager has applied."""
+    """Answers requests that change objects, and tracks which client owns which fields."""
 
     def __init__(self, objects: Objects) -> None:
         self._objects = objects
-        self._applied: dict[tuple[str, str], Object] = {}
 
     async def create(self, request: Request, target: Target) -> Response:
         body, warnings = await requests.object_of(request, target.resource)
         created = self._objects.create(
-            target.resource, body, namespace=target.namespace, **_write_options(request)
+            target.resource,
+            body,
+            namespace=target.namespace,
+            ownership=_ownership(request, target),
+            **_write_options(request),
         )
         return _answer(shown(request, target, created), warnings, code=201)
 
@@ -65,7 +70,11 @@ class Writer:
         if not metadata.get("resourceVersion"):
             _refuse_unconditional(target)
         updated = self._objects.update(
-            target.resource, body, subresource=target.subresource, **_write_options(request)
+            target.resource,
+            body,
+            subresource=target.subresource,
+            ownership=_ownership(request, target),
+            **_write_options(request),
         )
         return _answer(shown(request, target, updated), warnings)
 
@@ -74,6 +83,7 @@ class Writer:
         patch, doubled = await requests.read_body(request)
         named = request.query_params.get("fieldValidation")
         mode = decoding.field_validation(named, "PatchOptions")
+        _check_patch_options(request, applies=content_type == object_patches.APPLY_PATCH)
         if content_type == object_patches.APPLY_PATCH:
             return self._apply(request, target, patch)
         objects = self._objects
@@ -86,6 +96,7 @@ class Writer:
                 target.resource,
                 patched,
                 subresource=target.subresource,
+                ownership=_ownership(request, target),
                 **_write_options(request),
             )
         return _answer(shown(request, target, updated), warnings)
@@ -94,24 +105,34 @@ class Writer:
         if not isinstance(applied, dict):
             raise errors.bad_request("the applied configuration is not an object")
         objects, resource = self._objects, target.resource
-        manager = request.query_params.get("fieldManager", "")
-        if not manager:
-            raise errors.bad_request("PatchOptions is invalid: fieldManager: Required value")
-        applied.setdefault("metadata", {})["name"] = target.name
-        typed.check_applied(resource, applied, namespace=target.namespace)
-        options = _write_options(request)
+        _check_identity(resource, applied)
+        metadata = applied.setdefault("metadata", {})
+        metadata["name"] = target.name
+        typed.check_applied(resource, applied, namespace=metadata.get("namespace", ""))
+        query, options = request.query_params, _write_options(request)
+        manager = Manager(query["fieldManager"], "Apply", subresource=target.subresource)
+        force = requests.flag(query, "force")
         with objects.store.lock:
             current = objects.find(resource, target.namespace, target.name)
+            if current is None and target.subresource:
+                raise errors.not_found(resource.key, target.name)
+            merged, owned = ownership.apply(resource, current, applied, manager, force=force)
             if current is None:
-                result = objects.create(resource, applied, namespace=target.namespace, **options)
+                result = objects.create(
+                    resource,
+                    merged,
+                    namespace=target.namespace,
+                    ownership=lambda _before, _after: owned,
+                    **options,
+                )
             else:
-                owner = (current["metadata"]["uid"], manager)
-                before = self._applied.get(owner, {})
-                merged = object_patches.apply(clone(current), before, applied)
-                merged["metadata"].setdefault("namespace", target.namespace)
-                result = objects.update(resource, merged, subresource=target.subresource, **options)
-            if not options["dry_run"]:
-                self._applied[result["metadata"]["uid"], manager] = clone(applied)
+                result = objects.update(
+                    resource,
+                    merged,
+                    subresource=target.subresource,
+                    ownership=lambda _before, _after: owned,
+                    **options,
+                )
         code = 201 if current is None else 200
         return JSONResponse(shown(request, target, result), status_code=code)
 
@@ -175,13 +196,55 @@ class Writer:
                 else:
                     wanted = object_patches.merge(scale, body)
                 holder[path[-1]] = int(wanted["spec"]["replicas"])
-                updated = objects.update(target.resource, obj, **_write_options(request))
+                updated = objects.update(
+                    target.resource,
+                    obj,
+                    ownership=_ownership(request, target, subresource="scale"),
+                    **_write_options(request),
+                )
                 scale = _scale_object(updated, holder[path[-1]])
         return JSONResponse(scale)
 
 
 def _write_options(request: Request) -> WriteOptions:
     return {"dry_run": requests.dry_run(request.query_params)}
+
+
+def _ownership(request: Request, target: Target, subresource: str | None = None) -> Ownership:
+    """The fields that this request changes become its sender's."""
+    manager = Manager.of_request(
+        request.query_params.get("fieldManager", ""),
+        request.headers.get("user-agent", ""),
+        target.subresource if subresource is None else subresource,
+    )
+    return functools.partial(_after_update, target.resource, manager)
+
+
+def _after_update(
+    resource: Resource, manager: Manager, before: Object | None, after: Object
+) -> list[Object]:
+    return ownership.after_update(resource, before, after, manager)
+
+
+def _check_patch_options(request: Request, *, applies: bool) -> None:
+    query = request.query_params
+    causes = ownership.check_options(
+        query.get("fieldManager", ""), query.get("force"), applies=applies
+    )
+    if causes:
+        raise errors.invalid("PatchOptions", "meta.k8s.io", "", causes)
+
+
+def _check_identity(resource: Resource, applied: Object) -> None:
+    """Source: apimachinery, util/managedfields/internal/structuredmerge.go, Apply."""
+    version = applied.get("apiVersion", "")
+    if version != resource.api_version:
+        raise errors.bad_request(
+            "Incorrect version specified in apply patch. Specified patch version: "
+            f"{version}, expected: {resource.api_version}"
+        )
+    if (applied.get("metadata") or {}).get("managedFields") is not None:
+        raise errors.bad_request("metadata.managedFields must be nil")
 
 
 def _answer(body: Object, warnings: list[str], *, code: int = 200) -> Response:

@@ -8,93 +8,34 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
-from cluster_fixtures import Cluster, pytorchjob_crd, start_cluster
+from api_probes import (
+    APPLY,
+    BINDINGS,
+    CLAIMS,
+    CONFIG_MAPS,
+    CRDS,
+    DEPLOYMENTS,
+    JOBS,
+    MERGE,
+    PODS,
+    PYTORCHJOBS,
+    RBAC,
+    REVIEWS,
+    ROLES,
+    SECRETS,
+    SERVICES,
+    STRATEGIC,
+    VOLUMES,
+    Asked,
+)
+from cluster_fixtures import pytorchjob_crd, start_cluster
 
 from local.cluster.api import decoding, resources
 from local.cluster.api.errors import ApiError
-
-CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
-PODS = "/api/v1/namespaces/default/pods"
-SECRETS = "/api/v1/namespaces/default/secrets"
-SERVICES = "/api/v1/namespaces/default/services"
-CLAIMS = "/api/v1/namespaces/default/persistentvolumeclaims"
-VOLUMES = "/api/v1/persistentvolumes"
-DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
-JOBS = "/apis/batch/v1/namespaces/default/jobs"
-ROLES = "/apis/rbac.authorization.k8s.io/v1/namespaces/default/roles"
-BINDINGS = "/apis/rbac.authorization.k8s.io/v1/namespaces/default/rolebindings"
-CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-PYTORCHJOBS = "/apis/kubeflow.org/v1/namespaces/default/pytorchjobs"
-REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-MERGE, STRATEGIC, APPLY = (
-    "application/merge-patch+json",
-    "application/strategic-merge-patch+json",
-    "application/apply-patch+yaml",
-)
-RBAC = "rbac.authorization.k8s.io"
-
-
-@dataclass
-class Answer:
-    """What a server said."""
-
-    status: int
-    body: Any
-    headers: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def message(self) -> str:
-        return str(self.body["message"])
-
-    @property
-    def causes(self) -> list[tuple[str, str]]:
-        """(field, reason) of each cause."""
-        causes = self.body.get("details", {}).get("causes", [])
-        return [(cause.get("field", ""), cause["reason"]) for cause in causes]
-
-
-@dataclass
-class Asked:
-    """A server, asked with plain JSON."""
-
-    cluster: Cluster
-    token: str = ""
-
-    def __call__(
-        self,
-        method: str,
-        path: str,
-        body: Any = None,
-        *,
-        content_type: str = "application/json",
-        **query: str,
-    ) -> Answer:
-        api = self.cluster.api
-        headers = {"Accept": "application/json"}
-        if body is not None:
-            headers["Content-Type"] = content_type
-        request = api.param_serialize(
-            method,
-            path,
-            query_params=list(query.items()),
-            header_params=headers,
-            body=body,
-            auth_settings=["BearerToken"],
-        )
-        if self.token:
-            request[2]["authorization"] = f"Bearer {self.token}"
-        response = api.call_api(*request)
-        raw = response.read() or b""
-        text = raw.decode()
-        is_json = text.startswith(("{", "["))
-        return Answer(
-            response.status, json.loads(text) if is_json else text, dict(response.headers)
-        )
 
 
 @pytest.fixture(scope="module")

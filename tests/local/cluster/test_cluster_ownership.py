@@ -1,0 +1,355 @@
+"""Field ownership of server-side apply: conflicts, force, shared fields, what goes, list elements.
+
+The sentences are those of Kubernetes 1.35; two appliers and one client that updates share objects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from api_probes import (
+    APPLY,
+    CONFIG_MAPS,
+    CRDS,
+    DEPLOYMENTS,
+    MERGE,
+    NAMESPACES,
+    PYTORCHJOBS,
+    SERVICES,
+    STRATEGIC,
+    Answer,
+    Asked,
+)
+from cluster_fixtures import pytorchjob_crd, start_cluster
+
+CONTAINERS = ["spec", "template", "spec", "containers"]
+
+
+@pytest.fixture(scope="module")
+def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asked]:
+    cluster = start_cluster(Path(tmp_path_factory.mktemp("ownership")))
+    asked = Asked(cluster)
+    assert asked("POST", CRDS, pytorchjob_crd()).status == 201
+    yield asked
+    cluster.close()
+
+
+def config(name: str, **data: str) -> dict[str, Any]:
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}}
+    return {**body, "data": data} if data else body
+
+
+def deployment(name: str, *containers: dict[str, Any], **spec: Any) -> dict[str, Any]:
+    template = {
+        "metadata": {"labels": {"app": name}},
+        "spec": {"containers": [{"image": "i:1", **each} for each in containers]},
+    }
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name},
+        "spec": {
+            "replicas": 0,
+            "selector": {"matchLabels": {"app": name}},
+            "template": template,
+            **spec,
+        },
+    }
+
+
+def service(name: str, *ports: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": name},
+        "spec": {"ports": list(ports), "selector": {"app": name}},
+    }
+
+
+def applied(
+    asked: Asked, path: str, body: dict[str, Any], manager: str = "one", **query: str
+) -> Answer:
+    place = f"{path}/{body['metadata']['name']}"
+    return asked("PATCH", place, body, content_type=APPLY, fieldManager=manager, **query)
+
+
+def at(answer: Answer, *path: str) -> Any:
+    found = answer.body
+    for name in path:
+        found = found[name]
+    return found
+
+
+def owned(answer: Answer) -> dict[str, Any]:
+    """Fields by manager and operation."""
+    entries = answer.body["metadata"].get("managedFields", [])
+    return {f"{entry['manager']} {entry['operation']}": entry["fieldsV1"] for entry in entries}
+
+
+def test_another_appliers_value_is_a_conflict_that_force_ends(asked: Asked) -> None:
+    applied(asked, CONFIG_MAPS, config("contended", a="1", b="1"))
+
+    refused = applied(asked, CONFIG_MAPS, config("contended", a="2"), "two")
+    both = applied(asked, CONFIG_MAPS, config("contended", a="2", b="2"), "two")
+    forced = applied(asked, CONFIG_MAPS, config("contended", a="2"), "two", force="true")
+
+    assert (refused.status, refused.body["reason"]) == (409, "Conflict")
+    assert refused.message == 'Apply failed with 1 conflict: conflict with "one": .data.a'
+    assert refused.body["details"] == {
+        "causes": [
+            {
+                "reason": "FieldManagerConflict",
+                "message": 'conflict with "one"',
+                "field": ".data.a",
+            }
+        ]
+    }
+    assert both.message == (
+        'Apply failed with 2 conflicts: conflicts with "one":\n- .data.a\n- .data.b'
+    )
+    assert forced.body["data"] == {"a": "2", "b": "1"}
+    assert owned(forced) == {
+        "one Apply": {"f:data": {"f:b": {}}},
+        "two Apply": {"f:data": {"f:a": {}}},
+    }
+
+
+def test_value_that_both_apply_is_shared_and_goes_with_its_last_owner(asked: Asked) -> None:
+    applied(asked, CONFIG_MAPS, config("shared", a="1"))
+    shared = applied(asked, CONFIG_MAPS, config("shared", a="1", b="1"), "two")
+
+    left_by_one = applied(asked, CONFIG_MAPS, config("shared"))
+    left_by_both = applied(asked, CONFIG_MAPS, config("shared", b="1"), "two")
+
+    assert (shared.status, left_by_one.body["data"]) == (200, {"a": "1", "b": "1"})
+    assert left_by_both.body["data"] == {"b": "1"}
+    assert owned(left_by_both) == {"two Apply": {"f:data": {"f:b": {}}}}
+
+
+def test_update_takes_a_field_from_its_applier(asked: Asked) -> None:
+    applied(asked, CONFIG_MAPS, config("edited", a="1", b="1"))
+    path = f"{CONFIG_MAPS}/edited"
+
+    edited = asked("PATCH", path, {"data": {"a": "2"}}, content_type=MERGE, fieldManager="hand")
+    same = applied(asked, CONFIG_MAPS, config("edited", a="2", b="1"))
+    refused = applied(asked, CONFIG_MAPS, config("edited", a="1", b="1"))
+
+    assert owned(edited) == {
+        "one Apply": {"f:data": {"f:b": {}}},
+        "hand Update": {"f:data": {"f:a": {}}},
+    }
+    assert same.status == 200
+    assert refused.message == (
+        'Apply failed with 1 conflict: conflict with "hand" using v1: .data.a'
+    )
+
+
+def test_creator_owns_what_it_created_by_the_name_of_its_program(asked: Asked) -> None:
+    asked("POST", CONFIG_MAPS, config("created", a="1"))
+
+    refused = applied(asked, CONFIG_MAPS, config("created", a="2"))
+
+    assert refused.message == (
+        'Apply failed with 1 conflict: conflict with "OpenAPI-Generator" using v1: .data.a'
+    )
+
+
+def test_object_of_a_controller_belongs_to_before_first_apply(asked: Asked) -> None:
+    body = {
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": {"name": "kube-public", "labels": {"kubernetes.io/metadata.name": "x"}},
+    }
+
+    refused = applied(asked, NAMESPACES, body)
+
+    assert refused.message == (
+        'Apply failed with 1 conflict: conflict with "before-first-apply" using v1: '
+        ".metadata.labels.kubernetes.io/metadata.name"
+    )
+
+
+def test_containers_and_their_variables_are_told_apart_by_name(asked: Asked) -> None:
+    env = [{"name": "A", "value": "1"}, {"name": "B", "value": "2"}]
+    applied(asked, DEPLOYMENTS, deployment("merged", {"name": "c", "env": env}, {"name": "d"}))
+    template = {"spec": {"containers": [{"name": "side", "image": "s"}]}}
+    asked(
+        "PATCH",
+        f"{DEPLOYMENTS}/merged",
+        {"spec": {"template": template}},
+        content_type=STRATEGIC,
+        fieldManager="injector",
+    )
+
+    result = applied(asked, DEPLOYMENTS, deployment("merged", {"name": "c", "env": env[1:]}))
+
+    containers = {each["name"]: each for each in at(result, *CONTAINERS)}
+    assert set(containers) == {"c", "side"}
+    assert containers["c"]["env"] == env[1:]
+    fields = owned(result)["one Apply"]["f:spec"]["f:template"]["f:spec"]["f:containers"]
+    assert fields == {
+        'k:{"name":"c"}': {
+            ".": {},
+            "f:env": {'k:{"name":"B"}': {".": {}, "f:name": {}, "f:value": {}}},
+            "f:image": {},
+            "f:name": {},
+        }
+    }
+
+
+def test_ports_are_told_apart_by_number_and_protocol(asked: Asked) -> None:
+    first = applied(asked, SERVICES, service("ports", {"port": 80, "name": "a"}))
+    udp = {"port": 80, "protocol": "UDP", "name": "b"}
+
+    result = applied(asked, SERVICES, service("ports", udp), "two")
+    again = applied(asked, SERVICES, service("ports", {"port": 81, "name": "c"}))
+
+    assert first.status == 201
+    assert [port["protocol"] for port in at(result, "spec", "ports")] == ["TCP", "UDP"]
+    assert [port["port"] for port in at(again, "spec", "ports")] == [80, 81]
+    assert at(again, "spec", "clusterIP") == at(first, "spec", "clusterIP")
+
+
+def test_list_without_keys_has_one_owner(asked: Asked) -> None:
+    applied(asked, DEPLOYMENTS, deployment("atomic", {"name": "c", "args": ["a"]}))
+
+    refused = applied(asked, DEPLOYMENTS, deployment("atomic", {"name": "c", "args": ["b"]}), "two")
+
+    assert refused.body["details"]["causes"][0]["field"] == (
+        '.spec.template.spec.containers[name="c"].args'
+    )
+
+
+def test_field_that_is_applied_no_longer_has_its_default_again(asked: Asked) -> None:
+    applied(asked, DEPLOYMENTS, deployment("defaulted", {"name": "c"}, replicas=3))
+    body = deployment("defaulted", {"name": "c"})
+    del body["spec"]["replicas"]
+
+    result = applied(asked, DEPLOYMENTS, body)
+
+    assert result.body["spec"]["replicas"] == 1
+
+
+def test_custom_object_is_merged_by_the_lists_of_its_schema(asked: Asked) -> None:
+    def job(**policy: Any) -> dict[str, Any]:
+        container = {"name": "pytorch", "image": "i", "command": ["true"]}
+        spec = {"replicas": 1, "template": {"spec": {"containers": [container]}}}
+        return {
+            "apiVersion": "kubeflow.org/v1",
+            "kind": "PyTorchJob",
+            "metadata": {"name": "owned", "namespace": "default"},
+            "spec": {"runPolicy": policy, "pytorchReplicaSpecs": {"Worker": spec}},
+        }
+
+    first = applied(asked, PYTORCHJOBS, job(suspend=True, backoffLimit=3))
+    refused = applied(asked, PYTORCHJOBS, job(suspend=False), "two")
+    result = applied(asked, PYTORCHJOBS, job(suspend=True))
+
+    assert first.status == 201
+    assert refused.body["details"]["causes"][0]["field"] == ".spec.runPolicy.suspend"
+    assert result.body["spec"]["runPolicy"] == {"suspend": True}
+
+
+@pytest.mark.parametrize(
+    ("containers", "expected"),
+    [
+        (
+            [{"name": "c"}, {"name": "c"}],
+            '.spec.template.spec.containers: duplicate entries for key [name="c"]',
+        ),
+        (
+            [{"name": "c", "env": [{"value": "1"}]}],
+            '.spec.template.spec.containers[name="c"].env: element 0: associative list with keys '
+            'has an element that omits all key fields ["name"] (and doesn\'t have default values '
+            "for any key fields)",
+        ),
+        (
+            [{"name": "c", "ports": [{"containerPort": 1}, {"containerPort": 1}]}],
+            '.spec.template.spec.containers[name="c"].ports: duplicate entries for key '
+            '[containerPort=1,protocol="TCP"]',
+        ),
+    ],
+)
+def test_elements_without_an_identity_are_refused(
+    asked: Asked, containers: list[dict[str, Any]], expected: str
+) -> None:
+    refused = applied(asked, DEPLOYMENTS, deployment("doubled", *containers))
+
+    assert refused.status == 500
+    assert refused.message == (
+        "failed to create typed patch object (/doubled; apps/v1, Kind=Deployment): " + expected
+    )
+
+
+def test_dry_run_changes_no_owner(asked: Asked) -> None:
+    applied(asked, CONFIG_MAPS, config("tried", a="1"))
+
+    tried = applied(asked, CONFIG_MAPS, config("tried", a="2"), "two", force="true", dryRun="All")
+    stored = asked("GET", f"{CONFIG_MAPS}/tried")
+
+    assert tried.body["data"] == {"a": "2"}
+    assert owned(stored) == {"one Apply": {"f:data": {"f:a": {}}}}
+
+
+def test_same_apply_again_writes_nothing(asked: Asked) -> None:
+    first = applied(asked, DEPLOYMENTS, deployment("still", {"name": "c"}, replicas=0))
+    stored = asked("GET", f"{DEPLOYMENTS}/still")
+
+    second = applied(asked, DEPLOYMENTS, deployment("still", {"name": "c"}, replicas=0))
+
+    assert first.status == 201
+    assert second.body["metadata"] == stored.body["metadata"]
+
+
+@pytest.mark.parametrize(
+    ("content_type", "query", "changes", "status", "expected"),
+    [
+        (APPLY, {}, {}, 422, "fieldManager: Required value: is required for apply patch"),
+        (
+            MERGE,
+            {"force": "true"},
+            {},
+            422,
+            "force: Forbidden: may not be specified for non-apply patch",
+        ),
+        (
+            APPLY,
+            {"fieldManager": "m" * 129},
+            {},
+            422,
+            "fieldManager: Too long: may not be more than 128 bytes",
+        ),
+        (
+            APPLY,
+            {"fieldManager": "m"},
+            {"apiVersion": "v2"},
+            400,
+            "Incorrect version specified in apply patch. Specified patch version: v2, expected: v1",
+        ),
+        (
+            APPLY,
+            {"fieldManager": "m"},
+            {"metadata": {"name": "options", "managedFields": []}},
+            400,
+            "metadata.managedFields must be nil",
+        ),
+    ],
+)
+def test_wrong_options_of_a_patch_are_refused(
+    asked: Asked,
+    content_type: str,
+    query: dict[str, str],
+    changes: dict[str, Any],
+    status: int,
+    expected: str,
+) -> None:
+    asked("POST", CONFIG_MAPS, config("options"))
+    body = {**config("options"), **changes}
+
+    refused = asked("PATCH", f"{CONFIG_MAPS}/options", body, content_type=content_type, **query)
+
+    assert refused.status == status
+    assert refused.message.endswith(expected)
