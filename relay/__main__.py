@@ -4,13 +4,14 @@ The relay's process: a pod in the run's cluster (Deployment <run id>-relay). It 
 STATIONMASTER_RUN_ID, STATIONMASTER_JOB, STATIONMASTER_BUS_NAME and AWS_REGION; AWS credentials come
 from Pod Identity, Kubernetes access from the service account, or from $KUBECONFIG where that is
 set. It stays up after the job has ended, until the teardown removes it; on SIGTERM it sends what it
-has and exits 0.
+has and exits 0. With STATIONMASTER_LEASE it is one of several, of which one sends at a time.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import secrets
 import signal
 import sys
 import threading
@@ -25,6 +26,7 @@ from relay.batching import Batcher
 from relay.bus import BusSender
 from relay.cluster import ClusterApi
 from relay.config import RelayConfig
+from relay.leadership import Leadership
 from relay.watching import RunWatcher
 from stationmaster.domain.errors import PermanentError
 
@@ -62,20 +64,41 @@ def main(variables: Mapping[str, str]) -> int:
     _stop_on_signal(stop)
     logger.info("relay starts", extra=config.model_dump())
 
-    batcher = Batcher(
-        run_id=config.run_id,
-        sender=BusSender(_events_client(config), bus_name=config.bus_name),
-    )
     api = ClusterApi.connect(variables.get("KUBECONFIG"))
+    leadership = _leadership(api, config)
+    sender = BusSender(
+        _events_client(config),
+        bus_name=config.bus_name,
+        may_send=leadership.leads if leadership else lambda: True,
+    )
+    batcher = Batcher(run_id=config.run_id, sender=sender)
     watcher = RunWatcher(api=api, config=config, batcher=batcher, stop=stop)
     crashed = _stop_on_crash(stop)
-    batcher.start(job_may_exist=watcher.job_may_exist)
+    batcher.start(job_may_exist=watcher.job_may_exist, blind_s=watcher.blind_s)
     watcher.start()
+    if leadership:
+        leadership.start(batcher, stop)
+    else:
+        batcher.lead(None)
     stop.wait()
 
     sent = batcher.close(timeout_s=FLUSH_WITHIN_S)
+    if leadership and not crashed.is_set():  # it may have missed something: the lease runs out
+        leadership.give_back(batcher)
     logger.info("relay stops", extra={"everything_sent": sent})
     return EXIT_CRASHED if crashed.is_set() else 0
+
+
+def _leadership(api: ClusterApi, config: RelayConfig) -> Leadership | None:
+    if not config.lease:
+        return None
+    return Leadership(
+        api,
+        lease=config.lease,
+        namespace=config.namespace,
+        identity=f"{config.pod}_{secrets.token_hex(4)}",
+        job=config.job,
+    )
 
 
 def _events_client(config: RelayConfig) -> EventBridgeClient:

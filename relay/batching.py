@@ -2,7 +2,8 @@
 
 Watchers and log followers put events in, one sender thread puts batches on EventBridge. The batcher
 is bounded: when the bus is slow or away, `put` waits, and with it the follower that reads the log,
-so that nothing is dropped and memory stays flat. Knows nothing of Kubernetes.
+so that nothing is dropped and memory stays flat. While another relay leads, it sends nothing and
+keeps what the leader may not have sent (relay/pending.py). Knows nothing of Kubernetes.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from time import monotonic
 from typing import Final
 
 from relay.bus import BusSender
+from relay.leases import Sent
+from relay.pending import LogPlace, Pending
 from stationmaster.domain.bus import LogTail, RelayBatch
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.run.events import RunEvent, run_event_id
@@ -28,6 +31,7 @@ MAX_BATCH_EVENTS: Final = 200
 # An EventBridge entry may have 256 KiB with its envelope; see also bus.MAX_CALL_BYTES.
 MAX_BATCH_BYTES: Final = 200_000
 CAPACITY_EVENTS: Final = 4_000
+KEPT_EVENTS: Final = 20_000  # by a relay that stands by; a kilobyte each at most, as a rule
 HEARTBEAT_EVERY_S: Final = 20.0
 TAIL_EVERY_S: Final = 2.0
 TAIL_LINES: Final = 60
@@ -58,26 +62,65 @@ class Batcher:
         self._run_id = run_id
         self._sender = sender
         self._job_may_exist: Callable[[], bool] = lambda: True
+        self._blind_s: Callable[[], float] = lambda: 0.0
         self._now = now
         self._condition = threading.Condition()
-        self._pending: deque[tuple[RunEvent, int]] = deque()
+        self._pending = Pending()
+        self._leads = False
         self._tails: dict[str, _Tail] = {}
         self._flush_at: float | None = None  # when what waits must go
         self._heartbeat_at = monotonic()
         self._closing = False
         self._thread = threading.Thread(target=self._run, name="sender", daemon=True)
 
-    def start(self, *, job_may_exist: Callable[[], bool] = lambda: True) -> None:
-        """Begin to send; the first batch is a heartbeat.
+    def start(
+        self,
+        *,
+        job_may_exist: Callable[[], bool] = lambda: True,
+        blind_s: Callable[[], float] = lambda: 0.0,
+    ) -> None:
+        """Start the sender, which waits until `lead`.
 
-        Heartbeats continue while `job_may_exist` says so. It is called under the batcher's lock and
-        must take none itself.
+        Heartbeats continue while `job_may_exist` says so; `blind_s` says for how long a watch has
+        been cut. Both are called under the batcher's lock and must take none themselves.
         """
         self._job_may_exist = job_may_exist
+        self._blind_s = blind_s
         self._thread.start()
 
-    def put(self, events: Sequence[RunEvent], *, urgent: bool = False) -> bool:
-        """Hand over events, in order; waits while the batcher is full.
+    def lead(self, sent: Sent | None) -> None:
+        """Send from now on; the first batch is a heartbeat. Harmless where it leads already.
+
+        `sent` is what the leader before this one has sent, None where there was none.
+        """
+        with self._condition:
+            if sent is not None:
+                self._pending.lead(sent.logs)
+            if not self._leads:
+                self._leads = True
+                self._heartbeat_at = monotonic()
+                self._condition.notify_all()
+
+    def learn(self, sent: Sent, *, written_after: float | None) -> None:
+        """Another relay leads and has sent so much; it wrote that after this monotonic time."""
+        objects_before = None
+        if written_after is not None and sent.behind_s is not None:
+            objects_before = written_after - sent.behind_s
+        with self._condition:
+            self._leads = False
+            self._pending.drop_sent(sent.logs, objects_before=objects_before)
+            self._condition.notify_all()
+
+    def sent(self) -> Sent:
+        """What this relay, which leads, has put on the bus."""
+        with self._condition:
+            behind_s = max(self._pending.behind_s(monotonic()), self._blind_s())
+            return Sent(behind_s=behind_s, logs=self._pending.sent_logs())
+
+    def put(
+        self, events: Sequence[RunEvent], *, urgent: bool = False, place: LogPlace | None = None
+    ) -> bool:
+        """Hand over events, in order; waits while the batcher is full. `place`: of a log's events.
 
         Returns:
             False when the relay is going down and the events were not taken: a later relay reads
@@ -85,12 +128,12 @@ class Batcher:
         """
         sized = [(event, len(event.model_dump_json().encode())) for event in events]
         with self._condition:
-            while len(self._pending) >= CAPACITY_EVENTS and not self._closing:
+            while len(self._pending) >= self._capacity and not self._closing:
                 self._condition.wait()
             if self._closing:
                 return False
             was_below = len(self._pending) < MAX_BATCH_EVENTS
-            self._pending.extend(sized)
+            self._pending.add(sized, place=place, seen_at=monotonic())
             now_full = was_below and len(self._pending) >= MAX_BATCH_EVENTS
             self._flush_by(monotonic() + (0.0 if urgent else FLUSH_AFTER_S), wake=now_full)
         return True
@@ -121,7 +164,10 @@ class Batcher:
                 del self._tails[pod]
 
     def close(self, *, timeout_s: float) -> bool:
-        """Send what waits and stop; False when the time was not enough."""
+        """Send what waits and stop; False when the time was not enough.
+
+        A relay that stands by sends nothing: what it keeps is the other's to send.
+        """
         deadline = monotonic() + timeout_s
         with self._condition:
             self._closing = True
@@ -130,11 +176,15 @@ class Batcher:
         if self._thread.ident is not None:
             self._thread.join(max(0.0, deadline - monotonic()))
         with self._condition:
-            left = len(self._pending)
+            left = len(self._pending) if self._leads else 0
         if self._thread.is_alive() or left:
             logger.warning("stopped before everything was sent", extra={"events_left": left})
             return False
         return True
+
+    @property
+    def _capacity(self) -> int:
+        return CAPACITY_EVENTS if self._leads else KEPT_EVENTS
 
     def _flush_by(self, at: float, *, wake: bool) -> None:
         """Let the sender run at `at` at the latest; the caller holds the lock."""
@@ -149,15 +199,26 @@ class Batcher:
             with self._condition:
                 self._wait_until_due()
                 closing = self._closing
-                batches = self._take_batches()
+                batches = self._take_batches() if self._leads else []
                 self._condition.notify_all()  # there is room again
-            if batches and not self._sender.send(batches):
-                return  # going down, and the bus did not take them in time
-            if closing and not batches:
+            arrived = not batches or self._sender.send(batches)
+            with self._condition:
+                if arrived:
+                    self._pending.arrived()
+                else:
+                    self._pending.back()
+                    # Going down, and the bus did not take them in time; or the lease was lost.
+                    self._leads = closing = self._closing
+            if closing and not (batches and arrived):
                 return
 
     def _wait_until_due(self) -> None:
-        while not self._closing and len(self._pending) < MAX_BATCH_EVENTS:
+        while not self._closing:
+            if not self._leads:
+                self._condition.wait()
+                continue
+            if len(self._pending) >= MAX_BATCH_EVENTS:
+                return
             due = self._heartbeat_at
             if self._flush_at is not None:
                 due = min(due, self._flush_at)
@@ -175,7 +236,7 @@ class Batcher:
             heartbeat = self._job_may_exist()
         batches: list[RelayBatch] = []
         while len(batches) < self._sender.max_batches:
-            events, size = self._take_events()
+            events, size = self._pending.take(most=MAX_BATCH_EVENTS, most_bytes=MAX_BATCH_BYTES)
             some_tails: list[LogTail] = []
             while tails and size + tails[-1][1] <= MAX_BATCH_BYTES:
                 tail, tail_size = tails.pop()
@@ -191,18 +252,6 @@ class Batcher:
         self._flush_at = self._next_flush(now)
         return batches
 
-    def _take_events(self) -> tuple[list[RunEvent], int]:
-        events: list[RunEvent] = []
-        size = 0
-        while self._pending and len(events) < MAX_BATCH_EVENTS:
-            event, event_size = self._pending[0]
-            if events and size + event_size > MAX_BATCH_BYTES:
-                break
-            self._pending.popleft()
-            events.append(event)
-            size += event_size + 1
-        return events, size
-
     def _take_tails(self, now: float) -> list[tuple[LogTail, int]]:
         every_s = TAIL_EVERY_S * max(1.0, len(self._tails) / PODS_AT_FULL_TAIL_RATE)
         taken = []
@@ -215,7 +264,7 @@ class Batcher:
 
     def _next_flush(self, now: float) -> float | None:
         times = [max(now, tail.due) for tail in self._tails.values() if tail.changed]
-        if self._pending:
+        if len(self._pending):
             times.append(now)
         return min(times, default=None)
 

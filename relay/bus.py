@@ -2,7 +2,8 @@
 
 Called by the sender thread of relay/batching.py only. A throttle, an outage and a partial failure
 are retried with a growing pause for as long as it takes; while that lasts, the batcher fills and
-holds its writers back. Delivery is at least once, and ids make the second time harmless.
+holds its writers back. Delivery is at least once, and ids make the second time harmless. No call
+begins once another relay may lead.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import logging
 import random
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Final
 
@@ -39,9 +40,16 @@ class BusSender:
 
     max_batches: Final = MAX_CALL_ENTRIES
 
-    def __init__(self, client: EventBridgeClient, *, bus_name: str) -> None:
+    def __init__(
+        self,
+        client: EventBridgeClient,
+        *,
+        bus_name: str,
+        may_send: Callable[[], bool] = lambda: True,
+    ) -> None:
         self._client = client
         self._bus_name = bus_name
+        self._may_send = may_send
         self._deadline: float | None = None
         self._hurry = threading.Event()
 
@@ -54,11 +62,14 @@ class BusSender:
         """Put the batches on the bus.
 
         Returns:
-            False only after `stop_retrying_at`, when the bus did not take them in time.
+            False when not all are on it: this relay may not send any more, or after
+            `stop_retrying_at` the bus did not take them in time.
         """
         entries = [self._entry(batch) for batch in batches]
         pause_s = FIRST_PAUSE_S
         while entries:
+            if not self._may_send():
+                return False
             call = _one_call(entries)
             failed = self._put(call)
             if len(failed) < len(call):

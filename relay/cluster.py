@@ -1,6 +1,7 @@
-"""The four requests that the relay makes to the Kubernetes API: get, list, watch, and read a log.
+"""The requests that the relay makes to the Kubernetes API: get, list, watch, read a log, and write.
 
-Used by relay/watching.py and relay/following.py. Goes through the official client's connection
+Used by relay/watching.py and relay/following.py, and by relay/leadership.py, which alone writes:
+the Lease of the run's relays. Goes through the official client's connection
 (credentials, TLS, token refresh) and keeps objects as the JSON that the API sent: building typed
 objects costs ten times the CPU, which here is shared with training.
 """
@@ -39,12 +40,16 @@ class RequestRefused(TransientError):
     """The API understood and says no: e.g. a container that has no log yet."""
 
 
+class Conflict(TransientError):
+    """Somebody else wrote the object since it was read, or made it first."""
+
+
 class WatchExpired(TransientError):
     """The watch cannot continue from its resource version; list again."""
 
 
 class ClusterApi:
-    """Read access to one cluster."""
+    """One cluster."""
 
     def __init__(self, api: client.ApiClient) -> None:
         self._api = api
@@ -62,9 +67,31 @@ class ClusterApi:
             config.load_kube_config(config_file=kubeconfig, client_configuration=configuration)
         return cls(client.ApiClient(configuration))
 
-    def get(self, path: str) -> JsonObject:
+    def get(self, path: str, *, read_timeout_s: float = READ_TIMEOUT_S) -> JsonObject:
         """Read one object."""
-        with self._open(path, {}, read_timeout_s=READ_TIMEOUT_S) as response:
+        with self._open(path, {}, read_timeout_s=read_timeout_s) as response:
+            return _object(response.read())
+
+    def create(self, path: str, body: JsonObject, *, read_timeout_s: float) -> JsonObject:
+        """Make an object of the collection `path`; as it was stored.
+
+        Raises:
+            Conflict: there is one of that name.
+        """
+        with self._open(
+            path, {}, method="POST", body=body, read_timeout_s=read_timeout_s
+        ) as response:
+            return _object(response.read())
+
+    def replace(self, path: str, body: JsonObject, *, read_timeout_s: float) -> JsonObject:
+        """Write an object that is still of the resource version in `body`; as it was stored.
+
+        Raises:
+            Conflict: somebody else wrote it in between.
+        """
+        with self._open(
+            path, {}, method="PUT", body=body, read_timeout_s=read_timeout_s
+        ) as response:
             return _object(response.read())
 
     def list(self, path: str, query: Mapping[str, str]) -> tuple[list[JsonObject], str]:
@@ -134,13 +161,23 @@ class ClusterApi:
 
     @contextmanager
     def _open(
-        self, path: str, query: Mapping[str, str], *, read_timeout_s: float | None
+        self,
+        path: str,
+        query: Mapping[str, str],
+        *,
+        read_timeout_s: float | None,
+        method: str = "GET",
+        body: JsonObject | None = None,
     ) -> Iterator[urllib3.BaseHTTPResponse]:
-        method, url, headers, body, form = self._api.param_serialize(
-            "GET",
+        headers = {"Accept": "*/*" if path.endswith("/log") else "application/json"}
+        if body is not None:
+            headers["Content-Type"] = "application/json"
+        _, url, headers, content, form = self._api.param_serialize(
+            method,
             path,
             query_params=list(query.items()),
-            header_params={"Accept": "*/*" if path.endswith("/log") else "application/json"},
+            header_params=headers,
+            body=body,
             auth_settings=["BearerToken"],
         )
         try:
@@ -148,29 +185,31 @@ class ClusterApi:
                 method,
                 url,
                 headers,
-                body,
+                content,
                 form,
                 _request_timeout=(CONNECT_TIMEOUT_S, read_timeout_s),
             )
             response = cast("urllib3.BaseHTTPResponse", answer.response)
             try:
-                _raise_for_status(response, path)
+                _raise_for_status(response, f"{method} {path}")
                 yield response
             finally:
                 response.close()
                 response.release_conn()
         except (urllib3.exceptions.HTTPError, client.ApiException, OSError) as exc:
-            raise ClusterUnreachable(f"GET {path}: {exc}") from exc
+            raise ClusterUnreachable(f"{method} {path}: {exc}") from exc
 
 
-def _raise_for_status(response: urllib3.BaseHTTPResponse, path: str) -> None:
+def _raise_for_status(response: urllib3.BaseHTTPResponse, request: str) -> None:
     if 200 <= response.status < 300:
         return
     text = response.read().decode("utf-8", "replace")[:300]
-    message = f"GET {path}: HTTP {response.status}: {text}"
+    message = f"{request}: HTTP {response.status}: {text}"
     match response.status:
         case 404:
             raise ObjectMissing(message)
+        case 409:
+            raise Conflict(message)
         case 410:
             raise WatchExpired(message)
         case 400:

@@ -31,12 +31,16 @@ class RelayConfig(BaseModel):
     region: str
     namespace: str = NAMESPACE
     """The one it runs in, set where it is not the product's usual one."""
+    lease: str = ""
+    """Name of the Lease by which several relays agree on who sends; empty for one that is alone."""
+    pod: str = ""
+    """Its own name, for the lease and the log."""
 
     @classmethod
     def from_variables(cls, variables: Mapping[str, str]) -> RelayConfig:
         """Read STATIONMASTER_RUN_ID, STATIONMASTER_JOB, STATIONMASTER_BUS_NAME and AWS_REGION.
 
-        STATIONMASTER_NAMESPACE may be set as well.
+        STATIONMASTER_NAMESPACE may be set as well, and STATIONMASTER_LEASE with STATIONMASTER_POD.
 
         Raises:
             PermanentError: naming the variable that is missing or empty.
@@ -47,4 +51,6 @@ class RelayConfig(BaseModel):
             bus_name=required(variables, "STATIONMASTER_BUS_NAME", setter=_SETTER),
             region=region(variables, setter=_SETTER),
             namespace=namespace(variables),
+            lease=variables.get("STATIONMASTER_LEASE", ""),
+            pod=variables.get("STATIONMASTER_POD", ""),
         )

@@ -18,6 +18,7 @@ from relay.lines import LogLine, PodFacts
 from relay.logs import LogPipeline
 from relay.objects import TRAINING_CONTAINER, JsonObject, uid_of
 from relay.parsing import LineInterpreter
+from relay.pending import LogPlace
 from relay.pods import ContainerState, container_state
 from stationmaster.domain.run.events import RunEvent
 
@@ -192,7 +193,9 @@ class LogFollower:
         return all(self._put(self._pipeline.feed(chunk)) for chunk in chunks)
 
     def _put(self, events: list[RunEvent]) -> bool:
-        return self._batcher.put(events) if events else not self._stop.is_set()
+        if not events:
+            return not self._stop.is_set()
+        return self._batcher.put(events, place=LogPlace(self._pod.uid, self._pipeline.newest))
 
     def _look(self) -> ContainerState:
         try:

@@ -100,6 +100,11 @@ class LogCursor:
         """Where the next stream should begin, in whole seconds; None for the very beginning."""
         return self._before_newest() if self._newest else None
 
+    @property
+    def newest(self) -> str:
+        """The stamp of the newest line; empty before the first."""
+        return self._newest
+
     def begin_stream(self) -> None:
         """What comes next is read anew, from `since` or from the beginning."""
         self._in_stream = {}
@@ -148,6 +153,11 @@ class LogPipeline:
     def since(self) -> str | None:
         """Where to resume reading, as `sinceTime`."""
         return self._cursor.since
+
+    @property
+    def newest(self) -> str:
+        """The stamp of the newest line that was read; empty before the first."""
+        return self._cursor.newest
 
     def begin_stream(self, *, container_run: int) -> None:
         """What comes next is a new stream of the container after its nth restart."""

@@ -56,8 +56,29 @@ class Watch:
     unknown: Callable[[], None] = lambda: None  # the API server does not know the type (yet)
 
 
-def keep_watching(api: ClusterApi, watch: Watch, stop: threading.Event) -> None:
+class Sight:
+    """Which watches are cut, and since when. Threads may share it."""
+
+    def __init__(self) -> None:
+        self._cut_at: dict[str, float] = {}
+
+    def lost(self, path: str) -> None:
+        """From now on changes of these objects are not seen."""
+        self._cut_at.setdefault(path, monotonic())
+
+    def regained(self, path: str) -> None:
+        """What changed since `lost` has been seen."""
+        self._cut_at.pop(path, None)
+
+    def blind_s(self) -> float:
+        """For how long the first of them has been cut; 0 when none is. Takes no lock."""
+        cut_at = min(tuple(self._cut_at.values()), default=None)
+        return 0.0 if cut_at is None else monotonic() - cut_at
+
+
+def keep_watching(api: ClusterApi, watch: Watch, stop: threading.Event, sight: Sight) -> None:
     """List, then watch on from there, for as long as the relay runs."""
+    sight.lost(watch.path)
     pause_s = FIRST_PAUSE_S
     version: str | None = None  # None: list first
     while not stop.is_set():
@@ -67,14 +88,18 @@ def keep_watching(api: ClusterApi, watch: Watch, stop: threading.Event) -> None:
             if version is None:
                 items, version = api.list(watch.path, watch.query)
                 watch.listed(items)
-            version = _watch_once(api, watch, version, stop)
+                sight.regained(watch.path)
+            version = _watch_once(api, watch, version, stop, sight)
         except ObjectMissing:
             longest_s, version = LONGEST_PAUSE_FOR_MISSING_S, None
             watch.unknown()
+            sight.regained(watch.path)
         except (WatchExpired, RequestRefused) as error:
             logger.info("listing again", extra={"path": watch.path, "error": str(error)})
             version = None
+            sight.lost(watch.path)
         except ClusterUnreachable as error:
+            sight.lost(watch.path)
             logger.warning("cluster away", extra={"path": watch.path, "error": str(error)})
         if monotonic() - began >= SHORT_WATCH_S:
             pause_s = FIRST_PAUSE_S
@@ -83,7 +108,9 @@ def keep_watching(api: ClusterApi, watch: Watch, stop: threading.Event) -> None:
             pause_s = min(2 * pause_s, longest_s)
 
 
-def _watch_once(api: ClusterApi, watch: Watch, version: str, stop: threading.Event) -> str:
+def _watch_once(
+    api: ClusterApi, watch: Watch, version: str, stop: threading.Event, sight: Sight
+) -> str:
     timeout_s = random.randint(*WATCH_TIMEOUT_S)
     seen = version
     try:
@@ -93,11 +120,15 @@ def _watch_once(api: ClusterApi, watch: Watch, version: str, stop: threading.Eve
                 break
             if kind != "BOOKMARK":
                 watch.changed(kind, thing)
+            sight.regained(watch.path)
             seen = str((thing.get("metadata") or {}).get("resourceVersion") or seen)
     except ClusterUnreachable as error:
         if seen == version:
             raise
         logger.info("watch was cut", extra={"path": watch.path, "error": str(error)})
+        sight.lost(watch.path)
+        return seen
+    sight.regained(watch.path)
     return seen
 
 
@@ -118,10 +149,15 @@ class RunWatcher:
         self._nodes = NodeObserver(config.run_id, now=_now)
         self._followers: dict[str, LogFollower] = {}  # by the pod's uid
         self._were_listed = threading.Event()  # the pods, at least once
+        self._sight = Sight()
 
     def job_may_exist(self) -> bool:
         """The job is there, or was not looked for yet. Takes no lock."""
         return self._job.exists is not False
+
+    def blind_s(self) -> float:
+        """For how long a watch has been cut, so that changes may be missing. Takes no lock."""
+        return self._sight.blind_s()
 
     def start(self) -> None:
         """Start the watches; each runs until the process ends."""
@@ -153,7 +189,7 @@ class RunWatcher:
         for watch in watches:
             threading.Thread(
                 target=keep_watching,
-                args=(self._api, watch, self._stop),
+                args=(self._api, watch, self._stop, self._sight),
                 name=f"watch {watch.path.rpartition('/')[2]}",
                 daemon=True,
             ).start()

@@ -62,6 +62,7 @@ def batcher_on():
         batcher = Batcher(run_id="run-1", sender=BusSender(bus, bus_name="bus"), now=lambda: NOW)
         batchers.append(batcher)
         batcher.start(**start)
+        batcher.lead(None)
         return batcher
 
     yield build
@@ -256,6 +257,7 @@ def test_batch_id_follows_from_the_events():
         batcher = Batcher(run_id="run-1", sender=BusSender(bus, bus_name="bus"))
         batcher.put(events(3))
         batcher.start(job_may_exist=lambda: False)
+        batcher.lead(None)
         batcher.close(timeout_s=1800)
         ids.append(bus.batches[0].batch_id)
 

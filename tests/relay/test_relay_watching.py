@@ -17,7 +17,7 @@ from relay.cluster import ClusterUnreachable, ObjectMissing, RequestRefused, Wat
 from relay.following import PREVIOUS_LOG_TRIES, LogFollower
 from relay.lines import PodFacts
 from relay.pods import container_state
-from relay.watching import Watch, keep_watching
+from relay.watching import Sight, Watch, keep_watching
 from stationmaster.domain.progress_lines import ProgressLine
 
 
@@ -59,7 +59,7 @@ def follow_script(api):
         changed=lambda kind, item: seen.append((kind, item["metadata"]["name"])),
         unknown=lambda: seen.append("unknown type"),
     )
-    keep_watching(api, watch, api.stop)
+    keep_watching(api, watch, api.stop, Sight())
     return seen
 
 
@@ -191,6 +191,7 @@ def follow():
         sink = Sink()
         batcher = Batcher(run_id="run-1", sender=sink)
         batcher.start()
+        batcher.lead(None)
         started.append(batcher)
         follower = LogFollower(
             api=api,
@@ -259,6 +260,7 @@ def test_follower_wait_until_read_returns_after_the_last_line():
     late = follower.wait_until_read(timeout_s=1800)
     follower.pod_gone()
     batcher.start()
+    batcher.lead(None)
     batcher.close(timeout_s=1800)
 
     assert (early, late) == (False, True)

@@ -95,7 +95,7 @@ class Queue:
         self.forgotten = []
         self._changed = threading.Condition()
 
-    def put(self, events, *, urgent=False):
+    def put(self, events, *, urgent=False, place=None):
         with self._changed:
             self.events += events
             self.urgent |= {event.event_id for event in events if urgent}

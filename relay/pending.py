@@ -1,0 +1,162 @@
+"""Events that wait: to be sent by a relay that leads, or to be needed by one that stands by.
+
+A relay that stands by drops what the leader's lease says is on the bus. What is left is what it
+sends when it takes over: all that may be missing, and little more; ids make a second time harmless.
+No lock of its own: relay/batching.py calls it under one.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from stationmaster.domain.run.events import PodChanged, RunEvent
+
+# Lines of two streams of a log may be stamped a little out of order (as in relay/logs.py).
+_DISORDER: Final = timedelta(seconds=5)
+# Two relays see a change at nearly the same time; a watch that was cut is back within this.
+_SEEN_LATER_S: Final = 30.0
+MAX_LOGS: Final = 1_000  # in the lease: 60 bytes each, and annotations may have 256 KiB
+
+
+@dataclass(frozen=True, slots=True)
+class LogPlace:
+    """Where events were read: the log of a pod, through the line of a stamp."""
+
+    pod_uid: str
+    stamp: str
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """An event that waits."""
+
+    event: RunEvent
+    num_bytes: int
+    place: LogPlace | None
+    """None for what was seen of jobs, pods, warnings and nodes."""
+    seen_at: float
+    """Monotonic seconds."""
+
+
+class Pending:
+    """What waits, oldest first, and how far logs have been sent."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[Waiting] = deque()
+        self._under_way: list[Waiting] = []
+        self._sent: OrderedDict[str, str] = OrderedDict()  # pod's uid: stamp, newest last
+        self._horizons: dict[str, str] = {}  # of the leader: earlier lines are on the bus
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def add(
+        self,
+        events: Sequence[tuple[RunEvent, int]],
+        *,
+        place: LogPlace | None,
+        seen_at: float,
+    ) -> None:
+        """Take in events with their bytes, in order; what the leader has sent is passed over."""
+        if place is None or not self._is_sent(place):
+            self._waiting.extend(Waiting(*each, place, seen_at) for each in events)
+
+    def take(self, *, most: int, most_bytes: int) -> tuple[list[RunEvent], int]:
+        """Events for one batch, and their bytes; they are under way until `arrived` or `back`."""
+        events: list[RunEvent] = []
+        num_bytes = 0
+        while self._waiting and len(events) < most:
+            if events and num_bytes + self._waiting[0].num_bytes > most_bytes:
+                break
+            waiting = self._waiting.popleft()
+            self._under_way.append(waiting)
+            events.append(waiting.event)
+            num_bytes += waiting.num_bytes + 1
+        return events, num_bytes
+
+    def arrived(self) -> None:
+        """What was under way is on the bus."""
+        for waiting in self._under_way:
+            if waiting.place is not None:
+                self._note_sent(waiting.place.pod_uid, waiting.place.stamp)
+        self._under_way.clear()
+
+    def back(self) -> None:
+        """What was under way did not arrive, or not all of it: it waits again, in its place."""
+        self._waiting.extendleft(reversed(self._under_way))
+        self._under_way.clear()
+
+    def behind_s(self, now: float) -> float:
+        """For how long the oldest of what was seen of objects has waited; 0 when none does."""
+        first = next((w for w in (*self._under_way, *self._waiting) if w.place is None), None)
+        return 0.0 if first is None else max(0.0, now - first.seen_at)
+
+    def sent_logs(self) -> Mapping[str, str]:
+        """By pod: the stamp through which its log is on the bus."""
+        return dict(self._sent)
+
+    def lead(self, sent_logs: Mapping[str, str]) -> None:
+        """From now on this relay sends; `sent_logs` is how far the leader before it came."""
+        self.drop_sent(sent_logs, objects_before=None)
+        for uid, stamp in sent_logs.items():
+            self._note_sent(uid, stamp)
+        self._horizons = {}
+        self._waiting = deque(_without_superseded(self._waiting))
+
+    def drop_sent(self, sent_logs: Mapping[str, str], *, objects_before: float | None) -> None:
+        """Drop what the leader has sent.
+
+        Args:
+            objects_before: it has sent all that it saw of objects before this monotonic time.
+        """
+        self._horizons = {uid: _before(stamp) for uid, stamp in sent_logs.items()}
+        limit = None if objects_before is None else objects_before - _SEEN_LATER_S
+        self._waiting = deque(
+            waiting
+            for waiting in self._waiting
+            if not (
+                self._is_sent(waiting.place)
+                if waiting.place is not None
+                else limit is not None and waiting.seen_at < limit
+            )
+        )
+
+    def _is_sent(self, place: LogPlace) -> bool:
+        horizon = self._horizons.get(place.pod_uid, "")
+        return bool(place.stamp) and place.stamp < horizon
+
+    def _note_sent(self, uid: str, stamp: str) -> None:
+        self._sent[uid] = max(stamp, self._sent.get(uid, ""))
+        self._sent.move_to_end(uid)
+        if len(self._sent) > MAX_LOGS:
+            self._sent.popitem(last=False)
+
+
+def _without_superseded(waiting: Iterable[Waiting]) -> list[Waiting]:
+    """Without states of pods that newer ones followed: the leader may have passed over them.
+
+    They would be taken for the newest word. How a container ended is always kept.
+    """
+    kept: list[Waiting] = []
+    followed: set[str] = set()
+    for each in reversed(list(waiting)):
+        event = each.event
+        if isinstance(event, PodChanged):
+            if event.exit_code is None and event.pod in followed:
+                continue
+            followed.add(event.pod)
+        kept.append(each)
+    return kept[::-1]
+
+
+def _before(stamp: str) -> str:
+    """The stamp a little earlier; empty, which no line is before, where it is none."""
+    try:
+        moment = datetime.fromisoformat(stamp[:19] + "+00:00") - _DISORDER
+    except (ValueError, OverflowError):
+        return ""
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{stamp[20:29] or '0':0<9}Z"
