@@ -112,6 +112,12 @@ _FAULTS: Final = (
         source="FSx API reference, DataRepositoryFailureDetails",
     ),
     NamedFault(
+        name="extended-support-only",
+        endpoint="aws",
+        effect="EKS has ended standard support for every Kubernetes version that the product knows",
+        source="EKS user guide, Understand the Kubernetes version lifecycle on EKS",
+    ),
+    NamedFault(
         name="no-vcpu-quota",
         endpoint="aws",
         effect="a new account: its quotas for machines with GPUs are 0",

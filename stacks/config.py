@@ -51,7 +51,11 @@ class StageConfig(BaseModel):
         description="prefix of the functions', their roles' and the state machines' names",
     )
     image_tag: str = Field(default="0.1.0", description="tag that container/build.sh pushed")
-    kubernetes_version: str = "1.35"
+    kubernetes_version: str = Field(
+        default="",
+        pattern=r"^(1\.[0-9]{1,3})?$",
+        description="version of new EKS clusters, 1.N; chosen from what EKS offers if empty",
+    )
     dataset_buckets: tuple[str, ...] = Field(
         default=(), description="S3 buckets that runs may be trained from, dataset=s3://BUCKET/..."
     )

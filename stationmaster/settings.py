@@ -112,7 +112,9 @@ class Settings(BaseModel):
     functions_security_group_id: str = Field(
         default="", description="group of the functions that are in the network, where they are"
     )
-    kubernetes_version: str = "1.35"
+    kubernetes_version: str = Field(
+        default="", description="of new clusters; chosen from what EKS offers if empty"
+    )
     training_image: str = "stationmaster/training:latest"
     relay_image: str = "stationmaster/relay:latest"
 

@@ -36,6 +36,7 @@ from stacks.constructs.tagged_kinds import create_tagged, delete_tagged, read_ki
 from stationmaster.aws.account import ACCOUNT_ACTIONS, IMAGE_ACTIONS
 from stationmaster.aws.existing_file_systems import LOOK_ACTIONS
 from stationmaster.aws.file_system_room import ROOM_ACTIONS
+from stationmaster.aws.kubernetes_versions import VERSION_ACTIONS
 from stationmaster.aws.reservations import RESERVATION_ACTIONS
 from stationmaster.aws.schedules import CLOCK_ACTIONS
 from stationmaster.domain.ids import RunId
@@ -166,6 +167,7 @@ def _cluster_create(stack: cdk.Stack, granted: Granted) -> list[Statement]:
             _NAMED,
             TAGGED_AT_CREATION,
         ),
+        Statement(VERSION_ACTIONS, ("*",), LISTING),
         # With a cluster come its access entries, its pods' identities and the add-on they need.
         Statement(
             (

@@ -14,7 +14,9 @@ from typing import Any, Final
 from botocore.config import Config
 
 from stationmaster.aws.calls import AwsConflict, AwsNotFound, aws_call, make_client
+from stationmaster.aws.kubernetes_versions import VERSION_ACTIONS, offered_versions
 from stationmaster.domain.catalogue.instances import CATALOGUE
+from stationmaster.domain.catalogue.kubernetes_versions import OfferedVersion
 from stationmaster.domain.catalogue.quotas import SERVICE_CODE, VcpuQuota
 from stationmaster.domain.errors import PermanentError
 
@@ -25,6 +27,7 @@ ACCOUNT_ACTIONS: Final = (
     "ec2:DescribeInstances",
     "ec2:DescribeSubnets",
     "ec2:DescribeInstanceTypeOfferings",
+    *VERSION_ACTIONS,
 )
 IMAGE_ACTIONS: Final = ("ecr:DescribeImages",)
 
@@ -74,6 +77,15 @@ class Account:
         self._ec2 = client("ec2")
         self._ecr = client("ecr")
         self._s3 = client("s3")
+        self._eks = client("eks")
+
+    def kubernetes_versions(self) -> list[OfferedVersion]:
+        """The Kubernetes versions of which EKS makes clusters in the region.
+
+        Raises:
+            TransientError, PermanentError: EKS does not answer, or refuses to.
+        """
+        return offered_versions(self._eks)
 
     def vcpu_limit(self, quota: VcpuQuota) -> int:
         """How many vCPUs the account may run; AWS's default where nobody has asked for more.

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from pydantic import BaseModel, ConfigDict
 
 from stationmaster.aws.calls import AwsNotFound, aws_call, ignoring_existing, ignoring_gone_or_busy
+from stationmaster.aws.kubernetes_versions import offered_versions
+from stationmaster.domain.catalogue.kubernetes_versions import OfferedVersion, choose_version
 from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.names import cluster_name, tags
 from stationmaster.domain.resources import Left, ResourceKind
@@ -58,8 +60,23 @@ class Clusters:
             failure="; ".join(f"{i.get('code')}: {i.get('message')}" for i in issues),
         )
 
+    def choose_version(self) -> OfferedVersion:
+        """The Kubernetes version of a new cluster: the one that is set, or what EKS offers best.
+
+        Raises:
+            PermanentError: EKS does not offer it, or none that the plugins were checked with.
+            TransientError: EKS does not answer.
+        """
+        wanted = self._settings.kubernetes_version
+        return choose_version(offered_versions(self._client), wanted=wanted)
+
     def ensure(
-        self, cluster_id: ClusterId, *, security_group_id: str, run_id: RunId | None = None
+        self,
+        cluster_id: ClusterId,
+        *,
+        version: str,
+        security_group_id: str,
+        run_id: RunId | None = None,
     ) -> None:
         """Request the control plane: access entries instead of aws-auth, private endpoint on.
 
@@ -71,7 +88,7 @@ class Clusters:
         with ignoring_existing(f"creating cluster {name}", new=(security_group_id,)):
             self._client.create_cluster(
                 name=name,
-                version=self._settings.kubernetes_version,
+                version=version,
                 roleArn=self._settings.cluster_role_arn,
                 resourcesVpcConfig=self._network(security_group_id),
                 accessConfig={

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from stationmaster.aws.access_entries import admin_policy_arn
 from stationmaster.aws.calls import AwsNotFound, aws_call
+from stationmaster.domain.catalogue.kubernetes_versions import checked_range, numbers
 from stationmaster.domain.errors import NotPossibleNow
 from stationmaster.domain.names import POD_IDENTITY_AGENT
 from stationmaster.settings import Settings
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
     from mypy_boto3_eks import EKSClient
     from mypy_boto3_eks.type_defs import ClusterTypeDef
 
-# Jobs with a podFailurePolicy are stable since then.
-OLDEST_KUBERNETES: Final = (1, 31)
 _MODES: Final = ("API", "API_AND_CONFIG_MAP")
 
 
@@ -79,8 +78,8 @@ class ExistingClusters:
                 f"EKS cluster {name} is {status}, ACTIVE is needed; aws eks wait cluster-active "
                 f"--name {name} waits for it"
             )
-        version, oldest = described.get("version", ""), ".".join(map(str, OLDEST_KUBERNETES))
-        if _numbers(version) < OLDEST_KUBERNETES:
+        version, (oldest, _) = described.get("version", ""), checked_range()
+        if numbers(version) < numbers(oldest):
             raise NotPossibleNow(
                 f"EKS cluster {name} has Kubernetes {version}, {oldest} or newer is needed; type "
                 f"aws eks update-cluster-version --name {name} --kubernetes-version {oldest}"
@@ -149,7 +148,3 @@ class ExistingClusters:
                 f"add-on {POD_IDENTITY_AGENT} of EKS cluster {name} is {status}, ACTIVE is needed; "
                 f"aws eks describe-addon {about} says why"
             )
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split(".") if part.isdigit())

@@ -21,6 +21,7 @@ from stationmaster.preflight import (
     data_bucket,
     images,
     instance_offers,
+    kubernetes_version,
     model_access,
     reservation,
     secrets,
@@ -48,6 +49,7 @@ class Check(Protocol):
 CHECKS: Final[tuple[Check, ...]] = (
     vcpu_quota,
     instance_offers,
+    kubernetes_version,
     reservation,
     images,
     model_access,

@@ -8,7 +8,6 @@ from stationmaster.domain.cluster.resources import ResourceStatus
 from stationmaster.domain.errors import ResourceFailed
 from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.names import POD_IDENTITY_AGENT, cluster_name, security_group_name
-from stationmaster.domain.planning.cost import CLUSTER_USD_PER_HOUR
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.services import Services
 from stationmaster.steps import NOT_READY, READY, StepResult
@@ -40,10 +39,14 @@ def ensure_cluster(services: Services, cluster_id: ClusterId) -> StepResult:
     cluster, group = _ensure_security_group(services, cluster)
     found = services.clusters.describe(cluster_id)
     if found is None:
-        price = CLUSTER_USD_PER_HOUR
+        version = services.clusters.choose_version()
+        price = version.usd_per_hour
         with creation(services, cluster, ResourceKind.CLUSTER, name, price_per_hour_usd=price):
             services.clusters.ensure(
-                cluster_id, security_group_id=group.group_id, run_id=cluster.run_id
+                cluster_id,
+                version=version.version,
+                security_group_id=group.group_id,
+                run_id=cluster.run_id,
             )
         return NOT_READY
     cluster = resource_seen(services, cluster, ResourceKind.CLUSTER, name)

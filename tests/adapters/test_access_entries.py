@@ -38,7 +38,7 @@ def services(aws: LocalAws, deployed: Deployment, monkeypatch: pytest.MonkeyPatc
 
 def make(services: Services, cluster_id: str) -> None:
     group = services.security_groups.ensure(cluster_id, instance_type="m5.2xlarge")
-    services.clusters.ensure(cluster_id, security_group_id=group.group_id)
+    services.clusters.ensure(cluster_id, version="1.35", security_group_id=group.group_id)
     until(lambda: services.clusters.describe(cluster_id).status == "ACTIVE")
 
 

@@ -59,7 +59,7 @@ def create_everything(services: Services, cluster_id: str) -> None:
     """Ask for each kind twice, as a step that is repeated does; the CNI leaves an interface."""
     for _ in range(2):
         group = services.security_groups.ensure(cluster_id, instance_type=EFA.name)
-        services.clusters.ensure(cluster_id, security_group_id=group.group_id)
+        services.clusters.ensure(cluster_id, version="1.35", security_group_id=group.group_id)
         services.launch_templates.ensure_system(cluster_id, security_group_ids=[group.group_id])
         services.launch_templates.ensure_training(
             cluster_id, instance=EFA, security_group_ids=[group.group_id]
@@ -195,7 +195,7 @@ def test_addon_is_created_once_with_the_role_of_its_pods(
     services: Services, cluster_id: str, aws: LocalAws, deployed: Deployment
 ) -> None:
     group = services.security_groups.ensure(cluster_id, instance_type=EFA.name)
-    services.clusters.ensure(cluster_id, security_group_id=group.group_id)
+    services.clusters.ensure(cluster_id, version="1.35", security_group_id=group.group_id)
     until(lambda: services.clusters.describe(cluster_id).status == "ACTIVE")
     assert services.addons.describe(cluster_id, FSX_CSI_ADDON) is None
 

@@ -77,7 +77,7 @@ def test_release_cluster_when_a_node_group_landed_after_its_release_deletes_both
             ClusterRequested(event_id="r", cluster_id=run_id, at=services.now(), spec=spec)
         )
         group = services.security_groups.ensure(run_id, instance_type="m5.2xlarge")
-        services.clusters.ensure(run_id, security_group_id=group.group_id)
+        services.clusters.ensure(run_id, version="1.35", security_group_id=group.group_id)
         poll(lambda: services.clusters.describe(run_id).status == "ACTIVE")
         services.launch_templates.ensure_system(run_id, security_group_ids=[group.group_id])
         services.node_groups.ensure_system(run_id, instance_type="c5.2xlarge")

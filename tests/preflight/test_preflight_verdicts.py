@@ -6,9 +6,15 @@ import pytest
 
 from stationmaster.aws.account import EcrImage, read_ecr_image
 from stationmaster.domain.catalogue.instances import CATALOGUE, get_instance
+from stationmaster.domain.catalogue.kubernetes_versions import OfferedVersion, Support
 from stationmaster.domain.catalogue.quotas import quota_of
 from stationmaster.domain.commands.grammar import parse_request
-from stationmaster.preflight import artifacts_bucket, instance_offers, vcpu_quota
+from stationmaster.preflight import (
+    artifacts_bucket,
+    instance_offers,
+    kubernetes_version,
+    vcpu_quota,
+)
 from stationmaster.preflight.findings import Severity
 from stationmaster.preflight.subject import Machines, of_start
 
@@ -129,3 +135,35 @@ def test_guest_of_another_cluster_needs_no_machines():
 
     assert of_start(start).machines is not None
     assert of_start(start).repositories == ("meta-llama/Llama-2-7b-hf",)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "severity", "said", "remedy"),
+    [
+        ("", Severity.INFO, "gets Kubernetes 1.35", ""),
+        ("1.33", Severity.WARNING, "$0.60 an hour", "out to get 1.35"),
+        ("1.37", Severity.WARNING, "checked with 1.31 to 1.36", "out to get 1.35"),
+        ("1.20", Severity.ERROR, "EKS offers no Kubernetes 1.20", "set kubernetes_version"),
+    ],
+)
+def test_kubernetes_version_is_judged_by_its_support(wanted, severity, said, remedy):
+    offered = [
+        OfferedVersion("1.33", Support.EXTENDED),
+        OfferedVersion("1.35", Support.STANDARD, is_default=True),
+        OfferedVersion("1.37", Support.STANDARD),
+    ]
+
+    found = kubernetes_version.judge(offered, wanted=wanted)
+
+    assert found.severity is severity
+    assert said in found.message
+    assert remedy in found.remedy
+
+
+def test_extended_support_that_no_setting_avoids_asks_for_a_newer_product():
+    offered = [OfferedVersion("1.36", Support.EXTENDED), OfferedVersion("1.38", Support.STANDARD)]
+
+    found = kubernetes_version.judge(offered, wanted="")
+
+    assert found.severity is Severity.WARNING
+    assert "newer version of Stationmaster" in found.remedy

@@ -32,6 +32,7 @@ NEEDED = {
     "artifacts.verify": P.ARTIFACTS_READ,
     "bus.cluster_drained": P.BUS_PUT,
     "clusters.describe": P.CLUSTER_READ,
+    "clusters.choose_version": P.CLUSTER_CREATE,
     "clusters.ensure": P.CLUSTER_CREATE,
     "clusters.find": P.CLUSTER_READ,
     "clusters.left": P.CLUSTER_READ,

@@ -27,6 +27,7 @@ Statements = dict[str, list[dict[str, Any]]]
 # AWS grants these on everything or not at all, so "*" is the only resource that works.
 UNLIMITED = (
     "ec2:Describe",
+    "eks:DescribeClusterVersions",
     "servicequotas:Get",
     "fsx:DescribeFileSystems",
     "fsx:DescribeDataRepositoryAssociations",

@@ -209,7 +209,7 @@ def furnish(account: Account) -> None:
     services, cluster_id = account.services, account.cluster_id
     group = services.security_groups.describe(cluster_id)
     assert group is not None
-    services.clusters.ensure(cluster_id, security_group_id=group.group_id)
+    services.clusters.ensure(cluster_id, version="1.35", security_group_id=group.group_id)
     account.aws.finish_lifecycles()
     check = storage.render_jobs(cluster_id, hostnames=["node"], image="image")
     of_run = [*render_etcd(account.run_id, job=account.run_id), *relay(account)]

@@ -163,7 +163,7 @@ def built(account: Account, *gone: ResourceKind) -> None:
         cluster_id, instance=spec.instance, security_group_ids=[group.group_id]
     )
     if ResourceKind.CLUSTER not in gone:
-        services.clusters.ensure(cluster_id, security_group_id=group.group_id)
+        services.clusters.ensure(cluster_id, version="1.35", security_group_id=group.group_id)
         account.aws.finish_lifecycles()
         services.node_groups.ensure_system(cluster_id, instance_type=SYSTEM_INSTANCE_TYPE)
         services.node_groups.ensure_training(

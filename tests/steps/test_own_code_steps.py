@@ -125,6 +125,7 @@ def test_command_that_never_said_that_it_trains_has_its_results_saved(account: A
     with_file_system(account)
     account.services.clusters.ensure(
         account.cluster_id,
+        version="1.35",
         security_group_id=account.services.security_groups.describe(account.cluster_id).group_id,
     )
     account.aws.finish_lifecycles()

@@ -61,7 +61,13 @@ def with_settings(account: Account, **values: object) -> Services:
 def test_account_that_has_everything_lacks_nothing(account: Account):
     found = found_of(account, of_request(make_request()))
 
-    assert {*found} == {"vcpu-quota", "instance-offers", "images", "artifacts-bucket"}
+    assert {*found} == {
+        "vcpu-quota",
+        "instance-offers",
+        "kubernetes-version",
+        "images",
+        "artifacts-bucket",
+    }
     every = [each for findings in found.values() for each in findings]
     assert lacking(every) == []
     assert uncertain(every) == []
@@ -89,6 +95,16 @@ def test_quota_of_a_new_account_is_lacking_for_gpus_and_not_for_cpus(account: Ac
     assert [each.severity for each in gpus["vcpu-quota"]] == [Severity.INFO, Severity.ERROR]
     assert "allows 0 vCPUs" in gpus["vcpu-quota"][1].message
     assert lacking(cpus["vcpu-quota"]) == []
+
+
+def test_extended_support_is_said_of_a_start_and_of_the_deployment_alone(account: Account):
+    account.aws.faults.add("extended-support-only")
+
+    for subject in (DEPLOYMENT, of_request(make_request())):
+        (found,) = found_of(account, subject)["kubernetes-version"]
+        assert found.severity is Severity.WARNING
+        assert "extended support since 27 March 2027" in found.message
+        assert "$0.60 an hour" in found.message
 
 
 def test_running_instances_take_of_the_quota(account: Account):
@@ -280,7 +296,7 @@ def test_command_has_each_start_with_what_was_not_found_before(account: Account)
         "/train llama2-7b instance=p5.48xlarge",
     ]
     assert [{each.check for each in findings} for _, findings in examined] == [
-        {"images", "artifacts-bucket"},
+        {"kubernetes-version", "images", "artifacts-bucket"},
         {"vcpu-quota", "instance-offers"},
         {"vcpu-quota", "instance-offers", "model-access"},
     ]
@@ -306,4 +322,5 @@ def test_command_line_asks_the_account_alone_where_nothing_is_deployed(
 
     assert main(["preflight", "--json"]) == 0
 
-    assert [each["check"] for each in json.loads(capsys.readouterr().out)] == ["images"] * 2
+    found = [each["check"] for each in json.loads(capsys.readouterr().out)]
+    assert found == ["kubernetes-version", "images", "images"]

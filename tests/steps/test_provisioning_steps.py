@@ -220,3 +220,29 @@ def test_training_nodes_with_efa_get_a_placement_group_and_a_template_of_their_o
     assert ResourceKind.PLACEMENT_GROUP in statuses(account)
     names = {each.name for each in account.cluster.resources.values()}
     assert launch_template_name(account.cluster_id) in names
+
+
+@pytest.mark.parametrize(("fault", "price"), [("", 0.10), ("extended-support-only", 0.60)])
+def test_cluster_gets_the_version_that_eks_offers_and_is_paid_for_by_its_support(
+    account: Account, fault: str, price: float
+):
+    account.request()
+    account.aws.faults.update({fault} - {""})
+
+    ensure_cluster(account.services, account.cluster_id)
+
+    described = boto3.client("eks").describe_cluster(name=cluster_name(account.cluster_id))
+    recorded = account.cluster.resource(ResourceKind.CLUSTER, cluster_name(account.cluster_id))
+    assert described["cluster"]["version"] == "1.35"
+    assert recorded.price_per_hour_usd == pytest.approx(price)
+
+
+def test_version_that_is_set_and_not_offered_ends_the_workflow_before_the_cluster(account):
+    account.settings = account.settings.model_copy(update={"kubernetes_version": "1.30"})
+    account.restart()
+    account.request()
+
+    with pytest.raises(PermanentError, match=r"offers no Kubernetes 1\.30, only 1\.31"):
+        ensure_cluster(account.services, account.cluster_id)
+
+    assert ResourceKind.CLUSTER not in statuses(account)

@@ -59,6 +59,10 @@ class EksService(InsideCluster):
                 status=409,
                 clusterName=name,
             )
+        if not shapes.is_version(params.get("version", shapes.DEFAULT_VERSION)):
+            raise ApiError(
+                "InvalidParameterException", f"unsupported Kubernetes version {params['version']}"
+            )
         vpc_id = self._network.vpc_of_cluster(params)
         cluster = self.clusters[name] = Cluster(
             described=shapes.new_cluster(params, emulation=self.emulation, vpc_id=vpc_id)
@@ -111,14 +115,16 @@ class EksService(InsideCluster):
     def describe_cluster_versions(self, params: dict[str, Any]) -> dict[str, Any]:
         """Return the Kubernetes versions on offer."""
         wanted = params.get("clusterVersions")
+        later = "extended-support-only" in self.emulation.faults
         found = [
             version
-            for version in shapes.versions()
+            for version in shapes.versions(later=later)
             if not wanted or version["clusterVersion"] in wanted
             if params.get("defaultOnly") != "true" or version["defaultVersion"]
             if params.get("versionStatus") in (None, version["versionStatus"])
         ]
-        return {"clusterVersions": found}
+        shown, token = page(found, params, limit="maxResults", token="nextToken")
+        return {"clusterVersions": shown, "nextToken": token}
 
     # -- node groups ------------------------------------------------------------------------------
 

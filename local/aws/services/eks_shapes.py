@@ -15,12 +15,19 @@ from local.aws.emulation import Emulation
 
 # (version, release, end of standard support, end of extended support)
 # Source: Amazon EKS user guide, "Kubernetes versions", release calendar as of November 2026.
+_TODAY = "2026-11-01"
 _CALENDAR = (
+    ("1.30", "2024-05-23", "2025-07-23", "2026-07-23"),
+    ("1.31", "2024-09-26", "2025-11-26", "2026-11-26"),
+    ("1.32", "2025-01-23", "2026-03-23", "2027-03-23"),
+    ("1.33", "2025-05-29", "2026-07-29", "2027-07-29"),
     ("1.34", "2025-10-02", "2026-12-02", "2027-12-02"),
     ("1.35", "2026-01-27", "2027-03-27", "2028-03-27"),
     ("1.36", "2026-05-20", "2027-07-20", "2028-07-20"),
 )
 DEFAULT_VERSION = "1.35"
+# When all of these were in extended support, and none newer were known here.
+_LATER = "2027-11-01"
 
 _ADDON_VERSIONS = {
     "vpc-cni": "v1.21.1-eksbuild.1",
@@ -180,8 +187,14 @@ def new_pod_identity(params: dict[str, Any], *, emulation: Emulation) -> dict[st
     }
 
 
-def versions() -> list[dict[str, Any]]:
-    """Return the Kubernetes versions on offer, newest first."""
+def is_version(text: str) -> bool:
+    """Return whether EKS has had clusters of a Kubernetes version."""
+    return any(text == row[0] for row in _CALENDAR)
+
+
+def versions(*, later: bool = False) -> list[dict[str, Any]]:
+    """Return the Kubernetes versions that EKS supports, newest first; `later` a year from now."""
+    today = _LATER if later else _TODAY
     return [
         {
             "clusterVersion": version,
@@ -191,10 +204,11 @@ def versions() -> list[dict[str, Any]]:
             "releaseDate": _day(release),
             "endOfStandardSupportDate": _day(standard),
             "endOfExtendedSupportDate": _day(extended),
-            "status": "standard-support",
-            "versionStatus": "STANDARD_SUPPORT",
+            "status": "standard-support" if today < standard else "extended-support",
+            "versionStatus": "STANDARD_SUPPORT" if today < standard else "EXTENDED_SUPPORT",
         }
         for version, release, standard, extended in reversed(_CALENDAR)
+        if today < extended
     ]
 
 

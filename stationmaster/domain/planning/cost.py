@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from stationmaster.domain.catalogue.instances import InstanceType, get_instance
+from stationmaster.domain.catalogue.kubernetes_versions import STANDARD_USD_PER_HOUR
 from stationmaster.domain.catalogue.models import ImageModel
 from stationmaster.domain.catalogue.recipes import Recipe
 from stationmaster.domain.errors import UnknownInstance
@@ -28,8 +29,8 @@ from stationmaster.domain.planning.speed import StepTime, step_time
 
 HOURS_PER_MONTH: Final = 730
 
-# Amazon EKS charges 0.10 USD an hour for a control plane in standard support.
-CLUSTER_USD_PER_HOUR: Final = 0.10
+# A plan takes the Kubernetes version to be in standard support; the preflight says if it is not.
+CLUSTER_USD_PER_HOUR: Final = STANDARD_USD_PER_HOUR
 # FSx for Lustre PERSISTENT_2 SSD, us-east-1: USD a GiB-month by throughput tier (MB/s a TiB).
 FILE_SYSTEM_USD_PER_GIB_MONTH: Final = {125: 0.145, 250: 0.210, 500: 0.340, 1000: 0.600}
 

@@ -348,10 +348,27 @@ def test_tags_of_a_node_group_are_changed_by_arn(eks: Any, made: Deployment) -> 
 
 def test_cluster_versions_have_one_default_in_standard_support(eks: Any) -> None:
     versions = eks.describe_cluster_versions()["clusterVersions"]
+    (first,) = eks.describe_cluster_versions(maxResults=1)["clusterVersions"]
     default = eks.describe_cluster_versions(defaultOnly=True)["clusterVersions"]
 
     assert len(versions) > len(default) == 1
     assert default[0]["versionStatus"] == "STANDARD_SUPPORT"
+    assert first == versions[0]
+    assert [each["clusterVersion"] for each in versions if "EXT" in each["versionStatus"]] == [
+        "1.33",
+        "1.32",
+        "1.31",
+    ]
+
+
+def test_version_that_eks_never_had_is_refused(eks: Any, made: Deployment) -> None:
+    with pytest.raises(eks.exceptions.InvalidParameterException, match=r"unsupported .* 1\.99"):
+        eks.create_cluster(
+            name="future",
+            roleArn=made.role_arns["eks"],
+            version="1.99",
+            resourcesVpcConfig={"subnetIds": made.subnet_ids},
+        )
 
 
 def test_tagging_api_finds_clusters_and_node_groups(
