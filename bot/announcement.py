@@ -27,7 +27,7 @@ from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.view import ClusterView, RunView
 from stationmaster.services import Services
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger(f"stationmaster.{__name__}")
 
 # The key under which a card is found again among the app's messages.
 CARD_KEY: Final = "card"

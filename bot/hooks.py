@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 from bot.blocks.elements import Content
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger(f"stationmaster.{__name__}")
 
 _SLACK: Final = "https://hooks.slack.com/"
 # GovSlack is a separate Slack on a domain of its own.

@@ -26,6 +26,7 @@ from slack_bolt.adapter.aws_lambda.handler import to_aws_response
 from bot.app import create_app
 from bot.payloads import read_body
 from bot.verification import verified_body
+from stationmaster.log_keys import bound
 from stationmaster.services import Services
 from stationmaster.settings import Settings
 
@@ -33,14 +34,20 @@ gc.freeze()
 if _collects:
     gc.enable()
 
-logger = logging.getLogger(__name__)
+# Written by Lambda's own handler, as JSON with the same keys: Powertools would take 25 ms of each
+# cold start.
+logger = logging.getLogger(f"stationmaster.{__name__}")
 
 Json = dict[str, Any]
 
 
 def handler(event: Json, _context: Any) -> Json:
     """Answer one request: 401 unless Slack signed it, 400 if what it signed makes no sense."""
-    return _endpoint(Settings.from_environment()).answer(event)
+    # What a request is about is learnt while it is read, and forgotten with it.
+    with bound({}):
+        answer = _endpoint(Settings.from_environment()).answer(event)
+        logger.info("request answered", extra={"status": answer["statusCode"]})
+        return answer
 
 
 @dataclass(frozen=True)

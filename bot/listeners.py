@@ -30,9 +30,10 @@ from stationmaster.domain.commands.grammar import parse_command
 from stationmaster.domain.commands.start import StartRun
 from stationmaster.domain.commands.table import COMMAND
 from stationmaster.domain.errors import BadCommand, TransientError, UserError
+from stationmaster.log_keys import learn
 from stationmaster.services import Services
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger(f"stationmaster.{__name__}")
 
 Json = dict[str, Any]
 
@@ -174,12 +175,15 @@ def _answer(services: Services, announcer: Announcer, body: Json) -> Content:
             return answers.runs_list(runs, now=services.now())
         case requests.ShowStatus(run_id=run_id):
             view = commands.describe_run(services, run_id, channel_id=channel_id)
+            learn(run_id=view.run.run_id)
             return run_card(view, now=services.now())
         case requests.ShowLogs(run_id=run_id):
             run, tails = commands.show_logs(services, run_id, channel_id=channel_id)
+            learn(run_id=run.run_id)
             return answers.run_logs(run, tails, now=services.now())
         case requests.StopRun(run_id=run_id):
             stopped = commands.stop_run(services, run_id, channel_id=channel_id, user_id=user_id)
+            learn(run_id=stopped.run_id)
             return answers.stop_accepted(stopped)
         case StartRun():
             run, created = commands.request_run(
@@ -192,6 +196,7 @@ def _answer(services: Services, announcer: Announcer, body: Json) -> Content:
                 user_id=user_id,
                 announce=announcer.announce_run,
             )
+            learn(run_id=run.run_id)
             plan = commands.offered_plan(services, command)
             return answers.run_requested(run, plan, created=created)
         case _:
@@ -213,12 +218,14 @@ def _cluster_answer(
                 user_id=user_id,
                 announce=announcer.announce_cluster,
             )
+            learn(cluster_id=cluster.cluster_id)
             return cluster_answers.cluster_requested(cluster, created=created)
         case requests.ListClusters():
             views = commands.list_clusters(services, channel_id=channel_id)
             return cluster_answers.clusters_list(views, now=services.now())
         case requests.ShowCluster(label=label):
             view = commands.describe_cluster(services, label, channel_id=channel_id)
+            learn(cluster_id=view.cluster.cluster_id)
             settings = services.settings
             reach = cluster_answers.Reach(
                 settings.region, settings.kubectl_role_arns, settings.kubeconfig
@@ -228,21 +235,25 @@ def _cluster_answer(
             extended = commands.extend_cluster(
                 services, label, seconds=seconds, channel_id=channel_id, user_id=user_id
             )
+            learn(cluster_id=extended.cluster_id)
             return cluster_answers.cluster_extended(extended)
         case requests.ResizeCluster(label=label, nodes=nodes):
             resized = commands.resize_cluster(
                 services, label, nodes=nodes, channel_id=channel_id, user_id=user_id
             )
+            learn(cluster_id=resized.cluster_id)
             return cluster_answers.cluster_resized(resized)
         case requests.ValidateCluster(label=label):
             validated = commands.validate_cluster(
                 services, label, channel_id=channel_id, user_id=user_id
             )
+            learn(cluster_id=validated.cluster_id)
             return cluster_answers.cluster_validated(validated)
         case requests.DeleteCluster(label=label):
             deleted = commands.delete_cluster(
                 services, label, channel_id=channel_id, user_id=user_id
             )
+            learn(cluster_id=deleted.cluster.cluster_id)
             return cluster_answers.cluster_deleted(deleted)
         case _:
             assert_never(command)
@@ -250,20 +261,24 @@ def _cluster_answer(
 
 def _read_button(action: Json) -> RunButton:
     try:
-        return RunButton.model_validate_json(str(action.get("value")))
+        button = RunButton.model_validate_json(str(action.get("value")))
     except ValidationError as exc:
         raise BadCommand(
             "this button is of an older version and cannot be read; use /train stop or /train logs"
         ) from exc
+    learn(run_id=button.run_id)
+    return button
 
 
 def _read_cluster_button(action: Json) -> ClusterButton:
     try:
-        return ClusterButton.model_validate_json(str(action.get("value")))
+        button = ClusterButton.model_validate_json(str(action.get("value")))
     except ValidationError as exc:
         raise BadCommand(
             "this button is of an older version and cannot be read; use /train cluster list"
         ) from exc
+    learn(cluster_id=button.cluster_id)
+    return button
 
 
 def _channel(body: Json) -> str:

@@ -18,7 +18,7 @@ from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import ProgressReported, RunEvent, TrainingResumed
 from stationmaster.services import Services
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger(f"stationmaster.{__name__}")
 
 # Four to each point that is drawn; about 2 MB of the table.
 MAX_READ: Final = 5_000

@@ -25,7 +25,7 @@ from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.run.view import RunView
 from stationmaster.services import Services
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger(f"stationmaster.{__name__}")
 
 # Runs and clusters that are over are looked at too, no more than this many at each refresh.
 _RECENT: Final = 10

@@ -42,9 +42,10 @@ from stationmaster.domain.errors import (
 from stationmaster.domain.names import NOBODY_REACHED
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import PhaseChanged, RunEvent
+from stationmaster.invocations import about
 from stationmaster.services import Services
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger(f"stationmaster.{__name__}")
 
 # A card is edited at most this often; progress less often, the more cards share the budget.
 MIN_INTERVAL_S: Final = 1.5
@@ -133,21 +134,22 @@ class Notifier:
         failures: list[TransientError] = []
         broken: dict[str, str] = {}
         for one in news:
-            try:
-                self._tell(one, interval_s=interval_s)
-            except TransientError as exc:
-                failures.append(exc)
-            except ChannelLost:
-                # The state stays true, and its next change tries again.
-                logger.exception(NOBODY_REACHED, extra={"owner": one.subject.owner})
-            except PermanentError:
-                # Slack will not take it the next time either, and others wait behind it.
-                logger.exception("it cannot be posted", extra={"owner": one.subject.owner})
-            except Exception as exc:
-                # A bug of ours, at this boundary: another try would break as well, and for an hour
-                # nothing behind it would be posted.
-                logger.exception("posting broke", extra={"owner": one.subject.owner})
-                broken[key_of(one.subject)] = f"{type(exc).__name__}: {exc}"
+            with about("tell", one.subject.ids):
+                try:
+                    self._tell(one, interval_s=interval_s)
+                except TransientError as exc:
+                    failures.append(exc)
+                except ChannelLost:
+                    # The state stays true, and its next change tries again.
+                    logger.exception(NOBODY_REACHED, extra={"owner": one.subject.owner})
+                except PermanentError:
+                    # Slack will not take it the next time either, and others wait behind it.
+                    logger.exception("it cannot be posted", extra={"owner": one.subject.owner})
+                except Exception as exc:
+                    # A bug of ours, at this boundary: another try would break as well, and for an
+                    # hour nothing behind it would be posted.
+                    logger.exception("posting broke", extra={"owner": one.subject.owner})
+                    broken[key_of(one.subject)] = f"{type(exc).__name__}: {exc}"
         if failures:
             raise TransientError(
                 f"{len(failures)} of {len(news)} cards could not be posted: {failures[0]}"

@@ -6,6 +6,7 @@ deliver the same batch again, which repeats nothing that was posted.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -13,9 +14,10 @@ from slack_sdk import WebClient
 
 from bot.notifier import Notifier
 from bot.outbox import Outbox
-from bot.stream import read_batch
+from bot.stream import StreamBatch, read_batch
 from bot.turns import turn
 from stationmaster.domain.errors import TransientError
+from stationmaster.invocations import guarded
 from stationmaster.services import Services
 from stationmaster.settings import Settings
 
@@ -25,20 +27,41 @@ def handler(event: dict[str, Any], _context: Any) -> dict[str, int]:
 
     Answers how many parts of the batch were set aside.
     """
-    services, notifier = _notifier(Settings.from_environment())
     if "Records" not in event:
-        with turn(services, patience_s=0) as is_ours:
-            if is_ours:  # else a batch is being posted, and the next minute refreshes
-                notifier.refresh()
+        guarded(_refresh, keys={"step": "refresh"})
         return {"set_aside": 0}
     batch = read_batch(event)
     # A turn is itself a change of the table: one for nothing would be followed by the next.
     if not any(vars(batch).values()):
         return {"set_aside": 0}
+    answer: dict[str, int] = guarded(
+        lambda: {"set_aside": _post(batch)}, keys={"step": "post", **_ids(batch)}
+    )
+    return answer
+
+
+def _refresh() -> None:
+    services, notifier = _notifier(Settings.from_environment())
+    with turn(services, patience_s=0) as is_ours:
+        if is_ours:  # else a batch is being posted, and the next minute refreshes
+            notifier.refresh()
+
+
+def _post(batch: StreamBatch) -> int:
+    services, notifier = _notifier(Settings.from_environment())
     with turn(services) as is_ours:
         if not is_ours:
             raise TransientError("another notifier writes to Slack for long; trying again later")
-        return {"set_aside": notifier.notify(batch)}
+        return notifier.notify(batch)
+
+
+def _ids(batch: StreamBatch) -> Mapping[str, Sequence[str]]:
+    """What lines of the whole batch name: the runs and the clusters that it has news of."""
+    named: dict[str, Sequence[str]] = {
+        "run_ids": sorted(batch.runs),
+        "cluster_ids": sorted(batch.clusters),
+    }
+    return {key: ids for key, ids in named.items() if ids}
 
 
 @cache

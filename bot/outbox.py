@@ -27,7 +27,7 @@ from stationmaster.domain.errors import (
     TransientError,
 )
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger(f"stationmaster.{__name__}")
 
 # A longer Retry-After is left to the stream, which delivers the batch again.
 MAX_RETRY_AFTER_S: Final = 5.0

@@ -6,7 +6,7 @@ receipt at its end. What these look like is in `bot.blocks`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
@@ -31,6 +31,10 @@ class Subject(Protocol):
     @property
     def owner(self) -> Owner:
         """What its deliveries are kept by."""
+
+    @property
+    def ids(self) -> Mapping[str, str]:
+        """What lines of the log name it by."""
 
     @property
     def kind(self) -> str:
@@ -95,6 +99,10 @@ class RunSubject:
     @property
     def owner(self) -> Owner:
         return of_run(self.view.run.run_id)
+
+    @property
+    def ids(self) -> Mapping[str, str]:
+        return {"run_id": self.view.run.run_id}
 
     @property
     def kind(self) -> str:
@@ -171,6 +179,10 @@ class ClusterSubject:
     @property
     def owner(self) -> Owner:
         return of_cluster(self.view.cluster.cluster_id)
+
+    @property
+    def ids(self) -> Mapping[str, str]:
+        return {"cluster_id": self.view.cluster.cluster_id}
 
     @property
     def kind(self) -> str:

@@ -5,8 +5,9 @@ from typing import Any
 from aws_lambda_powertools.metrics import EphemeralMetrics, MetricUnit
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
-from lambdas.step import guarded, logger, services
+from lambdas.step import services
 from stationmaster.domain.census import NAMESPACE
+from stationmaster.invocations import guarded, logger
 from stationmaster.steps.orphans import find_orphans
 from stationmaster.steps.reap import reap
 from stationmaster.steps.take_census import take_census

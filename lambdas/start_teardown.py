@@ -4,7 +4,8 @@ from typing import Any
 
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
-from lambdas.step import guarded, services
+from lambdas.step import services
+from stationmaster.invocations import guarded
 from stationmaster.steps.start_teardown import start_teardown
 
 

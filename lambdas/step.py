@@ -7,19 +7,15 @@ out as they are. Anything else is a bug: it is logged with its traceback and lea
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from aws_lambda_powertools import Logger
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
-from stationmaster.domain.errors import PermanentError, StationmasterError
-from stationmaster.log_keys import bound
+from stationmaster.invocations import guarded
 from stationmaster.services import Services
 from stationmaster.settings import Settings
-
-logger = Logger(service="stationmaster")
 
 Handler = Callable[[dict[str, Any], LambdaContext], Any]
 
@@ -56,27 +52,3 @@ def step_handler(step: Callable[..., Any]) -> Handler:
         )
 
     return handler
-
-
-def guarded(call: Callable[[], Any], *, keys: Mapping[str, Any]) -> Any:
-    """Run `call` with `keys` in every log line, and one line for its end; raise only our errors.
-
-    Raises:
-        StationmasterError: as raised by the call.
-        PermanentError: in place of anything unexpected.
-    """
-    with bound(keys):
-        return _ended(call, keys)
-
-
-def _ended(call: Callable[[], Any], keys: Mapping[str, Any]) -> Any:
-    try:
-        result = call()
-    except StationmasterError as exc:
-        logger.warning("call ended in an error", extra={**keys, "error": repr(exc)})
-        raise
-    except Exception as exc:
-        logger.exception("call broke", extra=dict(keys))
-        raise PermanentError(f"internal error: {type(exc).__name__}: {exc}") from exc
-    logger.info("call done", extra={**keys, "result": result})
-    return result

@@ -75,6 +75,7 @@ class BotStack(cdk.Stack):
             roles=roles.by_name,
             settings=workflow.settings,
             dead_letters=dead_letters,
+            traced=config.trace_functions,
         ).by_name
         add_stream_consumer(functions[STREAM_CONSUMER], table=data.table, dead_letters=dead_letters)
         add_schedules(self, SCHEDULES, functions=functions, dead_letters=dead_letters)

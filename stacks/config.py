@@ -128,6 +128,9 @@ class StageConfig(BaseModel):
     alarm_usd_per_hour: float = Field(
         default=500, gt=0, description="an alarm is raised when all clusters together cost more"
     )
+    trace_functions: bool = Field(
+        default=True, description="send traces of the functions to X-Ray; false: send none"
+    )
     requests_per_second: int = Field(default=20, ge=1, description="of the public HTTP API")
 
     @model_validator(mode="after")

@@ -106,6 +106,7 @@ class WorkflowStack(cdk.Stack):
             roles=roles.by_name,
             settings=self.settings,
             dead_letters=dead_letters,
+            traced=config.trace_functions,
         ).by_name
         self._add_machines(machine_names, functions)
         add_rules(

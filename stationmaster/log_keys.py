@@ -30,6 +30,13 @@ def bound(keys: Mapping[str, Any]) -> Iterator[None]:
         _BOUND.reset(token)
 
 
+def learn(**keys: Any) -> None:
+    """Add `keys` to every further line of the innermost block; outside of any, to none."""
+    outer = _BOUND.get()
+    if outer is not None:
+        _BOUND.set({**outer, **keys})
+
+
 def _add_keys(record: logging.LogRecord) -> bool:
     """Set what the line does not say itself; every line passes."""
     for key, value in (_BOUND.get() or {}).items():

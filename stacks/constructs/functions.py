@@ -85,9 +85,11 @@ class Functions(Construct):
         roles: Mapping[str, iam.Role],
         settings: Settings,
         dead_letters: sqs.IQueue,
+        traced: bool,
     ) -> None:
         super().__init__(scope, construct_id)
         self._settings = settings
+        self._tracing = lambda_.Tracing.ACTIVE if traced else lambda_.Tracing.DISABLED
         self._dead_letters = dead_letters
         codes = {spec.package: code_of(spec.package) for spec in specs}
         self.by_name = {
@@ -117,9 +119,13 @@ class Functions(Construct):
             environment=variables_of(spec, self._settings.to_environment()),
             log_group=log_group,
             logging_format=lambda_.LoggingFormat.JSON,
+            application_log_level_v2=lambda_.ApplicationLogLevel.INFO,
+            tracing=self._tracing,
             on_failure=destinations.SqsDestination(self._dead_letters) if asynchronous else None,
             retry_attempts=2 if asynchronous else None,
         )
+        if self._tracing is lambda_.Tracing.ACTIVE:
+            accept_wildcard(role, "*", "X-Ray takes segments of traces, and no single resource")
         if self._settings.functions_security_group_id and Permission.KUBERNETES in spec.permissions:
             _join_network(function, role, self._settings)
         accept(

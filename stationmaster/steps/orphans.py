@@ -25,6 +25,7 @@ from stationmaster.domain.errors import StationmasterError, Unreadable
 from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.names import NOT_HELPED, ORPHANS_FOUND
 from stationmaster.domain.resources import Left, ResourceKind
+from stationmaster.log_keys import bound
 from stationmaster.services import Services
 from stationmaster.steps.leftovers import left_in_account, release_left
 
@@ -89,14 +90,15 @@ def find_orphans(services: Services) -> list[Orphans]:
         of_clusters.setdefault(each.cluster_id, []).append(each)
     found = []
     for cluster_id, tagged in of_clusters.items():
-        try:
-            orphans = _look_at(services, cluster_id, tagged)
-        except StationmasterError:
-            logger.exception(NOT_HELPED, extra={"subject": cluster_id})
-            continue
-        if orphans is not None:
-            logger.error(ORPHANS_FOUND, extra={"finding": orphans.sentence})
-            found.append(orphans)
+        with bound({"cluster_id": cluster_id}):
+            try:
+                orphans = _look_at(services, cluster_id, tagged)
+            except StationmasterError:
+                logger.exception(NOT_HELPED, extra={"subject": cluster_id})
+                continue
+            if orphans is not None:
+                logger.error(ORPHANS_FOUND, extra={"finding": orphans.sentence})
+                found.append(orphans)
     return found
 
 

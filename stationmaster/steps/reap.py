@@ -17,6 +17,7 @@ from stationmaster.domain.reactions.cluster import AskWorkflow, LookedAfter, Sta
 from stationmaster.domain.reactions.run import POLICY, LeaseFound, ReleaseLease, decide
 from stationmaster.domain.reactions.workflow import RecordCrash, StartWorkflow, WorkflowFound
 from stationmaster.domain.run.aggregate import Run
+from stationmaster.log_keys import bound
 from stationmaster.saving import settle_saving
 from stationmaster.services import Services
 from stationmaster.steps.holding import is_held
@@ -40,12 +41,12 @@ def reap(services: Services) -> list[str]:
     runs = [
         run.run_id
         for run in _listed("runs", services.runs.list_open)
-        if _is_helped(run.run_id, partial(_help_run, services, run))
+        if _is_helped("run_id", run.run_id, partial(_help_run, services, run))
     ]
     clusters = [
         cluster.cluster_id
         for cluster in _listed("clusters", services.cluster_states.list_open)
-        if _is_helped(cluster.cluster_id, partial(_help_cluster, services, cluster))
+        if _is_helped("cluster_id", cluster.cluster_id, partial(_help_cluster, services, cluster))
     ]
     return list(dict.fromkeys([*runs, *clusters]))
 
@@ -58,13 +59,14 @@ def _listed(what: str, list_open: Callable[[], list[T]]) -> list[T]:
         return []
 
 
-def _is_helped(subject: str, help_it: Callable[[], bool]) -> bool:
+def _is_helped(key: str, subject: str, help_it: Callable[[], bool]) -> bool:
     """Whether it needed help and got it; whatever goes wrong with it is its own affair."""
-    try:
-        return help_it()
-    except Exception:
-        logger.exception(NOT_HELPED, extra={"subject": subject})
-        return False
+    with bound({key: subject}):
+        try:
+            return help_it()
+        except Exception:
+            logger.exception(NOT_HELPED, extra={"subject": subject})
+            return False
 
 
 def _help_run(services: Services, run: Run) -> bool:

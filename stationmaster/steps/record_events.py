@@ -23,6 +23,7 @@ from stationmaster.domain.reactions.run import (
 from stationmaster.domain.reactions.workflow import EndWait, WorkflowFailed
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import RunEvent, RunPhase
+from stationmaster.log_keys import learn
 from stationmaster.saving import settle_saving
 from stationmaster.services import Services
 from stationmaster.steps.back_up import back_up
@@ -105,6 +106,7 @@ def record_dead_execution(
         _cluster_crashed(services, execution_name, sentence)
     elif state_machine_arn == settings.teardown_state_machine_arn:
         cluster_id = ClusterId(execution_name.rpartition("-teardown-")[0])
+        learn(cluster_id=cluster_id)
         _teardown_crashed(services, cluster_id, sentence)
 
 
@@ -118,6 +120,7 @@ def _train_crashed(services: Services, execution_name: str, sentence: str) -> No
     )
     if run is None:
         return
+    learn(run_id=run.run_id)
     if train_name(run.run_id, run.passes) != execution_name:
         services.workflows.start_train(run.run_id, run.passes)
         return
@@ -143,6 +146,7 @@ def _cluster_crashed(services: Services, name: str, sentence: str) -> None:
             return
         cluster, number = services.cluster_states.find(ClusterId(cluster_id)), int(word)
     if cluster is not None:
+        learn(cluster_id=cluster.cluster_id)
         fail_cluster(services, cluster, pass_number=number, reason=sentence)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from lambdas.step import guarded
+from stationmaster.invocations import guarded
 from stationmaster.log_keys import bound
 
 module_logger = logging.getLogger("stationmaster.steps.something")

@@ -27,6 +27,8 @@ from local.mode import ARTIFACTS_BUCKET, DEPLOYMENT, REPOSITORY
 BY_AWS = {
     "logs:CreateLogStream": "Lambda writes a function's log with the function's role",
     "logs:PutLogEvents": "Lambda writes a function's log with the function's role",
+    "xray:PutTraceSegments": "the functions' traces, by the daemon that Lambda runs",
+    "xray:PutTelemetryRecords": "the functions' traces, by the daemon that Lambda runs",
     "sqs:SendMessage": "Lambda sends what a function has failed at to its destination",
     "sqs:GetQueueUrl": "the CDK grants it with sqs:SendMessage",
     "sqs:GetQueueAttributes": "the CDK grants it with sqs:SendMessage",

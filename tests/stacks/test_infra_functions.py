@@ -40,6 +40,8 @@ def test_function_is_deployed_as_registered(spec: Function, functions: dict[str,
     assert deployed["Runtime"] == "python3.13"
     assert deployed["Architectures"] == ["x86_64"]
     assert deployed["LoggingConfig"]["LogFormat"] == "JSON"
+    assert deployed["LoggingConfig"]["ApplicationLogLevel"] == "INFO"
+    assert deployed["TracingConfig"] == {"Mode": "Active"}
 
 
 def test_functions_reserve_nothing_of_what_a_new_account_has(

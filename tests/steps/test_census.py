@@ -13,10 +13,10 @@ from kill_givens import drained, torn_down_in_vain
 from kill_points import alone  # noqa: F401
 
 from lambdas import reaper
-from lambdas.step import logger
 from stationmaster.domain.census import LONGEST_TEARDOWN, NAMESPACE, Census
 from stationmaster.domain.cluster import events as cluster_events
 from stationmaster.domain.resources import ResourceKind
+from stationmaster.invocations import logger
 from stationmaster.steps.begin_teardown import begin_teardown
 from stationmaster.steps.take_census import take_census
 
