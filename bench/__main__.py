@@ -6,6 +6,7 @@
     python -m bench gpu --torchtitan PY   on a GPU, beside torchtitan as the Python PY has it
     python -m bench kills faults          the two sweeps, about an hour; only when they are named
     python -m bench kills --only TEXT     those of its points whose name contains TEXT
+    python -m bench kills --shard 2/5     the second fifth of its points
 
 Prints one line a figure: name, measured, target, pass or over. The exit code is 0 when every
 benchmark could be measured, over its limit or not, or is not for this machine; 1 when one failed or
@@ -33,8 +34,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the named benchmarks, or all."""
     parser = _parser()
     arguments = parser.parse_args(argv)
-    if arguments.only:
-        _check_only(parser, arguments.names, arguments.only)
+    if arguments.only or arguments.shard:
+        _check_points(parser, arguments)
     # What the measured parts log belongs to them; the figures alone go to the terminal.
     logging.basicConfig(level=logging.ERROR)
     machine = describe_machine()
@@ -48,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for name in arguments.names or BENCHMARKS:
         try:
             if name in SWEEPS:
-                measured, points[name] = _sweep(name, arguments.only)
+                measured, points[name] = _sweep(name, arguments.only, arguments.shard)
             else:
                 measured = BENCHMARKS[name].measure()
         except NotHere as reason:
@@ -79,22 +80,30 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 1 if failed or found else 0
 
 
-def _check_only(parser: argparse.ArgumentParser, names: Sequence[str], only: str) -> None:
-    from bench.sweeps.play import points_with  # as in _sweep
+def _check_points(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> None:
+    from bench.sweeps.play import WHOLE, Shard, points_with  # as in _sweep
 
-    sweeps = [name for name in names if name in SWEEPS]
+    option = "only" if arguments.only else "shard"
+    said = f'--{option} "{vars(arguments)[option]}"'
+    sweeps = [name for name in arguments.names if name in SWEEPS]
     if not sweeps:
-        parser.error(f'--only "{only}" chooses points of a sweep: name {" or ".join(SWEEPS)}')
+        parser.error(f"{said} chooses points of a sweep: name {' or '.join(SWEEPS)}")
+    try:
+        shard = Shard.parse(arguments.shard) if arguments.shard else WHOLE
+    except ValueError as exc:
+        parser.error(f"--shard: {exc}")
     for name in sweeps:
-        if not points_with(name, only):
-            parser.error(f'--only: no point of the sweep {name} contains "{only}"')
+        if not points_with(name, arguments.only):
+            parser.error(f'--only: no point of the sweep {name} contains "{arguments.only}"')
+        if not points_with(name, arguments.only, shard):
+            parser.error(f"--shard: part {arguments.shard} of the sweep {name} has no points")
 
 
-def _sweep(name: str, only: str) -> tuple[Sequence[Figure], list[dict[str, Any]]]:
+def _sweep(name: str, only: str, shard: str) -> tuple[Sequence[Figure], list[dict[str, Any]]]:
     # Imported here: it loads the whole product and its emulated account.
-    from bench.sweeps.play import figures_of, last_line, play_sweep
+    from bench.sweeps.play import WHOLE, Shard, figures_of, last_line, play_sweep
 
-    played = play_sweep(name, only=only)
+    played = play_sweep(name, only=only, shard=Shard.parse(shard) if shard else WHOLE)
     print(last_line(name, played), flush=True)
     return figures_of(name, played), [each.as_json() for each in played]
 
@@ -118,6 +127,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("names", nargs="*", metavar="NAME", type=_name, help="see below; all")
     parser.add_argument(
         "--only", default="", metavar="TEXT", help="sweeps: the points whose name contains it"
+    )
+    parser.add_argument(
+        "--shard", default="", metavar="N/OF", help="sweeps: the Nth of so many equal parts"
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures here")
     parser.add_argument(

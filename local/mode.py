@@ -32,6 +32,7 @@ from local.aws import (
     NetworkSpec,
     RicRuntime,
 )
+from local.aws.clock import SHORTEST_WAIT_S
 from local.cluster import LocalCluster
 from local.cluster_behind_eks import ClusterBehindEks
 from local.handler_log import HANDLER_LOG
@@ -77,6 +78,7 @@ class LocalOptions:
     faults: frozenset[str] = frozenset()
     runtime: LambdaRuntime | None = None
     limits: Mapping[str, float] = field(default_factory=dict)
+    shortest_wait_s: float = SHORTEST_WAIT_S
     # A directory of programs that pods find first, e.g. a torchrun that only says that it trains.
     extra_path: Path | None = None
     # Whether command= may run what is typed in the channel, on this machine and as this user.
@@ -152,6 +154,7 @@ class LocalMode:
             invoker=TappedRuntime(self.options.runtime or InProcessRuntime(), self._events),
             handlers={function.handler for function in registry.FUNCTIONS},
             speed=self.options.speed,
+            shortest_wait_s=self.options.shortest_wait_s,
             region=REGION,
             observer=ClusterBehindEks(self.cluster, self.options.state_dir),
             kubernetes_endpoint=self.cluster.url,

@@ -144,6 +144,8 @@ def faults() -> list[Point]:
 
 def _play(service: str, operation: str, kind: Kind, scene: Scene, name: str) -> Verdict:
     world, verdict = scene.world, Verdict()
+    if service == "kubernetes":
+        scene.empty_cluster()
     fault = kind.fault(service, operation)
     # What a deletion that fails for good meets needs no training before it.
     early = operation.upper().startswith("DELETE") and not kind.passes
@@ -164,6 +166,7 @@ def _play(service: str, operation: str, kind: Kind, scene: Scene, name: str) -> 
         left = cluster.billable_left
         verdict.expect(left == [], f"its record says that {left} is left")
     verdict.orphans += scene.left_of(run_id)
+    verdict.expect(fault.times < kind.times, "no call of the run met the fault")
     return verdict
 
 
@@ -173,15 +176,15 @@ def _until_given_up(scene: Scene, run_id: AnId) -> None:
     services = world.services
 
     def waits_in_vain() -> bool:
-        run, cluster = services.runs.load(run_id), services.cluster_states.find(run_id)
-        if run.job_condition:
-            return run.phase is RunPhase.RUNNING
-        is_ready = cluster is not None and cluster.phase in (
-            ClusterPhase.READY,
-            ClusterPhase.FAILED,
-        )
-        is_over = services.workflows.cluster_status(run_id) != "RUNNING"
-        return is_ready and is_over and world.is_waiting(run_id)
+        match world.waits_in(run_id):
+            case "AwaitJob":
+                return bool(services.runs.load(run_id).job_condition)
+            case "AcquireCluster":
+                cluster = services.cluster_states.find(run_id)
+                over = (ClusterPhase.READY, ClusterPhase.FAILED)
+                return cluster is not None and cluster.phase in over
+            case _:
+                return False
 
     world.until(lambda: world.is_still(run_id) or waits_in_vain(), f"{run_id} gives up")
 

@@ -17,13 +17,23 @@ from bench.sweeps.foreign import in_account, make_foreign
 from bench.sweeps.owner import Owner
 from bench.sweeps.points import Point, Verdict
 from bench.sweeps.watched import AnId
-from bench.sweeps.world import World, open_world
+from bench.sweeps.world import LIMITS, World, open_world
 from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.cluster.events import ClusterPhase
 from stationmaster.steps.leftovers import find_left
 
 NODES: Final = 2
 _TTL_S: Final = 24 * 3600
+# Ends a hang: one wait of a point. On a machine that does nothing else none takes a tenth of it.
+WAIT_S: Final = 240.0
+# What the workflows give up on, well before those who watch them do.
+_LIMITS: Final = dict.fromkeys(LIMITS, WAIT_S / 2) | {
+    # No pod is waited for, so a busy machine makes them no longer.
+    "provision_timeout_s": WAIT_S / 6,
+    "release_timeout_s": WAIT_S / 6,
+}
+# Of a workflow. A run looks forty times at pods that start anyhow, which is half of what it costs.
+_SHORTEST_WAIT_S: Final = 0.15
 # What tells one thing from another of its kind.
 _NAMES: Final = {
     "clusters": "name",
@@ -89,6 +99,15 @@ class Scene:
             case Place.EXISTING:
                 return self.owner.guest
 
+    def empty_cluster(self) -> None:
+        """Let the next run find Kubernetes as a new EKS cluster has it.
+
+        One local cluster stands behind all of EKS, and the one of somebody else in the account
+        never goes: it keeps what the plugins of earlier runs applied, and no run would apply it.
+        """
+        if not self._labs and not self._owners:
+            self.world.mode.cluster.reset()
+
     def things(self) -> set[str]:
         """All that the account has which the product could have made, by kind and name."""
         found = in_account(self.world.aws)
@@ -120,6 +139,8 @@ def play_point(scene: Scene, point: Point) -> Verdict:
         verdict = point.play(scene, point.name)
     except TimeoutError as exc:
         verdict = Verdict(without_end=[str(exc)])
+    finally:
+        scene.world.runtime.rest()
     after = scene.things()
     if not verdict.orphans:  # else these are the same once more
         verdict.orphans += sorted(after - before)
@@ -130,7 +151,10 @@ def play_point(scene: Scene, point: Point) -> Verdict:
 @contextmanager
 def open_scene(directory: Path, **options: Any) -> Iterator[Scene]:
     """A started local mode with things of somebody else in its account."""
-    with open_world(directory, **options) as world:
+    given = {"limits": _LIMITS, "shortest_wait_s": _SHORTEST_WAIT_S, **options}
+    with open_world(directory, **given) as world:
+        world.deadline_s = WAIT_S
+        world.runtime.notifier_rests = True
         assert world.mode.settings is not None
         make_foreign(world.aws, world.mode.settings)
         yield Scene(world)

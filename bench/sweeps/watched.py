@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from moto.stepfunctions.exceptions import ExecutionDoesNotExist
 from moto.stepfunctions.parser.api import ExecutionStatus
 from moto.stepfunctions.parser.models import stepfunctions_parser_backends
 
@@ -24,7 +23,6 @@ from stationmaster.domain.cluster.events import (
 )
 from stationmaster.domain.names import job_name
 from stationmaster.domain.run.aggregate import Run, Wait
-from stationmaster.domain.run.events import RunPhase
 from stationmaster.services import Services
 from stationmaster.steps.leftovers import find_left
 
@@ -32,6 +30,11 @@ from stationmaster.steps.leftovers import find_left
 AnId = Any
 # Ends a hang; a machine that does fifty things at once must not reach it.
 DEADLINE_S = 1800.0
+# A look costs as much as a step of the run does, so those at a long wait come further apart.
+_FIRST_LOOK_S = 0.02
+_LAST_LOOK_S = 0.25
+_LOOKS_GROW = 1.3
+_MACHINES = ("train", "cluster", "teardown")
 
 
 @dataclass
@@ -86,12 +89,19 @@ class Watched:
         self.until(left, f"{run_id} ends")
 
     def until(self, condition: Callable[[], Any], what: str) -> Any:
-        """Poll until the condition holds; what it returned."""
+        """Poll until the condition holds; what it returned.
+
+        Raises:
+            TimeoutError: it did not within the deadline; says in which states executions hang.
+        """
         deadline = time.monotonic() + self.deadline_s
+        look_s = _FIRST_LOOK_S
         while not (seen := condition()):
             if time.monotonic() > deadline:
-                raise TimeoutError(f"not within {self.deadline_s:g} s: {what}")
-            time.sleep(0.05)
+                hangs = ", ".join(self._states_now()) or "no execution runs"
+                raise TimeoutError(f"not within {self.deadline_s:g} s: {what}; {hangs}")
+            time.sleep(look_s)
+            look_s = min(look_s * _LOOKS_GROW, _LAST_LOOK_S)
         return seen
 
     def until_awaiting(self, run_id: AnId) -> None:
@@ -150,21 +160,35 @@ class Watched:
         """Whether nothing of the run is under way any more, however it ended."""
         if self._runs(run_id):
             return False
-        dead = {
-            each.exec_arn
-            for _, each in self._executions(run_id)
-            if each.exec_status != ExecutionStatus.SUCCEEDED
-        }
-        if not dead <= self.runtime.told_dead or not self.aws.settle(timeout_s=1):
+        if not self._is_told(run_id) or not self.aws.settle(timeout_s=1):
             return False
         # What was on its way may have started something.
         return not self._runs(run_id)
 
-    def is_waiting(self, run_id: AnId) -> bool:
-        """Whether the run's workflow waits for its cluster."""
-        runs = self.services.runs
-        has_begun = runs.load(run_id).phase in (RunPhase.SUBMITTING, RunPhase.RUNNING)
-        return runs.load_task_token(run_id, Wait.CLUSTER) is not None and not has_begun
+    def waits_in(self, run_id: AnId) -> str:
+        """The state of the run's workflow, where nothing else of it is under way any more.
+
+        Empty where something is: it may yet end the wait.
+        """
+        running = [
+            (machine, each)
+            for machine, each in self._executions(run_id)
+            if each.exec_status == ExecutionStatus.RUNNING
+        ]
+        if [machine for machine, _ in running] != ["train"]:
+            return ""
+        state = _state_of(running[0][1])
+        if not self._is_told(run_id) or not self.aws.settle(timeout_s=1):
+            return ""
+        return state if state == _state_of(running[0][1]) else ""
+
+    def _is_told(self, run_id: AnId) -> bool:
+        """Whether the recorder has dealt with every bad end of the run's executions."""
+        ended = {ExecutionStatus.SUCCEEDED, ExecutionStatus.RUNNING}
+        dead = {
+            each.exec_arn for _, each in self._executions(run_id) if each.exec_status not in ended
+        }
+        return dead <= self.runtime.told_dead
 
     def until_still(self, run_id: AnId) -> None:
         """Wait until nothing of the run is under way any more, however it ended."""
@@ -216,16 +240,41 @@ class Watched:
     def _executions(self, run_id: AnId) -> list[tuple[str, Any]]:
         """The run's executions by machine, from the interpreter itself: tens of thousands of
         history events as JSON, and a poll as requests, would cost more than the run."""
+        names = {
+            "train": [run_id, *(f"{run_id}-{number}" for number in range(2, 5))],
+            "cluster": [pass_name(run_id, number) for number in (1, 2, 3)],
+            "teardown": [f"{run_id}-teardown-{number}" for number in range(1, 10)],
+        }
+        found = self._executions_by_name()
+        return [
+            (machine, found[machine][name])
+            for machine, wanted in names.items()
+            for name in wanted
+            if name in found.get(machine, {})
+        ]
+
+    def _executions_by_name(self) -> dict[str, dict[str, Any]]:
+        """All that the interpreter has, by machine and name."""
         backend = stepfunctions_parser_backends[self.aws.account_id][self.aws.region]
-        names = [("train", "train", run_id)]
-        names += [("train", "train", f"{run_id}-{n}") for n in range(2, 5)]
-        names += [("cluster", "cluster", pass_name(run_id, number)) for number in (1, 2, 3)]
-        names += [("teardown", "teardown", f"{run_id}-teardown-{n}") for n in range(1, 10)]
-        found = []
-        for machine, kind, name in names:
-            try:
-                found.append((kind, backend.describe_execution(self._arn(machine, name))))
-            except ExecutionDoesNotExist:
-                if machine == "teardown":
-                    break
-        return found
+        return {
+            machine: {each.name: each for each in found.executions}
+            for machine in _MACHINES
+            for found in backend.state_machines
+            if found.arn == self.aws.state_machine_arn(machine)
+        }
+
+    def _states_now(self) -> list[str]:
+        """The state in which each execution is that runs."""
+        return [
+            f"{machine} {name} is in {_state_of(each) or 'no state'}"
+            for machine, executions in self._executions_by_name().items()
+            for name, each in executions.items()
+            if each.exec_status == ExecutionStatus.RUNNING
+        ]
+
+
+def _state_of(execution: Any) -> str:
+    """The state that an execution has entered last; none before the first."""
+    events = execution.to_history_output()["events"]
+    entered = (event.get("stateEnteredEventDetails") for event in reversed(events))
+    return next((str(details["name"]) for details in entered if details), "")

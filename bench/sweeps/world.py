@@ -23,6 +23,7 @@ from bench.sweeps.rules import ApiFault, Fault
 from bench.sweeps.runtime import InterferingRuntime
 from bench.sweeps.torchrun import programs_in
 from bench.sweeps.watched import DEADLINE_S, AnId, Watched
+from local.aws.clock import SHORTEST_WAIT_S
 from local.mode import LocalMode, LocalOptions
 from local.slack import OPERATOR_ID, TEAM_ID, TRAINING_CHANNEL_ID
 from local.slack.records import Message
@@ -262,7 +263,11 @@ def run_id_of(name: str) -> AnId:
 
 @contextmanager
 def open_world(
-    directory: Path, *, limits: Mapping[str, float] = LIMITS, faults: Sequence[str] = ()
+    directory: Path,
+    *,
+    limits: Mapping[str, float] = LIMITS,
+    faults: Sequence[str] = (),
+    shortest_wait_s: float = SHORTEST_WAIT_S,
 ) -> Iterator[World]:
     """A started local mode, with the test's torchrun first on its pods' path.
 
@@ -277,6 +282,7 @@ def open_world(
             speed=SPEED,
             runtime=runtime,
             limits=limits,
+            shortest_wait_s=shortest_wait_s,
             faults=frozenset(faults),
             extra_path=programs,
         )

@@ -17,6 +17,9 @@ from contextlib import contextmanager
 
 logger = logging.getLogger(__name__)
 
+# Of a workflow, in real seconds, whatever the speed.
+SHORTEST_WAIT_S = 0.05
+
 
 class LifecycleClock:
     """Runs callbacks in time order on one daemon thread."""

@@ -33,6 +33,9 @@ class Emulation:
     account_id: str
     region: str
     speed: float
+    # Of a workflow, in real seconds. What it looks at after a wait costs CPU, which a fast clock
+    # would spend on nothing else.
+    shortest_wait_s: float
     kubernetes_endpoint: str
     faults: set[str]
     # Of all machines together, which are one; None: each type has its own, as published.

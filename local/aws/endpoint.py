@@ -25,7 +25,7 @@ from werkzeug.serving import BaseWSGIServer, make_server
 
 from local.aws import deployment, emulation, moto_patches
 from local.aws.access import AccessKey
-from local.aws.clock import LifecycleClock
+from local.aws.clock import SHORTEST_WAIT_S, LifecycleClock
 from local.aws.dead_letters import DeadLetters
 from local.aws.deployment import Deployment, DeploymentSpec
 from local.aws.emulation import Emulation
@@ -65,6 +65,7 @@ class LocalAws:
         invoker: LambdaRuntime,
         handlers: Collection[str],
         speed: float = 240.0,
+        shortest_wait_s: float = SHORTEST_WAIT_S,
         region: str = "us-west-2",
         observer: AwsObserver | None = None,
         kubernetes_endpoint: str = "",
@@ -73,6 +74,7 @@ class LocalAws:
         http_port: int = 0,
     ) -> None:
         """`speed` emulated seconds pass in one real second; `faults` are names of `local.faults`.
+        No wait of a workflow is shorter than `shortest_wait_s` real seconds.
 
         `handlers` are the only `module.attribute`s that functions may have: a handler is code of
         this machine that a request would otherwise name.
@@ -92,6 +94,7 @@ class LocalAws:
             account_id=_ACCOUNT,
             region=region,
             speed=speed,
+            shortest_wait_s=shortest_wait_s,
             kubernetes_endpoint=kubernetes_endpoint,
             faults=faults if faults is not None else set(),
             num_gpus=num_gpus,

@@ -7,7 +7,7 @@ import pytest
 from bench.__main__ import main
 from bench.sweeps.faults import faults, unclear
 from bench.sweeps.kills import kills
-from bench.sweeps.play import SWEEPS, Played, figures_of, last_line
+from bench.sweeps.play import SWEEPS, Played, Shard, figures_of, last_line, points_with
 from bench.sweeps.points import DAYS, SEED_VARIABLE, Point, Verdict, alone, sample, seed_of_day
 from bench.sweeps.states import CLUSTER_TASKS, TEARDOWN_TASKS
 from lambdas import registry
@@ -80,17 +80,28 @@ def test_seed_that_is_none_is_refused_with_what_it_may_be(monkeypatch: pytest.Mo
         seed_of_day()
 
 
-def test_findings_are_counted_and_said_in_the_last_line():
-    clean = Played(point("a"), Verdict(), 1.0)
-    bad = Played(point("b"), Verdict(orphans=["sg-1", "fs-1"], without_end=["run r"]), 1.0)
-    odd = Played(point("c"), Verdict(wrong=["it says nothing"]), 1.0)
+@pytest.mark.parametrize("sweep", SWEEPS)
+def test_parts_of_a_sweep_are_all_of_it_once(sweep: str):
+    parts = [points_with(sweep, "", Shard(number, 4)) for number in range(1, 5)]
 
-    assert last_line("kills", [clean]) == "kills: 1 points, 0 orphans, 0 runs without an end"
+    assert max(map(len, parts)) - min(map(len, parts)) <= 1
+    names = [each.name for part in parts for each in part]
+    assert sorted(names) == sorted(each.name for each in SWEEPS[sweep]())
+
+
+def test_findings_are_counted_and_said_in_the_last_line():
+    clean = Played(point("a"), Verdict(), 1.0, 2.0)
+    bad = Played(point("b"), Verdict(orphans=["sg-1", "fs-1"], without_end=["run r"]), 1.0, 0.4)
+    odd = Played(point("c"), Verdict(wrong=["it says nothing"]), 1.0, 1.0)
+
+    assert last_line("kills", [clean]) == (
+        "kills: 1 points, 0 orphans, 0 runs without an end, 2 s of CPU"
+    )
     assert last_line("kills", [clean, bad, odd]) == (
-        "kills: 3 points, 2 orphans, 1 runs without an end, 1 with a wrong end"
+        "kills: 3 points, 2 orphans, 1 runs without an end, 1 with a wrong end, 3 s of CPU"
     )
     verdicts = [each.verdict.value for each in figures_of("kills", [clean, bad])]
-    assert verdicts == ["info", "over", "over", "pass"]
+    assert verdicts == ["info", "over", "over", "pass", "info"]
     assert bad.as_json()["findings"] == [
         "left behind: sg-1",
         "left behind: fs-1",
@@ -103,6 +114,10 @@ def test_findings_are_counted_and_said_in_the_last_line():
     [
         (["kills", "--only", "kilt"], 'no point of the sweep kills contains "kilt"'),
         (["relay", "--only", "own"], "chooses points of a sweep: name kills or faults"),
+        (["relay", "--shard", "1/2"], "chooses points of a sweep: name kills or faults"),
+        (["kills", "--shard", "0/2"], '"0/2" is no part: expected NUMBER/OF, as 1/4 to 4/4'),
+        (["kills", "--shard", "two"], '"two" is no part: expected NUMBER/OF, as 1/4 to 4/4'),
+        (["kills", "--only", "PrepareRun", "--shard", "99/99"], "99/99 of the sweep kills has no"),
     ],
 )
 def test_points_that_are_not_there_are_refused(

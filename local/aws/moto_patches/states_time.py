@@ -25,15 +25,13 @@ from local.aws import emulation
 # The interpreter sets and clears the event in one go, so a waiter that arrives in between would
 # miss it.
 _CHECK_S = 0.2
-# In real time; what a workflow looks at after a wait costs a few milliseconds of CPU, which a fast
-# clock would spend on nothing else.
-_SHORTEST_WAIT_S = 0.05
 
 
 def _pause(env: Any, emulated_s: float) -> None:
     """Wait for emulated time, or until the execution is no longer running."""
-    real_s = emulated_s / emulation.current().speed
-    deadline = time.monotonic() + (max(real_s, _SHORTEST_WAIT_S) if emulated_s else 0.0)
+    running = emulation.current()
+    real_s = max(emulated_s / running.speed, running.shortest_wait_s) if emulated_s else 0.0
+    deadline = time.monotonic() + real_s
     while env.is_running():
         remaining_s = deadline - time.monotonic()
         if remaining_s <= 0:

@@ -8,13 +8,17 @@ import pytest
 
 from bench.sweeps.faults import faults
 from bench.sweeps.kills import kills
+from bench.sweeps.moments import Moment, reach
 from bench.sweeps.points import Point, Verdict, alone, sample, seed_of_day
-from bench.sweeps.scene import Place, Scene, open_scene, play_point
+from bench.sweeps.rules import Hold
+from bench.sweeps.scene import WAIT_S, Place, Scene, open_scene, play_point
+from bench.sweeps.watched import AnId
 
 SEED = seed_of_day()
-# Those of one scene after those of the other: each is made once.
+# Those of one scene after those of the other: each is made once. Faults come before kills, whose kept
+# cluster would leave Kubernetes other than a new one has it.
 POINTS = sorted(
-    [*sample(kills(), SEED), *sample(faults(), SEED)],
+    [*sample(faults(), SEED), *sample(kills(), SEED)],
     key=lambda point: point.place == Place.EXISTING,
 )
 
@@ -53,3 +57,41 @@ def test_thing_that_a_point_leaves_in_the_account_is_found(scene: Scene) -> None
 
     (orphan,) = verdict.orphans
     assert orphan.startswith("security groups sg-")
+
+
+@pytest.mark.parametrize("scene", [False], indirect=True)
+def test_point_that_hangs_says_in_which_state_and_holds_up_no_other(scene: Scene) -> None:
+    world, owners = scene.world, list[AnId]()
+
+    def hang(scene: Scene, name: str) -> Verdict:
+        moment = Moment("PrepareRun", "prepare-run")
+        run_id, held = reach(world, name, moment)
+        owners.append(run_id)
+        world.deadline_s = 0.1
+        try:
+            return Verdict(wrong=[str(world.until(lambda: False, "the sun rises in the west"))])
+        finally:
+            world.deadline_s = WAIT_S
+            world.kill(run_id)
+            held.released.set()
+            world.until_still(run_id)
+
+    verdict = play_point(scene, Point("kills", "none", "hangs", Place.OWN, hang))
+
+    assert verdict.without_end == [
+        f"not within 0.1 s: the sun rises in the west; train {owners[0]} is in PrepareRun"
+    ]
+    assert (verdict.orphans, verdict.wrong) == ([], [])
+
+
+@pytest.mark.parametrize("scene", [False], indirect=True)
+def test_what_a_point_disturbs_is_undisturbed_for_the_next(scene: Scene) -> None:
+    held: list[Hold] = []
+
+    def hold(scene: Scene, name: str) -> Verdict:
+        held.append(scene.world.runtime.hold(name, "prepare-run"))
+        return Verdict()
+
+    play_point(scene, Point("kills", "none", "holds", Place.OWN, hold))
+
+    assert held[0].released.is_set()
