@@ -29,8 +29,8 @@ WAIT_S: Final = 240.0
 # What the workflows give up on, well before those who watch them do.
 _LIMITS: Final = dict.fromkeys(LIMITS, WAIT_S / 2) | {
     # No pod is waited for, so a busy machine makes them no longer.
-    "provision_timeout_s": WAIT_S / 6,
-    "release_timeout_s": WAIT_S / 6,
+    "provision_timeout_s": WAIT_S / 12,
+    "release_timeout_s": WAIT_S / 12,
 }
 # Of a workflow. A run looks forty times at pods that start anyhow, which is half of what it costs.
 _SHORTEST_WAIT_S: Final = 0.15

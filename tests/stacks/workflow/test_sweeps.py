@@ -15,8 +15,8 @@ from bench.sweeps.scene import WAIT_S, Place, Scene, open_scene, play_point
 from bench.sweeps.watched import AnId
 
 SEED = seed_of_day()
-# Those of one scene after those of the other: each is made once. Faults come before kills, whose kept
-# cluster would leave Kubernetes other than a new one has it.
+# Those of one scene after those of the other: each is made once. Faults come before kills, whose
+# kept cluster would leave Kubernetes other than a new one has it.
 POINTS = sorted(
     [*sample(faults(), SEED), *sample(kills(), SEED)],
     key=lambda point: point.place == Place.EXISTING,
