@@ -79,6 +79,8 @@ class LocalOptions:
     runtime: LambdaRuntime | None = None
     limits: Mapping[str, float] = field(default_factory=dict)
     shortest_wait_s: float = SHORTEST_WAIT_S
+    # Further settings of the product by name, such as a person's deployment has.
+    settings: Mapping[str, str] = field(default_factory=dict)
     # A directory of programs that pods find first, e.g. a torchrun that only says that it trains.
     extra_path: Path | None = None
     # Whether command= may run what is typed in the channel, on this machine and as this user.
@@ -319,6 +321,7 @@ class LocalMode:
             kubeconfig=str(self.cluster.kubeconfig),
             emulated_speed=self.options.speed,
             **(limits_with(self.options.faults) | dict(self.options.limits)),
+            **self.options.settings,
         )
 
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from bench.sweeps import creations, people
+from bench.sweeps import creations, losses, people
 from bench.sweeps.ends import ended, expect_gone, expect_results, hold_in_state, in_pass
 from bench.sweeps.moments import MOMENTS, Moment, reach
 from bench.sweeps.points import Point, Verdict
@@ -42,6 +42,7 @@ _CORE: Final = frozenset(
         "own: teardown ReleaseCluster is killed before its function",
         "kept: pass to 3 nodes is killed in EnsureTrainingNodes",
         *creations.CORE,
+        *losses.CORE,
     }
 )
 
@@ -58,6 +59,7 @@ def kills() -> list[Point]:
             *_pass_kills(),
             *_teardown_kills(),
             *creations.points(),
+            *losses.points(),
         )
     ]
 

@@ -18,6 +18,7 @@ from bench.sweeps.owner import Owner
 from bench.sweeps.points import Point, Verdict
 from bench.sweeps.watched import AnId
 from bench.sweeps.world import LIMITS, World, open_world
+from local.slack import TRAINING_CHANNEL_ID
 from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.cluster.events import ClusterPhase
 from stationmaster.steps.leftovers import find_left
@@ -32,6 +33,7 @@ _LIMITS: Final = dict.fromkeys(LIMITS, WAIT_S / 2) | {
     "provision_timeout_s": WAIT_S / 12,
     "release_timeout_s": WAIT_S / 12,
 }
+OPERATIONS_CHANNEL_ID: Final = TRAINING_CHANNEL_ID  # the app is in no other
 # Of a workflow. A run looks forty times at pods that start anyhow, which is half of what it costs.
 _SHORTEST_WAIT_S: Final = 0.15
 # What tells one thing from another of its kind.
@@ -151,8 +153,13 @@ def play_point(scene: Scene, point: Point) -> Verdict:
 @contextmanager
 def open_scene(directory: Path, **options: Any) -> Iterator[Scene]:
     """A started local mode with things of somebody else in its account."""
-    given = {"limits": _LIMITS, "shortest_wait_s": _SHORTEST_WAIT_S, **options}
-    with open_world(directory, **given) as world:
+    options = {
+        "limits": _LIMITS,
+        "shortest_wait_s": _SHORTEST_WAIT_S,
+        "settings": {"operations_channel": OPERATIONS_CHANNEL_ID},
+        **options,
+    }
+    with open_world(directory, **options) as world:
         world.deadline_s = WAIT_S
         world.runtime.notifier_rests = True
         assert world.mode.settings is not None

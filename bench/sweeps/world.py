@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import boto3
@@ -268,6 +269,7 @@ def open_world(
     limits: Mapping[str, float] = LIMITS,
     faults: Sequence[str] = (),
     shortest_wait_s: float = SHORTEST_WAIT_S,
+    settings: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[World]:
     """A started local mode, with the test's torchrun first on its pods' path.
 
@@ -283,6 +285,7 @@ def open_world(
             runtime=runtime,
             limits=limits,
             shortest_wait_s=shortest_wait_s,
+            settings=settings,
             faults=frozenset(faults),
             extra_path=programs,
         )
