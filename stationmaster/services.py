@@ -359,7 +359,7 @@ class Services:
         """EC2 capacity reservations."""
         from stationmaster.aws.reservations import Reservations
 
-        return Reservations(self._client("ec2"), subnet_ids=self.settings.subnet_ids)
+        return Reservations(self._client("ec2"), subnet_ids=self.settings.subnet_ids, now=self.now)
 
     @cached_property
     def quick_reservations(self) -> Reservations:
@@ -368,7 +368,7 @@ class Services:
         from stationmaster.aws.reservations import Reservations
 
         client = make_client("ec2", region=self.settings.region, config=QUICK)
-        return Reservations(client, subnet_ids=self.settings.subnet_ids)
+        return Reservations(client, subnet_ids=self.settings.subnet_ids, now=self.now)
 
     @cached_property
     def workflows(self) -> Workflows:

@@ -108,7 +108,7 @@ class Account:
         return int(answer["Quota"]["Value"])
 
     def vcpus_in_use(self, quota: VcpuQuota) -> int:
-        """The vCPUs that count towards a quota now.
+        """The vCPUs that count towards a quota now; those of capacity blocks count towards none.
 
         Raises:
             TransientError, PermanentError: EC2 does not answer, or refuses to.
@@ -126,7 +126,7 @@ class Account:
             _vcpus(each)
             for each in found
             if quota.counts(each["InstanceType"])
-            and (each.get("InstanceLifecycle") == "spot") is quota.is_spot
+            and each.get("InstanceLifecycle") == ("spot" if quota.is_spot else None)
         )
 
     def zones_of(self, subnet_ids: Iterable[str]) -> dict[str, str]:

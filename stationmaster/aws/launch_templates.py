@@ -110,6 +110,13 @@ class LaunchTemplates:
             data["CapacityReservationSpecification"] = {
                 "CapacityReservationTarget": {"CapacityReservationId": reservation.reservation_id}
             }
+        if reservation is not None and reservation.window is not None:
+            # EKS reads the type of a block's instances here alone. Source: EKS user guide, "Create
+            # a managed node group with Capacity Blocks for ML".
+            data |= {
+                "InstanceType": instance.name,
+                "InstanceMarketOptions": {"MarketType": "capacity-block"},
+            }
         self._ensure(cluster_id, TRAINING_NODE_GROUP, data, run_id)
 
     def ensure_system(

@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict
 
 from stationmaster.aws.calls import AwsNotFound, aws_call, ignoring_existing, ignoring_gone_or_busy
 from stationmaster.domain.catalogue.instances import InstanceType
+from stationmaster.domain.cluster.spec import CapacityType
 from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.names import (
     LABEL_CLUSTER_ID,
@@ -32,6 +33,9 @@ _UNKNOWN: Final = ("does not exist", "is unknown")
 # What a person can do about an issue of a node group, by a word of it.
 _REMEDIES: Final = {
     "InsufficientInstanceCapacity": "try again later, or with another instance type or fewer nodes",
+    "UnfulfillableCapacity": "try again later, with another instance type or fewer nodes, or "
+    "without capacity=spot",
+    "MaxSpotInstanceCountExceeded": "ask for more spot vCPUs of these instances in Service Quotas",
     "VcpuLimitExceeded": "ask for more vCPUs of these instances in Service Quotas",
 }
 
@@ -108,9 +112,15 @@ class NodeGroups:
         instance: InstanceType,
         count: int,
         subnet_id: str,
+        capacity_type: CapacityType = CapacityType.ON_DEMAND,
         run_id: RunId | None = None,
     ) -> None:
-        """Request the tainted node group that training runs on, in one zone, at a fixed size."""
+        """Request the tainted node group that training runs on, in one zone, at a fixed size.
+
+        The type of a capacity block's instances is in their launch template.
+        """
+        is_block = capacity_type is CapacityType.CAPACITY_BLOCK
+        types = {} if is_block else {"instanceTypes": [instance.name]}
         has_gpu = instance.num_gpus > 0
         labels = {"stationmaster/node-group": TRAINING_NODE_GROUP, LABEL_CLUSTER_ID: cluster_id}
         if has_gpu:
@@ -120,7 +130,8 @@ class NodeGroups:
             TRAINING_NODE_GROUP,
             run_id=run_id,
             subnets=[subnet_id],
-            instanceTypes=[instance.name],
+            **types,
+            capacityType=capacity_type.value,
             amiType="AL2023_x86_64_NVIDIA" if has_gpu else "AL2023_x86_64_STANDARD",
             scalingConfig={"minSize": count, "maxSize": count, "desiredSize": count},
             labels=labels,

@@ -1,13 +1,14 @@
-"""EC2 capacity reservations: looked at only. Whoever made one keeps it."""
+"""EC2 capacity reservations and capacity blocks: looked at only. Whoever made one keeps it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from stationmaster.aws.calls import aws_call
-from stationmaster.domain.cluster.spec import Reservation
-from stationmaster.domain.commands.capacity import FoundReservation
+from stationmaster.domain.cluster.spec import Reservation, Window
+from stationmaster.domain.commands.capacity import FoundReservation, moment
 from stationmaster.domain.errors import BadParameter, NotPossibleNow, PermanentError
 
 if TYPE_CHECKING:
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
     from mypy_boto3_ec2.type_defs import CapacityReservationTypeDef
 
 RESERVATION_ACTIONS: Final = ("ec2:DescribeCapacityReservations",)
+# Of a capacity block. Source: EC2 API reference, CapacityReservation, State.
+_USABLE: Final = ("active", "scheduled", "delayed")
+_ANOTHER: Final = "name another block, or use capacity=on-demand"
 _UNKNOWN: Final = (
     "InvalidCapacityReservationId.NotFound",
     "InvalidCapacityReservationId.Malformed",
@@ -24,16 +28,19 @@ _UNKNOWN: Final = (
 class Reservations:
     """Reads reservations of the account, and those that others share with it."""
 
-    def __init__(self, client: EC2Client, *, subnet_ids: Sequence[str]) -> None:
+    def __init__(
+        self, client: EC2Client, *, subnet_ids: Sequence[str], now: Callable[[], datetime]
+    ) -> None:
         self._client = client
         self._subnet_ids = subnet_ids
+        self._now = now
 
     def look_up(self, reservation_id: str) -> FoundReservation:
         """What a reservation has, for runs of this deployment.
 
         Raises:
             BadParameter: there is none, or it is in a zone without a subnet of the deployment.
-            NotPossibleNow: it is not active.
+            NotPossibleNow: it is not active, or is a block that has ended or is not paid for yet.
             TransientError, PermanentError: EC2 does not answer, or refuses to.
         """
         listed: list[CapacityReservationTypeDef] = []
@@ -51,16 +58,9 @@ class Reservations:
                 "check its id with aws ec2 describe-capacity-reservations"
             )
         found = listed[0]
-        if found.get("ReservationType", "default") != "default":
-            raise BadParameter(
-                f"capacity reservation {reservation_id} is a capacity block, and only on-demand "
-                "capacity reservations can be used in this version"
-            )
-        if found["State"] != "active":
-            raise NotPossibleNow(
-                f"capacity reservation {reservation_id} is {found['State']}, and only an active "
-                "one has instances"
-            )
+        now, window = self._now(), _window(found)
+        _check_state(found, window, now)
+        is_ahead = window is not None and now < window.starts_at
         zone = found["AvailabilityZone"]
         with aws_call("reading subnets"):
             subnets = self._client.describe_subnets(SubnetIds=list(self._subnet_ids))["Subnets"]
@@ -73,10 +73,41 @@ class Reservations:
         group = found.get("PlacementGroupArn", "").rpartition("/")[2]
         return FoundReservation(
             reservation=Reservation(
-                reservation_id=reservation_id, zone=zone, placement_group=group
+                reservation_id=reservation_id, zone=zone, placement_group=group, window=window
             ),
             instance_type=found["InstanceType"],
-            available=found["AvailableInstanceCount"],
+            available=found["TotalInstanceCount" if is_ahead else "AvailableInstanceCount"],
             total=found["TotalInstanceCount"],
             ends_at=found.get("EndDate"),
+            seen_at=now,
+        )
+
+
+def _window(found: CapacityReservationTypeDef) -> Window | None:
+    """The time of a capacity block; None for an on-demand capacity reservation."""
+    if found.get("ReservationType", "default") == "default":
+        return None
+    return Window(starts_at=found["StartDate"], ends_at=found["EndDate"])
+
+
+def _check_state(found: CapacityReservationTypeDef, window: Window | None, now: datetime) -> None:
+    name, state = found["CapacityReservationId"], found["State"]
+    if window is None:
+        if state != "active":
+            raise NotPossibleNow(
+                f"capacity reservation {name} is {state}, and only an active one has instances"
+            )
+        return
+    if now >= window.ends_at:
+        raise NotPossibleNow(f"capacity block {name} ended at {moment(window.ends_at)}; {_ANOTHER}")
+    if now >= window.leave_at:
+        raise NotPossibleNow(
+            f"capacity block {name} ends at {moment(window.ends_at)}, and AWS takes its instances "
+            f"back from {moment(window.taken_back_at)} on; {_ANOTHER}"
+        )
+    if state not in _USABLE:
+        wait = "; wait until AWS has taken the payment" if state == "payment-pending" else ""
+        raise NotPossibleNow(
+            f"capacity block {name} is {state}, and only one that is scheduled or active can be "
+            f"used{wait or f'; {_ANOTHER}'}"
         )

@@ -108,7 +108,7 @@ def find_eks_cluster(services: Services, name: str) -> None:
 
 
 def find_reservation(services: Services, reservation_id: str) -> FoundReservation:
-    """Ask EC2 about a capacity reservation; for capacity=odcr:ID, once a command.
+    """Ask EC2 about a capacity reservation; for odcr:ID and block:ID, once a command.
 
     Raises:
         UserError: runs of the deployment cannot use it, or EC2 does not answer.
@@ -223,6 +223,7 @@ def request_run(
             overrides=start.overrides,
             cluster_id=start.cluster_id,
             reservation=start.reservation,
+            is_spot=start.is_spot,
             eks_name=start.eks_name,
             keep_s=start.keep_s,
             backup_every_s=start.backup_every_s,

@@ -1,10 +1,12 @@
-"""Whether the capacity reservation of a start still has the instances that it needs."""
+"""Whether the capacity reservation or block of a start has the instances that it needs."""
 
 from __future__ import annotations
 
 from typing import Final
 
 from stationmaster.aws.account import Account
+from stationmaster.domain.cluster.spec import Window
+from stationmaster.domain.commands.capacity import moment
 from stationmaster.domain.errors import BadParameter, NotPossibleNow
 from stationmaster.preflight.findings import Finding, Severity
 from stationmaster.preflight.subject import Machines, Subject
@@ -30,17 +32,24 @@ def look(services: Services, account: Account, subject: Subject) -> list[Finding
                 check=NAME,
                 severity=Severity.ERROR,
                 message=str(error),
-                remedy="use another reservation, or capacity=on-demand",
+                remedy="use another reservation or block, or capacity=on-demand",
             )
         ]
-    return [judge(machines, available=found.available, total=found.total)]
+    window = found.reservation.window
+    return [judge(machines, available=found.available, total=found.total, window=window)]
 
 
-def judge(machines: Machines, *, available: int, total: int) -> Finding:
-    """The verdict on the instances that nobody uses."""
+def judge(
+    machines: Machines, *, available: int, total: int, window: Window | None = None
+) -> Finding:
+    """The verdict on the instances that nobody uses; `window` is that of a capacity block."""
+    what, when = "reservation", ""
+    if window is not None:
+        what = "block"
+        when = f", from {moment(window.starts_at)} to {moment(window.ends_at)}"
     said = (
-        f"capacity reservation {machines.reservation_id} has {available} of {total} "
-        f"{machines.instance.name} free"
+        f"capacity {what} {machines.reservation_id} has {available} of {total} "
+        f"{machines.instance.name} free{when}"
     )
     if available >= machines.nodes:
         return Finding(check=NAME, severity=Severity.INFO, message=said)

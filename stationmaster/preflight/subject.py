@@ -23,7 +23,8 @@ class Machines:
     least_nodes: int
     """With fewer a start is of no use."""
     reservation_id: str = ""
-    """The capacity reservation that they are taken from; "" for instances on demand."""
+    """The capacity reservation or block that they are taken from; "" for none."""
+    is_spot: bool = False
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,9 @@ def of_start(start: StartRun) -> Subject:
     plan = start.plan
     return Subject(
         name=f"/train {start.words}",
-        machines=_machines(plan.instance_type, plan.nodes, plan.min_nodes, start.reservation)
+        machines=_machines(
+            plan.instance_type, plan.nodes, plan.min_nodes, start.reservation, start.is_spot
+        )
         if start.cluster_id is None and not start.eks_name
         else None,
         image=start.image,
@@ -66,7 +69,9 @@ def of_request(request: TrainingRequest) -> Subject:
     wish = request.wish
     return Subject(
         name=request.command,
-        machines=_machines(wish.instance_type, wish.nodes, request.min_nodes, request.reservation)
+        machines=_machines(
+            wish.instance_type, wish.nodes, request.min_nodes, request.reservation, request.is_spot
+        )
         if request.cluster_id is None and not request.eks_name
         else None,
         image=request.image,
@@ -81,19 +86,26 @@ def of_cluster(spec: ClusterSpec, *, name: str) -> Subject:
     machines = (
         None
         if spec.eks_name
-        else _machines(spec.instance_type, spec.nodes, spec.min_nodes, spec.reservation)
+        else _machines(
+            spec.instance_type, spec.nodes, spec.min_nodes, spec.reservation, spec.is_spot
+        )
     )
     return Subject(name=f"cluster {name}", machines=machines, trains=False)
 
 
 def _machines(
-    instance_type: str, nodes: int, min_nodes: int | None, reservation: Reservation | None
+    instance_type: str,
+    nodes: int,
+    min_nodes: int | None,
+    reservation: Reservation | None,
+    is_spot: bool,
 ) -> Machines:
     return Machines(
         get_instance(instance_type),
         nodes=nodes,
         least_nodes=nodes if min_nodes is None else min_nodes,
         reservation_id=reservation.reservation_id if reservation is not None else "",
+        is_spot=is_spot,
     )
 
 

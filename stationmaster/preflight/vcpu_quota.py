@@ -38,7 +38,7 @@ def look(services: Services, account: Account, subject: Subject) -> list[Finding
 def needed_vcpus(machines: Machines) -> dict[VcpuQuota | None, tuple[int, int]]:
     """The least and the most vCPUs that a start takes of each quota, the system node's included.
 
-    What is reserved was counted when it was reserved.
+    What is reserved was counted when it was reserved. Spot instances have quotas of their own.
     """
     system = get_instance(SYSTEM_INSTANCE_TYPE)
     needed: dict[VcpuQuota | None, tuple[int, int]] = {
@@ -46,7 +46,7 @@ def needed_vcpus(machines: Machines) -> dict[VcpuQuota | None, tuple[int, int]]:
     }
     if machines.reservation_id:
         return needed
-    quota = quota_of(machines.instance.name)
+    quota = quota_of(machines.instance.name, is_spot=machines.is_spot)
     least, most = needed.get(quota, (0, 0))
     vcpus = machines.instance.vcpus
     needed[quota] = (least + machines.least_nodes * vcpus, most + machines.nodes * vcpus)

@@ -122,7 +122,11 @@ def _needed(run: Run, attempt: Attempt) -> ClusterSpec:
     )
     request = run.request
     return spec.model_copy(
-        update={"eks_name": request.eks_name, "reservation": request.reservation}
+        update={
+            "eks_name": request.eks_name,
+            "reservation": request.reservation,
+            "is_spot": request.is_spot,
+        }
     )
 
 

@@ -155,6 +155,7 @@ def _create(services: Services, cluster: Cluster, node_group: str) -> None:
             instance=spec.instance,
             count=spec.least_nodes,
             subnet_id=subnet_id,
+            capacity_type=spec.capacity_type,
             run_id=run_id,
         )
 

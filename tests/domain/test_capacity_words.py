@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from stationmaster.domain.cluster.spec import FileSystemSpec, Reservation
+from stationmaster.domain.cluster.spec import FileSystemSpec, Reservation, Window
 from stationmaster.domain.commands.capacity import FoundReservation
 from stationmaster.domain.commands.grammar import parse_command
 from stationmaster.domain.commands.start import StartRun
@@ -94,10 +94,13 @@ def test_end_of_a_reservation_is_in_the_plan():
     [
         (f"capacity=odcr:{ID} instance=p4d.24xlarge", "is for p5.48xlarge and instance=p4d.24xl"),
         (f"capacity=odcr:{ID} nodes=8", "has 4 of 8 p5.48xlarge free, and 8 are needed"),
-        ("capacity=spot", "capacity=spot is not available in this version"),
-        ("capacity=block:cr-1", "capacity=block:cr-1 is not available in this version"),
-        ("capacity=cheap", "expected on-demand, or odcr: and the id of a capacity reservation"),
-        (f"capacity={ID}", "expected on-demand, or odcr:"),
+        ("capacity=block:cr-1", "expected on-demand, spot, or odcr: or block: and the id of"),
+        ("capacity=cheap", "expected on-demand, spot, or odcr: or block: and the id of a capacity"),
+        (f"capacity={ID}", "expected on-demand, spot, or odcr:"),
+        (
+            f"capacity=block:{ID}",
+            f"an on-demand capacity reservation, not what it says; type capacity=odcr:{ID}",
+        ),
     ],
 )
 def test_capacity_that_cannot_be_used_is_refused_with_the_reason(words, said):
@@ -127,7 +130,8 @@ def test_reservation_is_refused_in_another_zone_than_the_file_system():
         (f"capacity={ID}", f"/train llama2-7b capacity=odcr:{ID} nodes=2"),
         (f"reservation={ID}", f"/train llama2-7b capacity=odcr:{ID} nodes=2"),
         ("capacity=on_demand", "/train llama2-7b capacity=on-demand nodes=2"),
-        ("capacity=spot", "/train plan llama2-7b nodes=2"),
+        ("capacity=SPOT", "/train llama2-7b capacity=spot nodes=2"),
+        ("capacity=cheap", "/train plan llama2-7b nodes=2"),
     ],
 )
 def test_correction_spends_nothing_else_than_what_was_typed(typed, suggestion):
@@ -146,3 +150,104 @@ def _reordered(suggestion: str) -> str:
 def test_command_line_does_not_ask_about_a_reservation():
     with pytest.raises(UserError, match="type the command in the channel"):
         parse_command(f"llama2-7b nodes=2 capacity=odcr:{ID}")
+
+
+STARTS = datetime(2026, 12, 1, 11, 30, tzinfo=UTC)
+BLOCK = replace(
+    FOUND,
+    reservation=Reservation(
+        reservation_id=ID,
+        zone="us-west-2b",
+        window=Window(starts_at=STARTS, ends_at=STARTS + timedelta(days=2)),
+    ),
+    seen_at=STARTS - timedelta(days=3),
+)
+
+
+def test_nodes_of_a_block_are_not_in_the_price_because_they_are_paid_for():
+    block = start_of(f"llama2-7b nodes=2 capacity=block:{ID}", Ec2(BLOCK))
+    plain = start_of("llama2-7b nodes=2 instance=p5.48xlarge")
+
+    saved = plain.plan.price_per_hour_usd - block.plan.price_per_hour_usd
+    assert saved == pytest.approx(2 * 55.04)
+    assert block.plan.estimated_cost_usd < plain.plan.estimated_cost_usd / 10
+    notes = " ".join(block.plan.warnings)
+    assert "paid for when it was bought, so price and cost here are without its nodes" in notes
+    assert f"capacity=block:{ID}" in block.words
+    assert start_of(block.words, Ec2(BLOCK)) == block
+
+
+def test_range_of_nodes_in_a_block_is_priced_without_them_at_both_ends():
+    plan = start_of(f"llama2-7b nodes=2:4 capacity=block:{ID}", Ec2(BLOCK)).plan
+
+    assert plan.fewest is not None
+    assert plan.fewest.price_per_hour_usd == plan.price_per_hour_usd
+
+
+def test_plan_says_until_when_a_run_waits_for_its_block_and_when_it_leaves_it():
+    notes = " ".join(start_of(f"llama2-7b nodes=2 capacity=block:{ID}", Ec2(BLOCK)).plan.warnings)
+
+    assert "the run waits until 2026-12-01 11:30 UTC; nothing is made or paid before" in notes
+    assert "AWS takes the nodes back from 2026-12-03 11:00 UTC on" in notes
+
+
+def test_run_leaves_its_block_in_time_to_write_a_last_checkpoint():
+    small = start_of(f"llama2-7b nodes=2 capacity=block:{ID}", Ec2(BLOCK)).reservation
+    large = start_of(f"llama2-70b nodes=4 capacity=block:{ID}", Ec2(BLOCK)).reservation
+
+    assert small is not None
+    assert small.window is not None
+    assert small.window.taken_back_at - small.window.leave_at >= timedelta(minutes=10)
+    assert large is not None
+    assert large.window is not None
+    assert large.window.leave_at < small.window.leave_at
+
+
+@pytest.mark.parametrize(("steps", "is_hinted"), [(10, False), (1_000_000, True)])
+def test_run_that_a_block_is_too_short_for_is_told_so(steps, is_hinted):
+    words = f"llama2-7b nodes=2 steps={steps} capacity=block:{ID}"
+
+    hint = start_of(words, Ec2(BLOCK)).plan.warnings[0]
+
+    assert ("it will be stopped before its end" in hint) is is_hinted
+
+
+def test_block_is_not_kept_longer_than_it_lasts():
+    error = refused(f"llama2-7b nodes=2 keep=2h capacity=block:{ID}", Ec2(BLOCK))
+
+    assert "cannot be used with keep=" in str(error)
+
+
+def test_block_is_no_reservation_on_demand():
+    error = refused(f"llama2-7b nodes=2 capacity=odcr:{ID}", Ec2(BLOCK))
+
+    assert f"names a capacity block, not what it says; type capacity=block:{ID}" in str(error)
+
+
+def test_spot_nodes_are_planned_at_the_most_that_they_can_cost():
+    spot = start_of("llama2-7b nodes=2 capacity=spot")
+
+    assert spot.is_spot
+    assert spot.plan.price_per_hour_usd == start_of("llama2-7b nodes=2").plan.price_per_hour_usd
+    assert "the most that it can be" in spot.plan.warnings[0]
+    assert "capacity=spot" in spot.words
+    assert start_of(spot.words) == spot
+
+
+def test_spot_nodes_are_not_asked_of_a_cluster_that_has_its_own():
+    error = refused(
+        f"llama2-7b capacity=spot cluster=eks:theirs file_system={FS}",
+        find_eks_cluster=lambda _name: None,
+        find_file_system=lambda _id: FoundFileSystem(
+            spec=FileSystemSpec(storage_gib=2400, mbps_per_tib=250, existing_id=FS), zone="z"
+        ),
+    )
+
+    assert "capacity=spot cannot be used with cluster=eks:theirs" in str(error)
+
+
+def test_spot_nodes_count_towards_the_quota_of_spot_instances():
+    machines = of_start(start_of("llama2-7b nodes=2 instance=p5.48xlarge capacity=spot")).machines
+
+    assert machines is not None
+    assert [quota.code for quota in needed_vcpus(machines) if quota] == ["L-1216C47A", "L-C4BD4855"]

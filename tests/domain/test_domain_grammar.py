@@ -456,8 +456,8 @@ def test_key_of_the_same_meaning_is_suggested_with_the_typed_value(word, key):
     assert error.suggestion == f"/train tiny-llama {key}={word.partition('=')[2]}"
 
 
-@pytest.mark.parametrize("word", ["capcity=spot", "spot=true", "reservation=cr-1"])
-def test_capacity_that_this_version_does_not_have_is_never_replaced_by_a_start(word):
+@pytest.mark.parametrize("word", ["capcity=cheap", "spot=true", "reservation=cr-1"])
+def test_capacity_that_nobody_knows_is_never_replaced_by_a_start(word):
     error = refused(f"tiny-llama {word}")
 
     assert "did you mean capacity" in str(error)

@@ -19,6 +19,9 @@ from local.aws.services.eks_templates import launch_of, read_template, unfit
 # Amazon Linux image id that moto ships; the emulated instances only need one that exists.
 _IMAGE: Final = "ami-12c6146b"
 
+# What EC2 says of an instance that is not on demand.
+_LIFECYCLES: Final = {"SPOT": "spot", "CAPACITY_BLOCK": "capacity-block"}
+
 
 class Nodes:
     """Launches and ends the instances of node groups."""
@@ -93,6 +96,7 @@ class Nodes:
             instance_type=group.launch.instance_type,
             zone=self.subnet(group).availability_zone,
             count=lacking,
+            is_block=group.launch.capacity_type == "CAPACITY_BLOCK",
         )
 
     def _has_capacity(self, subnet: Any) -> bool:
@@ -133,6 +137,7 @@ class Nodes:
             for instance in reservation.instances:
                 instance.placement.group_name = launch.placement_group
                 instance.capacity_reservation_id = launch.reservation_id
+                instance.lifecycle = _LIFECYCLES.get(launch.capacity_type)
                 self._dress_interfaces(instance.id, launch)
         group.instance_ids += [instance.id for instance in reservation.instances]
 

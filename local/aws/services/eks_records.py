@@ -17,6 +17,8 @@ class Launch:
     placement_group: str = ""
     reservation_id: str = ""
     """The capacity reservation that its instances have to be of; "" for none."""
+    capacity_type: str = "ON_DEMAND"
+    """As EKS calls it."""
     tags: dict[str, dict[str, str]] = field(default_factory=dict)
     """By the type of what is launched: "instance", "volume", "network-interface"."""
 

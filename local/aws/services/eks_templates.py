@@ -60,6 +60,8 @@ def launch_of(
         ApiError: the template has what belongs into the request, or what no instance can have.
     """
     _check_places(params, template_id, data)
+    capacity_type = params.get("capacityType", "ON_DEMAND")
+    _check_market(capacity_type, data)
     types = params.get("instanceTypes") or [data.get("InstanceType") or DEFAULT_INSTANCE_TYPE]
     interfaces = tuple(data.get("NetworkInterfaces") or ())
     group_ids = tuple(data.get("SecurityGroupIds") or ())
@@ -86,6 +88,7 @@ def launch_of(
         volumes=tuple(data.get("BlockDeviceMappings") or ()),
         placement_group=placement_group,
         reservation_id=_reservation(data),
+        capacity_type=capacity_type,
         tags=convert_tag_spec(data.get("TagSpecifications") or []),
     )
 
@@ -95,6 +98,26 @@ def _reservation(data: dict[str, Any]) -> str:
     specified = data.get("CapacityReservationSpecification") or {}
     target = specified.get("CapacityReservationTarget") or {}
     return str(target.get("CapacityReservationId") or "")
+
+
+def _check_market(capacity_type: str, data: dict[str, Any]) -> None:
+    """How instances are bought is said by the node group; of a block, by its template as well.
+
+    Source: EKS user guide, "Create a managed node group with Capacity Blocks for ML": a request
+    that lacks any of them is rejected.
+    """
+    market = (data.get("InstanceMarketOptions") or {}).get("MarketType", "")
+    if market == "spot":
+        raise _refused("Launch template should not request Spot Instances: use the capacity type.")
+    is_block = capacity_type == "CAPACITY_BLOCK"
+    has_all = market == "capacity-block" and _reservation(data) and data.get("InstanceType")
+    if is_block and not has_all:
+        raise _refused(
+            "The capacity type CAPACITY_BLOCK needs a launch template with the market type "
+            "capacity-block, a capacity reservation as its target and an instance type."
+        )
+    if market and not is_block:
+        raise _refused(f"The market type {market} needs the capacity type CAPACITY_BLOCK.")
 
 
 def _check_places(params: dict[str, Any], template_id: str, data: dict[str, Any]) -> None:

@@ -105,6 +105,11 @@ class InstanceType(BaseModel):
     peak_tflops_bf16: float | None
 
     @property
+    def prepaid(self) -> InstanceType:
+        """The same where it was paid for in advance: an hour of it adds nothing to a bill."""
+        return self.model_copy(update={"price_per_hour_usd": 0.0})
+
+    @property
     def is_neuron(self) -> bool:
         """Trainium: needs the Neuron SDK instead of CUDA and NCCL."""
         return self.gpu is not None and self.gpu.startswith("Trainium")

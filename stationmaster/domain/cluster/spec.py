@@ -2,12 +2,31 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Final
+
 from pydantic import BaseModel, ConfigDict, Field
 
 from stationmaster.domain.catalogue.instances import InstanceType, get_instance
 from stationmaster.domain.catalogue.recipes import Recipe
 from stationmaster.domain.planning.cost import file_system_price, shape_price
 from stationmaster.domain.planning.requirements import num_useful_efa, uses_efa
+
+# Source: EC2 user guide, "Capacity Blocks for ML": when instances are terminated.
+_TAKEN_BACK_BEFORE: Final = timedelta(minutes=30)
+# People need so long to see that a run is about to be stopped.
+_WARN_BEFORE: Final = timedelta(minutes=15)
+# Least time from the end of a run to that of its nodes; clocks ring within a minute.
+LEAVE_S: Final = 600
+
+
+class CapacityType(StrEnum):
+    """How EC2 is asked for training nodes, in the words of EKS."""
+
+    ON_DEMAND = "ON_DEMAND"
+    SPOT = "SPOT"
+    CAPACITY_BLOCK = "CAPACITY_BLOCK"
 
 
 class FileSystemSpec(BaseModel):
@@ -29,6 +48,32 @@ class FileSystemSpec(BaseModel):
         return file_system_price(self.storage_gib, self.mbps_per_tib)
 
 
+class Window(BaseModel):
+    """The time of a capacity block, in UTC."""
+
+    model_config = ConfigDict(frozen=True)
+
+    starts_at: datetime
+    ends_at: datetime
+    leave_s: int = LEAVE_S
+    """Seconds that its last user needs to write a checkpoint and end."""
+
+    @property
+    def taken_back_at(self) -> datetime:
+        """When AWS begins to end its instances, and starts no more."""
+        return self.ends_at - _TAKEN_BACK_BEFORE
+
+    @property
+    def leave_at(self) -> datetime:
+        """When its last user is stopped."""
+        return self.taken_back_at - timedelta(seconds=self.leave_s)
+
+    @property
+    def warn_at(self) -> datetime:
+        """When its users are warned of that."""
+        return self.leave_at - _WARN_BEFORE
+
+
 class Reservation(BaseModel):
     """A capacity reservation of EC2 that training nodes are taken from: used, never changed."""
 
@@ -38,6 +83,8 @@ class Reservation(BaseModel):
     zone: str
     placement_group: str = ""
     """The cluster placement group that it was made in; "" for none."""
+    window: Window | None = None
+    """Of a capacity block, which is paid for when it is bought; None where it is none."""
 
 
 class ClusterSpec(BaseModel):
@@ -58,7 +105,9 @@ class ClusterSpec(BaseModel):
     """The EKS cluster of others that it uses; "" where the product makes one. Nothing of it is
     made, changed or deleted then, and nothing of it is in the bill."""
     reservation: Reservation | None = None
-    """Where its training nodes are taken from; None for instances on demand."""
+    """Where its training nodes are taken from; None where they are of no reservation."""
+    is_spot: bool = False
+    """Whether they are spot instances."""
     num_gpus: int = Field(ge=0)
     """GPUs that each training node must offer; 0 where they are not needed."""
     num_efa: int = Field(ge=0)
@@ -71,12 +120,27 @@ class ClusterSpec(BaseModel):
 
     @property
     def instance(self) -> InstanceType:
-        """The catalogue's entry of the training nodes' type."""
-        return get_instance(self.instance_type)
+        """The catalogue's entry of the training nodes' type; those of a block cost no more."""
+        instance = get_instance(self.instance_type)
+        return instance.prepaid if self.window is not None else instance
+
+    @property
+    def window(self) -> Window | None:
+        """When its training nodes can be there; None for no limit."""
+        return self.reservation.window if self.reservation is not None else None
+
+    @property
+    def capacity_type(self) -> CapacityType:
+        """How EC2 is asked for its training nodes."""
+        if self.window is not None:
+            return CapacityType.CAPACITY_BLOCK
+        return CapacityType.SPOT if self.is_spot else CapacityType.ON_DEMAND
 
     @property
     def price_per_hour_usd(self) -> float:
         """USD an hour of all of it, once it is there; nothing of an EKS cluster of others.
+
+        Spot instances count as on demand, which is the most that they can cost.
 
         Raises:
             UnknownInstance: the catalogue has no price for its training nodes.

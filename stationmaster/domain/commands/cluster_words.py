@@ -18,6 +18,7 @@ from stationmaster.domain.commands.capacity import (
     CAPACITY,
     capacity_meant,
     read_capacity,
+    refuse_kept_block,
     refuse_too_few,
     reserved_type,
 )
@@ -190,16 +191,17 @@ def _read_new_cluster(words: Sequence[str], ask: Questions) -> tuple[str, Cluste
     storage = _storage(values, ask.find_file_system)
     eks_name = read_host(values.get(CLUSTER), find_eks_cluster=ask.find_eks_cluster)
     refuse_without_file_system(eks_name, storage.existing)
-    reserved = read_capacity(values.get(CAPACITY), find_reservation=ask.find_reservation)
+    capacity = read_capacity(values.get(CAPACITY), find_reservation=ask.find_reservation)
     typed_type = reserved_type(
-        reserved,
+        capacity,
         instance_type=values.get("instance"),
         on=None,
         eks_name=eks_name,
         zone=storage.found.zone if storage.found is not None else None,
     )
     instance = _instance(typed_type or DEFAULT_INSTANCE)
-    refuse_too_few(reserved, nodes)
+    refuse_kept_block(capacity, "cluster create")
+    refuse_too_few(capacity.found, nodes)
     spec = spec_for_any(
         instance,
         nodes=nodes,
@@ -208,7 +210,8 @@ def _read_new_cluster(words: Sequence[str], ask: Questions) -> tuple[str, Cluste
     ).model_copy(
         update={
             "eks_name": eks_name,
-            "reservation": reserved.reservation if reserved is not None else None,
+            "reservation": capacity.reservation,
+            "is_spot": capacity.is_spot,
         }
     )
     ttl = values.get("ttl")

@@ -103,7 +103,7 @@ def parse_command(
         measure: called for dataset=s3:// and dataset=packed: only, once.
         find_file_system: called for file_system=fs-... only, once a file system.
         find_eks_cluster: called for cluster=eks:NAME only, once a cluster.
-        find_reservation: called for capacity=odcr:ID only, once a reservation.
+        find_reservation: called for capacity=odcr:ID and block:ID only, once a reservation.
         own_code: what image= and command= may be in the channel.
 
     Raises:
@@ -358,6 +358,7 @@ def _read_start(
         weights_from=values.returning.weights_from,
         storage=values.storage,
         reservation=values.reservation,
+        is_spot=values.is_spot,
         eks_name=values.eks_name,
         image=values.own.image,
         program=values.own.program,

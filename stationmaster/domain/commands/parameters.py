@@ -20,8 +20,9 @@ from stationmaster.domain.commands.capacity import (
     CAPACITY,
     FindReservation,
     no_reservations,
-    plan_with_reservation,
+    plan_with_capacity,
     read_capacity,
+    reservation_of,
     reserved_type,
 )
 from stationmaster.domain.commands.hosting import (
@@ -97,6 +98,7 @@ class Values:
     keep_s: int
     storage: Storage
     reservation: Reservation | None
+    is_spot: bool
     eks_name: str
     backup_every_s: int | None
     push_to: str
@@ -141,13 +143,14 @@ def read_values(
     cluster = find_cluster(on) if on is not None else None
     storage = read_storage(values.pop(FILE_SYSTEM, None), find_file_system=find_file_system)
     eks_name = read_host(values.pop(CLUSTER, None), find_eks_cluster=find_eks_cluster)
-    reserved = read_capacity(values.pop(CAPACITY, None), find_reservation=find_reservation)
+    capacity = read_capacity(values.pop(CAPACITY, None), find_reservation=find_reservation)
     instance_type = reserved_type(
-        reserved,
+        capacity,
         instance_type=instance_type,
         on=on,
         eks_name=eks_name,
         zone=storage.found.zone if storage.found is not None else None,
+        keep_s=keep_s,
     )
     if on is not None:
         refuse_with_on(eks_name, on)
@@ -173,6 +176,7 @@ def read_values(
             listing=listing,
             restored_bytes=returning.num_bytes,
             trains=not own.program,
+            is_prepaid=capacity.window is not None,
         )
         refuse_no_room(storage, plan)
         whole = 0.0 if eks_name else plan.price_per_hour_usd
@@ -194,7 +198,7 @@ def read_values(
     plan = plan_with_push(plan, push_to)
     plan = plan_with_returning(plan, returning, resolved)
     plan = plan_with_host(plan_with_storage(plan, storage, is_guest=bool(eks_name)), eks_name)
-    plan = plan_with_reservation(plan_with_own_code(plan, own), reserved)
+    plan = plan_with_capacity(plan_with_own_code(plan, own), capacity)
     return Values(
         nodes=typed.most,
         min_nodes=typed.least,
@@ -203,7 +207,8 @@ def read_values(
         on=on,
         keep_s=keep_s,
         storage=storage,
-        reservation=reserved.reservation if reserved is not None else None,
+        reservation=reservation_of(capacity, plan),
+        is_spot=capacity.is_spot,
         eks_name=eks_name,
         backup_every_s=backup_every_s,
         push_to=push_to,

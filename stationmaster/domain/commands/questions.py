@@ -76,7 +76,7 @@ class Questions:
     own_code: OwnCodeRules | None = None
     """What image= and command= may be in the channel; None where no channel is at hand."""
     find_reservation: FindReservation = no_reservations
-    """Asked for capacity=odcr:ID only."""
+    """Asked for capacity=odcr:ID and block:ID only."""
 
     @property
     def finders(self) -> Finders:

@@ -58,7 +58,9 @@ class StartRun:
     storage: Storage = field(default_factory=Storage)
     """The file system that was typed."""
     reservation: Reservation | None = None
-    """The capacity reservation that was typed; None for instances on demand."""
+    """The capacity reservation or block that was typed; None for none."""
+    is_spot: bool = False
+    """Whether its nodes are to be spot instances."""
     eks_name: str = ""
     """The EKS cluster of others that was typed."""
     image: str = ""
@@ -89,7 +91,7 @@ class StartRun:
             "instance": self.instance_type,
             "on": self.on,
             "keep": typed_duration(self.keep_s) if self.keep_s else None,
-            CAPACITY: typed_capacity(self.reservation),
+            CAPACITY: typed_capacity(self.reservation, is_spot=self.is_spot),
             CLUSTER: typed_host(self.eks_name),
             FILE_SYSTEM: self.storage.typed,
             BACKUP_EVERY: typed_backup_every(self.backup_every_s),

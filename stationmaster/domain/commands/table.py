@@ -416,9 +416,10 @@ _CLUSTER: Final = Key(
 )
 _CAPACITY: Final = Key(
     name="capacity",
-    help="on-demand, or odcr:ID for the instances of an on-demand capacity reservation, which "
-    "decides their type and zone and stays as it is",
-    choices=("on-demand",),
+    help="on-demand, spot, odcr:ID for the instances of an on-demand capacity reservation, or "
+    "block:ID for those of a capacity block, which a run waits for and leaves in time; these "
+    "two decide type and zone and stay as they are",
+    choices=("on-demand", "spot"),
 )
 _FILE_SYSTEM: Final = Key(
     name="file_system",
@@ -511,7 +512,7 @@ KEY_MEANINGS: Final[Mapping[str, tuple[str, ...]]] = {
     "resume_from": ("resume", "checkpoint", "restore", "from_checkpoint"),
     "backup_every": ("backup", "backups", "backup_interval"),
     "push_to": ("push", "upload_to", "hub_model_id", "push_to_hub"),
-    "capacity": ("spot", "capacity_type", "reservation"),
+    "capacity": ("spot", "capacity_type", "reservation", "capacity_block"),
     "budget": ("max_cost", "cost_limit"),
     "image": ("container", "docker_image"),
     "command": ("cmd", "script", "entrypoint"),

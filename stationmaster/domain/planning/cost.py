@@ -144,8 +144,12 @@ def stop_deadline_s(layout: Layout) -> int:
     the last one is read back can be left to the resume.
     """
     write_s = checkpoint_bytes(layout) / file_system_bytes_per_s(layout.recipe)
-    needed = step_time(layout).total + 3 * write_s + _LEAVING_S
-    return max(_LEAST_STOP_S, math.ceil(needed))
+    return stop_deadline(step_s=step_time(layout).total, write_s=write_s)
+
+
+def stop_deadline(*, step_s: float, write_s: float) -> int:
+    """The same, of a step and the writing of a checkpoint that take so many seconds."""
+    return max(_LEAST_STOP_S, math.ceil(step_s + 3 * write_s + _LEAVING_S))
 
 
 def _training_s(layout: Layout, *, step: StepTime, write_s: float) -> float:

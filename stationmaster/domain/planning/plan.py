@@ -171,6 +171,7 @@ def plan_recipe(
     listing: Listing | None = None,
     restored_bytes: int = 0,
     trains: bool = True,
+    is_prepaid: bool = False,
 ) -> Plan:
     """Plan a recipe whose overrides are applied.
 
@@ -181,12 +182,14 @@ def plan_recipe(
             as large as that needs.
         restored_bytes: what comes back of other runs' results before training.
         trains: False where the recipe only names machines and data.
+        is_prepaid: the nodes were paid for in advance, and add nothing to price and cost.
 
     Raises:
         UserError: an unknown instance, machines that cannot run the recipe at all, or data that no
             file system holds.
     """
     instance = get_instance(instance_type or recipe.default_instance)
+    instance = instance.prepaid if is_prepaid else instance
     layout = Layout(
         recipe=recipe,
         instance=instance,

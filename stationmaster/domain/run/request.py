@@ -43,7 +43,9 @@ class TrainingRequest(BaseModel):
     cluster_id: ClusterId | None = None
     """The cluster to run on; None for one of its own, which is made for it."""
     reservation: Reservation | None = None
-    """What the nodes of its own cluster are taken from; None for instances on demand."""
+    """What the nodes of its own cluster are taken from; None where they are of no reservation."""
+    is_spot: bool = False
+    """Whether they are spot instances."""
     eks_name: str = ""
     """The EKS cluster of others that its cluster uses; "" for one that is made."""
     keep_s: int = 0
