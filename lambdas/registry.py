@@ -255,8 +255,9 @@ TEARDOWN_STEPS: Final = (
     _step("conclude-teardown", *_FIND_LEFT, P.KUBERNETES, memory_mib=512),
 )
 
-# Invoked by the schedule that is the clock of a kept cluster, not by a workflow.
-KEEP_CLOCK: Final = _step("keep-clock", *_FOLLOW_UP)
+# Invoked by the schedule that is the clock of a cluster, not by a workflow. It begins the workflow
+# of one whose nodes are of a capacity block.
+KEEP_CLOCK: Final = _step("keep-clock", P.START_CLUSTER, *_FOLLOW_UP)
 
 # What lambdas.steps makes handlers of.
 STEPS: Final = (*TRAIN_STEPS, *CLUSTER_STEPS, *TEARDOWN_STEPS, KEEP_CLOCK)

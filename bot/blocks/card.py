@@ -86,7 +86,7 @@ def card_milestone(view: RunView) -> str:
             run.phase.value,
             view.teardown.value,
             str(view.place_in_queue),
-            run.stop_requested_by or "",
+            run.stop_requested_by or run.stop_why,
             str(run.resumed_from_step),
             run.unsaved_reason,
             str(run.passes),
@@ -340,7 +340,9 @@ def _notices(run: Run) -> list[Block]:
         times = f"{run.num_restarts} restarts" if run.num_restarts > 1 else "a restart"
         after = f" after {times}" if run.num_restarts or not run.request.resume_from else ""
         notices.append(f"\u21bb Resumed from step {run.resumed_from_step:,}{after}")
-    if run.stop_requested_by and run.phase is not RunPhase.STOPPED:
+    if run.stop_why and run.phase is not RunPhase.STOPPED:
+        notices.append(f"\U0001f6d1 *Being {md.escape(run.stop_why, 400)}*")
+    elif run.stop_requested_by and run.phase is not RunPhase.STOPPED:
         notices.append(f"\U0001f6d1 Stop requested by {md.user(run.stop_requested_by)}")
     return [section("\n".join(notices))] if notices else []
 
@@ -365,7 +367,7 @@ def _outcome(view: RunView, *, now: datetime) -> list[Block]:
             blocks.append(section("*Why it failed*\n" + "\n".join(f"> {line}" for line in why)))
         case RunPhase.STOPPED:
             by = f" by {md.user(run.stop_requested_by)}" if run.stop_requested_by else ""
-            why = [md.escape(run.reason, 600)] if run.reason else []
+            why = [md.escape(said, 600) for said in (run.reason or run.stop_why,) if said]
             blocks.append(section("\n".join([f"*Stopped*{by}", *why])))
     ended = []
     if run.progress is None:  # otherwise a field has it
@@ -384,7 +386,7 @@ def _buttons(view: RunView) -> list[Block]:
     stays = view.cluster is not None and view.cluster.is_kept
     what = "its cluster stays" if stays else "everything it created is deleted"
     value = RunButton(run_id=run.run_id).model_dump_json()
-    if not run.phase.is_terminal and not run.stop_requested_by and run.phase is not RunPhase.SAVING:
+    if not run.phase.is_terminal and not run.is_stopping and run.phase is not RunPhase.SAVING:
         stop = button("Stop", action_id=ActionId.STOP_RUN, value=value)
         elements.append(
             dangerous(

@@ -47,6 +47,19 @@ def untouched(spec: ClusterSpec) -> str:
     )
 
 
+def price_notes(spec: ClusterSpec) -> list[str]:
+    """What a bill says of nodes that are not paid by the hour, or not at a price that is known."""
+    if spec.reservation is not None and spec.window is not None:
+        block = md.code(spec.reservation.reservation_id, 40)
+        return [
+            f"The nodes of capacity block {block} were paid for when it was bought, and are not in "
+            "this bill. The block stays as it was."
+        ]
+    if spec.is_spot:
+        return ["Spot nodes are counted at their price on demand, the most that they can cost."]
+    return []
+
+
 def provisioning(cluster: Cluster) -> list[str]:
     """The parts that people wait for, and how far they are."""
     lines = []

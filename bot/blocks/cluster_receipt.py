@@ -45,6 +45,7 @@ def cluster_receipt(view: ClusterView, *, now: datetime) -> Content:
                 f"{view.emulated_speed:g} times as fast as real ones."
             )
         )
+    blocks += [context(note) for note in parts.price_notes(cluster.spec)]
     gone = parts.deleted(cluster)
     if gone:
         blocks.append(section("*Deleted*\n" + "\n".join(gone)))

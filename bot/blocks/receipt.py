@@ -64,6 +64,7 @@ def run_receipt(view: RunView, *, now: datetime) -> Content:
         blocks.append(section("*Deleted*\n" + "\n".join(deleted)))
     if cluster is not None and cluster.spec.eks_name:
         blocks.append(context(parts.untouched(cluster.spec)))
+    blocks += _price_notes(cluster)
     if left:
         lines = parts.left_in_full(cluster) if cluster is not None else []
         blocks.append(section("*Still there, and may cost money*\n" + "\n".join(lines)))
@@ -76,6 +77,10 @@ def run_receipt(view: RunView, *, now: datetime) -> Content:
         "nothing billable is left" if is_clean else f"{len(left)} resources are still there"
     )
     return Content(text=text, blocks=blocks)
+
+
+def _price_notes(cluster: Cluster | None) -> list[Block]:
+    return [context(note) for note in parts.price_notes(cluster.spec)] if cluster else []
 
 
 def _links(view: RunView) -> list[Block]:
@@ -108,6 +113,7 @@ def _of_kept_cluster(view: RunView, cluster: Cluster, *, now: datetime) -> Conte
     ]
     blocks += result_blocks(view)
     blocks += _links(view)
+    blocks += _price_notes(cluster)
     if run.emulated_speed:
         blocks.append(context("The machines are emulated: nothing is billed."))
     if not cluster.is_going_away:

@@ -222,7 +222,11 @@ def _line(same: list[ThreadEvent], run: Run) -> str:
             mark = md.DONE if first.passed else md.FAILED
             return f"{mark} check *{md.escape(first.check, 80)}*: {md.escape(first.detail, 300)}"
         case ev.StopRequested():
+            if first.why:
+                return f"\U0001f6d1 the run is {md.escape(first.why, 400)}"
             return f"\U0001f6d1 {md.user(first.user_id)} asked to stop the run"
+        case ev.CapacityEnding():
+            return f"{_WARNING} {md.escape(first.reason, 400)}"
         case ev.ClusterWarning():
             times = f" ({first.count} times)" if first.count > 1 else ""
             name = md.code(_short(first.object_name, run), 80)

@@ -61,7 +61,7 @@ def cost(view: RunView, *, now: datetime) -> str:
 def status(run: Run) -> str:
     """The run's status in a few words; a stop that was asked for shows before it has happened."""
     is_over = run.phase.is_terminal or run.phase is RunPhase.SAVING
-    if run.stop_requested_by and not is_over:
+    if run.is_stopping and not is_over:
         return "stopping"
     return STATUS[run.phase]
 
@@ -168,6 +168,8 @@ def price_per_hour(cluster: Cluster) -> float:
 def queueing(view: RunView) -> str:
     """Why a run waits in the queue of its cluster, e.g. "place 1 of 2: 1 of 4 nodes free, ..."."""
     cluster, place = view.cluster, view.place_in_queue
+    if view.run.reason:
+        return md.escape(view.run.reason, 300)  # it waits for something else
     if cluster is None or place is None:
         return ""
     least = view.run.request.min_nodes

@@ -31,10 +31,11 @@ MACHINE_LIMIT: Final = cdk.Duration.days(364)
 # The relay reports every 20 s and the recorder passes that on as the heartbeat: 45 in a row missed.
 HEARTBEAT_LIMIT: Final = cdk.Duration.minutes(15)
 
-# A run in a queue waits for as long as others train, and training takes weeks. It costs nothing
-# meanwhile, and people see its place and can stop it. A cluster's own workflow ends by its steps'
-# limits, or by its own, within hours; this is the guard behind both.
-CLUSTER_LIMIT: Final = cdk.Duration.days(30)
+# A run in a queue waits for as long as others train, and training takes weeks; one with a capacity
+# block waits for its start, which AWS sells eight weeks ahead. It costs nothing meanwhile, and
+# people see what it waits for and can stop it. A cluster's own workflow ends by its steps' limits,
+# or by its own, within hours; this is the guard behind both.
+CLUSTER_LIMIT: Final = cdk.Duration.days(60)
 
 
 def train_states(scope: Construct, functions: Mapping[str, lambda_.IFunction]) -> sfn.IChainable:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stationmaster.cluster_upkeep import begin_pass
+from stationmaster.cluster_upkeep import begin_pass, set_clock
 from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.cluster.events import (
     ClusterRequested,
@@ -11,8 +11,9 @@ from stationmaster.domain.cluster.events import (
     cluster_event_id,
 )
 from stationmaster.domain.cluster.fitting import why_unfit
-from stationmaster.domain.cluster.keeping import has_old_checks
+from stationmaster.domain.cluster.keeping import awaits_window, has_old_checks
 from stationmaster.domain.cluster.spec import ClusterSpec, spec_for
+from stationmaster.domain.commands.capacity import moment
 from stationmaster.domain.errors import ClusterFailed, IllegalTransition, RunStopped
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.reactions.run import POLICY, Queued, decide
@@ -31,7 +32,9 @@ def acquire_cluster(services: Services, run_id: RunId, *, task_token: str) -> No
 
     The cluster is the one that the request names, or one that is made for the run and whose
     workflow is started. A run whose nodes are not free stands in the queue, in order. A cluster
-    whose checks are older than a day and that only this run uses is checked again first.
+    whose checks are older than a day and that only this run uses is checked again first. Where the
+    nodes are of a capacity block that has not begun, nothing is made before it does: the clock of
+    the cluster starts its workflow then.
 
     The token is written before the cluster is read, and whoever changes the cluster writes that
     before it reads the tokens: one of the two always sees the other.
@@ -52,7 +55,9 @@ def acquire_cluster(services: Services, run_id: RunId, *, task_token: str) -> No
     except RunStopped:
         release_lease(services, run_id)
         raise
-    if cluster.run_id == run_id:
+    if cluster.spec.window is not None:
+        set_clock(services, cluster)
+    if cluster.run_id == run_id and not awaits_window(cluster, services.now()):
         services.workflows.start_cluster(cluster.cluster_id)
     cluster = _check_again(services, cluster, run_id)
     _show_wait(services, run, cluster)
@@ -148,6 +153,13 @@ def _own_cluster(services: Services, run: Run, needed: ClusterSpec) -> ClusterRe
 
 def _show_wait(services: Services, run: Run, cluster: Cluster) -> None:
     """Let the run show what it waits for: its turn, or what is done to the cluster."""
+    window = cluster.spec.window
+    if window is not None and awaits_window(cluster, services.now()):
+        reservation = cluster.spec.reservation
+        block = reservation.reservation_id if reservation is not None else ""
+        why = f"capacity block {block} starts at {moment(window.starts_at)}, nothing is made before"
+        change_phases(services, run, decide(run, Queued(why), POLICY))
+        return
     if all(waiting.run_id != run.run_id for waiting in cluster.queue):
         mirror_phase(services, cluster)
         return

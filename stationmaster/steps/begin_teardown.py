@@ -42,7 +42,7 @@ def begin_teardown(services: Services, cluster_id: ClusterId) -> StepResult:
         cluster = _end_run(services, cluster, run_id)
     if _is_provisioning(services, cluster):
         return NOT_READY
-    if cluster.is_kept:
+    if cluster.is_kept or cluster.spec.window is not None:
         services.schedules.delete(cluster_id)
     event = TeardownStarted(
         # One id for each attempt: an attempt begins from the version the last one ended with.

@@ -1,8 +1,8 @@
-"""The clock of a kept cluster rings: people are warned that it goes, and then it goes."""
+"""The clock of a cluster rings: it goes, or its nodes come or go, after a warning."""
 
 from __future__ import annotations
 
-from stationmaster.cluster_upkeep import follow_up, let_go_of_unsaved
+from stationmaster.cluster_upkeep import follow_up, let_go_of_unsaved, start_pass
 from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.cluster.events import (
     ClusterEvent,
@@ -12,7 +12,10 @@ from stationmaster.domain.cluster.events import (
 )
 from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.reactions.cluster import EndKeep, TimeReached, WarnKeep, decide
+from stationmaster.domain.reactions.window import StopUsers, WarnUsers
+from stationmaster.domain.reactions.workflow import StartWorkflow
 from stationmaster.services import Services
+from stationmaster.steps.leaving_block import stop_users, warn_users
 
 
 def keep_clock(services: Services, cluster_id: ClusterId) -> None:
@@ -31,7 +34,8 @@ def look_at_clock(services: Services, cluster: Cluster) -> Cluster:
     """Record what the time brings; the cluster goes with that, unless a run has come meanwhile."""
     now = services.now()
     events: list[ClusterEvent] = []
-    for reaction in decide(cluster, TimeReached(now)):
+    reactions = decide(cluster, TimeReached(now))
+    for reaction in reactions:
         if isinstance(reaction, WarnKeep | EndKeep):
             event_type = KeepEnding if isinstance(reaction, WarnKeep) else KeepEnded
             until = reaction.keep_until
@@ -43,5 +47,12 @@ def look_at_clock(services: Services, cluster: Cluster) -> Cluster:
             )
     if events:
         cluster = services.cluster_states.record(cluster.cluster_id, events)
+    for reaction in reactions:
+        if isinstance(reaction, StartWorkflow):
+            start_pass(services, cluster)
+        elif isinstance(reaction, WarnUsers):
+            warn_users(services, cluster, reaction.window)
+        elif isinstance(reaction, StopUsers):
+            stop_users(services, cluster, reaction.window)
     let_go_of_unsaved(services, cluster)
     return cluster

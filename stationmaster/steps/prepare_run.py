@@ -17,9 +17,9 @@ from stationmaster.steps.stopping import raise_if_stopped
 _TIMES_THE_ESTIMATE: Final = 3
 _AT_LEAST: Final = timedelta(days=7)
 # An execution lives for a year at most, and that end cannot be caught. Before this wait a run may
-# stand in a queue for 30 days; the days after it are for saving and release. Source: Step Functions
+# stand in a queue for 60 days; the days after it are for saving and release. Source: Step Functions
 # quotas, "Maximum execution time".
-MAX_AWAIT: Final = timedelta(days=330)
+MAX_AWAIT: Final = timedelta(days=300)
 
 
 class Preparation(TypedDict):

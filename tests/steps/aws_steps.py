@@ -38,7 +38,7 @@ from stationmaster.aws.table import table_definition
 from stationmaster.domain.cluster import events as cluster_events
 from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.cluster.events import ClusterEvent, ClusterPhase
-from stationmaster.domain.cluster.spec import ClusterSpec, spec_for
+from stationmaster.domain.cluster.spec import ClusterSpec, Reservation, Window, spec_for
 from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.domain.run import events as ev
@@ -58,6 +58,16 @@ WAITING = {
 # Step Functions answers for them; what they are to bring about, tests call themselves.
 MACHINES = ("cluster", "train", "teardown")
 Step = Callable[..., dict[str, bool]]
+P5_BLOCK = {"recipe": "llama2-7b", "nodes": 2, "instance_type": "p5.48xlarge"}
+
+
+def block(starts_at: datetime) -> Reservation:
+    """A capacity block of two days."""
+    return Reservation(
+        reservation_id="cr-0123456789abcdef0",
+        zone="us-west-2b",
+        window=Window(starts_at=starts_at, ends_at=starts_at + timedelta(days=2)),
+    )
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""How long a cluster is kept: when its clock rings, what checks of it still prove. Pure.
+"""How long a cluster is kept or has its nodes: when its clock rings, what its checks prove. Pure.
 
 Used by `domain/reactions/cluster.py`, which says what follows, and by the steps that ask.
 """
@@ -27,6 +27,25 @@ def next_time(cluster: Cluster) -> datetime | None:
     if cluster.is_going_away or cluster.keep_until is None:
         return None
     return cluster.keep_until if is_warned(cluster) else warning_time(cluster)
+
+
+def next_of_window(cluster: Cluster, now: datetime) -> datetime | None:
+    """The next time at which the window of a capacity block asks for something; None: none.
+
+    At its start nodes are asked for, before its end people are warned and its run is stopped.
+    """
+    window = cluster.spec.window
+    if window is None or cluster.is_going_away:
+        return None
+    times = (window.starts_at, window.warn_at, window.leave_at)
+    return next((at for at in times if at > now), None)
+
+
+def awaits_window(cluster: Cluster, now: datetime) -> bool:
+    """Whether nothing is made of it yet, because the capacity block of its nodes has not begun."""
+    window = cluster.spec.window
+    is_untouched = cluster.phase is ClusterPhase.REQUESTED
+    return is_untouched and window is not None and now < window.starts_at
 
 
 def is_warned(cluster: Cluster) -> bool:

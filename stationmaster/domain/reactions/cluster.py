@@ -13,10 +13,17 @@ from datetime import datetime
 from stationmaster.domain.cluster import events as ev
 from stationmaster.domain.cluster.aggregate import Cluster, TeardownStatus
 from stationmaster.domain.cluster.events import ClusterEvent, ClusterPhase, cluster_event_id
-from stationmaster.domain.cluster.keeping import is_warned, next_time, warning_time
+from stationmaster.domain.cluster.keeping import (
+    awaits_window,
+    is_warned,
+    next_of_window,
+    next_time,
+    warning_time,
+)
 from stationmaster.domain.cluster.leases import Waiting
 from stationmaster.domain.errors import ClusterDrained, ClusterFailed
 from stationmaster.domain.ids import RunId
+from stationmaster.domain.reactions.window import StopUsers, WarnUsers, of_window
 from stationmaster.domain.reactions.workflow import (
     GRACE,
     Caught,
@@ -65,7 +72,7 @@ class TeardownCrashed:
 
 @dataclass(frozen=True, slots=True)
 class TimeReached:
-    """The clock of a kept cluster rings, or somebody looks at it."""
+    """The clock of a cluster rings, or somebody looks at it."""
 
     at: datetime
 
@@ -190,6 +197,8 @@ Reaction = (
     | GoBack
     | WarnKeep
     | EndKeep
+    | WarnUsers
+    | StopUsers
     | AnnounceDrain
     | CompleteTeardown
     | FailTeardown
@@ -216,7 +225,7 @@ def decide(cluster: Cluster, seen: Seen) -> Reactions:
         case ev.ClusterPhaseChanged(phase=ClusterPhase.FAILED, at=now) | ev.KeepEnded(at=now):
             return _drain_if_unwanted(cluster, now)
         case TimeReached(at=now):
-            return _end_keep(cluster, now) or _warn(cluster, now)
+            return (_end_keep(cluster, now) or _warn(cluster, now)) + of_window(cluster, now)
         case TeardownBegins() | ev.DeletionRequested():
             return _drain(cluster)
         case StepBegins():
@@ -256,10 +265,10 @@ def consequences(cluster: Cluster, event: ClusterEvent) -> list[ClusterEvent]:
 
 def clock_time(cluster: Cluster, now: datetime) -> datetime | None:
     """As `next_time`, for a clock that is set now: what is over rings at once, if it helps."""
-    at = next_time(cluster)
-    if at is None or at > now:
-        return at
-    return now if decide(cluster, TimeReached(now)) else None
+    at, in_window = next_time(cluster), next_of_window(cluster, now)
+    if at is not None and at <= now:
+        at = now if _end_keep(cluster, now) or _warn(cluster, now) else None
+    return min((each for each in (at, in_window) if each is not None), default=None)
 
 
 _NewsOnly = (
@@ -390,7 +399,7 @@ def _looked_after(cluster: Cluster, seen: LookedAfter) -> Reactions:
         _, since = cluster.phases[-1]
         return (StartTeardown(),) if seen.at - since >= GRACE and not seen.held else ()
     over = cluster.phase in (ClusterPhase.READY, ClusterPhase.FAILED)
-    return () if over else (AskWorkflow(),)
+    return () if over or awaits_window(cluster, seen.at) else (AskWorkflow(),)
 
 
 def _standing(cluster: Cluster) -> str:

@@ -161,8 +161,8 @@ def _out_of_time(run: Run, now: datetime) -> str:
 
 
 def stop_reason(run: Run) -> str:
-    """Who asked for the stop, as a sentence."""
-    return f"stopped by {run.stop_requested_by}"
+    """Who asked for the stop, or why the product did, as a sentence."""
+    return run.stop_why or f"stopped by {run.stop_requested_by}"
 
 
 def why_saving(run: Run) -> str:

@@ -126,7 +126,9 @@ class ClusterSeen:
 
 @dataclass(frozen=True, slots=True)
 class Queued:
-    """The run stands in the queue of its cluster."""
+    """The run stands in the queue of its cluster, or waits for what `why` says."""
+
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,8 +231,8 @@ def decide(run: Run, seen: Seen, policy: Policy) -> Reactions:
         case WorkflowFound():
             new = run.phase is RunPhase.REQUESTED
             return repair_workflow(seen, requested_at=run.requested_at, is_untouched=new)
-        case Queued():
-            return (ChangePhase(RunPhase.QUEUED),) if run.phase in _WAITING[:2] else ()
+        case Queued(why):
+            return (ChangePhase(RunPhase.QUEUED, why),) if run.phase in _WAITING[:2] else ()
         case ClusterSeen(phase):
             return _mirrored(run, phase)
         case ev.StopRequested() | ev.JobDisappeared() | ev.TrainingReportedFailure():
@@ -277,6 +279,7 @@ _NewsOnly = (
     | ev.BackupSaved
     | ev.BackupFailed
     | ev.PreflightWarned
+    | ev.CapacityEnding
     | ev.AttemptStarted
     | ev.NodesLeased
     | ev.DataReported

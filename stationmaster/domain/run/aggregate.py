@@ -55,6 +55,9 @@ class Run(State):
     phases: list[tuple[RunPhase, datetime]]
     reason: str = ""
     stop_requested_by: str | None = None
+    """Who asked to stop it: a person, or "" for the product itself; None while nobody has."""
+    stop_why: str = ""
+    """Why the product stops it."""
     price_per_hour_usd: float = 0.0
     estimated_cost_usd: float = 0.0
     emulated_speed: float | None = None
@@ -119,6 +122,11 @@ class Run(State):
     def is_final(self) -> bool:
         """A run's end is final."""
         return self.phase.is_terminal
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether it was asked to stop; it may have done so since."""
+        return self.stop_requested_by is not None
 
     @property
     def has_unsaved_results(self) -> bool:
@@ -226,7 +234,9 @@ def _changes(run: Run, event: RunEvent) -> dict[str, object]:
         case ev.PhaseChanged():
             return _phase(run, event)
         case ev.StopRequested():
-            return {"stop_requested_by": run.stop_requested_by or event.user_id}
+            if run.is_stopping:
+                return {}
+            return {"stop_requested_by": event.user_id, "stop_why": event.why}
         case ev.AttemptStarted():
             if run.phase.is_terminal:
                 raise IllegalTransition(f"run {run.run_id} is {run.phase.value} already")
@@ -270,7 +280,13 @@ def _changes(run: Run, event: RunEvent) -> dict[str, object]:
         case ev.TrainingReportedFailure():
             own = not event.restarting and not says_lost_peer(event.reason)
             return {"trainer_failure": event.reason} if own else {}
-        case ev.PreflightWarned() | ev.JobSubmitted() | ev.ClusterWarning() | ev.TrainingFinished():
+        case (
+            ev.PreflightWarned()
+            | ev.CapacityEnding()
+            | ev.JobSubmitted()
+            | ev.ClusterWarning()
+            | ev.TrainingFinished()
+        ):
             return {}  # posted in the thread; they change no state
         case _:
             assert_never(event)

@@ -66,10 +66,11 @@ class PhaseChanged(_Event):
 
 
 class StopRequested(_Event):
-    """A person asked to stop the run."""
+    """A person asked to stop the run; `user_id` is empty where it is the product, and `why` not."""
 
     type: Literal["run.stop_requested"] = "run.stop_requested"
     user_id: str
+    why: str = ""
 
 
 class ResultsSaved(_Event):
@@ -171,6 +172,13 @@ class PreflightWarned(_Event):
 
     type: Literal["preflight.warned"] = "preflight.warned"
     findings: tuple[str, ...]
+
+
+class CapacityEnding(_Event):
+    """AWS takes the run's nodes back at a known time; `reason` is a sentence that says when."""
+
+    type: Literal["capacity.ending"] = "capacity.ending"
+    reason: str
 
 
 class AttemptStarted(_Event):
@@ -418,6 +426,7 @@ RunEvent = Annotated[
     | BackupSaved
     | BackupFailed
     | PreflightWarned
+    | CapacityEnding
     | AttemptStarted
     | NodesLeased
     | DataReported

@@ -1,0 +1,36 @@
+"""What the time of a capacity block asks for: the part of `reactions/cluster.py` about it. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from stationmaster.domain.cluster.aggregate import Cluster
+from stationmaster.domain.cluster.events import ClusterPhase
+from stationmaster.domain.cluster.spec import Window
+from stationmaster.domain.reactions.workflow import StartWorkflow
+
+
+@dataclass(frozen=True, slots=True)
+class WarnUsers:
+    """The runs on a capacity block are told when they will be stopped."""
+
+    window: Window
+
+
+@dataclass(frozen=True, slots=True)
+class StopUsers:
+    """The runs on a capacity block are stopped, while its nodes can still write a checkpoint."""
+
+    window: Window
+
+
+def of_window(cluster: Cluster, now: datetime) -> tuple[StartWorkflow | WarnUsers | StopUsers, ...]:
+    """What is due by now; carried out twice, it changes nothing."""
+    window = cluster.spec.window
+    if window is None or cluster.is_going_away or now < window.starts_at:
+        return ()
+    if now >= window.leave_at:
+        return (StopUsers(window),)
+    begins = (StartWorkflow(),) if cluster.phase is ClusterPhase.REQUESTED else ()
+    return (*begins, WarnUsers(window)) if now >= window.warn_at else begins
