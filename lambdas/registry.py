@@ -218,7 +218,13 @@ TEARDOWN_STEPS: Final = (
         P.DATA_LINK_READ,
         P.DATA_LINK_DELETE,
     ),
-    _step("release-node-group", P.CLUSTER_READ, P.NODE_GROUP_DELETE),
+    _step(
+        "release-node-group",
+        P.CLUSTER_READ,
+        P.NODE_GROUP_DELETE,
+        P.KUBERNETES,
+        memory_mib=512,
+    ),
     # These two also delete what landed after its own release: a creation that was on its way.
     _step(
         "release-cluster",

@@ -124,6 +124,12 @@ _FAULTS: Final = (
         source="EC2 user guide, Amazon EC2 On-Demand Instance quotas",
     ),
     NamedFault(
+        name="pods-outlive-nodes",
+        endpoint="cluster",
+        effect="nodes that are gone stay in the cluster as not ready, and so do their pods",
+        source="Kubernetes documentation, Force Delete StatefulSet Pods",
+    ),
+    NamedFault(
         name="plugin-never-ready",
         endpoint="cluster",
         effect="a plugin of the cluster never becomes ready",

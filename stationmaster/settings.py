@@ -134,7 +134,7 @@ class Settings(BaseModel):
     check_timeout_s: float = Field(default=900)
     job_start_timeout_s: float = Field(default=1200, description="image pull and rendezvous")
     release_job_timeout_s: float = Field(
-        default=300, description="pods get this long to end before their nodes are deleted"
+        default=300, description="pods get this long to end at a teardown"
     )
     release_timeout_s: float = Field(default=3600, description="each deletion of a teardown")
     orphan_grace_s: float = Field(

@@ -114,7 +114,12 @@ class LocalCluster:
             )
         )
         self.num_gpus = len(list_gpus())
-        self._nodes = NodeController(objects, EventRecorder(objects, "node-controller"))
+        self._nodes = NodeController(
+            objects,
+            EventRecorder(objects, "node-controller"),
+            faults=self.faults,
+            lose=self._kubelet.lose,
+        )
         self._controllers = [self._nodes, *_controllers(objects, self.faults)]
         self._server = ApiServer(
             Api(objects, tokens=self._tokens, find_log=self._kubelet.find_log), state_dir

@@ -4,7 +4,8 @@ Built by the workflow stack and by `stacks.generate`, which commits it as
 lambdas/teardown.asl.json. A deletion that fails does not stop the next one: whatever can still be
 deleted costs nothing from then on, and VerifyReleased, which lists what is tagged with the cluster,
 decides whether the teardown succeeded. The one exception: where the results of a run are not saved,
-training nodes go, and what is needed to save them stays.
+training nodes go, and what is needed to save them stays. Training nodes go first, and wait for
+nothing but the last checkpoint of such a run.
 """
 
 from __future__ import annotations
@@ -40,15 +41,6 @@ def teardown_states(scope: Construct, functions: Mapping[str, lambda_.IFunction]
     cluster = _release_cluster_and_network(states, verify)
     system_nodes = _release_system_nodes(states, cluster, failure)
     parts = _release_training_nodes_and_file_system(scope, states).next(system_nodes)
-    job = states.loop(
-        "ReleaseJob",
-        "release-job",
-        subject="JobRelease",
-        question="JobReleased?",
-        every_s=10,
-        catch=parts,
-        error_path="$.job_error",
-    ).next(parts)
     # A refusal to begin (the cluster is not known) must not delete anything. What may still create
     # is waited for, so that nothing appears behind the deletion's back.
     return states.loop(
@@ -58,7 +50,7 @@ def teardown_states(scope: Construct, functions: Mapping[str, lambda_.IFunction]
         question="ClusterWorkflowOver?",
         every_s=10,
         catch=failure,
-    ).next(job)
+    ).next(parts)
 
 
 def _release_cluster_and_network(states: StepStates, verify: sfn.IChainable) -> sfn.Chain:
@@ -99,10 +91,11 @@ def _verify(scope: Construct, states: StepStates, failure: sfn.IChainable) -> sf
 
 
 def _release_training_nodes_and_file_system(scope: Construct, states: StepStates) -> sfn.Parallel:
-    """Delete both side by side, once no pod uses them.
+    """Delete the training nodes at once; beside them the jobs, and then the file system.
 
-    A Parallel stops its other branches when one fails, and the training nodes are the dearest
-    thing a cluster has: so each branch ends well whatever happens to it.
+    Training nodes are the dearest thing a cluster has, and nothing that is saved needs them. The
+    file system goes after the pods that mount it. A Parallel stops its other branches when one
+    fails, so each branch ends well whatever happens to it.
     """
     training = states.loop(
         "ReleaseTrainingNodes",
@@ -121,8 +114,17 @@ def _release_training_nodes_and_file_system(scope: Construct, states: StepStates
         every_s=15,
         catch=sfn.Succeed(scope, "FileSystemLeftToVerification"),
     ).next(sfn.Succeed(scope, "FileSystemGone"))
+    job = states.loop(
+        "ReleaseJob",
+        "release-job",
+        subject="JobRelease",
+        question="JobReleased?",
+        every_s=10,
+        catch=file_system,
+        error_path="$.job_error",
+    ).next(file_system)
     parallel = sfn.Parallel(scope, "ReleaseNodesAndFileSystem", result_path=sfn.JsonPath.DISCARD)
-    return parallel.branch(training).branch(file_system)
+    return parallel.branch(training).branch(job)
 
 
 def _release_system_nodes(

@@ -87,9 +87,15 @@ class Calls:
         """
         return json.loads(self._request("POST", path, what=what, body=body))
 
-    def delete(self, path: str, *, what: str) -> None:
-        """Request a deletion, dependents after their owner."""
-        self._request("DELETE", path, what=what, body={"propagationPolicy": "Background"})
+    def delete(self, path: str, *, what: str, grace_s: int | None = None) -> None:
+        """Request a deletion, dependents after their owner.
+
+        `grace_s` is how long a pod's processes get; None for what the pod itself says.
+        """
+        body: dict[str, object] = {"propagationPolicy": "Background"}
+        if grace_s is not None:
+            body["gracePeriodSeconds"] = grace_s
+        self._request("DELETE", path, what=what, body=body)
 
     def close(self) -> None:
         """Close idle connections; the next call opens a new one."""

@@ -231,6 +231,14 @@ class KubernetesGateway:
         except NotFound:
             return
 
+    def forget_pod(self, name: str) -> None:
+        """Delete a pod without waiting for its node, which must be gone: nobody ends it there."""
+        path = path_of("v1", "Pod", namespace=self.namespace, name=name)
+        try:
+            self._calls.delete(path, what=f"forcing the deletion of pod {name}", grace_s=0)
+        except NotFound:
+            return
+
     def exists(
         self, api_version: str, kind: str, *, name: str, namespace: str | None = None
     ) -> bool:

@@ -69,6 +69,8 @@ class PodView(_View):
     """Of the image that its first container runs, `sha256:...`; empty where the node says none."""
     restarts: int = 0
     unschedulable: str = ""
+    ending: bool = False
+    """Its deletion was requested, and its node has not confirmed the end of its processes yet."""
 
     @property
     def waits_for(self) -> str:
@@ -229,6 +231,7 @@ def parse_pod(item: Json) -> PodView:
             ),
             "",
         ),
+        ending="deletionTimestamp" in item["metadata"],
     )
 
 

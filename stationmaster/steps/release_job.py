@@ -1,5 +1,8 @@
 """Teardown inside the cluster: jobs, checks, relays, savers, then the volume.
 
+The training nodes are deleted at the same time. A pod whose node went before the pod could end
+would stay until Kubernetes notices, so its deletion is forced.
+
 The volume goes after every pod that mounts it. What the cluster alone holds would go with it
 anyway, but the file system is deleted before the cluster, and must not be mounted then. Where the
 results of a run are not saved yet, the volume and the Job that saves them stay.
@@ -67,11 +70,12 @@ def _release(services: Services, gateway: KubernetesGateway, cluster: Cluster) -
         gateway.delete("batch/v1", "Job", name=check.name)
     checking = gateway.pods(labels=of_cluster | {LABEL_ROLE: "check"})
     working = [*training, *saving, *checking]
-    if working:
-        return _names(working)
-    watching = remove_attendants(gateway, runs=runs, jobs=jobs)
-    if watching:
-        return _names(watching)
+    watching = remove_attendants(gateway, runs=runs, jobs=jobs) if not working else []
+    if not unsaved:
+        # What is not saved may still be written on a node that only seems to be gone.
+        _forget_lost(gateway, [*working, *watching])
+    if working or watching:
+        return _names([*working, *watching])
     if unsaved:
         return []
     name = volume_name(cluster.cluster_id)
@@ -80,6 +84,17 @@ def _release(services: Services, gateway: KubernetesGateway, cluster: Cluster) -
     if gateway.exists("v1", "PersistentVolume", name=name):
         return [f"volume {name}"]
     return []
+
+
+def _forget_lost(gateway: KubernetesGateway, pods: Sequence[PodView]) -> None:
+    """Force the deletion of pods that nobody can end any more: their node is gone."""
+    ending = [pod for pod in pods if pod.ending and pod.node]
+    if not ending:
+        return
+    alive = {node.name for node in gateway.nodes() if node.ready}
+    for pod in ending:
+        if pod.node not in alive:
+            gateway.forget_pod(pod.name)
 
 
 def _remove_saver(gateway: KubernetesGateway, run_id: RunId) -> list[PodView]:

@@ -1,18 +1,36 @@
-"""Deletes one of a cluster's node groups, and waits until EKS says that it is gone."""
+"""Deletes one of a cluster's node groups, and waits until EKS says that it is gone.
+
+Training nodes are the dearest thing a cluster has. A teardown deletes them at once, beside the jobs
+that ran there: only a run whose results are not saved may still have to write its last checkpoint.
+"""
 
 from __future__ import annotations
 
+import logging
+
+from stationmaster.domain.cluster.aggregate import Cluster
+from stationmaster.domain.errors import PermanentError, TransientError
 from stationmaster.domain.ids import ClusterId
-from stationmaster.domain.names import SYSTEM_NODE_GROUP
+from stationmaster.domain.names import (
+    LABEL_ROLE,
+    LABEL_RUN_ID,
+    SYSTEM_NODE_GROUP,
+    TRAINING_NODE_GROUP,
+)
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.services import Services
 from stationmaster.steps import NOT_READY, READY, StepResult
-from stationmaster.steps.holding import raise_if_held
+from stationmaster.steps.holding import raise_if_held, unsaved_runs
 from stationmaster.steps.recording import check_time, resources_deleted
+
+logger = logging.getLogger(__name__)
 
 
 def release_node_group(services: Services, cluster_id: ClusterId, *, node_group: str) -> StepResult:
     """Ready when the node group does not exist.
+
+    The training nodes of a run whose results are not saved are deleted once its pods have ended, or
+    after `release_job_timeout_s`.
 
     Raises:
         ResultsHeld: results of a run are not saved yet, which takes the system nodes.
@@ -26,6 +44,8 @@ def release_node_group(services: Services, cluster_id: ClusterId, *, node_group:
         resources_deleted(services, cluster, {ResourceKind.NODE_GROUP}, name=node_group)
         return READY
     if found.status != "DELETING":
+        if node_group == TRAINING_NODE_GROUP and _is_still_written(services, cluster):
+            return NOT_READY
         services.node_groups.release(cluster_id, node_group)
     check_time(
         services,
@@ -35,3 +55,30 @@ def release_node_group(services: Services, cluster_id: ClusterId, *, node_group:
         seen=found.failure,
     )
     return NOT_READY
+
+
+def _is_still_written(services: Services, cluster: Cluster) -> bool:
+    """Whether a pod on a training node may still write what no other place has."""
+    unsaved = unsaved_runs(services, cluster)
+    since = cluster.teardown_started_at
+    if not unsaved or since is None:
+        return False
+    if (services.now() - since).total_seconds() > services.settings.release_job_timeout_s:
+        return False
+    found = services.control_plane(cluster.cluster_id)
+    if found is None or not found.endpoint:
+        return False
+    gateway = services.kubernetes(cluster.cluster_id)
+    try:
+        alive = {node.name for node in gateway.nodes() if node.ready}
+        return any(
+            pod.node in alive and pod.phase == "Running" and not pod.waiting_reason
+            for run in unsaved
+            for pod in gateway.pods(labels={LABEL_RUN_ID: run.run_id, LABEL_ROLE: "training"})
+        )
+    except (TransientError, PermanentError) as exc:
+        # What does not answer may still train; the time limit counts for it too.
+        logger.warning(
+            "pods not listed", extra={"cluster_id": cluster.cluster_id, "error": str(exc)}
+        )
+        return True

@@ -383,7 +383,6 @@ def test_train_wait_keeps_its_limit_on_every_way_to_it() -> None:
 def test_teardown_when_a_deletion_fails_deletes_the_rest() -> None:
     states = TEARDOWN["States"]
     order = [
-        "ReleaseJob",
         "ReleaseNodesAndFileSystem",
         "ReleaseSystemNodes",
         "ReleaseCluster",
@@ -400,14 +399,19 @@ def test_teardown_when_a_deletion_fails_deletes_the_rest() -> None:
     assert caught_by(states["VerifyReleased"]) == "ConcludeTeardownFailed"
 
 
-def test_teardown_when_nodes_or_file_system_fail_deletes_the_other() -> None:
+def test_teardown_deletes_training_nodes_first_beside_jobs_and_file_system() -> None:
+    begun = TEARDOWN["States"]["ClusterWorkflowOver?"]
     branches = TEARDOWN["States"]["ReleaseNodesAndFileSystem"]["Branches"]
+    nodes, files = (branch["States"] for branch in branches)
     starts = [branch["States"][branch["StartAt"]] for branch in branches]
 
-    assert [function_of(start) for start in starts] == ["release-node-group", "release-file-system"]
+    assert begun["Default"] == "ReleaseNodesAndFileSystem", "nothing is waited for before"
+    assert [function_of(start) for start in starts] == ["release-node-group", "release-job"]
     assert starts[0]["Parameters"]["node_group"] == TRAINING_NODE_GROUP
-    for branch, start in zip(branches, starts, strict=True):
-        assert branch["States"][caught_by(start)]["Type"] == "Succeed"
+    assert files["JobReleased?"]["Default"] == "ReleaseFileSystem"
+    assert caught_by(files["ReleaseJob"]) == "ReleaseFileSystem"
+    for states, last in ((nodes, "ReleaseTrainingNodes"), (files, "ReleaseFileSystem")):
+        assert states[caught_by(states[last])]["Type"] == "Succeed", "the other branch goes on"
 
 
 def test_teardown_with_unsaved_results_keeps_what_saves_them() -> None:

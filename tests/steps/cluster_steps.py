@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from kubernetes import client, config
 
 from local.aws import LocalAws
 from local.cluster import LocalCluster
+from local.cluster.controllers.nodes import NODE_GROUP_LABEL
 from stationmaster.checks import storage
 from stationmaster.domain.cluster.events import ClusterPhase, LeaseRequested
 from stationmaster.domain.names import LABEL_CLUSTER_ID, LABEL_ROLE, LABEL_RUN_ID, NAMESPACE
@@ -249,6 +251,30 @@ def pod(account: Account, role: str) -> dict[str, object]:
     about = {"name": f"{account.run_id}-{role}", "namespace": NAMESPACE, "labels": labels}
     containers = {"containers": [{"name": "c", "image": "image"}]}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": about, "spec": containers}
+
+
+def running_pod(account: Account, role: str) -> str:
+    """The name of a pod of the run that runs on a node of a group of its own, `lone`."""
+    add_nodes(CLUSTERS[account.settings.kubeconfig], "lone", {}, cpu="8")
+    gateway = account.services.kubernetes(account.cluster_id)
+    (node,) = gateway.nodes(labels={NODE_GROUP_LABEL: "lone"})
+    item = pod(account, role)
+    containers = [{"name": "c", "image": "image", "command": ["sleep", "3600"]}]
+    gateway.apply([item | {"spec": {"nodeName": node.name, "containers": containers}}])
+    of_run = {LABEL_RUN_ID: account.run_id, LABEL_ROLE: role}
+    until(lambda: [each.phase for each in gateway.pods(labels=of_run)] == ["Running"])
+    return f"{account.run_id}-{role}"
+
+
+@contextmanager
+def machine_lost(account: Account) -> Iterator[None]:
+    """The machine of group `lone` is gone, and Kubernetes has not taken its pods away yet."""
+    local = CLUSTERS[account.settings.kubeconfig]
+    local.faults.add("pods-outlive-nodes")
+    local.remove_nodes(node_group="lone")
+    local.faults.clear()
+    yield
+    local.remove_nodes(node_group="lone")
 
 
 def job(account: Account) -> dict[str, Any]:

@@ -12,8 +12,10 @@ from cluster_steps import (
     endpoint,  # noqa: F401
     in_cluster,
     job,
+    machine_lost,
     occupied,
     pod,
+    running_pod,
 )
 
 from local.aws import LocalAws
@@ -71,6 +73,37 @@ def test_pod_that_does_not_go_keeps_what_comes_after_it_and_is_named_when_time_i
     left = in_cluster(account)
     assert any(path.endswith("/deployments") and left[path] for path in left) == relay_stays
     assert left["/api/v1/persistentvolumes"], "the volume may still be mounted"
+
+
+def test_pod_whose_node_is_gone_holds_nothing_up(account: Account):
+    occupied(account)
+    assert account.call(begin_teardown)
+    gateway = account.services.kubernetes(account.cluster_id)
+    name = running_pod(account, "training")
+
+    with machine_lost(account):
+        gateway.delete("v1", "Pod", name=name)  # as the operator does
+        assert gateway.exists("v1", "Pod", name=name), "nobody ends it"
+        assert not account.call(release_job)
+        assert not gateway.exists("v1", "Pod", name=name)
+        until(lambda: account.call(release_job))
+
+    assert not any(in_cluster(account).values())
+
+
+def test_pod_that_ends_on_a_living_node_is_not_forced(account: Account):
+    occupied(account)
+    assert account.call(begin_teardown)
+    gateway = account.services.kubernetes(account.cluster_id)
+    name = running_pod(account, "training")
+    (found,) = gateway.pods(labels={LABEL_RUN_ID: account.run_id})
+
+    assert not account.call(release_job)
+
+    assert (found.ending, found.name) == (False, name)
+    assert gateway.exists("v1", "Pod", name=name)
+    gateway.delete("v1", "Pod", name=name)
+    until(lambda: account.call(release_job))
 
 
 def test_cluster_that_does_not_exist_has_nothing_to_release(account: Account):

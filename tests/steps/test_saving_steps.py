@@ -14,6 +14,8 @@ from cluster_steps import (
     cluster,  # noqa: F401
     endpoint,  # noqa: F401
     in_cluster,
+    machine_lost,
+    running_pod,
     trained,
 )
 from kill_acts import killed
@@ -43,6 +45,7 @@ from stationmaster.rendering.metadata import run_labels
 from stationmaster.services import Services
 from stationmaster.steps.begin_teardown import begin_teardown
 from stationmaster.steps.conclude_run import conclude_run
+from stationmaster.steps.ensure_node_group import ensure_node_group
 from stationmaster.steps.leave_unsaved import leave_unsaved
 from stationmaster.steps.reap import reap
 from stationmaster.steps.release_cluster import release_cluster
@@ -323,6 +326,49 @@ def test_teardown_keeps_what_unsaved_results_need(trained: Account):
     assert not [call for _, call in trained.aws.calls if call.startswith("Delete")]
     assert [lease.run_id for lease in trained.cluster.open_leases] == [trained.run_id]
     assert in_cluster(trained)[VOLUMES] == [f"{trained.cluster_id}-fsx"]
+
+
+def with_training_nodes(account: Account) -> None:
+    account.call(ensure_node_group, node_group="training")
+    account.aws.finish_lifecycles()
+
+
+def test_training_nodes_go_when_nothing_is_written_there_any_more(trained: Account):
+    services, cluster_id = trained.services, trained.cluster_id
+    with_training_nodes(trained)
+    saves(trained)
+    torn_down_to(trained)
+    name = running_pod(trained, "training")
+    trained.aws.forget_calls()
+
+    assert not trained.call(release_node_group, node_group="training")
+    assert ("eks", "DeleteNodegroup") not in trained.aws.calls
+    with machine_lost(trained):
+        assert not trained.call(release_node_group, node_group="training")
+        assert ("eks", "DeleteNodegroup") in trained.aws.calls, "nobody writes there"
+        assert services.kubernetes(cluster_id).exists("v1", "Pod", name=name)
+        trained.call(release_job)
+        assert services.kubernetes(cluster_id).exists("v1", "Pod", name=name), "not forced"
+        services.kubernetes(cluster_id).forget_pod(name)
+    trained.aws.finish_lifecycles()
+    assert trained.call(release_node_group, node_group="training")
+
+
+def test_training_nodes_wait_for_a_last_checkpoint_no_longer_than_allowed(trained: Account):
+    with_training_nodes(trained)
+    saves(trained)
+    torn_down_to(trained)
+    name = running_pod(trained, "training")
+    assert not trained.call(release_node_group, node_group="training")
+    trained.aws.forget_calls()
+
+    trained.late += timedelta(seconds=trained.settings.release_job_timeout_s + 1)
+    trained.call(release_node_group, node_group="training")
+
+    assert ("eks", "DeleteNodegroup") in trained.aws.calls
+    trained.services.kubernetes(trained.cluster_id).forget_pod(name)
+    trained.aws.finish_lifecycles()
+    assert trained.call(release_node_group, node_group="training")
 
 
 def test_reaper_saves_again_after_an_hour(trained: Account):

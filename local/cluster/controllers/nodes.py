@@ -8,7 +8,7 @@ from __future__ import annotations
 import platform
 import secrets
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from local.cluster import infrastructure
@@ -30,9 +30,19 @@ class NodeController(Controller):
 
     name = "nodes"
 
-    def __init__(self, objects: Objects, recorder: EventRecorder) -> None:
+    def __init__(
+        self,
+        objects: Objects,
+        recorder: EventRecorder,
+        *,
+        faults: set[str],
+        lose: Callable[[str], None],
+    ) -> None:
+        """`lose` ends the processes of a node whose pods stay, as one of the faults wants it."""
         super().__init__(objects)
         self._recorder = recorder
+        self._faults = faults
+        self._lose = lose
         self._lock = threading.Lock()
         self._hardware: dict[str, dict[str, str]] = {}
         self._num_nodes = 0
@@ -139,6 +149,9 @@ class NodeController(Controller):
             return
         message = f"Node {name} status is now: NodeNotReady"
         self._recorder.record(marked, "Normal", "NodeNotReady", message)
+        if "pods-outlive-nodes" in self._faults:
+            self._lose(name)
+            return
         for pod in self.objects.list(resources.PODS):
             if pod["spec"].get("nodeName") == name:
                 metadata = pod["metadata"]

@@ -30,6 +30,7 @@ class Kubelet:
         self._context = context
         self._lock = threading.Lock()
         self._workers: dict[str, PodWorker] = {}
+        self._lost: set[str] = set()
         self._stopping = False
         self._subscription: Subscription | None = None
 
@@ -69,6 +70,14 @@ class Kubelet:
             for process in worker.processes()
         ]
 
+    def lose(self, node: str) -> None:
+        """The machine of a node is gone: its processes end, and nobody writes their end."""
+        with self._lock:
+            self._lost.add(node)
+            workers = [each for each in self._workers.values() if each.node == node]
+        for worker in workers:
+            worker.removed()
+
     def _on_change(self, change: Change) -> None:
         """Called under the store's lock: hands over and returns."""
         pod = change.object
@@ -85,7 +94,8 @@ class Kubelet:
 
     def _is_new_work(self, pod: Object) -> bool:
         ended = (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
-        return bool(pod["spec"].get("nodeName")) and not ended and not self._stopping
+        node = pod["spec"].get("nodeName")
+        return bool(node) and node not in self._lost and not ended and not self._stopping
 
     def _new_worker(self, pod: Object) -> PodWorker:
         uid = pod["metadata"]["uid"]

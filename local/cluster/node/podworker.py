@@ -51,6 +51,7 @@ class PodWorker:
         self._pod = pod
         self._on_end = on_end
         self.uid: str = pod["metadata"]["uid"]
+        self.node: str = pod["spec"]["nodeName"]
         self._directory = context.state_dir / "pods" / self.uid
         self._inbox: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._containers = PodContainers(context, pod, self._directory, self._inbox.put)
@@ -91,7 +92,7 @@ class PodWorker:
         self._inbox.put(take)
 
     def removed(self) -> None:
-        """The pod object is gone: its processes go at once."""
+        """The pod object or the node is gone: its processes go at once."""
 
         def take() -> None:
             self._gone = True

@@ -27,6 +27,7 @@ from cluster_fixtures import (  # noqa: F401  # fixtures
     alive,
     cluster,
     device_plugin,
+    empty_cluster,
     eventually,
     pytorchjob,
     start_cluster,
@@ -587,3 +588,24 @@ def test_expansion_leaves_unknown_and_escaped_names() -> None:
     assert expand("$(A)-$(B)-$$(A)", {"A": "1"}) == "1-$(B)-$(A)"
     # As the kubelet does: an escaped dollar is one, wherever it stands.
     assert expand("$$ $$$$ $HOME $${A} $$$(A) $(A", {"A": "1"}) == "$ $$ $HOME ${A} $1 $(A"
+
+
+def test_pod_outlives_its_node_until_its_deletion_is_forced(empty_cluster: Cluster) -> None:
+    own = empty_cluster
+    own.add_nodes()
+    own.run_pod("left", "exec sleep 3600")
+    own.pod_phase("left", "Running")
+    process = process_id(own, "left")
+    own.local.faults.add("pods-outlive-nodes")
+
+    own.local.remove_nodes(node_group="workers")
+    eventually(lambda: not alive(process), "the machine's processes gone")
+    own.core.delete_namespaced_pod("left", "default")
+
+    (node,) = own.core.list_node().items
+    ready = next(each for each in node.status.conditions if each.type == "Ready")
+    left = own.pod("left")
+    assert (ready.status, left.status.phase) == ("Unknown", "Running")
+    assert left.metadata.deletion_timestamp is not None
+    own.core.delete_namespaced_pod("left", "default", grace_period_seconds=0)
+    assert own.pod("left") is None

@@ -106,9 +106,10 @@ ROUTES: dict[str, Route] = {
             "CheckPassed? > CheckDone",
         ),
         teardown=(
-            "BeginTeardown > ClusterWorkflowOver? > ReleaseJob",
+            "BeginTeardown > ClusterWorkflowOver? > ReleaseNodesAndFileSystem",
+            "ReleaseNodesAndFileSystem > ReleaseSystemNodes",
             "ReleaseJob > JobReleased? > WaitForJobRelease > ReleaseJob",
-            "JobReleased? > ReleaseNodesAndFileSystem > ReleaseSystemNodes",
+            "JobReleased? > ReleaseFileSystem",
             "ReleaseFileSystem > FileSystemReleased? > WaitForFileSystemRelease"
             " > ReleaseFileSystem",
             "FileSystemReleased? > FileSystemGone",
@@ -229,7 +230,7 @@ ROUTES: dict[str, Route] = {
         f"teardown: {state} fails": _failing_teardown(state, goes_on)
         for state, goes_on in {
             "BeginTeardown": "ConcludeTeardownFailed > TeardownFailed",
-            "ReleaseJob": "ReleaseNodesAndFileSystem",
+            "ReleaseJob": "ReleaseFileSystem",
             "ReleaseSystemNodes": "ReleaseCluster",
             "ReleaseTrainingNodes": "TrainingNodesLeftToVerification",
             "ReleaseNetwork": "VerifyReleased",
