@@ -6,6 +6,7 @@ clear sentence; once it is over, nothing is left.
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
@@ -60,6 +61,8 @@ OPERATIONS: Final[dict[str, tuple[str, ...]]] = {
     "secretsmanager": ("GetSecretValue",),
     "stepfunctions": ("DescribeExecution", "SendTaskSuccess", "StartExecution"),
 }
+# A workflow that was just told the end of its wait may take so long to go on.
+_IN_VAIN_S: Final = 2.0
 # Only where the relay sends a batch that no wait is for.
 OCCASIONAL: Final = frozenset({("stepfunctions", "SendTaskHeartbeat")})
 
@@ -186,7 +189,18 @@ def _until_given_up(scene: Scene, run_id: AnId) -> None:
             case _:
                 return False
 
-    world.until(lambda: world.is_still(run_id) or waits_in_vain(), f"{run_id} gives up")
+    began: list[float] = []
+
+    def has_given_up() -> bool:
+        if world.is_still(run_id):
+            return True
+        if not waits_in_vain():
+            began.clear()
+            return False
+        began.append(time.monotonic())
+        return began[-1] - began[0] > _IN_VAIN_S
+
+    world.until(has_given_up, f"{run_id} gives up")
 
 
 def _help(scene: Scene, run_id: AnId) -> None:
