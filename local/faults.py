@@ -136,6 +136,12 @@ _FAULTS: Final = (
         source="Kubernetes documentation, Deployments: progress deadline",
     ),
     NamedFault(
+        name="spot-interrupted",
+        endpoint="cluster",
+        effect="AWS takes a spot node back while a job trains on it, and brings another one",
+        source="EKS user guide, Managed node group capacity types",
+    ),
+    NamedFault(
         name="pods-never-start",
         endpoint="cluster",
         effect="the pods of a training job are not scheduled",

@@ -14,13 +14,16 @@ from typing import Final, get_args
 
 from relay.objects import MAX_MESSAGE, JsonObject, has_ended, name_of, parse_time, uid_of
 from relay.pods import PodView, missed_exit, pod_view
+from stationmaster.domain.cluster.spec import CapacityType
 from stationmaster.domain.ids import RunId
+from stationmaster.domain.names import LABEL_CAPACITY_TYPE
 from stationmaster.domain.run.events import (
     ClusterWarning,
     JobConditionChanged,
     JobDisappeared,
     NodeLost,
     NodeRecovered,
+    NodeTakenBack,
     PodChanged,
     RunEvent,
     run_event_id,
@@ -206,13 +209,19 @@ class WarningObserver:
 
 
 class NodeObserver:
-    """Reports when a node under the job goes away, stops being ready, or is ready again."""
+    """Reports when a node under the job goes away, stops being ready, or is ready again.
+
+    Of a spot node it also reports that it is drained. EKS does that on EC2's two-minute notice and
+    on a rebalance recommendation once a replacement is there; nothing else in the API says so.
+    Source: EKS user guide, "Managed node group capacity types".
+    """
 
     def __init__(self, run_id: RunId, *, now: Clock) -> None:
         self._run_id = run_id
         self._now = now
         self._uids: dict[str, str] = {}  # of the nodes that are there, by name
         self._lost: set[str] = set()  # uids, until they are ready again
+        self._taken_back: set[str] = set()  # uids
 
     @property
     def known(self) -> set[str]:
@@ -223,6 +232,32 @@ class NodeObserver:
         """The event of a node that is not ready; `matters` when the job uses it."""
         name, uid = name_of(node), uid_of(node)
         self._uids[name] = uid
+        return [
+            *self._observe_notice(name, uid, node, matters=matters),
+            *self._observe_readiness(name, uid, node, matters=matters),
+        ]
+
+    def _observe_notice(
+        self, name: str, uid: str, node: JsonObject, *, matters: bool
+    ) -> list[RunEvent]:
+        labels = (node.get("metadata") or {}).get("labels") or {}
+        is_drained = bool((node.get("spec") or {}).get("unschedulable"))
+        is_spot = labels.get(LABEL_CAPACITY_TYPE) == CapacityType.SPOT
+        if not (is_spot and is_drained and matters) or uid in self._taken_back:
+            return []
+        self._taken_back.add(uid)
+        return [
+            NodeTakenBack(
+                event_id=run_event_id(self._run_id, "node taken back", uid),
+                run_id=self._run_id,
+                at=self._now(),
+                node=name,
+            )
+        ]
+
+    def _observe_readiness(
+        self, name: str, uid: str, node: JsonObject, *, matters: bool
+    ) -> list[RunEvent]:
         for condition in (node.get("status") or {}).get("conditions") or []:
             if condition.get("type") != "Ready":
                 continue

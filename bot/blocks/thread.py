@@ -50,6 +50,7 @@ _OF_THE_RELAY: Final = (
     ev.TrainingReportedFailure,
     ev.TrainingFinished,
     ev.NodeLost,
+    ev.NodeTakenBack,
     ev.NodeRecovered,
 )
 
@@ -234,6 +235,8 @@ def _line(same: list[ThreadEvent], run: Run) -> str:
             return f"{_WARNING} {name} {reason}{times}: {message}"
         case ev.NodeLost():
             return f"{_WARNING} node {md.code(first.node, 80)} is lost: {md.escape(first.reason)}"
+        case ev.NodeTakenBack():
+            return taken_back_line(first, run)
         case ev.NodeRecovered():
             return f"{md.DONE} node {md.code(first.node, 80)} is ready again"
         case cl.SizeSettled():
@@ -260,6 +263,17 @@ def preflight_line(event: ev.PreflightWarned | cl.ClusterPreflightWarned) -> str
     """What may be lacking, of what was looked at before anything was made."""
     said = (md.escape(sentence, 400) for sentence in event.findings)
     return "\n".join(f"{_WARNING} before the start: {each}" for each in said)
+
+
+def taken_back_line(event: ev.NodeTakenBack, run: Run) -> str:
+    """That AWS takes a spot node, and from where the run will go on."""
+    step = run.last_checkpoint_step
+    then = "from its last checkpoint" + (f", step {step:,}," if step is not None else "")
+    node = md.code(event.node, 80)
+    return (
+        f"{_WARNING} spot node {node} is being taken back by AWS; the run goes on {then} once "
+        "there is another node"
+    )
 
 
 def settled_line(event: cl.SizeSettled) -> str:

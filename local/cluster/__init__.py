@@ -30,6 +30,7 @@ from local.cluster.api.server import ApiServer, write_kubeconfig
 from local.cluster.api.store import Store
 from local.cluster.controllers.controller import Controller
 from local.cluster.controllers.housekeeping import GarbageCollector, VolumeBinder
+from local.cluster.controllers.interruptions import TRAINS_FIRST_S, SpotInterruptions
 from local.cluster.controllers.jobs import JobController
 from local.cluster.controllers.nodes import NodeController
 from local.cluster.controllers.operator import PyTorchJobController
@@ -68,6 +69,7 @@ class LocalCluster:
             containers' commands.
         list_gpus: the NVIDIA GPUs of this machine.
         kubectl_namespace: where kubectl looks when no namespace is given.
+        spot_trains_first_s: how long a job runs on a spot node before the fault takes that back.
     """
 
     def __init__(
@@ -82,6 +84,7 @@ class LocalCluster:
         only_images: Collection[str] | None = None,
         list_gpus: Callable[[], list[int]] = machine_gpus,
         kubectl_namespace: str = "default",
+        spot_trains_first_s: float = TRAINS_FIRST_S,
     ) -> None:
         self._kubectl_namespace = kubectl_namespace
         self.faults: set[str] = set()
@@ -120,7 +123,13 @@ class LocalCluster:
             faults=self.faults,
             lose=self._kubelet.lose,
         )
-        self._controllers = [self._nodes, *_controllers(objects, self.faults)]
+        self._controllers = [
+            self._nodes,
+            SpotInterruptions(
+                objects, self._nodes, self.faults, trains_first_s=spot_trains_first_s
+            ),
+            *_controllers(objects, self.faults),
+        ]
         self._server = ApiServer(
             Api(objects, tokens=self._tokens, find_log=self._kubelet.find_log), state_dir
         )

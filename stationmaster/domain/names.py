@@ -38,6 +38,8 @@ LABEL_ROLE: Final = "stationmaster/role"
 RELAY: Final = "stationmaster-relay"
 SAVER: Final = "stationmaster-saver"
 STAGER: Final = "stationmaster-stager"
+# What EKS writes on each node of a managed group: how EC2 was asked for it.
+LABEL_CAPACITY_TYPE: Final = "eks.amazonaws.com/capacityType"
 # The Kubernetes group of the people who may use kubectl.
 PEOPLE: Final = "stationmaster:people"
 

@@ -71,3 +71,16 @@ def test_receipt_says_what_its_price_of_the_nodes_is(spec: dict[str, object], sa
 
     assert said in seen(run_receipt(with_nodes(done, **spec), now=NOW))
     assert said not in seen(run_receipt(done, now=NOW))
+
+
+@pytest.mark.parametrize(
+    ("step", "said"),
+    [(None, "from its last checkpoint once"), (1200, "from its last checkpoint, step 1,200, once")],
+)
+def test_thread_says_that_aws_takes_a_spot_node_back_and_from_where_the_run_goes_on(step, said):
+    notice = event(ev.NodeTakenBack, 0, node="ip-10-0-1-7.ec2.internal")
+
+    text = thread_message([notice], running(last_checkpoint_step=step)).text
+
+    assert "spot node `ip-10-0-1-7.ec2.internal` is being taken back by AWS" in text
+    assert said in text

@@ -542,6 +542,41 @@ def test_range_with_a_pod_that_finds_no_node_is_given_up_only_when_no_step_comes
     assert any(isinstance(each, EndWait) for each in reactions) is given_up
 
 
+@pytest.mark.parametrize(
+    "cause",
+    [
+        event(ev.PodChanged, pod="w-0", phase="Deleted", node="n-0"),
+        event(ev.PodChanged, pod="w-0", phase="Running", node="n-0", exit_code=143),
+        event(ev.ProcessFailed, pod="w-0", process="process 0 exited with code 143"),
+        event(ev.NodeLost, node="n-0", reason="the node was deleted"),
+    ],
+)
+def test_run_recovers_from_the_loss_of_a_spot_node_and_says_who_took_it(cause):
+    up = event(ev.PodChanged, pod="w-0", phase="Running", node="n-0")
+    notice = event(ev.NodeTakenBack, node="n-0")
+    run = make_run(RunPhase.RUNNING, up, notice)
+    assert run.phase is RunPhase.RUNNING  # it trains on until its pods are ended
+
+    (recovering,) = phase_changes(apply(run, cause), cause)
+
+    assert recovering.phase is RunPhase.RECOVERING
+    assert recovering.reason == "spot node n-0 is taken back by AWS"
+
+
+def test_run_whose_spot_node_is_not_replaced_ends_by_the_limit_of_any_lost_node():
+    up = event(ev.PodChanged, pod="w-0", phase="Running", node="n-0")
+    notice = event(ev.NodeTakenBack, node="n-0")
+    lost = event(ev.NodeLost, node="n-0", reason="the node was deleted")
+    run = make_run(RunPhase.RUNNING, up, notice, lost)
+
+    (end,) = decide(run, RelayHeard(START + timedelta(hours=1), heartbeat=True), POLICY)
+
+    assert end == EndWait(
+        TrainingFailed,
+        "spot node n-0 was taken back by AWS and no other came; no step in 60 minutes",
+    )
+
+
 def test_change_of_phase_is_the_same_event_whenever_it_follows_from_the_same_cause():
     lost = event(ev.NodeLost, node="n-0", reason="NotReady")
     run = apply(make_run(), lost)

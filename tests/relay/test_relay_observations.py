@@ -75,7 +75,7 @@ def warning(*, name="run-1-worker-0", kind="Pod", type_="Warning", count=1, uid=
     }
 
 
-def node(*, ready="True", since=EARLIER):
+def node(*, ready="True", since=EARLIER, capacity="ON_DEMAND", drained=False):
     condition = {
         "type": "Ready",
         "status": ready,
@@ -83,7 +83,12 @@ def node(*, ready="True", since=EARLIER):
         "lastTransitionTime": since,
     }
     return {
-        "metadata": {"name": "node-a", "uid": "node-uid"},
+        "metadata": {
+            "name": "node-a",
+            "uid": "node-uid",
+            "labels": {"eks.amazonaws.com/capacityType": capacity},
+        },
+        "spec": {"unschedulable": True} if drained else {},
         "status": {"conditions": [condition]},
     }
 
@@ -339,6 +344,24 @@ def test_node_deleted_under_the_job_is_lost():
     (event,) = observer.deleted("node-a", matters=True)
 
     assert event.reason == "the node was deleted"
+
+
+def test_spot_node_that_is_drained_is_taken_back_and_then_lost():
+    observer = NodeObserver("run-1", now=now)
+    observer.observe(node(capacity="SPOT"), matters=True)
+
+    reported = observer.observe(node(capacity="SPOT", drained=True), matters=True)
+    reported += observer.observe(node(capacity="SPOT", drained=True), matters=True)
+    reported += observer.deleted("node-a", matters=True)
+
+    assert [event.type for event in reported] == ["node.taken_back", "node.lost"]
+
+
+@pytest.mark.parametrize(("capacity", "matters"), [("ON_DEMAND", True), ("SPOT", False)])
+def test_drained_node_that_is_no_spot_node_of_the_job_is_not_taken_back(capacity, matters):
+    observer = NodeObserver("run-1", now=now)
+
+    assert observer.observe(node(capacity=capacity, drained=True), matters=matters) == []
 
 
 def test_node_that_does_not_matter_is_no_loss():

@@ -274,7 +274,10 @@ class EksService(InsideCluster):
             instance_type=group.launch.instance_type,
             count=len(group.instance_ids),
             zone=self._nodes.subnet(group).availability_zone,
-            labels=dict(described["labels"]),
+            labels={
+                **described["labels"],
+                "eks.amazonaws.com/capacityType": described["capacityType"],
+            },
             taints=list(described["taints"]),
         )
 

@@ -85,6 +85,22 @@ class NodeController(Controller):
         if node is not None:
             self._remove(node)
 
+    def replace(self, name: str) -> None:
+        """Take one node away, and let another one of the same kind join."""
+        node = self.objects.find(resources.NODES, "", name)
+        if node is None:
+            return
+        with self._lock:
+            hardware = dict(self._hardware.get(name, {}))
+        labels = dict(node["metadata"]["labels"])
+        self._remove(node)
+        taints = [
+            taint
+            for taint in node["spec"].get("taints") or []
+            if not taint["key"].startswith("node.kubernetes.io/")
+        ]
+        self._create(labels, taints, hardware, labels["topology.kubernetes.io/zone"])
+
     def of_group(self, node_group: str) -> list[Object]:
         nodes = [
             node

@@ -291,6 +291,7 @@ _NewsOnly = (
     | ev.TrainingEvaluated
     | ev.CheckpointSaved
     | ev.TrainingFinished
+    | ev.NodeTakenBack
     | ev.NodeRecovered
 )
 """Events that change what is shown of a run, and what happens to it in no way."""

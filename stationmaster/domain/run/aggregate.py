@@ -34,6 +34,8 @@ from stationmaster.domain.run.transitions import TRANSITIONS
 
 # Loss points kept on the run for the card's sparkline; the full curve is in the run's events.
 MAX_LOSS_POINTS: Final = 96
+# Names of nodes that AWS took back; older ones explain nothing any more.
+MAX_TAKEN_BACK: Final = 50
 # A step that was under way when a pod or node was lost may be reported after the loss; one that is
 # reported this much later was taken without it. Kubernetes gives times in whole seconds.
 REPORTED_LATE: Final = timedelta(seconds=30)
@@ -71,6 +73,8 @@ class Run(State):
     """By name, until they are ready again or a step shows that training continues without them."""
     left_nodes: list[str] = Field(default_factory=list)
     """Lost nodes without which training went on; their pods are no loss any more."""
+    taken_back: list[str] = Field(default_factory=list)
+    """Spot nodes that AWS takes back, or has, the newest last."""
     failures: list[Failure] = Field(default_factory=list)
     """How containers and processes ended badly since training last continued."""
     set_back_at: datetime | None = None
@@ -264,6 +268,7 @@ def _changes(run: Run, event: RunEvent) -> dict[str, object]:
             | ev.PodChanged()
             | ev.ProcessFailed()
             | ev.NodeLost()
+            | ev.NodeTakenBack()
             | ev.NodeRecovered()
             | ev.WorkersRestarting()
         ):
@@ -298,6 +303,7 @@ _JobEvent = (
     | ev.PodChanged
     | ev.ProcessFailed
     | ev.NodeLost
+    | ev.NodeTakenBack
     | ev.NodeRecovered
     | ev.WorkersRestarting
 )
@@ -318,6 +324,8 @@ def _job_changes(run: Run, event: _JobEvent) -> dict[str, object]:
             return _failed(run, event) | _set_back(event)
         case ev.NodeLost():
             return {"lost_nodes": run.lost_nodes | {event.node: event}} | _set_back(event)
+        case ev.NodeTakenBack():
+            return {"taken_back": [*run.taken_back, event.node][-MAX_TAKEN_BACK:]}
         case ev.NodeRecovered():
             there = {name: lost for name, lost in run.lost_nodes.items() if name != event.node}
             left = [name for name in run.left_nodes if name != event.node]

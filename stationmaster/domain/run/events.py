@@ -403,6 +403,13 @@ class NodeLost(_Event):
     reason: str
 
 
+class NodeTakenBack(_Event):
+    """AWS takes a spot node of the run back: EKS lets its pods end, and then it goes."""
+
+    type: Literal["node.taken_back"] = "node.taken_back"
+    node: str
+
+
 class NodeRecovered(_Event):
     """A node that was lost is Ready again."""
 
@@ -447,6 +454,7 @@ RunEvent = Annotated[
     | TrainingReportedFailure
     | TrainingFinished
     | NodeLost
+    | NodeTakenBack
     | NodeRecovered,
     Field(discriminator="type"),
 ]

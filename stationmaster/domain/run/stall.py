@@ -56,6 +56,12 @@ def _what_is_down(run: Run) -> list[tuple[datetime, str]]:
     if not pods and not stranded:
         return []
     nodes = [
-        (lost.at, f"node {lost.node} is lost: {lost.reason}") for lost in run.lost_nodes.values()
+        (
+            lost.at,
+            f"spot node {lost.node} was taken back by AWS and no other came"
+            if lost.node in run.taken_back
+            else f"node {lost.node} is lost: {lost.reason}",
+        )
+        for lost in run.lost_nodes.values()
     ]
     return nodes + pods

@@ -1,0 +1,69 @@
+"""A spot node is taken back while a job trains on it: drained, gone, replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from cluster_fixtures import Cluster, eventually, pytorchjob, start_cluster
+
+LABEL = "eks.amazonaws.com/capacityType"
+
+
+@pytest.fixture
+def at_risk(tmp_path: Path) -> Iterator[Cluster]:
+    """A cluster in which the first spot node that a job runs on is taken back at once."""
+    started = start_cluster(tmp_path / "state", spot_trains_first_s=0.0)
+    started.local.faults.add("spot-interrupted")
+    started.add_nodes(labels={LABEL: "ON_DEMAND"})
+    started.install_operator()
+    yield started
+    started.close()
+
+
+def test_spot_node_is_drained_and_replaced_and_its_pod_starts_again(at_risk: Cluster):
+    at_risk.add_nodes(node_group="spot", labels={LABEL: "SPOT"})
+    seen: list[tuple[str, bool]] = []
+    body = pytorchjob("taken", workers=0, script="trap '' TERM; sleep 60")
+    template = body["spec"]["pytorchReplicaSpecs"]["Master"]["template"]
+    template["spec"]["nodeSelector"] = {LABEL: "SPOT"}
+    at_risk.custom.create_namespaced_custom_object(
+        "kubeflow.org", "v1", "default", "pytorchjobs", body
+    )
+
+    def runs_elsewhere() -> bool:
+        for node in at_risk.core.list_node(label_selector=f"{LABEL}=SPOT").items:
+            now = (node.metadata.name, bool(node.spec.unschedulable))
+            seen.extend([now] if now not in seen else [])
+        pods = at_risk.core.list_namespaced_pod("default").items
+        names = {name for name, _ in seen}
+        return len(names) == 2 and any(
+            pod.status.phase == "Running" and pod.spec.node_name == seen[-1][0] for pod in pods
+        )
+
+    eventually(runs_elsewhere, "the pod on another spot node")
+
+    (first, _), *_ = seen
+    assert (first, True) in seen  # its pod had a second to end
+    assert seen[-1][0] != first
+    assert seen[-1][1] is False
+    there = at_risk.core.list_node(label_selector=f"{LABEL}=SPOT").items
+    assert [node.metadata.labels["eks.amazonaws.com/nodegroup"] for node in there] == ["spot"]
+
+
+def test_nodes_on_demand_stay(at_risk: Cluster):
+    before = {node.metadata.name for node in at_risk.core.list_node().items}
+    at_risk.custom.create_namespaced_custom_object(
+        "kubeflow.org", "v1", "default", "pytorchjobs", pytorchjob("stays", script="true")
+    )
+
+    def has_succeeded() -> bool:
+        job = at_risk.custom.get_namespaced_custom_object(
+            "kubeflow.org", "v1", "default", "pytorchjobs", "stays"
+        )
+        conditions = (job.get("status") or {}).get("conditions") or []
+        return any(each["type"] == "Succeeded" for each in conditions)
+
+    eventually(has_succeeded, "a job that succeeds")
+    assert {node.metadata.name for node in at_risk.core.list_node().items} == before
