@@ -1,7 +1,7 @@
 """What a person types of clusters: durations, `on=` and `keep=`, and the words of `cluster`."""
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from factories import START as AT
@@ -13,7 +13,7 @@ from stationmaster.domain.catalogue.instances import get_instance
 from stationmaster.domain.cluster import aggregate
 from stationmaster.domain.cluster import events as cl
 from stationmaster.domain.cluster.events import ClusterPhase
-from stationmaster.domain.cluster.spec import Reservation, spec_for, spec_for_any
+from stationmaster.domain.cluster.spec import Reservation, Window, spec_for, spec_for_any
 from stationmaster.domain.commands.capacity import FoundReservation
 from stationmaster.domain.commands.durations import (
     LONGEST_S,
@@ -299,6 +299,19 @@ def test_new_cluster_takes_its_nodes_of_a_reservation():
     assert made.spec.reservation == RESERVED.reservation
     assert (made.spec.instance_type, made.spec.num_gpus) == ("p5.48xlarge", 8)
     assert created("capacity=on-demand") == created("")
+
+
+def test_new_cluster_takes_spot_nodes_and_none_that_have_to_go_back():
+    assert created("nodes=4 capacity=spot").spec.is_spot
+    assert not created("nodes=4").spec.is_spot
+    ends = datetime(2026, 12, 3, 11, 30, tzinfo=UTC)
+    window = Window(starts_at=ends - timedelta(days=2), ends_at=ends)
+    block = replace(
+        RESERVED, reservation=RESERVED.reservation.model_copy(update={"window": window})
+    )
+
+    with pytest.raises(BadCommand, match="cannot be used with cluster create: AWS takes the nodes"):
+        created("capacity=block:cr-0123456789abcdef0", block)
 
 
 @pytest.mark.parametrize(

@@ -28,9 +28,7 @@ def test_spot_node_is_drained_and_replaced_and_its_pod_starts_again(at_risk: Clu
     body = pytorchjob("taken", workers=0, script="trap '' TERM; sleep 60")
     template = body["spec"]["pytorchReplicaSpecs"]["Master"]["template"]
     template["spec"]["nodeSelector"] = {LABEL: "SPOT"}
-    at_risk.custom.create_namespaced_custom_object(
-        "kubeflow.org", "v1", "default", "pytorchjobs", body
-    )
+    at_risk.submit(body)
 
     def runs_elsewhere() -> bool:
         for node in at_risk.core.list_node(label_selector=f"{LABEL}=SPOT").items:
@@ -54,16 +52,7 @@ def test_spot_node_is_drained_and_replaced_and_its_pod_starts_again(at_risk: Clu
 
 def test_nodes_on_demand_stay(at_risk: Cluster):
     before = {node.metadata.name for node in at_risk.core.list_node().items}
-    at_risk.custom.create_namespaced_custom_object(
-        "kubeflow.org", "v1", "default", "pytorchjobs", pytorchjob("stays", script="true")
-    )
+    at_risk.submit(pytorchjob("stays", script="true"))
+    at_risk.job_condition("stays", "Succeeded")
 
-    def has_succeeded() -> bool:
-        job = at_risk.custom.get_namespaced_custom_object(
-            "kubeflow.org", "v1", "default", "pytorchjobs", "stays"
-        )
-        conditions = (job.get("status") or {}).get("conditions") or []
-        return any(each["type"] == "Succeeded" for each in conditions)
-
-    eventually(has_succeeded, "a job that succeeds")
     assert {node.metadata.name for node in at_risk.core.list_node().items} == before
