@@ -313,7 +313,11 @@ class LocalMode:
             # Wherever the token of this person, HF_TOKEN, may write.
             push_organisations=("*",),
             fsx_csi_role_arn=base.role_arns["fsx-csi"],
-            cluster_access_role_arns=(base.role_arns["functions"],),
+            # One of the functions' roles, as the policies name it, stands for all of them here: the
+            # local Kubernetes API has one administrator.
+            cluster_access_role_arns=(
+                self.aws.identities.account.arn(f"iam:role/ensure-cluster-{self.aws.region}"),
+            ),
             slack_secret_id="slack",
             hugging_face_secret_id="huggingface",
             slack_api_url=self.slack.api_url,

@@ -50,7 +50,10 @@ def policies() -> dict[str, Any]:
             }
     for stack, template in acting.items():
         read = _Reader(templates, stack)
-        for policy in _of_type(template, "AWS::IAM::Policy").values():
+        attached = _of_type(template, "AWS::IAM::Policy")
+        # What does not fit into a role's own policy, the CDK puts into one of these.
+        attached |= _of_type(template, "AWS::IAM::ManagedPolicy")
+        for policy in attached.values():
             for role in policy["Properties"]["Roles"]:
                 path = read.text(role).removeprefix("${").removesuffix("}")
                 roles[path]["statements"] += read.plain(

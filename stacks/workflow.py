@@ -26,7 +26,7 @@ from stacks.config import StageConfig
 from stacks.constructs.alarms import add_poison_alarms
 from stacks.constructs.cluster_roles import ClusterRoles
 from stacks.constructs.deliveries import add_clock, add_rules, add_schedules
-from stacks.constructs.functions import FunctionRoles, Functions, dead_letter_queue
+from stacks.constructs.functions import FunctionRoles, Functions, dead_letter_queue, role_arn
 from stacks.constructs.machines import MACHINES, Machine
 from stacks.constructs.permissions import Granted
 from stacks.data import DataStack
@@ -71,6 +71,8 @@ class WorkflowStack(cdk.Stack):
             dataset_bucket_arns=dataset_bucket_arns,
             linked_bucket_arns=self._bucket_arns(config.linked_buckets),
             eks_clusters=config.eks_clusters,
+            function_role_arns=role_arn(self, config.deployment, "*"),
+            kubectl_role_arns=config.kubectl_role_arns,
             vpc_arn=self.format_arn(service="ec2", resource="vpc", resource_name=network.vpc_id),
             artifacts_arn=data.artifacts_arn,
             machine_arns={

@@ -50,27 +50,32 @@ class FunctionRoles(Construct):
         """Roles that need an access entry in every run's cluster."""
         stack = cdk.Stack.of(self)
         return tuple(
-            stack.format_arn(
-                service="iam", region="", resource="role", resource_name=self._name(spec)
-            )
+            role_arn(stack, self._deployment, spec.name)
             for spec in self._specs
             if Permission.KUBERNETES in spec.permissions
         )
-
-    def _name(self, spec: Function) -> str:
-        return f"{self._deployment}-{spec.name}-{cdk.Stack.of(self).region}"
 
     def _role(self, spec: Function, granted: Granted) -> iam.Role:
         role = iam.Role(
             self,
             spec.name,
-            role_name=self._name(spec),
+            role_name=_role_name(cdk.Stack.of(self), self._deployment, spec.name),
             assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"),
             description=f"Stationmaster's function {spec.name}, and no other",
         )
         for permission in sorted(spec.permissions):
             grant(role, permission, granted)
         return role
+
+
+def role_arn(stack: cdk.Stack, deployment: str, function: str) -> str:
+    """The role of a function of the workflow stack; `function` may be a pattern."""
+    name = _role_name(stack, deployment, function)
+    return stack.format_arn(service="iam", region="", resource="role", resource_name=name)
+
+
+def _role_name(stack: cdk.Stack, deployment: str, function: str) -> str:
+    return f"{deployment}-{function}-{stack.region}"
 
 
 class Functions(Construct):

@@ -20,15 +20,18 @@ from aws_cdk import aws_secretsmanager as secretsmanager
 
 from lambdas.registry import Permission
 from stacks.acknowledgements import accept_wildcard
+from stacks.constructs.cluster_access import let_in
 from stacks.constructs.cluster_roles import ClusterRoles
 from stacks.constructs.deliveries import Clock
 from stacks.constructs.statements import (
     LISTING,
+    NAMED,
     TAGGED_AT_CREATION,
     Statement,
     arn,
     get_roles,
     pass_role,
+    pass_to_pods,
     service_linked_role,
     service_linked_role_arn,
 )
@@ -58,6 +61,8 @@ class Granted:
     dataset_bucket_arns: tuple[str, ...]
     linked_bucket_arns: tuple[str, ...]
     eks_clusters: tuple[str, ...]  # of others, by their names
+    function_role_arns: str  # a pattern of the functions' roles, of which some administer clusters
+    kubectl_role_arns: tuple[str, ...]  # of people who may look at clusters
     artifacts_arn: str  # of the bucket
     machine_arns: Mapping[str, str]  # of the state machines, by their names in the registry
     clock: Clock
@@ -85,7 +90,6 @@ _READ_BUCKET: Final = (
 _LAUNCHED: Final = ("instance", "volume", "network-interface")
 
 _EXISTING: Final = "ids of what belongs to a named cluster of others are unknown at deployment"
-_NAMED: Final = "a cluster's name is unknown at deployment; the prefix limits it to our clusters"
 
 
 def grant(role: iam.Role, permission: Permission, granted: Granted) -> None:
@@ -164,31 +168,24 @@ def _cluster_create(stack: cdk.Stack, granted: Granted) -> list[Statement]:
         Statement(
             ("eks:CreateCluster",),
             (arn(stack, "eks", "cluster", cluster_name("*")),),
-            _NAMED,
+            NAMED,
             TAGGED_AT_CREATION,
         ),
         Statement(VERSION_ACTIONS, ("*",), LISTING),
-        # With a cluster come its access entries, its pods' identities and the add-on they need.
+        *let_in(stack, functions=granted.function_role_arns, people=granted.kubectl_role_arns),
+        # With a cluster come its pods' identities and the add-on they need.
         Statement(
-            (
-                "eks:CreateAccessEntry",
-                "eks:AssociateAccessPolicy",
-                "eks:CreateAddon",
-                "eks:CreatePodIdentityAssociation",
-                "eks:TagResource",
-            ),
+            ("eks:CreateAddon", "eks:CreatePodIdentityAssociation", "eks:TagResource"),
             (
                 arn(stack, "eks", "cluster", cluster_name("*")),
                 arn(stack, "eks", "access-entry", f"{cluster_name('*')}/*"),
                 arn(stack, "eks", "addon", f"{cluster_name('*')}/*"),
                 arn(stack, "eks", "podidentityassociation", f"{cluster_name('*')}/*"),
             ),
-            _NAMED,
+            NAMED,
         ),
         pass_role(granted.roles.cluster, "eks.amazonaws.com"),
-        pass_role(granted.roles.relay, "pods.eks.amazonaws.com"),
-        pass_role(granted.roles.saver, "pods.eks.amazonaws.com"),
-        pass_role(granted.roles.stager, "pods.eks.amazonaws.com"),
+        pass_to_pods(granted.roles.relay, granted.roles.saver, granted.roles.stager),
         get_roles(granted.roles.relay, granted.roles.saver, granted.roles.stager),
         service_linked_role(stack, "eks.amazonaws.com"),
     ]
@@ -209,7 +206,7 @@ def _cluster_read(stack: cdk.Stack, granted: Granted) -> list[Statement]:
                 arn(stack, "eks", "nodegroup", f"{cluster_name('*')}/*"),
                 arn(stack, "eks", "addon", f"{cluster_name('*')}/*"),
             ),
-            _NAMED,
+            NAMED,
         ),
     ]
 
@@ -217,7 +214,7 @@ def _cluster_read(stack: cdk.Stack, granted: Granted) -> list[Statement]:
 def _cluster_delete(stack: cdk.Stack, _granted: Granted) -> list[Statement]:
     """Add-ons, access entries and pods' identities go with their cluster."""
     clusters = arn(stack, "eks", "cluster", cluster_name("*"))
-    return [Statement(("eks:DeleteCluster",), (clusters,), _NAMED)]
+    return [Statement(("eks:DeleteCluster",), (clusters,), NAMED)]
 
 
 def _node_group_create(stack: cdk.Stack, granted: Granted) -> list[Statement]:
@@ -225,13 +222,13 @@ def _node_group_create(stack: cdk.Stack, granted: Granted) -> list[Statement]:
         Statement(
             ("eks:CreateNodegroup",),
             (arn(stack, "eks", "cluster", cluster_name("*")),),
-            _NAMED,
+            NAMED,
             TAGGED_AT_CREATION,
         ),
         Statement(
             ("eks:TagResource", "eks:UpdateNodegroupConfig"),
             (arn(stack, "eks", "nodegroup", f"{cluster_name('*')}/*"),),
-            _NAMED,
+            NAMED,
         ),
         # EKS checks that the caller itself may launch from the launch template that it names.
         Statement(
@@ -261,7 +258,7 @@ def _node_group_create(stack: cdk.Stack, granted: Granted) -> list[Statement]:
 
 def _node_group_delete(stack: cdk.Stack, _granted: Granted) -> list[Statement]:
     node_groups = arn(stack, "eks", "nodegroup", f"{cluster_name('*')}/*")
-    return [Statement(("eks:DeleteNodegroup",), (node_groups,), _NAMED)]
+    return [Statement(("eks:DeleteNodegroup",), (node_groups,), NAMED)]
 
 
 def _addon_create(stack: cdk.Stack, granted: Granted) -> list[Statement]:
@@ -273,9 +270,9 @@ def _addon_create(stack: cdk.Stack, granted: Granted) -> list[Statement]:
                 arn(stack, "eks", "addon", f"{cluster_name('*')}/*"),
                 arn(stack, "eks", "podidentityassociation", f"{cluster_name('*')}/*"),
             ),
-            _NAMED,
+            NAMED,
         ),
-        pass_role(granted.roles.fsx_csi, "pods.eks.amazonaws.com"),
+        pass_to_pods(granted.roles.fsx_csi),
         get_roles(granted.roles.fsx_csi),
     ]
 
@@ -396,8 +393,7 @@ def _kubernetes(stack: cdk.Stack, granted: Granted) -> list[Statement]:
     """Finding the endpoint; what may be done there is the access entry's business."""
     clusters = arn(stack, "eks", "cluster", cluster_name("*"))
     existing = _existing(stack, granted, "cluster")
-    found = [Statement(("eks:DescribeCluster",), existing, _EXISTING)] if existing else []
-    return [Statement(("eks:DescribeCluster",), (clusters,), _NAMED), *found]
+    return [Statement(("eks:DescribeCluster",), (clusters, *existing), NAMED)]
 
 
 def _existing(stack: cdk.Stack, granted: Granted, kind: str) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from stationmaster.domain.names import TAG_CLUSTER_ID
 # The condition that a request tags what it creates, and the reason for "*" where AWS lists.
 TAGGED_AT_CREATION: Final = {"Null": {f"aws:RequestTag/{TAG_CLUSTER_ID}": "false"}}
 LISTING: Final = "AWS does not grant these listing actions on single resources"
+NAMED: Final = "a cluster's name is unknown at deployment; the prefix limits it to our clusters"
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,13 @@ def pass_role(role: iam.IRole, *services: str) -> Statement:
     """Allow handing `role` to these services only."""
     condition = {"StringEquals": {"iam:PassedToService": list(services)}}
     return Statement(("iam:PassRole",), (role.role_arn,), conditions=condition)
+
+
+def pass_to_pods(*roles: iam.IRole) -> Statement:
+    """Allow handing `roles` to EKS Pod Identity, which gives them to service accounts."""
+    condition = {"StringEquals": {"iam:PassedToService": "pods.eks.amazonaws.com"}}
+    arns = tuple(role.role_arn for role in roles)
+    return Statement(("iam:PassRole",), arns, conditions=condition)
 
 
 def get_roles(*roles: iam.IRole, more: tuple[str, ...] = ()) -> Statement:

@@ -13,20 +13,22 @@ from stationmaster.settings import Settings
 if TYPE_CHECKING:
     from mypy_boto3_eks import EKSClient
 
-_ADMIN_POLICY: Final = "AmazonEKSClusterAdminPolicy"
+# Of EKS itself, in no account and region.
+ACCESS_POLICIES: Final = "eks::aws:cluster-access-policy"
+ADMIN_POLICY: Final = "AmazonEKSClusterAdminPolicy"
 # Reads most things, and no secrets. Those that let people exec (edit, admin) and the one that reads
 # all (admin view) read secrets as well, so the rest is given to PEOPLE by `rendering.people`.
 # Source: EKS user guide, "Review access policy permissions".
-_VIEW_POLICY: Final = "AmazonEKSViewPolicy"
+VIEW_POLICY: Final = "AmazonEKSViewPolicy"
 
 
 def admin_policy_arn(role_arn: str) -> str:
     """The cluster administrator's policy, in the role's partition (aws, aws-cn, aws-us-gov)."""
-    return _policy_arn(role_arn, _ADMIN_POLICY)
+    return _policy_arn(role_arn, ADMIN_POLICY)
 
 
 def _policy_arn(role_arn: str, policy: str) -> str:
-    return f"arn:{role_arn.split(':')[1]}:eks::aws:cluster-access-policy/{policy}"
+    return f"arn:{role_arn.split(':')[1]}:{ACCESS_POLICIES}/{policy}"
 
 
 class AccessEntries:
@@ -39,10 +41,10 @@ class AccessEntries:
     def ensure(self, cluster_id: ClusterId, *, run_id: RunId | None = None) -> None:
         """Make each of the product's roles an administrator of the cluster, and let people look."""
         for role_arn in self._settings.cluster_access_role_arns:
-            self._let_in(cluster_id, role_arn, _ADMIN_POLICY, groups=[], run_id=run_id)
+            self._let_in(cluster_id, role_arn, ADMIN_POLICY, groups=[], run_id=run_id)
         for role_arn in self._settings.kubectl_role_arns:
             try:
-                self._let_in(cluster_id, role_arn, _VIEW_POLICY, groups=[PEOPLE], run_id=run_id)
+                self._let_in(cluster_id, role_arn, VIEW_POLICY, groups=[PEOPLE], run_id=run_id)
             except PermanentError as exc:
                 raise PermanentError(f"{exc}; check kubectl_role_arns in cdk.json") from exc
 

@@ -86,6 +86,24 @@ def test_functions_and_their_rights_name_the_network(existing: dict[str, Templat
     assert named == {f"arn:{{Partition}}:ec2:{{Region}}:{{AccountId}}:vpc/{VPC}"}
 
 
+def test_people_are_let_in_to_look_and_for_nothing_else(existing: dict[str, Template]) -> None:
+    given = [
+        statement["Condition"]
+        for policy in of_type(existing["workflow"]["Resources"], "AWS::IAM::Policy").values()
+        for statement in policy["Properties"]["PolicyDocument"]["Statement"]
+        if statement["Action"] == "eks:AssociateAccessPolicy"
+    ]
+
+    policies = [text_of(each["StringEquals"]["eks:policyArn"]) for each in given]
+    roles = [each["ArnLike"]["eks:principalArn"] for each in given]
+    assert [each.rpartition("/")[2] for each in policies] == [
+        "AmazonEKSClusterAdminPolicy",
+        "AmazonEKSViewPolicy",
+    ]
+    assert roles[1] == PEOPLE
+    assert PEOPLE[0] not in map(text_of, roles[0])
+
+
 def test_functions_that_call_a_restricted_api_are_in_the_network(
     existing: dict[str, Template],
 ) -> None:

@@ -158,6 +158,26 @@ def test_creation_needs_the_tag_of_the_cluster(action: str, statements: Statemen
         assert statement["Condition"] == {"Null": {f"aws:RequestTag/{TAG_CLUSTER_ID}": "false"}}
 
 
+def test_only_our_functions_are_made_administrators_of_clusters(statements: Statements) -> None:
+    ours = ["arn:{Partition}:iam::{AccountId}:role/stationmaster-*-{Region}"]
+    found = {
+        action: statement["Condition"]
+        for statement in statements["ensure-cluster"]
+        for action in as_list(statement["Action"])
+        if action in ("eks:CreateAccessEntry", "eks:AssociateAccessPolicy")
+    }
+
+    made, given = found["eks:CreateAccessEntry"], found["eks:AssociateAccessPolicy"]
+    assert made["Null"] == {f"aws:RequestTag/{TAG_CLUSTER_ID}": "false"}
+    for condition in (made, given):
+        assert [text_of(each) for each in condition["ArnLike"]["eks:principalArn"]] == ours
+    assert {key: text_of(value) for key, value in given["StringEquals"].items()} == {
+        "eks:accessScope": "cluster",
+        "eks:policyArn": "arn:{Partition}:eks::aws:cluster-access-policy/"
+        "AmazonEKSClusterAdminPolicy",
+    }
+
+
 def test_eks_statements_reach_our_clusters_only(statements: Statements) -> None:
     for name, role in statements.items():
         for statement in role:

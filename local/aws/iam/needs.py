@@ -81,6 +81,25 @@ def _creating(action: str, *resources: str) -> Rule:
     return rule
 
 
+def _letting_in(account: Account, given: Parameters) -> Iterator[Check]:
+    """An access entry; EKS also says whom it is for."""
+    whom = {"eks:principalArn": str(given.get("principalArn", ""))}
+    entry, *tagging = _creating("eks:CreateAccessEntry", _CLUSTER)(account, given)
+    yield Check(entry.action, entry.resource, {**entry.context, **whom})
+    yield from tagging
+
+
+def _giving_policy(account: Account, given: Parameters) -> Iterator[Check]:
+    """One of EKS's access policies: which, to whom, and where in the cluster."""
+    context = {
+        "eks:accessScope": str(given.get("accessScope", {}).get("type", "")),
+        "eks:policyArn": str(given.get("policyArn", "")),
+        "eks:principalArn": str(given.get("principalArn", "")),
+    }
+    entry = account.arn(_ENTRY.format_map(_Named(given)))
+    yield Check("eks:AssociateAccessPolicy", entry, context)
+
+
 def _creating_in_ec2(action: str, resource: str, *others: str) -> Rule:
     """EC2 asks for ec2:CreateTags, which policies limit by the call that tags."""
 
@@ -232,9 +251,9 @@ _EKS: Final[Mapping[str, Rule]] = {
     "eks:CreateCluster": _creating("eks:CreateCluster", "eks:cluster/{name}"),
     "eks:CreateNodegroup": _creating("eks:CreateNodegroup", _CLUSTER),
     "eks:CreateAddon": _creating("eks:CreateAddon", _CLUSTER),
-    "eks:CreateAccessEntry": _creating("eks:CreateAccessEntry", _CLUSTER),
+    "eks:CreateAccessEntry": _letting_in,
     "eks:CreatePodIdentityAssociation": _creating("eks:CreatePodIdentityAssociation", _CLUSTER),
-    "eks:AssociateAccessPolicy": _plain("eks:AssociateAccessPolicy", _ENTRY),
+    "eks:AssociateAccessPolicy": _giving_policy,
     "eks:DescribeCluster": _plain("eks:DescribeCluster", "eks:cluster/{name}"),
     "eks:DeleteCluster": _plain("eks:DeleteCluster", "eks:cluster/{name}"),
     "eks:ListNodegroups": _plain("eks:ListNodegroups", _CLUSTER),

@@ -277,3 +277,65 @@ def test_what_was_taken_away_comes_back(aws: LocalAws, client: Client) -> None:
         assert refused(client("s3").get_object, Bucket="ours", Key="a")[0] == "AccessDenied"
 
     assert client("s3").get_object(Bucket="ours", Key="a")["Body"].read() == b"text"
+
+
+def test_access_entries_are_for_whom_the_policies_name_with_the_policy_they_name(
+    aws: LocalAws, network: Deployment
+) -> None:
+    """A role that may let others in could otherwise make anybody an administrator."""
+    eks, ours = aws.client("eks"), "arn:aws:iam::123456789012:role/ours"
+    eks.create_cluster(
+        name="entries",
+        roleArn=ARN.format("cluster"),
+        resourcesVpcConfig={"subnetIds": network.subnet_ids},
+    )
+    eks.get_waiter("cluster_active").wait(name="entries", WaiterConfig={"Delay": 0.05})
+    view, admin = (
+        f"arn:aws:eks::aws:cluster-access-policy/AmazonEKS{name}Policy"
+        for name in ("View", "ClusterAdmin")
+    )
+    grants = [
+        {
+            "Effect": "Allow",
+            "Action": "eks:CreateAccessEntry",
+            "Resource": "*",
+            "Condition": {"ArnLike": {"eks:principalArn": [ours]}},
+        },
+        {
+            "Effect": "Allow",
+            "Action": "eks:AssociateAccessPolicy",
+            "Resource": "*",
+            "Condition": {
+                "StringEquals": {
+                    "eks:accessScope": "cluster",
+                    "eks:policyArn": view,
+                },
+                "ArnLike": {"eks:principalArn": [ours]},
+            },
+        },
+    ]
+    doorkeeper = aws.identities.add(
+        "doorkeeper",
+        role_arn=ARN.format("doorkeeper"),
+        role={"trust": [TRUST], "statements": grants},
+        values={},
+    )
+    client = boto3.Session(
+        doorkeeper.key.key_id, doorkeeper.key.secret, region_name="us-west-2"
+    ).client("eks", endpoint_url=aws.url)
+
+    entry = {"clusterName": "entries", "principalArn": ours}
+    whole: dict[str, Any] = {"policyArn": view, "accessScope": {"type": "cluster"}}
+    client.create_access_entry(**entry)
+    client.associate_access_policy(**entry, **whole)
+
+    for call, arguments in (
+        (client.create_access_entry, entry | {"principalArn": ARN.format("else")}),
+        (client.associate_access_policy, entry | whole | {"policyArn": admin}),
+        (
+            client.associate_access_policy,
+            entry | whole | {"accessScope": {"type": "namespace", "namespaces": ["a"]}},
+        ),
+        (client.associate_access_policy, entry | whole | {"principalArn": ARN.format("else")}),
+    ):
+        assert refused(call, **arguments)[0] == "AccessDeniedException"

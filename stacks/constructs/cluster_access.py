@@ -1,0 +1,52 @@
+"""Who may let whom into clusters: the IAM side of `stationmaster.aws.access_entries`.
+
+A function that makes access entries could otherwise make anybody an administrator of a cluster. So
+the statements name the roles that may be let in, each with the access policy that it has. They name
+the functions' roles by a pattern: the list of all would not fit into the role's policy.
+
+Source: Service Authorization Reference, Amazon EKS: condition keys of CreateAccessEntry and
+AssociateAccessPolicy.
+"""
+
+from __future__ import annotations
+
+import aws_cdk as cdk
+
+from stacks.constructs.statements import NAMED, TAGGED_AT_CREATION, Statement, arn
+from stationmaster.aws.access_entries import ACCESS_POLICIES, ADMIN_POLICY, VIEW_POLICY
+from stationmaster.domain.names import cluster_name
+
+
+def let_in(stack: cdk.Stack, *, functions: str, people: tuple[str, ...]) -> list[Statement]:
+    """Letting in the roles like `functions` as administrators, and those of `people` to look."""
+    given = [(ADMIN_POLICY, (functions,)), (VIEW_POLICY, people)]
+    return [
+        statement
+        for policy, roles in given
+        if roles
+        for statement in (_make(stack, roles), _give(stack, policy, roles))
+    ]
+
+
+def _make(stack: cdk.Stack, roles: tuple[str, ...]) -> Statement:
+    """Making access entries of these roles."""
+    return Statement(
+        ("eks:CreateAccessEntry",),
+        (arn(stack, "eks", "cluster", cluster_name("*")),),
+        NAMED,
+        {**TAGGED_AT_CREATION, "ArnLike": {"eks:principalArn": list(roles)}},
+    )
+
+
+def _give(stack: cdk.Stack, policy: str, roles: tuple[str, ...]) -> Statement:
+    """Giving these roles one access policy, for the whole cluster."""
+    whole = {
+        "eks:accessScope": "cluster",
+        "eks:policyArn": f"arn:{stack.partition}:{ACCESS_POLICIES}/{policy}",
+    }
+    return Statement(
+        ("eks:AssociateAccessPolicy",),
+        (arn(stack, "eks", "access-entry", f"{cluster_name('*')}/*"),),
+        NAMED,
+        {"StringEquals": whole, "ArnLike": {"eks:principalArn": list(roles)}},
+    )
