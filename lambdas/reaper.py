@@ -9,30 +9,32 @@ from lambdas.step import services
 from stationmaster.domain.census import NAMESPACE
 from stationmaster.invocations import guarded, logger
 from stationmaster.steps.orphans import find_orphans
-from stationmaster.steps.reap import reap
+from stationmaster.steps.reap import Open, list_open, reap
 from stationmaster.steps.take_census import take_census
 
 
 def handler(event: dict[str, Any], context: LambdaContext) -> list[str]:
     """Help every run and cluster whose workflow or teardown crashed; answers their ids."""
-    helped: list[str] = guarded(lambda: reap(services()), keys={"step": "reap"})
+    found: Open = guarded(lambda: list_open(services()), keys={"step": "list_open"})
+    helped: list[str] = guarded(lambda: reap(services(), found), keys={"step": "reap"})
     orphans: list[str] = guarded(
         lambda: [each.sentence for each in find_orphans(services())],
         keys={"step": "find_orphans"},
     )
     guarded(
-        lambda: _send_figures(num_helped=len(helped), num_orphans=len(orphans)),
+        lambda: _send_figures(found, num_helped=len(helped), num_orphans=len(orphans)),
         keys={"step": "count"},
     )
     return helped
 
 
-def _send_figures(*, num_helped: int, num_orphans: int) -> dict[str, float]:
-    """Log what is open, in the format that CloudWatch makes metrics of."""
+def _send_figures(found: Open, *, num_helped: int, num_orphans: int) -> dict[str, float]:
+    """Log what was open when the pass began, in the format that CloudWatch makes metrics of."""
     ours = services()
-    found = take_census(ours, num_helped=num_helped, num_orphans=num_orphans).model_dump()
+    census = take_census(ours, found, num_helped=num_helped, num_orphans=num_orphans)
+    figures: dict[str, float] = census.model_dump()
     metrics = EphemeralMetrics(namespace=NAMESPACE, service=ours.settings.deployment)
-    for name, value in found.items():
+    for name, value in figures.items():
         metrics.add_metric(name=name, unit=MetricUnit.Count, value=value)
     logger.info("figures counted", extra=dict(metrics.serialize_metric_set()))
-    return found
+    return figures

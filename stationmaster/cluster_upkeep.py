@@ -101,11 +101,14 @@ def let_go_of_unsaved(services: Services, cluster: Cluster) -> None:
     if not cluster.is_kept or cluster.is_going_away or cluster.queue or not cluster.open_leases:
         return
     ends = [cluster.keep_until] if cluster.keep_until is not None else []
-    for lease in cluster.open_leases:
-        run = services.runs.load(lease.run_id)
+    keeps = {lease.run_id: lease.keep_s for lease in cluster.open_leases}
+    runs, unreadable = services.runs.load_each(keeps)
+    if unreadable:
+        return
+    for run in runs:
         if not run.has_unsaved_results or not run.unsaved_reason or run.unsaved_at is None:
             return
-        ends.append(run.unsaved_at + timedelta(seconds=lease.keep_s))
+        ends.append(run.unsaved_at + timedelta(seconds=keeps[run.run_id]))
     if max(ends) <= services.now():
         services.bus.cluster_drained(cluster.cluster_id)
 

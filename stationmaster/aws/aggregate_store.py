@@ -73,6 +73,22 @@ class AggregateStore(Generic[IdT, StateT, EventT]):
         """
         return self._find(owner)
 
+    def load_each(self, owners: Iterable[IdT]) -> tuple[list[StateT], dict[IdT, str]]:
+        """The states that can be read, and why each of the others cannot: one hides no other."""
+        states: list[StateT] = []
+        unreadable: dict[IdT, str] = {}
+        for owner in owners:
+            try:
+                state = self._find(owner)
+            except Unreadable as exc:
+                unreadable[owner] = str(exc)
+                continue
+            if state is None:
+                unreadable[owner] = f"{self._named(owner)} is not in the table"
+            else:
+                states.append(state)
+        return states, unreadable
+
     def begin(self, first: EventT, *more: EventT, also: Sequence[Any] = ()) -> StateT:
         """Write a new aggregate with its first events, and further items in the same transaction.
 

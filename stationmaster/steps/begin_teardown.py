@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import logging
+
 from stationmaster.domain.cluster.aggregate import Cluster, TeardownStatus
 from stationmaster.domain.cluster.events import (
     ClusterPhase,
     TeardownStarted,
     cluster_event_id,
 )
-from stationmaster.domain.ids import ClusterId, RunId
+from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.reactions import cluster as cluster_reactions
 from stationmaster.domain.reactions.cluster import TeardownBegins
 from stationmaster.domain.reactions.run import (
@@ -19,11 +21,14 @@ from stationmaster.domain.reactions.run import (
     WorkEnds,
     decide,
 )
+from stationmaster.domain.run.aggregate import Run
 from stationmaster.services import Services
 from stationmaster.steps import NOT_READY, READY, StepResult
 from stationmaster.steps.push import give_up_push
 from stationmaster.steps.recording import change_cluster_phases, change_phases, run_left
 from stationmaster.waiting import settle_wait
+
+logger = logging.getLogger(__name__)
 
 
 def begin_teardown(services: Services, cluster_id: ClusterId) -> StepResult:
@@ -38,8 +43,12 @@ def begin_teardown(services: Services, cluster_id: ClusterId) -> StepResult:
         return READY
     begins = cluster_reactions.decide(cluster, TeardownBegins())
     cluster = change_cluster_phases(services, cluster, begins)
-    for run_id in cluster.waiting_runs:
-        cluster = _end_run(services, cluster, run_id)
+    runs, unreadable = services.runs.load_each(cluster.waiting_runs)
+    for run_id, why in unreadable.items():
+        # Its lease stays, and with it the file system.
+        logger.error("run not ended", extra={"run_id": run_id, "error": why})
+    for run in runs:
+        cluster = _end_run(services, cluster, run)
     if _is_provisioning(services, cluster):
         return NOT_READY
     if cluster.is_kept or cluster.spec.window is not None:
@@ -54,19 +63,19 @@ def begin_teardown(services: Services, cluster_id: ClusterId) -> StepResult:
     return READY
 
 
-def _end_run(services: Services, cluster: Cluster, run_id: RunId) -> Cluster:
+def _end_run(services: Services, cluster: Cluster, run: Run) -> Cluster:
     """End the run, whatever its workflow waits for; then its lease, or its place in the queue.
 
     A run that has trained is saved first, and keeps its lease until that is done.
     """
     torn_down = "its cluster was torn down before the model was pushed"
-    run = give_up_push(services, services.runs.load(run_id), reason=torn_down)
+    run = give_up_push(services, run, reason=torn_down)
     taken = ClusterTaken(cluster_reactions.why_taken(cluster))
     run = change_phases(services, run, decide(run, taken, POLICY))
     settle_wait(services, run.run_id, decide(run, WaitOpen(services.now()), POLICY))
     if ReleaseLease() not in decide(run, WorkEnds(), POLICY):
         return cluster
-    return run_left(services, cluster, run_id)
+    return run_left(services, cluster, run.run_id)
 
 
 def _is_provisioning(services: Services, cluster: Cluster) -> bool:

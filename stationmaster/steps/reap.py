@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
@@ -11,6 +12,7 @@ from stationmaster.aws.workflows import pass_name, train_name
 from stationmaster.cluster_upkeep import follow_up, set_clock, start_pass
 from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.errors import PermanentError, StationmasterError
+from stationmaster.domain.ids import RunId
 from stationmaster.domain.names import NOT_HELPED
 from stationmaster.domain.reactions import cluster as cluster_reactions
 from stationmaster.domain.reactions.cluster import AskWorkflow, LookedAfter, StartTeardown
@@ -20,6 +22,7 @@ from stationmaster.domain.run.aggregate import Run
 from stationmaster.log_keys import bound
 from stationmaster.saving import settle_saving
 from stationmaster.services import Services
+from stationmaster.setting_aside import set_aside
 from stationmaster.steps.holding import is_held
 from stationmaster.steps.keep_clock import look_at_clock
 from stationmaster.steps.record_events import record_dead_execution
@@ -33,30 +36,48 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-def reap(services: Services) -> list[str]:
+@dataclass(frozen=True)
+class Open:
+    """What was open when the reaper began; None where it could not be listed."""
+
+    runs: list[Run] | None
+    clusters: list[Cluster] | None
+
+
+def list_open(services: Services) -> Open:
+    """Every open run and cluster; what cannot be listed is logged."""
+    return Open(
+        runs=_listed("runs", services.runs.list_open),
+        clusters=_listed("clusters", services.cluster_states.list_open),
+    )
+
+
+def reap(services: Services, found: Open | None = None) -> list[str]:
     """Look at every open run and cluster; returns the ids of those that needed help.
 
-    One that cannot be helped is logged, and does not keep the others from being looked at.
+    `found` is what is open, where it has been listed already. One that cannot be helped is logged,
+    and does not keep the others from being looked at.
     """
+    found = list_open(services) if found is None else found
     runs = [
         run.run_id
-        for run in _listed("runs", services.runs.list_open)
+        for run in found.runs or []
         if _is_helped("run_id", run.run_id, partial(_help_run, services, run))
     ]
     clusters = [
         cluster.cluster_id
-        for cluster in _listed("clusters", services.cluster_states.list_open)
+        for cluster in found.clusters or []
         if _is_helped("cluster_id", cluster.cluster_id, partial(_help_cluster, services, cluster))
     ]
     return list(dict.fromkeys([*runs, *clusters]))
 
 
-def _listed(what: str, list_open: Callable[[], list[T]]) -> list[T]:
+def _listed(what: str, list_all: Callable[[], list[T]]) -> list[T] | None:
     try:
-        return list_open()
+        return list_all()
     except StationmasterError:
         logger.exception(NOT_HELPED, extra={"subject": f"all {what}"})
-        return []
+        return None
 
 
 def _is_helped(key: str, subject: str, help_it: Callable[[], bool]) -> bool:
@@ -119,7 +140,10 @@ def _release_leases(services: Services, cluster: Cluster) -> bool:
 
     A run's job goes before its nodes do, as at the end of its own workflow.
     """
-    runs = [services.runs.load(run_id) for run_id in cluster.waiting_runs]
+    runs, unreadable = services.runs.load_each(cluster.waiting_runs)
+    for run_id, why in unreadable.items():
+        report = partial(_report_unreadable, services, cluster, run_id, why)
+        _is_helped("run_id", run_id, report)
     ended = [
         run for run in runs if ReleaseLease() in decide(run, LeaseFound(services.now()), POLICY)
     ]
@@ -127,6 +151,19 @@ def _release_leases(services: Services, cluster: Cluster) -> bool:
         if _is_out(services, run):
             release_lease(services, run.run_id)
     return bool(ended)
+
+
+def _report_unreadable(services: Services, cluster: Cluster, run_id: RunId, why: str) -> bool:
+    """Let people know, once, that a lease stays because its run cannot be read."""
+    cluster_id = cluster.cluster_id
+    set_aside(
+        services,
+        function="reaper",
+        what=f"run {run_id}, which keeps its nodes of cluster {cluster_id}",
+        reason=f"{why}; repair the item, or end the cluster: its file system stays then",
+        payload={"cluster_id": cluster_id, "unreadable_run_id": run_id},
+    )
+    return False
 
 
 def _is_out(services: Services, run: Run) -> bool:

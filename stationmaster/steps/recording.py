@@ -155,8 +155,9 @@ def mirror_phase(services: Services, cluster: Cluster) -> None:
     Every step that may be the first of its phase calls it, whoever wrote the phase: so a crash
     between the two writes is corrected when the step is repeated.
     """
-    for lease in cluster.open_leases:
-        run = services.runs.load(lease.run_id)
+    # What a run that cannot be read shows is nobody's; its cluster is made all the same.
+    runs, _ = services.runs.load_each(lease.run_id for lease in cluster.open_leases)
+    for run in runs:
         seen = run_reactions.ClusterSeen(cluster.phase)
         change_phases(services, run, run_reactions.decide(run, seen, POLICY))
 

@@ -12,7 +12,7 @@ from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.services import Services
 from stationmaster.steps import NOT_READY, READY, StepResult
-from stationmaster.steps.holding import raise_if_held, unsaved_runs
+from stationmaster.steps.holding import holders, raise_if_held
 from stationmaster.steps.recording import check_time, resources_deleted
 
 
@@ -26,15 +26,15 @@ def release_file_system(services: Services, cluster_id: ClusterId) -> StepResult
         StepTimedOut: it is still there when the teardown's time is over.
     """
     cluster = services.cluster_states.load(cluster_id)
-    unsaved = unsaved_runs(services, cluster)
-    if any(run.unsaved_reason for run in unsaved):
+    held = holders(services, cluster)
+    if held.gave_up:
         raise_if_held(services, cluster)
-    if unsaved:
+    if held.run_ids:
         check_time(
             services,
             since=cluster.teardown_started_at,
             limit_s=services.settings.release_timeout_s,
-            what=f"the results of run {unsaved[0].run_id} are still being saved",
+            what=f"the results of run {held.run_ids[0]} are still being saved",
         )
         return NOT_READY
     found = services.file_systems.list_tagged(cluster_id)

@@ -25,7 +25,7 @@ from stationmaster.kubernetes.views import PodView
 from stationmaster.rendering.metadata import run_labels
 from stationmaster.services import Services
 from stationmaster.steps import NOT_READY, READY, StepResult
-from stationmaster.steps.holding import unsaved_runs
+from stationmaster.steps.holding import holders
 from stationmaster.steps.recording import check_time
 from stationmaster.steps.removing import jobs_of, remove_attendants, remove_jobs
 
@@ -59,7 +59,7 @@ def release_job(services: Services, cluster_id: ClusterId) -> StepResult:
 def _release(services: Services, gateway: KubernetesGateway, cluster: Cluster) -> list[str]:
     """Delete the next things in order; what is still there."""
     runs = list(cluster.leases)
-    unsaved = [run.run_id for run in unsaved_runs(services, cluster)]
+    unsaved = holders(services, cluster).run_ids
     jobs = jobs_of(services, cluster, runs)
     training = remove_jobs(gateway, runs=runs, jobs=jobs)
     saving = [

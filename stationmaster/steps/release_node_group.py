@@ -20,7 +20,7 @@ from stationmaster.domain.names import (
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.services import Services
 from stationmaster.steps import NOT_READY, READY, StepResult
-from stationmaster.steps.holding import raise_if_held, unsaved_runs
+from stationmaster.steps.holding import holders, raise_if_held
 from stationmaster.steps.recording import check_time, resources_deleted
 
 logger = logging.getLogger(__name__)
@@ -59,7 +59,7 @@ def release_node_group(services: Services, cluster_id: ClusterId, *, node_group:
 
 def _is_still_written(services: Services, cluster: Cluster) -> bool:
     """Whether a pod on a training node may still write what no other place has."""
-    unsaved = unsaved_runs(services, cluster)
+    unsaved = holders(services, cluster).run_ids
     since = cluster.teardown_started_at
     if not unsaved or since is None:
         return False
@@ -73,8 +73,8 @@ def _is_still_written(services: Services, cluster: Cluster) -> bool:
         alive = {node.name for node in gateway.nodes() if node.ready}
         return any(
             pod.node in alive and pod.phase == "Running" and not pod.waiting_reason
-            for run in unsaved
-            for pod in gateway.pods(labels={LABEL_RUN_ID: run.run_id, LABEL_ROLE: "training"})
+            for run_id in unsaved
+            for pod in gateway.pods(labels={LABEL_RUN_ID: run_id, LABEL_ROLE: "training"})
         )
     except (TransientError, PermanentError) as exc:
         # What does not answer may still train; the time limit counts for it too.

@@ -11,7 +11,7 @@ from typing import Final
 
 from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.ids import RunId
-from stationmaster.domain.names import LABEL_ROLE, LABEL_RUN_ID, relay_name
+from stationmaster.domain.names import LABEL_ROLE, LABEL_RUN_ID, job_name, relay_name
 from stationmaster.kubernetes.gateway import KubernetesGateway
 from stationmaster.kubernetes.views import PodView
 from stationmaster.rendering.etcd import etcd_name
@@ -22,9 +22,14 @@ _BESIDE: Final = ("staging", "backup", "pushing")
 
 
 def jobs_of(services: Services, cluster: Cluster, runs: Sequence[RunId]) -> list[str]:
-    """Names of the PyTorchJobs of all attempts of these runs that ran on the cluster."""
-    attempts = [attempt for run_id in runs for attempt in services.runs.load(run_id).attempts]
-    return [attempt.job for attempt in attempts if attempt.cluster_id == cluster.cluster_id]
+    """Names of the PyTorchJobs of all attempts of these runs that ran on the cluster.
+
+    Of a run that cannot be read it is the name of its first attempt.
+    """
+    found, unreadable = services.runs.load_each(runs)
+    attempts = [attempt for run in found for attempt in run.attempts]
+    here = [attempt.job for attempt in attempts if attempt.cluster_id == cluster.cluster_id]
+    return [*here, *map(job_name, unreadable)]
 
 
 def remove_jobs(

@@ -18,6 +18,7 @@ from stationmaster.domain.cluster import events as cluster_events
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.invocations import logger
 from stationmaster.steps.begin_teardown import begin_teardown
+from stationmaster.steps.reap import Open, list_open
 from stationmaster.steps.take_census import take_census
 
 
@@ -52,6 +53,20 @@ def test_teardown_that_takes_too_long_is_stuck(alone: Account):
     alone.late += LONGEST_TEARDOWN * 1.1
 
     assert take_census(alone.services, num_helped=0).StuckTeardowns == 1
+
+
+def test_census_counts_what_the_reaper_has_listed_and_lists_what_it_could_not(alone: Account):
+    drained(alone)
+    listed = list_open(alone.services)
+    alone.aws.forget_calls()
+
+    counted = take_census(alone.services, listed, num_helped=0)
+    assert ("dynamodb", "Query") not in alone.aws.calls
+    missing = take_census(alone.services, Open(runs=None, clusters=None), num_helped=0)
+
+    assert ("dynamodb", "Query") in alone.aws.calls
+    assert missing == counted
+    assert counted.OpenClusters == 1
 
 
 def test_reaper_logs_figures_as_cloudwatch_reads_them(

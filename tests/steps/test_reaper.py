@@ -23,13 +23,19 @@ from kill_points import alone  # noqa: F401
 
 from stationmaster.aws.table import PARTITION_KEY, SORT_KEY
 from stationmaster.domain.cluster import events as cluster_events
+from stationmaster.domain.cluster.aggregate import TeardownStatus
 from stationmaster.domain.cluster.events import ClusterPhase
+from stationmaster.domain.errors import ResultsHeld
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.run.events import RunPhase
 from stationmaster.steps.begin_teardown import begin_teardown
 from stationmaster.steps.conclude_teardown import conclude_teardown
 from stationmaster.steps.reap import reap
+from stationmaster.steps.release_cluster import release_cluster
+from stationmaster.steps.release_file_system import release_file_system
+from stationmaster.steps.release_node_group import release_node_group
 from stationmaster.steps.start_teardown import start_teardown
+from stationmaster.steps.verify_released import verify_released
 
 BY_REAPER = "the workflow was stopped from outside: found by the reaper"
 
@@ -152,6 +158,44 @@ def damage(account: Account, key: dict[str, dict[str, str]]) -> None:
 
 def lose(account: Account, key: dict[str, dict[str, str]]) -> None:
     account.aws.client("dynamodb").delete_item(TableName=account.settings.table_name, Key=key)
+
+
+@pytest.mark.parametrize("spoil", [damage, lose])
+def test_run_that_cannot_be_read_is_reported_once_and_its_cluster_helped(alone: Account, spoil):
+    """The cluster's workflow crashed; nobody can say whether its run has ended."""
+    dead_cluster(alone)
+    spoil(alone, state_key("RUN", alone.run_id))
+    later(alone)
+
+    helped = [alone.cluster_id in reap(alone.services) for _ in range(2)]
+
+    assert helped[0], "its crash is recorded all the same"
+    assert alone.cluster.phase is ClusterPhase.FAILED
+    assert [lease.run_id for lease in alone.cluster.open_leases] == [alone.run_id], (
+        "its lease stays"
+    )
+    (entry,) = alone.services.set_aside.list()
+    assert (entry.function, entry.is_cut) == ("reaper", False)
+    assert entry.what == f"run {alone.run_id}, which keeps its nodes of cluster {alone.cluster_id}"
+    assert "repair the item, or end the cluster" in entry.reason
+
+
+def test_teardown_with_a_run_that_cannot_be_read_keeps_its_file_system(alone: Account):
+    dead_cluster(alone)
+    damage(alone, state_key("RUN", alone.run_id))
+
+    finish(alone, of_cluster(begin_teardown))
+
+    assert alone.cluster.teardown is TeardownStatus.RUNNING
+    for step, arguments in (
+        (release_file_system, {}),
+        (release_node_group, {"node_group": "system"}),
+        (release_cluster, {}),
+        (verify_released, {}),
+    ):
+        with pytest.raises(ResultsHeld, match=f"results of run {alone.run_id} may not be saved"):
+            alone.call(step, **arguments)
+    assert alone.call(release_node_group, node_group="training")
 
 
 @pytest.mark.parametrize("spoil", [damage, lose])
