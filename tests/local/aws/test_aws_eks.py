@@ -181,7 +181,7 @@ def test_node_group_becomes_active_and_its_instances_exist(
             "instance_type": "p4d.24xlarge",
             "count": 2,
             "zone": "us-west-2a",
-            "labels": {"pool": "gpu"},
+            "labels": {"pool": "gpu", "eks.amazonaws.com/capacityType": "ON_DEMAND"},
             "taints": [{"key": "nvidia.com/gpu", "value": "true", "effect": "NO_SCHEDULE"}],
         }
     ]
