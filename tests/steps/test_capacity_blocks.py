@@ -211,3 +211,19 @@ def test_preflight_of_spot_nodes_asks_for_the_quota_of_spot_instances(account: A
 
     assert any("All P5 Spot Instance Requests" in each.message for each in findings)
     assert not any("On-Demand P" in each.message for each in findings)
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        ("no-capacity", "Could not launch Spot Instances. UnfulfillableCapacity"),
+        ("vcpu-quota", "MaxSpotInstanceCountExceeded.*ask for more spot vCPUs"),
+    ],
+)
+def test_spot_nodes_that_aws_does_not_have_fail_in_its_words(account: Account, fault, said):
+    account.request(recipe="llama2-7b", nodes=2, instance_type=P5, is_spot=True)
+    account.finish(ensure_cluster)
+    account.aws.faults.add(fault)
+
+    with pytest.raises(ResourceFailed, match=said):
+        account.finish(ensure_node_group, node_group="training")

@@ -264,8 +264,15 @@ def _day(text: str) -> datetime:
 def no_capacity(node_group: Mapping[str, Any], *, zone: str) -> dict[str, Any]:
     """The health issue of a node group whose instances AWS does not have in a zone.
 
-    Source: https://github.com/aws/containers-roadmap/issues/2204
+    Source: https://github.com/aws/containers-roadmap/issues/2204; of spot instances,
+    https://github.com/mludvig/aws-ethereum-miner/issues/23
     """
+    if node_group["capacityType"] == "SPOT":
+        return _not_launched(
+            node_group,
+            "UnfulfillableCapacity - Unable to fulfill capacity due to your request configuration. "
+            "Please adjust your request and try again.",
+        )
     kind = node_group["instanceTypes"][0]
     return _not_launched(
         node_group,
@@ -288,6 +295,11 @@ def quota_reached(node_group: Mapping[str, Any]) -> dict[str, Any]:
 
     Source: https://github.com/klothoplatform/klotho/pull/311
     """
+    if node_group["capacityType"] == "SPOT":
+        # Source: https://github.com/aws-deepracer-community/deepracer-on-the-spot/issues/55
+        return _not_launched(
+            node_group, "MaxSpotInstanceCountExceeded - Max spot instance count exceeded."
+        )
     return _not_launched(
         node_group,
         "VcpuLimitExceeded - You have requested more vCPU capacity than your current vCPU limit of "
@@ -310,8 +322,9 @@ def not_deleted(group_id: str) -> dict[str, Any]:
 
 
 def _not_launched(node_group: Mapping[str, Any], why: str) -> dict[str, Any]:
+    bought = "Spot" if node_group["capacityType"] == "SPOT" else "On-Demand"
     return {
         "code": "AsgInstanceLaunchFailures",
-        "message": f"Could not launch On-Demand Instances. {why} Launching EC2 instance failed.",
+        "message": f"Could not launch {bought} Instances. {why} Launching EC2 instance failed.",
         "resourceIds": [node_group["resources"]["autoScalingGroups"][0]["name"]],
     }
