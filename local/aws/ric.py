@@ -77,7 +77,8 @@ class RicRuntime:
         if answer is None:
             worker.end()
             with self._guard:
-                self._all.remove(worker)
+                if worker in self._all:  # not if the runtime was closed meanwhile
+                    self._all.remove(worker)
             return worker.post_mortem(function), True
         with self._guard:
             self._idle.setdefault(function.name, []).append(worker)
@@ -101,7 +102,7 @@ class RicRuntime:
     def _borrow(self, function: Function) -> _Worker:
         with self._guard:
             if self._closed:
-                raise RuntimeError(f'function "{function.name}": the Lambda runtime is closed')
+                raise _closed(function)
             waiting = self._idle.get(function.name, [])
             while waiting:
                 worker = waiting.pop()
@@ -115,8 +116,15 @@ class RicRuntime:
             working_dir=self._working_dir,
         )
         with self._guard:
-            self._all.append(worker)
-        return worker
+            if not self._closed:
+                self._all.append(worker)
+                return worker
+        worker.end()
+        raise _closed(function)
+
+
+def _closed(function: Function) -> RuntimeError:
+    return RuntimeError(f'function "{function.name}": the Lambda runtime is closed')
 
 
 class _Worker:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from local.cluster import infrastructure
-from local.cluster.api import resources
+from local.cluster.api import errors, resources
 from local.cluster.api.errors import ApiError
 from local.cluster.api.metadata import clone, timestamp
 from local.cluster.api.objects import Objects
@@ -80,9 +80,16 @@ class WorkloadController(Controller):
         self.recorder.record(owner, "Normal", "SuccessfulDelete", f"Deleted pod: {name}")
 
     def set_status(self, obj: Object, status: Object) -> None:
+        """Write the status that was decided on by looking at `obj`.
+
+        Raises:
+            ApiError: 409, as another has written its status since.
+        """
         metadata = obj["metadata"]
 
         def change(stored: Object) -> None:
+            if stored.get("status") != obj.get("status"):
+                raise errors.stale_version(self.resource.key, metadata["name"])
             stored["status"] = status
 
         self.objects.modify(

@@ -268,6 +268,24 @@ def test_ric_process_that_exits_is_an_exit_error_and_is_replaced(ric: RicRuntime
     assert second != first
 
 
+def test_ric_call_that_runs_while_the_runtime_is_closed_is_an_exit_error(
+    ric: RicRuntime, tmp_path: Path
+) -> None:
+    mine = tmp_path / "mine"
+    meeting = {"do": "meet", "mine": str(mine), "other": str(tmp_path / "nobody"), "seconds": 900}
+
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(call, ric, meeting, timeout_s=900)
+        until(mine.exists)
+        ric.close()
+        error, failed = running.result()
+
+    assert failed
+    assert error["errorType"] == "Runtime.ExitError"
+    with pytest.raises(RuntimeError, match='"probe": the Lambda runtime is closed'):
+        call(ric, {})
+
+
 def test_ric_processes_end_when_their_parent_is_killed(tmp_path: Path) -> None:
     parent_code = (
         "import json, sys, time\n"

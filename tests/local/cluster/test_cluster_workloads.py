@@ -20,6 +20,13 @@ from cluster_fixtures import (  # noqa: F401  # fixtures
 from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 
+from local.cluster.api import resources
+from local.cluster.api.errors import ApiError
+from local.cluster.api.objects import Objects
+from local.cluster.api.resources import Catalog
+from local.cluster.api.store import Store
+from local.cluster.controllers.jobs import JobController
+from local.cluster.events import EventRecorder
 from local.cluster_behind_eks import ClusterBehindEks
 
 NVIDIA_IMAGE = "nvcr.io/nvidia/k8s-device-plugin:v0.19.0"
@@ -338,3 +345,18 @@ def test_reset_leaves_an_empty_cluster_that_works(empty_cluster: Cluster) -> Non
     own.add_nodes()
     own.run_pod("new", "true")
     own.pod_phase("new", "Succeeded")
+
+
+def test_status_that_another_wrote_since_it_was_looked_at_is_not_overwritten() -> None:
+    objects = Objects(Store(), Catalog(), webhook_answers=lambda: True)
+    objects.create(resources.NAMESPACES, {"metadata": {"name": "default"}})
+    objects.create(resources.JOBS, batch_job("one", "true"), namespace="default")
+    controller = JobController(objects, EventRecorder(objects, "job-controller"))
+    seen = objects.get(resources.JOBS, "default", "one")
+    failed = {"conditions": [{"type": "Failed", "status": "True"}]}
+    objects.modify(resources.JOBS, "default", "one", lambda job: job.update(status=failed))
+
+    with pytest.raises(ApiError, match="the object has been modified"):
+        controller.set_status(seen, {"active": 1})
+
+    assert objects.get(resources.JOBS, "default", "one")["status"] == failed
