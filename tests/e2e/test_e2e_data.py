@@ -54,7 +54,7 @@ def ended(local: World) -> dict[str, Run]:
     words = f"tiny-llama nodes=2 steps=3 dataset=s3://{BUCKET}/books"
     text = local.start(f"/train {words} keep=10m")
     images = local.start(
-        f"/train resnet50 preset=smoke nodes=2 steps=2 dataset=s3://{BUCKET}/animals/"
+        f"/train resnet50 preset=smoke nodes=1 steps=2 dataset=s3://{BUCKET}/animals/"
     )
     wait_for_end(local, text)
     again = local.start(f"/train {words} on={text}")

@@ -75,7 +75,7 @@ def test_run_when_a_training_process_is_killed_resumes_from_the_checkpoint(runni
 
 
 def test_run_when_the_training_command_exits_1_fails_with_its_sentence(running):
-    run_id = running.start("/train tiny-llama nodes=2 eval_every=9 eval_samples=900000 seed=2")
+    run_id = running.start("/train tiny-llama nodes=1 eval_every=9 eval_samples=900000 seed=2")
     run = running.wait_for_receipt(run_id)
 
     assert run.phase.value == "failed"
@@ -86,7 +86,7 @@ def test_run_when_the_training_command_exits_1_fails_with_its_sentence(running):
 
 
 def test_run_when_its_workflow_is_stopped_from_outside_is_torn_down(running):
-    run_id = running.start("/train tiny-llama nodes=2 steps=2000 seed=3")
+    run_id = running.start("/train tiny-llama nodes=1 steps=2000 seed=3")
     running.wait(
         lambda: any(e.run_id == run_id for e in running.of_type("progress.reported")), "progress"
     )

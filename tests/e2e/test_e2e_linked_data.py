@@ -16,7 +16,7 @@ from stationmaster.domain.run.events import DataStaged, DataUnlinked, RunPhase
 
 BUCKET = "research-data"
 NUM_IMAGES = 160
-WORDS = f"resnet50 preset=smoke nodes=2 steps=2 dataset=s3://{BUCKET}/animals"
+WORDS = f"resnet50 preset=smoke steps=2 dataset=s3://{BUCKET}/animals"
 # Data this small is sooner copied than linked: here, training may begin later by a link.
 LIMITS = {"link_saves_s": -3600.0}
 
@@ -64,8 +64,8 @@ def test_images_are_linked_and_trained_on_and_nothing_is_left(local: World) -> N
     before = s3.list_objects_v2(Bucket=BUCKET)["Contents"]
     local.mode.aws.forget_calls()
 
-    plan = local.type(f"/train plan {WORDS}")
-    run_id = local.start(f"/train {WORDS}")
+    plan = local.type(f"/train plan {WORDS} nodes=2")
+    run_id = local.start(f"/train {WORDS} nodes=2")
     run = local.wait_for_receipt(run_id)
 
     assert "are linked to the file system, not copied" in str(plan.blocks)
@@ -92,7 +92,7 @@ def test_data_that_fsx_cannot_link_is_copied_and_the_thread_says_why(local: Worl
     assert local.mode.aws is not None
     local.mode.aws.faults.add("data-link-fails")
     try:
-        run_id = local.start(f"/train {WORDS}")
+        run_id = local.start(f"/train {WORDS} nodes=1")
         run = local.wait_for_receipt(run_id)
     finally:
         local.mode.aws.faults.clear()

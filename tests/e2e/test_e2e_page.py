@@ -77,7 +77,7 @@ def test_page_when_stop_is_clicked_stops_tears_down_and_tells(stage):
     running, page = stage
 
     known = len(running.of_type("run.requested"))
-    type_command(page, "/train tiny-llama nodes=2 steps=2000 seed=7")
+    type_command(page, "/train tiny-llama nodes=1 steps=2000 seed=7")
     running.wait(lambda: len(running.of_type("run.requested")) > known, "another run")
     run_id = running.of_type("run.requested")[-1].run_id
     running.wait(

@@ -33,7 +33,7 @@ def ended(local: World, first: Run) -> dict[str, Run]:
     """Three runs at once: one goes on, one starts from its model, one trains all of the steps."""
     started = {
         "resumed": local.start("/train resume last steps=+4"),
-        "weights": local.start(f"/train tiny-llama {KEYS} steps=2 weights={first.run_id}"),
+        "weights": local.start(f"/train tiny-llama nodes=1 steps=2 weights={first.run_id}"),
         "whole": local.start(f"/train tiny-llama {KEYS} steps=10"),
     }
     return {name: local.wait_for_receipt(run_id) for name, run_id in started.items()}
