@@ -115,12 +115,17 @@ class RicRuntime:
             log_dir=self._log_dir,
             working_dir=self._working_dir,
         )
+        if not self._keep(worker):
+            worker.end()
+            raise _closed(function)
+        return worker
+
+    def _keep(self, worker: _Worker) -> bool:
+        """Count it among those to end; not if the runtime was closed meanwhile."""
         with self._guard:
             if not self._closed:
                 self._all.append(worker)
-                return worker
-        worker.end()
-        raise _closed(function)
+            return not self._closed
 
 
 def _closed(function: Function) -> RuntimeError:
