@@ -190,9 +190,11 @@ CLUSTER_STEPS: Final = (
         memory_mib=512,
     ),
     # Counts the nodes before it takes any.
+    # It and the next one delete what is in a zone that was given up.
     _step(
         "ensure-node-group",
         P.NODE_GROUP_CREATE,
+        P.NODE_GROUP_DELETE,
         P.CLUSTER_READ,
         P.NETWORK_CREATE,
         P.NETWORK_READ,
@@ -200,7 +202,13 @@ CLUSTER_STEPS: Final = (
         P.KUBERNETES,
         memory_mib=512,
     ),
-    _step("ensure-file-system", P.FILE_SYSTEM_CREATE, P.FILE_SYSTEM_READ, P.NETWORK_READ),
+    _step(
+        "ensure-file-system",
+        P.FILE_SYSTEM_CREATE,
+        P.FILE_SYSTEM_READ,
+        P.FILE_SYSTEM_DELETE,
+        P.NETWORK_READ,
+    ),
     _step("install-plugin", P.ADDON_CREATE, P.CLUSTER_READ, P.KUBERNETES, memory_mib=512),
     _step("run-check", P.CLUSTER_READ, P.FILE_SYSTEM_READ, P.KUBERNETES, memory_mib=512),
     # A cluster that has failed and that no run leases drains at once.

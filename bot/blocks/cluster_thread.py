@@ -11,7 +11,7 @@ from typing import Final
 from bot.blocks import mrkdwn as md
 from bot.blocks.cluster_card import goes
 from bot.blocks.elements import Content, event_lines
-from bot.blocks.thread import ThreadEvent, preflight_line, settled_line
+from bot.blocks.thread import ThreadEvent, preflight_line, settled_line, zone_line
 from stationmaster.domain.cluster import events as cl
 from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.cluster.events import ClusterPhase
@@ -41,6 +41,7 @@ def is_posted(event: ThreadEvent) -> bool:
             | cl.PassBegan()
             | cl.PassFailed()
             | cl.ClusterPreflightWarned()
+            | cl.ZoneGivenUp()
             | cl.TeardownStarted()
         ):
             return True
@@ -103,6 +104,8 @@ def _line(event: ThreadEvent, cluster: Cluster) -> str:
             return f"{md.FAILED} no new size, back to {md.counted(event.nodes, 'node')}: {why}"
         case cl.SizeSettled():
             return settled_line(event)
+        case cl.ZoneGivenUp():
+            return zone_line(event)
         case cl.ClusterPreflightWarned():
             return preflight_line(event)
         case cl.TeardownStarted():

@@ -241,6 +241,8 @@ def _line(same: list[ThreadEvent], run: Run) -> str:
             return f"{md.DONE} node {md.code(first.node, 80)} is ready again"
         case cl.SizeSettled():
             return settled_line(first)
+        case cl.ZoneGivenUp():
+            return zone_line(first)
         case cl.TeardownStarted():
             return "\u267b\ufe0f teardown started"
         case (
@@ -280,6 +282,13 @@ def settled_line(event: cl.SizeSettled) -> str:
     """With how many nodes a cluster goes on, because AWS has no more."""
     nodes = md.counted(event.nodes, "node")
     return f"{_WARNING} it goes on with {nodes}: {md.escape(event.reason, 300)}"
+
+
+def zone_line(event: cl.ZoneGivenUp) -> str:
+    """Where AWS has no instances, and where it is asked for them next."""
+    wanted = f"{event.nodes} x {md.escape(event.instance_type, 40)}"
+    here, there = md.escape(event.zone, 40), md.escape(event.next_zone, 40)
+    return f"{_WARNING} no {wanted} free in {here}, trying {there}"
 
 
 def _training_line(event: ThreadEvent, run: Run) -> str:

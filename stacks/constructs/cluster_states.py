@@ -20,7 +20,8 @@ from stationmaster.domain.names import SYSTEM_NODE_GROUP, TRAINING_NODE_GROUP
 
 COMMENT: Final = "Stationmaster: provision a cluster, install its plugins, and check it"
 
-# Four stretches of an hour each at most, by the steps' own limits; thrice that cannot be reached.
+# Four stretches of an hour each at most, by the steps' own limits, and an hour more for each
+# further zone in which AWS has no nodes: a deployment has six at most.
 MACHINE_LIMIT: Final = cdk.Duration.hours(12)
 
 

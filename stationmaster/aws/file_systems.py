@@ -45,6 +45,7 @@ class FileSystem(BaseModel):
     dns_name: str = ""
     mount_name: str = ""
     storage_gib: int = 0
+    subnet_id: str = ""
 
 
 class FileSystems:
@@ -118,13 +119,18 @@ class FileSystems:
         mbps_per_tib: int,
         subnet_id: str,
         security_group_id: str,
+        number: int = 1,
         run_id: RunId | None = None,
     ) -> None:
-        """Request the file system; the request token makes a repeated call harmless."""
+        """Request the file system; the request token makes a repeated call harmless.
+
+        `number` is 2 for the one that follows the nodes into another zone, and so on: it has a
+        token of its own.
+        """
         new = (security_group_id, _NO_LUSTRE)
         with aws_call(f"creating the file system of {cluster_id}", new=new):
             self._client.create_file_system(
-                ClientRequestToken=cluster_id,
+                ClientRequestToken=cluster_id if number == 1 else f"{cluster_id}-{number}",
                 FileSystemType="LUSTRE",
                 FileSystemTypeVersion=LUSTRE_VERSION,
                 StorageCapacity=storage_gib,
@@ -166,4 +172,5 @@ def _file_system(item: FileSystemTypeDef) -> FileSystem:
         dns_name=item.get("DNSName", ""),
         mount_name=item.get("LustreConfiguration", {}).get("MountName", ""),
         storage_gib=item.get("StorageCapacity", 0),
+        subnet_id=next(iter(item.get("SubnetIds", ())), ""),
     )

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 _UNKNOWN: Final = ("does not exist", "is unknown")
 
 
+# AWS's words for having no instances of a type in a zone now; another zone may have some.
+_NO_INSTANCES: Final = ("InsufficientInstanceCapacity", "UnfulfillableCapacity")
 # What a person can do about an issue of a node group, by a word of it.
 _REMEDIES: Final = {
     "InsufficientInstanceCapacity": "try again later, or with another instance type or fewer nodes",
@@ -49,7 +51,13 @@ class NodeGroup(BaseModel):
     status: str
     nodes: int = 0
     """How many it is to have."""
+    subnet_ids: tuple[str, ...] = ()
     failure: str = ""
+
+    @property
+    def lacks_instances(self) -> bool:
+        """Whether AWS has no instances for it where it is."""
+        return any(word in self.failure for word in _NO_INSTANCES)
 
     @property
     def why_failed(self) -> str:
@@ -80,6 +88,7 @@ class NodeGroups:
             name=name,
             status=found.get("status", "CREATING"),
             nodes=found.get("scalingConfig", {}).get("desiredSize", 0),
+            subnet_ids=tuple(found.get("subnets", ())),
             failure="; ".join(f"{i.get('code')}: {i.get('message')}" for i in issues),
         )
 

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from stationmaster.domain.cluster.aggregate import Cluster
+from stationmaster.domain.cluster.resources import Resource
 from stationmaster.domain.errors import ResourceFailed, TransientError
 from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.names import cluster_name
@@ -13,16 +18,22 @@ from stationmaster.steps.recording import (
     creation,
     resource_created,
     resource_seen,
+    resources_deleted,
 )
 from stationmaster.steps.stopping import raise_if_unwanted
+from stationmaster.steps.zones import may_change_zone, subnet_of
 from stationmaster.storage import existing_of
+
+if TYPE_CHECKING:
+    from stationmaster.aws.file_systems import FileSystem
 
 
 def ensure_file_system(services: Services, cluster_id: ClusterId) -> StepResult:
-    """Create the file system if it is missing; ready when it is available.
+    """Create the file system if it is missing; ready when it is available where the nodes are.
 
-    One that existed before the cluster is looked at, and nothing is recorded of it: it is not the
-    cluster's.
+    It is made beside the nodes, and follows them where their zone has none: see `zones`. So it is
+    not ready before they are. One that existed before the cluster is looked at, and nothing is
+    recorded of it: it is not the cluster's.
 
     Raises:
         ResourceFailed: FSx could not create it, or the one that existed cannot be used; says why.
@@ -33,23 +44,13 @@ def ensure_file_system(services: Services, cluster_id: ClusterId) -> StepResult:
     raise_if_unwanted(cluster)
     if existing_of(services, cluster) is not None:
         return READY
-    name = cluster_name(cluster_id)
-    found = services.file_systems.describe(cluster_id)
+    number = len(cluster.given_up_zones) + 1
+    name = _name(cluster, number)
+    found, elsewhere = _listed(services, cluster)
+    for each in elsewhere:
+        cluster = _leave(services, cluster, each)
     if found is None:
-        wanted = cluster.spec.file_system
-        group = services.security_groups.describe(cluster_id)
-        if group is None:
-            raise TransientError(f"cluster {cluster_id} has no security group yet")
-        price = wanted.price_per_hour_usd
-        with creation(services, cluster, ResourceKind.FILE_SYSTEM, name, price_per_hour_usd=price):
-            services.file_systems.ensure(
-                cluster_id,
-                storage_gib=wanted.storage_gib,
-                mbps_per_tib=wanted.mbps_per_tib,
-                subnet_id=group.subnet_id,
-                security_group_id=group.group_id,
-                run_id=cluster.run_id,
-            )
+        _create(services, cluster, name, number=number)
         return NOT_READY
     cluster = resource_seen(services, cluster, ResourceKind.FILE_SYSTEM, name)
     if found.lifecycle in ("FAILED", "MISCONFIGURED", "MISCONFIGURED_UNAVAILABLE"):
@@ -66,7 +67,85 @@ def ensure_file_system(services: Services, cluster_id: ClusterId) -> StepResult:
             what=f"file system {found.file_system_id} is still {found.lifecycle}",
         )
         return NOT_READY
-    resource_created(
+    cluster = resource_created(
         services, cluster, ResourceKind.FILE_SYSTEM, name, resource_id=found.file_system_id
     )
-    return READY
+    if elsewhere or not _earlier_are_gone(services, cluster):
+        return NOT_READY
+    return NOT_READY if may_change_zone(services, cluster) else READY
+
+
+def _name(cluster: Cluster, number: int) -> str:
+    """Under which name the file system of the cluster's n-th zone is recorded."""
+    first = cluster_name(cluster.cluster_id)
+    return first if number == 1 else f"{first}-{number}"
+
+
+def _listed(services: Services, cluster: Cluster) -> tuple[FileSystem | None, list[FileSystem]]:
+    """The file system in the zone of the nodes, if it is there, and those in zones given up."""
+    if not cluster.given_up_zones:
+        return services.file_systems.describe(cluster.cluster_id), []
+    listed = services.file_systems.list_tagged(cluster.cluster_id)
+    here = [each for each in listed if each.subnet_id == cluster.subnet_id]
+    elsewhere = [each for each in listed if each.subnet_id != cluster.subnet_id]
+    return next(iter(here), None), elsewhere
+
+
+def _create(services: Services, cluster: Cluster, name: str, *, number: int) -> None:
+    cluster_id, wanted = cluster.cluster_id, cluster.spec.file_system
+    group = services.security_groups.describe(cluster_id)
+    if group is None:
+        raise TransientError(f"cluster {cluster_id} has no security group yet")
+    price = wanted.price_per_hour_usd
+    with creation(services, cluster, ResourceKind.FILE_SYSTEM, name, price_per_hour_usd=price):
+        services.file_systems.ensure(
+            cluster_id,
+            storage_gib=wanted.storage_gib,
+            mbps_per_tib=wanted.mbps_per_tib,
+            subnet_id=subnet_of(cluster, group),
+            security_group_id=group.group_id,
+            number=number,
+            run_id=cluster.run_id,
+        )
+
+
+def _leave(services: Services, cluster: Cluster, found: FileSystem) -> Cluster:
+    """Delete the file system of a zone that was given up; one in creation is left to later."""
+    subnets = [each.subnet_id for each in cluster.given_up_zones]
+    if found.subnet_id in subnets:
+        name = _name(cluster, subnets.index(found.subnet_id) + 1)
+        cluster = resource_seen(services, cluster, ResourceKind.FILE_SYSTEM, name)
+    if found.lifecycle != "DELETING":
+        services.file_systems.release(cluster.cluster_id, found.file_system_id)
+    check_time(
+        services,
+        since=cluster.given_up_zones[-1].at,
+        limit_s=services.settings.provision_timeout_s,
+        what=f"file system {found.file_system_id} in a zone that was given up is still "
+        f"{found.lifecycle}",
+        seen=found.failure,
+    )
+    return cluster
+
+
+def _earlier_are_gone(services: Services, cluster: Cluster) -> bool:
+    """Whether none of the zones given up can have a file system any more; FSx lists none there.
+
+    One that was asked for and never listed may still appear, as long as a creation may take.
+    """
+    grace = timedelta(seconds=services.settings.creation_grace_s)
+
+    def may_appear(known: Resource) -> bool:
+        return known.may_appear and services.now() < known.requested_at + grace
+
+    gone = True
+    for number in range(1, len(cluster.given_up_zones) + 1):
+        name = _name(cluster, number)
+        known = cluster.resource(ResourceKind.FILE_SYSTEM, name)
+        if known is None:
+            continue
+        if may_appear(known):
+            gone = False
+        else:
+            cluster = resources_deleted(services, cluster, {ResourceKind.FILE_SYSTEM}, name=name)
+    return gone

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from stationmaster.domain.catalogue.instances import get_instance
@@ -35,6 +36,14 @@ from stationmaster.steps.settling import (
     settle_size,
 )
 from stationmaster.steps.stopping import raise_if_unwanted
+from stationmaster.steps.zones import (
+    is_in_left_zone,
+    leave_zone,
+    may_change_zone,
+    node_group_gone,
+    subnet_of,
+    try_next_zone,
+)
 from stationmaster.storage import existing_of
 
 if TYPE_CHECKING:
@@ -46,7 +55,8 @@ def ensure_node_group(services: Services, cluster_id: ClusterId, *, node_group: 
     """Create what is missing of the node group "system" or "training"; ready when it is active.
 
     A training node group of another size than the cluster is to have is resized. One for which
-    fewer nodes do as well is made with the fewest and then asked for all: see `settling`.
+    fewer nodes do as well is made with the fewest and then asked for all: see `settling`. Where AWS
+    has none in a zone, the next is tried: see `zones`.
 
     Raises:
         ResourceFailed: EKS could not create it, e.g. for lack of capacity; says what EKS says.
@@ -64,20 +74,26 @@ def ensure_node_group(services: Services, cluster_id: ClusterId, *, node_group: 
         _create(services, cluster, node_group)
         return NOT_READY
     cluster = resource_seen(services, cluster, ResourceKind.NODE_GROUP, node_group)
+    if node_group == TRAINING_NODE_GROUP and is_in_left_zone(cluster, found):
+        leave_zone(services, cluster, found)
+        return NOT_READY
     if node_group == TRAINING_NODE_GROUP and _resize(services, cluster, found):
         return NOT_READY
     if node_group == TRAINING_NODE_GROUP and is_asked_for_all(cluster, found):
         return READY if settle_size(services, cluster, found) else NOT_READY
     if found.status == "CREATE_FAILED" or (found.status == "DEGRADED" and not has_settled(cluster)):
+        is_training = node_group == TRAINING_NODE_GROUP
+        if is_training and found.lacks_instances and may_change_zone(services, cluster):
+            try_next_zone(services, cluster, found)
+            return NOT_READY
         raise ResourceFailed(
             f"EKS could not create node group {node_group} of "
             f"{_shape(cluster, node_group)}: {found.why_failed}"
         )
     if found.status not in ("ACTIVE", "DEGRADED"):
-        requested = cluster.resource(ResourceKind.NODE_GROUP, node_group)
         check_time(
             services,
-            since=max(requested.requested_at, cluster.pass_began_at) if requested else None,
+            since=_since(cluster, node_group),
             limit_s=services.settings.provision_timeout_s,
             what=f"node group {node_group} is still {found.status}",
             seen=found.failure,
@@ -85,6 +101,15 @@ def ensure_node_group(services: Services, cluster_id: ClusterId, *, node_group: 
         return NOT_READY
     resource_created(services, cluster, ResourceKind.NODE_GROUP, node_group)
     return READY
+
+
+def _since(cluster: Cluster, node_group: str) -> datetime | None:
+    """Since when the group is waited for: in this pass, and in the zone where it is."""
+    requested = cluster.resource(ResourceKind.NODE_GROUP, node_group)
+    if requested is None:
+        return None
+    given_up = [each.at for each in cluster.given_up_zones]
+    return max([requested.requested_at, cluster.pass_began_at, *given_up])
 
 
 def _resize(services: Services, cluster: Cluster, found: NodeGroup) -> bool:
@@ -142,6 +167,7 @@ def _create(services: Services, cluster: Cluster, node_group: str) -> None:
             )
         return
     spec = cluster.spec
+    cluster = node_group_gone(services, cluster)
     subnet_id = _ensure_template(services, cluster)
     with creation(
         services,
@@ -180,7 +206,7 @@ def _ensure_template(services: Services, cluster: Cluster) -> str:
             run_id=cluster.run_id,
         )
     resource_created(services, cluster, ResourceKind.LAUNCH_TEMPLATE, name)
-    return group.subnet_id
+    return subnet_of(cluster, group)
 
 
 def _security_groups(services: Services, cluster: Cluster) -> tuple[SecurityGroup, list[str]]:

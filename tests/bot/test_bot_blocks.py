@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from bot.blocks import answers, mrkdwn
 from bot.blocks.card import card_milestone, run_card
+from bot.blocks.cluster_thread import cluster_message
 from bot.blocks.receipt import run_receipt
 from bot.blocks.thread import thread_message
 from local.slack.blocks import check_blocks, total_text
@@ -807,6 +808,25 @@ def test_card_of_a_range_says_how_many_of_it_the_run_has():
     waiting = seen(run_card(replace(view, cluster=unsettled), now=NOW))
     assert "2:8 nodes \u00d7 m5.2xlarge" in waiting
     assert "of 2:8" not in waiting
+
+
+def test_thread_names_the_full_zone_and_the_next_one():
+    left = cl.ZoneGivenUp(
+        event_id="z",
+        cluster_id=RUN_ID,
+        at=START,
+        zone="us-east-1a",
+        left_subnet_id="subnet-1",
+        next_zone="us-east-1b",
+        subnet_id="subnet-2",
+        instance_type="p5.48xlarge",
+        nodes=2,
+    )
+
+    assert "no 2 x p5.48xlarge free in us-east-1a, trying us-east-1b" in seen(
+        thread_message([left], running())
+    )
+    assert "trying us-east-1b" in seen(cluster_message([left], make_cluster()))
 
 
 def test_thread_of_a_range_says_how_many_nodes_it_got_and_why():

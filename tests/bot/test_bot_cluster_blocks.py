@@ -299,6 +299,17 @@ ANY_EVENT = st.one_of(
             (cl.KeepEnding, {"keep_until": MOMENT}),
             (cl.DeletionRequested, {"user_id": TEXT}),
             (cl.SizeSettled, {"nodes": st.integers(1, 64), "reason": TEXT}),
+            (
+                cl.ZoneGivenUp,
+                {
+                    "zone": TEXT,
+                    "left_subnet_id": TEXT,
+                    "next_zone": TEXT,
+                    "subnet_id": TEXT,
+                    "instance_type": TEXT,
+                    "nodes": st.integers(1, 64),
+                },
+            ),
             (cl.PassBegan, {"nodes": st.integers(1, 64), "user_id": TEXT}),
             (cl.CheckFinished, {"check": TEXT, "detail": TEXT}),
             (cl.TeardownStarted, {}),

@@ -187,6 +187,33 @@ def test_resources_are_billed_from_request_until_seen_gone():
     assert cluster.cost_usd(START + timedelta(hours=3)) == pytest.approx(2.0)
 
 
+ZONE_LEFT = event(
+    ev.ZoneGivenUp,
+    zone="us-west-2a",
+    left_subnet_id="subnet-1",
+    next_zone="us-west-2b",
+    subnet_id="subnet-2",
+    instance_type="p5.48xlarge",
+    nodes=2,
+)
+
+
+def test_zone_is_given_up_only_before_a_cluster_was_used():
+    cluster = walk(
+        make_cluster(), event(ev.ClusterPhaseChanged, phase=ClusterPhase.PROVISIONING), ZONE_LEFT
+    )
+    ready = walk(
+        cluster,
+        event(ev.ClusterPhaseChanged, phase=ClusterPhase.READY),
+        event(ev.PassBegan, nodes=cluster.spec.nodes, user_id="U1"),
+    )
+
+    assert cluster.subnet_id == "subnet-2"
+    assert [each.zone for each in cluster.given_up_zones] == ["us-west-2a"]
+    with pytest.raises(IllegalTransition, match="because it has been used"):
+        apply(ready, ZONE_LEFT)
+
+
 def test_teardown_failed_then_completed_ends_with_nothing_left():
     cluster = make_cluster(ClusterPhase.DRAINING)
     cluster = walk(

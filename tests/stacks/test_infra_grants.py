@@ -43,6 +43,8 @@ NEEDED = {
     "node_groups.resize": P.NODE_GROUP_CREATE,
     "node_groups.left": P.CLUSTER_READ,
     "node_groups.release": P.NODE_GROUP_DELETE,
+    "account.zones_of": P.NETWORK_READ,
+    "account.zones_offering": P.NETWORK_READ,
     "datasets.measure": P.DATASETS_LIST,
     "hub.check_readable": P.HUGGING_FACE_SECRET,
     "hub.look_up": P.HUGGING_FACE_SECRET,

@@ -55,6 +55,8 @@ from kill_givens import (
     waiting_for_job,
     with_cluster,
     with_cluster_draining,
+    with_file_system_in_full_zone,
+    with_nodes,
 )
 from kill_points import Case
 
@@ -244,7 +246,17 @@ CREATING = (
     Case(
         "ensure_file_system",
         [of_cluster(ensure_file_system)],
-        given=with_cluster,
+        given=with_nodes,
+        creates=True,
+    ),
+    Case(
+        "ensure_node_group whose first zone is full",
+        [
+            of_cluster(ensure_node_group, node_group="training"),
+            of_cluster(ensure_file_system),
+        ],
+        given=with_file_system_in_full_zone,
+        first_kill=7,
         creates=True,
     ),
 )

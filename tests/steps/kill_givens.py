@@ -40,6 +40,7 @@ from stationmaster.steps.acquire_cluster import acquire_cluster
 from stationmaster.steps.begin_teardown import begin_teardown
 from stationmaster.steps.conclude_teardown import conclude_teardown
 from stationmaster.steps.ensure_cluster import ensure_cluster
+from stationmaster.steps.ensure_file_system import ensure_file_system
 from stationmaster.steps.ensure_node_group import ensure_node_group
 from stationmaster.steps.keep_clock import keep_clock
 from stationmaster.steps.release_lease import release_lease
@@ -134,6 +135,18 @@ def stopped_meanwhile(account: Account) -> None:
 def with_cluster(account: Account, **request: Any) -> None:
     account.request(**request)
     finish(account, of_cluster(ensure_cluster))
+
+
+def with_nodes(account: Account) -> None:
+    with_cluster(account)
+    finish(account, of_cluster(ensure_node_group, node_group="training"))
+
+
+def with_file_system_in_full_zone(account: Account) -> None:
+    """AWS has no instances in the first zone, where the file system is on its way."""
+    account.aws.faults.add("no-capacity-in-first-zone")
+    with_cluster(account)
+    of_cluster(ensure_file_system)(account)
 
 
 def waiting_for_cluster(account: Account) -> None:

@@ -448,5 +448,8 @@ def _with_table(account: Account) -> Iterator[Account]:
     dynamodb.create_table(**table_definition(name))
     account.settings = account.settings.model_copy(update={"table_name": name})
     account.restart()
-    yield account
+    try:
+        yield account
+    finally:
+        account.aws.faults.clear()  # some cases are about one
     dynamodb.delete_table(TableName=name)

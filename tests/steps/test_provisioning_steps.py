@@ -43,6 +43,8 @@ def build_before(account: Account, step: object) -> None:
     account.request()
     if step is not ensure_cluster:
         account.finish(ensure_cluster)
+    if step is ensure_file_system:  # it is where the nodes are
+        account.finish(ensure_node_group, node_group="training")
 
 
 def statuses(account: Account) -> dict[ResourceKind, ResourceStatus]:
@@ -150,7 +152,7 @@ def test_step_that_is_refused_says_so_and_has_recorded_that_it_would_ask(
             "node-group-fails",
             ensure_node_group,
             {"node_group": "training"},
-            "EKS could not create node group training of 2 x m5.2xlarge",
+            "AWS has no 2 x m5.2xlarge free in us-west-2a, us-west-2b, us-west-2c",
         ),
         ("file-system-fails", ensure_file_system, {}, "FSx could not create file system"),
     ],

@@ -33,8 +33,8 @@ SYSTEM, TRAINING = {"node_group": "system"}, {"node_group": "training"}
 MAKING: list[tuple[Step, dict[str, str]]] = [
     (ensure_cluster, {}),
     (ensure_node_group, SYSTEM),
-    (ensure_file_system, {}),
     (ensure_node_group, TRAINING),
+    (ensure_file_system, {}),
 ]
 DELETING: list[tuple[Step, dict[str, str]]] = [
     (release_node_group, TRAINING),
@@ -144,8 +144,9 @@ def test_cluster_comes_up_and_goes_all_the_same(account: Account, fault: str):
         (
             "no-capacity",
             ResourceFailed,
-            r"node group training of 2 x p4d.24xlarge: .*InsufficientInstanceCapacity.*"
-            r"\(us-west-2a\).*; try again later, or with another instance type or fewer nodes$",
+            r"no 2 x p4d.24xlarge free in us-west-2a, us-west-2b, us-west-2c: .*"
+            r"InsufficientInstanceCapacity.*\(us-west-2c\).*; try again later, or with another "
+            r"instance type or fewer nodes, or reserve instances and type capacity=odcr:ID$",
         ),
         (
             "vcpu-quota",

@@ -41,6 +41,7 @@ from stationmaster.domain.cluster.resources import (
     resources_after,
 )
 from stationmaster.domain.cluster.spec import ClusterSpec
+from stationmaster.domain.cluster.zones import LeftZone, zone_changed
 from stationmaster.domain.errors import IllegalTransition
 from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.resources import ResourceKind
@@ -131,6 +132,10 @@ class Cluster(State):
     """The `keep_until` of which the channel has been warned."""
     deleted_by: str = ""
     """The person who asked to delete it."""
+    given_up_zones: list[LeftZone] = Field(default_factory=list)
+    """Where AWS had no instances for its training nodes, in the order in which it was tried."""
+    subnet_id: str = ""
+    """Where its nodes and its file system are since the last of these; "" while there is none."""
     resources: dict[str, Resource] = Field(default_factory=dict)
     plugins: list[str] = Field(default_factory=list)
     checks: list[Check] = Field(default_factory=list)
@@ -311,6 +316,8 @@ def _changes(cluster: Cluster, event: ClusterEvent) -> dict[str, object]:
             return gone_back(cluster, event)
         case ev.SizeSettled():
             return settled(cluster, event)
+        case ev.ZoneGivenUp():
+            return zone_changed(cluster, event)
         case ev.ResourceRequested():
             refuse_going(cluster, f"get {event.kind.value} {event.name}")
             return {"resources": resources_after(cluster.resources, event)}

@@ -164,6 +164,23 @@ class SizeSettled(_Event):
     """Why they are fewer than wanted, as AWS says it; empty where they are not."""
 
 
+class ZoneGivenUp(_Event):
+    """AWS has no instances for the training nodes in a zone; they are tried for in the next."""
+
+    type: Literal["cluster.zone_given_up"] = "cluster.zone_given_up"
+    zone: str
+    left_subnet_id: str
+    """Where they were asked for, in `zone`."""
+    next_zone: str
+    subnet_id: str
+    """Where nodes and file system are made from now on, in `next_zone`."""
+    instance_type: str
+    nodes: int
+    """How many were asked for."""
+    reason: str = ""
+    """As AWS says it."""
+
+
 class ResourceRequested(_Event):
     """A creation is about to be requested; recorded first, so that teardown knows of it."""
 
@@ -265,6 +282,7 @@ ClusterEvent = Annotated[
     | PassBegan
     | PassFailed
     | SizeSettled
+    | ZoneGivenUp
     | ResourceEvent
     | PluginReady
     | CheckFinished

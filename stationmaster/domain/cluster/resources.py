@@ -100,6 +100,7 @@ def resources_after(known: Mapping[str, Resource], event: ResourceEvent) -> dict
                     "refused_at": None,
                     "active_at": None,
                     "deleted_at": None,
+                    **_unpaid(old, event),
                 }
             elif old.price_per_hour_usd != event.price_per_hour_usd:
                 changes = {
@@ -121,3 +122,14 @@ def resources_after(known: Mapping[str, Resource], event: ResourceEvent) -> dict
         case _:
             assert_never(event)
     return {**known, key: base.model_copy(update=changes)}
+
+
+def _unpaid(old: Resource, event: ResourceRequested) -> dict[str, object]:
+    """Nothing is paid from when a resource was seen gone until it is asked for once more."""
+    if old.deleted_at is None:
+        return {}
+    until_gone = (old.deleted_at, old.price_per_hour_usd)
+    return {
+        "price_per_hour_usd": event.price_per_hour_usd,
+        "earlier_prices": [*old.earlier_prices, until_gone, (event.at, 0.0)],
+    }

@@ -273,6 +273,7 @@ def clock_time(cluster: Cluster, now: datetime) -> datetime | None:
 
 _NewsOnly = (
     ev.ClusterRequested
+    | ev.ZoneGivenUp
     | ev.ClusterPhaseChanged
     | ev.KeepExtended
     | ev.KeepEnding

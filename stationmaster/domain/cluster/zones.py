@@ -1,0 +1,36 @@
+"""Zones in which AWS had no instances for a cluster's nodes. Pure; `aggregate` calls it."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from pydantic import BaseModel, ConfigDict
+
+from stationmaster.domain.cluster.changes import cannot, refuse_going
+from stationmaster.domain.cluster.events import ZoneGivenUp
+
+if TYPE_CHECKING:
+    from stationmaster.domain.cluster.aggregate import Cluster
+
+
+class LeftZone(BaseModel):
+    """A zone that was given up, the subnet in it, and since when."""
+
+    model_config = ConfigDict(frozen=True)
+
+    zone: str
+    subnet_id: str
+    at: datetime
+
+
+def zone_changed(cluster: Cluster, event: ZoneGivenUp) -> dict[str, object]:
+    """Nodes and file system are made in another zone; nothing was written to the latter yet."""
+    refuse_going(cluster, f"go to zone {event.next_zone}")
+    if cluster.passes > 1:
+        raise cannot(cluster, f"go to zone {event.next_zone}, because it has been used")
+    left = LeftZone(zone=event.zone, subnet_id=event.left_subnet_id, at=event.at)
+    return {
+        "given_up_zones": [*cluster.given_up_zones, left],
+        "subnet_id": event.subnet_id,
+    }

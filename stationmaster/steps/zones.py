@@ -1,0 +1,108 @@
+"""In which zone a cluster's training nodes and file system are, and what follows where it is full.
+
+Nodes and file system are in one zone, because traffic between zones is slow and costs money. The
+first zone is chosen with the security group. Where AWS has no instances in it, the node group is
+deleted and made in the next zone that offers them; the file system follows. This happens only
+while a cluster is made for the first time: nothing has been written to its file system then.
+Called by `ensure_node_group` and `ensure_file_system`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from stationmaster.domain.cluster.aggregate import Cluster
+from stationmaster.domain.cluster.events import ZoneGivenUp, cluster_event_id
+from stationmaster.domain.errors import ResourceFailed
+from stationmaster.domain.names import TRAINING_NODE_GROUP
+from stationmaster.domain.resources import ResourceKind
+from stationmaster.services import Services
+from stationmaster.steps.recording import check_time, resources_deleted
+
+if TYPE_CHECKING:
+    from stationmaster.aws.node_groups import NodeGroup
+    from stationmaster.aws.security_groups import SecurityGroup
+
+
+def subnet_of(cluster: Cluster, group: SecurityGroup) -> str:
+    """The subnet of the training nodes and of the file system."""
+    return cluster.subnet_id or group.subnet_id
+
+
+def may_change_zone(services: Services, cluster: Cluster) -> bool:
+    """Whether its training nodes may still come in another zone.
+
+    They are bound to the zone of a reservation, of a file system that exists, and, once they were
+    all there, to their own.
+    """
+    spec = cluster.spec
+    nodes = cluster.resource(ResourceKind.NODE_GROUP, TRAINING_NODE_GROUP)
+    has_come = nodes is not None and nodes.active_at is not None
+    is_bound = spec.reservation is not None or spec.file_system.existing_id or spec.eks_name
+    is_first = cluster.passes == 1 and not has_come
+    return is_first and not is_bound and len(services.settings.subnet_ids) > 1
+
+
+def is_in_left_zone(cluster: Cluster, found: NodeGroup) -> bool:
+    """Whether a node group is in a zone that was given up."""
+    return bool(cluster.subnet_id) and cluster.subnet_id not in found.subnet_ids
+
+
+def try_next_zone(services: Services, cluster: Cluster, found: NodeGroup) -> None:
+    """Give up the zone of a node group for which AWS has no instances.
+
+    Raises:
+        ResourceFailed: no other zone of the deployment offers them; says which were tried.
+    """
+    spec, settings = cluster.spec, services.settings
+    zones = services.account.zones_of(settings.subnet_ids)
+    offered = services.account.zones_offering(spec.instance_type)
+    here = zones.get(found.subnet_ids[0], found.subnet_ids[0])
+    tried = [*(each.zone for each in cluster.given_up_zones), here]
+    left = [each for each in settings.subnet_ids if zones[each] in offered.difference(tried)]
+    if not left:
+        raise ResourceFailed(
+            f"AWS has no {spec.least_nodes} x {spec.instance_type} free in {', '.join(tried)}: no "
+            f"other zone of this deployment offers them; {found.why_failed}, or reserve instances "
+            "and type capacity=odcr:ID"
+        )
+    event = ZoneGivenUp(
+        event_id=cluster_event_id(cluster.cluster_id, "zone.given_up", here),
+        cluster_id=cluster.cluster_id,
+        at=services.now(),
+        zone=here,
+        left_subnet_id=found.subnet_ids[0],
+        next_zone=zones[left[0]],
+        subnet_id=left[0],
+        instance_type=spec.instance_type,
+        nodes=spec.least_nodes,
+        reason=found.failure,
+    )
+    services.cluster_states.record(cluster.cluster_id, [event])
+
+
+def leave_zone(services: Services, cluster: Cluster, found: NodeGroup) -> None:
+    """Delete the node group of a zone that was given up; the next one has its name.
+
+    Raises:
+        StepTimedOut: it is not gone in time.
+    """
+    if found.status != "DELETING":
+        services.node_groups.release(cluster.cluster_id, found.name)
+    left = cluster.given_up_zones[-1]
+    check_time(
+        services,
+        since=left.at,
+        limit_s=services.settings.provision_timeout_s,
+        what=f"node group {found.name} of zone {left.zone}, which was given up, is still "
+        f"{found.status}",
+        seen=found.failure,
+    )
+
+
+def node_group_gone(services: Services, cluster: Cluster) -> Cluster:
+    """Record that the node group of a zone that was given up is gone: it costs nothing any more."""
+    nodes = cluster.resource(ResourceKind.NODE_GROUP, TRAINING_NODE_GROUP)
+    if not cluster.given_up_zones or nodes is None or not nodes.has_appeared:
+        return cluster
+    return resources_deleted(services, cluster, {ResourceKind.NODE_GROUP}, name=TRAINING_NODE_GROUP)

@@ -1,0 +1,222 @@
+"""Zones in turn: where AWS has no instances, nodes and file system are made in the next zone."""
+
+# ruff: noqa: F811  # fixtures are imported by name
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from aws_fixtures import until
+from aws_steps import Account, account, endpoint  # noqa: F401
+
+from stationmaster.domain.cluster.resources import ResourceStatus
+from stationmaster.domain.errors import ResourceFailed, StepTimedOut
+from stationmaster.domain.names import cluster_name
+from stationmaster.domain.resources import ResourceKind
+from stationmaster.steps.ensure_cluster import ensure_cluster
+from stationmaster.steps.ensure_file_system import ensure_file_system
+from stationmaster.steps.ensure_node_group import ensure_node_group
+from stationmaster.steps.leftovers import find_left
+from stationmaster.steps.release_cluster import release_cluster
+from stationmaster.steps.release_file_system import release_file_system
+from stationmaster.steps.release_network import release_network
+from stationmaster.steps.release_node_group import release_node_group
+
+FIRST_IS_FULL = "no-capacity-in-first-zone"
+P4D = {"recipe": "llama2-7b", "instance_type": "p4d.24xlarge"}
+
+
+def begin(account: Account, fault: str, **request: Any) -> None:
+    """A cluster whose control plane is there, in an account that lacks instances."""
+    account.aws.faults.add(fault)
+    account.request(**request)
+    account.finish(ensure_cluster)
+
+
+def zones(account: Account) -> dict[str, str]:
+    """The zone of each subnet."""
+    return account.services.account.zones_of(account.settings.subnet_ids)
+
+
+def node_zones(account: Account) -> set[str]:
+    found = account.services.node_groups.describe(account.cluster_id, "training")
+    assert found is not None
+    return {zones(account)[each] for each in found.subnet_ids}
+
+
+def file_systems(account: Account) -> list[str]:
+    """The zone of each file system of the cluster."""
+    listed = account.services.file_systems.list_tagged(account.cluster_id)
+    return [zones(account)[each.subnet_id] for each in listed]
+
+
+def statuses(account: Account, kind: ResourceKind) -> list[ResourceStatus]:
+    return [each.status for each in account.cluster.resources.values() if each.kind is kind]
+
+
+def lose_zone(account: Account) -> None:
+    """Call for the training nodes until their first zone is given up."""
+
+    def is_given_up() -> bool:
+        account.call(ensure_node_group, node_group="training")
+        return bool(account.cluster.given_up_zones)
+
+    until(is_given_up)
+
+
+def test_nodes_come_in_the_next_zone_and_the_file_system_is_made_there(account: Account):
+    begin(account, FIRST_IS_FULL, **P4D)
+
+    account.finish(ensure_node_group, node_group="training")
+    account.finish(ensure_file_system)
+
+    assert node_zones(account) == {"us-west-2b"}
+    assert file_systems(account) == ["us-west-2b"]
+    (given_up,) = account.events("cluster.zone_given_up")
+    assert (given_up.zone, given_up.next_zone) == ("us-west-2a", "us-west-2b")
+    assert (given_up.nodes, given_up.instance_type) == (2, "p4d.24xlarge")
+    assert "InsufficientInstanceCapacity" in given_up.reason
+
+
+def test_file_system_that_was_there_first_follows_the_nodes(account: Account):
+    begin(account, FIRST_IS_FULL)
+    asked_in_vain = account.call(ensure_file_system)
+    until(lambda: _is_available(account))
+    assert not account.call(ensure_file_system)  # the nodes may still change their zone
+    lose_zone(account)
+
+    account.finish(ensure_node_group, node_group="training")
+    account.finish(ensure_file_system)
+
+    assert not asked_in_vain
+    assert file_systems(account) == ["us-west-2b"]
+    name = cluster_name(account.cluster_id)
+    first = account.cluster.resource(ResourceKind.FILE_SYSTEM, name)
+    second = account.cluster.resource(ResourceKind.FILE_SYSTEM, f"{name}-2")
+    assert first is not None
+    assert second is not None
+    assert (first.status, second.status) == (ResourceStatus.DELETED, ResourceStatus.ACTIVE)
+    assert account.call(ensure_file_system)
+
+
+def _is_available(account: Account) -> bool:
+    found = account.services.file_systems.describe(account.cluster_id)
+    return found is not None and found.lifecycle == "AVAILABLE"
+
+
+def test_file_system_asked_for_and_never_listed_is_waited_for_as_long_as_it_may_appear(
+    account: Account,
+):
+    begin(account, FIRST_IS_FULL)
+    account.aws.inject("fsx", "CreateFileSystem", "ServiceUnavailable", times=99)
+    with pytest.raises(Exception, match="ServiceUnavailable"):
+        account.call(ensure_file_system)  # recorded, and never made
+    account.aws.clear_injected()
+    lose_zone(account)
+    account.finish(ensure_node_group, node_group="training")
+    account.call(ensure_file_system)
+    until(lambda: _is_available(account))
+
+    early = account.call(ensure_file_system)
+    account.late += timedelta(seconds=account.settings.creation_grace_s)
+
+    assert not early
+    assert account.call(ensure_file_system)
+    assert sorted(statuses(account, ResourceKind.FILE_SYSTEM)) == ["active", "deleted"]
+
+
+def test_when_no_zone_has_instances_the_sentence_names_zones_and_remedies(account: Account):
+    begin(account, "no-capacity", **P4D)
+
+    with pytest.raises(ResourceFailed) as failed:
+        account.finish(ensure_node_group, node_group="training")
+
+    said = str(failed.value)
+    tried = [event.zone for event in account.events("cluster.zone_given_up")]
+    assert said.startswith(
+        "AWS has no 2 x p4d.24xlarge free in us-west-2a, us-west-2b, us-west-2c: "
+    )
+    assert tried == ["us-west-2a", "us-west-2b"]
+    assert "another instance type or fewer nodes, or reserve instances" in said
+    assert "capacity=odcr:ID" in said
+
+
+def test_zone_that_does_not_offer_the_type_is_not_tried(
+    account: Account, monkeypatch: pytest.MonkeyPatch
+):
+    begin(account, FIRST_IS_FULL)
+    offering = {"us-west-2a", "us-west-2c"}
+    monkeypatch.setattr(account.services.account, "zones_offering", lambda _type: offering)
+
+    account.finish(ensure_node_group, node_group="training")
+
+    assert node_zones(account) == {"us-west-2c"}
+
+
+def test_range_of_nodes_comes_in_the_next_zone(account: Account):
+    begin(account, FIRST_IS_FULL, nodes=4, min_nodes=2)
+
+    lose_zone(account)
+
+    (given_up,) = account.events("cluster.zone_given_up")
+    assert (given_up.nodes, given_up.next_zone) == (2, "us-west-2b")
+    until(lambda: _created_in(account, "us-west-2b"))
+
+
+def _created_in(account: Account, zone: str) -> bool:
+    account.call(ensure_node_group, node_group="training")
+    found = account.services.node_groups.describe(account.cluster_id, "training")
+    return found is not None and {zones(account)[each] for each in found.subnet_ids} == {zone}
+
+
+def test_nothing_is_paid_between_two_zones(account: Account):
+    begin(account, FIRST_IS_FULL)
+    lose_zone(account)
+    account.call(ensure_node_group, node_group="training")  # deletes what is in the first zone
+    until(lambda: account.services.node_groups.describe(account.cluster_id, "training") is None)
+    gone_at = account.now()
+    account.aws.inject("eks", "CreateNodegroup", "ServiceUnavailable", times=99)
+    with pytest.raises(Exception, match="ServiceUnavailable"):
+        account.call(ensure_node_group, node_group="training")
+    nodes = account.cluster.resource(ResourceKind.NODE_GROUP, "training")
+    assert nodes is not None
+    paid = nodes.cost_usd(gone_at)
+
+    account.aws.clear_injected()
+    account.late += timedelta(hours=1)
+    later = account.cluster.resource(ResourceKind.NODE_GROUP, "training")
+
+    assert later is not None
+    assert later.cost_usd(account.now()) == pytest.approx(paid + later.price_per_hour_usd)
+
+
+def test_node_group_that_does_not_go_is_said_after_the_limit(account: Account):
+    begin(account, FIRST_IS_FULL)
+    lose_zone(account)
+    account.aws.inject("eks", "DeleteNodegroup", "ResourceInUseException", times=9)
+
+    account.pass_time()
+
+    with pytest.raises(StepTimedOut, match="of zone us-west-2a, which was given up, is still"):
+        account.call(ensure_node_group, node_group="training")
+
+
+def test_teardown_between_two_zones_leaves_nothing(account: Account):
+    begin(account, FIRST_IS_FULL, **P4D)
+    account.call(ensure_file_system)
+    lose_zone(account)
+    until(lambda: _created_in(account, "us-west-2b"))
+    account.call(ensure_file_system)
+    assert sorted(file_systems(account)) in (["us-west-2a", "us-west-2b"], ["us-west-2b"])
+
+    for step, arguments in (
+        (release_file_system, {}),
+        (release_node_group, {"node_group": "training"}),
+        (release_cluster, {}),
+        (release_network, {}),
+    ):
+        account.finish(step, **arguments)
+
+    assert find_left(account.services, account.cluster_id) == []
+    assert set(statuses(account, ResourceKind.FILE_SYSTEM)) == {ResourceStatus.DELETED}
