@@ -109,3 +109,5 @@ ATOMIC = frozenset(
         "V1TypedLocalObjectReference",
     }
 )
+# Fields that are merged although their struct is not.
+GRANULAR = frozenset({"V1PersistentVolumeSpec.claimRef"})

@@ -10,11 +10,11 @@ from __future__ import annotations
 import re
 import typing
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from typing import Any, Literal
 
-from local.cluster.api.list_types import ATOMIC, LIST_KEYS, SETS
+from local.cluster.api.list_types import ATOMIC, GRANULAR, LIST_KEYS, SETS
 from local.cluster.api.resources import Resource
 
 Form = Literal[
@@ -256,6 +256,8 @@ def _field_type(model: Any, python: str, declared: str) -> Type:
         offered = set(typing.get_args(model.model_fields[python].annotation)) - {type(None)}
         plain = {getattr(each, "__origin__", each) for each in offered}
         return Type("int-or-string") if plain == {int, str} else _ANY
+    if place in GRANULAR:
+        return replace(struct(declared), is_atomic=False)
     return _parsed(declared, is_long=json_name in _LONG, place=place)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from api_probes import (
     APPLY,
+    CLAIMS,
     CONFIG_MAPS,
     CRDS,
     DEPLOYMENTS,
@@ -20,10 +21,11 @@ from api_probes import (
     PYTORCHJOBS,
     SERVICES,
     STRATEGIC,
+    VOLUMES,
     Answer,
     Asked,
 )
-from cluster_fixtures import pytorchjob_crd, start_cluster
+from cluster_fixtures import eventually, pytorchjob_crd, start_cluster
 
 CONTAINERS = ["spec", "template", "spec", "containers"]
 
@@ -221,6 +223,33 @@ def test_list_without_keys_has_one_owner(asked: Asked) -> None:
     assert refused.body["details"]["causes"][0]["field"] == (
         '.spec.template.spec.containers[name="c"].args'
     )
+
+
+def test_volume_that_is_applied_again_stays_bound_to_its_claim(asked: Asked) -> None:
+    csi = {"driver": "fsx.csi.aws.com", "volumeHandle": "fs-1"}
+    size, modes = {"storage": "1Gi"}, ["ReadWriteMany"]
+    body = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": "held"},
+        "spec": {
+            "capacity": size,
+            "accessModes": modes,
+            "csi": csi,
+            "storageClassName": "",
+            "claimRef": {"namespace": "default", "name": "holding"},
+        },
+    }
+    spec = {"accessModes": modes, "resources": {"requests": size}, "storageClassName": ""}
+    applied(asked, VOLUMES, body)
+    claim = asked("POST", CLAIMS, {"metadata": {"name": "holding"}, "spec": spec})
+    eventually(
+        lambda: asked("GET", f"{VOLUMES}/held").body["status"]["phase"] == "Bound", "a binding"
+    )
+
+    again = applied(asked, VOLUMES, body)
+
+    assert again.body["spec"]["claimRef"]["uid"] == claim.body["metadata"]["uid"]
 
 
 def test_field_that_is_applied_no_longer_has_its_default_again(asked: Asked) -> None:
