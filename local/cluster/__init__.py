@@ -34,6 +34,7 @@ from local.cluster.controllers.interruptions import TRAINS_FIRST_S, SpotInterrup
 from local.cluster.controllers.jobs import JobController
 from local.cluster.controllers.nodes import NodeController
 from local.cluster.controllers.operator import PyTorchJobController
+from local.cluster.controllers.protection import StorageProtection
 from local.cluster.controllers.scheduler import Scheduler
 from local.cluster.controllers.workloads import (
     DaemonSetController,
@@ -250,6 +251,7 @@ def _controllers(objects: Objects, faults: set[str]) -> list[Controller]:
     return [
         Scheduler(objects, EventRecorder(objects, "default-scheduler"), faults),
         VolumeBinder(objects, EventRecorder(objects, "persistentvolume-controller")),
+        StorageProtection(objects),
         GarbageCollector(objects),
         DeploymentController(objects, EventRecorder(objects, "deployment-controller")),
         ReplicaSetController(objects, EventRecorder(objects, "replicaset-controller")),

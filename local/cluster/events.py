@@ -10,7 +10,7 @@ import threading
 from typing import Any, Literal
 
 from local.cluster.api import resources
-from local.cluster.api.errors import ApiError
+from local.cluster.api.errors import NAMESPACE_TERMINATING, ApiError
 from local.cluster.api.metadata import timestamp
 from local.cluster.api.objects import Objects
 from local.cluster.api.resources import Object
@@ -91,7 +91,8 @@ class EventRecorder:
         try:
             self._objects.create(resources.EVENTS, event, namespace=namespace)
         except ApiError as exc:
-            if exc.reason != "NotFound":
+            causes = [cause["reason"] for cause in exc.details.get("causes", [])]
+            if exc.reason != "NotFound" and NAMESPACE_TERMINATING not in causes:
                 raise
-            # The namespace is gone, and what happened in it with it.
+            # The namespace is gone or going, and what happened in it with it.
         return name

@@ -6,13 +6,62 @@ Used by `objects.py`. Pure: changes the object it is given, which is always a pr
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import Literal
+from typing import Any, Literal
 
+from local.cluster.api import errors
 from local.cluster.api.metadata import timestamp
 from local.cluster.api.resources import Object, Resource
 
 Propagation = Literal["Background", "Foreground", "Orphan"]
 FOREGROUND = "foregroundDeletion"
+# What keeps storage in use. Source: the admission plugin StorageObjectInUseProtection.
+PROTECTION = {
+    "persistentvolumeclaims": "kubernetes.io/pvc-protection",
+    "persistentvolumes": "kubernetes.io/pv-protection",
+}
+# Source: kubernetes, plugin/pkg/admission/namespace/lifecycle.
+_IMMORTAL = ("default", "kube-system", "kube-public")
+
+
+def protect(resource: Resource, obj: Object) -> None:
+    """Give a new object the finalizer of its type."""
+    finalizer = PROTECTION.get(resource.key)
+    held = obj["metadata"].get("finalizers") or []
+    if finalizer and finalizer not in held:
+        obj["metadata"]["finalizers"] = [*held, finalizer]
+
+
+def check_deletable(resource: Resource, name: str) -> None:
+    """Refuse the deletion of what a cluster cannot do without.
+
+    Raises:
+        ApiError: 403.
+    """
+    if resource.key == "namespaces" and name in _IMMORTAL:
+        raise errors.refused(resource.key, name, "this namespace may not be deleted")
+
+
+def check_not_terminating(resource: Resource, metadata: dict[str, Any], namespace: Object) -> None:
+    """Refuse new content of a namespace that goes, events included.
+
+    Raises:
+        ApiError: 403.
+    """
+    if "deletionTimestamp" not in namespace["metadata"]:
+        return
+    where = metadata["namespace"]
+    refusal = errors.refused(
+        resource.key,
+        metadata["name"],
+        f"unable to create new content in namespace {where} because it is being terminated",
+    )
+    cause = {
+        "reason": errors.NAMESPACE_TERMINATING,
+        "message": f"namespace {where} is being terminated",
+        "field": "metadata.namespace",
+    }
+    refusal.details["causes"] = [cause]
+    raise refusal
 
 
 def mark(resource: Resource, obj: Object, grace_s: int | None, propagation: Propagation) -> bool:

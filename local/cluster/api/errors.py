@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+# The reason of a cause. Source: k8s.io/api, core/v1/types.go.
+NAMESPACE_TERMINATING = "NamespaceTerminating"
+
 Cause = tuple[str, str]
 """A field's path, and what is wrong with it: `("spec.replicas", "Required value")`."""
 
@@ -140,6 +143,12 @@ def _reason(message: str) -> str:
 
 def forbidden(message: str, *, details: dict[str, Any] | None = None) -> ApiError:
     return ApiError(403, "Forbidden", message, details)
+
+
+def refused(resource: str, name: str, why: str) -> ApiError:
+    """What an admission plugin says of one object."""
+    message = f'{resource} "{name}" is forbidden: {why}'
+    return forbidden(message, details=_details(resource, name))
 
 
 def bad_request(message: str) -> ApiError:

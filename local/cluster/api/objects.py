@@ -23,7 +23,14 @@ from local.cluster.api import (
     schema,
     validation,
 )
-from local.cluster.api.deletion import Propagation, mark, may_go
+from local.cluster.api.deletion import (
+    Propagation,
+    check_deletable,
+    check_not_terminating,
+    mark,
+    may_go,
+    protect,
+)
 from local.cluster.api.immutable import check_immutable
 from local.cluster.api.metadata import check_identity, clone, merged, random_suffix, timestamp
 from local.cluster.api.resources import Catalog, Object, Resource
@@ -110,6 +117,7 @@ class Objects:
             defaults.fill(resource, new, self._sequence)
             validation.check(resource, new)
             self._admit(resource, new, is_new=True)
+            protect(resource, new)
             if ownership is not None:
                 new["metadata"]["managedFields"] = ownership(None, new)
             if dry_run:
@@ -196,6 +204,7 @@ class Objects:
         removed.
         """
         with self.store.lock:
+            check_deletable(resource, name)
             current = self.get(resource, namespace, name)
             held = current["metadata"]["uid"]
             if uid and uid != held:
@@ -224,12 +233,7 @@ class Objects:
         namespace = self.store.get("namespaces", "", metadata["namespace"])
         if namespace is None:
             raise errors.not_found("namespaces", metadata["namespace"])
-        # Events are still accepted, as they report the deletion itself.
-        if "deletionTimestamp" in namespace["metadata"] and resource.key != "events":
-            raise errors.forbidden(
-                f'{resource.key} "{metadata["name"]}" is forbidden: unable to create new content '
-                f"in namespace {metadata['namespace']} because it is being terminated"
-            )
+        check_not_terminating(resource, metadata, namespace)
 
     def _add_account(self, namespace: str) -> None:
         """What the controller of service accounts does in a new namespace."""

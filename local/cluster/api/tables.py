@@ -270,18 +270,24 @@ def _modes(obj: Object) -> str:
     return ",".join(_MODES.get(mode, mode) for mode in obj["spec"].get("accessModes") or [])
 
 
+def _storage_phase(obj: Object) -> Any:
+    return (
+        "Terminating" if "deletionTimestamp" in obj["metadata"] else value_at(obj, "status.phase")
+    )
+
+
 def _volume(obj: Object) -> list[Any]:
     spec, claim = obj["spec"], value_at(obj, "spec.claimRef") or {}
     bound = f"{claim['namespace']}/{claim['name']}" if claim else ""
     shown = [value_at(obj, "spec.capacity.storage") or "", _modes(obj)]
-    shown += [spec.get("persistentVolumeReclaimPolicy"), value_at(obj, "status.phase"), bound]
+    shown += [spec.get("persistentVolumeReclaimPolicy"), _storage_phase(obj), bound]
     return [_name(obj), *shown, spec.get("storageClassName") or "", _age(obj)]
 
 
 def _claim(obj: Object) -> list[Any]:
     spec, status = obj["spec"], obj.get("status") or {}
     capacity = value_at(status, "capacity.storage") or ""
-    shown = [status.get("phase"), spec.get("volumeName") or "", capacity, _modes(obj)]
+    shown = [_storage_phase(obj), spec.get("volumeName") or "", capacity, _modes(obj)]
     return [_name(obj), *shown, spec.get("storageClassName") or "", _age(obj)]
 
 

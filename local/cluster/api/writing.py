@@ -12,7 +12,16 @@ from typing import Any, TypedDict
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from local.cluster.api import decoding, errors, object_patches, ownership, requests, typed
+from local.cluster.api import (
+    decoding,
+    errors,
+    object_patches,
+    ownership,
+    requests,
+    resources,
+    typed,
+)
+from local.cluster.api.deletion import Propagation
 from local.cluster.api.metadata import clone
 from local.cluster.api.objects import Objects, Ownership
 from local.cluster.api.ownership import Manager
@@ -138,28 +147,30 @@ class Writer:
 
     async def delete(self, request: Request, target: Target) -> Response:
         options = await requests.delete_options(request)
+        propagation, warnings = _propagation(target.resource, options)
         last, gone = self._objects.delete(
             target.resource,
             target.namespace,
             target.name,
             grace_s=options.get("gracePeriodSeconds"),
-            propagation=options.get("propagationPolicy", "Background"),
+            propagation=propagation,
             uid=(options.get("preconditions") or {}).get("uid") or "",
             dry_run=bool(options.get("dryRun")),
         )
         if not gone or target.resource.key in RETURNED_WHEN_DELETED:
-            return JSONResponse(last)
+            return _answer(last, warnings)
         details: Object = {"name": target.name, "kind": target.resource.plural}
         if target.resource.group:
             details["group"] = target.resource.group
         details["uid"] = last["metadata"]["uid"]
         status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
-        return JSONResponse({**status, "details": details})
+        return _answer({**status, "details": details}, warnings)
 
     async def delete_collection(self, request: Request, target: Target) -> Response:
         options = await requests.delete_options(request)
         selector = requests.selector_of(request.query_params)
         resource = target.resource
+        propagation, warnings = _propagation(resource, options)
         with self._objects.store.lock:
             items = self._objects.list(resource, target.namespace)
             doomed = [item for item in items if selector is None or selector(item)]
@@ -170,7 +181,7 @@ class Writer:
                     metadata.get("namespace", ""),
                     metadata["name"],
                     grace_s=options.get("gracePeriodSeconds"),
-                    propagation=options.get("propagationPolicy", "Background"),
+                    propagation=propagation,
                     dry_run=bool(options.get("dryRun")),
                 )
         body = {
@@ -179,7 +190,7 @@ class Writer:
             "metadata": {"resourceVersion": str(self._objects.store.version)},
             "items": doomed,
         }
-        return JSONResponse(body)
+        return _answer(body, warnings)
 
     async def scale(self, request: Request, target: Target) -> Response:
         objects, path = self._objects, target.resource.scale_path.split(".")
@@ -254,6 +265,24 @@ def _answer(body: Object, warnings: list[str], *, code: int = 200) -> Response:
         quoted = [json.dumps(warning) for warning in warnings]
         headers["Warning"] = ", ".join(f"299 - {warning}" for warning in quoted)
     return JSONResponse(body, status_code=code, headers=headers)
+
+
+def _propagation(resource: Resource, options: Object) -> tuple[Propagation, list[str]]:
+    """What becomes of the dependents, and warnings about it.
+
+    Source: kubernetes, pkg/registry/batch/job: strategy.go, storage/storage.go.
+    """
+    named: Propagation | None = options.get("propagationPolicy")
+    if named is not None:
+        return named, []
+    if resource is not resources.JOBS:
+        return "Background", []
+    warning = (
+        "child pods are preserved by default when jobs are deleted; set "
+        "propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress "
+        "this warning"
+    )
+    return "Orphan", [warning]
 
 
 def _refuse_unconditional(target: Target) -> None:

@@ -5,10 +5,10 @@ Two controllers, started by `LocalCluster`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 
 from local.cluster.api import resources
-from local.cluster.api.deletion import FOREGROUND
+from local.cluster.api.deletion import FOREGROUND, Propagation
 from local.cluster.api.objects import Objects
 from local.cluster.api.quantities import parse_quantity
 from local.cluster.api.resources import Object
@@ -36,7 +36,7 @@ class GarbageCollector(Controller):
         if change.type != "DELETED" and "deletionTimestamp" in metadata:
             if change.resource == resources.NAMESPACES.key:
                 yield ("namespace", metadata["name"])
-            elif FOREGROUND in (metadata.get("finalizers") or []):
+            if FOREGROUND in (metadata.get("finalizers") or []):
                 yield ("foreground", metadata["uid"])
 
     def reconcile(self, key: Key) -> float | None:
@@ -63,32 +63,61 @@ class GarbageCollector(Controller):
             if any(ref["uid"] == uid for ref in obj["metadata"].get("ownerReferences") or [])
         ]
 
-    def _delete_dependents(self, uid: str) -> bool:
-        """Delete all that `uid` owns; whether there was anything."""
-        dependents = self._dependents(uid)
-        for key, obj in dependents:
-            self._delete(key, obj)
-        return bool(dependents)
+    def _delete_dependents(self, uid: str) -> None:
+        """Delete all that `uid` owns and nobody else does."""
+        for key, obj in self._dependents(uid):
+            with self.objects.store.lock:
+                self._collect(key, obj)
 
-    def _delete(self, key: str, obj: Object) -> None:
+    def _collect(self, key: str, obj: Object) -> None:
+        """Source: garbagecollector.go, attemptToDeleteItem."""
+        if "deletionTimestamp" in obj["metadata"]:
+            return
+        owners = {each["uid"] for each in obj["metadata"]["ownerReferences"]}
+        present = {
+            each["metadata"]["uid"]: each
+            for _, each in self.objects.store.everything()
+            if each["metadata"]["uid"] in owners
+        }
+        waiting = {uid for uid, each in present.items() if _deletes_dependents_first(each)}
+        staying = present.keys() - waiting
+        if staying:
+            self._keep_references(key, obj, staying)
+            return
+        has_dependents = bool(self._dependents(obj["metadata"]["uid"]))
+        self._delete(key, obj, "Foreground" if waiting and has_dependents else "Background")
+
+    def _keep_references(self, key: str, obj: Object, uids: Set[str]) -> None:
+        """Somebody else owns it too: it stays, and is no longer waited for."""
+        resource, metadata = self.objects.catalog.by_key(key), obj["metadata"]
+        if resource is None:
+            return
+
+        def keep(stored: Object) -> None:
+            references = stored["metadata"]["ownerReferences"]
+            stored["metadata"]["ownerReferences"] = [r for r in references if r["uid"] in uids]
+
+        self.objects.modify(resource, metadata.get("namespace", ""), metadata["name"], keep)
+
+    def _delete(self, key: str, obj: Object, propagation: Propagation = "Background") -> None:
         resource = self.objects.catalog.by_key(key)
         metadata = obj["metadata"]
         if resource is None or "deletionTimestamp" in metadata:
             return
-        place = metadata.get("namespace", "")
-        if self.objects.find(resource, place, metadata["name"]) is not None:
-            self.objects.delete(resource, place, metadata["name"], uid=metadata["uid"])
+        place, name, uid = metadata.get("namespace", ""), metadata["name"], metadata["uid"]
+        if self.objects.find(resource, place, name) is not None:
+            self.objects.delete(resource, place, name, uid=uid, propagation=propagation)
 
     def _finish_foreground(self, uid: str) -> None:
-        held = [(k, o) for k, o in self.objects.store.everything() if o["metadata"]["uid"] == uid]
-        for key, obj in held:
-            metadata = obj["metadata"]
-            finalizers = metadata.get("finalizers") or []
-            if "deletionTimestamp" not in metadata or FOREGROUND not in finalizers:
+        """An owner goes once nothing is left that says it blocks its deletion."""
+        found = [(k, o) for k, o in self.objects.store.everything() if o["metadata"]["uid"] == uid]
+        for key, obj in found:
+            if not _deletes_dependents_first(obj):
                 return
-            if self._delete_dependents(uid) and self._dependents(uid):
+            self._delete_dependents(uid)
+            if any(_blocks(dependent, uid) for _, dependent in self._dependents(uid)):
                 return
-            resource = self.objects.catalog.by_key(key)
+            resource, metadata = self.objects.catalog.by_key(key), obj["metadata"]
             if resource is None:
                 return
 
@@ -124,6 +153,16 @@ class GarbageCollector(Controller):
         self.objects.remove_now(resources.NAMESPACES, "", name, namespace["metadata"]["uid"])
 
 
+def _deletes_dependents_first(obj: Object) -> bool:
+    metadata = obj["metadata"]
+    return "deletionTimestamp" in metadata and FOREGROUND in (metadata.get("finalizers") or [])
+
+
+def _blocks(dependent: Object, uid: str) -> bool:
+    references = dependent["metadata"].get("ownerReferences") or []
+    return any(ref["uid"] == uid and ref.get("blockOwnerDeletion") for ref in references)
+
+
 class VolumeBinder(Controller):
     """Binds claims to existing volumes; there is no dynamic provisioning."""
 
@@ -153,6 +192,8 @@ class VolumeBinder(Controller):
             claim = self.objects.find(resources.CLAIMS, key[1], key[2])
             if claim is None or claim["status"].get("phase") == "Bound":
                 return None
+            if "deletionTimestamp" in claim["metadata"]:
+                return None
             volume = self._volume_for(claim)
             if volume is not None:
                 self._bind(claim, volume)
@@ -175,6 +216,8 @@ class VolumeBinder(Controller):
             ):
                 continue
             if volume["status"].get("phase") not in ("Available", "Bound"):
+                continue
+            if "deletionTimestamp" in volume["metadata"]:
                 continue
             if _satisfies(volume, claim):
                 return volume

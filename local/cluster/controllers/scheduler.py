@@ -106,6 +106,8 @@ class Scheduler(Controller):
             claim = self.objects.find(resources.CLAIMS, pod["metadata"]["namespace"], name)
             if claim is None:
                 return f'persistentvolumeclaim "{name}" not found'
+            if "deletionTimestamp" in claim["metadata"]:
+                return f'persistentvolumeclaim "{name}" is being deleted'
             if claim["status"].get("phase") != "Bound":
                 return "pod has unbound immediate PersistentVolumeClaims"
         return None

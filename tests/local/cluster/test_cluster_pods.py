@@ -379,6 +379,7 @@ def test_file_system_mount_replaces_the_path_once_the_driver_is_there(
     assert (tmp_path / "copy.txt").read_text() == "from the file system"
     read = cluster.core.read_namespaced_persistent_volume_claim
     assert read("shared-claim", "default").status.phase == "Bound"
+    cluster.core.delete_namespaced_pod("mounted", "default")
     cluster.core.delete_namespaced_persistent_volume_claim("shared-claim", "default")
     eventually(
         lambda: cluster.core.read_persistent_volume("shared-pv").status.phase == "Released",
