@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from botocore.awsrequest import AWSPreparedRequest, AWSResponse
+from botocore.exceptions import ConnectionClosedError
 from werkzeug.test import create_environ, run_wsgi_app
 
 from local.aws import LocalAws
@@ -49,7 +50,11 @@ def without_connection(aws: LocalAws) -> Callable[..., AWSResponse]:
             headers=headers,
             data=request.body or b"",
         )
-        content, status, answered = run_wsgi_app(aws.application, environ, buffered=True)
+        try:
+            content, status, answered = run_wsgi_app(aws.application, environ, buffered=True)
+        except ConnectionResetError as exc:
+            # What botocore makes of a connection that ends before the answer.
+            raise ConnectionClosedError(endpoint_url=request.url, error=exc) from exc
         body = _Body(b"".join(content))
         answered_with: Any = dict(answered)
         return AWSResponse(request.url, int(status.split()[0]), answered_with, body)

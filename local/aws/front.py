@@ -16,7 +16,7 @@ import socket
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from typing import Any
+from typing import Any, NoReturn
 from xml.sax.saxutils import escape
 
 from botocore.exceptions import UnknownServiceError
@@ -144,8 +144,7 @@ class Front:
             operation = identify(service, request) if service else ""
             injected = self._emulation.injector.check(service, operation)
             if injected is not None and injected.code == CONNECTION_CLOSED:
-                environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
-                raise ConnectionResetError("closed by an injected fault")
+                _hang_up(environ, "closed by an injected fault")
             if injected is None and principal is not None:
                 injected = self._refusal(principal, service, operation, request)
             if injected is not None:
@@ -155,8 +154,7 @@ class Front:
                 return _send(failure, start_response)
         answer = self._answer(environ, start_response, request, service)
         if self._emulation.lost_answers.take(service, operation):
-            environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
-            raise ConnectionResetError("the answer is lost, as a fault says")
+            _hang_up(environ, "the answer is lost, as a fault says")
         return answer
 
     def _answer(
@@ -222,6 +220,18 @@ def _headers(environ: dict[str, Any]) -> dict[str, str]:
         for name, value in environ.items()
         if name.startswith("HTTP_") or name in {"CONTENT_TYPE", "CONTENT_LENGTH"}
     }
+
+
+def _hang_up(environ: dict[str, Any], why: str) -> NoReturn:
+    """End a request without an answer; one of this process has no connection to close.
+
+    Raises:
+        ConnectionResetError: always.
+    """
+    connection = environ.get("werkzeug.socket")
+    if connection is not None:
+        connection.shutdown(socket.SHUT_RDWR)
+    raise ConnectionResetError(why)
 
 
 def _read(environ: dict[str, Any]) -> ApiRequest:

@@ -33,6 +33,8 @@ _CODES: Final = {
     "query": "AccessDenied",
     "rest-xml": "AccessDenied",
 }
+# A run makes some 400 different checks; a local mode that stays up for days remembers no more.
+MOST_ASKED: Final = 10_000
 
 
 @dataclass(frozen=True)
@@ -86,8 +88,10 @@ class Principal:
 class Identities:
     """Every principal of one account; none until somebody adds them."""
 
-    def __init__(self, account: Account) -> None:
+    def __init__(self, account: Account, *, most_asked: int = MOST_ASKED) -> None:
+        """`most_asked` is how many different checks are remembered, the first ones."""
         self.account = account
+        self._most_asked = most_asked
         self._by_name: dict[str, Principal] = {}
         self._of_functions: dict[str, str] = {}
         self._asked: set[tuple[str, str, str, frozenset[tuple[str, str]], bool]] = set()
@@ -236,9 +240,10 @@ class Identities:
     def _refusal(self, principal: Principal, check: Check, protocol: str) -> Refusal | None:
         context = frozenset(check.context.items())
         with self._guard:
-            self._asked.add(
-                (principal.name, check.action, check.resource, context, check.is_missing)
-            )
+            if len(self._asked) < self._most_asked:
+                self._asked.add(
+                    (principal.name, check.action, check.resource, context, check.is_missing)
+                )
         return principal.refusal_of(check, protocol)
 
     def _all(self) -> list[Principal]:

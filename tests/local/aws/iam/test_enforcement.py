@@ -15,6 +15,9 @@ from botocore.config import Config
 from botocore.exceptions import ClientError
 
 from local.aws import Deployment, DeploymentSpec, InProcessRuntime, LocalAws, NetworkSpec
+from local.aws.iam.account import Account
+from local.aws.iam.identities import Identities
+from local.aws.services.wire import ApiRequest
 
 ARN = "arn:aws:iam::123456789012:role/{}"
 NODE_ROLE, ROLE = ARN.format("nodes"), ARN.format("worker")
@@ -339,3 +342,23 @@ def test_access_entries_are_for_whom_the_policies_name_with_the_policy_they_name
         (client.associate_access_policy, entry | whole | {"principalArn": ARN.format("else")}),
     ):
         assert refused(call, **arguments)[0] == "AccessDeniedException"
+
+
+def test_identities_remember_no_more_checks_than_they_may() -> None:
+    identities = Identities(Account("123456789012", "us-west-2"), most_asked=2)
+    role = {"trust": [TRUST], "statements": []}
+    reader = identities.add("reader", role_arn=ROLE, role=role, values={})
+
+    refusals = [
+        identities.refusal(
+            reader,
+            "s3",
+            "GetObject",
+            ApiRequest(method="GET", path=f"/ours/{name}", query="", headers={}, body=b""),
+            "rest-xml",
+        )
+        for name in "abc"
+    ]
+
+    assert all(refusals), "each is decided all the same"
+    assert [check.resource[-1] for _, check in identities.asked()] == ["a", "b"]
