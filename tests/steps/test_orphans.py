@@ -17,6 +17,7 @@ from moto.ec2.models import ec2_backends
 from stationmaster.aws.eks_security_groups import EKS_TAG
 from stationmaster.aws.table import PARTITION_KEY, SORT_KEY
 from stationmaster.domain.cluster.events import ClusterPhase
+from stationmaster.domain.errors import TransientError
 from stationmaster.domain.names import TAG_CLUSTER_ID, cluster_name
 from stationmaster.domain.resources import Left, ResourceKind
 from stationmaster.steps.begin_teardown import begin_teardown
@@ -26,7 +27,10 @@ from stationmaster.steps.ensure_file_system import ensure_file_system
 from stationmaster.steps.ensure_node_group import ensure_node_group
 from stationmaster.steps.leftovers import left_in_account, release_left
 from stationmaster.steps.orphans import FILE_SYSTEM_STAYS, Orphans, Standing, find_orphans
+from stationmaster.steps.release_cluster import release_cluster
 from stationmaster.steps.release_lease import release_lease
+from stationmaster.steps.release_network import release_network
+from stationmaster.steps.verify_released import verify_released
 
 SPEED = IDLE
 HOUR = timedelta(hours=1)
@@ -117,6 +121,40 @@ def test_what_is_left_of_a_released_cluster_is_deleted_at_once(left: Account):
     assert first.standing is Standing.RELEASED
     assert swept(left) == []
     assert found(left) is None
+
+
+@pytest.fixture
+def slow_to_list(alone: Account) -> Iterator[Account]:
+    """An account in which EC2 does not list what was made a moment ago."""
+    alone.aws.faults.add("eventual-consistency")
+    alone.aws.know_new_things_after(calls=1_000)
+    yield alone
+    alone.aws.faults.clear()
+    alone.aws.know_new_things_after(calls=1)
+
+
+def test_group_that_ec2_lists_after_the_teardown_is_found_by_the_reaper(slow_to_list: Account):
+    account, groups = slow_to_list, slow_to_list.services.security_groups
+    account.request()
+    with pytest.raises(TransientError):
+        groups.ensure(account.cluster_id, instance_type=account.cluster.spec.instance_type)
+    account.enter("failed", reason="for the test")
+    release_lease(account.services, account.run_id)
+    account.finish(begin_teardown)
+    for step in (release_cluster, release_network, verify_released):
+        account.finish(step)
+    released(account)
+
+    account.aws.faults.clear()  # hours later
+    first = found(account)
+
+    assert first is not None
+    assert (first.standing, kinds([*first.left])) == (
+        Standing.RELEASED,
+        {ResourceKind.SECURITY_GROUP},
+    )
+    assert swept(account) == []
+    assert groups.describe(account.cluster_id) is None
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ and what to do. Whatever happened, the steps that delete leave nothing in the ac
 # ruff: noqa: F811  # fixtures are imported by name
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
@@ -15,9 +16,14 @@ import pytest
 from aws_fixtures import until
 from aws_steps import Account, Step, account, endpoint  # noqa: F401
 
+from bot.blocks.receipt import run_receipt
+from stationmaster.aws.tags import tag_specification
 from stationmaster.domain.errors import PermanentError, ResourceFailed, TransientError
+from stationmaster.domain.resources import ResourceKind
 from stationmaster.domain.run import events as ev
+from stationmaster.domain.run.view import RunView
 from stationmaster.steps.begin_teardown import begin_teardown
+from stationmaster.steps.conclude_teardown import conclude_teardown
 from stationmaster.steps.ensure_cluster import ensure_cluster
 from stationmaster.steps.ensure_file_system import ensure_file_system
 from stationmaster.steps.ensure_node_group import ensure_node_group
@@ -136,6 +142,36 @@ def test_cluster_comes_up_and_goes_all_the_same(account: Account, fault: str):
 
     assert len(made["instances"]) == len(made["volumes"]) == account.cluster.spec.nodes + 1
     assert made["placement groups"]
+
+
+def test_receipt_names_what_aws_made_for_the_cluster_too(account: Account):
+    account.aws.faults.add("interfaces-left")
+    make(account)
+    of_cluster = tag_specification("volume", account.cluster_id, None, deployment="d")
+    account.aws.client("ec2").create_volume(
+        AvailabilityZone="us-west-2a", Size=8, TagSpecifications=[of_cluster]
+    )
+    account.enter(ev.RunPhase.FAILED, reason="for the test")
+    release_lease(account.services, account.run_id)
+    for step, arguments in ((begin_teardown, {}), DELETING[0]):
+        finish(account, step, arguments)
+
+    cause = {"Error": "LeftBehind", "Cause": "it takes too long"}
+    conclude_teardown(account.services, account.cluster_id, error=cause)
+    receipt = run_receipt(RunView(run=account.run, cluster=account.cluster), now=account.now())
+
+    (still,) = (text for text in map(json.dumps, receipt.blocks) if "Still there" in text)
+    names = [line.split("`")[1] for line in still.split("\\n")[1:]]
+    longest_first = sorted(ResourceKind, key=len, reverse=True)
+    kinds = {next(kind for kind in longest_first if name.startswith(kind)) for name in names}
+    assert kinds == {
+        *(ResourceKind.CLUSTER, ResourceKind.NODE_GROUP, ResourceKind.FILE_SYSTEM),
+        *(ResourceKind.INSTANCE, ResourceKind.VOLUME, ResourceKind.NETWORK_INTERFACE),
+        *(ResourceKind.LAUNCH_TEMPLATE, ResourceKind.SECURITY_GROUP),
+        ResourceKind.EKS_SECURITY_GROUP,
+    }
+    for step, arguments in DELETING[1:]:
+        finish(account, step, arguments)
 
 
 @pytest.mark.parametrize(
