@@ -49,6 +49,7 @@ def prepare_run(services: Services, run_id: RunId) -> Preparation:
         nodes=placement.nodes,
         min_nodes=request.min_nodes,
         instance_type=placement.instance_type,
+        is_prepaid=request.is_prepaid,
     )
     return {"run_id": run_id, "await_limit_s": await_limit_s(plan.longest_duration_s)}
 

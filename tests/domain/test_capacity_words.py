@@ -251,3 +251,13 @@ def test_spot_nodes_count_towards_the_quota_of_spot_instances():
 
     assert machines is not None
     assert [quota.code for quota in needed_vcpus(machines) if quota] == ["L-1216C47A", "L-C4BD4855"]
+
+
+def test_machines_without_a_price_on_demand_can_be_had_in_a_block():
+    p5e = replace(BLOCK, instance_type="p5e.48xlarge")
+
+    plan = start_of(f"llama2-7b nodes=2 capacity=block:{ID}", Ec2(p5e)).plan
+
+    assert plan.instance_type == "p5e.48xlarge"
+    assert 0 < plan.price_per_hour_usd < 5
+    assert "no on-demand price" in str(refused("llama2-7b nodes=2 instance=p5e.48xlarge"))

@@ -19,6 +19,7 @@ from stationmaster.preflight.subject import of_request
 from stationmaster.steps.begin_teardown import begin_teardown
 from stationmaster.steps.ensure_cluster import ensure_cluster
 from stationmaster.steps.ensure_node_group import ensure_node_group
+from stationmaster.steps.prepare_run import prepare_run
 from stationmaster.steps.release_cluster import release_cluster
 from stationmaster.steps.release_network import release_network
 from stationmaster.steps.release_node_group import release_node_group
@@ -34,12 +35,14 @@ def at_once(account: Account) -> Account:
     return account
 
 
-def buy(account: Account, *, starts_in: timedelta = timedelta(), count: int = 2) -> str:
+def buy(
+    account: Account, *, starts_in: timedelta = timedelta(), count: int = 2, kind: str = P5
+) -> str:
     """The id of a capacity block of two days."""
     ec2 = account.aws.client("ec2")
     starts = {"StartDateRange": datetime.now(UTC) + starts_in} if starts_in else {}
     (offered,) = ec2.describe_capacity_block_offerings(
-        InstanceType=P5, InstanceCount=count, CapacityDurationHours=HOURS, **starts
+        InstanceType=kind, InstanceCount=count, CapacityDurationHours=HOURS, **starts
     )["CapacityBlockOfferings"]
     bought = ec2.purchase_capacity_block(
         CapacityBlockOfferingId=offered["CapacityBlockOfferingId"], InstancePlatform="Linux/UNIX"
@@ -114,6 +117,18 @@ def test_machines_of_a_block_count_towards_no_quota(at_once: Account):
     assert at_once.services.account.vcpus_in_use(quota_of(P5)) == before
     spot = quota_of(P5, is_spot=True)
     assert at_once.services.account.vcpus_in_use(spot) == 0
+
+
+def test_run_on_machines_that_are_sold_in_blocks_alone_is_prepared(at_once: Account):
+    found = at_once.services.reservations.look_up(buy(at_once, kind="p5e.48xlarge"))
+    at_once.ask(
+        recipe="llama2-7b",
+        nodes=2,
+        instance_type="p5e.48xlarge",
+        reservation=found.reservation,
+    )
+
+    assert prepare_run(at_once.services, at_once.run_id)["await_limit_s"] > 0
 
 
 def test_teardown_leaves_the_block_as_it_was(at_once: Account):

@@ -76,6 +76,11 @@ class TrainingRequest(BaseModel):
     user_id: str
 
     @property
+    def is_prepaid(self) -> bool:
+        """Whether its nodes are of a capacity block, which was paid for when it was bought."""
+        return self.reservation is not None and self.reservation.window is not None
+
+    @property
     def node_words(self) -> str:
         """How many nodes it is for, as typed: "8", or "2:8"."""
         return f"{self.min_nodes}:{self.nodes}" if self.min_nodes is not None else str(self.nodes)
