@@ -547,6 +547,7 @@ def test_range_with_a_pod_that_finds_no_node_is_given_up_only_when_no_step_comes
     [
         event(ev.PodChanged, pod="w-0", phase="Deleted", node="n-0"),
         event(ev.PodChanged, pod="w-0", phase="Running", node="n-0", exit_code=143),
+        condition("Restarting"),
         event(ev.ProcessFailed, pod="w-0", process="process 0 exited with code 143"),
         event(ev.NodeLost, node="n-0", reason="the node was deleted"),
     ],

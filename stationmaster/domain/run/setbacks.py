@@ -22,7 +22,10 @@ def why_set_back(run: Run, event: Setback) -> str | None:
         case ev.WorkersRestarting():
             return event.reason
         case ev.JobConditionChanged():
-            return event.message if event.condition == "Restarting" else None
+            if event.condition != "Restarting":
+                return None
+            nodes = [pod.node for pod in run.pods.values() if pod.node in run.taken_back]
+            return _taken_back(run, nodes[0]) if nodes else event.message
         case ev.NodeLost():
             return _taken_back(run, event.node) or f"node {event.node} is lost: {event.reason}"
         case ev.ProcessFailed():
