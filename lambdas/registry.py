@@ -385,6 +385,7 @@ READERS: Final = {
     "relay_role_arn": {P.CLUSTER_CREATE},
     "saver_role_arn": {P.CLUSTER_CREATE},
     "stager_role_arn": {P.CLUSTER_CREATE},
+    "metrics_role_arn": {P.CLUSTER_CREATE},
     "fsx_csi_role_arn": {P.ADDON_CREATE},
     "public_api": {P.CLUSTER_CREATE},
     "api_cidrs": {P.CLUSTER_CREATE},

@@ -56,6 +56,12 @@ class StageConfig(BaseModel):
         pattern=r"^(1\.[0-9]{1,3})?$",
         description="version of new EKS clusters, 1.N; chosen from what EKS offers if empty",
     )
+    node_repair: bool = Field(
+        default=False, description="whether EKS replaces or reboots nodes that it finds broken"
+    )
+    gpu_metrics: bool = Field(
+        default=False, description="whether CloudWatch gets metrics of GPUs, which costs"
+    )
     dataset_buckets: tuple[str, ...] = Field(
         default=(), description="S3 buckets that runs may be trained from, dataset=s3://BUCKET/..."
     )

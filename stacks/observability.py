@@ -18,6 +18,7 @@ from aws_cdk import aws_sns_subscriptions as subscriptions
 from constructs import Construct
 
 from stacks.config import StageConfig
+from stacks.constructs.gpu_graphs import gpu_graphs
 from stationmaster.domain.census import DIMENSION, NAMESPACE, Census
 
 _FIVE_MINUTES: Final = cdk.Duration.minutes(5)
@@ -52,7 +53,9 @@ class ObservabilityStack(cdk.Stack):
             alarm.add_ok_action(action)
         for each in alarmed:
             _send_alarms(each, topic_name=_topic_name(config))
-        self._add_dashboard(machine_arns, functions)
+        dashboard = self._add_dashboard(machine_arns, functions)
+        if config.gpu_metrics:
+            dashboard.add_widgets(*gpu_graphs())
         cdk.CfnOutput(
             self, "AlarmTopicArn", value=topic.topic_arn, description="subscribe here to alarms"
         )
@@ -162,7 +165,9 @@ class ObservabilityStack(cdk.Stack):
             )
         )
 
-    def _add_dashboard(self, machine_arns: Mapping[str, str], functions: Sequence[str]) -> None:
+    def _add_dashboard(
+        self, machine_arns: Mapping[str, str], functions: Sequence[str]
+    ) -> cloudwatch.Dashboard:
         figures = {name: self._figure(name) for name in Census.model_fields}
         spend = figures.pop("UsdPerHour")
         dashboard = cloudwatch.Dashboard(
@@ -212,6 +217,7 @@ class ObservabilityStack(cdk.Stack):
                 ],
             ),
         )
+        return dashboard
 
     def _figure(self, name: str, *, statistic: str = "Maximum") -> cloudwatch.Metric:
         if name not in Census.model_fields:

@@ -67,6 +67,7 @@ class WorkflowStack(cdk.Stack):
                 key=data.key,
                 dataset_bucket_arns=dataset_bucket_arns,
                 dataset_key_arns=config.dataset_key_arns,
+                has_metrics=config.gpu_metrics,
             ),
             dataset_bucket_arns=dataset_bucket_arns,
             linked_bucket_arns=self._bucket_arns(config.linked_buckets),
@@ -174,6 +175,8 @@ class WorkflowStack(cdk.Stack):
                 else ""
             ),
             kubernetes_version=config.kubernetes_version,
+            node_repair=config.node_repair,
+            metrics_role_arn=roles.metrics.role_arn if roles.metrics is not None else "",
             training_image=images.training_image,
             relay_image=images.relay_image,
             slack_secret_id=data.slack_secret.secret_arn,

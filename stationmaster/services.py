@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from stationmaster.aws.instances import Instances
     from stationmaster.aws.kinds import Releasable
     from stationmaster.aws.launch_templates import LaunchTemplates
+    from stationmaster.aws.metrics_logs import MetricsLogs
     from stationmaster.aws.network_interfaces import NetworkInterfaces
     from stationmaster.aws.node_groups import NodeGroups
     from stationmaster.aws.orphan_store import OrphanStore
@@ -147,6 +148,13 @@ class Services:
         from stationmaster.aws.addons import Addons
 
         return Addons(self.settings, self._client("eks"))
+
+    @cached_property
+    def metrics_logs(self) -> MetricsLogs:
+        """Log groups of clusters whose metrics go to CloudWatch."""
+        from stationmaster.aws.metrics_logs import MetricsLogs
+
+        return MetricsLogs(self.settings, self._client("logs"))
 
     @cached_property
     def access_entries(self) -> AccessEntries:

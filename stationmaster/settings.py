@@ -115,6 +115,14 @@ class Settings(BaseModel):
     kubernetes_version: str = Field(
         default="", description="of new clusters; chosen from what EKS offers if empty"
     )
+    node_repair: bool = Field(
+        default=False,
+        description="EKS watches nodes, and replaces or reboots those that are broken",
+    )
+    metrics_role_arn: str = Field(
+        default="",
+        description="role of the CloudWatch agent on clusters with GPUs; none without it",
+    )
     training_image: str = "stationmaster/training:latest"
     relay_image: str = "stationmaster/relay:latest"
 

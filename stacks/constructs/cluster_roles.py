@@ -1,4 +1,4 @@
-"""Roles that a cluster, its nodes and four of its pods take on; created once, passed to clusters.
+"""Roles that a cluster, its nodes and some of its pods take on; created once, passed to clusters.
 
 Functions may pass exactly these roles and no other (see `permissions`).
 """
@@ -14,14 +14,15 @@ from aws_cdk import aws_kms as kms
 from constructs import Construct
 
 from stacks.acknowledgements import accept, accept_wildcard
+from stacks.constructs.statements import LISTING
 from stationmaster.domain.bus import EVENT_SOURCE, RELAY_BATCH_DETAIL_TYPE
 from stationmaster.domain.ids import RunId
-from stationmaster.domain.names import cluster_name
+from stationmaster.domain.names import cluster_name, metrics_log_group
 from stationmaster.domain.results import results_prefix
 
 
 class ClusterRoles(Construct):
-    """One role each for control plane, nodes, relay, saver, stager and the FSx driver."""
+    """One role each for control plane, nodes, relay, saver, stager, FSx driver and metrics."""
 
     def __init__(
         self,
@@ -33,8 +34,10 @@ class ClusterRoles(Construct):
         key: kms.IKey,
         dataset_bucket_arns: Sequence[str] = (),
         dataset_key_arns: Sequence[str] = (),
+        has_metrics: bool = False,
     ) -> None:
         super().__init__(scope, construct_id)
+        self.metrics = self._metrics() if has_metrics else None
         self.cluster = self._managed("Cluster", "eks.amazonaws.com", ["AmazonEKSClusterPolicy"])
         self.nodes = self._managed(
             "Nodes",
@@ -159,6 +162,39 @@ class ClusterRoles(Construct):
                     conditions={"StringLike": {"kms:ViaService": "s3.*.amazonaws.com"}},
                 )
             )
+        return role
+
+    def _metrics(self) -> iam.Role:
+        """May write the log groups of clusters' metrics, and read what a node is made of.
+
+        Source: AWS managed policy CloudWatchAgentServerPolicy, without its rights on all log
+        groups, on X-Ray and on parameters.
+        """
+        role = self._pod_role("Metrics")
+        groups = cdk.Stack.of(self).format_arn(
+            service="logs",
+            resource="log-group",
+            resource_name=f"{metrics_log_group('*')}:*",
+            arn_format=cdk.ArnFormat.COLON_RESOURCE_NAME,
+        )
+        role.add_to_policy(
+            iam.PolicyStatement(
+                actions=[
+                    "logs:CreateLogStream",
+                    "logs:DescribeLogStreams",
+                    "logs:PutLogEvents",
+                ],
+                resources=[groups],
+            )
+        )
+        role.add_to_policy(
+            iam.PolicyStatement(
+                actions=["ec2:DescribeTags", "ec2:DescribeVolumes", "logs:DescribeLogGroups"],
+                resources=["*"],
+            )
+        )
+        accept_wildcard(role, groups, "a cluster's name is unknown at deployment")
+        accept_wildcard(role, "*", LISTING)
         return role
 
     def _pod_role(self, name: str) -> iam.Role:

@@ -40,10 +40,11 @@ from stationmaster.aws.account import ACCOUNT_ACTIONS, IMAGE_ACTIONS
 from stationmaster.aws.existing_file_systems import LOOK_ACTIONS
 from stationmaster.aws.file_system_room import ROOM_ACTIONS
 from stationmaster.aws.kubernetes_versions import VERSION_ACTIONS
+from stationmaster.aws.metrics_logs import METRICS_LOG_ACTIONS
 from stationmaster.aws.reservations import RESERVATION_ACTIONS
 from stationmaster.aws.schedules import CLOCK_ACTIONS
 from stationmaster.domain.ids import RunId
-from stationmaster.domain.names import TAG_CLUSTER_ID, cluster_name
+from stationmaster.domain.names import TAG_CLUSTER_ID, cluster_name, metrics_log_group
 from stationmaster.domain.results import results_prefix
 
 
@@ -186,8 +187,27 @@ def _cluster_create(stack: cdk.Stack, granted: Granted) -> list[Statement]:
         ),
         pass_role(granted.roles.cluster, "eks.amazonaws.com"),
         pass_to_pods(granted.roles.relay, granted.roles.saver, granted.roles.stager),
+        *_metrics_create(stack, granted),
         get_roles(granted.roles.relay, granted.roles.saver, granted.roles.stager),
         service_linked_role(stack, "eks.amazonaws.com"),
+    ]
+
+
+def _metrics_create(stack: cdk.Stack, granted: Granted) -> list[Statement]:
+    """The log group of a cluster's metrics, and the agent's role; nothing without metrics."""
+    role = granted.roles.metrics
+    if role is None:
+        return []
+    groups = stack.format_arn(
+        service="logs",
+        resource="log-group",
+        resource_name=metrics_log_group("*"),
+        arn_format=cdk.ArnFormat.COLON_RESOURCE_NAME,
+    )
+    return [
+        Statement(METRICS_LOG_ACTIONS, (groups, f"{groups}:*"), NAMED),
+        pass_to_pods(role),
+        get_roles(role),
     ]
 
 

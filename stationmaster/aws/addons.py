@@ -2,15 +2,45 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import json
+from typing import TYPE_CHECKING, Any, Final
 
 from stationmaster.aws.calls import AwsNotFound, aws_call, ignoring_existing
 from stationmaster.domain.ids import ClusterId, RunId
-from stationmaster.domain.names import FSX_CSI_ADDON, cluster_name, tags
+from stationmaster.domain.names import (
+    FSX_CSI_ADDON,
+    METRICS_ADDON,
+    NODE_MONITORING_ADDON,
+    cluster_name,
+    tags,
+)
 from stationmaster.settings import Settings
 
 if TYPE_CHECKING:
     from mypy_boto3_eks import EKSClient
+
+
+# Metrics of nodes and GPUs, and nothing else: no logs of containers, and, because the agent's own
+# configuration is replaced, no Application Signals.
+# Source: CloudWatch user guide, "Install the CloudWatch agent with the Amazon CloudWatch
+# Observability EKS add-on": Optional additional configurations.
+_METRICS_ONLY: Final = {
+    "agent": {
+        "config": {
+            "logs": {"metrics_collected": {"kubernetes": {"enhanced_container_insights": True}}}
+        }
+    },
+    "containerLogs": {"enabled": False},
+}
+
+
+def addons_that_watch(settings: Settings, *, has_gpus: bool) -> list[str]:
+    """The add-ons by which a deployment has nodes watched; no job waits for them."""
+    wanted = {
+        NODE_MONITORING_ADDON: settings.node_repair,
+        METRICS_ADDON: bool(settings.metrics_role_arn) and has_gpus,
+    }
+    return [name for name, is_wanted in wanted.items() if is_wanted]
 
 
 class Addons:
@@ -20,7 +50,11 @@ class Addons:
         self._client = client
         self._deployment = settings.deployment
         # Which AWS role the service account of an add-on's pods has.
-        self._roles = {FSX_CSI_ADDON: ("fsx-csi-controller-sa", settings.fsx_csi_role_arn)}
+        self._roles = {
+            FSX_CSI_ADDON: ("fsx-csi-controller-sa", settings.fsx_csi_role_arn),
+            METRICS_ADDON: ("cloudwatch-agent", settings.metrics_role_arn),
+        }
+        self._configuration = {METRICS_ADDON: json.dumps(_METRICS_ONLY)}
 
     def describe(self, cluster_id: ClusterId, name: str) -> str | None:
         """The add-on's status, e.g. CREATING, ACTIVE or DEGRADED; None where it is missing."""
@@ -43,6 +77,8 @@ class Addons:
             arguments["podIdentityAssociations"] = [
                 {"serviceAccount": account, "roleArn": role_arn}
             ]
+        if name in self._configuration:
+            arguments["configurationValues"] = self._configuration[name]
         with ignoring_existing(f"creating add-on {name} of {cluster_id}"):
             self._client.create_addon(
                 clusterName=cluster_name(cluster_id),

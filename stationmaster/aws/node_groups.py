@@ -176,6 +176,8 @@ class NodeGroups:
     def _ensure(
         self, cluster_id: ClusterId, name: str, *, run_id: RunId | None, **arguments: Any
     ) -> None:
+        if self._settings.node_repair:
+            arguments["nodeRepairConfig"] = {"enabled": True}
         with ignoring_existing(f"creating node group {name} of {cluster_id}", new=_UNKNOWN):
             self._client.create_nodegroup(
                 clusterName=cluster_name(cluster_id),

@@ -52,6 +52,10 @@ TRAINING_TAINT: Final = "stationmaster/training"
 # EKS add-ons; pods get their AWS roles through the first.
 POD_IDENTITY_AGENT: Final = "eks-pod-identity-agent"
 FSX_CSI_ADDON: Final = "aws-fsx-csi-driver"
+# It finds broken GPUs, disks and networks, and says so in conditions of its node.
+NODE_MONITORING_ADDON: Final = "eks-node-monitoring-agent"
+# CloudWatch's agent, with NVIDIA's DCGM exporter on nodes with GPUs.
+METRICS_ADDON: Final = "amazon-cloudwatch-observability"
 
 # Where the run's file system is mounted in every pod that needs it.
 SHARED_MOUNT: Final = "/fsx"
@@ -62,6 +66,11 @@ LINKED_PATH: Final = "/linked"
 def cluster_name(cluster_id: str) -> str:
     """Name of a cluster's EKS cluster; 100 characters at most are allowed, ids have 45."""
     return f"stationmaster-{cluster_id}"
+
+
+def metrics_log_group(cluster_id: str) -> str:
+    """The log group to which CloudWatch's agent writes; its name is AWS's choice."""
+    return f"/aws/containerinsights/{cluster_name(cluster_id)}/performance"
 
 
 def own_namespace(cluster_id: ClusterId) -> str:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from stationmaster.aws.addons import addons_that_watch
 from stationmaster.aws.security_groups import SecurityGroup
 from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.cluster.resources import ResourceStatus
 from stationmaster.domain.errors import ResourceFailed
 from stationmaster.domain.ids import ClusterId
-from stationmaster.domain.names import POD_IDENTITY_AGENT, cluster_name, security_group_name
+from stationmaster.domain.names import (
+    METRICS_ADDON,
+    POD_IDENTITY_AGENT,
+    cluster_name,
+    security_group_name,
+)
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.services import Services
 from stationmaster.steps import NOT_READY, READY, StepResult
@@ -64,8 +70,17 @@ def ensure_cluster(services: Services, cluster_id: ClusterId) -> StepResult:
     services.access_entries.ensure(cluster_id, run_id=cluster.run_id)
     services.pod_identities.ensure(cluster_id, run_id=cluster.run_id)
     services.addons.ensure(cluster_id, POD_IDENTITY_AGENT, run_id=cluster.run_id)
+    _watch_nodes(services, cluster)
     resource_created(services, cluster, ResourceKind.CLUSTER, name)
     return READY
+
+
+def _watch_nodes(services: Services, cluster: Cluster) -> None:
+    """Ask for what the deployment has watch nodes; it is asked for before they cost money."""
+    for addon in addons_that_watch(services.settings, has_gpus=cluster.spec.num_gpus > 0):
+        if addon == METRICS_ADDON:
+            services.metrics_logs.ensure(cluster.cluster_id, run_id=cluster.run_id)
+        services.addons.ensure(cluster.cluster_id, addon, run_id=cluster.run_id)
 
 
 def _ensure_security_group(services: Services, cluster: Cluster) -> tuple[Cluster, SecurityGroup]:

@@ -104,3 +104,4 @@ def test_restricted_api_is_reached_by_the_functions_group_and_the_named_addresse
     assert (office["endpointPublicAccess"], private["endpointPublicAccess"]) == (True, False)
     assert office["publicAccessCidrs"] == ["203.0.113.0/24"]
     assert office["endpointPrivateAccess"]
+    assert private["endpointPrivateAccess"]

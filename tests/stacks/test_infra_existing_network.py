@@ -10,7 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from infra_templates import ROOT, Template, of_type, reference, synthesis_environment, text_of
+from infra_templates import (
+    ROOT,
+    Template,
+    as_list,
+    of_type,
+    reference,
+    synthesis_environment,
+    text_of,
+)
 
 from lambdas.registry import FUNCTIONS, Permission
 from stacks.config import StageConfig, read_config
@@ -25,6 +33,8 @@ CONTEXT = {
         "subnet_ids": SUBNETS,
         "kubectl_role_arns": PEOPLE,
         "api_cidrs": OFFICE,
+        "gpu_metrics": True,
+        "node_repair": True,
     }
 }
 
@@ -104,6 +114,47 @@ def test_people_are_let_in_to_look_and_for_nothing_else(existing: dict[str, Temp
     assert PEOPLE[0] not in map(text_of, roles[0])
 
 
+def test_metrics_of_gpus_have_a_role_a_log_group_and_graphs(existing: dict[str, Template]) -> None:
+    resources = existing["workflow"]["Resources"]
+    (role,) = (name for name in of_type(resources, "AWS::IAM::Role") if "Metrics" in name)
+    policies = [
+        *of_type(resources, "AWS::IAM::Policy").values(),
+        *of_type(resources, "AWS::IAM::ManagedPolicy").values(),
+    ]
+    granted = [
+        statement
+        for policy in policies
+        for statement in policy["Properties"]["PolicyDocument"]["Statement"]
+    ]
+    (made,) = (each for each in granted if "logs:CreateLogGroup" in each["Action"])
+    passed = {
+        text_of(arn)
+        for each in granted
+        if each["Action"] == "iam:PassRole"
+        for arn in as_list(each["Resource"])
+    }
+    (function,) = (
+        each["Properties"]["Environment"]["Variables"]
+        for each in of_type(resources, "AWS::Lambda::Function").values()
+        if each["Properties"]["FunctionName"] == "stationmaster-ensure-cluster"
+    )
+    (dashboard,) = of_type(
+        existing["observability"]["Resources"], "AWS::CloudWatch::Dashboard"
+    ).values()
+    shown = text_of(dashboard["Properties"]["DashboardBody"])
+
+    group = "log-group:/aws/containerinsights/stationmaster-*/performance"
+    assert [text_of(each).partition("{AccountId}:")[2] for each in made["Resource"]] == [
+        group,
+        f"{group}:*",
+    ]
+    assert f"{{{role}}}" in passed
+    assert reference(function["STATIONMASTER_METRICS_ROLE_ARN"]) == role
+    assert function["STATIONMASTER_NODE_REPAIR"] == "True"
+    for metric in ("utilization", "memory_utilization", "temperature", "power_draw"):
+        assert f'{{ContainerInsights,ClusterName}} MetricName=\\"node_gpu_{metric}\\"' in shown
+
+
 def test_functions_that_call_a_restricted_api_are_in_the_network(
     existing: dict[str, Template],
 ) -> None:
@@ -130,6 +181,29 @@ def test_functions_that_call_a_restricted_api_are_in_the_network(
     variables = inside["ensure-cluster"]["Environment"]["Variables"]
     assert variables["STATIONMASTER_API_CIDRS"] == OFFICE[0]
     assert reference(variables["STATIONMASTER_FUNCTIONS_SECURITY_GROUP_ID"]) == group
+
+
+def test_endpoints_that_functions_in_the_network_need_are_documented(
+    existing: dict[str, Template],
+) -> None:
+    """They are what the functions' roles may call, less what AWS itself calls for them."""
+    by_lambda = {"iam", "kms", "logs", "sqs", "xray"}
+    endpoints = {"tag": "tagging"}
+    inside = {spec.name for spec in FUNCTIONS if Permission.KUBERNETES in spec.permissions}
+    services = {
+        action.partition(":")[0]
+        for policy in of_type(existing["workflow"]["Resources"], "AWS::IAM::Policy").values()
+        for role in policy["Properties"]["Roles"]
+        if any(reference(role).startswith(f"Roles{name.replace('-', '')}") for name in inside)
+        for statement in policy["Properties"]["PolicyDocument"]["Statement"]
+        for action in as_list(statement["Action"])
+    }
+
+    documented = (ROOT / "docs" / "deploy.md").read_text()
+    listed = documented.partition("need further endpoints:")[2].partition(".\n")[0]
+    assert {"eks", "dynamodb", "states"} <= services - by_lambda
+    for service in services - by_lambda - {"s3"}:
+        assert f"`{endpoints.get(service, service)}`" in listed, service
 
 
 @pytest.mark.parametrize(

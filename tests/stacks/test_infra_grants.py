@@ -47,6 +47,7 @@ NEEDED = {
     "account.zones_offering": P.NETWORK_READ,
     "datasets.measure": P.DATASETS_LIST,
     "hub.check_readable": P.HUGGING_FACE_SECRET,
+    "metrics_logs.ensure": P.CLUSTER_CREATE,
     "hub.look_up": P.HUGGING_FACE_SECRET,
     "hub.measure": P.HUGGING_FACE_SECRET,
     "existing_clusters.look_up": P.EXISTING_CLUSTERS_READ,

@@ -3,6 +3,8 @@
 # ruff: noqa: F811  # fixtures are imported by name
 from __future__ import annotations
 
+import json
+
 import boto3
 import pytest
 from aws_steps import Account, account, endpoint  # noqa: F401
@@ -16,7 +18,15 @@ from stationmaster.domain.errors import (
     RunStopped,
     TransientError,
 )
-from stationmaster.domain.names import cluster_name, launch_template_name
+from stationmaster.domain.names import (
+    METRICS_ADDON,
+    NODE_MONITORING_ADDON,
+    POD_IDENTITY_AGENT,
+    TAG_CLUSTER_ID,
+    cluster_name,
+    launch_template_name,
+    metrics_log_group,
+)
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.domain.run import events as ev
 from stationmaster.steps.ensure_cluster import ensure_cluster
@@ -248,3 +258,70 @@ def test_version_that_is_set_and_not_offered_ends_the_workflow_before_the_cluste
         ensure_cluster(account.services, account.cluster_id)
 
     assert ResourceKind.CLUSTER not in statuses(account)
+
+
+def watched(account: Account, **settings: object) -> None:
+    """A cluster of machines with GPUs, of a deployment with these settings."""
+    account.settings = account.settings.model_copy(update=settings)
+    account.restart()
+    account.request(recipe="llama2-7b", instance_type="p5.48xlarge", nodes=2)
+    account.finish(ensure_cluster)
+
+
+def test_nothing_watches_nodes_unless_the_deployment_asks_for_it(account: Account):
+    watched(account)
+
+    name = cluster_name(account.cluster_id)
+    assert boto3.client("eks").list_addons(clusterName=name)["addons"] == [POD_IDENTITY_AGENT]
+    groups = boto3.client("logs").describe_log_groups(
+        logGroupNamePrefix=metrics_log_group(account.cluster_id)
+    )
+    assert groups["logGroups"] == []
+
+
+def test_metrics_of_gpus_come_with_a_role_and_a_log_group_that_expires(account: Account):
+    role = account.settings.relay_role_arn
+
+    watched(account, metrics_role_arn=role)
+
+    name, group = cluster_name(account.cluster_id), metrics_log_group(account.cluster_id)
+    addon = boto3.client("eks").describe_addon(clusterName=name, addonName=METRICS_ADDON)["addon"]
+    assert addon["podIdentityAssociations"] == [
+        {"serviceAccount": "cloudwatch-agent", "roleArn": role}
+    ]
+    configured = json.loads(addon["configurationValues"])
+    assert configured["containerLogs"] == {"enabled": False}
+    assert configured["agent"]["config"]["logs"]["metrics_collected"] == {
+        "kubernetes": {"enhanced_container_insights": True}
+    }
+    logs = boto3.client("logs")
+    (found,) = logs.describe_log_groups(logGroupNamePrefix=group)["logGroups"]
+    assert found["retentionInDays"] == 7
+    assert logs.list_tags_log_group(logGroupName=group)["tags"][TAG_CLUSTER_ID] == str(
+        account.cluster_id
+    )
+
+
+def test_metrics_are_for_machines_with_gpus(account: Account):
+    account.settings = account.settings.model_copy(
+        update={"metrics_role_arn": account.settings.relay_role_arn}
+    )
+    account.restart()
+    account.request()
+
+    account.finish(ensure_cluster)
+
+    name = cluster_name(account.cluster_id)
+    assert METRICS_ADDON not in boto3.client("eks").list_addons(clusterName=name)["addons"]
+
+
+@pytest.mark.parametrize("node_group", ["system", "training"])
+def test_nodes_are_repaired_where_the_deployment_asks_for_it(account: Account, node_group: str):
+    watched(account, node_repair=True)
+
+    account.finish(ensure_node_group, node_group=node_group)
+
+    eks, name = boto3.client("eks"), cluster_name(account.cluster_id)
+    made = eks.describe_nodegroup(clusterName=name, nodegroupName=node_group)["nodegroup"]
+    assert made["nodeRepairConfig"] == {"enabled": True}
+    assert NODE_MONITORING_ADDON in eks.list_addons(clusterName=name)["addons"]
