@@ -1,7 +1,9 @@
 """All that clusters have in the account, asked of AWS by tag and not of records.
 
 The Resource Groups Tagging API lists what carries the product's tags, of every kind at once. It
-hears of changes late, so what it lists is looked up once more before anything follows from it. Two
+hears of changes late, so what it lists is looked up once more before anything follows from it. Log
+groups are left out: their lines expire by a retention that is set when the group is made, and an
+empty group costs nothing. Two
 kinds it does not know as ours, because AWS's own parts make and tag them: interfaces of the VPC CNI
 and security groups of EKS. Both name their EKS cluster, and so ours.
 """
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
 # Between the parts of an ARN.
 _PARTS: Final = re.compile(r"[:/]")
+_LOGS: Final = "logs"
 
 
 @dataclass(frozen=True)
@@ -80,6 +83,7 @@ class TaggedResources:
         return [
             _tagged(each["ResourceARN"], {tag["Key"]: tag["Value"] for tag in each["Tags"]})
             for each in found
+            if _service(each["ResourceARN"]) != _LOGS
         ]
 
     def _of_part(
@@ -109,6 +113,10 @@ def _tagged(arn: str, tags: dict[str, str]) -> Tagged:
         tags.get(TAG_DEPLOYMENT, ""),
         RunId(tags[TAG_RUN_ID]) if TAG_RUN_ID in tags else None,
     )
+
+
+def _service(arn: str) -> str:
+    return arn.split(":")[2]
 
 
 def _of_name(eks_name: str) -> ClusterId:

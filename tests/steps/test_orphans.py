@@ -123,6 +123,27 @@ def test_what_is_left_of_a_released_cluster_is_deleted_at_once(left: Account):
     assert found(left) is None
 
 
+def test_log_group_that_outlives_its_cluster_is_not_looked_at(alone: Account):
+    """There is one for each cluster that ever was, and its lines expire by themselves."""
+    logs = alone.aws.client("logs")
+    of_cluster = {TAG_CLUSTER_ID: alone.cluster_id}
+    group = f"/aws/containerinsights/{cluster_name(alone.cluster_id)}/performance"
+    logs.create_log_group(logGroupName=group, tags=of_cluster)
+    alone.aws.forget_calls()
+
+    listed = alone.services.tagged.list_all()
+    pages = alone.aws.client("resourcegroupstaggingapi").get_paginator("get_resources")
+    tagged = [
+        each["ResourceARN"]
+        for page in pages.paginate(TagFilters=[{"Key": TAG_CLUSTER_ID}])
+        for each in page["ResourceTagMappingList"]
+    ]
+
+    assert any(group in arn for arn in tagged)
+    assert not any(each.is_named("performance") for each in listed)
+    logs.delete_log_group(logGroupName=group)
+
+
 @pytest.fixture
 def slow_to_list(alone: Account) -> Iterator[Account]:
     """An account in which EC2 does not list what was made a moment ago."""
