@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from stationmaster.aws.security_groups import SecurityGroups
     from stationmaster.aws.set_aside_store import SetAsideStore
     from stationmaster.aws.slack_writer import SlackWriter
+    from stationmaster.aws.subnets import Subnets
     from stationmaster.aws.tagged import TaggedResources
     from stationmaster.aws.volumes import Volumes
     from stationmaster.aws.workflows import Workflows
@@ -257,6 +258,13 @@ class Services:
         from stationmaster.aws.security_groups import SecurityGroups
 
         return SecurityGroups(self.settings, self._client("ec2"))
+
+    @cached_property
+    def subnets(self) -> Subnets:
+        """The zones that nodes may be in."""
+        from stationmaster.aws.subnets import Subnets
+
+        return Subnets(self._client("ec2"), subnet_ids=self.settings.subnet_ids)
 
     @cached_property
     def eks_security_groups(self) -> EksSecurityGroups:

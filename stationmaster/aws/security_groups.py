@@ -18,7 +18,7 @@ from stationmaster.aws.calls import (
 )
 from stationmaster.aws.existing_file_systems import LUSTRE_PORTS, ExistingFileSystem
 from stationmaster.aws.kinds import Actions
-from stationmaster.aws.subnets import choose_subnet
+from stationmaster.aws.subnets import choose_subnet, zones_of, zones_offering
 from stationmaster.aws.tags import by_cluster, tag_specification
 from stationmaster.domain.errors import TransientError
 from stationmaster.domain.ids import ClusterId, RunId
@@ -92,9 +92,10 @@ class SecurityGroups:
         """
         group = self.describe(cluster_id)
         if group is None:
+            subnet_ids = [existing.subnet_id] if existing else self._settings.subnet_ids
             subnet_id = choose_subnet(
-                self._client,
-                subnet_ids=[existing.subnet_id] if existing else self._settings.subnet_ids,
+                zones_of(self._client, subnet_ids),
+                offered=zones_offering(self._client, instance_type),
                 instance_type=instance_type,
                 region=self._settings.region,
                 zone=zone,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from stationmaster.aws.calls import aws_call
@@ -12,35 +12,65 @@ if TYPE_CHECKING:
     from mypy_boto3_ec2 import EC2Client
 
 
-def choose_subnet(
-    client: EC2Client, *, subnet_ids: Sequence[str], instance_type: str, region: str, zone: str = ""
-) -> str:
-    """The first of the private subnets whose availability zone offers the instance type.
+class Subnets:
+    """Reads in which zones nodes may be."""
 
-    `zone` is the one that it has to be, "" for any.
+    def __init__(self, client: EC2Client, *, subnet_ids: Sequence[str]) -> None:
+        self._client = client
+        self._subnet_ids = subnet_ids
 
-    Raises:
-        PermanentError: none of their zones offers it, or none is in `zone`.
-    """
+    def zones(self) -> dict[str, str]:
+        """The availability zone of each subnet that nodes may be in, in the order of settings."""
+        return zones_of(self._client, self._subnet_ids)
+
+    def zones_offering(self, instance_type: str) -> set[str]:
+        """The region's zones in which EC2 offers an instance type at all."""
+        return zones_offering(self._client, instance_type)
+
+
+def zones_of(client: EC2Client, subnet_ids: Sequence[str]) -> dict[str, str]:
+    """The availability zone of each subnet, in the same order."""
     with aws_call("reading subnets"):
-        subnets = client.describe_subnets(SubnetIds=list(subnet_ids))
-    zone_of = {
-        s["SubnetId"]: s["AvailabilityZone"]
-        for s in subnets["Subnets"]
-        if zone in ("", s["AvailabilityZone"])
-    }
-    if not zone_of:
-        raise PermanentError(f"no subnet that nodes may be in is in zone {zone}")
+        found = client.describe_subnets(SubnetIds=list(subnet_ids))["Subnets"]
+    zone_of = {each["SubnetId"]: each["AvailabilityZone"] for each in found}
+    return {subnet_id: zone_of[subnet_id] for subnet_id in subnet_ids}
+
+
+def zones_offering(client: EC2Client, instance_type: str) -> set[str]:
+    """The region's zones in which EC2 offers an instance type at all."""
     with aws_call(f"asking where {instance_type} is offered"):
         answer = client.describe_instance_type_offerings(
             LocationType="availability-zone",
             Filters=[{"Name": "instance-type", "Values": [instance_type]}],
         )
-    offered = {offer["Location"] for offer in answer["InstanceTypeOfferings"]}
-    for subnet_id in subnet_ids:
-        if zone_of.get(subnet_id) in offered:
+    return {offer["Location"] for offer in answer["InstanceTypeOfferings"]}
+
+
+def choose_subnet(
+    zone_of: Mapping[str, str],
+    *,
+    offered: set[str],
+    instance_type: str,
+    region: str,
+    zone: str = "",
+) -> str:
+    """The first of the private subnets whose availability zone offers the instance type.
+
+    Args:
+        zone_of: the zone of each subnet that nodes may be in.
+        offered: the zones that offer the instance type.
+        zone: the one that it has to be, "" for any.
+
+    Raises:
+        PermanentError: none of their zones offers it, or none is in `zone`.
+    """
+    usable = {each: there for each, there in zone_of.items() if zone in ("", there)}
+    if not usable:
+        raise PermanentError(f"no subnet that nodes may be in is in zone {zone}")
+    for subnet_id, there in usable.items():
+        if there in offered:
             return subnet_id
     raise PermanentError(
-        f"{instance_type} is offered in none of the zones {', '.join(sorted(zone_of.values()))}"
+        f"{instance_type} is offered in none of the zones {', '.join(sorted(usable.values()))}"
         f" of region {region} that nodes may be in; use another instance or region"
     )

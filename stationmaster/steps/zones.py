@@ -54,12 +54,12 @@ def try_next_zone(services: Services, cluster: Cluster, found: NodeGroup) -> Non
     Raises:
         ResourceFailed: no other zone of the deployment offers them; says which were tried.
     """
-    spec, settings = cluster.spec, services.settings
-    zones = services.account.zones_of(settings.subnet_ids)
-    offered = services.account.zones_offering(spec.instance_type)
+    spec = cluster.spec
+    zones = services.subnets.zones()
+    offered = services.subnets.zones_offering(spec.instance_type)
     here = zones.get(found.subnet_ids[0], found.subnet_ids[0])
     tried = [*(each.zone for each in cluster.given_up_zones), here]
-    left = [each for each in settings.subnet_ids if zones[each] in offered.difference(tried)]
+    left = [each for each, zone in zones.items() if zone in offered.difference(tried)]
     if not left:
         raise ResourceFailed(
             f"AWS has no {spec.least_nodes} x {spec.instance_type} free in {', '.join(tried)}: no "

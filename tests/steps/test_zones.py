@@ -36,7 +36,7 @@ def begin(account: Account, fault: str, **request: Any) -> None:
 
 def zones(account: Account) -> dict[str, str]:
     """The zone of each subnet."""
-    return account.services.account.zones_of(account.settings.subnet_ids)
+    return account.services.subnets.zones()
 
 
 def node_zones(account: Account) -> set[str]:
@@ -147,7 +147,7 @@ def test_zone_that_does_not_offer_the_type_is_not_tried(
 ):
     begin(account, FIRST_IS_FULL)
     offering = {"us-west-2a", "us-west-2c"}
-    monkeypatch.setattr(account.services.account, "zones_offering", lambda _type: offering)
+    monkeypatch.setattr(account.services.subnets, "zones_offering", lambda _type: offering)
 
     account.finish(ensure_node_group, node_group="training")
 
