@@ -324,6 +324,8 @@ class LocalMode:
             hub_url=HubAccess.from_environment().url,
             kubeconfig=str(self.cluster.kubeconfig),
             emulated_speed=self.options.speed,
+            # All nodes are this machine, which goes as a whole; each relay is a process of it.
+            relay_replicas=1,
             **(limits_with(self.options.faults) | dict(self.options.limits)),
             **self.options.settings,
         )

@@ -75,11 +75,11 @@ def main(variables: Mapping[str, str]) -> int:
     watcher = RunWatcher(api=api, config=config, batcher=batcher, stop=stop)
     crashed = _stop_on_crash(stop)
     batcher.start(job_may_exist=watcher.job_may_exist, blind_s=watcher.blind_s)
-    watcher.start()
     if leadership:
         leadership.start(batcher, stop)
     else:
         batcher.lead(None)
+    watcher.start()
     stop.wait()
 
     sent = batcher.close(timeout_s=FLUSH_WITHIN_S)

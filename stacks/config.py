@@ -137,6 +137,9 @@ class StageConfig(BaseModel):
     trace_functions: bool = Field(
         default=True, description="send traces of the functions to X-Ray; false: send none"
     )
+    relay_replicas: int = Field(
+        default=2, ge=1, le=3, description="relays of a run, on different nodes; one of them sends"
+    )
     requests_per_second: int = Field(default=20, ge=1, description="of the public HTTP API")
 
     @model_validator(mode="after")

@@ -125,6 +125,9 @@ class Settings(BaseModel):
     )
     training_image: str = "stationmaster/training:latest"
     relay_image: str = "stationmaster/relay:latest"
+    relay_replicas: int = Field(
+        default=2, ge=1, le=3, description="relays of a run, on different nodes; one of them sends"
+    )
 
     slack_secret_id: str = Field(
         default="", description="secret with the JSON fields bot_token and signing_secret"

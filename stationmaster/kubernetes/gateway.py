@@ -110,12 +110,15 @@ class KubernetesGateway:
             return []
         return self.pods(labels=item["spec"]["selector"]["matchLabels"], namespace=namespace)
 
-    def deployment_ready(self, name: str, *, namespace: str | None = None) -> bool:
-        """Whether all replicas of the newest revision are available."""
+    def deployment_ready(
+        self, name: str, *, namespace: str | None = None, at_least: int | None = None
+    ) -> bool:
+        """Whether replicas of the newest revision are available: all, or at least so many."""
         item = self._get("apps/v1", "Deployment", namespace=namespace, name=name)
         if item is None or not _is_observed(item):
             return False
-        wanted, status = item["spec"].get("replicas", 1), item["status"]
+        wanted = item["spec"].get("replicas", 1) if at_least is None else at_least
+        status = item["status"]
         counts = (status.get("updatedReplicas", 0), status.get("availableReplicas", 0))
         return all(count >= wanted for count in counts)
 

@@ -29,6 +29,7 @@ _KINDS: Final[dict[tuple[str, str], tuple[str, bool]]] = {
     ("apps/v1", "Deployment"): ("deployments", True),
     ("apps/v1", "DaemonSet"): ("daemonsets", True),
     ("batch/v1", "Job"): ("jobs", True),
+    ("coordination.k8s.io/v1", "Lease"): ("leases", True),
     (_RBAC, "Role"): ("roles", True),
     (_RBAC, "RoleBinding"): ("rolebindings", True),
     (_RBAC, "ClusterRole"): ("clusterroles", False),

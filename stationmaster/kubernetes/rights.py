@@ -65,6 +65,7 @@ _IN_NAMESPACE: Final[dict[tuple[str, str], tuple[str, ...]]] = {
     ("", "persistentvolumeclaims"): _MAKE,
     ("apps", "deployments"): _MAKE,
     ("batch", "jobs"): (*_MAKE, "list"),
+    ("coordination.k8s.io", "leases"): (*_MAKE, "update"),
     (_RBAC, "roles"): _MAKE,
     (_RBAC, "rolebindings"): _MAKE,
     ("kubeflow.org", "pytorchjobs"): (*_MAKE, "list", "watch"),

@@ -1,10 +1,11 @@
-"""The relay in the cluster: its account, its rights and its Deployment.
+"""The relays of a run in its cluster: their account, their rights, their Deployment and Lease.
 
-Account and rights are the cluster's, the same for every run and named after the product; the
-Deployment is the run's own, and comes and goes with its job.
+Account and rights are the cluster's, the same for every run and named after the product; Deployment
+and Lease are the run's own, and come and go with its job.
 
-Reads jobs, pods, logs and events in its own namespace and nodes anywhere; writes nothing. Its AWS
-role comes from a Pod Identity association of the service account, made by the cluster step.
+Relays read jobs, pods, logs and events in their own namespace and nodes anywhere. They write one
+thing: the Lease by which they agree on which of them sends. Their AWS role comes from a Pod
+Identity association of the service account, made by the cluster step.
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ from stationmaster.domain.names import (
 )
 from stationmaster.rendering.job_spec import KubernetesObject
 from stationmaster.rendering.metadata import (
+    GPU_TAINT,
+    LABEL_HOSTNAME,
     LABEL_MANAGED_BY,
+    TRAINING_TOLERATION,
     container_security,
     metadata,
     off_the_training_nodes,
@@ -34,11 +38,11 @@ _READ: Final = ["get", "list", "watch"]
 
 
 def render_relay(
-    run_id: RunId, *, job: str, image: str, bus_name: str, region: str
+    run_id: RunId, *, job: str, image: str, bus_name: str, region: str, replicas: int = 2
 ) -> list[KubernetesObject]:
-    """The relay of a run, in a cluster that has the account and the rights of relays.
+    """The relays of a run, in a cluster that has the account and the rights of relays.
 
-    `job` is the PyTorchJob of the attempt that it watches.
+    `job` is the PyTorchJob of the attempt that they watch. Two or more need a Lease; one is alone.
     """
     variables = {
         "STATIONMASTER_RUN_ID": run_id,
@@ -46,11 +50,14 @@ def render_relay(
         "STATIONMASTER_BUS_NAME": bus_name,
         "AWS_REGION": region,
     }
-    return [_deployment(run_id, image, variables)]
+    if replicas == 1:
+        return [_deployment(run_id, image, variables)]
+    variables["STATIONMASTER_LEASE"] = relay_name(run_id)
+    return [_lease(run_id), _replicated(_deployment(run_id, image, variables), replicas)]
 
 
 def render_relay_rights() -> list[KubernetesObject]:
-    """The account of all relays of a cluster, and what it may read."""
+    """The account of all relays of a cluster, and what it may do."""
     ours = {LABEL_MANAGED_BY: "stationmaster"}
     shared = {"name": RELAY, "namespace": NAMESPACE, "labels": ours}
     subject = {"kind": "ServiceAccount", "name": RELAY, "namespace": NAMESPACE}
@@ -68,6 +75,11 @@ def render_relay_rights() -> list[KubernetesObject]:
                 {"apiGroups": [""], "resources": ["pods", "events"], "verbs": _READ},
                 {"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"]},
                 {"apiGroups": ["kubeflow.org"], "resources": ["pytorchjobs"], "verbs": _READ},
+                {
+                    "apiGroups": ["coordination.k8s.io"],
+                    "resources": ["leases"],
+                    "verbs": ["get", "create", "update"],
+                },
             ],
         },
         {
@@ -100,7 +112,7 @@ def _deployment(run_id: RunId, image: str, variables: Mapping[str, str]) -> Kube
         "kind": "Deployment",
         "metadata": metadata(run_labels(run_id, "relay"), name=relay_name(run_id)),
         "spec": {
-            # One at a time: two would report everything twice (harmless, and twice the traffic).
+            # Two without a lease would report everything twice: harmless, and twice the traffic.
             "replicas": 1,
             "strategy": {"type": "Recreate"},
             "selector": {"matchLabels": selector},
@@ -129,3 +141,31 @@ def _deployment(run_id: RunId, image: str, variables: Mapping[str, str]) -> Kube
             },
         },
     }
+
+
+def _lease(run_id: RunId) -> KubernetesObject:
+    """Held by nobody yet. Applying it again leaves what relays have written."""
+    return {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": metadata(run_labels(run_id, "relay"), name=relay_name(run_id)),
+    }
+
+
+def _replicated(deployment: KubernetesObject, replicas: int) -> KubernetesObject:
+    """The Deployment with more relays, no two of them on one node.
+
+    The first goes to the system node, the next to a training node: these are there anyway.
+    """
+    spec = deployment["spec"]
+    spec["replicas"] = replicas
+    # A node has room for one of them: an old one makes place before a new one comes.
+    rolling = {"maxSurge": 0, "maxUnavailable": 1}
+    spec["strategy"] = {"type": "RollingUpdate", "rollingUpdate": rolling}
+    pod = spec["template"]["spec"]
+    term = {"labelSelector": dict(spec["selector"]), "topologyKey": LABEL_HOSTNAME}
+    pod["affinity"]["podAntiAffinity"] = {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
+    pod["tolerations"] = [TRAINING_TOLERATION, {"key": GPU_TAINT, "operator": "Exists"}]
+    own_name = {"fieldRef": {"fieldPath": "metadata.name"}}
+    pod["containers"][0]["env"].append({"name": "STATIONMASTER_POD", "valueFrom": own_name})
+    return deployment

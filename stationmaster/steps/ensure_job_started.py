@@ -33,10 +33,10 @@ _UP: Final = frozenset({"Running", "Succeeded"})
 
 
 def ensure_job_started(services: Services, run_id: RunId) -> StepResult:
-    """Look at the job once; ready when every worker and the relay run: phase running begins.
+    """Look at the job once; ready when every worker and a relay run: phase running begins.
 
     The operator calls a job running when one of its workers does, which is too early for a gang.
-    Without its relay nothing would be heard of it.
+    Without a relay nothing would be heard of it.
 
     Raises:
         JobNotStarted: a pod cannot start at all, or not all run in time; has the cluster's words.
@@ -60,7 +60,8 @@ def ensure_job_started(services: Services, run_id: RunId) -> StepResult:
             what = f"the job did not start, {up} of {run.placement.nodes} pods run"
             _check_deadline(services, gateway, run, what, pods)
             return NOT_READY
-    if not gateway.deployment_ready(relay_name(run_id)):
+    # One watches; another one only makes sure that its loss is no loss.
+    if not gateway.deployment_ready(relay_name(run_id), at_least=1):
         relays = gateway.pods_of("Deployment", relay_name(run_id))
         _raise_if_hopeless(relays)
         what = "the relay that is to watch the job did not start"

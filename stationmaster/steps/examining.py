@@ -101,5 +101,6 @@ def _explain_inside(services: Services, run: Run) -> tuple[str, bool]:
 def _relay_standing(relays: Sequence[PodView]) -> str:
     if not relays:
         return ": its pod is gone"
-    stuck = next((pod for pod in relays if not pod.ready), None)
-    return "" if stuck is None else f": {stuck.waits_for}"
+    if any(pod.ready for pod in relays):
+        return ""
+    return f": {relays[0].waits_for}"

@@ -54,6 +54,7 @@ def submit_job(services: Services, run_id: RunId) -> StepResult:
         image=settings.relay_image,
         bus_name=settings.bus_name,
         region=settings.region,
+        replicas=settings.relay_replicas,
     )
     token = services.secrets.hugging_face_token()
     gateway = services.kubernetes(cluster_id)

@@ -155,6 +155,24 @@ def test_refusal_is_permanent_with_the_servers_sentence(
     )
 
 
+@pytest.mark.parametrize(
+    ("available", "at_least", "is_ready"),
+    [(2, None, True), (1, None, False), (1, 1, True), (0, 1, False)],
+)
+def test_deployment_is_ready_with_all_its_replicas_or_with_those_that_are_needed(
+    server: AnsweringServer,
+    gateway: KubernetesGateway,
+    available: int,
+    at_least: int | None,
+    is_ready: bool,
+):
+    counts = {"updatedReplicas": 2, "availableReplicas": available, "observedGeneration": 1}
+    spec = {"replicas": 2}
+    server.say((200, {"metadata": {"generation": 1}, "spec": spec, "status": counts}))
+
+    assert gateway.deployment_ready("relay", at_least=at_least) is is_ready
+
+
 def test_list_in_pages_is_read_to_its_end(server: AnsweringServer, gateway: KubernetesGateway):
     def page(name: str, following: str) -> tuple[int, Any]:
         node = {"metadata": {"name": name}}

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 from cluster_fixtures import eventually, pytorchjob, start_cluster
+from kubernetes import client
 from kubernetes.utils import create_from_dict
 
 from stationmaster.domain.bus import RelayBatch
@@ -269,7 +270,29 @@ def test_relay_before_type_and_job_exist_tells_the_whole_run(bare_cluster, bus, 
     assert relay.terminate() == 0
 
 
-def test_relay_as_its_deployment_runs_in_the_cluster(bus, gate, tmp_path):
+def leader_of(cluster, run_id):
+    """The pod and the process that hold the lease of a run's relays; None while nobody does."""
+    leases = client.CoordinationV1Api(cluster.api)
+    lease = leases.read_namespaced_lease(f"{run_id}-relay", NAMESPACE)
+    pod = (lease.spec.holder_identity or "").rpartition("_")[0] if lease.spec else ""
+    own_name = f"STATIONMASTER_POD={pod}".encode()
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if own_name in (folder / "environ").read_bytes().split(b"\0"):
+                return pod, int(folder.name)
+        except OSError:  # another user's, or it has just ended
+            continue
+    return None
+
+
+def node_of(cluster, pod):
+    return cluster.core.read_namespaced_pod(pod, NAMESPACE).spec.node_name
+
+
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="finds processes by /proc")
+def test_relays_of_a_deployment_lose_nothing_with_the_leader_s_process_nor_with_its_node(
+    bus, gate, tmp_path
+):
     environment = {
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "AWS_ENDPOINT_URL": bus.url,
@@ -278,23 +301,44 @@ def test_relay_as_its_deployment_runs_in_the_cluster(bus, gate, tmp_path):
     }
     started = start_cluster(tmp_path / "cluster", pod_environment=environment)
     try:
-        started.add_nodes(node_group="training")
+        started.add_nodes(node_group="system", labels={"pool": "Master"})
         started.install_operator()
+        taints = [{"key": "stationmaster/training", "value": "true", "effect": "NoSchedule"}]
+        started.add_nodes(node_group="training", labels={"pool": "Worker"}, taints=taints)
         relay = render_relay(
             "run-h", job="run-h", image="relay:1", bus_name="bus", region="us-east-1"
         )
         for body in (namespace(), *render_relay_rights(), *relay):
             create_from_dict(started.api, body)
-        bus.wait_for(lambda: bus.batches, "the first heartbeat")
-
-        submit(started, job("run-h", gate, "1", "3"))
-        open_gate(gate, range(1, 4))
-
-        bus.wait_for(
-            lambda: "Succeeded" in [e.condition for e in bus.events("job.condition_changed")],
-            "the end of the job",
+        read = started.apps.read_namespaced_deployment
+        eventually(
+            lambda: read("run-h-relay", NAMESPACE).status.available_replicas == 2, "both relays"
         )
-        assert bus.steps() == [1, 2, 3]
+        body = job("run-h", gate, "1", "30")
+        for role, replica in body["spec"]["pytorchReplicaSpecs"].items():  # one on each node
+            replica["template"]["spec"]["nodeSelector"] = {"pool": role}
+            replica["template"]["spec"]["tolerations"] = [{"operator": "Exists"}]
+        submit(started, body)
+        open_gate(gate, range(1, 11))
+        bus.wait_for(lambda: 10 in bus.steps(), "step 10")
+
+        first, process_id = leader_of(started, "run-h")
+        os.kill(process_id, signal.SIGKILL)
+        open_gate(gate, range(11, 21))  # printed while nobody sends
+        bus.wait_for(lambda: 20 in bus.steps(), "step 20")
+        second, _ = leader_of(started, "run-h")
+        assert node_of(started, second) != node_of(started, first)
+
+        assert sorted(set(bus.steps())) == list(range(1, 21))
+        assert bus.steps().count(5) <= 2  # what the leader did not say that it has sent
+        lost = node_of(started, second)
+        started.local.lose_node(lost)
+        bus.wait_for(lambda: bus.events("node.lost"), "the node that went with the leader")
+        assert {event.node for event in bus.events("node.lost")} == {lost}
+        reported = {}
+        for event in bus.events("progress.reported"):
+            assert reported.setdefault(event.event_id, event) == event
+        assert sorted(event.step for event in reported.values()) == list(range(1, 21))
     finally:
         started.close()
 

@@ -49,31 +49,72 @@ def test_volume_names_the_file_system_as_the_driver_reads_it():
     assert spec["capacity"] == {"storage": "1200Gi"}
 
 
-def test_relay_may_only_read():
+def test_relay_may_only_read_but_for_its_lease():
     objects = render_relay_rights()
 
     rules = [rule for item in objects for rule in item.get("rules", [])]
-    assert {verb for rule in rules for verb in rule["verbs"]} <= {"get", "list", "watch"}
+    leases = {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"]}
+    assert leases | {"verbs": ["get", "create", "update"]} in by_kind(objects)["Role"]["rules"]
+    others = [rule for rule in rules if rule["resources"] != ["leases"]]
+    assert len(others) == len(rules) - 1
+    assert {verb for rule in others for verb in rule["verbs"]} <= {"get", "list", "watch"}
     assert "secrets" not in {resource for rule in rules for resource in rule["resources"]}
     cluster_wide = by_kind(objects)["ClusterRole"]["rules"]
     assert [rule["resources"] for rule in cluster_wide] == [["nodes"]]
 
 
-def test_relay_pod_has_its_four_variables_and_no_toleration_for_training_nodes():
-    deployment = by_kind(
-        render_relay(RUN_ID, job="job-1", image="relay:1", bus_name="bus", region="us-west-2")
-    )["Deployment"]
+def relay_deployment(**changes: Any) -> dict[str, Any]:
+    relay = render_relay(
+        RUN_ID, job="job-1", image="relay:1", bus_name="bus", region="us-west-2", **changes
+    )
+    return by_kind(relay)["Deployment"]
+
+
+VARIABLES = {
+    "STATIONMASTER_RUN_ID": RUN_ID,
+    "STATIONMASTER_JOB": "job-1",
+    "STATIONMASTER_BUS_NAME": "bus",
+    "AWS_REGION": "us-west-2",
+}
+
+
+def test_relay_that_is_alone_has_its_four_variables_and_no_toleration_for_training_nodes():
+    deployment = relay_deployment(replicas=1)
 
     pod = deployment["spec"]["template"]["spec"]
-    assert {item["name"]: item["value"] for item in pod["containers"][0]["env"]} == {
-        "STATIONMASTER_RUN_ID": RUN_ID,
-        "STATIONMASTER_JOB": "job-1",
-        "STATIONMASTER_BUS_NAME": "bus",
-        "AWS_REGION": "us-west-2",
-    }
+    assert {item["name"]: item["value"] for item in pod["containers"][0]["env"]} == VARIABLES
     assert "tolerations" not in pod
+    assert deployment["spec"]["replicas"] == 1
+    assert deployment["spec"]["strategy"] == {"type": "Recreate"}
     selector = deployment["spec"]["selector"]["matchLabels"]
     assert selector.items() <= deployment["spec"]["template"]["metadata"]["labels"].items()
+
+
+def test_two_relays_are_on_two_nodes_of_which_one_may_be_for_training():
+    deployment = relay_deployment()
+
+    pod = deployment["spec"]["template"]["spec"]
+    affinity = pod["affinity"]
+    (apart,) = affinity["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert deployment["spec"]["replicas"] == 2
+    assert apart["topologyKey"] == "kubernetes.io/hostname"
+    assert apart["labelSelector"] == deployment["spec"]["selector"]
+    tolerated = [each["key"] for each in pod["tolerations"]]
+    assert tolerated == ["stationmaster/training", "nvidia.com/gpu"]
+    assert "preferredDuringSchedulingIgnoredDuringExecution" in affinity["nodeAffinity"]
+    # With one for each node, a new one can come only when an old one has gone.
+    assert deployment["spec"]["strategy"]["rollingUpdate"] == {"maxSurge": 0, "maxUnavailable": 1}
+
+
+def test_two_relays_have_a_lease_of_their_run_that_nobody_holds_yet():
+    relay = render_relay(RUN_ID, job="job-1", image="i", bus_name="bus", region="us-west-2")
+    lease, deployment = by_kind(relay)["Lease"], by_kind(relay)["Deployment"]
+
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    variables = {item["name"]: item.get("value") for item in container["env"]}
+    assert variables["STATIONMASTER_LEASE"] == lease["metadata"]["name"]
+    assert lease["metadata"]["namespace"] == deployment["metadata"]["namespace"]
+    assert "spec" not in lease
 
 
 @pytest.mark.parametrize("plugin", PLUGINS)
@@ -110,13 +151,15 @@ def test_manifests_of_an_unknown_plugin_are_refused_with_the_folder():
 
 
 def test_relay_understands_the_variables_that_its_deployment_sets():
-    deployment = by_kind(
-        render_relay(RUN_ID, job="job-1", image="relay:1", bus_name="bus", region="us-west-2")
-    )["Deployment"]
+    deployment = relay_deployment()
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
 
-    config = RelayConfig.from_variables({item["name"]: item["value"] for item in container["env"]})
+    own_name = {"fieldRef": {"fieldPath": "metadata.name"}}
+    assert container["env"][-1] == {"name": "STATIONMASTER_POD", "valueFrom": own_name}
+    variables = {item["name"]: item["value"] for item in container["env"][:-1]}
+    config = RelayConfig.from_variables({**variables, "STATIONMASTER_POD": "pod-1"})
 
     assert (config.run_id, config.job) == (RUN_ID, "job-1")
     assert (config.bus_name, config.region) == ("bus", "us-west-2")
+    assert (config.lease, config.pod) == (f"{RUN_ID}-relay", "pod-1")
     assert config.namespace == deployment["metadata"]["namespace"]

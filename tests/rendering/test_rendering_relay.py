@@ -11,11 +11,13 @@ def render(run_id):
 
 def test_relay_of_a_run_is_a_deployment_of_its_own_with_the_shared_account():
     runs = ("tiny-llama-aaaaaaaa", "tiny-llama-bbbbbbbb")
-    (first,), (second,) = (render(run_id) for run_id in runs)
+    (lease, first), (other_lease, second) = (render(run_id) for run_id in runs)
     (account,) = (each for each in render_relay_rights() if each["kind"] == "ServiceAccount")
 
     for run_id, relay in zip(runs, (first, second), strict=True):
         assert (relay["kind"], relay["metadata"]["name"]) == ("Deployment", f"{run_id}-relay")
+    assert lease["metadata"]["name"] != other_lease["metadata"]["name"]
+    for relay in (first, second):
         pod = relay["spec"]["template"]
         assert pod["spec"]["serviceAccountName"] == account["metadata"]["name"]
         assert relay["spec"]["selector"]["matchLabels"].items() <= pod["metadata"]["labels"].items()

@@ -55,6 +55,7 @@ LISTS = (
         for kind in ("persistentvolumeclaims", "secrets", "services", "serviceaccounts")
     ),
     f"/apis/apps/v1/{NAMESPACED}/deployments",
+    f"/apis/coordination.k8s.io/v1/{NAMESPACED}/leases",
     f"/apis/batch/v1/{NAMESPACED}/jobs",
     f"/apis/kubeflow.org/v1/{NAMESPACED}/pytorchjobs",
     f"/apis/rbac.authorization.k8s.io/v1/{NAMESPACED}/roles",

@@ -15,6 +15,7 @@ from local.cluster.api.objects import Objects
 from local.cluster.api.quantities import pod_requests
 from local.cluster.api.resources import Object
 from local.cluster.api.store import Change
+from local.cluster.controllers.anti_affinity import reason_against
 from local.cluster.controllers.controller import Controller, Key
 from local.cluster.controllers.placement import explain, reasons_against
 from local.cluster.events import EventRecorder
@@ -60,6 +61,8 @@ class Scheduler(Controller):
         with self.objects.store.lock:
             nodes = self.objects.list(resources.NODES)
             reserved, counts = self._reservations()
+            pods = self.objects.list(resources.PODS)
+        by_name = {node["metadata"]["name"]: node for node in nodes}
         problem = self._claim_problem(pod)
         against: list[list[str]] = []
         if problem is None:
@@ -67,6 +70,8 @@ class Scheduler(Controller):
             for node in sorted(nodes, key=lambda n: counts.get(n["metadata"]["name"], 0)):
                 name = node["metadata"]["name"]
                 reasons = self._reasons(pod, node, reserved.get(name, {}), counts.get(name, 0))
+                if not reasons and (apart := reason_against(pod, node, pods, by_name)):
+                    reasons = [apart]
                 if not reasons:
                     self._bind(pod, name)
                     return None

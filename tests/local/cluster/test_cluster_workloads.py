@@ -16,6 +16,7 @@ from cluster_fixtures import (  # noqa: F401  # fixtures
     empty_cluster,
     eventually,
     pytorchjob,
+    shell_pod,
 )
 from kubernetes import client
 from kubernetes.client.exceptions import ApiException
@@ -127,6 +128,35 @@ def test_taint_of_a_node_group_of_eks_keeps_pods_off_its_nodes(empty_cluster: Cl
 
     assert "1 node(s) had untolerated taint {training: true}" in event.message
     own.pod_phase("trainer", "Succeeded")
+
+
+def test_pods_that_avoid_each_other_share_no_node(empty_cluster: Cluster) -> None:
+    own = empty_cluster
+    own.add_nodes(node_group="one")
+    selector = {"matchLabels": {"app": "pair"}}
+    term = {"labelSelector": selector, "topologyKey": "kubernetes.io/hostname"}
+    apart = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+
+    def run(name: str, script: str, **spec: Any) -> None:
+        body = shell_pod(name, script, **spec)
+        body["metadata"]["labels"] = {"app": "pair"}
+        own.core.create_namespaced_pod("default", body)
+
+    run("first", "sleep 60", affinity=apart)
+    own.pod_phase("first", "Running")
+
+    run("second", "true", affinity=apart)
+    run("without-terms", "true")
+
+    sentences = {
+        "second": "node(s) didn't match pod anti-affinity rules",
+        "without-terms": "node(s) didn't satisfy existing pods anti-affinity rules",
+    }
+    for name, sentence in sentences.items():
+        event = own.event(name, "FailedScheduling")
+        assert event.message.startswith(f"0/1 nodes are available: 1 {sentence}.")
+    own.add_nodes(node_group="two")
+    own.pod_phase("second", "Succeeded")
 
 
 def test_pending_pod_is_scheduled_when_a_node_comes(empty_cluster: Cluster) -> None:
