@@ -21,6 +21,7 @@ from stationmaster.domain.run.aggregate import Run, Wait
 from stationmaster.domain.run.attempts import Attempt, first_assignment
 from stationmaster.domain.run.events import AttemptStarted, run_event_id
 from stationmaster.services import Services
+from stationmaster.steps.keep_clock import look_at_clock
 from stationmaster.steps.recording import change_phases, mirror_phase
 from stationmaster.steps.release_lease import release_lease
 from stationmaster.steps.stopping import raise_if_stopped
@@ -48,6 +49,9 @@ def acquire_cluster(services: Services, run_id: RunId, *, task_token: str) -> No
     raise_if_stopped(run)
     attempt = _begin_attempt(services, run)
     cluster = _ask_for_nodes(services, run, attempt)
+    if cluster.spec.window is not None:
+        look_at_clock(services, cluster)  # what was due before this moment
+        set_clock(services, cluster)
     # Whoever ended the run before this was written has not seen it; nobody else releases it.
     run = services.runs.load(run_id)
     try:
@@ -55,8 +59,6 @@ def acquire_cluster(services: Services, run_id: RunId, *, task_token: str) -> No
     except RunStopped:
         release_lease(services, run_id)
         raise
-    if cluster.spec.window is not None:
-        set_clock(services, cluster)
     if cluster.run_id == run_id and not awaits_window(cluster, services.now()):
         services.workflows.start_cluster(cluster.cluster_id)
     cluster = _check_again(services, cluster, run_id)

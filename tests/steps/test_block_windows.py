@@ -14,6 +14,7 @@ from stationmaster.domain.cluster import events as cl
 from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.cluster.events import ClusterPhase
 from stationmaster.domain.cluster.spec import Window
+from stationmaster.domain.errors import RunStopped
 from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.reactions.ending import outcome_of
 from stationmaster.domain.run import events as ev
@@ -134,6 +135,26 @@ def test_run_in_its_block_is_started_at_once_with_a_clock_for_its_end(booked: Ac
     assert status(booked.cluster, booked) == "RUNNING"
     assert booked.run.phase is not RunPhase.QUEUED
     assert booked.clock == window(booked).warn_at
+
+
+def test_run_that_comes_late_into_its_block_is_warned_at_once(booked: Account):
+    come_to(booked, window(booked).leave_at - timedelta(minutes=5))
+
+    acquire(booked)
+
+    assert len(booked.events("capacity.ending")) == 1
+    assert status(booked.cluster, booked) == "RUNNING"
+    assert booked.clock == window(booked).leave_at
+
+
+def test_run_that_comes_too_late_into_its_block_is_stopped_and_holds_nothing(booked: Account):
+    come_to(booked, window(booked).leave_at)
+
+    with pytest.raises(RunStopped, match="stopped because capacity block"):
+        acquire(booked)
+
+    assert booked.cluster.phase is ClusterPhase.DRAINING
+    assert status(booked.cluster, booked) is None
 
 
 def test_people_are_warned_once_before_the_block_ends(training: Account):
