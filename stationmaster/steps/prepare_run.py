@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Final, TypedDict
 
 from stationmaster.domain.ids import RunId
+from stationmaster.domain.planning.cost import NodeSource
 from stationmaster.domain.planning.plan import plan_recipe
 from stationmaster.domain.planning.unknown_program import LONGEST_COMMAND
 from stationmaster.services import Services
@@ -49,7 +50,7 @@ def prepare_run(services: Services, run_id: RunId) -> Preparation:
         nodes=placement.nodes,
         min_nodes=request.min_nodes,
         instance_type=placement.instance_type,
-        is_prepaid=request.is_prepaid,
+        source=NodeSource(is_prepaid=request.is_prepaid),
     )
     return {"run_id": run_id, "await_limit_s": await_limit_s(plan.longest_duration_s)}
 

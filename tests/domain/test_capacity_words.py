@@ -261,3 +261,21 @@ def test_machines_without_a_price_on_demand_can_be_had_in_a_block():
     assert plan.instance_type == "p5e.48xlarge"
     assert 0 < plan.price_per_hour_usd < 5
     assert "no on-demand price" in str(refused("llama2-7b nodes=2 instance=p5e.48xlarge"))
+
+
+@pytest.mark.parametrize(
+    ("capacity", "nodes", "has_group"),
+    [
+        ("on-demand", "2 x p5.48xlarge, 32 EFA each", True),
+        ("spot", "2 x p5.48xlarge spot instances, 32 EFA each", True),
+        (f"odcr:{ID}", f"2 x p5.48xlarge of capacity reservation {ID}, 32 EFA each", False),
+        (f"block:{ID}", f"2 x p5.48xlarge of capacity block {ID}, 32 EFA each", False),
+    ],
+)
+def test_plan_lists_what_is_created_of_each_capacity(capacity, nodes, has_group):
+    ec2 = Ec2(BLOCK if capacity.startswith("block") else FOUND)
+
+    plan = start_of(f"llama2-7b nodes=2 instance=p5.48xlarge capacity={capacity}", ec2).plan
+
+    assert f"1 node group of {nodes}" in plan.will_create
+    assert ("1 placement group" in plan.will_create[-1]) is has_group

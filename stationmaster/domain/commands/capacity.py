@@ -15,7 +15,7 @@ from typing import Final
 
 from stationmaster.domain.cluster.spec import LEAVE_S, Reservation, Window
 from stationmaster.domain.errors import BadCommand, BadParameter, NotPossibleNow
-from stationmaster.domain.planning.cost import stop_deadline
+from stationmaster.domain.planning.cost import NodeSource, stop_deadline
 from stationmaster.domain.planning.plan import Plan
 
 CAPACITY: Final = "capacity"
@@ -65,6 +65,17 @@ class Capacity:
     def window(self) -> Window | None:
         """When a capacity block has them."""
         return self.reservation.window if self.reservation is not None else None
+
+    @property
+    def source(self) -> NodeSource:
+        """The same for a plan."""
+        if self.found is None:
+            return NodeSource(words="spot instances" if self.is_spot else "")
+        return NodeSource(
+            words=f"of {_called(self.found)}",
+            is_prepaid=self.window is not None,
+            is_placed=True,
+        )
 
     @property
     def typed(self) -> str:

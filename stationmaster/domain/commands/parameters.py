@@ -176,7 +176,7 @@ def read_values(
             listing=listing,
             restored_bytes=returning.num_bytes,
             trains=not own.program,
-            is_prepaid=capacity.window is not None,
+            source=capacity.source,
         )
         refuse_no_room(storage, plan)
         whole = 0.0 if eks_name else plan.price_per_hour_usd

@@ -61,6 +61,21 @@ class Shared:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class NodeSource:
+    """Where the nodes of a new cluster come from, as far as a plan says it."""
+
+    words: str = ""
+    """After their number and type, such as "spot instances"; "" for instances on demand."""
+    is_prepaid: bool = False
+    """They were paid for in advance, and add nothing to price and cost."""
+    is_placed: bool = False
+    """They are where a reservation is, and in no placement group of the run's."""
+
+
+ON_DEMAND: Final = NodeSource()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Figures:
     """All estimates of one layout."""
 

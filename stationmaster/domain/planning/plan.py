@@ -30,7 +30,14 @@ from stationmaster.domain.planning.advice import (
     misfits_of,
     warnings_of,
 )
-from stationmaster.domain.planning.cost import Figures, Shared, estimate, tokens_per_s
+from stationmaster.domain.planning.cost import (
+    ON_DEMAND,
+    Figures,
+    NodeSource,
+    Shared,
+    estimate,
+    tokens_per_s,
+)
 from stationmaster.domain.planning.layout import Layout
 from stationmaster.domain.planning.memory import GIB, checkpoint_bytes
 from stationmaster.domain.planning.ranges import (
@@ -171,7 +178,7 @@ def plan_recipe(
     listing: Listing | None = None,
     restored_bytes: int = 0,
     trains: bool = True,
-    is_prepaid: bool = False,
+    source: NodeSource = ON_DEMAND,
 ) -> Plan:
     """Plan a recipe whose overrides are applied.
 
@@ -182,14 +189,14 @@ def plan_recipe(
             as large as that needs.
         restored_bytes: what comes back of other runs' results before training.
         trains: False where the recipe only names machines and data.
-        is_prepaid: the nodes were paid for in advance, and add nothing to price and cost.
+        source: where the nodes of a new cluster come from.
 
     Raises:
         UserError: an unknown instance, machines that cannot run the recipe at all, or data that no
             file system holds.
     """
     instance = get_instance(instance_type or recipe.default_instance)
-    instance = instance.prepaid if is_prepaid else instance
+    instance = instance.prepaid if source.is_prepaid else instance
     layout = Layout(
         recipe=recipe,
         instance=instance,
@@ -251,7 +258,7 @@ def plan_recipe(
         on_cluster=shared.label if shared else None,
         will_create=[]
         if shared
-        else _will_create(recipe, instance, nodes=layout.nodes, least=min_nodes),
+        else _will_create(recipe, instance, source, nodes=layout.nodes, least=min_nodes),
         suggestion=suggestion,
         misfits=misfits,
         price_note=price_note,
@@ -363,16 +370,17 @@ def _memory_per_gpu(figures: Figures) -> MemoryPerGpu:
 
 
 def _will_create(
-    recipe: Recipe, instance: InstanceType, *, nodes: int, least: int | None
+    recipe: Recipe, instance: InstanceType, source: NodeSource, *, nodes: int, least: int | None
 ) -> list[str]:
+    bought = f" {source.words}" if source.words else ""
+    has_group = instance.num_efa and not source.is_placed
     efa = f", {instance.num_efa} EFA each" if instance.num_efa else ""
     return [
         "1 EKS cluster (control plane, access entries, FSx CSI add-on)",
         f"1 node group of 1 x {SYSTEM_INSTANCE_TYPE} for operators and the relay",
-        f"1 node group of {f'{least} to ' if least else ''}{nodes} x {instance.name}{efa}",
+        f"1 node group of {f'{least} to ' if least else ''}{nodes} x {instance.name}{bought}{efa}",
         _storage(recipe),
-        "1 security group, 2 launch templates"
-        + (", 1 placement group" if instance.num_efa else ""),
+        "1 security group, 2 launch templates" + (", 1 placement group" if has_group else ""),
     ]
 
 
