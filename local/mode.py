@@ -33,7 +33,7 @@ from local.aws import (
     RicRuntime,
 )
 from local.aws.clock import SHORTEST_WAIT_S
-from local.cluster import LocalCluster
+from local.cluster import LocalCluster, back_off
 from local.cluster_behind_eks import ClusterBehindEks
 from local.handler_log import HANDLER_LOG
 from local.limits import limits_with
@@ -117,6 +117,8 @@ class LocalMode:
             file_system_dir=self._file_system_dir,
             kubectl_namespace=NAMESPACE,
             only_images=_IMAGES,
+            # Containers run in real time: their back-offs must not be over before they start.
+            speed=min(options.speed, back_off.DEFAULT_SPEED),
         )
         self.processes_left: list[str] = []
         """What could not be ended when local mode stopped."""

@@ -19,7 +19,7 @@ import secrets
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
-from local.cluster import infrastructure
+from local.cluster import back_off, infrastructure
 from local.cluster.addons import objects_of
 from local.cluster.api import resources
 from local.cluster.api.authorization import Tokens
@@ -70,6 +70,7 @@ class LocalCluster:
             containers' commands.
         list_gpus: the NVIDIA GPUs of this machine.
         kubectl_namespace: where kubectl looks when no namespace is given.
+        speed: so many seconds of back-offs pass in one real second.
         spot_trains_first_s: how long a job runs on a spot node before the fault takes that back.
     """
 
@@ -85,6 +86,7 @@ class LocalCluster:
         only_images: Collection[str] | None = None,
         list_gpus: Callable[[], list[int]] = machine_gpus,
         kubectl_namespace: str = "default",
+        speed: float = back_off.DEFAULT_SPEED,
         spot_trains_first_s: float = TRAINS_FIRST_S,
     ) -> None:
         self._kubectl_namespace = kubectl_namespace
@@ -115,6 +117,7 @@ class LocalCluster:
                 file_systems=file_system_dir,
                 image_commands={part: list(words) for part, words in (images or {}).items()},
                 faults=self.faults,
+                back_off=back_off.of_containers(speed),
             )
         )
         self.num_gpus = len(list_gpus())
@@ -129,7 +132,7 @@ class LocalCluster:
             SpotInterruptions(
                 objects, self._nodes, self.faults, trains_first_s=spot_trains_first_s
             ),
-            *_controllers(objects, self.faults),
+            *_controllers(objects, self.faults, speed),
         ]
         self._server = ApiServer(
             Api(objects, tokens=self._tokens, find_log=self._kubelet.find_log), state_dir
@@ -247,7 +250,7 @@ class LocalCluster:
         return [image for image in images if image not in self._only_images]
 
 
-def _controllers(objects: Objects, faults: set[str]) -> list[Controller]:
+def _controllers(objects: Objects, faults: set[str], speed: float) -> list[Controller]:
     return [
         Scheduler(objects, EventRecorder(objects, "default-scheduler"), faults),
         VolumeBinder(objects, EventRecorder(objects, "persistentvolume-controller")),
@@ -256,6 +259,6 @@ def _controllers(objects: Objects, faults: set[str]) -> list[Controller]:
         DeploymentController(objects, EventRecorder(objects, "deployment-controller")),
         ReplicaSetController(objects, EventRecorder(objects, "replicaset-controller")),
         DaemonSetController(objects, EventRecorder(objects, "daemonset-controller")),
-        JobController(objects, EventRecorder(objects, "job-controller")),
+        JobController(objects, EventRecorder(objects, "job-controller"), back_off.of_jobs(speed)),
         PyTorchJobController(objects, EventRecorder(objects, "pytorchjob-controller")),
     ]

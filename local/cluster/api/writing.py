@@ -287,9 +287,10 @@ def _propagation(resource: Resource, options: Object) -> tuple[Propagation, list
 
 def _refuse_unconditional(target: Target) -> None:
     resource = target.resource
+    # The server names the plural here. Source: apiserver, registry/generic/registry/store.go.
     if resource.custom or resource.key in _CONDITIONAL:
         cause = ("metadata.resourceVersion", "Invalid value: 0: must be specified for an update")
-        raise errors.invalid(resource.kind, resource.group, target.name, [cause])
+        raise errors.invalid(resource.plural, resource.group, target.name, [cause])
 
 
 def _patched(target: Target, content_type: str, current: Object, patch: Any) -> Object:

@@ -5,14 +5,18 @@ Started by `LocalCluster`. Indexed completion, suspension, deadline and time to 
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime
 
 from local.cluster import infrastructure
 from local.cluster.api import resources
 from local.cluster.api.metadata import clone, timestamp
+from local.cluster.api.objects import Objects
 from local.cluster.api.resources import Object
+from local.cluster.back_off import BackOff
 from local.cluster.controllers.children import is_going, owned, phase, pod_from
 from local.cluster.controllers.workloads import WorkloadController
+from local.cluster.events import EventRecorder
 
 _INDEX = "batch.kubernetes.io/job-completion-index"
 
@@ -24,6 +28,12 @@ def _ended(obj: Object) -> bool:
 
 def _seconds_since(moment: str) -> float:
     return (datetime.now(UTC) - datetime.fromisoformat(moment)).total_seconds()
+
+
+def _ended_at(pod: Object) -> str:
+    statuses = pod["status"].get("containerStatuses") or []
+    ends = [((each.get("state") or {}).get("terminated") or {}) for each in statuses]
+    return max((end.get("finishedAt", "") for end in ends), default="")
 
 
 def _forbidden_end(spec: Object, failed: list[Object]) -> tuple[str, str] | None:
@@ -57,6 +67,12 @@ class JobController(WorkloadController):
     name = "jobs"
     resource = resources.JOBS
 
+    def __init__(self, objects: Objects, recorder: EventRecorder, back_off: BackOff) -> None:
+        super().__init__(objects, recorder)
+        self._back_off = back_off
+        # By the Job's uid: its failures in a row, and when the last was seen.
+        self._failures: dict[str, tuple[int, float]] = {}
+
     def bring_in_order(self, obj: Object) -> float | None:
         if _ended(obj):
             return self._expire(obj)
@@ -89,15 +105,34 @@ class JobController(WorkloadController):
             self._finish(obj, status, active, succeeded, failed, None)
             return None
         going = [pod for pod in active if is_going(pod)]
+        pause_s = self._pause_s(obj, succeeded, failed)
         wanted = min(spec["parallelism"], spec["completions"] - len(succeeded))
-        for _ in range(wanted - (len(active) - len(going))):
+        for _ in range(0 if pause_s > 0 else wanted - (len(active) - len(going))):
             active.append(self._create(obj, [*active, *succeeded]))
         ready = sum(1 for pod in active if infrastructure.is_ready(pod))
         counts = {"active": len(active), "ready": ready}
         self.set_status(
             obj, {**status, **counts, "succeeded": len(succeeded), "failed": len(failed)}
         )
-        return left_s
+        due = [seconds for seconds in (left_s, pause_s or None) if seconds is not None]
+        return min(due, default=None)
+
+    def _pause_s(self, obj: Object, succeeded: list[Object], failed: list[Object]) -> float:
+        """Real seconds until a pod may follow those that failed since the last one that succeeded.
+
+        Source: kubernetes, pkg/controller/job/backoff_utils.go.
+        """
+        done = max((_ended_at(pod) for pod in succeeded), default="")
+        in_a_row = sum(1 for pod in failed if _ended_at(pod) >= done)
+        if not in_a_row:
+            return 0.0
+        uid, now = obj["metadata"]["uid"], time.monotonic()
+        known, since = self._failures.get(uid, (0, now))
+        if in_a_row != known:
+            since = now
+        self._failures[uid] = (in_a_row, since)
+        wait_s = self._back_off.real_s(self._back_off.delay_s(in_a_row))
+        return max(0.0, since + wait_s - now)
 
     def _create(self, obj: Object, placed: list[Object]) -> Object:
         pod = pod_from(obj["spec"]["template"], obj, labels={})
@@ -123,6 +158,7 @@ class JobController(WorkloadController):
         failed: list[Object],
         failure: tuple[str, str] | None,
     ) -> None:
+        self._failures.pop(obj["metadata"]["uid"], None)
         for pod in active:
             if not is_going(pod):
                 self.remove_pod(obj, pod)

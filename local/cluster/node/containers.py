@@ -22,11 +22,6 @@ from local.cluster.node.launch import NodeContext
 from local.cluster.node.podstatus import ContainerRun, running_since, terminated, waiting
 from local.cluster.node.volumes import MountError
 
-# A real kubelet begins at 10 s and ends at 5 min; people who watch a laptop are less patient.
-FIRST_BACK_OFF_S, LAST_BACK_OFF_S = 1.0, 10.0
-# A container that ran this long starts its back-off anew (10 min in a real kubelet).
-BACK_OFF_FORGET_S = 60.0
-
 
 class PodContainers:
     """The init containers and the containers of a pod, each with its runs."""
@@ -176,14 +171,15 @@ class PodContainers:
         if ending or policy == "Never" or finished:
             return
         run.last_state = run.state
-        if ran_s >= BACK_OFF_FORGET_S:
+        back_off = self._context.back_off
+        if back_off.is_forgotten(ran_s):
             run.quick_failures = 0
         run.quick_failures += 1
         if run.quick_failures == 1:
             run.restart_at = time.monotonic()
             return
-        delay_s = min(FIRST_BACK_OFF_S * 2 ** (run.quick_failures - 2), LAST_BACK_OFF_S)
-        run.restart_at = time.monotonic() + delay_s
+        delay_s = back_off.delay_s(run.quick_failures - 1)
+        run.restart_at = time.monotonic() + back_off.real_s(delay_s)
         run.state, message = podstatus.backing_off(run, self.pod["metadata"], delay_s)
         self._event(run, "Warning", "BackOff", message)
 

@@ -17,6 +17,7 @@ from local.cluster.api.accounts import DEFAULT_ACCOUNT
 from local.cluster.api.objects import Objects
 from local.cluster.api.quantities import container_requests
 from local.cluster.api.resources import Object
+from local.cluster.back_off import BackOff
 from local.cluster.events import EventRecorder
 from local.cluster.labels import JOB_NAME_LABEL
 from local.cluster.node.container import Command
@@ -50,6 +51,7 @@ class NodeContext:
     file_systems: FileSystems
     image_commands: Mapping[str, list[str]]
     faults: set[str]
+    back_off: BackOff
 
 
 class CannotRunError(Exception):

@@ -14,6 +14,7 @@ from typing import Any
 
 from local.cluster.api.metadata import timestamp
 from local.cluster.api.resources import Object
+from local.cluster.back_off import duration_text
 from local.cluster.logs import ContainerLog
 from local.cluster.node.container import ContainerProcess
 
@@ -98,11 +99,14 @@ def terminated(exit_code: int, *, started_at: str, reason: str = "", message: st
 def backing_off(
     run: ContainerRun, metadata: Mapping[str, Any], delay_s: float
 ) -> tuple[State, str]:
-    """The state of a container that is started again after `delay_s`, and the event's message."""
+    """The state of a container that is started again after `delay_s`, and the event's message.
+
+    The seconds are those of a real cluster.
+    """
     pod = f"{metadata['name']}_{metadata['namespace']}({metadata['uid']})"
     state = waiting(
         "CrashLoopBackOff",
-        f"back-off {delay_s:.0f}s restarting failed container={run.name} pod={pod}",
+        f"back-off {duration_text(delay_s)} restarting failed container={run.name} pod={pod}",
     )
     return state, f"Back-off restarting failed container {run.name} in pod {pod}"
 

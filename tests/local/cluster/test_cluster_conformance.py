@@ -595,7 +595,10 @@ def test_custom_object_is_replaced_only_by_who_names_its_version(asked: Asked) -
 
     assert (blind.status, seen.status) == (422, 200)
     assert blind.causes == [("metadata.resourceVersion", INVALID)]
-    assert blind.message.endswith("must be specified for an update")
+    assert blind.message == (
+        'pytorchjobs.kubeflow.org "put" is invalid: metadata.resourceVersion: Invalid value: 0: '
+        "must be specified for an update"
+    )
 
 
 def test_path_that_is_not_served_is_answered_in_plain_text(asked: Asked) -> None:

@@ -21,6 +21,7 @@ from cluster_fixtures import (  # noqa: F401  # fixtures
 from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 
+from local.cluster import back_off
 from local.cluster.api import resources
 from local.cluster.api.errors import ApiError
 from local.cluster.api.objects import Objects
@@ -381,7 +382,8 @@ def test_status_that_another_wrote_since_it_was_looked_at_is_not_overwritten() -
     objects = Objects(Store(), Catalog(), webhook_answers=lambda: True)
     objects.create(resources.NAMESPACES, {"metadata": {"name": "default"}})
     objects.create(resources.JOBS, batch_job("one", "true"), namespace="default")
-    controller = JobController(objects, EventRecorder(objects, "job-controller"))
+    recorder = EventRecorder(objects, "job-controller")
+    controller = JobController(objects, recorder, back_off.of_jobs(speed=60.0))
     seen = objects.get(resources.JOBS, "default", "one")
     failed = {"conditions": [{"type": "Failed", "status": "True"}]}
     objects.modify(resources.JOBS, "default", "one", lambda job: job.update(status=failed))

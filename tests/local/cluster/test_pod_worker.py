@@ -14,7 +14,10 @@ from local.cluster.node.podworker import PodWorker
 
 POD = {
     "metadata": {"name": "operator", "namespace": "kubeflow", "uid": "u-1"},
-    "spec": {"containers": [{"name": "operator", "image": "kubeflow/training-operator:v1"}]},
+    "spec": {
+        "nodeName": "node-1",
+        "containers": [{"name": "operator", "image": "kubeflow/training-operator:v1"}],
+    },
 }
 
 
