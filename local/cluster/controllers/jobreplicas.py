@@ -55,9 +55,7 @@ class JobReplicas:
         # Without a container that ended, e.g. evicted, the operator takes it for retryable.
         ended_for_good = exit_code is not None and exit_code < replicas.RETRYABLE_EXIT_CODE
         if policy == "ExitCode" and ended_for_good:
-            if is_going(pod):
-                return
-            message = f"job {name} is failing because {role} replica(s) failed."
+            message = f'job "{name}" is failing because "{role}" replica(s) failed.'
             self._event(job, "Warning", jobstatus.reason("Failed"), message)
             jobstatus.set_condition(status, "Failed", message)
         elif policy != "Never":

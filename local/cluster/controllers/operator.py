@@ -127,9 +127,8 @@ class PyTorchJobController(Controller):
         why = jobstatus.reason("Suspended")
         if jobstatus.holds(status, "Running"):
             jobstatus.set_condition(status, "Running", message, value="False", why=why)
-        if not jobstatus.holds(status, "Suspended"):
-            jobstatus.set_condition(status, "Suspended", message)
-            self._event(job, "Normal", why, message)
+        jobstatus.set_condition(status, "Suspended", message)
+        self._event(job, "Normal", why, message)
 
     def _after_end(
         self, job: Object, policy: Object, status: Object, pods: list[Object]
@@ -235,8 +234,7 @@ class PyTorchJobController(Controller):
     ) -> None:
         name = job["metadata"]["name"]
         cause = f"because {failed} {role} replica(s) failed."
-        if jobstatus.holds(status, "Failed"):
-            return
+        # Also of a job that has failed by an exit code, whose conditions stay.
         if spec["restartPolicy"] != "Never":
             message = f"PyTorchJob {name} is restarting {cause}"
             self._event(job, "Warning", jobstatus.reason("Restarting"), message)

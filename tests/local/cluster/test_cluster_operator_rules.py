@@ -162,3 +162,47 @@ def test_newest_condition_of_a_pod_is_the_one_that_is_reported(world: World) -> 
 
     assert "New" in world.reasons()
     assert "Old" not in world.reasons()
+
+
+@pytest.mark.parametrize("is_going", [False, True])
+def test_permanent_exit_code_fails_the_job_and_is_told_twice(world: World, is_going: bool) -> None:
+    world.submit(pytorchjob("stops", workers=0, restart_policy="ExitCode"))
+    name = "stops-master-0"
+
+    def hold(pod: Object) -> None:
+        pod["metadata"]["finalizers"] = ["example.com/hold"]
+
+    world.objects.modify(resources.PODS, "default", name, hold)
+    if is_going:
+        world.objects.delete(resources.PODS, "default", name)
+    ended = {"name": "pytorch", "state": {"terminated": {"exitCode": 1}}}
+    world.set_pod(name, phase="Failed", containerStatuses=[ended])
+    status = world.look("stops")
+
+    said = [
+        (event["reason"], event["message"])
+        for event in world.objects.list(resources.EVENTS, "default")
+        if event["type"] == "Warning"
+    ]
+    message = 'job "stops" is failing because "Master" replica(s) failed.'
+    assert (status["conditions"][-1]["type"], status["conditions"][-1]["message"]) == (
+        "Failed",
+        message,
+    )
+    assert sorted(said) == [
+        ("PyTorchJobFailed", message),
+        (
+            "PyTorchJobRestarting",
+            "PyTorchJob stops is restarting because 1 Master replica(s) failed.",
+        ),
+    ]
+
+
+def test_suspended_job_is_said_to_be_so_at_every_look(world: World) -> None:
+    world.submit(pytorchjob("paused", workers=0, runPolicy={"suspend": True}))
+    for _ in range(2):
+        world.look("paused")
+
+    events = world.objects.list(resources.EVENTS, "default")
+
+    assert [(event["reason"], event["count"]) for event in events] == [("PyTorchJobSuspended", 3)]
