@@ -6,6 +6,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
+from aws_fixtures import until
 from aws_steps import IDLE, Account, account  # noqa: F401
 from cluster_steps import (
     account_only,  # noqa: F401
@@ -38,6 +39,7 @@ from kill_points import (
 )
 
 from stationmaster.domain.cluster.events import SizeSettled
+from stationmaster.steps import READY, StepResult
 from stationmaster.steps.ensure_job_started import ensure_job_started
 from stationmaster.steps.ensure_node_group import ensure_node_group
 from stationmaster.steps.install_plugin import install_plugin
@@ -51,6 +53,17 @@ from stationmaster.steps.stage_data import stage_data
 from stationmaster.steps.submit_job import submit_job
 
 SPEED = IDLE
+
+
+def until_volumes_are_gone(step: Call) -> Call:
+    """One call deletes all; the cluster lets go of the volume a moment later, or sooner."""
+
+    def call(account: Account) -> StepResult:
+        step(account)
+        until(lambda: not in_cluster(account)["/api/v1/persistentvolumes"])
+        return READY
+
+    return call
 
 
 def once(step: Call) -> Call:
@@ -157,7 +170,7 @@ CASES = (
     ),
     Case(
         "release_job",
-        [of_cluster(release_job)],
+        [until_volumes_are_gone(of_cluster(release_job))],
         given=occupied,
         also=in_cluster,
     ),
