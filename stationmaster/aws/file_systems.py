@@ -11,13 +11,17 @@ from stationmaster.aws.kinds import Actions
 from stationmaster.domain.errors import TransientError
 from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.names import TAG_CLUSTER_ID, tags
+from stationmaster.domain.planning.cost import deployment_type
 from stationmaster.domain.resources import Left, ResourceKind
 from stationmaster.rendering.storage import SharedStorage
 from stationmaster.settings import Settings
 
 if TYPE_CHECKING:
     from mypy_boto3_fsx import FSxClient
-    from mypy_boto3_fsx.type_defs import FileSystemTypeDef
+    from mypy_boto3_fsx.type_defs import (
+        CreateFileSystemLustreConfigurationTypeDef,
+        FileSystemTypeDef,
+    )
 
 ACTIONS: Final = Actions(
     permission="file-system",
@@ -137,11 +141,7 @@ class FileSystems:
                 StorageType="SSD",
                 SubnetIds=[subnet_id],
                 SecurityGroupIds=[security_group_id],
-                LustreConfiguration={
-                    "DeploymentType": "PERSISTENT_2",
-                    "PerUnitStorageThroughput": mbps_per_tib,
-                    "DataCompressionType": "LZ4",
-                },
+                LustreConfiguration=_lustre(mbps_per_tib),
                 Tags=[
                     {"Key": key, "Value": value}
                     for key, value in tags(
@@ -162,6 +162,17 @@ class FileSystems:
             Left(ResourceKind.FILE_SYSTEM, found.file_system_id, found.file_system_id)
             for found in self.list_tagged(cluster_id)
         ]
+
+
+def _lustre(mbps_per_tib: int) -> CreateFileSystemLustreConfigurationTypeDef:
+    """What type of file system it is; FSx takes the throughput of PERSISTENT_2 only."""
+    if deployment_type(mbps_per_tib) == "SCRATCH_2":
+        return {"DeploymentType": "SCRATCH_2", "DataCompressionType": "LZ4"}
+    return {
+        "DeploymentType": "PERSISTENT_2",
+        "PerUnitStorageThroughput": mbps_per_tib,
+        "DataCompressionType": "LZ4",
+    }
 
 
 def _file_system(item: FileSystemTypeDef) -> FileSystem:

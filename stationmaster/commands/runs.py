@@ -233,6 +233,7 @@ def request_run(
             image=start.image,
             program=start.program,
             file_system_gib=_planned_size(start),
+            file_system_mbps_per_tib=start.storage.new_mbps_per_tib,
             file_system=start.storage.existing,
             link_reason=plan.data.why if plan.data is not None and plan.data.linked else "",
             model=start.model,

@@ -19,7 +19,7 @@ from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.domain.run.request import TrainingRequest
 
 ID = "fs-0123456789abcdef0"
-# A SCRATCH_2 file system: a throughput that no new one has.
+# A SCRATCH_2 file system.
 SPEC = FileSystemSpec(storage_gib=4800, mbps_per_tib=200, existing_id=ID)
 
 
@@ -246,3 +246,97 @@ def test_size_that_is_typed_twice_is_refused() -> None:
     error = refused("cluster create team-a file_system=2400 file_system_gib=2400")
 
     assert "say the same thing twice" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("typed", "mbps", "usd_per_gib_month", "said"),
+    [
+        ("scratch-200", 200, 0.140, "SCRATCH_2 at 200 MB/s a TiB"),
+        ("persistent-125", 125, 0.145, "PERSISTENT_2 at 125 MB/s a TiB"),
+        ("persistent-1000", 1000, 0.600, "PERSISTENT_2 at 1000 MB/s a TiB"),
+    ],
+)
+def test_type_of_a_new_file_system_is_planned_priced_and_requested(
+    typed: str, mbps: int, usd_per_gib_month: float, said: str
+) -> None:
+    start = start_of(f"llama2-7b nodes=2 file_system=4800 file_system_type={typed}")
+    request = TrainingRequest(
+        recipe="llama2-7b",
+        nodes=2,
+        instance_type="p5.48xlarge",
+        file_system_gib=4800,
+        file_system_mbps_per_tib=start.storage.new_mbps_per_tib,
+        command="",
+        team_id="T1",
+        channel_id="C1",
+        user_id="U1",
+    )
+    spec = spec_for(request.resolved, nodes=2, instance_type="p5.48xlarge").file_system
+
+    assert any(f"4800 GiB {said}" in line for line in start.plan.will_create)
+    assert spec == FileSystemSpec(storage_gib=4800, mbps_per_tib=mbps)
+    assert spec.price_per_hour_usd == pytest.approx(4800 * usd_per_gib_month / 730)
+    assert f"file_system=4800 file_system_type={typed}" in start.words
+    assert start_of(start.words) == start
+    is_warned = any("keeps no second copy" in note for note in start.plan.warnings)
+    assert is_warned is (typed == "scratch-200")
+
+
+def test_faster_file_system_writes_a_checkpoint_in_less_time() -> None:
+    slow = start_of("llama2-7b nodes=2 file_system_type=persistent-125").plan
+    fast = start_of("llama2-7b nodes=2 file_system_type=persistent-1000").plan
+
+    assert slow.checkpoint_write_s == pytest.approx(8 * fast.checkpoint_write_s, rel=0.02)
+
+
+def test_new_cluster_has_the_type_that_was_typed() -> None:
+    made = parse("cluster create lab file_system=2400 file_system_type=scratch-200")
+    by_gib = parse("cluster create lab file_system_gib=2400 file_system_type=scratch-200")
+
+    assert isinstance(made, CreateCluster)
+    assert made == by_gib
+    assert made.spec.file_system == FileSystemSpec(storage_gib=2400, mbps_per_tib=200)
+
+
+@pytest.mark.parametrize(
+    ("words", "said", "suggestion"),
+    [
+        (
+            "file_system_type=SCRATCH_2",
+            "expected scratch-200, persistent-125",
+            "/train tiny-llama file_system_type=scratch-200",
+        ),
+        (
+            "file_system_type=PERSISTENT_2_500",
+            "expected scratch-200",
+            "/train tiny-llama file_system_type=persistent-500",
+        ),
+        ("file_system_type=persistent-200", "expected scratch-200", "/train plan tiny-llama"),
+        (
+            f"file_system={ID} file_system_type=scratch-200",
+            f"is of a new file system, and file_system={ID} exists",
+            None,
+        ),
+    ],
+)
+def test_type_that_is_none_or_of_no_new_file_system_is_refused(
+    words: str, said: str, suggestion: str | None
+) -> None:
+    error = refused(f"tiny-llama {words}")
+
+    assert said in str(error)
+    assert suggestion in (None, error.suggestion)
+    assert error.suggestion is not None
+    parse(error.suggestion.removeprefix("/train "))
+
+
+def test_run_on_a_kept_cluster_takes_no_type() -> None:
+    spec = spec_for_any(get_instance("m5.2xlarge"), nodes=2, file_system_gib=1200)
+    requested = make_cluster_event(cl.ClusterRequested, spec=spec, name="lab")
+    cluster = aggregate.start(requested)
+
+    error = refused(
+        "tiny-llama on=lab file_system_type=scratch-200", find_cluster=lambda _label: cluster
+    )
+
+    assert "cannot be used with on=lab: that cluster's file system is there" in str(error)

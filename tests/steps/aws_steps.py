@@ -122,7 +122,7 @@ class Account:
         """A new run whose first attempt leases a cluster, of which nothing is made."""
         wanted = self.ask(**request).request
         spec = spec_for(
-            get_recipe(wanted.recipe, wanted.model).with_overrides(wanted.overrides),
+            wanted.resolved,
             nodes=wanted.nodes,
             min_nodes=wanted.min_nodes,
             instance_type=wanted.instance_type,

@@ -325,3 +325,21 @@ def test_nodes_are_repaired_where_the_deployment_asks_for_it(account: Account, n
     made = eks.describe_nodegroup(clusterName=name, nodegroupName=node_group)["nodegroup"]
     assert made["nodeRepairConfig"] == {"enabled": True}
     assert NODE_MONITORING_ADDON in eks.list_addons(clusterName=name)["addons"]
+
+
+def test_scratch_file_system_is_asked_for_without_a_throughput(account: Account):
+    account.request(file_system_mbps_per_tib=200)
+    account.finish(ensure_cluster)
+
+    account.call(ensure_file_system)
+
+    listed = account.aws.client("fsx").describe_file_systems()["FileSystems"]
+    (made,) = (
+        each
+        for each in listed
+        if {"Key": TAG_CLUSTER_ID, "Value": account.cluster_id} in each["Tags"]
+    )
+    lustre = made["LustreConfiguration"]
+    assert lustre["DeploymentType"] == "SCRATCH_2"
+    assert "PerUnitStorageThroughput" not in lustre
+    assert made["StorageCapacity"] == account.cluster.spec.file_system.storage_gib

@@ -288,6 +288,8 @@ def _validate(params: dict[str, Any]) -> None:
             "InvalidPerUnitStorageThroughput",
             f"PerUnitStorageThroughput cannot be given for {deployment}",
         )
+    if deployment.startswith("SCRATCH"):
+        _refuse_of_scratch(params, lustre)
     if len(params.get("SubnetIds", [])) != 1:
         raise ApiError("BadRequest", "Exactly one subnet ID is required for a Lustre file system")
     _validate_capacity(
@@ -295,6 +297,27 @@ def _validate(params: dict[str, Any]) -> None:
         deployment=deployment,
         efa_step=_EFA_STEP_GIB.get(int(throughput or 0), 0) if lustre.get("EfaEnabled") else 0,
     )
+
+
+def _refuse_of_scratch(params: dict[str, Any], lustre: dict[str, Any]) -> None:
+    """Refuse what only persistent file systems have.
+
+    Source: FSx for Lustre API reference, CreateFileSystem: KmsKeyId and the Lustre configuration.
+    """
+    asked = [
+        name
+        for name, value in (
+            ("KmsKeyId", params.get("KmsKeyId")),
+            ("AutomaticBackupRetentionDays", lustre.get("AutomaticBackupRetentionDays")),
+            ("EfaEnabled", lustre.get("EfaEnabled")),
+        )
+        if value
+    ]
+    if asked:
+        raise ApiError(
+            "BadRequest",
+            f"{asked[0]} is not supported by the scratch deployment type of Lustre file systems",
+        )
 
 
 def _validate_capacity(capacity: int, *, deployment: str, efa_step: int) -> None:

@@ -43,7 +43,7 @@ class Recipe(BaseModel):
     needs_gpu: bool
     nproc_per_node: int = Field(description="0 means one process for each GPU of the instance")
     file_system_gib: int = Field(description="FSx for Lustre storage: 1200, 2400 or n x 2400")
-    file_system_mbps_per_tib: int = Field(description="of a new one 125, 250, 500 or 1000")
+    file_system_mbps_per_tib: int = Field(description="of a new one 125, 200, 250, 500 or 1000")
     file_system_id: str = Field(
         default="", description="a file system that exists, in place of a new one"
     )

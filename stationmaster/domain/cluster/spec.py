@@ -189,18 +189,21 @@ def spec_for_any(
     *,
     nodes: int,
     file_system_gib: int,
+    mbps_per_tib: int | None = None,
     existing: FileSystemSpec | None = None,
 ) -> ClusterSpec:
     """A cluster for whatever recipes come: it offers all that its machines have for training.
 
-    `file_system_gib` is the size of a new file system; `existing` is used in its place.
+    `file_system_gib` and `mbps_per_tib` are those of a new file system; `existing` is used in its
+    place.
     """
     return ClusterSpec(
         instance_type=instance.name,
         nodes=nodes,
         file_system=existing
         or FileSystemSpec(
-            storage_gib=file_system_gib, mbps_per_tib=250 if instance.num_gpus else 125
+            storage_gib=file_system_gib,
+            mbps_per_tib=mbps_per_tib or (250 if instance.num_gpus else 125),
         ),
         num_gpus=instance.num_gpus,
         num_efa=num_useful_efa(instance),

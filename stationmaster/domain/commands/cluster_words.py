@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from stationmaster.domain.catalogue.entries import CATALOGUE as RECIPES
@@ -40,12 +41,14 @@ from stationmaster.domain.commands.parameters import read_pairs, shorten
 from stationmaster.domain.commands.questions import Questions
 from stationmaster.domain.commands.storing import (
     FILE_SYSTEM,
+    FILE_SYSTEM_TYPE,
     FindFileSystem,
     Storage,
     gib_meant,
     read_gib,
     read_storage,
     storage_meant,
+    type_meant,
 )
 from stationmaster.domain.commands.table import CLUSTER_KEYS
 from stationmaster.domain.errors import BadCommand, BadParameter, UserError
@@ -206,6 +209,7 @@ def _read_new_cluster(words: Sequence[str], ask: Questions) -> tuple[str, Cluste
         instance,
         nodes=nodes,
         file_system_gib=storage.new_gib or DEFAULT_FILE_SYSTEM_GIB,
+        mbps_per_tib=storage.new_mbps_per_tib,
         existing=storage.existing,
     ).model_copy(
         update={
@@ -228,14 +232,15 @@ def _nodes(value: str) -> int:
 
 
 def _storage(values: Mapping[str, str], find_file_system: FindFileSystem) -> Storage:
-    gib = values.get(_SIZE_KEY)
+    gib, type_name = values.get(_SIZE_KEY), values.get(FILE_SYSTEM_TYPE)
     if gib is None:
-        return read_storage(values.get(FILE_SYSTEM), find_file_system=find_file_system)
+        return read_storage(values.get(FILE_SYSTEM), type_name, find_file_system=find_file_system)
     if FILE_SYSTEM in values:
         raise BadCommand(
             f"{FILE_SYSTEM}= and {_SIZE_KEY}= say the same thing twice; keep {FILE_SYSTEM}="
         )
-    return Storage(new_gib=read_gib(gib, key=_SIZE_KEY))
+    storage = read_storage(None, type_name, find_file_system=find_file_system)
+    return replace(storage, new_gib=read_gib(gib, key=_SIZE_KEY))
 
 
 def _number(value: str) -> int | None:
@@ -306,5 +311,6 @@ _LESS: Final[Mapping[str, Callable[[str], str]]] = {
     CAPACITY: lambda value: capacity_meant(value) or value,
     CLUSTER: lambda value: host_meant(value) or value,
     FILE_SYSTEM: storage_meant,
+    FILE_SYSTEM_TYPE: lambda value: type_meant(value) or value,
     _SIZE_KEY: gib_meant,
 }

@@ -33,9 +33,11 @@ from stationmaster.domain.commands.pushing import PUSH_TO
 from stationmaster.domain.commands.resuming import RESUME_FROM, FindSaved, no_results
 from stationmaster.domain.commands.storing import (
     FILE_SYSTEM,
+    FILE_SYSTEM_TYPE,
     FindFileSystem,
     no_file_systems,
     storage_meant,
+    type_meant,
 )
 from stationmaster.domain.commands.table import key_names
 from stationmaster.domain.datasets import read_shared_path
@@ -137,11 +139,12 @@ def _candidates(word: str, recipe: Recipe, cluster: Cluster | None) -> list[str]
     choice = nearest(value, [SMOKE]) if close == PRESET else None
     choice = respelled(value) if close in ("keep", BACKUP_EVERY) else choice
     choice = storage_meant(value) if close == FILE_SYSTEM else choice
+    choice = type_meant(value) if close == FILE_SYSTEM_TYPE else choice
     choice = range_meant(value) if close == "nodes" else choice
     choice = host_meant(value) if close == CLUSTER else choice
     choice = capacity_meant(value) if close == CAPACITY else choice
     spellings = [word, f"{close}={value}", f"{close}={choice or value.lower()}"]
-    if close in ("on", CAPACITY, CLUSTER, PUSH_TO, RESUME_FROM, FILE_SYSTEM):
+    if close in ("on", CAPACITY, CLUSTER, PUSH_TO, RESUME_FROM, FILE_SYSTEM, FILE_SYSTEM_TYPE):
         return [*spellings, ""]  # no other cluster, run or file system is meant
     if close in (IMAGE, COMMAND):
         return [*spellings[:2], spellings[1], ""]  # nor another program

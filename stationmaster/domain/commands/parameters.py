@@ -69,6 +69,7 @@ from stationmaster.domain.commands.resuming import (
 )
 from stationmaster.domain.commands.storing import (
     FILE_SYSTEM,
+    FILE_SYSTEM_TYPE,
     FindFileSystem,
     Storage,
     no_file_systems,
@@ -141,7 +142,11 @@ def read_values(
     backup_every_s = read_backup_every(values.pop(BACKUP_EVERY, None))
     push_to = read_push_to(values.pop(PUSH_TO, None))
     cluster = find_cluster(on) if on is not None else None
-    storage = read_storage(values.pop(FILE_SYSTEM, None), find_file_system=find_file_system)
+    storage = read_storage(
+        values.pop(FILE_SYSTEM, None),
+        values.pop(FILE_SYSTEM_TYPE, None),
+        find_file_system=find_file_system,
+    )
     eks_name = read_host(values.pop(CLUSTER, None), find_eks_cluster=find_eks_cluster)
     capacity = read_capacity(values.pop(CAPACITY, None), find_reservation=find_reservation)
     instance_type = reserved_type(

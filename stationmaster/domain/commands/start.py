@@ -18,7 +18,7 @@ from stationmaster.domain.commands.capacity import CAPACITY, typed_capacity
 from stationmaster.domain.commands.durations import typed_duration
 from stationmaster.domain.commands.hosting import CLUSTER, typed_host
 from stationmaster.domain.commands.pushing import PUSH_TO
-from stationmaster.domain.commands.storing import FILE_SYSTEM, Storage
+from stationmaster.domain.commands.storing import FILE_SYSTEM, FILE_SYSTEM_TYPE, Storage
 from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.planning.plan import Plan
 from stationmaster.domain.restoring import ResumePoint
@@ -94,6 +94,7 @@ class StartRun:
             CAPACITY: typed_capacity(self.reservation, is_spot=self.is_spot),
             CLUSTER: typed_host(self.eks_name),
             FILE_SYSTEM: self.storage.typed,
+            FILE_SYSTEM_TYPE: self.storage.typed_type,
             BACKUP_EVERY: typed_backup_every(self.backup_every_s),
             PUSH_TO: self.push_to or None,
             "resume_from": f"{point.run_id}@{point.step}" if point is not None else None,

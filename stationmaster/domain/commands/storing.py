@@ -7,18 +7,28 @@ system is given by the caller.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
 from stationmaster.domain.catalogue.recipes import Recipe
 from stationmaster.domain.cluster.spec import FileSystemSpec
 from stationmaster.domain.errors import BadCommand, BadParameter, NotPossibleNow, UserError
+from stationmaster.domain.planning.cost import SCRATCH_MBPS_PER_TIB
 from stationmaster.domain.planning.memory import GIB
 from stationmaster.domain.planning.plan import Plan
 from stationmaster.domain.planning.staging import CHECKPOINTS_ON_DISK, SMALLEST_GIB, STEP_GIB
 
 FILE_SYSTEM: Final = "file_system"
+FILE_SYSTEM_TYPE: Final = "file_system_type"
+# What a new one can be, with MB/s a TiB; the throughput decides the type of FSx.
+TYPES: Final[Mapping[str, int]] = {
+    "scratch-200": SCRATCH_MBPS_PER_TIB,
+    "persistent-125": 125,
+    "persistent-250": 250,
+    "persistent-500": 500,
+    "persistent-1000": 1000,
+}
 # The largest multiple of STEP_GIB that is offered here.
 MAX_GIB: Final = 96_000
 
@@ -37,6 +47,12 @@ class FoundFileSystem:
     free_gib: int | None = None
     """Room on it; None where that is not known."""
 
+
+# Source: FSx for Lustre user guide, Deployment options: scratch file systems.
+_SCRATCH_NOTE: Final = (
+    f"{FILE_SYSTEM_TYPE}=scratch-200: FSx keeps no second copy of what is on it; what a failed "
+    "server had is lost, and training starts again from the newest backup (backup_every=)"
+)
 
 Answer = TypeVar("Answer")
 FindFileSystem = Callable[[str], FoundFileSystem]
@@ -78,6 +94,8 @@ class Storage:
     """The file system that was typed; neither where none was."""
 
     new_gib: int | None = None
+    new_mbps_per_tib: int | None = None
+    """Of a new one: what was typed after `file_system_type=`."""
     found: FoundFileSystem | None = None
 
     @property
@@ -92,13 +110,52 @@ class Storage:
             return self.found.spec.existing_id
         return str(self.new_gib) if self.new_gib is not None else None
 
+    @property
+    def typed_type(self) -> str | None:
+        """The type of a new one as it is typed again."""
+        return next((name for name, at in TYPES.items() if at == self.new_mbps_per_tib), None)
 
-def read_storage(value: str | None, *, find_file_system: FindFileSystem) -> Storage:
-    """What was typed after `file_system=`.
+
+def read_storage(
+    value: str | None, type_name: str | None = None, *, find_file_system: FindFileSystem
+) -> Storage:
+    """What was typed after `file_system=` and after `file_system_type=`.
 
     Raises:
-        UserError: it is neither a size nor the id of a file system that can be used.
+        UserError: the one is neither a size nor the id of a file system that can be used, the other
+            is no type, or a file system that exists was typed with a type.
     """
+    mbps_per_tib = None if type_name is None else _read_type(type_name)
+    storage = _read_storage(value, find_file_system=find_file_system)
+    if mbps_per_tib is None:
+        return storage
+    if storage.found is not None:
+        raise BadCommand(
+            f"{FILE_SYSTEM_TYPE}={type_name} is of a new file system, and "
+            f"{FILE_SYSTEM}={storage.typed} exists; leave {FILE_SYSTEM_TYPE}= out"
+        )
+    return replace(storage, new_mbps_per_tib=mbps_per_tib)
+
+
+def _read_type(value: str) -> int:
+    if value not in TYPES:
+        raise BadCommand(
+            f"{FILE_SYSTEM_TYPE}={value[:80]} is not accepted: expected {', '.join(TYPES)}, a type "
+            "of FSx for Lustre with its MB/s a TiB"
+        )
+    return TYPES[value]
+
+
+def type_meant(value: str) -> str | None:
+    """The type that is meant by FSx's own name or in another spelling; None where none is."""
+    spelled = value.lower().replace("_", "-")
+    if spelled in ("scratch", "scratch-2"):
+        return "scratch-200"
+    spelled = spelled.replace("persistent-2-", "persistent-")
+    return spelled if spelled in TYPES else None
+
+
+def _read_storage(value: str | None, *, find_file_system: FindFileSystem) -> Storage:
     if value is None:
         return Storage()
     if value.isascii() and value.isdigit() and not is_meant(value):
@@ -164,6 +221,11 @@ def refuse_with_cluster(storage: Storage, label: str) -> None:
             f"{FILE_SYSTEM}={storage.typed} cannot be used with on={label}: a run on a kept "
             f"cluster uses that cluster's file system; leave {FILE_SYSTEM}= out"
         )
+    if storage.typed_type is not None:
+        raise BadCommand(
+            f"{FILE_SYSTEM_TYPE}={storage.typed_type} cannot be used with on={label}: that "
+            f"cluster's file system is there; leave {FILE_SYSTEM_TYPE}= out"
+        )
 
 
 def refuse_no_room(storage: Storage, plan: Plan) -> None:
@@ -198,6 +260,8 @@ def _needed_gib(plan: Plan) -> int:
 def plan_with_storage(plan: Plan, storage: Storage, *, is_guest: bool = False) -> Plan:
     """The plan with what using a file system that exists means; a guest's nodes are there."""
     found = storage.found
+    if storage.new_mbps_per_tib == SCRATCH_MBPS_PER_TIB:
+        return plan.model_copy(update={"warnings": [_SCRATCH_NOTE, *plan.warnings]})
     if found is None:
         return plan
     room = (
@@ -214,7 +278,11 @@ def plan_with_storage(plan: Plan, storage: Storage, *, is_guest: bool = False) -
 
 
 def with_size(recipe: Recipe, storage: Storage) -> Recipe:
-    """The recipe with a new file system of the size that was typed."""
-    if storage.new_gib is None:
-        return recipe
-    return recipe.model_copy(update={"file_system_gib": storage.new_gib})
+    """The recipe with a new file system of the size and the type that were typed."""
+    typed = {
+        "file_system_gib": storage.new_gib,
+        "file_system_mbps_per_tib": storage.new_mbps_per_tib,
+    }
+    return recipe.model_copy(
+        update={key: value for key, value in typed.items() if value is not None}
+    )

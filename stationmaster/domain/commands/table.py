@@ -33,6 +33,7 @@ from stationmaster.domain.commands.requests import (
     ValidateCluster,
 )
 from stationmaster.domain.commands.start import StartRun
+from stationmaster.domain.commands.storing import TYPES
 from stationmaster.domain.ids import RunId
 
 APP_NAME: Final = "Stationmaster"
@@ -427,6 +428,12 @@ _FILE_SYSTEM: Final = Key(
     "of a new one: 1200, or a multiple of 2400",
     choices=("1200", "2400", "4800"),
 )
+_FILE_SYSTEM_TYPE: Final = Key(
+    name="file_system_type",
+    help="of a new file system, its type with MB/s a TiB: scratch-200 is the cheapest and keeps no "
+    "second copy, persistent-250 is usual with GPUs",
+    choices=tuple(TYPES),
+)
 
 # Where a run goes and how long its cluster stays; a start and a plan take them.
 _CLUSTER_KEYS: Final = (
@@ -439,6 +446,7 @@ _CLUSTER_KEYS: Final = (
     ),
     _CLUSTER,
     _FILE_SYSTEM,
+    _FILE_SYSTEM_TYPE,
 )
 # What a run takes of another one's result, and what is saved of its own.
 _RESULT_KEYS: Final = (
@@ -481,6 +489,7 @@ CLUSTER_KEYS: Final = (
     _CAPACITY,
     _CLUSTER,
     _FILE_SYSTEM,
+    _FILE_SYSTEM_TYPE,
     Key(name="file_system_gib", help="the same as file_system=GIB"),
 )
 """What `/train cluster create` takes; keys of the same name mean the same as with a start."""
@@ -517,6 +526,7 @@ KEY_MEANINGS: Final[Mapping[str, tuple[str, ...]]] = {
     "image": ("container", "docker_image"),
     "command": ("cmd", "script", "entrypoint"),
     "file_system": ("fs", "fsx", "file_system_id", "file_system_gib", "storage"),
+    "file_system_type": ("storage_type", "deployment_type", "fsx_type"),
     "on": ("on_cluster",),
     "cluster": ("eks", "eks_cluster", "eks_name"),
     "keep": ("keep_for", "keep_alive", "ttl"),

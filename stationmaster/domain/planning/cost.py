@@ -31,8 +31,17 @@ HOURS_PER_MONTH: Final = 730
 
 # A plan takes the Kubernetes version to be in standard support; the preflight says if it is not.
 CLUSTER_USD_PER_HOUR: Final = STANDARD_USD_PER_HOUR
-# FSx for Lustre PERSISTENT_2 SSD, us-east-1: USD a GiB-month by throughput tier (MB/s a TiB).
-FILE_SYSTEM_USD_PER_GIB_MONTH: Final = {125: 0.145, 250: 0.210, 500: 0.340, 1000: 0.600}
+# FSx for Lustre SSD, us-east-1: USD a GiB-month by throughput (MB/s a TiB). 200 is SCRATCH_2's, the
+# others are PERSISTENT_2's tiers. Source: Amazon FSx for Lustre pricing.
+FILE_SYSTEM_USD_PER_GIB_MONTH: Final = {
+    125: 0.145,
+    200: 0.140,
+    250: 0.210,
+    500: 0.340,
+    1000: 0.600,
+}
+# No other type that is made here has this throughput.
+SCRATCH_MBPS_PER_TIB: Final = 200
 
 # Typical provisioning times in seconds: EKS control plane 8-12 min, GPU node group 5-8 min and FSx
 # 5-12 min side by side, plugins 2 min, validation 1 min, image pull and rendezvous 2 min.
@@ -230,6 +239,11 @@ def node_group_price(instance: InstanceType, *, nodes: int) -> float:
 def file_system_price(storage_gib: int, mbps_per_tib: int) -> float:
     """USD an hour of one FSx for Lustre file system."""
     return storage_gib * FILE_SYSTEM_USD_PER_GIB_MONTH[mbps_per_tib] / HOURS_PER_MONTH
+
+
+def deployment_type(mbps_per_tib: int) -> str:
+    """FSx's name of the type of a new file system; its throughput decides it."""
+    return "SCRATCH_2" if mbps_per_tib == SCRATCH_MBPS_PER_TIB else "PERSISTENT_2"
 
 
 def tokens_per_s(figures: Figures) -> float:

@@ -35,6 +35,7 @@ from stationmaster.domain.planning.cost import (
     Figures,
     NodeSource,
     Shared,
+    deployment_type,
     estimate,
     tokens_per_s,
 )
@@ -391,6 +392,7 @@ def _storage(recipe: Recipe) -> str:
             "stays"
         )
     return (
-        f"1 FSx for Lustre file system, {recipe.file_system_gib} GiB PERSISTENT_2 at "
+        f"1 FSx for Lustre file system, {recipe.file_system_gib} GiB "
+        f"{deployment_type(recipe.file_system_mbps_per_tib)} at "
         f"{recipe.file_system_mbps_per_tib} MB/s a TiB"
     )

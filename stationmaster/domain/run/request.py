@@ -50,6 +50,8 @@ class TrainingRequest(BaseModel):
     """The EKS cluster of others that its cluster uses; "" for one that is made."""
     keep_s: int = 0
     """For how many seconds after the run its cluster is kept for the next one."""
+    file_system_mbps_per_tib: int | None = None
+    """MB/s a TiB of a new file system; None for the recipe's."""
     file_system_gib: int | None = None
     """The size of a file system of its own, typed or chosen by the plan; None for the recipe's."""
     file_system: FileSystemSpec | None = None
@@ -126,6 +128,10 @@ class TrainingRequest(BaseModel):
         recipe = get_recipe(self.recipe, self.model).with_overrides(self.overrides)
         if self.file_system is not None:
             return with_file_system(recipe, self.file_system)
-        if self.file_system_gib is None:
-            return recipe
-        return recipe.model_copy(update={"file_system_gib": self.file_system_gib})
+        planned = {
+            "file_system_gib": self.file_system_gib,
+            "file_system_mbps_per_tib": self.file_system_mbps_per_tib,
+        }
+        return recipe.model_copy(
+            update={key: value for key, value in planned.items() if value is not None}
+        )

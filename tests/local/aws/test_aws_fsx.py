@@ -172,6 +172,31 @@ def test_file_system_token_returns_the_same_one(fsx: Any, deployed: Deployment) 
             "BadRequest",
         ),
         ({"FileSystemType": "WINDOWS"}, "BadRequest"),
+        (
+            {
+                "LustreConfiguration": {
+                    "DeploymentType": "SCRATCH_2",
+                    "PerUnitStorageThroughput": 200,
+                }
+            },
+            "InvalidPerUnitStorageThroughput",
+        ),
+        (
+            {
+                "LustreConfiguration": {
+                    "DeploymentType": "SCRATCH_2",
+                    "AutomaticBackupRetentionDays": 1,
+                }
+            },
+            "BadRequest",
+        ),
+        (
+            {
+                "LustreConfiguration": {"DeploymentType": "SCRATCH_2"},
+                "KmsKeyId": "arn:aws:kms:us-west-2:123456789012:key/k",
+            },
+            "BadRequest",
+        ),
         ({"SubnetIds": ["subnet-0123456789abcdef0"]}, "InvalidNetworkSettings"),
         ({"SecurityGroupIds": ["sg-0123456789abcdef0"]}, "InvalidNetworkSettings"),
     ],
