@@ -56,6 +56,8 @@ _OF_GUESTS: Final = (
     ("cluster", "eks.CreatePodIdentityAssociation", "ensure-cluster"),
     ("cluster", "kubernetes.PATCH namespaces", "ensure-cluster"),
     ("cluster", "kubernetes.PATCH clusterroles", "install-plugin"),
+    ("cluster", "kubernetes.PATCH persistentvolumes", "run-check"),
+    ("train", "kubernetes.PATCH persistentvolumes", "submit-job"),
     ("train", "kubernetes.PATCH pytorchjobs", "submit-job"),
     ("train", "kubernetes.PATCH jobs", "save-results"),
 )
@@ -66,6 +68,8 @@ CORE: Final = frozenset(
         "own: eks.CreateNodegroup of ensure-node-group is held while cluster is killed"
         ", until its teardown is done",
         "own: eks.CreateCluster of ensure-cluster is held while train is killed"
+        ", until its teardown is done",
+        "existing: kubernetes.PATCH clusterroles of install-plugin is held while cluster is killed"
         ", until its teardown is done",
     }
 )

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
-from stationmaster.domain.errors import LeftBehind, StepTimedOut
+from stationmaster.domain.cluster.aggregate import Cluster
+from stationmaster.domain.cluster.events import ClusterPhase
+from stationmaster.domain.errors import LeftBehind, StepTimedOut, Unreadable
 from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.resources import ResourceKind
+from stationmaster.domain.run.events import RunPhase
 from stationmaster.services import Services
 from stationmaster.steps import NOT_READY, READY, StepResult
 from stationmaster.steps.holding import raise_if_held
@@ -28,7 +31,7 @@ def verify_released(services: Services, cluster_id: ClusterId) -> StepResult:
     """
     cluster = services.cluster_states.load(cluster_id)
     raise_if_held(services, cluster)
-    quiet_at = cluster.quiet_at(timedelta(seconds=services.settings.creation_grace_s))
+    quiet_at = _quiet_at(services, cluster)
     is_quiet = quiet_at is None or services.now() >= quiet_at
     left = find_left(services, cluster_id)
     if not left and not is_quiet:
@@ -49,3 +52,27 @@ def verify_released(services: Services, cluster_id: ClusterId) -> StepResult:
     except StepTimedOut as exc:
         raise LeftBehind(str(exc)) from exc
     return NOT_READY
+
+
+def _quiet_at(services: Services, cluster: Cluster) -> datetime | None:
+    """From when on nothing can appear any more; None where nothing is on its way.
+
+    Objects of Kubernetes are recorded one by one nowhere. They go with their EKS cluster; in one of
+    others, those outside the namespace stay.
+    """
+    grace = timedelta(seconds=services.settings.creation_grace_s)
+    fenced_at = cluster.entered(ClusterPhase.DRAINING)
+    if cluster.spec.eks_name and fenced_at is not None and _was_cut_off(services, cluster):
+        return fenced_at + grace
+    return cluster.quiet_at(grace)
+
+
+def _was_cut_off(services: Services, cluster: Cluster) -> bool:
+    """Whether a workflow may have been killed while a function of it was applying objects."""
+    if cluster.entered(ClusterPhase.READY) is None:
+        return True
+    try:
+        runs = [services.runs.find(run_id) for run_id in cluster.leases]
+    except Unreadable:
+        return True
+    return any(run is None or run.phase is RunPhase.FAILED for run in runs)

@@ -126,7 +126,13 @@ class Account:
             nodes=wanted.nodes,
             min_nodes=wanted.min_nodes,
             instance_type=wanted.instance_type,
-        ).model_copy(update={"reservation": wanted.reservation, "is_spot": wanted.is_spot})
+        ).model_copy(
+            update={
+                "reservation": wanted.reservation,
+                "is_spot": wanted.is_spot,
+                "eks_name": wanted.eks_name,
+            }
+        )
         about = {"cluster_id": self.cluster_id, "at": self.now(), "run_id": self.run_id}
         self.services.cluster_states.create(
             make_cluster_event(

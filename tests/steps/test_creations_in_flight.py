@@ -19,8 +19,9 @@ from aws_steps import IDLE, Account, account, endpoint  # noqa: F401
 
 from lambdas.registry import FUNCTIONS
 from stacks.constructs.states import CALL_MARGIN_S
-from stationmaster.domain.cluster.events import ClusterPhase
+from stationmaster.domain.cluster.events import ClusterPhase, ClusterPhaseChanged
 from stationmaster.domain.errors import IllegalTransition, PermanentError, TransientError
+from stationmaster.domain.run.events import RunPhase
 from stationmaster.services import Services
 from stationmaster.settings import Settings
 from stationmaster.steps.begin_teardown import begin_teardown
@@ -243,3 +244,29 @@ def test_grace_is_longer_than_a_function_may_live_and_its_call_may_take():
     )
 
     assert GRACE.total_seconds() >= longest + CALL_MARGIN_S
+
+
+@pytest.mark.parametrize(
+    ("phases", "outcome", "waits"),
+    [
+        ((), RunPhase.STOPPED, True),
+        ((ClusterPhase.READY,), RunPhase.FAILED, True),
+        ((ClusterPhase.READY,), RunPhase.STOPPED, False),
+    ],
+)
+def test_guest_whose_workflow_may_have_been_cut_off_is_looked_at_once_more(
+    account: Account, phases: tuple[ClusterPhase, ...], outcome: RunPhase, waits: bool
+):
+    """What is applied to Kubernetes is not recorded; in an EKS cluster of others it would stay."""
+    account.request(eks_name="theirs")
+    for phase in phases:
+        account.happen_to_cluster(ClusterPhaseChanged, phase=phase)
+    account.enter(outcome, reason="for the test")
+    release_lease(account.services, account.run_id)
+    assert account.call(begin_teardown)
+
+    at_once = account.call(verify_released)
+    account.late += GRACE
+
+    assert at_once is not waits
+    assert account.call(verify_released)
