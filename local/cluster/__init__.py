@@ -216,6 +216,13 @@ class LocalCluster:
         """Take one node away as if its machine had died; its pods are killed and go too."""
         self._nodes.remove(name)
 
+    def set_kubelet(self, node: str, *, reachable: bool) -> None:
+        """Cut a node's kubelet off from the API server, for logs, or let it be reached again."""
+        if reachable:
+            self._kubelet.unreachable.discard(node)
+        else:
+            self._kubelet.unreachable.add(node)
+
     def set_addon(self, name: str, *, active: bool) -> None:
         """Install or remove what an EKS add-on brings; idempotent."""
         for resource, obj in objects_of(name):

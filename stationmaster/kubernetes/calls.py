@@ -62,10 +62,25 @@ class Calls:
         Raises:
             TransientError: the API server did not answer or did not let us ask.
         """
+        status, data = self._asked_log(path, what=what, query=query)
+        return data.decode("utf-8", "replace") if status < 400 else ""
+
+    def kept_log(self, path: str, *, what: str, query: Mapping[str, str]) -> str:
+        """Read a container's log that decides something; empty when there is none.
+
+        Raises:
+            TransientError: as `log`, and the kubelet did not answer (500 and above).
+        """
+        status, data = self._asked_log(path, what=what, query=query)
+        if status >= 500:
+            raise TransientError(_sentence(what, status, data))
+        return data.decode("utf-8", "replace") if status < 400 else ""
+
+    def _asked_log(self, path: str, *, what: str, query: Mapping[str, str]) -> tuple[int, bytes]:
         status, data = self._answer("GET", path, what=what, query=query)
         if status in _TRANSIENT_STATUS or status == 403:
             raise TransientError(_sentence(what, status, data))
-        return data.decode("utf-8", "replace") if status < 400 else ""
+        return status, data
 
     def apply(self, path: str, body: Mapping[str, Any], *, manager: str, what: str) -> Any:
         """Server-side apply, taking over fields that others manage; unknown fields are refused."""

@@ -221,8 +221,19 @@ class KubernetesGateway:
         text = self._calls.log(
             f"{path}/log", what=f"reading the log of pod {pod}", query={"tailLines": "5"}
         )
-        lines = [line.strip() for line in text.splitlines() if line.strip()]
-        return lines[-1] if lines else ""
+        return _last_line(text)
+
+    def end_line(self, pod: str, *, namespace: str | None = None) -> str:
+        """The last line of a container that ended well, which says what it did; empty without one.
+
+        Raises:
+            TransientError: the kubelet does not answer now; the line may still be there.
+        """
+        path = path_of("v1", "Pod", namespace=namespace or self.namespace, name=pod)
+        text = self._calls.kept_log(
+            f"{path}/log", what=f"reading the log of pod {pod}", query={"tailLines": "5"}
+        )
+        return _last_line(text)
 
     def delete(
         self, api_version: str, kind: str, *, name: str, namespace: str | None = None
@@ -297,6 +308,11 @@ class KubernetesGateway:
             if not token:
                 return items
             page["continue"] = token
+
+
+def _last_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1] if lines else ""
 
 
 def _selector(pairs: Mapping[str, str]) -> str:

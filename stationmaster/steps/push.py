@@ -107,7 +107,7 @@ def _pushed(
         if pod.phase != "Succeeded":
             continue
         try:
-            line = PushedLine.model_validate_json(gateway.last_log_line(pod.name))
+            line = PushedLine.model_validate_json(gateway.end_line(pod.name))
         except ValidationError:
             continue
         return ResultsPushed(

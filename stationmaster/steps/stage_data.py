@@ -297,9 +297,7 @@ def _check_started(
 def _end(gateway: KubernetesGateway, pods: Sequence[PodView]) -> StagedLine | None:
     """What the last of the pods that ended well said; None where none can be asked."""
     lines = [
-        read_staging_line(gateway.last_log_line(pod.name))
-        for pod in pods
-        if pod.phase == "Succeeded"
+        read_staging_line(gateway.end_line(pod.name)) for pod in pods if pod.phase == "Succeeded"
     ]
     ends = [line for line in lines if isinstance(line, StagedLine)]
     # Of several nodes, the one that did the work and found nothing done.

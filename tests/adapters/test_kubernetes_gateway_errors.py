@@ -232,6 +232,18 @@ def test_log_that_the_kubelet_does_not_give_is_empty(
     assert gateway.last_log_line("p") == ""
 
 
+def test_line_that_decides_is_asked_for_again_while_the_kubelet_is_silent(
+    server: AnsweringServer, gateway: KubernetesGateway
+):
+    said = 'Get "https://10.0.1.9:10250/containerLogs/d/p/c": dial tcp: i/o timeout'
+    server.say(status(500, said), (200, "one\nlast\n"), status(404, "pods p not found"))
+
+    with pytest.raises(TransientError, match=r"500: Get .*10250"):
+        gateway.end_line("p")
+
+    assert (gateway.end_line("p"), gateway.end_line("p")) == ("last", "")
+
+
 @pytest.mark.parametrize("answer", [status(401, "Unauthorized"), status(429, "slow down")])
 def test_log_that_may_be_asked_for_again_is_transient(
     server: AnsweringServer, gateway: KubernetesGateway, answer: tuple[int, Any]

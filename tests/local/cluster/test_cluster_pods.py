@@ -326,6 +326,24 @@ def test_log_of_a_container_that_waits_is_a_bad_request(cluster: Cluster) -> Non
     assert message.startswith('container "main" in pod "speechless" is waiting to start: ')
 
 
+def test_log_of_a_pod_whose_kubelet_is_not_reached_is_a_500(cluster: Cluster) -> None:
+    cluster.run_pod("unheard", "echo said; sleep 600")
+    node = cluster.pod_phase("unheard", "Running").spec.node_name
+
+    cluster.local.set_kubelet(node, reachable=False)
+    with pytest.raises(ApiException) as caught:
+        cluster.log("unheard")
+    cluster.local.set_kubelet(node, reachable=True)
+    eventually(lambda: cluster.log("unheard") == "said\n", "the log")
+
+    assert caught.value.status == 500
+    assert json.loads(caught.value.body)["message"] == (
+        'Get "https://127.0.0.1:10250/containerLogs/default/unheard/main": dial tcp '
+        "127.0.0.1:10250: connect: connection refused"
+    )
+    cluster.core.delete_namespaced_pod("unheard", "default", grace_period_seconds=0)
+
+
 def volume_objects(name: str, handle: str) -> tuple[dict[str, Any], dict[str, Any]]:
     volume = {
         "metadata": {"name": f"{name}-pv"},
