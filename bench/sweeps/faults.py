@@ -37,7 +37,8 @@ OPERATIONS: Final[dict[str, tuple[str, ...]]] = {
     "eks": (
         *("AssociateAccessPolicy", "CreateAccessEntry", "CreateAddon", "CreateCluster"),
         *("CreateNodegroup", "CreatePodIdentityAssociation", "DeleteCluster", "DeleteNodegroup"),
-        *("DescribeAddon", "DescribeCluster", "DescribeNodegroup", "ListNodegroups"),
+        *("DescribeAddon", "DescribeCluster", "DescribeClusterVersions", "DescribeNodegroup"),
+        "ListNodegroups",
     ),
     "events": ("PutEvents",),
     "fsx": (
