@@ -33,8 +33,10 @@ from local.aws import (
     RicRuntime,
 )
 from local.aws.clock import SHORTEST_WAIT_S
+from local.aws.template_deployment import TemplateDeployment
 from local.cluster import LocalCluster, back_off
 from local.cluster_behind_eks import ClusterBehindEks
+from local.deployed_templates import deploy_templates, read_deployment
 from local.handler_log import HANDLER_LOG
 from local.limits import limits_with
 from local.private import write_private
@@ -56,8 +58,9 @@ REGION: Final = "us-west-2"
 # No image is pulled here. What image= may name stands for the programs of this Python, as the
 # images of the product do.
 _REGISTRY: Final = "localhost/stationmaster"
+_IMAGE_SETTINGS: Final = ("training_image", "relay_image")
 _IMAGES: Final = (
-    *(str(Settings.model_fields[name].default) for name in ("training_image", "relay_image")),
+    *(str(Settings.model_fields[name].default) for name in _IMAGE_SETTINGS),
     f"{_REGISTRY}/training:local",
 )
 # Emulated seconds in one real second: an EKS cluster that takes 8 minutes is there in 0.7 s.
@@ -87,6 +90,8 @@ class LocalOptions:
     allow_commands: bool = False
     # Slack gives the bot 3 s; where nobody looks on, a slow machine may take longer.
     answer_within_s: float = 3.0
+    # Templates that `make synth` has written, to deploy in place of what the registry lists.
+    templates: Path | None = None
     # Called when the port and the state directory are this local mode's, before it starts the rest.
     on_claimed: Callable[[], None] = lambda: None
 
@@ -120,6 +125,9 @@ class LocalMode:
             # Containers run in real time: their back-offs must not be over before they start.
             speed=min(options.speed, back_off.DEFAULT_SPEED),
         )
+        self.left_out: list[str] = []
+        """What the templates have and nothing was made of, with the reason."""
+        self._templates: TemplateDeployment | None = None
         self.processes_left: list[str] = []
         """What could not be ended when local mode stopped."""
         self.aws: LocalAws | None = None
@@ -142,9 +150,12 @@ class LocalMode:
 
         Raises:
             OSError: the page's port or the state directory is in use by another local mode.
-            ValueError: the state directory is not a local mode's.
+            ValueError: the state directory is not a local mode's, or a template has what local mode
+                does not make.
         """
         # What can be refused comes first: a start that is refused changes nothing.
+        if self.options.templates is not None:
+            self._templates = read_deployment(self.options.templates, region=REGION)
         self.state.claim()
         self.slack.start()
         self.state.empty()
@@ -167,7 +178,11 @@ class LocalMode:
         )
         self.aws.start()
         self._pod_environment.update(self._node_environment())
-        self._deploy()
+        self._import_handlers()
+        if self._templates is None:
+            self._deploy()
+        else:
+            self._deploy_templates(self._templates)
 
     def stop(self) -> None:
         """Stop everything; pods are ended with their process groups."""
@@ -256,22 +271,43 @@ class LocalMode:
             table=DEPLOYMENT,
             bucket=ARTIFACTS_BUCKET,
         )
-        environment = self.settings.to_environment() | self.aws.environment()
-        # Imported here so that the handlers' loggers write to the state directory's file, and so
-        # that the first command does not wait for imports.
-        with redirect_stdout(HANDLER_LOG):
-            for function in registry.FUNCTIONS:
-                if not isinstance(self.options.runtime, RicRuntime):  # it has its own processes
-                    module, _, attribute = function.handler.rpartition(".")
-                    getattr(importlib.import_module(module), attribute)
         self.aws.deploy(
             product(
-                environment,
+                self.settings.to_environment() | self.aws.environment(),
                 deployment=DEPLOYMENT,
                 artifacts_bucket=ARTIFACTS_BUCKET,
                 repository=REPOSITORY,
             )
         )
+
+    def _deploy_templates(self, templates: TemplateDeployment) -> None:
+        """Create what the templates have; addresses, images and the pace are this machine's."""
+        assert self.aws is not None
+        deployed = deploy_templates(
+            self.aws,
+            templates,
+            ours={
+                **{name: Settings.model_fields[name].default for name in _IMAGE_SETTINGS},
+                "allow_commands": self.options.allow_commands,
+                **self._places(),
+            },
+            slack_secret={"bot_token": self._bot_token, "signing_secret": self._signing_secret},
+            hugging_face_secret={"token": os.environ.get("HF_TOKEN", "")},
+        )
+        self.settings, self.left_out = deployed.settings, deployed.left_out
+        self._write_settings(self.settings)
+
+    def _import_handlers(self) -> None:
+        """Import them here, so that their loggers write to the state directory's file.
+
+        And so that the first command does not wait for imports.
+        """
+        if isinstance(self.options.runtime, RicRuntime):
+            return  # it has its own processes
+        with redirect_stdout(HANDLER_LOG):
+            for function in registry.FUNCTIONS:
+                module, _, attribute = function.handler.rpartition(".")
+                getattr(importlib.import_module(module), attribute)
 
     def _write_settings(self, settings: Settings) -> None:
         """Leave the settings for `stationmaster results`, which runs beside this local mode."""
@@ -322,15 +358,22 @@ class LocalMode:
             ),
             slack_secret_id="slack",
             hugging_face_secret_id="huggingface",
-            slack_api_url=self.slack.api_url,
-            hub_url=HubAccess.from_environment().url,
-            kubeconfig=str(self.cluster.kubeconfig),
-            emulated_speed=self.options.speed,
-            # All nodes are this machine, which goes as a whole; each relay is a process of it.
-            relay_replicas=1,
-            **(limits_with(self.options.faults) | dict(self.options.limits)),
-            **self.options.settings,
+            **self._places(),
         )
+
+    def _places(self) -> dict[str, Any]:
+        """The settings that only this machine knows: addresses, the pace, and its limits."""
+        return {
+            "slack_api_url": self.slack.api_url,
+            "hub_url": HubAccess.from_environment().url,
+            "kubeconfig": str(self.cluster.kubeconfig),
+            "emulated_speed": self.options.speed,
+            # All nodes are this machine, which goes as a whole; each relay is a process of it.
+            "relay_replicas": 1,
+            **limits_with(self.options.faults),
+            **self.options.limits,
+            **self.options.settings,
+        }
 
 
 def _loopback_interface() -> str:

@@ -62,6 +62,7 @@ def product(
                 name=schedule.name,
                 rate_s=schedule.rate_s,
                 function=schedule.function,
+                payload="{}",
             )
             for schedule in registry.SCHEDULES
         ],

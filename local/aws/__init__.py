@@ -2,23 +2,24 @@
 HTTP.
 """
 
-from local.aws.deployment import (
-    BucketSpec,
-    Deployment,
-    DeploymentSpec,
-    FunctionSpec,
-    NetworkSpec,
-    RuleSpec,
-    StateMachineSpec,
-    StreamSpec,
-    TableSpec,
-)
+from local.aws.deployment import Deployment
 from local.aws.endpoint import LocalAws
 from local.aws.http_api import Route
 from local.aws.observer import AwsObserver, SilentObserver
 from local.aws.ric import RicRuntime
 from local.aws.runtime import Function, InProcessRuntime, LambdaRuntime
 from local.aws.schedules import Schedule
+from local.aws.specs import (
+    BucketSpec,
+    DeploymentSpec,
+    FunctionSpec,
+    NetworkSpec,
+    RuleSpec,
+    StateMachineSpec,
+    StreamSpec,
+    SubnetSpec,
+    TableSpec,
+)
 
 __all__ = [
     "AwsObserver",
@@ -38,5 +39,6 @@ __all__ = [
     "SilentObserver",
     "StateMachineSpec",
     "StreamSpec",
+    "SubnetSpec",
     "TableSpec",
 ]

@@ -1,5 +1,5 @@
 """Creates what the product deploys (table, bucket, bus, functions, state machines, rules, network)
-from plain specs.
+from the specs of `specs`.
 
 Called by `LocalAws.deploy`. It speaks to the endpoint through boto3 as a deployment would. The
 specs carry names only, so that nothing here imports the product.
@@ -11,118 +11,22 @@ import io
 import json
 import re
 import zipfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from local.aws.http_api import Route
-from local.aws.schedules import Schedule
+from local.aws.specs import (
+    BucketSpec,
+    DeploymentSpec,
+    FunctionSpec,
+    NetworkSpec,
+    RuleSpec,
+    StateMachineSpec,
+    StreamSpec,
+    TableSpec,
+)
 
 _PLACEHOLDER = re.compile(r"\$\{([A-Za-z0-9_.-]+)\}")
-
-
-@dataclass(frozen=True)
-class FunctionSpec:
-    """A Lambda function; `handler` is module.attribute, importable from the repository root."""
-
-    name: str
-    handler: str
-    timeout_s: int = 30
-    memory_mib: int = 512
-    environment: Mapping[str, str] = field(default_factory=dict)
-    reserved_concurrency: int | None = None
-    # The queue for events that it failed with, where they come without a caller who waits.
-    on_failure: str = ""
-
-
-@dataclass(frozen=True)
-class TableSpec:
-    """A DynamoDB table with string keys and a stream of new and old images."""
-
-    name: str
-    partition_key: str = "pk"
-    sort_key: str = "sk"
-    ttl_attribute: str = ""
-    # Index name -> (partition key, sort key).
-    indexes: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class BucketSpec:
-    """A versioned S3 bucket."""
-
-    name: str
-
-
-@dataclass(frozen=True)
-class StreamSpec:
-    """Feeds a table's stream to a function; no retry limit means until the function succeeds."""
-
-    table: str
-    function: str
-    batch_size: int = 100
-    max_retry_attempts: int = -1
-    report_batch_item_failures: bool = False
-    bisect_batch: bool = False
-    max_record_age_s: int = -1
-    on_failure: str = ""
-
-
-@dataclass(frozen=True)
-class StateMachineSpec:
-    """A state machine; `${Name}` in its definition becomes a function's ARN or a given
-    substitution."""
-
-    name: str
-    definition: str
-    substitutions: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class RuleSpec:
-    """Sends matching events of a bus to a function, or starts a state machine with them."""
-
-    name: str
-    event_pattern: Mapping[str, Any]
-    bus: str = "default"
-    function: str = ""
-    state_machine: str = ""
-    # The queue for events that do not reach the target.
-    dead_letters: str = ""
-
-
-@dataclass(frozen=True)
-class NetworkSpec:
-    """A VPC with one private subnet in each zone."""
-
-    name: str = "stationmaster"
-    cidr_prefix: str = "10.42"
-    zone_letters: str = "abc"
-    tags: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class DeploymentSpec:
-    """Everything that a deployment creates."""
-
-    # Names of SQS queues for what was tried in vain.
-    queues: Sequence[str] = ()
-    functions: Sequence[FunctionSpec] = ()
-    tables: Sequence[TableSpec] = ()
-    buckets: Sequence[BucketSpec] = ()
-    streams: Sequence[StreamSpec] = ()
-    buses: Sequence[str] = ()
-    rules: Sequence[RuleSpec] = ()
-    schedules: Sequence[Schedule] = ()
-    # Groups of EventBridge Scheduler, for schedules that the product itself makes.
-    schedule_groups: Sequence[str] = ()
-    routes: Sequence[Route] = ()
-    state_machines: Sequence[StateMachineSpec] = ()
-    # Secret name -> value.
-    secrets: Mapping[str, str] = field(default_factory=dict)
-    # Names of IAM roles, beside the one that functions and state machines run with.
-    roles: Sequence[str] = ()
-    network: NetworkSpec | None = None
 
 
 @dataclass
@@ -218,12 +122,11 @@ def _create_roles(spec: DeploymentSpec, made: Deployment, client: Client) -> Non
 def _create_network(spec: NetworkSpec, made: Deployment, client: Client, region: str) -> None:
     ec2 = client("ec2")
 
-    def tags(kind: str, name: str, **more: str) -> list[dict[str, Any]]:
-        values = {"Name": name, **more, **spec.tags}
+    def tags(kind: str, values: Mapping[str, str]) -> list[dict[str, Any]]:
         return [{"ResourceType": kind, "Tags": [{"Key": k, "Value": v} for k, v in values.items()]}]
 
     made.vpc_id = ec2.create_vpc(
-        CidrBlock=f"{spec.cidr_prefix}.0.0/16", TagSpecifications=tags("vpc", spec.name)
+        CidrBlock=spec.cidr, TagSpecifications=tags("vpc", {"Name": spec.name, **spec.tags})
     )["Vpc"]["VpcId"]
     # On AWS the group that a network comes with lets its members in; moto's has no rules.
     (group,) = ec2.describe_security_groups(
@@ -234,18 +137,14 @@ def _create_network(spec: NetworkSpec, made: Deployment, client: Client, region:
     )["SecurityGroups"]
     members = [{"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": group["GroupId"]}]}]
     ec2.authorize_security_group_ingress(GroupId=group["GroupId"], IpPermissions=members)
-    for index, letter in enumerate(spec.zone_letters):
-        subnet = ec2.create_subnet(
+    for subnet in spec.all_subnets():
+        answer = ec2.create_subnet(
             VpcId=made.vpc_id,
-            CidrBlock=f"{spec.cidr_prefix}.{index * 32}.0/19",
-            AvailabilityZone=f"{region}{letter}",
-            TagSpecifications=tags(
-                "subnet",
-                f"{spec.name}-private-{letter}",
-                **{"kubernetes.io/role/internal-elb": "1"},
-            ),
+            CidrBlock=subnet.cidr,
+            AvailabilityZone=f"{region}{subnet.zone}",
+            TagSpecifications=tags("subnet", subnet.tags),
         )
-        made.subnet_ids.append(subnet["Subnet"]["SubnetId"])
+        made.subnet_ids.append(answer["Subnet"]["SubnetId"])
 
 
 def _create_table(spec: TableSpec, client: Client) -> str:

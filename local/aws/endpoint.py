@@ -27,7 +27,7 @@ from local.aws import deployment, emulation, moto_patches
 from local.aws.access import AccessKey
 from local.aws.clock import SHORTEST_WAIT_S, LifecycleClock
 from local.aws.dead_letters import DeadLetters
-from local.aws.deployment import Deployment, DeploymentSpec
+from local.aws.deployment import Deployment
 from local.aws.emulation import Emulation
 from local.aws.event_delivery import Delivery, DeliveryError, RuleDelivery
 from local.aws.faults import FaultInjector
@@ -43,6 +43,7 @@ from local.aws.schedules import Ticker
 from local.aws.services.eks import EksService
 from local.aws.services.fsx import FsxService
 from local.aws.services.quotas import QuotasService
+from local.aws.specs import DeploymentSpec
 from local.aws.streams import StreamPumps
 from local.private import write_private
 
