@@ -158,7 +158,7 @@ def test_cluster_whose_fewest_nodes_aws_does_not_have_fails_as_any_other(account
     finish(account, of_cluster(ensure_cluster))
 
     with pytest.raises(
-        ResourceFailed, match=r"training of 2 x m5.2xlarge: AsgInstanceLaunchFailures.*Insufficient"
+        ResourceFailed, match=r"no 2 x m5.2xlarge free in .*AsgInstanceLaunchFailures.*Insufficient"
     ):
         finish(account, of_cluster(ensure_node_group, **TRAINING))
 
