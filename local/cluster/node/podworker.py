@@ -21,7 +21,7 @@ from local.cluster.api.metadata import clone, timestamp
 from local.cluster.api.resources import Object
 from local.cluster.events import Level
 from local.cluster.labels import JOB_NAME_LABEL, WAIT_FOR_MASTER
-from local.cluster.node import launch
+from local.cluster.node import launch, names
 from local.cluster.node.containers import PodContainers
 from local.cluster.node.environment import LOCAL_ADDRESS
 from local.cluster.node.launch import NodeContext
@@ -231,10 +231,10 @@ class PodWorker:
         return True
 
     def _await_master(self, run: ContainerRun) -> None:
-        """The operator's init container looks up the master's service: done once that exists."""
+        """The operator's init container looks up the master's name: done once that resolves."""
         job = (self._pod["metadata"].get("labels") or {}).get(JOB_NAME_LABEL, "")
         namespace = self._pod["metadata"]["namespace"]
-        if self._context.objects.find(resources.SERVICES, namespace, f"{job}-master-0") is None:
+        if not names.resolves(self._context.objects, namespace, f"{job}-master-0"):
             self._next_try = time.monotonic() + 0.1
             return
         run.state = terminated(0, started_at=timestamp())

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -137,8 +138,13 @@ else:
         assert cluster.log(f"{name}-master-0") == "met\n"
 
 
-def test_successful_job_ends_with_its_conditions_counts_and_events(cluster: Cluster) -> None:
-    cluster.submit(pytorchjob("good", script="sleep 0.3"))
+def test_successful_job_ends_with_its_conditions_counts_and_events(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    # The master ends after the worker, which begins when the master's name resolves.
+    worked = tmp_path / "worked"
+    script = f'[ "$RANK" = 1 ] && touch {worked}; until [ -e {worked} ]; do sleep 0.05; done'
+    cluster.submit(pytorchjob("good", script=script))
 
     cluster.job_condition("good", "Succeeded")
 
