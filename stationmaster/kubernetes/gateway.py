@@ -117,8 +117,9 @@ class KubernetesGateway:
         item = self._get("apps/v1", "Deployment", namespace=namespace, name=name)
         if item is None or not _is_observed(item):
             return False
-        wanted = item["spec"].get("replicas", 1) if at_least is None else at_least
-        status = item["status"]
+        wanted, status = item["spec"].get("replicas", 1), item["status"]
+        if at_least is not None:
+            wanted = min(wanted, at_least)
         counts = (status.get("updatedReplicas", 0), status.get("availableReplicas", 0))
         return all(count >= wanted for count in counts)
 
