@@ -46,7 +46,7 @@ OPERATIONS: Final[dict[str, tuple[str, ...]]] = {
         *("DescribeDataRepositoryAssociations", "DescribeFileSystems"),
     ),
     "kubernetes": (
-        *("DELETE deployments", "DELETE jobs", "DELETE persistentvolumeclaims"),
+        *("DELETE deployments", "DELETE jobs", "DELETE leases", "DELETE persistentvolumeclaims"),
         *("DELETE persistentvolumes", "DELETE pytorchjobs", "DELETE services"),
         *("GET clusterrolebindings", "GET clusterroles", "GET csidrivers"),
         *("GET customresourcedefinitions", "GET deployments", "GET events", "GET jobs"),
