@@ -61,6 +61,14 @@ _OF_GUESTS: Final = (
     ("train", "kubernetes.PATCH pytorchjobs", "submit-job"),
     ("train", "kubernetes.PATCH jobs", "save-results"),
 )
+# A run that is being saved cannot be stopped; a stop waits for what calls for a cluster.
+_NEVER: Final = frozenset(
+    {
+        ("save-results", "stop", False),
+        ("save-results", "stop", True),
+        ("acquire-cluster", "stop", True),
+    }
+)
 CORE: Final = frozenset(
     {
         "own: fsx.CreateFileSystem of ensure-file-system is held while cluster is killed"
@@ -85,6 +93,8 @@ def points() -> Iterator[Named]:
         for end in ends:
             how = "it is stopped" if end == "stop" else f"{end} is killed"
             for late in (False, True):
+                if (creation.function, end, late) in _NEVER:
+                    continue
                 until = ", until its teardown is done" if late else ""
                 yield (
                     f"creation {creation}",
