@@ -187,6 +187,21 @@ def test_resources_are_billed_from_request_until_seen_gone():
     assert cluster.cost_usd(START + timedelta(hours=3)) == pytest.approx(2.0)
 
 
+def test_nothing_is_paid_from_when_a_resource_is_gone_until_it_is_asked_for_again():
+    group = {"kind": ResourceKind.NODE_GROUP, "name": "training"}
+    asked_again = START + timedelta(hours=3)
+    cluster = walk(
+        make_cluster(),
+        event(ev.ResourceRequested, price_per_hour_usd=2.0, **group),
+        event(ev.ResourceSeen, **group),
+        event(ev.ResourceDeleted, at=START + timedelta(hours=1), **group),
+        event(ev.ResourceRequested, price_per_hour_usd=5.0, anew=True, at=asked_again, **group),
+    )
+
+    assert cluster.cost_usd(asked_again) == pytest.approx(2.0)
+    assert cluster.cost_usd(asked_again + timedelta(hours=1)) == pytest.approx(7.0)
+
+
 ZONE_LEFT = event(
     ev.ZoneGivenUp,
     zone="us-west-2a",

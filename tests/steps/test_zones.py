@@ -170,27 +170,6 @@ def _created_in(account: Account, zone: str) -> bool:
     return found is not None and {zones(account)[each] for each in found.subnet_ids} == {zone}
 
 
-def test_nothing_is_paid_between_two_zones(account: Account):
-    begin(account, FIRST_IS_FULL)
-    lose_zone(account)
-    account.call(ensure_node_group, node_group="training")  # deletes what is in the first zone
-    until(lambda: account.services.node_groups.describe(account.cluster_id, "training") is None)
-    gone_at = account.now()
-    account.aws.inject("eks", "CreateNodegroup", "ServiceUnavailable", times=99)
-    with pytest.raises(Exception, match="ServiceUnavailable"):
-        account.call(ensure_node_group, node_group="training")
-    nodes = account.cluster.resource(ResourceKind.NODE_GROUP, "training")
-    assert nodes is not None
-    paid = nodes.cost_usd(gone_at)
-
-    account.aws.clear_injected()
-    account.late += timedelta(hours=1)
-    later = account.cluster.resource(ResourceKind.NODE_GROUP, "training")
-
-    assert later is not None
-    assert later.cost_usd(account.now()) == pytest.approx(paid + later.price_per_hour_usd)
-
-
 def test_node_group_that_does_not_go_is_said_after_the_limit(account: Account):
     begin(account, FIRST_IS_FULL)
     lose_zone(account)
