@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 SEED_VARIABLE: Final = "STATIONMASTER_SWEEP_SEED"
 # So many days in a row, each with its own number as seed, meet each group once.
-DAYS: Final = 10
+DAYS: Final = 20
 
 
 @dataclass
@@ -79,9 +79,9 @@ def seed_of_day() -> int | None:
 
 
 def sample(points: Sequence[Point], seed: int | None) -> list[Point]:
-    """The core, and one point of every tenth group, in the points' order; all without a seed.
+    """The core, and one point of every twentieth group, in the points' order; all without a seed.
 
-    The seeds of ten days in a row bring each group once; which of its points is by chance.
+    The seeds of twenty days in a row bring each group once; which of its points is by chance.
     """
     if seed is None:
         return list(points)
@@ -95,7 +95,7 @@ def sample(points: Sequence[Point], seed: int | None) -> list[Point]:
 
 
 def of_day(things: Sequence[T], seed: int | None) -> list[T]:
-    """Every tenth thing: each once in ten days; all without a seed."""
+    """Every twentieth thing: each once in twenty days; all without a seed."""
     if seed is None:
         return list(things)
     return [each for number, each in enumerate(things) if number % DAYS == seed % DAYS]

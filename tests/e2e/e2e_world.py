@@ -23,6 +23,8 @@ from stationmaster.steps.leftovers import find_left
 
 # Generous, because the machine may be busy; every wait ends as soon as its condition holds.
 PATIENCE_S = 1800.0
+# How soon a workflow looks again at pods that start anyhow: each look costs CPU that they need.
+LOOK_S = 0.2
 # How Chromium is started.
 LAUNCH_FLAGS = [
     "--no-sandbox",
@@ -128,7 +130,7 @@ class World:
 def world(state_dir: Path, **options: Any) -> Iterator[World]:
     """A local mode of its own, stopped at the end with every pod."""
     options["limits"] = DEFAULT_LIMITS | options.get("limits", {})
-    options = {"port": 0, "answer_within_s": PATIENCE_S} | options
+    options = {"port": 0, "answer_within_s": PATIENCE_S, "shortest_wait_s": LOOK_S} | options
     with LocalMode(LocalOptions(state_dir=state_dir, **options)) as mode:
         yield World(mode)
 

@@ -26,6 +26,7 @@ from stationmaster.services import Services
 from stationmaster.steps.leftovers import find_left
 from stationmaster.steps.reap import reap
 
+READS_THE_CHANNEL = True
 WEIGHTS = b"weights" * 1000
 FILE = "model/model.safetensors"
 

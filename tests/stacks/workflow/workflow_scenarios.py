@@ -77,7 +77,7 @@ def plays(
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """The test is run once for each scenario, and gets how it ended by itself as `outcome`.
 
-    With `some` only for every tenth: those that the seed of the day is for. `more` are further
+    With `some` only for every twentieth: those that the seed of the day is for. `more` are further
     arguments, one value for each scenario.
     """
     values = list(zip(names, *more.values(), strict=True))
