@@ -511,10 +511,15 @@ def test_pods_of_images_that_cannot_run_are_refused_with_their_owners(tmp_path: 
     own.pod_phase("ours", "Succeeded")
     own.install_operator()
     job = pytorchjob("with-master")
-    for replica in job["spec"]["pytorchReplicaSpecs"].values():
-        replica["template"]["spec"]["containers"][0] |= {"image": "ours:1", "command": ["true"]}
+    # A worker finds its master, waiting with an image of others, for as long as the master is ready.
+    until_worked = f"until test -e {tmp_path}/worked; do sleep 0.05; done"
+    for role, script in {"Master": until_worked, "Worker": "true"}.items():
+        template = job["spec"]["pytorchReplicaSpecs"][role]["template"]
+        main = {"image": "ours:1", "command": ["sh", "-c", script]}
+        template["spec"]["containers"][0] |= main
     own.submit(job)
-    own.pod_phase("with-master-worker-0", "Succeeded")  # which waits with an image of others
+    own.pod_phase("with-master-worker-0", "Succeeded")
+    (tmp_path / "worked").touch()
     own.apps.create_namespaced_daemon_set(
         "kube-system", device_plugin("nvidia", "nvcr.io/nvidia/k8s-device-plugin:v0.19.0")
     )
