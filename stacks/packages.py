@@ -77,7 +77,7 @@ def install(package: Package, output_dir: Path) -> None:
 def fingerprint(package: Package) -> str:
     """A digest of everything that decides what `install` writes."""
     digest = hashlib.sha256()
-    paths = [ROOT / "constraints.txt", ROOT / "pyproject.toml", Path(__file__)]
+    paths = [ROOT / "constraints.txt", ROOT / "pyproject.toml", ROOT / "stacks/packages.py"]
     for folder in FOLDERS[package]:
         files = (path for path in (ROOT / folder).rglob("*") if path.is_file())
         paths += sorted(path for path in files if "__pycache__" not in path.parts)

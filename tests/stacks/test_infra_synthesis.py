@@ -130,7 +130,13 @@ def test_requirements_follow_extras_of_extras() -> None:
 def test_fingerprint_changes_with_a_file_of_the_package(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("constraints.txt", "pyproject.toml", "bot/app.py", "relay/app.py"):
+    for name in (
+        "constraints.txt",
+        "pyproject.toml",
+        "stacks/packages.py",
+        "bot/app.py",
+        "relay/app.py",
+    ):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("one")
     monkeypatch.setattr(packages, "ROOT", tmp_path)

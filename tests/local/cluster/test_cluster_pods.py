@@ -511,7 +511,7 @@ def test_pods_of_images_that_cannot_run_are_refused_with_their_owners(tmp_path: 
     own.pod_phase("ours", "Succeeded")
     own.install_operator()
     job = pytorchjob("with-master")
-    # A worker finds its master, waiting with an image of others, for as long as the master is ready.
+    # A worker waits, with an image of others, and finds its master while that is ready.
     until_worked = f"until test -e {tmp_path}/worked; do sleep 0.05; done"
     for role, script in {"Master": until_worked, "Worker": "true"}.items():
         template = job["spec"]["pytorchReplicaSpecs"][role]["template"]
