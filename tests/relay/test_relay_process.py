@@ -232,6 +232,11 @@ def assert_nothing_doubled(events):
     assert {event_id: n for event_id, n in counts.items() if n > 1} == {}
 
 
+def reported(bus):
+    """Pods and the phases that they were seen in."""
+    return {(event.pod, event.phase) for event in bus.events("pod.changed")}
+
+
 def test_relay_before_type_and_job_exist_tells_the_whole_run(bare_cluster, bus, start_relay, gate):
     relay = start_relay(bare_cluster, "run-a")
     bus.wait_for(lambda: bus.batches, "the first heartbeat")
@@ -239,6 +244,9 @@ def test_relay_before_type_and_job_exist_tells_the_whole_run(bare_cluster, bus, 
 
     bare_cluster.install_operator()
     submit(bare_cluster, job("run-a", gate, "1", "5"))
+    # A worker that comes when its master has ended would wait for its name without end.
+    pods = {("run-a-master-0", "Running"), ("run-a-worker-0", "Running")}
+    bus.wait_for(lambda: pods <= reported(bus), "both pods run")
     open_gate(gate, range(1, 6))
     bus.wait_for(
         lambda: (
@@ -255,8 +263,6 @@ def test_relay_before_type_and_job_exist_tells_the_whole_run(bare_cluster, bus, 
     order = [event.type for event in bus.events()]
     last_condition = len(order) - 1 - order[::-1].index("job.condition_changed")
     assert order.index("training.finished") < last_condition
-    phases = {(event.pod, event.phase) for event in bus.events("pod.changed")}
-    assert {("run-a-master-0", "Running"), ("run-a-worker-0", "Running")} <= phases
     bus.wait_for(
         lambda: any(
             '"finished"' in tail.lines[-1]
