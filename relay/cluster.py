@@ -78,10 +78,7 @@ class ClusterApi:
         Raises:
             Conflict: there is one of that name.
         """
-        with self._open(
-            path, {}, method="POST", body=body, read_timeout_s=read_timeout_s
-        ) as response:
-            return _object(response.read())
+        return self._write("POST", path, body, read_timeout_s)
 
     def replace(self, path: str, body: JsonObject, *, read_timeout_s: float) -> JsonObject:
         """Write an object that is still of the resource version in `body`; as it was stored.
@@ -89,8 +86,11 @@ class ClusterApi:
         Raises:
             Conflict: somebody else wrote it in between.
         """
+        return self._write("PUT", path, body, read_timeout_s)
+
+    def _write(self, method: str, path: str, body: JsonObject, read_timeout_s: float) -> JsonObject:
         with self._open(
-            path, {}, method="PUT", body=body, read_timeout_s=read_timeout_s
+            path, {}, method=method, body=body, read_timeout_s=read_timeout_s
         ) as response:
             return _object(response.read())
 

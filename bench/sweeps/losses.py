@@ -1,4 +1,4 @@
-"""What nobody's workflow can end: found by the reaper, told in the operations channel, deleted.
+"""What nobody's workflow can end: found by the reaper, posted in the operations channel, deleted.
 
 A cluster whose item in the table is lost or unreadable while all that costs is there, and a group
 that AWS left behind a receipt and does not let go.
@@ -66,7 +66,7 @@ def _spoil(
     if first is not None:
         verdict.expect(first.standing is standing, f"the reaper says that it is {first.standing}")
         verdict.expect(not first.deleted, f"nobody had time to repair it: {first.deleted}")
-        verdict.wrong += _untold(scene, first)
+        verdict.wrong += _not_posted_once(scene, first)
     grace = timedelta(seconds=world.services.settings.orphan_grace_s)
     for _ in range(_PASSES):
         if _pass(scene, run_id, after=_SOON + grace) is None:
@@ -94,7 +94,9 @@ def _stick(scene: Scene, name: str) -> Verdict:
 
     stuck = [_pass(scene, run_id, after=_SOON) for _ in range(2)]
     verdict.expect(all(stuck), "the reaper forgets what it could not delete")
-    verdict.wrong += [each for found in stuck[:1] if found for each in _untold(scene, found)]
+    verdict.wrong += [
+        each for found in stuck[:1] if found for each in _not_posted_once(scene, found)
+    ]
     interface = holder["NetworkInterface"]["NetworkInterfaceId"]
     ec2.delete_network_interface(NetworkInterfaceId=interface)
     _pass(scene, run_id, after=_SOON)
@@ -115,14 +117,14 @@ def _pass(scene: Scene, cluster_id: AnId, *, after: timedelta) -> Orphans | None
     return next((each for each in found if each.cluster_id == cluster_id), None)
 
 
-def _untold(scene: Scene, found: Orphans) -> Sequence[str]:
+def _not_posted_once(scene: Scene, found: Orphans) -> Sequence[str]:
     """What is wrong with what the operations channel hears of it."""
-    told = [
+    posts = [
         message
         for message in scene.world.mode.slack.messages(OPERATIONS_CHANNEL_ID)
         if md.escape(found.finding) in json.dumps(message.blocks)
     ]
-    return [] if len(told) == 1 else [f'"{found.finding}" is told {len(told)} times, not once']
+    return [] if len(posts) == 1 else [f'"{found.finding}": {len(posts)} posts, expected one']
 
 
 def _lose(scene: Scene, cluster_id: AnId) -> None:

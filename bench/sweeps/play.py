@@ -48,7 +48,7 @@ class Played:
 
 @dataclass(frozen=True)
 class Shard:
-    """Every so manieth point: several machines or hours share a sweep."""
+    """Every second point, or every tenth: several machines or hours share a sweep."""
 
     number: int
     """From 1."""

@@ -35,7 +35,7 @@ _LIMITS: Final = dict.fromkeys(LIMITS, WAIT_S / 2) | {
 }
 OPERATIONS_CHANNEL_ID: Final = TRAINING_CHANNEL_ID  # the app is in no other
 # Of a workflow. A run looks forty times at pods that start anyhow, which is half of what it costs.
-_SHORTEST_WAIT_S: Final = 0.15
+LOOK_EVERY_S: Final = 0.15
 # What tells one thing from another of its kind.
 _NAMES: Final = {
     "clusters": "name",
@@ -155,7 +155,7 @@ def open_scene(directory: Path, **options: Any) -> Iterator[Scene]:
     """A started local mode with things of somebody else in its account."""
     options = {
         "limits": _LIMITS,
-        "shortest_wait_s": _SHORTEST_WAIT_S,
+        "shortest_wait_s": LOOK_EVERY_S,
         "settings": {"operations_channel": OPERATIONS_CHANNEL_ID},
         **options,
     }

@@ -6,10 +6,13 @@ Used by the tests of what a real API server refuses; each module starts its own 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-from cluster_fixtures import Cluster
+from cluster_fixtures import Cluster, pytorchjob_crd, start_cluster
 
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 NAMESPACES = "/api/v1/namespaces"
@@ -89,3 +92,13 @@ class Asked:
         return Answer(
             response.status, json.loads(text) if is_json else text, dict(response.headers)
         )
+
+
+@contextmanager
+def asking(directory: Path) -> Iterator[Asked]:
+    """A server of its own that knows PyTorchJobs."""
+    cluster = start_cluster(directory)
+    asked = Asked(cluster)
+    assert asked("POST", CRDS, pytorchjob_crd()).status == 201
+    yield asked
+    cluster.close()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -31,8 +30,9 @@ from api_probes import (
     STRATEGIC,
     VOLUMES,
     Asked,
+    asking,
 )
-from cluster_fixtures import pytorchjob_crd, start_cluster
+from cluster_fixtures import pytorchjob_crd
 
 from local.cluster.api import decoding, resources
 from local.cluster.api.errors import ApiError
@@ -40,11 +40,8 @@ from local.cluster.api.errors import ApiError
 
 @pytest.fixture(scope="module")
 def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asked]:
-    cluster = start_cluster(Path(tmp_path_factory.mktemp("conformance")))
-    asked = Asked(cluster)
-    assert asked("POST", CRDS, pytorchjob_crd()).status == 201
-    yield asked
-    cluster.close()
+    with asking(tmp_path_factory.mktemp("conformance")) as server:
+        yield server
 
 
 def config_map(name: str, **fields: Any) -> dict[str, Any]:

@@ -6,7 +6,6 @@ The sentences are those of Kubernetes 1.35; two appliers and one client that upd
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +13,6 @@ from api_probes import (
     APPLY,
     CLAIMS,
     CONFIG_MAPS,
-    CRDS,
     DEPLOYMENTS,
     MERGE,
     NAMESPACES,
@@ -24,19 +22,17 @@ from api_probes import (
     VOLUMES,
     Answer,
     Asked,
+    asking,
 )
-from cluster_fixtures import eventually, pytorchjob_crd, start_cluster
+from cluster_fixtures import eventually
 
 CONTAINERS = ["spec", "template", "spec", "containers"]
 
 
 @pytest.fixture(scope="module")
 def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asked]:
-    cluster = start_cluster(Path(tmp_path_factory.mktemp("ownership")))
-    asked = Asked(cluster)
-    assert asked("POST", CRDS, pytorchjob_crd()).status == 201
-    yield asked
-    cluster.close()
+    with asking(tmp_path_factory.mktemp("ownership")) as server:
+        yield server
 
 
 def config(name: str, **data: str) -> dict[str, Any]:

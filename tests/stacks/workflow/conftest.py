@@ -10,6 +10,7 @@ from workflow_scenarios import state_scenarios
 
 from bench.sweeps.foreign import in_account, make_foreign
 from bench.sweeps.outcomes import Outcome
+from bench.sweeps.scene import LOOK_EVERY_S
 from bench.sweeps.world import World, open_world
 
 SCENARIOS = {each.name: each for each in state_scenarios()}
@@ -23,7 +24,7 @@ def world(
 
     Cards and threads, a third of a run's CPU, are kept for a file that says READS_THE_CHANNEL.
     """
-    with open_world(tmp_path_factory.mktemp("workflow"), shortest_wait_s=0.15) as made:
+    with open_world(tmp_path_factory.mktemp("workflow"), shortest_wait_s=LOOK_EVERY_S) as made:
         made.runtime.notifier_rests = not getattr(request.module, "READS_THE_CHANNEL", False)
         assert made.mode.settings is not None
         make_foreign(made.aws, made.mode.settings)
