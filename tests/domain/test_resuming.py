@@ -136,6 +136,32 @@ def test_resume_stays_on_the_file_system_that_existed_unless_a_cluster_has_anoth
     assert resumed("resume last steps=+40 file_system=2400").storage.new_gib == 2400
 
 
+@pytest.mark.parametrize(
+    ("typed", "mbps_per_tib"),
+    [
+        ("", 200),
+        ("file_system=2400", 200),
+        ("file_system_type=persistent-500", 500),
+        ("file_system=fs-0123456789abcdef0", None),
+        ("on=team-a", None),
+    ],
+)
+def test_resume_makes_a_file_system_of_the_runs_type_unless_it_makes_none(typed, mbps_per_tib):
+    existing = FileSystemSpec(
+        storage_gib=4800, mbps_per_tib=125, existing_id="fs-0123456789abcdef0"
+    )
+
+    start = parse_command(
+        f"resume last steps=+40 {typed}".strip(),
+        find_saved=channel(saved(file_system_mbps_per_tib=200)),
+        find_cluster=finding(kept()),
+        find_file_system=lambda _: FoundFileSystem(spec=existing, zone="us-west-2a"),
+    )
+
+    assert start.storage.new_mbps_per_tib == mbps_per_tib
+    assert ("file_system_type=" in start.words) == (mbps_per_tib is not None)
+
+
 def test_typed_keys_go_over_the_runs_own():
     start = read("resume last steps=80 learning_rate=1e-5 nodes=4")
 

@@ -17,7 +17,12 @@ from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.commands.backing_up import BACKUP_EVERY, typed_backup_every
 from stationmaster.domain.commands.hosting import CLUSTER, typed_host
 from stationmaster.domain.commands.meanings import key_meant
-from stationmaster.domain.commands.storing import FILE_SYSTEM
+from stationmaster.domain.commands.storing import (
+    FILE_SYSTEM,
+    FILE_SYSTEM_TYPE,
+    is_size,
+    type_typed,
+)
 from stationmaster.domain.errors import BadCommand, BadParameter, NotPossibleNow, PermanentError
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.planning.plan import Plan
@@ -242,15 +247,26 @@ def continued_words(
     kept = _kept(saved)
     if cluster is not None:
         del kept["instance"]
-        kept.pop(FILE_SYSTEM, None)
-        kept.pop(CLUSTER, None)
+        for key in (FILE_SYSTEM, FILE_SYSTEM_TYPE, CLUSTER):
+            kept.pop(key, None)
         least, has = saved.request.min_nodes, cluster.spec.nodes
         if least is None or least > has:
             kept["nodes"] = str(min(saved.placement.nodes, has))
+    if _names_existing(typed):
+        kept.pop(FILE_SYSTEM_TYPE, None)
     # A mistyped key is corrected later: it must not meet the one that it means.
-    meant = {key_meant(key, kept) for key in typed}
+    # The one key of the file system is no mistyped form of the other, which may be kept alone.
+    meant = {key_meant(key, (*kept, FILE_SYSTEM, FILE_SYSTEM_TYPE)) for key in typed}
     kept = {key: value for key, value in kept.items() if key not in meant}
     return _pairs(kept | dict(typed) | {RESUME_FROM: f"{saved.run_id}{at}"})
+
+
+def _names_existing(typed: Mapping[str, str]) -> bool:
+    """Whether a file system that exists was typed, which has a type already."""
+    keys = (FILE_SYSTEM, FILE_SYSTEM_TYPE)
+    return any(
+        key_meant(key, keys) == FILE_SYSTEM and not is_size(value) for key, value in typed.items()
+    )
 
 
 def _kept(saved: SavedRun) -> dict[str, str]:
@@ -265,6 +281,8 @@ def _kept(saved: SavedRun) -> dict[str, str]:
     }
     if saved.request.file_system is not None:
         kept[FILE_SYSTEM] = saved.request.file_system.existing_id
+    elif (type_name := type_typed(saved.request.file_system_mbps_per_tib)) is not None:
+        kept[FILE_SYSTEM_TYPE] = type_name
     if (host := typed_host(saved.request.eks_name)) is not None:
         kept[CLUSTER] = host
     if (every := typed_backup_every(saved.request.backup_every_s)) is not None:

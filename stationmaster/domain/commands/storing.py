@@ -113,7 +113,12 @@ class Storage:
     @property
     def typed_type(self) -> str | None:
         """The type of a new one as it is typed again."""
-        return next((name for name, at in TYPES.items() if at == self.new_mbps_per_tib), None)
+        return type_typed(self.new_mbps_per_tib)
+
+
+def type_typed(mbps_per_tib: int | None) -> str | None:
+    """What is typed after `file_system_type=` for a throughput; None for the recipe's own."""
+    return next((name for name, at in TYPES.items() if at == mbps_per_tib), None)
 
 
 def read_storage(
@@ -158,7 +163,7 @@ def type_meant(value: str) -> str | None:
 def _read_storage(value: str | None, *, find_file_system: FindFileSystem) -> Storage:
     if value is None:
         return Storage()
-    if value.isascii() and value.isdigit() and not is_meant(value):
+    if is_size(value):
         return Storage(new_gib=read_gib(value, key=FILE_SYSTEM))
     if not _ID.fullmatch(value):
         meant = id_meant(value)
@@ -168,6 +173,11 @@ def _read_storage(value: str | None, *, find_file_system: FindFileSystem) -> Sto
             f"file system, such as fs-0123456789abcdef0, or the GiB of a new one{nearest}"
         )
     return Storage(found=find_file_system(value))
+
+
+def is_size(value: str) -> bool:
+    """Whether it is the size of a new file system, rather than one that exists."""
+    return value.isascii() and value.isdigit() and not is_meant(value)
 
 
 def is_meant(digits: str) -> bool:
