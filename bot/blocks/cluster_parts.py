@@ -87,7 +87,11 @@ def checks(cluster: Cluster) -> list[str]:
 
 def deleted(cluster: Cluster) -> list[str]:
     """What is gone, how long it was there, and what it cost."""
-    gone = [one for one in cluster.resources.values() if one.status is ResourceStatus.DELETED]
+    gone = [
+        one
+        for one in cluster.resources.values()
+        if one.status is ResourceStatus.DELETED and not one.never_was
+    ]
     gone.sort(key=lambda one: one.deleted_at or one.requested_at)
     lines = []
     for one in gone[:_MAX_DELETED]:

@@ -92,6 +92,8 @@ def is_noteworthy(event: ThreadEvent) -> bool:
             return not event.lost_peer  # what only follows from another failure is noise
         case ev.JobConditionChanged(condition="Created"):
             return False  # the submission was posted
+        case cl.ResourceDeleted(never_was=True):
+            return False
         case cl.ResourceCreated() | cl.ResourceDeleted():
             return event.kind in _MAIN_RESOURCES
         case _:

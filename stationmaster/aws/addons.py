@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
+from pydantic import BaseModel, ConfigDict
+
 from stationmaster.aws.calls import AwsNotFound, aws_call, ignoring_existing
 from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.names import (
@@ -43,6 +45,16 @@ def addons_that_watch(settings: Settings, *, has_gpus: bool) -> list[str]:
     return [name for name, is_wanted in wanted.items() if is_wanted]
 
 
+class Addon(BaseModel):
+    """One add-on; `failure` has the health issues that EKS reports."""
+
+    model_config = ConfigDict(frozen=True)
+
+    status: str
+    """E.g. CREATING, ACTIVE, DEGRADED or CREATE_FAILED."""
+    failure: str = ""
+
+
 class Addons:
     """Creates and finds add-ons of clusters."""
 
@@ -56,8 +68,8 @@ class Addons:
         }
         self._configuration = {METRICS_ADDON: json.dumps(_METRICS_ONLY)}
 
-    def describe(self, cluster_id: ClusterId, name: str) -> str | None:
-        """The add-on's status, e.g. CREATING, ACTIVE or DEGRADED; None where it is missing."""
+    def describe(self, cluster_id: ClusterId, name: str) -> Addon | None:
+        """What EKS says of the add-on; None where it is missing."""
         try:
             with aws_call(f"reading add-on {name} of {cluster_id}"):
                 addon = self._client.describe_addon(
@@ -65,7 +77,11 @@ class Addons:
                 )["addon"]
         except AwsNotFound:
             return None
-        return addon.get("status", "CREATING")
+        issues = addon.get("health", {}).get("issues", [])
+        return Addon(
+            status=addon.get("status", "CREATING"),
+            failure="; ".join(f"{i.get('code')}: {i.get('message')}" for i in issues),
+        )
 
     def ensure(self, cluster_id: ClusterId, name: str, *, run_id: RunId | None = None) -> None:
         """Create the add-on if it is missing, with the AWS role that its pods need."""

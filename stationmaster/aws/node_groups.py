@@ -64,6 +64,8 @@ class NodeGroup(BaseModel):
         """What EKS says, and what a person can do about it where EKS does not say that."""
         said = self.failure or self.status
         remedy = next((each for word, each in _REMEDIES.items() if word in said), "")
+        if self.name == SYSTEM_NODE_GROUP and self.lacks_instances:
+            remedy = "try again later"  # nobody chooses its type or its size
         return f"{said.rstrip('.')}; {remedy}" if remedy else said
 
 

@@ -27,12 +27,16 @@ def render(cluster: LiveCluster) -> list[KubernetesObject]:
 
 def look(cluster: LiveCluster) -> Finding:
     """Whether EKS says that it is active and the cluster knows the driver."""
-    status = cluster.services.addons.describe(cluster.cluster_id, FSX_CSI_ADDON)
-    if status == "CREATE_FAILED":
-        sentence = f"EKS could not install add-on {FSX_CSI_ADDON}: it is {status}"
+    found = cluster.services.addons.describe(cluster.cluster_id, FSX_CSI_ADDON)
+    if found is None:
+        return Finding(Verdict.WAITING, f"add-on {FSX_CSI_ADDON} is missing")
+    said = f": {found.failure}" if found.failure else ""
+    if found.status == "CREATE_FAILED":
+        why = (said or f": it is {found.status}").rstrip(".")
+        sentence = f"EKS could not install add-on {FSX_CSI_ADDON}{why}; try again later"
         return Finding(Verdict.BAD, sentence)
-    if status != "ACTIVE":
-        return Finding(Verdict.WAITING, f"add-on {FSX_CSI_ADDON} is {status or 'missing'}")
+    if found.status != "ACTIVE":
+        return Finding(Verdict.WAITING, f"add-on {FSX_CSI_ADDON} is {found.status}{said}")
     if not cluster.kubernetes.csi_driver_registered(CSI_DRIVER):
         return Finding(Verdict.WAITING, f"CSI driver {CSI_DRIVER} is not registered")
     return Finding(Verdict.GOOD, f"CSI driver {CSI_DRIVER} is registered")

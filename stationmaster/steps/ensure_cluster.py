@@ -57,7 +57,8 @@ def ensure_cluster(services: Services, cluster_id: ClusterId) -> StepResult:
         return NOT_READY
     cluster = resource_seen(services, cluster, ResourceKind.CLUSTER, name)
     if found.status == "FAILED":
-        raise ResourceFailed(f"EKS could not create cluster {name}: {found.failure or 'no reason'}")
+        why = found.failure or "EKS gives no reason"
+        raise ResourceFailed(f"EKS could not create cluster {name}: {why}; try again later")
     if found.status != "ACTIVE":
         requested = cluster.resource(ResourceKind.CLUSTER, name)
         check_time(
@@ -65,6 +66,7 @@ def ensure_cluster(services: Services, cluster_id: ClusterId) -> StepResult:
             since=requested.requested_at if requested else None,
             limit_s=services.settings.provision_timeout_s,
             what=f"cluster {name} is still {found.status}",
+            then="try again later",
         )
         return NOT_READY
     services.access_entries.ensure(cluster_id, run_id=cluster.run_id)

@@ -99,4 +99,5 @@ def _check_deadline(
             what=what,
         )
     except StepTimedOut as exc:
-        raise JobNotStarted(f"{exc}: {gateway.explain(pods)}") from exc
+        why = gateway.explain(pods).rstrip(".")
+        raise JobNotStarted(f"{exc}: {why}; try again later") from exc

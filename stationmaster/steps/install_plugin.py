@@ -37,6 +37,7 @@ def install_plugin(services: Services, cluster_id: ClusterId, *, plugin: str) ->
             limit_s=services.settings.plugin_timeout_s,
             what=f"plugin {plugin} is not ready",
             seen=finding.sentence,
+            then="try again later",
         )
         return NOT_READY
     event = PluginReady(

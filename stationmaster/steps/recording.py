@@ -316,6 +316,7 @@ def resources_deleted(
             at=services.now(),
             kind=resource.kind,
             name=resource.name,
+            never_was=resource.never_was,
         )
         for resource in cluster.resources.values()
         if resource.kind in kinds
@@ -326,16 +327,24 @@ def resources_deleted(
 
 
 def check_time(
-    services: Services, *, since: datetime | None, limit_s: float, what: str, seen: str = ""
+    services: Services,
+    *,
+    since: datetime | None,
+    limit_s: float,
+    what: str,
+    seen: str = "",
+    then: str = "",
 ) -> None:
     """Raise StepTimedOut once the wait exceeds its limit.
 
     Raises:
-        StepTimedOut: saying what is not ready, for how long, and what was seen last.
+        StepTimedOut: saying what is not ready, for how long, what was seen last, and what a person
+            can do `then`.
     """
     if since is None:
         return
     waited_s = (services.now() - since).total_seconds()
     if waited_s > limit_s:
         sentence = f"{what} after {waited_s:.0f} s (limit {limit_s:.0f} s)"
-        raise StepTimedOut(f"{sentence}: {seen}" if seen else sentence)
+        sentence = f"{sentence}: {seen.rstrip('.')}" if seen else sentence
+        raise StepTimedOut(f"{sentence}; {then}" if then else sentence)

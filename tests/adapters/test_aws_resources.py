@@ -210,7 +210,9 @@ def test_addon_is_created_once_with_the_role_of_its_pods(
     assert described["podIdentityAssociations"] == [
         {"serviceAccount": "fsx-csi-controller-sa", "roleArn": role}
     ]
-    assert services.addons.describe(cluster_id, POD_IDENTITY_AGENT) in ("CREATING", "ACTIVE")
+    agent = services.addons.describe(cluster_id, POD_IDENTITY_AGENT)
+    assert agent is not None
+    assert agent.status in ("CREATING", "ACTIVE")
     release_everything(services, cluster_id)
 
 

@@ -567,13 +567,22 @@ def test_receipt_of_a_clean_teardown_lists_what_was_deleted():
                 price_per_hour_usd=1.0,
                 requested_at=START,
                 deleted_at=START + timedelta(minutes=6),
-            )
+            ),
+            "c": Resource(
+                kind=ResourceKind.CLUSTER,
+                name="was-refused",
+                status=ResourceStatus.DELETED,
+                requested_at=START,
+                refused_at=START,
+                deleted_at=START + timedelta(minutes=6),
+            ),
         },
     )
 
     shown = seen(run_receipt(run, now=NOW))
 
     assert "Nothing billable is left" in shown
+    assert "was-refused" not in shown
     assert "file system `fs-1`  _6m 00s, $0.10_" in shown
     assert "$0.31" in shown
 
@@ -683,6 +692,8 @@ def test_thread_after_the_cluster_is_deleted_has_no_late_line_of_its_relay(event
     assert len(both.text.splitlines()) == 1
     assert "deleted" in both.text
     assert thread_message([late], after_its_cluster()) is None
+    never_was = deleted.model_copy(update={"never_was": True})
+    assert thread_message([never_was], after_its_cluster()) is None
 
 
 def test_thread_of_one_batch_keeps_what_the_relay_said_before_the_cluster_went():

@@ -187,6 +187,22 @@ def test_resources_are_billed_from_request_until_seen_gone():
     assert cluster.cost_usd(START + timedelta(hours=3)) == pytest.approx(2.0)
 
 
+def test_nothing_is_paid_for_what_aws_refused_until_it_is_asked_for_again():
+    group = {"kind": ResourceKind.NODE_GROUP, "name": "training"}
+    refused = walk(
+        make_cluster(),
+        event(ev.ResourceRequested, price_per_hour_usd=2.0, **group),
+        event(ev.ResourceRefused, **group),
+    )
+    again = START + timedelta(hours=2)
+    asked = event(ev.ResourceRequested, price_per_hour_usd=2.0, anew=True, at=again, **group)
+
+    assert refused.billable_left == []
+    assert refused.cost_usd(START + timedelta(hours=3)) == 0.0
+    assert walk(refused, asked).billable_left == ["node group training"]
+    assert walk(refused, asked).cost_usd(START + timedelta(hours=3)) == pytest.approx(2.0)
+
+
 def test_nothing_is_paid_from_when_a_resource_is_gone_until_it_is_asked_for_again():
     group = {"kind": ResourceKind.NODE_GROUP, "name": "training"}
     asked_again = START + timedelta(hours=3)

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from stationmaster.aws.addons import Addon
 from stationmaster.domain.cluster.spec import spec_for
 from stationmaster.domain.errors import PermanentError
 from stationmaster.domain.planning.recipe_lookup import get_recipe
@@ -18,6 +19,7 @@ class Answers:
     """Services and gateway in one: what a cluster answers that has some things and lacks others."""
 
     addon: str | None = "ACTIVE"
+    addon_failure: str = ""
     drivers: tuple[str, ...] = ("fsx.csi.aws.com",)
     types: tuple[str, ...] = ("pytorchjobs.kubeflow.org",)
     deployments: tuple[str, ...] = ("kubeflow/training-operator",)
@@ -42,7 +44,9 @@ class Answers:
         return self
 
     def describe(self, cluster_id, name):
-        return self.addon if (cluster_id, name) == ("c-1", "aws-fsx-csi-driver") else "ACTIVE"
+        if (cluster_id, name) != ("c-1", "aws-fsx-csi-driver"):
+            return Addon(status="ACTIVE")
+        return self.addon and Addon(status=self.addon, failure=self.addon_failure)
 
     def csi_driver_registered(self, name):
         return name in self.drivers
@@ -98,7 +102,19 @@ def test_plugin_works_in_a_cluster_that_has_everything(plugin):
             "fsx-csi-driver",
             {"addon": "CREATE_FAILED"},
             "bad",
-            "EKS could not install add-on aws-fsx-csi-driver: it is CREATE_FAILED",
+            "EKS could not install add-on aws-fsx-csi-driver: it is CREATE_FAILED; try again later",
+        ),
+        (
+            "fsx-csi-driver",
+            {"addon": "CREATE_FAILED", "addon_failure": "TooFew: too few replicas."},
+            "bad",
+            "EKS could not install add-on aws-fsx-csi-driver: TooFew: too few replicas; try again",
+        ),
+        (
+            "fsx-csi-driver",
+            {"addon": "DEGRADED", "addon_failure": "TooFew: too few replicas."},
+            "waiting",
+            "add-on aws-fsx-csi-driver is DEGRADED: TooFew: too few replicas.",
         ),
         ("fsx-csi-driver", {"drivers": ()}, "waiting", "CSI driver fsx.csi.aws.com is not regist"),
         ("training-operator", {"types": ()}, "waiting", "type pytorchjobs.kubeflow.org is not ser"),

@@ -157,7 +157,18 @@ def test_step_that_is_refused_says_so_and_has_recorded_that_it_would_ask(
 @pytest.mark.parametrize(
     ("fault", "step", "arguments", "words"),
     [
-        ("cluster-fails", ensure_cluster, {}, "EKS could not create cluster"),
+        (
+            "cluster-fails",
+            ensure_cluster,
+            {},
+            "EKS could not create cluster .*: InternalFailure: .* be created; try again later$",
+        ),
+        (
+            "node-group-fails",
+            ensure_node_group,
+            {"node_group": "system"},
+            "1 x c5.2xlarge: .*Launching EC2 instance failed; try again later$",
+        ),
         (
             "node-group-fails",
             ensure_node_group,

@@ -223,7 +223,7 @@ class Cluster(State):
         return [
             f"{resource.kind.value} {resource.name}"
             for resource in self.resources.values()
-            if resource.status is not ResourceStatus.DELETED
+            if resource.status is not ResourceStatus.DELETED and not resource.never_was
         ]
 
     def resource(self, kind: ResourceKind, name: str) -> Resource | None:

@@ -223,6 +223,8 @@ class ResourceDeleted(_Event):
     type: Literal["resource.deleted"] = "resource.deleted"
     kind: ResourceKind
     name: str
+    never_was: bool = False
+    """AWS had refused to create it, so nothing was deleted."""
 
 
 ResourceEvent = (

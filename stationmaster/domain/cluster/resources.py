@@ -59,6 +59,11 @@ class Resource(BaseModel):
         """It was asked for, and what came of that is not known."""
         return not self.has_appeared and self.refused_at is None
 
+    @property
+    def never_was(self) -> bool:
+        """AWS refused to create it, and it was not there before either."""
+        return self.refused_at is not None and not self.has_appeared and not self.earlier_prices
+
     def cost_usd(self, now: datetime) -> float:
         """What it has cost from its request until `now`, or until it was seen gone."""
         return self.cost_between(self.requested_at, self.deleted_at or now)
@@ -100,7 +105,7 @@ def resources_after(known: Mapping[str, Resource], event: ResourceEvent) -> dict
                     "refused_at": None,
                     "active_at": None,
                     "deleted_at": None,
-                    **_unpaid(old, event),
+                    **_paid_anew(old, event),
                 }
             elif old.price_per_hour_usd != event.price_per_hour_usd:
                 changes = {
@@ -110,7 +115,7 @@ def resources_after(known: Mapping[str, Resource], event: ResourceEvent) -> dict
         case ResourceSeen():
             changes = {"seen_at": event.at}
         case ResourceRefused():
-            changes = {"refused_at": event.at}
+            changes = {"refused_at": event.at, "price_per_hour_usd": 0.0}
         case ResourceCreated():
             changes = {
                 "status": ResourceStatus.ACTIVE,
@@ -124,10 +129,11 @@ def resources_after(known: Mapping[str, Resource], event: ResourceEvent) -> dict
     return {**known, key: base.model_copy(update=changes)}
 
 
-def _unpaid(old: Resource, event: ResourceRequested) -> dict[str, object]:
+def _paid_anew(old: Resource, event: ResourceRequested) -> dict[str, object]:
     """Nothing is paid from when a resource was seen gone until it is asked for once more."""
     if old.deleted_at is None:
-        return {}
+        refused = old.refused_at is not None
+        return {"price_per_hour_usd": event.price_per_hour_usd} if refused else {}
     until_gone = (old.deleted_at, old.price_per_hour_usd)
     return {
         "price_per_hour_usd": event.price_per_hour_usd,
