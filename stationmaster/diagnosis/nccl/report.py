@@ -1,0 +1,108 @@
+"""The verdict on a log of nccl-tests, as it is shown and as its JSON has it."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final
+
+from pydantic import BaseModel, ConfigDict
+
+from stationmaster.diagnosis.nccl.transport import Kind
+
+
+class Verdict(StrEnum):
+    """Whether training on such a network makes sense: yes, yes but slower than it could, no."""
+
+    PASS = "pass"
+    WARN = "warn"
+    FAIL = "fail"
+
+
+_ORDER: Final = (Verdict.PASS, Verdict.WARN, Verdict.FAIL)
+
+
+class Finding(BaseModel):
+    """One reason for a verdict; `remedy` says what to do about it."""
+
+    model_config = ConfigDict(frozen=True)
+
+    verdict: Verdict
+    text: str
+    remedy: str | None = None
+
+
+def worst(findings: list[Finding]) -> Verdict:
+    """The worst verdict of all; FAIL without any, as nothing was shown to work."""
+    if not findings:
+        return Verdict.FAIL
+    return max((finding.verdict for finding in findings), key=_ORDER.index)
+
+
+def worst_first(findings: list[Finding]) -> list[Finding]:
+    """In the order in which a person should read them."""
+    return sorted(findings, key=lambda finding: -_ORDER.index(finding.verdict))
+
+
+class MeasuredRow(BaseModel):
+    """One size of message, out of place where that was printed, else in place."""
+
+    size_bytes: int
+    time_us: float
+    algbw_gbps: float
+    busbw_gbps: float
+    in_place_busbw_gbps: float | None
+
+
+class TestReport(BaseModel):
+    """One test of a log, e.g. the all-reduce before the broadcast."""
+
+    operation: str | None
+    verdict: Verdict
+    num_ranks: int | None
+    peak_busbw_gbps: float | None
+    average_busbw_gbps: float | None
+    """As the log has it; shown, and never judged, because it depends on the range of sizes."""
+    judged_size_bytes: int | None
+    judged_busbw_gbps: float | None
+    floor_busbw_gbps: float | None
+    """Below it a test fails, at the judged size."""
+    warn_busbw_gbps: float | None
+    reference_busbw_gbps: float | None
+    reference_source: str | None
+    small_message_us: float | None
+    wrong_values: int
+    is_complete: bool
+    rows: list[MeasuredRow]
+    findings: list[Finding]
+
+    __test__ = False  # its name is no test's for pytest
+
+
+class NcclReport(BaseModel):
+    """The whole answer; figures on top are those of the first all-reduce, or of the first test."""
+
+    verdict: Verdict
+    instance_type: str
+    nodes: int
+    operation: str | None
+    num_ranks: int | None
+    transport: Kind
+    provider: str | None
+    num_nics: int | None
+    num_nics_expected: int
+    gpudirect: bool | None
+    plugin_version: str | None
+    nccl_version: str | None
+    peak_busbw_gbps: float | None
+    judged_size_bytes: int | None
+    judged_busbw_gbps: float | None
+    floor_busbw_gbps: float | None
+    warn_busbw_gbps: float | None
+    reference_busbw_gbps: float | None
+    small_message_us: float | None
+    wrong_values: int
+    rows: list[MeasuredRow]
+    reasons: list[str]
+    next_steps: list[str]
+    findings: list[Finding]
+    tests: list[TestReport]

@@ -1,0 +1,208 @@
+"""The tables of nccl-tests in a log, read line by line: one `Table` for each test that ran.
+
+A log may have several tests, one after the other, and anything between and within their lines.
+`feed` takes lines as `log.clean_lines` makes them; nothing here raises, whatever the lines are.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Final
+
+from stationmaster.diagnosis.nccl.operations import OPERATIONS, TYPE_BYTES
+from stationmaster.diagnosis.nccl.rows import (
+    Columns,
+    PartialRow,
+    Row,
+    find_row,
+    leading_values,
+    trailing_values,
+)
+
+_PROGRAM: Final = re.compile(rf"(?<![A-Za-z0-9_])({'|'.join(OPERATIONS)})_perf(?![A-Za-z0-9_])")
+_SETTINGS: Final = re.compile(
+    r"# ?nThread [0-9]+ nGpus [0-9]+ minBytes [0-9]+ maxBytes ([0-9]{1,18})"
+)
+_HEADER: Final = re.compile(r"# ?size count type( redop)?( root)? (?:cpu)?time algbw busbw")
+_RANK: Final = re.compile(
+    r"# ?Rank ([0-9]{1,6}) (?:Group [0-9]+ )?Pid [0-9]+ on (\S{1,255}) device [0-9]+"
+    r"(?: \[[^\]]*\] (.{1,100}))?"
+)
+_OUT_OF_BOUNDS: Final = re.compile(r"# ?Out of bounds values ?: ?([0-9]{1,18})")
+_AVERAGE: Final = re.compile(r"# ?Avg bus bandwidth ?: ?([0-9.eE+-]{1,30})")
+_CONCLUDED: Final = "Collective test concluded"
+_MAX_ROWS: Final = 10_000
+
+
+@dataclass
+class Table:
+    """What one test printed."""
+
+    operation: str | None = None
+    """As the log names it; None where it does not."""
+    rows: list[Row] = field(default_factory=list)
+    max_bytes: int | None = None
+    """The largest size that was asked for, from the header."""
+    ranks: list[tuple[int, str]] = field(default_factory=list)
+    """Rank and host, one entry for each line that names a rank."""
+    gpus: set[str] = field(default_factory=set)
+    out_of_bounds: int | None = None
+    """Wrong values by the last lines; None where they are missing."""
+    average_busbw_gbps: float | None = None
+    num_partial_rows: int = 0
+    """Rows of which no half could be read."""
+    is_complete: bool = False
+    """Whether the test's last lines are there."""
+
+    @property
+    def hosts(self) -> set[str]:
+        """The hosts of its ranks."""
+        return {host for _, host in self.ranks}
+
+    @property
+    def num_wrong(self) -> int:
+        """Wrong values, the larger of what rows and last lines count."""
+        counted = [half.num_wrong or 0 for row in self.rows for half in row.halves]
+        return max(sum(counted), self.out_of_bounds or 0)
+
+    @property
+    def was_checked(self) -> bool:
+        """Whether results were compared at all."""
+        return any(half.num_wrong is not None for row in self.rows for half in row.halves)
+
+    @property
+    def ran_alone(self) -> bool:
+        """Whether processes tested themselves each: each calls itself rank 0."""
+        return len(self.ranks) > 1 and {rank for rank, _ in self.ranks} == {0}
+
+
+class TableReader:
+    """Collects the tables of a log."""
+
+    def __init__(self) -> None:
+        self.tables: list[Table] = []
+        self._columns = Columns()
+        self._partial: PartialRow | None = None
+        self._operation: str | None = None
+        self._is_open = False
+
+    def feed(self, line: str) -> None:
+        """Take the next line, its words one space apart."""
+        if self._take_row(line):
+            return
+        program = _PROGRAM.search(line)
+        if program and _CONCLUDED not in line:
+            if self._is_open and self.tables[-1].rows:
+                self._close()
+            self._operation = program.group(1)
+            if self._is_open and self.tables[-1].operation is None:
+                self.tables[-1].operation = self._operation
+        if "#" in line:
+            self._take_comment(line)
+
+    def close(self) -> list[Table]:
+        """All tables; call it after the last line. Tables without a row are among them."""
+        self._flush()
+        for table in self.tables:
+            table.operation = table.operation or _inferred(table.rows)
+        return self.tables
+
+    def _take_row(self, line: str) -> bool:
+        found = find_row(line, self._columns)
+        if found:
+            self._flush()
+            self._partial = found
+        elif self._partial:
+            # The rest of a row after other output, or of a row whose line was broken.
+            rest = trailing_values(line) if "NCCL" not in line and "#" not in line else ()
+            if not rest or leading_values(line) not in ((), rest):
+                return False
+            if len(rest) > self._partial.num_missing:
+                return False
+            self._partial = self._partial.with_rest(rest)
+        else:
+            return False
+        if self._partial.num_missing <= 0:
+            self._flush()
+        return True
+
+    def _flush(self) -> None:
+        partial, self._partial = self._partial, None
+        if partial is None:
+            return
+        row = partial.row()
+        table = self._table()
+        if row is None:
+            table.num_partial_rows += 1
+        elif len(table.rows) < _MAX_ROWS and row not in table.rows[-3:]:
+            table.rows.append(row)
+
+    def _take_comment(self, line: str) -> None:
+        settings = _SETTINGS.search(line)
+        header = _HEADER.search(line)
+        rank = _RANK.search(line)
+        out_of_bounds = _OUT_OF_BOUNDS.search(line)
+        average = _AVERAGE.search(line)
+        if settings:
+            self._begin()
+            self._table().max_bytes = int(settings.group(1))
+        elif header:
+            self._begin()
+            self._columns = Columns(bool(header.group(2)), per_iteration=" i_min" in line)
+            self._table()
+        elif rank:
+            self._begin()
+            table = self._table()
+            table.ranks.append((int(rank.group(1)), rank.group(2)))
+            table.gpus |= {rank.group(3)} if rank.group(3) else set()
+        elif out_of_bounds and self._is_open:
+            self._flush()
+            self._table().out_of_bounds = int(out_of_bounds.group(1))
+        elif average and self._is_open:
+            self._flush()
+            table = self._table()
+            table.is_complete = True
+            table.average_busbw_gbps = _number(average.group(1))
+            self._close()
+
+    def _begin(self) -> None:
+        """What belongs to a test's head was seen: a test that has rows already is over."""
+        self._flush()
+        if self._is_open and self.tables[-1].rows:
+            self._close()
+
+    def _close(self) -> None:
+        self._flush()
+        self._is_open = False
+        self._operation = None
+        self._columns = Columns()
+
+    def _table(self) -> Table:
+        if not self._is_open:
+            self.tables.append(Table(operation=self._operation))
+            self._is_open = True
+        return self.tables[-1]
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _inferred(rows: list[Row]) -> str | None:
+    """The operation that only its own rows can have, where no line names it."""
+    if not rows:
+        return None
+    is_whole = all(row.size_bytes == row.count * TYPE_BYTES[row.type] for row in rows)
+    is_rooted = all(row.root is not None and row.root >= 0 for row in rows)
+    operators = {row.redop for row in rows}
+    if is_whole and is_rooted and operators <= {None, "none"}:
+        return "broadcast"
+    last = max(rows, key=lambda row: row.size_bytes).judged
+    is_sum = not operators & {None, "none"} and all(row.root in (None, -1) for row in rows)
+    # A sendrecv of old versions prints "sum" as well; its bandwidths are equal.
+    is_multiplied = last.busbw_gbps > 1.2 * last.algbw_gbps or last.busbw_gbps == 0
+    return "all_reduce" if is_whole and is_sum and is_multiplied else None

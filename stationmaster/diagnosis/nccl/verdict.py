@@ -1,0 +1,174 @@
+"""From a log of nccl-tests and the machines that it is about to a verdict with its reasons.
+
+Called by `stationmaster nccl-report`. Fails closed: what a log does not show was not shown to work.
+"""
+
+from __future__ import annotations
+
+from stationmaster.diagnosis.nccl.consistency import contradictions
+from stationmaster.diagnosis.nccl.log import NcclLog
+from stationmaster.diagnosis.nccl.machines import machine_findings, ranks_of
+from stationmaster.diagnosis.nccl.network import network_findings
+from stationmaster.diagnosis.nccl.operations import OPERATIONS
+from stationmaster.diagnosis.nccl.report import (
+    Finding,
+    MeasuredRow,
+    NcclReport,
+    TestReport,
+    Verdict,
+    worst,
+    worst_first,
+)
+from stationmaster.diagnosis.nccl.rows import Row
+from stationmaster.diagnosis.nccl.speed import (
+    Judged,
+    correctness_findings,
+    judge_row,
+    latency_findings,
+    small_message_us,
+    speed_findings,
+)
+from stationmaster.diagnosis.nccl.tables import Table
+from stationmaster.domain.catalogue.instances import InstanceType
+from stationmaster.domain.catalogue.nccl_floors import floor_for
+
+_NO_TABLE = Finding(
+    verdict=Verdict.FAIL,
+    text="the log has no table of nccl-tests: no test has begun",
+    remedy="look for the first NCCL WARN of any rank, and for how the launcher ended",
+)
+
+
+def judge(log: NcclLog, instance: InstanceType, *, num_nodes: int) -> NcclReport:
+    """Judge a log of tests that ran on so many nodes (at least 1) of an instance type.
+
+    The log has at least one line of NCCL or nccl-tests; see `NcclLog.is_empty`.
+    """
+    judged = [_judged(table, instance, num_nodes=num_nodes) for table in log.tables]
+    tests = [
+        _test_report(table, row, instance, num_nodes=num_nodes, is_only=not any(judged))
+        for table, row in zip(log.tables, judged, strict=True)
+    ]
+    is_fast = any(row.is_fast for row in judged if row)
+    findings = network_findings(log.transport, instance, num_nodes=num_nodes, is_fast=is_fast)
+    findings += [finding for test in tests for finding in test.findings]
+    findings = worst_first(list(dict.fromkeys(findings if tests else [_NO_TABLE, *findings])))
+    main = next((test for test in tests if test.operation == "all_reduce"), None)
+    main = main or (tests[0] if tests else _no_test())
+    transport = log.transport
+    return NcclReport(
+        verdict=worst(findings),
+        instance_type=instance.name,
+        nodes=num_nodes,
+        operation=main.operation,
+        num_ranks=main.num_ranks,
+        transport=transport.kind,
+        provider=transport.provider,
+        num_nics=transport.num_nics,
+        num_nics_expected=instance.num_efa,
+        gpudirect=transport.has_gpudirect,
+        plugin_version=transport.plugin_version,
+        nccl_version=transport.nccl_version,
+        peak_busbw_gbps=main.peak_busbw_gbps,
+        judged_size_bytes=main.judged_size_bytes,
+        judged_busbw_gbps=main.judged_busbw_gbps,
+        floor_busbw_gbps=main.floor_busbw_gbps,
+        warn_busbw_gbps=main.warn_busbw_gbps,
+        reference_busbw_gbps=main.reference_busbw_gbps,
+        small_message_us=main.small_message_us,
+        wrong_values=sum(test.wrong_values for test in tests),
+        rows=main.rows,
+        reasons=[finding.text for finding in findings],
+        next_steps=list(dict.fromkeys(f.remedy for f in findings if f.remedy)),
+        findings=findings,
+        tests=tests,
+    )
+
+
+def _judged(table: Table, instance: InstanceType, *, num_nodes: int) -> Judged | None:
+    floor = floor_for(instance, operation=table.operation or "", num_nodes=num_nodes)
+    return judge_row(table.rows, floor)
+
+
+def _test_report(
+    table: Table, judged: Judged | None, instance: InstanceType, *, num_nodes: int, is_only: bool
+) -> TestReport:
+    findings = _test_findings(table, judged, instance, num_nodes=num_nodes, is_only=is_only)
+    return TestReport(
+        operation=table.operation,
+        verdict=worst(findings),
+        num_ranks=ranks_of(table, instance, num_nodes=num_nodes) if table.rows else None,
+        peak_busbw_gbps=max((row.judged.busbw_gbps for row in table.rows), default=None),
+        average_busbw_gbps=table.average_busbw_gbps,
+        judged_size_bytes=judged.row.size_bytes if judged else None,
+        judged_busbw_gbps=judged.busbw_gbps if judged else None,
+        floor_busbw_gbps=judged.limits.fail_below_gbps if judged else None,
+        warn_busbw_gbps=judged.limits.warn_below_gbps if judged else None,
+        reference_busbw_gbps=judged.floor.reference_gbps if judged else None,
+        reference_source=judged.floor.source if judged else None,
+        small_message_us=small_message_us(table),
+        wrong_values=table.num_wrong,
+        is_complete=table.is_complete,
+        rows=[_measured_row(row) for row in table.rows],
+        findings=worst_first(findings),
+    )
+
+
+def _test_findings(
+    table: Table, judged: Judged | None, instance: InstanceType, *, num_nodes: int, is_only: bool
+) -> list[Finding]:
+    if not table.rows:
+        return [
+            Finding(
+                verdict=Verdict.FAIL,
+                text=f"{table.operation or 'a test'} began and measured nothing",
+                remedy=_NO_TABLE.remedy,
+            )
+        ]
+    if table.operation is None:
+        return [
+            Finding(
+                verdict=Verdict.FAIL,
+                text="the log does not say what was measured",
+                remedy=f"name it with --operation: {', '.join(OPERATIONS)}",
+            )
+        ]
+    ranks = ranks_of(table, instance, num_nodes=num_nodes)
+    machines = machine_findings(table, instance, num_nodes=num_nodes)
+    findings = [*correctness_findings(table), *machines]
+    if ranks is not None:
+        findings += contradictions(table.rows, operation=table.operation, num_ranks=ranks)
+    findings += speed_findings(table, judged, instance, num_nodes=num_nodes, is_only=is_only)
+    return [*findings, *latency_findings(table, num_nodes=num_nodes)]
+
+
+def _measured_row(row: Row) -> MeasuredRow:
+    return MeasuredRow(
+        size_bytes=row.size_bytes,
+        time_us=row.judged.time_us,
+        algbw_gbps=row.judged.algbw_gbps,
+        busbw_gbps=row.judged.busbw_gbps,
+        in_place_busbw_gbps=row.in_place.busbw_gbps if row.in_place else None,
+    )
+
+
+def _no_test() -> TestReport:
+    """What a log without any test has measured."""
+    return TestReport(
+        operation=None,
+        verdict=Verdict.FAIL,
+        num_ranks=None,
+        peak_busbw_gbps=None,
+        average_busbw_gbps=None,
+        judged_size_bytes=None,
+        judged_busbw_gbps=None,
+        floor_busbw_gbps=None,
+        warn_busbw_gbps=None,
+        reference_busbw_gbps=None,
+        reference_source=None,
+        small_message_us=None,
+        wrong_values=0,
+        is_complete=False,
+        rows=[],
+        findings=[],
+    )
