@@ -8,6 +8,9 @@ PYTHON ?= $(shell for python in $(wildcard $(BIN)/python) python3 python3.13 pyt
 # uv takes a fifth of pip's time; INSTALLER=pip uses pip alone
 INSTALLER ?= uv
 PORT ?= 8700
+# Python keeps what it has compiled, also where the environment says not to, as many images' does:
+# tests and local mode start thousands of processes, and each would compile all its modules anew.
+unexport PYTHONDONTWRITEBYTECODE
 INSTALL = @$(PYTHON) -m install --installer $(INSTALLER)
 
 .PHONY: setup demo test check synth generate bench format

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -158,3 +159,16 @@ def test_entry_point_can_be_read_by_an_old_python() -> None:
     assert refused.returncode == 1
     assert "Python 3.11, 3.12 or 3.13 is needed, but" in refused.stderr
     assert "is 3.8.1" in refused.stderr
+
+
+def test_make_lets_python_keep_what_it_has_compiled_whatever_the_environment_says() -> None:
+    said = subprocess.run(
+        ["make", "--eval", "said: ; @printenv PYTHONDONTWRITEBYTECODE || echo nothing", "said"],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert said.stdout.strip() == "nothing"
