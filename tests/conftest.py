@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import fcntl
-import functools
 import gc
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-from botocore.loaders import JSONFileLoader
 from hypothesis import HealthCheck, settings
 
+import local.service_models  # noqa: F401  (all sessions of boto3 share what they read)
 from bench.sweeps.points import SEED_VARIABLE, seed_of_day
 
 # Set before torch is imported. Its threads spin while they wait for each other: in two processes on
@@ -50,24 +48,6 @@ LONG_FILES = (
 )
 
 Once = Callable[[str, Callable[[Path], None]], Path]
-
-
-def _parse_models_once() -> None:
-    """Let all sessions of boto3 share the files that botocore has parsed, which it only reads.
-
-    Every test with an account of its own has a session of its own, and the list of endpoints and
-    EC2's model alone take a tenth of a second to parse.
-    """
-    load = JSONFileLoader.load_file
-    parsed = functools.cache(functools.partial(load, JSONFileLoader()))
-
-    def load_file(_loader: JSONFileLoader, path: str) -> Any:
-        return parsed(path)
-
-    JSONFileLoader.load_file = load_file
-
-
-_parse_models_once()
 
 
 def pytest_configure() -> None:

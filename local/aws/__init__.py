@@ -2,6 +2,7 @@
 HTTP.
 """
 
+import local.service_models  # noqa: F401  (before anything imports moto)
 from local.aws.deployment import Deployment
 from local.aws.endpoint import LocalAws
 from local.aws.http_api import Route
