@@ -58,6 +58,13 @@ _FAULTS: Final = (
         source="https://github.com/klothoplatform/klotho/pull/311",
     ),
     NamedFault(
+        name="launches-fail-silently",
+        endpoint="aws",
+        effect="training nodes cannot be launched, and EKS leaves their group in CREATING: why is "
+        "in the activities of its Auto Scaling group only",
+        source="EC2 Auto Scaling user guide, EC2 instance launch failures",
+    ),
+    NamedFault(
         name="unsupported-zone",
         endpoint="aws",
         effect="EKS has no room for a control plane in the region's first zone",

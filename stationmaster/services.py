@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from stationmaster.aws.pod_identities import PodIdentities
     from stationmaster.aws.reservations import Reservations
     from stationmaster.aws.run_store import RunStore
+    from stationmaster.aws.scaling_activities import ScalingActivities
     from stationmaster.aws.schedules import Schedules
     from stationmaster.aws.secrets import Secrets
     from stationmaster.aws.security_groups import SecurityGroups
@@ -142,6 +143,13 @@ class Services:
         from stationmaster.aws.node_groups import NodeGroups
 
         return NodeGroups(self.settings, self._client("eks"))
+
+    @cached_property
+    def scaling_activities(self) -> ScalingActivities:
+        """What the Auto Scaling groups of node groups have tried."""
+        from stationmaster.aws.scaling_activities import ScalingActivities
+
+        return ScalingActivities(self._client("autoscaling"))
 
     @cached_property
     def addons(self) -> Addons:

@@ -17,6 +17,7 @@ from local.aws.faults import FaultInjector
 from local.aws.lost_answers import LostAnswers
 from local.aws.observer import AwsObserver
 from local.aws.propagation import Propagation
+from local.aws.scaling_activities import ScalingActivities
 
 if TYPE_CHECKING:
     from local.aws.event_delivery import RuleDelivery
@@ -58,6 +59,7 @@ class Emulation:
     def __post_init__(self) -> None:
         self.propagation = Propagation(self.faults)
         self.lost_answers = LostAnswers(self.faults)
+        self.scaling_activities = ScalingActivities()
 
     def connect(
         self, *, invoker: Invoker, delivery: RuleDelivery, streams: StreamPumps, ticker: Ticker

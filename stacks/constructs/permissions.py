@@ -42,6 +42,7 @@ from stationmaster.aws.file_system_room import ROOM_ACTIONS
 from stationmaster.aws.kubernetes_versions import VERSION_ACTIONS
 from stationmaster.aws.metrics_logs import METRICS_LOG_ACTIONS
 from stationmaster.aws.reservations import RESERVATION_ACTIONS
+from stationmaster.aws.scaling_activities import SCALING_ACTIONS
 from stationmaster.aws.schedules import CLOCK_ACTIONS
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.names import TAG_CLUSTER_ID, cluster_name, metrics_log_group
@@ -250,6 +251,7 @@ def _node_group_create(stack: cdk.Stack, granted: Granted) -> list[Statement]:
             (arn(stack, "eks", "nodegroup", f"{cluster_name('*')}/*"),),
             NAMED,
         ),
+        Statement(SCALING_ACTIONS, ("*",), LISTING),
         # EKS checks that the caller itself may launch from the launch template that it names.
         Statement(
             ("ec2:RunInstances",),

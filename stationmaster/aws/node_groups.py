@@ -30,20 +30,36 @@ if TYPE_CHECKING:
 _UNKNOWN: Final = ("does not exist", "is unknown")
 
 
-# AWS's words for having no instances of a type in a zone now; another zone may have some.
-_NO_INSTANCES: Final = ("InsufficientInstanceCapacity", "UnfulfillableCapacity")
+# AWS's words for having no instances of a type in a zone now; another zone may have some. An Auto
+# Scaling group leaves the error's code out where it has one instance type alone.
+_NO_INSTANCES: Final = (
+    "InsufficientInstanceCapacity",
+    "UnfulfillableCapacity",
+    "do not have sufficient",
+)
+# AWS's words for having no more instances for this account, in whichever zone.
+_NO_QUOTA: Final = ("MaxSpotInstanceCountExceeded", "VcpuLimitExceeded", "your current vCPU limit")
+_OTHERS: Final = "try again later, or with another instance type or fewer nodes"
+_MORE: Final = "ask for more vCPUs of these instances in Service Quotas"
 # What a person can do about an issue of a node group, by a word of it.
 _REMEDIES: Final = {
-    "InsufficientInstanceCapacity": "try again later, or with another instance type or fewer nodes",
+    "InsufficientInstanceCapacity": _OTHERS,
+    "do not have sufficient": _OTHERS,
     "UnfulfillableCapacity": "try again later, with another instance type or fewer nodes, or "
     "without capacity=spot",
     "MaxSpotInstanceCountExceeded": "ask for more spot vCPUs of these instances in Service Quotas",
-    "VcpuLimitExceeded": "ask for more vCPUs of these instances in Service Quotas",
+    "VcpuLimitExceeded": _MORE,
+    "your current vCPU limit": _MORE,
 }
+# An Auto Scaling group tries again after a failure, and may succeed then.
+_ATTEMPTS: Final = 2
 
 
 class NodeGroup(BaseModel):
-    """One managed node group; `failure` has the health issues that EKS reports."""
+    """One managed node group; `failure` has the health issues that EKS reports.
+
+    What its Auto Scaling group says of one that EKS does not give up yet is `ScalingActivities`'.
+    """
 
     model_config = ConfigDict(frozen=True)
 
@@ -52,7 +68,11 @@ class NodeGroup(BaseModel):
     nodes: int = 0
     """How many it is to have."""
     subnet_ids: tuple[str, ...] = ()
+    scaling_groups: tuple[str, ...] = ()
+    """The names of its Auto Scaling groups."""
     failure: str = ""
+    failed_attempts: int = 0
+    """How often in a row its instances could not be launched, up to now."""
 
     @property
     def lacks_instances(self) -> bool:
@@ -60,13 +80,27 @@ class NodeGroup(BaseModel):
         return any(word in self.failure for word in _NO_INSTANCES)
 
     @property
-    def why_failed(self) -> str:
-        """What EKS says, and what a person can do about it where EKS does not say that."""
-        said = self.failure or self.status
-        remedy = next((each for word, each in _REMEDIES.items() if word in said), "")
+    def lacks_quota(self) -> bool:
+        """Whether the account may have no more of its instances."""
+        return any(word in self.failure for word in _NO_QUOTA)
+
+    @property
+    def keeps_failing(self) -> bool:
+        """Whether launching its instances fails again and again, which EKS has not reported yet."""
+        return self.status == "CREATING" and self.failed_attempts >= _ATTEMPTS
+
+    @property
+    def remedy(self) -> str:
+        """What a person can do about `failure`; "" where that is not known."""
         if self.name == SYSTEM_NODE_GROUP and self.lacks_instances:
-            remedy = "try again later"  # nobody chooses its type or its size
-        return f"{said.rstrip('.')}; {remedy}" if remedy else said
+            return "try again later"  # nobody chooses its type or its size
+        return next((each for word, each in _REMEDIES.items() if word in self.failure), "")
+
+    @property
+    def why_failed(self) -> str:
+        """What AWS says, and what a person can do about it where AWS does not say that."""
+        said = self.failure or self.status
+        return f"{said.rstrip('.')}; {self.remedy}" if self.remedy else said
 
 
 class NodeGroups:
@@ -91,6 +125,9 @@ class NodeGroups:
             status=found.get("status", "CREATING"),
             nodes=found.get("scalingConfig", {}).get("desiredSize", 0),
             subnet_ids=tuple(found.get("subnets", ())),
+            scaling_groups=tuple(
+                each["name"] for each in found.get("resources", {}).get("autoScalingGroups", ())
+            ),
             failure="; ".join(f"{i.get('code')}: {i.get('message')}" for i in issues),
         )
 

@@ -56,7 +56,8 @@ def ensure_node_group(services: Services, cluster_id: ClusterId, *, node_group: 
 
     A training node group of another size than the cluster is to have is resized. One for which
     fewer nodes do as well is made with the fewest and then asked for all: see `settling`. Where AWS
-    has none in a zone, the next is tried: see `zones`.
+    has none in a zone, the next is tried: see `zones`. EKS says late that instances cannot be
+    launched: for lack of them or of quota, the activities of the Auto Scaling group decide.
 
     Raises:
         ResourceFailed: EKS could not create it, e.g. for lack of capacity; says what EKS says.
@@ -81,9 +82,12 @@ def ensure_node_group(services: Services, cluster_id: ClusterId, *, node_group: 
         return NOT_READY
     if node_group == TRAINING_NODE_GROUP and is_asked_for_all(cluster, found):
         return READY if settle_size(services, cluster, found) else NOT_READY
-    if found.status == "CREATE_FAILED" or (found.status == "DEGRADED" and not has_settled(cluster)):
-        is_training = node_group == TRAINING_NODE_GROUP
-        if is_training and found.lacks_instances and may_change_zone(services, cluster):
+    if found.status in ("CREATING", "UPDATING"):
+        found = services.scaling_activities.add_to(found)
+    is_training = node_group == TRAINING_NODE_GROUP
+    is_full = is_training and found.lacks_instances and may_change_zone(services, cluster)
+    if _has_failed(cluster, found) or (found.keeps_failing and (is_full or found.lacks_quota)):
+        if is_full:
             try_next_zone(services, cluster, found)
             return NOT_READY
         raise ResourceFailed(
@@ -97,10 +101,21 @@ def ensure_node_group(services: Services, cluster_id: ClusterId, *, node_group: 
             limit_s=services.settings.provision_timeout_s,
             what=f"node group {node_group} is still {found.status}",
             seen=found.failure,
+            then=found.remedy or _next_try(found),
         )
         return NOT_READY
     resource_created(services, cluster, ResourceKind.NODE_GROUP, node_group)
     return READY
+
+
+def _has_failed(cluster: Cluster, found: NodeGroup) -> bool:
+    """Whether EKS says so."""
+    is_degraded = found.status == "DEGRADED" and not has_settled(cluster)
+    return found.status == "CREATE_FAILED" or is_degraded
+
+
+def _next_try(found: NodeGroup) -> str:
+    return "repair that in the AWS account, then try again" if found.failure else "try again later"
 
 
 def _since(cluster: Cluster, node_group: str) -> datetime | None:

@@ -12,7 +12,8 @@ from stationmaster.settings import Settings
     [
         ("plugin-never-ready", {"plugin_timeout_s"}),
         ("pods-never-start", {"job_start_timeout_s"}),
-        *((fault, set()) for fault in AWS_FAULTS),
+        ("launches-fail-silently", {"provision_timeout_s"}),
+        *((fault, set()) for fault in AWS_FAULTS if fault != "launches-fail-silently"),
     ],
 )
 def test_fault_shortens_no_limit_but_the_one_that_it_ends_at(fault, shortened) -> None:

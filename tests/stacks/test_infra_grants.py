@@ -16,6 +16,7 @@ from lambdas.registry import BOT, FUNCTIONS, Function, Permission, get_function
 from stationmaster.aws.existing_file_systems import LOOK_ACTIONS
 from stationmaster.aws.file_system_room import ROOM_ACTIONS
 from stationmaster.aws.kinds import actions_by_module
+from stationmaster.aws.scaling_activities import SCALING_ACTIONS
 from stationmaster.aws.schedules import CLOCK_ACTIONS
 
 ROOT = Path(__file__).parent.parent.parent
@@ -43,6 +44,7 @@ NEEDED = {
     "node_groups.resize": P.NODE_GROUP_CREATE,
     "node_groups.left": P.CLUSTER_READ,
     "node_groups.release": P.NODE_GROUP_DELETE,
+    "scaling_activities.add_to": P.NODE_GROUP_CREATE,
     "subnets.zones": P.NETWORK_READ,
     "subnets.zones_offering": P.NETWORK_READ,
     "datasets.measure": P.DATASETS_LIST,
@@ -293,17 +295,26 @@ def test_kind_states_exactly_the_actions_that_its_calls_take(kind: str) -> None:
     assert needed(f"{kind}.release") == {P(f"{actions.permission}-delete")}
 
 
-def test_clock_states_exactly_the_actions_that_its_calls_take() -> None:
-    tree = ast.walk(parsed("stationmaster.aws.schedules"))
+@pytest.mark.parametrize(
+    ("module", "service", "stated"),
+    [
+        ("schedules", "scheduler", CLOCK_ACTIONS),
+        ("scaling_activities", "autoscaling", SCALING_ACTIONS),
+    ],
+)
+def test_calls_of_a_service_take_exactly_the_actions_that_are_stated(
+    module: str, service: str, stated: tuple[str, ...]
+) -> None:
+    tree = ast.walk(parsed(f"stationmaster.aws.{module}"))
     taken = {
-        f"scheduler:{node.attr.title().replace('_', '')}"
+        f"{service}:{node.attr.title().replace('_', '')}"
         for node in tree
         if isinstance(node, ast.Attribute)
         and isinstance(node.value, ast.Attribute)
         and node.value.attr == "_client"
     }
 
-    assert taken == set(CLOCK_ACTIONS)
+    assert taken == set(stated)
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,7 @@ Statements = dict[str, list[dict[str, Any]]]
 
 # AWS grants these on everything or not at all, so "*" is the only resource that works.
 UNLIMITED = (
+    "autoscaling:DescribeScalingActivities",
     "ec2:Describe",
     "eks:DescribeClusterVersions",
     "servicequotas:Get",

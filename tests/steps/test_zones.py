@@ -24,6 +24,7 @@ from stationmaster.steps.release_network import release_network
 from stationmaster.steps.release_node_group import release_node_group
 
 FIRST_IS_FULL = "no-capacity-in-first-zone"
+SILENT = "launches-fail-silently"
 P4D = {"recipe": "llama2-7b", "instance_type": "p4d.24xlarge"}
 
 
@@ -65,7 +66,10 @@ def lose_zone(account: Account) -> None:
     until(is_given_up)
 
 
-def test_nodes_come_in_the_next_zone_and_the_file_system_is_made_there(account: Account):
+@pytest.mark.parametrize("says", ["eks", "auto-scaling-group"])
+def test_nodes_come_in_the_next_zone_and_the_file_system_is_made_there(account: Account, says: str):
+    if says == "auto-scaling-group":
+        account.aws.faults.add(SILENT)
     begin(account, FIRST_IS_FULL, **P4D)
 
     account.finish(ensure_node_group, node_group="training")
@@ -140,6 +144,35 @@ def test_when_no_zone_has_instances_the_sentence_names_zones_and_remedies(accoun
     assert tried == ["us-west-2a", "us-west-2b"]
     assert "another instance type or fewer nodes, or reserve instances" in said
     assert "capacity=odcr:ID" in said
+
+
+def test_quota_ends_the_wait_though_eks_says_nothing(account: Account):
+    account.aws.faults.add(SILENT)
+    begin(account, "vcpu-quota", **P4D)
+
+    with pytest.raises(ResourceFailed, match=r"VcpuLimitExceeded.*; ask for more vCPUs of these"):
+        account.finish(ensure_node_group, node_group="training")
+
+    found = account.services.node_groups.describe(account.cluster_id, "training")
+    assert found is not None
+    assert (found.status, found.failure) == ("CREATING", "")
+
+
+def test_launch_that_fails_for_another_reason_is_waited_for_and_quoted(account: Account):
+    begin(account, SILENT, **P4D)
+    account.call(ensure_node_group, node_group="training")
+    account.aws.finish_lifecycles()
+
+    waited = not account.call(ensure_node_group, node_group="training")
+    account.late += timedelta(seconds=account.settings.provision_timeout_s + 1)
+
+    assert waited
+    with pytest.raises(
+        StepTimedOut,
+        match=r"training is still CREATING after .*: Could not launch .* Client.InternalError: .*"
+        r"failed; repair that in the AWS account, then try again$",
+    ):
+        account.call(ensure_node_group, node_group="training")
 
 
 def test_zone_that_does_not_offer_the_type_is_not_tried(

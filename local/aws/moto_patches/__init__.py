@@ -19,6 +19,7 @@ PATCHES = (
     "lambda_invoke",
     "s3",
     "s3_uploads",
+    "scaling",
     "schedules",
     "states_errors",
     "states_executions",

@@ -149,6 +149,7 @@ class EksService(InsideCluster):
             instance_type=launch.instance_type,
         )
         group = cluster.node_groups[name] = NodeGroup(described=described, launch=launch)
+        self._nodes.try_to_launch(group)
         self.emulation.clock.after(
             NODE_GROUP_CREATE_S, lambda: self._group_created(params["clusterName"], name, group)
         )
@@ -236,6 +237,8 @@ class EksService(InsideCluster):
         if group.described["status"] != "CREATING":
             return
         shortage = self._nodes.shortage(group)
+        if shortage is not None and self._nodes.is_silent(group):
+            return
         if shortage is not None:
             group.described["status"] = "CREATE_FAILED"
             group.described["health"] = {"issues": [shortage]}

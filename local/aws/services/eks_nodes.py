@@ -7,6 +7,7 @@ The tags of a node group itself go to none of them. Source: EKS user guide, "Tag
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from local.aws.emulation import Emulation
@@ -19,8 +20,19 @@ from local.aws.services.eks_templates import launch_of, read_template, unfit
 # Amazon Linux image id that moto ships; the emulated instances only need one that exists.
 _IMAGE: Final = "ami-12c6146b"
 
+# Emulated seconds from one attempt of an Auto Scaling group to launch instances to the next.
+ATTEMPT_S: Final = 45.0
+_ATTEMPTS: Final = 3  # as many as anybody looks at
+SILENT: Final = "launches-fail-silently"
+
 # What EC2 says of an instance that is not on demand.
 _LIFECYCLES: Final = {"SPOT": "spot", "CAPACITY_BLOCK": "capacity-block"}
+# The faults that say why instances cannot be launched.
+_SHORTAGES: Final = frozenset({"no-capacity", "no-capacity-in-first-zone", "vcpu-quota"})
+
+
+def _scaling_group(group: NodeGroup) -> str:
+    return str(group.described["resources"]["autoScalingGroups"][0]["name"])
 
 
 class Nodes:
@@ -86,7 +98,30 @@ class Nodes:
             or not self._has_capacity(subnet)
         ):
             return shapes.no_capacity(described, zone=subnet.availability_zone)
+        if self.is_silent(group) and not faults & _SHORTAGES:
+            return shapes.not_started(described)
         return None
+
+    def is_silent(self, group: NodeGroup) -> bool:
+        """Whether EKS does not say that the group's instances cannot be launched."""
+        return SILENT in self._emulation.faults and len(group.described["subnets"]) == 1
+
+    def try_to_launch(self, group: NodeGroup, *, attempt: int = 1) -> None:
+        """Let the Auto Scaling group of a new node group fail in time, where it cannot launch."""
+        self._emulation.clock.after(ATTEMPT_S, lambda: self._attempt(group, attempt))
+
+    def _attempt(self, group: NodeGroup, attempt: int) -> None:
+        shortage = self.shortage(group)
+        if shortage is None or group.described["status"] != "CREATING":
+            return
+        self._emulation.scaling_activities.failed(
+            _scaling_group(group),
+            shortage["message"],
+            at=group.described["createdAt"] + timedelta(seconds=attempt * ATTEMPT_S),
+            subnet=self.subnet(group),
+        )
+        if attempt < _ATTEMPTS:
+            self.try_to_launch(group, attempt=attempt + 1)
 
     def _refused_by_reservation(self, group: NodeGroup) -> str:
         lacking = group.described["scalingConfig"]["desiredSize"] - len(group.instance_ids)
@@ -139,6 +174,12 @@ class Nodes:
                 instance.capacity_reservation_id = launch.reservation_id
                 instance.lifecycle = _LIFECYCLES.get(launch.capacity_type)
                 self._dress_interfaces(instance.id, launch)
+                self._emulation.scaling_activities.launched(
+                    _scaling_group(group),
+                    instance.id,
+                    at=datetime.now(UTC),
+                    subnet=self._network.subnets([subnet_id])[0],
+                )
         group.instance_ids += [instance.id for instance in reservation.instances]
 
     def terminate(self, group: NodeGroup, *, keep: int = 0) -> None:

@@ -309,6 +309,14 @@ def quota_reached(node_group: Mapping[str, Any]) -> dict[str, Any]:
     )
 
 
+def not_started(node_group: Mapping[str, Any]) -> dict[str, Any]:
+    """The health issue of a node group whose instances end while they start.
+
+    Source: EC2 Auto Scaling user guide, "EC2 instance launch failures": Client.InternalError.
+    """
+    return _not_launched(node_group, "Client.InternalError: Client error on launch.")
+
+
 def not_deleted(group_id: str) -> dict[str, Any]:
     """The health issue of a node group whose deletion failed.
 
