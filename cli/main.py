@@ -99,6 +99,14 @@ def make_parser() -> argparse.ArgumentParser:
     preflight.add_argument("--state-dir", type=_folder, metavar="DIR", help="of a local mode")
     preflight.set_defaults(run=_preflight)
 
+    diagnose = commands.add_parser(
+        "diagnose", help="the root cause in pod logs, events, descriptions and dmesg"
+    )
+    diagnose.add_argument("files", nargs="+", metavar="FILE", help="- is standard input")
+    diagnose.add_argument("--instance", metavar="TYPE", help="of the nodes: whether EFA is missed")
+    diagnose.add_argument("--json", action="store_true")
+    diagnose.set_defaults(run=_diagnose)
+
     results = commands.add_parser("results", help="what a run has left: listed, or downloaded")
     results.add_argument("run_id", metavar="RUN")
     results.add_argument("--to", type=_folder, metavar="DIR", help="download into this folder")
@@ -307,6 +315,12 @@ def _preflight(arguments: argparse.Namespace) -> int:
     except ImportError as exc:
         return _missing_extra("preflight", "aws", exc)
     return preflight(arguments, look_up=_look_up)
+
+
+def _diagnose(arguments: argparse.Namespace) -> int:
+    from cli.diagnose import diagnose  # its rules, which other commands do without
+
+    return diagnose(arguments)
 
 
 def _results(arguments: argparse.Namespace) -> int:

@@ -1,0 +1,93 @@
+"""Finds the rules that hold for one piece of text; fast on the many that none holds for.
+
+A log may have millions of lines, most of which differ from others in their figures only. So a line
+without its digits is searched for hints, once for all lines of the same words; patterns are tried
+where a hint was found. Hints have no digits.
+"""
+
+from __future__ import annotations
+
+import re
+import string
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from typing import Final
+
+from stationmaster.diagnosis.rules import Rank, Rule, Where
+from stationmaster.diagnosis.table import RULES
+
+MAX_TEXT: Final = 4000  # of a line; what comes after it is not searched
+MAX_EVIDENCE: Final = 300
+_MAX_FIELD: Final = 160
+
+_WORDS: Final = str.maketrans(string.ascii_uppercase, string.ascii_lowercase, string.digits)
+_REMEMBERED: Final = 4096  # lines whose hints are kept
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """A rule that holds for a text, and the values of its pattern's groups."""
+
+    rule: Rule
+    fields: Mapping[str, str]
+    start: int
+    """Where in the text."""
+
+
+def matches(text: str, where: frozenset[Where]) -> list[Match]:
+    """The rules that hold for `text`, which is one of `where`; only those of the lowest rank.
+
+    What a line says of a consequence is not wanted when the same line names the cause.
+    """
+    hints = _hints(text[:MAX_TEXT].translate(_WORDS))
+    if not hints:
+        return []
+    found = list(_matches(text[:MAX_TEXT], hints, where))
+    shown = [match.rule.rank for match in found if match.rule.is_shown]
+    least = min(shown, default=Rank.NOTE)
+    return [match for match in found if match.rule.rank <= least or not match.rule.is_shown]
+
+
+def evidence_of(text: str, start: int) -> str:
+    """The part of a line around what matched, with at most MAX_EVIDENCE characters."""
+    text = text.strip()
+    if len(text) <= MAX_EVIDENCE:
+        return text
+    begin = max(0, min(start - MAX_EVIDENCE // 3, len(text) - MAX_EVIDENCE))
+    return text[begin : begin + MAX_EVIDENCE]
+
+
+def _matches(text: str, hints: Sequence[str], where: frozenset[Where]) -> Iterator[Match]:
+    seen = set()
+    for hint in hints:
+        for index in _rules_of_hints()[hint]:
+            rule = RULES[index]
+            if index in seen or rule.where.isdisjoint(where):
+                continue
+            seen.add(index)
+            match = _compiled(rule.pattern).search(text)
+            if match is not None:
+                fields = {
+                    key: (value or "")[:_MAX_FIELD] for key, value in match.groupdict().items()
+                }
+                yield Match(rule, fields, match.start())
+
+
+@lru_cache(_REMEMBERED)
+def _hints(words: str) -> tuple[str, ...]:
+    return tuple(hint for hint in _rules_of_hints() if hint in words)
+
+
+@cache
+def _rules_of_hints() -> Mapping[str, tuple[int, ...]]:
+    rules: dict[str, tuple[int, ...]] = {}
+    for index, rule in enumerate(RULES):
+        for hint in rule.hint.split("|"):
+            rules[hint] = (*rules.get(hint, ()), index)
+    return rules
+
+
+@cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern, re.IGNORECASE)

@@ -1,0 +1,123 @@
+"""Text that somebody has saved, as a source: which of the known formats it is, and what it says.
+
+Known are pod logs (also with --prefix and --timestamps), `kubectl get events|pods|nodes` as tables
+or as YAML or JSON, `kubectl describe pod|node`, dmesg, and answers of kubectl, eksctl and AWS.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from stationmaster.diagnosis.explaining import Seen, Source
+from stationmaster.diagnosis.objects import looks_like_objects, read_objects
+from stationmaster.diagnosis.rules import Where
+
+_TABLE: Final = re.compile(r"^(?:NAMESPACE +)?(?:LAST SEEN|NAME) +")
+_DESCRIBED: Final = re.compile(r"^Name: +\S")
+_SECTION: Final = re.compile(r"^(\w[\w ]*):")
+_COLUMNS: Final = re.compile(r"\S+(?: \S+)*")
+_KEY: Final = re.compile(r"^ *(Reason|Exit Code|Message): +(\S.*)$")
+
+_EVENT: Final = frozenset({Where.EVENT})
+_POD: Final = frozenset({Where.POD})
+_NODE: Final = frozenset({Where.NODE})
+
+
+def read_source(name: str, text: str) -> Source:
+    """What a file says.
+
+    Raises:
+        BadCommand: it is YAML or JSON that cannot be read, or has nothing of a cluster.
+    """
+    if looks_like_objects(text):
+        return Source(name=name, seen=read_objects(name, text))
+    lines = text.split("\n")
+    first = next((line for line in lines if line.strip()), "")
+    if _TABLE.match(first):
+        return Source(name=name, seen=list(_read_tables(lines)))
+    if _DESCRIBED.match(first) and any(line.startswith("Events:") for line in lines):
+        return Source(name=name, seen=list(_read_descriptions(lines)))
+    # tqdm returns to the beginning of a line in place of ending it; only the newest part counts,
+    # unless a failure stands between.
+    return Source(name=name, lines=[line.rstrip("\r").replace("\r", " ") for line in lines])
+
+
+def _read_tables(lines: Sequence[str]) -> Iterator[Seen]:
+    """Rows of one or more tables of kubectl, whose columns begin where those of the header do."""
+    header: list[tuple[str, int]] = []
+    for number, line in enumerate(lines, start=1):
+        if _TABLE.match(line):
+            header = [(match[0], match.start()) for match in _COLUMNS.finditer(line)]
+            header = [part for each in header for part in _parts(*each)]
+            continue
+        if not line.strip():
+            continue
+        ends = [start for _, start in header[1:]] + [len(line)]
+        row = {key: line[start:end].strip() for (key, start), end in zip(header, ends, strict=True)}
+        yield from _read_row(row, line, number)
+
+
+def _parts(words: str, start: int) -> Iterator[tuple[str, int]]:
+    """Column titles that one space divides, where it does not belong to a title."""
+    for match in re.finditer(r"LAST SEEN|FIRST SEEN|NOMINATED NODE|READINESS GATES|\S+", words):
+        yield match[0], start + match.start()
+
+
+def _read_row(row: dict[str, str], line: str, number: int) -> Iterator[Seen]:
+    if "REASON" in row and "MESSAGE" in row:
+        text = f"{row['REASON']}: {row['MESSAGE']}"
+        if row.get("TYPE") != "Normal":
+            where, subject = _EVENT, row.get("OBJECT", "")
+            yield Seen(text=text, where=where, line=number, subject=subject.partition("/")[2])
+    elif "STATUS" in row and "RESTARTS" in row:
+        yield Seen(text=row["STATUS"], where=_POD, line=number, subject=row["NAME"])
+    elif "STATUS" in row and "VERSION" in row:
+        ready = "False" if row["STATUS"].startswith("NotReady") else "True"
+        text = f"condition Ready {ready}: {row['STATUS']}"
+        yield Seen(text=text, where=_NODE, line=number, subject=row["NAME"])
+    else:
+        yield Seen(text=line, where=_EVENT, line=number)
+
+
+def _read_descriptions(lines: Sequence[str]) -> Iterator[Seen]:
+    """What `kubectl describe` prints of pods and nodes, one after the other."""
+    subject = section = reason = ""
+    place = 0
+    for number, line in enumerate(lines, start=1):
+        if heading := _SECTION.match(line):
+            section = heading[1]
+            if section == "Name":
+                subject = line.partition(":")[2].strip()
+        key = _KEY.match(line)
+        if reason and not (key and key[1] != "Reason"):
+            yield Seen(text=reason, where=_POD, line=place, subject=subject)
+            reason = ""
+        if key is not None and section != "Events":
+            place = place if reason else number
+            shown = f"exit code {key[2]}" if key[1] == "Exit Code" else key[2]
+            reason = f"{reason} {shown}".strip() if shown != "exit code 0" else reason
+        elif section == "Conditions" and line.startswith(" "):
+            yield from _read_condition(line, number, subject)
+        elif section == "Events" and line.startswith(" "):
+            yield from _read_event(line, number, subject)
+    if reason:
+        yield Seen(text=reason, where=_POD, line=place, subject=subject)
+
+
+def _read_condition(line: str, number: int, subject: str) -> Iterator[Seen]:
+    kind, *rest = re.split(r" {2,}", line.strip())
+    if len(rest) < 4:  # of a pod: type and status only
+        return
+    status, reason, message = rest[0], rest[-2], rest[-1]
+    text = f"condition {kind} {status}: {reason}: {message}"
+    yield Seen(text=text, where=_NODE, line=number, subject=subject)
+
+
+def _read_event(line: str, number: int, subject: str) -> Iterator[Seen]:
+    kind, *rest = re.split(r" {2,}", line.strip(), maxsplit=4)
+    if kind in ("Normal", "Type", "----"):
+        return
+    text = f"{rest[0]}: {rest[-1]}" if kind == "Warning" and len(rest) == 4 else line.strip()
+    yield Seen(text=text, where=_EVENT, line=number, subject=subject)

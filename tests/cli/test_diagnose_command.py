@@ -1,0 +1,99 @@
+"""What `stationmaster diagnose` prints."""
+
+import io
+import json
+import sys
+
+import pytest
+
+from cli.main import main
+
+WATCHDOG = (
+    "Watchdog caught collective operation timeout: WorkNCCL(SeqNum=91, OpType=ALLREDUCE, "
+    "NumelIn=1, NumelOut=1, Timeout(ms)=600000) ran for 600081 milliseconds"
+)
+PODS = "NAME   READY   STATUS      RESTARTS   AGE\nw-1    0/1     OOMKilled   0          1m\n"
+
+
+@pytest.fixture
+def files(tmp_path):
+    (tmp_path / "w-0.log").write_text(f"step 1\n{WATCHDOG}\n{WATCHDOG}\n")
+    (tmp_path / "pods.txt").write_text(PODS)
+    return [str(tmp_path / "w-0.log"), str(tmp_path / "pods.txt")]
+
+
+def test_cause_is_printed_with_its_evidence_and_what_to_do(files, capsys):
+    assert main(["diagnose", *files]) == 0
+
+    printed = capsys.readouterr().out
+    cause, _, followed = printed.partition("Followed from it")
+    assert "used more memory than its limit" in cause
+    assert f"{files[1]}:2 (w-1): OOMKilled" in cause
+    assert "do: start it again with less in memory" in cause
+    assert "waited 600000 ms in ALLREDUCE" in followed
+    assert f"{files[0]}:2, and 1 more" in followed
+
+
+def test_json_has_the_findings_with_the_root_cause_first(files, capsys):
+    assert main(["diagnose", *files, "--json"]) == 0
+
+    cause, consequence = json.loads(capsys.readouterr().out)
+    assert (cause["rule"], cause["severity"], cause["line"]) == ("oom-host", "error", 2)
+    assert {"source", "evidence", "diagnosis", "remedy"} <= set(cause)
+    assert (consequence["rule"], consequence["source"]) == ("nccl-watchdog", files[0])
+
+
+def test_files_that_only_have_consequences_say_so(files, capsys):
+    assert main(["diagnose", files[0]]) == 0
+
+    printed = capsys.readouterr().out
+    assert printed.startswith("Root cause\n  not in these files")
+    assert "kubectl logs POD" in printed
+
+
+def test_log_without_a_failure_says_so(tmp_path, capsys):
+    (tmp_path / "a.log").write_text("step 1\n")
+
+    assert main(["diagnose", str(tmp_path / "a.log"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == []
+    assert main(["diagnose", str(tmp_path / "a.log")]) == 0
+    assert "nothing that is known as a failure" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("instance", "rules"), [("m5.2xlarge", []), ("p5.48xlarge", ["net-socket"])]
+)
+def test_standard_input_is_read_and_the_instance_decides_about_efa(
+    monkeypatch, capsys, instance, rules
+):
+    text = io.TextIOWrapper(io.BytesIO(b"w:1:1 [0] NCCL INFO Using network Socket\n\xff\n"))
+    monkeypatch.setattr(sys, "stdin", text)
+
+    assert main(["diagnose", "-", "--instance", instance, "--json"]) == 0
+    assert [each["rule"] for each in json.loads(capsys.readouterr().out)] == rules
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("missing.log", None, "No such file"),
+        ("", None, "Is a directory"),
+        ("a\0b", None, "give a file"),
+        ("empty.log", "\n", "is empty"),
+        ("job.yaml", "apiVersion: v1\nkind: ConfigMap\n", "stationmaster lint FILE"),
+    ],
+)
+def test_bad_file_gets_one_sentence_and_exit_code_2(tmp_path, capsys, name, content, words):
+    if content is not None:
+        (tmp_path / name).write_text(content)
+
+    assert main(["diagnose", f"{tmp_path}/{name}"]) == 2
+
+    error = capsys.readouterr().err
+    assert words in error
+    assert error.count("\n") == 1
+
+
+def test_unknown_instance_is_refused(files, capsys):
+    assert main(["diagnose", files[0], "--instance", "p5.48xlrge"]) == 2
+    assert "p5.48xlarge" in capsys.readouterr().err
