@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.cluster.resources import Resource
@@ -26,6 +26,13 @@ from stationmaster.storage import existing_of
 
 if TYPE_CHECKING:
     from stationmaster.aws.file_systems import FileSystem
+
+# FSx says why in its own words, of which it documents none. Often it has no room in the zone for
+# this type of file system; the next one made would be in the same zone.
+_REMEDY: Final = (
+    "try again later, with another file_system_type=, or with a file system that exists "
+    "(file_system=fs-...)"
+)
 
 
 def ensure_file_system(services: Services, cluster_id: ClusterId) -> StepResult:
@@ -54,9 +61,9 @@ def ensure_file_system(services: Services, cluster_id: ClusterId) -> StepResult:
         return NOT_READY
     cluster = resource_seen(services, cluster, ResourceKind.FILE_SYSTEM, name)
     if found.lifecycle in ("FAILED", "MISCONFIGURED", "MISCONFIGURED_UNAVAILABLE"):
+        why = (found.failure or found.lifecycle).rstrip(".")
         raise ResourceFailed(
-            f"FSx could not create file system {found.file_system_id}: "
-            f"{found.failure or found.lifecycle}"
+            f"FSx could not create file system {found.file_system_id}: {why}; {_REMEDY}"
         )
     if found.lifecycle != "AVAILABLE":
         requested = cluster.resource(ResourceKind.FILE_SYSTEM, name)
@@ -65,6 +72,7 @@ def ensure_file_system(services: Services, cluster_id: ClusterId) -> StepResult:
             since=requested.requested_at if requested else None,
             limit_s=services.settings.provision_timeout_s,
             what=f"file system {found.file_system_id} is still {found.lifecycle}",
+            then=_REMEDY,
         )
         return NOT_READY
     cluster = resource_created(

@@ -175,7 +175,13 @@ def test_step_that_is_refused_says_so_and_has_recorded_that_it_would_ask(
             {"node_group": "training"},
             "AWS has no 2 x m5.2xlarge free in us-west-2a, us-west-2b, us-west-2c",
         ),
-        ("file-system-fails", ensure_file_system, {}, "FSx could not create file system"),
+        (
+            "file-system-fails",
+            ensure_file_system,
+            {},
+            r"FSx could not create file system fs-\w+: .*insufficient storage .*; try again later, "
+            r"with another file_system_type=, or .* exists \(file_system=fs-...\)$",
+        ),
     ],
 )
 def test_step_whose_creation_fails_says_what_aws_says(account, fault, step, arguments, words):
