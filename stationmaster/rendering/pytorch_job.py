@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from stationmaster.domain.catalogue import pytorch_job_rules
 from stationmaster.domain.catalogue.instances import InstanceType
 from stationmaster.domain.catalogue.models import LanguageModel
 from stationmaster.domain.names import LABEL_CLUSTER_ID, TRAINING_NODE_GROUP
@@ -33,9 +34,9 @@ API_VERSION: Final = "kubeflow.org/v1"
 KIND: Final = "PyTorchJob"
 CUSTOM_TYPE: Final = "pytorchjobs.kubeflow.org"
 # The operator's admission webhook insists on this name, and injects the port's number.
-CONTAINER: Final = "pytorch"
+CONTAINER: Final = pytorch_job_rules.CONTAINER
 PORT_NAME: Final = "pytorchjob-port"
-PORT: Final = 23456
+PORT: Final = pytorch_job_rules.PORT
 NUM_SAMPLES: Final = 3
 LABEL_JOB_NAME: Final = "training.kubeflow.org/job-name"
 

@@ -1,23 +1,19 @@
 """Validating admission of PyTorchJobs, as the Training Operator's webhook answers.
 
-Called by `objects.py` when a ValidatingWebhookConfiguration covers the object. Pure; the rules and
-their wording follow the operator's pytorchjob_webhook.go (v1.9).
+Called by `objects.py` when a ValidatingWebhookConfiguration covers the object. Pure; its rules
+are in the product's catalogue (`pytorch_job_rules.py`): the linter reads it too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 from local.cluster.api import errors
 from local.cluster.api.resources import Object
-from local.cluster.api.validation.names import DNS_1035_MESSAGE, is_dns_1035
+from stationmaster.domain.catalogue import pytorch_job_rules
 
 RESOURCE_KEY = "pytorchjobs.kubeflow.org"
 WEBHOOK_NAME = "validator.pytorchjob.training-operator.kubeflow.org"
-_MANAGERS = ("kubeflow.org/training-operator", "kueue.x-k8s.io/multikueue")
-_ROLES = ("Master", "Worker")
-_SPECS = "spec.pytorchReplicaSpecs"
 
 
 def admit(job: Object, configurations: Sequence[Object], *, answers: Callable[[], bool]) -> None:
@@ -63,66 +59,17 @@ def _no_answer(hook: Object) -> errors.ApiError:
 
 
 def denials(job: Object) -> list[str]:
-    """The reasons to refuse a PyTorchJob; empty when it is admitted."""
-    name = job["metadata"].get("name", "")
-    spec = job.get("spec") or {}
-    found = []
-    if not is_dns_1035(name):
-        found.append(f'metadata.name: Invalid value: "{name}": should match: {DNS_1035_MESSAGE}')
-    manager = (spec.get("runPolicy") or {}).get("managedBy")
-    if manager is not None and manager not in _MANAGERS:
-        listed = ", ".join(f'"{known}"' for known in _MANAGERS)
-        found.append(
-            f'spec.runPolicy.managedBy: Unsupported value: "{manager}": supported values: {listed}'
-        )
-    found.extend(_elastic_denials(spec))
-    if spec.get("pytorchReplicaSpecs") is None:
-        found.append(f"{_SPECS}: Required value: must be required")
-    for role, replica in (spec.get("pytorchReplicaSpecs") or {}).items():
-        found.extend(_replica_denials(role, replica or {}))
-    return found
+    """The reasons to refuse a PyTorchJob, as the webhook writes them; empty when admitted."""
+    return [f"{_field(path)}: {message}" for path, message in pytorch_job_rules.denials(job)]
 
 
-def _elastic_denials(spec: Mapping[str, Any]) -> list[str]:
-    elastic = spec.get("elasticPolicy")
-    if elastic is None:
-        return []
-    found = []
-    if "Worker" not in (spec.get("pytorchReplicaSpecs") or {}):
-        found.append(
-            f"{_SPECS}[Worker]: Required value: must be configured if elastic policy is used"
-        )
-    if elastic.get("nProcPerNode") is not None and spec.get("nprocPerNode") is not None:
-        found.append(
-            "spec.elasticPolicy.nProcPerNode: Forbidden: must not be used with spec.nprocPerNode"
-        )
-    return found
-
-
-def _replica_denials(role: str, replica: Mapping[str, Any]) -> list[str]:
-    path = f"{_SPECS}[{role}]"
-    containers_path = f"{path}.template.spec.containers"
-    containers = ((replica.get("template") or {}).get("spec") or {}).get("containers") or []
-    found = []
-    if role not in _ROLES:
-        listed = ", ".join(f'"{known}"' for known in _ROLES)
-        found.append(f'{path}: Unsupported value: "{role}": supported values: {listed}')
-    if not containers:
-        found.append(f"{containers_path}: Required value: must be specified")
-    for index, container in enumerate(containers):
-        if not container.get("image"):
-            found.append(f"{containers_path}[{index}].image: Required value: must be required")
-    if not any(container.get("name") == "pytorch" for container in containers):
-        found.append(
-            f"{containers_path}: Required value: must have at least one container with name pytorch"
-        )
-    replicas = replica.get("replicas")
-    if role == "Master":
-        if replicas != 1:
-            found.append(f"{path}.replicas: Forbidden: must be 1")
-    elif replicas is not None and replicas < 1:
-        found.append(f"{path}.replicas: Forbidden: must be at least 1")
-    return found
+def _field(path: pytorch_job_rules.Path) -> str:
+    """A path as the webhook writes it: replica types and indexes in brackets."""
+    written = ""
+    for before, part in zip(("", *path), path, strict=False):
+        is_key = isinstance(part, int) or before == "pytorchReplicaSpecs"
+        written += f"[{part}]" if is_key else f".{part}" if written else str(part)
+    return written
 
 
 def denial_message(reasons: list[str]) -> str:

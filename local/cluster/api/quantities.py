@@ -10,23 +10,7 @@ from fractions import Fraction
 from typing import Any
 
 from local.cluster.api import errors
-
-_SUFFIXES = {
-    "n": Fraction(1, 10**9),
-    "u": Fraction(1, 10**6),
-    "m": Fraction(1, 1000),
-    "": Fraction(1),
-    "k": Fraction(10**3),
-    "M": Fraction(10**6),
-    "G": Fraction(10**9),
-    "T": Fraction(10**12),
-    "P": Fraction(10**15),
-    "Ki": Fraction(2**10),
-    "Mi": Fraction(2**20),
-    "Gi": Fraction(2**30),
-    "Ti": Fraction(2**40),
-    "Pi": Fraction(2**50),
-}
+from stationmaster.domain.quantities import quantity
 
 
 def parse_quantity(value: str | int | float) -> Fraction:
@@ -35,15 +19,9 @@ def parse_quantity(value: str | int | float) -> Fraction:
     Raises:
         ApiError: 400 when the text is not a quantity.
     """
-    text = str(value).strip()
-    for length in (2, 1, 0):
-        suffix = text[len(text) - length :] if length else ""
-        number = text[: len(text) - length] if length else text
-        if suffix in _SUFFIXES:
-            try:
-                return Fraction(number) * _SUFFIXES[suffix]
-            except ValueError:
-                continue
+    found = quantity(value)
+    if found is not None:
+        return found
     raise errors.bad_request(
         f'quantity "{value}" is not a number with a suffix such as 500m or 2Gi'
     )

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from local.cluster.api.validation.problems import Problems
+from stationmaster.domain.catalogue.pytorch_job_rules import DNS_1035_FORM, DNS_1035_MESSAGE
 
 _LABEL_FORM = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN_FORM = f"{_LABEL_FORM}(\\.{_LABEL_FORM})*"
-_DNS_1035_FORM = "[a-z]([-a-z0-9]*[a-z0-9])?"
 _NAME_PART_FORM = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
 _VALUE_FORM = f"({_NAME_PART_FORM})?"
 _KEY_FORM = "[-._a-zA-Z0-9]+"
@@ -22,7 +22,7 @@ _LABEL, _SUBDOMAIN, _DNS_1035, _NAME_PART, _VALUE, _KEY = (
     for form in (
         _LABEL_FORM,
         _SUBDOMAIN_FORM,
-        _DNS_1035_FORM,
+        DNS_1035_FORM,
         _NAME_PART_FORM,
         _VALUE_FORM,
         _KEY_FORM,
@@ -38,11 +38,6 @@ _SUBDOMAIN_MESSAGE = (
     "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or "
     "'.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used "
     f"for validation is '{_SUBDOMAIN_FORM}')"
-)
-DNS_1035_MESSAGE = (
-    "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an "
-    "alphabetic character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', "
-    f"regex used for validation is '{_DNS_1035_FORM}')"
 )
 _NAME_PART_MESSAGE = (
     "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end "
@@ -80,10 +75,6 @@ def label_problems(text: str) -> list[str]:
 def subdomain_problems(text: str) -> list[str]:
     """Against an RFC 1123 subdomain: the names of most objects."""
     return _problems(text, 253, _SUBDOMAIN, _SUBDOMAIN_MESSAGE)
-
-
-def is_dns_1035(text: str) -> bool:
-    return len(text) <= 63 and _DNS_1035.match(text) is not None
 
 
 def dns_1035_problems(text: str) -> list[str]:
