@@ -16,6 +16,7 @@ from typing import Final
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
 
 from stationmaster.domain.errors import PermanentError
+from stationmaster.domain.images import RELAY_IMAGE, TRAINING_IMAGE
 
 PREFIX: Final = "STATIONMASTER_"
 HUB_URL: Final = "https://huggingface.co"
@@ -123,8 +124,8 @@ class Settings(BaseModel):
         default="",
         description="role of the CloudWatch agent on clusters with GPUs; none without it",
     )
-    training_image: str = "stationmaster/training:latest"
-    relay_image: str = "stationmaster/relay:latest"
+    training_image: str = TRAINING_IMAGE
+    relay_image: str = RELAY_IMAGE
     relay_replicas: int = Field(
         default=2, ge=1, le=3, description="relays of a run, on different nodes; one of them sends"
     )

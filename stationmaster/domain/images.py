@@ -9,7 +9,13 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
+from stationmaster import __version__
 from stationmaster.domain.errors import BadCommand
+
+# The product's own images where no deployment names others: in local mode, and in examples. A
+# version, because pods of one run that start at different times must run the same.
+TRAINING_IMAGE: Final = f"stationmaster/training:{__version__}"
+RELAY_IMAGE: Final = f"stationmaster/relay:{__version__}"
 
 # The grammar of references, with an explicit registry: without one, tools add docker.io unasked.
 # Source: github.com/distribution/reference, reference.go and regexp.go.

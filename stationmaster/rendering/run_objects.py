@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from stationmaster.domain.ids import RunId
+from stationmaster.domain.images import RELAY_IMAGE, TRAINING_IMAGE
 from stationmaster.domain.run.attempts import first_assignment
 from stationmaster.domain.run.request import TrainingRequest
 from stationmaster.rendering.etcd import render_rendezvous
@@ -23,8 +24,8 @@ from stationmaster.rendering.storage import SharedStorage, render_storage
 class Surroundings:
     """What the objects name and the request does not say; the defaults are examples."""
 
-    training_image: str = "stationmaster/training:latest"
-    relay_image: str = "stationmaster/relay:latest"
+    training_image: str = TRAINING_IMAGE
+    relay_image: str = RELAY_IMAGE
     bus_name: str = "stationmaster"
     region: str = "us-west-2"
     file_system_id: str = "fs-0123456789abcdef0"

@@ -37,6 +37,7 @@ from stationmaster.domain.errors import (
     StepTimedOut,
     TrainingFailed,
 )
+from stationmaster.domain.images import RELAY_IMAGE, TRAINING_IMAGE
 from stationmaster.domain.run.attempts import first_assignment
 from stationmaster.domain.run.events import RunPhase, StopRequested, TrainingStarted
 from stationmaster.steps.ensure_cluster import ensure_cluster
@@ -66,9 +67,7 @@ def install_operator(world: World) -> None:
         until_ready(install_plugin, world, plugin=plugin)
 
 
-@pytest.mark.parametrize(
-    "cluster", [("stationmaster/training:latest", "stationmaster/relay:latest")], indirect=True
-)
+@pytest.mark.parametrize("cluster", [(TRAINING_IMAGE, RELAY_IMAGE)], indirect=True)
 def test_submit_job_that_starts_an_image_of_others_is_refused_where_none_can_run(
     cluster: LocalCluster, world: World
 ):
