@@ -16,7 +16,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from cli import nccl_report
+from cli import lint, nccl_report
 from cli.plan_view import print_plan
 from cli.slack_manifest import app_manifest
 from cli.state_directory import DEFAULT_STATE_DIR
@@ -89,6 +89,7 @@ def make_parser() -> argparse.ArgumentParser:
     render.set_defaults(run=_render)
 
     nccl_report.add_to(commands)
+    lint.add_to(commands)
 
     preflight = commands.add_parser("preflight", help="what the account lacks for these starts")
     preflight.add_argument("words", nargs="*", metavar="RECIPE key=value")

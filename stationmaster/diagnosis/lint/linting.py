@@ -1,0 +1,132 @@
+"""Files in, findings out. Pure: whoever calls reads the files.
+
+A file is a name and a text. Findings come in the order of files and lines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from pydantic import BaseModel, ConfigDict
+
+from stationmaster.diagnosis.lint.findings import Found, Severity, found, shown_path
+from stationmaster.diagnosis.lint.manifest import Manifest
+from stationmaster.diagnosis.lint.reading import Document, read
+from stationmaster.diagnosis.lint.rules import (
+    across,
+    devices,
+    environment,
+    objects,
+    programs,
+    running,
+    security,
+    storage,
+    templates,
+)
+from stationmaster.diagnosis.lint.values import mapping
+from stationmaster.domain.catalogue.instances import InstanceType
+
+_CHECKS: Final = (
+    templates.check,
+    templates.other_engines,
+    objects.check,
+    environment.check,
+    devices.check,
+    storage.check,
+    running.check,
+    security.check,
+    programs.check,
+)
+_MAX_MESSAGE: Final = 600
+_FAULTS: Final = {
+    "syntax": ("yaml", "correct the line; indentation is with spaces"),
+    "key-twice": ("yaml-key-twice", "keep one of both"),
+    "placeholder": ("template-unresolved", "export its value, and pipe the file through envsubst"),
+    "too-large": ("yaml-too-large", "split it, and write repeated parts out"),
+}
+
+
+class Finding(BaseModel):
+    """One finding, as `stationmaster lint --json` shows it; `line` counts from 1."""
+
+    model_config = ConfigDict(frozen=True)
+
+    rule: str
+    severity: Severity
+    file: str
+    line: int
+    path: str
+    message: str
+    fix: str
+
+
+class Linted(BaseModel):
+    """What came of a call: findings, and how many objects were looked at."""
+
+    model_config = ConfigDict(frozen=True)
+
+    findings: list[Finding]
+    num_objects: int
+    without_objects: list[str]
+    """Files that have no Kubernetes object."""
+
+
+def lint(files: Iterable[tuple[str, str]], *, instance: InstanceType | None = None) -> Linted:
+    """Look at every document of (name, text) files.
+
+    `instance` is what nodes are where a manifest does not say.
+    """
+    manifests: list[Manifest] = []
+    findings: list[Finding] = []
+    empty: list[str] = []
+    for name, text in files:
+        of_file = [Manifest(each, instance, name) for each in read(text)]
+        real = [each for each in of_file if _is_object(each)]
+        if not real:
+            empty.append(name)
+        manifests += [each for each in of_file if _is_object(each)]
+        for each in of_file:
+            findings += _of_document(each)
+    for manifest in manifests:
+        findings += [_finding(manifest, each) for check in _CHECKS for each in check(manifest)]
+    findings += [_finding(manifest, each) for manifest, each in across.check_all(manifests)]
+    order = {name: index for index, name in enumerate(dict.fromkeys(f.file for f in findings))}
+    unique = list(dict.fromkeys(findings))
+    unique.sort(key=lambda each: (order[each.file], each.line))
+    return Linted(findings=unique, num_objects=len(manifests), without_objects=empty)
+
+
+def _is_object(manifest: Manifest) -> bool:
+    return bool(manifest.kind) and bool(manifest.data.get("apiVersion"))
+
+
+def _of_document(manifest: Manifest) -> Iterator[Finding]:
+    document: Document = manifest.document
+    for fault in document.faults:
+        rule, fix = _FAULTS[fault.kind]
+        said = found(rule, fault.path, fault.message, fix=fix)
+        yield _finding(manifest, said).model_copy(update={"line": fault.line})
+    if document.data is not None and not _is_object(manifest):
+        missing = [key for key in ("apiVersion", "kind") if not mapping(document.data).get(key)]
+        message = f"no Kubernetes object: {' and '.join(missing)} missing"
+        fix = "add them, or leave the document out"
+        yield _finding(manifest, found("not-an-object", (), message, fix=fix))
+
+
+def _finding(manifest: Manifest, said: Found) -> Finding:
+    return Finding(
+        rule=said.rule,
+        severity=said.severity,
+        file=manifest.file,
+        line=manifest.document.line(said.path),
+        path=shown_path(said.path),
+        message=_printable(said.message),
+        fix=_printable(said.fix),
+    )
+
+
+def _printable(text: str) -> str:
+    """One line without control characters, whatever the manifest has."""
+    line = "".join(each if each.isprintable() else " " for each in text)
+    return line if len(line) <= _MAX_MESSAGE else f"{line[:_MAX_MESSAGE]}..."

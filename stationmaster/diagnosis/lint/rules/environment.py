@@ -1,0 +1,225 @@
+"""Variables of containers against the environment policy, and against each other."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from stationmaster.diagnosis.lint.containers import Container, Variable
+from stationmaster.diagnosis.lint.findings import Found, found
+from stationmaster.diagnosis.lint.manifest import Manifest, Pod
+from stationmaster.diagnosis.lint.placeholders import is_unresolved, placeholders
+from stationmaster.diagnosis.lint.versions import is_older, versions_of
+from stationmaster.domain.catalogue.places import Machine, holds
+from stationmaster.domain.catalogue.unwanted_variables import UNWANTED, Unwanted
+from stationmaster.domain.catalogue.variables import OFI_DIRECTORIES, WANTED
+
+# What the operator appends to every container of a PyTorchJob, so that a value of the job's own is
+# lost. Source: Training Operator 1.9, pkg/controller.v1/pytorch/envvar.go.
+_OPERATORS: Final = ("PET_NPROC_PER_NODE", "PET_NNODES", "PYTHONUNBUFFERED")
+_WITH_MASTER: Final = (
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "PET_MASTER_ADDR",
+    "PET_MASTER_PORT",
+    "WORLD_SIZE",
+    "RANK",
+    "PET_NODE_RANK",
+)
+_ELASTIC: Final = ("PET_RDZV_ENDPOINT", "PET_RDZV_BACKEND")
+_LIBRARY_PATHS: Final = ("LD_LIBRARY_PATH", "LD_PRELOAD", "PATH", "PYTHONPATH")
+_KUBERNETES_REFERENCE: Final = re.compile(r"\$\(([A-Za-z_]\w*)\)")
+
+
+def check(manifest: Manifest) -> Iterator[Found]:
+    """Every container of every pod."""
+    for pod in manifest.pods:
+        for container in pod.containers:
+            yield from _twice(container)
+            yield from _not_expanded(container)
+            if container.is_init:
+                continue
+            machine = pod.machine(container)
+            yield from _unwanted(container, machine)
+            if _trains_here(manifest, pod, machine):
+                yield from _wanted(manifest, container, machine)
+                yield from _library_path(container, machine)
+            yield from _conflicts(container)
+            yield from _operators(manifest, container)
+
+
+def _trains_here(manifest: Manifest, pod: Pod, machine: Machine) -> bool:
+    """Whether something is missed where the policy's variables are: in pods with devices."""
+    return (machine.num_gpus > 0 or machine.num_efa > 0) and pod.role != "Launcher"
+
+
+def _unwanted(container: Container, machine: Machine) -> Iterator[Found]:
+    for variable in container.variables:
+        for row in UNWANTED:
+            if _matches(row, variable, container, machine):
+                shown = variable.name if variable.value is None else _assigned(variable)
+                message = f"{shown}: {row.reason}"
+                yield found(
+                    "env-policy", variable.path, message, fix=row.fix, severity=row.severity
+                )
+                break
+
+
+def _assigned(variable: Variable) -> str:
+    value = variable.value or ""
+    return f"{variable.name}={value if len(value) <= 60 else value[:57] + '...'}"
+
+
+def _matches(row: Unwanted, variable: Variable, container: Container, machine: Machine) -> bool:
+    prefix = row.name.removesuffix("*")
+    named = variable.name.startswith(prefix) if row.name.endswith("*") else variable.name == prefix
+    if not named or not holds(row.on, machine):
+        return False
+    value = (variable.value or "").strip().lower()
+    if row.values and value not in row.values:
+        return False
+    if value and value in row.allowed:
+        return False
+    if row.name == "LD_PRELOAD" and "nccl" not in value:
+        return False
+    if row.package:
+        known = versions_of(container.image).get(row.package)
+        return known is None or not is_older(known, row.since)
+    return True
+
+
+def _wanted(manifest: Manifest, container: Container, machine: Machine) -> Iterator[Found]:
+    set_here = {variable.name: variable for variable in container.variables}
+    for row in WANTED:
+        if not holds(row.on, machine):
+            continue
+        variable = set_here.get(row.name)
+        if variable is None:
+            if row.missing is not None and _is_missed(manifest, row.name):
+                yield found(
+                    "env-wanted",
+                    (*container.path, "env"),
+                    f"{row.name} is not set: {row.reason}",
+                    fix=f'set {row.name} to "{row.value}"',
+                    severity=row.missing,
+                )
+        elif row.other is not None and not _is(variable, row.value, row.accepted):
+            yield found(
+                "env-wanted",
+                variable.path,
+                f"{_assigned(variable)}: {row.reason}",
+                fix=f'set {row.name} to "{row.value}"',
+                severity=row.other,
+            )
+
+
+def _is_missed(manifest: Manifest, name: str) -> bool:
+    """A single node has no network between GPUs, and a runtime of Trainer may set the variable."""
+    return manifest.has_many_pods and manifest.kind != "TrainJob"
+
+
+def _is(variable: Variable, value: str, accepted: tuple[str, ...]) -> bool:
+    if variable.value is None or is_unresolved(variable.value):
+        return True
+    return variable.value.strip().lower() in (value.lower(), *accepted)
+
+
+def _library_path(container: Container, machine: Machine) -> Iterator[Found]:
+    if not machine.num_efa or not machine.num_gpus:
+        return
+    for variable in container.variables:
+        value = variable.value or ""
+        named = any(directory in value for directory in OFI_DIRECTORIES)
+        if variable.name == "LD_LIBRARY_PATH" and value and not named:
+            yield found(
+                "library-path",
+                variable.path,
+                "LD_LIBRARY_PATH names no directory of aws-ofi-nccl; images without an entry for "
+                "ldconfig do not find NCCL's EFA plugin then",
+                fix=f"add the one of your image: {', '.join(OFI_DIRECTORIES)}",
+            )
+
+
+def _conflicts(container: Container) -> Iterator[Found]:
+    for variable in container.variables:
+        value = (variable.value or "").strip()
+        if variable.name == "GLOO_SOCKET_IFNAME" and value.startswith("^"):
+            yield found(
+                "env-conflict",
+                variable.path,
+                f"GLOO_SOCKET_IFNAME={value}: gloo takes names only, and no exclusion list",
+                fix="set eth0 in ordinary pods, or remove it",
+            )
+    huge = container.value("FI_EFA_USE_HUGE_PAGE")
+    if huge == "0" and container.asks("hugepages-2Mi"):
+        yield found(
+            "env-conflict",
+            (*container.path, "resources"),
+            "huge pages are asked for, and FI_EFA_USE_HUGE_PAGE=0 keeps libfabric from using them",
+            fix="remove one of both; without huge pages data loaders can fork",
+            severity="warning",
+        )
+    if container.value("NCCL_NET") not in (None, "Socket") or not container.value("FI_PROVIDER"):
+        return
+    if container.value("NCCL_NET") == "Socket":
+        yield found(
+            "env-conflict",
+            container.path,
+            "NCCL_NET=Socket keeps NCCL off EFA, whatever FI_PROVIDER says",
+            fix='set NCCL_NET to "AWS Libfabric"',
+        )
+
+
+def _operators(manifest: Manifest, container: Container) -> Iterator[Found]:
+    if manifest.kind != "PyTorchJob":
+        return
+    roles = manifest.spec.get("pytorchReplicaSpecs")
+    has_master = isinstance(roles, dict) and "Master" in roles
+    names = {*_OPERATORS, *(_WITH_MASTER if has_master else ())}
+    if manifest.spec.get("elasticPolicy") is not None:
+        names |= {*_ELASTIC}
+    for variable in container.env:
+        if variable.name in names and variable.name != "PYTHONUNBUFFERED":
+            yield found(
+                "operator-variable",
+                variable.path,
+                f"{variable.name} is set by the operator after yours, and the last one counts",
+                fix="remove it, and set what it is made of: replicas, nprocPerNode, elasticPolicy, "
+                "or the port named pytorchjob-port",
+            )
+
+
+def _twice(container: Container) -> Iterator[Found]:
+    taken: dict[str, Variable] = {}
+    for variable in container.env:
+        if variable.name in taken:
+            yield found(
+                "env-twice",
+                variable.path,
+                f"{variable.name} is set a second time, and the last one counts",
+                fix="keep one of both",
+            )
+        taken[variable.name] = variable
+
+
+def is_own_reference(variable: str, name: str, others: Sequence[str]) -> bool:
+    """Whether `$name` in a variable's value means a variable, and is no placeholder."""
+    if name == variable:
+        return name in _LIBRARY_PATHS
+    return name in others or name in _LIBRARY_PATHS
+
+
+def _not_expanded(container: Container) -> Iterator[Found]:
+    """`$NAME` in a value: neither Kubernetes nor a shell expands it there."""
+    names = [variable.name for variable in container.env]
+    for variable in container.env:
+        for each in placeholders(variable.value or ""):
+            if is_own_reference(variable.name, each.name, names):
+                yield found(
+                    "env-not-expanded",
+                    variable.path,
+                    f"{each.text} in {variable.name} stays as it is: Kubernetes expands $(NAME) "
+                    "only, and only of variables that stand before it in this list",
+                    fix="write the value out, or set it in a shell that the container starts",
+                )
