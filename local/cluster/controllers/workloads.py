@@ -1,7 +1,7 @@
 """Deployments, ReplicaSets and DaemonSets: keeps their pods in number and their status true.
 
 Started by `LocalCluster`. A Deployment makes ReplicaSets as in a real cluster; a changed template
-brings up the new set before it takes down the old one.
+replaces the pods by its strategy: see `rollouts`.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from local.cluster.controllers.children import (
 )
 from local.cluster.controllers.controller import Controller, Key
 from local.cluster.controllers.placement import matches_affinity, untolerated
+from local.cluster.controllers.rollouts import limits, next_step
 from local.cluster.events import EventRecorder
 
 _HASH_LABEL = "pod-template-hash"
@@ -136,23 +137,39 @@ class DeploymentController(WorkloadController):
     resource = resources.DEPLOYMENTS
     child_keys = (resources.REPLICA_SETS.key,)
 
+    def keys_of(self, change: Change) -> Iterable[Key]:
+        yield from super().keys_of(change)
+        # A Deployment with the strategy Recreate waits until the last old pod is gone.
+        if change.resource == resources.PODS.key and change.type == "DELETED":
+            owner = controller_of(change.object)
+            if owner is not None and owner["kind"] == resources.REPLICA_SETS.kind:
+                namespace = change.object["metadata"]["namespace"]
+                of_pod = self.objects.find(resources.REPLICA_SETS, namespace, owner["name"])
+                above = controller_of(of_pod) if of_pod is not None else None
+                if above is not None:
+                    yield (namespace, above["name"])
+
     def bring_in_order(self, obj: Object) -> float | None:
-        wanted = obj["spec"].get("replicas", 1)
         wanted_hash = template_hash(obj["spec"]["template"])
         sets = owned(self.objects, resources.REPLICA_SETS, obj)
+        sets.sort(key=lambda each: str(each["metadata"]["creationTimestamp"]))
         current = next((s for s in sets if _hash_of(s) == wanted_hash), None)
-        if current is None:
-            current = self._create_set(obj, wanted_hash, wanted, num_before=len(sets))
-        elif current["spec"]["replicas"] != wanted:
-            self._scale(obj, current, wanted)
         old = [s for s in sets if _hash_of(s) != wanted_hash]
-        available = (current.get("status") or {}).get("availableReplicas", 0)
-        if available >= wanted:
-            for replica_set in old:
-                if replica_set["spec"]["replicas"] > 0:
-                    self._scale(obj, replica_set, 0)
-        self.set_status(obj, self._status(obj, current, old, wanted))
+        step = next_step(obj, current, old, old_pods_left=any(map(self._has_pods, old)))
+        if step.new is not None and current is None:
+            current = self._create_set(obj, wanted_hash, step.new, num_before=len(sets))
+        elif step.new is not None and current is not None:
+            self._scale(obj, current, step.new)
+        for replica_set in old:
+            if replica_set["metadata"]["name"] in step.old:
+                self._scale(obj, replica_set, step.old[replica_set["metadata"]["name"]])
+        self.set_status(obj, _deployment_status(obj, current, old))
         return None
+
+    def _has_pods(self, replica_set: Object) -> bool:
+        """Whether pods of it are there that have not ended, also such as are being deleted."""
+        pods = owned(self.objects, resources.PODS, replica_set)
+        return any(phase(pod) not in ("Succeeded", "Failed") for pod in pods)
 
     def _create_set(
         self, obj: Object, wanted_hash: str, replicas: int, *, num_before: int
@@ -198,35 +215,42 @@ class DeploymentController(WorkloadController):
         message = f"Scaled {direction} replica set {metadata['name']} from {before} to {replicas}"
         self.recorder.record(obj, "Normal", "ScalingReplicaSet", message)
 
-    def _status(self, obj: Object, current: Object, old: list[Object], wanted: int) -> Object:
-        now = current.get("status") or {}
-        before = [replica_set.get("status") or {} for replica_set in old]
-        ready = now.get("readyReplicas", 0) + sum(s.get("readyReplicas", 0) for s in before)
-        total = now.get("replicas", 0) + sum(s.get("replicas", 0) for s in before)
-        available = ready >= wanted
-        status = {
-            "observedGeneration": obj["metadata"]["generation"],
-            "replicas": total,
-            "updatedReplicas": now.get("replicas", 0),
-            "readyReplicas": ready,
-            "availableReplicas": ready,
-            "unavailableReplicas": max(0, wanted - ready),
-        }
-        held = (obj.get("status") or {}).get("conditions") or []
-        set_name = current["metadata"]["name"]
-        progress = f'ReplicaSet "{set_name}" has successfully progressed.'
-        if not available:
-            progress = f'ReplicaSet "{set_name}" is progressing.'
-        reason = "NewReplicaSetAvailable" if available else "ReplicaSetUpdated"
-        minimum = "Deployment has minimum availability."
-        if not available:
-            minimum = "Deployment does not have minimum availability."
-        enough = "MinimumReplicasAvailable" if available else "MinimumReplicasUnavailable"
-        status["conditions"] = [
-            _condition(held, "Available", available, enough, minimum),
-            _condition(held, "Progressing", True, reason, progress),
-        ]
-        return status
+
+def _deployment_status(obj: Object, current: Object | None, old: list[Object]) -> Object:
+    """`current` is None while the last old pods go, before the newest template gets a set."""
+    wanted = obj["spec"].get("replicas", 1)
+    now = (current or {}).get("status") or {}
+    before = [replica_set.get("status") or {} for replica_set in old]
+    sizes = sum(each["spec"]["replicas"] for each in [*old, *filter(None, [current])])
+    ready = now.get("readyReplicas", 0) + sum(s.get("readyReplicas", 0) for s in before)
+    total = now.get("replicas", 0) + sum(s.get("replicas", 0) for s in before)
+    updated = now.get("replicas", 0)
+    status = {
+        "observedGeneration": obj["metadata"]["generation"],
+        "replicas": total,
+        "updatedReplicas": updated,
+        "readyReplicas": ready,
+        "availableReplicas": ready,
+        "unavailableReplicas": max(0, sizes - ready),
+    }
+    held = (obj.get("status") or {}).get("conditions") or []
+    kind, subject = ("Deployment", obj) if current is None else ("ReplicaSet", current)
+    what = f'{kind} "{subject["metadata"]["name"]}"'
+    # Source: kubernetes, pkg/controller/deployment/util/deployment_util.go, DeploymentComplete.
+    complete = updated == total == ready == wanted
+    progress = f"{what} has successfully progressed." if complete else f"{what} is progressing."
+    reason = "NewReplicaSetAvailable" if complete else "ReplicaSetUpdated"
+    _, unavailable = limits(obj)
+    available = ready >= wanted - unavailable
+    minimum = "Deployment has minimum availability."
+    if not available:
+        minimum = "Deployment does not have minimum availability."
+    enough = "MinimumReplicasAvailable" if available else "MinimumReplicasUnavailable"
+    status["conditions"] = [
+        _condition(held, "Available", available, enough, minimum),
+        _condition(held, "Progressing", True, reason, progress),
+    ]
+    return status
 
 
 def _hash_of(replica_set: Object) -> str:

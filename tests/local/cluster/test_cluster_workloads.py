@@ -306,6 +306,45 @@ def test_changed_template_replaces_the_pods_of_a_deployment(cluster: Cluster) ->
     cluster.apps.delete_namespaced_deployment("rolls", "default")
 
 
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}},
+        {"type": "Recreate"},
+    ],
+    ids=lambda each: each["type"],
+)
+def test_pods_that_fill_their_nodes_are_replaced(
+    empty_cluster: Cluster, strategy: dict[str, Any]
+) -> None:
+    own = empty_cluster
+    own.add_nodes(count=2)
+    selector = {"matchLabels": {"app": "pair"}}
+    term = {"labelSelector": selector, "topologyKey": "kubernetes.io/hostname"}
+    apart = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    container = {"name": "main", "image": "trial:1", "command": ["sleep", "300"]}
+    pod = {"containers": [container], "terminationGracePeriodSeconds": 1, "affinity": apart}
+    template = {"metadata": {"labels": {"app": "pair"}}, "spec": pod}
+    spec = {"replicas": 2, "selector": selector, "strategy": strategy, "template": template}
+    own.apps.create_namespaced_deployment("default", {"metadata": {"name": "pair"}, "spec": spec})
+
+    def status() -> Any:
+        return own.apps.read_namespaced_deployment("pair", "default").status
+
+    eventually(lambda: status().available_replicas == 2, "two pods")
+    changed = {"spec": {"template": {"metadata": {"annotations": {"revision": "2"}}}}}
+
+    own.apps.patch_namespaced_deployment("pair", "default", changed)
+
+    def is_replaced() -> bool:
+        now = status()
+        counts = (now.replicas, now.updated_replicas, now.available_replicas)
+        return now.observed_generation == 2 and counts == (2, 2, 2)
+
+    eventually(is_replaced, "two pods of the new template alone")
+    own.apps.delete_namespaced_deployment("pair", "default")
+
+
 def test_fault_keeps_plugins_and_operator_from_becoming_ready(empty_cluster: Cluster) -> None:
     own = empty_cluster
     own.local.faults.add("plugin-never-ready")
