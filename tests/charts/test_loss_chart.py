@@ -8,7 +8,8 @@ import math
 import pytest
 from PIL import Image
 
-from bot.chart import HEIGHT, WIDTH, loss_chart
+from stationmaster.charts.canvas import HEIGHT, WIDTH
+from stationmaster.charts.loss import loss_chart
 
 BLUE = (18, 100, 163)
 AMBER = (199, 119, 0)

@@ -1,0 +1,182 @@
+"""What every chart shares: the canvas, its axes, fonts and colours; PNG bytes come out.
+
+No font files and no plotting library: Pillow is all that a chart needs, and it is imported by those
+who draw only. Everything is drawn at twice the size and scaled down, which is how Pillow's lines
+get smooth edges.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Final
+
+from PIL import Image, ImageDraw, ImageFont
+
+WIDTH: Final = 1200
+HEIGHT: Final = 600
+SCALE: Final = 2
+
+LEFT, RIGHT, TOP, BOTTOM = 88, 104, 142, 72
+
+PAPER: Final = "#ffffff"
+INK: Final = "#1d1c1d"
+GREY: Final = "#616061"
+GRID: Final = "#e8e8e8"
+AXIS: Final = "#bbbbbb"
+LINE: Final = "#1264a3"
+MARK: Final = "#c77700"
+_FILL: Final = (18, 100, 163)
+
+Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
+Point = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Plane:
+    """Where values lie on the picture, in pixels of the enlarged canvas."""
+
+    x_low: float
+    x_high: float
+    y_low: float
+    y_high: float
+    right: int = RIGHT
+    """Room for labels at the right of it."""
+
+    def x(self, value: float) -> float:
+        """Pixels from the left."""
+        width = WIDTH - LEFT - self.right
+        return SCALE * (LEFT + (value - self.x_low) / (self.x_high - self.x_low) * width)
+
+    def y(self, value: float) -> float:
+        """Pixels from the top."""
+        height = HEIGHT - TOP - BOTTOM
+        return SCALE * (TOP + (self.y_high - value) / (self.y_high - self.y_low) * height)
+
+
+def new_image() -> Image.Image:
+    """An empty canvas."""
+    return Image.new("RGB", (WIDTH * SCALE, HEIGHT * SCALE), PAPER)
+
+
+def packed(image: Image.Image) -> bytes:
+    """The finished picture of 1200 x 600 pixels as a PNG."""
+    result = io.BytesIO()
+    image.resize((WIDTH, HEIGHT), Image.Resampling.LANCZOS).save(result, "PNG", optimize=True)
+    return result.getvalue()
+
+
+def ticks(low: float, high: float, *, about: int) -> list[float]:
+    """Round values that enclose low and high, 1, 2 or 5 times a power of ten apart."""
+    if high - low < 1e-9 * max(1.0, abs(high)):
+        low, high = low - 0.5 * max(1.0, abs(low)), high + 0.5 * max(1.0, abs(high))
+    rough = (high - low) / about
+    magnitude = 10.0 ** math.floor(math.log10(rough))
+    step = next(
+        factor * magnitude for factor in (1, 2, 5, 10) if factor * magnitude >= rough * 0.999
+    )
+    first = math.floor(low / step + 1e-9)
+    last = math.ceil(high / step - 1e-9)
+    return [round(index * step, 12) for index in range(first, last + 1)]
+
+
+def labels(values: Sequence[float]) -> list[str]:
+    """Labels with as many decimals as the values need, the same number on each."""
+    largest = max(abs(value) for value in values)
+    step = values[1] - values[0]
+    if largest >= 1e6 or step < 1e-4:
+        return [f"{value:.2e}" for value in values]
+    decimals = max(0, -math.floor(math.log10(step) + 1e-9))
+    return [f"{value:,.{decimals}f}" for value in values]
+
+
+def draw_rule(
+    draw: ImageDraw.ImageDraw, plane: Plane, ticks_y: Sequence[float], *, unit: str
+) -> None:
+    """Horizontal lines with their labels, and the axis below them."""
+    left, right = plane.x(plane.x_low), plane.x(plane.x_high)
+    for value, label in zip(ticks_y, labels(ticks_y), strict=True):
+        y = plane.y(value)
+        draw.line([(left, y), (right, y)], fill=GRID, width=SCALE)
+        draw.text((left - 24, y), label, fill=GREY, font=font(17), anchor="rm")
+    bottom = plane.y(plane.y_low)
+    draw.line([(left, bottom), (right, bottom)], fill=AXIS, width=SCALE + 1)
+    top = plane.y(plane.y_high)
+    draw.text((SCALE * 32, top - 34), unit, fill=GREY, font=font(15), anchor="lb")
+
+
+def draw_columns(
+    draw: ImageDraw.ImageDraw, plane: Plane, ticks_x: Sequence[tuple[float, str]], *, name: str
+) -> None:
+    """Ticks below the axis with their labels, and what the axis has."""
+    bottom = plane.y(plane.y_low)
+    for value, label in ticks_x:
+        x = plane.x(value)
+        draw.line([(x, bottom), (x, bottom + 12)], fill=AXIS, width=SCALE)
+        draw.text((x, bottom + 20), label, fill=GREY, font=font(17), anchor="mt")
+    middle = (plane.x(plane.x_low) + plane.x(plane.x_high)) / 2
+    draw.text((middle, SCALE * (HEIGHT - 10)), name, fill=GREY, font=font(17), anchor="mb")
+
+
+def filled(image: Image.Image, plane: Plane, line: Sequence[Point]) -> Image.Image:
+    """The picture with the area below the line tinted, fading towards the axis."""
+    bottom = plane.y(plane.y_low)
+    outline = [(plane.x(step), plane.y(loss)) for step, loss in line]
+    top = min(y for _, y in outline)
+    area = Image.new("L", image.size, 0)
+    polygon = [(outline[0][0], bottom), *outline, (outline[-1][0], bottom)]
+    ImageDraw.Draw(area).polygon(polygon, fill=255)
+    fade = Image.new("L", (1, image.height), 0)
+    for y in range(int(top), int(bottom)):
+        fade.putpixel((0, y), round(46 * (bottom - y) / max(1.0, bottom - top)))
+    strength = Image.composite(fade.resize(image.size), Image.new("L", image.size, 0), area)
+    return Image.composite(Image.new("RGB", image.size, _FILL), image, strength)
+
+
+def draw_line(
+    draw: ImageDraw.ImageDraw, plane: Plane, line: Sequence[Point], *, color: str, width: int
+) -> None:
+    """A line through the points, `width` pixels of the finished picture wide."""
+    pixels = [(plane.x(step), plane.y(loss)) for step, loss in line]
+    draw.line(pixels, fill=color, width=width * SCALE, joint="curve")
+
+
+def draw_titles(draw: ImageDraw.ImageDraw, title: str, subtitle: str) -> None:
+    """What the chart shows, and a line of details, each cut where it does not fit."""
+    left = SCALE * 32
+    room = SCALE * (WIDTH - 64)
+    draw.text(
+        (left, SCALE * 26),
+        fitting(title, font(28), room),
+        fill=INK,
+        font=font(28),
+        anchor="lt",
+        stroke_width=1,
+        stroke_fill=INK,
+    )
+    draw.text(
+        (left, SCALE * 66),
+        fitting(subtitle, font(18), room),
+        fill=GREY,
+        font=font(18),
+        anchor="lt",
+    )
+
+
+def fitting(text: str, font: Font, room: float) -> str:
+    """The text, or the part of it that fits into so many pixels."""
+    if font.getlength(text) <= room:
+        return text
+    size = next(
+        (size for size in range(len(text), 0, -1) if font.getlength(text[:size] + "...") <= room), 0
+    )
+    return text[:size] + "..."
+
+
+@cache
+def font(size: int) -> Font:
+    """Pillow's built-in font, in pixels of the finished picture."""
+    return ImageFont.load_default(size * SCALE)
