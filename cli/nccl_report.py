@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,7 +27,7 @@ _BAR: Final = "\u2588"
 _BAR_WIDTH: Final = 30
 # Rows below it are all but 0 GB/s; the table leaves them out, the JSON has them.
 _SMALLEST_SHOWN_BYTES: Final = 1 << 20
-_CHUNK_BYTES: Final = 1 << 16
+_MAX_LINE: Final = 1 << 16
 _BYTE_ORDER_MARKS: Final = {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}
 
 
@@ -42,6 +43,7 @@ def add_to(commands: Any) -> None:
         "--operation", choices=OPERATIONS, help="what it measured, where the log does not say it"
     )
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--plot", type=Path, metavar="PNG", help="draw bandwidth over size")
     parser.set_defaults(run=run)
 
 
@@ -60,6 +62,8 @@ def run(arguments: argparse.Namespace) -> int:
             "e.g. of: kubectl logs job/nccl-tests-launcher"
         )
     report = judge(log, instance, num_nodes=arguments.nodes)
+    if arguments.plot:
+        _plot(report, arguments.plot)
     if arguments.json:
         print(report.model_dump_json(indent=2))
     else:
@@ -137,6 +141,42 @@ def _limits(test: TestReport) -> str:
     )
 
 
+def _plot(report: NcclReport, path: Path) -> None:
+    """Write the chart of the report's main test.
+
+    Raises:
+        BadCommand: nothing can be drawn, or the file cannot be written.
+    """
+    try:
+        from stationmaster.charts.busbw import busbw_chart, limit_levels  # Pillow, for this only
+    except ImportError as exc:
+        raise BadCommand("--plot needs Pillow; run: pip install 'stationmaster[bot]'") from exc
+    points = [(row.size_bytes, row.busbw_gbps) for row in report.rows]
+    if len({size for size, _ in points if size > 0}) < 2:
+        raise BadCommand(f"--plot {path}: the log has fewer than 2 sizes of messages to draw")
+    ranks = f"{report.num_ranks} ranks, " if report.num_ranks else ""
+    png = busbw_chart(
+        points,
+        title=f"{report.operation or 'unnamed test'} on {report.nodes} x {report.instance_type}",
+        subtitle=f"nccl-tests, {ranks}transport: {_transport(report)}",
+        verdict=report.verdict.value,
+        levels=limit_levels(
+            reference_gbps=report.reference_busbw_gbps,
+            warn_gbps=report.warn_busbw_gbps,
+            floor_gbps=report.floor_busbw_gbps,
+        ),
+        judged_size_bytes=report.judged_size_bytes,
+    )
+    try:
+        path.write_bytes(png)
+    except (OSError, ValueError) as exc:
+        reason = exc.strerror if isinstance(exc, OSError) and exc.strerror else str(exc)
+        raise BadCommand(
+            f'--plot "{path}" cannot be written: {reason.lower()}; give a file in a folder that '
+            "exists"
+        ) from exc
+
+
 def _transport(report: NcclReport) -> str:
     match report.transport:
         case Kind.EFA:
@@ -172,12 +212,28 @@ def _lines(file: str) -> Iterator[str]:
 
 
 def _decoded(stream: BinaryIO) -> Iterator[str]:
-    first = stream.readline(_CHUNK_BYTES)
-    encoding = _BYTE_ORDER_MARKS.get(first[:2])
-    if encoding:
-        # A shell that writes two bytes a letter; such logs are small.
-        yield from (first + stream.read()).decode(encoding, errors="replace").splitlines()
-        return
-    while first:
-        yield first.decode("utf-8", errors="replace")
-        first = stream.readline(_CHUNK_BYTES)
+    """Lines of any encoding that starts with its mark, else of UTF-8; \\r and \\n end a line."""
+    mark = stream.read(2)
+    encoding = _BYTE_ORDER_MARKS.get(mark, "utf-8")
+    rest = io.BufferedReader(_Raw(b"" if mark in _BYTE_ORDER_MARKS else mark, stream))
+    text = io.TextIOWrapper(rest, encoding=encoding, errors="replace", newline=None)
+    while line := text.readline(_MAX_LINE):
+        yield line
+
+
+class _Raw(io.RawIOBase):
+    """A stream with some bytes put back before it."""
+
+    def __init__(self, first: bytes, stream: BinaryIO) -> None:
+        super().__init__()
+        self._first = first
+        self._stream = stream
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._first or self._stream.read(len(buffer))
+        self._first = b""
+        buffer[: len(data)] = data
+        return len(data)

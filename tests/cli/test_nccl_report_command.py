@@ -51,6 +51,7 @@ def test_failing_log_exits_with_1_and_says_what_to_do(typed):
     assert "FAIL  2 x p4d.24xlarge" in printed
     assert "fail NCCL used sockets instead of EFA" in printed
     assert "next put aws-ofi-nccl into the image" in printed
+    assert "to find a slow one" not in printed
 
 
 def test_json_has_the_fields_of_the_contract(typed):
@@ -71,6 +72,13 @@ def test_json_has_the_fields_of_the_contract(typed):
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-8-sig", "latin-1"])
 def test_log_in_another_encoding_is_read(typed, encoding):
     code, printed, _ = typed(f"# température\r\n{GOOD}".encode(encoding), "--json")
+
+    assert code == 0
+    assert len(json.loads(printed)["rows"]) == 28
+
+
+def test_long_log_with_carriage_returns_only_is_read(typed):
+    code, printed, _ = typed(GOOD.replace("\n", "\r" + "progress 10 %\r" * 1000), "--json")
 
     assert code == 0
     assert len(json.loads(printed)["rows"]) == 28
@@ -115,3 +123,28 @@ def test_number_of_nodes_is_a_number(capsys, nodes):
 
     assert stopped.value.code == 2
     assert f'"{nodes}" is no number of nodes' in capsys.readouterr().err
+
+
+def test_plot_is_written_with_the_report(typed, tmp_path):
+    path = tmp_path / "busbw.png"
+
+    code, printed, _ = typed(SOCKETS, "--plot", str(path))
+
+    assert code == 1
+    assert "FAIL" in printed
+    assert path.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("log", "name", "words"),
+    [
+        (SOCKETS, "no-folder/busbw.png", "cannot be written: no such file or directory"),
+        (sockets()[0], "busbw.png", "fewer than 2 sizes of messages to draw"),
+    ],
+)
+def test_plot_that_cannot_be_made_is_bad_input(typed, tmp_path, log, name, words):
+    code, printed, errors = typed(log, "--plot", str(tmp_path / name))
+
+    assert (code, printed) == (2, "")
+    assert words in errors
+    assert not (tmp_path / name).exists()

@@ -11,6 +11,7 @@ from stationmaster.diagnosis.nccl.tables import Table, TableReader
 from stationmaster.diagnosis.nccl.transport import Transport, TransportReader
 
 _ESCAPES: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
+_UNPRINTABLE: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 # A longer line is none of NCCL's; the rest of it is read as further lines.
 _MAX_LINE: Final = 8192
 
@@ -50,10 +51,9 @@ def clean_lines(lines: Iterable[str]) -> Iterator[str]:
     A carriage return ends a line, as progress bars and Windows use it.
     """
     for chunk in lines:
-        for start in range(0, len(chunk), _MAX_LINE):
-            for part in re.split(r"[\r\n]", chunk[start : start + _MAX_LINE]):
-                words = "".join(
-                    letter if letter.isprintable() else " " for letter in _ESCAPES.sub("", part)
-                ).split()
+        for line in re.split(r"[\r\n]", chunk):
+            for start in range(0, len(line), _MAX_LINE):
+                text = _ESCAPES.sub("", line[start : start + _MAX_LINE])
+                words = _UNPRINTABLE.sub(" ", text).split()
                 if words:
                     yield " ".join(words)

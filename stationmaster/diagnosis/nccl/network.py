@@ -43,7 +43,7 @@ def network_findings(
         case Kind.SOCKET:
             return [_sockets(transport), *findings]
         case Kind.UNKNOWN:
-            return [_unknown(transport), *findings]
+            return [_unknown(transport, is_fast=is_fast), *findings]
         case Kind.EFA:
             return [
                 *_interfaces(transport, instance, is_fast=is_fast),
@@ -75,15 +75,16 @@ def _socket_remedy(transport: Transport) -> str:
     )
 
 
-def _unknown(transport: Transport) -> Finding:
+def _unknown(transport: Transport, *, is_fast: bool) -> Finding:
     if transport.no_provider:
         return Finding(
             verdict=Verdict.FAIL, text="libfabric found no EFA interface", remedy=_DEVICES
         )
     hint = ", and NCCL did not find its plugin" if transport.plugin_not_found else ""
+    speed = "; sockets are not known to be so fast" if is_fast else ""
     return Finding(
         verdict=Verdict.WARN,
-        text=f"no line of the log proves that EFA was used{hint}",
+        text=f"no line of the log proves that EFA was used{hint}{speed}",
         remedy=_socket_remedy(transport) if hint else _DEBUG,
     )
 

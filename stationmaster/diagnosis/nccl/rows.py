@@ -24,6 +24,8 @@ _NUMBER: Final = re.compile(
     r"|[+-]?(?:nan|inf)|N/A",
     re.ASCII,
 )
+_LAUNCHER: Final = re.compile(r"\[[0-9]+,[0-9]+\]<\w+>:")
+_GLUED: Final = re.compile(r" [0-9N][\w./-]*:[0-9]+:[0-9]+ \[\w+\] .*NCCL")
 
 # The largest error of a result that nccl-tests before 2.13 took for rounding, by data type.
 # Source: deltaMaxValue in its src/common.cu, with room for more ranks than two.
@@ -98,6 +100,12 @@ class PartialRow:
     def _half(self) -> int:
         return 8 if self.columns.per_iteration else 4
 
+    def is_continued_by(self, values: tuple[str, ...]) -> bool:
+        """Whether these are all that is missing, or the half of it that comes first."""
+        return len(values) > 0 and (
+            len(values) == self.num_missing or (len(values) == self._half and not self.values)
+        )
+
     def with_rest(self, values: tuple[str, ...]) -> PartialRow:
         """The row with the values of its next part."""
         return PartialRow(
@@ -137,6 +145,8 @@ def find_row(line: str, columns: Columns) -> PartialRow | None:
             root = int(found.group(1))
             values = values[1:]
     values = values[: 16 if columns.per_iteration else 8]
+    if len(values) % 4 == 3 and _is_glued(rest):
+        values += ("N/A",)
     if not operator and root is None and not values:
         return None
     return PartialRow(int(size), int(count), kind, redop, root, values, columns)
@@ -152,14 +162,22 @@ def leading_values(text: str) -> tuple[str, ...]:
     return tuple(values)
 
 
-def trailing_values(line: str) -> tuple[str, ...]:
-    """The numbers and N/A that a line ends with."""
+def rest_of_row(line: str) -> tuple[str, ...]:
+    """The numbers and N/A that a line ends with, after a launcher's or a logger's prefix."""
     values: list[str] = []
-    for word in reversed(line.split(" ")):
+    for word in reversed(_LAUNCHER.sub(" ", line).split()):
         if len(values) == 16 or not _NUMBER.fullmatch(word):
             break
         values.append(word)
     return tuple(reversed(values))
+
+
+def _is_glued(text: str) -> bool:
+    """Whether a line of NCCL begins right after the last number of a half.
+
+    Where the number ends cannot be seen, as hosts may begin with a digit.
+    """
+    return bool(_GLUED.search(text))
 
 
 def _starts_with_root(values: tuple[str, ...]) -> bool:

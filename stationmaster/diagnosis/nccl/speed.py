@@ -211,11 +211,12 @@ def _compared(name: str, judged: Judged, *, num_nodes: int) -> Finding:
     return Finding(
         verdict=Verdict.FAIL if is_failed else Verdict.WARN,
         text=f"{speed}, below the limit of {limit:g}; {reference}{_signature(judged)}",
-        remedy=_slow_remedy(num_nodes),
+        remedy=slow_remedy(num_nodes),
     )
 
 
-def _slow_remedy(num_nodes: int) -> str:
+def slow_remedy(num_nodes: int) -> str:
+    """Where to look when nothing else explains why a fabric is slow."""
     if num_nodes == 1:
         return "look at nvidia-smi topo -m and nvidia-smi nvlink -s on the node, and replace it"
     return (
@@ -225,13 +226,13 @@ def _slow_remedy(num_nodes: int) -> str:
 
 
 def _signature(judged: Judged) -> str:
-    """What such a bandwidth was measured to mean, or "" where nothing is known."""
+    """What such a bandwidth is typical of, or "" where nothing is known."""
     for signature in judged.floor.signatures:
         if signature.low_gbps <= judged.busbw_gbps <= signature.high_gbps:
-            return f"; it is {signature.meaning}"
+            return f"; this is typical of {signature.meaning}"
     share = judged.busbw_gbps / judged.floor.reference_gbps
     if judged.floor.min_nodes > 1 and _NEAR_HALF[0] <= share <= _NEAR_HALF[1]:
-        return "; it is about half, as with half of the EFA interfaces"
+        return "; half of it is typical of half the EFA interfaces"
     return ""
 
 

@@ -16,8 +16,7 @@ from stationmaster.diagnosis.nccl.rows import (
     PartialRow,
     Row,
     find_row,
-    leading_values,
-    trailing_values,
+    rest_of_row,
 )
 
 _PROGRAM: Final = re.compile(rf"(?<![A-Za-z0-9_])({'|'.join(OPERATIONS)})_perf(?![A-Za-z0-9_])")
@@ -115,10 +114,8 @@ class TableReader:
             self._partial = found
         elif self._partial:
             # The rest of a row after other output, or of a row whose line was broken.
-            rest = trailing_values(line) if "NCCL" not in line and "#" not in line else ()
-            if not rest or leading_values(line) not in ((), rest):
-                return False
-            if len(rest) > self._partial.num_missing:
+            rest = rest_of_row(line) if "NCCL" not in line and "#" not in line else ()
+            if not self._partial.is_continued_by(rest):
                 return False
             self._partial = self._partial.with_rest(rest)
         else:

@@ -25,6 +25,7 @@ from stationmaster.diagnosis.nccl.speed import (
     correctness_findings,
     judge_row,
     latency_findings,
+    slow_remedy,
     small_message_us,
     speed_findings,
 )
@@ -50,8 +51,8 @@ def judge(log: NcclLog, instance: InstanceType, *, num_nodes: int) -> NcclReport
         for table, row in zip(log.tables, judged, strict=True)
     ]
     is_fast = any(row.is_fast for row in judged if row)
-    findings = network_findings(log.transport, instance, num_nodes=num_nodes, is_fast=is_fast)
-    findings += [finding for test in tests for finding in test.findings]
+    network = network_findings(log.transport, instance, num_nodes=num_nodes, is_fast=is_fast)
+    findings = network + [finding for test in tests for finding in test.findings]
     findings = worst_first(list(dict.fromkeys(findings if tests else [_NO_TABLE, *findings])))
     main = next((test for test in tests if test.operation == "all_reduce"), None)
     main = main or (tests[0] if tests else _no_test())
@@ -79,10 +80,18 @@ def judge(log: NcclLog, instance: InstanceType, *, num_nodes: int) -> NcclReport
         wrong_values=sum(test.wrong_values for test in tests),
         rows=main.rows,
         reasons=[finding.text for finding in findings],
-        next_steps=list(dict.fromkeys(f.remedy for f in findings if f.remedy)),
+        next_steps=_next_steps(findings, network, num_nodes=num_nodes),
         findings=findings,
         tests=tests,
     )
+
+
+def _next_steps(findings: list[Finding], network: list[Finding], *, num_nodes: int) -> list[str]:
+    """Each remedy once; where the network is at fault, nobody has to search for a slow node."""
+    steps = dict.fromkeys(finding.remedy for finding in findings if finding.remedy)
+    if any(finding.verdict is Verdict.FAIL for finding in network):
+        steps.pop(slow_remedy(num_nodes), None)
+    return list(steps)
 
 
 def _judged(table: Table, instance: InstanceType, *, num_nodes: int) -> Judged | None:

@@ -38,7 +38,7 @@ class Limits(BaseModel):
 
 
 class Signature(BaseModel):
-    """What a bus bandwidth in this range was measured to mean."""
+    """What a bus bandwidth in this range is typical of."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -73,7 +73,7 @@ class Floor(BaseModel):
 _P4: Final = ("p4d.24xlarge", "p4de.24xlarge")
 _P5: Final = ("p5.48xlarge", "p5e.48xlarge", "p5en.48xlarge")
 _AWS_LOGS: Final = "nccl-tests logs of awslabs/awsome-distributed-training, micro-benchmarks"
-_SOCKETS: Final = "as with sockets in place of EFA"
+_SOCKETS: Final = "sockets in place of EFA"
 
 
 def _limits(*rows: tuple[int, float, float]) -> tuple[Limits, ...]:
@@ -116,18 +116,18 @@ _MEASURED: Final = (
             Signature(
                 low_gbps=4.5,
                 high_gbps=7.5,
-                meaning="as with one EFA interface of four on a stack of 2021",
+                meaning="one EFA interface of four on a stack of 2021",
             ),
             Signature(
                 low_gbps=15,
                 high_gbps=25,
-                meaning="as with one EFA interface of four on a current stack",
+                meaning="one EFA interface of four on a current stack",
             ),
             Signature(
                 low_gbps=35,
                 high_gbps=65,
-                meaning="as with an NCCL or plugin of 2021 or 2022, with NCCL_ALGO=Ring, "
-                "or with half of the EFA interfaces",
+                meaning="an NCCL or plugin of 2021 or 2022, of NCCL_ALGO=Ring, or of half the "
+                "EFA interfaces",
             ),
         ),
         source=f"{_AWS_LOGS}: 76.8 at 1 GiB, 78.3 at 2 GiB on 2 x p4de; an AWS blog of 2022: 42.0, "

@@ -1,0 +1,102 @@
+"""The chart of bus bandwidth is a real picture with curve, limits and verdict on it."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from PIL import Image, ImageChops
+
+from stationmaster.charts.busbw import busbw_chart, limit_levels
+from stationmaster.charts.canvas import HEIGHT, WIDTH
+
+BLUE, RED, AMBER, GREEN = (18, 100, 163), (192, 57, 43), (199, 119, 0), (43, 138, 62)
+GIB = 1 << 30
+POINTS = [(8 << n, 78 * (8 << n) / ((8 << n) + (4 << 20))) for n in range(28)]
+LEVELS = limit_levels(reference_gbps=77, warn_gbps=65, floor_gbps=35)
+PLANE = (88, 130, 970, 535)
+LABELS = (985, 100, WIDTH, HEIGHT)
+
+
+def draw(points=POINTS, *, verdict="pass", **more) -> Image.Image:
+    png = busbw_chart(points, title="all_reduce", subtitle="16 ranks", verdict=verdict, **more)
+    image = Image.open(io.BytesIO(png))
+    assert image.format == "PNG"
+    return image.convert("RGB")
+
+
+def mask(image: Image.Image, color: tuple[int, int, int], box=(0, 0, WIDTH, HEIGHT)) -> Image.Image:
+    """White where a part of the picture has nearly this colour."""
+    part = image.crop(box)
+    red, green, blue = ImageChops.difference(part, Image.new("RGB", part.size, color)).split()
+    largest = ImageChops.lighter(ImageChops.lighter(red, green), blue)
+    return largest.point([255 if value <= 40 else 0 for value in range(256)])
+
+
+def count(image: Image.Image, color: tuple[int, int, int], box=(0, 0, WIDTH, HEIGHT)) -> int:
+    return mask(image, color, box).histogram()[255]
+
+
+def rows(image: Image.Image, color: tuple[int, int, int], box) -> set[int]:
+    """The heights at which a colour is."""
+    _, lines = mask(image, color, box).getprojection()
+    return {box[1] + y for y, is_there in enumerate(lines) if is_there}
+
+
+def test_curve_crosses_the_plane_and_rises():
+    image = draw()
+
+    columns, _ = mask(image, BLUE, PLANE).getprojection()
+
+    assert image.size == (WIDTH, HEIGHT)
+    assert sum(columns) > 0.93 * len(columns)
+    assert min(rows(image, BLUE, (88, 130, 200, 535))) > max(
+        rows(image, BLUE, (950, 130, 970, 535))
+    )
+
+
+def test_limits_lie_across_the_plane_in_their_order():
+    image = draw(levels=LEVELS)
+
+    # Left of where the curve rises.
+    heights = [rows(image, color, (95, 130, 450, 500)) for color in (GREEN, AMBER, RED)]
+
+    assert all(lines and max(lines) - min(lines) <= 3 for lines in heights)
+    assert max(heights[0]) < min(heights[1]) <= max(heights[1]) < min(heights[2])
+    assert [count(draw(), color, PLANE) for color in (GREEN, AMBER, RED)] == [0, 0, 0]
+
+
+def test_labels_of_limits_that_are_close_stay_apart():
+    levels = limit_levels(reference_gbps=3.0, warn_gbps=2.95, floor_gbps=2.9)
+    image = draw([(8, 0.0), (GIB, 100.0)], levels=levels)
+
+    green, amber, red = (rows(image, color, LABELS) for color in (GREEN, AMBER, RED))
+
+    assert max(green) < min(amber)
+    assert max(amber) < min(red)
+
+
+@pytest.mark.parametrize(("verdict", "color"), [("pass", GREEN), ("warn", AMBER), ("fail", RED)])
+def test_verdict_colours_its_badge_and_the_judged_point(verdict, color):
+    point = (950, 130, 990, 535)
+
+    image = draw(verdict=verdict, judged_size_bytes=GIB)
+
+    assert count(image, color, (1060, 20, WIDTH, 62)) > 1000
+    assert count(image, color, point) > 80
+    assert count(draw(verdict=verdict), color, point) == 0
+
+
+def test_size_measured_twice_counts_with_its_slowest():
+    assert draw([(8, 1), (GIB, 50), (GIB, 40)]) == draw([(0, 9), (8, 1), (GIB, 40)])
+
+
+@pytest.mark.parametrize("points", [[], [(8, 1.0)], [(8, 1.0), (8, 2.0)], [(0, 1.0), (8, 1.0)]])
+def test_chart_without_two_sizes_is_refused(points):
+    with pytest.raises(ValueError, match="needs 2 sizes"):
+        busbw_chart(points, title="t", subtitle="s", verdict="fail")
+
+
+@pytest.mark.parametrize("top", [0.0, 1e-6, 5000.0])
+def test_any_bandwidths_are_drawn(top):
+    assert count(draw([(8, 0.0), (1 << 40, top)]), BLUE) > 500
