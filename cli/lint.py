@@ -101,11 +101,10 @@ def _check_manifests(named: Sequence[str], files: dict[str, str], linted: Linted
         if name not in named or _LOOKS_LIKE_ONE.search(files[name]):
             continue
         broken = [each for each in linted.findings if each.file == name and each.rule == "yaml"]
+        shown = "what is piped in" if name == "-" else f'"{name}"'
         if broken:
-            raise BadCommand(f'"{name}" is no manifest: line {broken[0].line}: {broken[0].message}')
-        raise BadCommand(
-            f'"{name}" has no Kubernetes object; one starts with apiVersion: and kind:'
-        )
+            raise BadCommand(f"{shown} is no manifest: line {broken[0].line}: {broken[0].message}")
+        raise BadCommand(f"{shown} has no Kubernetes object; one starts with apiVersion: and kind:")
 
 
 def _as_json(finding: Finding) -> dict[str, object]:

@@ -1,7 +1,8 @@
 """Every object that the product applies is one that an API server takes, strictly looked at.
 
 The objects go through the local server's own decoding, typed patches, defaults and validation;
-of PyTorchJobs and workloads so do the pods that are made of them.
+of PyTorchJobs and workloads so do the pods that are made of them. Each recipe on each instance type
+that a plan finds room on also passes the linter without a word.
 """
 
 from __future__ import annotations
@@ -21,20 +22,25 @@ from local.cluster.api.store import Store
 from local.cluster.controllers import replicas
 from local.cluster.controllers.children import pod_from
 from stationmaster.checks.storage import render_jobs
+from stationmaster.diagnosis.lint import lint
 from stationmaster.domain.catalogue.entries import CATALOGUE
+from stationmaster.domain.catalogue.instances import CATALOGUE as INSTANCES
+from stationmaster.domain.commands.grammar import parse_request
 from stationmaster.domain.datasets import (
     LookingOrder,
     Preparation,
     StagingOrder,
 )
+from stationmaster.domain.errors import UserError
 from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.names import NAMESPACE
+from stationmaster.domain.planning.plan import Plan
 from stationmaster.domain.restoring import RestoringOrder
 from stationmaster.domain.run.attempts import first_assignment
 from stationmaster.kubernetes.manifests import load_manifests
 from stationmaster.rendering.environment import render_hugging_face_secret
 from stationmaster.rendering.etcd import render_etcd
-from stationmaster.rendering.examples import example, saving_example
+from stationmaster.rendering.examples import example, saving_example, to_yaml
 from stationmaster.rendering.job_spec import job_spec
 from stationmaster.rendering.metadata import namespace
 from stationmaster.rendering.people import render_people_rights
@@ -42,6 +48,7 @@ from stationmaster.rendering.placing import placed
 from stationmaster.rendering.pushing import render_push
 from stationmaster.rendering.pytorch_job import render_pytorch_job
 from stationmaster.rendering.relay import render_relay, render_relay_rights
+from stationmaster.rendering.run_objects import render_all
 from stationmaster.rendering.staging import (
     render_copying,
     render_looking,
@@ -95,12 +102,14 @@ SETS: dict[str, list[dict[str, Any]]] = {
 
 @pytest.fixture(scope="module")
 def objects() -> Objects:
-    """A cluster that has the product's namespace and its custom type."""
+    """A cluster with the product's namespace, and the operator's custom type and webhook."""
     objects = Objects(Store(), Catalog(), webhook_answers=lambda: True)
     for name in ("kube-system", "default"):
         objects.create(NAMESPACES, {"metadata": {"name": name}})
     store(objects, namespace())
-    store(objects, load_manifests("training-operator")[0])
+    for item in load_manifests("training-operator"):
+        if item["kind"] in ("CustomResourceDefinition", "ValidatingWebhookConfiguration"):
+            store(objects, item)
     return objects
 
 
@@ -139,3 +148,36 @@ def test_everything_that_is_applied_is_admitted_and_so_are_its_pods(
         for pod in pods_of(stored):
             decoding.decode(PODS, pod, "Strict", [])
             objects.create(PODS, pod, namespace=stored["metadata"]["namespace"], dry_run=True)
+
+
+def plans_that_fit(recipe: str) -> Iterator[Plan]:
+    """On every instance type, for one node, for two, and for as many as the recipe's own."""
+    for instance in INSTANCES:
+        for nodes in {1, 2, CATALOGUE[recipe].default_nodes}:
+            try:
+                plan = parse_request([recipe, f"instance={instance}", f"nodes={nodes}"]).plan
+            except UserError:
+                continue  # an instance that cannot run the recipe, whatever its size
+            if plan.fits:
+                yield plan
+
+
+@pytest.mark.parametrize("recipe", CATALOGUE)
+def test_recipe_on_every_instance_that_fits_is_linted_clean_and_admitted(
+    objects: Objects, recipe: str
+) -> None:
+    plans = list(plans_that_fit(recipe))
+
+    assert len(plans) >= 10
+    for number, plan in enumerate(plans):
+        request = make_request(recipe=recipe, nodes=plan.nodes, instance_type=plan.instance_type)
+        rendered = render_all(request, run_id=RunId(f"{recipe.replace('.', '-')}-{number:08x}"))
+        # What is not the job is the same for every instance: one of them stands for all.
+        looked_at = rendered if number == 0 else rendered[-1:]
+        found = lint([(plan.instance_type, to_yaml(looked_at))]).findings
+        assert found == []
+        for item in looked_at:
+            stored = store(objects, item)
+            for pod in pods_of(stored):
+                decoding.decode(PODS, pod, "Strict", [])
+                objects.create(PODS, pod, namespace=NAMESPACE, dry_run=True)

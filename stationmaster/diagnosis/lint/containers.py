@@ -59,10 +59,13 @@ class Container:
     def variables(self) -> list[Variable]:
         """`env`, and what its command sets: `export`, `env NAME=VALUE`, mpirun's `-x`."""
         found = list(self.env)
-        for path, words in self.word_lists:
-            for before, word in zip(("", *words), words, strict=False):
+        for words in self.command_lines:
+            early = True
+            befores = ("", *(each for _, each in words))
+            for before, (path, word) in zip(befores, words, strict=False):
                 assigned = _ASSIGNED.fullmatch(word)
-                if assigned is not None and (before in ("-x", "env") or _is_early(word, words)):
+                early = early and assigned is not None
+                if assigned is not None and (early or before in ("-x", "env")):
                     found.append(Variable(assigned[1], assigned[2], path))
         for path, script in self.scripts:
             for number, line in enumerate(script.splitlines(), 1):
@@ -95,28 +98,27 @@ class Container:
         return [(path, word) for path, word in words if "\n" in word or " " in word]
 
     @cached_property
-    def word_lists(self) -> list[tuple[Path, list[str]]]:
-        """Every command line: that of the container, and those of its scripts."""
+    def command_lines(self) -> list[list[tuple[Path, str]]]:
+        """The words of each command line with their paths: the container's, or its scripts'."""
         if not self.scripts:
-            words = [word for _, word in self.arguments]
-            return [(self.arguments[0][0], words)] if words else []
+            return [self.arguments] if self.arguments else []
         return [
-            (in_text(path, number), words)
+            [(in_text(path, number), word) for word in words]
             for path, script in self.scripts
             for number, line in _commands(script)
             if (words := _split(line))
         ]
 
+    @property
+    def words(self) -> list[str]:
+        """The words of all command lines."""
+        return [word for line in self.command_lines for _, word in line]
+
     @cached_property
     def launches(self) -> list[Launch]:
-        """Every call of torchrun, Python or mpirun."""
-        found = []
-        for path, words in self.word_lists:
-            paths = [each for each, _ in self.arguments] if not self.scripts else None
-            launch = read_launch(words, path, paths)
-            if launch is not None:
-                found.append(launch)
-        return found
+        """Every call of torchrun, or of a Python script."""
+        found = [read_launch(line) for line in self.command_lines]
+        return [launch for launch in found if launch is not None]
 
     @property
     def limits(self) -> Mapping[str, Any]:
@@ -147,12 +149,6 @@ class Container:
             )
             for index, mount in enumerate(sequence(self.body.get("volumeMounts")))
         ]
-
-
-def _is_early(word: str, words: list[str]) -> bool:
-    """Whether an assignment stands before the command, as in `NCCL_DEBUG=INFO torchrun ...`."""
-    before = words[: words.index(word)]
-    return all(_ASSIGNED.fullmatch(each) and not each.startswith("-") for each in before)
 
 
 def _commands(script: str) -> Iterator[tuple[int, str]]:

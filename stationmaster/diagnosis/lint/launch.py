@@ -40,19 +40,16 @@ def is_shell(word: str) -> bool:
     return word.rpartition("/")[2] in _SHELLS
 
 
-def read_launch(words: Sequence[str], path: Path, paths: Sequence[Path] | None) -> Launch | None:
-    """The launch of a command line, or None where it is not one of Python.
-
-    `paths` has each word's own path, where words are not of one script.
-    """
-    where = list(paths) if paths is not None else [path] * len(words)
+def read_launch(line: Sequence[tuple[Path, str]]) -> Launch | None:
+    """The launch of a command line's words, or None where it is not one of Python."""
+    where, words = [path for path, _ in line], [word for _, word in line]
     begin, torchrun_word = _torchrun(words)
     if begin is None:
-        program = next((i for i, word in enumerate(words) if word.endswith(".py")), None)
-        if program is None:
+        script = next((i for i, word in enumerate(words) if word.endswith(".py")), None)
+        if script is None:
             return None
-        flags = _flags(words[program + 1 :], where[program + 1 :])
-        return Launch(path, words[program], words, flags=flags)
+        flags = _flags(words[script + 1 :], where[script + 1 :])
+        return Launch(where[0], words[script], words, flags=flags)
     program = _program(words, begin)
     name = words[program] if program < len(words) else ""
     own = _flags(words[begin:program], where[begin:program])

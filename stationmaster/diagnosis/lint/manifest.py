@@ -94,7 +94,7 @@ class Pod:
 
     def machine(self, container: Container) -> Machine:
         """What the environment policy asks about the place where a container runs."""
-        words = [word for _, listed in container.word_lists for word in listed]
+        words = container.words
         return Machine(
             instance=self.instance,
             num_gpus=container.count(GPU) or int(container.asks(GPU)),

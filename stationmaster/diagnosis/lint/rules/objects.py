@@ -19,6 +19,7 @@ from stationmaster.domain.catalogue import pytorch_job_rules
 from stationmaster.domain.spelling import nearest
 
 _POLICIES: Final = ("Always", "OnFailure", "Never", "ExitCode")
+_TEMPLATE: Final = ("template", "spec")
 _CLEANING: Final = ("None", "Running", "All")
 _BACKENDS: Final = ("c10d", "etcd", "etcd-v2")
 _MPI: Final = ("OpenMPI", "Intel", "MPICH")
@@ -100,11 +101,14 @@ def _texts(manifest: Manifest) -> Iterator[Found]:
         for key, value in mapping(pod.spec.get("nodeSelector")).items():
             if not isinstance(value, str):
                 yield _quotes((*pod.path, "nodeSelector", key), value)
-    metadata = mapping(manifest.data.get("metadata"))
-    for field in ("labels", "annotations"):
-        for key, value in mapping(metadata.get(field)).items():
-            if not isinstance(value, str):
-                yield _quotes(("metadata", field, key), value)
+    for at in ((), *(pod.path[:-1] for pod in manifest.pods if pod.path[-2:] == _TEMPLATE)):
+        holder: Any = manifest.data
+        for part in at:
+            holder = holder[part]
+        for field in ("labels", "annotations"):
+            for key, value in mapping(mapping(holder.get("metadata")).get(field)).items():
+                if not isinstance(value, str):
+                    yield _quotes((*at, "metadata", field, key), value)
     for field in ("metadata", "spec"):
         if manifest.data.get(field) is not None and not isinstance(manifest.data[field], Mapping):
             yield _wrong((field,), "a mapping")
@@ -164,7 +168,10 @@ def _pytorch_job(manifest: Manifest) -> Iterator[Found]:
         for part in path:
             at = at.get(part) if isinstance(at, Mapping) else None
         if not is_unresolved(at):
-            yield found("admission", path, _plain(message), fix=_remedy(manifest, path, message))
+            is_misnamed = "container with name" in message and bool(at)
+            place = (*path, 0, "name") if is_misnamed else path
+            fix = _remedy(manifest, path, message)
+            yield found("admission", place, _plain(message), fix=fix)
     spec = manifest.spec
     yield from _one_of(spec, ("spec", "runPolicy", "cleanPodPolicy"), _CLEANING)
     yield from _one_of(spec, ("spec", "elasticPolicy", "rdzvBackend"), _BACKENDS)

@@ -23,7 +23,7 @@ _SECRET_TEXT: Final = re.compile(
 _SECRET_FLAG: Final = re.compile(
     r"--(?:[A-Za-z]+[-_])*(?:token|password|api[-_]key|secret)(?:=(?P<value>.*))?$", re.DOTALL
 )
-_LOGIN: Final = re.compile(r"(?:login|auth)\b[^\n;&|]*--token[ =](?P<value>\S+)")
+_LOGIN: Final = re.compile(r"(?:login|auth)\b[^\n;&|]*--token[ =](?P<value>[^\s;&|]+)")
 _FIX: Final = (
     "put it into a Secret, and read it with valueFrom: {secretKeyRef: {name: NAME, key: KEY}}; "
     "a token that was written down here should be replaced"

@@ -1,0 +1,521 @@
+"""Every rule: a manifest that breaks it in one place, on whose line it is found, and one that does
+not. The unchanged manifests have no finding at all."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import lint_manifests
+import pytest
+from lint_manifests import BATCH, G5, JOB, MPI, STATIC, STORAGE, TRAIN, changed, findings
+
+from stationmaster.diagnosis.lint.findings import RULES
+
+ENV = "                - {name: NCCL_DEBUG, value: WARN}\n"
+COMMAND = "[torchrun, --nproc_per_node=8, /app/train.py, --output_dir=/fsx/llama]"
+SHM = "{name: shm, emptyDir: {medium: Memory, sizeLimit: 200Gi}}"
+SHARED = "{name: shared, persistentVolumeClaim: {claimName: fsx-claim}}"
+HOST = "        spec:\n          nodeSelector:\n"
+ON_HOST = (
+    "        spec:\n          hostNetwork: true\n"
+    "          dnsPolicy: ClusterFirstWithHostNet\n          nodeSelector:\n"
+)
+SHAPE = (
+    "[torchrun, train.py, --hidden_width=2048, --num_layers=16, --num_heads=32, "
+    "--model_type=llama_v3, --num_key_value_heads=8, --intermediate_size=8192]"
+)
+MEGATRON = (
+    "[torchrun, pretrain_gpt.py, --tensor-model-parallel-size=2, --num-layers=32, "
+    "--tokenizer-model=/fsx/tokenizer/llama-3.1-8b, --swiglu, --group-query-attention, "
+    "--untie-embeddings-and-output-weights, --use-distributed-optimizer]"
+)
+WORKER = JOB[JOB.index("    Worker:") :]
+ETCD_JOB = "elasticPolicy:\n    rdzvBackend: etcd-v2\n    rdzvHost: etcd\n    rdzvPort: 2379"
+
+
+def env(base: str, name: str, value: str) -> str:
+    """With one more variable, or another value of one that is there."""
+    line = f'                - {{name: {name}, value: "{value}"}}\n'
+    kept = "".join(
+        each for each in base.splitlines(keepends=True) if f"{{name: {name}, value" not in each
+    )
+    anchor = "{name: TRITON_CACHE_DIR, value"
+    before = next(each for each in kept.splitlines(keepends=True) if anchor in each)
+    return changed(kept, before, line + before)
+
+
+def without(base: str, name: str) -> str:
+    return "".join(x for x in base.splitlines(keepends=True) if f"{{name: {name}, value" not in x)
+
+
+def command(words: str, base: str = JOB) -> str:
+    return changed(base, COMMAND, words)
+
+
+class Bad(NamedTuple):
+    """A manifest with one fault, how bad, and a text of the line on which it is found."""
+
+    rule: str
+    severity: str
+    text: str
+    line: str
+
+
+BAD = [
+    # the text itself, and templates
+    Bad("yaml-key-twice", "error", changed(JOB, "  name: llama\n", "  name: a\n  name: b\n"), "b"),
+    Bad("template-unresolved", "error", changed(JOB, "1.4.0", "$VERSION"), "$VERSION"),
+    Bad(
+        "template-unresolved", "error", changed(STORAGE, "mountname: a", "mountname: ${M}a"), "${M}"
+    ),
+    Bad("template-default", "error", changed(JOB, "1.4.0", "${VERSION:-1}"), "${VERSION:-1}"),
+    Bad(
+        "template-eats-shell",
+        "warning",
+        command('[bash, -c, "echo $HOST && torchrun a.py"]').replace("1.4.0", "${VERSION}"),
+        "$HOST",
+    ),
+    Bad("template-misspelt", "error", changed(JOB, "1.4.0", "{{ .Values.tag }}"), "{{ .Values"),
+    Bad("wrong-type", "error", changed(JOB, 'value: "0"', "value: 0"), "value: 0"),
+    Bad("wrong-type", "error", changed(JOB, 'nprocPerNode: "8"', "nprocPerNode: 8"), "nprocPer"),
+    Bad("wrong-type", "error", changed(JOB, "minReplicas: 2", 'minReplicas: "2"'), "minRep"),
+    Bad("wrong-type", "error", changed(JOB, "cpu: 90", "cpu: many"), "cpu: many"),
+    Bad("wrong-type", "error", changed(JOB, "labels: {app: llama}", "labels: {app: 7}"), "app: 7"),
+    # admission
+    Bad("admission", "error", changed(JOB, "name: pytorch", "name: megatron"), "name: megatron"),
+    Bad("admission", "error", changed(JOB, "  name: llama\n", "  name: Llama_7b\n"), "Llama_7b"),
+    Bad("admission", "error", changed(JOB, "    Worker:", "    Workers:"), "Workers"),
+    Bad("admission", "error", changed(JOB, "OnFailure", "Sometimes"), "Sometimes"),
+    Bad("admission", "error", changed(JOB, "PodPolicy: None", "PodPolicy: Never"), "Never"),
+    Bad("admission", "error", changed(JOB, "rdzvBackend: c10d", "rdzvBackend: c10"), "c10"),
+    Bad("admission", "error", changed(STATIC, "replicas: 1", "replicas: 2"), "replicas: 2"),
+    Bad("admission", "error", JOB + "    Master: {replicas: 1}\n", "Master: {"),
+    Bad("admission", "error", changed(JOB, "kubeflow.org/v1", "kubeflow.org/v2"), "kubeflow"),
+    Bad("admission", "error", changed(MPI, "    Launcher:", "    Launch:"), "Launch:"),
+    Bad("admission", "error", changed(MPI, "OnFailure", "Always"), "Always"),
+    Bad("admission", "error", changed(MPI, "      replicas: 1\n", "      replicas: 2\n"), "2"),
+    Bad("admission", "error", changed(MPI, "  slots", "  cleanPodPolicy: All\n  slots"), "All"),
+    Bad("admission", "error", changed(TRAIN, "    name: torch-distributed", "    kind: X"), "Ref"),
+    Bad("admission", "error", changed(TRAIN, "name: NCCL_DEBUG", "name: PET_NNODES"), "PET_"),
+    Bad("admission", "error", changed(TRAIN, "  name: llama\n", "  name: 7b\n"), "7b"),
+    Bad(
+        "admission", "error", changed(BATCH, "restartPolicy: Never", "restartPolicy: Always"), "Al"
+    ),
+    Bad(
+        "admission", "error", changed(BATCH, "          image: nvidia", "          x: nvidia"), "na"
+    ),
+    Bad("old-api", "error", changed(JOB, "kubeflow.org/v1", "elastic.pytorch.org/v1alpha1"), "el"),
+    Bad("mpijob-version", "warning", changed(MPI, "v2beta1", "v1"), "kubeflow.org/v1"),
+    Bad("same-object", "error", f"{BATCH}---\n{changed(BATCH, 'nvidia-smi', 'ls')}", "name: look"),
+    # variables
+    Bad("env-policy", "warning", env(JOB, "NCCL_TIMEOUT", "1800"), "NCCL_TIMEOUT"),
+    Bad("env-policy", "warning", env(JOB, "TORCH_DISTRIBUTED_TIMEOUT", "1800"), "TORCH_DIST"),
+    Bad("env-policy", "warning", env(JOB, "NCCL_ALGO", "Ring"), "NCCL_ALGO"),
+    Bad("env-policy", "warning", env(JOB, "NCCL_PROTO", "simple"), "NCCL_PROTO"),
+    Bad("env-policy", "warning", env(G5, "NCCL_PROTO", "LL128"), "NCCL_PROTO"),
+    Bad("env-policy", "warning", env(JOB, "NCCL_BUFFSIZE", "8388608"), "NCCL_BUFFSIZE"),
+    Bad("env-policy", "warning", env(JOB, "NCCL_IB_DISABLE", "1"), "NCCL_IB_DISABLE"),
+    Bad("env-policy", "error", env(JOB, "NCCL_P2P_DISABLE", "1"), "NCCL_P2P_DISABLE"),
+    Bad("env-policy", "warning", env(G5, "NCCL_P2P_DISABLE", "1"), "NCCL_P2P_DISABLE"),
+    Bad("env-policy", "warning", env(JOB, "NCCL_NVLS_ENABLE", "0"), "NCCL_NVLS_ENABLE"),
+    Bad("env-policy", "info", env(JOB, "FI_EFA_USE_DEVICE_RDMA", "1"), "DEVICE_RDMA"),
+    Bad("env-policy", "error", env(JOB, "FI_EFA_USE_DEVICE_RDMA", "0"), "DEVICE_RDMA"),
+    Bad("env-policy", "info", env(JOB, "FI_EFA_FORK_SAFE", "1"), "FORK_SAFE"),
+    Bad("env-policy", "warning", env(JOB, "RDMAV_FORK_SAFE", "1"), "RDMAV"),
+    Bad("env-policy", "info", env(JOB, "FI_EFA_ENABLE_SHM_TRANSFER", "1"), "SHM_TRANSFER"),
+    Bad("env-policy", "warning", env(JOB, "NCCL_ASYNC_ERROR_HANDLING", "1"), "ASYNC"),
+    Bad("env-policy", "warning", env(JOB, "CUDA_LAUNCH_BLOCKING", "1"), "LAUNCH_BLOCKING"),
+    Bad("env-policy", "warning", env(JOB, "CUDA_DEVICE_MAX_CONNECTIONS", "1"), "CONNECTIONS"),
+    Bad("env-policy", "warning", env(JOB, "TORCH_DISTRIBUTED_DEBUG", "DETAIL"), "DETAIL"),
+    Bad("env-policy", "info", env(JOB, "NCCL_DEBUG", "INFO"), "INFO"),
+    Bad("env-policy", "warning", env(JOB, "LD_PRELOAD", "/opt/nccl/lib/libnccl.so"), "PRELOAD"),
+    Bad("env-policy", "error", env(JOB, "NCCL_SOCKET_IFNAME", "^lo,eth0"), "IFNAME"),
+    Bad(
+        "env-policy",
+        "error",
+        changed(env(JOB, "NCCL_SOCKET_IFNAME", "eth0"), HOST, ON_HOST),
+        "IFNAME",
+    ),
+    Bad(
+        "env-policy",
+        "warning",
+        changed(
+            JOB, "vpc.amazonaws.com/efa: 4}\n                limits", "}\n                limits"
+        )
+        .replace(", vpc.amazonaws.com/efa: 4}", "}")
+        .replace("nvidia.com/gpu: 8, }", "nvidia.com/gpu: 8}"),
+        "FI_PROVIDER",
+    ),
+    Bad("env-policy", "warning", changed(MPI, "NCCL_DEBUG=INFO", "NCCL_ALGO=Ring"), "NCCL_ALGO"),
+    Bad("env-wanted", "warning", without(JOB, "NCCL_NET"), "env:"),
+    Bad("env-wanted", "error", env(JOB, "FI_PROVIDER", "sockets"), "FI_PROVIDER"),
+    Bad("env-wanted", "warning", env(JOB, "FI_EFA_USE_HUGE_PAGE", "1"), "HUGE_PAGE"),
+    Bad("env-wanted", "warning", without(G5, "FI_EFA_USE_DEVICE_RDMA"), "env:"),
+    Bad("env-wanted", "error", env(G5, "FI_EFA_USE_DEVICE_RDMA", "1"), "DEVICE_RDMA"),
+    Bad("env-conflict", "error", env(JOB, "GLOO_SOCKET_IFNAME", "^lo"), "GLOO"),
+    Bad("env-conflict", "error", env(JOB, "NCCL_NET", "Socket"), "name: pytorch"),
+    Bad(
+        "env-conflict",
+        "warning",
+        JOB.replace("memory: 900Gi,", "memory: 900Gi, hugepages-2Mi: 5120Mi,"),
+        "resources",
+    ),
+    Bad("env-twice", "warning", changed(JOB, ENV, ENV + ENV), "NCCL_DEBUG"),
+    Bad(
+        "env-not-expanded",
+        "error",
+        env(JOB, "LD_LIBRARY_PATH", "/opt/amazon/ofi-nccl/lib:$LD_LIBRARY_PATH"),
+        "LD_LIBRARY_PATH",
+    ),
+    Bad("library-path", "info", env(JOB, "LD_LIBRARY_PATH", "/usr/local/cuda/lib64"), "LD_LIB"),
+    Bad("operator-variable", "warning", env(STATIC, "WORLD_SIZE", "16"), "WORLD_SIZE"),
+    Bad("operator-variable", "warning", env(JOB, "PET_NNODES", "2"), "PET_NNODES"),
+    # secrets and images
+    Bad("secret-in-clear", "error", env(JOB, "HF_TOKEN", "hf_abc"), '"hf_abc"'),
+    Bad("secret-in-clear", "error", env(JOB, "AWS_SECRET_ACCESS_KEY", "x"), "AWS_SECRET"),
+    Bad(
+        "secret-in-clear",
+        "error",
+        command('[bash, -c, "huggingface-cli login --token ${TOKEN} && torchrun a.py"]'),
+        "login",
+    ),
+    Bad("secret-in-clear", "error", command("[python, a.py, --hf_token=abc]"), "--hf_token"),
+    Bad("image-tag", "warning", changed(JOB, ":1.4.0", ""), "image:"),
+    Bad("image-tag", "warning", changed(JOB, "1.4.0", "latest"), "image:"),
+    Bad("image-version", "warning", MPI.replace("efa1.49.0", "efa1.48.0"), "image:"),
+    Bad("image-version", "warning", MPI.replace("ofiv1.20.0", "ofiv1.14.0"), "image:"),
+    Bad(
+        "image-region",
+        "warning",
+        STORAGE
+        + "---\n"
+        + changed(JOB, "registry.example.com", "123456789012.dkr.ecr.us-east-1.amazonaws.com"),
+        "us-east-1",
+    ),
+    # devices
+    Bad("instance-unknown", "error", changed(JOB, "p4d.24xlarge", "g4d.8xlarge"), "g4d"),
+    Bad(
+        "instance-unnamed",
+        "info",
+        changed(JOB, "node.kubernetes.io/instance-type: p4d.24xlarge", "group: training"),
+        "spec:",
+    ),
+    Bad("gpu-count", "error", JOB.replace("gpu: 8", "gpu: 16"), "resources"),
+    Bad("gpu-count", "error", JOB.replace("gpu: 8", "gpu: 4", 1), "requests"),
+    Bad("efa-count", "error", JOB.replace("efa: 4", "efa: 32"), "resources"),
+    Bad("efa-count", "error", JOB.replace("efa: 4", "efa: 1", 1), "requests"),
+    Bad("efa-partial", "warning", JOB.replace("efa: 4", "efa: 1"), "resources"),
+    Bad("efa-partial", "warning", JOB.replace(", vpc.amazonaws.com/efa: 4", ""), "resources"),
+    Bad("efa-without-gpu", "error", JOB.replace(" nvidia.com/gpu: 8,", ""), "resources"),
+    Bad(
+        "host-device",
+        "error",
+        changed(
+            JOB, SHARED, SHARED + "\n            - {name: ib, hostPath: {path: /dev/infiniband}}"
+        ),
+        "/dev/infiniband",
+    ),
+    Bad(
+        "host-device",
+        "warning",
+        changed(
+            JOB,
+            "              resources:\n",
+            "              securityContext: {privileged: true}\n              resources:\n",
+        ),
+        "privileged",
+    ),
+    Bad("host-network", "warning", changed(JOB, HOST, ON_HOST), "hostNetwork"),
+    Bad(
+        "host-network",
+        "error",
+        changed(JOB, HOST, ON_HOST.replace("          dnsPolicy: ClusterFirstWithHostNet\n", "")),
+        "hostNetwork",
+    ),
+    Bad("hugepages", "error", JOB.replace("900Gi,", "900Gi, hugepages-2Mi: 20Gi,"), "resources"),
+    Bad("memory", "error", changed(JOB, "cpu: 90", "cpu: 96"), "resources"),
+    Bad("memory", "error", JOB.replace("memory: 900Gi", "memory: 1152Gi"), "resources"),
+    Bad(
+        "memory",
+        "error",
+        JOB.replace("memory: 900Gi", "memory: 800Gi", 1).replace(
+            "limits: {memory: 900Gi", "limits: {memory: 700Gi"
+        ),
+        "requests",
+    ),
+    Bad("memory", "warning", MPI.replace("memory: 64Gi", "memory: 17Gi"), "limits"),
+    Bad(
+        "shared-memory",
+        "warning",
+        changed(JOB, "{name: shm, mountPath: /dev/shm}", "{name: shm, mountPath: /mnt}"),
+        "volumeMounts",
+    ),
+    Bad(
+        "shared-memory",
+        "warning",
+        changed(JOB, SHM, "{name: shm, hostPath: {path: /dev/shm}}"),
+        "mountPath: /dev/shm",
+    ),
+    Bad("shared-memory", "warning", changed(JOB, SHM, "{name: shm, emptyDir: {}}"), "/dev/shm"),
+    Bad("shared-memory", "warning", changed(JOB, "200Gi", "900Gi"), "/dev/shm"),
+    # starting and ending
+    Bad(
+        "processes", "error", changed(JOB, "--nproc_per_node=8", "--nproc_per_node=16"), "torchrun"
+    ),
+    Bad("processes", "warning", changed(JOB, 'nprocPerNode: "8"', 'nprocPerNode: "4"'), "nproc"),
+    Bad("processes", "warning", changed(MPI, "slotsPerWorker: 8", "slotsPerWorker: 4"), "slots"),
+    Bad("processes", "error", changed(TRAIN, "numProcPerNode: 8", "numProcPerNode: 9"), "numProc"),
+    Bad("torchrun", "error", command("[torchrun, --nnodes=4, /app/train.py]"), "--nnodes"),
+    Bad("torchrun", "error", command("[torchrun, --nnodes=2:x, /app/train.py]"), "--nnodes"),
+    Bad(
+        "torchrun",
+        "error",
+        command("[torchrun, --rdzv_backend=c10d, --master_addr=a, train.py]"),
+        "--master_addr",
+    ),
+    Bad(
+        "torchrun",
+        "warning",
+        command("[torchrun, --rdzv_endpoint=a:23456, /app/train.py]", STATIC),
+        "--rdzv_endpoint",
+    ),
+    Bad("torchrun", "error", command("[torchrun, --standalone, /app/train.py]"), "--standalone"),
+    Bad("torchrun-path", "warning", command("[/opt/conda/bin/torchrun, /app/t.py]"), "/opt/conda"),
+    Bad(
+        "port",
+        "warning",
+        command("[torchrun, --rdzv_backend=c10d, '--rdzv_endpoint=a:29500', /app/train.py]"),
+        "29500",
+    ),
+    Bad("port", "warning", command("[torchrun, --master_port=29500, a.py]", STATIC), "29500"),
+    Bad("ranks", "warning", command("[python, /app/train.py]", STATIC), "python"),
+    Bad(
+        "replicas-differ",
+        "warning",
+        STATIC + WORKER.replace("gpu: 8", "gpu: 4"),
+        "Worker:",
+    ),
+    Bad("elastic", "warning", changed(JOB, "    maxRestarts: 3", "    metrics: [x]"), "metrics"),
+    Bad("elastic", "error", changed(JOB, "maxReplicas: 2", "maxReplicas: 1"), "Replicas"),
+    Bad("elastic", "error", changed(JOB, "      replicas: 2", "      replicas: 3"), "maxRep"),
+    Bad("elastic", "info", changed(JOB, "minReplicas: 2", "minReplicas: 1"), "minRep"),
+    Bad("elastic", "error", changed(JOB, "rdzvBackend: c10d", "rdzvBackend: etcd"), "elasticP"),
+    Bad(
+        "elastic",
+        "warning",
+        changed(JOB, "elasticPolicy:\n    rdzvBackend: c10d\n    rdzvId: llama-1", ETCD_JOB),
+        "elasticP",
+    ),
+    Bad("restarts", "warning", changed(JOB, "    backoffLimit: 6\n", ""), "OnFailure"),
+    Bad("restarts", "info", changed(JOB, "OnFailure", "ExitCode"), "ExitCode"),
+    Bad("restarts", "warning", changed(JOB, "OnFailure", "Never"), "Never"),
+    Bad("restarts", "info", changed(JOB, "backoffLimit: 6", "backoffLimit: 0"), "backoffLimit"),
+    Bad(
+        "restarts",
+        "warning",
+        changed(JOB, HOST, HOST.replace("spec:\n", "spec:\n          restartPolicy: Always\n")),
+        "Always",
+    ),
+    Bad(
+        "deadline",
+        "warning",
+        changed(JOB, "    backoffLimit: 6", "    backoffLimit: 6\n    activeDeadlineSeconds: 9"),
+        "activeDeadline",
+    ),
+    # storage
+    Bad("volume", "error", changed(JOB, "{name: shared, mount", "{name: fsx, mount"), "fsx"),
+    Bad("volume", "error", changed(JOB, "mountPath: /scratch", "mountPath: /dev/shm"), "scratch"),
+    Bad(
+        "volume",
+        "info",
+        changed(JOB, SHARED, SHARED + "\n            - {name: x, emptyDir: {}}"),
+        "name: x",
+    ),
+    Bad("claim", "error", STORAGE + "---\n" + changed(JOB, "fsx-claim", "fsx-claimc"), "claimc"),
+    Bad(
+        "claim",
+        "error",
+        STORAGE.replace(
+            'accessModes: [ReadWriteMany]\n  storageClassName: ""\n  volumeName',
+            'accessModes: [ReadWriteOnce]\n  storageClassName: ""\n  volumeName',
+        )
+        + "---\n"
+        + JOB,
+        "fsx-claim",
+    ),
+    Bad("claim", "error", changed(STORAGE, "      mountname: abcdefgh\n", ""), "volumeAttributes"),
+    Bad(
+        "claim",
+        "error",
+        changed(STORAGE, '  storageClassName: ""\n  volumeName', "  volumeName"),
+        "spec:",
+    ),
+    Bad(
+        "storage-not-shared",
+        "warning",
+        changed(JOB, SHARED, "{name: shared, hostPath: {path: /mnt/k8s-disks/0}}"),
+        "spec:",
+    ),
+    Bad("storage-not-shared", "warning", changed(JOB, "=/fsx/llama", "=."), "output_dir"),
+    Bad(
+        "storage-not-shared",
+        "warning",
+        changed(JOB, "--output_dir=/fsx/llama", "--resume_from_checkpoint=./checkpoints"),
+        "./checkpoints",
+    ),
+    Bad(
+        "cache-on-shared-storage",
+        "warning",
+        changed(JOB, "/scratch/triton", "/fsx/triton"),
+        "TRITON",
+    ),
+    Bad(
+        "cache-on-shared-storage", "info", changed(JOB, "/scratch/triton", "/tmp/triton"), "TRITON"
+    ),
+    Bad(
+        "etcd-beside-job",
+        "warning",
+        JOB
+        + "---\n"
+        + BATCH.replace("batch/v1", "apps/v1")
+        .replace("kind: Job", "kind: Deployment")
+        .replace("name: look\nspec", "name: etcd\nspec"),
+        "name: etcd",
+    ),
+    # trainers
+    Bad("model-shape", "warning", command(SHAPE.replace("heads=8", "heads=2")), "key_value"),
+    Bad("model-shape", "warning", command(SHAPE.replace("8192", "11008")), "intermediate"),
+    Bad(
+        "model-shape",
+        "warning",
+        command(SHAPE.replace("]", ", --max_context_width=128256]")),
+        "context",
+    ),
+    Bad("trainer-flag", "warning", command(SHAPE.replace("]", ", --dataset_path=c4]")), "dataset"),
+    Bad(
+        "tokenizer",
+        "warning",
+        command(SHAPE.replace("]", ", --tokenizer=hf-internal-testing/llama-tokenizer]")),
+        "tokenizer",
+    ),
+    Bad("megatron", "warning", command(MEGATRON.replace(" --swiglu,", "")), "pretrain_gpt"),
+    Bad(
+        "megatron",
+        "warning",
+        command(MEGATRON.replace(", --use-distributed-optimizer", "")),
+        "pretrain_gpt",
+    ),
+    Bad(
+        "megatron",
+        "info",
+        command(MEGATRON.replace("]", ", --load=/fsx/c, --save=/fsx/c]")),
+        "pretrain_gpt",
+    ),
+]
+
+GOOD = [
+    ("template-unresolved", JOB),
+    ("template-unresolved", command('[bash, -c, "for i in 1 2; do echo ${i}; done"]')),
+    ("template-eats-shell", command('[bash, -c, "for i in 1 2; do echo ${i}; done"]')),
+    ("template-misspelt", JOB),
+    ("mpijob-version", MPI),
+    ("same-object", f"{BATCH}---\n{BATCH.replace('name: look', 'name: other')}"),
+    ("same-object", f"{STORAGE}---\n{STORAGE}"),
+    ("env-policy", env(G5, "NCCL_PROTO", "simple")),
+    ("env-policy", env(command(MEGATRON), "CUDA_DEVICE_MAX_CONNECTIONS", "1")),
+    ("env-policy", env(JOB, "NCCL_SOCKET_IFNAME", "eth0")),
+    ("env-policy", env(JOB, "NCCL_NVLS_ENABLE", "1")),
+    ("env-policy", env(JOB, "LD_PRELOAD", "/usr/lib/libjemalloc.so")),
+    ("env-policy", changed(env(JOB, "FI_EFA_SET_CUDA_SYNC_MEMOPS", "0"), "1.4.0", "efa1.28.0")),
+    ("env-policy", changed(env(JOB, "NCCL_ASYNC_ERROR_HANDLING", "1"), "1.4.0", "torch2.1.2")),
+    ("env-wanted", env(JOB, "NCCL_NET", "Libfabric")),
+    ("env-wanted", env(JOB, "NCCL_NET", "$TRANSPORT")),
+    ("env-not-expanded", env(JOB, "CACHE", "$(TRITON_CACHE_DIR)/x")),
+    ("library-path", env(JOB, "LD_LIBRARY_PATH", "/opt/amazon/ofi-nccl/lib/x86_64-linux-gnu")),
+    ("operator-variable", env(JOB, "MASTER_ADDR", "somewhere")),
+    ("operator-variable", env(JOB, "PET_RDZV_CONF", "timeout=900")),
+    ("secret-in-clear", env(JOB, "TOKENIZER", "meta-llama/Llama-3.1-8B")),
+    ("secret-in-clear", env(JOB, "HF_TOKEN_PATH", "/secrets/token")),
+    ("secret-in-clear", command('[bash, -c, "huggingface-cli login --token $HF_TOKEN; ls"]')),
+    ("image-tag", changed(JOB, ":1.4.0", "@sha256:" + "a" * 64)),
+    ("image-version", MPI),
+    ("image-version", MPI.replace("ofiv1.20.0", "ofiv1.17.2")),
+    ("instance-unknown", changed(JOB, "p4d.24xlarge", "ml.p4d.24xlarge")),
+    ("instance-unknown", changed(JOB, "p4d.24xlarge", "${INSTANCE_TYPE}")),
+    ("efa-count", JOB.replace("p4d.24xlarge", "p5.48xlarge").replace("efa: 4", "efa: 32")),
+    ("efa-count", JOB.replace("efa: 4", "efa: $EFA_PER_NODE")),
+    (
+        "efa-partial",
+        JOB.replace("replicas: 2", "replicas: 1")
+        .replace("Replicas: 2", "Replicas: 1")
+        .replace(", vpc.amazonaws.com/efa: 4", ""),
+    ),
+    ("hugepages", JOB.replace("900Gi,", "900Gi, hugepages-2Mi: 5120Mi,")),
+    (
+        "host-device",
+        changed(
+            BATCH,
+            "      containers:",
+            "      volumes: [{name: ib, hostPath: {path: /dev/infiniband}}]\n      containers:",
+        ),
+    ),
+    ("memory", JOB.replace("memory: 900Gi", "memory: 1082712Mi")),
+    ("shared-memory", BATCH),
+    ("processes", JOB.replace('nprocPerNode: "8"', "nprocPerNode: auto")),
+    ("torchrun", command("[torchrun, '--nnodes=1:4', /app/train.py, --master_port=x]")),
+    ("torchrun", command("[torchrun, --rdzv_id=a, /app/train.py]")),
+    ("port", command("[torchrun, '--rdzv_endpoint=a:23456', --rdzv_backend=c10d, a.py]")),
+    ("port", command("[torchrun, '--rdzv_endpoint=etcd:2379', --rdzv_backend=etcd, a.py]")),
+    ("ranks", STATIC),
+    ("ranks", command("[accelerate, launch, train.py]", STATIC)),
+    ("elastic", changed(JOB, "minReplicas: 2", "minReplicas: ${MIN}")),
+    ("replicas-differ", STATIC + WORKER),
+    ("claim", STORAGE + "---\n" + JOB),
+    ("storage-not-shared", changed(JOB, "=/fsx/llama", "=s3://bucket/llama")),
+    ("storage-not-shared", TRAIN),
+    ("model-shape", command(SHAPE)),
+    ("model-shape", command(SHAPE.replace("layers=16", "layers=17").replace("heads=8", "heads=2"))),
+    ("tokenizer", command(SHAPE.replace("]", ", --tokenizer=meta-llama/Llama-3.2-1B]"))),
+    ("megatron", command(MEGATRON)),
+    ("megatron", JOB),
+]
+
+
+@pytest.mark.parametrize("name", ["JOB", "STATIC", "G5", "MPI", "TRAIN", "BATCH", "STORAGE"])
+def test_manifest_without_a_fault_has_no_finding(name):
+    assert findings(getattr(lint_manifests, name)) == []
+
+
+@pytest.mark.parametrize("bad", BAD, ids=lambda bad: f"{bad.rule}-{bad.line}"[:60])
+def test_fault_is_found_on_its_line(bad):
+    lines = bad.text.splitlines()
+
+    of_rule = [each for each in findings(bad.text) if each.rule == bad.rule]
+
+    places = [(each.severity, lines[each.line - 1]) for each in of_rule]
+    assert any(each == bad.severity and bad.line in line for each, line in places), places
+    assert all(each.fix and each.message for each in of_rule)
+
+
+@pytest.mark.parametrize(("rule", "text"), GOOD, ids=lambda each: each[:40])
+def test_what_only_looks_like_the_fault_is_not_found(rule, text):
+    assert [each for each in findings(text) if each.rule == rule] == []
+
+
+def test_every_rule_is_tested_with_a_fault():
+    of_texts = {"yaml", "yaml-too-large", "not-an-object"}  # with the reader of YAML
+
+    assert {bad.rule for bad in BAD} | of_texts == set(RULES)
+
+
+def test_instance_of_the_command_line_counts_where_the_manifest_names_none():
+    text = changed(JOB, "node.kubernetes.io/instance-type: p4d.24xlarge", "group: training")
+
+    assert "efa-partial" in {each.rule for each in findings(text, instance="p5.48xlarge")}
+    assert "instance-unnamed" not in {each.rule for each in findings(text, instance="p4d.24xlarge")}
+
+
+def test_a_claim_of_another_file_counts_and_an_equal_name_there_is_a_warning():
+    assert findings(JOB, STORAGE) == []
+    (found,) = findings(BATCH, changed(BATCH, "nvidia-smi", "ls"))
+    assert (found.rule, found.severity, found.file) == ("same-object", "warning", "1")
