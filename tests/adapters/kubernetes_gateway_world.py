@@ -19,6 +19,7 @@ from kubernetes_gateway_fixtures import CLUSTER_ID, REQUEST, RUN_ID
 from moto import mock_aws
 
 from local.cluster import LocalCluster
+from stationmaster.aws.addons import Addon
 from stationmaster.aws.cluster_store import ClusterStore
 from stationmaster.aws.clusters import EksCluster
 from stationmaster.aws.data_links import DataLink
@@ -82,8 +83,8 @@ class ClusterAddons:
     status: str = "ACTIVE"
     asked: list[str] = field(default_factory=list)
 
-    def describe(self, cluster_id: str, name: str) -> str | None:
-        return self.status if name in self.asked else None
+    def describe(self, cluster_id: str, name: str) -> Addon | None:
+        return Addon(status=self.status) if name in self.asked else None
 
     def ensure(self, cluster_id: str, name: str, *, run_id: str | None = None) -> None:
         self.asked.append(name)
