@@ -88,7 +88,7 @@ def test_verdict_colours_its_badge_and_the_judged_point(verdict, color):
 
 
 def test_size_measured_twice_counts_with_its_slowest():
-    assert draw([(8, 1), (GIB, 50), (GIB, 40)]) == draw([(0, 9), (8, 1), (GIB, 40)])
+    assert draw([(8, 1), (GIB, 40), (GIB, 50)]) == draw([(0, 9), (8, 1), (GIB, 40)])
 
 
 @pytest.mark.parametrize("points", [[], [(8, 1.0)], [(8, 1.0), (8, 2.0)], [(0, 1.0), (8, 1.0)]])

@@ -249,6 +249,26 @@ def test_head_of_a_second_test_ends_one_that_was_cut():
     ]
 
 
+def test_head_of_an_unnamed_test_ends_one_that_was_cut():
+    cut = [*head(operation=None), *table(ramp(78), old=True)]
+
+    found = read_log([*cut, *cut]).tables
+
+    assert [len(one.rows) for one in found] == [28, 28]
+
+
+def test_line_that_is_printed_twice_is_one_row():
+    lines = [line for line in table(ramp(78)) for _ in range(2)]
+
+    assert len(read_log(lines).tables[0].rows) == 28
+
+
+def test_row_that_took_no_time_is_no_row():
+    found = read_log(["8 2 float sum -1 0.00 0.00 0.00 0 0.00 0.00 0.00 0"]).tables[0]
+
+    assert (found.rows, found.num_partial_rows) == ([], 1)
+
+
 @pytest.mark.parametrize("ranks", [2, 8, 16, 32, 64])
 def test_factor_and_ranks_are_inverse(ranks):
     assert bus_factor("all_reduce", 16) == 1.875
@@ -282,6 +302,51 @@ def test_transport_is_what_nccl_says_that_it_uses(text, kind, nics, direct):
     found = read_log([info("node-a", text)]).transport
 
     assert (found.kind, found.num_nics, found.has_gpudirect) == (kind, nics, direct)
+
+
+@pytest.mark.parametrize(
+    ("texts", "kind", "nics", "direct"),
+    [
+        (
+            ["Initializing aws-ofi-nccl 1.7.4", "No eligible providers were found"],
+            "unknown",
+            None,
+            None,
+        ),
+        (
+            ["Selected provider is efa (found 3 nics)", "Selected provider is efa (found 4 nics)"],
+            "efa",
+            3,
+            None,
+        ),
+        (["via NET/AWS Libfabric/0/GDRDMA", "via NET/AWS Libfabric/1"], "efa", None, False),
+        (
+            ["via NET/AWS Libfabric/1", "GPU Direct RDMA Enabled for GPU 0 / HCA 0"],
+            "efa",
+            None,
+            False,
+        ),
+    ],
+)
+def test_worst_of_several_lines_counts(texts, kind, nics, direct):
+    lines = [info("node-a", text if "NET/" in text else f"NET/OFI {text}") for text in texts]
+
+    found = read_log(lines).transport
+
+    assert (found.kind, found.num_nics, found.has_gpudirect) == (kind, nics, direct)
+
+
+def test_rest_of_a_row_is_found_after_the_prefix_of_a_launcher():
+    header = table([])[2]
+    lines = [
+        f"[1,0]<stdout>:{header}",
+        "[1,0]<stdout>:8 2 float sum -1",
+        "[1,0]<stdout>:164.3 0.01 0.02 0 163.3 0.03 0.04 0",
+    ]
+
+    row = read_log(lines).tables[0].rows[0]
+
+    assert (row.out_of_place.time_us, row.in_place.busbw_gbps) == (164.3, 0.04)
 
 
 def test_socket_that_is_only_opened_is_not_used():

@@ -222,6 +222,21 @@ MUTATED = {
         "warn",
         "messages went through the host's memory",
     ),
+    "no word on GPUDirect, and slow": (
+        [*head(), *efa(devices=0), *table(ramp(50)), *tail()],
+        "warn",
+        "no line of the log says whether GPUDirect RDMA was used",
+    ),
+    "no word on GPUDirect, and fast": (
+        [*head(), *efa(devices=0), *table(ramp(78)), *tail()],
+        "pass",
+        "above the limit",
+    ),
+    "channels of one device, and no number of interfaces": (
+        [*head(), *efa(None, devices=1), *table(ramp(50)), *tail()],
+        "warn",
+        "how many of the 4 interfaces were found; its channels use 1 network device",
+    ),
     "one node with fewer interfaces": (
         [
             line.replace("found 4 nics", "found 3 nics") if "node-b" in line else line
@@ -310,6 +325,52 @@ def test_plugin_that_was_tried_under_other_names_is_no_reason():
     lines = [info("node-a", "NET/Plugin : No plugin found (libnccl-net.so)"), *GOOD]
 
     assert report(lines).verdict == "pass"
+
+
+def test_interfaces_that_nobody_counts_are_a_warning_where_it_is_slow():
+    slow, fast, four = (
+        report([*head(), *efa(None, devices=devices), *table(ramp(peak)), *tail()])
+        for devices, peak in ((1, 50), (1, 78), (4, 50))
+    )
+
+    verdicts = [
+        next(finding.verdict for finding in one.findings if "interfaces were found" in finding.text)
+        for one in (slow, fast, four)
+    ]
+    assert verdicts == ["warn", "pass", "pass"]
+
+
+def test_gpudirect_that_nobody_names_is_a_warning_where_it_is_slow():
+    slow, fast = (
+        report([*head(), *efa(devices=0), *table(ramp(peak)), *tail()]) for peak in (50, 78)
+    )
+
+    assert "GPUDirect" in "\n".join(slow.reasons)
+    assert "GPUDirect" not in "\n".join(fast.reasons)
+
+
+def test_instance_without_efa_is_not_blamed_for_sockets():
+    lines = [*head(ranks=2, gpu="A10G"), *sockets(), *table(ramp(1.2, ranks=2)), *tail()]
+
+    found = report(lines, "g5.xlarge")
+
+    assert (found.verdict, found.transport) == ("warn", "socket")
+    assert "sockets" not in "\n".join(found.reasons)
+
+
+def test_latency_of_many_nodes_is_not_judged():
+    hosts = tuple("abcdefgh")
+    lines = whole(ramp(45, ranks=64, latency=400), efa(hosts=hosts), ranks=64, hosts=hosts)
+
+    assert "small messages" in "\n".join(report(FOUR_EFA).reasons)
+    assert "small messages" not in "\n".join(report(lines, nodes=8).reasons)
+
+
+def test_time_with_two_digits_leaves_room_for_its_rounding():
+    # 12.6 s: nccl-tests prints 1.3e+07 where seven digits do not suffice.
+    row = "17179869184 4294967296 float sum -1 1.3e+07 1.36 2.56 0 1.3e+07 1.36 2.56 0"
+
+    assert "contradicts" not in "\n".join(report([*head(), row]).reasons)
 
 
 def test_broadcast_after_all_reduce_is_read_and_needs_no_floor():

@@ -33,9 +33,7 @@ class Finding(BaseModel):
 
 def worst(findings: list[Finding]) -> Verdict:
     """The worst verdict of all; FAIL without any, as nothing was shown to work."""
-    if not findings:
-        return Verdict.FAIL
-    return max((finding.verdict for finding in findings), key=_ORDER.index)
+    return max((finding.verdict for finding in findings), key=_ORDER.index, default=Verdict.FAIL)
 
 
 def worst_first(findings: list[Finding]) -> list[Finding]:
