@@ -75,8 +75,6 @@ CORE: Final = frozenset(
         ", until its teardown is done",
         "own: eks.CreateNodegroup of ensure-node-group is held while cluster is killed"
         ", until its teardown is done",
-        "own: eks.CreateCluster of ensure-cluster is held while train is killed"
-        ", until its teardown is done",
         "existing: kubernetes.PATCH clusterroles of install-plugin is held while cluster is killed"
         ", until its teardown is done",
     }

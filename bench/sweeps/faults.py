@@ -123,11 +123,8 @@ KINDS: Final = (
 _CORE: Final = frozenset(
     {
         "eks CreateNodegroup takes effect and answers 5xx",
-        "fsx CreateFileSystem is sent again as its answer is lost",
-        "eks CreateCluster is denied",
         "fsx DeleteFileSystem is denied",
         "dynamodb TransactWriteItems is sent again as its answer is lost",
-        "events PutEvents is refused for good",
     }
 )
 

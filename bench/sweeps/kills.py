@@ -34,12 +34,8 @@ _PASSES: Final = (
 # A mistake here costs most: something is created, or nobody is left who would delete it.
 _CORE: Final = frozenset(
     {
-        "own: train AcquireCluster is killed before its function",
         "own: train AwaitJob is killed after its function",
-        "kept: train SubmitJob is killed after its function",
         "own: cluster EnsureTrainingNodes is killed after its function",
-        "own: cluster EnsureFileSystem is killed before its function",
-        "own: teardown ReleaseCluster is killed before its function",
         "kept: pass to 3 nodes is killed in EnsureTrainingNodes",
         *creations.CORE,
         *losses.CORE,

@@ -31,7 +31,6 @@ CORE: Final = frozenset(
     {
         "own: cluster's item is lost while all is there",
         "own: cluster's item is unreadable while all is there",
-        "own: group that AWS left behind is in use",
     }
 )
 

@@ -12,6 +12,7 @@ import moto
 
 MOTO_VERSION = "5.2.5"
 PATCHES = (
+    "actions",
     "capacity_reservations",
     "dynamodb",
     "ec2",
