@@ -249,7 +249,7 @@ class LocalMode:
         base = self.aws.deploy(
             DeploymentSpec(
                 roles=[
-                    *("cluster", "nodes", "relay", "saver", "stager", "fsx-csi", "functions"),
+                    *("cluster", "nodes", "relay", "saver", "stager", "fsx-csi"),
                     "scheduler",
                 ],
                 network=NetworkSpec(name=DEPLOYMENT),
