@@ -1,8 +1,8 @@
 """python -m stationmaster.rendering.examples [--write]
 
-Renders each recipe of the catalogue with its defaults into manifests/examples, and the Job that
-saves a result. Without --write it only compares, and exits 1 when a committed file is stale; a test
-does the same.
+Renders each recipe of the catalogue with its defaults into manifests/examples, the Job that saves a
+result, and the job that measures NCCL. Without --write it only compares, and exits 1 when a
+committed file is stale; a test does the same.
 """
 
 from __future__ import annotations
@@ -15,18 +15,23 @@ from typing import Final
 import yaml
 
 from stationmaster.domain.catalogue.entries import CATALOGUE
+from stationmaster.domain.catalogue.instances import get_instance
 from stationmaster.domain.catalogue.recipes import Recipe
 from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.results import RunFacts
 from stationmaster.domain.run.aggregate import new_run_id
 from stationmaster.domain.run.request import TrainingRequest
 from stationmaster.rendering.job_spec import KubernetesObject
+from stationmaster.rendering.metadata import namespace
+from stationmaster.rendering.nccl_tests import render_nccl_tests
 from stationmaster.rendering.run_objects import EXAMPLE, render_all
 from stationmaster.rendering.saving import render_saving
 
 DIRECTORY: Final = Path(__file__).resolve().parents[2] / "manifests" / "examples"
 SAVED: Final = "tiny-llama"
 SAVING: Final = f"{SAVED}-save"
+NCCL: Final = "nccl-tests"
+_NCCL_INSTANCE: Final = "p5.48xlarge"
 _HEADER: Final = (
     "# Rendered from the recipe {name} with its defaults; do not edit.\n"
     "# Rewrite with: python -m stationmaster.rendering.examples --write\n"
@@ -89,10 +94,19 @@ def saving_example() -> str:
     return _HEADER.format(name=SAVED) + to_yaml(objects)
 
 
+def nccl_example() -> str:
+    """The file of the job that measures NCCL, for two nodes."""
+    job = render_nccl_tests(
+        ClusterId("example"), instance=get_instance(_NCCL_INSTANCE), num_nodes=2
+    )
+    header = _HEADER.replace("the recipe {name} with its defaults", f"2 x {_NCCL_INSTANCE}")
+    return header + to_yaml([namespace(), job])
+
+
 def all_examples() -> dict[str, str]:
     """Every file's text, by its name without the ending."""
     recipes = {recipe.name: example(recipe) for recipe in CATALOGUE.values()}
-    return {**recipes, SAVING: saving_example()}
+    return {**recipes, SAVING: saving_example(), NCCL: nccl_example()}
 
 
 def main(arguments: list[str]) -> int:

@@ -8,7 +8,14 @@ import yaml
 from local.cluster.api.resources import Catalog
 from local.cluster.api.typed import check_applied
 from stationmaster.domain.catalogue.entries import CATALOGUE
-from stationmaster.rendering.examples import DIRECTORY, SAVING, example, saving_example
+from stationmaster.rendering.examples import (
+    DIRECTORY,
+    NCCL,
+    SAVING,
+    example,
+    nccl_example,
+    saving_example,
+)
 
 
 @pytest.mark.parametrize("name", CATALOGUE)
@@ -58,7 +65,7 @@ def test_example_of_each_recipe_has_only_fields_that_kubernetes_declares(name: s
 
 
 def test_examples_have_no_file_without_a_recipe():
-    assert {path.stem for path in DIRECTORY.glob("*.yaml")} == {*CATALOGUE, SAVING}
+    assert {path.stem for path in DIRECTORY.glob("*.yaml")} == {*CATALOGUE, SAVING, NCCL}
 
 
 def test_example_of_saving_is_fresh_and_has_only_declared_fields():
@@ -67,3 +74,7 @@ def test_example_of_saving_is_fresh_and_has_only_declared_fields():
     assert committed == saving_example()
     for item in yaml.safe_load_all(committed):
         check_applied(Catalog().by_kind(item["apiVersion"], item["kind"]), item, namespace="")
+
+
+def test_example_of_nccl_tests_is_fresh():
+    assert (DIRECTORY / f"{NCCL}.yaml").read_text(encoding="utf-8") == nccl_example()

@@ -12,6 +12,7 @@ from typing import Final
 from pydantic import BaseModel, ConfigDict
 
 from stationmaster.domain.catalogue.instances import InstanceType
+from stationmaster.domain.catalogue.places import WITHOUT_GPUDIRECT
 
 FLOORS_AS_OF: Final = "2026-11-20"
 GIB: Final = 1 << 30
@@ -187,7 +188,6 @@ _MEASURED: Final = (
 
 # EFA without GPUDirect: about 0.7 of the line rate is expected, and half of that is the least.
 # Proposed, not measured.
-_WITHOUT_GPUDIRECT: Final = ("g5.", "g6.", "g6e.")
 _EXPECTED_OF_LINE_RATE: Final = 0.7
 # GPUs whose memory the EFA interfaces of their instances reach without the host.
 _GPUDIRECT: Final = ("p4d.", "p4de.", "p5.", "p5e.", "p5en.", "p6-b200.", "p6-b300.")
@@ -202,7 +202,7 @@ def floor_for(instance: InstanceType, *, operation: str, num_nodes: int) -> Floo
             and floor.min_nodes <= num_nodes <= (floor.max_nodes or num_nodes)
         ):
             return floor
-    is_expected = instance.name.startswith(_WITHOUT_GPUDIRECT) and instance.num_efa > 0
+    is_expected = instance.name.startswith(WITHOUT_GPUDIRECT) and instance.num_efa > 0
     if is_expected and operation == "all_reduce" and num_nodes > 1:
         return _from_line_rate(instance)
     return None
