@@ -11,6 +11,7 @@ import re
 import signal
 
 from relay.lines import LogLine, PodFacts
+from stationmaster.diagnosis.evidence import Evidence
 from stationmaster.domain.run.events import ProcessFailed, RunEvent, WorkersRestarting, run_event_id
 from stationmaster.domain.run.failure_lines import FailureLines
 from stationmaster.domain.run.failures import FOLLOWING_CODES
@@ -40,7 +41,7 @@ class FailureReader:
         self._begin()
 
     def _begin(self) -> None:
-        self._lines = FailureLines()
+        self._lines, self._evidence = FailureLines(), Evidence()
         self._failures = self._restarts_reported = 0
         self._failure = ""
         self._reported = False
@@ -49,6 +50,7 @@ class FailureReader:
         """The events of a line of the agent, or None when it is none of its lines."""
         self._lines.take(line.text)
         if "orker group " not in line.text and "exitcode: " not in line.text:
+            self._evidence.take(line.text)
             return None
         if match := _WORKER_FAILED.search(line.text):
             return self._worker_failed(line, code=int(match[1]), local_rank=int(match[2]))
@@ -80,6 +82,7 @@ class FailureReader:
                 pod=self._pod.name,
                 restarts=self._container_run,
                 line=line,
+                evidence=self._evidence.beside(line, is_named=bool(lines.cause)),
                 lost_peer=not lines.cause and (bool(lines.peer) or exit_code in FOLLOWING_CODES),
             )
         ]
@@ -91,7 +94,11 @@ class FailureReader:
         how = _describe_exit(code, local_rank=local_rank)
         self._failure = f"{how}: it lost another worker" if lost_peer else how
         said = self._lines.cause or self._lines.peer or (self._lines.last if code > 0 else "")
-        self._lines = FailureLines()  # what follows is of the next attempt, or of the agent
+        # Who is killed from outside has printed nothing about it.
+        is_own = not lost_peer and code != -signal.SIGKILL
+        evidence = self._evidence.beside(said, is_named=bool(self._lines.cause)) if is_own else ""
+        # What follows is of the next attempt, or of the agent.
+        self._lines, self._evidence = FailureLines(), Evidence()
         self._reported = True
         failed = ProcessFailed(
             event_id=run_event_id(
@@ -103,6 +110,7 @@ class FailureReader:
             restarts=self._container_run,
             process=how,
             line=said,
+            evidence=evidence,
             lost_peer=lost_peer,
         )
         if self._failures > (self._pod.max_restarts or 0):

@@ -26,6 +26,7 @@ from bot.blocks.elements import (
     header,
     section,
 )
+from bot.blocks.failures import cause_lines, failure_blocks
 from bot.blocks.results import result_blocks, result_buttons
 from stationmaster.domain.cluster.aggregate import Cluster, TeardownStatus
 from stationmaster.domain.commands.durations import typed_duration
@@ -65,7 +66,7 @@ def run_card(view: RunView, *, now: datetime, moved_from: tuple[str, str] | None
         section("\n".join(_checklist(view))),
     ]
     blocks += _progress(view, now=now)
-    blocks += _notices(run)
+    blocks += _notices(view)
     blocks += backup_blocks(run)
     if moved_from is not None:
         blocks.append(section(_moved(*moved_from)))
@@ -328,14 +329,16 @@ def _time_left(run: Run) -> str:
     return f"about {md.duration((progress.total_steps - progress.step) * step_time_s)}"
 
 
-def _notices(run: Run) -> list[Block]:
-    notices = []
+def _notices(view: RunView) -> list[Block]:
+    run, notices = view.run, []
     if run.phase is RunPhase.RECOVERING:
         reason = run.reason.replace(f"{run.run_id}-", "")  # as the pods are called in the thread
         why = f": {md.escape(reason, 300)}" if reason else ""
         notices.append(f"\u26a0\ufe0f *Recovering*{why}")
+        notices += [f"> {line}" for line in cause_lines(view)]
     elif run.phase is RunPhase.SAVING and outcome_of(run) is RunPhase.FAILED:
         notices.append(f"\u26a0\ufe0f *Training failed:* {md.escape(run.reason, 600)}")
+        notices += [f"> {line}" for line in cause_lines(view)]
     elif run.resumed_from_step is not None:
         times = f"{run.num_restarts} restarts" if run.num_restarts > 1 else "a restart"
         after = f" after {times}" if run.num_restarts or not run.request.resume_from else ""
@@ -361,10 +364,7 @@ def _outcome(view: RunView, *, now: datetime) -> list[Block]:
     blocks = []
     match run.phase:
         case RunPhase.FAILED:
-            why = [md.escape(run.reason, 900) or "no reason was recorded"]
-            if run.trainer_failure and run.trainer_failure not in run.reason:
-                why.append(f"trainer: {md.escape(run.trainer_failure, 600)}")
-            blocks.append(section("*Why it failed*\n" + "\n".join(f"> {line}" for line in why)))
+            blocks += failure_blocks(view)
         case RunPhase.STOPPED:
             by = f" by {md.user(run.stop_requested_by)}" if run.stop_requested_by else ""
             why = [md.escape(said, 600) for said in (run.reason or run.stop_why,) if said]

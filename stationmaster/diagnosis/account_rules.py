@@ -114,8 +114,8 @@ RULES: Final = (
         pattern=r"InsufficientStorageCapacity|insufficient storage capacity",
         rank=Rank.CAPACITY,
         diagnosis="AWS has no storage left for such a file system in this zone now",
-        remedy="start it again later, with another file_system_type=, or with file_system=fs-... "
-        "that exists",
+        remedy="`/train plan {recipe} file_system_type=persistent-250` shows another type; or type "
+        "its command again later, or with file_system=fs-... that exists",
         source="Amazon FSx API reference, CreateFileSystem",
     ),
     Rule(

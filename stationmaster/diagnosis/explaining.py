@@ -91,7 +91,7 @@ class Context:
 
     run: str = "RUN"
     recipe: str = "RECIPE"
-    cluster: str = "CLUSTER"
+    cluster: str = "NAME"
     instance: str = "TYPE"
     num_efa: int | None = None
     """EFA adapters of a node; None where the instance type is not known."""
@@ -127,16 +127,18 @@ def explain(sources: Sequence[Source], context: Context = UNKNOWN) -> list[Findi
         _collect(hits, source, context)
     found = _standing(hits)
     errors = [hit for hit in found if hit.rule.severity is Severity.ERROR]
-    findings = []
-    if all(hit.rule.rank >= Rank.UNEXPLAINED for hit in errors):
-        rest = _unexplained(sources, context, is_failed=bool(errors))
-        findings += [rest] if rest is not None else []
+    is_explained = any(hit.rule.rank < Rank.UNEXPLAINED for hit in errors)
+    rest = _unexplained(sources, context, is_failed=bool(errors) and not is_explained)
     cause = min((hit.rule.rank for hit in found), default=Rank.NOTE)
-    has_failed = bool(errors or findings)
+    has_failed = bool(errors or rest)
+    findings: list[Finding] = []
     for hit in found:
+        if rest is not None and hit.rule.rank > Rank.UNEXPLAINED:
+            findings.append(_quoted(rest, is_explained=is_explained))
+            rest = None
         role = _role(hit.rule, cause, is_first=not findings, has_failed=has_failed)
         findings.append(_finding(hit, role, context))
-    return findings
+    return findings if rest is None else [*findings, _quoted(rest, is_explained=is_explained)]
 
 
 def _collect(hits: _Hits, source: Source, context: Context) -> None:
@@ -218,6 +220,13 @@ def _finding(hit: _Hit, role: Role, context: Context) -> Finding:
         count=hit.count,
         at=seen.at,
     )
+
+
+def _quoted(finding: Finding, *, is_explained: bool) -> Finding:
+    if not is_explained:
+        return finding
+    said = "no rule explains this line, with which a process ended"
+    return finding.model_copy(update={"role": Role.CONSEQUENCE, "diagnosis": said})
 
 
 def _unexplained(sources: Sequence[Source], context: Context, *, is_failed: bool) -> Finding | None:

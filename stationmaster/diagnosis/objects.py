@@ -83,8 +83,6 @@ _NODE: Final = frozenset({Where.NODE})
 
 
 def _event(event: _Object) -> Iterator[_Said]:
-    if event.get("type") == "Normal":
-        return
     involved = _dict(event, "involvedObject") or _dict(event, "regarding")
     message = event.get("message") or event.get("note") or ""
     at = (

@@ -68,9 +68,8 @@ def _parts(words: str, start: int) -> Iterator[tuple[str, int]]:
 def _read_row(row: dict[str, str], line: str, number: int) -> Iterator[Seen]:
     if "REASON" in row and "MESSAGE" in row:
         text = f"{row['REASON']}: {row['MESSAGE']}"
-        if row.get("TYPE") != "Normal":
-            where, subject = _EVENT, row.get("OBJECT", "")
-            yield Seen(text=text, where=where, line=number, subject=subject.partition("/")[2])
+        subject = row.get("OBJECT", "").partition("/")[2]
+        yield Seen(text=text, where=_EVENT, line=number, subject=subject)
     elif "STATUS" in row and "RESTARTS" in row:
         yield Seen(text=row["STATUS"], where=_POD, line=number, subject=row["NAME"])
     elif "STATUS" in row and "VERSION" in row:
@@ -116,8 +115,6 @@ def _read_condition(line: str, number: int, subject: str) -> Iterator[Seen]:
 
 
 def _read_event(line: str, number: int, subject: str) -> Iterator[Seen]:
-    kind, *rest = re.split(r" {2,}", line.strip(), maxsplit=4)
-    if kind in ("Normal", "Type", "----"):
-        return
-    text = f"{rest[0]}: {rest[-1]}" if kind == "Warning" and len(rest) == 4 else line.strip()
+    rest = re.split(r" {2,}", line.strip(), maxsplit=4)[1:]
+    text = f"{rest[0]}: {rest[-1]}" if len(rest) == 4 else line.strip()
     yield Seen(text=text, where=_EVENT, line=number, subject=subject)

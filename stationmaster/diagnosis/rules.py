@@ -60,6 +60,8 @@ class Rank(IntEnum):
     """Processes did not meet."""
     STUCK = 68
     """A process stands still."""
+    STEP = 69
+    """What the product says of a step that waited in vain; it knows no more than that."""
     UNEXPLAINED = 70
     """The line that names a failure best, where no rule explains it."""
     CONSEQUENCE = 80
@@ -102,6 +104,7 @@ class Rule:
 
 
 LOG = frozenset({Where.LOG})
+POD = frozenset({Where.POD})
 EVENT = frozenset({Where.EVENT, Where.POD})
 TOOL = frozenset({Where.TOOL})
 STACK = frozenset({Where.STACK})

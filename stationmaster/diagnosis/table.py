@@ -11,6 +11,7 @@ from stationmaster.diagnosis import (
     megatron_rules,
     network_rules,
     node_rules,
+    product_rules,
     program_rules,
     stack_rules,
     volume_rules,
@@ -26,5 +27,6 @@ RULES: Final[tuple[Rule, ...]] = (
     *program_rules.RULES,
     *network_rules.RULES,
     *stack_rules.RULES,
+    *product_rules.RULES,
 )
 RULE: Final[Mapping[str, Rule]] = {rule.id: rule for rule in RULES}

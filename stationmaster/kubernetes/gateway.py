@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from stationmaster.diagnosis.evidence import Evidence
 from stationmaster.domain.errors import TransientError
 from stationmaster.domain.names import NAMESPACE
 from stationmaster.domain.run.failure_lines import FailureLines
@@ -211,10 +212,12 @@ class KubernetesGateway:
         text = self._calls.log(
             f"{path}/log", what=f"reading the log of pod {pod}", query={"tailLines": "500"}
         )
-        lines = FailureLines()
+        lines, evidence = FailureLines(), Evidence()
         for line in text.splitlines():
             lines.take(line)
-        return lines.cause or lines.peer or lines.last
+            evidence.take(line)
+        said = lines.cause or lines.peer or lines.last
+        return evidence.beside(said, is_named=bool(lines.cause)) or said
 
     def last_log_line(self, pod: str, *, namespace: str | None = None) -> str:
         """The last line that the pod's container printed; empty when there is none (yet)."""

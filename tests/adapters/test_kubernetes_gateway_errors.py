@@ -254,6 +254,16 @@ def test_log_that_may_be_asked_for_again_is_transient(
         gateway.last_log_line("p")
 
 
+def test_failure_line_of_a_log_is_the_one_that_explains_a_librarys_error(
+    server: AnsweringServer, gateway: KubernetesGateway
+):
+    why = "w-0:7:7 [0] NCCL WARN Bootstrap : no socket interface found"
+    log = f"{why}\nTraceback (most recent call last):\n  File x\nDistBackendError: NCCL error\n"
+    server.say((200, log))
+
+    assert gateway.failure_line("p") == why
+
+
 def test_failure_line_of_a_log_is_the_tracebacks_last(
     server: AnsweringServer, gateway: KubernetesGateway
 ):

@@ -32,6 +32,7 @@ from stationmaster.domain.run import aggregate
 from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.aggregate import Run, new_run_id
 from stationmaster.domain.run.attempts import Attempt, first_assignment
+from stationmaster.domain.run.failures import Failure
 from stationmaster.domain.run.pods import Pod
 from stationmaster.domain.run.staging import Staging
 from stationmaster.domain.run.view import RunView
@@ -520,9 +521,75 @@ def test_card_of_a_failure_says_why_and_where():
     shown = seen(run_card(run, now=NOW))
 
     assert "file system: AWS says &lt;no capacity&gt;" in shown
-    assert "CUDA out of memory" in shown
+    assert "trainer: CUDA out of memory" in shown
     assert "\u2717\u2002*Provision*" in shown
     assert "\u25cb\u2002Validate" in shown
+
+
+OUT_OF_MEMORY = Failure(pod="w-1", restarts=0, at=START, exit_code=137, reason="OOMKilled")
+LOST_NCCL = Failure(
+    pod="w-0",
+    restarts=0,
+    at=START,
+    exit_code=1,
+    line="DistBackendError: NCCL error",
+    evidence="NCCL WARN Bootstrap : no socket interface found <eth9>",
+)
+
+
+@pytest.mark.parametrize(
+    ("reason", "failures", "words"),
+    [
+        (
+            f"{OUT_OF_MEMORY.sentence}; it failed",
+            [OUT_OF_MEMORY],
+            [
+                "> *the kernel killed the process because the container used more memory",
+                "> pod w-1 exited with code 137 (OOMKilled); it failed",
+                "*What to do*\\nstart it again with less in memory",
+                "`/train plan tiny-llama instance=TYPE`",
+            ],
+        ),
+        (
+            f"{LOST_NCCL.sentence}; it failed",
+            [LOST_NCCL],
+            [
+                "> *NCCL_SOCKET_IFNAME leaves NCCL no network interface",
+                "> pod w-0: NCCL WARN Bootstrap : no socket interface found &lt;eth9&gt;",
+                "NCCL error; it failed",
+                "*What to do*\\nremove NCCL_SOCKET_IFNAME",
+            ],
+        ),
+        (
+            "the workflow was stopped from outside: <x>",
+            [],
+            ["> the workflow was stopped from outside: &lt;x&gt;", "`/train resume tiny-llama-"],
+        ),
+        (
+            "no known words",
+            [],
+            ["> no known words", "*What to do*\\n`/train preflight tiny-llama`"],
+        ),
+    ],
+)
+def test_card_of_a_failure_names_the_cause_and_the_next_command(reason, failures, words):
+    run = in_phase(ev.RunPhase.FAILED, reason=reason, failures=failures)
+
+    card = run_card(run, now=NOW)
+
+    assert [word for word in words if word not in seen(card)] == []
+    assert "OOMKilled exit code" not in seen(card)
+    check_blocks(card.blocks)
+
+
+def test_card_names_the_cause_while_a_run_recovers_and_while_it_is_saved():
+    values = {"reason": f"{OUT_OF_MEMORY.sentence}; it failed", "failures": [OUT_OF_MEMORY]}
+
+    for phase in (ev.RunPhase.RECOVERING, ev.RunPhase.SAVING):
+        shown = seen(run_card(in_phase(phase, **values), now=NOW))
+
+        assert "> *the kernel killed the process" in shown
+        assert "What to do" not in shown
 
 
 def test_card_says_that_training_resumed():

@@ -70,6 +70,17 @@ def test_killed_pod_explains_what_the_others_printed():
             [("net-plugin", "note")],
         ),
         (
+            [
+                log(
+                    "all",
+                    f"[pod/w-0/pytorch] {NO_PLUGIN}",
+                    f"[pod/w-0/pytorch] {EFA}",
+                    f"[pod/w-1/pytorch] {NO_PLUGIN}",
+                )
+            ],
+            [("net-plugin", "note")],
+        ),
+        (
             [log("w", "Traceback (most recent call last):", "KeyError: 'model'", CHILD)],
             [("unexplained", "cause"), ("child-failed", "consequence")],
         ),

@@ -18,6 +18,7 @@ SCHEDULING = "0/2 nodes are available: 2 Insufficient nvidia.com/gpu."
 EVENTS = f"""\
 NAMESPACE   LAST SEEN   TYPE      REASON             OBJECT          MESSAGE
 default     5m          Normal    Scheduled          pod/fsdp-w-0    assigned
+default     3m          Normal    NodeNotReady       node/n-1        Node n-1 is now: NodeNotReady
 default     2m14s       Warning   FailedScheduling   pod/fsdp-w-1    {SCHEDULING}
 """
 NODES = """\
@@ -131,7 +132,7 @@ def found(text):
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        (EVENTS, [("no-gpu", "fsdp-w-1", 3)]),
+        (EVENTS, [("node-lost", "n-1", 3), ("no-gpu", "fsdp-w-1", 4)]),
         (NODES, [("node-lost", "ip-10-0-1-6.ec2.internal", 3)]),
         (DESCRIBED, [("no-gpu", "fsdp-w-1", 20), ("oom-host", "fsdp-w-0", 6)]),
         (DESCRIBED_NODE, [("node-lost", "ip-10-0-1-6.ec2.internal", 6)]),

@@ -80,7 +80,10 @@ def test_run_when_the_training_command_exits_1_fails_with_its_sentence(running):
 
     assert run.phase.value == "failed"
     assert "900000 held out by eval_samples" in run.reason
-    assert "900000 held out by eval_samples" in str(running.card(run_id).blocks)
+    card = str(running.card(run_id).blocks)
+    assert "900000 held out by eval_samples" in card
+    assert "*the data set is too small for what eval_samples= holds out of it*" in card
+    assert "start it again with a smaller eval_samples=" in card
     assert running.left(run_id) == []
     assert trainer_pids(run_id) == []
 
@@ -99,7 +102,10 @@ def test_run_when_its_workflow_is_stopped_from_outside_is_torn_down(running):
 
     assert run.phase.value == "failed"
     assert "stopped from outside" in run.reason
-    assert "stopped from outside" in str(running.card(run_id).blocks)
+    card = str(running.card(run_id).blocks)
+    assert "stopped from outside" in card
+    assert "workflow in AWS Step Functions was stopped" in card
+    assert f"`/train resume {run_id}`" in card
     assert running.left(run_id) == []
     assert trainer_pids(run_id) == []
 

@@ -11,31 +11,44 @@ from stationmaster.steps.release_network import release_network
 
 
 @pytest.mark.parametrize(
-    ("fault", "command", "limits", "words"),
+    ("fault", "command", "limits", "words", "cause", "next_command"),
     [
-        ("file-system-fails", "/train tiny-llama nodes=2", {}, "could not create file system"),
+        (
+            "file-system-fails",
+            "/train tiny-llama nodes=2",
+            {},
+            "could not create file system",
+            "AWS has no storage left for such a file system",
+            "`/train plan tiny-llama file_system_type=persistent-250`",
+        ),
         (
             "node-group-fails",
             "/train llama2-7b nodes=2",
             {},
             "InsufficientInstanceCapacity",
+            "AWS has no free instances of this type",
+            "`/train plan llama2-7b instance=TYPE`",
         ),
         (
             "plugin-never-ready",
             "/train tiny-llama nodes=2",
             {"plugin_timeout_s": 4},
             "is not ready after",
+            "was not ready in its time",
+            "type its command again",
         ),
         (
             "pods-never-start",
             "/train tiny-llama nodes=2",
             {"job_start_timeout_s": 12},
             "is not scheduled",
+            "was not ready in its time",
+            "type its command again",
         ),
     ],
 )
 def test_run_when_infrastructure_fails_says_so_and_leaves_nothing(
-    fault, command, limits, words, tmp_path
+    fault, command, limits, words, cause, next_command, tmp_path
 ):
     with world(tmp_path, faults=frozenset({fault}), limits=limits) as faulty:
         run_id = faulty.start(command)
@@ -44,7 +57,10 @@ def test_run_when_infrastructure_fails_says_so_and_leaves_nothing(
         assert run.phase.value == "failed"
         assert words.lower() in run.reason.lower()
         assert faulty.left(run_id) == []
-        assert "nothing billable is left" in str(faulty.card(run_id).blocks)
+        card = str(faulty.card(run_id).blocks)
+        assert "nothing billable is left" in card
+        assert cause in card
+        assert next_command in card
 
 
 def test_run_of_a_gpu_recipe_walks_to_submission_and_says_that_pods_cannot_run_here(tmp_path):
@@ -54,6 +70,9 @@ def test_run_of_a_gpu_recipe_walks_to_submission_and_says_that_pods_cannot_run_h
 
         assert run.phase.value == "failed"
         assert "cannot run it" in run.reason
+        card = str(healthy.card(run_id).blocks)
+        assert "does not have the GPUs that the run asks for" in card
+        assert "`/train llama2-7b preset=smoke`" in card
         assert run.phase_names == [
             "requested",
             "provisioning",

@@ -200,6 +200,44 @@ def test_worker_that_failed_is_reported_with_its_own_line_and_the_agents_end_add
     )
 
 
+NO_INTERFACE = "w-0:7:7 [0] NCCL WARN Bootstrap : no socket interface found"
+NCCL_ERROR = "torch.distributed.DistBackendError: NCCL error in: NCCLUtils.hpp:268, internal error"
+
+
+@pytest.mark.parametrize(
+    ("last", "code", "evidence"),
+    [
+        (NCCL_ERROR, 1, NO_INTERFACE),
+        ("ValueError: bad token", 1, ""),
+        (NCCL_ERROR, -6, NO_INTERFACE),
+        (NCCL_ERROR, -9, ""),
+        (NCCL_ERROR, 75, ""),
+    ],
+)
+def test_worker_that_failed_is_reported_with_the_line_that_explains_it(last, code, evidence):
+    (reported,) = read(
+        NO_INTERFACE, *traceback(last), FAILED.format(code=code), *AGENTS_END, exit_code=1
+    )
+
+    assert (reported.line, reported.evidence) == (last, evidence)
+
+
+def test_run_keeps_the_line_that_explains_a_failure():
+    (reported,) = read(
+        NO_INTERFACE, *traceback(NCCL_ERROR), FAILED.format(code=1), *AGENTS_END, exit_code=1
+    )
+
+    assert [failure.evidence for failure in failures_after([], reported)] == [NO_INTERFACE]
+
+
+def test_container_without_an_agent_is_reported_with_the_line_that_explains_it():
+    (reported,) = read("CUDA out of memory", "bye", exit_code=1)
+    (other,) = read(NO_INTERFACE, "bye", exit_code=1)
+
+    assert (reported.line, reported.evidence) == ("CUDA out of memory", "")
+    assert (other.line, other.evidence) == ("bye", NO_INTERFACE)
+
+
 def test_worker_that_was_killed_is_not_blamed_on_what_it_printed_last():
     (reported,) = read("a warning", FAILED.format(code=-9), exit_code=1)
 

@@ -364,6 +364,8 @@ class ProcessFailed(_Event):
     """How the process ended; empty for the container's own, whose exit code its pod tells."""
     line: str = ""
     """The line of the log that matters most, e.g. a traceback's last."""
+    evidence: str = ""
+    """Another line of it that a rule of the diagnosis holds for, and that explains more."""
     lost_peer: bool = False
     """It ended because another process of the job was gone: a consequence, no cause."""
 

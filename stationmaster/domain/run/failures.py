@@ -40,6 +40,7 @@ class Failure(BaseModel):
     message: str = ""
     process: str = ""
     line: str = ""
+    evidence: str = ""
     lost_peer: bool = False
 
     @property
@@ -87,7 +88,12 @@ def failures_after(
     elif old is not None and old.process and event.lost_peer and not old.lost_peer:
         return None  # the agent has lost its peers since, because of what is known already
     else:
-        news = {"process": event.process, "line": event.line, "lost_peer": event.lost_peer}
+        news = {
+            "process": event.process,
+            "line": event.line,
+            "evidence": event.evidence,
+            "lost_peer": event.lost_peer,
+        }
         news["at"] = event.at  # a newer attempt in the same container
     others = [f for f in known if f is not old]
     merged = sorted([*others, failure.model_copy(update=news)], key=lambda f: (f.rank, f.at))

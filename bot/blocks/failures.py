@@ -1,0 +1,51 @@
+"""Why a run failed and what to type next, as its card says it.
+
+The cause is found when the card is drawn (`stationmaster.diagnosis.runs`), from what the run keeps.
+"""
+
+from __future__ import annotations
+
+from bot.blocks import mrkdwn as md
+from bot.blocks.elements import Block, section
+from stationmaster.diagnosis.explaining import UNEXPLAINED, Context, Finding
+from stationmaster.diagnosis.runs import explain_run
+from stationmaster.domain.catalogue.instances import CATALOGUE
+from stationmaster.domain.run.view import RunView
+
+
+def failure_blocks(view: RunView) -> list[Block]:
+    """Of a run that failed: the root cause, the line that shows it, and the next command."""
+    run, found = view.run, _explain(view)
+    why = [*cause_lines(view), md.escape(run.reason, 900) or "no reason was recorded"]
+    if run.trainer_failure and run.trainer_failure not in run.reason:
+        why.append(f"trainer: {md.escape(run.trainer_failure, 600)}")
+    blocks = [section("*Why it failed*\n" + "\n".join(f"> {line}" for line in why))]
+    if found is not None:
+        blocks.append(section(f"*What to do*\n{md.escape(found.remedy, 900)}"))
+    return blocks
+
+
+def cause_lines(view: RunView) -> list[str]:
+    """The diagnosis, and the line that shows it where the run's reason does not quote it."""
+    found = _explain(view)
+    if found is None or found.rule == UNEXPLAINED:
+        return []
+    evidence = found.evidence
+    is_quoted = all(word in view.run.reason for word in evidence.split())
+    where = f"pod {found.subject}: " if found.subject else ""
+    shown = [] if is_quoted else [md.escape(f"{where}{evidence}", 400)]
+    return [f"*{md.escape(found.diagnosis, 500)}*", *shown]
+
+
+def _explain(view: RunView) -> Finding | None:
+    run = view.run
+    instance = CATALOGUE.get(run.placement.instance_type)
+    kept = view.cluster is not None and view.cluster.is_kept
+    context = Context(
+        run=run.run_id,
+        recipe=run.request.recipe,
+        cluster=view.cluster.label if view.cluster is not None and kept else "NAME",
+        instance=run.placement.instance_type,
+        num_efa=instance.num_efa if instance is not None else None,
+    )
+    return explain_run(run, context)

@@ -1,0 +1,95 @@
+"""The root cause of a run's failure, from what the run remembers of it.
+
+The card asks when it is drawn, so a run that failed long ago is explained by the rules of today.
+What a run remembers are facts: how containers and processes ended, and the lines of their logs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stationmaster.diagnosis.evidence import is_of_a_library
+from stationmaster.diagnosis.explaining import (
+    UNEXPLAINED,
+    Context,
+    Finding,
+    Role,
+    Seen,
+    Source,
+    explain,
+)
+from stationmaster.diagnosis.matching import matches
+from stationmaster.diagnosis.rules import LOG, POD, TEXT_LINE, Rank, Severity, Where
+from stationmaster.diagnosis.table import RULE
+from stationmaster.domain.run.aggregate import Run
+from stationmaster.domain.run.events import RunPhase
+from stationmaster.domain.run.failures import Failure, first_cause
+
+_ANYWHERE = TEXT_LINE | frozenset({Where.POD, Where.NODE})
+
+
+def explain_run(run: Run, context: Context) -> Finding | None:
+    """Why a run failed or was set back, and what to type next; None where it has no reason.
+
+    Where no rule explains it, `rule` is UNEXPLAINED and `evidence` the run's own sentence.
+    """
+    if not run.reason:
+        return None
+    failures = _failures(run)
+    findings = [
+        finding
+        for finding in explain([*_of_pods(failures), _of_run(run)], context)
+        if finding.role is not Role.NOTE
+    ]
+    if not findings or _is_worse_than_quoted(findings[0], failures):
+        return _quoted(run, context)
+    return findings[0]
+
+
+def _failures(run: Run) -> list[Failure]:
+    """Those of before training was given up, where the run's reason is one of them."""
+    if not any(failure.sentence in run.reason for failure in run.failures):
+        return []
+    until = run.entered(RunPhase.SAVING) or run.ended_at
+    return [each for each in run.failures if until is None or each.at <= until]
+
+
+def _of_pods(failures: list[Failure]) -> Iterator[Source]:
+    for failure in failures:
+        code = f"exit code {failure.exit_code}" if failure.exit_code else ""
+        status = " ".join(part for part in (failure.reason, code, failure.message) if part)
+        said = [(status, POD), (failure.process, LOG), (failure.line, LOG), (failure.evidence, LOG)]
+        seen = [
+            Seen(text=text, where=where, subject=failure.pod, at=failure.at)
+            for text, where in said
+            if text
+        ]
+        yield Source(name=failure.pod, seen=seen)
+
+
+def _of_run(run: Run) -> Source:
+    texts = dict.fromkeys(text for text in (run.reason, run.trainer_failure) if text)
+    return Source(name=run.run_id, seen=[Seen(text=text, where=_ANYWHERE) for text in texts])
+
+
+def _is_worse_than_quoted(finding: Finding, failures: list[Failure]) -> bool:
+    """Whether a line that no rule knows says more than what followed from it."""
+    cause = first_cause(failures)
+    if cause is None or cause.follows or not cause.line or is_of_a_library(cause.line):
+        return False
+    return RULE[finding.rule].rank >= Rank.UNKNOWN_SIGNAL and not matches(cause.line, LOG)
+
+
+def _quoted(run: Run, context: Context) -> Finding:
+    looks = f"`/train logs {context.run}` shows what its pods printed"
+    again = f"`/train preflight {context.recipe}` checks the account, then type its command again"
+    return Finding(
+        rule=UNEXPLAINED,
+        severity=Severity.ERROR,
+        role=Role.CAUSE,
+        source=run.run_id,
+        line=None,
+        evidence=run.reason,
+        diagnosis="no rule explains this failure",
+        remedy=looks if run.pods else again,
+    )
