@@ -291,6 +291,11 @@ MUTATED = {
         "fail",
         "the test ran on 8 ranks, not on 2 nodes",
     ),
+    "a head of which the beginning is missing": (
+        [*[line for line in head() if "node-a" not in line], *efa(), *table(ramp(78)), *tail()],
+        "pass",
+        "above the limit",
+    ),
     "each process alone": (
         [
             *[line.replace(f"Rank {n:2}", "Rank  0") for n, line in enumerate(head()[5:])],

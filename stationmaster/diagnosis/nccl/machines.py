@@ -13,16 +13,15 @@ from stationmaster.domain.catalogue.instances import InstanceType
 
 def ranks_of(table: Table, instance: InstanceType, *, num_nodes: int) -> int | None:
     """How many ranks measured: by the table's head, else by its bandwidths, else as expected."""
-    named = {rank for rank, _ in table.ranks}
     if table.ran_alone:
         return 1
-    if len(named) > 1:
-        return len(named)
+    if table.num_ranks and table.num_ranks > 1:
+        return table.num_ranks
     expected = num_nodes * instance.num_gpus or None
     implied = implied_ranks(table.rows, table.operation or "")
     if expected and implied and _about(expected, implied):
         return expected
-    return implied or expected or (1 if named else None)
+    return implied or expected or table.num_ranks
 
 
 def machine_findings(table: Table, instance: InstanceType, *, num_nodes: int) -> list[Finding]:

@@ -55,9 +55,15 @@ class Table:
     """Whether the test's last lines are there."""
 
     @property
+    def num_ranks(self) -> int | None:
+        """How many ranks its head names; None where the head is missing or incomplete."""
+        named = {rank for rank, _ in self.ranks}
+        return len(named) if named and named == set(range(len(named))) else None
+
+    @property
     def hosts(self) -> set[str]:
-        """The hosts of its ranks."""
-        return {host for _, host in self.ranks}
+        """The hosts of its ranks; empty where the head is missing or incomplete."""
+        return {host for _, host in self.ranks} if self.num_ranks else set()
 
     @property
     def num_wrong(self) -> int:

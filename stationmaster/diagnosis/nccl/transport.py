@@ -27,7 +27,10 @@ _PLUGIN: Final = re.compile(r"NET/OFI Initializing aws-ofi-nccl ([\w.+-]+)", _I)
 _LIBFABRIC: Final = re.compile(
     r"(?:Using network|Assigned NET plugin) (?:AWS )?Libfabric|via NET/(?:AWS )?Libfabric", _I
 )
-_DEVICE: Final = re.compile(r"via NET/(?:AWS )?Libfabric/([0-9]{1,3})((?:/\w+)*)", _I)
+# In brackets, the rank through which PXN goes.
+_DEVICE: Final = re.compile(
+    r"via NET/(?:AWS )?Libfabric/([0-9]{1,3})(?:\([0-9]+\))?((?:/\w+)*)", _I
+)
 _SOCKET_USED: Final = re.compile(r"via NET/Socket|(?:Using network|Assigned NET plugin) Socket", _I)
 _SOCKET_OPENED: Final = re.compile(r"NET/Socket ?: Using|Initialized NET plugin Socket", _I)
 _NO_PLUGIN: Final = re.compile(
@@ -38,7 +41,8 @@ _NO_PROVIDER: Final = re.compile(
     r"(?:OFI )?fi_getinfo\(\) call failed)",
     _I,
 )
-_GPUDIRECT: Final = re.compile(r"GPU Direct RDMA (Enabled|Disabled)", _I)
+# Between a GPU and an interface that is far from it, it is always off: those lines say "for GPU".
+_GPUDIRECT: Final = re.compile(r"GPU Direct RDMA (Enabled|Disabled) for HCA", _I)
 _NCCL_VERSION: Final = re.compile(r"NCCL version ([0-9]+\.[0-9]+(?:\.[0-9]+)?(?:[+.][\w.]+)?)", _I)
 _LIBRARY_CODE: Final = re.compile(r"nccl-library=([0-9]{4,6})(?![0-9])")
 
@@ -85,6 +89,7 @@ class TransportReader:
         self._nics: dict[str, int] = {}
         self._devices: set[int] = set()
         self._direct: set[bool] = set()
+        self._can_be_direct: set[bool] = set()
         self._plugins: set[str] = set()
         self._nccl: str | None = None
         self._library: str | None = None
@@ -126,13 +131,15 @@ class TransportReader:
         fewest_on = None
         if len(set(self._nics.values())) > 1:
             fewest_on = min(self._nics, key=lambda host: (self._nics[host], host)) or None
+        # What channels use counts more than what interfaces can.
+        direct = self._direct or self._can_be_direct
         return Transport(
             kind=self._kind(),
             provider=", ".join(sorted(self._providers)) or None,
             num_nics=fewest,
             fewest_nics_on=fewest_on,
             num_devices_used=len(self._devices) or None,
-            has_gpudirect=self._direct == {True} if self._direct else None,
+            has_gpudirect=direct == {True} if direct else None,
             plugin_version=min(self._plugins, key=parse_version, default=None),
             nccl_version=self._nccl or self._library,
             socket_hosts=tuple(sorted(self._socket_hosts - {""})),
@@ -171,8 +178,8 @@ class TransportReader:
             self._devices.add(int(device.group(1)))
             self._direct.add("/gdrdma" in device.group(2).lower())
         direct = _GPUDIRECT.search(line)
-        if direct and not device:
-            self._direct.add(direct.group(1).lower() == "enabled")
+        if direct:
+            self._can_be_direct.add(direct.group(1).lower() == "enabled")
 
 
 def _is_efa(provider: str) -> bool:
