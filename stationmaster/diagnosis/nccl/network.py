@@ -100,7 +100,7 @@ def _interfaces(transport: Transport, instance: InstanceType, *, is_fast: bool) 
                 verdict=Verdict.PASS if is_enough else Verdict.WARN,
                 text=f"EFA was used; the log does not say how many of the {expected} interfaces "
                 f"were found{seen}",
-                remedy=None if is_enough else "a newer aws-ofi-nccl prints their number",
+                remedy=None if is_enough else "use a newer aws-ofi-nccl, which prints their number",
             )
         ]
     if found < expected:
