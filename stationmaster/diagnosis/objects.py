@@ -50,7 +50,8 @@ def read_objects(name: str, text: str) -> list[Seen]:
             "again with kubectl get events -o json"
         ) from exc
     found = [each for document in documents for each in _objects(document)]
-    if not any(each.get("kind") in _READERS for each in found):
+    is_empty = not found and any(isinstance(each, dict) for each in documents)
+    if not is_empty and not any(each.get("kind") in _READERS for each in found):
         raise BadCommand(
             f"{name} has no {_KNOWN}; save it with kubectl get events,pods,nodes -o yaml, and "
             "check a manifest with stationmaster lint FILE"

@@ -159,6 +159,11 @@ def test_objects_of_kubectl_are_read(text):
     assert "OOMKilled" in text.splitlines()[findings[1].line - 1]
 
 
+@pytest.mark.parametrize("text", ["apiVersion: v1\nkind: List\nitems: []\n", '{"items": []}'])
+def test_empty_list_of_objects_has_nothing_to_say(text):
+    assert found(text) == []
+
+
 def test_log_whose_lines_are_json_is_a_log():
     text = '{"stationmaster":1,"kind":"started"}\nOSError: [Errno 12] Cannot allocate memory\r\n'
 
