@@ -56,6 +56,11 @@ class Container:
         return found
 
     @cached_property
+    def names(self) -> frozenset[str]:
+        """The names in `env`."""
+        return frozenset(variable.name for variable in self.env)
+
+    @cached_property
     def variables(self) -> list[Variable]:
         """`env`, and what its command sets: `export`, `env NAME=VALUE`, mpirun's `-x`."""
         found = list(self.env)

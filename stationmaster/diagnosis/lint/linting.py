@@ -5,7 +5,8 @@ A file is a name and a text. Findings come in the order of files and lines.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from pydantic import BaseModel, ConfigDict
@@ -39,6 +40,8 @@ _CHECKS: Final = (
     programs.check,
 )
 _MAX_MESSAGE: Final = 600
+_MOST_OF_A_RULE: Final = 50
+"""Findings of one rule in one file."""
 _FAULTS: Final = {
     "syntax": ("yaml", "correct the line; indentation is with spaces"),
     "key-twice": ("yaml-key-twice", "keep one of both"),
@@ -92,9 +95,25 @@ def lint(files: Iterable[tuple[str, str]], *, instance: InstanceType | None = No
         findings += [_finding(manifest, each) for check in _CHECKS for each in check(manifest)]
     findings += [_finding(manifest, each) for manifest, each in across.check_all(manifests)]
     order = {name: index for index, name in enumerate(dict.fromkeys(f.file for f in findings))}
-    unique = list(dict.fromkeys(findings))
-    unique.sort(key=lambda each: (order[each.file], each.line))
-    return Linted(findings=unique, num_objects=len(manifests), without_objects=empty)
+    unique = sorted(dict.fromkeys(findings), key=lambda each: (order[each.file], each.line))
+    return Linted(findings=_shortened(unique), num_objects=len(manifests), without_objects=empty)
+
+
+def _shortened(findings: Sequence[Finding]) -> list[Finding]:
+    """The first findings of each rule in each file; the last of them says how many follow."""
+    counts = Counter((each.file, each.rule) for each in findings)
+    taken: Counter[tuple[str, str]] = Counter()
+    kept = []
+    for each in findings:
+        key = (each.file, each.rule)
+        taken[key] += 1
+        more = counts[key] - _MOST_OF_A_RULE
+        if taken[key] == _MOST_OF_A_RULE and more > 0:
+            message = f"{each.message} (and {more} more in this file)"
+            kept.append(each.model_copy(update={"message": message}))
+        elif taken[key] <= _MOST_OF_A_RULE:
+            kept.append(each)
+    return kept
 
 
 def _is_object(manifest: Manifest) -> bool:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 import yaml
 from hypothesis import given, settings
@@ -80,11 +78,9 @@ def test_aliases_are_expanded_with_a_limit():
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 12)]
 
-    started = time.process_time()
     found = findings("\n".join(lines))
 
-    assert [each.rule for each in found] == ["yaml-too-large"]
-    assert time.process_time() - started < 20
+    assert [(each.rule, each.line) for each in found] == [("yaml-too-large", 6)]
 
 
 def test_aliases_and_merged_keys_are_read():

@@ -3,10 +3,15 @@ not. The unchanged manifests have no finding at all."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import copy
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import lint_manifests
 import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from lint_manifests import BATCH, G5, JOB, MPI, STATIC, STORAGE, TRAIN, changed, findings
 
 from stationmaster.diagnosis.lint.findings import RULES
@@ -519,3 +524,41 @@ def test_a_claim_of_another_file_counts_and_an_equal_name_there_is_a_warning():
     assert findings(JOB, STORAGE) == []
     (found,) = findings(BATCH, changed(BATCH, "nvidia-smi", "ls"))
     assert (found.rule, found.severity, found.file) == ("same-object", "warning", "1")
+
+
+def test_one_fault_many_times_is_shown_some_times_with_the_number_of_the_others():
+    variables = "".join(f"                - {{name: NCCL_ALGO, value: R{n}}}\n" for n in range(70))
+
+    found = [each for each in findings(changed(JOB, ENV, variables)) if each.rule == "env-twice"]
+
+    assert len(found) == 50
+    assert found[-1].message.endswith("(and 19 more in this file)")
+
+
+ODD = [None, True, 0, -1, 3.5, 10**30, "", "8", "${A}", "{{ x }}", [], {}, [1], [None], [[]]]
+PLACES = st.lists(st.tuples(st.integers(0, 10**6), st.sampled_from(ODD)), min_size=1, max_size=3)
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.sampled_from([JOB, STATIC, MPI, TRAIN, BATCH, STORAGE]), PLACES)
+def test_values_of_the_wrong_type_anywhere_are_no_error_of_the_linter(text, places):
+    documents = list(yaml.safe_load_all(text))
+    for number, value in places:
+        slots = list(slots_of(documents[0]))
+        holder, key = slots[number % len(slots)]
+        holder[key] = copy.deepcopy(value)
+        if not list(slots_of(documents[0])):
+            break
+
+    found = findings(yaml.safe_dump_all(documents))
+
+    assert all(each.line >= 1 and each.rule in RULES for each in found)
+
+
+def slots_of(value: Any) -> Iterator[tuple[Any, Any]]:
+    """Every place of a document that can hold another value."""
+    pairs = value.items() if isinstance(value, dict) else enumerate(value)
+    for key, item in list(pairs):
+        yield value, key
+        if isinstance(item, dict | list):
+            yield from slots_of(item)

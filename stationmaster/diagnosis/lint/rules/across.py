@@ -18,6 +18,7 @@ _REGIONS: Final = (
     re.compile(r"\.fsx\.([a-z]{2}-[a-z-]+-\d)\.amazonaws\.com"),
 )
 _ZONE: Final = re.compile(r"([a-z]{2}-[a-z-]+-\d)[a-z]")
+_MOST_NAMES: Final = 10
 _ZONE_LABELS: Final = ("topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone")
 
 
@@ -64,19 +65,20 @@ def _claims(manifests: Sequence[Manifest]) -> Iterator[tuple[Manifest, Found]]:
     made = {each.name: each for each in manifests if each.kind == "PersistentVolumeClaim"}
     if not made:
         return
+    known = list(made)[:_MOST_NAMES]
     for manifest in manifests:
         for path, name in _used_claims(manifest):
             if name in made:
                 yield from _modes(manifest, path, name, made[name])
             elif not is_unresolved(name):
-                near = min(made, key=lambda each: num_edits(name[:80], each[:80]))
+                near = min(known, key=lambda each: num_edits(name[:80], each[:80]))
                 yield (
                     manifest,
                     found(
                         "claim",
                         path,
                         f'the claim "{name}" is none of those that are made here: '
-                        f"{', '.join(made)}",
+                        f"{', '.join(known)}",
                         fix=f"did you mean {near}",
                     ),
                 )

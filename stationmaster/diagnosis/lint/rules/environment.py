@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator
 from typing import Final
 
 from stationmaster.diagnosis.lint.containers import Container, Variable
@@ -203,7 +203,7 @@ def _twice(container: Container) -> Iterator[Found]:
         taken[variable.name] = variable
 
 
-def is_own_reference(variable: str, name: str, others: Sequence[str]) -> bool:
+def is_own_reference(variable: str, name: str, others: Collection[str]) -> bool:
     """Whether `$name` in a variable's value means a variable, and is no placeholder."""
     if name == variable:
         return name in _LIBRARY_PATHS
@@ -212,10 +212,9 @@ def is_own_reference(variable: str, name: str, others: Sequence[str]) -> bool:
 
 def _not_expanded(container: Container) -> Iterator[Found]:
     """`$NAME` in a value: neither Kubernetes nor a shell expands it there."""
-    names = [variable.name for variable in container.env]
     for variable in container.env:
         for each in placeholders(variable.value or ""):
-            if is_own_reference(variable.name, each.name, names):
+            if is_own_reference(variable.name, each.name, container.names):
                 yield found(
                     "env-not-expanded",
                     variable.path,

@@ -106,7 +106,7 @@ def _texts(manifest: Manifest) -> Iterator[Found]:
         for part in at:
             holder = holder[part]
         for field in ("labels", "annotations"):
-            for key, value in mapping(mapping(holder.get("metadata")).get(field)).items():
+            for key, value in mapping(mapping(mapping(holder).get("metadata")).get(field)).items():
                 if not isinstance(value, str):
                     yield _quotes((*at, "metadata", field, key), value)
     for field in ("metadata", "spec"):

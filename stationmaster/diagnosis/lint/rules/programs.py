@@ -39,11 +39,12 @@ def check(manifest: Manifest) -> Iterator[Found]:
     """Every launch of every container."""
     for pod in manifest.pods:
         for container in pod.workers:
+            runs_megatron = pod.machine(container).runs_megatron
             for launch in container.launches:
                 yield from _shape(launch)
                 yield from _renamed(launch)
                 yield from _tokenizer(launch)
-                if pod.machine(container).runs_megatron:
+                if runs_megatron:
                     yield from _megatron(container, launch)
 
 

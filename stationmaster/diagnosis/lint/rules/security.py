@@ -18,12 +18,12 @@ _SECRET_NAME: Final = re.compile(
 # Hugging Face, AWS, Weights & Biases, GitHub, Slack; private keys.
 _SECRET_TEXT: Final = re.compile(
     r"\bhf_[A-Za-z0-9]{20,}|\bA[KS]IA[A-Z0-9]{16}\b|\bgh[pousr]_[A-Za-z0-9]{30,}"
-    r"|\bxox[abprs]-[A-Za-z0-9-]{10,}|-----BEGIN [A-Z ]*PRIVATE KEY-----"
+    r"|\bxox[abprs]-[A-Za-z0-9-]{10,}|-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----"
 )
 _SECRET_FLAG: Final = re.compile(
     r"--(?:[A-Za-z]+[-_])*(?:token|password|api[-_]key|secret)(?:=(?P<value>.*))?$", re.DOTALL
 )
-_LOGIN: Final = re.compile(r"(?:login|auth)\b[^\n;&|]*--token[ =](?P<value>[^\s;&|]+)")
+_LOGIN: Final = re.compile(r"(?:login|auth)\b[^\n;&|]{0,200}?--token[ =](?P<value>[^\s;&|]+)")
 _FIX: Final = (
     "put it into a Secret, and read it with valueFrom: {secretKeyRef: {name: NAME, key: KEY}}; "
     "a token that was written down here should be replaced"
@@ -74,8 +74,9 @@ def _is_clear(value: str, container: Container) -> bool:
     value = value.strip("\"'")
     if not value or value.startswith(("-", "/", "$(")):
         return False
-    names = {variable.name for variable in container.env}
-    return not any(each.text == value and each.name in names for each in placeholders(value))
+    return not any(
+        each.text == value and each.name in container.names for each in placeholders(value)
+    )
 
 
 def _image(container: Container) -> Iterator[Found]:

@@ -68,7 +68,7 @@ def _references(manifest: Manifest) -> set[tuple[Path, str]]:
         for container in pod.containers
         for variable in container.env
         for each in placeholders(variable.value or "")
-        if is_own_reference(variable.name, each.name, [other.name for other in container.env])
+        if is_own_reference(variable.name, each.name, container.names)
     }
 
 
