@@ -112,6 +112,63 @@ BAD = [
     Bad("old-api", "error", changed(JOB, "kubeflow.org/v1", "elastic.pytorch.org/v1alpha1"), "el"),
     Bad("mpijob-version", "warning", changed(MPI, "v2beta1", "v1"), "kubeflow.org/v1"),
     Bad("same-object", "error", f"{BATCH}---\n{changed(BATCH, 'nvidia-smi', 'ls')}", "name: look"),
+    Bad(
+        "wrong-type",
+        "error",
+        changed(
+            JOB, "            node.kubernetes.io/instance-type: p4d.24xlarge", "            - p4d"
+        ),
+        "nodeSelector",
+    ),
+    Bad(
+        "wrong-type",
+        "error",
+        changed(
+            JOB, "instance-type: p4d.24xlarge", "instance-type: p4d.24xlarge\n            gpu: true"
+        ),
+        "gpu: true",
+    ),
+    Bad("wrong-type", "error", changed(BATCH, "  name: look\nspec", "  - name\nspec"), "metadata"),
+    Bad(
+        "wrong-type",
+        "error",
+        changed(BATCH, "command: [nvidia-smi]", "command: nvidia-smi"),
+        "command",
+    ),
+    Bad("wrong-type", "error", changed(BATCH, "[nvidia-smi]", "[nvidia-smi, 5]"), "5"),
+    Bad("admission", "error", changed(JOB, 'nprocPerNode: "8"', 'nprocPerNode: "all"'), "all"),
+    Bad(
+        "admission",
+        "error",
+        changed(MPI, "  slots", "  mpiImplementation: OpenMP\n  slots"),
+        "OpenMP",
+    ),
+    Bad("admission", "error", changed(MPI, "name: nccl-tests", "name: " + "n" * 60), "nnn"),
+    Bad(
+        "admission",
+        "error",
+        MPI[: MPI.index("    Launcher:")] + MPI[MPI.index("    Worker:") :],
+        "mpiReplicaSpecs",
+    ),
+    Bad(
+        "admission",
+        "error",
+        changed(MPI, "      replicas: 2\n", "      replicas: 0\n"),
+        "replicas: 0",
+    ),
+    Bad("admission", "error", changed(TRAIN, "resourcesPerNode", "resources"), "resources"),
+    Bad(
+        "admission",
+        "error",
+        BATCH[: BATCH.index("        - name")].replace("containers:", "containers: []"),
+        "containers",
+    ),
+    Bad(
+        "old-api",
+        "warning",
+        changed(TRAIN, "  trainer:", "  podSpecOverrides: []\n  trainer:"),
+        "podSpecOverrides",
+    ),
     # variables
     Bad("env-policy", "warning", env(JOB, "NCCL_TIMEOUT", "1800"), "NCCL_TIMEOUT"),
     Bad("env-policy", "warning", env(JOB, "TORCH_DISTRIBUTED_TIMEOUT", "1800"), "TORCH_DIST"),
@@ -327,6 +384,19 @@ BAD = [
         changed(JOB, "    backoffLimit: 6", "    backoffLimit: 6\n    activeDeadlineSeconds: 9"),
         "activeDeadline",
     ),
+    Bad("elastic", "error", changed(JOB, "minReplicas: 2", "minReplicas: 4"), "minReplicas"),
+    Bad(
+        "torchrun",
+        "warning",
+        command("[torchrun, --rdzv_backend=etcd, /app/train.py]", STATIC),
+        "etcd",
+    ),
+    Bad(
+        "hugepages",
+        "error",
+        changed(BATCH, "command:", "resources: {limits: {hugepages-2Mi: 2Mi}}\n          command:"),
+        "resources",
+    ),
     # storage
     Bad("volume", "error", changed(JOB, "{name: shared, mount", "{name: fsx, mount"), "fsx"),
     Bad("volume", "error", changed(JOB, "mountPath: /scratch", "mountPath: /dev/shm"), "scratch"),
@@ -386,6 +456,11 @@ BAD = [
         .replace("kind: Job", "kind: Deployment")
         .replace("name: look\nspec", "name: etcd\nspec"),
         "name: etcd",
+    ),
+    Bad("volume", "error", changed(JOB, SHARED, SHARED[:-1] + ", emptyDir: {}}"), "shared, p"),
+    Bad("claim", "error", changed(STORAGE, "    volumeHandle: fs-0123456789abcdef0\n", ""), "csi"),
+    Bad(
+        "claim", "warning", STORAGE.replace("[ReadWriteMany]", "[ReadWriteOnce]", 1), "accessModes"
     ),
     # trainers
     Bad("model-shape", "warning", command(SHAPE.replace("heads=8", "heads=2")), "key_value"),
