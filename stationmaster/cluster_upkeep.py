@@ -49,12 +49,13 @@ def begin_pass(
     *,
     nodes: int,
     user_id: str = "",
+    is_full: bool = False,
     also: Sequence[Any] = (),
 ) -> Cluster:
     """Let the workflow go over a ready cluster once more: to check it, or to give it `nodes` nodes.
 
-    `user_id` is who asked for it; empty where the cluster's checks were too old. `also` is written
-    in the same transaction.
+    `user_id` is who asked for it; empty where the cluster's checks were too old. `is_full` says
+    whether every check runs. `also` is written in the same transaction.
 
     Raises:
         IllegalTransition: it is not ready, or in use and to get fewer nodes.
@@ -67,6 +68,7 @@ def begin_pass(
         at=services.now(),
         nodes=nodes,
         user_id=user_id,
+        is_full=is_full,
     )
     cluster = services.cluster_states.record(cluster.cluster_id, [event], also=also)
     start_pass(services, cluster)

@@ -59,6 +59,8 @@ class LiveCluster:
     spec: ClusterSpec
     passes: int = 1
     """Which pass over it this is; what an earlier one has found does not count."""
+    is_full: bool = False
+    """Whether this pass runs every check, each as thoroughly as it can."""
 
     @property
     def kubernetes(self) -> KubernetesGateway:

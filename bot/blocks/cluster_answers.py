@@ -159,7 +159,7 @@ def cluster_resized(cluster: Cluster) -> Content:
 
 def cluster_validated(cluster: Cluster) -> Content:
     """The answer to a validation."""
-    return _gone_over(cluster, "runs its checks again")
+    return _gone_over(cluster, "runs every check")
 
 
 def _gone_over(cluster: Cluster, what: str) -> Content:

@@ -23,8 +23,8 @@ class Check(Protocol):
     def NAME(self) -> str:  # noqa: N802  # a constant of a module
         """How the workflow, the channel and labels call it."""
 
-    def applies(self, spec: ClusterSpec, /) -> bool:
-        """Whether clusters of this kind need it."""
+    def applies(self, spec: ClusterSpec, /, *, is_full: bool) -> bool:
+        """Whether clusters of this kind need it; `is_full` in a pass that runs every check."""
 
     def render(self, cluster: LiveCluster, /) -> list[KubernetesObject]:
         """What it runs in the cluster; asked for where `look` finds it missing."""
@@ -37,9 +37,12 @@ class Check(Protocol):
 CHECKS: Final[tuple[Check, ...]] = (nodes, gpus, efa, room, storage)
 
 
-def names_for(spec: ClusterSpec) -> list[str]:
-    """Names of the checks that must all pass before a job is submitted."""
-    return [check.NAME for check in CHECKS if check.applies(spec)]
+def names_for(spec: ClusterSpec, *, is_full: bool = False) -> list[str]:
+    """Names of the checks that must all pass before a job is submitted.
+
+    A pass that `is_full` has those as well that quick passes leave out.
+    """
+    return [check.NAME for check in CHECKS if check.applies(spec, is_full=is_full)]
 
 
 def get_check(name: str) -> Check:

@@ -13,7 +13,7 @@ NAME: Final = "efa"
 RESOURCE: Final = "vpc.amazonaws.com/efa"
 
 
-def applies(spec: ClusterSpec) -> bool:
+def applies(spec: ClusterSpec, *, is_full: bool) -> bool:
     """Where jobs ask for them."""
     return spec.num_efa > 0
 

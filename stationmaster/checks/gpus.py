@@ -13,7 +13,7 @@ NAME: Final = "gpus"
 RESOURCE: Final = "nvidia.com/gpu"
 
 
-def applies(spec: ClusterSpec) -> bool:
+def applies(spec: ClusterSpec, *, is_full: bool) -> bool:
     """Where jobs ask for them."""
     return spec.num_gpus > 0
 

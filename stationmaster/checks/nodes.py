@@ -11,7 +11,7 @@ from stationmaster.rendering.job_spec import KubernetesObject
 NAME: Final = "nodes"
 
 
-def applies(spec: ClusterSpec) -> bool:
+def applies(spec: ClusterSpec, *, is_full: bool) -> bool:
     """Every cluster has nodes."""
     return True
 

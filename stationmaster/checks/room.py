@@ -17,7 +17,7 @@ NAME: Final = "room"
 _GIB: Final = 1 << 30
 
 
-def applies(spec: ClusterSpec) -> bool:
+def applies(spec: ClusterSpec, *, is_full: bool) -> bool:
     """Every job asks for both."""
     return True
 

@@ -116,7 +116,7 @@ for directory in sys.argv[1:]:
 _CHECK_DIRECTORY: Final = f"{SHARED_MOUNT}/.stationmaster/storage-check"
 
 
-def applies(spec: ClusterSpec) -> bool:
+def applies(spec: ClusterSpec, *, is_full: bool) -> bool:
     """Every cluster has a file system."""
     return True
 

@@ -84,6 +84,7 @@ def create_cluster(
         name=wish.name,
         requester=Requester(team_id=team_id, channel_id=channel_id, user_id=user_id),
         keep_until=now + timedelta(seconds=wish.ttl_s),
+        is_full=wish.is_full,
     )
     cluster, created = _create(services, requested, announce=announce)
     # Also for a cluster that exists: an earlier delivery may have ended between the two.
@@ -143,9 +144,10 @@ def _same_wish(cluster: Cluster, requested: ClusterRequested) -> Cluster:
     Raises:
         NotPossibleNow: it is another one.
     """
-    is_same = (cluster.requester, cluster.spec, _kept_for(cluster)) == (
+    is_same = (cluster.requester, cluster.spec, cluster.is_full, _kept_for(cluster)) == (
         requested.requester,
         requested.spec,
+        requested.is_full,
         _kept_for(start(requested)),
     )
     if is_same and requested.at - cluster.requested_at <= _SAME_WORDS_WINDOW:
@@ -289,13 +291,13 @@ def _refuse_beyond_reservation(services: Services, cluster: Cluster, *, nodes: i
 
 
 def validate_cluster(services: Services, label: str, *, channel_id: str, user_id: str) -> Cluster:
-    """Run the checks of a cluster again; its workflow goes over it once more.
+    """Run every check of a cluster; its workflow goes over it once more.
 
     Raises:
         ClusterNotFound, NotPossibleNow: there is none, or it is not ready.
     """
     cluster = _find_ready(services, label, channel_id=channel_id)
-    return _go_over(services, cluster, nodes=cluster.spec.nodes, user_id=user_id)
+    return _go_over(services, cluster, nodes=cluster.spec.nodes, user_id=user_id, is_full=True)
 
 
 def _find_ready(services: Services, label: str, *, channel_id: str) -> Cluster:
@@ -310,10 +312,18 @@ def _find_ready(services: Services, label: str, *, channel_id: str) -> Cluster:
 
 
 def _go_over(
-    services: Services, cluster: Cluster, *, nodes: int, user_id: str, also: Also = ()
+    services: Services,
+    cluster: Cluster,
+    *,
+    nodes: int,
+    user_id: str,
+    is_full: bool = False,
+    also: Also = (),
 ) -> Cluster:
     try:
-        return begin_pass(services, cluster, nodes=nodes, user_id=user_id, also=also)
+        return begin_pass(
+            services, cluster, nodes=nodes, user_id=user_id, is_full=is_full, also=also
+        )
     except IllegalTransition as exc:
         # It has changed since it was looked at.
         raise NotPossibleNow(str(exc), suggestion=f"/train cluster show {cluster.label}") from exc

@@ -226,6 +226,7 @@ def request_run(
             is_spot=start.is_spot,
             eks_name=start.eks_name,
             keep_s=start.keep_s,
+            is_full=start.is_full,
             backup_every_s=start.backup_every_s,
             push_to=start.push_to,
             resume_from=start.resume_from,

@@ -42,5 +42,5 @@ def prepare_cluster(
         "cluster_id": cluster_id,
         "pass_number": pass_number,
         "plugins": plugins.names_for(cluster.spec),
-        "checks": checks.names_for(cluster.spec),
+        "checks": checks.names_for(cluster.spec, is_full=cluster.is_full),
     }

@@ -345,16 +345,16 @@ def test_resize_goes_over_the_cluster_once_more(person, services, settings, clus
     assert "goes over to 6 \u00d7 m5.2xlarge" in seen(answer)
 
 
-def test_validate_keeps_the_size_and_runs_the_checks_again(person, services, settings, cluster):
+def test_validate_keeps_the_size_and_runs_every_check(person, services, settings, cluster):
     cluster.begin()
     cluster.become_ready()
 
     answer = person.type("validate team-a")
 
     checked = services.cluster_states.load(cluster.cluster_id)
-    assert (checked.spec.nodes, checked.passes) == (4, 2)
+    assert (checked.spec.nodes, checked.passes, checked.is_full) == (4, 2, True)
     assert started_clusters(settings) == [f"{cluster.cluster_id}-2"]
-    assert "runs its checks again" in seen(answer)
+    assert "runs every check" in seen(answer)
 
 
 @pytest.mark.parametrize(

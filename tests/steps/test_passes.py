@@ -22,6 +22,7 @@ from stationmaster.steps.begin_teardown import begin_teardown
 from stationmaster.steps.conclude_cluster import conclude_cluster
 from stationmaster.steps.ensure_cluster import ensure_cluster
 from stationmaster.steps.ensure_node_group import ensure_node_group
+from stationmaster.steps.live import live_cluster
 from stationmaster.steps.prepare_cluster import prepare_cluster
 from stationmaster.steps.reap import reap
 
@@ -47,6 +48,17 @@ def test_pass_is_an_execution_of_its_own_and_is_begun_once(account: Account):
     with pytest.raises(IllegalTransition, match="before it is ready"):
         begin_pass(account.services, begun, nodes=5, user_id="U2")
     assert passes(account) == [None, "RUNNING", None]
+
+
+def test_full_pass_counts_until_the_next_one(account: Account):
+    account.keep(*TO_READY)
+
+    begun = begin_pass(account.services, account.cluster, nodes=4, is_full=True)
+
+    assert live_cluster(account.services, begun).is_full
+    conclude_cluster(account.services, account.cluster_id, pass_number=2)
+    again = begin_pass(account.services, account.cluster, nodes=4)
+    assert not live_cluster(account.services, again).is_full
 
 
 def test_resize_gives_the_node_group_its_size_and_its_price(account: Account):

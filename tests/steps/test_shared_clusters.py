@@ -52,11 +52,12 @@ def queued(account: Account) -> list[str]:
 
 
 def test_run_that_is_to_keep_its_cluster_makes_one_with_its_channel_and_person(account: Account):
-    account.ask(keep_s=600)
+    account.ask(keep_s=600, is_full=True)
     account.cluster_id = ClusterId(account.run_id)
 
     acquire(account)
 
+    assert account.cluster.is_full
     requester = account.cluster.requester
     assert requester is not None
     assert (requester.team_id, requester.channel_id, requester.user_id) == ("T1", "C1", "U1")

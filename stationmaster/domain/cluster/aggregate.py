@@ -111,6 +111,8 @@ class Cluster(State):
     """Why it failed; kept while it goes away."""
     passes: int = 1
     """How many times its workflow has gone over it, the first included."""
+    is_full: bool = False
+    """Whether its newest pass runs every check, also those that quick passes leave out."""
     earlier_sizes: list[tuple[datetime, int]] = Field(default_factory=list)
     """How many training nodes it was to have until then, oldest first."""
     phases_before_pass: int = 0
@@ -275,6 +277,7 @@ def start(event: ev.ClusterRequested) -> Cluster:
         run_id=event.run_id,
         name=event.name,
         requester=event.requester,
+        is_full=event.is_full,
         keep_until=event.keep_until,
         keep_set_at=event.at if event.keep_until is not None else None,
         phases=[(ClusterPhase.REQUESTED, event.at)],

@@ -114,6 +114,7 @@ def gone_over(cluster: Cluster, event: ev.PassBegan) -> dict[str, object]:
         )
     is_resized = event.nodes != cluster.spec.nodes
     return _next_pass(cluster, nodes=event.nodes, at=event.at) | {
+        "is_full": event.is_full,
         "resizes_from": cluster.spec.nodes if is_resized else None,
         "resize_failure": "",
     }
@@ -151,6 +152,7 @@ def _next_pass(cluster: Cluster, *, nodes: int, at: datetime) -> dict[str, objec
         "spec": cluster.spec.model_copy(update={"nodes": nodes}),
         "earlier_sizes": [*cluster.earlier_sizes, *size],
         "passes": cluster.passes + 1,
+        "is_full": False,
         "phases_before_pass": len(cluster.phases),
         "reason": "",
         "plugins": [],

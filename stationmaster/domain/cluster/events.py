@@ -58,6 +58,8 @@ class ClusterRequested(_Event):
     """Who wants it kept; None for a cluster that goes with its run."""
     keep_until: datetime | None = None
     """How long it stays without a run; None where nobody has said."""
+    is_full: bool = False
+    """Whether every check runs before it is ready, also those that quick passes leave out."""
 
 
 class ClusterPhaseChanged(_Event):
@@ -145,6 +147,8 @@ class PassBegan(_Event):
     """How many training nodes it is to have."""
     user_id: str = ""
     """Who asked for it; empty where its checks were too old."""
+    is_full: bool = False
+    """Whether every check runs, also those that quick passes leave out."""
 
 
 class PassFailed(_Event):

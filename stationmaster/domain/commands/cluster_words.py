@@ -51,6 +51,7 @@ from stationmaster.domain.commands.storing import (
     type_meant,
 )
 from stationmaster.domain.commands.table import CLUSTER_KEYS
+from stationmaster.domain.commands.validating import VALIDATE, level_meant, read_validate
 from stationmaster.domain.errors import BadCommand, BadParameter, UserError
 from stationmaster.domain.planning.staging import SMALLEST_GIB
 
@@ -88,8 +89,8 @@ def check_name(name: str) -> None:
 
 def read_new_cluster(
     words: Sequence[str], ask: Questions = _ASKS_NOBODY
-) -> tuple[str, ClusterSpec, int]:
-    """The name, the machines and the seconds of life of a new cluster.
+) -> tuple[str, ClusterSpec, int, bool]:
+    """The name, the machines, the seconds of life of a new cluster, and if every check runs.
 
     Asked are file systems for file_system=fs-... only, EKS clusters for cluster=eks:NAME only, and
     reservations for capacity=odcr:ID only.
@@ -174,7 +175,7 @@ def _label(words: Sequence[str], subcommand: str) -> tuple[str, Sequence[str]]:
     return words[0], words[1:]
 
 
-def _read_new_cluster(words: Sequence[str], ask: Questions) -> tuple[str, ClusterSpec, int]:
+def _read_new_cluster(words: Sequence[str], ask: Questions) -> tuple[str, ClusterSpec, int, bool]:
     if not words or "=" in words[0]:
         raise BadCommand(
             f"/train cluster create needs a name first, such as team-a; a name has {_NAME_EXPECTED}"
@@ -219,7 +220,8 @@ def _read_new_cluster(words: Sequence[str], ask: Questions) -> tuple[str, Cluste
         }
     )
     ttl = values.get("ttl")
-    return name, spec, DEFAULT_TTL_S if ttl is None else duration_of("ttl", ttl)
+    ttl_s = DEFAULT_TTL_S if ttl is None else duration_of("ttl", ttl)
+    return name, spec, ttl_s, read_validate(values.get(VALIDATE))
 
 
 def _nodes(value: str) -> int:
@@ -313,4 +315,5 @@ _LESS: Final[Mapping[str, Callable[[str], str]]] = {
     FILE_SYSTEM: storage_meant,
     FILE_SYSTEM_TYPE: lambda value: type_meant(value) or value,
     _SIZE_KEY: gib_meant,
+    VALIDATE: lambda value: level_meant(value) or value,
 }

@@ -6,6 +6,7 @@ The grammar calls this for a start and for a plan; what stands is asked of `para
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from stationmaster.domain.catalogue.instances import CATALOGUE as INSTANCES
 from stationmaster.domain.catalogue.recipes import PRESET, SMOKE, Recipe
@@ -40,9 +41,22 @@ from stationmaster.domain.commands.storing import (
     type_meant,
 )
 from stationmaster.domain.commands.table import key_names
+from stationmaster.domain.commands.validating import VALIDATE, level_meant
 from stationmaster.domain.datasets import read_shared_path
 from stationmaster.domain.errors import UserError
 from stationmaster.domain.spelling import nearest, typed_word
+
+# Where no other value is beyond doubt: another cluster, another run, other checks.
+_WITHOUT_DEFAULT: Final = (
+    "on",
+    CAPACITY,
+    CLUSTER,
+    PUSH_TO,
+    RESUME_FROM,
+    FILE_SYSTEM,
+    FILE_SYSTEM_TYPE,
+    VALIDATE,
+)
 
 
 def corrected(
@@ -143,8 +157,9 @@ def _candidates(word: str, recipe: Recipe, cluster: Cluster | None) -> list[str]
     choice = range_meant(value) if close == "nodes" else choice
     choice = host_meant(value) if close == CLUSTER else choice
     choice = capacity_meant(value) if close == CAPACITY else choice
+    choice = level_meant(value) if close == VALIDATE else choice
     spellings = [word, f"{close}={value}", f"{close}={choice or value.lower()}"]
-    if close in ("on", CAPACITY, CLUSTER, PUSH_TO, RESUME_FROM, FILE_SYSTEM, FILE_SYSTEM_TYPE):
+    if close in _WITHOUT_DEFAULT:
         return [*spellings, ""]  # no other cluster, run or file system is meant
     if close in (IMAGE, COMMAND):
         return [*spellings[:2], spellings[1], ""]  # nor another program

@@ -348,6 +348,7 @@ def _read_start(
         overrides=values.overrides,
         on=values.on,
         keep_s=values.keep_s,
+        is_full=values.is_full,
         backup_every_s=values.backup_every_s,
         push_to=values.push_to,
         model=model,

@@ -80,6 +80,12 @@ from stationmaster.domain.commands.storing import (
     with_size,
 )
 from stationmaster.domain.commands.table import PLANNED_KEYS, key_names
+from stationmaster.domain.commands.validating import (
+    VALIDATE,
+    plan_with_validation,
+    read_validate,
+    refuse_full_with_on,
+)
 from stationmaster.domain.datasets import Listing
 from stationmaster.domain.errors import BadCommand, NotAvailable
 from stationmaster.domain.ids import ClusterId
@@ -97,6 +103,7 @@ class Values:
     overrides: dict[str, str]
     on: str | None
     keep_s: int
+    is_full: bool
     storage: Storage
     reservation: Reservation | None
     is_spot: bool
@@ -137,6 +144,7 @@ def read_values(
     typed = read_nodes(values.pop("nodes", None), maximum=_most_nodes(recipe, values))
     instance_type = values.pop("instance", None)
     on, keep_s = values.pop("on", None), read_keep(values.pop("keep", None))
+    is_full = read_validate(values.pop(VALIDATE, None))
     own = read_own_code(values, own_code)
     refuse_idle_keys(own, {BACKUP_EVERY, PUSH_TO} & values.keys())
     backup_every_s = read_backup_every(values.pop(BACKUP_EVERY, None))
@@ -159,6 +167,7 @@ def read_values(
     )
     if on is not None:
         refuse_with_on(eks_name, on)
+        refuse_full_with_on(on, is_full=is_full)
         refuse_with_cluster(storage, on)
     refuse_without_file_system(eks_name, storage.existing)
     refuse_mistyped_keys(recipe, values)
@@ -204,6 +213,7 @@ def read_values(
     plan = plan_with_returning(plan, returning, resolved)
     plan = plan_with_host(plan_with_storage(plan, storage, is_guest=bool(eks_name)), eks_name)
     plan = plan_with_capacity(plan_with_own_code(plan, own), capacity)
+    plan = plan_with_validation(plan, is_full=is_full)
     return Values(
         nodes=typed.most,
         min_nodes=typed.least,
@@ -211,6 +221,7 @@ def read_values(
         overrides=values,
         on=on,
         keep_s=keep_s,
+        is_full=is_full,
         storage=storage,
         reservation=reservation_of(capacity, plan),
         is_spot=capacity.is_spot,

@@ -69,6 +69,8 @@ class CreateCluster:
     name: str
     spec: ClusterSpec
     ttl_s: int
+    is_full: bool = False
+    """Whether every check runs before it is ready."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +110,7 @@ class DeleteCluster:
 
 @dataclass(frozen=True)
 class ValidateCluster:
-    """Run the checks of a cluster again."""
+    """Run every check of a cluster."""
 
     label: str
 

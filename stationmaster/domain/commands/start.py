@@ -19,6 +19,7 @@ from stationmaster.domain.commands.durations import typed_duration
 from stationmaster.domain.commands.hosting import CLUSTER, typed_host
 from stationmaster.domain.commands.pushing import PUSH_TO
 from stationmaster.domain.commands.storing import FILE_SYSTEM, FILE_SYSTEM_TYPE, Storage
+from stationmaster.domain.commands.validating import VALIDATE, typed_validate
 from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.planning.plan import Plan
 from stationmaster.domain.restoring import ResumePoint
@@ -40,6 +41,8 @@ class StartRun:
     """The kept cluster to run on, as it was typed; None for one of the run's own."""
     keep_s: int = 0
     """For how long the cluster is to stay after the run."""
+    is_full: bool = False
+    """Whether every check runs before it trains."""
     push_to: str = ""
     """The repository of the hub that the model is pushed to, ORG/NAME; "" for none."""
     backup_every_s: int | None = USUAL_BACKUP_S
@@ -91,6 +94,7 @@ class StartRun:
             "instance": self.instance_type,
             "on": self.on,
             "keep": typed_duration(self.keep_s) if self.keep_s else None,
+            VALIDATE: typed_validate(is_full=self.is_full),
             CAPACITY: typed_capacity(self.reservation, is_spot=self.is_spot),
             CLUSTER: typed_host(self.eks_name),
             FILE_SYSTEM: self.storage.typed,

@@ -34,6 +34,7 @@ from stationmaster.domain.commands.requests import (
 )
 from stationmaster.domain.commands.start import StartRun
 from stationmaster.domain.commands.storing import TYPES
+from stationmaster.domain.commands.validating import LEVELS, VALIDATE
 from stationmaster.domain.ids import RunId
 
 APP_NAME: Final = "Stationmaster"
@@ -334,7 +335,7 @@ SUBCOMMANDS: Final[Mapping[str, Subcommand]] = {
         Subcommand(
             name="validate",
             takes=OneCluster(ValidateCluster),
-            help="run the checks of a kept cluster again",
+            help="run every check of a kept cluster",
             example="validate team-a",
             meanings=("verify", "recheck"),
             changes=True,
@@ -435,6 +436,13 @@ _FILE_SYSTEM_TYPE: Final = Key(
     choices=tuple(TYPES),
 )
 
+_VALIDATE: Final = Key(
+    name=VALIDATE,
+    help="which checks a new cluster has to pass: quick for the usual ones, full for every check, "
+    "which takes minutes longer",
+    choices=LEVELS,
+)
+
 # Where a run goes and how long its cluster stays; a start and a plan take them.
 _CLUSTER_KEYS: Final = (
     _CAPACITY,
@@ -444,6 +452,7 @@ _CLUSTER_KEYS: Final = (
         help="for how long the cluster stays after the run, from 1s to 7d",
         choices=("30m", "2h", "8h"),
     ),
+    _VALIDATE,
     _CLUSTER,
     _FILE_SYSTEM,
     _FILE_SYSTEM_TYPE,
@@ -491,6 +500,7 @@ CLUSTER_KEYS: Final = (
     _FILE_SYSTEM,
     _FILE_SYSTEM_TYPE,
     Key(name="file_system_gib", help="the same as file_system=GIB"),
+    _VALIDATE,
 )
 """What `/train cluster create` takes; keys of the same name mean the same as with a start."""
 
@@ -531,6 +541,7 @@ KEY_MEANINGS: Final[Mapping[str, tuple[str, ...]]] = {
     "cluster": ("eks", "eks_cluster", "eks_name"),
     "keep": ("keep_for", "keep_alive", "ttl"),
     "ttl": ("keep", "keep_for", "keep_alive", "lifetime"),
+    "validate": ("validation", "checks"),
 }
 
 AVAILABLE: Final = f"available: {', '.join(SUBCOMMANDS)}"

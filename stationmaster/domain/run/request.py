@@ -50,6 +50,8 @@ class TrainingRequest(BaseModel):
     """The EKS cluster of others that its cluster uses; "" for one that is made."""
     keep_s: int = 0
     """For how many seconds after the run its cluster is kept for the next one."""
+    is_full: bool = False
+    """Whether every check of its own cluster runs before it trains."""
     file_system_mbps_per_tib: int | None = None
     """MB/s a TiB of a new file system; None for the recipe's."""
     file_system_gib: int | None = None
