@@ -153,8 +153,9 @@ RULES: Final = (
     Rule(
         id="rdzv-timeout",
         where=LOG,
-        hint="rendezvoustimeouterror|waiting for clients",
-        pattern=r"RendezvousTimeoutError|Timed out after \d+ seconds waiting for clients",
+        hint="rendezvoustimeouterror|waiting for clients|nccl error: timeout",
+        pattern=r"RendezvousTimeoutError|Timed out after \d+ seconds waiting for clients"
+        r"|NCCL error: timeout",
         rank=Rank.RENDEZVOUS,
         diagnosis="not all processes of the job came within the time to meet",
         remedy="`/train status {run}` shows pods that do not run: more nodes than there are, or a "
