@@ -134,6 +134,21 @@ RULES: Final = (
         source="Kubernetes, node-pressure eviction",
     ),
     Rule(
+        id="gpu-idle",
+        where=LOG,
+        hint="dmon: gpu",
+        pattern=r"^dmon: GPU (?P<gpu>\d{1,4}) sm (?P<sm>[0-4]?\d) % on average over "
+        r"(?P<samples>\d+) samples",
+        rank=Rank.SLOW,
+        severity=Severity.WARNING,
+        diagnosis="GPU {gpu} computed {sm} % of the time ({samples} samples), where 70 to 95 % is "
+        "usual: it waits for data, for other ranks or for a checkpoint",
+        remedy="`py-spy dump --pid PID` says for what; more data_workers or prepared data "
+        "(dataset=packed:...), and `stationmaster nccl-report FILE --instance TYPE --nodes N` for "
+        "the network",
+        source="Megatron workshop, monitoring, health ranges; nvidia-smi dmon",
+    ),
+    Rule(
         id="device-lost",
         where=frozenset({Where.EVENT, Where.POD}),
         hint="unexpectedadmissionerror",

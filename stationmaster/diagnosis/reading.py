@@ -1,7 +1,8 @@
 """Text that somebody has saved, as a source: which of the known formats it is, and what it says.
 
 Known are pod logs (also with --prefix and --timestamps), `kubectl get events|pods|nodes` as tables
-or as YAML or JSON, `kubectl describe pod|node`, dmesg, and answers of kubectl, eksctl and AWS.
+or as YAML or JSON, `kubectl describe pod|node`, dmesg, `nvidia-smi dmon`, and answers of kubectl,
+eksctl and AWS.
 """
 
 from __future__ import annotations
@@ -15,11 +16,13 @@ from stationmaster.diagnosis.objects import looks_like_objects, read_objects
 from stationmaster.diagnosis.rules import Where
 
 _TABLE: Final = re.compile(r"^(?:NAMESPACE +)?(?:LAST SEEN|NAME) +")
+_DMON: Final = re.compile(r"^# *gpu\b.*\bsm\b")
 _DESCRIBED: Final = re.compile(r"^Name: +\S")
 _SECTION: Final = re.compile(r"^(\w[\w ]*):")
 _COLUMNS: Final = re.compile(r"\S+(?: \S+)*")
 _KEY: Final = re.compile(r"^ *(Reason|Exit Code|Message): +(\S.*)$")
 
+_LOG: Final = frozenset({Where.LOG})
 _EVENT: Final = frozenset({Where.EVENT})
 _POD: Final = frozenset({Where.POD})
 _NODE: Final = frozenset({Where.NODE})
@@ -39,6 +42,8 @@ def read_source(name: str, text: str) -> Source:
         return Source(name=name, seen=list(_read_tables(lines)))
     if _DESCRIBED.match(first) and any(line.startswith("Events:") for line in lines):
         return Source(name=name, seen=list(_read_descriptions(lines)))
+    if any(_DMON.match(line) for line in lines[:3]):
+        return Source(name=name, seen=list(_read_utilisation(lines)))
     # tqdm returns to the beginning of a line in place of ending it; only the newest part counts,
     # unless a failure stands between.
     return Source(name=name, lines=[line.rstrip("\r").replace("\r", " ") for line in lines])
@@ -78,6 +83,24 @@ def _read_row(row: dict[str, str], line: str, number: int) -> Iterator[Seen]:
         yield Seen(text=text, where=_NODE, line=number, subject=row["NAME"])
     else:
         yield Seen(text=line, where=_EVENT, line=number)
+
+
+def _read_utilisation(lines: Sequence[str]) -> Iterator[Seen]:
+    """What `nvidia-smi dmon` says of each GPU's multiprocessors, as means over its samples."""
+    columns: list[str] = []
+    samples: dict[str, list[int]] = {}
+    for line in lines:
+        words = line.split()
+        if _DMON.match(line):
+            columns = line.lstrip("# ").split()
+        elif len(words) == len(columns) and "sm" in columns:
+            value = words[columns.index("sm")]
+            if value.isdecimal():  # "-" where it is not known; units stand in a line of their own
+                samples.setdefault(words[columns.index("gpu")], []).append(int(value[:3]))
+    for gpu, values in samples.items():
+        mean = sum(values) // len(values)
+        text = f"dmon: GPU {gpu} sm {mean} % on average over {len(values)} samples"
+        yield Seen(text=text, where=_LOG, subject=f"GPU {gpu}")
 
 
 def _read_descriptions(lines: Sequence[str]) -> Iterator[Seen]:

@@ -159,6 +159,25 @@ def test_objects_of_kubectl_are_read(text):
     assert "OOMKilled" in text.splitlines()[findings[1].line - 1]
 
 
+DMON_HEAD = """\
+# gpu     pwr  gtemp  mtemp     sm    mem    enc    dec    jpg    ofa   mclk   pclk
+# Idx       W      C      C      %      %      %      %      %      %    MHz    MHz
+"""
+DMON_ROW = (
+    "    {gpu}     398     61     58     {sm}     64      0      0      0      0   2619   1980\n"
+)
+
+
+def test_gpus_that_mostly_wait_are_found_in_the_samples_of_dmon():
+    rows = [(0, 95), (1, 10), (0, 91), (1, "-"), (1, 20)]
+    text = DMON_HEAD + "".join(DMON_ROW.format(gpu=gpu, sm=sm) for gpu, sm in rows) + DMON_HEAD
+
+    (finding,) = explain([read_source("file", text)])
+
+    assert (finding.rule, finding.subject) == ("gpu-idle", "GPU 1")
+    assert "computed 15 % of the time (2 samples)" in finding.diagnosis
+
+
 @pytest.mark.parametrize("text", ["apiVersion: v1\nkind: List\nitems: []\n", '{"items": []}'])
 def test_empty_list_of_objects_has_nothing_to_say(text):
     assert found(text) == []
