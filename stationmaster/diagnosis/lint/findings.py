@@ -66,6 +66,7 @@ RULES: Final[dict[str, tuple[Severity, str]]] = {
     "env-conflict": ("error", "variables that contradict each other or the pod"),
     "env-twice": ("warning", "a variable that is set twice; the last one counts"),
     "env-not-expanded": ("error", "$NAME in a variable, which nothing expands"),
+    "nccl-log": ("warning", "a measurement of NCCL whose log does not say what it measured"),
     "library-path": ("info", "a library path without NCCL's EFA plugin"),
     "secret-in-clear": ("error", "a token or password in the manifest"),
     "image-tag": ("warning", "an image without a version"),

@@ -198,9 +198,8 @@ def _templates(value: Any, path: Path) -> Iterator[tuple[Path, Mapping[str, Any]
     """Every mapping that has a pod template, by its path."""
     if isinstance(value, Mapping):
         template = mapping(mapping(value.get("template")).get("spec"))
-        if isinstance(template.get("containers"), list) or (
-            path[-2:-1] == ("pytorchReplicaSpecs",) and "template" in value
-        ):
+        is_replica = path[-2:-1] and path[-2] in ("pytorchReplicaSpecs", "mpiReplicaSpecs")
+        if is_replica or isinstance(template.get("containers"), list):
             yield path, value
             return
         for key, item in value.items():

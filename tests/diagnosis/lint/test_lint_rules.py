@@ -232,6 +232,9 @@ BAD = [
     Bad("library-path", "info", env(JOB, "LD_LIBRARY_PATH", "/usr/local/cuda/lib64"), "LD_LIB"),
     Bad("operator-variable", "warning", env(STATIC, "WORLD_SIZE", "16"), "WORLD_SIZE"),
     Bad("operator-variable", "warning", env(JOB, "PET_NNODES", "2"), "PET_NNODES"),
+    Bad("nccl-log", "warning", changed(MPI, "NCCL_DEBUG=INFO", "A=1"), "name: launcher"),
+    Bad("env-policy", "info", changed(MPI, "NCCL_DEBUG=INFO", "FI_EFA_USE_DEVICE_RDMA=1"), "RDMA"),
+    Bad("env-wanted", "warning", without(MPI, "NCCL_NET"), "env:"),
     # secrets and images
     Bad("secret-in-clear", "error", env(JOB, "HF_TOKEN", "hf_abc"), '"hf_abc"'),
     Bad("secret-in-clear", "error", env(JOB, "AWS_SECRET_ACCESS_KEY", "x"), "AWS_SECRET"),
@@ -510,6 +513,11 @@ GOOD = [
     ("env-policy", changed(env(JOB, "NCCL_ASYNC_ERROR_HANDLING", "1"), "1.4.0", "torch2.1.2")),
     ("env-wanted", env(JOB, "NCCL_NET", "Libfabric")),
     ("env-wanted", env(JOB, "NCCL_NET", "$TRANSPORT")),
+    ("env-wanted", changed(without(MPI, "NCCL_NET"), "NCCL_DEBUG=INFO", "NCCL_NET=AWS Libfabric")),
+    (
+        "torchrun",
+        changed(STATIC + "    Worker: {replicas: 1}\n", COMMAND, "[torchrun, --nnodes=2, a.py]"),
+    ),
     ("env-not-expanded", env(JOB, "CACHE", "$(TRITON_CACHE_DIR)/x")),
     ("library-path", env(JOB, "LD_LIBRARY_PATH", "/opt/amazon/ofi-nccl/lib/x86_64-linux-gnu")),
     ("operator-variable", env(JOB, "MASTER_ADDR", "somewhere")),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator
+from dataclasses import replace
 from typing import Final
 
 from stationmaster.diagnosis.lint.containers import Container, Variable
@@ -40,13 +41,43 @@ def check(manifest: Manifest) -> Iterator[Found]:
             yield from _not_expanded(container)
             if container.is_init:
                 continue
-            machine = pod.machine(container)
+            machine = _machine(manifest, pod, container)
             yield from _unwanted(container, machine)
+            yield from _unproven(manifest, container)
             if _trains_here(manifest, pod, machine):
                 yield from _wanted(manifest, container, machine)
                 yield from _library_path(container, machine)
             yield from _conflicts(container)
             yield from _operators(manifest, container)
+
+
+def _machine(manifest: Manifest, pod: Pod, container: Container) -> Machine:
+    """Where the container's variables count: those of mpirun are its workers'."""
+    own = pod.machine(container)
+    if manifest.kind != "MPIJob" or pod.role != "Launcher":
+        return own
+    workers = [(each, body) for each in manifest.pods for body in each.workers if each != pod]
+    if not workers:
+        return own
+    there = workers[0][0].machine(workers[0][1])
+    return replace(there, measures_nccl=own.measures_nccl, runs_megatron=own.runs_megatron)
+
+
+def _unproven(manifest: Manifest, container: Container) -> Iterator[Found]:
+    """Only NCCL's own lines show that a measurement went over EFA."""
+    if not any(word.endswith("_perf") for word in container.words):
+        return
+    value = container.value("NCCL_DEBUG")
+    if value is None or value.upper() not in ("INFO", "TRACE"):
+        yield found(
+            "nccl-log",
+            container.path,
+            f"NCCL_DEBUG is {value or 'not set'}: only with INFO does NCCL say whether it used EFA "
+            "or sockets, and how many interfaces",
+            fix="pass -x NCCL_DEBUG=INFO to mpirun"
+            if manifest.kind == "MPIJob"
+            else "set NCCL_DEBUG to INFO",
+        )
 
 
 def _trains_here(manifest: Manifest, pod: Pod, machine: Machine) -> bool:
@@ -90,7 +121,7 @@ def _matches(row: Unwanted, variable: Variable, container: Container, machine: M
 
 
 def _wanted(manifest: Manifest, container: Container, machine: Machine) -> Iterator[Found]:
-    set_here = {variable.name: variable for variable in container.variables}
+    set_here = {variable.name: variable for variable in _counting(manifest, container)}
     for row in WANTED:
         if not holds(row.on, machine):
             continue
@@ -112,6 +143,15 @@ def _wanted(manifest: Manifest, container: Container, machine: Machine) -> Itera
                 fix=f'set {row.name} to "{row.value}"',
                 severity=row.other,
             )
+
+
+def _counting(manifest: Manifest, container: Container) -> list[Variable]:
+    """The container's variables, and those that mpirun brings to it."""
+    if manifest.kind != "MPIJob":
+        return container.variables
+    launchers = [pod for pod in manifest.pods if pod.role == "Launcher"]
+    brought = [each for pod in launchers for body in pod.workers for each in body.variables]
+    return [*container.variables, *brought]
 
 
 def _is_missed(manifest: Manifest, name: str) -> bool:

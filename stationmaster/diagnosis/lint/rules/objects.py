@@ -104,7 +104,7 @@ def _texts(manifest: Manifest) -> Iterator[Found]:
     for at in ((), *(pod.path[:-1] for pod in manifest.pods if pod.path[-2:] == _TEMPLATE)):
         holder: Any = manifest.data
         for part in at:
-            holder = holder[part]
+            holder = mapping(holder).get(part) if isinstance(part, str) else holder[part]
         for field in ("labels", "annotations"):
             for key, value in mapping(mapping(mapping(holder).get("metadata")).get(field)).items():
                 if not isinstance(value, str):

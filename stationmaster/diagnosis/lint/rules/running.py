@@ -193,7 +193,7 @@ def _path(launch: Launch) -> Iterator[Found]:
             "torchrun-path",
             launch.path,
             f"{launch.torchrun_word}: images keep torchrun in different places (newer PyTorch "
-            "images have no /opt/conda), and the pod ends with no such file",
+            "images have no /opt/conda); with one that has none there, pods do not start",
             fix="write torchrun, or python -m torch.distributed.run",
         )
 
@@ -250,7 +250,7 @@ def _nodes(manifest: Manifest, flags: dict[str, Flag]) -> Iterator[Found]:
         yield found(
             "torchrun",
             flag.path,
-            f"--nnodes {flag.value}, and the job has {pods} pods; the flag beats the operator's "
+            f"--nnodes {flag.value}, and pods of the job: {pods}; the flag beats the operator's "
             "PET_NNODES, so torchrun waits for nodes that never come, or leaves some out",
             fix="remove --nnodes; the operator sets it",
         )
