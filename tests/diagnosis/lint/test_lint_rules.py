@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 from lint_manifests import BATCH, G5, JOB, MPI, STATIC, STORAGE, TRAIN, changed, findings
 
 from stationmaster.diagnosis.lint.findings import RULES
+from stationmaster.domain.catalogue.places import On
+from stationmaster.domain.catalogue.unwanted_variables import UNWANTED
 
 ENV = "                - {name: NCCL_DEBUG, value: WARN}\n"
 COMMAND = "[torchrun, --nproc_per_node=8, /app/train.py, --output_dir=/fsx/llama]"
@@ -607,6 +609,27 @@ def test_a_claim_of_another_file_counts_and_an_equal_name_there_is_a_warning():
     assert findings(JOB, STORAGE) == []
     (found,) = findings(BATCH, changed(BATCH, "nvidia-smi", "ls"))
     assert (found.rule, found.severity, found.file) == ("same-object", "warning", "1")
+
+
+ON_BASES = {
+    On.EFA_WITHOUT_GPUDIRECT: G5,
+    On.NO_NVLINK: G5,
+    On.HOST_NETWORK: changed(JOB, HOST, ON_HOST),
+    On.NO_EFA: JOB.replace(", vpc.amazonaws.com/efa: 4", ""),
+    On.EFA_UNKNOWN: changed(JOB, "node.kubernetes.io/instance-type: p4d.24xlarge", "a: b"),
+}
+
+
+@pytest.mark.parametrize("row", UNWANTED, ids=lambda row: f"{row.name}-{row.on.name}")
+def test_every_row_of_unwanted_variables_is_found_where_it_holds(row):
+    value = row.values[0] if row.values else "/opt/libnccl.so"
+    text = env(ON_BASES.get(row.on, JOB), row.name.replace("*", "X"), value)
+
+    found = [each for each in findings(text) if each.rule == "env-policy"]
+
+    assert (row.severity, row.fix) in {
+        (each.severity, each.fix) for each in found if row.reason in each.message
+    }
 
 
 def test_one_fault_many_times_is_shown_some_times_with_the_number_of_the_others():
