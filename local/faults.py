@@ -113,6 +113,13 @@ _FAULTS: Final = (
         source="FSx API reference, FileSystemFailureDetails",
     ),
     NamedFault(
+        name="no-storage-in-first-zone",
+        endpoint="aws",
+        effect="FSx has storage for a file system in every zone but the region's first",
+        source="https://github.com/aws-solutions-library-samples/"
+        "aws-batch-arch-for-protein-folding/issues/11",
+    ),
+    NamedFault(
         name="data-link-fails",
         endpoint="aws",
         effect="FSx cannot link the bucket of a run's data",

@@ -287,10 +287,12 @@ def settled_line(event: cl.SizeSettled) -> str:
 
 
 def zone_line(event: cl.ZoneGivenUp) -> str:
-    """Where AWS has no instances, and where it is asked for them next."""
-    wanted = f"{event.nodes} x {md.escape(event.instance_type, 40)}"
+    """Where AWS has no instances or no storage, and where it is asked for them next."""
+    lacking = f"{event.nodes} x {md.escape(event.instance_type, 40)} free"
+    if event.lacking is ResourceKind.FILE_SYSTEM:
+        lacking = "room for a file system"
     here, there = md.escape(event.zone, 40), md.escape(event.next_zone, 40)
-    return f"{_WARNING} no {wanted} free in {here}, trying {there}"
+    return f"{_WARNING} no {lacking} in {here}, trying {there}"
 
 
 def _training_line(event: ThreadEvent, run: Run) -> str:

@@ -16,6 +16,7 @@ from aws_cdk import aws_stepfunctions as sfn
 from constructs import Construct
 
 from stacks.constructs.states import ANY_ERROR, CLUSTER_ID, ERROR, StepStates
+from stationmaster.domain.errors import ZoneChanged
 from stationmaster.domain.names import SYSTEM_NODE_GROUP, TRAINING_NODE_GROUP
 
 COMMENT: Final = "Stationmaster: provision a cluster, install its plugins, and check it"
@@ -80,7 +81,10 @@ def cluster_states(scope: Construct, functions: Mapping[str, lambda_.IFunction])
 def _provision_capacity(
     scope: Construct, states: StepStates, failure: sfn.IChainable
 ) -> sfn.Parallel:
-    """Nodes and file system take 5 to 15 minutes each, so they are created side by side."""
+    """Nodes and file system take 5 to 15 minutes each, so they are created side by side.
+
+    Where FSx has no storage in a zone in which nodes are there already, all are gone over again.
+    """
     parallel = sfn.Parallel(scope, "ProvisionCapacity", result_path=sfn.JsonPath.DISCARD)
     for node_group in (SYSTEM_NODE_GROUP, TRAINING_NODE_GROUP):
         subject = f"{node_group.capitalize()}Nodes"
@@ -103,6 +107,9 @@ def _provision_capacity(
             every_s=15,
         ).next(sfn.Succeed(scope, "FileSystemProvisioned"))
     )
+    again = sfn.Wait(scope, "WaitForNextZone", time=sfn.WaitTime.duration(cdk.Duration.seconds(15)))
+    again.next(parallel)
+    parallel.add_catch(again, errors=[ZoneChanged.__name__], result_path=sfn.JsonPath.DISCARD)
     parallel.add_catch(failure, errors=ANY_ERROR, result_path="$.error")
     return parallel
 

@@ -34,6 +34,8 @@ ACTIONS: Final = Actions(
 _BUSY: Final = "BadRequest"
 # FSx says so of a group whose rules it does not know yet, made a moment ago.
 _NO_LUSTRE: Final = "do not permit Lustre LNET network traffic"
+# FSx documents no words for a lack of storage in a zone. A wrong guess asks the next zone in vain.
+_TOO_LITTLE: Final = ("insufficient", "not sufficient", "not have sufficient", "not enough")
 # The API's default is 2.10, which clients of AL2023 kernels cannot mount.
 LUSTRE_VERSION: Final = "2.15"
 
@@ -50,6 +52,17 @@ class FileSystem(BaseModel):
     mount_name: str = ""
     storage_gib: int = 0
     subnet_id: str = ""
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether FSx has given it up."""
+        return self.lifecycle in ("FAILED", "MISCONFIGURED", "MISCONFIGURED_UNAVAILABLE")
+
+    @property
+    def lacks_storage(self) -> bool:
+        """Whether it failed for want of storage in its zone, as far as FSx's words tell."""
+        said = self.failure.lower()
+        return "capacity" in said and any(word in said for word in _TOO_LITTLE)
 
 
 class FileSystems:

@@ -131,6 +131,10 @@ class ResourceFailed(PermanentError):
     """AWS reports that a creation ended in failure."""
 
 
+class ZoneChanged(PermanentError):
+    """Nodes that are there have to be made in another zone; their workflow goes over them again."""
+
+
 class CheckFailed(PermanentError):
     """A validation check said no; training on such a cluster would waste money."""
 

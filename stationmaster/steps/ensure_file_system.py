@@ -21,14 +21,17 @@ from stationmaster.steps.recording import (
     resources_deleted,
 )
 from stationmaster.steps.stopping import raise_if_unwanted
-from stationmaster.steps.zones import may_change_zone, subnet_of
+from stationmaster.steps.zones import (
+    is_free,
+    may_change_zone,
+    subnet_of,
+    try_next_zone_for_file_system,
+)
 from stationmaster.storage import existing_of
 
 if TYPE_CHECKING:
     from stationmaster.aws.file_systems import FileSystem
 
-# FSx says why in its own words, of which it documents none. Often it has no room in the zone for
-# this type of file system; the next one made would be in the same zone.
 _REMEDY: Final = (
     "try again later, with another file_system_type=, or with a file system that exists "
     "(file_system=fs-...)"
@@ -39,12 +42,14 @@ def ensure_file_system(services: Services, cluster_id: ClusterId) -> StepResult:
     """Create the file system if it is missing; ready when it is available where the nodes are.
 
     It is made beside the nodes, and follows them where their zone has none: see `zones`. So it is
-    not ready before they are. One that existed before the cluster is looked at, and nothing is
-    recorded of it: it is not the cluster's.
+    not ready before they are. Where its zone has no storage, nodes that are there follow it. One
+    that existed before the cluster is looked at, and nothing is recorded of it: it is not the
+    cluster's.
 
     Raises:
         ResourceFailed: FSx could not create it, or the one that existed cannot be used; says why.
         StepTimedOut: it is not available in time.
+        ZoneChanged: the nodes were there, and are to be made in another zone.
         ClusterDrained: nobody leases the cluster any more.
     """
     cluster = services.cluster_states.load(cluster_id)
@@ -60,7 +65,10 @@ def ensure_file_system(services: Services, cluster_id: ClusterId) -> StepResult:
         _create(services, cluster, name, number=number)
         return NOT_READY
     cluster = resource_seen(services, cluster, ResourceKind.FILE_SYSTEM, name)
-    if found.lifecycle in ("FAILED", "MISCONFIGURED", "MISCONFIGURED_UNAVAILABLE"):
+    if found.has_failed and found.lacks_storage and is_free(services, cluster):
+        try_next_zone_for_file_system(services, cluster, found, remedy=_REMEDY)
+        return NOT_READY
+    if found.has_failed:
         why = (found.failure or found.lifecycle).rstrip(".")
         raise ResourceFailed(
             f"FSx could not create file system {found.file_system_id}: {why}; {_REMEDY}"
@@ -80,7 +88,22 @@ def ensure_file_system(services: Services, cluster_id: ClusterId) -> StepResult:
     )
     if elsewhere or not _earlier_are_gone(services, cluster):
         return NOT_READY
-    return NOT_READY if may_change_zone(services, cluster) else READY
+    if may_change_zone(services, cluster):
+        _wait_for_nodes(services, cluster)
+        return NOT_READY
+    return READY
+
+
+def _wait_for_nodes(services: Services, cluster: Cluster) -> None:
+    """Raise StepTimedOut where nodes do not follow into the zone that was chosen last."""
+    if cluster.given_up_zones:
+        check_time(
+            services,
+            since=cluster.given_up_zones[-1].at,
+            limit_s=services.settings.provision_timeout_s,
+            what="the training nodes have not come to the zone of their file system",
+            then="try again later",
+        )
 
 
 def _name(cluster: Cluster, number: int) -> str:

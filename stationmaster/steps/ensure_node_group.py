@@ -104,8 +104,10 @@ def ensure_node_group(services: Services, cluster_id: ClusterId, *, node_group: 
             then=found.remedy or _next_try(found),
         )
         return NOT_READY
-    resource_created(services, cluster, ResourceKind.NODE_GROUP, node_group)
-    return READY
+    cluster = resource_created(services, cluster, ResourceKind.NODE_GROUP, node_group)
+    # The file system may just have given up the zone.
+    has_moved = node_group == TRAINING_NODE_GROUP and is_in_left_zone(cluster, found)
+    return NOT_READY if has_moved else READY
 
 
 def _has_failed(cluster: Cluster, found: NodeGroup) -> bool:

@@ -2,24 +2,27 @@
 
 Nodes and file system are in one zone, because traffic between zones is slow and costs money. The
 first zone is chosen with the security group. Where AWS has no instances in it, the node group is
-deleted and made in the next zone that offers them; the file system follows. This happens only
-while a cluster is made for the first time: nothing has been written to its file system then.
+deleted and made in the next zone that offers them; the file system follows. Where FSx has no
+storage in it, both go to the next zone, too. This happens only while a cluster is made for the
+first time: nothing has been written to its file system then.
 Called by `ensure_node_group` and `ensure_file_system`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.cluster.events import ZoneGivenUp, cluster_event_id
-from stationmaster.domain.errors import ResourceFailed
+from stationmaster.domain.errors import ResourceFailed, ZoneChanged
 from stationmaster.domain.names import TRAINING_NODE_GROUP
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.services import Services
 from stationmaster.steps.recording import check_time, resources_deleted
 
 if TYPE_CHECKING:
+    from stationmaster.aws.file_systems import FileSystem
     from stationmaster.aws.node_groups import NodeGroup
     from stationmaster.aws.security_groups import SecurityGroup
 
@@ -35,12 +38,21 @@ def may_change_zone(services: Services, cluster: Cluster) -> bool:
     They are bound to the zone of a reservation, of a file system that exists, and, once they were
     all there, to their own.
     """
+    return is_free(services, cluster) and not _nodes_have_come(cluster)
+
+
+def is_free(services: Services, cluster: Cluster) -> bool:
+    """Whether nothing binds nodes and file system to their zone but that they may be there."""
     spec = cluster.spec
-    nodes = cluster.resource(ResourceKind.NODE_GROUP, TRAINING_NODE_GROUP)
-    has_come = nodes is not None and nodes.active_at is not None
     is_bound = spec.reservation is not None or spec.file_system.existing_id or spec.eks_name
-    is_first = cluster.passes == 1 and not has_come
-    return is_first and not is_bound and len(services.settings.subnet_ids) > 1
+    return cluster.passes == 1 and not is_bound and len(services.settings.subnet_ids) > 1
+
+
+def _nodes_have_come(cluster: Cluster) -> bool:
+    """Whether the training nodes were all there, in the zone that is chosen now."""
+    nodes = cluster.resource(ResourceKind.NODE_GROUP, TRAINING_NODE_GROUP)
+    came_at = nodes.active_at if nodes is not None else None
+    return came_at is not None and all(left.at <= came_at for left in cluster.given_up_zones)
 
 
 def is_in_left_zone(cluster: Cluster, found: NodeGroup) -> bool:
@@ -54,31 +66,90 @@ def try_next_zone(services: Services, cluster: Cluster, found: NodeGroup) -> Non
     Raises:
         ResourceFailed: no other zone of the deployment offers them; says which were tried.
     """
+    _give_up(
+        services,
+        cluster,
+        subnet_id=found.subnet_ids[0],
+        lacking=ResourceKind.NODE_GROUP,
+        reason=found.failure,
+        said=f"{found.why_failed}, or reserve instances and type capacity=odcr:ID",
+    )
+
+
+def try_next_zone_for_file_system(
+    services: Services, cluster: Cluster, found: FileSystem, *, remedy: str
+) -> None:
+    """Give up the zone of a file system for which FSx has no storage.
+
+    Raises:
+        ZoneChanged: the nodes were there already; the workflow has to go over them again.
+        ResourceFailed: no other zone of the deployment offers instances; says which were tried.
+    """
+    cluster = _give_up(
+        services,
+        cluster,
+        subnet_id=found.subnet_id,
+        lacking=ResourceKind.FILE_SYSTEM,
+        reason=found.failure,
+        said=f"{found.failure.rstrip('.')}; {remedy}",
+    )
+    nodes = cluster.resource(ResourceKind.NODE_GROUP, TRAINING_NODE_GROUP)
+    if nodes is not None and nodes.active_at is not None:
+        raise ZoneChanged(
+            f"nodes and file system of {cluster.cluster_id} are made in another zone: "
+            f"{found.failure}"
+        )
+
+
+def _give_up(
+    services: Services,
+    cluster: Cluster,
+    *,
+    subnet_id: str,
+    lacking: ResourceKind,
+    reason: str,
+    said: str,
+) -> Cluster:
     spec = cluster.spec
     zones = services.subnets.zones()
     offered = services.subnets.zones_offering(spec.instance_type)
-    here = zones.get(found.subnet_ids[0], found.subnet_ids[0])
-    tried = [*(each.zone for each in cluster.given_up_zones), here]
-    left = [each for each, zone in zones.items() if zone in offered.difference(tried)]
+    here = zones.get(subnet_id, subnet_id)
+    tried = [*((each.zone, each.lacking) for each in cluster.given_up_zones), (here, lacking)]
+    others = offered.difference(zone for zone, _ in tried)
+    left = [each for each, zone in zones.items() if zone in others]
     if not left:
         raise ResourceFailed(
-            f"AWS has no {spec.least_nodes} x {spec.instance_type} free in {', '.join(tried)}: no "
-            f"other zone of this deployment offers them; {found.why_failed}, or reserve instances "
-            "and type capacity=odcr:ID"
+            f"{_lacks(cluster, tried)}: no other zone of this deployment offers "
+            f"{spec.instance_type}; {said}"
         )
     event = ZoneGivenUp(
         event_id=cluster_event_id(cluster.cluster_id, "zone.given_up", here),
         cluster_id=cluster.cluster_id,
         at=services.now(),
         zone=here,
-        left_subnet_id=found.subnet_ids[0],
+        left_subnet_id=subnet_id,
         next_zone=zones[left[0]],
         subnet_id=left[0],
         instance_type=spec.instance_type,
         nodes=spec.least_nodes,
-        reason=found.failure,
+        lacking=lacking,
+        reason=reason,
     )
-    services.cluster_states.record(cluster.cluster_id, [event])
+    return services.cluster_states.record(cluster.cluster_id, [event])
+
+
+def _lacks(cluster: Cluster, tried: Sequence[tuple[str, ResourceKind]]) -> str:
+    """What there is no room for in which of the zones."""
+    wanted = f"{cluster.spec.least_nodes} x {cluster.spec.instance_type}"
+    without_nodes, without_storage = (
+        ", ".join(zone for zone, lacking in tried if lacking is kind)
+        for kind in (ResourceKind.NODE_GROUP, ResourceKind.FILE_SYSTEM)
+    )
+    parts = [
+        f"AWS has no {wanted} free in {without_nodes}" if without_nodes else "",
+        f"FSx has no room for a file system in {without_storage}" if without_storage else "",
+    ]
+    return " and ".join(filter(None, parts))
 
 
 def leave_zone(services: Services, cluster: Cluster, found: NodeGroup) -> None:

@@ -905,6 +905,10 @@ def test_thread_names_the_full_zone_and_the_next_one():
         thread_message([left], running())
     )
     assert "trying us-east-1b" in seen(cluster_message([left], make_cluster()))
+    full = left.model_copy(update={"lacking": ResourceKind.FILE_SYSTEM})
+    assert "no room for a file system in us-east-1a, trying us-east-1b" in seen(
+        thread_message([full], running())
+    )
 
 
 def test_thread_of_a_range_says_how_many_nodes_it_got_and_why():

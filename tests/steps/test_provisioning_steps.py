@@ -179,7 +179,7 @@ def test_step_that_is_refused_says_so_and_has_recorded_that_it_would_ask(
             "file-system-fails",
             ensure_file_system,
             {},
-            r"FSx could not create file system fs-\w+: .*insufficient storage .*; try again later, "
+            r"FSx could not create file system fs-\w+: .*internal failure; try again later, "
             r"with another file_system_type=, or .* exists \(file_system=fs-...\)$",
         ),
     ],

@@ -11,7 +11,7 @@ from aws_fixtures import until
 from aws_steps import Account, account, endpoint  # noqa: F401
 
 from stationmaster.domain.cluster.resources import ResourceStatus
-from stationmaster.domain.errors import ResourceFailed, StepTimedOut
+from stationmaster.domain.errors import ResourceFailed, StepTimedOut, ZoneChanged
 from stationmaster.domain.names import cluster_name
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.steps.ensure_cluster import ensure_cluster
@@ -24,6 +24,7 @@ from stationmaster.steps.release_network import release_network
 from stationmaster.steps.release_node_group import release_node_group
 
 FIRST_IS_FULL = "no-capacity-in-first-zone"
+NO_STORAGE = "no-storage-in-first-zone"
 SILENT = "launches-fail-silently"
 P4D = {"recipe": "llama2-7b", "instance_type": "p4d.24xlarge"}
 
@@ -144,6 +145,74 @@ def test_when_no_zone_has_instances_the_sentence_names_zones_and_remedies(accoun
     assert tried == ["us-west-2a", "us-west-2b"]
     assert "another instance type or fewer nodes, or reserve instances" in said
     assert "capacity=odcr:ID" in said
+
+
+def test_nodes_that_are_there_follow_a_file_system_that_has_no_room(account: Account):
+    begin(account, NO_STORAGE)
+    account.finish(ensure_node_group, node_group="training")
+    with pytest.raises(ZoneChanged, match="insufficient storage capacity"):
+        account.finish(ensure_file_system)
+    account.call(ensure_file_system)
+    until(lambda: _is_available(account))
+    assert not account.call(ensure_file_system)  # the nodes are still in the zone given up
+
+    account.finish(ensure_node_group, node_group="training")
+    account.finish(ensure_file_system)
+
+    assert node_zones(account) == {"us-west-2b"}
+    assert file_systems(account) == ["us-west-2b"]
+    (given_up,) = account.events("cluster.zone_given_up")
+    assert (given_up.zone, given_up.next_zone) == ("us-west-2a", "us-west-2b")
+    assert given_up.lacking is ResourceKind.FILE_SYSTEM
+    assert sorted(statuses(account, ResourceKind.FILE_SYSTEM)) == ["active", "deleted"]
+
+
+def test_nodes_that_have_not_come_follow_without_going_over_the_workflow_again(account: Account):
+    begin(account, NO_STORAGE)
+    account.call(ensure_file_system)
+    until(lambda: _has_failed(account))
+
+    assert not account.call(ensure_file_system)
+    account.finish(ensure_node_group, node_group="training")
+    account.finish(ensure_file_system)
+
+    assert node_zones(account) == {"us-west-2b"}
+    assert file_systems(account) == ["us-west-2b"]
+
+
+def _has_failed(account: Account) -> bool:
+    found = account.services.file_systems.describe(account.cluster_id)
+    return found is not None and found.lifecycle == "FAILED"
+
+
+def test_nodes_that_do_not_follow_the_file_system_are_said_after_the_limit(account: Account):
+    begin(account, NO_STORAGE)
+    account.finish(ensure_node_group, node_group="training")
+    with pytest.raises(ZoneChanged):
+        account.finish(ensure_file_system)
+    account.call(ensure_file_system)
+    until(lambda: _is_available(account))
+    until(lambda: len(file_systems(account)) == 1 or account.call(ensure_file_system))
+
+    account.pass_time()
+
+    with pytest.raises(StepTimedOut, match="nodes have not come to the zone of their file system"):
+        account.finish(ensure_file_system)
+
+
+def test_sentence_says_what_each_zone_lacks(account: Account):
+    begin(account, NO_STORAGE, **P4D)
+    account.call(ensure_file_system)
+    until(lambda: _has_failed(account))
+    account.call(ensure_file_system)
+    account.aws.faults.add("no-capacity")
+
+    with pytest.raises(
+        ResourceFailed,
+        match=r"^AWS has no 2 x p4d.24xlarge free in us-west-2b, us-west-2c and FSx has no room "
+        r"for a file system in us-west-2a: no other zone of this deployment offers p4d.24xlarge; ",
+    ):
+        account.finish(ensure_node_group, node_group="training")
 
 
 def test_quota_ends_the_wait_though_eks_says_nothing(account: Account):

@@ -152,14 +152,21 @@ class FsxService(NativeService):
         described = file_system.described
         if described["Lifecycle"] != "CREATING":
             return
-        if "file-system-fails" in self.emulation.faults:
+        faults = self.emulation.faults
+        if "no-storage-in-first-zone" in faults and self._is_in_first_zone(described):
             failure = "insufficient storage capacity in the Availability Zone of the subnet"
+        elif "file-system-fails" in faults:
+            failure = "internal failure"
         else:
             failure = self._stand_behind(described["FileSystemId"])
         described["Lifecycle"] = "FAILED" if failure else "AVAILABLE"
         if failure:
             message = f"The file system could not be created: {failure}"
             described["FailureDetails"] = {"Message": message}
+
+    def _is_in_first_zone(self, described: dict[str, Any]) -> bool:
+        subnet = self._ec2().get_subnet(described["SubnetIds"][0])
+        return str(subnet.availability_zone) == f"{self.emulation.region}a"
 
     def _stand_behind(self, identity: str) -> str:
         """Let the observer bring what stands behind the file system; why it could not, if so."""

@@ -169,7 +169,7 @@ class SizeSettled(_Event):
 
 
 class ZoneGivenUp(_Event):
-    """AWS has no instances for the training nodes in a zone; they are tried for in the next."""
+    """AWS has no room for training nodes or file system in a zone; both are made in the next."""
 
     type: Literal["cluster.zone_given_up"] = "cluster.zone_given_up"
     zone: str
@@ -181,6 +181,8 @@ class ZoneGivenUp(_Event):
     instance_type: str
     nodes: int
     """How many were asked for."""
+    lacking: ResourceKind = ResourceKind.NODE_GROUP
+    """What there is no room for: a node group or a file system."""
     reason: str = ""
     """As AWS says it."""
 

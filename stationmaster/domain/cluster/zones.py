@@ -1,4 +1,7 @@
-"""Zones in which AWS had no instances for a cluster's nodes. Pure; `aggregate` calls it."""
+"""Zones in which AWS had no room for a cluster's nodes or its file system. Pure.
+
+`aggregate` calls it.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from pydantic import BaseModel, ConfigDict
 
 from stationmaster.domain.cluster.changes import cannot, refuse_going
 from stationmaster.domain.cluster.events import ZoneGivenUp
+from stationmaster.domain.resources import ResourceKind
 
 if TYPE_CHECKING:
     from stationmaster.domain.cluster.aggregate import Cluster
@@ -22,6 +26,8 @@ class LeftZone(BaseModel):
     zone: str
     subnet_id: str
     at: datetime
+    lacking: ResourceKind = ResourceKind.NODE_GROUP
+    """What there was no room for."""
 
 
 def zone_changed(cluster: Cluster, event: ZoneGivenUp) -> dict[str, object]:
@@ -29,7 +35,9 @@ def zone_changed(cluster: Cluster, event: ZoneGivenUp) -> dict[str, object]:
     refuse_going(cluster, f"go to zone {event.next_zone}")
     if cluster.passes > 1:
         raise cannot(cluster, f"go to zone {event.next_zone}, because it has been used")
-    left = LeftZone(zone=event.zone, subnet_id=event.left_subnet_id, at=event.at)
+    left = LeftZone(
+        zone=event.zone, subnet_id=event.left_subnet_id, at=event.at, lacking=event.lacking
+    )
     return {
         "given_up_zones": [*cluster.given_up_zones, left],
         "subnet_id": event.subnet_id,

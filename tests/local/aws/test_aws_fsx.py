@@ -133,7 +133,7 @@ def test_file_system_that_fails_tells_why_and_can_be_deleted(
     failed = reaches(fsx, identity, "FAILED")
     fsx.delete_file_system(FileSystemId=identity)
 
-    assert "insufficient storage capacity" in failed["FailureDetails"]["Message"]
+    assert "internal failure" in failed["FailureDetails"]["Message"]
     until(lambda: is_gone(fsx, identity))
 
 

@@ -136,6 +136,8 @@ ROUTES: dict[str, Route] = {
         for what in ("call fails", "answer is lost")
     },
     "last resorts fail at first": Route(
+        # The zone is changed once, before the last resorts are needed.
+        cluster=("ProvisionCapacity > WaitForNextZone > ProvisionCapacity > InstallPlugins",),
         retries=frozenset(
             {
                 "ConcludeFailure",
@@ -143,7 +145,7 @@ ROUTES: dict[str, Route] = {
                 "ReleaseAfterFailure",
                 "ConcludeTeardownFailed",
             }
-        )
+        ),
     ),
     **{f"train: {state} fails": Route(train=(f"{state} > {_FAILED}",)) for state in TRAIN_TASKS},
     **{

@@ -156,6 +156,7 @@ def state_scenarios() -> list[Scenario]:
         simple("train: ReleaseLease fails", Fault("release-lease", times=1)),
         simple(
             "last resorts fail at first",
+            Fault("ensure-file-system", error="ZoneChanged", times=1),
             Fault("install-plugin"),
             *(
                 Fault(name, error="Unexpected", times=2)
