@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from cli.main import main
+from stationmaster.kubernetes.manifests import MANIFESTS
 
 POD = "apiVersion: v1\nkind: Pod\nmetadata:\n  name: a\nspec:\n  containers:\n  - name: a\n"
 IMAGE = "    image: nvidia/cuda:12.8.0\n"
@@ -91,6 +92,12 @@ def test_bad_input_is_one_sentence_and_exits_with_2(tmp_path, capsys, content, a
     assert shown.out == ""
     assert message.format(path=path) in shown.err
     assert len(shown.err.splitlines()) == 1
+
+
+def test_nothing_is_found_in_the_repositorys_own_manifests(capsys):
+    assert main(["lint", str(MANIFESTS)]) == 0
+
+    assert capsys.readouterr().out.startswith("nothing found in ")
 
 
 def test_folder_without_a_manifest_is_bad_input(tmp_path, capsys):

@@ -18,6 +18,7 @@ GPU: Final = "nvidia.com/gpu"
 EFA: Final = "vpc.amazonaws.com/efa"
 HUGE_PAGES: Final = "hugepages-2Mi"
 INSTANCE_LABELS: Final = ("node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type")
+_REPLICAS: Final = (("spec", "pytorchReplicaSpecs"), ("spec", "mpiReplicaSpecs"))
 TRAINING_KINDS: Final = ("PyTorchJob", "MPIJob", "TrainJob", "HyperPodPyTorchJob", "ElasticJob")
 
 
@@ -198,8 +199,7 @@ def _templates(value: Any, path: Path) -> Iterator[tuple[Path, Mapping[str, Any]
     """Every mapping that has a pod template, by its path."""
     if isinstance(value, Mapping):
         template = mapping(mapping(value.get("template")).get("spec"))
-        is_replica = path[-2:-1] and path[-2] in ("pytorchReplicaSpecs", "mpiReplicaSpecs")
-        if is_replica or isinstance(template.get("containers"), list):
+        if path[:-1] in _REPLICAS or isinstance(template.get("containers"), list):
             yield path, value
             return
         for key, item in value.items():

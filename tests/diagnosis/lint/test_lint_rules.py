@@ -17,6 +17,7 @@ from lint_manifests import BATCH, G5, JOB, MPI, STATIC, STORAGE, TRAIN, changed,
 from stationmaster.diagnosis.lint.findings import RULES
 from stationmaster.domain.catalogue.places import On
 from stationmaster.domain.catalogue.unwanted_variables import UNWANTED
+from stationmaster.kubernetes.manifests import MANIFESTS
 
 ENV = "                - {name: NCCL_DEBUG, value: WARN}\n"
 COMMAND = "[torchrun, --nproc_per_node=8, /app/train.py, --output_dir=/fsx/llama]"
@@ -57,6 +58,10 @@ def without(base: str, name: str) -> str:
 
 def command(words: str, base: str = JOB) -> str:
     return changed(base, COMMAND, words)
+
+
+# Its schema has the job's fields, and is no job.
+CUSTOM_TYPE = (MANIFESTS / "training-operator" / "1-crd.yaml").read_text()
 
 
 class Bad(NamedTuple):
@@ -520,6 +525,19 @@ GOOD = [
         "torchrun",
         changed(STATIC + "    Worker: {replicas: 1}\n", COMMAND, "[torchrun, --nnodes=2, a.py]"),
     ),
+    (
+        "env-policy",
+        env(
+            changed(
+                MPI,
+                "{name: FI_EFA_USE_HUGE",
+                "{name: TRITON_CACHE_DIR, value: a}\n                - {name: FI_EFA_USE_HUGE",
+            ),
+            "NCCL_DEBUG",
+            "INFO",
+        ),
+    ),
+    ("admission", CUSTOM_TYPE),
     ("env-not-expanded", env(JOB, "CACHE", "$(TRITON_CACHE_DIR)/x")),
     ("library-path", env(JOB, "LD_LIBRARY_PATH", "/opt/amazon/ofi-nccl/lib/x86_64-linux-gnu")),
     ("operator-variable", env(JOB, "MASTER_ADDR", "somewhere")),

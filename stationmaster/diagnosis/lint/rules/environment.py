@@ -52,15 +52,19 @@ def check(manifest: Manifest) -> Iterator[Found]:
 
 
 def _machine(manifest: Manifest, pod: Pod, container: Container) -> Machine:
-    """Where the container's variables count: those of mpirun are its workers'."""
+    """Where the container's variables count: those of mpirun are its workers', who run what it
+    starts."""
     own = pod.machine(container)
-    if manifest.kind != "MPIJob" or pod.role != "Launcher":
+    if manifest.kind != "MPIJob":
         return own
-    workers = [(each, body) for each in manifest.pods for body in each.workers if each != pod]
-    if not workers:
-        return own
-    there = workers[0][0].machine(workers[0][1])
-    return replace(there, measures_nccl=own.measures_nccl, runs_megatron=own.runs_megatron)
+    machines = {each.role: each.machine(body) for each in manifest.pods for body in each.workers}
+    launcher, worker = machines.get("Launcher", own), machines.get("Worker", own)
+    there = worker if pod.role == "Launcher" else own
+    return replace(
+        there,
+        measures_nccl=launcher.measures_nccl or own.measures_nccl,
+        runs_megatron=launcher.runs_megatron or own.runs_megatron,
+    )
 
 
 def _unproven(manifest: Manifest, container: Container) -> Iterator[Found]:
