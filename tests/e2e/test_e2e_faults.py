@@ -18,8 +18,8 @@ from stationmaster.steps.release_network import release_network
             "/train tiny-llama nodes=2",
             {},
             "could not create file system",
-            "AWS has no storage left for such a file system",
-            "`/train plan tiny-llama file_system_type=persistent-250`",
+            "AWS gave up on the file system",
+            "`/train preflight tiny-llama`",
         ),
         (
             "node-group-fails",
