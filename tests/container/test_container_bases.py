@@ -16,4 +16,4 @@ def test_image_is_built_on_versions_that_have_no_known_defect(dockerfile: Path) 
     bases = BASE.findall(dockerfile.read_text())
 
     assert bases
-    assert [defect.what for base in bases for defect in defects_of(base)] == []
+    assert [defect for base in bases for defect in defects_of(base)] == []

@@ -263,7 +263,7 @@ MUTATED = {
     "a plugin that hangs on broadcasts": (
         changed("1.16.3-aws", "1.18.0"),
         "fail",
-        "aws-ofi-nccl 1.18.0 hangs on large broadcasts",
+        "aws-ofi-nccl 1.18.0 hangs in large broadcasts",
     ),
     "a plugin after the fix": (changed("1.16.3-aws", "1.20.0"), "pass", "above the limit"),
     "cut before the last lines": (

@@ -1,4 +1,4 @@
-"""Versions of libraries in the tags of images, and those with known defects. Pure.
+"""Versions of libraries in the tags of images. Pure.
 
 Tags of AWS's images name what is inside: `pytorch-training:2.7.1-gpu-py312-cu128-...`,
 `nccl-tests:cuda13.0.2-efa1.48.0-ofiv1.19.0-ncclv2.30.4-1-testsv2.18.3`.
@@ -7,8 +7,9 @@ Tags of AWS's images name what is inside: `pytorch-training:2.7.1-gpu-py312-cu12
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Final
+
+from stationmaster.domain.catalogue.defects import Defect, defect_of, parse_version
 
 _NUMBER: Final = r"v?(\d{1,4}(?:\.\d{1,4}){1,3})"
 _IN_TAG: Final = {
@@ -19,49 +20,6 @@ _IN_TAG: Final = {
     "etcd": re.compile(rf"^{_NUMBER}"),
 }
 _LEADING: Final = re.compile(rf"{_NUMBER}")
-
-
-@dataclass(frozen=True)
-class Defect:
-    """Versions of a library that must not be used: from `first` up to, without, `fixed`."""
-
-    package: str
-    first: str
-    fixed: str
-    what: str
-    source: str
-
-
-DEFECTS: Final = (
-    Defect(
-        "ofi",
-        "1.14.0",
-        "1.14.1",
-        "aws-ofi-nccl 1.14.0 deadlocks",
-        "aws/aws-ofi-nccl, release notes",
-    ),
-    Defect(
-        "ofi",
-        "1.18",
-        "1.20",
-        "aws-ofi-nccl 1.18 and 1.19 hang in large broadcasts",
-        "aws/deep-learning-containers issues 6551 and 6668",
-    ),
-    Defect(
-        "efa",
-        "1.47",
-        "1.49",
-        "the EFA installers 1.47 and 1.48 carry an aws-ofi-nccl that hangs in large broadcasts",
-        "aws/deep-learning-containers issues 6551 and 6668",
-    ),
-    Defect(
-        "etcd",
-        "3.6",
-        "99.0",
-        "etcd 3.6 has no v2 API any more, which torchrun's etcd rendezvous speaks",
-        "etcd, changelog 3.6",
-    ),
-)
 
 
 def versions_of(image: str) -> dict[str, str]:
@@ -92,20 +50,13 @@ def split_image(image: str) -> tuple[str, str]:
 
 def is_older(version: str, than: str) -> bool:
     """Whether a version is before another one, number by number."""
-    return _numbers(version) < _numbers(than)
+    return parse_version(version) < parse_version(than)
 
 
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split("."))
-
-
-def defects_of(image: str) -> list[Defect]:
-    """The known defects of what an image's tag names."""
-    versions = versions_of(image)
+def defects_of(image: str) -> list[tuple[str, Defect]]:
+    """The known defects of what an image's tag names, each with the version that has it."""
     return [
-        defect
-        for defect in DEFECTS
-        if (version := versions.get(defect.package)) is not None
-        and not is_older(version, defect.first)
-        and is_older(version, defect.fixed)
+        (version, defect)
+        for package, version in versions_of(image).items()
+        if (defect := defect_of(package, version)) is not None
     ]

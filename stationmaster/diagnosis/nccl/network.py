@@ -6,9 +6,9 @@ from typing import Final
 
 from stationmaster.diagnosis.nccl.report import Finding, Verdict
 from stationmaster.diagnosis.nccl.transport import Kind, Transport
+from stationmaster.domain.catalogue.defects import defect_of
 from stationmaster.domain.catalogue.instances import InstanceType
 from stationmaster.domain.catalogue.nccl_floors import has_gpudirect
-from stationmaster.domain.catalogue.nccl_versions import bad_version
 
 _DEBUG: Final = "run the test with NCCL_DEBUG=INFO, which prints the transport"
 _DEVICES: Final = (
@@ -150,13 +150,13 @@ def _direct(transport: Transport, instance: InstanceType, *, is_fast: bool) -> l
 def _versions(transport: Transport) -> list[Finding]:
     if transport.plugin_version is None:
         return []
-    bad = bad_version("aws-ofi-nccl", transport.plugin_version)
+    bad = defect_of("ofi", transport.plugin_version)
     if bad is None:
         return []
     return [
         Finding(
             verdict=Verdict.FAIL,
-            text=f"aws-ofi-nccl {transport.plugin_version} {bad.what} ({bad.source}, {bad.as_of})",
+            text=f"{bad.name} {transport.plugin_version} {bad.what} ({bad.source}, {bad.as_of})",
             remedy=bad.remedy,
         )
     ]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from stationmaster.domain.catalogue.nccl_versions import parse_version
+from stationmaster.domain.catalogue.defects import parse_version
 
 _I: Final = re.IGNORECASE
 _HOST: Final = re.compile(r"([A-Za-z0-9][\w.-]{0,252}):[0-9]+:[0-9]+ \[\w+\]")

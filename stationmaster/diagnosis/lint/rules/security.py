@@ -93,7 +93,6 @@ def _image(container: Container) -> Iterator[Found]:
             "and a run cannot be repeated",
             fix="name a version, or a digest (@sha256:...)",
         )
-    for defect in defects_of(image):
-        message = f"{defect.what} ({defect.source})"
-        fix = "use a newer image" if defect.package != "etcd" else "use etcd 3.5, or c10d"
-        yield found("image-version", path, message, fix=fix)
+    for version, defect in defects_of(image):
+        message = f"{defect.name} {version} {defect.what} ({defect.source})"
+        yield found("image-version", path, message, fix=defect.remedy)

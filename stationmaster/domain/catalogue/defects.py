@@ -1,0 +1,101 @@
+"""Versions of libraries below a training job that must not be used, each with its source and date.
+
+Read by the linter, from the tags of images, and by the judge of nccl-tests, from what NCCL prints.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pydantic import BaseModel, ConfigDict
+
+Version = tuple[int, ...]
+
+
+class Defect(BaseModel):
+    """Versions of one library from `first` on and before `fixed`; without it, all newer ones."""
+
+    model_config = ConfigDict(frozen=True)
+
+    package: str
+    """As tags of images call it: ofi (aws-ofi-nccl), efa (the EFA installer), etcd."""
+    first: Version
+    fixed: Version | None
+    name: str
+    """As people call it."""
+    what: str
+    """What is wrong, after its name and version."""
+    remedy: str
+    source: str
+    as_of: str
+
+
+_BROADCASTS: Final = "hangs in large broadcasts between nodes, which all-reduce alone does not show"
+_NEWER_PLUGIN: Final = "use aws-ofi-nccl 1.20.0 (EFA installer 1.49.0) or newer in the image"
+_REPORTS: Final = "aws/deep-learning-containers pull requests 6551 and 6668"
+
+DEFECTS: Final = (
+    Defect(
+        package="ofi",
+        first=(1, 14, 0),
+        fixed=(1, 14, 1),
+        name="aws-ofi-nccl",
+        what="can wait for itself for ever",
+        remedy=_NEWER_PLUGIN,
+        source="aws/aws-ofi-nccl, release notes",
+        as_of="2026-08-27",
+    ),
+    Defect(
+        package="ofi",
+        first=(1, 18),
+        fixed=(1, 20),
+        name="aws-ofi-nccl",
+        what=_BROADCASTS,
+        remedy=_NEWER_PLUGIN,
+        source=_REPORTS,
+        as_of="2026-08-27",
+    ),
+    Defect(
+        package="efa",
+        first=(1, 47),
+        fixed=(1, 49),
+        name="the EFA installer",
+        what=f"brings an aws-ofi-nccl that {_BROADCASTS}",
+        remedy=_NEWER_PLUGIN,
+        source=_REPORTS,
+        as_of="2026-08-27",
+    ),
+    Defect(
+        package="etcd",
+        first=(3, 6),
+        fixed=None,
+        name="etcd",
+        what="has no v2 API any more, which torchrun's etcd rendezvous speaks",
+        remedy="use etcd 3.5, or the c10d rendezvous",
+        source="etcd, changelog 3.6",
+        as_of="2026-08-27",
+    ),
+)
+
+
+def parse_version(text: str) -> Version:
+    """The leading numbers of "1.18.0-aws" or "2.21.5+cuda12.4"; () where there are none."""
+    numbers: list[int] = []
+    for part in text.split("."):
+        digits = part[: len(part) - len(part.lstrip("0123456789"))]
+        if not digits or len(digits) > 9:
+            break
+        numbers.append(int(digits))
+        if digits != part:
+            break
+    return tuple(numbers)
+
+
+def defect_of(package: str, version: str) -> Defect | None:
+    """What is known against a version; None where nothing is, or where it has no number."""
+    number = parse_version(version)
+    for defect in DEFECTS:
+        before = defect.fixed is None or number < defect.fixed
+        if number and defect.package == package and defect.first <= number and before:
+            return defect
+    return None
