@@ -1,0 +1,385 @@
+"""Measure the collectives that training uses, on the machines and in the image that train.
+
+    torchrun --nnodes 2 --nproc-per-node 8 ... -m training.collectives [--alone] [--pairs]
+    torchrun --standalone --nproc-per-node 2 -m training.collectives --max-bytes 1048576
+
+All-reduce and broadcast of float sums by torch.distributed: NCCL on GPUs, gloo on CPUs. Each size
+is sent once and every value of the result is compared, then timed. First, where asked for, each
+node alone and pairs of nodes, then all ranks; rank 0 prints the tables as nccl-tests does, so that
+`stationmaster nccl-report` reads them. Results are in place, so the columns for out of place have
+N/A. A node goes by the variable NODE_NAME, or by its host name. Standard output carries tables
+only; with wrong values the exit code is 3.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
+
+import torch
+import torch.distributed as dist
+
+from training.elastic import exit_now
+
+ALL_REDUCE: Final = "all_reduce"
+BROADCAST: Final = "broadcast"
+EXIT_WRONG_VALUES: Final = 3
+
+_FLOAT_BYTES: Final = 4
+_WARM_UP: Final = 2
+_MAX_ITERATIONS: Final = 20
+# A size is timed for about so long: seconds matter for large messages, repetitions for small ones.
+_SECONDS_EACH: Final = 0.1
+# Compared in parts: an expected tensor of the whole size would need its memory once more.
+_CHUNK: Final = 1 << 24
+# Values repeat with these periods, so that a shifted or swapped result differs. Their sums are
+# whole numbers below 2**24 for up to 100,000 ranks, which float32 adds exactly in any order.
+_PERIOD: Final = 61
+_RANK_PERIOD: Final = 97
+# Large broadcasts hang with some network plugins: then this ends the process.
+_TIMEOUT: Final = timedelta(minutes=3)
+
+
+@dataclass(frozen=True)
+class Member:
+    """One rank as the head of a table shows it, where ranks count from 0 in each group."""
+
+    rank: int
+    """Among all ranks."""
+    host: str
+    pid: int
+    local_rank: int
+    device: str
+
+
+@dataclass(frozen=True)
+class Row:
+    """One size: microseconds, the mean of all ranks, and values that differ from the sum."""
+
+    num_bytes: int
+    time_us: float
+    num_wrong: int
+
+
+@dataclass(frozen=True)
+class Table:
+    """One operation among some of the ranks."""
+
+    operation: str
+    members: tuple[Member, ...]
+    sizes: tuple[int, ...]
+    rows: tuple[Row, ...]
+
+
+@dataclass(frozen=True)
+class Options:
+    """What is measured; sizes are in bytes, and each is `factor` times the one before."""
+
+    min_bytes: int
+    max_bytes: int
+    factor: int
+    alone: bool
+    pairs: bool
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The sizes of all messages among all ranks, rising."""
+        sizes = [self.min_bytes]
+        while sizes[-1] * self.factor <= self.max_bytes:
+            sizes.append(sizes[-1] * self.factor)
+        return tuple(sizes)
+
+
+def parse(argv: Sequence[str]) -> Options:
+    """Read the command line.
+
+    Raises:
+        SystemExit: argparse's own, code 2, naming the value.
+    """
+    parser = argparse.ArgumentParser(prog="python -m training.collectives")
+    parser.add_argument("--min-bytes", type=_size, default=8)
+    parser.add_argument("--max-bytes", type=_size, default=None, help="2 GiB on GPUs, else 32 MiB")
+    parser.add_argument("--factor", type=int, default=None, choices=range(2, 1025), metavar="N")
+    parser.add_argument("--alone", action="store_true", help="first each node alone")
+    parser.add_argument("--pairs", action="store_true", help="first nodes in pairs")
+    typed = parser.parse_args(argv)
+    on_gpus = torch.cuda.is_available()
+    max_bytes = typed.max_bytes or (1 << 31 if on_gpus else 1 << 25)
+    if max_bytes < typed.min_bytes:
+        parser.error(f"--max-bytes {max_bytes} is less than --min-bytes {typed.min_bytes}")
+    factor = typed.factor or (2 if on_gpus else 4)
+    return Options(typed.min_bytes, max_bytes, factor, typed.alone, typed.pairs)
+
+
+def _size(text: str) -> int:
+    number = int(text)
+    if number < _FLOAT_BYTES or number % _FLOAT_BYTES:
+        raise argparse.ArgumentTypeError(f"{text} bytes are no whole number of 4-byte floats")
+    return number
+
+
+def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
+    """Measure, and print on rank 0; the exit code is the same on every rank."""
+    options = parse(argv)
+    device = _join(environ)
+    members = _members(device, environ)
+    num_wrong = 0
+    for groups in _steps(options, members):
+        num_wrong += _measure_groups(groups, options, members, device)
+    num_wrong += _measure_all(options, members, device)
+    dist.barrier()  # nobody leaves before rank 0 has printed
+    dist.destroy_process_group()
+    return EXIT_WRONG_VALUES if num_wrong else 0
+
+
+def _join(environ: Mapping[str, str]) -> torch.device:
+    if not torch.cuda.is_available():
+        dist.init_process_group("gloo", timeout=_TIMEOUT)
+        return torch.device("cpu")
+    device = torch.device("cuda", int(environ.get("LOCAL_RANK", "0")))
+    torch.cuda.set_device(device)
+    dist.init_process_group("cpu:gloo,cuda:nccl", timeout=_TIMEOUT)
+    return device
+
+
+def _members(device: torch.device, environ: Mapping[str, str]) -> tuple[Member, ...]:
+    """Every rank, in order."""
+    own = Member(
+        rank=dist.get_rank(),
+        host=environ.get("NODE_NAME") or socket.gethostname(),
+        pid=os.getpid(),
+        local_rank=int(environ.get("LOCAL_RANK", "0")),
+        device=torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU",
+    )
+    members: list[Member | None] = [None] * dist.get_world_size()
+    dist.all_gather_object(members, own)
+    return tuple(member for member in members if member is not None)
+
+
+def _steps(options: Options, members: Sequence[Member]) -> Iterator[list[tuple[int, ...]]]:
+    """Groups of ranks that measure at the same time, one list after the other."""
+    nodes: dict[str, list[int]] = {}
+    for member in members:
+        nodes.setdefault(member.host, []).append(member.rank)
+    ranks = list(nodes.values())
+    if options.alone and any(len(each) > 1 for each in ranks):
+        yield [tuple(each) for each in ranks if len(each) > 1]
+    if options.pairs and len(ranks) > 2:
+        for pairs in rounds_of_pairs(len(ranks)):
+            yield [(*ranks[one], *ranks[other]) for one, other in pairs]
+
+
+def rounds_of_pairs(num_nodes: int) -> list[list[tuple[int, int]]]:
+    """Each node (of at least 3) with two others, no node twice in a round: what both of its pairs
+    have in common is the node."""
+    ring = [(node, (node + 1) % num_nodes) for node in range(num_nodes)]
+    closing = ring[-1:] if num_nodes % 2 else []
+    even, odd = ring[: num_nodes - len(closing) : 2], ring[1::2]
+    return [each for each in (even, odd, closing) if each]
+
+
+def _measure_groups(
+    groups: Sequence[tuple[int, ...]],
+    options: Options,
+    members: Sequence[Member],
+    device: torch.device,
+) -> int:
+    """All-reduce within each group at the largest size; how many values were wrong anywhere."""
+    own: Table | None = None
+    for ranks in groups:
+        group = dist.new_group(ranks)
+        if dist.get_rank() not in ranks:
+            continue
+        rows = tuple(_rows(ALL_REDUCE, (options.max_bytes,), device, group))
+        own = Table(ALL_REDUCE, tuple(members[rank] for rank in ranks), (options.max_bytes,), rows)
+    tables: list[Table | None] = [None] * len(members)
+    dist.all_gather_object(tables, own)
+    found = {table.members: table for table in tables if table is not None}
+    if dist.get_rank() == 0:
+        for table in found.values():
+            _print_table(table)
+    return sum(row.num_wrong for table in found.values() for row in table.rows)
+
+
+def _measure_all(options: Options, members: Sequence[Member], device: torch.device) -> int:
+    """Every operation among all ranks, printed row by row; how many values were wrong."""
+    num_wrong = 0
+    for operation in (ALL_REDUCE, BROADCAST):
+        table = Table(operation, tuple(members), options.sizes, ())
+        say = _say if dist.get_rank() == 0 else _be_silent
+        _head(table, say)
+        rows = []
+        for row in _rows(operation, options.sizes, device, dist.group.WORLD):
+            say(_row_line(row, table))
+            rows.append(row)
+        _tail(Table(operation, table.members, table.sizes, tuple(rows)), say)
+        num_wrong += sum(row.num_wrong for row in rows)
+    return num_wrong
+
+
+def _rows(
+    operation: str, sizes: Sequence[int], device: torch.device, group: dist.ProcessGroup | None
+) -> Iterator[Row]:
+    run = _operations(group)[operation]
+    for size in sizes:
+        tensor = torch.empty(size // _FLOAT_BYTES, device=device)
+        num_wrong = _compare(operation, tensor, run, group)
+        tensor.zero_()  # sums of zeros stay zero, however often they are added
+        seconds = _timed(tensor, run, _WARM_UP, device)
+        [slowest] = _over_ranks([seconds], group, dist.ReduceOp.MAX)
+        iterations = max(2, min(_MAX_ITERATIONS, int(_SECONDS_EACH / max(slowest, 1e-9))))
+        seconds = _timed(tensor, run, iterations, device)
+        total_s, wrong = _over_ranks([seconds, float(num_wrong)], group, dist.ReduceOp.SUM)
+        yield Row(size, total_s / dist.get_world_size(group) * 1e6, int(wrong))
+
+
+def _operations(
+    group: dist.ProcessGroup | None,
+) -> dict[str, Callable[[torch.Tensor], object]]:
+    root = dist.get_global_rank(group, 0) if group is not None else 0
+    return {
+        ALL_REDUCE: lambda tensor: dist.all_reduce(tensor, group=group),
+        BROADCAST: lambda tensor: dist.broadcast(tensor, src=root, group=group),
+    }
+
+
+def _compare(
+    operation: str,
+    tensor: torch.Tensor,
+    run: Callable[[torch.Tensor], object],
+    group: dist.ProcessGroup | None,
+) -> int:
+    """Send values that are different on each rank and place; how many of this rank's are wrong."""
+    rank, num_ranks = dist.get_rank(group), dist.get_world_size(group)
+    for start, part in _parts(tensor):
+        part.copy_(_pattern(start, part, rank))
+    run(tensor)
+    num_wrong = 0
+    for start, part in _parts(tensor):
+        if operation == ALL_REDUCE:
+            expected = _pattern(start, part, 0) * num_ranks
+            expected += sum(each % _RANK_PERIOD for each in range(num_ranks))
+        else:
+            expected = _pattern(start, part, 0)
+        num_wrong += int((part != expected).sum())
+    return num_wrong
+
+
+def _parts(tensor: torch.Tensor) -> Iterator[tuple[int, torch.Tensor]]:
+    for start in range(0, tensor.numel(), _CHUNK):
+        yield start, tensor[start : start + _CHUNK]
+
+
+def _pattern(start: int, part: torch.Tensor, rank: int) -> torch.Tensor:
+    places = torch.arange(start, start + part.numel(), device=part.device)
+    return (places % _PERIOD + rank % _RANK_PERIOD).to(torch.float32)
+
+
+def _timed(
+    tensor: torch.Tensor,
+    run: Callable[[torch.Tensor], object],
+    iterations: int,
+    device: torch.device,
+) -> float:
+    """Seconds that one of so many takes."""
+    _finish(device)
+    began = time.perf_counter()
+    for _ in range(iterations):
+        run(tensor)
+    _finish(device)
+    return (time.perf_counter() - began) / iterations
+
+
+def _finish(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def _over_ranks(
+    values: list[float], group: dist.ProcessGroup | None, how: dist.ReduceOp.RedOpType
+) -> list[float]:
+    """Numbers of the host, combined over the group; the same on each of its ranks."""
+    shared = torch.tensor(values, dtype=torch.float64)
+    dist.all_reduce(shared, op=how, group=group)
+    return [float(value) for value in shared.tolist()]
+
+
+def _print_table(table: Table) -> None:
+    _head(table, _say)
+    for row in table.rows:
+        _say(_row_line(row, table))
+    _tail(table, _say)
+
+
+def _say(line: str) -> None:
+    # torchrun and NCCL share the pipe: a whole line at once, and at once.
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+def _be_silent(line: str) -> None:
+    """Print nothing: the others do not."""
+
+
+def _head(table: Table, say: Callable[[str], None]) -> None:
+    """As src/common.cu of NVIDIA/nccl-tests 2.17 prints it."""
+    sizes = table.sizes
+    factor = sizes[1] // sizes[0] if len(sizes) > 1 else 2
+    say(f"# Collective test starting: {table.operation}_perf")
+    say(
+        f"# nThread 1 nGpus 1 minBytes {sizes[0]} maxBytes {sizes[-1]} step: {factor}(factor) "
+        f"warmup iters: {_WARM_UP} iters: {_MAX_ITERATIONS} agg iters: 1 validation: 1 graph: 0"
+    )
+    say("#")
+    say(f"# Using devices with torch {torch.__version__}")
+    for rank, member in enumerate(table.members):
+        say(
+            f"#  Rank {rank:2d} Group  0 Pid {member.pid:6d} on {member.host:>10} device "
+            f"{member.local_rank:2d} [0x00] {member.device}"
+        )
+    say("#")
+    say(f"#{'out-of-place':>74}{'in-place':>35}")
+    half = "    time   algbw   busbw  #wrong"
+    say(f"# {'size':>10}  {'count':>12}  {'type':>8}  {'redop':>6}  {'root':>6} {half}  {half}")
+    units = "    (us)  (GB/s)  (GB/s)        "
+    say(f"# {'(B)':>10}  {'(elements)':>12}  {'':>8}  {'':>6}  {'':>6} {units}  {units}")
+
+
+def _row_line(row: Row, table: Table) -> str:
+    redop, root = ("sum", -1) if table.operation == ALL_REDUCE else ("none", 0)
+    algbw, busbw = _bandwidths(row, table)
+    missing = f"{'N/A':>8}{'N/A':>8}{'N/A':>8}{'N/A':>8}"
+    return (
+        f"{row.num_bytes:12d}  {row.num_bytes // _FLOAT_BYTES:12d}  {'float':>8}  {redop:>6}  "
+        f"{root:6d} {missing}  {row.time_us:8.2f}{algbw:8.2f}{busbw:8.2f}{row.num_wrong:8d}"
+    )
+
+
+def _bandwidths(row: Row, table: Table) -> tuple[float, float]:
+    """Algorithm and bus bandwidth in GB/s. Source: nccl-tests, doc/PERFORMANCE.md."""
+    num_ranks = len(table.members)
+    algbw = row.num_bytes / row.time_us / 1e3
+    factor = 2 * (num_ranks - 1) / num_ranks if table.operation == ALL_REDUCE else 1.0
+    return algbw, algbw * factor
+
+
+def _tail(table: Table, say: Callable[[str], None]) -> None:
+    num_wrong = sum(row.num_wrong for row in table.rows)
+    average = sum(_bandwidths(row, table)[1] for row in table.rows) / len(table.rows)
+    say(f"# Out of bounds values : {num_wrong} {'FAILED' if num_wrong else 'OK'}")
+    say(f"# Avg bus bandwidth    : {average:g}")
+    say("#")
+    say(f"# Collective test concluded: {table.operation}_perf")
+    say("#")
+
+
+if __name__ == "__main__":
+    # Not sys.exit: native threads of libraries may hang a shutdown.
+    exit_now(main(sys.argv[1:], os.environ))
