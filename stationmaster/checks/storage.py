@@ -8,22 +8,17 @@ writes to.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from typing import Final
 
+from stationmaster.checks.node_jobs import digest, pods_of_jobs, render_node_job, unfinished
 from stationmaster.domain.cluster.spec import ClusterSpec
 from stationmaster.domain.ids import ClusterId
-from stationmaster.domain.names import LABEL_CLUSTER_ID, SHARED_MOUNT
+from stationmaster.domain.names import SHARED_MOUNT
 from stationmaster.inspection import Finding, LiveCluster, Verdict
 from stationmaster.rendering.job_spec import DATA_DIRECTORY, RUNS_DIRECTORY, KubernetesObject
 from stationmaster.rendering.metadata import (
-    LABEL_CHECK,
-    LABEL_HOSTNAME,
-    TRAINING_TOLERATION,
-    cluster_labels,
     container_security,
-    metadata,
     namespace,
 )
 from stationmaster.rendering.storage import render_storage, shared_mount, shared_volume
@@ -143,7 +138,7 @@ def render(cluster: LiveCluster) -> list[KubernetesObject]:
 
 def look(cluster: LiveCluster) -> Finding:
     """Judge the Jobs of the nodes that are there now; one that failed is final."""
-    gateway, cluster_id = cluster.kubernetes, cluster.cluster_id
+    cluster_id = cluster.cluster_id
     hostnames = [node.hostname for node in cluster.idle_nodes]
     if not hostnames:
         return Finding(Verdict.GOOD, "runs use the file system on all nodes", {"nodes": 0})
@@ -151,24 +146,12 @@ def look(cluster: LiveCluster) -> Finding:
         job_name(cluster_id, hostname, nodes=hostnames, pass_number=cluster.passes)
         for hostname in hostnames
     ]
-    selector = {LABEL_CLUSTER_ID: cluster_id, LABEL_CHECK: NAME}
-    jobs = {job.name: job for job in gateway.batch_jobs(labels=selector)}
-    if not jobs.keys() >= set(names):
-        return Finding(Verdict.MISSING, "the storage check was just started")
-    pods = [pod for pod in gateway.pods(labels=selector) if pod.name.rpartition("-")[0] in names]
-    failed = next((pod for pod in pods if pod.phase == "Failed"), None)
-    if failed is not None:
-        line = gateway.last_log_line(failed.name)
-        said = line or failed.terminated_reason or "it printed nothing"
-        figures = {} if failed.exit_code is None else {"exit_code": failed.exit_code}
-        sentence = f"pod {failed.name} exited with {failed.exit_code}: {said}"
-        return Finding(Verdict.BAD, sentence, figures)
-    if any(jobs[name].failed for name in names):
-        return Finding(Verdict.BAD, "a storage check job failed and its pod is gone")
-    if all(jobs[name].succeeded for name in names):
-        sentence = f"{len(names)} nodes wrote to the file system and read each other"
-        return Finding(Verdict.GOOD, sentence, {"nodes": len(names)})
-    return Finding(Verdict.WAITING, gateway.explain(pods))
+    pods = pods_of_jobs(cluster, check=NAME, names=names)
+    finding = unfinished(cluster, check=NAME, names=names, pods=pods)
+    if finding is not None:
+        return finding
+    sentence = f"{len(names)} nodes wrote to the file system and read each other"
+    return Finding(Verdict.GOOD, sentence, {"nodes": len(names)})
 
 
 def job_name(
@@ -179,13 +162,7 @@ def job_name(
     Other nodes make another name, because a Job's template, which lists them, cannot be changed;
     and so does another pass, in which the Jobs of an earlier one prove nothing.
     """
-    return f"{cluster_id}-st-{_digest([node, *sorted(nodes)], pass_number)}"
-
-
-def _digest(words: Sequence[str], pass_number: int) -> str:
-    if pass_number > 1:
-        words = [*words, f"pass {pass_number}"]
-    return hashlib.sha256("\n".join(words).encode()).hexdigest()[:6]
+    return f"{cluster_id}-st-{digest([node, *sorted(nodes)], pass_number)}"
 
 
 def render_jobs(
@@ -202,40 +179,22 @@ def render_jobs(
 def _render_job(
     cluster_id: ClusterId, hostname: str, *, nodes: Sequence[str], image: str, pass_number: int
 ) -> KubernetesObject:
-    check_labels = cluster_labels(cluster_id, "check") | {LABEL_CHECK: NAME}
     name = job_name(cluster_id, hostname, nodes=nodes, pass_number=pass_number)
     # Pods that check another set of nodes may still be ending: they must not meet in a file. Files
     # of an earlier pass are no proof.
     # Nor are those of another cluster, which may check the same nodes and file system just now.
-    directory = f"{_CHECK_DIRECTORY}/{cluster_id}-{_digest(nodes, pass_number)}"
+    directory = f"{_CHECK_DIRECTORY}/{cluster_id}-{digest(nodes, pass_number)}"
     opening = _container("open", image, [_OPEN_SCRIPT, directory, RUNS_DIRECTORY, DATA_DIRECTORY])
     opening["securityContext"] |= {"runAsUser": 0, "runAsNonRoot": False}
     arguments = [SCRIPT, directory, hostname, str(WAIT_S)]
     checking = _container("check", image, [*arguments, *nodes])
     checking["env"] = [{"name": _WRITABLE, "value": RUNS_DIRECTORY}]
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": metadata(check_labels, name=name),
-        "spec": {
-            "backoffLimit": 0,
-            "template": {
-                "metadata": {"labels": check_labels},
-                "spec": {
-                    "restartPolicy": "Never",
-                    "automountServiceAccountToken": False,
-                    "nodeSelector": {LABEL_HOSTNAME: hostname},
-                    "tolerations": [
-                        TRAINING_TOLERATION,
-                        {"key": "nvidia.com/gpu", "operator": "Exists"},
-                    ],
-                    "initContainers": [opening],
-                    "containers": [checking],
-                    "volumes": [shared_volume(cluster_id)],
-                },
-            },
-        },
+    pod = {
+        "initContainers": [opening],
+        "containers": [checking],
+        "volumes": [shared_volume(cluster_id)],
     }
+    return render_node_job(cluster_id, check=NAME, name=name, hostname=hostname, pod=pod)
 
 
 def _container(name: str, image: str, script_and_arguments: Sequence[str]) -> KubernetesObject:

@@ -35,6 +35,8 @@ class NodeView(_View):
     instance_type: str = ""
     zone: str = ""
     node_group: str = ""
+    instance_id: str = ""
+    """Of EC2; "" where the node does not say."""
     allocatable: dict[str, str] = {}
     schedulable: bool = True
     """False while somebody has cordoned it."""
@@ -132,6 +134,8 @@ def parse_node(item: Json) -> NodeView:
         instance_type=labels.get(LABEL_INSTANCE_TYPE, ""),
         zone=labels.get(LABEL_ZONE, ""),
         node_group=labels.get(LABEL_NODE_GROUP, ""),
+        # aws:///us-west-2a/i-0123456789abcdef0
+        instance_id=str(spec.get("providerID") or "").rpartition("/")[2],
         allocatable=status.get("allocatable") or {},
         schedulable=not spec.get("unschedulable", False),
         taints=tuple(

@@ -179,8 +179,8 @@ def test_sentence_of_a_finding_has_all_its_figures(check, listed):
     ("recipe", "instance", "checked"),
     [
         ("tiny-llama", "p4d.24xlarge", ["nodes", "room", "storage"]),
-        ("llama2-7b", "p4d.24xlarge", ["nodes", "gpus", "efa", "room", "storage"]),
-        ("llama2-7b", "p3dn.24xlarge", ["nodes", "gpus", "room", "storage"]),
+        ("llama2-7b", "p4d.24xlarge", ["nodes", "gpus", "efa", "room", "gpu-health", "storage"]),
+        ("llama2-7b", "p3dn.24xlarge", ["nodes", "gpus", "room", "gpu-health", "storage"]),
     ],
 )
 def test_cluster_gets_the_checks_that_apply_to_it(recipe, instance, checked):
@@ -191,7 +191,7 @@ def test_cluster_gets_the_checks_that_apply_to_it(recipe, instance, checked):
 
 def test_unknown_check_is_refused_with_the_known_ones():
     with pytest.raises(
-        PermanentError, match=r'check "nope" is not known; known: nodes, gpus, efa, room, storage'
+        PermanentError, match=r'check "nope" is not known; known: nodes, gpus, efa, room, gpu-h'
     ):
         checks.get_check("nope")
 

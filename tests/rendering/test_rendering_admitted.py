@@ -21,10 +21,12 @@ from local.cluster.api.resources import NAMESPACES, PODS, Catalog
 from local.cluster.api.store import Store
 from local.cluster.controllers import replicas
 from local.cluster.controllers.children import pod_from
+from stationmaster.checks import gpu_health
 from stationmaster.checks.storage import render_jobs
 from stationmaster.diagnosis.lint import lint
 from stationmaster.domain.catalogue.entries import CATALOGUE
 from stationmaster.domain.catalogue.instances import CATALOGUE as INSTANCES
+from stationmaster.domain.cluster.spec import spec_for_any
 from stationmaster.domain.commands.grammar import parse_request
 from stationmaster.domain.datasets import (
     LookingOrder,
@@ -61,6 +63,8 @@ RUN_ID = RunId("resnet50-0123abcd")
 # As long as a name in the channel may be.
 LONG = ClusterId("c" * 32)
 STORAGE = SharedStorage("fs-0123456789abcdef0", "fs-0.fsx.amazonaws.com", "abcdefgh", 1200)
+HOSTNAME = "ip-10-0-1-2.us-west-2.compute.internal"
+GPU_CLUSTER = spec_for_any(INSTANCES["p5.48xlarge"], nodes=2, file_system_gib=1200)
 PLUGINS = ("training-operator", "nvidia-device-plugin", "efa-device-plugin")
 
 
@@ -86,7 +90,8 @@ def of_data() -> list[dict[str, Any]]:
         *render_preparing(spec, data_id="copied", preparation=Preparation.NONE),
         render_push(RUN_ID, repository="org/name", cluster_id=LONG, image="training:1"),
         render_hugging_face_secret(SecretStr("hf_x")),
-        *render_jobs(LONG, hostnames=["ip-10-0-1-2.us-west-2.compute.internal"], image="t:1"),
+        *render_jobs(LONG, hostnames=[HOSTNAME], image="t:1"),
+        *gpu_health.render_jobs(LONG, hostnames=[HOSTNAME], image="t:1", spec=GPU_CLUSTER),
         *yaml.safe_load_all(saving_example()),
     ]
 
