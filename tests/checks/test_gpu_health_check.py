@@ -163,7 +163,9 @@ def test_pods_ask_for_all_devices_that_training_asks_for():
     assert pod["containers"][0]["image"] == "t:1"
     assert len(with_efa["metadata"]["name"]) <= 63 - len("-abcde")
     assert "vpc.amazonaws.com/efa" not in str(without)
-    assert (linted.findings, linted.num_objects) == ([], 1)
+    # They do not train: what the linter says of NCCL's memory does not concern them.
+    assert {each.rule for each in linted.findings} == {"shared-memory", "memory"}
+    assert linted.num_objects == 1
 
 
 LONG = "c" * 45
