@@ -107,7 +107,7 @@ def parse(argv: Sequence[str]) -> Options:
     parser.add_argument("--min-bytes", type=_size, default=8)
     parser.add_argument("--max-bytes", type=_size, default=None, help="2 GiB on GPUs, else 32 MiB")
     parser.add_argument("--factor", type=int, default=None, choices=range(2, 1025), metavar="N")
-    parser.add_argument("--alone", action="store_true", help="first each node alone")
+    parser.add_argument("--alone", action="store_true", help="first each node of several")
     parser.add_argument("--pairs", action="store_true", help="first nodes in pairs")
     typed = parser.parse_args(argv)
     on_gpus = torch.cuda.is_available()
@@ -169,7 +169,7 @@ def _steps(options: Options, members: Sequence[Member]) -> Iterator[list[tuple[i
     for member in members:
         nodes.setdefault(member.host, []).append(member.rank)
     ranks = list(nodes.values())
-    if options.alone and any(len(each) > 1 for each in ranks):
+    if options.alone and len(ranks) > 1 and any(len(each) > 1 for each in ranks):
         yield [tuple(each) for each in ranks if len(each) > 1]
     if options.pairs and len(ranks) > 2:
         for pairs in rounds_of_pairs(len(ranks)):

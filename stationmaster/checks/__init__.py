@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final, Protocol
 
-from stationmaster.checks import efa, gpu_health, gpus, nodes, room, storage
+from stationmaster.checks import efa, gpu_health, gpus, network, nodes, room, storage
 from stationmaster.domain.cluster.spec import ClusterSpec
 from stationmaster.domain.errors import PermanentError
 from stationmaster.inspection import Finding, LiveCluster
@@ -34,7 +34,7 @@ class Check(Protocol):
 
 
 # In the order in which people read them; they may run side by side.
-CHECKS: Final[tuple[Check, ...]] = (nodes, gpus, efa, room, gpu_health, storage)
+CHECKS: Final[tuple[Check, ...]] = (nodes, gpus, efa, room, gpu_health, storage, network)
 
 
 def names_for(spec: ClusterSpec, *, is_full: bool = False) -> list[str]:

@@ -84,6 +84,9 @@ def unfinished(
         figures = {} if failed.exit_code is None else {"exit_code": failed.exit_code}
         sentence = f"pod {failed.name} exited with {failed.exit_code}: {said}"
         return Finding(Verdict.BAD, sentence, figures)
+    stuck = next((pod for pod in pods.values() if pod.cannot_start), None)
+    if stuck is not None:
+        return Finding(Verdict.BAD, stuck.waits_for)
     if any(jobs[name].failed for name in names):
         return Finding(Verdict.BAD, f"a {check} check job failed and its pod is gone")
     if all(jobs[name].succeeded for name in names):

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 FIELD_MANAGER: Final = "stationmaster"
 _PAGE: Final = "500"
+# Of 8 ranks that write what NCCL does at the level INFO, a pod's log has about 1 MiB.
+_MAX_LOG_BYTES: Final = 8 << 20
 # A list whose next page is refused (410, after five minutes or a compaction) is begun again.
 _LIST_TRIES: Final = 3
 # Namespaces and custom types first: what follows may live in the one and be of the other.
@@ -147,6 +149,11 @@ class KubernetesGateway:
         item = self._get("kubeflow.org/v1", "PyTorchJob", name=name)
         return None if item is None else parse_job(item)
 
+    def job_names(self, *, labels: Mapping[str, str]) -> list[str]:
+        """Names of the PyTorchJobs that carry all the labels."""
+        items = self._list("kubeflow.org/v1", "PyTorchJob", labels=labels)
+        return sorted(str(item["metadata"]["name"]) for item in items)
+
     def batch_jobs(
         self, *, labels: Mapping[str, str], namespace: str | None = None
     ) -> list[BatchJobView]:
@@ -226,6 +233,16 @@ class KubernetesGateway:
             f"{path}/log", what=f"reading the log of pod {pod}", query={"tailLines": "5"}
         )
         return _last_line(text)
+
+    def log(self, pod: str) -> str:
+        """The log of the pod's container up to 8 MiB; empty when there is none.
+
+        Raises:
+            TransientError: the kubelet does not answer now; the log may still be there.
+        """
+        path = path_of("v1", "Pod", namespace=self.namespace, name=pod)
+        query = {"limitBytes": str(_MAX_LOG_BYTES)}
+        return self._calls.kept_log(f"{path}/log", what=f"reading the log of {pod}", query=query)
 
     def end_line(self, pod: str, *, namespace: str | None = None) -> str:
         """The last line of a container that ended well, which says what it did; empty without one.

@@ -17,6 +17,17 @@ from stationmaster.rendering.metadata import (
     LABEL_NODE_GROUP,
 )
 
+# Waiting reasons that do not heal: the pod's own definition is at fault. A failing image pull is
+# not among them, registries and node roles get their time.
+_PERMANENT_REASONS: Final = frozenset(
+    {
+        "CreateContainerError",
+        "CreateContainerConfigError",
+        "InvalidImageName",
+        "ErrImageNeverPull",
+        "RunContainerError",
+    }
+)
 LABEL_ZONE: Final = "topology.kubernetes.io/zone"
 
 Json = Mapping[str, Any]
@@ -73,6 +84,11 @@ class PodView(_View):
     unschedulable: str = ""
     ending: bool = False
     """Its deletion was requested, and its node has not confirmed the end of its processes yet."""
+
+    @property
+    def cannot_start(self) -> bool:
+        """Whether it waits for what does not come by itself."""
+        return self.waiting_reason in _PERMANENT_REASONS
 
     @property
     def waits_for(self) -> str:

@@ -18,17 +18,6 @@ from stationmaster.steps.failing import why_failed
 from stationmaster.steps.recording import check_time, cluster_of, enter_phase
 from stationmaster.steps.stopping import raise_if_stopped
 
-# Waiting reasons that do not heal: the pod's own definition is at fault. A failing image pull is
-# not among them, registries and node roles get their time.
-_PERMANENT_REASONS: Final = frozenset(
-    {
-        "CreateContainerError",
-        "CreateContainerConfigError",
-        "InvalidImageName",
-        "ErrImageNeverPull",
-        "RunContainerError",
-    }
-)
 _UP: Final = frozenset({"Running", "Succeeded"})
 
 
@@ -78,7 +67,7 @@ def _trains_with_fewer(run: Run, up: int) -> bool:
 
 def _raise_if_hopeless(pods: Sequence[PodView]) -> None:
     for pod in pods:
-        if pod.waiting_reason in _PERMANENT_REASONS:
+        if pod.cannot_start:
             raise JobNotStarted(
                 f"pod {pod.name} cannot start: {pod.waiting_reason}: {pod.waiting_message}"
             )

@@ -23,6 +23,7 @@ from stationmaster.domain.names import (
 from stationmaster.kubernetes.gateway import KubernetesGateway
 from stationmaster.kubernetes.views import PodView
 from stationmaster.rendering.metadata import run_labels
+from stationmaster.rendering.pytorch_job import API_VERSION, KIND
 from stationmaster.services import Services
 from stationmaster.steps import NOT_READY, READY, StepResult
 from stationmaster.steps.holding import holders
@@ -68,6 +69,8 @@ def _release(services: Services, gateway: KubernetesGateway, cluster: Cluster) -
     of_cluster = {LABEL_CLUSTER_ID: cluster.cluster_id}
     for check in gateway.batch_jobs(labels=of_cluster):
         gateway.delete("batch/v1", "Job", name=check.name)
+    for name in gateway.job_names(labels=of_cluster):
+        gateway.delete(API_VERSION, KIND, name=name)
     checking = gateway.pods(labels=of_cluster | {LABEL_ROLE: "check"})
     working = [*training, *saving, *checking]
     watching = remove_attendants(gateway, runs=runs, jobs=jobs) if not working else []

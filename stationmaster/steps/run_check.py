@@ -6,13 +6,17 @@ up; a verdict that is final ends the workflow at once.
 
 from __future__ import annotations
 
-from stationmaster.checks import Check, get_check, nodes
+from collections.abc import Collection
+
+from stationmaster.checks import Check, get_check, network, nodes
+from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.cluster.events import CheckFinished, ClusterPhase, cluster_event_id
 from stationmaster.domain.errors import CheckFailed
 from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.names import LABEL_CLUSTER_ID
 from stationmaster.inspection import Finding, LiveCluster, Verdict
 from stationmaster.rendering.metadata import LABEL_CHECK
+from stationmaster.rendering.pytorch_job import API_VERSION, KIND
 from stationmaster.services import Services
 from stationmaster.steps import NOT_READY, READY, StepResult
 from stationmaster.steps.live import live_cluster
@@ -33,6 +37,7 @@ def run_check(services: Services, cluster_id: ClusterId, *, check: str) -> StepR
     mirror_phase(services, cluster)
     finished = next((known for known in cluster.checks if known.name == check), None)
     if finished is not None:
+        _clean_up(services, cluster, check)
         if finished.passed:
             return READY
         raise CheckFailed(f"check {check} failed: {finished.detail}")
@@ -54,6 +59,7 @@ def run_check(services: Services, cluster_id: ClusterId, *, check: str) -> StepR
         figures=dict(finding.figures),
     )
     services.cluster_states.record(cluster_id, [event])
+    _clean_up(services, cluster, check)
     if not event.passed:
         raise CheckFailed(f"check {check} failed: {detail}")
     return READY
@@ -71,11 +77,26 @@ def _look(cluster: LiveCluster, check: Check) -> Finding:
 
 
 def _start(cluster: LiveCluster, check: Check) -> None:
-    """Apply what the check runs, and delete its Jobs for nodes that are no longer there."""
+    """Apply what the check runs, and delete its jobs for nodes that are no longer there."""
     objects = check.render(cluster)
-    wanted = {each["metadata"]["name"] for each in objects if each["kind"] == "Job"}
+    wanted = {each["metadata"]["name"] for each in objects if each["kind"] in ("Job", KIND)}
     selector = {LABEL_CLUSTER_ID: cluster.cluster_id, LABEL_CHECK: check.NAME}
     for job in cluster.kubernetes.batch_jobs(labels=selector):
         if job.name not in wanted:
             cluster.kubernetes.delete("batch/v1", "Job", name=job.name)
+    if check.NAME == network.NAME:
+        _remove_jobs(cluster, check.NAME, but=wanted)
     cluster.kubernetes.apply(objects)
+
+
+def _clean_up(services: Services, cluster: Cluster, check: str) -> None:
+    """Delete the jobs of a check that has ended, which use whole nodes while they run."""
+    if check == network.NAME:
+        _remove_jobs(live_cluster(services, cluster), check)
+
+
+def _remove_jobs(cluster: LiveCluster, check: str, *, but: Collection[str] = ()) -> None:
+    selector = {LABEL_CLUSTER_ID: cluster.cluster_id, LABEL_CHECK: check}
+    for name in cluster.kubernetes.job_names(labels=selector):
+        if name not in but:
+            cluster.kubernetes.delete(API_VERSION, KIND, name=name)

@@ -179,14 +179,23 @@ def test_sentence_of_a_finding_has_all_its_figures(check, listed):
     ("recipe", "instance", "checked"),
     [
         ("tiny-llama", "p4d.24xlarge", ["nodes", "room", "storage"]),
-        ("llama2-7b", "p4d.24xlarge", ["nodes", "gpus", "efa", "room", "gpu-health", "storage"]),
-        ("llama2-7b", "p3dn.24xlarge", ["nodes", "gpus", "room", "gpu-health", "storage"]),
+        (
+            "llama2-7b",
+            "p4d.24xlarge",
+            ["nodes", "gpus", "efa", "room", "gpu-health", "storage", "network"],
+        ),
+        (
+            "llama2-7b",
+            "p3dn.24xlarge",
+            ["nodes", "gpus", "room", "gpu-health", "storage", "network"],
+        ),
     ],
 )
 def test_cluster_gets_the_checks_that_apply_to_it(recipe, instance, checked):
     spec = spec_for(get_recipe(recipe), nodes=2, instance_type=instance)
 
     assert checks.names_for(spec) == checked
+    assert "network" in checks.names_for(spec, is_full=True)
 
 
 def test_unknown_check_is_refused_with_the_known_ones():

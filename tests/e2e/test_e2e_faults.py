@@ -63,7 +63,7 @@ def test_run_when_infrastructure_fails_says_so_and_leaves_nothing(
         assert next_command in card
 
 
-def test_run_of_a_gpu_recipe_walks_to_submission_and_says_that_pods_cannot_run_here(tmp_path):
+def test_run_of_a_gpu_recipe_walks_to_the_gate_and_says_that_pods_cannot_run_here(tmp_path):
     with world(tmp_path) as healthy:
         run_id = healthy.start("/train llama2-7b nodes=2")
         run = healthy.wait_for_receipt(run_id)
@@ -77,7 +77,6 @@ def test_run_of_a_gpu_recipe_walks_to_submission_and_says_that_pods_cannot_run_h
             "requested",
             "provisioning",
             "validating",
-            "submitting",
             "failed",
         ]
         assert {check.name for check in healthy.cluster(run_id).checks if check.passed} >= {

@@ -1,0 +1,184 @@
+"""The network check: collectives among the idle training nodes, measured with the training stack.
+
+A PyTorchJob, rendered as those of runs are, sends all-reduces and broadcasts of rising sizes and
+compares every value. The logs of its pods prove the transport, and are judged by the floors of the
+instance type. Quick passes measure all nodes together, where there are GPUs or EFA; full ones also
+pairs of nodes, on any machines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from stationmaster.checks.node_jobs import digest
+from stationmaster.diagnosis.nccl.gate import GateReport, judge_gate
+from stationmaster.diagnosis.nccl.log import read_log
+from stationmaster.diagnosis.nccl.report import Finding as NcclFinding
+from stationmaster.diagnosis.nccl.transport import Kind
+from stationmaster.domain.catalogue.instances import InstanceType
+from stationmaster.domain.cluster.spec import ClusterSpec
+from stationmaster.domain.names import LABEL_CLUSTER_ID
+from stationmaster.inspection import Finding, LiveCluster, Verdict
+from stationmaster.kubernetes.views import PodView
+from stationmaster.rendering.collectives_job import render_collectives_job
+from stationmaster.rendering.job_spec import KubernetesObject
+from stationmaster.rendering.metadata import LABEL_CHECK, namespace
+from stationmaster.rendering.storage import render_storage
+from stationmaster.storage import shared_storage
+
+NAME: Final = "network"
+_MIB: Final = 1 << 20
+
+
+def applies(spec: ClusterSpec, *, is_full: bool) -> bool:
+    """Where messages travel between nodes, or in a full pass between GPUs."""
+    if is_full:
+        return spec.nodes > 1 or spec.num_gpus > 1
+    return spec.nodes > 1 and (spec.num_gpus > 0 or spec.num_efa > 0)
+
+
+def render(cluster: LiveCluster) -> list[KubernetesObject]:
+    """The volume that training pods mount, and the job on the idle nodes.
+
+    Raises:
+        TransientError: the file system is not there (any more).
+    """
+    cluster_id, services = cluster.cluster_id, cluster.services
+    return [
+        namespace(),
+        *render_storage(cluster_id, shared_storage(services, cluster_id)),
+        render_collectives_job(
+            cluster_id,
+            cluster.spec,
+            check=NAME,
+            name=job_name(cluster),
+            nodes=len(cluster.idle_nodes),
+            image=services.settings.training_image,
+            is_full=cluster.is_full,
+        ),
+    ]
+
+
+def look(cluster: LiveCluster) -> Finding:
+    """Judge the job of the nodes that are there now, once all of its pods have ended."""
+    gateway, nodes = cluster.kubernetes, cluster.idle_nodes
+    if len(nodes) < 2 and not (nodes and cluster.spec.num_gpus > 1):
+        return Finding(
+            Verdict.GOOD,
+            f"{len(nodes)} nodes are free of runs, too few to measure a network",
+            {"nodes": len(nodes)},
+        )
+    name = job_name(cluster)
+    job = gateway.job(name)
+    if job is None:
+        return Finding(Verdict.MISSING, "the network check was just started")
+    labels = {LABEL_CLUSTER_ID: cluster.cluster_id, LABEL_CHECK: NAME}
+    pods = [pod for pod in gateway.pods(labels=labels) if pod.name.startswith(f"{name}-")]
+    stuck = next((pod for pod in pods if pod.cannot_start), None)
+    if stuck is not None:
+        return Finding(Verdict.BAD, f"{stuck.waits_for}; the network was not measured")
+    failed = next((pod for pod in pods if pod.phase == "Failed"), None)
+    over = [pod for pod in pods if pod.phase == "Succeeded"]
+    if failed is not None or len(over) >= len(nodes):
+        return _judged(cluster, pods, failed)
+    ended = job.condition("Failed")
+    if ended is not None:
+        return Finding(Verdict.BAD, f"the network was not measured: {ended.message}")
+    return Finding(Verdict.WAITING, gateway.explain(pods))
+
+
+def job_name(cluster: LiveCluster) -> str:
+    """Name of the job for these nodes in this pass; its pods' names are labels, 63 letters long."""
+    hostnames = sorted(node.hostname for node in cluster.idle_nodes)
+    return f"{cluster.cluster_id}-nw-{digest(hostnames, cluster.passes)}"
+
+
+def _judged(cluster: LiveCluster, pods: Sequence[PodView], failed: PodView | None) -> Finding:
+    gateway, spec = cluster.kubernetes, cluster.spec
+    lines = [line for pod in pods for line in gateway.log(pod.name).splitlines()]
+    report = judge_gate(
+        read_log(lines),
+        _as_asked_for(spec),
+        num_nodes=len(cluster.idle_nodes),
+        is_full=cluster.is_full,
+    )
+    fault = report.fault
+    if failed is not None and (fault is None or not report.measured):
+        said = gateway.failure_line(failed.name) or failed.terminated_reason or "it printed nothing"
+        return Finding(
+            Verdict.BAD,
+            f"the network could not be measured: on node {failed.node} pod {failed.name} exited "
+            f"with {failed.exit_code}: {said}",
+        )
+    figures, sentence = _figures(report), _sentence(report, len(cluster.idle_nodes))
+    if fault is not None:
+        text = _with_nodes(_advised(fault, is_full=cluster.is_full), pods)
+        return Finding(Verdict.BAD, f"{text} ({sentence})", figures)
+    doubt = f"; {_with_nodes(report.doubt.text, pods)}" if report.doubt else ""
+    return Finding(Verdict.GOOD, f"{sentence}{doubt}", figures)
+
+
+def _as_asked_for(spec: ClusterSpec) -> InstanceType:
+    """The instance type with the devices that jobs ask for."""
+    found = spec.instance
+    devices = {"num_gpus": spec.num_gpus, "num_efa": spec.num_efa}
+    return found.model_copy(update=devices | ({} if spec.num_gpus else {"gpu": ""}))
+
+
+def _advised(fault: NcclFinding, *, is_full: bool) -> str:
+    """What is wrong, and what to type or do next."""
+    remedy = fault.remedy or ""
+    if "in pairs" in remedy and not is_full:
+        remedy += ", which validate=full does"
+    return f"{fault.text}; {remedy}" if remedy else fault.text
+
+
+def _figures(report: GateReport) -> dict[str, float]:
+    if not report.measured:
+        return {}
+    figures: dict[str, float] = {"ranks": report.num_ranks}
+    for each in report.measured:
+        figures[f"{each.operation}_busbw_gbps"] = each.busbw_gbps
+        figures[f"{each.operation}_mib"] = _mib(each.size_bytes)
+    if report.transport.num_nics is not None:
+        figures["nics"] = report.transport.num_nics
+    if report.slowest:
+        figures["slowest_pair_busbw_gbps"] = report.slowest_gbps
+    return figures
+
+
+def _sentence(report: GateReport, num_nodes: int) -> str:
+    if not report.measured:
+        return f"nothing was measured among {num_nodes} nodes"
+    speeds = " and ".join(
+        f"{each.operation.replace('_', '-')} {each.busbw_gbps} GB/s at {_mib(each.size_bytes)} MiB"
+        for each in report.measured
+    )
+    nodes = "1 node" if num_nodes == 1 else f"{num_nodes} nodes"
+    sentence = f"{speeds} among {report.num_ranks} ranks on {nodes}"
+    if not report.num_wrong:
+        sentence += ", all values right"
+    if report.transport.kind is not Kind.UNKNOWN:
+        sentence += f", over {_TRANSPORT[report.transport.kind]}"
+    if report.transport.num_nics is not None:
+        sentence += f" with {report.transport.num_nics} interfaces a node"
+    if report.slowest:
+        pair = " and ".join(report.slowest)
+        sentence += f"; slowest pair {pair} with {report.slowest_gbps} GB/s"
+    return sentence
+
+
+_TRANSPORT: Final = {Kind.EFA: "EFA", Kind.SOCKET: "sockets", Kind.UNKNOWN: "an unknown transport"}
+
+
+def _mib(num_bytes: int) -> float:
+    mib = num_bytes / _MIB
+    return int(mib) if mib == int(mib) else mib
+
+
+def _with_nodes(text: str, pods: Sequence[PodView]) -> str:
+    """NCCL calls machines by their pods' names; people know nodes."""
+    for pod in sorted(pods, key=lambda each: -len(each.name)):
+        text = text.replace(pod.name, pod.node) if pod.node else text
+    return text

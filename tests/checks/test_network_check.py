@@ -1,0 +1,281 @@
+"""The network check: what its job runs as, and its verdicts on what that has printed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+from nccl_logs import Figures, efa, ramp, sockets, whole
+
+from stationmaster.checks import network
+from stationmaster.domain.cluster.spec import ClusterSpec, FileSystemSpec, spec_for
+from stationmaster.domain.planning.recipe_lookup import get_recipe
+from stationmaster.inspection import LiveCluster, Verdict
+from stationmaster.kubernetes.views import Condition, JobView, NodeView, PodView
+from stationmaster.rendering.collectives_job import render_collectives_job
+
+SPEC = spec_for(get_recipe("llama2-7b"), nodes=2, instance_type="p4d.24xlarge")
+CPUS = spec_for(get_recipe("tiny-llama"), nodes=2, instance_type="m5.2xlarge")
+NODES = ("n-1", "n-2")
+
+
+@dataclass
+class World:
+    """Services and gateway in one: nodes, and the pods of the check with their logs."""
+
+    spec: ClusterSpec = SPEC
+    names: tuple[str, ...] = NODES
+    lines: list[str] = field(default_factory=list)
+    phases: tuple[str, ...] = ("Succeeded", "Succeeded")
+    conditions: tuple[str, ...] = ("Succeeded",)
+    is_started: bool = True
+    waiting_reason: str = ""
+    training_on: tuple[str, ...] = ()
+
+    def kubernetes(self, cluster_id):
+        return self
+
+    def nodes(self, *, labels):
+        return [NodeView(name=name, hostname=name, ready=True) for name in self.names]
+
+    def job(self, name):
+        conditions = [Condition(type=each, message="why") for each in self.conditions]
+        return JobView(name=name, conditions=conditions) if self.is_started else None
+
+    def pods(self, *, labels):
+        if labels == {"stationmaster/role": "training"}:
+            return [PodView(name="t", phase="Running", node=node) for node in self.training_on]
+        assert labels == {"stationmaster/cluster-id": "c-1", "stationmaster/check": "network"}
+        name = network.job_name(self.live())
+        return [
+            PodView(
+                name=f"{name}-worker-{index}",
+                phase=phase,
+                node=node,
+                exit_code=1,
+                waiting_reason=self.waiting_reason,
+            )
+            for index, (phase, node) in enumerate(zip(self.phases, self.names, strict=False))
+        ] + [PodView(name="c-1-nw-before-worker-0", phase="Failed", node="n-1")]
+
+    def log(self, pod):
+        return "\n".join(self.lines) if pod.endswith("-0") else "NCCL version 2.27.7+cuda12.9"
+
+    def failure_line(self, pod):
+        return "RuntimeError: no route to host"
+
+    def explain(self, pods):
+        return "its pods are starting"
+
+    def live(self, *, is_full=False):
+        return LiveCluster(self, "c-1", self.spec, is_full=is_full)
+
+    def look(self, *, is_full=False):
+        return network.look(self.live(is_full=is_full))
+
+
+def log(*, allreduce=77.0, transport=None, hosts=NODES, broadcast=60.0, ranks=16, wrong="0"):
+    """Of a measurement on p4d; without a broadcast where that is None."""
+    rows = ramp(allreduce, ranks=ranks)
+    rows[-1] = Figures(rows[-1].size, rows[-1].time, rows[-1].busbw, wrong)
+    seen = efa(hosts=hosts) if transport is None else transport
+    lines = whole(rows, seen, hosts=hosts, ranks=ranks)
+    if broadcast is not None:
+        sent = ramp(broadcast, operation="broadcast", ranks=ranks)
+        lines += whole(sent, [], operation="broadcast", hosts=hosts, ranks=ranks)
+    return lines
+
+
+def pair(one, other, busbw):
+    rows = ramp(busbw)[-1:]
+    return whole(rows, [], hosts=(one, other))
+
+
+def cpu_log(*, wrong="0"):
+    rows = [Figures(size, size / 500, 0.5, wrong) for size in (1 << 10, 1 << 25)]
+    more = {"hosts": NODES, "ranks": 2, "gpu": "CPU"}
+    lines = [line.replace("NVIDIA CPU", "CPU") for line in whole(rows, [], **more)]
+    return lines + whole(rows, [], operation="broadcast", **more)
+
+
+def test_good_network_passes_with_its_figures_and_its_transport():
+    finding = World(lines=log()).look()
+
+    assert finding.verdict is Verdict.GOOD
+    assert finding.sentence == (
+        "all-reduce 77.0 GB/s at 1024 MiB and broadcast 60.0 GB/s at 1024 MiB among 16 ranks on "
+        "2 nodes, all values right, over EFA with 4 interfaces a node"
+    )
+    assert finding.figures == {
+        "all_reduce_busbw_gbps": 77.0,
+        "all_reduce_mib": 1024,
+        "broadcast_busbw_gbps": 60.0,
+        "broadcast_mib": 1024,
+        "nics": 4,
+        "ranks": 16,
+    }
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        (log(transport=sockets(hosts=NODES)), "NCCL used sockets instead of EFA on n-1, n-2"),
+        (log(transport=[]), "no line of NCCL proves that EFA was used between the nodes; put aws-"),
+        (log(transport=efa(1, hosts=NODES)), "1 of 4 EFA interfaces were found"),
+        (
+            log(allreduce=50.0, transport=efa(None, devices=1, hosts=NODES)),
+            "no line of NCCL says how many of the 4 EFA interfaces were found",
+        ),
+        (log(allreduce=500.0, wrong="3"), "3 values are wrong in all_reduce"),
+        (log(allreduce=5.9), "all_reduce: 5.9 GB/s at 1.00 GiB, below the limit of 35"),
+        (log(allreduce=5.9), "in pairs to find a slow one, which validate=full does ("),
+        (log(broadcast=None), "broadcast among all nodes was not measured to its end; start it"),
+        (log()[:-3], "broadcast among all nodes was not measured to its end; start it"),
+        (log(hosts=("n-1", "n-1")), "all_reduce and broadcast among all nodes was not measured"),
+        ([], "all_reduce and broadcast among all nodes was not measured to its end"),
+    ],
+)
+def test_network_that_is_not_proven_to_be_good_fails(lines, said):
+    finding = World(lines=lines).look()
+
+    assert finding.verdict is Verdict.BAD
+    assert said in finding.sentence
+    assert ("all values right" in finding.sentence) is (
+        "values are wrong" not in said and bool(finding.figures)
+    )
+
+
+def test_slower_than_usual_passes_and_says_so():
+    finding = World(lines=log(allreduce=50.0)).look()
+
+    assert finding.verdict is Verdict.GOOD
+    assert "all_reduce: 50 GB/s at 1.00 GiB, below the limit of 65" in finding.sentence
+
+
+@pytest.mark.parametrize(
+    ("busbw", "said"),
+    [
+        ((77, 12, 12), "node n-3 is bad with both of its partners: all_reduce: 12 GB/s"),
+        ((12, 77, 77), "nodes n-1 and n-2: all_reduce: 12 GB/s"),
+    ],
+)
+def test_slow_node_or_pair_is_named_where_pairs_were_measured(busbw, said):
+    three = ("n-1", "n-2", "n-3")
+    pairs = [("n-1", "n-2"), ("n-2", "n-3"), ("n-3", "n-1")]
+    slow = [line for nodes, speed in zip(pairs, busbw, strict=True) for line in pair(*nodes, speed)]
+    lines = slow + log(allreduce=12.0, hosts=three, ranks=24)
+    world = World(lines=lines, names=three, phases=("Succeeded",) * 3)
+
+    finding = world.look(is_full=True)
+
+    assert finding.verdict is Verdict.BAD
+    assert finding.sentence.startswith(said)
+    assert finding.figures["slowest_pair_busbw_gbps"] == 12.0
+    quick = World(
+        lines=log(allreduce=38.0, hosts=three, ranks=24), names=three, phases=("Succeeded",) * 3
+    )
+    assert quick.look().verdict is Verdict.GOOD
+    assert quick.look(is_full=True).sentence.startswith("0 of 3 pairs of nodes were measured")
+
+
+def test_cpus_pass_with_their_figures_if_all_values_are_right():
+    good = World(spec=CPUS, lines=cpu_log()).look(is_full=True)
+
+    assert good.verdict is Verdict.GOOD
+    assert good.figures["all_reduce_busbw_gbps"] == 0.5
+    assert "0.5 GB/s at 32 MiB among 2 ranks on 2 nodes, all values right" in good.sentence
+    bad = World(spec=CPUS, lines=cpu_log(wrong="7")).look(is_full=True)
+    assert bad.verdict is Verdict.BAD
+    assert bad.sentence.startswith("14 values are wrong in all_reduce, first at 1.00 KiB")
+
+
+@pytest.mark.parametrize(
+    ("world", "verdict", "said"),
+    [
+        (World(is_started=False), Verdict.MISSING, "the network check was just started"),
+        (World(phases=("Succeeded", "Running")), Verdict.WAITING, "its pods are starting"),
+        (World(phases=("Succeeded",)), Verdict.WAITING, "its pods are starting"),
+        (
+            World(phases=("Failed", "Running")),
+            Verdict.BAD,
+            "the network could not be measured: on node n-1 pod c-1-nw-",
+        ),
+        (World(phases=("Failed", "Running")), Verdict.BAD, "with 1: RuntimeError: no route"),
+        (
+            World(phases=("Pending",), waiting_reason="CreateContainerError"),
+            Verdict.BAD,
+            "waits with CreateContainerError; the network was not measured",
+        ),
+        (
+            World(phases=("Running",), conditions=("Failed",)),
+            Verdict.BAD,
+            "the network was not measured: why",
+        ),
+        (World(training_on=("n-2",), spec=CPUS), Verdict.GOOD, "1 nodes are free of runs"),
+    ],
+)
+def test_job_that_has_not_measured_proves_nothing(world, verdict, said):
+    finding = world.look()
+
+    assert finding.verdict is verdict
+    assert said in finding.sentence
+
+
+def test_job_of_an_earlier_pass_or_of_other_nodes_is_another_one():
+    live = World().live()
+
+    names = {
+        network.job_name(live),
+        network.job_name(LiveCluster(World(), "c-1", SPEC, passes=2)),
+        network.job_name(World(names=("n-1", "n-3")).live()),
+    }
+
+    assert len(names) == 3
+
+
+@pytest.mark.parametrize(
+    ("instance", "nodes", "quick", "full"),
+    [
+        ("p4d.24xlarge", 2, True, True),
+        ("p4d.24xlarge", 1, False, True),
+        ("g5.xlarge", 1, False, False),
+        ("g5.xlarge", 2, True, True),
+        ("m5.2xlarge", 2, False, True),
+        ("m5.2xlarge", 1, False, False),
+    ],
+)
+def test_network_is_measured_where_messages_travel(instance, nodes, quick, full):
+    gpus = {"p": 8, "g": 1, "m": 0}[instance[0]]
+    file_system = FileSystemSpec(storage_gib=1200, mbps_per_tib=125)
+    spec = ClusterSpec(
+        instance_type=instance, nodes=nodes, file_system=file_system, num_gpus=gpus, num_efa=0
+    )
+
+    assert network.applies(spec, is_full=False) is quick
+    assert network.applies(spec, is_full=True) is full
+
+
+def test_job_runs_as_training_does_but_for_its_program_and_its_log():
+    job = render_collectives_job(
+        "c-1", SPEC, check="network", name="c-1-nw", nodes=2, image="training:1", is_full=True
+    )
+
+    spec = job["spec"]
+    [worker] = spec["pytorchReplicaSpecs"].values()
+    [container] = worker["template"]["spec"]["containers"]
+    values = {each["name"]: each.get("value") for each in container["env"]}
+    assert len(values) == len(container["env"])
+    assert (values["NCCL_DEBUG"], values["NCCL_NET"], values["FI_PROVIDER"]) == (
+        "INFO",
+        "AWS Libfabric",
+        "efa",
+    )
+    assert container["command"] == [
+        *("torchrun", "-m", "training.collectives", "--alone", "--pairs")
+    ]
+    assert container["resources"]["limits"]["vpc.amazonaws.com/efa"] == "4"
+    assert (spec["nprocPerNode"], worker["replicas"], container["image"]) == ("8", 2, "training:1")
+    assert (worker["restartPolicy"], spec["elasticPolicy"]["maxRestarts"]) == ("Never", 0)
+    for labels in (job["metadata"]["labels"], worker["template"]["metadata"]["labels"]):
+        assert labels["stationmaster/role"] == "check"
+        assert labels["stationmaster/cluster-id"] == "c-1"
