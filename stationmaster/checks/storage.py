@@ -3,7 +3,7 @@
 Each pod writes a file of random bytes, syncs it, reads it back, and waits until it sees the files
 of all other nodes with the right contents. So a pass says that every node mounts one file system
 and that data travels between them. Before it, a step as root opens the directories that training
-writes to.
+writes to. A pass that runs every check also measures the speed (`storage_speed`).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from stationmaster.checks import storage_speed
 from stationmaster.checks.node_jobs import digest, pods_of_jobs, render_node_job, unfinished
 from stationmaster.domain.cluster.spec import ClusterSpec
 from stationmaster.domain.ids import ClusterId
@@ -124,14 +125,21 @@ def render(cluster: LiveCluster) -> list[KubernetesObject]:
     """
     cluster_id, services = cluster.cluster_id, cluster.services
     hostnames = [node.hostname for node in cluster.idle_nodes]
+    storage, image = shared_storage(services, cluster_id), services.settings.training_image
     return [
         namespace(),
-        *render_storage(cluster_id, shared_storage(services, cluster_id)),
-        *render_jobs(
-            cluster_id,
-            hostnames=hostnames,
-            image=services.settings.training_image,
-            pass_number=cluster.passes,
+        *render_storage(cluster_id, storage),
+        *render_jobs(cluster_id, hostnames=hostnames, image=image, pass_number=cluster.passes),
+        *(
+            render_speed_jobs(
+                cluster_id,
+                hostnames=hostnames,
+                image=image,
+                storage_gib=storage.storage_gib,
+                pass_number=cluster.passes,
+            )
+            if cluster.is_full
+            else ()
         ),
     ]
 
@@ -151,7 +159,13 @@ def look(cluster: LiveCluster) -> Finding:
     if finding is not None:
         return finding
     sentence = f"{len(names)} nodes wrote to the file system and read each other"
-    return Finding(Verdict.GOOD, sentence, {"nodes": len(names)})
+    figures = {"nodes": len(names)}
+    if not cluster.is_full:
+        return Finding(Verdict.GOOD, sentence, figures)
+    speed = storage_speed.look(cluster, check=NAME, hostnames=hostnames)
+    if "write_mbps" not in speed.figures:
+        return speed  # nothing is measured yet, or never will be
+    return Finding(speed.verdict, f"{sentence}; {speed.sentence}", figures | dict(speed.figures))
 
 
 def job_name(
@@ -184,17 +198,43 @@ def _render_job(
     # of an earlier pass are no proof.
     # Nor are those of another cluster, which may check the same nodes and file system just now.
     directory = f"{_CHECK_DIRECTORY}/{cluster_id}-{digest(nodes, pass_number)}"
-    opening = _container("open", image, [_OPEN_SCRIPT, directory, RUNS_DIRECTORY, DATA_DIRECTORY])
-    opening["securityContext"] |= {"runAsUser": 0, "runAsNonRoot": False}
     arguments = [SCRIPT, directory, hostname, str(WAIT_S)]
     checking = _container("check", image, [*arguments, *nodes])
     checking["env"] = [{"name": _WRITABLE, "value": RUNS_DIRECTORY}]
     pod = {
-        "initContainers": [opening],
+        "initContainers": [_opening(image, directory)],
         "containers": [checking],
         "volumes": [shared_volume(cluster_id)],
     }
     return render_node_job(cluster_id, check=NAME, name=name, hostname=hostname, pod=pod)
+
+
+def render_speed_jobs(
+    cluster_id: ClusterId,
+    *,
+    hostnames: Sequence[str],
+    image: str,
+    storage_gib: int,
+    pass_number: int = 1,
+) -> list[KubernetesObject]:
+    """A Job for each node that measures; `storage_gib` is the size of the file system."""
+    directory = f"{_CHECK_DIRECTORY}/speed"
+    return storage_speed.render_jobs(
+        cluster_id,
+        check=NAME,
+        hostnames=hostnames,
+        opening=_opening(image, directory),
+        directory=directory,
+        image=image,
+        storage_gib=storage_gib,
+        pass_number=pass_number,
+    )
+
+
+def _opening(image: str, directory: str) -> KubernetesObject:
+    opening = _container("open", image, [_OPEN_SCRIPT, directory, RUNS_DIRECTORY, DATA_DIRECTORY])
+    opening["securityContext"] |= {"runAsUser": 0, "runAsNonRoot": False}
+    return opening
 
 
 def _container(name: str, image: str, script_and_arguments: Sequence[str]) -> KubernetesObject:

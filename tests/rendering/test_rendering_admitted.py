@@ -22,7 +22,7 @@ from local.cluster.api.store import Store
 from local.cluster.controllers import replicas
 from local.cluster.controllers.children import pod_from
 from stationmaster.checks import gpu_health
-from stationmaster.checks.storage import render_jobs
+from stationmaster.checks.storage import render_jobs, render_speed_jobs
 from stationmaster.diagnosis.lint import lint
 from stationmaster.domain.catalogue.entries import CATALOGUE
 from stationmaster.domain.catalogue.instances import CATALOGUE as INSTANCES
@@ -91,6 +91,7 @@ def of_data() -> list[dict[str, Any]]:
         render_push(RUN_ID, repository="org/name", cluster_id=LONG, image="training:1"),
         render_hugging_face_secret(SecretStr("hf_x")),
         *render_jobs(LONG, hostnames=[HOSTNAME], image="t:1"),
+        *render_speed_jobs(LONG, hostnames=[HOSTNAME], image="t:1", storage_gib=1200),
         *gpu_health.render_jobs(LONG, hostnames=[HOSTNAME], image="t:1", spec=GPU_CLUSTER),
         *yaml.safe_load_all(saving_example()),
     ]
