@@ -36,7 +36,7 @@ _FLOAT_BYTES: Final = 4
 _WARM_UP: Final = 2
 _MAX_ITERATIONS: Final = 20
 # A size is timed for about so long: seconds matter for large messages, repetitions for small ones.
-_SECONDS_EACH: Final = 0.1
+_SECONDS_EACH: Final = 0.05
 # Compared in parts: an expected tensor of the whole size would need its memory once more.
 _CHUNK: Final = 1 << 24
 # Values repeat with these periods, so that a shifted or swapped result differs. Their sums are

@@ -165,6 +165,29 @@ def test_checks_of_a_cpu_cluster_pass_with_real_pods_on_the_file_system(
     assert world.runs.load(RUN_ID).phase is RunPhase.VALIDATING
 
 
+def test_network_check_measures_between_real_pods_and_leaves_no_job(
+    cluster: LocalCluster, world: World
+):
+    world.begin(RunPhase.PROVISIONING)
+    for group in ("system", "training"):
+        add_nodes(cluster, group=group)
+    cluster.set_addon("aws-fsx-csi-driver", active=True)
+    install_operator(world)
+
+    until_ready(run_check, world, check="network")
+
+    [finished] = world.events("check.finished")
+    assert finished.passed
+    assert finished.detail.endswith("among 2 ranks on 2 nodes, all values right")
+    assert (finished.figures["ranks"], finished.figures["all_reduce_mib"]) == (2, 32)
+    assert min(finished.figures.values()) > 0
+    of_check = {"stationmaster/check": "network"}
+    assert world.gateway.job_names(labels=of_check) == []
+    eventually(lambda: not world.gateway.pods(labels=of_check))
+    until_ready(run_check, world, check="network")
+    assert world.gateway.job_names(labels=of_check) == []
+
+
 def test_storage_check_when_a_node_is_replaced_checks_the_nodes_that_are_there(
     cluster: LocalCluster, world: World, tmp_path: Path
 ):
