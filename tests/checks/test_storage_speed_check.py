@@ -128,3 +128,14 @@ def test_file_system_that_others_may_use_is_never_failed():
 def test_nodes_write_little_of_the_file_system_and_at_most_ten_gib():
     assert storage_speed.node_bytes(1200, 24) == 1 << 30
     assert storage_speed.node_bytes(1200, 2) == 10 << 30
+
+
+def test_measuring_pods_fit_beside_one_that_asks_for_as_much_as_training():
+    (seeing,) = storage.render_jobs("c-1", hostnames=["a"], image="t:1")
+    (measuring,) = storage.render_speed_jobs("c-1", hostnames=["a"], image="t:1", storage_gib=1200)
+
+    asked = [
+        job["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"]
+        for job in (seeing, measuring)
+    ]
+    assert asked[0] == asked[1]
