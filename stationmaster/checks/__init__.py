@@ -45,6 +45,20 @@ def names_for(spec: ClusterSpec, *, is_full: bool = False) -> list[str]:
     return [check.NAME for check in CHECKS if check.applies(spec, is_full=is_full)]
 
 
+def before(name: str, spec: ClusterSpec, *, is_full: bool) -> list[str]:
+    """Names of the checks that must have passed before this one starts anything.
+
+    A broken GPU explains a network that fails. What two checks measure at once is wrong for both:
+    the file system's traffic shares the nodes' network.
+    """
+    first = {
+        network.NAME: [gpu_health],
+        storage.NAME: [network] if is_full else [],
+    }
+    found = first.get(name, [])
+    return [check.NAME for check in found if check.applies(spec, is_full=is_full)]
+
+
 def get_check(name: str) -> Check:
     """A check by its name.
 

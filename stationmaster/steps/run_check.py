@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from stationmaster.checks import Check, get_check, network, nodes
+from stationmaster.checks import Check, before, get_check, network, nodes
 from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.cluster.events import CheckFinished, ClusterPhase, cluster_event_id
 from stationmaster.domain.errors import CheckFailed
@@ -41,7 +41,7 @@ def run_check(services: Services, cluster_id: ClusterId, *, check: str) -> StepR
         if finished.passed:
             return READY
         raise CheckFailed(f"check {check} failed: {finished.detail}")
-    finding = _look(live_cluster(services, cluster), get_check(check))
+    finding = _awaited(cluster, check) or _look(live_cluster(services, cluster), get_check(check))
     detail = finding.sentence
     if finding.verdict not in (Verdict.GOOD, Verdict.BAD):
         began = cluster.entered(ClusterPhase.VALIDATING)
@@ -63,6 +63,15 @@ def run_check(services: Services, cluster_id: ClusterId, *, check: str) -> StepR
     if not event.passed:
         raise CheckFailed(f"check {check} failed: {detail}")
     return READY
+
+
+def _awaited(cluster: Cluster, check: str) -> Finding | None:
+    """That the check waits for one which must have passed before it; None where it does not."""
+    over = {known.name for known in cluster.checks if known.passed}
+    for name in before(check, cluster.spec, is_full=cluster.is_full):
+        if name not in over:
+            return Finding(Verdict.WAITING, f"it starts after check {name}, which has not passed")
+    return None
 
 
 def _look(cluster: LiveCluster, check: Check) -> Finding:

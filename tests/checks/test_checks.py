@@ -198,6 +198,24 @@ def test_cluster_gets_the_checks_that_apply_to_it(recipe, instance, checked):
     assert "network" in checks.names_for(spec, is_full=True)
 
 
+@pytest.mark.parametrize(
+    ("recipe", "instance", "check", "is_full", "first"),
+    [
+        ("llama2-7b", "p4d.24xlarge", "network", False, ["gpu-health"]),
+        ("llama2-7b", "p4d.24xlarge", "storage", False, []),
+        ("llama2-7b", "p4d.24xlarge", "storage", True, ["network"]),
+        ("tiny-llama", "m5.2xlarge", "network", True, []),
+        ("tiny-llama", "m5.2xlarge", "gpu-health", True, []),
+    ],
+)
+def test_check_that_another_one_would_disturb_starts_after_it(
+    recipe, instance, check, is_full, first
+):
+    spec = spec_for(get_recipe(recipe), nodes=2, instance_type=instance)
+
+    assert checks.before(check, spec, is_full=is_full) == first
+
+
 def test_unknown_check_is_refused_with_the_known_ones():
     with pytest.raises(
         PermanentError, match=r'check "nope" is not known; known: nodes, gpus, efa, room, gpu-h'

@@ -247,6 +247,9 @@ def test_checks_of_devices_wait_for_their_plugins_and_then_pass(
         "8 nvidia.com/gpu on each of 2 nodes",
         "4 vpc.amazonaws.com/efa on each of 2 nodes",
     ]
+    # A broken GPU explains a network that fails, so it is looked for first.
+    assert run_check(world, RUN_ID, check="network") == {"ready": False}
+    assert world.gateway.job_names(labels={"stationmaster/check": "network"}) == []
 
 
 def test_check_of_too_few_devices_fails_closed_after_its_time_with_both_figures(
