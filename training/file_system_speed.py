@@ -15,6 +15,7 @@ import mmap
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -37,6 +38,10 @@ _WAIT_S: Final = 600.0
 _POLL_S: Final = 0.1
 # No measurement lasts so long: what is older was left by one that was killed.
 _STALE_S: Final = 6 * 3600
+
+
+# Set when the process is told to end: threads that move bytes look at it after each block.
+_STOPPED: Final = threading.Event()
 
 
 class NotMeasuredError(Exception):
@@ -140,10 +145,11 @@ def write(paths: Sequence[Path], *, num_bytes: int, phase_s: float) -> Moved:
         # Random bytes: the file system compresses what repeats within a block.
         block, blocks = os.urandom(_BLOCK_BYTES), 0
         with path.open("wb", buffering=0) as file:
-            while blocks < each and time.monotonic() < deadline:
+            while blocks < each and time.monotonic() < deadline and not _STOPPED.is_set():
                 file.write(block)
                 blocks += 1
-            os.fsync(file.fileno())
+            if not _STOPPED.is_set():
+                os.fsync(file.fileno())
         return blocks * _BLOCK_BYTES
 
     began = time.monotonic()
@@ -164,7 +170,7 @@ def read(paths: Sequence[Path], *, phase_s: float) -> tuple[Moved, Cache]:
         with mmap.mmap(-1, _BLOCK_BYTES) as buffer:
             done = 0
             try:
-                while time.monotonic() < deadline:
+                while time.monotonic() < deadline and not _STOPPED.is_set():
                     count = os.readv(descriptor, [buffer])
                     if count == 0:
                         break
@@ -232,7 +238,7 @@ def measure(place: Place, *, num_bytes: int) -> dict[str, object]:
 @contextlib.contextmanager
 def _cleaned(place: Place) -> Iterator[None]:
     """Delete what this node wrote where the measurement fails or is stopped."""
-    previous = signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    previous = signal.signal(signal.SIGTERM, _stop)
     try:
         yield
     except BaseException:
@@ -240,6 +246,12 @@ def _cleaned(place: Place) -> Iterator[None]:
         raise
     finally:
         signal.signal(signal.SIGTERM, previous)
+
+
+def _stop(*_: object) -> None:
+    """Leave at once, before the kubelet kills what does not."""
+    _STOPPED.set()
+    sys.exit(143)
 
 
 def _mounts() -> str:

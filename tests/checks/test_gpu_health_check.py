@@ -47,6 +47,8 @@ class Looking:
     lines: dict[str, str]
     """By the name of the Job that has succeeded."""
     running: tuple[str, ...] = ()
+    pods_run: bool = False
+    """Whether those that have not ended have pods that run, and not none at all."""
     busy: tuple[str, ...] = ()
     deaf: bool = False
     listed: list[NodeView] = field(
@@ -66,7 +68,11 @@ class Looking:
         if labels == {"stationmaster/role": "training"}:
             return [PodView(name="worker", node=name, phase="Running") for name in self.busy]
         assert labels == {"stationmaster/cluster-id": "c-1", "stationmaster/check": "gpu-health"}
-        return [PodView(name=f"{job}-x", phase="Succeeded") for job in self.lines]
+        live = self.running if self.pods_run else ()
+        return [
+            *(PodView(name=f"{job}-x", phase="Succeeded") for job in self.lines),
+            *(PodView(name=f"{job}-x", phase="Running", node="n-2", ready=True) for job in live),
+        ]
 
     def batch_jobs(self, *, labels):
         done = [BatchJobView(name=job, succeeded=True) for job in self.lines]
@@ -106,6 +112,12 @@ def test_gpus_are_good_once_every_node_has_printed_that_they_are():
         (Looking({N1: printed()}), 1, "missing", "the gpu-health check was just started"),
         (Looking({N1: printed(), N2: printed()}), 2, "missing", "the gpu-health check was just"),
         (Looking({N1: printed()}, running=(N2,)), 1, "waiting", "pod look is not scheduled"),
+        (
+            Looking({N1: printed()}, running=(N2,), pods_run=True),
+            1,
+            "waiting",
+            "the gpu-health check still runs on n-2",
+        ),
         (Looking({N1: printed(7)}, busy=("n-1", "n-2")), 1, "good", "runs use the GPUs of all"),
         (Looking({N1: printed()}, busy=("n-2",)), 1, "good", "8 healthy GPUs on each of 1 nodes"),
         (Looking({N1: printed(), N2: ""}), 1, "bad", "node n-2: its pod printed no facts; see"),

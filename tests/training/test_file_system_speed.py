@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import pytest
 
 from stationmaster.diagnosis.file_system_speed import read_speed
 from training import file_system_speed
-from training.file_system_speed import Place, file_system_of, main
+from training.file_system_speed import Place, file_system_of, main, read, write
 
 MIB = 1 << 20
 MOUNTS = """\
@@ -67,6 +68,26 @@ def test_measurement_that_is_stopped_deletes_what_its_node_wrote(tmp_path: Path)
     process.communicate(timeout=600)
     assert process.returncode == 143
     assert list(tmp_path.iterdir()) == []
+
+
+def test_threads_that_write_and_read_end_when_the_process_is_told_to(tmp_path, monkeypatch):
+    stopped = threading.Event()
+    stopped.set()
+    monkeypatch.setattr(file_system_speed, "_STOPPED", stopped)
+    paths = [tmp_path / "0", tmp_path / "1"]
+
+    written = write(paths, num_bytes=1 << 40, phase_s=600.0)
+    for path in paths:
+        path.write_bytes(bytes(MIB))
+    found, _ = read(paths, phase_s=600.0)
+
+    assert (written.num_bytes, found.num_bytes) == (0, 0)
+
+
+def test_phase_ends_after_its_time_however_much_is_left(tmp_path):
+    written = write([tmp_path / "0"], num_bytes=1 << 40, phase_s=0.0)
+
+    assert written.num_bytes == 0
 
 
 @pytest.mark.parametrize("directory", ["missing", "."])
