@@ -66,7 +66,8 @@ def render_collectives_job(
 
 def _environment(of_training: list[KubernetesObject]) -> list[KubernetesObject]:
     """That of training, with NCCL's log and the name that people know the node by."""
-    kept = [each for each in of_training if each["name"] != "NCCL_DEBUG"]
+    of_nccls_log = ("NCCL_DEBUG", "NCCL_DEBUG_SUBSYS")  # kept short where a run takes days
+    kept = [each for each in of_training if each["name"] not in of_nccls_log]
     return [
         *kept,
         {"name": "NCCL_DEBUG", "value": "INFO"},

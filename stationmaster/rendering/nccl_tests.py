@@ -108,6 +108,7 @@ def _variables(instance: InstanceType) -> dict[str, str]:
     wanted = wanted_values(machine)
     # The transport is read from the lines that it prints at this level.
     wanted["NCCL_DEBUG"] = "INFO"
+    wanted.pop("NCCL_DEBUG_SUBSYS", None)  # its short log has the rest, too
     return {name: value for name, value in wanted.items() if name.startswith(("NCCL_", "FI_"))}
 
 

@@ -270,6 +270,7 @@ def test_job_runs_as_training_does_but_for_its_program_and_its_log():
         "AWS Libfabric",
         "efa",
     )
+    assert "NCCL_DEBUG_SUBSYS" not in values
     assert container["command"] == [
         *("torchrun", "-m", "training.collectives", "--alone", "--pairs")
     ]

@@ -135,7 +135,9 @@ def test_failure_lines_know_what_only_follows_from_a_lost_worker(text):
 
 
 def test_failure_lines_without_a_traceback_end_with_the_last_line_meant_to_be_read():
-    lines = lines_of("config.yaml: no such key", '{"stationmaster":1,"kind":"x"}', "=====", "")
+    closed = "w:1:9 [0] NCCL INFO [Service thread] Connection closed by localRank 0"
+    told = '{"stationmaster":1,"kind":"x"}'
+    lines = lines_of("config.yaml: no such key", told, "=====", "", closed)
 
     assert (lines.cause, lines.last) == ("", "config.yaml: no such key")
 

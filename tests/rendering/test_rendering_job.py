@@ -308,6 +308,9 @@ def test_efa_pod_requests_every_interface_and_no_fallback(instance: str, efa: st
     assert environment(job)["NCCL_NET"] == "AWS Libfabric"
     assert environment(job)["FI_PROVIDER"] == "efa"
     assert environment(job)["FI_EFA_USE_HUGE_PAGE"] == "0"
+    # The relay reads from these lines whether EFA is used.
+    assert environment(job)["NCCL_DEBUG"] == "INFO"
+    assert environment(job)["NCCL_DEBUG_SUBSYS"] == "NET"
 
 
 @pytest.mark.parametrize("instance", ["g5.xlarge", "p3.8xlarge", "g4dn.8xlarge", "p3dn.24xlarge"])

@@ -31,6 +31,8 @@ class Unwanted:
     allowed: tuple[str, ...] = ()
     package: str = ""
     since: str = ""
+    unless: tuple[str, frozenset[str]] | None = None
+    """A list variable, and what it holds at most, in lower case, where the row does not hold."""
 
 
 _NCCL: Final = "NVIDIA, NCCL user guide, environment variables"
@@ -227,7 +229,8 @@ UNWANTED: Final = (
         "it writes much in a long run",
         _NCCL,
         values=("info", "trace"),
-        fix="set WARN once the transport is proven",
+        fix="set WARN once the transport is proven, or NCCL_DEBUG_SUBSYS=NET",
+        unless=("NCCL_DEBUG_SUBSYS", frozenset({"init", "bootstrap", "env", "net"})),
     ),
     Unwanted(
         "CUDA_DEVICE_MAX_CONNECTIONS",

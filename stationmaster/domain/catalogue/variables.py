@@ -54,9 +54,25 @@ WANTED: Final = (
     Wanted(
         "NCCL_DEBUG",
         "WARN",
-        On.GPU,
+        On.NO_EFA,
         "INFO and TRACE write much in a long run; WARN shows what fails",
         "NVIDIA, NCCL user guide, environment variables",
+    ),
+    Wanted(
+        "NCCL_DEBUG",
+        "INFO",
+        On.EFA,
+        "only with INFO does NCCL say whether it uses EFA, and how many interfaces",
+        "NVIDIA, NCCL user guide, environment variables",
+    ),
+    # In NCCL and aws-ofi-nccl, the lines with the provider, the number of interfaces and each
+    # channel's transport are of INIT and NET; what NET leaves out are the ends of communicators.
+    Wanted(
+        "NCCL_DEBUG_SUBSYS",
+        "NET",
+        On.EFA,
+        "it keeps INFO to the network, so that it writes when connections are made only",
+        "NVIDIA, NCCL user guide, environment variables; src/transport/net.cc of NVIDIA/nccl",
     ),
     Wanted(
         "NCCL_SOCKET_IFNAME",

@@ -115,6 +115,8 @@ class FailureLines:
     def _plain(self, text: str) -> None:
         if self._in_agents or _RULE.match(text) or '"stationmaster"' in text:
             return
+        if " NCCL INFO " in text:
+            return  # it also tells of the end of each process, after what it ended of
         self._last, before = text[:MAX_LINE], self._last
         if not any(hint in text for hint in _HINTS):
             return

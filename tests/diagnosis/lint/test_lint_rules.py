@@ -197,6 +197,12 @@ BAD = [
     Bad("env-policy", "warning", env(JOB, "CUDA_DEVICE_MAX_CONNECTIONS", "1"), "CONNECTIONS"),
     Bad("env-policy", "warning", env(JOB, "TORCH_DISTRIBUTED_DEBUG", "DETAIL"), "DETAIL"),
     Bad("env-policy", "info", env(JOB, "NCCL_DEBUG", "INFO"), "INFO"),
+    Bad(
+        "env-policy",
+        "info",
+        env(env(JOB, "NCCL_DEBUG", "INFO"), "NCCL_DEBUG_SUBSYS", "NET,COLL"),
+        "name: NCCL_DEBUG,",
+    ),
     Bad("env-policy", "warning", env(JOB, "LD_PRELOAD", "/opt/nccl/lib/libnccl.so"), "PRELOAD"),
     Bad("env-policy", "error", env(JOB, "NCCL_SOCKET_IFNAME", "^lo,eth0"), "IFNAME"),
     Bad(
@@ -515,6 +521,7 @@ GOOD = [
     ("env-policy", env(command(MEGATRON), "CUDA_DEVICE_MAX_CONNECTIONS", "1")),
     ("env-policy", env(JOB, "NCCL_SOCKET_IFNAME", "eth0")),
     ("env-policy", env(JOB, "NCCL_NVLS_ENABLE", "1")),
+    ("env-policy", env(env(JOB, "NCCL_DEBUG", "INFO"), "NCCL_DEBUG_SUBSYS", "INIT, net")),
     ("env-policy", env(JOB, "LD_PRELOAD", "/usr/lib/libjemalloc.so")),
     ("env-policy", changed(env(JOB, "FI_EFA_SET_CUDA_SYNC_MEMOPS", "0"), "1.4.0", "efa1.28.0")),
     ("env-policy", changed(env(JOB, "NCCL_ASYNC_ERROR_HANDLING", "1"), "1.4.0", "torch2.1.2")),

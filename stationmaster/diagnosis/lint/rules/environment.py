@@ -118,10 +118,18 @@ def _matches(row: Unwanted, variable: Variable, container: Container, machine: M
         return False
     if row.name == "LD_PRELOAD" and "nccl" not in value:
         return False
+    if row.unless is not None and _is_within(container.value(row.unless[0]), row.unless[1]):
+        return False
     if row.package:
         known = versions_of(container.image).get(row.package)
         return known is None or not is_older(known, row.since)
     return True
+
+
+def _is_within(value: str | None, most: Collection[str]) -> bool:
+    """Whether a list with commas has entries, and only those."""
+    entries = {entry.strip().lower() for entry in (value or "").split(",")} - {""}
+    return bool(entries) and entries <= set(most)
 
 
 def _wanted(manifest: Manifest, container: Container, machine: Machine) -> Iterator[Found]:
