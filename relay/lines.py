@@ -37,3 +37,5 @@ class PodFacts:
     uid: str
     max_restarts: int | None = None  # of torch elastic; None when the specification does not say
     total_steps: int | None = None
+    num_efa: int = 0
+    """EFA interfaces that it has to exchange with other pods; 0 for a pod that is alone."""

@@ -18,6 +18,7 @@ from typing import Final
 from relay import foreign
 from relay.failures import FailureReader
 from relay.lines import LogLine, PodFacts
+from relay.network import NetworkReader
 from relay.own_lines import event_of
 from stationmaster.domain.progress_lines import read_line
 from stationmaster.domain.run.events import (
@@ -45,6 +46,7 @@ class LineInterpreter:
         self._saving: str | None = None
         self._last_foreign_step = -1
         self._failures = FailureReader(pod)
+        self._network = NetworkReader(pod)
         self._newest: LogLine | None = None
 
     def start_container_run(self, container_run: int) -> None:
@@ -53,6 +55,7 @@ class LineInterpreter:
             return
         self._container_run = container_run
         self._failures.start_container_run(container_run)
+        self._network.start_container_run()
         self._last_foreign_step = -1
 
     def read(self, line: LogLine) -> list[RunEvent]:
@@ -62,6 +65,8 @@ class LineInterpreter:
         if events is not None:
             self._last_foreign_step = -1  # what comes next starts again from a checkpoint
             return events
+        if observed := self._network.read(line):
+            return observed
         if event := self._our_line(line):
             self._speaks_our_format = True
             return [event]

@@ -23,6 +23,8 @@ from relay.objects import (
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.run.events import PodChanged
 
+# The device plugin's name for an EFA interface.
+_EFA: Final = "vpc.amazonaws.com/efa"
 _PHASES: Final = frozenset(get_args(PodChanged.model_fields["phase"].annotation))
 # Options that give trainers the number of steps, for formats that do not print it.
 _STEP_OPTIONS = re.compile(
@@ -41,6 +43,9 @@ def pod_facts(run_id: RunId, job: str, pod: JsonObject) -> PodFacts:
     variables = {entry.get("name"): entry.get("value") for entry in training.get("env") or []}
     steps = _STEP_OPTIONS.search(command)
     option = _RESTART_OPTION.search(command)
+    limits = (training.get("resources") or {}).get("limits") or {}
+    interfaces = str(limits.get(_EFA) or 0)
+    is_alone = variables.get("PET_NNODES") in ("1", "1:1")
     restarts = option[1] if option else variables.get("PET_MAX_RESTARTS")
     return PodFacts(
         run_id=run_id,
@@ -49,6 +54,7 @@ def pod_facts(run_id: RunId, job: str, pod: JsonObject) -> PodFacts:
         uid=uid_of(pod),
         max_restarts=int(restarts) if restarts and str(restarts).isdecimal() else None,
         total_steps=int(steps[1]) if steps and steps[1] else None,
+        num_efa=int(interfaces) if interfaces.isdecimal() and not is_alone else 0,
     )
 
 

@@ -28,6 +28,7 @@ from bot.blocks.elements import (
 )
 from bot.blocks.failures import cause_lines, failure_blocks
 from bot.blocks.results import result_blocks, result_buttons
+from bot.blocks.running import running_lines
 from stationmaster.domain.cluster.aggregate import Cluster, TeardownStatus
 from stationmaster.domain.commands.durations import typed_duration
 from stationmaster.domain.reactions.ending import outcome_of
@@ -89,6 +90,7 @@ def card_milestone(view: RunView) -> str:
             str(view.place_in_queue),
             run.stop_requested_by or run.stop_why,
             str(run.resumed_from_step),
+            run.network.job if run.network is not None else "",
             run.unsaved_reason,
             str(run.passes),
             run.results.manifest_sha256 if run.results is not None else "",
@@ -343,6 +345,7 @@ def _notices(view: RunView) -> list[Block]:
         times = f"{run.num_restarts} restarts" if run.num_restarts > 1 else "a restart"
         after = f" after {times}" if run.num_restarts or not run.request.resume_from else ""
         notices.append(f"\u21bb Resumed from step {run.resumed_from_step:,}{after}")
+    notices += running_lines(run)
     if run.stop_why and run.phase is not RunPhase.STOPPED:
         notices.append(f"\U0001f6d1 *Being {md.escape(run.stop_why, 400)}*")
     elif run.stop_requested_by and run.phase is not RunPhase.STOPPED:

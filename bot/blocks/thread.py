@@ -17,6 +17,7 @@ from bot.blocks import words
 from bot.blocks.backups import backup_line
 from bot.blocks.elements import Content, event_lines
 from bot.blocks.results import push_line, results_line
+from bot.blocks.running import network_line
 from stationmaster.domain.cluster import events as cl
 from stationmaster.domain.cluster.events import ClusterEvent
 from stationmaster.domain.cluster.resources import ResourceStatus
@@ -49,6 +50,7 @@ _OF_THE_RELAY: Final = (
     ev.TrainingResumed,
     ev.TrainingReportedFailure,
     ev.TrainingFinished,
+    ev.NetworkObserved,
     ev.NodeLost,
     ev.NodeTakenBack,
     ev.NodeRecovered,
@@ -237,6 +239,8 @@ def _line(same: list[ThreadEvent], run: Run) -> str:
             return f"{_WARNING} {name} {reason}{times}: {message}"
         case ev.NodeLost():
             return f"{_WARNING} node {md.code(first.node, 80)} is lost: {md.escape(first.reason)}"
+        case ev.NetworkObserved():
+            return network_line(first, run)
         case ev.NodeTakenBack():
             return taken_back_line(first, run)
         case ev.NodeRecovered():

@@ -34,6 +34,7 @@ from stationmaster.domain.run.aggregate import Run, new_run_id
 from stationmaster.domain.run.attempts import Attempt, first_assignment
 from stationmaster.domain.run.failures import Failure
 from stationmaster.domain.run.pods import Pod
+from stationmaster.domain.run.speeds import Speeds
 from stationmaster.domain.run.staging import Staging
 from stationmaster.domain.run.view import RunView
 
@@ -726,6 +727,30 @@ def test_thread_tells_a_failed_process_with_its_line_and_not_those_that_followed
     text = thread_message([own, peer], running()).text
 
     assert text.splitlines() == ["\u2717 `worker-0`: process 0 exited with code 1: E: x"]
+
+
+def test_card_and_thread_say_that_efa_is_not_used_and_what_to_do():
+    request = make_request(recipe="llama2-7b", instance_type="p4d.24xlarge")
+    seen_by_nccl = event(
+        ev.NetworkObserved, job=RUN_ID, pod=f"{RUN_ID}-worker-1", uses_sockets=True
+    )
+    view = apply(running(request=request), seen_by_nccl)
+
+    for text in (thread_message([seen_by_nccl], view).text, seen(run_card(view, now=NOW))):
+        assert "NCCL used sockets instead of EFA on worker-1" in text
+        assert "To do: put aws-ofi-nccl into the image" in text
+    assert card_milestone(view) != card_milestone(running(request=request))
+    assert "instead of EFA" not in seen(run_card(running(request=request), now=NOW))
+
+
+def test_card_says_that_training_is_slower_than_planned():
+    request = make_request(recipe="llama2-7b", instance_type="p4d.24xlarge")
+    slow = Speeds(num_skipped=2, samples_per_s=(0.125,) * 10)
+
+    assert "training is slow: 0.125 samples a second, and the plan expects" in seen(
+        run_card(running(request=request, speeds=slow), now=NOW)
+    )
+    assert "is slow" not in seen(run_card(running(speeds=slow), now=NOW))
 
 
 CLUSTER = {"kind": ResourceKind.CLUSTER, "name": f"stationmaster-{RUN_ID}"}

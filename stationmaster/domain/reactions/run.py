@@ -291,6 +291,7 @@ _NewsOnly = (
     | ev.TrainingEvaluated
     | ev.CheckpointSaved
     | ev.TrainingFinished
+    | ev.NetworkObserved
     | ev.NodeTakenBack
     | ev.NodeRecovered
 )

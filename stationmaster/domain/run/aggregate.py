@@ -29,6 +29,7 @@ from stationmaster.domain.run.pods import Pod, pod_after
 from stationmaster.domain.run.pushing import Pushed, push_after
 from stationmaster.domain.run.request import Placement, TrainingRequest
 from stationmaster.domain.run.saving import Results, results_after
+from stationmaster.domain.run.speeds import Speeds, speeds_after
 from stationmaster.domain.run.staging import Staging, staging_after
 from stationmaster.domain.run.transitions import TRANSITIONS
 
@@ -85,6 +86,10 @@ class Run(State):
     progress: ev.ProgressReported | None = None
     first_loss_nats: float | None = None
     loss_points: list[tuple[int, float]] = Field(default_factory=list)
+    speeds: Speeds = Field(default_factory=Speeds)
+    """Of its newest progress lines."""
+    network: ev.NetworkObserved | None = None
+    """EFA that its newest attempt does not use; None where nothing says so."""
     evaluation: ev.TrainingEvaluated | None = None
     last_checkpoint_step: int | None = None
     resumed_from_step: int | None = None
@@ -244,7 +249,7 @@ def _changes(run: Run, event: RunEvent) -> dict[str, object]:
         case ev.AttemptStarted():
             if run.phase.is_terminal:
                 raise IllegalTransition(f"run {run.run_id} is {run.phase.value} already")
-            return {"attempts": begun(run.attempts, event)}
+            return {"attempts": begun(run.attempts, event), "network": None, "speeds": Speeds()}
         case ev.NodesLeased():
             attempts = placed(run.attempts, event)
             return {"attempts": attempts, "price_per_hour_usd": event.price_per_hour_usd}
@@ -282,6 +287,8 @@ def _changes(run: Run, event: RunEvent) -> dict[str, object]:
         ):
             seen = max(event.at, run.trainer_seen_at or event.at)
             return _training_changes(run, event) | {"trainer_seen_at": seen}
+        case ev.NetworkObserved():
+            return {"network": event} if event.job == run.job else {}
         case ev.TrainingReportedFailure():
             own = not event.restarting and not says_lost_peer(event.reason)
             return {"trainer_failure": event.reason} if own else {}
@@ -351,6 +358,7 @@ def _training_changes(run: Run, event: _TrainingEvent) -> dict[str, object]:
         case ev.TrainingStarted():
             return {
                 "training_started_at": run.training_started_at or event.at,
+                "speeds": Speeds(),
                 "failures": still_open(run.failures, trained_at=event.at),
             }
         case ev.ProgressReported():
@@ -362,6 +370,7 @@ def _training_changes(run: Run, event: _TrainingEvent) -> dict[str, object]:
         case ev.TrainingResumed():
             return {
                 "resumed_from_step": event.step,
+                "speeds": Speeds(),
                 "failures": still_open(run.failures, trained_at=event.at),
             }
         case _:
@@ -420,6 +429,7 @@ def _progress(run: Run, event: ev.ProgressReported) -> dict[str, object]:
         "left_nodes": sorted({*run.left_nodes, *(run.lost_nodes.keys() - lost.keys())}),
         "failures": still_open(run.failures, trained_at=event.at - REPORTED_LATE),
         "progress": event,
+        "speeds": speeds_after(run.speeds, event),
         "first_loss_nats": first,
         "loss_points": points,
         "training_started_at": run.training_started_at or event.at,

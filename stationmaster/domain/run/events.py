@@ -397,6 +397,27 @@ class TrainingFinished(_Event):
     """Texts that the trained model has written; of language models."""
 
 
+class NetworkObserved(_Event):
+    """NCCL's lines in a pod's log say that not all of its EFA interfaces are used.
+
+    The first of an attempt; what it means is decided when it is shown.
+    """
+
+    type: Literal["network.observed"] = "network.observed"
+    job: str
+    pod: str
+    uses_sockets: bool
+    """Messages go over TCP: NCCL's own sockets, or libfabric's provider for it."""
+    provider: str = ""
+    """libfabric's, e.g. "efa"; empty where no line names it."""
+    num_nics: int | None = None
+    """Interfaces that were found; None where no line says so."""
+    plugin_version: str = ""
+    plugin_not_found: bool = False
+    no_provider: bool = False
+    """libfabric had no EFA to offer."""
+
+
 class NodeLost(_Event):
     """A node of the run's node group went away or NotReady."""
 
@@ -455,6 +476,7 @@ RunEvent = Annotated[
     | TrainingResumed
     | TrainingReportedFailure
     | TrainingFinished
+    | NetworkObserved
     | NodeLost
     | NodeTakenBack
     | NodeRecovered,

@@ -1,0 +1,108 @@
+"""What is wrong with a run that trains: EFA that is not used, and a speed far below the plan's.
+
+Pure; asked when the card is drawn, from what the run keeps. A run of which nothing is known has no
+finding: without NCCL's lines, without enough progress lines, or where the plan has no figure.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from stationmaster.diagnosis.nccl.network import network_findings
+from stationmaster.diagnosis.nccl.report import Verdict
+from stationmaster.diagnosis.nccl.transport import Kind, Transport
+from stationmaster.domain.catalogue.instances import CATALOGUE
+from stationmaster.domain.errors import UserError
+from stationmaster.domain.planning.plan import Plan, plan_recipe
+from stationmaster.domain.run.aggregate import Run
+from stationmaster.domain.run.events import NetworkObserved, RunPhase
+
+# Below this part of what the plan expects, a run is slow. A plan is an estimate: a run may well be
+# a third slower, and nothing is wrong.
+SLOW: Final = 0.5
+# Below this part of the planned MFU, the GPUs mostly wait.
+IDLE: Final = 0.1
+
+
+@dataclass(frozen=True)
+class RunningFinding:
+    """One sentence on what is wrong, and one on what to do; both without a full stop."""
+
+    text: str
+    remedy: str
+
+
+def running_findings(run: Run) -> list[RunningFinding]:
+    """What is wrong with a run that trains; empty for one that does well, or has ended."""
+    if run.phase.is_terminal:
+        return []
+    found = []
+    if run.network is not None and (network := network_finding(run.network, run)) is not None:
+        found.append(network)
+    if run.phase is RunPhase.RUNNING and (slow := _slow(run)) is not None:
+        found.append(slow)
+    return found
+
+
+def network_finding(event: NetworkObserved, run: Run) -> RunningFinding | None:
+    """What NCCL's lines mean on the run's instances; None where the run needs no network."""
+    instance = CATALOGUE.get(run.placement.instance_type)
+    if instance is None or run.placement.nodes == 1:
+        return None
+    pod = event.pod.removeprefix(f"{run.run_id}-")
+    transport = Transport(
+        kind=Kind.SOCKET if event.uses_sockets else Kind.EFA,
+        provider=event.provider or None,
+        num_nics=event.num_nics,
+        fewest_nics_on=pod,
+        socket_hosts=(pod,),
+        plugin_version=event.plugin_version or None,
+        plugin_not_found=event.plugin_not_found,
+        no_provider=event.no_provider,
+    )
+    # Nothing was measured; this only says that GPUDirect, of which the event is silent, is no news.
+    found = network_findings(transport, instance, num_nodes=run.placement.nodes, is_fast=True)
+    bad = [each for each in found if each.verdict is Verdict.FAIL]
+    return RunningFinding(bad[0].text, bad[0].remedy or "") if bad else None
+
+
+def _slow(run: Run) -> RunningFinding | None:
+    plan = planned(run)
+    if plan is None:
+        return None
+    where = f"on {plan.nodes} x {plan.instance_type}"
+    looks = f"`/train logs {run.run_id}` shows what its pods warn of"
+    if plan.counts_images:
+        looks += "; data_workers=N on the next run decodes more images at once"
+    if plan.nodes > 1:
+        looks += "; validate=full on the next run measures the network between nodes"
+    speed, mfu = run.speeds.usual_samples_per_s, run.speeds.usual_mfu
+    if mfu is not None and plan.assumed_mfu and mfu < IDLE * plan.assumed_mfu:
+        return RunningFinding(
+            f"the GPUs mostly wait: {mfu:.1%} MFU, and the plan expects {plan.assumed_mfu:.0%} "
+            f"{where}",
+            looks,
+        )
+    if speed is not None and speed < SLOW * plan.samples_per_s:
+        return RunningFinding(
+            f"training is slow: {speed:,.3g} samples a second, and the plan expects "
+            f"{plan.samples_per_s:,.3g} {where}",
+            looks,
+        )
+    return None
+
+
+def planned(run: Run) -> Plan | None:
+    """The plan of where the run trains; None where it says nothing of the speed of real GPUs."""
+    if run.emulated_speed is not None or run.request.program:
+        return None
+    # Training goes on with fewer nodes after a loss; how many is not known, so the fewest count.
+    nodes = run.least_nodes if run.left_nodes else run.placement.nodes
+    try:
+        recipe = run.request.resolved
+        if not recipe.needs_gpu:
+            return None
+        return plan_recipe(recipe, nodes=nodes, instance_type=run.placement.instance_type)
+    except UserError:
+        return None  # the recipe or the instance type is not known any more

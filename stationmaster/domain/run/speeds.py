@@ -1,0 +1,58 @@
+"""How fast a run has gone lately: what its newest progress lines say of speed. Pure.
+
+What that means is decided when its card is drawn (stationmaster/diagnosis/running.py).
+"""
+
+from __future__ import annotations
+
+from statistics import median
+from typing import Final
+
+from pydantic import BaseModel, ConfigDict
+
+from stationmaster.domain.run.events import ProgressReported
+
+# The first lines after each start are of steps that compile, fill caches and load a checkpoint.
+SKIPPED_LINES: Final = 2
+KEPT_LINES: Final = 10
+
+
+class Speeds(BaseModel):
+    """The figures of the newest lines, the newest last; they begin anew with each start."""
+
+    model_config = ConfigDict(frozen=True)
+
+    num_skipped: int = 0
+    samples_per_s: tuple[float, ...] = ()
+    """Over all ranks."""
+    mfus: tuple[float, ...] = ()
+    """Part of the GPUs' bf16 peak, 0 to 1, as the trainer measured it."""
+
+    @property
+    def usual_samples_per_s(self) -> float | None:
+        """The median; None before there are enough lines to judge."""
+        return _usual(self.samples_per_s)
+
+    @property
+    def usual_mfu(self) -> float | None:
+        """The median; None before there are enough lines to judge, or where none has it."""
+        return _usual(self.mfus)
+
+
+def speeds_after(speeds: Speeds, event: ProgressReported) -> Speeds:
+    """With one line more."""
+    if speeds.num_skipped < SKIPPED_LINES:
+        return Speeds(num_skipped=speeds.num_skipped + 1)
+    return Speeds(
+        num_skipped=speeds.num_skipped,
+        samples_per_s=_with(speeds.samples_per_s, event.samples_per_s),
+        mfus=_with(speeds.mfus, event.mfu),
+    )
+
+
+def _with(known: tuple[float, ...], figure: float | None) -> tuple[float, ...]:
+    return known if figure is None else (*known, figure)[-KEPT_LINES:]
+
+
+def _usual(figures: tuple[float, ...]) -> float | None:
+    return median(figures) if len(figures) == KEPT_LINES else None
