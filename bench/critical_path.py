@@ -75,6 +75,11 @@ DURATIONS: Final[Mapping[str, Duration]] = {
     "run-check storage": Duration(
         60, 600, "awsome-distributed-ai's CI gives pods 10 min to pull the image and be ready"
     ),
+    "run-check network": Duration(
+        100,
+        690,
+        "the image, as for storage, then imports, rendezvous and half a minute of messages",
+    ),
     "conclude-cluster": _ONE_CALL,
 }
 # What scripts do at once and the state machines do not: the work that it stands for is left out.

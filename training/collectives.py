@@ -119,7 +119,7 @@ def parse(argv: Sequence[str]) -> Options:
 
 
 def _size(text: str) -> int:
-    number = int(text)
+    number = int(text) if text.isascii() and text.isdigit() else 0
     if number < _FLOAT_BYTES or number % _FLOAT_BYTES:
         raise argparse.ArgumentTypeError(f"{text} bytes are no whole number of 4-byte floats")
     return number
@@ -134,7 +134,7 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     for groups in _steps(options, members):
         num_wrong += _measure_groups(groups, options, members, device)
     num_wrong += _measure_all(options, members, device)
-    dist.barrier()  # nobody leaves before rank 0 has printed
+    _over_ranks([0.0], dist.group.WORLD, dist.ReduceOp.SUM)  # rank 0 has printed by then
     dist.destroy_process_group()
     return EXIT_WRONG_VALUES if num_wrong else 0
 
@@ -173,7 +173,7 @@ def _steps(options: Options, members: Sequence[Member]) -> Iterator[list[tuple[i
         yield [tuple(each) for each in ranks if len(each) > 1]
     if options.pairs and len(ranks) > 2:
         for pairs in rounds_of_pairs(len(ranks)):
-            yield [(*ranks[one], *ranks[other]) for one, other in pairs]
+            yield [tuple(sorted([*ranks[one], *ranks[other]])) for one, other in pairs]
 
 
 def rounds_of_pairs(num_nodes: int) -> list[list[tuple[int, int]]]:
@@ -192,15 +192,19 @@ def _measure_groups(
     device: torch.device,
 ) -> int:
     """All-reduce within each group at the largest size; how many values were wrong anywhere."""
-    own: Table | None = None
-    for ranks in groups:
-        group = dist.new_group(ranks)
-        if dist.get_rank() not in ranks:
-            continue
-        rows = tuple(_rows(ALL_REDUCE, (options.max_bytes,), device, group))
-        own = Table(ALL_REDUCE, tuple(members[rank] for rank in ranks), (options.max_bytes,), rows)
+    # Every rank takes part in making each group, so all are made before any measures.
+    made = [(ranks, dist.new_group(ranks)) for ranks in groups]
+    own, joined = None, None
+    for ranks, group in made:
+        if dist.get_rank() in ranks:
+            joined, sizes = group, (options.max_bytes,)
+            rows = tuple(_rows(ALL_REDUCE, sizes, device, group))
+            own = Table(ALL_REDUCE, tuple(members[rank] for rank in ranks), sizes, rows)
     tables: list[Table | None] = [None] * len(members)
     dist.all_gather_object(tables, own)
+    if joined is not None:
+        # All have ended by now. NCCL keeps buffers on the GPU for each group.
+        dist.destroy_process_group(joined)
     found = {table.members: table for table in tables if table is not None}
     if dist.get_rank() == 0:
         for table in found.values():

@@ -18,8 +18,8 @@ from stationmaster.domain.cluster.events import ClusterPhase
 from stationmaster.domain.commands.table import COMMAND
 
 _WARNING: Final = "\u26a0\ufe0f"
-# People ask for its figures; of other checks that pass, the card says enough.
-_MEASURING: Final = "network"
+# Figures that people ask for; of other checks that pass, the card says enough.
+_SPEED: Final = ("_gbps", "_mbps")
 _POSTED_PHASES: Final = (ClusterPhase.READY, ClusterPhase.FAILED, ClusterPhase.DRAINING)
 
 
@@ -29,7 +29,7 @@ def is_posted(event: ThreadEvent) -> bool:
         case cl.ClusterPhaseChanged():
             return event.phase in _POSTED_PHASES
         case cl.CheckFinished():
-            return not event.passed or event.check == _MEASURING
+            return not event.passed or any(name.endswith(_SPEED) for name in event.figures)
         case cl.SizeSettled():
             return bool(event.reason)
         case (

@@ -189,6 +189,26 @@ def test_cpus_pass_with_their_figures_if_all_values_are_right():
     assert bad.sentence.startswith("14 values are wrong in all_reduce, first at 1.00 KiB")
 
 
+def test_devices_that_jobs_do_not_ask_for_are_not_missed():
+    without_gpus = spec_for(get_recipe("tiny-llama"), nodes=2, instance_type="p4d.24xlarge")
+    without_efa = SPEC.model_copy(
+        update={"instance_type": "g4dn.8xlarge", "num_gpus": 1, "num_efa": 0}
+    )
+    rows, more = ramp(2.0, ranks=2), {"hosts": NODES, "ranks": 2, "gpu": "T4"}
+    sent = ramp(2.0, ranks=2, operation="broadcast")
+    lines = [
+        *whole(rows, sockets(hosts=NODES), **more),
+        *whole(sent, [], operation="broadcast", **more),
+    ]
+
+    on_cpus = World(spec=without_gpus, lines=cpu_log()).look(is_full=True)
+    on_sockets = World(spec=without_efa, lines=lines).look()
+
+    assert on_cpus.verdict is Verdict.GOOD
+    assert on_sockets.verdict is Verdict.GOOD
+    assert "over sockets; no floor is known for all_reduce on 2 x g4dn" in on_sockets.sentence
+
+
 @pytest.mark.parametrize(
     ("world", "verdict", "said"),
     [
@@ -211,7 +231,11 @@ def test_cpus_pass_with_their_figures_if_all_values_are_right():
             Verdict.BAD,
             "the network was not measured: why",
         ),
-        (World(training_on=("n-2",), spec=CPUS), Verdict.GOOD, "1 nodes are free of runs"),
+        (
+            World(training_on=("n-2",), spec=CPUS),
+            Verdict.GOOD,
+            "runs use the network of all but 1 nodes",
+        ),
     ],
 )
 def test_job_that_has_not_measured_proves_nothing(world, verdict, said):

@@ -40,6 +40,7 @@ from stationmaster.domain.planning.plan import Plan
 from stationmaster.domain.restoring import RestoringOrder
 from stationmaster.domain.run.attempts import first_assignment
 from stationmaster.kubernetes.manifests import load_manifests
+from stationmaster.rendering.collectives_job import render_collectives_job
 from stationmaster.rendering.environment import render_hugging_face_secret
 from stationmaster.rendering.etcd import render_etcd
 from stationmaster.rendering.examples import example, saving_example, to_yaml
@@ -93,6 +94,15 @@ def of_data() -> list[dict[str, Any]]:
         *render_jobs(LONG, hostnames=[HOSTNAME], image="t:1"),
         *render_speed_jobs(LONG, hostnames=[HOSTNAME], image="t:1", storage_gib=1200),
         *gpu_health.render_jobs(LONG, hostnames=[HOSTNAME], image="t:1", spec=GPU_CLUSTER),
+        render_collectives_job(
+            LONG,
+            GPU_CLUSTER,
+            check="network",
+            name=f"{LONG}-nw-0a1b2c",
+            nodes=64,
+            image="t:1",
+            is_full=True,
+        ),
         *yaml.safe_load_all(saving_example()),
     ]
 

@@ -40,6 +40,7 @@ from stationmaster.domain.errors import (
 from stationmaster.domain.images import RELAY_IMAGE, TRAINING_IMAGE
 from stationmaster.domain.run.attempts import first_assignment
 from stationmaster.domain.run.events import RunPhase, StopRequested, TrainingStarted
+from stationmaster.rendering.collectives_job import render_collectives_job
 from stationmaster.steps.ensure_cluster import ensure_cluster
 from stationmaster.steps.ensure_file_system import ensure_file_system
 from stationmaster.steps.ensure_job_started import ensure_job_started
@@ -184,6 +185,18 @@ def test_network_check_measures_between_real_pods_and_leaves_no_job(
     of_check = {"stationmaster/check": "network"}
     assert world.gateway.job_names(labels=of_check) == []
     eventually(lambda: not world.gateway.pods(labels=of_check))
+    # As after a step that was killed before it had deleted the job.
+    left = render_collectives_job(
+        CLUSTER_ID,
+        world.cluster_states.load(CLUSTER_ID).spec,
+        check="network",
+        name="left",
+        nodes=2,
+        image=TRAINING_IMAGE,
+        is_full=False,
+    )
+    left["spec"]["runPolicy"]["suspend"] = True
+    world.gateway.apply([left])
     until_ready(run_check, world, check="network")
     assert world.gateway.job_names(labels=of_check) == []
 

@@ -82,7 +82,9 @@ def test_one_wrong_value_is_counted():
     start_ranks(_corrupt, "", world_size=1)
 
 
-@pytest.mark.parametrize("words", [["--max-bytes", "6"], ["--max-bytes", "4"], ["--factor", "1"]])
+@pytest.mark.parametrize(
+    "words", [["--max-bytes", "6"], ["--max-bytes", "4"], ["--max-bytes", "1M"], ["--factor", "1"]]
+)
 def test_sizes_that_cannot_be_sent_are_refused(words, capsys):
     with pytest.raises(SystemExit, match="2"):
         collectives.parse(words)
