@@ -163,7 +163,13 @@ def test_entry_point_can_be_read_by_an_old_python() -> None:
 
 def test_make_lets_python_keep_what_it_has_compiled_whatever_the_environment_says() -> None:
     said = subprocess.run(
-        ["make", "--eval", "said: ; @printenv PYTHONDONTWRITEBYTECODE || echo nothing", "said"],
+        [
+            "make",
+            "--no-print-directory",
+            "--eval",
+            "said: ; @printenv PYTHONDONTWRITEBYTECODE || echo nothing",
+            "said",
+        ],
         cwd=ROOT,
         env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
         capture_output=True,

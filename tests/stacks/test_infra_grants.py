@@ -154,12 +154,14 @@ def calls_of(module: str) -> set[str]:
 
 
 def in_rooms(module: str) -> set[str]:
-    """What the modules of a room can call, for a module that reaches in by name."""
+    """What the modules of a room can call, for a module outside of it that reaches in by name."""
     rooms = {
         node.module
         for step in {module, *origins(module).values()}
         for node in parsed(step).body
-        if isinstance(node, ast.ImportFrom) and node.module in ROOMS
+        if isinstance(node, ast.ImportFrom)
+        and node.module in ROOMS
+        and not step.startswith(f"{node.module}.")
     }
     return {
         call

@@ -108,7 +108,8 @@ def function_of(task: State) -> str:
 
 
 def caught_by(state: State) -> str:
-    (catcher,) = state["Catch"]
+    """Where it goes when anything fails but what it catches by name."""
+    *_, catcher = state["Catch"]
     assert catcher["ErrorEquals"] == ["States.ALL"]
     return str(catcher["Next"])
 
