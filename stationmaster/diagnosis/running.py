@@ -48,7 +48,7 @@ def running_findings(run: Run) -> list[RunningFinding]:
 def network_finding(event: NetworkObserved, run: Run) -> RunningFinding | None:
     """What NCCL's lines mean on the run's instances; None where the run needs no network."""
     instance = CATALOGUE.get(run.placement.instance_type)
-    if instance is None or run.placement.nodes == 1:
+    if instance is None:
         return None
     pod = event.pod.removeprefix(f"{run.run_id}-")
     transport = Transport(

@@ -84,13 +84,14 @@ def test_slow_run_says_both_figures_and_where_to_look():
         after(trains(wish={"program": ("python", "train.py")}), part=0.0),
         after(trains(wish={"instance_type": "p9.unknown"}), part=0.0),
         after(trains(), part=0.1).model_copy(update={"phase": ev.RunPhase.SUCCEEDED}),
+        after(trains(), part=0.1).model_copy(update={"phase": ev.RunPhase.RECOVERING}),
         # It has just been started again, and the new speed is not known yet.
         apply(
             after(trains(), part=0.1),
             make_event(ev.TrainingResumed, event_id="r", step=5),
         ),
     ],
-    ids=["few-lines", "emulated", "cpu", "program", "unknown", "ended", "resumed"],
+    ids=["few-lines", "emulated", "cpu", "program", "unknown", "ended", "recovering", "resumed"],
 )
 def test_nothing_is_said_where_nothing_is_known(run):
     assert said(run) == []
@@ -98,6 +99,7 @@ def test_nothing_is_said_where_nothing_is_known(run):
 
 def test_first_lines_of_a_start_do_not_count_and_old_ones_go():
     run = after(trains(), part=0.01, lines=SKIPPED_LINES)
+    assert after(trains(), lines=2).speeds.samples_per_s == ()
     run = after(run, part=1.0, lines=KEPT_LINES, first=10)
     assert len(run.speeds.samples_per_s) == KEPT_LINES
     assert said(run) == []
