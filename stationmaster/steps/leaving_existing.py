@@ -6,10 +6,13 @@ of its service accounts. Nothing of the EKS cluster itself is changed or deleted
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
-from stationmaster.domain.cluster.aggregate import Cluster
+from stationmaster.domain.cluster.aggregate import Cluster, TeardownStatus
 from stationmaster.domain.errors import PermanentError, TransientError
+from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.names import RELAY, own_namespace, volume_name
 from stationmaster.domain.resources import Left, ResourceKind
 from stationmaster.rendering.placing import placed_name
@@ -48,10 +51,29 @@ def release_in_existing(services: Services, cluster: Cluster) -> list[Left]:
     for each in left:
         if each.kind is ResourceKind.POD_IDENTITY:
             services.pod_identities.release_in(eks_name, each.id)
+    _delete_objects(services, cluster)
+    return left_in_existing(services, cluster)
+
+
+@contextmanager
+def taken_out_when_late(services: Services, cluster_id: ClusterId) -> Iterator[None]:
+    """Around what a run's step applies: the teardown does not wait for a run's workflow.
+
+    What arrives after the teardown has looked for the last time, all of it or a part, is taken out
+    of the EKS cluster of others at once. An EKS cluster of the product's own is gone by then.
+    """
+    try:
+        yield
+    finally:
+        cluster = services.cluster_states.load(cluster_id)
+        if cluster.spec.eks_name and cluster.teardown is TeardownStatus.COMPLETED:
+            _delete_objects(services, cluster)
+
+
+def _delete_objects(services: Services, cluster: Cluster) -> None:
     gateway = services.kubernetes(cluster.cluster_id)
     for api_version, kind, name in _objects(cluster):
         gateway.delete(api_version, kind, name=name)
-    return left_in_existing(services, cluster)
 
 
 def _objects(cluster: Cluster) -> list[tuple[str, str, str]]:

@@ -61,6 +61,7 @@ from stationmaster.rendering.staging import (
 from stationmaster.rendering.storage import render_storage
 from stationmaster.services import Services
 from stationmaster.steps import NOT_READY, READY, StepResult
+from stationmaster.steps.leaving_existing import taken_out_when_late
 from stationmaster.steps.linking import ensure_link
 from stationmaster.steps.placing import place_attempt
 from stationmaster.steps.recording import attempt_of, check_time, enter_phase
@@ -103,7 +104,8 @@ def stage_data(services: Services, run_id: RunId) -> StepResult:
     labels = staging_labels(run_id, work)
     job = next(iter(gateway.batch_jobs(labels=labels)), None)
     if job is None:
-        gateway.apply(_objects(services, run, attempt, work))
+        with taken_out_when_late(services, attempt.cluster_id):
+            gateway.apply(_objects(services, run, attempt, work))
         return NOT_READY
     pods = gateway.pods(labels=labels)
     if job.failed and work == "linking":

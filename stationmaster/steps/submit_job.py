@@ -14,6 +14,7 @@ from stationmaster.rendering.relay import render_relay
 from stationmaster.rendering.storage import render_storage
 from stationmaster.services import Services
 from stationmaster.steps import READY, StepResult
+from stationmaster.steps.leaving_existing import taken_out_when_late
 from stationmaster.steps.placing import place_attempt
 from stationmaster.steps.recording import attempt_of, enter_phase
 from stationmaster.steps.removing import remove_attendants, remove_jobs
@@ -58,16 +59,17 @@ def submit_job(services: Services, run_id: RunId) -> StepResult:
     )
     token = services.secrets.hugging_face_token()
     gateway = services.kubernetes(cluster_id)
-    gateway.apply(
-        [
-            namespace(),
-            *render_storage(cluster_id, shared_storage(services, cluster_id)),
-            *([render_hugging_face_secret(token)] if token else []),
-            *relay,
-            *render_rendezvous(spec),
-            render_pytorch_job(spec),
-        ]
-    )
+    with taken_out_when_late(services, cluster_id):
+        gateway.apply(
+            [
+                namespace(),
+                *render_storage(cluster_id, shared_storage(services, cluster_id)),
+                *([render_hugging_face_secret(token)] if token else []),
+                *relay,
+                *render_rendezvous(spec),
+                render_pytorch_job(spec),
+            ]
+        )
     run = services.runs.record(run_id, [job_submitted(run_id, attempt, at=services.now())])
     if run.phase.is_terminal:
         # Whoever ended the run in this moment has looked for a job, and seen none.

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from stationmaster.domain.cluster.aggregate import TeardownStatus
+from stationmaster.domain.errors import PermanentError
+from stationmaster.domain.ids import ClusterId
+from stationmaster.steps.leaving_existing import taken_out_when_late
 
 STEPS = Path(__file__).resolve().parents[2] / "stationmaster" / "steps"
 # They make and delete the product's own EKS clusters, and turn to others' before they look.
@@ -20,3 +30,53 @@ def test_only_steps_that_make_or_delete_an_eks_cluster_look_for_one_of_the_produ
     for name in OF_OWN_CLUSTERS:
         text = (STEPS / f"{name}.py").read_text(encoding="utf-8")
         assert text.index("spec.eks_name") < text.index("clusters.describe("), name
+
+
+class Inside:
+    """The Kubernetes side of an EKS cluster of others: what is there by kind."""
+
+    def __init__(self) -> None:
+        self.there: set[str] = set()
+
+    def exists(self, _api_version: str, kind: str, *, name: str) -> bool:
+        assert "demo" in name
+        return kind in self.there
+
+    def delete(self, _api_version: str, kind: str, *, name: str) -> None:
+        self.there.discard(kind)
+
+
+def services_of(inside: Inside, *, eks_name: str, teardown: TeardownStatus) -> Any:
+    cluster = SimpleNamespace(
+        cluster_id="demo-1a2b3c4d", spec=SimpleNamespace(eks_name=eks_name), teardown=teardown
+    )
+    return SimpleNamespace(
+        cluster_states=SimpleNamespace(load=lambda _: cluster),
+        kubernetes=lambda _: inside,
+    )
+
+
+@pytest.mark.parametrize("breaks", [False, True])
+@pytest.mark.parametrize(
+    ("eks_name", "teardown", "stays"),
+    [
+        ("shared", TeardownStatus.COMPLETED, False),
+        ("shared", TeardownStatus.RUNNING, True),
+        ("", TeardownStatus.COMPLETED, True),
+    ],
+)
+def test_what_a_run_applies_in_a_cluster_of_others_after_the_teardown_is_taken_out_again(
+    eks_name: str, teardown: TeardownStatus, stays: bool, breaks: bool
+) -> None:
+    inside = Inside()
+    services = services_of(inside, eks_name=eks_name, teardown=teardown)
+
+    with (
+        suppress(PermanentError),
+        taken_out_when_late(services, ClusterId("demo-1a2b3c4d")),
+    ):
+        inside.there |= {"PersistentVolume", "Namespace"}
+        if breaks:
+            raise PermanentError("its namespace is gone")
+
+    assert inside.there == ({"PersistentVolume", "Namespace"} if stays else set())
