@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from stationmaster.domain.cluster.aggregate import Cluster, TeardownStatus
-from stationmaster.domain.errors import PermanentError, TransientError
+from stationmaster.domain.errors import PermanentError, StationmasterError, TransientError
 from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.names import RELAY, own_namespace, volume_name
 from stationmaster.domain.resources import Left, ResourceKind
@@ -64,10 +64,16 @@ def taken_out_when_late(services: Services, cluster_id: ClusterId) -> Iterator[N
     """
     try:
         yield
-    finally:
-        cluster = services.cluster_states.load(cluster_id)
-        if cluster.spec.eks_name and cluster.teardown is TeardownStatus.COMPLETED:
-            _delete_objects(services, cluster)
+    except StationmasterError:
+        _take_out_if_late(services, cluster_id)
+        raise
+    _take_out_if_late(services, cluster_id)
+
+
+def _take_out_if_late(services: Services, cluster_id: ClusterId) -> None:
+    cluster = services.cluster_states.load(cluster_id)
+    if cluster.spec.eks_name and cluster.teardown is TeardownStatus.COMPLETED:
+        _delete_objects(services, cluster)
 
 
 def _delete_objects(services: Services, cluster: Cluster) -> None:
