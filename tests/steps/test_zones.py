@@ -67,6 +67,15 @@ def lose_zone(account: Account) -> None:
     until(is_given_up)
 
 
+def moved_to_second_zone(account: Account) -> Any:
+    """Nodes and file system are there, and nowhere else; the event that says so."""
+    assert node_zones(account) == {"us-west-2b"}
+    assert file_systems(account) == ["us-west-2b"]
+    (given_up,) = account.events("cluster.zone_given_up")
+    assert (given_up.zone, given_up.next_zone) == ("us-west-2a", "us-west-2b")
+    return given_up
+
+
 @pytest.mark.parametrize("says", ["eks", "auto-scaling-group"])
 def test_nodes_come_in_the_next_zone_and_the_file_system_is_made_there(account: Account, says: str):
     if says == "auto-scaling-group":
@@ -76,10 +85,7 @@ def test_nodes_come_in_the_next_zone_and_the_file_system_is_made_there(account: 
     account.finish(ensure_node_group, node_group="training")
     account.finish(ensure_file_system)
 
-    assert node_zones(account) == {"us-west-2b"}
-    assert file_systems(account) == ["us-west-2b"]
-    (given_up,) = account.events("cluster.zone_given_up")
-    assert (given_up.zone, given_up.next_zone) == ("us-west-2a", "us-west-2b")
+    given_up = moved_to_second_zone(account)
     assert (given_up.nodes, given_up.instance_type) == (2, "p4d.24xlarge")
     assert "InsufficientInstanceCapacity" in given_up.reason
 
@@ -159,10 +165,7 @@ def test_nodes_that_are_there_follow_a_file_system_that_has_no_room(account: Acc
     account.finish(ensure_node_group, node_group="training")
     account.finish(ensure_file_system)
 
-    assert node_zones(account) == {"us-west-2b"}
-    assert file_systems(account) == ["us-west-2b"]
-    (given_up,) = account.events("cluster.zone_given_up")
-    assert (given_up.zone, given_up.next_zone) == ("us-west-2a", "us-west-2b")
+    given_up = moved_to_second_zone(account)
     assert given_up.lacking is ResourceKind.FILE_SYSTEM
     assert sorted(statuses(account, ResourceKind.FILE_SYSTEM)) == ["active", "deleted"]
 
