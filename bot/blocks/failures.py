@@ -16,7 +16,7 @@ from stationmaster.domain.run.view import RunView
 def failure_blocks(view: RunView) -> list[Block]:
     """Of a run that failed: the root cause, the line that shows it, and the next command."""
     run, found = view.run, _explain(view)
-    why = [*cause_lines(view), md.escape(run.reason, 900) or "no reason was recorded"]
+    why = [*_cause_lines(view, found), md.escape(run.reason, 900) or "no reason was recorded"]
     if run.trainer_failure and run.trainer_failure not in run.reason:
         why.append(f"trainer: {md.escape(run.trainer_failure, 600)}")
     blocks = [section("*Why it failed*\n" + "\n".join(f"> {line}" for line in why))]
@@ -27,7 +27,10 @@ def failure_blocks(view: RunView) -> list[Block]:
 
 def cause_lines(view: RunView) -> list[str]:
     """The diagnosis, and the line that shows it where the run's reason does not quote it."""
-    found = _explain(view)
+    return _cause_lines(view, _explain(view))
+
+
+def _cause_lines(view: RunView, found: Finding | None) -> list[str]:
     if found is None or found.rule == UNEXPLAINED:
         return []
     evidence = found.evidence

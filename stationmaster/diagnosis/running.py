@@ -68,6 +68,9 @@ def network_finding(event: NetworkObserved, run: Run) -> RunningFinding | None:
 
 
 def _slow(run: Run) -> RunningFinding | None:
+    speed, mfu = run.speeds.usual_samples_per_s, run.speeds.usual_mfu
+    if speed is None and mfu is None:
+        return None  # before the plan: the card asks at each of its updates
     plan = planned(run)
     if plan is None:
         return None
@@ -77,7 +80,6 @@ def _slow(run: Run) -> RunningFinding | None:
         looks += "; data_workers=N on the next run decodes more images at once"
     if plan.nodes > 1:
         looks += "; validate=full on the next run measures the network between nodes"
-    speed, mfu = run.speeds.usual_samples_per_s, run.speeds.usual_mfu
     if mfu is not None and plan.assumed_mfu and mfu < IDLE * plan.assumed_mfu:
         return RunningFinding(
             f"the GPUs mostly wait: {mfu:.1%} MFU, and the plan expects {plan.assumed_mfu:.0%} "
