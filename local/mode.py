@@ -248,10 +248,7 @@ class LocalMode:
         assert self.aws is not None
         base = self.aws.deploy(
             DeploymentSpec(
-                roles=[
-                    *("cluster", "nodes", "relay", "saver", "stager", "fsx-csi"),
-                    "scheduler",
-                ],
+                roles=["cluster", "nodes", "relay", "saver", "stager", "fsx-csi", "scheduler"],
                 network=NetworkSpec(name=DEPLOYMENT),
                 secrets={
                     "slack": json.dumps(

@@ -23,12 +23,16 @@ from stationmaster.domain.names import (
 from stationmaster.kubernetes.gateway import KubernetesGateway
 from stationmaster.kubernetes.views import PodView
 from stationmaster.rendering.metadata import run_labels
-from stationmaster.rendering.pytorch_job import API_VERSION, KIND
 from stationmaster.services import Services
 from stationmaster.steps import NOT_READY, READY, StepResult
 from stationmaster.steps.holding import holders
 from stationmaster.steps.recording import check_time
-from stationmaster.steps.removing import jobs_of, remove_attendants, remove_jobs
+from stationmaster.steps.removing import (
+    jobs_of,
+    remove_attendants,
+    remove_jobs,
+    remove_labelled_jobs,
+)
 
 
 def release_job(services: Services, cluster_id: ClusterId) -> StepResult:
@@ -67,10 +71,7 @@ def _release(services: Services, gateway: KubernetesGateway, cluster: Cluster) -
         pod for run_id in runs if run_id not in unsaved for pod in _remove_saver(gateway, run_id)
     ]
     of_cluster = {LABEL_CLUSTER_ID: cluster.cluster_id}
-    for check in gateway.batch_jobs(labels=of_cluster):
-        gateway.delete("batch/v1", "Job", name=check.name)
-    for name in gateway.job_names(labels=of_cluster):
-        gateway.delete(API_VERSION, KIND, name=name)
+    remove_labelled_jobs(gateway, of_cluster)
     checking = gateway.pods(labels=of_cluster | {LABEL_ROLE: "check"})
     working = [*training, *saving, *checking]
     watching = remove_attendants(gateway, runs=runs, jobs=jobs) if not working else []

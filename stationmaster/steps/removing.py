@@ -6,7 +6,7 @@ after the job's pods, so that it reports their end.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from stationmaster.domain.cluster.aggregate import Cluster
@@ -15,6 +15,7 @@ from stationmaster.domain.names import LABEL_ROLE, LABEL_RUN_ID, job_name, relay
 from stationmaster.kubernetes.gateway import KubernetesGateway
 from stationmaster.kubernetes.views import PodView
 from stationmaster.rendering.etcd import etcd_name
+from stationmaster.rendering.pytorch_job import API_VERSION, KIND
 from stationmaster.services import Services
 
 # The roles of the Jobs that work before a training job, beside it, or after it.
@@ -37,13 +38,25 @@ def remove_jobs(
 ) -> list[PodView]:
     """Delete the jobs, and those that serve them; their pods that are still there."""
     for name in jobs:
-        gateway.delete("kubeflow.org/v1", "PyTorchJob", name=name)
+        gateway.delete(API_VERSION, KIND, name=name)
     for run_id in runs:
         for role in _BESIDE:
             of_run = {LABEL_RUN_ID: run_id, LABEL_ROLE: role}
             for job in gateway.batch_jobs(labels=of_run):
                 gateway.delete("batch/v1", "Job", name=job.name)
     return [pod for role in ("training", *_BESIDE) for pod in _pods(gateway, runs, role)]
+
+
+def remove_labelled_jobs(
+    gateway: KubernetesGateway, labels: Mapping[str, str], *, but: Collection[str] = ()
+) -> None:
+    """Delete the Jobs and PyTorchJobs with these labels, but for some names."""
+    for job in gateway.batch_jobs(labels=labels):
+        if job.name not in but:
+            gateway.delete("batch/v1", "Job", name=job.name)
+    for name in gateway.job_names(labels=labels):
+        if name not in but:
+            gateway.delete(API_VERSION, KIND, name=name)
 
 
 def remove_attendants(

@@ -6,8 +6,6 @@ up; a verdict that is final ends the workflow at once.
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
 from stationmaster.checks import Check, before, get_check, network, nodes
 from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.cluster.events import CheckFinished, ClusterPhase, cluster_event_id
@@ -16,11 +14,12 @@ from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.names import LABEL_CLUSTER_ID
 from stationmaster.inspection import Finding, LiveCluster, Verdict
 from stationmaster.rendering.metadata import LABEL_CHECK
-from stationmaster.rendering.pytorch_job import API_VERSION, KIND
+from stationmaster.rendering.pytorch_job import KIND
 from stationmaster.services import Services
 from stationmaster.steps import NOT_READY, READY, StepResult
 from stationmaster.steps.live import live_cluster
 from stationmaster.steps.recording import enter_cluster_phase, mirror_phase, of_pass
+from stationmaster.steps.removing import remove_labelled_jobs
 from stationmaster.steps.stopping import raise_if_unwanted
 
 
@@ -90,22 +89,12 @@ def _start(cluster: LiveCluster, check: Check) -> None:
     objects = check.render(cluster)
     wanted = {each["metadata"]["name"] for each in objects if each["kind"] in ("Job", KIND)}
     selector = {LABEL_CLUSTER_ID: cluster.cluster_id, LABEL_CHECK: check.NAME}
-    for job in cluster.kubernetes.batch_jobs(labels=selector):
-        if job.name not in wanted:
-            cluster.kubernetes.delete("batch/v1", "Job", name=job.name)
-    if check.NAME == network.NAME:
-        _remove_jobs(cluster, check.NAME, but=wanted)
+    remove_labelled_jobs(cluster.kubernetes, selector, but=wanted)
     cluster.kubernetes.apply(objects)
 
 
 def _clean_up(services: Services, cluster: Cluster, check: str) -> None:
     """Delete the jobs of a check that has ended, which use whole nodes while they run."""
     if check == network.NAME:
-        _remove_jobs(live_cluster(services, cluster), check)
-
-
-def _remove_jobs(cluster: LiveCluster, check: str, *, but: Collection[str] = ()) -> None:
-    selector = {LABEL_CLUSTER_ID: cluster.cluster_id, LABEL_CHECK: check}
-    for name in cluster.kubernetes.job_names(labels=selector):
-        if name not in but:
-            cluster.kubernetes.delete(API_VERSION, KIND, name=name)
+        selector = {LABEL_CLUSTER_ID: cluster.cluster_id, LABEL_CHECK: check}
+        remove_labelled_jobs(live_cluster(services, cluster).kubernetes, selector)
