@@ -22,6 +22,7 @@ from stationmaster.domain.planning.cost import hourly_price
 from stationmaster.domain.planning.plan import Plan
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.view import RunView
+from stationmaster.domain.sizes import counted
 
 if TYPE_CHECKING:
     from stationmaster.preflight.findings import Finding
@@ -96,7 +97,7 @@ def preflight_findings(examined: Sequence[tuple[str, Sequence[Finding]]]) -> Con
     """What is lacking, what may be, and what is there, for the deployment and for each start."""
     every = [finding for _, findings in examined for finding in findings]
     lacking = sum(finding.severity == "error" for finding in every)
-    verdict = f"{md.counted(lacking, 'thing')} lacking" if lacking else "nothing is lacking"
+    verdict = f"{counted(lacking, 'thing')} lacking" if lacking else "nothing is lacking"
     blocks: list[Block] = [header(f"Preflight: {verdict}")]
     for name, findings in examined:
         lines = [_finding_line(finding) for finding in sorted(findings, key=_by_severity)]
@@ -189,7 +190,7 @@ def _made_or_used(plan: Plan) -> str:
     if plan.on_cluster is None:
         return "*It would create*\n" + _bullets(plan.will_create)
     least = f"{plan.min_nodes} to " if plan.min_nodes is not None else ""
-    nodes = f"{least}{md.counted(plan.nodes, 'node')}"
+    nodes = f"{least}{counted(plan.nodes, 'node')}"
     label = md.code(plan.on_cluster, 60)
     return f"*It would create nothing:* it would use {nodes} of cluster {label}, which stays"
 

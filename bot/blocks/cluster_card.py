@@ -32,6 +32,7 @@ from stationmaster.domain.commands.durations import typed_duration
 from stationmaster.domain.commands.table import COMMAND
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.run.view import ClusterView
+from stationmaster.domain.sizes import counted
 
 EMOJI: Final[dict[ClusterPhase, str]] = {
     ClusterPhase.REQUESTED: "\U0001f4e8",  # incoming envelope
@@ -214,12 +215,12 @@ def _more(number: int) -> list[str]:
 
 def _user_line(view: ClusterView, lease: Lease) -> str:
     began = f"_began {md.ago(lease.granted_at)}_"
-    return f"{md.CURRENT} {_named(view, lease.run_id)}  {md.counted(lease.nodes, 'node')}, {began}"
+    return f"{md.CURRENT} {_named(view, lease.run_id)}  {counted(lease.nodes, 'node')}, {began}"
 
 
 def _waiting_line(view: ClusterView, place: int, waiting: Waiting) -> str:
     came = f"_came {md.ago(waiting.since)}_"
-    return f"{place}. {_named(view, waiting.run_id)}  {md.counted(waiting.nodes, 'node')}, {came}"
+    return f"{place}. {_named(view, waiting.run_id)}  {counted(waiting.nodes, 'node')}, {came}"
 
 
 def _named(view: ClusterView, run_id: RunId) -> str:

@@ -16,6 +16,7 @@ from stationmaster.domain.cluster import events as cl
 from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.cluster.events import ClusterPhase
 from stationmaster.domain.commands.table import COMMAND
+from stationmaster.domain.sizes import counted
 
 _WARNING: Final = "\u26a0\ufe0f"
 # Figures that people ask for; of other checks that pass, the card says enough.
@@ -83,11 +84,11 @@ def _line(event: ThreadEvent, cluster: Cluster) -> str:
             mark = md.DONE if event.passed else md.FAILED
             return f"{mark} check *{name}*: {md.escape(event.detail, 300)}"
         case cl.LeaseRequested():
-            nodes = md.counted(event.nodes, "node")
+            nodes = counted(event.nodes, "node")
             least = f"{event.min_nodes} to " if event.min_nodes is not None else ""
             return f"\u23f3 run {md.code(event.run_id, 80)} waits for {least}{nodes}"
         case cl.LeaseGranted():
-            return f"\u25b8 run {md.code(event.run_id, 80)} has {md.counted(event.nodes, 'node')}"
+            return f"\u25b8 run {md.code(event.run_id, 80)} has {counted(event.nodes, 'node')}"
         case cl.LeaseReleased():
             return f"{md.DONE} run {md.code(event.run_id, 80)} has left"
         case cl.KeepExtended():
@@ -104,7 +105,7 @@ def _line(event: ThreadEvent, cluster: Cluster) -> str:
             return _pass_line(event, cluster)
         case cl.PassFailed():
             why = md.escape(event.reason, 300)
-            return f"{md.FAILED} no new size, back to {md.counted(event.nodes, 'node')}: {why}"
+            return f"{md.FAILED} no new size, back to {counted(event.nodes, 'node')}: {why}"
         case cl.SizeSettled():
             return settled_line(event)
         case cl.ZoneGivenUp():
@@ -119,7 +120,7 @@ def _line(event: ThreadEvent, cluster: Cluster) -> str:
 
 def _pass_line(event: cl.PassBegan, cluster: Cluster) -> str:
     is_resized = any(at == event.at for at, _ in cluster.earlier_sizes)
-    nodes = md.counted(event.nodes, "node")
+    nodes = counted(event.nodes, "node")
     checks = "every check runs" if event.is_full else "its checks run again"
     what = f"it goes over to {nodes}" if is_resized else checks
     if event.user_id:

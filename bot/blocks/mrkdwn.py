@@ -148,11 +148,6 @@ def count(value: float) -> str:
     return f"{value:.0f}"
 
 
-def counted(number: int, noun: str) -> str:
-    """A number with its noun: "1 node", "2 nodes"; for nouns with an s in the plural."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
-
-
 def loss(value: float | None) -> str:
     """A loss in nats; None and nan are "not finite"."""
     if value is None or not math.isfinite(value):

@@ -25,7 +25,7 @@ from stationmaster.domain.run.events import RunPhase
 from stationmaster.domain.run.pushing import PushEvent
 from stationmaster.domain.run.saving import Results, ResultsEvent
 from stationmaster.domain.run.view import RunView
-from stationmaster.domain.sizes import size_text
+from stationmaster.domain.sizes import counted, size_text
 
 # Where the commands that are shown put a result.
 _FOLDER: Final = "my-model"
@@ -135,7 +135,7 @@ def results_links(links: Links, *, now: datetime) -> Content:
         size = f"  {size_text(file.num_bytes)}" if file is not None else ""
         blocks.append(section(f"{md.link(address, path)}{size}"))
     if links.num_others:
-        more = md.counted(links.num_others, "more file")
+        more = counted(links.num_others, "more file")
         blocks.append(context(f"{more}; the command on the card brings all of them"))
     return Content(text=f"links to the result of {links.run_id}", blocks=blocks)
 

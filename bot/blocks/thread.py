@@ -27,6 +27,7 @@ from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import RunEvent, RunPhase
 from stationmaster.domain.run.view import RunView
+from stationmaster.domain.sizes import counted
 
 ThreadEvent = RunEvent | ClusterEvent
 """An event that may be posted in a run's thread: of the run, or of the cluster that it leases."""
@@ -286,7 +287,7 @@ def taken_back_line(event: ev.NodeTakenBack, run: Run) -> str:
 
 def settled_line(event: cl.SizeSettled) -> str:
     """With how many nodes a cluster goes on, because AWS has no more."""
-    nodes = md.counted(event.nodes, "node")
+    nodes = counted(event.nodes, "node")
     return f"{_WARNING} it goes on with {nodes}: {md.escape(event.reason, 300)}"
 
 
@@ -302,7 +303,7 @@ def zone_line(event: cl.ZoneGivenUp) -> str:
 def _training_line(event: ThreadEvent, run: Run) -> str:
     match event:
         case ev.NodesLeased():
-            nodes = md.counted(event.nodes, "node")
+            nodes = counted(event.nodes, "node")
             return f"\u25b8 it has {nodes} of {run.request.node_words}"
         case ev.JobSubmitted():
             return f"\U0001f4e6 job {md.code(event.job, 80)} submitted"
@@ -321,9 +322,9 @@ def _training_line(event: ThreadEvent, run: Run) -> str:
         case ev.DataUnlinked():
             return f"{_WARNING} data is copied, not linked: {md.escape(event.reason, 600)}"
         case ev.TrainingStarted():
-            parts = [md.counted(event.total_steps, "step")]
+            parts = [counted(event.total_steps, "step")]
             if event.world_size:
-                parts.append(md.counted(event.world_size, "rank"))
+                parts.append(counted(event.world_size, "rank"))
             if event.num_parameters:
                 parts.append(f"{md.count(event.num_parameters)} parameters")
             return f"\U0001f682 training started: {', '.join(parts)}"

@@ -19,6 +19,7 @@ from stationmaster.diagnosis.nccl.transport import Kind
 from stationmaster.domain.catalogue.instances import InstanceType
 from stationmaster.domain.cluster.spec import ClusterSpec
 from stationmaster.domain.names import LABEL_CLUSTER_ID
+from stationmaster.domain.sizes import counted
 from stationmaster.inspection import Finding, LiveCluster, Verdict
 from stationmaster.kubernetes.views import PodView
 from stationmaster.rendering.collectives_job import render_collectives_job
@@ -157,8 +158,7 @@ def _sentence(report: GateReport, num_nodes: int) -> str:
         f"{each.operation.replace('_', '-')} {each.busbw_gbps} GB/s at {_mib(each.size_bytes)} MiB"
         for each in report.measured
     )
-    nodes = "1 node" if num_nodes == 1 else f"{num_nodes} nodes"
-    sentence = f"{speeds} among {report.num_ranks} ranks on {nodes}"
+    sentence = f"{speeds} among {report.num_ranks} ranks on {counted(num_nodes, 'node')}"
     if not report.num_wrong:
         sentence += ", all values right"
     if report.transport.kind is not Kind.UNKNOWN:

@@ -1,4 +1,4 @@
-"""Numbers of bytes as people read them."""
+"""Numbers of bytes and of things as people read them."""
 
 from __future__ import annotations
 
@@ -18,3 +18,8 @@ def size_text(num_bytes: int) -> str:
         size, unit = size / 1024, larger
     digits = 2 if size < 9.995 else 1 if size < 99.95 else 0
     return f"{size:.{digits}f} {unit}"
+
+
+def counted(number: int, noun: str) -> str:
+    """A number with its noun: "1 node", "2 nodes"; for nouns with an s in the plural."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

@@ -37,6 +37,7 @@ from stationmaster.domain.run.pods import Pod
 from stationmaster.domain.run.speeds import Speeds
 from stationmaster.domain.run.staging import Staging
 from stationmaster.domain.run.view import RunView
+from stationmaster.domain.sizes import counted
 
 START = datetime(2026, 1, 2, 9, 0, tzinfo=UTC)
 NOW = START + timedelta(minutes=7)
@@ -879,7 +880,7 @@ def test_duration_uses_two_units_at_most(seconds, shown):
     ("number", "shown"), [(0, "0 nodes"), (1, "1 node"), (2, "2 nodes"), (1200, "1,200 nodes")]
 )
 def test_counted_noun_has_its_plural(number, shown):
-    assert mrkdwn.counted(number, "node") == shown
+    assert counted(number, "node") == shown
 
 
 @pytest.mark.parametrize(

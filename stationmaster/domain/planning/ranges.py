@@ -18,6 +18,7 @@ from stationmaster.domain.errors import BadParameter
 from stationmaster.domain.planning.cost import Figures, Shared, estimate
 from stationmaster.domain.planning.layout import Layout
 from stationmaster.domain.planning.memory import GIB
+from stationmaster.domain.sizes import counted
 
 
 class FewestNodes(BaseModel):
@@ -58,7 +59,7 @@ def check_range(layout: Layout, least: int, *, trains: bool = True) -> None:
             told = f"{seen:g} images" if seen == int(seen) else f"{seen:.1f} images on average"
             raise BadParameter(
                 f"{typed} is not possible for {layout.recipe.name}: on "
-                f"{_nodes(nodes)} batch normalisation would see {told} at a time, not "
+                f"{counted(nodes, 'node')} batch normalisation would see {told} at a time, not "
                 f"{usual:g}, which is other training; use nodes={layout.nodes}"
             )
 
@@ -105,8 +106,9 @@ def misfit_of_fewest(fewest: Figures, most: int, fitting: int | None) -> str:
         needed, available, where = fewest.host_bytes, fewest.available_host, "process in its host"
     remedy = _words(fitting, most) if fitting is not None else f"nodes={most}"
     return (
-        f"does not fit on {_nodes(least)}, the fewest of {least}:{most}: {needed / GIB:.1f} GiB "
-        f"needed on each {where}, {available / GIB:.1f} GiB available; it fits with {remedy}"
+        f"does not fit on {counted(least, 'node')}, the fewest of {least}:{most}: "
+        f"{needed / GIB:.1f} GiB needed on each {where}, "
+        f"{available / GIB:.1f} GiB available; it fits with {remedy}"
     )
 
 
@@ -131,8 +133,8 @@ def range_notes(figures: Figures, fewest: Figures) -> Iterator[str]:
     what = "images" if isinstance(layout.recipe.model, ImageModel) else "sequences"
     same = (
         f"a step has {training.global_batch_size:,} {what} at any number of nodes: "
-        f"{_passes(small)} in each process on {_nodes(least)}, {_passes(layout)} on {most}; the "
-        f"order of samples stays, and losses differ by rounding{_dropout(layout)}"
+        f"{_passes(small)} in each process on {counted(least, 'node')}, {_passes(layout)} on "
+        f"{most}; the order of samples stays, and losses differ by rounding{_dropout(layout)}"
     )
     uneven = [
         str(nodes)
@@ -145,7 +147,7 @@ def range_notes(figures: Figures, fewest: Figures) -> Iterator[str]:
     yield same
     where = "GPU" if layout.recipe.needs_gpu else "process"
     yield (
-        f"on {_nodes(least)}: ${fewest.price_per_hour_usd:,.2f} an hour, about "
+        f"on {counted(least, 'node')}: ${fewest.price_per_hour_usd:,.2f} an hour, about "
         f"{fewest.duration_s / 3600:,.1f} h and ${fewest.cost_usd:,.2f} in all, "
         f"{fewest.memory.total / GIB:.1f} of {fewest.available / GIB:.1f} GiB on each {where}"
     )
@@ -163,7 +165,3 @@ def _dropout(layout: Layout) -> str:
 
 def _passes(layout: Layout) -> str:
     return f"{layout.micro_batches} x {layout.rows}"
-
-
-def _nodes(number: int) -> str:
-    return "1 node" if number == 1 else f"{number} nodes"
