@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from stationmaster.checks.node_jobs import digest, pods_of_jobs, render_node_job, unfinished
+from stationmaster.checks.node_jobs import digest, look_at_jobs, render_node_job
 from stationmaster.diagnosis.gpu_health import Fault, Health, judge, read_facts
 from stationmaster.domain.cluster.spec import ClusterSpec
 from stationmaster.domain.ids import ClusterId
@@ -85,8 +85,7 @@ def look(cluster: LiveCluster) -> Finding:
     }
     if not nodes:
         return Finding(Verdict.GOOD, "runs use the GPUs of all nodes", {"nodes": 0})
-    pods = pods_of_jobs(cluster, check=NAME, names=[*nodes])
-    finding = unfinished(cluster, check=NAME, names=[*nodes], pods=pods)
+    pods, finding = look_at_jobs(cluster, check=NAME, names=[*nodes])
     if finding is not None:
         return finding
     gateway, spec = cluster.kubernetes, cluster.spec

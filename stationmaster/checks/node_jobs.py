@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.names import LABEL_CLUSTER_ID
 from stationmaster.inspection import Finding, LiveCluster, Verdict
-from stationmaster.kubernetes.views import PodView
+from stationmaster.kubernetes.gateway import KubernetesGateway
+from stationmaster.kubernetes.views import BatchJobView, PodView
 from stationmaster.rendering.job_spec import KubernetesObject
 from stationmaster.rendering.metadata import (
     GPU_TAINT,
@@ -61,20 +62,29 @@ def render_node_job(
     }
 
 
-def pods_of_jobs(cluster: LiveCluster, *, check: str, names: Sequence[str]) -> dict[str, PodView]:
-    """The newest pod of each Job that has one, by the Job's name."""
+def look_at_jobs(
+    cluster: LiveCluster, *, check: str, names: Sequence[str]
+) -> tuple[dict[str, PodView], Finding | None]:
+    """The newest pod of each Job that has one, by the Job's name, and what they do not say yet.
+
+    The finding is why the Jobs say nothing yet, or that one failed, which is final; None once all
+    have succeeded. Jobs are listed before their pods: one that fails in between has its pod there.
+    """
     selector = {LABEL_CLUSTER_ID: cluster.cluster_id, LABEL_CHECK: check}
-    pods = {pod.name.rpartition("-")[0]: pod for pod in cluster.kubernetes.pods(labels=selector)}
-    return {name: pods[name] for name in names if name in pods}
+    jobs = {job.name: job for job in cluster.kubernetes.batch_jobs(labels=selector)}
+    found = {pod.name.rpartition("-")[0]: pod for pod in cluster.kubernetes.pods(labels=selector)}
+    pods = {name: found[name] for name in names if name in found}
+    return pods, _unfinished(cluster.kubernetes, check=check, names=names, jobs=jobs, pods=pods)
 
 
-def unfinished(
-    cluster: LiveCluster, *, check: str, names: Sequence[str], pods: Mapping[str, PodView]
+def _unfinished(
+    gateway: KubernetesGateway,
+    *,
+    check: str,
+    names: Sequence[str],
+    jobs: Mapping[str, BatchJobView],
+    pods: Mapping[str, PodView],
 ) -> Finding | None:
-    """Why the Jobs say nothing yet, or that one failed, which is final; None once all succeeded."""
-    gateway = cluster.kubernetes
-    selector = {LABEL_CLUSTER_ID: cluster.cluster_id, LABEL_CHECK: check}
-    jobs = {job.name: job for job in gateway.batch_jobs(labels=selector)}
     if not jobs.keys() >= set(names):
         return Finding(Verdict.MISSING, f"the {check} check was just started")
     failed = next((pod for pod in pods.values() if pod.phase == "Failed"), None)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from stationmaster.checks import storage_speed
-from stationmaster.checks.node_jobs import digest, pods_of_jobs, render_node_job, unfinished
+from stationmaster.checks.node_jobs import digest, look_at_jobs, render_node_job
 from stationmaster.domain.cluster.spec import ClusterSpec
 from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.names import SHARED_MOUNT
@@ -154,8 +154,7 @@ def look(cluster: LiveCluster) -> Finding:
         job_name(cluster_id, hostname, nodes=hostnames, pass_number=cluster.passes)
         for hostname in hostnames
     ]
-    pods = pods_of_jobs(cluster, check=NAME, names=names)
-    finding = unfinished(cluster, check=NAME, names=names, pods=pods)
+    _, finding = look_at_jobs(cluster, check=NAME, names=names)
     if finding is not None:
         return finding
     sentence = f"{len(names)} nodes wrote to the file system and read each other"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from stationmaster.checks.node_jobs import digest, pods_of_jobs, render_node_job, unfinished
+from stationmaster.checks.node_jobs import digest, look_at_jobs, render_node_job
 from stationmaster.diagnosis.file_system_speed import Bought, Judged, Level, judge, read_speed
 from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.planning.cost import SCRATCH_MBPS_PER_TIB
@@ -99,8 +99,7 @@ def look(cluster: LiveCluster, *, check: str, hostnames: Sequence[str]) -> Findi
         job_name(cluster.cluster_id, hostname, nodes=hostnames, pass_number=cluster.passes)
         for hostname in hostnames
     ]
-    pods = pods_of_jobs(cluster, check=check, names=names)
-    finding = unfinished(cluster, check=check, names=names, pods=pods)
+    pods, finding = look_at_jobs(cluster, check=check, names=names)
     if finding is not None:
         return finding
     lines = {name: cluster.kubernetes.end_line(pods[name].name) for name in names if name in pods}

@@ -298,6 +298,32 @@ def test_storage_is_judged_by_the_jobs_of_the_nodes_that_are_there(
     assert finding.sentence.startswith(sentence)
 
 
+@dataclass
+class Failing(Storing):
+    """A cluster in which a Job fails as soon as anything of the check has been listed."""
+
+    def batch_jobs(self, *, labels):
+        listed = super().batch_jobs(labels=labels)
+        self.jobs = {**self.jobs, N1: "failed"}
+        return listed
+
+    def pods(self, *, labels):
+        if labels == {"stationmaster/role": "training"}:
+            return []
+        has_failed = self.jobs[N1] == "failed"
+        self.jobs = {**self.jobs, N1: "failed"}
+        return [PodView(name=f"{N1}-x", phase="Failed" if has_failed else "Running", exit_code=1)]
+
+
+def test_job_that_fails_while_it_is_looked_at_is_judged_by_what_its_pod_said():
+    gateway = Failing([node("n-1"), node("n-2")], {N1: "running", N2: "running"})
+
+    finding = storage.look(LiveCluster(gateway, "c-1", SPEC))
+
+    assert finding.verdict is Verdict.BAD
+    assert finding.sentence == f"pod {N1}-x exited with 1: storage check failed on n-1: why"
+
+
 def test_storage_is_checked_on_the_nodes_that_no_job_is_on():
     alone = storage.job_name("c-1", "n-1", nodes=["n-1"])
     listed, busy = [node("n-1"), node("n-2")], {"n-2": "Running"}
