@@ -29,7 +29,9 @@ from stationmaster.steps.leftovers import find_left
 # Of a run or of a cluster: the cluster of a run's own has the run's id.
 AnId = Any
 # Ends a hang; a machine that does fifty things at once must not reach it.
-DEADLINE_S = 1800.0
+DEADLINE_S = 600.0
+# Where no execution ran for so long, none will: what is on its way between two takes seconds.
+_STILL_S = 120.0
 # A look costs as much as a step of the run does, so those at a long wait come further apart.
 _FIRST_LOOK_S = 0.02
 _LAST_LOOK_S = 0.25
@@ -46,6 +48,8 @@ class Watched:
     plans: Path
     deadline_s: float = DEADLINE_S
     """For one wait."""
+    still_s: float = _STILL_S
+    """For one wait while no execution runs."""
     _of_thread: threading.local = field(default_factory=threading.local)
 
     @property
@@ -92,12 +96,17 @@ class Watched:
         """Poll until the condition holds; what it returned.
 
         Raises:
-            TimeoutError: it did not within the deadline; says in which states executions hang.
+            TimeoutError: it did not within the deadline, or no execution runs any more that could
+                bring it about; says in which states executions hang.
         """
-        deadline = time.monotonic() + self.deadline_s
+        begun_at = ran_at = time.monotonic()
         look_s = _FIRST_LOOK_S
         while not (seen := condition()):
-            if time.monotonic() > deadline:
+            now = time.monotonic()
+            ran_at = now if self._any_runs() else ran_at
+            if now - ran_at > self.still_s:
+                raise TimeoutError(f"never: {what}; no execution has run for {self.still_s:g} s")
+            if now - begun_at > self.deadline_s:
                 hangs = ", ".join(self._states_now()) or "no execution runs"
                 raise TimeoutError(f"not within {self.deadline_s:g} s: {what}; {hangs}")
             time.sleep(look_s)
@@ -262,6 +271,14 @@ class Watched:
             for found in backend.state_machines
             if found.arn == self.aws.state_machine_arn(machine)
         }
+
+    def _any_runs(self) -> bool:
+        """Whether any execution runs, of whatever run."""
+        return any(
+            each.exec_status == ExecutionStatus.RUNNING
+            for executions in self._executions_by_name().values()
+            for each in executions.values()
+        )
 
     def _states_now(self) -> list[str]:
         """The state in which each execution is that runs."""

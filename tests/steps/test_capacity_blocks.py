@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 from aws_steps import Account, account, endpoint  # noqa: F401
+from moto.ec2 import ec2_backends
 
+from local.aws.moto_patches.capacity_reservations import reservations
 from stationmaster.domain.catalogue.quotas import quota_of
 from stationmaster.domain.errors import NotPossibleNow, ResourceFailed
 from stationmaster.domain.names import cluster_name, launch_template_name
@@ -79,6 +81,16 @@ def group(account: Account) -> dict[str, Any]:
         clusterName=cluster_name(account.cluster_id), nodegroupName="training"
     )
     return dict(found["nodegroup"])
+
+
+def test_block_begins_at_the_time_that_is_told(account: Account):
+    block_id = buy(account, starts_in=timedelta(hours=1))
+    backend = ec2_backends[account.aws.account_id][account.aws.region]
+
+    told = account.services.reservations.look_up(block_id).reservation.window
+
+    assert told is not None
+    assert reservations(backend)[block_id].window == (told.starts_at, told.ends_at)
 
 
 def test_nodes_of_a_block_are_asked_for_as_eks_wants_it(at_once: Account):
