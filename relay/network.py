@@ -6,9 +6,17 @@ silence is no finding, and neither is an attempt that uses all of its interfaces
 
 from __future__ import annotations
 
+import string
+from typing import Final
+
 from relay.lines import LogLine, PodFacts
 from stationmaster.diagnosis.nccl.transport import Kind, Transport, TransportReader
 from stationmaster.domain.run.events import NetworkObserved, RunEvent, run_event_id
+
+# NCCL prints a line for each channel of each pair of ranks, thousands that differ in figures only.
+_CHANNEL: Final = "via NET/"
+_MAX_CHANNELS: Final = 64  # kinds of channels that are remembered
+_WITHOUT_DIGITS: Final = str.maketrans("", "", string.digits)
 
 
 class NetworkReader:
@@ -17,6 +25,7 @@ class NetworkReader:
     def __init__(self, pod: PodFacts) -> None:
         self._pod = pod
         self._reader = TransportReader()
+        self._channels: set[str] = set()
         self._reported = pod.num_efa == 0
 
     def start_container_run(self) -> None:
@@ -26,6 +35,8 @@ class NetworkReader:
     def read(self, line: LogLine) -> list[RunEvent]:
         """The event of a line that shows that EFA, or some of it, is not used."""
         if self._reported or ("NCCL INFO" not in line.text and "NET/OFI" not in line.text):
+            return []
+        if self._is_known_channel(line.text):
             return []
         self._reader.feed(" ".join(line.text.split()))
         transport = self._reader.result()
@@ -50,6 +61,18 @@ class NetworkReader:
                 no_provider=transport.no_provider,
             )
         ]
+
+    def _is_known_channel(self, text: str) -> bool:
+        """Whether a channel of this transport was read before; another one says no more."""
+        place = text.find(_CHANNEL)
+        if place < 0:
+            return False
+        transport = text[place:].translate(_WITHOUT_DIGITS)
+        if transport in self._channels:
+            return True
+        if len(self._channels) < _MAX_CHANNELS:
+            self._channels.add(transport)
+        return False
 
 
 def _has_proof(transport: Transport) -> bool:

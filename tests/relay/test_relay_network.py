@@ -42,8 +42,17 @@ def observed(lines, *, num_efa=4, name="run-1-worker-0", runs=1):
             + [info(HOST, "Channel 00/0 : 9[1] -> 0[0] [receive] via NET/Socket/0")],
             {"uses_sockets": True},
         ),
+        # Channels of one transport are read once, of another one all the same.
+        (
+            [
+                info(HOST, f"Channel {i:02}/0 : {i}[0] -> 9[1] [send] via NET/{net}/{i}")
+                for net in ("Libfabric", "Socket")
+                for i in range(9)
+            ],
+            {"uses_sockets": True},
+        ),
     ],
-    ids=["sockets", "prefixed", "tcp", "one-of-four", "only-net"],
+    ids=["sockets", "prefixed", "tcp", "one-of-four", "only-net", "both"],
 )
 def test_efa_that_is_not_used_is_reported_once_an_attempt(lines, expected):
     events = observed(lines, runs=2)
