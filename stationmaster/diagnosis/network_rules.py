@@ -5,8 +5,38 @@ from __future__ import annotations
 from typing import Final
 
 from stationmaster.diagnosis.rules import LOG, Rank, Rule, Severity
+from stationmaster.domain.catalogue.defects import DEFECTS, Defect, Version
 
 _USES_EFA: Final = "uses-efa"
+
+
+def _of_plugin(defect: Defect) -> Rule:
+    """The rule for a version of aws-ofi-nccl with a known defect, which prints its version."""
+    return Rule(
+        id=f"net-{defect.id}",
+        where=LOG,
+        hint="initializing aws-ofi-nccl",
+        pattern=r"NET/OFI Initializing aws-ofi-nccl "
+        rf"(?P<version>{_versions(defect.first, defect.fixed)})(?![\d.])",
+        rank=Rank.NETWORK,
+        severity=Severity.WARNING,
+        diagnosis=f"{defect.name} {{version}} {defect.what}",
+        remedy=f"{defect.remedy}: image=..., or `/train RECIPE` without image=",
+        source=f"{defect.source}, {defect.as_of}",
+    )
+
+
+def _versions(first: Version, fixed: Version | None) -> str:
+    """A pattern of the versions from `first` on and before `fixed`, which differ in one number.
+
+    Raises:
+        ValueError: they differ in more.
+    """
+    if fixed is None or len(first) != len(fixed) or first[:-1] != fixed[:-1]:
+        raise ValueError(f"versions from {first} to {fixed} are no range of the last number")
+    before = "".join(rf"{number}\." for number in first[:-1])
+    last = "|".join(str(number) for number in range(first[-1], fixed[-1]))
+    return rf"{before}(?:{last})(?:\.\d{{1,4}})*"
 
 RULES: Final = (
     Rule(
@@ -90,29 +120,7 @@ RULES: Final = (
         "nodes in one zone; `/train validate {cluster}` looks again",
         source="NCCL socket.cc; AWS, Elastic Fabric Adapter, security group",
     ),
-    Rule(
-        id="net-ofi-deadlock",
-        where=LOG,
-        hint="initializing aws-ofi-nccl",
-        pattern=r"NET/OFI Initializing aws-ofi-nccl (?P<version>1\.14\.0)",
-        rank=Rank.NETWORK,
-        severity=Severity.WARNING,
-        diagnosis="aws-ofi-nccl {version} can hang in the middle of training",
-        remedy="use an image with aws-ofi-nccl 1.17.2 or newer (image=...), or `/train RECIPE` "
-        "without image=",
-        source="aws/aws-ofi-nccl release notes after 1.14.0",
-    ),
-    Rule(
-        id="net-ofi-broadcast",
-        where=LOG,
-        hint="initializing aws-ofi-nccl",
-        pattern=r"NET/OFI Initializing aws-ofi-nccl (?P<version>1\.1[89]\.\d+)",
-        rank=Rank.NETWORK,
-        severity=Severity.WARNING,
-        diagnosis="aws-ofi-nccl {version} (EFA installer 1.47, 1.48) can hang in large broadcasts",
-        remedy="use an image with aws-ofi-nccl 1.20 or newer (EFA installer 1.49): image=...",
-        source="aws/deep-learning-containers#6551, #6668",
-    ),
+    *(_of_plugin(defect) for defect in DEFECTS if defect.package == "ofi"),
     Rule(
         id="net-versions",
         where=LOG,

@@ -1,6 +1,7 @@
 """Versions of libraries below a training job that must not be used, each with its source and date.
 
-Read by the linter, from the tags of images, and by the judge of nccl-tests, from what NCCL prints.
+Read by the linter, from the tags of images, and by the judge of nccl-tests and the diagnosis, from
+what NCCL prints.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ class Defect(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
+    id: str
     package: str
     """As tags of images call it: ofi (aws-ofi-nccl), efa (the EFA installer), etcd."""
     first: Version
@@ -36,6 +38,7 @@ _REPORTS: Final = "aws/deep-learning-containers pull requests 6551 and 6668"
 
 DEFECTS: Final = (
     Defect(
+        id="ofi-deadlock",
         package="ofi",
         first=(1, 14, 0),
         fixed=(1, 14, 1),
@@ -46,6 +49,7 @@ DEFECTS: Final = (
         as_of="2026-08-27",
     ),
     Defect(
+        id="ofi-broadcast",
         package="ofi",
         first=(1, 18),
         fixed=(1, 20),
@@ -56,6 +60,7 @@ DEFECTS: Final = (
         as_of="2026-08-27",
     ),
     Defect(
+        id="efa-broadcast",
         package="efa",
         first=(1, 47),
         fixed=(1, 49),
@@ -66,6 +71,7 @@ DEFECTS: Final = (
         as_of="2026-08-27",
     ),
     Defect(
+        id="etcd-v2",
         package="etcd",
         first=(3, 6),
         fixed=None,
