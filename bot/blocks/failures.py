@@ -1,4 +1,4 @@
-"""Why a run failed and what to type next, as its card says it.
+"""Why a run failed or was set back, and what to type next, as its card and its thread say it.
 
 The cause is found when the card is drawn (`stationmaster.diagnosis.runs`), from what the run keeps.
 """
@@ -8,8 +8,10 @@ from __future__ import annotations
 from bot.blocks import mrkdwn as md
 from bot.blocks.elements import Block, section
 from stationmaster.diagnosis.explaining import UNEXPLAINED, Context, Finding
-from stationmaster.diagnosis.runs import explain_run
+from stationmaster.diagnosis.runs import explain_run, explain_setback
 from stationmaster.domain.catalogue.instances import CATALOGUE
+from stationmaster.domain.run.aggregate import Run
+from stationmaster.domain.run.events import PhaseChanged, RunPhase
 from stationmaster.domain.run.view import RunView
 
 
@@ -28,6 +30,19 @@ def failure_blocks(view: RunView) -> list[Block]:
 def cause_lines(view: RunView) -> list[str]:
     """The diagnosis, and the line that shows it where the run's reason does not quote it."""
     return _cause_lines(view, _explain(view))
+
+
+def recovery_line(event: PhaseChanged, run: Run) -> str:
+    """That training continues: for how long it stood, what had happened, and what that means."""
+    setbacks = [at for phase, at in run.phases if phase is RunPhase.RECOVERING and at <= event.at]
+    if not setbacks:
+        return ""
+    stood = md.duration(event.at - setbacks[-1])
+    reason = event.reason.replace(f"{run.run_id}-", "")  # as the pods are called in the thread
+    said = f": {md.escape(reason, 600)}" if reason else ""
+    line = f"\u25b8 *training continues* after {stood}, restart {len(setbacks)}{said}"
+    found = explain_setback(event.reason, Context(run=run.run_id, recipe=run.request.recipe))
+    return f"{line}\n> *{md.escape(found.diagnosis, 500)}*" if found is not None else line
 
 
 def _cause_lines(view: RunView, found: Finding | None) -> list[str]:

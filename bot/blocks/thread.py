@@ -16,6 +16,7 @@ from bot.blocks import mrkdwn as md
 from bot.blocks import words
 from bot.blocks.backups import backup_line
 from bot.blocks.elements import Content, event_lines
+from bot.blocks.failures import recovery_line
 from bot.blocks.results import push_line, results_line
 from bot.blocks.running import network_line
 from stationmaster.domain.cluster import events as cl
@@ -363,8 +364,8 @@ def _phase(event: ev.PhaseChanged, run: Run) -> str:
     reason = f": {md.escape(said, 600)}" if said else ""
     if event.phase.is_terminal:
         return f"{words.EMOJI[event.phase]} *run {words.STATUS[event.phase]}*{reason}"
-    if event.phase is RunPhase.RUNNING and run.num_restarts:
-        return f"\u25b8 *training continues*{reason}"
+    if event.phase is RunPhase.RUNNING and (recovered := recovery_line(event, run)):
+        return recovered
     mark = _WARNING if event.phase is RunPhase.RECOVERING else "\u25b8"
     return f"{mark} *{words.STATUS[event.phase]}*{reason}"
 

@@ -38,6 +38,7 @@ def _versions(first: Version, fixed: Version | None) -> str:
     last = "|".join(str(number) for number in range(first[-1], fixed[-1]))
     return rf"{before}(?:{last})(?:\.\d{{1,4}})*"
 
+
 RULES: Final = (
     Rule(
         id=_USES_EFA,

@@ -46,6 +46,13 @@ def explain_run(run: Run, context: Context) -> Finding | None:
     return findings[0]
 
 
+def explain_setback(reason: str, context: Context) -> Finding | None:
+    """What a sentence means that says what set a run back; None where no rule explains it."""
+    seen = [Seen(text=reason, where=_ANYWHERE)] if reason else []
+    found = explain([Source(name=context.run, seen=seen)], context)
+    return next((each for each in found if each.role is Role.CAUSE), None)
+
+
 def _failures(run: Run) -> list[Failure]:
     """Those of before training was given up, where the run's reason is one of them."""
     if not any(failure.sentence in run.reason for failure in run.failures):

@@ -600,6 +600,22 @@ def test_card_says_that_training_resumed():
     assert "Resumed from step 40 after a restart" in seen(run_card(run, now=NOW))
 
 
+def test_thread_of_a_recovered_run_keeps_how_long_it_stood_and_why():
+    sentence = f"resumed from step 40, 5 steps again, after {OUT_OF_MEMORY.sentence}"
+    run = running()
+    for index, phase in enumerate((ev.RunPhase.RECOVERING, ev.RunPhase.RUNNING) * 2):
+        at = NOW + timedelta(seconds=9 * index)
+        entered = event(ev.PhaseChanged, index, at=at, phase=phase, reason=sentence)
+        run = apply(run, entered)
+
+    text = thread_message([entered], run).text
+
+    assert f"*training continues* after 9s, restart 2: {sentence}" in text
+    assert "> *the kernel killed the process because the container used more memory" in text
+    first = event(ev.PhaseChanged, phase=ev.RunPhase.RUNNING)
+    assert thread_message([first], running()).text.endswith("*training*")
+
+
 def test_card_of_a_recovered_run_keeps_one_line_a_phase():
     run = running()
     for index, phase in enumerate((ev.RunPhase.RECOVERING, ev.RunPhase.RUNNING)):

@@ -242,10 +242,32 @@ def test_pod_that_the_run_does_not_know_is_no_setback():
 def test_step_while_recovering_is_running_again():
     run = make_run(RunPhase.RECOVERING)
 
-    assert decide(run, progress(9), POLICY) == (ChangePhase(RunPhase.RUNNING),)
+    assert decide(run, progress(9), POLICY) == (
+        ChangePhase(RunPhase.RUNNING, "it goes on with step 9"),
+    )
     assert decide(make_run(RunPhase.RUNNING), progress(9), POLICY) == ()
     resumed = event(ev.TrainingResumed, step=40)
     assert decide(run, resumed, POLICY) == (ChangePhase(RunPhase.RUNNING, "resumed from step 40"),)
+
+
+@pytest.mark.parametrize(
+    ("goes_on", "words"),
+    [
+        (event(ev.TrainingResumed, step=40), "resumed from step 40, 5 steps again, after"),
+        (event(ev.TrainingResumed, step=44), "resumed from step 44, 1 step again, after"),
+        (event(ev.TrainingResumed, step=45), "resumed from step 45 after"),
+        (progress(46, at=50), "it goes on with step 46 after"),
+    ],
+    ids=["steps", "step", "none", "in-place"],
+)
+def test_recovery_says_where_training_goes_on_and_what_had_set_it_back(goes_on, words):
+    killed = event(ev.ProcessFailed, at=9, pod="w-0", process="rank 0 was killed by SIGKILL")
+    run = take(make_run(RunPhase.RUNNING, progress(45)), killed)
+
+    after = take(run, goes_on)
+
+    assert after.phase is RunPhase.RUNNING
+    assert after.reason == f"{words} pod w-0 failed: rank 0 was killed by SIGKILL"
 
 
 @pytest.mark.parametrize(("late_s", "recovered"), [(0, False), (30, False), (31, True)])

@@ -71,6 +71,9 @@ def test_run_when_a_training_process_is_killed_resumes_from_the_checkpoint(runni
     assert "recovering" in run.phase_names
     card = str(running.card(run_id).blocks).lower()
     assert f"resumed from step {run.resumed_from_step} after a restart" in card
+    thread = running.thread_text(run_id)
+    assert f"restart 1: resumed from step {run.resumed_from_step}" in thread
+    assert "was killed by SIGKILL\n> *a process was killed (SIGKILL)" in thread
     assert running.left(run_id) == []
 
 

@@ -123,7 +123,8 @@ def test_range_takes_what_is_free_or_all_and_goes_on_with_what_is_left(
     on_two = losses(lab, alone, before=of(lab, alone, "node.lost")[0])
     assert differing(losses(lab, beside), on_two) == []
     assert differing(on_two, losses(lab, alone, after=resumed)) == []
-    assert run.reason == f"resumed from step {resumed.step}"
+    assert run.reason.startswith(f"resumed from step {resumed.step}")
+    assert "after node " in run.reason
     ended = lab.services.runs.load(alone)
     assert ended.phase is RunPhase.STOPPED
     assert ended.results is not None

@@ -51,7 +51,7 @@ from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import RunEvent, RunPhase
 from stationmaster.domain.run.failures import first_cause
-from stationmaster.domain.run.setbacks import Setback, has_recovered, why_set_back
+from stationmaster.domain.run.setbacks import Setback, has_recovered, how_recovered, why_set_back
 from stationmaster.domain.run.stall import why_stalled
 
 TORN_DOWN_EARLY: Final = "its teardown was started before it had ended"
@@ -395,5 +395,4 @@ def _setback(run: Run, event: Setback) -> Reactions:
 def _recovery(run: Run, event: ev.ProgressReported | ev.TrainingResumed) -> Reactions:
     if run.phase is not RunPhase.RECOVERING or not has_recovered(run, event):
         return ()
-    resumed = isinstance(event, ev.TrainingResumed)
-    return (ChangePhase(RunPhase.RUNNING, f"resumed from step {event.step}" if resumed else ""),)
+    return (ChangePhase(RunPhase.RUNNING, how_recovered(run, event)),)

@@ -10,6 +10,7 @@ from typing import assert_never
 from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.aggregate import REPORTED_LATE, Run
 from stationmaster.domain.run.failures import first_cause
+from stationmaster.domain.sizes import counted
 
 Setback = (
     ev.JobConditionChanged | ev.NodeLost | ev.PodChanged | ev.ProcessFailed | ev.WorkersRestarting
@@ -53,6 +54,21 @@ def has_recovered(run: Run, event: ev.ProgressReported | ev.TrainingResumed) -> 
     if not lost or run.set_back_at is None:
         return True
     return event.at > run.set_back_at + REPORTED_LATE
+
+
+def how_recovered(run: Run, event: ev.ProgressReported | ev.TrainingResumed) -> str:
+    """Where a run that was set back goes on, and what had set it back."""
+    after = f" after {run.reason}" if run.reason else ""
+    match event:
+        case ev.ProgressReported():
+            return f"it goes on with step {event.step:,}{after}"
+        case ev.TrainingResumed():
+            reached = run.progress.step if run.progress is not None else 0
+            again = counted(reached - event.step, "step") if reached > event.step else ""
+            lost = f", {again} again," if again else ""
+            return f"resumed from step {event.step:,}{lost}{after}"
+        case _:
+            assert_never(event)
 
 
 def _is_left(run: Run, node: str) -> bool:
