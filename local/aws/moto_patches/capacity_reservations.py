@@ -170,7 +170,8 @@ def _offer(self: Any) -> ActionResult:
     """One block of what is asked for, as early as it may be; its id says what it is."""
     hours = int(self._get_param("CapacityDurationHours"))
     asked = self._get_param("StartDateRange")
-    # Answers name whole seconds, so the block must begin at one: who is told 12:00:05 may launch then.
+    # Answers name whole seconds, so the block must begin at one: who is told 12:00:05 may launch
+    # then.
     starts_at = (asked.replace(tzinfo=UTC) if asked else datetime.now(UTC)).replace(microsecond=0)
     offered = {
         "InstanceType": self._get_param("InstanceType"),

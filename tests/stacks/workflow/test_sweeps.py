@@ -88,7 +88,9 @@ def test_point_that_hangs_says_in_which_state_and_holds_up_no_other(scene: Scene
 def test_wait_that_nothing_can_end_is_given_up(scene: Scene, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(scene.world, "still_s", 0.1)
 
-    with pytest.raises(TimeoutError, match="never: the sun rises; no execution has run for 0.1 s"):
+    with pytest.raises(
+        TimeoutError, match=r"never: the sun rises; no execution has run for 0\.1 s"
+    ):
         scene.world.until(lambda: False, "the sun rises")
 
 
