@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final, Protocol
 
-from stationmaster.checks import efa, gpu_health, gpus, network, nodes, room, storage
+from stationmaster.checks import access, efa, gpu_health, gpus, network, nodes, room, storage
 from stationmaster.domain.cluster.spec import ClusterSpec
 from stationmaster.domain.errors import PermanentError
 from stationmaster.inspection import Finding, LiveCluster
@@ -30,11 +30,27 @@ class Check(Protocol):
         """What it runs in the cluster; asked for where `look` finds it missing."""
 
     def look(self, cluster: LiveCluster, /) -> Finding:
-        """Judge once, without changing anything. All nodes have joined, except for `nodes`."""
+        """Judge once, without changing anything.
+
+        All nodes have joined, except for the checks that do without: `NEEDS_NO_NODES`.
+        """
 
 
 # In the order in which people read them; they may run side by side.
-CHECKS: Final[tuple[Check, ...]] = (nodes, gpus, efa, room, gpu_health, storage, network)
+CHECKS: Final[tuple[Check, ...]] = (
+    access,
+    nodes,
+    gpus,
+    efa,
+    room,
+    gpu_health,
+    storage,
+    network,
+)
+
+NEEDS_NO_NODES: Final = (access.NAME, nodes.NAME)
+# Of the deployment's limit for a check: rights that have not settled in 3 of 15 minutes never do.
+_SHARES_OF_LIMIT: Final = {access.NAME: 0.2}
 
 
 def names_for(spec: ClusterSpec, *, is_full: bool = False) -> list[str]:
@@ -57,6 +73,11 @@ def before(name: str, spec: ClusterSpec, *, is_full: bool) -> list[str]:
     }
     found = first.get(name, [])
     return [check.NAME for check in found if check.applies(spec, is_full=is_full)]
+
+
+def time_limit_s(name: str, *, longest_s: float) -> float:
+    """How long a check may take from when it may start, in seconds; `longest_s` for most."""
+    return longest_s * _SHARES_OF_LIMIT.get(name, 1.0)
 
 
 def get_check(name: str) -> Check:

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import Final
 
+from stationmaster.checks.access import own_fault
 from stationmaster.domain.names import FSX_CSI_ADDON
 from stationmaster.inspection import Finding, LiveCluster, Verdict
-from stationmaster.kubernetes.rights import needed_rights
 from stationmaster.kubernetes.room import amounts_of, free_amounts, why_not
 from stationmaster.kubernetes.views import NodeView
 from stationmaster.rendering.pytorch_job import CUSTOM_TYPE
@@ -29,7 +29,7 @@ _BESIDE: Final = {"cpu": "200m", "memory": "256Mi"}
 
 def look(cluster: LiveCluster) -> Finding:
     """Judge once, in the order in which a person would set it right."""
-    for find in (_missing_right, _operator_fault, _driver_fault, _nodes_fault, _beside_fault):
+    for find in (own_fault, _operator_fault, _driver_fault, _nodes_fault, _beside_fault):
         fault = find(cluster)
         if fault:
             return Finding(Verdict.BAD, f"EKS cluster {cluster.spec.eks_name}: {fault}")
@@ -39,20 +39,6 @@ def look(cluster: LiveCluster) -> Finding:
         f"EKS cluster {cluster.spec.eks_name} lets the product work, and {nodes} "
         f"{cluster.spec.instance_type} nodes have room for a training pod",
         {"nodes": nodes},
-    )
-
-
-def _missing_right(cluster: LiveCluster) -> str:
-    gateway = cluster.kubernetes
-    missing = [right for right in needed_rights(gateway.namespace) if not gateway.may(right)]
-    if not missing:
-        return ""
-    others = f" and {len(missing) - 1} other rights" if len(missing) > 1 else ""
-    return (
-        f"the product's role may not {missing[0]}{others}; type aws eks associate-access-policy "
-        f"--cluster-name {cluster.spec.eks_name} --principal-arn ROLE --policy-arn "
-        "arn:aws:eks::aws:cluster-access-policy/AmazonEKSClusterAdminPolicy --access-scope "
-        "type=cluster, for each ROLE of the deployment"
     )
 
 

@@ -16,7 +16,7 @@ from stationmaster.domain.run.failure_lines import FailureLines
 from stationmaster.kubernetes.calls import Calls, NotFound, PageExpired
 from stationmaster.kubernetes.connect import ClusterAddress, connect
 from stationmaster.kubernetes.kinds import describe, path_of, path_of_object
-from stationmaster.kubernetes.rights import Right
+from stationmaster.kubernetes.rights import Account, Right
 from stationmaster.kubernetes.views import (
     BatchJobView,
     JobView,
@@ -188,14 +188,18 @@ class KubernetesGateway:
             if of in container.get("image", "").partition("@")[0]
         }
 
-    def may(self, right: Right) -> bool:
-        """Whether who asks has a right, by the cluster's own word (SelfSubjectAccessReview)."""
-        review = {
-            "apiVersion": "authorization.k8s.io/v1",
-            "kind": "SelfSubjectAccessReview",
-            "spec": {"resourceAttributes": right.attributes},
-        }
-        path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+    def may(self, right: Right, *, account: Account | None = None) -> bool:
+        """Whether who asks, or an account, has a right, by the cluster's own word.
+
+        Asked with a SelfSubjectAccessReview, and for an account with a SubjectAccessReview.
+        """
+        kind = "SelfSubjectAccessReview"
+        spec: dict[str, Any] = {"resourceAttributes": right.attributes}
+        if account is not None:
+            kind = "SubjectAccessReview"
+            spec |= {"user": account.user, "groups": account.groups}
+        review = {"apiVersion": "authorization.k8s.io/v1", "kind": kind, "spec": spec}
+        path = f"/apis/authorization.k8s.io/v1/{kind.lower()}s"
         answer = self._calls.create(path, review, what=f"asking for the right to {right}")
         return bool((answer.get("status") or {}).get("allowed", False))
 

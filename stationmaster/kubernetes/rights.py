@@ -1,13 +1,14 @@
-"""The rights that the product uses in an EKS cluster of others, as Kubernetes is asked for them.
+"""The rights that the product and its accounts use in a cluster, as Kubernetes is asked for them.
 
-Who hands rights on must have them: the relay's and the saver's are among these. Server-side apply
-is `patch`, and `create` where the object is missing.
+Who hands rights on must have them: the relay's and the saver's are among the product's own.
+Server-side apply is `patch`, and `create` where the object is missing.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 _MAKE: Final = ("get", "create", "patch", "delete")
 _READ: Final = ("get", "list", "watch")
@@ -25,9 +26,13 @@ class Right:
     namespace: str = ""
 
     def __str__(self) -> str:
-        kind = f"{self.resource}.{self.group}" if self.group else self.resource
         where = f"in namespace {self.namespace}" if self.namespace else "in the whole cluster"
-        return f"{self.verb} {kind} {where}"
+        return f"{self.verb} {self.kind} {where}"
+
+    @property
+    def kind(self) -> str:
+        """As kubectl takes it: pods, jobs.batch, pods/log."""
+        return f"{self.resource}.{self.group}" if self.group else self.resource
 
     @property
     def attributes(self) -> dict[str, str]:
@@ -43,6 +48,32 @@ class Right:
         return {key: value for key, value in named.items() if value}
 
 
+# What an administrator of the cluster may do: every right that there is.
+EVERYTHING: Final = Right("*", "*", "*")
+
+
+@dataclass(frozen=True)
+class Account:
+    """A service account, as access reviews name it."""
+
+    name: str
+    namespace: str
+
+    def __str__(self) -> str:
+        return f"ServiceAccount {self.namespace}/{self.name}"
+
+    @property
+    def user(self) -> str:
+        """Its user name."""
+        return f"system:serviceaccount:{self.namespace}:{self.name}"
+
+    @property
+    def groups(self) -> list[str]:
+        """What its tokens are members of."""
+        everywhere = "system:serviceaccounts"
+        return [everywhere, f"{everywhere}:{self.namespace}", "system:authenticated"]
+
+
 # (API group, resource) to verbs.
 _IN_CLUSTER: Final[dict[tuple[str, str], tuple[str, ...]]] = {
     ("", "namespaces"): _MAKE,
@@ -54,6 +85,7 @@ _IN_CLUSTER: Final[dict[tuple[str, str], tuple[str, ...]]] = {
     (_RBAC, "clusterrolebindings"): _MAKE,
     ("apiextensions.k8s.io", "customresourcedefinitions"): ("get",),
     ("storage.k8s.io", "csidrivers"): ("get",),
+    ("authorization.k8s.io", "subjectaccessreviews"): ("create",),
 }
 _IN_NAMESPACE: Final[dict[tuple[str, str], tuple[str, ...]]] = {
     ("", "pods"): (*_READ, "delete"),
@@ -85,3 +117,29 @@ def needed_rights(namespace: str) -> list[Right]:
         for verb in verbs
     ]
     return [*wide, *narrow]
+
+
+def granted_rights(objects: Sequence[Mapping[str, Any]]) -> dict[Account, list[Right]]:
+    """What accounts may do by the roles and bindings among these objects."""
+    roles = {
+        (item["kind"], item["metadata"]["name"]): item["rules"]
+        for item in objects
+        if item["kind"] in ("Role", "ClusterRole")
+    }
+    granted: dict[Account, list[Right]] = {}
+    for binding in objects:
+        if binding["kind"] not in ("RoleBinding", "ClusterRoleBinding"):
+            continue
+        role, where = binding["roleRef"], binding["metadata"].get("namespace", "")
+        rights = [
+            Right(verb, group, resource, where)
+            for rule in roles[role["kind"], role["name"]]
+            for group in rule["apiGroups"]
+            for resource in rule["resources"]
+            for verb in rule["verbs"]
+        ]
+        for subject in binding["subjects"]:
+            if subject["kind"] == "ServiceAccount":
+                account = Account(subject["name"], subject["namespace"])
+                granted[account] = [*granted.get(account, []), *rights]
+    return granted

@@ -61,10 +61,11 @@ def render_saving(
     else:
         name, labels = backup_name(run_id, backup_number), run_labels(run_id, "backup")
     job = _job(name, labels, cluster_id=cluster_id, container=_container(image, variables))
-    return [namespace(), *_account_and_rights(), job]
+    return [namespace(), *render_saving_rights(), job]
 
 
-def _account_and_rights() -> list[KubernetesObject]:
+def render_saving_rights() -> list[KubernetesObject]:
+    """The account of all savers of a cluster, and what it may do."""
     shared = {
         "name": SAVER,
         "namespace": NAMESPACE,

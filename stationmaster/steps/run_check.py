@@ -6,7 +6,17 @@ up; a verdict that is final ends the workflow at once.
 
 from __future__ import annotations
 
-from stationmaster.checks import Check, before, get_check, network, nodes
+from datetime import datetime
+
+from stationmaster.checks import (
+    NEEDS_NO_NODES,
+    Check,
+    before,
+    get_check,
+    network,
+    nodes,
+    time_limit_s,
+)
 from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.cluster.events import CheckFinished, ClusterPhase, cluster_event_id
 from stationmaster.domain.errors import CheckFailed
@@ -43,9 +53,8 @@ def run_check(services: Services, cluster_id: ClusterId, *, check: str) -> StepR
     finding = _awaited(cluster, check) or _look(live_cluster(services, cluster), get_check(check))
     detail = finding.sentence
     if finding.verdict not in (Verdict.GOOD, Verdict.BAD):
-        began = cluster.entered(ClusterPhase.VALIDATING)
-        waited_s = (services.now() - began).total_seconds() if began else 0.0
-        if waited_s <= services.settings.check_timeout_s:
+        waited_s = (services.now() - _may_start_since(cluster, check)).total_seconds()
+        if waited_s <= time_limit_s(check, longest_s=services.settings.check_timeout_s):
             return NOT_READY
         detail = f"{detail} (after {waited_s:.0f} s)"
     event = CheckFinished(
@@ -64,6 +73,13 @@ def run_check(services: Services, cluster_id: ClusterId, *, check: str) -> StepR
     return READY
 
 
+def _may_start_since(cluster: Cluster, check: str) -> datetime:
+    """From when on the check's time counts: those that it waits for have theirs before that."""
+    awaited = before(check, cluster.spec, is_full=cluster.is_full)
+    ends = [known.at for known in cluster.checks if known.name in awaited and known.at is not None]
+    return max([cluster.entered(ClusterPhase.VALIDATING) or cluster.pass_began_at, *ends])
+
+
 def _awaited(cluster: Cluster, check: str) -> Finding | None:
     """That the check waits for one which must have passed before it; None where it does not."""
     over = {known.name for known in cluster.checks if known.passed}
@@ -75,9 +91,10 @@ def _awaited(cluster: Cluster, check: str) -> Finding | None:
 
 def _look(cluster: LiveCluster, check: Check) -> Finding:
     """The check's finding, once all nodes have joined; until then, that of the nodes."""
-    joined = nodes.look(cluster)
-    if check.NAME == nodes.NAME or joined.verdict is not Verdict.GOOD:
-        return joined
+    if check.NAME not in NEEDS_NO_NODES:
+        joined = nodes.look(cluster)
+        if joined.verdict is not Verdict.GOOD:
+            return joined
     finding = check.look(cluster)
     if finding.verdict is Verdict.MISSING:
         _start(cluster, check)

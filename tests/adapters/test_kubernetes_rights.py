@@ -12,7 +12,7 @@ from stationmaster.domain.catalogue.entries import CATALOGUE
 from stationmaster.domain.ids import ClusterId
 from stationmaster.kubernetes.gateway import KubernetesGateway
 from stationmaster.kubernetes.kinds import path_of
-from stationmaster.kubernetes.rights import Right, needed_rights
+from stationmaster.kubernetes.rights import Account, Right, granted_rights, needed_rights
 from stationmaster.rendering.examples import example, saving_example
 from stationmaster.rendering.metadata import namespace
 from stationmaster.rendering.placing import placed
@@ -76,6 +76,23 @@ def test_right_that_the_cluster_does_not_grant_is_not_there(
         "POST",
         "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
     )
+
+
+def test_accounts_have_the_rights_of_every_role_that_is_bound_to_them() -> None:
+    objects = [placed(item, SPACE) for item in render_relay_rights()]
+
+    ((account, rights),) = granted_rights(objects).items()
+
+    assert account == Account("stationmaster-relay", SPACE)
+    assert account.user == f"system:serviceaccount:{SPACE}:stationmaster-relay"
+    assert f"system:serviceaccounts:{SPACE}" in account.groups
+    assert len(rights) == 16
+    assert {
+        Right("watch", "", "events", SPACE),
+        Right("get", "", "pods/log", SPACE),
+        Right("update", "coordination.k8s.io", "leases", SPACE),
+        Right("list", "", "nodes"),
+    } <= {*rights}
 
 
 def test_right_reads_as_kubectl_says_it() -> None:

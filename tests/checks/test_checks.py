@@ -178,16 +178,16 @@ def test_sentence_of_a_finding_has_all_its_figures(check, listed):
 @pytest.mark.parametrize(
     ("recipe", "instance", "checked"),
     [
-        ("tiny-llama", "p4d.24xlarge", ["nodes", "room", "storage"]),
+        ("tiny-llama", "p4d.24xlarge", ["access", "nodes", "room", "storage"]),
         (
             "llama2-7b",
             "p4d.24xlarge",
-            ["nodes", "gpus", "efa", "room", "gpu-health", "storage", "network"],
+            ["access", "nodes", "gpus", "efa", "room", "gpu-health", "storage", "network"],
         ),
         (
             "llama2-7b",
             "p3dn.24xlarge",
-            ["nodes", "gpus", "room", "gpu-health", "storage", "network"],
+            ["access", "nodes", "gpus", "room", "gpu-health", "storage", "network"],
         ),
     ],
 )
@@ -218,7 +218,7 @@ def test_check_that_another_one_would_disturb_starts_after_it(
 
 def test_unknown_check_is_refused_with_the_known_ones():
     with pytest.raises(
-        PermanentError, match=r'check "nope" is not known; known: nodes, gpus, efa, room, gpu-h'
+        PermanentError, match=r'check "nope" is not known; known: access, nodes, gpus, efa, room, '
     ):
         checks.get_check("nope")
 

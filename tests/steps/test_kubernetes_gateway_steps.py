@@ -26,7 +26,7 @@ from kubernetes_gateway_world import World, world  # noqa: F401
 
 from local.cluster import LocalCluster
 from stationmaster.checks.storage import render_jobs
-from stationmaster.domain.cluster.events import LeaseReleased
+from stationmaster.domain.cluster.events import CheckFinished, LeaseReleased
 from stationmaster.domain.errors import (
     CheckFailed,
     ClusterDrained,
@@ -144,19 +144,20 @@ def test_checks_of_a_cpu_cluster_pass_with_real_pods_on_the_file_system(
     add_nodes(cluster, group="training")
     cluster.set_addon("aws-fsx-csi-driver", active=True)
 
-    for check in ("nodes", "storage"):
+    assert run_check(world, RUN_ID, check="access") == {"ready": False}  # it makes the accounts
+    for check in ("access", "nodes", "storage"):
         until_ready(run_check, world, check=check)
         until_ready(run_check, world, check=check)
 
     finished = {event.check: event for event in world.events("check.finished")}
-    assert len(world.events("check.finished")) == 2
+    assert len(world.events("check.finished")) == 3
     assert all(event.passed for event in finished.values())
+    assert finished["access"].figures == {"accounts": 2, "account_rights": 18}
     assert finished["nodes"].detail == "2 of 2 m5.2xlarge nodes are ready in us-west-2a"
     assert finished["nodes"].figures == {"nodes_ready": 2, "nodes_expected": 2}
     assert finished["storage"].figures == {"nodes": 2}
     assert [check.figures for check in world.cluster_states.load(CLUSTER_ID).checks] == [
-        finished["nodes"].figures,
-        finished["storage"].figures,
+        finished[name].figures for name in ("access", "nodes", "storage")
     ]
     (directory,) = (tmp_path / "fsx/.stationmaster/storage-check").iterdir()
     assert list(directory.iterdir()) == [], "the files are gone once both nodes have read them"
@@ -263,6 +264,12 @@ def test_checks_of_devices_wait_for_their_plugins_and_then_pass(
     # A broken GPU explains a network that fails, so it is looked for first.
     assert run_check(world, RUN_ID, check="network") == {"ready": False}
     assert world.gateway.job_names(labels={"stationmaster/check": "network"}) == []
+    world.late_s = world.settings.check_timeout_s + 1
+    done = {"cluster_id": CLUSTER_ID, "check": "gpu-health", "passed": True, "detail": "healthy"}
+    healthy = CheckFinished(event_id="healthy", at=world.now(), **done)
+    world.cluster_states.record(CLUSTER_ID, [healthy])
+    add_nodes(cluster, group="training", count=1)  # one is lost: it waits, and its time began now
+    assert run_check(world, RUN_ID, check="network") == {"ready": False}
 
 
 def test_check_of_too_few_devices_fails_closed_after_its_time_with_both_figures(
@@ -315,6 +322,19 @@ def test_check_of_nodes_that_do_not_join_fails_after_its_time(world: World):
 
     with pytest.raises(CheckFailed, match=r"0 of 2 m5.2xlarge nodes are ready"):
         run_check(world, RUN_ID, check="nodes")
+
+
+def test_check_of_access_is_given_up_sooner_than_others(world: World):
+    world.begin(RunPhase.PROVISIONING)
+    assert run_check(world, RUN_ID, check="access") == {"ready": False}
+    account = {"namespace": NAMESPACE, "name": "stationmaster-saver"}
+    world.gateway.delete("v1", "ServiceAccount", **account)
+
+    world.late_s = 200
+
+    with pytest.raises(CheckFailed, match=r"stationmaster-saver is not there \(after 200 s\)"):
+        run_check(world, RUN_ID, check="access")
+    assert run_check(world, RUN_ID, check="nodes") == {"ready": False}
 
 
 def test_job_is_submitted_started_and_released_to_the_last_object(

@@ -35,6 +35,21 @@ class Person:
     user: str
     groups: tuple[str, ...]
 
+    @classmethod
+    def of(cls, review: Mapping[str, Any]) -> Person:
+        """Whom an access review asks about.
+
+        Raises:
+            ApiError: 422 where it names neither a user nor a group.
+        """
+        user, groups = review.get("user") or "", review.get("groups") or []
+        if not user and not groups:
+            why = 'Invalid value: "": at least one of user or group must be specified'
+            raise errors.invalid(
+                "SubjectAccessReview", "authorization.k8s.io", "", [("spec.user", why)]
+            )
+        return cls(user, tuple(groups))
+
     @property
     def is_master(self) -> bool:
         return _MASTERS in self.groups
@@ -224,10 +239,14 @@ def _covers(rule: Mapping[str, Any], question: Question) -> bool:
 def _named(binding: Object, person: Person) -> str:
     metadata, role = binding["metadata"], binding["roleRef"]
     where = f"/{metadata['namespace']}" if metadata.get("namespace") else ""
-    _, _, namespace, name = person.user.split(":", 3)
+    place = metadata.get("namespace", "")
+    subject = next(each for each in binding["subjects"] if _is(each, person, place))
+    name = subject["name"]
+    if subject["kind"] == "ServiceAccount":
+        name += f"/{subject.get('namespace') or place}"
     return (
         f'{binding["kind"]} "{metadata["name"]}{where}" of {role["kind"]} "{role["name"]}" to '
-        f'ServiceAccount "{name}/{namespace}"'
+        f'{subject["kind"]} "{name}"'
     )
 
 

@@ -77,7 +77,11 @@ def resource_list(catalog: Catalog, group_name: str, version: str) -> Object | N
                 "kind": kind,
                 "verbs": ["create"],
             }
-            for kind in ("SelfSubjectAccessReview", "SelfSubjectRulesReview")
+            for kind in (
+                "SelfSubjectAccessReview",
+                "SelfSubjectRulesReview",
+                "SubjectAccessReview",
+            )
         )
     api_version = f"{group_name}/{version}" if group_name else version
     return {

@@ -26,7 +26,7 @@ from local.cluster.api.writing import Writer
 from local.loopback import LoopbackGuard, programs_only
 
 _OPEN_PATHS = {"healthz", "readyz", "livez", "version"}
-_REVIEWS = {"selfsubjectaccessreviews", "selfsubjectrulesreviews"}
+_REVIEWS = {"selfsubjectaccessreviews", "selfsubjectrulesreviews", "subjectaccessreviews"}
 _METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
 
 
@@ -109,6 +109,10 @@ class Api:
                 "incomplete": False,
             }
             return JSONResponse(review, status_code=201)
+        if plural == "subjectaccessreviews":
+            group = "authorization.k8s.io"
+            self._authorizer.require(person, Question("create", group=group, resource=plural))
+            person = Person.of(spec)
         verdict = self._authorizer.judge(person, Question.of(spec))
         review["status"] = {"allowed": verdict.allowed}
         if verdict.reason:

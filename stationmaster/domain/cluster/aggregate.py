@@ -93,6 +93,8 @@ class Check(BaseModel):
     passed: bool
     detail: str
     figures: dict[str, float] = {}
+    at: datetime | None = None
+    """When it came to its verdict; None where that was not recorded."""
 
 
 class Cluster(State):
@@ -335,6 +337,7 @@ def _changes(cluster: Cluster, event: ClusterEvent) -> dict[str, object]:
                 passed=event.passed,
                 detail=event.detail,
                 figures=event.figures,
+                at=event.at,
             )
             return {"checks": [*others, check]}
         case ev.ClusterPreflightWarned():

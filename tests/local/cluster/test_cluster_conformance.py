@@ -700,6 +700,33 @@ def test_access_review_answers_from_the_same_rules(asked: Asked) -> None:
     assert may(asked, "delete") == {"allowed": True}
 
 
+def test_access_review_of_somebody_else_is_answered_for_those_who_may_ask(asked: Asked) -> None:
+    lister = rights(
+        asked, "lister-b", {"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]}
+    )
+    role = {"apiGroup": RBAC, "kind": "Role", "name": "lister-b"}
+    group = {"apiGroup": RBAC, "kind": "Group", "name": "team-a"}
+    body = {"metadata": {"name": "team-a"}, "roleRef": role, "subjects": [group]}
+    assert asked("POST", BINDINGS, body).status == 201
+    path = REVIEWS.replace("selfsubject", "subject")
+
+    def may(verb: str, **person: Any) -> Any:
+        attributes = {"verb": verb, "resource": "pods", "namespace": "default"}
+        return asked("POST", path, {"spec": {"resourceAttributes": attributes, **person}}).body
+
+    account = "system:serviceaccount:default:lister-b"
+    assert may("list", user=account)["status"]["allowed"]
+    assert may("list", user="alice", groups=["team-a"])["status"] == {
+        "allowed": True,
+        "reason": 'RBAC: allowed by RoleBinding "team-a/default" of Role "lister-b" to '
+        'Group "team-a"',
+    }
+    assert may("watch", user=account)["status"] == {"allowed": False}
+    assert may("list", user="alice")["status"] == {"allowed": False}
+    assert "at least one of user or group must be specified" in may("list")["message"]
+    assert lister("POST", path, {"spec": {"user": "alice"}}).status == 403
+
+
 def test_token_of_an_account_that_is_gone_is_unauthorized(asked: Asked) -> None:
     goner = rights(asked, "goner")
     assert goner("GET", PODS).status == 403

@@ -1,0 +1,102 @@
+"""Whether everybody who acts in the cluster may do what they will do, by Kubernetes' own word.
+
+These are the product's functions, by the role that runs this check, and the accounts of relays and
+savers, by the roles that are rendered for them. The pods of training and of checks have no rights.
+Granted rights become valid some seconds after they are made, so a missing one is asked for again,
+and an account's are applied anew, for as long as the check may take.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from stationmaster.domain.cluster.spec import ClusterSpec
+from stationmaster.domain.names import cluster_name
+from stationmaster.domain.sizes import counted
+from stationmaster.inspection import Finding, LiveCluster, Verdict
+from stationmaster.kubernetes.rights import (
+    EVERYTHING,
+    Account,
+    Right,
+    granted_rights,
+    needed_rights,
+)
+from stationmaster.rendering.job_spec import KubernetesObject
+from stationmaster.rendering.metadata import namespace
+from stationmaster.rendering.placing import placed
+from stationmaster.rendering.relay import render_relay_rights
+from stationmaster.rendering.saving import render_saving_rights
+
+NAME: Final = "access"
+
+
+def applies(spec: ClusterSpec, *, is_full: bool) -> bool:
+    """Every run is watched and saved."""
+    return True
+
+
+def render(cluster: LiveCluster) -> list[KubernetesObject]:
+    """The accounts and what they may do."""
+    return [namespace(), *_rights()]
+
+
+def look(cluster: LiveCluster) -> Finding:
+    """Ask Kubernetes for each right; nothing is ready on the nodes yet, and nothing has to be."""
+    fault = own_fault(cluster)
+    if fault:
+        return Finding(Verdict.WAITING, fault)
+    gateway = cluster.kubernetes
+    granted = granted_rights([placed(item, gateway.namespace) for item in _rights()])
+    for account, rights in granted.items():
+        if not gateway.exists("v1", "ServiceAccount", name=account.name):
+            return Finding(Verdict.MISSING, f"{account} is not there")
+        missing = [right for right in rights if not gateway.may(right, account=account)]
+        if missing:
+            return Finding(Verdict.MISSING, _denied(account, missing))
+    num_rights = sum(len(rights) for rights in granted.values())
+    return Finding(
+        Verdict.GOOD,
+        f"the product has every right that it uses, and {counted(len(granted), 'account')} of its "
+        f"pods have their {num_rights}",
+        {"accounts": len(granted), "account_rights": num_rights},
+    )
+
+
+def own_fault(cluster: LiveCluster) -> str:
+    """Which right the product itself lacks, with what to type; empty where it has all of them.
+
+    An administrator has everything, which is one question; of others each right is asked for.
+    """
+    gateway = cluster.kubernetes
+    if gateway.may(EVERYTHING):
+        return ""
+    missing = [right for right in needed_rights(gateway.namespace) if not gateway.may(right)]
+    if not missing:
+        return ""
+    eks_name = cluster.spec.eks_name or cluster_name(cluster.cluster_id)
+    return (
+        f"the product's role may not {_listed(missing)}; type aws eks associate-access-policy "
+        f"--cluster-name {eks_name} --principal-arn ROLE --policy-arn "
+        "arn:aws:eks::aws:cluster-access-policy/AmazonEKSClusterAdminPolicy --access-scope "
+        "type=cluster, for each ROLE of the deployment"
+    )
+
+
+def _denied(account: Account, missing: Sequence[Right]) -> str:
+    first = missing[0]
+    where = f" --namespace {first.namespace}" if first.namespace else ""
+    return (
+        f"{account} may not {_listed(missing)}, though the roles that allow it were applied; type "
+        f"kubectl auth can-i {first.verb} {first.kind}{where} --as {account.user}, look for what "
+        "in the cluster changes roles or denies access, and validate again"
+    )
+
+
+def _listed(missing: Sequence[Right]) -> str:
+    others = len(missing) - 1
+    return f"{missing[0]}" + (f" and {counted(others, 'other right')}" if others else "")
+
+
+def _rights() -> list[KubernetesObject]:
+    return [*render_relay_rights(), *render_saving_rights()]
