@@ -9,9 +9,9 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Final
 
+from cli.input_files import open_input
 from stationmaster.diagnosis.explaining import UNEXPLAINED, Context, Finding, Role, Source, explain
 from stationmaster.diagnosis.reading import read_source
 from stationmaster.domain.catalogue.instances import get_instance
@@ -19,6 +19,9 @@ from stationmaster.domain.errors import BadCommand
 
 _STDIN: Final = "-"
 _MAX_LISTED: Final = 12  # consequences; --json has all
+_MAX_BYTES: Final = 512 * 1024**2  # five million usual lines, which take half a minute
+_MAX_UNREADABLE: Final = 0.05  # part of the characters; a log may have some
+_UTF_16: Final = (b"\xff\xfe", b"\xfe\xff")  # what PowerShell's > begins a file with
 
 
 def diagnose(arguments: argparse.Namespace) -> int:
@@ -78,6 +81,8 @@ def _finding(finding: Finding) -> list[str]:
 
 
 def _consequence(finding: Finding) -> list[str]:
+    if finding.rule == UNEXPLAINED:  # the line itself is all that is known
+        return [f"  {finding.diagnosis}", f"    {_place(finding)}: {finding.evidence}"]
     return [f"  {finding.diagnosis}  [{finding.rule}]", f"    {_place(finding)}"]
 
 
@@ -90,21 +95,36 @@ def _place(finding: Finding) -> str:
 
 def _read(name: str) -> Source:
     if name == _STDIN:
-        label, content = "standard input", sys.stdin.buffer.read()
+        label, content = "standard input", sys.stdin.buffer.read(_MAX_BYTES + 1)
     else:
         label = name
         try:
-            content = Path(name).read_bytes()
+            with open(name, "rb", opener=open_input) as file:
+                content = file.read(_MAX_BYTES + 1)
         except (OSError, ValueError) as exc:
             why = getattr(exc, "strerror", None) or str(exc)
             raise BadCommand(
                 f'cannot read "{name}": {why}; give a file with a pod\'s log, events, or what '
                 "kubectl describe printed, or - for standard input"
             ) from exc
-    text = content.decode("utf-8-sig", errors="replace")
+    if len(content) > _MAX_BYTES:
+        raise BadCommand(
+            f"{label} is larger than {_MAX_BYTES // 1024**2} MiB; give its end, where a failure "
+            "is: tail -c 200M FILE > end.log"
+        )
+    text = _decoded(content)
+    if text.count("\0") + text.count("\ufffd") > len(text) * _MAX_UNREADABLE:
+        raise BadCommand(
+            f"{label} is no text; give a log as kubectl logs prints it, unpacked where it is packed"
+        )
     if not text.strip():
         raise BadCommand(
             f"{label} is empty; save a log with kubectl logs POD > FILE, or events with kubectl "
             "get events > FILE"
         )
     return read_source(label, text)
+
+
+def _decoded(content: bytes) -> str:
+    encoding = "utf-16" if content.startswith(_UTF_16) else "utf-8-sig"
+    return content.decode(encoding, errors="replace")

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+from cli.input_files import open_input
 from stationmaster.diagnosis.lint import Finding, Linted, lint
 from stationmaster.diagnosis.lint.reading import MAX_BYTES
 from stationmaster.domain.catalogue.instances import get_instance
@@ -23,7 +24,7 @@ from stationmaster.domain.errors import BadCommand
 _ENDINGS: Final = (".yaml", ".yml", ".json", ".yaml-template", ".yml-template")
 _MAX_FILES: Final = 2000
 _STDIN: Final = "<stdin>"
-_LOOKS_LIKE_ONE: Final = re.compile(r"^\s*[\"']?(apiVersion|kind)[\"']?\s*:", re.MULTILINE)
+_LOOKS_LIKE_ONE: Final = re.compile(r"^[ \t]*[\"']?(apiVersion|kind)[\"']?\s*:", re.MULTILINE)
 
 
 def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -80,7 +81,7 @@ def _read(name: str) -> str:
         if name == "-":
             content = sys.stdin.buffer.read(MAX_BYTES + 1)
         else:
-            with open(name, "rb") as file:
+            with open(name, "rb", opener=open_input) as file:
                 content = file.read(MAX_BYTES + 1)
     except FileNotFoundError:
         raise BadCommand(f'there is no file "{name}"') from None

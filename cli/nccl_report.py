@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from cli.input_files import open_input
 from stationmaster.diagnosis.nccl.log import read_log
 from stationmaster.diagnosis.nccl.operations import OPERATIONS
 from stationmaster.diagnosis.nccl.report import NcclReport, TestReport, Verdict
@@ -202,9 +203,8 @@ def _lines(file: str) -> Iterator[str]:
     if file == "-":
         yield from _decoded(sys.stdin.buffer)
         return
-    path = Path(file)
     try:
-        with path.open("rb") as stream:
+        with open(file, "rb", opener=open_input) as stream:
             yield from _decoded(stream)
     except (OSError, ValueError) as exc:
         reason = exc.strerror if isinstance(exc, OSError) and exc.strerror else str(exc)

@@ -50,12 +50,12 @@ def matches(text: str, where: frozenset[Where]) -> list[Match]:
 
 
 def evidence_of(text: str, start: int) -> str:
-    """The part of a line around what matched, with at most MAX_EVIDENCE characters."""
+    """The part of a line around what matched, with at most MAX_EVIDENCE printable characters."""
     text = text.strip()
-    if len(text) <= MAX_EVIDENCE:
-        return text
-    begin = max(0, min(start - MAX_EVIDENCE // 3, len(text) - MAX_EVIDENCE))
-    return text[begin : begin + MAX_EVIDENCE]
+    if len(text) > MAX_EVIDENCE:
+        begin = max(0, min(start - MAX_EVIDENCE // 3, len(text) - MAX_EVIDENCE))
+        text = text[begin : begin + MAX_EVIDENCE]
+    return "".join(each if each.isprintable() else " " for each in text)
 
 
 def _matches(text: str, hints: Sequence[str], where: frozenset[Where]) -> Iterator[Match]:

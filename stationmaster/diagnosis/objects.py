@@ -18,6 +18,7 @@ _HEAD: Final = re.compile(r"^(?:apiVersion|kind|items):", re.MULTILINE)
 _JSON_HEAD: Final = re.compile(r'^\s*\{\s*"(?:apiVersion|kind|items|metadata)"\s*:')
 _SEARCHED: Final = 4000  # characters in which the first object names its kind
 _LOADER: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_MAX_DEPTH: Final = 100
 _KNOWN: Final = "Event, Pod, Node, PyTorchJob, MPIJob or Job with a status"
 
 _Object = dict[str, Any]
@@ -38,11 +39,7 @@ def read_objects(name: str, text: str) -> list[Seen]:
         BadCommand: it cannot be parsed, or none of its objects is of a known kind.
     """
     try:
-        documents = (
-            [json.loads(text)]
-            if _JSON_HEAD.match(text[:_SEARCHED])
-            else list(yaml.load_all(text, Loader=_LOADER))
-        )
+        documents = [json.loads(text)] if _JSON_HEAD.match(text[:_SEARCHED]) else _read_yaml(text)
     except (ValueError, yaml.YAMLError, RecursionError) as exc:
         why = " ".join(str(exc).split())[:160] or type(exc).__name__
         raise BadCommand(
@@ -63,6 +60,29 @@ def read_objects(name: str, text: str) -> list[Seen]:
         if each.get("kind") in _READERS
         for said, where, subject, at in _READERS[each["kind"]](each)
     ]
+
+
+def _read_yaml(text: str) -> list[Any]:
+    """The documents, once it is known that reading them ends: PyYAML follows nesting by recursion,
+    in C, and repeats what aliases stand for.
+
+    Raises:
+        ValueError: it is nested too deeply, or has aliases, which kubectl does not write.
+    """
+    depth = 0
+    for event in yaml.parse(text, Loader=_LOADER):
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+        line = event.start_mark.line + 1 if event.start_mark is not None else 0
+        if isinstance(event, yaml.AliasEvent):
+            raise ValueError(
+                f"line {line} has the alias *{event.anchor}, which kubectl never writes"
+            )
+        if depth > _MAX_DEPTH:
+            raise ValueError(f"line {line} is nested more than {_MAX_DEPTH} levels deep")
+    return list(yaml.load_all(text, Loader=_LOADER))
 
 
 def _objects(document: object) -> Iterator[_Object]:

@@ -13,7 +13,7 @@ RULES: Final = (
         id="held-out-samples",
         where=_SAID,
         hint="held out by eval_samples",
-        pattern=r"(?P<samples>\d+)?.{0,20}held out by eval_samples",
+        pattern=r"held out by eval_samples",
         rank=Rank.PROGRAM,
         diagnosis="the data set is too small for what eval_samples= holds out of it",
         remedy="start it again with a smaller eval_samples=, or with eval_samples=0",

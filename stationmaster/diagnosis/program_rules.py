@@ -164,7 +164,7 @@ RULES: Final = (
         hint="loss: nan|loss: inf|loss:  nan|loss:  inf|loss=nan|loss=inf|loss nan|loss inf"
         "|loss: -inf|result nan|in local|nan iterations|nan or infinite|expected finite",
         pattern=r"Unexpected result nan|found (?:NaN|Inf) in local"
-        r"|\b(?:lm )?loss *[:= ] *[-+]?(?:nan|inf)(?:inity)?\b"
+        r"|\b(?:lm )?loss[:= ]{1,8}[-+]?(?:nan|inf)(?:inity)?\b"
         r"|number of nan iterations: +[1-9]|was nan or infinite|expected finite numbers",
         rank=Rank.PROGRAM,
         diagnosis="the loss or the gradient is not finite any more",

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from stationmaster.diagnosis.explaining import Seen, Source
+from stationmaster.diagnosis.nccl.log import TERMINAL_CODE
 from stationmaster.diagnosis.objects import looks_like_objects, read_objects
 from stationmaster.diagnosis.rules import Where
 
@@ -34,6 +35,8 @@ def read_source(name: str, text: str) -> Source:
     Raises:
         BadCommand: it is YAML or JSON that cannot be read, or has nothing of a cluster.
     """
+    if "\x1b" in text:
+        text = TERMINAL_CODE.sub("", text)
     if looks_like_objects(text):
         return Source(name=name, seen=read_objects(name, text))
     lines = text.split("\n")

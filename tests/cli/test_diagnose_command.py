@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from cli import diagnose
 from cli.main import main
 
 WATCHDOG = (
@@ -81,6 +82,9 @@ def test_standard_input_is_read_and_the_instance_decides_about_efa(
         ("a\0b", None, "give a file"),
         ("empty.log", "\n", "is empty"),
         ("job.yaml", "apiVersion: v1\nkind: ConfigMap\n", "stationmaster lint FILE"),
+        ("packed.log", "step 1\n\0\0\0\0\n", "is no text"),
+        ("deep.yaml", f"kind: List\nitems: {'[' * 200_000}", "nested more than 100 levels"),
+        ("bomb.yaml", "kind: List\na: &a {<<: [*a]}\nitems: []\n", "line 2 has the alias *a"),
     ],
 )
 def test_bad_file_gets_one_sentence_and_exit_code_2(tmp_path, capsys, name, content, words):
@@ -92,6 +96,27 @@ def test_bad_file_gets_one_sentence_and_exit_code_2(tmp_path, capsys, name, cont
     error = capsys.readouterr().err
     assert words in error
     assert error.count("\n") == 1
+
+
+def test_file_that_is_too_large_gets_one_sentence(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(diagnose, "_MAX_BYTES", 9)
+    (tmp_path / "pod.log").write_text("more than 9")
+
+    assert main(["diagnose", f"{tmp_path}/pod.log"]) == 2
+    assert "give its end" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-be"])
+def test_log_in_colours_and_any_encoding_is_read_and_shown_without_them(tmp_path, capsys, encoding):
+    mark = "\ufeff" if encoding == "utf-16-be" else ""
+    text = (
+        f"{mark}step 1\r\n\x1b[31mtorch.OutOf\x1b[0mMemoryError: CUDA out of memory \x07\u202e.\n"
+    )
+    (tmp_path / "pod.log").write_bytes(text.encode(encoding))
+
+    assert main(["diagnose", f"{tmp_path}/pod.log"]) == 0
+
+    assert "pod.log:2: torch.OutOfMemoryError: CUDA out of memory   .\n" in capsys.readouterr().out
 
 
 def test_unknown_instance_is_refused(files, capsys):

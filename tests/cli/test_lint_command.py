@@ -75,6 +75,7 @@ def test_folders_and_piped_text_are_read_and_other_files_of_a_folder_are_not(
         (b"# Title\n\nsome: text: here\n", [], '"{path}" is no manifest: line 3: not YAML'),
         (b"a: 1\n", [], '"{path}" has no Kubernetes object'),
         (b"", [], '"{path}" has no Kubernetes object'),
+        (b"\n" * 900_000, [], '"{path}" has no Kubernetes object'),
         (b"\xff\xfe", [], '"{path}" is no text: byte 0'),
         (b"a" * (2 * 1024 * 1024 + 1), [], '"{path}" is larger than 2 MiB'),
         (POD.encode(), ["--instance", "p4d.24xlrge"], "did you mean p4d.24xlarge"),

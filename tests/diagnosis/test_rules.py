@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import string
+import time
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ import yaml
 
 from cli.main import make_parser
 from stationmaster.diagnosis.explaining import Context, explain
-from stationmaster.diagnosis.matching import matches
+from stationmaster.diagnosis.matching import MAX_TEXT, matches
 from stationmaster.diagnosis.reading import read_source
 from stationmaster.diagnosis.rules import Rank, Severity, Where
 from stationmaster.diagnosis.table import RULE, RULES
@@ -54,6 +55,21 @@ def test_rule_is_well_formed(rule):
     assert not rule.diagnosis.endswith(".")
     assert not rule.unless or rule.unless in RULE
     assert (rule.rank >= Rank.SLOW) <= (rule.severity is not Severity.ERROR)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
+def test_pattern_takes_no_longer_for_lines_that_are_made_against_it(rule):
+    pattern = re.compile(rule.pattern, re.IGNORECASE)
+    texts = LINES[rule.id]["holds"] + LINES[rule.id]["near"]
+    begun = [text[: len(text) * part // 4] for text in texts for part in (1, 2, 3, 4)]
+
+    started = time.process_time()
+    for begin in begun:
+        for more in (" ", "a", "1", "a ", begin or "-"):
+            pattern.search((begin + more * MAX_TEXT)[:MAX_TEXT])
+
+    # A hundredth of it is usual; one that goes back over its own repetitions takes many times it.
+    assert time.process_time() - started < 0.5
 
 
 def test_remedies_name_commands_and_keys_that_exist():

@@ -10,7 +10,9 @@ from typing import Final
 from stationmaster.diagnosis.nccl.tables import Table, TableReader
 from stationmaster.diagnosis.nccl.transport import Transport, TransportReader
 
-_ESCAPES: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
+TERMINAL_CODE: Final = re.compile(
+    r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])"
+)
 _UNPRINTABLE: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 # A longer line is none of NCCL's; the rest of it is read as further lines.
 _MAX_LINE: Final = 8192
@@ -53,7 +55,7 @@ def clean_lines(lines: Iterable[str]) -> Iterator[str]:
     for chunk in lines:
         for line in re.split(r"[\r\n]", chunk):
             for start in range(0, len(line), _MAX_LINE):
-                text = _ESCAPES.sub("", line[start : start + _MAX_LINE])
+                text = TERMINAL_CODE.sub("", line[start : start + _MAX_LINE])
                 words = _UNPRINTABLE.sub(" ", text).split()
                 if words:
                     yield " ".join(words)

@@ -44,6 +44,8 @@ _NO_PROVIDER: Final = re.compile(
 # Between a GPU and an interface that is far from it, it is always off: those lines say "for GPU".
 _GPUDIRECT: Final = re.compile(r"GPU Direct RDMA (Enabled|Disabled) for HCA", _I)
 _NCCL_VERSION: Final = re.compile(r"NCCL version ([0-9]+\.[0-9]+(?:\.[0-9]+)?(?:[+.][\w.]+)?)", _I)
+# Words of all patterns above: most of NCCL's lines have none of them.
+_HINT: Final = re.compile(r"NET|Network|GPU Direct|NCCL version", _I)
 _LIBRARY_CODE: Final = re.compile(r"nccl-library=([0-9]{4,6})(?![0-9])")
 
 
@@ -98,7 +100,7 @@ class TransportReader:
 
     def feed(self, line: str) -> None:
         """Take the next line, its words one space apart."""
-        library = _LIBRARY_CODE.search(line)
+        library = _LIBRARY_CODE.search(line) if "nccl-library" in line else None
         if library:
             self._library = _version_of_code(int(library.group(1)))
         if not _IS_NCCL.search(line):
@@ -106,6 +108,8 @@ class TransportReader:
         self._seen.add("nccl")
         if "NCCL INFO" in line or "NET/OFI" in line:
             self._seen.add("info")
+        if not _HINT.search(line):
+            return
         host_found = _HOST.search(line)
         host = host_found.group(1) if host_found else ""
         self._take_plugin(line, host)

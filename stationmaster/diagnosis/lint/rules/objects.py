@@ -382,5 +382,5 @@ def _containers(spec: Mapping[str, Any], path: Path) -> Iterator[Found]:
         for field in ("name", "image"):
             if not mapping(item).get(field):
                 at = (*path, "containers", index)
-                message = f"a container needs a {field}"
+                message = f"the container has no {field}"
                 yield found("admission", at, message, fix=f"add its {field}")
