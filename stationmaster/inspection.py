@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from stationmaster.domain.cluster.spec import ClusterSpec
-from stationmaster.domain.ids import ClusterId
+from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.names import (
     LABEL_CLUSTER_ID,
     LABEL_ROLE,
@@ -61,6 +61,8 @@ class LiveCluster:
     """Which pass over it this is; what an earlier one has found does not count."""
     is_full: bool = False
     """Whether this pass runs every check, each as thoroughly as it can."""
+    run_id: RunId | None = None
+    """The run that caused it."""
 
     @property
     def kubernetes(self) -> KubernetesGateway:

@@ -20,7 +20,7 @@ from stationmaster.domain.sizes import counted
 
 _WARNING: Final = "\u26a0\ufe0f"
 # Figures that people ask for; of other checks that pass, the card says enough.
-_SPEED: Final = ("_gbps", "_mbps")
+_MEASURED: Final = ("_gbps", "_mbps", "_loss_nats")
 _POSTED_PHASES: Final = (ClusterPhase.READY, ClusterPhase.FAILED, ClusterPhase.DRAINING)
 
 
@@ -30,7 +30,7 @@ def is_posted(event: ThreadEvent) -> bool:
         case cl.ClusterPhaseChanged():
             return event.phase in _POSTED_PHASES
         case cl.CheckFinished():
-            return not event.passed or any(name.endswith(_SPEED) for name in event.figures)
+            return not event.passed or any(name.endswith(_MEASURED) for name in event.figures)
         case cl.SizeSettled():
             return bool(event.reason)
         case (

@@ -9,7 +9,17 @@ from __future__ import annotations
 
 from typing import Final, Protocol
 
-from stationmaster.checks import access, efa, gpu_health, gpus, network, nodes, room, storage
+from stationmaster.checks import (
+    access,
+    efa,
+    gpu_health,
+    gpus,
+    network,
+    nodes,
+    room,
+    storage,
+    training,
+)
 from stationmaster.domain.cluster.spec import ClusterSpec
 from stationmaster.domain.errors import PermanentError
 from stationmaster.inspection import Finding, LiveCluster
@@ -46,9 +56,12 @@ CHECKS: Final[tuple[Check, ...]] = (
     gpu_health,
     storage,
     network,
+    training,
 )
 
 NEEDS_NO_NODES: Final = (access.NAME, nodes.NAME)
+# They have a PyTorchJob, whose pods use whole nodes.
+USE_WHOLE_NODES: Final = (network.NAME, training.NAME)
 # Of the deployment's limit for a check: rights that have not settled in 3 of 15 minutes never do.
 _SHARES_OF_LIMIT: Final = {access.NAME: 0.2}
 
@@ -64,12 +77,13 @@ def names_for(spec: ClusterSpec, *, is_full: bool = False) -> list[str]:
 def before(name: str, spec: ClusterSpec, *, is_full: bool) -> list[str]:
     """Names of the checks that must have passed before this one starts anything.
 
-    A broken GPU explains a network that fails. What two checks measure at once is wrong for both:
-    the file system's traffic shares the nodes' network.
+    A broken GPU explains a network that fails, and both a training that does. What two checks
+    measure at once is wrong for both: the file system's traffic shares the nodes' network.
     """
     first = {
         network.NAME: [gpu_health],
         storage.NAME: [network] if is_full else [],
+        training.NAME: [gpu_health, network, storage],
     }
     found = first.get(name, [])
     return [check.NAME for check in found if check.applies(spec, is_full=is_full)]

@@ -11,24 +11,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from stationmaster.checks.node_jobs import digest
+from stationmaster.checks.whole_job import how_it_ended, job_name, look_at_job, with_nodes
 from stationmaster.diagnosis.nccl.gate import GateReport, judge_gate
 from stationmaster.diagnosis.nccl.log import read_log
 from stationmaster.diagnosis.nccl.report import Finding as NcclFinding
 from stationmaster.diagnosis.nccl.transport import Kind
 from stationmaster.domain.catalogue.instances import InstanceType
 from stationmaster.domain.cluster.spec import ClusterSpec
-from stationmaster.domain.names import LABEL_CLUSTER_ID
 from stationmaster.domain.sizes import counted
 from stationmaster.inspection import Finding, LiveCluster, Verdict
 from stationmaster.kubernetes.views import PodView
 from stationmaster.rendering.collectives_job import render_collectives_job
 from stationmaster.rendering.job_spec import KubernetesObject
-from stationmaster.rendering.metadata import LABEL_CHECK, namespace
+from stationmaster.rendering.metadata import namespace
 from stationmaster.rendering.storage import render_storage
 from stationmaster.storage import shared_storage
 
 NAME: Final = "network"
+_LETTERS: Final = "nw"
 _MIB: Final = 1 << 20
 
 
@@ -53,7 +53,7 @@ def render(cluster: LiveCluster) -> list[KubernetesObject]:
             cluster_id,
             cluster.spec,
             check=NAME,
-            name=job_name(cluster),
+            name=job_name(cluster, _LETTERS),
             nodes=len(cluster.idle_nodes),
             image=services.settings.training_image,
             is_full=cluster.is_full,
@@ -63,7 +63,7 @@ def render(cluster: LiveCluster) -> list[KubernetesObject]:
 
 def look(cluster: LiveCluster) -> Finding:
     """Judge the job of the nodes that are there now, once all of its pods have ended."""
-    gateway, nodes = cluster.kubernetes, cluster.idle_nodes
+    nodes = cluster.idle_nodes
     if len(nodes) < 2 and not (nodes and cluster.spec.num_gpus > 1):
         return Finding(
             Verdict.GOOD,
@@ -71,29 +71,11 @@ def look(cluster: LiveCluster) -> Finding:
             "free it is not measured",
             {"nodes": len(nodes)},
         )
-    name = job_name(cluster)
-    job = gateway.job(name)
-    if job is None:
-        return Finding(Verdict.MISSING, "the network check was just started")
-    labels = {LABEL_CLUSTER_ID: cluster.cluster_id, LABEL_CHECK: NAME}
-    pods = [pod for pod in gateway.pods(labels=labels) if pod.name.startswith(f"{name}-")]
-    stuck = next((pod for pod in pods if pod.cannot_start), None)
-    if stuck is not None:
-        return Finding(Verdict.BAD, f"{stuck.waits_for}; the network was not measured")
-    failed = next((pod for pod in pods if pod.phase == "Failed"), None)
-    over = [pod for pod in pods if pod.phase == "Succeeded"]
-    if failed is not None or len(over) >= len(nodes):
-        return _judged(cluster, pods, failed)
-    ended = job.condition("Failed")
-    if ended is not None:
-        return Finding(Verdict.BAD, f"the network was not measured: {ended.message}")
-    return Finding(Verdict.WAITING, gateway.explain(pods))
-
-
-def job_name(cluster: LiveCluster) -> str:
-    """Name of the job for these nodes in this pass; its pods' names are labels, 63 letters long."""
-    hostnames = sorted(node.hostname for node in cluster.idle_nodes)
-    return f"{cluster.cluster_id}-nw-{digest(hostnames, cluster.passes)}"
+    name = job_name(cluster, _LETTERS)
+    ended = look_at_job(cluster, check=NAME, name=name, undone="the network was not measured")
+    if isinstance(ended, Finding):
+        return ended
+    return _judged(cluster, ended.pods, ended.failed)
 
 
 def _judged(cluster: LiveCluster, pods: Sequence[PodView], failed: PodView | None) -> Finding:
@@ -108,17 +90,14 @@ def _judged(cluster: LiveCluster, pods: Sequence[PodView], failed: PodView | Non
     )
     fault = report.fault
     if failed is not None and (fault is None or not report.measured):
-        said = gateway.failure_line(failed.name) or failed.terminated_reason or "it printed nothing"
         return Finding(
-            Verdict.BAD,
-            f"the network could not be measured: on node {failed.node} pod {failed.name} exited "
-            f"with {failed.exit_code}: {said}",
+            Verdict.BAD, f"the network could not be measured: {how_it_ended(cluster, failed)}"
         )
     figures, sentence = _figures(report), _sentence(report, len(cluster.idle_nodes))
     if fault is not None:
-        text = _with_nodes(_advised(fault, is_full=cluster.is_full), pods)
+        text = with_nodes(_advised(fault, is_full=cluster.is_full), pods)
         return Finding(Verdict.BAD, f"{text} ({sentence})", figures)
-    doubt = f"; {_with_nodes(report.doubt.text, pods)}" if report.doubt else ""
+    doubt = f"; {with_nodes(report.doubt.text, pods)}" if report.doubt else ""
     return Finding(Verdict.GOOD, f"{sentence}{doubt}", figures)
 
 
@@ -177,10 +156,3 @@ _TRANSPORT: Final = {Kind.EFA: "EFA", Kind.SOCKET: "sockets", Kind.UNKNOWN: "an 
 def _mib(num_bytes: int) -> float:
     mib = num_bytes / _MIB
     return int(mib) if mib == int(mib) else mib
-
-
-def _with_nodes(text: str, pods: Sequence[PodView]) -> str:
-    """NCCL calls machines by their pods' names; people know nodes."""
-    for pod in sorted(pods, key=lambda each: -len(each.name)):
-        text = text.replace(pod.name, pod.node) if pod.node else text
-    return text

@@ -10,5 +10,10 @@ from stationmaster.services import Services
 def live_cluster(services: Services, cluster: Cluster) -> LiveCluster:
     """The cluster with what it should be, and how to reach it."""
     return LiveCluster(
-        services, cluster.cluster_id, cluster.spec, cluster.passes, is_full=cluster.is_full
+        services,
+        cluster.cluster_id,
+        cluster.spec,
+        cluster.passes,
+        is_full=cluster.is_full,
+        run_id=cluster.run_id,
     )

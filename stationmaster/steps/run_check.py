@@ -10,10 +10,10 @@ from datetime import datetime
 
 from stationmaster.checks import (
     NEEDS_NO_NODES,
+    USE_WHOLE_NODES,
     Check,
     before,
     get_check,
-    network,
     nodes,
     time_limit_s,
 )
@@ -112,6 +112,6 @@ def _start(cluster: LiveCluster, check: Check) -> None:
 
 def _clean_up(services: Services, cluster: Cluster, check: str) -> None:
     """Delete the jobs of a check that has ended, which use whole nodes while they run."""
-    if check == network.NAME:
+    if check in USE_WHOLE_NODES:
         selector = {LABEL_CLUSTER_ID: cluster.cluster_id, LABEL_CHECK: check}
         remove_labelled_jobs(live_cluster(services, cluster).kubernetes, selector)

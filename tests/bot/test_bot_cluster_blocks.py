@@ -335,16 +335,15 @@ def test_what_is_on_the_card_is_no_news_of_the_thread():
 
     assert cluster_message([made, passed], make_cluster()) is None
     assert "one is missing" in seen(cluster_message([failed], make_cluster()))
-    measured = event(
-        cl.CheckFinished,
-        check="network",
-        passed=True,
-        detail="all-reduce 77.0 GB/s",
-        figures={"all_reduce_busbw_gbps": 77.0},
-    )
-    assert "\u2713 check *network*: all-reduce 77.0 GB/s" in seen(
-        cluster_message([measured], make_cluster())
-    )
+    for check, detail, figures in (
+        ("network", "all-reduce 77.0 GB/s", {"all_reduce_busbw_gbps": 77.0}),
+        ("training", "6 steps", {"last_loss_nats": 7.4}),
+    ):
+        about = {"check": check, "detail": detail, "figures": figures}
+        measured = event(cl.CheckFinished, passed=True, **about)
+        assert f"\u2713 check *{check}*: {detail}" in seen(
+            cluster_message([measured], make_cluster())
+        )
 
 
 def test_size_for_which_a_cluster_settles_is_news_where_it_is_less_than_wanted():

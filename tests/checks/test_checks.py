@@ -195,7 +195,7 @@ def test_cluster_gets_the_checks_that_apply_to_it(recipe, instance, checked):
     spec = spec_for(get_recipe(recipe), nodes=2, instance_type=instance)
 
     assert checks.names_for(spec) == checked
-    assert "network" in checks.names_for(spec, is_full=True)
+    assert checks.names_for(spec, is_full=True)[-2:] == ["network", "training"]
 
 
 @pytest.mark.parametrize(
@@ -204,6 +204,8 @@ def test_cluster_gets_the_checks_that_apply_to_it(recipe, instance, checked):
         ("llama2-7b", "p4d.24xlarge", "network", False, ["gpu-health"]),
         ("llama2-7b", "p4d.24xlarge", "storage", False, []),
         ("llama2-7b", "p4d.24xlarge", "storage", True, ["network"]),
+        ("llama2-7b", "p4d.24xlarge", "training", True, ["gpu-health", "network", "storage"]),
+        ("tiny-llama", "m5.2xlarge", "training", True, ["network", "storage"]),
         ("tiny-llama", "m5.2xlarge", "network", True, []),
         ("tiny-llama", "m5.2xlarge", "gpu-health", True, []),
     ],

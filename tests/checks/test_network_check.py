@@ -8,6 +8,7 @@ import pytest
 from nccl_logs import Figures, efa, ramp, sockets, whole
 
 from stationmaster.checks import network
+from stationmaster.checks.whole_job import job_name
 from stationmaster.domain.cluster.spec import ClusterSpec, FileSystemSpec, spec_for
 from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.inspection import LiveCluster, Verdict
@@ -46,7 +47,7 @@ class World:
         if labels == {"stationmaster/role": "training"}:
             return [PodView(name="t", phase="Running", node=node) for node in self.training_on]
         assert labels == {"stationmaster/cluster-id": "c-1", "stationmaster/check": "network"}
-        name = network.job_name(self.live())
+        name = job_name(self.live(), "nw")
         return [
             PodView(
                 name=f"{name}-worker-{index}",
@@ -249,12 +250,13 @@ def test_job_of_an_earlier_pass_or_of_other_nodes_is_another_one():
     live = World().live()
 
     names = {
-        network.job_name(live),
-        network.job_name(LiveCluster(World(), "c-1", SPEC, passes=2)),
-        network.job_name(World(names=("n-1", "n-3")).live()),
+        job_name(live, "nw"),
+        job_name(live, "tr"),
+        job_name(LiveCluster(World(), "c-1", SPEC, passes=2), "nw"),
+        job_name(World(names=("n-1", "n-3")).live(), "nw"),
     }
 
-    assert len(names) == 3
+    assert len(names) == 4
 
 
 @pytest.mark.parametrize(

@@ -186,20 +186,24 @@ def test_network_check_measures_between_real_pods_and_leaves_no_job(
     of_check = {"stationmaster/check": "network"}
     assert world.gateway.job_names(labels=of_check) == []
     eventually(lambda: not world.gateway.pods(labels=of_check))
+    done = {"cluster_id": CLUSTER_ID, "check": "training", "passed": True, "detail": "6 steps"}
+    trained = CheckFinished(event_id="trained", at=world.now(), **done)
+    world.cluster_states.record(CLUSTER_ID, [trained])
     # As after a step that was killed before it had deleted the job.
-    left = render_collectives_job(
-        CLUSTER_ID,
-        world.cluster_states.load(CLUSTER_ID).spec,
-        check="network",
-        name="left",
-        nodes=2,
-        image=TRAINING_IMAGE,
-        is_full=False,
-    )
-    left["spec"]["runPolicy"]["suspend"] = True
-    world.gateway.apply([left])
-    until_ready(run_check, world, check="network")
-    assert world.gateway.job_names(labels=of_check) == []
+    for check in ("network", "training"):
+        left = render_collectives_job(
+            CLUSTER_ID,
+            world.cluster_states.load(CLUSTER_ID).spec,
+            check=check,
+            name=f"left-{check}",
+            nodes=2,
+            image=TRAINING_IMAGE,
+            is_full=False,
+        )
+        left["spec"]["runPolicy"]["suspend"] = True
+        world.gateway.apply([left])
+        until_ready(run_check, world, check=check)
+        assert world.gateway.job_names(labels={"stationmaster/check": check}) == []
 
 
 def test_storage_check_when_a_node_is_replaced_checks_the_nodes_that_are_there(

@@ -55,7 +55,8 @@ def test_full_pass_counts_until_the_next_one(account: Account):
 
     begun = begin_pass(account.services, account.cluster, nodes=4, is_full=True)
 
-    assert live_cluster(account.services, begun).is_full
+    live = live_cluster(account.services, begun.model_copy(update={"run_id": "r-1"}))
+    assert (live.is_full, live.run_id) == (True, "r-1")
     conclude_cluster(account.services, account.cluster_id, pass_number=2)
     again = begin_pass(account.services, account.cluster, nodes=4)
     assert not live_cluster(account.services, again).is_full

@@ -52,6 +52,7 @@ from stationmaster.rendering.pushing import render_push
 from stationmaster.rendering.pytorch_job import render_pytorch_job
 from stationmaster.rendering.relay import render_relay, render_relay_rights
 from stationmaster.rendering.run_objects import render_all
+from stationmaster.rendering.smoke_job import render_smoke_job
 from stationmaster.rendering.staging import (
     render_copying,
     render_looking,
@@ -102,6 +103,15 @@ def of_data() -> list[dict[str, Any]]:
             nodes=64,
             image="t:1",
             is_full=True,
+        ),
+        render_smoke_job(
+            LONG,
+            GPU_CLUSTER,
+            check="training",
+            name=f"{LONG}-tr-0a1b2c",
+            nodes=64,
+            image="t:1",
+            recipe="llama2-7b",
         ),
         *yaml.safe_load_all(saving_example()),
     ]

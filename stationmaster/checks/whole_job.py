@@ -1,0 +1,66 @@
+"""One PyTorchJob on all idle training nodes: how checks that run one name and watch it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from stationmaster.checks.node_jobs import digest
+from stationmaster.domain.names import LABEL_CLUSTER_ID
+from stationmaster.inspection import Finding, LiveCluster, Verdict
+from stationmaster.kubernetes.views import PodView
+from stationmaster.rendering.metadata import LABEL_CHECK
+
+
+@dataclass(frozen=True)
+class Ended:
+    """The pods of a job that has ended; `failed` is the first that did not end well."""
+
+    pods: Sequence[PodView]
+    failed: PodView | None
+
+
+def job_name(cluster: LiveCluster, letters: str) -> str:
+    """Name of the job for these nodes in this pass; its pods' names are labels, 63 letters long."""
+    hostnames = sorted(node.hostname for node in cluster.idle_nodes)
+    return f"{cluster.cluster_id}-{letters}-{digest(hostnames, cluster.passes)}"
+
+
+def look_at_job(cluster: LiveCluster, *, check: str, name: str, undone: str) -> Ended | Finding:
+    """The pods, once one has failed or all have ended well; until then, why there is no result.
+
+    `undone` completes sentences: "the network was not measured".
+    """
+    gateway = cluster.kubernetes
+    job = gateway.job(name)
+    if job is None:
+        return Finding(Verdict.MISSING, f"the {check} check was just started")
+    labels = {LABEL_CLUSTER_ID: cluster.cluster_id, LABEL_CHECK: check}
+    pods = [pod for pod in gateway.pods(labels=labels) if pod.name.startswith(f"{name}-")]
+    stuck = next((pod for pod in pods if pod.cannot_start), None)
+    if stuck is not None:
+        return Finding(Verdict.BAD, f"{stuck.waits_for}; {undone}")
+    failed = next((pod for pod in pods if pod.phase == "Failed"), None)
+    over = [pod for pod in pods if pod.phase == "Succeeded"]
+    if failed is not None or len(over) >= len(cluster.idle_nodes):
+        return Ended(pods, failed)
+    ended = job.condition("Failed")
+    if ended is not None:
+        return Finding(Verdict.BAD, f"{undone}: {ended.message}")
+    return Finding(Verdict.WAITING, gateway.explain(pods))
+
+
+def how_it_ended(cluster: LiveCluster, failed: PodView) -> str:
+    """What a pod that failed said of it."""
+    said = cluster.kubernetes.failure_line(failed.name) or failed.terminated_reason
+    return (
+        f"on node {failed.node} pod {failed.name} exited with {failed.exit_code}: "
+        f"{said or 'it printed nothing'}"
+    )
+
+
+def with_nodes(text: str, pods: Sequence[PodView]) -> str:
+    """Programs call machines by their pods' names; people know nodes."""
+    for pod in sorted(pods, key=lambda each: -len(each.name)):
+        text = text.replace(pod.name, pod.node) if pod.node else text
+    return text
