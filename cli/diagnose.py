@@ -7,17 +7,15 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Sequence
 from typing import Final
 
-from cli.input_files import open_input
+from cli.input_files import STDIN, opened
 from stationmaster.diagnosis.explaining import UNEXPLAINED, Context, Finding, Role, Source, explain
 from stationmaster.diagnosis.reading import read_source
 from stationmaster.domain.catalogue.instances import get_instance
 from stationmaster.domain.errors import BadCommand
 
-_STDIN: Final = "-"
 _MAX_LISTED: Final = 12  # consequences; --json has all
 _MAX_BYTES: Final = 512 * 1024**2  # five million usual lines, which take half a minute
 _MAX_UNREADABLE: Final = 0.05  # part of the characters; a log may have some
@@ -94,19 +92,13 @@ def _place(finding: Finding) -> str:
 
 
 def _read(name: str) -> Source:
-    if name == _STDIN:
-        label, content = "standard input", sys.stdin.buffer.read(_MAX_BYTES + 1)
-    else:
-        label = name
-        try:
-            with open(name, "rb", opener=open_input) as file:
-                content = file.read(_MAX_BYTES + 1)
-        except (OSError, ValueError) as exc:
-            why = getattr(exc, "strerror", None) or str(exc)
-            raise BadCommand(
-                f'cannot read "{name}": {why}; give a file with a pod\'s log, events, or what '
-                "kubectl describe printed, or - for standard input"
-            ) from exc
+    label = "standard input" if name == STDIN else name
+    advice = (
+        "give a file with a pod's log, events, or what kubectl describe printed, or - for standard "
+        "input"
+    )
+    with opened(name, advice=advice) as file:
+        content = file.read(_MAX_BYTES + 1)
     if len(content) > _MAX_BYTES:
         raise BadCommand(
             f"{label} is larger than {_MAX_BYTES // 1024**2} MiB; give its end, where a failure "

@@ -1,4 +1,4 @@
-"""Opens what a command is given to read: files, and pipes such as `<(kubectl logs POD)`.
+"""Opens what a command is given to read: files, what is piped in, and `<(kubectl logs POD)`.
 
 Used by `cli/diagnose.py`, `cli/lint.py` and `cli/nccl_report.py`.
 """
@@ -8,14 +8,38 @@ from __future__ import annotations
 import os
 import select
 import stat
-from typing import Final
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import BinaryIO, Final
 
+from stationmaster.domain.errors import BadCommand
+
+STDIN: Final = "-"
 # Nobody may ever write into a named pipe; a command that was started for it soon does.
 _PIPE_S: Final = 10
 
 
-def open_input(name: str, flags: int) -> int:
-    """The descriptor of a file to read; pass it to open() as its `opener`.
+@contextmanager
+def opened(name: str, *, advice: str) -> Iterator[BinaryIO]:
+    """A file to read, or with "-" what is piped in; `advice` says what to give in its place.
+
+    Raises:
+        BadCommand: it cannot be opened, or not be read while it is open.
+    """
+    if name == STDIN:
+        yield sys.stdin.buffer
+        return
+    try:
+        with open(name, "rb", opener=_open) as file:
+            yield file
+    except (OSError, ValueError) as exc:
+        reason = exc.strerror if isinstance(exc, OSError) and exc.strerror else str(exc)
+        raise BadCommand(f'"{name}" cannot be read: {reason.lower()}; {advice}') from exc
+
+
+def _open(name: str, flags: int) -> int:
+    """The descriptor of a file to read.
 
     Raises:
         OSError: it cannot be opened, or is a pipe into which nobody writes.

@@ -9,21 +9,21 @@ import argparse
 import json
 import os
 import re
-import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from cli.input_files import open_input
+from cli.input_files import STDIN, opened
 from stationmaster.diagnosis.lint import Finding, Linted, lint
 from stationmaster.diagnosis.lint.reading import MAX_BYTES
 from stationmaster.domain.catalogue.instances import get_instance
 from stationmaster.domain.errors import BadCommand
+from stationmaster.domain.sizes import counted
 
 _ENDINGS: Final = (".yaml", ".yml", ".json", ".yaml-template", ".yml-template")
 _MAX_FILES: Final = 2000
-_STDIN: Final = "<stdin>"
+_SHOWN_STDIN: Final = "<stdin>"
 _LOOKS_LIKE_ONE: Final = re.compile(r"^[ \t]*[\"']?(apiVersion|kind)[\"']?\s*:", re.MULTILINE)
 
 
@@ -61,7 +61,7 @@ def run_lint(arguments: argparse.Namespace) -> int:
 def _expanded(names: Sequence[str]) -> Iterator[str]:
     """The files to read, each once, those of a folder by name."""
     for name in dict.fromkeys(names):
-        if name == "-" or not os.path.isdir(name):
+        if name == STDIN or not os.path.isdir(name):
             yield name
             continue
         found = [
@@ -77,17 +77,8 @@ def _expanded(names: Sequence[str]) -> Iterator[str]:
 
 
 def _read(name: str) -> str:
-    try:
-        if name == "-":
-            content = sys.stdin.buffer.read(MAX_BYTES + 1)
-        else:
-            with open(name, "rb", opener=open_input) as file:
-                content = file.read(MAX_BYTES + 1)
-    except FileNotFoundError:
-        raise BadCommand(f'there is no file "{name}"') from None
-    except (OSError, ValueError) as exc:
-        reason = getattr(exc, "strerror", None) or exc
-        raise BadCommand(f'"{name}" cannot be read: {reason}') from exc
+    with opened(name, advice="give a manifest, or a folder with some") as file:
+        content = file.read(MAX_BYTES + 1)
     if len(content) > MAX_BYTES:
         raise BadCommand(f'"{name}" is larger than {MAX_BYTES // 1024**2} MiB; no manifest is')
     try:
@@ -102,7 +93,7 @@ def _check_manifests(named: Sequence[str], files: dict[str, str], linted: Linted
         if name not in named or _LOOKS_LIKE_ONE.search(files[name]):
             continue
         broken = [each for each in linted.findings if each.file == name and each.rule == "yaml"]
-        shown = "what is piped in" if name == "-" else f'"{name}"'
+        shown = "what is piped in" if name == STDIN else f'"{name}"'
         if broken:
             raise BadCommand(f"{shown} is no manifest: line {broken[0].line}: {broken[0].message}")
         raise BadCommand(f"{shown} has no Kubernetes object; one starts with apiVersion: and kind:")
@@ -118,18 +109,14 @@ def _as_json(finding: Finding) -> dict[str, object]:
 
 def _print(linted: Linted, *, num_files: int) -> None:
     for finding in linted.findings:
-        file = _STDIN if finding.file == "-" else finding.file
+        file = _SHOWN_STDIN if finding.file == STDIN else finding.file
         print(f"{file}:{finding.line}: {finding.severity} {finding.rule}  {finding.message}")
         print(f"    fix: {finding.fix}")
     counts = Counter(str(finding.severity) for finding in linted.findings)
     shown = [
-        _counted(counts[severity], word)
+        counted(counts[severity], word)
         for severity, word in (("error", "error"), ("warning", "warning"), ("info", "note"))
         if counts[severity]
     ]
-    where = f"{_counted(linted.num_objects, 'object')} of {_counted(num_files, 'file')}"
+    where = f"{counted(linted.num_objects, 'object')} of {counted(num_files, 'file')}"
     print(f"{', '.join(shown) or 'nothing found'} in {where}")
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count} {what}" if count == 1 else f"{count} {what}s"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import io
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, Final
@@ -13,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from cli.input_files import open_input
+from cli.input_files import opened
 from stationmaster.diagnosis.nccl.log import read_log
 from stationmaster.diagnosis.nccl.operations import OPERATIONS
 from stationmaster.diagnosis.nccl.report import NcclReport, TestReport, Verdict
@@ -200,15 +199,8 @@ def _versions(report: NcclReport) -> str:
 
 def _lines(file: str) -> Iterator[str]:
     """The file's lines; a line without an end comes in pieces, whatever it has instead."""
-    if file == "-":
-        yield from _decoded(sys.stdin.buffer)
-        return
-    try:
-        with open(file, "rb", opener=open_input) as stream:
-            yield from _decoded(stream)
-    except (OSError, ValueError) as exc:
-        reason = exc.strerror if isinstance(exc, OSError) and exc.strerror else str(exc)
-        raise BadCommand(f'"{file}" cannot be read: {reason.lower()}; give a file') from exc
+    with opened(file, advice="give the log of nccl-tests") as stream:
+        yield from _decoded(stream)
 
 
 def _decoded(stream: BinaryIO) -> Iterator[str]:

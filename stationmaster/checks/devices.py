@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from stationmaster.domain.sizes import counted
 from stationmaster.inspection import Finding, LiveCluster, Verdict
 
 
@@ -24,6 +25,6 @@ def look_at_devices(cluster: LiveCluster, *, resource: str, expected: int) -> Fi
         )
     return Finding(
         Verdict.GOOD,
-        f"{expected} {resource} on each of {len(nodes)} nodes",
+        f"{expected} {resource} on each of {counted(len(nodes), 'node')}",
         {"devices_offered": expected, "nodes": len(nodes)},
     )

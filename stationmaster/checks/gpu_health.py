@@ -14,6 +14,7 @@ from stationmaster.checks.node_jobs import digest, look_at_jobs, render_node_job
 from stationmaster.diagnosis.gpu_health import Fault, Health, judge, read_facts
 from stationmaster.domain.cluster.spec import ClusterSpec
 from stationmaster.domain.ids import ClusterId
+from stationmaster.domain.sizes import counted
 from stationmaster.inspection import Finding, LiveCluster, Verdict
 from stationmaster.rendering.job_spec import KubernetesObject
 from stationmaster.rendering.metadata import container_security, namespace
@@ -126,7 +127,8 @@ def replacing(cluster: LiveCluster, node_name: str) -> str:
 
 def _good(spec: ClusterSpec, health: Health, *, num_nodes: int) -> Finding:
     figures = {"gpus_seen": spec.num_gpus, "nodes": num_nodes}
-    sentence = f"{spec.num_gpus} healthy GPUs on each of {num_nodes} nodes, driver {health.driver}"
+    nodes = counted(num_nodes, "node")
+    sentence = f"{spec.num_gpus} healthy GPUs on each of {nodes}, driver {health.driver}"
     if spec.num_efa:
         figures["efa_seen"] = spec.num_efa
         sentence += f", {spec.num_efa} EFA devices each"

@@ -67,8 +67,8 @@ def look(cluster: LiveCluster) -> Finding:
     if len(nodes) < 2 and not (nodes and cluster.spec.num_gpus > 1):
         return Finding(
             Verdict.GOOD,
-            f"runs use the network of all but {len(nodes)} nodes; with fewer than 2 that are "
-            "free it is not measured",
+            f"runs use the network of all but {counted(len(nodes), 'node')}; with fewer than 2 "
+            "that are free it is not measured",
             {"nodes": len(nodes)},
         )
     name = job_name(cluster, _LETTERS)
@@ -132,7 +132,7 @@ def _figures(report: GateReport) -> dict[str, float]:
 
 def _sentence(report: GateReport, num_nodes: int) -> str:
     if not report.measured:
-        return f"nothing was measured among {num_nodes} nodes"
+        return f"nothing was measured among {counted(num_nodes, 'node')}"
     speeds = " and ".join(
         f"{each.operation.replace('_', '-')} {each.busbw_gbps} GB/s at {_mib(each.size_bytes)} MiB"
         for each in report.measured

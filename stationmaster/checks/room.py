@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from stationmaster.domain.cluster.spec import ClusterSpec
+from stationmaster.domain.sizes import counted
 from stationmaster.inspection import Finding, LiveCluster, Verdict
 from stationmaster.rendering.job_spec import KubernetesObject
 from stationmaster.rendering.pytorch_job import pod_resources
@@ -45,6 +46,7 @@ def look(cluster: LiveCluster) -> Finding:
             )
     return Finding(
         Verdict.GOOD,
-        f"a training pod's {cpus} CPUs and {memory_gib} GiB fit on each of {len(nodes)} nodes",
+        f"a training pod's {cpus} CPUs and {memory_gib} GiB fit on each of "
+        f"{counted(len(nodes), 'node')}",
         figures | {"nodes": len(nodes)},
     )

@@ -16,6 +16,7 @@ from stationmaster.checks.node_jobs import digest, look_at_jobs, render_node_job
 from stationmaster.domain.cluster.spec import ClusterSpec
 from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.names import SHARED_MOUNT
+from stationmaster.domain.sizes import counted
 from stationmaster.inspection import Finding, LiveCluster, Verdict
 from stationmaster.rendering.job_spec import DATA_DIRECTORY, RUNS_DIRECTORY, KubernetesObject
 from stationmaster.rendering.metadata import (
@@ -157,7 +158,8 @@ def look(cluster: LiveCluster) -> Finding:
     _, finding = look_at_jobs(cluster, check=NAME, names=names)
     if finding is not None:
         return finding
-    sentence = f"{len(names)} nodes wrote to the file system and read each other"
+    others = "each other" if len(names) > 1 else "it"
+    sentence = f"{counted(len(names), 'node')} wrote to the file system and read {others}"
     figures = {"nodes": len(names)}
     if not cluster.is_full:
         return Finding(Verdict.GOOD, sentence, figures)

@@ -339,6 +339,16 @@ def test_storage_is_checked_on_the_nodes_that_no_job_is_on():
     assert look({}, {"n-1": "Running", "n-2": "Pending"}).verdict is Verdict.GOOD
 
 
+def test_one_node_is_not_called_several():
+    one = [node("n-1", allocatable=P4D_ROOM | DEVICES)]
+    name = storage.job_name("c-1", "n-1", nodes=["n-1"])
+    wrote = storage.look(LiveCluster(Storing(one, {name: "succeeded"}), "c-1", SPEC))
+
+    sentences = [look(check, *one).sentence for check in (gpus, efa, room)]
+    assert all(sentence.endswith("on each of 1 node") for sentence in sentences)
+    assert wrote.sentence == "1 node wrote to the file system and read it"
+
+
 def test_storage_check_of_an_earlier_pass_proves_nothing():
     earlier = Storing([node("n-1"), node("n-2")], {N1: "succeeded", N2: "succeeded"})
 

@@ -119,7 +119,7 @@ def test_gpus_are_good_once_every_node_has_printed_that_they_are():
             "the gpu-health check still runs on n-2",
         ),
         (Looking({N1: printed(7)}, busy=("n-1", "n-2")), 1, "good", "runs use the GPUs of all"),
-        (Looking({N1: printed()}, busy=("n-2",)), 1, "good", "8 healthy GPUs on each of 1 nodes"),
+        (Looking({N1: printed()}, busy=("n-2",)), 1, "good", "8 healthy GPUs on each of 1 node,"),
         (Looking({N1: printed(), N2: ""}), 1, "bad", "node n-2: its pod printed no facts; see"),
     ],
 )

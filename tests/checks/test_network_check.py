@@ -235,7 +235,7 @@ def test_devices_that_jobs_do_not_ask_for_are_not_missed():
         (
             World(training_on=("n-2",), spec=CPUS),
             Verdict.GOOD,
-            "runs use the network of all but 1 nodes",
+            "runs use the network of all but 1 node;",
         ),
     ],
 )

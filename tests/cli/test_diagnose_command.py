@@ -77,8 +77,8 @@ def test_standard_input_is_read_and_the_instance_decides_about_efa(
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [
-        ("missing.log", None, "No such file"),
-        ("", None, "Is a directory"),
+        ("missing.log", None, "no such file"),
+        ("", None, "is a directory"),
         ("a\0b", None, "give a file"),
         ("empty.log", "\n", "is empty"),
         ("job.yaml", "apiVersion: v1\nkind: ConfigMap\n", "stationmaster lint FILE"),

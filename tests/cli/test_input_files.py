@@ -40,6 +40,6 @@ def test_pipe_is_read_to_its_end_whenever_its_writer_comes(capsys, pipe):
     writer = threading.Thread(target=pipe.write_text, args=[written])
     threading.Timer(0.05, writer.start).start()
 
-    with open(pipe, opener=input_files.open_input) as file:
-        assert file.read() == written
+    with input_files.opened(str(pipe), advice="") as file:
+        assert file.read() == written.encode()
     writer.join()

@@ -71,7 +71,7 @@ def test_folders_and_piped_text_are_read_and_other_files_of_a_folder_are_not(
 @pytest.mark.parametrize(
     ("content", "arguments", "message"),
     [
-        (None, [], 'there is no file "{path}"'),
+        (None, [], '"{path}" cannot be read: no such file or directory; give a manifest'),
         (b"# Title\n\nsome: text: here\n", [], '"{path}" is no manifest: line 3: not YAML'),
         (b"a: 1\n", [], '"{path}" has no Kubernetes object'),
         (b"", [], '"{path}" has no Kubernetes object'),
