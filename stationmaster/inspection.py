@@ -42,12 +42,14 @@ class Verdict(StrEnum):
 class Finding:
     """What a look at the cluster found; the sentence names every figure.
 
-    Figures are the measured numbers by name, with units in the names where they have any.
+    Figures are the measured numbers by name, with units in the names where they have any. Bad nodes
+    are what is wrong with single nodes, by their names; empty where it is not about single ones.
     """
 
     verdict: Verdict
     sentence: str
     figures: Mapping[str, float] = field(default_factory=dict)
+    bad_nodes: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,10 @@ def look_at_devices(cluster: LiveCluster, *, resource: str, expected: int) -> Fi
             f"node {node.name} offers {node.count(resource)} {resource}, "
             f"{expected} expected{others}",
             figures,
+            {
+                each.name: f"it offers {each.count(resource)} {resource}, {expected} expected"
+                for each in wrong
+            },
         )
     return Finding(
         Verdict.GOOD,

@@ -107,7 +107,11 @@ def _bad(cluster: LiveCluster, faults: Sequence[Fault], *, num_nodes: int) -> Fi
     others = f" ({wrong} of {num_nodes} nodes are wrong)" if wrong > 1 else ""
     remedy = first.remedy or replacing(cluster, first.node)
     figures = {"nodes_wrong": wrong, "nodes": num_nodes} if wrong > 1 else {}
-    return Finding(Verdict.BAD, f"node {first.node}: {first.what}{others}; {remedy}", figures)
+    # Another machine does not help where a person has something to set right.
+    is_hardware = not any(fault.remedy for fault in faults)
+    bad_nodes = {fault.node: fault.what for fault in reversed(faults)} if is_hardware else {}
+    sentence = f"node {first.node}: {first.what}{others}; {remedy}"
+    return Finding(Verdict.BAD, sentence, figures, bad_nodes)
 
 
 def replacing(cluster: LiveCluster, node_name: str) -> str:

@@ -96,7 +96,8 @@ def _judged(cluster: LiveCluster, pods: Sequence[PodView], failed: PodView | Non
     figures, sentence = _figures(report), _sentence(report, len(cluster.idle_nodes))
     if fault is not None:
         text = with_nodes(_advised(fault, is_full=cluster.is_full), pods)
-        return Finding(Verdict.BAD, f"{text} ({sentence})", figures)
+        bad_nodes = {with_nodes(host, pods): with_nodes(fault.text, pods) for host in fault.nodes}
+        return Finding(Verdict.BAD, f"{text} ({sentence})", figures, bad_nodes)
     doubt = f"; {with_nodes(report.doubt.text, pods)}" if report.doubt else ""
     return Finding(Verdict.GOOD, f"{sentence}{doubt}", figures)
 

@@ -166,7 +166,12 @@ def look(cluster: LiveCluster) -> Finding:
     speed = storage_speed.look(cluster, check=NAME, hostnames=hostnames)
     if "write_mbps" not in speed.figures:
         return speed  # nothing is measured yet, or never will be
-    return Finding(speed.verdict, f"{sentence}; {speed.sentence}", figures | dict(speed.figures))
+    return Finding(
+        speed.verdict,
+        f"{sentence}; {speed.sentence}",
+        figures | dict(speed.figures),
+        speed.bad_nodes,
+    )
 
 
 def job_name(

@@ -107,7 +107,7 @@ def look(cluster: LiveCluster, *, check: str, hostnames: Sequence[str]) -> Findi
     if len(speeds) < len(names):
         missing = next(name for name in names if read_speed(lines.get(name, "")) is None)
         return Finding(Verdict.BAD, f"the pod of Job {missing} printed no speed")
-    return _finding(judge(speeds, _bought(cluster, len(hostnames))))
+    return _finding(cluster, judge(speeds, _bought(cluster, len(hostnames))))
 
 
 def _bought(cluster: LiveCluster, num_idle: int) -> Bought:
@@ -123,6 +123,11 @@ def _bought(cluster: LiveCluster, num_idle: int) -> Bought:
     )
 
 
-def _finding(judged: Judged) -> Finding:
+def _finding(cluster: LiveCluster, judged: Judged) -> Finding:
     verdict = Verdict.BAD if judged.level is Level.FAIL else Verdict.GOOD
-    return Finding(verdict, judged.sentence, judged.figures)
+    slow = {
+        node.name: "it moves less than half of what others do to and from the file system"
+        for node in cluster.idle_nodes
+        if judged.slow_node == node.hostname
+    }
+    return Finding(verdict, judged.sentence, judged.figures, slow)

@@ -84,6 +84,8 @@ class Judged:
     level: Level
     sentence: str
     figures: dict[str, float]
+    slow_node: str = ""
+    """The node that alone is why it failed; "" where it passed or all are slow."""
 
 
 def read_speed(line: str) -> NodeSpeed | None:
@@ -110,7 +112,8 @@ def judge(speeds: Sequence[NodeSpeed], bought: Bought) -> Judged:
     read = aggregate_mbps([speed.read for speed in speeds])
     figures: dict[str, float] = {"write_mbps": round(written), "read_mbps": round(read)}
     sentence = f"wrote {written:.0f} MB/s and read {read:.0f} MB/s together ({_how(speeds)})"
-    slow = _slow_node(speeds)
+    slow_node, how = _slow_node(speeds)
+    slow = f"; node {slow_node} {how}: replace it" if slow_node else ""
     tier = SPEEDS.get(bought.mbps_per_tib or 0)
     if tier is None or any(speed.file_system != _LUSTRE for speed in speeds):
         return Judged(Level.FIGURES, f"{sentence}{slow}", figures)
@@ -131,7 +134,7 @@ def judge(speeds: Sequence[NodeSpeed], bought: Bought) -> Judged:
         advice = f"; {shared}checkpoints take longer than planned"
         return Judged(Level.WARN, f"{sentence}{slow}{advice}", figures)
     advice = "" if slow else "; type the `/train` command again, with another file_system_type="
-    return Judged(Level.FAIL, f"{sentence}{slow}{advice}", figures)
+    return Judged(Level.FAIL, f"{sentence}{slow}{advice}", figures, slow_node)
 
 
 def _how(speeds: Sequence[NodeSpeed]) -> str:
@@ -146,14 +149,14 @@ def _clients_mbps(bought: Bought, num_nodes: int) -> float:
     return num_nodes * min(bought.client_gbps, MAX_CLIENT_GBPS) * 1000 / 8
 
 
-def _slow_node(speeds: Sequence[NodeSpeed]) -> str:
-    """The slowest node, where it is far slower than the others."""
+def _slow_node(speeds: Sequence[NodeSpeed]) -> tuple[str, str]:
+    """The slowest node, where it is far slower than the others, and how slow it is."""
     if len(speeds) < 2:
-        return ""
+        return "", ""
     for what in ("write", "read"):
         (slowest, node), *others = sorted((getattr(each, what).mbps, each.node) for each in speeds)
         usual = median(mbps for mbps, _ in others)
         if slowest < _SLOW_NODE * usual:
             done = "wrote" if what == "write" else "read"
-            return f"; node {node} {done} {slowest:.0f} MB/s, the others {usual:.0f}: replace it"
-    return ""
+            return node, f"{done} {slowest:.0f} MB/s, the others {usual:.0f}"
+    return "", ""

@@ -116,6 +116,8 @@ def test_devices_are_good_only_if_every_node_offers_all_of_them(check, device, e
         (Verdict.WAITING, 3),
         (Verdict.WAITING, 16),
     ]
+    assert waiting[0].bad_nodes == {"n-2": f"it offers 3 {device}, {expected} expected"}
+    assert both.bad_nodes.keys() == {"n-1", "n-2"}
     assert both.sentence.endswith(
         f"offers 0 {device}, {expected} expected (2 of 2 nodes are wrong)"
     )

@@ -135,6 +135,7 @@ def test_node_with_a_gpu_too_few_is_named_with_what_to_do():
     ours, theirs = look(looking), look(looking, THEIRS)
 
     assert (ours.verdict, ours.figures) == (Verdict.BAD, {})
+    assert ours.bad_nodes == {"n-2": "nvidia-smi shows 7 GPUs, 8 expected"}
     assert ours.sentence == (
         "node n-2: nvidia-smi shows 7 GPUs, 8 expected; instance i-n-2 goes with this cluster: "
         "type the `/train` command again for one with other machines"
@@ -151,6 +152,7 @@ def test_broken_node_is_said_before_what_all_nodes_have_in_common():
     finding = look(looking)
 
     assert finding.sentence.startswith("node n-2: nvidia-smi shows 7 GPUs")
+    assert finding.bad_nodes == {}  # another machine would have the same image
     assert look(image).sentence.endswith("(EFA installer 1.49.0) or newer in the image")
 
 

@@ -154,13 +154,13 @@ def test_slower_than_usual_passes_and_says_so():
 
 
 @pytest.mark.parametrize(
-    ("busbw", "said"),
+    ("busbw", "said", "bad"),
     [
-        ((77, 12, 12), "node n-3 is bad with both of its partners: all_reduce: 12 GB/s"),
-        ((12, 77, 77), "nodes n-1 and n-2: all_reduce: 12 GB/s"),
+        ((77, 12, 12), "node n-3 is bad with both of its partners: all_reduce: 12 GB/s", ["n-3"]),
+        ((12, 77, 77), "nodes n-1 and n-2: all_reduce: 12 GB/s", []),
     ],
 )
-def test_slow_node_or_pair_is_named_where_pairs_were_measured(busbw, said):
+def test_slow_node_or_pair_is_named_where_pairs_were_measured(busbw, said, bad):
     three = ("n-1", "n-2", "n-3")
     pairs = [("n-1", "n-2"), ("n-2", "n-3"), ("n-3", "n-1")]
     slow = [line for nodes, speed in zip(pairs, busbw, strict=True) for line in pair(*nodes, speed)]
@@ -171,6 +171,7 @@ def test_slow_node_or_pair_is_named_where_pairs_were_measured(busbw, said):
 
     assert finding.verdict is Verdict.BAD
     assert finding.sentence.startswith(said)
+    assert [*finding.bad_nodes] == bad
     assert finding.figures["slowest_pair_busbw_gbps"] == 12.0
     quick = World(
         lines=log(allreduce=38.0, hosts=three, ranks=24), names=three, phases=("Succeeded",) * 3
@@ -188,6 +189,33 @@ def test_cpus_pass_with_their_figures_if_all_values_are_right():
     bad = World(spec=CPUS, lines=cpu_log(wrong="7")).look(is_full=True)
     assert bad.verdict is Verdict.BAD
     assert bad.sentence.startswith("14 values are wrong in all_reduce, first at 1.00 KiB")
+
+
+@pytest.mark.parametrize(("busbw", "bad"), [((1, 0.15, 0.1), ["n-3"]), ((1, 0.3, 0.25), [])])
+def test_node_far_slower_than_the_others_is_bad_without_any_floor(busbw, bad):
+    three = ("n-1", "n-2", "n-3")
+    more = {"ranks": 2, "gpu": "CPU"}
+    lines = []
+    for hosts, speed in zip((three[:2], three[1:], three[::2]), busbw, strict=True):
+        rows = [Figures(1 << 25, (1 << 25) / speed / 1000, speed)]
+        lines += whole(rows, [], hosts=hosts, **more)
+    rows = [Figures(1 << 25, (1 << 25) / 100, 0.1)]
+    for operation in ("all_reduce", "broadcast"):
+        factor = 4 / 3 if operation == "all_reduce" else 1
+        own = [Figures(1 << 25, rows[0].time * factor, 0.1)]
+        lines += whole(own, [], operation=operation, hosts=three, ranks=3, gpu="CPU")
+    lines = [line.replace("NVIDIA CPU", "CPU") for line in lines]
+    spec = CPUS.model_copy(update={"nodes": 3})
+
+    finding = World(spec=spec, lines=lines, names=three, phases=("Succeeded",) * 3).look(
+        is_full=True
+    )
+
+    assert [*finding.bad_nodes] == bad
+    assert finding.verdict is (Verdict.BAD if bad else Verdict.GOOD), finding.sentence
+    assert ("node n-3 is slow with both of its partners: 0.15 GB/s" in finding.sentence) is bool(
+        bad
+    )
 
 
 def test_devices_that_jobs_do_not_ask_for_are_not_missed():

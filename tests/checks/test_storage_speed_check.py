@@ -20,9 +20,9 @@ SEEN = [storage.job_name("c-1", name, nodes=NODES) for name in NODES]
 SPEEDS = [storage_speed.job_name("c-1", name, nodes=NODES) for name in NODES]
 
 
-def printed(mbps: float) -> str:
+def printed(mbps: float, *, node: str = "n") -> str:
     moved = {"num_bytes": int(mbps * 1_000_000), "seconds": 1}
-    about = {"node": "n", "file_system": "lustre", "read_from": "x", "cache": "O_DIRECT"}
+    about = {"node": node, "file_system": "lustre", "read_from": "x", "cache": "O_DIRECT"}
     line = {"stationmaster": 1, "kind": "file_system_speed", "write": moved, "read": moved}
     return json.dumps(line | about)
 
@@ -96,6 +96,13 @@ def test_speed_is_judged_after_all_nodes_have_read_each_other(share, verdict, wo
     assert finding.figures.keys() == {
         *("nodes", "write_mbps", "read_mbps", "write_bought_mbps", "read_bought_mbps")
     }
+
+
+def test_node_that_alone_is_slow_is_the_bad_one():
+    finding = look(ended(printed(99, node="n-1"), printed(9, node="n-2")))
+
+    assert (finding.verdict, [*finding.bad_nodes]) == (Verdict.BAD, ["n-2"])
+    assert look(ended(half(0.3), half(0.3))).bad_nodes == {}
 
 
 def test_speed_is_measured_only_in_a_full_pass_and_silence_is_no_pass():

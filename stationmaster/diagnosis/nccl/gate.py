@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Final
 
 from stationmaster.diagnosis.nccl.consistency import contradictions
@@ -23,6 +24,9 @@ from stationmaster.diagnosis.nccl.verdict import judge
 from stationmaster.domain.catalogue.instances import InstanceType
 
 MEASURED: Final = ("all_reduce", "broadcast")
+# A node slower than this share of the others is bad. An assumption: machines of one type differ by
+# less, also where EC2 limits some of them to a quarter for lack of network credits.
+_SLOW_NODE: Final = 0.2
 _HANGS: Final = (
     "start it again; large messages hang with some versions of aws-ofi-nccl, so put a current one "
     "into the training image if it happens twice"
@@ -135,8 +139,9 @@ def _of_parts(
             bad_pairs[tuple(sorted(table.hosts))] = faults[0]
         else:
             [host] = table.hosts
-            findings.append(faults[0].model_copy(update={"text": f"node {host}: {faults[0].text}"}))
-    return [*findings, *_named(bad_pairs)]
+            text = f"node {host}: {faults[0].text}"
+            findings.append(faults[0].model_copy(update={"text": text, "nodes": (host,)}))
+    return [*findings, *(_named(bad_pairs) or _slow_node(pairs))]
 
 
 def _named(bad_pairs: dict[tuple[str, ...], Finding]) -> list[Finding]:
@@ -147,11 +152,26 @@ def _named(bad_pairs: dict[tuple[str, ...], Finding]) -> list[Finding]:
         [host] = common
         fault = next(fault for pair, fault in bad_pairs.items() if host in pair)
         text = f"node {host} is bad with both of its partners: {fault.text}"
-        return [fault.model_copy(update={"text": text})]
+        return [fault.model_copy(update={"text": text, "nodes": (host,)})]
     return [
         fault.model_copy(update={"text": f"nodes {' and '.join(pair)}: {fault.text}"})
         for pair, fault in bad_pairs.items()
     ]
+
+
+def _slow_node(pairs: Sequence[Table]) -> list[Finding]:
+    """The node whose pairs are all far slower than those without it, floor or not."""
+    for host in sorted({host for table in pairs for host in table.hosts}):
+        own = [_busbw(table) for table in pairs if host in table.hosts]
+        others = [_busbw(table) for table in pairs if host not in table.hosts]
+        if len(own) > 1 and others and max(own) < _SLOW_NODE * median(others):
+            text = (
+                f"node {host} is slow with both of its partners: {max(own)} GB/s at best, "
+                f"{median(others)} GB/s between others"
+            )
+            remedy = "train without this node: a job is as slow as its slowest node"
+            return [Finding(verdict=Verdict.FAIL, text=text, remedy=remedy, nodes=(host,))]
+    return []
 
 
 def _judged(

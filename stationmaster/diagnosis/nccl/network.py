@@ -63,7 +63,9 @@ def _sockets(transport: Transport) -> Finding:
         what += ": libfabric found no EFA interface"
     elif transport.plugin_not_found and transport.plugin_version is None:
         what += ": its plugin for EFA was not found"
-    return Finding(verdict=Verdict.FAIL, text=what, remedy=_socket_remedy(transport))
+    return Finding(
+        verdict=Verdict.FAIL, text=what, remedy=_socket_remedy(transport), nodes=tuple(hosts)
+    )
 
 
 def _socket_remedy(transport: Transport) -> str:
@@ -111,6 +113,7 @@ def _interfaces(transport: Transport, instance: InstanceType, *, is_fast: bool) 
                 text=f"{found} of {expected} EFA interfaces were found{where}",
                 remedy=f"request vpc.amazonaws.com/efa: {expected} in each pod, and check that the "
                 f"node group's launch template attaches {expected} interfaces",
+                nodes=(transport.fewest_nics_on,) if transport.fewest_nics_on else (),
             )
         ]
     return [

@@ -29,6 +29,8 @@ class Finding(BaseModel):
     verdict: Verdict
     text: str
     remedy: str | None = None
+    nodes: tuple[str, ...] = ()
+    """The machines that it is about, as the log calls them; empty where it is not about some."""
 
 
 def worst(findings: list[Finding]) -> Verdict:
