@@ -49,7 +49,7 @@ class ClusterBehindEks:
         cluster: str,
         name: str,
         instance_type: str,
-        count: int,
+        instance_ids: Sequence[str],
         zone: str,
         labels: Mapping[str, str],
         taints: Sequence[Mapping[str, str]],
@@ -71,7 +71,8 @@ class ClusterBehindEks:
             node_group=f"{cluster}-{name}",
             cluster=cluster,
             instance_type=instance_type,
-            count=count,
+            count=len(instance_ids),
+            instance_ids=instance_ids,
             zone=zone,
             labels=labels,
             taints=[

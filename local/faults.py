@@ -150,6 +150,24 @@ _FAULTS: Final = (
         source="Kubernetes documentation, Deployments: progress deadline",
     ),
     NamedFault(
+        name="device-plugin-missing",
+        endpoint="cluster",
+        effect="the kubelets do not hear of the NVIDIA device plugin, so nodes offer no GPUs",
+        source="Kubernetes documentation, Device Plugins: registration with the kubelet",
+    ),
+    NamedFault(
+        name="gpu-short",
+        endpoint="cluster",
+        effect="one node offers a GPU less than its machine has; the next machine is whole",
+        source="https://github.com/NVIDIA/k8s-device-plugin/blob/main/README.md, Xid errors",
+    ),
+    NamedFault(
+        name="slow-node",
+        endpoint="cluster",
+        effect="one node's network is slow; that of the next machine is not",
+        source="https://github.com/awslabs/awsome-distributed-ai/issues/664",
+    ),
+    NamedFault(
         name="spot-interrupted",
         endpoint="cluster",
         effect="AWS takes a spot node back while a job trains on it, and brings another one",

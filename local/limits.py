@@ -24,6 +24,8 @@ DEFAULT_LIMITS: Final = dict.fromkeys(
 _CREATION_GRACE_S: Final = 10.0
 # The limit that a fault ends at; short, so that its demonstration is soon over.
 _FAULT_LIMITS: Final[dict[str, dict[str, float]]] = {
+    "device-plugin-missing": {"check_timeout_s": 60.0},
+    "gpu-short": {"check_timeout_s": 60.0},
     "launches-fail-silently": {"provision_timeout_s": 30.0},
     "plugin-never-ready": {"plugin_timeout_s": 60.0},
     "pods-never-start": {"job_start_timeout_s": 90.0},

@@ -13,6 +13,7 @@ import json
 import threading
 import uuid
 from collections import defaultdict
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -25,6 +26,8 @@ class ScalingActivities:
     def __init__(self) -> None:
         self._guard = threading.Lock()
         self._by_group: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
+        self.replace: Callable[[str], str | None] = lambda instance_id: None
+        """Terminate an instance of a group and launch another; the group's name, None without."""
 
     def of(self, group: str) -> list[dict[str, Any]]:
         """Those of a group, the newest first."""
@@ -34,6 +37,10 @@ class ScalingActivities:
     def launched(self, group: str, instance_id: str, *, at: datetime, subnet: Any) -> None:
         """An instance was launched."""
         self._add(group, f"Launching a new EC2 instance: {instance_id}", "Successful", at, subnet)
+
+    def terminated(self, group: str, instance_id: str, *, at: datetime, subnet: Any) -> None:
+        """An instance is being terminated, as somebody asked."""
+        self._add(group, f"Terminating EC2 instance: {instance_id}", "InProgress", at, subnet)
 
     def failed(self, group: str, why: str, *, at: datetime, subnet: Any) -> None:
         """Instances could not be launched."""

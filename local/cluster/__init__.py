@@ -118,6 +118,7 @@ class LocalCluster:
                 image_commands={part: list(words) for part, words in (images or {}).items()},
                 faults=self.faults,
                 back_off=back_off.of_containers(speed),
+                slow_node=lambda: self._nodes.slow,
             )
         )
         self.num_gpus = len(list_gpus())
@@ -191,9 +192,11 @@ class LocalCluster:
         labels: Mapping[str, str],
         taints: Sequence[Mapping[str, str]],
         capacity: Mapping[str, str],
+        instance_ids: Sequence[str] = (),
     ) -> None:
         """Bring a node group to `count` nodes; calling again with the same count changes nothing.
 
+        With `instance_ids` its nodes are on these instances, and those on others go.
         `capacity` holds quantities by resource name, devices included; devices show on a node only
         while their device plugin is ready on it.
         """
@@ -206,6 +209,7 @@ class LocalCluster:
             labels=labels,
             taints=taints,
             capacity=capacity,
+            instance_ids=instance_ids,
         )
 
     def remove_nodes(self, *, node_group: str) -> None:

@@ -1,9 +1,14 @@
-"""Keeps PyTorch's stores on loopback: imported by Python itself at each start of one in a pod.
+"""Keeps PyTorch's stores on loopback, and slows down what it sends where a node's network is slow.
+
+Imported by Python itself at each start of one in a pod.
 
 `local.mode` puts this directory on the PYTHONPATH of pods. A TCPStore serves on every interface, to
 anybody, and what it holds is unpickled by torchrun; PyTorch has no setting for that, but takes a
 socket that listens already. The product and PyTorch are not changed: as soon as torch.distributed
 is imported, a store that is to serve gets a socket on 127.0.0.1, where all pods of local mode are.
+
+All nodes share one loopback interface, so the link of a single node cannot be slow by itself. On a
+node that the kubelet says has such a link, a collective waits as long as its tensors would take.
 """
 
 from __future__ import annotations
@@ -13,6 +18,7 @@ import functools
 import importlib.machinery
 import os
 import sys
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -20,6 +26,8 @@ _STORES = "torch._C._distributed_c10d"
 # Imported by torch.distributed right after its C part, and before anything makes a store.
 _FIRST_USER = "torch.distributed.distributed_c10d"
 _LOOPBACK = "127.0.0.1"
+# Set by the kubelet: what the node's network moves, in MB/s.
+_LINK = "STATIONMASTER_LOCAL_LINK_MBPS"
 
 
 class _WhenTorchIsImported:
@@ -30,6 +38,23 @@ class _WhenTorchIsImported:
             sys.meta_path.remove(self)
             store = sys.modules[_STORES].TCPStore
             store.__init__ = _on_loopback(store.__init__)
+            if megabytes := float(os.environ.get(_LINK, "0")):
+                group = sys.modules[_STORES].ProcessGroup
+                for verb in ("allreduce", "broadcast"):
+                    setattr(group, verb, _over_slow_link(getattr(group, verb), megabytes * 1e6))
+
+
+def _over_slow_link(send: Callable[..., Any], bytes_per_s: float) -> Callable[..., Any]:
+    """A collective that takes the time of a link before it is sent over loopback."""
+
+    @functools.wraps(send)
+    def send_slowly(self: Any, tensors: Any, *others: Any, **options: Any) -> Any:
+        listed = tensors if isinstance(tensors, list) else [tensors]
+        num_bytes = sum(each.numel() * each.element_size() for each in listed)
+        time.sleep(num_bytes / bytes_per_s)
+        return send(self, tensors, *others, **options)
+
+    return send_slowly
 
 
 def _on_loopback(initialise: Callable[..., None]) -> Callable[..., None]:

@@ -139,6 +139,16 @@ def _terminations(account: Account, given: Parameters) -> Iterator[Check]:
             yield held(account, "ec2:TerminateInstances", f"ec2:instance/{identity}")
 
 
+def _scaling_termination(account: Account, given: Parameters) -> Iterator[Check]:
+    """The Auto Scaling group of an instance, which EKS names and tags as the instance says."""
+    instance = held(account, "", f"ec2:instance/{given.get('InstanceId', '')}")
+    tags = {key: value for key, value in instance.context.items() if "/eks:" in key}
+    group = f"eks-{tags.get('aws:ResourceTag/eks:nodegroup-name', '')}-{_ID}"
+    arn = account.arn(f"autoscaling:autoScalingGroup:{_ID}:autoScalingGroupName/{group}")
+    action = "autoscaling:TerminateInstanceInAutoScalingGroup"
+    yield Check(action, arn, tags, is_missing=instance.is_missing)
+
+
 def _events(account: Account, given: Parameters) -> Iterator[Check]:
     for entry in given.get("Entries", []):
         bus = str(entry.get("EventBusName", "default"))
@@ -330,6 +340,7 @@ _EC2: Final[Mapping[str, Rule]] = {
     ),
 }
 _OTHERS: Final[Mapping[str, Rule]] = {
+    "autoscaling:TerminateInstanceInAutoScalingGroup": _scaling_termination,
     "events:PutEvents": _events,
     "scheduler:CreateSchedule": _plain("scheduler:CreateSchedule", _SCHEDULE),
     "scheduler:UpdateSchedule": _plain("scheduler:UpdateSchedule", _SCHEDULE),

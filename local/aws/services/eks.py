@@ -28,6 +28,9 @@ CLUSTER_DELETE_S = 240.0
 NODE_GROUP_CREATE_S = 180.0
 NODE_GROUP_UPDATE_S = 120.0
 NODE_GROUP_DELETE_S = 180.0
+# The drain of a node that its Auto Scaling group terminates, and until another one has joined.
+INSTANCE_END_S = 60.0
+INSTANCE_LAUNCH_S = 180.0
 
 _NAME = re.compile(r"[0-9A-Za-z][A-Za-z0-9_-]{0,99}")
 
@@ -42,6 +45,7 @@ class EksService(InsideCluster):
         self.clusters: dict[str, Cluster] = {}
         self._network = EksNetwork(emulation)
         self._nodes = Nodes(emulation, self._network)
+        emulation.scaling_activities.replace = self.replace_instance
 
     # -- clusters ---------------------------------------------------------------------------------
 
@@ -202,6 +206,21 @@ class EksService(InsideCluster):
             )
         return {"nodegroup": group.described}
 
+    def replace_instance(self, instance_id: str) -> str | None:
+        """Have an Auto Scaling group replace an instance: its name, None where it is in none."""
+        for name, cluster in list(self.clusters.items()):
+            for group in list(cluster.node_groups.values()):
+                if instance_id in group.instance_ids:
+                    return self._replace(name, group, instance_id)
+        return None
+
+    def _replace(self, cluster: str, group: NodeGroup, instance_id: str) -> str:
+        if instance_id not in group.ending:
+            self.emulation.clock.after(
+                INSTANCE_END_S, lambda: self._instance_ended(cluster, group, instance_id)
+            )
+        return self._nodes.begin_to_replace(group, instance_id)
+
     # -- lifecycle --------------------------------------------------------------------------------
 
     def _cluster_created(self, name: str, cluster: Cluster) -> None:
@@ -269,13 +288,34 @@ class EksService(InsideCluster):
         group.described["status"] = "DEGRADED" if has_issues else "ACTIVE"
         self._report_active(cluster, group)
 
+    def _instance_ended(self, cluster: str, group: NodeGroup, instance_id: str) -> None:
+        """Its node goes, and the group launches another instance."""
+        if instance_id in group.instance_ids:
+            self._nodes.end(group, [instance_id])
+            self._report_active(cluster, group)
+            self.emulation.clock.after(
+                INSTANCE_LAUNCH_S, lambda: self._instance_launched(cluster, group)
+            )
+
+    def _instance_launched(self, cluster: str, group: NodeGroup) -> None:
+        if group.described["status"] not in ("ACTIVE", "DEGRADED"):
+            return
+        shortage = self._nodes.shortage(group, growing=True)
+        if shortage is not None:
+            self._nodes.fail_to_launch(group, shortage["message"])
+            group.described["status"] = "DEGRADED"
+            group.described["health"] = {"issues": [shortage]}
+            return
+        self._launch(group)
+        self._report_active(cluster, group)
+
     def _report_active(self, cluster: str, group: NodeGroup) -> None:
         described = group.described
         self.emulation.observer.node_group_active(
             cluster=cluster,
             name=described["nodegroupName"],
             instance_type=group.launch.instance_type,
-            count=len(group.instance_ids),
+            instance_ids=list(group.instance_ids),
             zone=self._nodes.subnet(group).availability_zone,
             labels={
                 **described["labels"],

@@ -7,6 +7,7 @@ The tags of a node group itself go to none of them. Source: EKS user guide, "Tag
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -110,6 +111,12 @@ class Nodes:
         """Let the Auto Scaling group of a new node group fail in time, where it cannot launch."""
         self._emulation.clock.after(ATTEMPT_S, lambda: self._attempt(group, attempt))
 
+    def fail_to_launch(self, group: NodeGroup, why: str) -> None:
+        """Record that an instance could not be launched."""
+        self._emulation.scaling_activities.failed(
+            _scaling_group(group), why, at=datetime.now(UTC), subnet=self.subnet(group)
+        )
+
     def _attempt(self, group: NodeGroup, attempt: int) -> None:
         shortage = self.shortage(group)
         if shortage is None or group.described["status"] != "CREATING":
@@ -182,16 +189,28 @@ class Nodes:
                 )
         group.instance_ids += [instance.id for instance in reservation.instances]
 
+    def begin_to_replace(self, group: NodeGroup, instance_id: str) -> str:
+        """Let the group's Auto Scaling group end an instance: its name."""
+        group.ending.add(instance_id)
+        name = _scaling_group(group)
+        self._emulation.scaling_activities.terminated(
+            name, instance_id, at=datetime.now(UTC), subnet=self.subnet(group)
+        )
+        return name
+
     def terminate(self, group: NodeGroup, *, keep: int = 0) -> None:
         """End all instances but the first `keep`."""
-        going = group.instance_ids[keep:]
+        self.end(group, group.instance_ids[keep:])
+
+    def end(self, group: NodeGroup, going: Sequence[str]) -> None:
+        """End some instances of a group."""
         if going:
             with self._emulation.locks["ec2"]:
                 if "interfaces-left" in self._emulation.faults:
                     for instance in self._ec2.get_multi_instances_by_id(going):
                         self._leave_interface(group, instance)
-                self._ec2.terminate_instances(going)
-            group.instance_ids = group.instance_ids[:keep]
+                self._ec2.terminate_instances(list(going))
+            group.instance_ids = [each for each in group.instance_ids if each not in going]
 
     def _leave_interface(self, group: NodeGroup, instance: Any) -> None:
         """Leave what a CNI leaves whose node is terminated between detaching and deleting.

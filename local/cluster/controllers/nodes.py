@@ -23,6 +23,10 @@ from local.cluster.events import EventRecorder
 
 NODE_GROUP_LABEL = "eks.amazonaws.com/nodegroup"
 _MAX_PODS = "110"
+_GPU = infrastructure.DEVICES[infrastructure.NVIDIA_PLUGIN]
+# Faults of one machine: the first node that takes jobs only has it, and none that comes later.
+GPU_SHORT, SLOW_NODE = "gpu-short", "slow-node"
+PLUGIN_UNHEARD = "device-plugin-missing"
 
 
 class NodeController(Controller):
@@ -46,6 +50,12 @@ class NodeController(Controller):
         self._lock = threading.Lock()
         self._hardware: dict[str, dict[str, str]] = {}
         self._num_nodes = 0
+        self._bad: str | None = None
+
+    @property
+    def slow(self) -> str | None:
+        """The node whose network is slow, where there is one."""
+        return self._bad if SLOW_NODE in self._faults else None
 
     def add(
         self,
@@ -58,12 +68,24 @@ class NodeController(Controller):
         labels: Mapping[str, str],
         taints: Sequence[Mapping[str, str]],
         capacity: Mapping[str, str],
+        instance_ids: Sequence[str] = (),
     ) -> None:
-        """Bring a node group to `count` nodes: make new ones, or take the newest away."""
+        """Bring a node group to `count` nodes: make new ones, or take the newest away.
+
+        With `instance_ids` there is one on each of these instances, and none on another one.
+        """
         existing = self.of_group(node_group)
-        for node in existing[count:]:
+        going = existing[count:]
+        new = list(instance_ids)
+        if instance_ids:
+            there = {_instance_of(node): node for node in existing}
+            going = [node for name, node in there.items() if name not in instance_ids]
+            new = [each for each in instance_ids if each not in there]
+        else:
+            new = [_new_instance() for _ in range(count - len(existing))]
+        for node in going:
             self._remove(node)
-        for _ in range(count - len(existing)):
+        for instance_id in new:
             node_labels = {
                 **labels,
                 NODE_GROUP_LABEL: node_group,
@@ -74,7 +96,7 @@ class NodeController(Controller):
                 "kubernetes.io/os": "linux",
                 "kubernetes.io/arch": "amd64",
             }
-            self._create(node_labels, taints, capacity, zone)
+            self._create(node_labels, taints, capacity, zone, instance_id)
 
     def remove_group(self, node_group: str) -> None:
         for node in self.of_group(node_group):
@@ -86,7 +108,10 @@ class NodeController(Controller):
             self._remove(node)
 
     def replace(self, name: str) -> None:
-        """Take one node away, and let another one of the same kind join."""
+        """Take one node away, and let another one of the same kind join.
+
+        Nobody hears of another instance, so it has the id of the one that went.
+        """
         node = self.objects.find(resources.NODES, "", name)
         if node is None:
             return
@@ -99,7 +124,8 @@ class NodeController(Controller):
             for taint in node["spec"].get("taints") or []
             if not taint["key"].startswith("node.kubernetes.io/")
         ]
-        self._create(labels, taints, hardware, labels["topology.kubernetes.io/zone"])
+        zone = labels["topology.kubernetes.io/zone"]
+        self._create(labels, taints, hardware, zone, _instance_of(node))
 
     def of_group(self, node_group: str) -> list[Object]:
         nodes = [
@@ -112,6 +138,7 @@ class NodeController(Controller):
     def forget_all(self) -> None:
         with self._lock:
             self._hardware.clear()
+            self._bad = None
 
     def _create(
         self,
@@ -119,6 +146,7 @@ class NodeController(Controller):
         taints: Sequence[Mapping[str, str]],
         capacity: Mapping[str, str],
         zone: str,
+        instance_id: str,
     ) -> None:
         with self._lock:
             self._num_nodes += 1
@@ -127,8 +155,10 @@ class NodeController(Controller):
         name = f"ip-{address.replace('.', '-')}.ec2.internal"
         with self._lock:
             self._hardware[name] = dict(capacity)
+            if taints and self._bad is None:
+                self._bad = name
         spec: dict[str, Any] = {
-            "providerID": f"aws:///{zone}/i-{secrets.token_hex(9)[:17]}",
+            "providerID": f"aws:///{zone}/{instance_id}",
         }
         if taints:
             spec["taints"] = [dict(taint) for taint in taints]
@@ -210,9 +240,21 @@ class NodeController(Controller):
             and (role := infrastructure.pod_role(pod)) in infrastructure.DEVICES
             and infrastructure.is_ready(pod)
         }
+        if PLUGIN_UNHEARD in self._faults:
+            announced.discard(_GPU)
+        if GPU_SHORT in self._faults and node == self._bad and _GPU in hardware:
+            hardware[_GPU] = str(int(hardware[_GPU]) - 1)
         hidden = set(infrastructure.DEVICES.values()) - announced
         shown = {name: amount for name, amount in hardware.items() if name not in hidden}
         return {"pods": _MAX_PODS, "ephemeral-storage": "80Gi", **shown}
+
+
+def _new_instance() -> str:
+    return f"i-{secrets.token_hex(9)[:17]}"
+
+
+def _instance_of(node: Object) -> str:
+    return str(node["spec"].get("providerID", "")).rpartition("/")[2]
 
 
 def _status(visible: Mapping[str, str], address: str, name: str) -> Object:

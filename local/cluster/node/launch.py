@@ -30,6 +30,9 @@ from local.cluster.node.environment import (
 )
 from local.cluster.node.volumes import FileSystems, MountError, container_mounts, mount_all
 
+# What the network of a slow node moves, in MB/s; gloo moves twenty times as much on loopback.
+SLOW_LINK_MBPS = "50"
+
 PodIdentity = Callable[[str, str], Mapping[str, str]]
 """Variables for a namespace and a service account."""
 
@@ -52,6 +55,8 @@ class NodeContext:
     image_commands: Mapping[str, list[str]]
     faults: set[str]
     back_off: BackOff
+    slow_node: Callable[[], str | None] = lambda: None
+    """The node whose network is slow."""
 
 
 class CannotRunError(Exception):
@@ -130,6 +135,8 @@ def _node_variables(
     variables["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, devices))
     if (path := _account_kubeconfig(context, pod)) is not None:
         variables["KUBECONFIG"] = str(path)
+    if context.slow_node() == pod["spec"]["nodeName"]:
+        variables["STATIONMASTER_LOCAL_LINK_MBPS"] = SLOW_LINK_MBPS
     if _job_of(pod):
         # torchrun's c10d rendezvous announces the machine's host name, which need not resolve.
         variables["PET_LOCAL_ADDR"] = LOCAL_ADDRESS

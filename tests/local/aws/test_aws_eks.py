@@ -179,7 +179,7 @@ def test_node_group_becomes_active_and_its_instances_exist(
             "cluster": "nodes",
             "name": "gpu",
             "instance_type": "p4d.24xlarge",
-            "count": 2,
+            "instance_ids": [each["InstanceId"] for each in instances(endpoint, "nodes")],
             "zone": "us-west-2a",
             "labels": {"pool": "gpu", "eks.amazonaws.com/capacityType": "ON_DEMAND"},
             "taints": [{"key": "nvidia.com/gpu", "value": "true", "effect": "NO_SCHEDULE"}],
@@ -197,6 +197,32 @@ def instances(endpoint: LocalAws, cluster: str) -> list[Any]:
         ]
     )
     return [each for group in found["Reservations"] for each in group["Instances"]]
+
+
+def test_instance_that_its_auto_scaling_group_terminates_is_replaced_once(
+    eks: Any, endpoint: LocalAws, made: Deployment, observer: Observer
+) -> None:
+    create_cluster(eks, made, "replaced")
+    create_group(eks, made, "replaced")
+    wait_for(eks, "nodegroup_active", clusterName="replaced", nodegroupName="gpu")
+    bad, good = [each["InstanceId"] for each in instances(endpoint, "replaced")]
+    scaling = endpoint.client("autoscaling")
+
+    for _ in range(2):
+        answer = scaling.terminate_instance_in_auto_scaling_group(
+            InstanceId=bad, ShouldDecrementDesiredCapacity=False
+        )
+        assert answer["Activity"]["Description"] == f"Terminating EC2 instance: {bad}"
+    endpoint.finish_lifecycles()
+
+    there = [each["InstanceId"] for each in instances(endpoint, "replaced")]
+    seen = [fields["instance_ids"] for name, fields in observer.seen if name == "node_group_active"]
+    assert (len(there), good in there, bad in there) == (2, True, False)
+    assert (seen[-2], sorted(seen[-1])) == ([good], sorted(there))
+    with pytest.raises(scaling.exceptions.ClientError, match="No managed instance found"):
+        scaling.terminate_instance_in_auto_scaling_group(
+            InstanceId=bad, ShouldDecrementDesiredCapacity=False
+        )
 
 
 def test_node_group_delete_ends_its_instances_and_frees_the_cluster(
