@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from stationmaster.aws.reservations import Reservations
     from stationmaster.aws.run_store import RunStore
     from stationmaster.aws.scaling_activities import ScalingActivities
+    from stationmaster.aws.scaling_groups import ScalingGroups
     from stationmaster.aws.schedules import Schedules
     from stationmaster.aws.secrets import Secrets
     from stationmaster.aws.security_groups import SecurityGroups
@@ -150,6 +151,13 @@ class Services:
         from stationmaster.aws.scaling_activities import ScalingActivities
 
         return ScalingActivities(self._client("autoscaling"))
+
+    @cached_property
+    def scaling_groups(self) -> ScalingGroups:
+        """The same groups, which replace instances."""
+        from stationmaster.aws.scaling_groups import ScalingGroups
+
+        return ScalingGroups(self._client("autoscaling"))
 
     @cached_property
     def addons(self) -> Addons:

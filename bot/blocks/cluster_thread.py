@@ -10,8 +10,9 @@ from typing import Final
 
 from bot.blocks import mrkdwn as md
 from bot.blocks.cluster_card import goes
+from bot.blocks.cluster_changes import replacement_line, settled_line, zone_line
 from bot.blocks.elements import Content, event_lines
-from bot.blocks.thread import ThreadEvent, preflight_line, settled_line, zone_line
+from bot.blocks.thread import ThreadEvent, preflight_line
 from stationmaster.domain.cluster import events as cl
 from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.cluster.events import ClusterPhase
@@ -45,6 +46,8 @@ def is_posted(event: ThreadEvent) -> bool:
             | cl.PassFailed()
             | cl.ClusterPreflightWarned()
             | cl.ZoneGivenUp()
+            | cl.NodeReplacementBegan()
+            | cl.NodeReplaced()
             | cl.TeardownStarted()
         ):
             return True
@@ -110,6 +113,8 @@ def _line(event: ThreadEvent, cluster: Cluster) -> str:
             return settled_line(event)
         case cl.ZoneGivenUp():
             return zone_line(event)
+        case cl.NodeReplacementBegan() | cl.NodeReplaced():
+            return replacement_line(event)
         case cl.ClusterPreflightWarned():
             return preflight_line(event)
         case cl.TeardownStarted():

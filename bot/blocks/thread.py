@@ -15,6 +15,7 @@ from typing import Final
 from bot.blocks import mrkdwn as md
 from bot.blocks import words
 from bot.blocks.backups import backup_line
+from bot.blocks.cluster_changes import replacement_line, settled_line, zone_line
 from bot.blocks.elements import Content, event_lines
 from bot.blocks.failures import recovery_line
 from bot.blocks.results import push_line, results_line
@@ -251,6 +252,8 @@ def _line(same: list[ThreadEvent], run: Run) -> str:
             return settled_line(first)
         case cl.ZoneGivenUp():
             return zone_line(first)
+        case cl.NodeReplacementBegan() | cl.NodeReplaced():
+            return replacement_line(first)
         case cl.TeardownStarted():
             return "\u267b\ufe0f teardown started"
         case (
@@ -284,21 +287,6 @@ def taken_back_line(event: ev.NodeTakenBack, run: Run) -> str:
         f"{_WARNING} spot node {node} is being taken back by AWS; the run goes on {then} once "
         "there is another node"
     )
-
-
-def settled_line(event: cl.SizeSettled) -> str:
-    """With how many nodes a cluster goes on, because AWS has no more."""
-    nodes = counted(event.nodes, "node")
-    return f"{_WARNING} it goes on with {nodes}: {md.escape(event.reason, 300)}"
-
-
-def zone_line(event: cl.ZoneGivenUp) -> str:
-    """Where AWS has no instances or no storage, and where it is asked for them next."""
-    lacking = f"{event.nodes} x {md.escape(event.instance_type, 40)} free"
-    if event.lacking is ResourceKind.FILE_SYSTEM:
-        lacking = "room for a file system"
-    here, there = md.escape(event.zone, 40), md.escape(event.next_zone, 40)
-    return f"{_WARNING} no {lacking} in {here}, trying {there}"
 
 
 def _training_line(event: ThreadEvent, run: Run) -> str:

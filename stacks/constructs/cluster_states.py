@@ -16,13 +16,13 @@ from aws_cdk import aws_stepfunctions as sfn
 from constructs import Construct
 
 from stacks.constructs.states import ANY_ERROR, CLUSTER_ID, ERROR, StepStates
-from stationmaster.domain.errors import ZoneChanged
+from stationmaster.domain.errors import NodesToReplace, ZoneChanged
 from stationmaster.domain.names import SYSTEM_NODE_GROUP, TRAINING_NODE_GROUP
 
 COMMENT: Final = "Stationmaster: provision a cluster, install its plugins, and check it"
 
-# Four stretches of an hour each at most, by the steps' own limits, and an hour more for each
-# further zone in which AWS has no nodes: a deployment has six at most.
+# Four stretches of an hour each at most, by the steps' own limits, an hour more for each further
+# zone in which AWS has no nodes (a deployment has six at most), and for two replacements of nodes.
 MACHINE_LIMIT: Final = cdk.Duration.hours(12)
 
 
@@ -53,9 +53,8 @@ def cluster_states(scope: Construct, functions: Mapping[str, lambda_.IFunction])
         every_s=10,
         payload={"plugin": sfn.JsonPath.string_at("$.plugin")},
     )
-    plugins = _for_each(
-        scope, "InstallPlugins", install, item="plugin", last="PluginInstalled", failure=failure
-    )
+    plugins = _for_each(scope, "InstallPlugins", install, item="plugin", last="PluginInstalled")
+    plugins.add_catch(failure, errors=ANY_ERROR, result_path="$.error")
     check = states.loop(
         "RunCheck",
         "run-check",
@@ -64,7 +63,13 @@ def cluster_states(scope: Construct, functions: Mapping[str, lambda_.IFunction])
         every_s=10,
         payload={"check": sfn.JsonPath.string_at("$.check")},
     )
-    checks = _for_each(scope, "Validate", check, item="check", last="CheckDone", failure=failure)
+    checks = _for_each(scope, "Validate", check, item="check", last="CheckDone")
+    checks.add_catch(
+        _replace_nodes(states, failure).next(checks),
+        errors=[NodesToReplace.__name__],
+        result_path=sfn.JsonPath.DISCARD,
+    )
+    checks.add_catch(failure, errors=ANY_ERROR, result_path="$.error")
     conclude = states.step("ConcludeCluster", "conclude-cluster", payload=PASS)
     conclude.add_catch(failure, errors=ANY_ERROR, result_path="$.error")
 
@@ -114,6 +119,19 @@ def _provision_capacity(
     return parallel
 
 
+def _replace_nodes(states: StepStates, failure: sfn.IChainable) -> sfn.Chain:
+    """Other nodes for those that failed a check; then all checks begin anew."""
+    return states.loop(
+        "ReplaceNodes",
+        "ensure-node-group",
+        subject="OtherNodes",
+        question="NodesReplaced?",
+        every_s=15,
+        payload={"node_group": TRAINING_NODE_GROUP},
+        catch=failure,
+    )
+
+
 def _for_each(
     scope: Construct,
     name: str,
@@ -121,7 +139,6 @@ def _for_each(
     *,
     item: str,
     last: str,
-    failure: sfn.IChainable,
 ) -> sfn.Map:
     """Walk `loop` for each name of the list `$.<item>s`; it is short, so all of it runs at once."""
     each = sfn.Map(
@@ -132,7 +149,6 @@ def _for_each(
         result_path=sfn.JsonPath.DISCARD,
     )
     each.item_processor(loop.next(sfn.Succeed(scope, last)))
-    each.add_catch(failure, errors=ANY_ERROR, result_path="$.error")
     return each
 
 

@@ -43,9 +43,15 @@ from stationmaster.aws.kubernetes_versions import VERSION_ACTIONS
 from stationmaster.aws.metrics_logs import METRICS_LOG_ACTIONS
 from stationmaster.aws.reservations import RESERVATION_ACTIONS
 from stationmaster.aws.scaling_activities import SCALING_ACTIONS
+from stationmaster.aws.scaling_groups import REPLACE_ACTIONS
 from stationmaster.aws.schedules import CLOCK_ACTIONS
 from stationmaster.domain.ids import RunId
-from stationmaster.domain.names import TAG_CLUSTER_ID, cluster_name, metrics_log_group
+from stationmaster.domain.names import (
+    TAG_CLUSTER_ID,
+    TRAINING_NODE_GROUP,
+    cluster_name,
+    metrics_log_group,
+)
 from stationmaster.domain.results import results_prefix
 
 
@@ -252,6 +258,7 @@ def _node_group_create(stack: cdk.Stack, granted: Granted) -> list[Statement]:
             NAMED,
         ),
         Statement(SCALING_ACTIONS, ("*",), LISTING),
+        _replace_training_nodes(stack),
         # EKS checks that the caller itself may launch from the launch template that it names.
         Statement(
             ("ec2:RunInstances",),
@@ -276,6 +283,22 @@ def _node_group_create(stack: cdk.Stack, granted: Granted) -> list[Statement]:
         ),
         service_linked_role(stack, _NODE_GROUPS, "autoscaling.amazonaws.com", "spot.amazonaws.com"),
     ]
+
+
+def _replace_training_nodes(stack: cdk.Stack) -> Statement:
+    """Ending instances of training nodes, by the Auto Scaling groups that EKS made for them.
+
+    EKS names such a group eks-NODEGROUP-ID, and tags it with the names of cluster and node group.
+    Source: AWS's policy AWSServiceRoleForAmazonEKSNodegroup, which limits EKS itself by both.
+    """
+    groups = stack.format_arn(
+        service="autoscaling",
+        resource="autoScalingGroup",
+        resource_name=f"*:autoScalingGroupName/eks-{TRAINING_NODE_GROUP}-*",
+        arn_format=cdk.ArnFormat.COLON_RESOURCE_NAME,
+    )
+    ours = {"StringLike": {"aws:ResourceTag/eks:cluster-name": cluster_name("*")}}
+    return Statement(REPLACE_ACTIONS, (groups,), NAMED, ours)
 
 
 def _node_group_delete(stack: cdk.Stack, _granted: Granted) -> list[Statement]:

@@ -20,6 +20,8 @@
         |-- ResultDamaged         a file of a result is not what its manifest says
         |-- StepTimedOut          a resource did not become ready in time
         |-- ResourceFailed        AWS says that a creation failed
+        |-- ZoneChanged           nodes have to be made in another zone; the workflow does that
+        |-- NodesToReplace        nodes failed a check; the workflow replaces them, checks again
         |-- CheckFailed           validation said no
         |-- ClusterFailed         the cluster that a run waited for cannot be used
         |-- ClusterDrained        nobody leases the cluster any more; ends its workflow
@@ -133,6 +135,10 @@ class ResourceFailed(PermanentError):
 
 class ZoneChanged(PermanentError):
     """Nodes that are there have to be made in another zone; their workflow goes over them again."""
+
+
+class NodesToReplace(PermanentError):
+    """Nodes that failed a check are to be replaced; the workflow does that and checks again."""
 
 
 class CheckFailed(PermanentError):

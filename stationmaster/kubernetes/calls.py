@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from kubernetes.client import ApiClient
 
 _TIMEOUT_S: Final = (5, 30)  # connect, read
+_MERGE: Final = "application/merge-patch+json"
 _APPLY: Final = "application/apply-patch+yaml"
 
 # Answers that another try can turn: sign-in and rights take seconds to spread after an access entry
@@ -93,6 +94,14 @@ class Calls:
             content_type=_APPLY,
         )
         return json.loads(answer)
+
+    def merge(self, path: str, body: Mapping[str, Any], *, what: str) -> None:
+        """Change some fields of an object that is there.
+
+        Raises:
+            NotFound, TransientError, PermanentError: as `get`.
+        """
+        self._request("PATCH", path, what=what, body=body, content_type=_MERGE)
 
     def create(self, path: str, body: Mapping[str, Any], *, what: str) -> Any:
         """Post an object, and read the answer.

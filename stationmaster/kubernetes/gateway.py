@@ -270,6 +270,14 @@ class KubernetesGateway:
         except NotFound:
             return
 
+    def cordon(self, node: str) -> None:
+        """Let no further pods onto a node; one that is gone is fine."""
+        path = path_of("v1", "Node", name=node)
+        try:
+            self._calls.merge(path, {"spec": {"unschedulable": True}}, what=f"cordoning {node}")
+        except NotFound:
+            return
+
     def forget_pod(self, name: str) -> None:
         """Delete a pod without waiting for its node, which must be gone: nobody ends it there."""
         path = path_of("v1", "Pod", namespace=self.namespace, name=name)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from stationmaster.domain.catalogue.instances import get_instance
 from stationmaster.domain.cluster.aggregate import Cluster
+from stationmaster.domain.cluster.replacing import open_replacements
 from stationmaster.domain.errors import ResourceFailed, TransientError
 from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.names import (
@@ -28,6 +29,7 @@ from stationmaster.steps.recording import (
     resource_created,
     resource_seen,
 )
+from stationmaster.steps.replacing import replace_nodes
 from stationmaster.steps.settling import (
     has_settled,
     is_asked_for_all,
@@ -57,7 +59,8 @@ def ensure_node_group(services: Services, cluster_id: ClusterId, *, node_group: 
     A training node group of another size than the cluster is to have is resized. One for which
     fewer nodes do as well is made with the fewest and then asked for all: see `settling`. Where AWS
     has none in a zone, the next is tried: see `zones`. EKS says late that instances cannot be
-    launched: for lack of them or of quota, the activities of the Auto Scaling group decide.
+    launched: for lack of them or of quota, the activities of the Auto Scaling group decide. While
+    nodes that failed a check are replaced it is ready once others are there: see `replacing`.
 
     Raises:
         ResourceFailed: EKS could not create it, e.g. for lack of capacity; says what EKS says.
@@ -78,6 +81,8 @@ def ensure_node_group(services: Services, cluster_id: ClusterId, *, node_group: 
     if node_group == TRAINING_NODE_GROUP and is_in_left_zone(cluster, found):
         leave_zone(services, cluster, found)
         return NOT_READY
+    if node_group == TRAINING_NODE_GROUP and open_replacements(cluster):
+        return READY if replace_nodes(services, cluster, found) else NOT_READY
     if node_group == TRAINING_NODE_GROUP and _resize(services, cluster, found):
         return NOT_READY
     if node_group == TRAINING_NODE_GROUP and is_asked_for_all(cluster, found):

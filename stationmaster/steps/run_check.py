@@ -19,6 +19,7 @@ from stationmaster.checks import (
 )
 from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.cluster.events import CheckFinished, ClusterPhase, cluster_event_id
+from stationmaster.domain.cluster.replacing import checked_since
 from stationmaster.domain.errors import CheckFailed
 from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.names import LABEL_CLUSTER_ID
@@ -30,6 +31,7 @@ from stationmaster.steps import NOT_READY, READY, StepResult
 from stationmaster.steps.live import live_cluster
 from stationmaster.steps.recording import enter_cluster_phase, mirror_phase, of_pass
 from stationmaster.steps.removing import remove_labelled_jobs
+from stationmaster.steps.replacing import begin_replacing, of_nodes, raise_if_replacing
 from stationmaster.steps.stopping import raise_if_unwanted
 
 
@@ -37,11 +39,13 @@ def run_check(services: Services, cluster_id: ClusterId, *, check: str) -> StepR
     """Look at the cluster once; ready when the check has passed.
 
     Raises:
+        NodesToReplace: single nodes are bad, and other ones are to come in their place.
         CheckFailed: with the figures seen and expected.
         ClusterDrained: nobody leases the cluster any more.
     """
     cluster = services.cluster_states.load(cluster_id)
     raise_if_unwanted(cluster)
+    raise_if_replacing(cluster)
     cluster = enter_cluster_phase(services, cluster, ClusterPhase.VALIDATING)
     mirror_phase(services, cluster)
     finished = next((known for known in cluster.checks if known.name == check), None)
@@ -50,23 +54,30 @@ def run_check(services: Services, cluster_id: ClusterId, *, check: str) -> StepR
         if finished.passed:
             return READY
         raise CheckFailed(f"check {check} failed: {finished.detail}")
-    finding = _awaited(cluster, check) or _look(live_cluster(services, cluster), get_check(check))
+    live = live_cluster(services, cluster)
+    finding = _awaited(cluster, check) or _look(live, get_check(check))
     detail = finding.sentence
     if finding.verdict not in (Verdict.GOOD, Verdict.BAD):
         waited_s = (services.now() - _may_start_since(cluster, check)).total_seconds()
         if waited_s <= time_limit_s(check, longest_s=services.settings.check_timeout_s):
             return NOT_READY
         detail = f"{detail} (after {waited_s:.0f} s)"
+    if finding.verdict is not Verdict.GOOD and finding.bad_nodes:
+        why_not = begin_replacing(services, cluster, live, check=check, bad=finding.bad_nodes)
+        detail = f"{detail}; {why_not}"
     event = CheckFinished(
-        event_id=cluster_event_id(cluster_id, "check.finished", check, *of_pass(cluster)),
+        event_id=cluster_event_id(
+            cluster_id, "check.finished", check, *of_pass(cluster), *of_nodes(cluster)
+        ),
         cluster_id=cluster_id,
         at=services.now(),
         check=check,
         passed=finding.verdict is Verdict.GOOD,
         detail=detail,
         figures=dict(finding.figures),
+        bad_nodes=tuple(finding.bad_nodes),
     )
-    services.cluster_states.record(cluster_id, [event])
+    raise_if_replacing(services.cluster_states.record(cluster_id, [event]))
     _clean_up(services, cluster, check)
     if not event.passed:
         raise CheckFailed(f"check {check} failed: {detail}")
@@ -77,7 +88,7 @@ def _may_start_since(cluster: Cluster, check: str) -> datetime:
     """From when on the check's time counts: those that it waits for have theirs before that."""
     awaited = before(check, cluster.spec, is_full=cluster.is_full)
     ends = [known.at for known in cluster.checks if known.name in awaited and known.at is not None]
-    return max([cluster.entered(ClusterPhase.VALIDATING) or cluster.pass_began_at, *ends])
+    return max([checked_since(cluster) or cluster.pass_began_at, *ends])
 
 
 def _awaited(cluster: Cluster, check: str) -> Finding | None:

@@ -953,6 +953,22 @@ def test_thread_names_the_full_zone_and_the_next_one():
     )
 
 
+def test_threads_say_which_node_is_replaced_and_why():
+    about = {"cluster_id": RUN_ID, "at": START, "node": "node-a", "instance_id": "i-1"}
+    began = cl.NodeReplacementBegan(
+        event_id="b", check="gpu-health", reason="GPU 3 is lost", number=1, **about
+    )
+    over = cl.NodeReplaced(event_id="o", **about)
+
+    for text in (
+        seen(thread_message([began, over], running())),
+        seen(cluster_message([began, over], make_cluster())),
+    ):
+        assert "node `node-a` failed check *gpu-health* and is replaced (1 of at most 2)" in text
+        assert "GPU 3 is lost" in text
+        assert "another node came for `node-a`; every check begins anew" in text
+
+
 def test_thread_of_a_range_says_how_many_nodes_it_got_and_why():
     view = running(request=REQUEST.model_copy(update={"nodes": 8, "min_nodes": 2}))
     settled = cl.SizeSettled(

@@ -310,6 +310,17 @@ ANY_EVENT = st.one_of(
                     "nodes": st.integers(1, 64),
                 },
             ),
+            (
+                cl.NodeReplacementBegan,
+                {
+                    "node": TEXT,
+                    "instance_id": TEXT,
+                    "check": TEXT,
+                    "reason": TEXT,
+                    "number": st.integers(1, 2),
+                },
+            ),
+            (cl.NodeReplaced, {"node": TEXT, "instance_id": TEXT}),
             (cl.PassBegan, {"nodes": st.integers(1, 64), "user_id": TEXT}),
             (cl.CheckFinished, {"check": TEXT, "detail": TEXT}),
             (cl.TeardownStarted, {}),

@@ -12,8 +12,13 @@ from stationmaster.domain.aggregates import CLUSTER
 from stationmaster.domain.cluster import events as ev
 from stationmaster.domain.cluster.aggregate import TeardownStatus, apply
 from stationmaster.domain.cluster.events import ClusterPhase
+from stationmaster.domain.cluster.replacing import (
+    checked_since,
+    open_replacements,
+    why_not_replaced,
+)
 from stationmaster.domain.cluster.resources import ResourceStatus
-from stationmaster.domain.cluster.spec import spec_for
+from stationmaster.domain.cluster.spec import Reservation, spec_for
 from stationmaster.domain.errors import IllegalTransition
 from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.planning.recipe_lookup import get_recipe
@@ -243,6 +248,64 @@ def test_zone_is_given_up_only_before_a_cluster_was_used():
     assert [each.zone for each in cluster.given_up_zones] == ["us-west-2a"]
     with pytest.raises(IllegalTransition, match="because it has been used"):
         apply(ready, ZONE_LEFT)
+
+
+def replacing(instance_id="i-1", **fields):
+    about = {"node": "n-1", "instance_id": instance_id, "check": "gpus", "reason": "r", "number": 1}
+    return event(ev.NodeReplacementBegan, **about | fields)
+
+
+def test_replaced_node_voids_every_check_and_closes_its_replacement():
+    passed = event(ev.CheckFinished, check="nodes", passed=True, detail="2 of 2")
+    later = START + timedelta(minutes=9)
+    begun = walk(make_cluster(ClusterPhase.VALIDATING), passed, replacing())
+    over = walk(begun, passed, event(ev.NodeReplaced, node="n-1", instance_id="i-1", at=later))
+
+    assert (begun.checks, over.checks) == ([], [])
+    assert [each.instance_id for each in open_replacements(begun)] == ["i-1"]
+    assert open_replacements(over) == []
+    assert checked_since(over) == later
+
+
+def test_replacement_is_refused_past_its_limit_and_outside_of_checks():
+    begun = walk(make_cluster(ClusterPhase.VALIDATING), replacing(), replacing("i-2"))
+
+    with pytest.raises(IllegalTransition, match="2 were replaced"):
+        apply(begun, replacing("i-3"))
+    for phase in (ClusterPhase.READY, ClusterPhase.FAILED, ClusterPhase.DRAINING):
+        with pytest.raises(IllegalTransition, match="cannot get another node for n-1"):
+            apply(make_cluster(phase), replacing())
+
+
+RESERVED = Reservation(reservation_id="cr-1", zone="us-west-2a")
+
+
+@pytest.mark.parametrize(
+    ("num_bad", "num_nodes", "earlier", "change", "why_not"),
+    [
+        (1, 2, 0, {}, ""),
+        (2, 4, 0, {}, ""),
+        (1, 4, 1, {}, ""),
+        (2, 2, 0, {}, "2 of 2 nodes failed, so none is replaced"),
+        (2, 3, 0, {}, "2 of 3 nodes failed, so none is replaced"),
+        (1, 1, 0, {}, "the only node of a cluster is not replaced"),
+        (3, 8, 0, {}, "3 nodes more to replace would be over the limit of 2"),
+        (1, 8, 2, {}, "1 node more to replace after 2 would be over the limit of 2"),
+        (1, 2, 0, {"eks_name": "theirs"}, "nodes of EKS cluster theirs belong to others"),
+        (1, 2, 0, {"reservation": RESERVED}, "the next instance of cr-1 would come in its place"),
+    ],
+)
+def test_nodes_are_replaced_where_another_machine_may_help(
+    num_bad, num_nodes, earlier, change, why_not
+):
+    cluster = make_cluster(ClusterPhase.VALIDATING)
+    cluster = walk(cluster, *(replacing(f"i-{number}") for number in range(earlier)))
+    cluster = cluster.model_copy(update={"spec": cluster.spec.model_copy(update=change)})
+
+    said = why_not_replaced(cluster, num_bad=num_bad, num_nodes=num_nodes)
+
+    assert why_not in said
+    assert bool(why_not) == bool(said)
 
 
 def test_teardown_failed_then_completed_ends_with_nothing_left():

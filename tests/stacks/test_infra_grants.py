@@ -17,6 +17,7 @@ from stationmaster.aws.existing_file_systems import LOOK_ACTIONS
 from stationmaster.aws.file_system_room import ROOM_ACTIONS
 from stationmaster.aws.kinds import actions_by_module
 from stationmaster.aws.scaling_activities import SCALING_ACTIONS
+from stationmaster.aws.scaling_groups import REPLACE_ACTIONS
 from stationmaster.aws.schedules import CLOCK_ACTIONS
 
 ROOT = Path(__file__).parent.parent.parent
@@ -302,6 +303,7 @@ def test_kind_states_exactly_the_actions_that_its_calls_take(kind: str) -> None:
     [
         ("schedules", "scheduler", CLOCK_ACTIONS),
         ("scaling_activities", "autoscaling", SCALING_ACTIONS),
+        ("scaling_groups", "autoscaling", REPLACE_ACTIONS),
     ],
 )
 def test_calls_of_a_service_take_exactly_the_actions_that_are_stated(

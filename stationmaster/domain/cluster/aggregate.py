@@ -34,6 +34,7 @@ from stationmaster.domain.cluster.leases import (
     Waiting,
     held_nodes,
 )
+from stationmaster.domain.cluster.replacing import Replacement, replacements_after
 from stationmaster.domain.cluster.resources import (
     Resource,
     ResourceStatus,
@@ -143,6 +144,8 @@ class Cluster(State):
     resources: dict[str, Resource] = Field(default_factory=dict)
     plugins: list[str] = Field(default_factory=list)
     checks: list[Check] = Field(default_factory=list)
+    replacements: list[Replacement] = Field(default_factory=list)
+    """Nodes that failed a check and were replaced, or are about to be, of all passes."""
     teardown_reason: str = ""
     """Why the newest teardown gave up; empty while none has."""
     left_behind: list[str] = Field(default_factory=list)
@@ -340,6 +343,9 @@ def _changes(cluster: Cluster, event: ClusterEvent) -> dict[str, object]:
                 at=event.at,
             )
             return {"checks": [*others, check]}
+        case ev.NodeReplacementBegan() | ev.NodeReplaced():
+            # What was checked before was checked on other nodes.
+            return {"replacements": replacements_after(cluster, event), "checks": []}
         case ev.ClusterPreflightWarned():
             return {}  # posted in the thread; it changes no state
         case ev.TeardownStarted() | ev.TeardownCompleted() | ev.TeardownFailed():

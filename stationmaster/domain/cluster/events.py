@@ -253,6 +253,29 @@ class CheckFinished(_Event):
     passed: bool
     detail: str
     figures: dict[str, float] = Field(default_factory=dict)
+    bad_nodes: tuple[str, ...] = ()
+    """The nodes that it failed for, where it is about single ones."""
+
+
+class NodeReplacementBegan(_Event):
+    """A node failed a check: its instance is about to be terminated, so that another one comes."""
+
+    type: Literal["cluster.node_replacement_began"] = "cluster.node_replacement_began"
+    node: str
+    instance_id: str
+    check: str
+    reason: str
+    """What is wrong with it."""
+    number: int
+    """Which replacement of this pass it is, from 1."""
+
+
+class NodeReplaced(_Event):
+    """The instance of a node that failed a check is gone, and all nodes are ready again."""
+
+    type: Literal["cluster.node_replaced"] = "cluster.node_replaced"
+    node: str
+    instance_id: str
 
 
 class TeardownStarted(_Event):
@@ -294,6 +317,8 @@ ClusterEvent = Annotated[
     | ResourceEvent
     | PluginReady
     | CheckFinished
+    | NodeReplacementBegan
+    | NodeReplaced
     | TeardownStarted
     | TeardownCompleted
     | TeardownFailed,

@@ -283,6 +283,8 @@ _NewsOnly = (
     | ev.ResourceEvent
     | ev.PluginReady
     | ev.CheckFinished
+    | ev.NodeReplacementBegan
+    | ev.NodeReplaced
     | ev.TeardownStarted
     | ev.TeardownCompleted
     | ev.TeardownFailed

@@ -195,6 +195,16 @@ def test_job_whose_node_is_not_there_yet_is_waited_for(outcome: Outcome) -> None
     assert_gone(outcome)
 
 
+@plays("two nodes are bad")
+def test_bad_node_is_replaced_and_the_checks_run_again(outcome: Outcome) -> None:
+    began = outcome.events_of("cluster.node_replacement_began")
+    (replaced,) = outcome.events_of("cluster.node_replaced")
+    assert [event.number for event in began] == [1, 2]
+    assert replaced.instance_id == began[0].instance_id != began[1].instance_id
+    assert outcome.run.phase is RunPhase.FAILED
+    assert_gone(outcome)
+
+
 @plays("training fails")
 def test_training_that_fails_ends_the_run_with_the_trainers_sentence(outcome: Outcome) -> None:
     assert (outcome.run.phase, outcome.run.reason) == (RunPhase.FAILED, "the loss is not a number")

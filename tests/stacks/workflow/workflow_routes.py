@@ -218,6 +218,14 @@ ROUTES: dict[str, Route] = {
             "LateSavingDone? > WaitForLateSaving > SaveAfterFailure",
         )
     ),
+    "two nodes are bad": Route(
+        cluster=(
+            "Validate > ReplaceNodes > NodesReplaced? > WaitForOtherNodes > ReplaceNodes",
+            "NodesReplaced? > Validate",
+            f"ReplaceNodes > {_CLUSTER_FAILED}",
+        ),
+        retries=frozenset({"ReplaceNodes"}),
+    ),
     "job starts late": Route(train=("JobStarted? > WaitForJobStart > EnsureJobStarted",)),
     "teardown: ReleaseFileSystem fails": Route(
         teardown=(

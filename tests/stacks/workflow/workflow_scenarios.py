@@ -29,7 +29,18 @@ from bench.sweeps.states import (
     TRAIN_TASKS,
 )
 from bench.sweeps.world import World
+from stationmaster.checks import names_for
+from stationmaster.domain.cluster.events import (
+    ClusterPhase,
+    NodeReplacementBegan,
+    cluster_event_id,
+)
+from stationmaster.domain.cluster.spec import spec_for
+from stationmaster.domain.planning.recipe_lookup import get_recipe
+from stationmaster.steps.live import live_cluster
+from stationmaster.steps.recording import enter_cluster_phase
 
+NODE_TYPE = "m5.2xlarge"
 BROKEN = "broken by the test"
 CREATION = "fsx.CreateFileSystem"
 DATA_BUCKET = "research-data"
@@ -136,6 +147,7 @@ def state_scenarios() -> list[Scenario]:
         *(Scenario(name, _meanwhile(act)) for name, act in WHILE_AWAITING.items()),
         Scenario("brings data", _brings_data),
         Scenario("job starts late", _late_start),
+        Scenario("two nodes are bad", _bad_nodes),
         Scenario("killed while provisioning", _killed_while_provisioning),
         Scenario("killed while a file system is asked for", _killed_in_flight("train")),
         Scenario("cluster is killed while provisioning", _killed_in_flight("cluster")),
@@ -452,6 +464,54 @@ def _brings_data(world: World, name: str) -> str:
     run_id = world.request(name, words=f"dataset=s3://{DATA_BUCKET}/packed")
     world.until_rested(run_id)
     return run_id
+
+
+def _bad_nodes(world: World, name: str) -> str:
+    """A node is replaced; of the next bad one AWS cannot bring another."""
+    held: list[Any] = []
+    checks = len(names_for(spec_for(get_recipe("tiny-llama"), nodes=1, instance_type=NODE_TYPE)))
+
+    def hold(run_id: str) -> None:
+        held.extend(world.runtime.hold(run_id, "run-check") for _ in range(checks))
+
+    run_id = world.request(name, before=hold)
+    world.until(lambda: all(each.reached.is_set() for each in held), "all checks look")
+    of_training = {"only": {"node_group": "training"}}
+    world.runtime.break_run(
+        run_id, Fault("ensure-node-group", error="TransientError", times=1, **of_training)
+    )
+    replacing = world.runtime.hold(run_id, "ensure-node-group")
+    _name_bad(world, run_id, number=1)
+    for each in held:
+        each.released.set()
+    world.until(replacing.reached.is_set, "the node is about to be replaced")
+    check = world.runtime.hold(run_id, "run-check")
+    replacing.released.set()
+    world.until(check.reached.is_set, "the checks begin anew")
+    world.runtime.break_run(run_id, Fault("ensure-node-group", **of_training))
+    _name_bad(world, run_id, number=2)
+    check.released.set()
+    world.until_rested(run_id)
+    return run_id
+
+
+def _name_bad(world: World, run_id: str, *, number: int) -> None:
+    """Record what a check does that finds a bad node among several; here it is the only one."""
+    services = world.services
+    cluster = services.cluster_states.load(run_id)
+    cluster = enter_cluster_phase(services, cluster, ClusterPhase.VALIDATING)
+    (bad,) = live_cluster(services, cluster).training_nodes
+    event = NodeReplacementBegan(
+        event_id=cluster_event_id(run_id, "node.replacement_began", bad.instance_id),
+        cluster_id=run_id,
+        at=services.now(),
+        node=bad.name,
+        instance_id=bad.instance_id,
+        check="network",
+        reason="it is slow",
+        number=number,
+    )
+    services.cluster_states.record(run_id, [event])
 
 
 def _late_start(world: World, name: str) -> str:

@@ -1,0 +1,161 @@
+"""Bad nodes: those that a check names are replaced by other machines, and the checks run again.
+
+`run_check` records which nodes are to go and raises; from then on every check of the pass raises.
+The workflow catches that, calls `ensure_node_group` until other nodes are there, and begins the
+checks anew. A node is recorded before its instance is terminated, by that instance's id, so a
+repeated call never takes a second one. EC2 Auto Scaling launches the next instance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from stationmaster.domain.cluster.aggregate import Cluster
+from stationmaster.domain.cluster.changes import refuse_going
+from stationmaster.domain.cluster.events import (
+    NodeReplaced,
+    NodeReplacementBegan,
+    cluster_event_id,
+)
+from stationmaster.domain.cluster.replacing import (
+    Replacement,
+    of_this_pass,
+    open_replacements,
+    why_not_replaced,
+)
+from stationmaster.domain.errors import NodesToReplace, ResourceFailed
+from stationmaster.inspection import LiveCluster
+from stationmaster.services import Services
+from stationmaster.steps.live import live_cluster
+from stationmaster.steps.recording import check_time
+from stationmaster.steps.settling import has_settled
+
+if TYPE_CHECKING:
+    from stationmaster.aws.node_groups import NodeGroup
+
+# Real seconds in which another node is there, or the cluster fails: all of its nodes are paid for
+# meanwhile. EKS drains a node for five minutes at most, EC2 ends a large machine in minutes, and
+# the next one boots and joins in ten. Source of the first: EKS user guide, "Delete a managed node
+# group".
+WAIT_S: Final = 1200
+
+
+def raise_if_replacing(cluster: Cluster) -> None:
+    """End the checks while nodes of the cluster are replaced.
+
+    Raises:
+        NodesToReplace: says which.
+    """
+    found = open_replacements(cluster)
+    if found:
+        names = ", ".join(each.node for each in found)
+        raise NodesToReplace(f"{names} failed check {found[-1].check}: {found[-1].reason}")
+
+
+def begin_replacing(
+    services: Services,
+    cluster: Cluster,
+    live: LiveCluster,
+    *,
+    check: str,
+    bad: Mapping[str, str],
+) -> str:
+    """Record that nodes are to be replaced; nothing is terminated yet.
+
+    Args:
+        check: the check that they failed.
+        bad: what is wrong with each, by its name.
+
+    Returns:
+        Why they are not to be replaced, as the end of a sentence.
+
+    Raises:
+        NodesToReplace: they are to be replaced.
+    """
+    nodes = {node.name: node for node in live.training_nodes}
+    why_not = why_not_replaced(cluster, num_bad=len(bad), num_nodes=len(nodes))
+    if why_not:
+        return why_not
+    idle = {node.name for node in live.idle_nodes if node.instance_id}
+    if not idle >= bad.keys():
+        return f"{', '.join(bad.keys() - idle)} is in use and is not replaced"
+    number = len(of_this_pass(cluster))
+    events = [
+        NodeReplacementBegan(
+            event_id=cluster_event_id(
+                cluster.cluster_id, "node.replacement_began", nodes[name].instance_id
+            ),
+            cluster_id=cluster.cluster_id,
+            at=services.now(),
+            node=name,
+            instance_id=nodes[name].instance_id,
+            check=check,
+            reason=bad[name],
+            number=number + place,
+        )
+        for place, name in enumerate(sorted(bad), start=1)
+    ]
+    raise_if_replacing(services.cluster_states.record(cluster.cluster_id, events))
+    return f"{', '.join(sorted(bad))} was replaced and is still there"
+
+
+def replace_nodes(services: Services, cluster: Cluster, found: NodeGroup) -> bool:
+    """Take bad nodes out once more, and look whether others are there in their place.
+
+    Raises:
+        ResourceFailed: AWS has no instance that could come.
+        StepTimedOut: none has come in time.
+        IllegalTransition: the cluster goes away, so that nothing may be asked of it any more.
+    """
+    cluster_id, begun = cluster.cluster_id, open_replacements(cluster)
+    live = live_cluster(services, cluster)
+    there = {node.instance_id: node for node in live.training_nodes}
+    left = [each for each in begun if each.instance_id in there]
+    _take_out(services, live, left)
+    ready = sum(node.ready for node in there.values())
+    if not left and ready >= cluster.spec.nodes and ready == len(there):
+        events = [
+            NodeReplaced(
+                event_id=cluster_event_id(cluster_id, "node.replaced", each.instance_id),
+                cluster_id=cluster_id,
+                at=services.now(),
+                node=each.node,
+                instance_id=each.instance_id,
+            )
+            for each in begun
+        ]
+        services.cluster_states.record(cluster_id, events)
+        return True
+    last = begun[-1]
+    what = f"node {last.node} failed check {last.check} ({last.reason}) and no other one has come"
+    found = services.scaling_activities.add_to(found)
+    is_degraded = found.status == "DEGRADED" and not has_settled(cluster)
+    if is_degraded or (found.failed_attempts > 1 and found.lacks_instances):
+        raise ResourceFailed(f"{what}: {found.why_failed}")
+    check_time(
+        services,
+        since=max(each.began_at for each in begun),
+        limit_s=WAIT_S,
+        what=what,
+        seen=found.failure,
+    )
+    return False
+
+
+def _take_out(services: Services, live: LiveCluster, bad: Sequence[Replacement]) -> None:
+    """Keep pods away from nodes, and terminate the instances of those that no job is on."""
+    for each in bad:
+        live.kubernetes.cordon(each.node)
+    idle = {node.name for node in live.idle_nodes}
+    for each in bad:
+        # Read anew: nothing is asked of AWS for a cluster that goes away.
+        refuse_going(services.cluster_states.load(live.cluster_id), f"replace node {each.node}")
+        if each.node in idle:
+            services.scaling_groups.replace(each.instance_id)
+
+
+def of_nodes(cluster: Cluster) -> tuple[str, ...]:
+    """What the ids of events have at their end that the checks of other nodes record anew."""
+    replaced = len(of_this_pass(cluster))
+    return (f"{replaced} replaced",) if replaced else ()
