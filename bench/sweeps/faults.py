@@ -57,6 +57,7 @@ OPERATIONS: Final[dict[str, tuple[str, ...]]] = {
         *("PATCH persistentvolumeclaims", "PATCH persistentvolumes", "PATCH pytorchjobs"),
         *("PATCH rolebindings", "PATCH roles", "PATCH secrets", "PATCH serviceaccounts"),
         *("PATCH services", "PATCH validatingwebhookconfigurations"),
+        *("POST selfsubjectaccessreviews", "POST subjectaccessreviews"),
     ),
     "s3": ("GetObject",),
     "secretsmanager": ("GetSecretValue",),

@@ -94,11 +94,11 @@ def sample(points: Sequence[Point], seed: int | None) -> list[Point]:
     return [point for point in points if point.is_core or point in chosen]
 
 
-def of_day(things: Sequence[T], seed: int | None) -> list[T]:
-    """Every twentieth thing: each once in twenty days; all without a seed."""
+def of_day(things: Sequence[T], seed: int | None, *, days: int = DAYS) -> list[T]:
+    """Every so many'th thing: each once in so many `days`; all without a seed."""
     if seed is None:
         return list(things)
-    return [each for number, each in enumerate(things) if number % DAYS == seed % DAYS]
+    return [each for number, each in enumerate(things) if number % days == seed % days]
 
 
 def alone(point: Point) -> str:

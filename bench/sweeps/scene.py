@@ -35,7 +35,7 @@ _LIMITS: Final = dict.fromkeys(LIMITS, WAIT_S / 2) | {
 }
 OPERATIONS_CHANNEL_ID: Final = TRAINING_CHANNEL_ID  # the app is in no other
 # Of a workflow. A run looks forty times at pods that start anyhow, which is half of what it costs.
-LOOK_EVERY_S: Final = 0.15
+LOOK_EVERY_S: Final = 0.3
 # What tells one thing from another of its kind.
 _NAMES: Final = {
     "clusters": "name",

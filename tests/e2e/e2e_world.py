@@ -24,7 +24,7 @@ from stationmaster.steps.leftovers import find_left
 # Generous, because the machine may be busy; every wait ends as soon as its condition holds.
 PATIENCE_S = 1800.0
 # How soon a workflow looks again at pods that start anyhow: each look costs CPU that they need.
-LOOK_S = 0.2
+LOOK_S = 0.4
 # How Chromium is started.
 LAUNCH_FLAGS = [
     "--no-sandbox",

@@ -30,6 +30,7 @@ from botocore.exceptions import ClientError
 from kubernetes.client import ApiClient
 
 from bench.sweeps.direct_calls import without_connection
+from bench.sweeps.points import of_day, seed_of_day
 from local.aws import LocalAws
 from stationmaster.aws.table import PARTITION_KEY, SORT_KEY, table_definition
 from stationmaster.domain.cluster.resources import ResourceStatus
@@ -57,6 +58,8 @@ MADE_BY_AWS = frozenset(
         ResourceKind.VOLUME,
     }
 )
+# So many days in a row bring a death after each write.
+DAYS = 3
 # So long a teardown waits between two calls: until what was asked for can appear no more.
 _BETWEEN_CALLS = timedelta(seconds=30)
 _READING = ("Describe", "Get", "List", "Query")
@@ -99,16 +102,18 @@ class Case:
 
 
 def points(case: Case, made: Sequence[str], *, of: str = "") -> list[tuple[int, str]]:
-    """Number and name of every write after which the case's steps die, of those that they `made`.
+    """Number and name of the writes after which the case's steps die, of those that they `made`.
 
-    `of` is how the name of a write begins, for some of them only.
+    Of a day: three in a row bring each write, and with `all` as seed they are all there. `of` is
+    how the name of a write begins, for some of them only.
     """
     assert bool(made) is not case.writes_nothing, f"it wrote {made}"
-    return [
+    every = [
         (number, write)
         for number, write in enumerate(made, start=1)
         if number >= case.first_kill and write.startswith(of)
     ]
+    return of_day(every, seed_of_day(), days=DAYS)
 
 
 @dataclass

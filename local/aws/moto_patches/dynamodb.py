@@ -3,8 +3,8 @@ touch.
 
 moto 5.2.5 invokes the mapped function while the writer waits, sends it the whole stream each time,
 names us-east-1 in every record, writes two records for an item that an update creates, emits
-records of transactions that are then rolled back, and copies the whole table (stream included) for
-each transaction, which makes a transaction slower with every item stored.
+records of transactions that are then rolled back, copies the whole table (stream included) for
+each transaction, and sorts the whole table for each query: both get slower with every item stored.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ class _Local(threading.local):
 _local = _Local()
 _transact_write_items = DynamoDBBackend.transact_write_items
 _update_item = DynamoDBBackend.update_item
+_query_all = Table.query
 
 
 @contextmanager
@@ -172,9 +173,23 @@ def _copy_table(self: Any, memo: dict[int, Any]) -> Any:
     return made
 
 
+# Where moto passes the name of the index to `Table.query`, after the hash key.
+_INDEX_NAME = 6
+
+
+def _query(self: Any, hash_key: Any, *args: Any, **options: Any) -> Any:
+    """Query a table that has the asked partition only; an index needs all of them."""
+    if args[_INDEX_NAME] is not None or hash_key not in self.items or not self.range_key_attr:
+        return _query_all(self, hash_key, *args, **options)
+    partition = copy.copy(self)
+    partition.items = {hash_key: self.items[hash_key]}
+    return _query_all(partition, hash_key, *args, **options)
+
+
 def apply() -> None:
-    """Replace the stream's append, the update and the transaction."""
+    """Replace the stream's append, the update, the transaction and the query."""
     StreamShard.add = _add
     Table.__deepcopy__ = _copy_table
     DynamoDBBackend.transact_write_items = _transact
     DynamoDBBackend.update_item = _update
+    Table.query = _query
