@@ -84,12 +84,12 @@ def look(cluster: LiveCluster) -> Finding:
     for pod in ended.pods:
         tried.take(cluster.kubernetes.log(pod.name).splitlines())
     if ended.failed is not None:
-        return Finding(Verdict.BAD, f"training failed: {_cause(cluster, ended, ended.failed)}")
+        return Finding(Verdict.BAD, _cause(cluster, ended, ended.failed))
     num_ranks = num_nodes * processes_on_node(cluster.spec)
     device = "cuda" if cluster.spec.num_gpus else "cpu"
     fault = fault_of(tried, num_ranks=num_ranks, steps=STEPS, device=device)
     if fault:
-        return Finding(Verdict.BAD, f"training failed: {fault}")
+        return Finding(Verdict.BAD, fault)
     return _good(tried, num_ranks=num_ranks, num_nodes=num_nodes)
 
 
@@ -114,7 +114,12 @@ def _good(tried: Tried, *, num_ranks: int, num_nodes: int) -> Finding:
 def _cause(cluster: LiveCluster, ended: Ended, failed: PodView) -> str:
     """The root cause from the logs and the ends of all pods, as for a run that failed."""
     spec = cluster.spec
-    context = Context(cluster=cluster.cluster_id, instance=spec.instance_type, num_efa=spec.num_efa)
+    context = Context(
+        recipe=recipe_name(cluster),
+        cluster=cluster.cluster_id,
+        instance=spec.instance_type,
+        num_efa=spec.num_efa,
+    )
     found = explain_failure([_source(cluster, pod) for pod in ended.pods], context)
     return with_nodes(found, ended.pods) if found else how_it_ended(cluster, failed)
 

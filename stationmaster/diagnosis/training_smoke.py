@@ -7,13 +7,14 @@ and a step without its progress line are faults. Why a program failed is the bus
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from stationmaster.diagnosis.explaining import UNEXPLAINED, Context, Role, Source, explain
+from stationmaster.diagnosis.explaining import UNEXPLAINED, UNKNOWN, Context, Role, Source, explain
 from stationmaster.domain.progress_lines import ProgressLine, read_line
 
 KIND = "smoke"
@@ -128,7 +129,10 @@ def explain_failure(sources: Sequence[Source], context: Context) -> str:
     where = f"node {first.source}"
     if first.rule == UNEXPLAINED:
         return f"{where}: {first.evidence}"
-    return f"{where}: {first.diagnosis} ({first.evidence}); {first.remedy}"
+    # No run is there yet: what is typed of one is no advice.
+    of_run = re.compile(rf"\b{UNKNOWN.run}\b")
+    remedies = [each for each in first.remedy.split("; ") if not of_run.search(each)]
+    return f"{where}: {'; '.join([first.diagnosis, *remedies])} ({first.evidence})"
 
 
 def _listed(noun: str, numbers: Sequence[int]) -> str:
