@@ -84,7 +84,7 @@ def look(cluster: LiveCluster) -> Finding:
     for pod in ended.pods:
         tried.take(cluster.kubernetes.log(pod.name).splitlines())
     if ended.failed is not None:
-        return Finding(Verdict.BAD, _cause(cluster, ended, ended.failed))
+        return _bad(cluster, ended, ended.failed)
     num_ranks = num_nodes * processes_on_node(cluster.spec)
     device = "cuda" if cluster.spec.num_gpus else "cpu"
     fault = fault_of(tried, num_ranks=num_ranks, steps=STEPS, device=device)
@@ -111,7 +111,7 @@ def _good(tried: Tried, *, num_ranks: int, num_nodes: int) -> Finding:
     )
 
 
-def _cause(cluster: LiveCluster, ended: Ended, failed: PodView) -> str:
+def _bad(cluster: LiveCluster, ended: Ended, failed: PodView) -> Finding:
     """The root cause from the logs and the ends of all pods, as for a run that failed."""
     spec = cluster.spec
     context = Context(
@@ -120,8 +120,12 @@ def _cause(cluster: LiveCluster, ended: Ended, failed: PodView) -> str:
         instance=spec.instance_type,
         num_efa=spec.num_efa,
     )
-    found = explain_failure([_source(cluster, pod) for pod in ended.pods], context)
-    return with_nodes(found, ended.pods) if found else how_it_ended(cluster, failed)
+    cause = explain_failure([_source(cluster, pod) for pod in ended.pods], context)
+    if cause is None:
+        return Finding(Verdict.BAD, how_it_ended(cluster, failed))
+    sentence = with_nodes(cause.sentence, ended.pods)
+    bad_nodes = {cause.bad_node: sentence} if cause.bad_node else {}
+    return Finding(Verdict.BAD, sentence, bad_nodes=bad_nodes)
 
 
 def _source(cluster: LiveCluster, pod: PodView) -> Source:

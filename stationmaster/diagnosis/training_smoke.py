@@ -15,6 +15,8 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from stationmaster.diagnosis.explaining import UNEXPLAINED, UNKNOWN, Context, Role, Source, explain
+from stationmaster.diagnosis.rules import Rank
+from stationmaster.diagnosis.table import RULE
 from stationmaster.domain.progress_lines import ProgressLine, read_line
 
 KIND = "smoke"
@@ -117,22 +119,34 @@ def _fault_of_step(tried: Tried, step: int) -> str:
     return ""
 
 
-def explain_failure(sources: Sequence[Source], context: Context) -> str:
-    """Why the program failed, with what to do, from the logs and ends of its pods; "" if unknown.
+@dataclass(frozen=True)
+class Cause:
+    """Why the program failed, with what to do; `bad_node` is set where a machine is at fault."""
+
+    sentence: str
+    bad_node: str = ""
+
+
+def explain_failure(sources: Sequence[Source], context: Context) -> Cause | None:
+    """The root cause from the logs and ends of the program's pods; None where they say nothing.
 
     Sources are named after what people know: the nodes.
     """
     found = [each for each in explain(sources, context) if each.role is not Role.NOTE]
     if not found:
-        return ""
+        return None
     first = found[0]
     where = f"node {first.source}"
     if first.rule == UNEXPLAINED:
-        return f"{where}: {first.evidence}"
+        return Cause(f"{where}: {first.evidence}")
     # No run is there yet: what is typed of one is no advice.
     of_run = re.compile(rf"\b{UNKNOWN.run}\b")
     remedies = [each for each in first.remedy.split("; ") if not of_run.search(each)]
-    return f"{where}: {'; '.join([first.diagnosis, *remedies])} ({first.evidence})"
+    is_machine = RULE[first.rule].rank is Rank.HARDWARE
+    return Cause(
+        f"{where}: {'; '.join([first.diagnosis, *remedies])} ({first.evidence})",
+        bad_node=first.source if is_machine else "",
+    )
 
 
 def _listed(noun: str, numbers: Sequence[int]) -> str:

@@ -220,6 +220,19 @@ def test_job_that_did_not_end_well_proves_nothing_and_its_cause_is_explained(wor
     assert "RUN" not in finding.sentence, "there is no run yet"
 
 
+def test_node_whose_hardware_failed_is_named_as_bad():
+    xid = "NVRM: Xid (PCI:0000:10:1c): 79, pid=1, GPU has fallen off the bus."
+    oom = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
+
+    def bad_nodes(line):
+        ends = (("", 0), ("Error", 1))
+        return World([[], [line]], phases=("Running", "Failed"), ends=ends).look().bad_nodes
+
+    assert [*bad_nodes(xid)] == ["n-2"]
+    assert "fell off the bus" in bad_nodes(xid)["n-2"]
+    assert bad_nodes(oom) == {}
+
+
 @pytest.mark.parametrize(
     ("request_of_run", "recipe"),
     [
