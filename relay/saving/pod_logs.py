@@ -60,7 +60,8 @@ class PodLogs:
             text += f"{_NOTE}this is the last run\n".encode()
         if state.has_log:
             text += self._stream(pod, max_bytes, previous=False)
-        return text or f"{_NOTE}the container never started\n".encode()
+        why = "it printed nothing" if state.has_log else "the container never started"
+        return text or f"{_NOTE}{why}\n".encode()
 
     def _stream(self, pod: JsonObject, max_bytes: int, *, previous: bool) -> bytes:
         path = f"{self._pods}/{name_of(pod)}"

@@ -67,7 +67,7 @@ def _matches(text: str, hints: Sequence[str], where: frozenset[Where]) -> Iterat
                 continue
             seen.add(index)
             match = _compiled(rule.pattern).search(text)
-            if match is not None:
+            if match is not None and not (rule.not_in and _compiled(rule.not_in).search(text)):
                 fields = {
                     key: (value or "")[:_MAX_FIELD] for key, value in match.groupdict().items()
                 }

@@ -259,6 +259,9 @@ RULES: Final = (
         pattern=r"Connection (?:reset|closed) by (?:remote )?peer|Broken pipe"
         r"|failed to recv, got 0 bytes|another worker of the job is gone|elastic agent is gone"
         r"|RendezvousConnectionError",
+        # Agents whose workers have succeeded say so too, when the agent with the store ends first.
+        not_in=r"\[W\d{4} .{0,80}TCPStore\.cpp|elastic/agent/server/api\.py:\d+\]"
+        r"|has failed to (?:shutdown|send a keep-alive heartbeat to) the rendezvous",
         rank=Rank.CONSEQUENCE,
         diagnosis="another process of the job ended, and this one lost its connection to it",
         remedy="`/train logs {run}`: another pod failed first, and its log says why",

@@ -95,6 +95,8 @@ class Rule:
     source: str
     """Who says so: the facts' wording was checked there."""
     severity: Severity = Severity.ERROR
+    not_in: str = ""
+    """A regular expression; the rule does not hold for a line in which it is found."""
     unless: str = ""
     """Id of a rule; where that one matches in the same source, this one does not hold."""
     is_shown: bool = True

@@ -6,6 +6,8 @@ All of them are typed at once into one channel: side by side they take little lo
 import pytest
 from e2e_world import World, world
 
+from stationmaster.diagnosis.explaining import explain
+from stationmaster.diagnosis.reading import read_source
 from stationmaster.domain.cluster.aggregate import TeardownStatus
 from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.domain.run.events import RunPhase
@@ -39,6 +41,21 @@ def test_small_preset_of_a_recipe_trains_on_two_nodes_to_its_receipt(ended, name
     assert _of(local, run.run_id, "training.started").world_size == 2
     assert local.cluster(run.run_id).teardown is TeardownStatus.COMPLETED
     assert local.left(run.run_id) == []
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_healthy_run_raises_no_finding(ended, name, tmp_path):
+    local, runs = ended
+    run_id = runs[name].run_id
+
+    local.services.artifacts.download(run_id, tmp_path)
+
+    logs = sorted((tmp_path / "logs").iterdir())
+    assert len(logs) == 2
+    found = explain([read_source(log.name, log.read_text()) for log in logs])
+    assert [(finding.rule, finding.evidence) for finding in found] == []
+    assert "\u26a0" not in local.thread_text(run_id)
+    assert "\u26a0" not in str(local.card(run_id).blocks)
 
 
 def test_static_rendezvous_trains_on_a_master_and_a_worker(ended):

@@ -92,6 +92,13 @@ def test_failure_lines_pick_what_the_process_broke_of(texts, cause):
 
 
 @pytest.mark.parametrize(
+    "text", ["-----", "frame #27: _start + 0x21", "<omitting python frames>", "[stationmaster] x"]
+)
+def test_failure_lines_pass_over_what_says_nothing(text):
+    assert lines_of("the last", text).last == "the last"
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "CUDA out of memory. Tried to allocate 2 GiB",

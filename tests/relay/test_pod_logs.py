@@ -82,6 +82,12 @@ def test_pod_whose_container_never_started_has_a_note() -> None:
     assert text_of(cluster) == "[stationmaster] the container never started\n"
 
 
+def test_pod_whose_container_printed_nothing_has_another_note() -> None:
+    cluster = Cluster(b"", state={"terminated": {"exitCode": 0}})
+
+    assert text_of(cluster) == "[stationmaster] it printed nothing\n"
+
+
 def test_run_before_the_last_comes_first() -> None:
     cluster = Cluster(b"said\n", state={"running": {}}, restarts=2)
 

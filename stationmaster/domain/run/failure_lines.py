@@ -54,7 +54,10 @@ _HINTS: Final = (
     "not found",
     "timeout",
 )
-_RULE: Final = re.compile(r"^[-=_*#~\s]*$")
+# Lines that divide others, frames of C++, and notes in a saved log: none says why it ended.
+_SAYS_NOTHING: Final = re.compile(
+    r"[-=_*#~\s]*$|frame #\d+: |<omitting python frames>|\[stationmaster\] "
+)
 
 
 def says_lost_peer(text: str) -> bool:
@@ -113,7 +116,7 @@ class FailureLines:
             self._traceback = text[:MAX_LINE]  # the first process that failed is the cause
 
     def _plain(self, text: str) -> None:
-        if self._in_agents or _RULE.match(text) or '"stationmaster"' in text:
+        if self._in_agents or _SAYS_NOTHING.match(text) or '"stationmaster"' in text:
             return
         if " NCCL INFO " in text:
             return  # it also tells of the end of each process, after what it ended of
