@@ -92,6 +92,8 @@ RULES: Final[dict[str, tuple[Severity, str]]] = {
     "elastic": ("warning", "an elastic policy that does not do what it says"),
     "restarts": ("warning", "restarts that never end, or never happen"),
     "deadline": ("warning", "a deadline that the operator does not keep"),
+    "node-volume": ("warning", "GPU nodes whose disk an image for training fills"),
+    "node-range": ("info", "a node group with a range of sizes that nothing scales"),
     "volume": ("error", "mounts and volumes that do not belong together"),
     "claim": ("error", "claims and volumes that do not fit"),
     "storage-not-shared": ("warning", "results or checkpoints that no other node can read"),

@@ -191,6 +191,26 @@ spec:
   resources: {requests: {storage: 1200Gi}}
 """
 
+NODES = """\
+apiVersion: eksctl.io/v1alpha5
+kind: ClusterConfig
+metadata:
+  name: training
+  region: us-west-2
+managedNodeGroups:
+  - name: gpu
+    instanceType: p4d.24xlarge
+    minSize: 0
+    maxSize: 8
+    desiredCapacity: 2
+    volumeSize: 200
+    iam: {withAddonPolicies: {autoScaler: true}}
+  - name: system
+    instanceType: c5.2xlarge
+    minSize: 1
+    maxSize: 1
+"""
+
 
 def findings(*texts: str, instance: str = "") -> list[Finding]:
     """What is found in files named 0, 1, ..."""

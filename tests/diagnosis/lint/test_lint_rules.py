@@ -12,7 +12,7 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lint_manifests import BATCH, G5, JOB, MPI, STATIC, STORAGE, TRAIN, changed, findings
+from lint_manifests import BATCH, G5, JOB, MPI, NODES, STATIC, STORAGE, TRAIN, changed, findings
 
 from stationmaster.diagnosis.lint.findings import RULES
 from stationmaster.domain.catalogue.places import On
@@ -414,6 +414,9 @@ BAD = [
         "resources",
     ),
     # storage
+    Bad("node-volume", "warning", changed(NODES, "    volumeSize: 200\n", ""), "- name: gpu"),
+    Bad("node-volume", "warning", changed(NODES, "volumeSize: 200", "volumeSize: 80"), "volumeSi"),
+    Bad("node-range", "info", changed(NODES, "autoScaler", "ebs"), "maxSize: 8"),
     Bad("volume", "error", changed(JOB, "{name: shared, mount", "{name: fsx, mount"), "fsx"),
     Bad("volume", "error", changed(JOB, "mountPath: /scratch", "mountPath: /dev/shm"), "scratch"),
     Bad(
@@ -576,6 +579,11 @@ GOOD = [
     ),
     ("memory", JOB.replace("memory: 900Gi", "memory: 1082712Mi")),
     ("shared-memory", BATCH),
+    ("node-volume", changed(NODES, "volumeSize: 200", "volumeSize: ${GIB}")),
+    ("node-volume", changed(NODES, "    volumeSize: 200", "    launchTemplate: {id: lt-1}")),
+    ("node-volume", changed(NODES, "p4d.24xlarge", "m5.2xlarge")),
+    ("node-range", changed(NODES, "autoScaler: true", "autoScaler: true, ebs: true")),
+    ("node-range", changed(changed(NODES, "minSize: 0", "minSize: 8"), "autoScaler", "ebs")),
     ("processes", JOB.replace('nprocPerNode: "8"', "nprocPerNode: auto")),
     ("torchrun", command("[torchrun, '--nnodes=1:4', /app/train.py, --master_port=x]")),
     ("torchrun", command("[torchrun, --rdzv_id=a, /app/train.py]")),
@@ -596,7 +604,9 @@ GOOD = [
 ]
 
 
-@pytest.mark.parametrize("name", ["JOB", "STATIC", "G5", "MPI", "TRAIN", "BATCH", "STORAGE"])
+@pytest.mark.parametrize(
+    "name", ["JOB", "STATIC", "G5", "MPI", "TRAIN", "BATCH", "STORAGE", "NODES"]
+)
 def test_manifest_without_a_fault_has_no_finding(name):
     assert findings(getattr(lint_manifests, name)) == []
 
@@ -671,7 +681,7 @@ PLACES = st.lists(st.tuples(st.integers(0, 10**6), st.sampled_from(ODD)), min_si
 
 
 @settings(max_examples=80, deadline=None)
-@given(st.sampled_from([JOB, STATIC, MPI, TRAIN, BATCH, STORAGE]), PLACES)
+@given(st.sampled_from([JOB, STATIC, MPI, TRAIN, BATCH, STORAGE, NODES]), PLACES)
 def test_values_of_the_wrong_type_anywhere_are_no_error_of_the_linter(text, places):
     documents = list(yaml.safe_load_all(text))
     for number, value in places:
