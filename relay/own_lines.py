@@ -110,6 +110,7 @@ def _progress(line: ProgressLine, head: EventHead) -> ProgressReported | None:
         mfu=finite(line.mfu),
         step_time_s=finite(line.step_time_s),
         memory_gib=finite(line.memory_gib),
+        gpu_use=finite(line.gpu_use),
     )
 
 

@@ -8,6 +8,7 @@ nothing of models, data, loss or checkpoints' contents; how a model is spread ov
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -94,6 +95,15 @@ def sum_over_ranks(values: list[float], ranks: Ranks) -> list[float]:
     total = torch.tensor(values, dtype=torch.float64)
     dist.all_reduce(total)
     return [float(value) for value in total.tolist()]
+
+
+def least_over_ranks(value: float | None, ranks: Ranks) -> float | None:
+    """The smallest of the numbers that ranks have; None where none has one."""
+    if ranks.world_size == 1:
+        return value
+    least = torch.tensor(math.inf if value is None else value, dtype=torch.float64)
+    dist.all_reduce(least, op=dist.ReduceOp.MIN)
+    return float(least) if math.isfinite(float(least)) else None
 
 
 def start_sum_over_ranks(value: torch.Tensor, ranks: Ranks) -> Callable[[], torch.Tensor]:

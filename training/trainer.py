@@ -37,6 +37,7 @@ from stationmaster.domain.progress_lines import (
 from training.checkpoint import Checkpointer, State
 from training.config import TrainerConfig
 from training.final_model import FinalModel
+from training.gpu_use import watch_gpu
 from training.parallel import Ranks, start_sum_over_ranks, sum_over_ranks
 from training.progress import ProgressWriter
 from training.schedule import learning_rate
@@ -112,6 +113,7 @@ class Trainer:
         self._num_samples = config.num_samples
         self._newest_batches: list[Batch] = []
         self._throughput = Throughput(config.recipe, world_size=ranks.world_size)
+        self._gpu_use = watch_gpu(ranks.device)
 
     def train(self) -> Outcome:
         """Resume if there is something to resume from, and train to the last step or to SIGTERM.
@@ -130,6 +132,7 @@ class Trainer:
             return self._train()
         finally:
             gc.enable()
+            self._gpu_use.close()
 
     def _train(self) -> Outcome:
         outcome = Outcome.FINISHED
@@ -316,6 +319,7 @@ class Trainer:
                 loss_nats=round(result.loss_nats, 6),
                 learning_rate=result.learning_rate,
                 grad_norm=round(result.grad_norm, 6),
+                gpu_use=self._gpu_use.take_least(self._ranks),
                 **self._throughput.take(self._ranks.device),
             )
         )

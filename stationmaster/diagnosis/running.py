@@ -1,4 +1,5 @@
-"""What is wrong with a run that trains: EFA that is not used, and a speed far below the plan's.
+"""What is wrong with a run that trains: EFA that is not used, GPUs that are idle, and a speed far
+below the plan's.
 
 Pure; asked when the card is drawn, from what the run keeps. A run of which nothing is known has no
 finding: without NCCL's lines, without enough progress lines, or where the plan has no figure.
@@ -23,6 +24,9 @@ from stationmaster.domain.run.events import NetworkObserved, RunPhase
 SLOW: Final = 0.5
 # Below this part of the planned MFU, the GPUs mostly wait.
 IDLE: Final = 0.1
+# Below this part of the time with a kernel, a GPU waits for its own process. A training GPU is
+# at 0.7 to 0.95; one that waits for other ranks is in NCCL's kernel and looks busy.
+UNUSED: Final = 0.5
 
 
 @dataclass(frozen=True)
@@ -40,7 +44,7 @@ def running_findings(run: Run) -> list[RunningFinding]:
     found = []
     if run.network is not None and (network := network_finding(run.network, run)) is not None:
         found.append(network)
-    if run.phase is RunPhase.RUNNING and (slow := _slow(run)) is not None:
+    if run.phase is RunPhase.RUNNING and (slow := _unused(run) or _slow(run)) is not None:
         found.append(slow)
     return found
 
@@ -65,6 +69,19 @@ def network_finding(event: NetworkObserved, run: Run) -> RunningFinding | None:
     found = network_findings(transport, instance, num_nodes=run.placement.nodes, is_fast=True)
     bad = [each for each in found if each.verdict is Verdict.FAIL]
     return RunningFinding(bad[0].text, bad[0].remedy or "") if bad else None
+
+
+def _unused(run: Run) -> RunningFinding | None:
+    use = run.speeds.usual_gpu_use
+    if use is None or use >= UNUSED:
+        return None
+    return RunningFinding(
+        f"a GPU is idle {1 - use:.0%} of the time: it waits for its own process, most often for "
+        "data, and the others wait for it",
+        "start it again with more data_workers or with prepared data (dataset=packed:...), or "
+        "without cpu_offload; "
+        f"`/train logs {run.run_id}` shows what its pods warn of",
+    )
 
 
 def _slow(run: Run) -> RunningFinding | None:

@@ -98,6 +98,8 @@ class ProgressLine(PrintedLine):
     mfu: Figure | None = None
     step_time_s: Figure | None = None
     memory_gib: Figure | None = None
+    gpu_use: Figure | None = None
+    """Part of the time, 0 to 1, in which the GPU that is idle most ran a kernel."""
 
 
 class EvaluatedLine(PrintedLine):

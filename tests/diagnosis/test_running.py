@@ -24,7 +24,7 @@ def trains(recipe=GPU, **values):
     return make_run(ev.RunPhase.RUNNING, request=request, **values)
 
 
-def after(run, *, part=1.0, lines=LINES, mfu=None, first=1):
+def after(run, *, part=1.0, lines=LINES, mfu=None, gpu_use=None, first=1):
     """After progress lines with this part of the planned speed."""
     plan = planned(run)
     speed = part * (plan.samples_per_s if plan is not None else 1.0)
@@ -38,6 +38,7 @@ def after(run, *, part=1.0, lines=LINES, mfu=None, first=1):
             loss_nats=2.0,
             samples_per_s=speed,
             mfu=mfu,
+            gpu_use=gpu_use,
         )
         run = apply(run, line)
     return run
@@ -73,6 +74,18 @@ def test_slow_run_says_both_figures_and_where_to_look():
     assert f"expects {plan:,.3g} on 2 x p4d.24xlarge" in found.text
     assert f"`/train logs {RUN_ID}`" in found.remedy
     assert "validate=full" in found.remedy
+
+
+@pytest.mark.parametrize("values", [{}, {"wish": {"program": ("python", "train.py")}}])
+def test_idle_gpu_is_said_with_what_it_waits_for_also_where_there_is_no_plan(values):
+    run = trains(**values)
+
+    (found,) = running_findings(after(run, part=0.1, gpu_use=0.37))
+
+    assert "a GPU is idle 63% of the time" in found.text
+    assert "more data_workers" in found.remedy
+    assert said(after(run, gpu_use=0.5)) == []
+    assert said(after(run, gpu_use=0.37, lines=LINES - 1)) == []
 
 
 @pytest.mark.parametrize(

@@ -62,6 +62,7 @@ def test_read_progress_line_reports_every_figure():
         "mfu": None,
         "step_time_s": 0.25,
         "memory_gib": 0.5,
+        "gpu_use": 0.75,
     }
 
     (event,) = read(progress_line(**figures))

@@ -320,6 +320,8 @@ class ProgressReported(_Event):
     mfu: float | None = None
     step_time_s: float | None = None
     memory_gib: float | None = None
+    gpu_use: float | None = None
+    """Part of the time, 0 to 1, in which the GPU that is idle most ran a kernel."""
 
 
 class TrainingEvaluated(_Event):

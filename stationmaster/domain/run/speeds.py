@@ -27,6 +27,8 @@ class Speeds(BaseModel):
     """Over all ranks."""
     mfus: tuple[float, ...] = ()
     """Part of the GPUs' bf16 peak, 0 to 1, as the trainer measured it."""
+    gpu_uses: tuple[float, ...] = ()
+    """Part of the time, 0 to 1, in which the GPU that is idle most ran a kernel."""
 
     @property
     def usual_samples_per_s(self) -> float | None:
@@ -38,6 +40,11 @@ class Speeds(BaseModel):
         """The median; None before there are enough lines to judge, or where none has it."""
         return _usual(self.mfus)
 
+    @property
+    def usual_gpu_use(self) -> float | None:
+        """The median; None before there are enough lines to judge, or where none has it."""
+        return _usual(self.gpu_uses)
+
 
 def speeds_after(speeds: Speeds, event: ProgressReported) -> Speeds:
     """With one line more."""
@@ -47,6 +54,7 @@ def speeds_after(speeds: Speeds, event: ProgressReported) -> Speeds:
         num_skipped=speeds.num_skipped,
         samples_per_s=_with(speeds.samples_per_s, event.samples_per_s),
         mfus=_with(speeds.mfus, event.mfu),
+        gpu_uses=_with(speeds.gpu_uses, event.gpu_use),
     )
 
 
