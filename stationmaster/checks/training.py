@@ -28,6 +28,8 @@ from stationmaster.storage import shared_storage
 
 NAME: Final = "training"
 _LETTERS: Final = "tr"
+# Of each pod that is asked why training failed: together those of 100 nodes fit into a function.
+_LAST_LINES: Final = 2000
 
 
 def applies(spec: ClusterSpec, *, is_full: bool) -> bool:
@@ -134,6 +136,6 @@ def _source(cluster: LiveCluster, pod: PodView) -> Source:
         status += f" exit code {pod.exit_code}"
     return Source(
         name=pod.node or pod.name,
-        lines=cluster.kubernetes.log(pod.name).splitlines(),
+        lines=cluster.kubernetes.log(pod.name).splitlines()[-_LAST_LINES:],
         seen=[Seen(text=status, where=POD, subject=pod.name)] if status else [],
     )

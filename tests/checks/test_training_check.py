@@ -233,6 +233,18 @@ def test_node_whose_hardware_failed_is_named_as_bad():
     assert bad_nodes(oom) == {}
 
 
+def test_failure_is_explained_by_the_ends_of_logs():
+    oom = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
+    lines = [oom, *["starting"] * 1999]
+    ends = (("Error", 1), ("", 0))
+
+    def said(log):
+        return World([log, []], phases=("Failed", "Running"), ends=ends).look().sentence
+
+    assert "CUDA out of memory" in said(lines)
+    assert "CUDA out of memory" not in said([*lines, "starting"])
+
+
 @pytest.mark.parametrize(
     ("request_of_run", "recipe"),
     [
