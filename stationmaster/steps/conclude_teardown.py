@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from datetime import datetime
 
@@ -12,6 +13,7 @@ from stationmaster.domain.cluster.events import (
     TeardownFailed,
     cluster_event_id,
 )
+from stationmaster.domain.errors import PermanentError, TransientError
 from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.reactions.cluster import (
     CompleteTeardown,
@@ -23,6 +25,8 @@ from stationmaster.domain.reactions.cluster import (
 from stationmaster.services import Services
 from stationmaster.steps.catching import parse_caught
 from stationmaster.steps.leftovers import find_left
+
+logger = logging.getLogger(__name__)
 
 
 def conclude_teardown(
@@ -67,5 +71,17 @@ def _as_event(
         cluster_id=cluster_id,
         at=now,
         reason=reaction.reason,
-        left=[str(left) for left in find_left(services, cluster_id)],
+        left=_left(services, cluster),
     )
+
+
+def _left(services: Services, cluster: Cluster) -> list[str]:
+    """What AWS still has of the cluster; where it does not say, what the records name.
+
+    A failure that is not recorded would leave the next attempt without time of its own.
+    """
+    try:
+        return [str(left) for left in find_left(services, cluster.cluster_id)]
+    except (TransientError, PermanentError) as exc:
+        logger.warning("not listed", extra={"error": str(exc)})
+        return cluster.billable_left

@@ -4,13 +4,15 @@
 from __future__ import annotations
 
 import json
+from unittest.mock import Mock
 
 import pytest
 from aws_steps import Account, account, endpoint  # noqa: F401
 
+from stationmaster.aws.node_groups import NodeGroups
 from stationmaster.domain.cluster.aggregate import TeardownStatus
 from stationmaster.domain.cluster.resources import ResourceStatus
-from stationmaster.domain.errors import LeftBehind, StepTimedOut
+from stationmaster.domain.errors import LeftBehind, StepTimedOut, TransientError
 from stationmaster.domain.run import events as ev
 from stationmaster.steps.begin_teardown import begin_teardown
 from stationmaster.steps.conclude_run import conclude_run
@@ -131,6 +133,26 @@ def test_teardown_that_begins_twice_is_one_attempt(account: Account):
     assert len(account.events("teardown.started")) == 1
     assert account.cluster.teardown is TeardownStatus.RUNNING
     assert account.run.phase is ev.RunPhase.FAILED, "the run that leased the cluster ends with it"
+
+
+def test_teardown_that_fails_while_aws_says_nothing_names_what_is_recorded_and_has_its_time_again(
+    account: Account, monkeypatch: pytest.MonkeyPatch
+):
+    build(account)
+    account.pass_time()
+    with monkeypatch.context() as silent:
+        silent.setattr(NodeGroups, "left", Mock(side_effect=TransientError("throttled")))
+        cause = {"Error": "TransientError", "Cause": "throttled"}
+        conclude_teardown(account.services, account.cluster_id, error=cause)
+
+    assert account.cluster.teardown is TeardownStatus.FAILED
+    assert account.cluster.left_behind == account.cluster.billable_left != []
+
+    assert account.call(begin_teardown)
+    assert not account.call(verify_released), "the second attempt has time of its own"
+    account.finish(verify_released)
+    conclude_teardown(account.services, account.cluster_id)
+    assert account.cluster.teardown is TeardownStatus.COMPLETED
 
 
 def test_teardown_that_is_concluded_twice_keeps_its_first_cost(account: Account):
