@@ -5,14 +5,28 @@ The cause is found when the card is drawn (`stationmaster.diagnosis.runs`), from
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Final, TypeVar
+
 from bot.blocks import mrkdwn as md
 from bot.blocks.elements import Block, section
 from stationmaster.diagnosis.explaining import UNEXPLAINED, Context, Finding
 from stationmaster.diagnosis.runs import explain_run, explain_setback
 from stationmaster.domain.catalogue.instances import CATALOGUE
 from stationmaster.domain.run.aggregate import Run
-from stationmaster.domain.run.events import PhaseChanged, RunPhase
+from stationmaster.domain.run.events import (
+    PhaseChanged,
+    ProcessFailed,
+    RunPhase,
+    TrainingResumed,
+    WorkersRestarting,
+)
 from stationmaster.domain.run.view import RunView
+
+_Event = TypeVar("_Event")
+
+# What remedies say where the same command is to be typed with something changed.
+_AGAIN: Final = " again"
 
 
 def failure_blocks(view: RunView) -> list[Block]:
@@ -23,7 +37,10 @@ def failure_blocks(view: RunView) -> list[Block]:
         why.append(f"trainer: {md.escape(run.trainer_failure, 600)}")
     blocks = [section("*Why it failed*\n" + "\n".join(f"> {line}" for line in why))]
     if found is not None:
-        blocks.append(section(f"*What to do*\n{md.escape(found.remedy, 900)}"))
+        todo = [md.escape(found.remedy, 900)]
+        if _AGAIN in found.remedy:
+            todo.append(f"It was typed as {md.code(run.request.command, 600)}")
+        blocks.append(section("*What to do*\n" + "\n".join(todo)))
     return blocks
 
 
@@ -43,6 +60,24 @@ def recovery_line(event: PhaseChanged, run: Run) -> str:
     line = f"\u25b8 *training continues* after {stood}, restart {len(setbacks)}{said}"
     found = explain_setback(event.reason, Context(run=run.run_id, recipe=run.request.recipe))
     return f"{line}\n> *{md.escape(found.diagnosis, 500)}*" if found is not None else line
+
+
+def without_repeats(events: Sequence[_Event]) -> list[_Event]:
+    """Without what a change of phase in the same message says as well."""
+    said = [event.reason for event in events if isinstance(event, PhaseChanged) and event.reason]
+    return [event for event in events if not any(_is_in(event, reason) for reason in said)]
+
+
+def _is_in(event: object, reason: str) -> bool:
+    match event:
+        case WorkersRestarting():
+            return event.reason in reason
+        case ProcessFailed():
+            return f"{event.process}{event.line and ': '}{event.line}" in reason
+        case TrainingResumed():
+            return reason.startswith(f"resumed from step {event.step:,}")
+        case _:
+            return False
 
 
 def _cause_lines(view: RunView, found: Finding | None) -> list[str]:

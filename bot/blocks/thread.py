@@ -17,7 +17,7 @@ from bot.blocks import words
 from bot.blocks.backups import backup_line
 from bot.blocks.cluster_changes import replacement_line, settled_line, zone_line
 from bot.blocks.elements import Content, event_lines
-from bot.blocks.failures import recovery_line
+from bot.blocks.failures import recovery_line, without_repeats
 from bot.blocks.results import push_line, results_line
 from bot.blocks.running import network_line
 from stationmaster.domain.cluster import events as cl
@@ -109,7 +109,7 @@ def thread_message(events: Sequence[ThreadEvent], view: RunView) -> Content | No
     """One message for the noteworthy ones among `events`, or None when none is."""
     run = view.run
     in_time = _while_the_cluster_stands(events, view)
-    posted = _newest_only([event for event in in_time if is_noteworthy(event)])
+    posted = without_repeats(_newest_only([each for each in in_time if is_noteworthy(each)]))
     if not posted:
         return None
     lines = []

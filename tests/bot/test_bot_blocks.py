@@ -549,7 +549,7 @@ LOST_NCCL = Failure(
                 "> *the kernel killed the process because the container used more memory",
                 "> pod w-1 exited with code 137 (OOMKilled); it failed",
                 "*What to do*\\nstart it again with less in memory",
-                "`/train plan tiny-llama instance=TYPE`",
+                "`/train plan tiny-llama instance=TYPE`\\nIt was typed as `/train tiny-llama",
             ],
         ),
         (
@@ -614,6 +614,29 @@ def test_thread_of_a_recovered_run_keeps_how_long_it_stood_and_why():
     assert "> *the kernel killed the process because the container used more memory" in text
     first = event(ev.PhaseChanged, phase=ev.RunPhase.RUNNING)
     assert thread_message([first], running()).text.endswith("*training*")
+
+
+def test_thread_says_a_setback_once_in_a_message():
+    process = "process 0 was killed by SIGKILL"
+    failed = event(ev.ProcessFailed, pod="w-1", process=process)
+    other = event(ev.ProcessFailed, 1, pod="w-2", process=process, line="RuntimeError: x")
+    restarting = event(ev.WorkersRestarting, pod="w-1", reason=process)
+    reason = f"pod w-1 failed: {process}"
+    recovering = event(ev.PhaseChanged, phase=ev.RunPhase.RECOVERING, reason=reason)
+    resumed = event(ev.TrainingResumed, step=1000)
+
+    def lines(*events):
+        return thread_message(events, running()).text.splitlines()
+
+    assert len(lines(failed, recovering, restarting, other, resumed)) == 3
+    assert len(lines(failed, restarting, resumed)) == 3
+    trains = event(
+        ev.PhaseChanged,
+        1,
+        phase=ev.RunPhase.RUNNING,
+        reason=f"resumed from step 1,000 after {reason}",
+    )
+    assert len(lines(resumed, trains)) == 1
 
 
 def test_card_of_a_recovered_run_keeps_one_line_a_phase():

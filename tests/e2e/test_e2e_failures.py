@@ -87,6 +87,7 @@ def test_run_when_the_training_command_exits_1_fails_with_its_sentence(running):
     assert "900000 held out by eval_samples" in card
     assert "*the data set is too small for what eval_samples= holds out of it*" in card
     assert "start it again with a smaller eval_samples=" in card
+    assert "typed as `/train tiny-llama nodes=1 eval_every=9 eval_samples=900000 seed=2`" in card
     assert running.left(run_id) == []
     assert trainer_pids(run_id) == []
 
