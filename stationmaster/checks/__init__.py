@@ -77,10 +77,12 @@ def names_for(spec: ClusterSpec, *, is_full: bool = False) -> list[str]:
 def before(name: str, spec: ClusterSpec, *, is_full: bool) -> list[str]:
     """Names of the checks that must have passed before this one starts anything.
 
-    A broken GPU explains a network that fails, and both a training that does. What two checks
-    measure at once is wrong for both: the file system's traffic shares the nodes' network.
+    A pod that asks for all devices does not start on a node that offers too few. A broken GPU
+    explains a network that fails, and both a training that does. What two checks measure at once is
+    wrong for both: the file system's traffic shares the nodes' network.
     """
     first = {
+        gpu_health.NAME: [gpus, efa],
         network.NAME: [gpu_health],
         storage.NAME: [network] if is_full else [],
         training.NAME: [gpu_health, network, storage],

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from stationmaster.domain.sizes import counted
 from stationmaster.inspection import Finding, LiveCluster, Verdict
+
+_UNHEARD: Final = (
+    ": its kubelet has heard of none from the device plugin, whose pod there says why: "
+    "kubectl get pods -A -o wide"
+)
 
 
 def look_at_devices(cluster: LiveCluster, *, resource: str, expected: int) -> Finding:
@@ -20,7 +27,7 @@ def look_at_devices(cluster: LiveCluster, *, resource: str, expected: int) -> Fi
         return Finding(
             Verdict.WAITING,
             f"node {node.name} offers {node.count(resource)} {resource}, "
-            f"{expected} expected{others}",
+            f"{expected} expected{others}{_UNHEARD if node.count(resource) == 0 else ''}",
             figures,
             {
                 each.name: f"it offers {each.count(resource)} {resource}, {expected} expected"

@@ -54,8 +54,10 @@ def run_check(services: Services, cluster_id: ClusterId, *, check: str) -> StepR
         if finished.passed:
             return READY
         raise CheckFailed(f"check {check} failed: {finished.detail}")
+    if _awaits_another(cluster, check):
+        return NOT_READY  # which has a limit of its own, and ends the pass where it fails
     live = live_cluster(services, cluster)
-    finding = _awaited(cluster, check) or _look(live, get_check(check))
+    finding = _look(live, get_check(check))
     detail = finding.sentence
     if finding.verdict not in (Verdict.GOOD, Verdict.BAD):
         waited_s = (services.now() - _may_start_since(cluster, check)).total_seconds()
@@ -91,13 +93,10 @@ def _may_start_since(cluster: Cluster, check: str) -> datetime:
     return max([checked_since(cluster) or cluster.pass_began_at, *ends])
 
 
-def _awaited(cluster: Cluster, check: str) -> Finding | None:
-    """That the check waits for one which must have passed before it; None where it does not."""
+def _awaits_another(cluster: Cluster, check: str) -> bool:
+    """Whether one has not passed yet which must have before this one starts."""
     over = {known.name for known in cluster.checks if known.passed}
-    for name in before(check, cluster.spec, is_full=cluster.is_full):
-        if name not in over:
-            return Finding(Verdict.WAITING, f"it starts after check {name}, which has not passed")
-    return None
+    return not over.issuperset(before(check, cluster.spec, is_full=cluster.is_full))
 
 
 def _look(cluster: LiveCluster, check: Check) -> Finding:

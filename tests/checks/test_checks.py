@@ -118,9 +118,11 @@ def test_devices_are_good_only_if_every_node_offers_all_of_them(check, device, e
     ]
     assert waiting[0].bad_nodes == {"n-2": f"it offers 3 {device}, {expected} expected"}
     assert both.bad_nodes.keys() == {"n-1", "n-2"}
-    assert both.sentence.endswith(
-        f"offers 0 {device}, {expected} expected (2 of 2 nodes are wrong)"
+    assert (
+        f"offers 0 {device}, {expected} expected (2 of 2 nodes are wrong): its kubelet has heard "
+        "of none from the device plugin" in both.sentence
     )
+    assert "device plugin" not in waiting[0].sentence
 
 
 @pytest.mark.parametrize(
@@ -203,6 +205,7 @@ def test_cluster_gets_the_checks_that_apply_to_it(recipe, instance, checked):
 @pytest.mark.parametrize(
     ("recipe", "instance", "check", "is_full", "first"),
     [
+        ("llama2-7b", "p4d.24xlarge", "gpu-health", False, ["gpus", "efa"]),
         ("llama2-7b", "p4d.24xlarge", "network", False, ["gpu-health"]),
         ("llama2-7b", "p4d.24xlarge", "storage", False, []),
         ("llama2-7b", "p4d.24xlarge", "storage", True, ["network"]),

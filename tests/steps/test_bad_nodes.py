@@ -61,14 +61,15 @@ def nodes(account: Account) -> list[NodeView]:
     return live_cluster(account.services, account.cluster).training_nodes
 
 
-def begin(account: Account, *, num_nodes: int = 2) -> None:
+def begin(account: Account, *, num_nodes: int = 2, fault: str = "gpu-short") -> None:
     """A cluster with its nodes and the NVIDIA device plugin; one of them is a GPU short."""
-    CLUSTERS[account.settings.kubeconfig].faults.add("gpu-short")
+    CLUSTERS[account.settings.kubeconfig].faults.add(fault)
     account.request(**P4D, nodes=num_nodes)
     for step, arguments in ((ensure_cluster, {}), (ensure_node_group, {"node_group": "training"})):
         finish(account, step, **arguments)
     account.services.kubernetes(account.cluster_id).apply(load_manifests("nvidia-device-plugin"))
-    offer_gpus(account)
+    if fault == "gpu-short":
+        offer_gpus(account)
     account.happen_to_cluster(ClusterPhaseChanged, phase=ClusterPhase.VALIDATING)
 
 
@@ -218,3 +219,16 @@ def test_third_bad_node_fails_the_cluster(account: Account):
     assert failed.bad_nodes == tuple(
         node.name for node in nodes(account) if node.count("nvidia.com/gpu") == 7
     )
+
+
+def test_nodes_that_all_lack_their_device_plugin_are_not_replaced(account: Account):
+    begin(account, fault="device-plugin-missing")
+    sentence = r"offers 0 nvidia.com/gpu, 8 expected .*device plugin.*2 of 2 nodes failed, so none"
+
+    assert not account.call(run_check, check="gpu-health")
+    with pytest.raises(CheckFailed, match=sentence):
+        fail_check(account)
+
+    # It waits for the GPUs, whose check is the one to fail.
+    assert account.events("check.finished")[0].check == "gpus"
+    assert account.cluster.replacements == []
