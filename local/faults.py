@@ -168,6 +168,12 @@ _FAULTS: Final = (
         source="https://github.com/awslabs/awsome-distributed-ai/issues/664",
     ),
     NamedFault(
+        name="slow-file-system",
+        endpoint="cluster",
+        effect="the file system moves 10 MB/s for each node, whatever was bought",
+        source="FSx for Lustre user guide, Troubleshooting: slow performance",
+    ),
+    NamedFault(
         name="spot-interrupted",
         endpoint="cluster",
         effect="AWS takes a spot node back while a job trains on it, and brings another one",

@@ -9,6 +9,8 @@ is imported, a store that is to serve gets a socket on 127.0.0.1, where all pods
 
 All nodes share one loopback interface, so the link of a single node cannot be slow by itself. On a
 node that the kubelet says has such a link, a collective waits as long as its tensors would take.
+Likewise a directory of this machine cannot be a slow file system: where the kubelet says so, what a
+program writes without a buffer and reads into one takes its time, and /proc/mounts says Lustre.
 """
 
 from __future__ import annotations
@@ -16,8 +18,10 @@ from __future__ import annotations
 import errno
 import functools
 import importlib.machinery
+import io
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -28,6 +32,8 @@ _FIRST_USER = "torch.distributed.distributed_c10d"
 _LOOPBACK = "127.0.0.1"
 # Set by the kubelet: what the node's network moves, in MB/s.
 _LINK = "STATIONMASTER_LOCAL_LINK_MBPS"
+# Set by the kubelet: where a slow file system is mounted; with _MBPS at its end, what it moves.
+_LUSTRE = "STATIONMASTER_LOCAL_LUSTRE"
 
 
 class _WhenTorchIsImported:
@@ -99,6 +105,51 @@ def _listen(port: int) -> int:
     return listener.detach()
 
 
+class _Pace:
+    """Lets bytes pass at a rate, those of all threads together."""
+
+    def __init__(self, bytes_per_s: float) -> None:
+        self._bytes_per_s = bytes_per_s
+        self._lock = threading.Lock()
+        self._free_at = 0.0
+
+    def wait(self, num_bytes: int) -> None:
+        """Return when so many bytes have passed."""
+        with self._lock:
+            begun = max(self._free_at, time.monotonic())
+            self._free_at = begun + num_bytes / self._bytes_per_s
+        time.sleep(max(0.0, self._free_at - time.monotonic()))
+
+
+def _mount_slowly(paths: list[str], pace: _Pace) -> None:
+    """Let the directories of a file system be Lustre to this program, and slow."""
+    opened, readv = io.open, os.readv
+
+    class SlowFile(io.FileIO):
+        def write(self, data: Any) -> int:
+            count = super().write(data)
+            pace.wait(count)
+            return count
+
+    def open_slowly(
+        file: Any, mode: str = "r", buffering: int = -1, *rest: Any, **more: Any
+    ) -> Any:
+        if str(file) == "/proc/mounts":
+            with opened(file) as mounts:
+                lines = [f"fs@tcp:/fsx {path} lustre rw 0 0\n" for path in paths]
+                return io.StringIO(mounts.read() + "".join(lines))
+        if buffering == 0 and any(str(file).startswith(f"{path}/") for path in paths):
+            return SlowFile(file, mode.replace("b", ""))
+        return opened(file, mode, buffering, *rest, **more)
+
+    def read_slowly(descriptor: int, buffers: Any) -> int:
+        count = readv(descriptor, buffers)
+        pace.wait(count)
+        return count
+
+    io.open, os.readv = open_slowly, read_slowly
+
+
 def _refusal(port: int, exc: OSError) -> Exception:
     """What PyTorch itself raises: torchrun then tries to be a client of the store that is there."""
     from torch.distributed import DistNetworkError
@@ -115,5 +166,9 @@ def _run_hidden_one() -> None:
         spec.loader.exec_module(type(sys)("sitecustomize"))
 
 
+if _LUSTRE in os.environ:
+    _mount_slowly(
+        os.environ[_LUSTRE].split(os.pathsep), _Pace(float(os.environ[f"{_LUSTRE}_MBPS"]) * 1e6)
+    )
 sys.meta_path.insert(0, _WhenTorchIsImported())
 _run_hidden_one()

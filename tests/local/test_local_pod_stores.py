@@ -1,4 +1,4 @@
-"""PyTorch's stores in pods: on loopback, and otherwise as PyTorch makes them."""
+"""What pods' Python is given: stores on loopback, and a slow link or file system by a fault."""
 
 import json
 import os
@@ -65,3 +65,73 @@ def test_store_of_a_pod_serves_on_loopback_only_and_is_refused_on_a_taken_port(t
         "refused": f"127.0.0.1:{taken}: Address already in use (EADDRINUSE)",
     }
     assert ended.stderr == "hidden one\n"
+
+
+SLOW = """
+import io, json, os, pathlib, sys, time
+
+root = pathlib.Path(sys.argv[1])
+began = time.monotonic()
+with (root / "fsx/a").open("wb", buffering=0) as file:
+    file.write(bytes(200_000))
+written = time.monotonic()
+descriptor = os.open(root / "fsx/a", os.O_RDONLY)
+count = os.readv(descriptor, [bytearray(200_000)])
+read = time.monotonic()
+with (root / "elsewhere").open("wb", buffering=0) as file:
+    file.write(bytes(200_000))
+is_lustre = f" {root}/fsx lustre " in pathlib.Path("/proc/mounts").read_text()
+print(json.dumps([count, is_lustre, written - began >= 0.2, read - written >= 0.2]))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has /proc/mounts")
+def test_slow_file_system_is_lustre_to_a_program_and_takes_its_time(tmp_path):
+    (tmp_path / "fsx").mkdir()
+    slow = {
+        "STATIONMASTER_LOCAL_LUSTRE": str(tmp_path / "fsx"),
+        "STATIONMASTER_LOCAL_LUSTRE_MBPS": "1",
+    }
+
+    ended = subprocess.run(
+        [sys.executable, "-c", SLOW, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+        env=os.environ | slow | {"PYTHONPATH": str(POD_PYTHON)},
+    )
+
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert json.loads(ended.stdout) == [200_000, True, True, True]
+    assert (tmp_path / "fsx" / "a").stat().st_size == 200_000
+
+
+LINK = """
+import json, os, time, torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo", init_method=f"file://{os.environ['STORE']}", rank=0, world_size=1)
+began = time.monotonic()
+dist.all_reduce(torch.zeros(50_000))
+dist.broadcast(torch.zeros(50_000), src=0)
+print(json.dumps(time.monotonic() - began >= 0.4))
+"""
+
+
+def test_collectives_take_the_time_of_a_slow_link(tmp_path):
+    ended = subprocess.run(
+        [sys.executable, "-c", LINK],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=1800,
+        env=os.environ
+        | {
+            "PYTHONPATH": str(POD_PYTHON),
+            "STATIONMASTER_LOCAL_LINK_MBPS": "1",
+            "STORE": str(tmp_path / "store"),
+        },
+    )
+
+    assert json.loads(ended.stdout) is True, ended.stderr

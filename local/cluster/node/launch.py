@@ -6,6 +6,7 @@ Called by the pod worker at each start of a container. It decides; starting is `
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,8 +31,11 @@ from local.cluster.node.environment import (
 )
 from local.cluster.node.volumes import FileSystems, MountError, container_mounts, mount_all
 
-# What the network of a slow node moves, in MB/s; gloo moves twenty times as much on loopback.
-SLOW_LINK_MBPS = "50"
+# What a slow file system moves for each node, in MB/s; the least that can be bought is 146.
+SLOW_FILE_SYSTEM, SLOW_FILE_SYSTEM_MBPS = "slow-file-system", "10"
+# What the network of a slow node moves, in MB/s. On loopback gloo moves fifty times as much, and
+# ten times as much on a busy machine.
+SLOW_LINK_MBPS = "20"
 
 PodIdentity = Callable[[str, str], Mapping[str, str]]
 """Variables for a namespace and a service account."""
@@ -101,15 +105,29 @@ def command_of(
             f'image "{image}" has no command here: local mode runs no images; set the container\'s '
             "command"
         )
+    mounts = container_mounts(container, volumes)
     return container_command(
         context.objects,
         pod,
         container,
-        base=_node_variables(context, pod, container),
+        base=_node_variables(context, pod, container) | _slow_storage(context, pod, mounts),
         image_command=list(image_command),
-        translation=_translation(context, pod, container_mounts(container, volumes)),
+        translation=_translation(context, pod, mounts),
         directory=context.directory,
     )
+
+
+def _slow_storage(context: NodeContext, pod: Object, mounts: Mapping[str, Path]) -> dict[str, str]:
+    """Where the pod has mounted file systems, if these are slow; a claim is one of FSx here."""
+    if SLOW_FILE_SYSTEM not in context.faults or not any(
+        "persistentVolumeClaim" in volume for volume in pod["spec"].get("volumes") or []
+    ):
+        return {}
+    paths = os.pathsep.join(map(str, mounts.values()))
+    return {
+        "STATIONMASTER_LOCAL_LUSTRE": paths,
+        "STATIONMASTER_LOCAL_LUSTRE_MBPS": SLOW_FILE_SYSTEM_MBPS,
+    }
 
 
 def _job_of(pod: Object) -> str:
