@@ -18,7 +18,7 @@ from stationmaster.domain.errors import BadCommand
 
 _MAX_LISTED: Final = 12  # consequences; --json has all
 _MAX_BYTES: Final = 512 * 1024**2  # five million usual lines, which take half a minute
-_MAX_UNREADABLE: Final = 0.05  # part of the characters; a log may have some
+_MAX_UNREADABLE: Final = 0.2  # part of the characters; a log in an old encoding has some
 _UTF_16: Final = (b"\xff\xfe", b"\xfe\xff")  # what PowerShell's > begins a file with
 
 

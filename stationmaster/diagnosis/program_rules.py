@@ -151,8 +151,9 @@ RULES: Final = (
     Rule(
         id="hub-data",
         where=LOG,
-        hint="emptydataseterror|gzip://",
-        pattern=r"EmptyDatasetError|FileNotFoundError: gzip://",
+        hint="emptydataseterror|gzip://|hf://datasets/",
+        pattern=r"EmptyDatasetError|FileNotFoundError: (?:gzip|hf)://"
+        r"|FileNotFoundError: Unable to find 'hf://",
         rank=Rank.PROGRAM,
         diagnosis="streaming the data set from the hub failed: its files were not found",
         remedy="start it again with dataset=packed:hub:ORG/NAME, which downloads it once",
