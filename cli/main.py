@@ -103,8 +103,15 @@ def make_parser() -> argparse.ArgumentParser:
     diagnose = commands.add_parser(
         "diagnose", help="the root cause in pod logs, events, descriptions and dmesg"
     )
-    diagnose.add_argument("files", nargs="+", metavar="FILE", help="- is standard input")
-    diagnose.add_argument("--instance", metavar="TYPE", help="of the nodes: whether EFA is missed")
+    diagnose.add_argument(
+        "files",
+        nargs="+",
+        metavar="FILE",
+        help="a log, events or objects, or - for what is piped in",
+    )
+    diagnose.add_argument(
+        "--instance", metavar="TYPE", help="what the nodes are: some have no EFA to miss"
+    )
     diagnose.add_argument("--json", action="store_true")
     diagnose.set_defaults(run=_diagnose)
 

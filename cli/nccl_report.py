@@ -137,7 +137,8 @@ def _limits(test: TestReport) -> str:
     return (
         f"  judged at {size_text(test.judged_size_bytes)}: {test.judged_busbw_gbps:g} GB/s; fails "
         f"below {test.floor_busbw_gbps:g}, warns below {test.warn_busbw_gbps:g}\n"
-        f"  reference {test.reference_busbw_gbps:g} GB/s ({test.reference_source})"
+        f"  published for healthy fabrics: {test.reference_busbw_gbps:g} GB/s "
+        "(--json has the source)"
     )
 
 
