@@ -12,6 +12,8 @@ from stationmaster.settings import Settings
     [
         ("plugin-never-ready", {"plugin_timeout_s"}),
         ("pods-never-start", {"job_start_timeout_s"}),
+        ("device-plugin-missing", {"check_timeout_s"}),
+        ("gpu-short", {"check_timeout_s"}),
         ("launches-fail-silently", {"provision_timeout_s"}),
         *((fault, set()) for fault in AWS_FAULTS if fault != "launches-fail-silently"),
     ],
@@ -28,6 +30,7 @@ def test_faults_together_shorten_each_its_own_limit() -> None:
 
     assert [name for name in DEFAULT_LIMITS if limits[name] < DEFAULT_LIMITS[name]] == [
         "plugin_timeout_s",
+        "check_timeout_s",
         "job_start_timeout_s",
     ]
 

@@ -117,7 +117,7 @@ def test_taint_of_a_node_group_of_eks_keeps_pods_off_its_nodes(empty_cluster: Cl
         cluster="trial",
         name="training",
         instance_type="m5.2xlarge",
-        count=1,
+        instance_ids=["i-1"],
         zone="us-east-1a",
         labels={},
         taints=[{"key": "training", "value": "true", "effect": "NO_SCHEDULE"}],
