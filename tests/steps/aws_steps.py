@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from itertools import count
 
+import boto3
 import pytest
 from artifacts_world import BUCKET
 from aws_fixtures import until
@@ -25,6 +26,7 @@ from factories import (
     make_requested,
 )
 
+from bench.sweeps.direct_calls import without_connection
 from local.aws import (
     BucketSpec,
     Deployment,
@@ -304,6 +306,8 @@ def endpoint(
         speed=getattr(request.module, "SPEED", QUICK),
         kubernetes_endpoint="https://127.0.0.1:1",  # steps that connect have a kubeconfig
     ) as aws:
+        assert boto3.DEFAULT_SESSION is not None, "the endpoint sets one up"
+        boto3.DEFAULT_SESSION.events.register("before-send", without_connection(aws))
         yield aws, _deployed(aws)
 
 

@@ -29,7 +29,6 @@ from aws_steps import Account
 from botocore.exceptions import ClientError
 from kubernetes.client import ApiClient
 
-from bench.sweeps.direct_calls import without_connection
 from bench.sweeps.points import of_day, seed_of_day
 from local.aws import LocalAws
 from stationmaster.aws.table import PARTITION_KEY, SORT_KEY, table_definition
@@ -403,7 +402,6 @@ def writes(endpoint: tuple[LocalAws, Settings]) -> Iterator[Writes]:
         watching = Writes()
         assert boto3.DEFAULT_SESSION is not None, "the endpoint sets one up"
         watching.attach(boto3.DEFAULT_SESSION, monkeypatch)
-        boto3.DEFAULT_SESSION.events.register("before-send", without_connection(endpoint[0]))
         yield watching
 
 
