@@ -22,8 +22,9 @@ from botocore.client import ClientCreator
 
 botocore.session.create_loader = functools.cache(botocore.session.create_loader)
 
-_make_class = ClientCreator._create_client_class
-_read_model = ClientCreator._load_service_model
+_creator: Any = ClientCreator  # its stubs have no private methods
+_make_class = _creator._create_client_class
+_read_model = _creator._load_service_model
 _classes: dict[str, Any] = {}
 _models: dict[str, Any] = {}
 
@@ -42,5 +43,5 @@ def _model_of(self: Any, service_name: str, api_version: str | None = None) -> A
     return _models[service_name]
 
 
-ClientCreator._create_client_class = _class_of
-ClientCreator._load_service_model = _model_of
+_creator._create_client_class = _class_of
+_creator._load_service_model = _model_of
