@@ -80,6 +80,7 @@ def offer_gpus(account: Account) -> None:
 def finish(account: Account, step: Any, **arguments: str) -> None:
     while not account.call(step, **arguments):
         account.aws.finish_lifecycles()
+        account.late += timedelta(seconds=15)
 
 
 def fail_check(account: Account) -> None:
@@ -120,6 +121,7 @@ def test_node_that_fails_a_check_is_replaced_and_every_check_begins_anew(account
     (began,) = account.events("cluster.node_replacement_began")
     assert (began.instance_id, began.check, began.number) == (bad, "gpus", 1)
     assert len(account.events("cluster.node_replaced")) == 1
+    assert {each.name for each in account.cluster.checks} == {"gpus", "nodes"}
     assert bad not in instances(account)
     assert {node.instance_id for node in nodes(account)} == set(instances(account))
     assert len(instances(account)) == 2
@@ -172,6 +174,7 @@ def test_nothing_is_replaced_in_a_cluster_that_goes_away_or_under_a_job(account:
     account.happen_to_cluster(ClusterPhaseChanged, phase=ClusterPhase.DRAINING)
 
     assert under_a_job == []
+    assert [node.name for node in nodes(account) if not node.schedulable] == [bad.node]
     with pytest.raises(ClusterDrained):
         replace(account)
     assert bad.instance_id in instances(account)

@@ -21,11 +21,15 @@ def _describe(self: Any) -> ActionResult:
 
 
 def _terminate(self: Any) -> ActionResult:
-    """Only what keeps the group's size: nobody asks for less.
+    """A node group's least size is its size, so an instance only goes for another one.
 
     Source: EC2 Auto Scaling API reference, TerminateInstanceInAutoScalingGroup; the words of the
-    refusal are from https://github.com/yaybu/touchdown/issues/51.
+    second refusal are from https://github.com/yaybu/touchdown/issues/51.
     """
+    if str(self._get_param("ShouldDecrementDesiredCapacity")).lower() != "false":
+        raise ValidationError(
+            "Terminating instance without replacement will violate group's min size constraint."
+        )
     instance_id = self._get_param("InstanceId")
     activities = current().scaling_activities
     name = activities.replace(instance_id)

@@ -75,13 +75,12 @@ class NodeController(Controller):
         With `instance_ids` there is one on each of these instances, and none on another one.
         """
         existing = self.of_group(node_group)
-        going = existing[count:]
-        new = list(instance_ids)
         if instance_ids:
             there = {_instance_of(node): node for node in existing}
             going = [node for name, node in there.items() if name not in instance_ids]
             new = [each for each in instance_ids if each not in there]
         else:
+            going = existing[count:]
             new = [_new_instance() for _ in range(count - len(existing))]
         for node in going:
             self._remove(node)

@@ -131,6 +131,40 @@ def test_taint_of_a_node_group_of_eks_keeps_pods_off_its_nodes(empty_cluster: Cl
     own.pod_phase("trainer", "Succeeded")
 
 
+def test_one_node_that_takes_jobs_has_a_slow_link_and_the_one_in_its_place_has_not(
+    empty_cluster: Cluster,
+) -> None:
+    own, behind = empty_cluster, ClusterBehindEks(empty_cluster.local, empty_cluster.state_dir)
+    own.local.faults.add("slow-node")
+
+    def links(*instance_ids: str) -> list[str]:
+        """What pods on these instances are given, by the order of their nodes."""
+        behind.node_group_active(
+            cluster="trial",
+            name="training",
+            instance_type="m5.2xlarge",
+            instance_ids=instance_ids,
+            zone="us-east-1a",
+            labels={"pool": "training"},
+            taints=[{"key": "training", "value": "true", "effect": "NO_SCHEDULE"}],
+        )
+        found = []
+        for node in own.core.list_node(label_selector="pool=training").items:
+            name = f"on-{node.spec.provider_id.rpartition('/')[2]}-of-{'-'.join(instance_ids)}"
+            own.run_pod(
+                name,
+                "echo link=$STATIONMASTER_LOCAL_LINK_MBPS",
+                nodeName=node.metadata.name,
+                tolerations=[{"key": "training", "operator": "Exists"}],
+            )
+            own.pod_phase(name, "Succeeded")
+            found.append(own.log(name).strip())
+        return found
+
+    assert links("i-1", "i-2") == ["link=20", "link="]
+    assert links("i-2", "i-3") == ["link=", "link="]
+
+
 def test_pods_that_avoid_each_other_share_no_node(empty_cluster: Cluster) -> None:
     own = empty_cluster
     own.add_nodes(node_group="one")
