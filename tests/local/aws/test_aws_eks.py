@@ -208,11 +208,12 @@ def test_instance_that_its_auto_scaling_group_terminates_is_replaced_once(
     bad, good = [each["InstanceId"] for each in instances(endpoint, "replaced")]
     scaling = endpoint.client("autoscaling")
 
-    for _ in range(2):
-        answer = scaling.terminate_instance_in_auto_scaling_group(
-            InstanceId=bad, ShouldDecrementDesiredCapacity=False
-        )
-        assert answer["Activity"]["Description"] == f"Terminating EC2 instance: {bad}"
+    with endpoint.lifecycles_held():
+        for _ in range(2):
+            answer = scaling.terminate_instance_in_auto_scaling_group(
+                InstanceId=bad, ShouldDecrementDesiredCapacity=False
+            )
+            assert answer["Activity"]["Description"] == f"Terminating EC2 instance: {bad}"
     endpoint.finish_lifecycles()
 
     there = [each["InstanceId"] for each in instances(endpoint, "replaced")]
