@@ -1,14 +1,65 @@
 #!/usr/bin/env bash
-# Build the container images, and push them to the repositories of the images stack:
-#   container/build.sh TAG [REGISTRY]
+# Build container images, and push them to the repositories of the images stack:
+#   container/build.sh TAG [REGISTRY [IMAGE...]]
 #   container/build.sh 0.1.0 123456789012.dkr.ecr.us-west-2.amazonaws.com
-# Without a registry the images stay on this machine. The training image needs about 100 GiB of disk.
+#   container/build.sh 0.1.0 '' cpu
+# IMAGE is a folder here; without one those are built that every deployment needs, training and relay.
+# Without a registry the images stay on this machine. It takes Docker with buildx, and about 100 GiB of
+# disk for each image with CUDA.
 set -euo pipefail
 
-tag=${1:?usage: container/build.sh TAG [REGISTRY]}
+tag=${1:?usage: container/build.sh TAG [REGISTRY [IMAGE...]]}
 registry=${2:-}
+images=("${@:3}")
+if [[ ${#images[@]} == 0 ]]; then
+  images=(training relay)
+fi
 deployment=${STATIONMASTER_DEPLOYMENT:-stationmaster}
 cd "$(dirname "$0")/.."
+
+for image in "${images[@]}"; do
+  if [[ ! -f container/$image/Dockerfile ]]; then
+    known=$(cd container && echo */Dockerfile)
+    echo "build.sh: there is no image \"$image\"; expected one of: ${known//\/Dockerfile/}" >&2
+    exit 2
+  fi
+done
+
+# --build-arg for each value of versions.env that a Dockerfile has an ARG for. Images get their digests
+# where their registry answers, so that what is built is what the log and the image's label say.
+build_arguments() {
+  local name value digest
+  while IFS='=' read -r name value; do
+    grep -q "^ARG $name$" "container/$1/Dockerfile" || continue
+    if [[ $value == */*:* ]]; then
+      digest=$(docker buildx imagetools inspect --format '{{.Manifest.Digest}}' "$value" </dev/null) || digest=
+      if [[ $digest == sha256:* ]]; then
+        value=$value@$digest
+      else
+        echo "build.sh: no digest was found for $value; its tag decides" >&2
+      fi
+      echo "--label=stationmaster.$name=$value"
+    fi
+    echo "--build-arg=$name=$value"
+  done < <(grep '^[A-Z]' container/versions.env)
+}
+
+# build IMAGE PLATFORM NAME
+build() {
+  local arguments
+  arguments=$(build_arguments "$1")
+  echo "build.sh: building $3 for $2 from"
+  echo "$arguments"
+  # shellcheck disable=SC2086 # one word for each argument: none of them has spaces
+  docker buildx build --load --provenance=false --platform "$2" $arguments \
+    --file "container/$1/Dockerfile" --tag "$3" .
+}
+
+# build_and_push IMAGE PLATFORM NAME
+build_and_push() {
+  build "$@"
+  docker push "$3"
+}
 
 if [[ -n $registry ]]; then
   region=$(cut -d. -f4 <<<"$registry")
@@ -16,12 +67,17 @@ if [[ -n $registry ]]; then
     docker login --username AWS --password-stdin "$registry"
 fi
 
-for image in training relay; do
+for image in "${images[@]}"; do
   name=$deployment/$image:$tag
-  DOCKER_BUILDKIT=1 docker build --platform linux/amd64 \
-    --file "container/$image/Dockerfile" --tag "$name" .
-  if [[ -n $registry ]]; then
-    docker tag "$name" "$registry/$name"
-    docker push "$registry/$name"
+  if [[ -z $registry ]]; then
+    build "$image" linux/amd64 "$name"
+  elif [[ $image == relay ]]; then
+    # System nodes may be Graviton. One name for both: an index of the two images.
+    build_and_push "$image" linux/amd64 "$registry/$name-amd64"
+    build_and_push "$image" linux/arm64 "$registry/$name-arm64"
+    docker buildx imagetools create --tag "$registry/$name" \
+      "$registry/$name-amd64" "$registry/$name-arm64"
+  else
+    build_and_push "$image" linux/amd64 "$registry/$name"
   fi
 done

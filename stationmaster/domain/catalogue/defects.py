@@ -1,22 +1,21 @@
 """Versions of libraries below a training job that must not be used, each with its source and date.
 
-Read by the linter, from the tags of images, and by the judge of nccl-tests and the diagnosis, from
-what NCCL prints.
+Read by the linter, from the tags of images, by the judge of nccl-tests and the diagnosis, from what
+NCCL prints, and by `container/self_check.py`, which is copied into images beside this file. So this
+takes nothing but the standard library of Python 3.10.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
-
-from pydantic import BaseModel, ConfigDict
 
 Version = tuple[int, ...]
 
 
-class Defect(BaseModel):
+@dataclass(frozen=True, kw_only=True)
+class Defect:
     """Versions of one library from `first` on and before `fixed`; without it, all newer ones."""
-
-    model_config = ConfigDict(frozen=True)
 
     id: str
     package: str
