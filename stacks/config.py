@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import (
     AfterValidator,
@@ -51,6 +51,9 @@ class StageConfig(BaseModel):
         description="prefix of the functions', their roles' and the state machines' names",
     )
     image_tag: str = Field(default="0.1.0", description="tag that container/build.sh pushed")
+    more_images: tuple[Literal["cpu", "dlc", "megatron", "nccl-tests", "nemo"], ...] = Field(
+        default=(), description="images that are built and kept besides those that every run takes"
+    )
     kubernetes_version: str = Field(
         default="",
         pattern=r"^(1\.[0-9]{1,3})?$",

@@ -1,4 +1,4 @@
-"""The repositories of the two container images, and a project that builds and pushes them.
+"""The repositories of the container images, and a project that builds and pushes them.
 
 The project runs `container/build.sh` on the files of this deployment, so that nobody needs Docker.
 """
@@ -31,6 +31,10 @@ BUILT_FROM: Final = (
 )
 
 
+# What every deployment takes; `more_images` of its configuration are built besides.
+NEEDED: Final = ("training", "relay")
+
+
 class ImagesStack(cdk.Stack):
     """One repository an image; tags are immutable, so its tag identifies a run's image."""
 
@@ -38,13 +42,15 @@ class ImagesStack(cdk.Stack):
         self, scope: Construct, construct_id: str, *, config: StageConfig, **kwargs: Any
     ) -> None:
         super().__init__(scope, construct_id, **kwargs)
-        repositories = {image: self._repository(image, config) for image in ("training", "relay")}
+        # Each once, in an order that the configuration's does not change.
+        images = (*NEEDED, *sorted(set(config.more_images)))
+        repositories = {image: self._repository(image, config) for image in images}
         self.training_image, self.relay_image = (
-            each.repository_uri_for_tag(config.image_tag) for each in repositories.values()
+            repositories[image].repository_uri_for_tag(config.image_tag) for image in NEEDED
         )
-        self._add_builder(config, [*repositories.values()])
+        self._add_builder(config, repositories)
 
-    def _add_builder(self, config: StageConfig, repositories: list[ecr.Repository]) -> None:
+    def _add_builder(self, config: StageConfig, repositories: dict[str, ecr.Repository]) -> None:
         source = assets.Asset(
             self,
             "Source",
@@ -59,6 +65,7 @@ class ImagesStack(cdk.Stack):
             removal_policy=cdk.RemovalPolicy.DESTROY,
         )
         registry = f"{self.account}.dkr.ecr.{self.region}.{self.url_suffix}"
+        names = " ".join(repositories)
         builder = codebuild.Project(
             self,
             "Builder",
@@ -70,15 +77,21 @@ class ImagesStack(cdk.Stack):
                     "version": "0.2",
                     "phases": {
                         "build": {
-                            "commands": [f"bash container/build.sh {config.image_tag} {registry}"]
+                            "commands": [
+                                f"bash container/build.sh {config.image_tag} {registry} {names}"
+                            ]
                         }
                     },
                 }
             ),
             environment=codebuild.BuildEnvironment(
                 build_image=codebuild.LinuxBuildImage.STANDARD_7_0,
-                # The training image needs about 100 GiB of disk; this type has 128.
-                compute_type=codebuild.ComputeType.LARGE,
+                # Each image with CUDA needs about 100 GiB of disk. These types have 128 and 824.
+                compute_type=(
+                    codebuild.ComputeType.X2_LARGE
+                    if config.more_images
+                    else codebuild.ComputeType.LARGE
+                ),
                 privileged=True,
             ),
             environment_variables={
@@ -92,7 +105,7 @@ class ImagesStack(cdk.Stack):
                 cloud_watch=codebuild.CloudWatchLoggingOptions(log_group=log_group)
             ),
         )
-        for repository in repositories:
+        for repository in repositories.values():
             repository.grant_pull_push(builder)
         assert builder.role is not None
         for action in ("s3:GetObject*", "s3:GetBucket*", "s3:List*"):
@@ -128,7 +141,8 @@ class ImagesStack(cdk.Stack):
             repository_name=f"{config.deployment}/{image}",
             image_scan_on_push=True,
             image_tag_mutability=ecr.TagMutability.IMMUTABLE,
-            lifecycle_rules=[ecr.LifecycleRule(max_image_count=20)],
+            # 20 tags: each of the relay's is three, one for each machine and their index.
+            lifecycle_rules=[ecr.LifecycleRule(max_image_count=60)],
             # Images are built again in half an hour; a name that stays fails the next deployment.
             removal_policy=cdk.RemovalPolicy.DESTROY,
             empty_on_delete=True,

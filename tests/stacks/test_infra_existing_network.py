@@ -35,6 +35,7 @@ CONTEXT = {
         "api_cidrs": OFFICE,
         "gpu_metrics": True,
         "node_repair": True,
+        "more_images": ["nemo", "cpu", "nemo"],
     }
 }
 
@@ -94,6 +95,20 @@ def test_functions_and_their_rights_name_the_network(existing: dict[str, Templat
         if statement["Action"] == "ec2:CreateSecurityGroup" and "Condition" not in statement
     }
     assert named == {f"arn:{{Partition}}:ec2:{{Region}}:{{AccountId}}:vpc/{VPC}"}
+
+
+def test_images_that_are_asked_for_are_built_besides(existing: dict[str, Template]) -> None:
+    resources = existing["images"]["Resources"]
+    (project,) = of_type(resources, "AWS::CodeBuild::Project").values()
+
+    repositories = of_type(resources, "AWS::ECR::Repository").values()
+    assert sorted(each["Properties"]["RepositoryName"] for each in repositories) == [
+        f"stationmaster/{image}" for image in ("cpu", "nemo", "relay", "training")
+    ]
+    specification = json.loads(text_of(project["Properties"]["Source"]["BuildSpec"]))
+    (command,) = specification["phases"]["build"]["commands"]
+    assert command.endswith(" training relay cpu nemo")
+    assert project["Properties"]["Environment"]["ComputeType"] == "BUILD_GENERAL1_2XLARGE"
 
 
 def test_people_are_let_in_to_look_and_for_nothing_else(existing: dict[str, Template]) -> None:

@@ -47,6 +47,7 @@ def test_project_builds_the_tag_that_runs_use_and_pushes_to_both_repositories(
 
     assert properties["Name"] == "stationmaster-images"
     assert command.startswith("bash container/build.sh 0.1.0 {AccountId}.dkr.ecr.{Region}.")
+    assert command.endswith(" training relay")
     assert properties["Environment"]["PrivilegedMode"] is True
     assert properties["Environment"]["ComputeType"] == "BUILD_GENERAL1_LARGE"
     pushed = {
