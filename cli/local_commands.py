@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Final
 
 from stationmaster.domain.cluster.events import (
@@ -47,6 +48,8 @@ class Typed:
 
     text: str
     started: float
+    at: datetime
+    """When it was typed, by the clock of the events."""
     runs: list[RunId] = field(default_factory=list)
     clusters: list[ClusterId] = field(default_factory=list)
     """Those that it makes or changes: it ends when they are ready, or gone."""

@@ -93,7 +93,8 @@ class Script:
 
     def _type(self, text: str) -> Typed:
         self._pause_before(text)
-        typed = Typed(text, time.monotonic(), is_question=is_question(text))
+        typed = self._now(text)
+        typed.is_question = is_question(text)
         self._typed.append(typed)
         self._watch.take_effects()
         self._mode.slack.type_command(f"/train {text}".strip())
@@ -102,6 +103,9 @@ class Script:
         for effect in self._watch.take_effects():
             take_in(typed, effect)
         return typed
+
+    def _now(self, text: str) -> Typed:
+        return Typed(text, time.monotonic(), self._services.now())
 
     def _pause_before(self, text: str) -> None:
         """The same words a moment later are one command, so a person who means two waits."""
@@ -151,7 +155,8 @@ class Script:
                 self._watch.print_line("delete", f"cluster {view.cluster.label}, which is kept")
                 self._mode.slack.type_command(f"/train cluster delete {view.cluster.label}")
         if ids:
-            end = Typed("the deletion of what is kept", time.monotonic(), gone=ids)
+            end = self._now("the deletion of what is kept")
+            end.gone = ids
             self._wait_until_over(end, limit_s=max(self._timeout_s, TEARDOWN_GRACE_S))
 
     def _verdict(self, num_commands: int) -> int:
@@ -223,10 +228,11 @@ class Script:
         if typed.timed_out or not (typed.is_accepted or typed.is_question):
             return False
         runs = [self._services.runs.load(run_id) for run_id in typed.runs]
-        clusters = [self._cluster(cluster_id) for cluster_id in typed.clusters]
+        ready = [self._cluster(each).entered(ClusterPhase.READY) for each in typed.clusters]
         return (
             all(run.phase is RunPhase.SUCCEEDED for run in runs)
-            and all(each.entered(ClusterPhase.READY) is not None for each in clusters)
+            # A cluster that was ready before, and went with the checks that this asked for, is not.
+            and all(at is not None and at >= typed.at for at in ready)
             and all(self._cluster(each).torn_down_at is not None for each in typed.gone)
         )
 

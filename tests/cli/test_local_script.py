@@ -185,6 +185,22 @@ def test_what_is_kept_is_deleted_at_the_end(mode, play):
     assert mode.services.cluster_states.list_open() == []
 
 
+def test_cluster_that_was_ready_and_fails_its_validation_is_the_verdict(mode, play):
+    def validate() -> None:
+        mode.cluster(cl.PassBegan, nodes=2, user_id="U1")
+        mode.phases(ClusterPhase.VALIDATING, ClusterPhase.FAILED)
+        mode.cluster(cl.DeletionRequested, user_id="U1")
+        mode.cluster(cl.TeardownStarted)
+        mode.cluster(cl.TeardownCompleted, cost_usd=2.0)
+
+    mode.answers = {"cluster create team-a": mode.create, "validate team-a": validate}
+
+    code, (summary,) = play(*mode.answers)
+
+    assert code == 1
+    assert (summary["commands"], summary["succeeded"]) == (2, 1)
+
+
 def test_run_that_fails_is_the_verdict(mode, play):
     failed = ev.RunPhase.FAILED
     mode.answers = {

@@ -319,9 +319,15 @@ def test_dry_run_changes_no_owner(asked: Asked) -> None:
     assert owned(stored) == {"one Apply": {"f:data": {"f:a": {}}}}
 
 
+def seen_by_its_controller(asked: Asked, name: str) -> Any:
+    stored = asked("GET", f"{DEPLOYMENTS}/{name}")
+    return stored if stored.body.get("status", {}).get("observedGeneration") else None
+
+
 def test_same_apply_again_writes_nothing(asked: Asked) -> None:
     first = applied(asked, DEPLOYMENTS, deployment("still", {"name": "c"}, replicas=0))
-    stored = asked("GET", f"{DEPLOYMENTS}/still")
+    # Its controller writes what it has seen, and nothing more.
+    stored = eventually(lambda: seen_by_its_controller(asked, "still"), "its status")
 
     second = applied(asked, DEPLOYMENTS, deployment("still", {"name": "c"}, replicas=0))
 
