@@ -306,6 +306,7 @@ def _render(arguments: argparse.Namespace) -> int:
         instance_type=plan.instance_type,
         overrides=start.overrides,
         model=start.model,
+        job_options=start.job_options,
         command="/train " + " ".join(arguments.words),
         team_id="",
         channel_id="",

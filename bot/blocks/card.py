@@ -174,7 +174,7 @@ def _headline(run: Run) -> str:
 
 def _steps(run: Run) -> list[_Step]:
     """The phases that this run has entered or is going to enter."""
-    entered = {phase for phase, _ in run.phases}
+    entered = set(_first_entered(run))
     joins = run.request.cluster_id is not None
     optional = _ONLY_IF_ENTERED | (_OF_A_NEW_CLUSTER if joins else frozenset())
     if run.request.brings_data:
@@ -186,7 +186,7 @@ def _steps(run: Run) -> list[_Step]:
 
 def _checklist(view: RunView) -> list[str]:
     run, steps = view.run, _steps(view.run)
-    entered = dict(reversed(run.phases))  # the first time counts
+    entered = _first_entered(run)
     # A run that failed or was stopped came to its end in the last phase of the list it entered.
     reached = max(
         (index for index, (phase, _, _) in enumerate(steps) if phase in entered), default=0
@@ -208,6 +208,15 @@ def _checklist(view: RunView) -> list[str]:
             lines += _details(phase, view)
     lines.append(_last_line(run))
     return lines
+
+
+def _first_entered(run: Run) -> dict[RunPhase, datetime]:
+    """When it first came into each phase; in a queue for nodes, not one that holds its job."""
+    entered = dict(reversed(run.phases))
+    queued, submitted = entered.get(RunPhase.QUEUED), entered.get(RunPhase.SUBMITTING)
+    if queued is not None and submitted is not None and queued >= submitted:
+        del entered[RunPhase.QUEUED]
+    return entered
 
 
 def _time_in(
@@ -233,7 +242,8 @@ def _details(phase: RunPhase, view: RunView) -> list[str]:
         case RunPhase.STAGING, _:
             shown = words.staging(view.run)
         case ((RunPhase.SUBMITTING | RunPhase.RUNNING), _):
-            shown = _pods(view.run)
+            queued = view.run.is_queued_as_job
+            shown = [words.queueing(view)] if queued else _pods(view.run)
         case _:
             shown = []
     return [f"{_INDENT}{line}" for line in shown if line]

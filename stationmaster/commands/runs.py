@@ -233,6 +233,7 @@ def request_run(
             weights_from=start.weights_from,
             image=start.image,
             program=start.program,
+            job_options=start.job_options,
             file_system_gib=_planned_size(start),
             file_system_mbps_per_tib=start.storage.new_mbps_per_tib,
             file_system=start.storage.existing,

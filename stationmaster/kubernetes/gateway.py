@@ -30,6 +30,7 @@ from stationmaster.kubernetes.views import (
     parse_node,
     parse_pod,
     parse_warning,
+    parse_workload_message,
 )
 from stationmaster.rendering.placing import placed
 from stationmaster.settings import Settings
@@ -139,6 +140,17 @@ class KubernetesGateway:
         item = self._get("apiextensions.k8s.io/v1", "CustomResourceDefinition", name=name)
         conditions = ((item or {}).get("status") or {}).get("conditions") or []
         return any(c["type"] == "Established" and c["status"] == "True" for c in conditions)
+
+    def served_versions(self, name: str) -> list[str]:
+        """The versions of a custom type that the API server serves; none where it knows no such."""
+        item = self._get("apiextensions.k8s.io/v1", "CustomResourceDefinition", name=name)
+        versions = ((item or {}).get("spec") or {}).get("versions") or []
+        return [version["name"] for version in versions if version.get("served")]
+
+    def workload_message(self, api_version: str, labels: Mapping[str, str]) -> str | None:
+        """Why the Workload of Kueue with the labels has no quota yet; None where there is none."""
+        items = self._list(api_version, "Workload", labels=labels)
+        return parse_workload_message(items[0]) if items else None
 
     def csi_driver_registered(self, name: str) -> bool:
         """Whether the cluster knows a CSI driver."""

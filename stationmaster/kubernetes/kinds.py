@@ -41,6 +41,16 @@ _KINDS: Final[dict[tuple[str, str], tuple[str, bool]]] = {
         False,
     ),
     ("kubeflow.org/v1", "PyTorchJob"): ("pytorchjobs", True),
+    ("scheduling.k8s.io/v1", "PriorityClass"): ("priorityclasses", False),
+    **{
+        (f"kueue.x-k8s.io/{version}", kind): where
+        for version in ("v1beta1", "v1beta2")
+        for kind, where in (
+            ("LocalQueue", ("localqueues", True)),
+            ("ClusterQueue", ("clusterqueues", False)),
+            ("Workload", ("workloads", True)),
+        )
+    },
 }
 
 

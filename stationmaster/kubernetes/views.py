@@ -113,7 +113,10 @@ class JobView(_View):
     """A PyTorchJob by the conditions that are true."""
 
     name: str
+    uid: str = ""
     conditions: list[Condition] = []
+    suspended: bool = False
+    """Whether it is to have no pods: nobody has admitted it yet, or somebody has stopped it."""
 
     def condition(self, kind: str) -> Condition | None:
         """The condition of that type if it is true."""
@@ -257,7 +260,20 @@ def parse_pod(item: Json) -> PodView:
 
 def parse_job(item: Json) -> JobView:
     """From a PyTorchJob."""
-    return JobView(name=item["metadata"]["name"], conditions=_holding(item.get("status") or {}))
+    policy = (item.get("spec") or {}).get("runPolicy") or {}
+    return JobView(
+        name=item["metadata"]["name"],
+        uid=item["metadata"].get("uid", ""),
+        conditions=_holding(item.get("status") or {}),
+        suspended=bool(policy.get("suspend")),
+    )
+
+
+def parse_workload_message(item: Json) -> str:
+    """From a Workload of Kueue: why it has no quota; "" where it has, or nobody has looked."""
+    conditions = (item.get("status") or {}).get("conditions") or []
+    waits = [each for each in conditions if each.get("type") == "QuotaReserved"]
+    return next((each.get("message", "") for each in waits if each.get("status") == "False"), "")
 
 
 def parse_batch_job(item: Json) -> BatchJobView:

@@ -39,8 +39,16 @@ def render_environment(spec: JobSpec) -> list[KubernetesObject]:
         "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
         "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": str(spec.shutdown_timeout_s),
     }
-    machine = Machine(instance=spec.instance, num_gpus=spec.num_gpus, num_efa=spec.num_efa)
+    machine = Machine(
+        instance=spec.instance,
+        num_gpus=spec.num_gpus,
+        num_efa=spec.num_efa,
+        on_host_network=spec.options.host_network,
+    )
     values |= wanted_values(machine)
+    if spec.options.nccl_debug is not None:
+        values["NCCL_DEBUG"] = spec.options.nccl_debug
+        values.pop("NCCL_DEBUG_SUBSYS", None)  # a level that was typed is of all subsystems
     values |= _gpu_values(spec) if spec.num_gpus else {}
     values |= _own_code_values(spec)
     return [

@@ -6,7 +6,7 @@ Made by `job_spec` in steps and in the command line; read by every renderer. It 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from stationmaster.domain.catalogue.instances import InstanceType, get_instance
@@ -24,7 +24,7 @@ from stationmaster.domain.planning.requirements import uses_efa
 from stationmaster.domain.restoring import ResumePoint, model_directory
 from stationmaster.domain.results import OUTPUT
 from stationmaster.domain.run.attempts import Assignment
-from stationmaster.domain.run.request import TrainingRequest
+from stationmaster.domain.run.request import JobOptions, TrainingRequest
 
 RUNS_DIRECTORY: Final = f"{SHARED_MOUNT}/runs"
 DATA_DIRECTORY: Final = f"{SHARED_MOUNT}/data"
@@ -55,6 +55,8 @@ class JobSpec:
     """What the pods run in place of the recipe's trainer."""
     dataset: str = ""
     """What such a program is told of its data: where it was brought, or what was typed."""
+    options: JobOptions = field(default_factory=JobOptions)
+    """How Kubernetes is to run it."""
 
     @property
     def least_nodes(self) -> int:
@@ -143,6 +145,7 @@ def job_spec(
         has_own_image=bool(request.image),
         program=request.program,
         dataset=overrides.get("dataset", ""),
+        options=request.job_options,
     )
 
 

@@ -10,6 +10,7 @@ train. No `metrics`: with them the operator would create a HorizontalPodAutoscal
 from __future__ import annotations
 
 from typing import Final
+from zlib import crc32
 
 from stationmaster.domain.catalogue import pytorch_job_rules
 from stationmaster.domain.catalogue.instances import InstanceType
@@ -38,6 +39,11 @@ CONTAINER: Final = pytorch_job_rules.CONTAINER
 PORT_NAME: Final = "pytorchjob-port"
 PORT: Final = pytorch_job_rules.PORT
 NUM_SAMPLES: Final = 3
+# On the network of its nodes a job has a port of its own: two of them, or one of others with the
+# operator's usual port, may meet on a node. Node ports are from 30000, ephemeral ones from 32768.
+_HOST_PORTS: Final = range(20_000, 30_000)
+# Kueue keeps a job with this label suspended until it admits it. Source: Kueue, "Run a PyTorchJob".
+LABEL_QUEUE: Final = "kueue.x-k8s.io/queue-name"
 LABEL_JOB_NAME: Final = "training.kubeflow.org/job-name"
 
 # Torch elastic restarts the worker processes inside living pods this many times. When that is used
@@ -74,18 +80,20 @@ _CPU_LEFT_TO_NODE: Final = 0.05
 
 
 def render_pytorch_job(spec: JobSpec) -> KubernetesObject:
-    """The run's job."""
+    """The run's job; one for a queue of Kueue is suspended until Kueue admits it."""
+    queue = spec.options.queue
+    labels = run_labels(spec.run_id, "training") | ({LABEL_QUEUE: queue} if queue else {})
     return {
         "apiVersion": API_VERSION,
         "kind": KIND,
-        "metadata": metadata(run_labels(spec.run_id, "training"), name=spec.job),
+        "metadata": metadata(labels, name=spec.job),
         "spec": {
             "nprocPerNode": str(spec.processes_per_node),
             "runPolicy": {
                 # Finished pods hold no resources, and their logs stay readable.
                 "cleanPodPolicy": "None",
                 "backoffLimit": GANG_RESTARTS_TO_FAIL * spec.nodes,
-                "suspend": False,
+                "suspend": bool(queue),
             },
             **_elastic_policy(spec),
             "pytorchReplicaSpecs": {
@@ -201,6 +209,8 @@ def _pod_environment(spec: JobSpec) -> list[KubernetesObject]:
 def _pod_spec(spec: JobSpec) -> KubernetesObject:
     waiting = render_wait(spec)
     return {
+        **_host_network(spec),
+        **({"priorityClassName": priority} if (priority := spec.options.priority_class) else {}),
         "terminationGracePeriodSeconds": spec.termination_grace_s,
         "automountServiceAccountToken": False,
         "nodeSelector": training_node_selector(spec),
@@ -223,7 +233,7 @@ def _pod_spec(spec: JobSpec) -> KubernetesObject:
                 "name": CONTAINER,
                 "image": spec.image,
                 "command": command(spec),
-                "ports": [{"name": PORT_NAME, "containerPort": PORT}],
+                "ports": [{"name": PORT_NAME, "containerPort": _port(spec)}],
                 "env": _pod_environment(spec),
                 "resources": pod_resources(
                     spec.instance, num_gpus=spec.num_gpus, num_efa=spec.num_efa
@@ -249,6 +259,20 @@ def _pod_spec(spec: JobSpec) -> KubernetesObject:
             {"name": "scratch", "emptyDir": {"sizeLimit": SCRATCH_SIZE}},
         ],
     }
+
+
+def _host_network(spec: JobSpec) -> KubernetesObject:
+    """The node's network, with the cluster's names: the first worker is found by its Service."""
+    if not spec.options.host_network:
+        return {}
+    return {"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet"}
+
+
+def _port(spec: JobSpec) -> int:
+    """Where the agents of the job meet; the scheduler keeps two of the same off one node."""
+    if not spec.options.host_network:
+        return PORT
+    return _HOST_PORTS[crc32(spec.job.encode()) % len(_HOST_PORTS)]
 
 
 def _security(spec: JobSpec) -> KubernetesObject:

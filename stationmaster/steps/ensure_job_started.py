@@ -8,12 +8,16 @@ from typing import Final
 from stationmaster.domain.errors import JobNotStarted, StepTimedOut, TrainingFailed
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.names import LABEL_ROLE, LABEL_RUN_ID, relay_name
+from stationmaster.domain.reactions.ending import ChangePhase
+from stationmaster.domain.reactions.queueing import JobSuspended
+from stationmaster.domain.reactions.run import POLICY, decide
 from stationmaster.domain.run.aggregate import Run
-from stationmaster.domain.run.events import RunPhase
+from stationmaster.domain.run.events import PhaseChanged, RunPhase, run_event_id
 from stationmaster.kubernetes.gateway import KubernetesGateway
-from stationmaster.kubernetes.views import PodView
+from stationmaster.kubernetes.views import JobView, PodView
 from stationmaster.services import Services
 from stationmaster.steps import NOT_READY, READY, StepResult
+from stationmaster.steps.admitting import why_queued
 from stationmaster.steps.failing import why_failed
 from stationmaster.steps.recording import check_time, cluster_of, enter_phase
 from stationmaster.steps.stopping import raise_if_stopped
@@ -25,7 +29,9 @@ def ensure_job_started(services: Services, run_id: RunId) -> StepResult:
     """Look at the job once; ready when every worker and a relay run: phase running begins.
 
     The operator calls a job running when one of its workers does, which is too early for a gang.
-    Without a relay nothing would be heard of it.
+    Without a relay nothing would be heard of it. A job that Kueue has not admitted is ready as well
+    once a relay runs: phase queued begins, and the relay reports when it is admitted. That may take
+    weeks, and a workflow has too few steps to look at it so long.
 
     Raises:
         JobNotStarted: a pod cannot start at all, or not all run in time; has the cluster's words.
@@ -42,22 +48,67 @@ def ensure_job_started(services: Services, run_id: RunId) -> StepResult:
     failed = job.condition("Failed")
     if failed is not None:
         raise TrainingFailed(why_failed(gateway, run, failed.message, pods))
+    if job.suspended and run.request.job_options.queue:
+        return _wait_in_queue(services, gateway, run, job)
     if job.condition("Succeeded") is None:
         _raise_if_hopeless(pods)
         up = sum(pod.phase in _UP for pod in pods)
         if up < max(run.placement.nodes, len(pods)) and not _trains_with_fewer(run, up):
             what = f"the job did not start, {up} of {run.placement.nodes} pods run"
+            what = f"PyTorchJob {job.name} was suspended by others" if job.suspended else what
             _check_deadline(services, gateway, run, what, pods)
             return NOT_READY
-    # One watches; another one only makes sure that its loss is no loss.
-    if not gateway.deployment_ready(relay_name(run_id), at_least=1):
-        relays = gateway.pods_of("Deployment", relay_name(run_id))
-        _raise_if_hopeless(relays)
-        what = "the relay that is to watch the job did not start"
-        _check_deadline(services, gateway, run, what, relays)
+    if not _is_watched(services, gateway, run):
         return NOT_READY
     enter_phase(services, run, RunPhase.RUNNING)
     return READY
+
+
+def _is_watched(services: Services, gateway: KubernetesGateway, run: Run) -> bool:
+    # One watches; another one only makes sure that its loss is no loss.
+    if gateway.deployment_ready(relay_name(run.run_id), at_least=1):
+        return True
+    relays = gateway.pods_of("Deployment", relay_name(run.run_id))
+    _raise_if_hopeless(relays)
+    what = "the relay that is to watch the job did not start"
+    _check_deadline(services, gateway, run, what, relays)
+    return False
+
+
+def _wait_in_queue(
+    services: Services, gateway: KubernetesGateway, run: Run, job: JobView
+) -> StepResult:
+    """Show that the job waits for Kueue, once Kueue knows it and a relay watches it."""
+    why = why_queued(gateway, run.request.job_options, job.uid)
+    if why is None:
+        check_time(
+            services,
+            since=run.entered(RunPhase.SUBMITTING),
+            limit_s=services.settings.job_start_timeout_s,
+            what=f"Kueue has made no Workload for PyTorchJob {job.name}",
+            then="enable the integration kubeflow.org/pytorchjob in Kueue's configuration",
+        )
+        return NOT_READY
+    if not _is_watched(services, gateway, run):
+        return NOT_READY
+    # Asked twice: Kueue may admit the job, and the relay report it, before the phase is written.
+    for _ in range(2):
+        for reaction in decide(run, JobSuspended(why), POLICY):
+            if isinstance(reaction, ChangePhase):
+                run = _record_phase(services, run, reaction, job)
+    return READY
+
+
+def _record_phase(services: Services, run: Run, change: ChangePhase, job: JobView) -> Run:
+    """A run may have been queued before, for the nodes that it leases."""
+    event = PhaseChanged(
+        event_id=run_event_id(run.run_id, "phase", change.phase, job.uid),
+        run_id=run.run_id,
+        at=services.now(),
+        phase=change.phase,
+        reason=change.reason,
+    )
+    return services.runs.record(run.run_id, [event])
 
 
 def _trains_with_fewer(run: Run, up: int) -> bool:

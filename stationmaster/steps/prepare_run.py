@@ -31,7 +31,9 @@ class Preparation(TypedDict):
 
 
 def prepare_run(services: Services, run_id: RunId) -> Preparation:
-    """Limit the run's wait for its job by its plan, or, for a command, by the longest of all.
+    """Limit the run's wait for its job by its plan.
+
+    For a command, and where a queue of Kueue may hold the job, it is the longest of all.
 
     Raises:
         RunStopped: someone asked to stop.
@@ -41,6 +43,9 @@ def prepare_run(services: Services, run_id: RunId) -> Preparation:
     raise_if_stopped(run)
     run = look_before_run(services, run)
     request = run.request
+    if request.job_options.queue:
+        # A state's limit cannot pause while Kueue holds the job, so the longest of all applies.
+        return {"run_id": run_id, "await_limit_s": int(MAX_AWAIT.total_seconds())}
     if request.program:
         return {"run_id": run_id, "await_limit_s": int(LONGEST_COMMAND.total_seconds())}
     recipe = request.resolved

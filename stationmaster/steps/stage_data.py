@@ -61,6 +61,7 @@ from stationmaster.rendering.staging import (
 from stationmaster.rendering.storage import render_storage
 from stationmaster.services import Services
 from stationmaster.steps import NOT_READY, READY, StepResult
+from stationmaster.steps.admitting import refuse_missing
 from stationmaster.steps.leaving_existing import taken_out_when_late
 from stationmaster.steps.linking import ensure_link
 from stationmaster.steps.placing import place_attempt
@@ -82,6 +83,7 @@ def stage_data(services: Services, run_id: RunId) -> StepResult:
 
     Raises:
         DataNotStaged: it cannot be brought; has the program's own sentence.
+        JobNotStarted: the cluster lacks what the job is to be run with.
         TransientError: the file system is not there.
         RunStopped: someone asked to stop.
     """
@@ -93,6 +95,9 @@ def stage_data(services: Services, run_id: RunId) -> StepResult:
     work = _work_left(run, staging)
     if work is None:
         return READY
+    if run.entered(RunPhase.STAGING) is None:
+        # Before hours are spent on data that the job would not be started with.
+        refuse_missing(services.kubernetes(attempt.cluster_id), run.request.job_options)
     run = enter_phase(services, run, RunPhase.STAGING)
     if work == "linking":
         linking = ensure_link(services, run, attempt.cluster_id)

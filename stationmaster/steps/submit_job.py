@@ -14,6 +14,7 @@ from stationmaster.rendering.relay import render_relay
 from stationmaster.rendering.storage import render_storage
 from stationmaster.services import Services
 from stationmaster.steps import READY, StepResult
+from stationmaster.steps.admitting import refuse_missing, render_queue
 from stationmaster.steps.leaving_existing import taken_out_when_late
 from stationmaster.steps.placing import place_attempt
 from stationmaster.steps.recording import attempt_of, enter_phase
@@ -32,6 +33,7 @@ def submit_job(services: Services, run_id: RunId) -> StepResult:
         TransientError: the operator's admission webhook does not answer yet, or the file system
             is not there.
         PermanentError: the cluster refuses the job; has its reason.
+        JobNotStarted: the cluster has no such queue or priority class.
         RunStopped: someone asked to stop, or the run has ended meanwhile; nothing of it stays.
     """
     run = services.runs.load(run_id)
@@ -59,6 +61,10 @@ def submit_job(services: Services, run_id: RunId) -> StepResult:
     )
     token = services.secrets.hugging_face_token()
     gateway = services.kubernetes(cluster_id)
+    refuse_missing(gateway, spec.options)
+    job = render_pytorch_job(spec)
+    # What Kueue has admitted since must not be suspended once more.
+    is_admitted_by_others = bool(spec.options.queue) and gateway.has(job)
     with taken_out_when_late(services, cluster_id):
         gateway.apply(
             [
@@ -67,7 +73,8 @@ def submit_job(services: Services, run_id: RunId) -> StepResult:
                 *([render_hugging_face_secret(token)] if token else []),
                 *relay,
                 *render_rendezvous(spec),
-                render_pytorch_job(spec),
+                *render_queue(gateway, spec.options),
+                *([] if is_admitted_by_others else [job]),
             ]
         )
     run = services.runs.record(run_id, [job_submitted(run_id, attempt, at=services.now())])

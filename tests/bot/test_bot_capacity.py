@@ -39,6 +39,25 @@ def test_card_and_thread_of_a_run_that_waits_for_its_block_say_until_when():
     assert WAITS in thread_message([entered], waiting).text
 
 
+def test_card_of_a_job_that_kueue_holds_shows_it_at_the_job_and_not_at_the_nodes():
+    why = "Kueue has not admitted the job to queue night yet: 2 more CPUs needed"
+    held = in_phase(
+        ev.RunPhase.PROVISIONING,
+        ev.RunPhase.VALIDATING,
+        ev.RunPhase.SUBMITTING,
+        ev.RunPhase.QUEUED,
+        reason=why,
+    )
+
+    card = seen(run_card(held, now=NOW))
+
+    assert why in card
+    assert "queued" in card
+    assert "Submitting the job" in card
+    assert "ait for nodes" not in card
+    assert "aiting for nodes" not in card
+
+
 def test_run_that_leaves_its_block_is_warned_stopped_and_says_why():
     warning = event(ev.CapacityEnding, 0, reason="AWS takes the nodes back")
     stop = event(ev.StopRequested, 1, user_id="", why=LEAVES)

@@ -418,7 +418,7 @@ def test_later_key_is_named_and_never_dropped_from_a_start(key):
         ("budge=5", "budget"),
         ("--budget=5", "budget"),
         ("max-cost=5", "budget"),
-        ("queu=night", "queue"),
+        ("bugdet=5", "budget"),
         ("img=x", None),
         ("foo=1", None),
         ("beta=0.5", None),

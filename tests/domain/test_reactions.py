@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from stationmaster.domain.cluster.events import ClusterPhase
 from stationmaster.domain.errors import IllegalTransition, RunStopped, TrainingFailed
+from stationmaster.domain.reactions.queueing import JobSuspended
 from stationmaster.domain.reactions.run import (
     POLICY,
     TORN_DOWN_EARLY,
@@ -48,7 +49,7 @@ from stationmaster.domain.reactions.workflow import (
 from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.aggregate import Run, apply
 from stationmaster.domain.run.events import RunEvent, RunPhase
-from stationmaster.domain.run.request import Placement
+from stationmaster.domain.run.request import JobOptions, Placement
 
 FINAL = [phase for phase in RunPhase if phase.is_terminal]
 
@@ -85,6 +86,7 @@ FACTS = (
     | st.just(WorkEnds())
     | st.just(StepBegins())
     | st.just(ClusterTaken())
+    | st.just(JobSuspended("it waits"))
 )
 
 
@@ -612,3 +614,84 @@ def test_change_of_phase_is_the_same_event_whenever_it_follows_from_the_same_cau
     assert once == again
     assert (once.at, once.phase) == (lost.at, RunPhase.RECOVERING)
     assert of_another_cause.event_id != once.event_id
+
+
+def queued_run(phase: RunPhase, *events: RunEvent) -> Run:
+    request = factories.make_request(job_options=JobOptions(queue="night"))
+    phases = [(RunPhase.SUBMITTING, START), (phase, START)]
+    return make_run(phase, *events, request=request, phases=phases)
+
+
+def of_job(kind: str, *, at: float):
+    return event(ev.JobConditionChanged, at=at, condition=kind, reason="r", message="m")
+
+
+def test_job_that_kueue_holds_is_queued_and_then_runs():
+    submitted = queued_run(RunPhase.SUBMITTING)
+
+    held = decide(submitted, JobSuspended("no quota"), POLICY)
+    queued = queued_run(RunPhase.QUEUED)
+    admitted = take(queued, of_job("Running", at=9))
+
+    assert held == (ChangePhase(RunPhase.QUEUED, "no quota"),)
+    assert decide(queued, JobSuspended("no quota"), POLICY) == ()
+    assert decide(queued, ClusterSeen(ClusterPhase.VALIDATING), POLICY) == ()
+    assert (admitted.phase, admitted.reason) == (
+        RunPhase.RUNNING,
+        "Kueue has admitted the job to queue night",
+    )
+
+
+def test_job_that_kueue_admits_before_its_wait_is_written_runs_all_the_same():
+    early = take(queued_run(RunPhase.SUBMITTING), of_job("Running", at=1))
+    written = queued_run(RunPhase.QUEUED).model_copy(update={"job_condition": "Running"})
+
+    assert early.phase is RunPhase.SUBMITTING
+    assert decide(early, JobSuspended("no quota"), POLICY) == ()
+    (change,) = decide(written, JobSuspended("no quota"), POLICY)
+    assert change.phase is RunPhase.RUNNING
+
+
+def test_job_that_kueue_preempts_is_queued_again_and_its_time_there_counts_for_no_limit():
+    day = 86_400.0
+    pods = {"pod": "w-0", "node": "n-0"}
+    run = queued_run(
+        RunPhase.RUNNING,
+        of_job("Running", at=0),
+        event(ev.PodChanged, at=1, phase="Running", **pods),
+        event(ev.PodChanged, at=60, phase="Failed", reason="Error", exit_code=143, **pods),
+        of_job("Suspended", at=61),
+        event(ev.PodChanged, at=62, phase="Deleted", **pods),
+    )
+    later = START + timedelta(days=3)
+    back = take(run, of_job("Running", at=3 * day))
+    back = take(back, event(ev.PodChanged, at=3 * day, phase="Pending", reason="Pulling", **pods))
+
+    assert (run.phase, run.reason) == (
+        RunPhase.QUEUED,
+        "Kueue has put the job back into queue night",
+    )
+    assert run.pods == {}
+    assert decide(run, WaitOpen(later), POLICY) == ()
+    assert decide(run, WorkflowEnds(later, Caught("States.Timeout")), POLICY)[0].reason == (
+        "the job waited 3.0 days for Kueue"
+    )
+    assert back.phase is RunPhase.RUNNING
+    assert decide(back, WaitOpen(later + timedelta(minutes=5)), POLICY) == ()
+    (end,) = decide(back, WaitOpen(later + timedelta(hours=1)), POLICY)
+    assert end.sentence == "pod w-0 is Pending (Pulling); no step in 60 minutes"
+
+
+def test_suspended_job_of_no_queue_changes_no_phase():
+    run = make_run(RunPhase.RUNNING, of_job("Running", at=0), of_job("Suspended", at=1))
+
+    assert run.phase is RunPhase.RUNNING
+
+
+def test_run_whose_queued_job_failed_or_was_stopped_ends_as_any_other():
+    stopped = take(queued_run(RunPhase.QUEUED), event(ev.StopRequested, user_id="U1"))
+    gone = take(queued_run(RunPhase.QUEUED), event(ev.JobDisappeared, job="j"))
+
+    assert decide(stopped, WaitOpen(START), POLICY) == (EndWait(RunStopped, "stopped by U1"),)
+    (end,) = decide(gone, WaitOpen(START), POLICY)
+    assert end.error is TrainingFailed

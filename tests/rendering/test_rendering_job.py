@@ -24,7 +24,7 @@ from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.domain.reactions.run import POLICY
 from stationmaster.domain.run.aggregate import new_run_id
 from stationmaster.domain.run.attempts import first_assignment
-from stationmaster.domain.run.request import Placement
+from stationmaster.domain.run.request import JobOptions, Placement
 from stationmaster.rendering import JobSpec, job_spec
 from stationmaster.rendering.etcd import render_etcd, render_rendezvous
 from stationmaster.rendering.pytorch_job import render_pytorch_job
@@ -39,9 +39,11 @@ def render(
     nodes: int = 2,
     run_id: str = "llama2-7b-0123abcd",
     min_nodes: int | None = None,
+    options: JobOptions | None = None,
     **overrides: str,
 ) -> dict[str, Any]:
     request = make_request(
+        job_options=options or JobOptions(),
         recipe=recipe,
         nodes=nodes,
         min_nodes=min_nodes,
@@ -573,3 +575,41 @@ def test_requirements_name_what_the_job_asks_for(recipe: str, instance: str):
     assert ("efa" in checked) == ("vpc.amazonaws.com/efa" in requests)
     assert {"training-operator", "fsx-csi-driver", "relay"} <= set(installed)
     assert {"nodes", "storage"} <= set(checked)
+
+
+def test_job_for_a_queue_of_kueue_is_suspended_until_kueue_admits_it():
+    queued = render(options=JobOptions(queue="night", priority_class="high"))
+    usual = render()
+
+    assert queued["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "night"
+    assert queued["spec"]["runPolicy"]["suspend"] is True
+    assert pod_spec(queued)["priorityClassName"] == "high"
+    assert "kueue.x-k8s.io/queue-name" not in usual["metadata"]["labels"]
+    assert usual["spec"]["runPolicy"]["suspend"] is False
+    assert {"priorityClassName", "hostNetwork", "dnsPolicy"}.isdisjoint(pod_spec(usual))
+
+
+def test_jobs_on_the_network_of_nodes_find_each_other_at_ports_of_their_own():
+    first, second = (
+        render(run_id=run_id, options=JobOptions(host_network=True))
+        for run_id in ("llama2-7b-0123abcd", "llama2-7b-4567cdef")
+    )
+
+    assert pod_spec(first)["hostNetwork"] is True
+    assert pod_spec(first)["dnsPolicy"] == "ClusterFirstWithHostNet"
+    assert environment(first)["NCCL_SOCKET_IFNAME"] == "^lo,docker,veth,eni,pod-id-link0"
+    (port,), (other,) = (container(job)["ports"] for job in (first, second))
+    assert (port["name"], container(render())["ports"][0]["containerPort"]) == (
+        "pytorchjob-port",
+        23456,
+    )
+    assert 20_000 <= port["containerPort"] < 30_000
+    assert port["containerPort"] not in (other["containerPort"], 23456)
+
+
+@pytest.mark.parametrize("level", ["INFO", "WARN"])
+def test_level_of_nccl_that_was_typed_is_of_all_its_subsystems(level: str):
+    values = environment(render(options=JobOptions(nccl_debug=level)))
+
+    assert values["NCCL_DEBUG"] == level
+    assert "NCCL_DEBUG_SUBSYS" not in values

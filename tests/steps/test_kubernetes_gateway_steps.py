@@ -40,6 +40,7 @@ from stationmaster.domain.errors import (
 from stationmaster.domain.images import RELAY_IMAGE, TRAINING_IMAGE
 from stationmaster.domain.run.attempts import first_assignment
 from stationmaster.domain.run.events import RunPhase, StopRequested, TrainingStarted
+from stationmaster.domain.run.request import JobOptions
 from stationmaster.rendering.collectives_job import render_collectives_job
 from stationmaster.steps.ensure_cluster import ensure_cluster
 from stationmaster.steps.ensure_file_system import ensure_file_system
@@ -583,4 +584,111 @@ def set_job_status(cluster: LocalCluster, status: dict[str, Any]) -> None:
     with config.new_client_from_config(config_file=str(cluster.kubeconfig)) as api:
         client.CustomObjectsApi(api).patch_namespaced_custom_object_status(
             "kubeflow.org", "v1", NAMESPACE, "pytorchjobs", RUN_ID, {"status": status}
+        )
+
+
+def kueue_crds() -> list[dict[str, Any]]:
+    """Kueue's types, with the parts of their schemas that the product uses left open."""
+    anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    version = {
+        "name": "v1beta2",
+        "served": True,
+        "storage": True,
+        "schema": {"openAPIV3Schema": anything},
+    }
+    kinds = (("LocalQueue", "Namespaced"), ("ClusterQueue", "Cluster"), ("Workload", "Namespaced"))
+    return [
+        {
+            "apiVersion": "apiextensions.k8s.io/v1",
+            "kind": "CustomResourceDefinition",
+            "metadata": {"name": f"{kind.lower()}s.kueue.x-k8s.io"},
+            "spec": {
+                "group": "kueue.x-k8s.io",
+                "names": {"kind": kind, "plural": f"{kind.lower()}s", "singular": kind.lower()},
+                "scope": scope,
+                "versions": [version],
+            },
+        }
+        for kind, scope in kinds
+    ]
+
+
+def of_kueue(kind: str, name: str, **values: Any) -> dict[str, Any]:
+    metadata = {"name": name, "labels": values.pop("labels", {})}
+    if kind == "Workload":
+        metadata["namespace"] = NAMESPACE
+    return {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": kind, "metadata": metadata, **values}
+
+
+def test_job_for_a_queue_waits_for_kueue_and_starts_when_it_is_admitted(
+    cluster: LocalCluster, world: World
+):
+    options = JobOptions(queue="night", priority_class="high")
+    request = REQUEST.model_copy(update={"job_options": options})
+    world.begin(RunPhase.PROVISIONING, RunPhase.VALIDATING, request=request)
+    add_nodes(cluster, group="system")
+    add_nodes(cluster, group="training")
+    cluster.set_addon("aws-fsx-csi-driver", active=True)
+    install_operator(world)
+    high = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "value": 9}
+
+    refused = [refusal(submit_job, world)]
+    world.gateway.apply([{**high, "metadata": {"name": "high"}}])
+    refused.append(refusal(submit_job, world))
+    world.gateway.apply(kueue_crds())
+    eventually(lambda: world.gateway.crd_established("workloads.kueue.x-k8s.io"))
+    refused.append(refusal(submit_job, world))
+    world.gateway.apply([of_kueue("ClusterQueue", "night", spec={})])
+    for _ in range(2):
+        submit_job(world, RUN_ID)
+    job = world.gateway.job(RUN_ID)
+    unknown = ensure_job_started(world, RUN_ID)
+    world.late_s = world.settings.job_start_timeout_s + 1
+    with pytest.raises(StepTimedOut, match=r"no Workload .* enable the integration"):
+        ensure_job_started(world, RUN_ID)
+    world.late_s = 0
+    no_quota = {"type": "QuotaReserved", "status": "False", "message": "2 more CPUs needed"}
+    labels = {"kueue.x-k8s.io/job-uid": job.uid}
+    status = {"conditions": [no_quota]}
+    world.gateway.apply([of_kueue("Workload", "w", labels=labels, status=status)])
+    until_ready(ensure_job_started, world)
+    queued = world.runs.load(RUN_ID)
+
+    admit(cluster)
+    submit_job(world, RUN_ID)  # repeated, it must not suspend the job again
+    until_ready(ensure_job_started, world)
+
+    assert [sentence.partition(";")[0] for sentence in refused] == [
+        "priority_class=high: the cluster has no PriorityClass of that name",
+        "queue=night: the cluster has no Kueue that serves v1beta2 or v1beta1 of kueue.x-k8s.io",
+        "queue=night: namespace stationmaster has no LocalQueue and the cluster no ClusterQueue "
+        "of that name",
+    ]
+    assert (job.suspended, unknown) == (True, {"ready": False})
+    assert world.gateway.exists("kueue.x-k8s.io/v1beta2", "LocalQueue", name="night")
+    assert (queued.phase, queued.reason) == (
+        RunPhase.QUEUED,
+        "Kueue has not admitted the job to queue night yet: 2 more CPUs needed",
+    )
+    assert world.runs.load(RUN_ID).phase is RunPhase.RUNNING
+
+
+def refusal(step: Any, world: World) -> str:
+    with pytest.raises(JobNotStarted) as refused:
+        step(world, RUN_ID)
+    return str(refused.value)
+
+
+def admit(cluster: LocalCluster) -> None:
+    """End the job's suspension as Kueue does."""
+    from kubernetes import client, config
+
+    with config.new_client_from_config(config_file=str(cluster.kubeconfig)) as api:
+        client.CustomObjectsApi(api).patch_namespaced_custom_object(
+            "kubeflow.org",
+            "v1",
+            NAMESPACE,
+            "pytorchjobs",
+            RUN_ID,
+            {"spec": {"runPolicy": {"suspend": False}}},
         )

@@ -25,6 +25,7 @@ from stationmaster.domain.commands.hosting import (
     host_meant,
     no_eks_clusters,
 )
+from stationmaster.domain.commands.job_options import JOB_KEYS
 from stationmaster.domain.commands.joining import FindCluster, keep_meant, no_clusters
 from stationmaster.domain.commands.meanings import key_meant
 from stationmaster.domain.commands.node_range import range_meant
@@ -56,6 +57,7 @@ _WITHOUT_DEFAULT: Final = (
     FILE_SYSTEM,
     FILE_SYSTEM_TYPE,
     VALIDATE,
+    *JOB_KEYS,
 )
 
 

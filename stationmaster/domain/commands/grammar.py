@@ -363,6 +363,7 @@ def _read_start(
         eks_name=values.eks_name,
         image=values.own.image,
         program=values.own.program,
+        job_options=values.job_options,
     )
 
 

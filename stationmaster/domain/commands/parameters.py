@@ -34,6 +34,12 @@ from stationmaster.domain.commands.hosting import (
     refuse_with_on,
     refuse_without_file_system,
 )
+from stationmaster.domain.commands.job_options import (
+    plan_with_job_options,
+    read_job_options,
+    refuse_with_own_code,
+    refuse_without_cluster,
+)
 from stationmaster.domain.commands.joining import (
     FindCluster,
     fitted,
@@ -91,6 +97,7 @@ from stationmaster.domain.errors import BadCommand, NotAvailable
 from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.planning.plan import Plan, plan_recipe
 from stationmaster.domain.planning.unknown_program import plan_of_program
+from stationmaster.domain.run.request import JobOptions
 
 
 @dataclass(frozen=True)
@@ -115,6 +122,7 @@ class Values:
     cluster_id: ClusterId | None
     returning: Returning
     own: OwnCode
+    job_options: JobOptions
 
 
 def read_values(
@@ -146,6 +154,8 @@ def read_values(
     on, keep_s = values.pop("on", None), read_keep(values.pop("keep", None))
     is_full = read_validate(values.pop(VALIDATE, None))
     own = read_own_code(values, own_code)
+    job_options = read_job_options(values)
+    refuse_with_own_code(job_options, image=own.image, program=own.program)
     refuse_idle_keys(own, {BACKUP_EVERY, PUSH_TO} & values.keys())
     backup_every_s = read_backup_every(values.pop(BACKUP_EVERY, None))
     push_to = read_push_to(values.pop(PUSH_TO, None))
@@ -169,6 +179,7 @@ def read_values(
         refuse_with_on(eks_name, on)
         refuse_full_with_on(on, is_full=is_full)
         refuse_with_cluster(storage, on)
+    refuse_without_cluster(job_options, on=on, eks_name=eks_name)
     refuse_without_file_system(eks_name, storage.existing)
     refuse_mistyped_keys(recipe, values)
     refuse_idle_keys(own, values)
@@ -213,7 +224,7 @@ def read_values(
     plan = plan_with_returning(plan, returning, resolved)
     plan = plan_with_host(plan_with_storage(plan, storage, is_guest=bool(eks_name)), eks_name)
     plan = plan_with_capacity(plan_with_own_code(plan, own), capacity)
-    plan = plan_with_validation(plan, is_full=is_full)
+    plan = plan_with_job_options(plan_with_validation(plan, is_full=is_full), job_options)
     return Values(
         nodes=typed.most,
         min_nodes=typed.least,
@@ -233,6 +244,7 @@ def read_values(
         cluster_id=cluster.cluster_id if cluster is not None else None,
         returning=returning,
         own=own,
+        job_options=job_options,
     )
 
 

@@ -16,6 +16,11 @@ from stationmaster.domain.catalogue.recipes import Recipe
 from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.commands.backing_up import BACKUP_EVERY, typed_backup_every
 from stationmaster.domain.commands.hosting import CLUSTER, typed_host
+from stationmaster.domain.commands.job_options import (
+    PRIORITY_CLASS,
+    QUEUE,
+    typed_job_options,
+)
 from stationmaster.domain.commands.meanings import key_meant
 from stationmaster.domain.commands.storing import (
     FILE_SYSTEM,
@@ -247,7 +252,7 @@ def continued_words(
     kept = _kept(saved)
     if cluster is not None:
         del kept["instance"]
-        for key in (FILE_SYSTEM, FILE_SYSTEM_TYPE, CLUSTER):
+        for key in (FILE_SYSTEM, FILE_SYSTEM_TYPE, CLUSTER, QUEUE, PRIORITY_CLASS):
             kept.pop(key, None)
         least, has = saved.request.min_nodes, cluster.spec.nodes
         if least is None or least > has:
@@ -285,6 +290,9 @@ def _kept(saved: SavedRun) -> dict[str, str]:
         kept[FILE_SYSTEM_TYPE] = type_name
     if (host := typed_host(saved.request.eks_name)) is not None:
         kept[CLUSTER] = host
+    options = typed_job_options(request.job_options)
+    of_cluster = (QUEUE, PRIORITY_CLASS) if host is None else ()  # it is not named again
+    kept |= {key: value for key, value in options.items() if key not in of_cluster}
     if (every := typed_backup_every(saved.request.backup_every_s)) is not None:
         kept[BACKUP_EVERY] = every
     resolved = saved.request.resolved.training

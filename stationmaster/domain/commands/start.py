@@ -17,13 +17,14 @@ from stationmaster.domain.commands.backing_up import BACKUP_EVERY, typed_backup_
 from stationmaster.domain.commands.capacity import CAPACITY, typed_capacity
 from stationmaster.domain.commands.durations import typed_duration
 from stationmaster.domain.commands.hosting import CLUSTER, typed_host
+from stationmaster.domain.commands.job_options import typed_job_options
 from stationmaster.domain.commands.pushing import PUSH_TO
 from stationmaster.domain.commands.storing import FILE_SYSTEM, FILE_SYSTEM_TYPE, Storage
 from stationmaster.domain.commands.validating import VALIDATE, typed_validate
 from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.planning.plan import Plan
 from stationmaster.domain.restoring import ResumePoint
-from stationmaster.domain.run.request import USUAL_BACKUP_S
+from stationmaster.domain.run.request import USUAL_BACKUP_S, JobOptions
 from stationmaster.domain.spelling import typed_word
 
 
@@ -70,6 +71,8 @@ class StartRun:
     """The image of its training pods; "" for the deployment's."""
     program: tuple[str, ...] = ()
     """What they run in place of the recipe's trainer; empty for that."""
+    job_options: JobOptions = field(default_factory=JobOptions)
+    """How Kubernetes is to run its job."""
 
     @property
     def words(self) -> str:
@@ -104,6 +107,7 @@ class StartRun:
             "resume_from": f"{point.run_id}@{point.step}" if point is not None else None,
             "image": self.image or None,
             "command": shlex.join(self.program) if self.program else None,
+            **typed_job_options(self.job_options),
         }
         return {key: str(value) for key, value in typed.items() if value is not None}
 

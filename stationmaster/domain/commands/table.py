@@ -36,6 +36,7 @@ from stationmaster.domain.commands.start import StartRun
 from stationmaster.domain.commands.storing import TYPES
 from stationmaster.domain.commands.validating import LEVELS, VALIDATE
 from stationmaster.domain.ids import RunId
+from stationmaster.domain.run.request import NCCL_LEVELS
 
 APP_NAME: Final = "Stationmaster"
 COMMAND: Final = "/train"
@@ -487,6 +488,21 @@ _OWN_CODE_KEYS: Final = (
         help="what they run in place of the recipe's trainer, in quotes; see docs/training.md",
     ),
 )
+# How Kubernetes runs the job.
+_JOB_KEYS: Final = (
+    Key(
+        name="queue",
+        help="a queue of Kueue in the cluster of on= or cluster=: the job waits there, suspended, "
+        "until Kueue admits it",
+    ),
+    Key(name="priority_class", help="a PriorityClass of that cluster, for the training pods"),
+    Key(
+        name="host_network",
+        help="whether the training pods use the network of their nodes, which EFA does not need",
+        choices=("true", "false"),
+    ),
+    Key(name="nccl_debug", help="how much NCCL writes into the logs", choices=NCCL_LEVELS),
+)
 CLUSTER_KEYS: Final = (
     Key(name="nodes", help="how many instances", choices=_NODES.choices),
     _INSTANCE,
@@ -507,10 +523,6 @@ CLUSTER_KEYS: Final = (
 PLANNED_KEYS: Final[Mapping[str, PlannedKey]] = {
     row.name: row
     for row in (
-        PlannedKey(
-            name="queue",
-            today="a run starts at once, and on a kept cluster as soon as its nodes are free",
-        ),
         PlannedKey(name="budget", today="the plan estimates the cost, and steps limits it"),
     )
 }
@@ -542,6 +554,9 @@ KEY_MEANINGS: Final[Mapping[str, tuple[str, ...]]] = {
     "keep": ("keep_for", "keep_alive", "ttl"),
     "ttl": ("keep", "keep_for", "keep_alive", "lifetime"),
     "validate": ("validation", "checks"),
+    "queue": ("queue_name", "local_queue", "kueue"),
+    "priority_class": ("priorityclass", "priorityclassname", "priority_class_name", "priority"),
+    "host_network": ("hostnetwork",),
 }
 
 AVAILABLE: Final = f"available: {', '.join(SUBCOMMANDS)}"
@@ -557,6 +572,7 @@ def keys_of(recipe: Recipe) -> list[Key]:
         *_CLUSTER_KEYS,
         *_RESULT_KEYS,
         *_OWN_CODE_KEYS,
+        *_JOB_KEYS,
         *(
             Key(name=name, help=field.description or "", choices=_choices(field.annotation))
             for name, field in fields.items()

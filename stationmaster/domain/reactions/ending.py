@@ -150,9 +150,12 @@ def repair_saving(run: Run, found: WorkflowFound) -> Endings:
 
 def _out_of_time(run: Run, now: datetime) -> str:
     """A wait for the cluster or the job ends so, and a step whose answer was lost at every try."""
-    if run.phase is RunPhase.QUEUED:
+    if run.phase is RunPhase.QUEUED and not run.is_queued_as_job:
         days = (now - run.requested_at).total_seconds() / 86_400
         return f"the run waited {days:.1f} days for nodes of its cluster"
+    if run.is_queued_as_job:
+        days = (now - (run.entered(RunPhase.QUEUED) or now)).total_seconds() / 86_400
+        return f"the job waited {days:.1f} days for Kueue"
     began = run.entered(RunPhase.RUNNING)
     if began is None:
         return f"a step of the workflow did not answer in phase {run.phase.value}"

@@ -35,6 +35,7 @@ from stationmaster.domain.reactions.ending import (
     stop_reason,
     why_saving,
 )
+from stationmaster.domain.reactions.queueing import JobSuspended, after_condition, queued_by_kueue
 from stationmaster.domain.reactions.workflow import (
     GRACE,
     EndWait,
@@ -160,6 +161,7 @@ Seen = (
     | SilenceExplained
     | ClusterSeen
     | Queued
+    | JobSuspended
     | ClusterTaken
     | WorkflowEnds
     | WorkflowFailed
@@ -235,10 +237,12 @@ def decide(run: Run, seen: Seen, policy: Policy) -> Reactions:
             return (ChangePhase(RunPhase.QUEUED, why),) if run.phase in _WAITING[:2] else ()
         case ClusterSeen(phase):
             return _mirrored(run, phase)
+        case JobSuspended(why):
+            return queued_by_kueue(run, why)
         case ev.StopRequested() | ev.JobDisappeared() | ev.TrainingReportedFailure():
             return _end_of_job(run)
         case ev.JobConditionChanged():
-            return _setback(run, seen) + _end_of_job(run)
+            return after_condition(run, seen) + _setback(run, seen) + _end_of_job(run)
         case ev.NodeLost():
             return _setback(run, seen) + _ask_capacity(run, policy)
         case ev.PodChanged() | ev.ProcessFailed() | ev.WorkersRestarting():
@@ -377,7 +381,8 @@ def _ask_capacity(run: Run, policy: Policy) -> Reactions:
 def _mirrored(run: Run, cluster_phase: ClusterPhase) -> Reactions:
     """A run that waits for its cluster shows what the cluster does."""
     phase = _MIRRORED.get(cluster_phase)
-    return (ChangePhase(phase),) if phase is not None and run.phase in _WAITING else ()
+    waits = run.phase in _WAITING and not run.is_queued_as_job
+    return (ChangePhase(phase),) if phase is not None and waits else ()
 
 
 def _torn_down(run: Run, why: str) -> Reactions:

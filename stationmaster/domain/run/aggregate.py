@@ -157,6 +157,18 @@ class Run(State):
         )
 
     @property
+    def is_queued_as_job(self) -> bool:
+        """Whether its job is submitted and held by a queue of Kueue; its nodes are leased."""
+        return self.phase is RunPhase.QUEUED and self.entered(RunPhase.SUBMITTING) is not None
+
+    @property
+    def admitted_at(self) -> datetime | None:
+        """When it last left a queue; None where it never stood in one, or still does."""
+        later = zip(self.phases, self.phases[1:], strict=False)
+        ends = [at for (phase, _), (_, at) in later if phase is RunPhase.QUEUED]
+        return ends[-1] if ends and self.phase is not RunPhase.QUEUED else None
+
+    @property
     def has_unpushed_model(self) -> bool:
         """Whether its model is still to be pushed to the hub."""
         is_settled = self.pushed is not None or self.not_pushed or self.phase.is_terminal
@@ -324,6 +336,8 @@ def _job_changes(run: Run, event: _JobEvent) -> dict[str, object]:
         case ev.JobDisappeared():
             return {"job_disappeared": True}
         case ev.PodChanged():
+            if run.is_queued_as_job and event.phase == "Deleted":
+                return {"pods": {name: pod for name, pod in run.pods.items() if name != event.pod}}
             pod = pod_after(run.pods.get(event.pod), event)
             changes: dict[str, object] = {"pods": run.pods | {event.pod: pod}}
             return _failed(run, event) | changes | ({} if pod.is_up else _set_back(event))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict
 
@@ -15,6 +15,23 @@ from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.domain.restoring import RestoringOrder, ResumePoint
 
 USUAL_BACKUP_S: Final = 6 * 3600
+NcclLevel = Literal["WARN", "INFO"]
+NCCL_LEVELS: Final[tuple[NcclLevel, ...]] = get_args(NcclLevel)
+
+
+class JobOptions(BaseModel):
+    """How Kubernetes is to run the job, where that was typed."""
+
+    model_config = ConfigDict(frozen=True)
+
+    queue: str = ""
+    """The queue of Kueue that admits the job; "" for none."""
+    priority_class: str = ""
+    """The PriorityClass of its pods; "" for none."""
+    host_network: bool = False
+    """Whether its pods use the network of their nodes."""
+    nccl_debug: NcclLevel | None = None
+    """How much NCCL writes; None for what suits the machine."""
 
 
 class Placement(BaseModel):
@@ -72,6 +89,8 @@ class TrainingRequest(BaseModel):
     """The image of the training pods; "" for the deployment's."""
     program: tuple[str, ...] = ()
     """What they run in place of the recipe's trainer; empty for that."""
+    job_options: JobOptions = JobOptions()
+    """How Kubernetes is to run its job."""
     model: LanguageModel | None = None
     """What the Hugging Face hub said of hf:ORG/MODEL when it was typed; nothing asks it again."""
     command: str

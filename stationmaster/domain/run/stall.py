@@ -39,7 +39,8 @@ def why_stalled(run: Run, now: datetime, *, restart_limit: timedelta) -> str | N
         why = f"training did not recover ({run.reason}) although all pods run"
     else:
         return None
-    waited = now - max(since, run.trainer_seen_at or since)
+    # Time in a queue does not count, whatever was down before it.
+    waited = now - max(since, run.trainer_seen_at or since, run.admitted_at or since)
     if waited <= limit:
         return None
     return f"{why}; no step in {waited.total_seconds() / 60:.0f} minutes"

@@ -33,6 +33,9 @@ TRANSITIONS: Final[dict[RunPhase, frozenset[RunPhase]]] = {
             RunPhase.VALIDATING,
             RunPhase.STAGING,
             RunPhase.SUBMITTING,
+            RunPhase.RUNNING,  # the others only where Kueue held its job
+            RunPhase.SAVING,
+            RunPhase.SUCCEEDED,
             RunPhase.FAILED,
             RunPhase.STOPPED,
         },
@@ -51,12 +54,14 @@ TRANSITIONS: Final[dict[RunPhase, frozenset[RunPhase]]] = {
         },
         RunPhase.STAGING: {RunPhase.SUBMITTING, RunPhase.FAILED, RunPhase.STOPPED},
         RunPhase.SUBMITTING: {
+            RunPhase.QUEUED,
             RunPhase.RUNNING,
             RunPhase.SAVING,
             RunPhase.FAILED,
             RunPhase.STOPPED,
         },
         RunPhase.RUNNING: {
+            RunPhase.QUEUED,
             RunPhase.RECOVERING,
             RunPhase.SAVING,
             RunPhase.SUCCEEDED,
@@ -64,6 +69,7 @@ TRANSITIONS: Final[dict[RunPhase, frozenset[RunPhase]]] = {
             RunPhase.STOPPED,
         },
         RunPhase.RECOVERING: {
+            RunPhase.QUEUED,
             RunPhase.RUNNING,
             RunPhase.SAVING,
             RunPhase.SUCCEEDED,

@@ -306,6 +306,17 @@ BAD = [
     Bad("host-network", "warning", changed(JOB, HOST, ON_HOST), "hostNetwork"),
     Bad(
         "host-network",
+        "warning",
+        changed(JOB, HOST, ON_HOST).replace(
+            "              env:\n",
+            "              ports: [{name: pytorchjob-port, containerPort: 20001}]\n"
+            "              env:\n",
+            1,
+        ),
+        "hostNetwork",
+    ),
+    Bad(
+        "host-network",
         "error",
         changed(JOB, HOST, ON_HOST.replace("          dnsPolicy: ClusterFirstWithHostNet\n", "")),
         "hostNetwork",

@@ -295,12 +295,7 @@ def _processes(manifest: Manifest, pod: Pod, container: Container) -> Iterator[F
 def _ports(manifest: Manifest, container: Container) -> Iterator[Found]:
     if manifest.kind != "PyTorchJob":
         return
-    declared = [
-        whole(mapping(port).get("containerPort"))
-        for port in sequence(container.body.get("ports"))
-        if mapping(port).get("name") == "pytorchjob-port"
-    ]
-    port = declared[0] if declared and declared[0] else PORT
+    port = _rendezvous_port(container)
     places = [(each.path, each.value) for each in container.env if each.name == "MASTER_PORT"]
     for launch in container.launches:
         flags = launch.torchrun or {}
@@ -322,6 +317,16 @@ def _ports(manifest: Manifest, container: Container) -> Iterator[Found]:
                 "MASTER_PORT is overwritten",
                 fix=f"use {port}, or declare containerPort {named} with the name pytorchjob-port",
             )
+
+
+def _rendezvous_port(container: Container) -> int:
+    """The declared port of the operator's name, or the one that the operator adds."""
+    declared = [
+        whole(mapping(port).get("containerPort"))
+        for port in sequence(container.body.get("ports"))
+        if mapping(port).get("name") == "pytorchjob-port"
+    ]
+    return declared[0] if declared and declared[0] else PORT
 
 
 def _ranks(manifest: Manifest, container: Container) -> Iterator[Found]:
@@ -350,12 +355,13 @@ def _ranks(manifest: Manifest, container: Container) -> Iterator[Found]:
 def _network(manifest: Manifest, pod: Pod) -> Iterator[Found]:
     if pod.spec.get("hostNetwork") is not True or not (manifest.trains or pod.asks(GPU)):
         return
+    shares_port = all(_rendezvous_port(container) == PORT for container in pod.containers)
+    same = f"two jobs on a node want the same rendezvous port ({PORT}), and " if shares_port else ""
     yield found(
         "host-network",
         (*pod.path, "hostNetwork"),
         "EFA does not need hostNetwork: the device plugin puts its interfaces into ordinary pods. "
-        f"With it, two jobs on a node want the same rendezvous port ({PORT}), and NCCL sees every "
-        "interface of the node",
+        f"With it, {same}NCCL sees every interface of the node",
         fix="remove hostNetwork and dnsPolicy: ClusterFirstWithHostNet",
     )
     if pod.spec.get("dnsPolicy") != "ClusterFirstWithHostNet":

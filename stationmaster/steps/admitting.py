@@ -1,0 +1,91 @@
+"""What a run asks of its cluster that others have to bring: a queue of Kueue, a priority class.
+
+Kueue knows a job by its label, makes a Workload for it, and ends its suspension when there is room.
+The job is suspended when it is made: where Kueue does not look after PyTorchJobs it does not pass
+the queue unseen, and `ensure_job_started` says why it waits. Source: Kueue, "Run a PyTorchJob".
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from stationmaster.domain.errors import JobNotStarted
+from stationmaster.domain.names import NAMESPACE
+from stationmaster.domain.run.request import JobOptions
+from stationmaster.kubernetes.gateway import KubernetesGateway
+from stationmaster.rendering.job_spec import KubernetesObject
+
+_GROUP: Final = "kueue.x-k8s.io"
+# Newest first; 0.19 serves both. Source: Kueue, API reference.
+_VERSIONS: Final = ("v1beta2", "v1beta1")
+_LABEL_JOB_UID: Final = f"{_GROUP}/job-uid"
+
+
+def refuse_missing(gateway: KubernetesGateway, options: JobOptions) -> None:
+    """Refuse a run whose queue or priority class the cluster does not have.
+
+    Raises:
+        JobNotStarted: naming what is missing, and what a person can do.
+    """
+    name = options.priority_class
+    if name and not gateway.exists("scheduling.k8s.io/v1", "PriorityClass", name=name):
+        raise JobNotStarted(
+            f"priority_class={name}: the cluster has no PriorityClass of that name; see kubectl "
+            "get priorityclasses"
+        )
+    render_queue(gateway, options)
+
+
+def render_queue(gateway: KubernetesGateway, options: JobOptions) -> list[KubernetesObject]:
+    """The LocalQueue that the run's job names, where only the ClusterQueue of its name is there.
+
+    The namespace of a run in a cluster of others is made for it, so nobody can have put one there.
+
+    Raises:
+        JobNotStarted: the cluster has no Kueue, or no queue of the name.
+    """
+    queue = options.queue
+    if not queue:
+        return []
+    version = _version(gateway, queue)
+    if gateway.exists(version, "LocalQueue", name=queue):
+        return []
+    if not gateway.exists(version, "ClusterQueue", name=queue):
+        raise JobNotStarted(
+            f"queue={queue}: namespace {gateway.namespace} has no LocalQueue and the cluster no "
+            "ClusterQueue of that name; see kubectl get localqueues,clusterqueues --all-namespaces"
+        )
+    return [
+        {
+            "apiVersion": version,
+            "kind": "LocalQueue",
+            "metadata": {"name": queue, "namespace": NAMESPACE},
+            "spec": {"clusterQueue": queue},
+        }
+    ]
+
+
+def why_queued(gateway: KubernetesGateway, options: JobOptions, job_uid: str) -> str | None:
+    """Why Kueue has not admitted the job yet; None while Kueue has no Workload for it.
+
+    Raises:
+        JobNotStarted: the cluster has no Kueue any more.
+    """
+    queue = options.queue
+    message = gateway.workload_message(_version(gateway, queue), {_LABEL_JOB_UID: job_uid})
+    if message is None:
+        return None
+    waits = f"Kueue has not admitted the job to queue {queue} yet"
+    return f"{waits}: {message}" if message else waits
+
+
+def _version(gateway: KubernetesGateway, queue: str) -> str:
+    served = gateway.served_versions(f"localqueues.{_GROUP}")
+    found = next((version for version in _VERSIONS if version in served), None)
+    if found is None:
+        raise JobNotStarted(
+            f"queue={queue}: the cluster has no Kueue that serves {' or '.join(_VERSIONS)} of "
+            f"{_GROUP}; leave queue= out, or install Kueue with its integration "
+            "kubeflow.org/pytorchjob"
+        )
+    return f"{_GROUP}/{found}"
