@@ -8,6 +8,7 @@ tells language models and image classifiers apart.
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -62,7 +63,8 @@ def build_task(config: TrainerConfig, prepared: Prepared, ranks: Ranks) -> Task:
         partial(verify_source, prepared, config, rank=ranks.rank, world_size=ranks.world_size),
         ranks,
     )
-    source = open_source(prepared, config, rank=ranks.rank, world_size=ranks.world_size)
+    # Ranks that split products among them compute the same samples.
+    source = open_source(prepared, config, rank=ranks.data_rank, world_size=ranks.data_world_size)
     return LanguageTask(config.recipe, source, ranks=ranks, cache_dir=config.cache_dir)
 
 
@@ -92,6 +94,7 @@ def build_trainer(
 
     recipe = config.recipe
     training = recipe.training
+    ranks = replace(ranks, tensor_parallel=getattr(training, "tensor_parallel", 1))
     # Dropout differs between ranks; first weights do not come from this generator.
     torch.manual_seed(training.seed + ranks.rank)
     task = build_task(config, prepared, ranks)

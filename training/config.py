@@ -97,18 +97,21 @@ def parse_config(argv: Sequence[str], environ: Mapping[str, str]) -> TrainerConf
     model = hub_model(arguments.recipe, weights=overrides.get("weights"), cache_dir=cache_dir)
     recipe = get_recipe(arguments.recipe, model)
     refuse_mistyped_keys(recipe, overrides)
+    recipe = recipe.with_overrides(overrides)
+    launch = Launch(
+        rank=int(environ.get("RANK", "0")),
+        local_rank=int(environ.get("LOCAL_RANK", "0")),
+        world_size=int(environ.get("WORLD_SIZE", "1")),
+        local_world_size=int(environ.get("LOCAL_WORLD_SIZE", "1")),
+        elastic="TORCHELASTIC_RUN_ID" in environ,
+    )
+    _check_node(recipe, launch)
     return TrainerConfig(
-        recipe=recipe.with_overrides(overrides),
+        recipe=recipe,
         output_dir=arguments.output_dir,
         cache_dir=cache_dir,
         run_id=run_id_from(environ),
-        launch=Launch(
-            rank=int(environ.get("RANK", "0")),
-            local_rank=int(environ.get("LOCAL_RANK", "0")),
-            world_size=int(environ.get("WORLD_SIZE", "1")),
-            local_world_size=int(environ.get("LOCAL_WORLD_SIZE", "1")),
-            elastic="TORCHELASTIC_RUN_ID" in environ,
-        ),
+        launch=launch,
         checkpoints_kept=arguments.keep_checkpoints,
         resume_from=arguments.resume_from,
         num_samples=arguments.samples,
@@ -120,6 +123,15 @@ def parse_config(argv: Sequence[str], environ: Mapping[str, str]) -> TrainerConf
         ),
         sinks=SinkOptions(tensorboard=arguments.tensorboard, wandb_project=arguments.wandb),
     )
+
+
+def _check_node(recipe: Recipe, launch: Launch) -> None:
+    size, has = getattr(recipe.training, "tensor_parallel", 1), launch.local_world_size
+    if has % size:
+        raise BadParameter(
+            f"tensor_parallel={size} splits each sample over processes of one node, and this one "
+            f"runs {has}; start torchrun with --nproc-per-node {size} or a multiple of it"
+        )
 
 
 def run_id_from(environ: Mapping[str, str]) -> str:

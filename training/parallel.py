@@ -50,6 +50,18 @@ class Ranks:
     checkpoint_group: dist.ProcessGroup
     """gloo, used by checkpoints alone: an asynchronous save on the training's own group collides
     with the step that runs meanwhile, and aborts or hangs."""
+    tensor_parallel: int = 1
+    """Neighbouring ranks that compute the same samples together; divides both sizes."""
+
+    @property
+    def data_rank(self) -> int:
+        """This rank's place among those that read samples; neighbours that share them, the same."""
+        return self.rank // self.tensor_parallel
+
+    @property
+    def data_world_size(self) -> int:
+        """How many read samples of their own."""
+        return self.world_size // self.tensor_parallel
 
 
 @contextmanager
@@ -87,14 +99,14 @@ def joined_ranks(launch: Launch) -> Iterator[Ranks]:
 def sum_over_ranks(values: list[float], ranks: Ranks) -> list[float]:
     """Add up numbers of the host over all ranks; every rank gets the same sums, exactly.
 
-    float64 holds counts up to 2**53 exactly. The sum goes over the host's network, so that nobody
-    waits for a GPU.
+    Ranks that compute the same samples count together as one. float64 holds counts up to 2**53
+    exactly. The sum goes over the host's network, so that nobody waits for a GPU.
     """
     if ranks.world_size == 1:
         return values
     total = torch.tensor(values, dtype=torch.float64)
     dist.all_reduce(total)
-    return [float(value) for value in total.tolist()]
+    return [float(value) for value in (total / ranks.tensor_parallel).tolist()]
 
 
 def least_over_ranks(value: float | None, ranks: Ranks) -> float | None:
@@ -107,14 +119,17 @@ def least_over_ranks(value: float | None, ranks: Ranks) -> float | None:
 
 
 def start_sum_over_ranks(value: torch.Tensor, ranks: Ranks) -> Callable[[], torch.Tensor]:
-    """Begin to add up a tensor of the device over all ranks, in place; the result on call."""
+    """Begin to add up a tensor of the device over all ranks, in place; the result on call.
+
+    Ranks that compute the same samples count together as one.
+    """
     if ranks.world_size == 1:
         return lambda: value
     work = dist.all_reduce(value, async_op=True)
 
     def finish() -> torch.Tensor:
         work.wait()
-        return value
+        return value / ranks.tensor_parallel
 
     return finish
 

@@ -6,6 +6,7 @@ checkpoints do not depend on any of this.
 
 The order is fixed, and each part of it has a reason:
 
+0. Tensor parallelism: it replaces weights, which all that follows wraps.
 1. Activation checkpointing, innermost: what is compiled next contains the recomputation, and the
    compiler decides what it keeps of it.
 2. torch.compile of each block's forward: a model of 80 equal blocks compiles one of them. The hooks
@@ -29,7 +30,7 @@ from typing import Any, Final
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import (
     CPUOffloadPolicy,
     FSDPModule,
@@ -49,6 +50,7 @@ from stationmaster.domain.catalogue.training_config import (
 )
 from stationmaster.domain.errors import BadParameter
 from stationmaster.domain.planning.estimate import defers_gradient_exchange
+from training.mesh import REPLICATE, SHARD, TENSOR, build_mesh, dimensions, without_tensor
 from training.parallel import Ranks
 
 # What selective checkpointing keeps: the matrix products and attention, nearly all FLOPs of a
@@ -91,14 +93,13 @@ class ParallelModel:
         of no use. Waits for the device once.
         """
         gradients = [p.grad for p in self.module.parameters() if p.grad is not None]
-        local = [g.to_local() if isinstance(g, DTensor) else g for g in gradients]
-        norm = math.sqrt(float(self._sum_over_shards(_squared_norm(local))))
+        norm = math.sqrt(float(self._squared_norm(gradients)))
         if limit and norm > limit:
-            torch._foreach_mul_(local, limit / norm)
+            torch._foreach_mul_([_local(gradient) for gradient in gradients], limit / norm)
         return norm
 
-    def _sum_over_shards(self, value: torch.Tensor) -> torch.Tensor:
-        return value
+    def _squared_norm(self, gradients: Sequence[torch.Tensor]) -> torch.Tensor:
+        return _squared_norm(gradients)
 
 
 class _ReplicatedModel(ParallelModel):
@@ -135,8 +136,9 @@ class _ShardedModel(ParallelModel):
         self._fsdp = module
         self._keeps_gathered = keeps_gathered
         self._defers_exchange = defers_exchange
-        self._has_copies = mesh.ndim == 2
-        self._shard_group = mesh.get_group("shard")
+        self._has_copies = REPLICATE in dimensions(mesh)
+        self._splits = [name for name in (SHARD, TENSOR) if name in dimensions(mesh)]
+        self._mesh = mesh
 
     @contextmanager
     def micro_batch(self, *, last: bool) -> Iterator[None]:
@@ -154,10 +156,22 @@ class _ShardedModel(ParallelModel):
             self._fsdp.set_requires_all_reduce(last)
         yield
 
-    def _sum_over_shards(self, value: torch.Tensor) -> torch.Tensor:
+    def _squared_norm(self, gradients: Sequence[torch.Tensor]) -> torch.Tensor:
+        # The norms' weights: every rank that splits a product has the same gradient of these.
+        copied = [g for g in gradients if self._is_copied(g)]
+        total = _squared_norm([g for g in gradients if not self._is_copied(g)])
+        if copied:
+            total = total + _squared_norm(copied) / self._mesh[TENSOR].size()
         # Offloaded gradients are in host memory; their backend for that is gloo.
-        dist.all_reduce(value, group=self._shard_group)
-        return value
+        for name in self._splits:
+            dist.all_reduce(total, group=self._mesh.get_group(name))
+        return total
+
+    def _is_copied(self, gradient: torch.Tensor) -> bool:
+        """Whether ranks of the mesh's dimension `tensor`, always the last, have all of it."""
+        if TENSOR not in self._splits or not isinstance(gradient, DTensor):
+            return False
+        return gradient.placements[-1].is_replicate()
 
 
 def parallelise(
@@ -194,18 +208,22 @@ def parallelise(
         _compile(blocks, backend=compile_backend)
     if training.parallelism == "ddp":
         return _replicate(model, ranks, in_bfloat16=in_bfloat16, initialise=initialise)
-    mesh = _mesh(training, ranks)
+    mesh = build_mesh(training, ranks)
+    if ranks.tensor_parallel > 1:
+        from training.tensor_parallel import split_products
+
+        split_products(model, mesh[TENSOR])
     if ranks.world_size == 1 and not in_bfloat16 and not _offloads(training, ranks):
         initialise()
         return ParallelModel(model)
     num_parameters = sum(parameter.numel() for parameter in model.parameters())
     small = defers_exchange(num_parameters, training.parallelism)
     # A rank that has all shards frees nothing worth a second cast of the weights.
-    keeps_gathered = small or mesh["shard"].size() == 1
+    keeps_gathered = small or mesh[SHARD].size() == 1
     _shard(
         model,
         blocks,
-        mesh=mesh,
+        mesh=without_tensor(mesh),
         precision=_mixed_precision(in_bfloat16=in_bfloat16),
         offload=CPUOffloadPolicy() if _offloads(training, ranks) else OffloadPolicy(),
         keeps_gathered=keeps_gathered,
@@ -290,30 +308,6 @@ def _offloads(training: TrainingConfig, ranks: Ranks) -> bool:
     return training.cpu_offload and ranks.device.type == "cuda"
 
 
-def _mesh(training: TrainingConfig, ranks: Ranks) -> DeviceMesh:
-    """All ranks in one line to shard over; or, for hybrid, a row for each node's copy.
-
-    Raises:
-        BadParameter: hybrid, and nodes run different numbers of processes.
-    """
-    if training.parallelism != "hybrid":
-        return init_device_mesh(ranks.device.type, (ranks.world_size,), mesh_dim_names=("shard",))
-    of_nodes: list[int | None] = [None] * ranks.world_size
-    dist.all_gather_object(of_nodes, ranks.local_world_size)
-    if len(set(of_nodes)) > 1 or ranks.world_size % ranks.local_world_size:
-        raise BadParameter(
-            f"parallelism=hybrid shards within a node and needs the same number of processes on "
-            f"every node; {ranks.world_size} processes are on nodes of "
-            f"{', '.join(str(size) for size in sorted(set(of_nodes), key=str))}; "
-            "use equal nodes or parallelism=full"
-        )
-    return init_device_mesh(
-        ranks.device.type,
-        (ranks.world_size // ranks.local_world_size, ranks.local_world_size),
-        mesh_dim_names=("replicate", "shard"),
-    )
-
-
 def _shard(
     model: nn.Module,
     blocks: Sequence[nn.Module],
@@ -332,7 +326,7 @@ def _shard(
         "mesh": mesh,
         "mp_policy": precision,
         "offload_policy": offload,
-        "shard_placement_fn": partial(_placement, num_shards=mesh["shard"].size()),
+        "shard_placement_fn": partial(_placement, num_shards=mesh[SHARD].size()),
     }
     for block in blocks:
         # The last block's backward comes right after its forward: freeing it is for nothing.
@@ -367,7 +361,11 @@ def _move_weights_to_host(model: nn.Module, device: torch.device) -> None:
             module.register_buffer(name, buffer.to(device), persistent=persistent)
 
 
+def _local(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
 def _squared_norm(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
-    """The sum of squares of all elements, () float64, on the tensors' device."""
-    norms = torch.stack(torch._foreach_norm(list(tensors)))
+    """The sum of squares of all elements that this rank has, () float64, on the tensors' device."""
+    norms = torch.stack(torch._foreach_norm([_local(tensor) for tensor in tensors]))
     return norms.double().square().sum()

@@ -95,13 +95,15 @@ class NumberedSamples:
         self._length = training.sequence_length  # type: ignore[union-attr]
         self._batch = training.global_batch_size
         self._ranks = ranks
-        rows = -(-training.global_batch_size // ranks.world_size)
+        rows = -(-training.global_batch_size // ranks.data_world_size)
         self.num_micro_batches = -(-rows // training.micro_batch_size)
         self.micro_batch_size = -(-rows // self.num_micro_batches)
 
     def micro_batches(self, samples_seen: int) -> Iterator[Batch]:
         own = range(
-            samples_seen + self._ranks.rank, samples_seen + self._batch, self._ranks.world_size
+            samples_seen + self._ranks.data_rank,
+            samples_seen + self._batch,
+            self._ranks.data_world_size,
         )
         for first in range(
             0, self.num_micro_batches * self.micro_batch_size, self.micro_batch_size
@@ -211,7 +213,8 @@ def _train_as_rank(rank: int, runs: dict[str, Run], results: Path) -> None:
 
 def _train(run: Run, config: TrainerConfig, ranks: Ranks) -> Result:
     """What `training.build` does, with other samples and without checkpoints."""
-    ranks = replace(ranks, local_world_size=run.local_world_size)
+    tensor_parallel = config.recipe.training.tensor_parallel  # type: ignore[union-attr]
+    ranks = replace(ranks, local_world_size=run.local_world_size, tensor_parallel=tensor_parallel)
     source = NumberedSamples(config.recipe, ranks)
     task = LanguageTask(config.recipe, source, ranks=ranks, cache_dir=Path(os.devnull))
     parallel = _parallelise(run, config, task, ranks)

@@ -1,12 +1,14 @@
 """Any number of ranks, any sharding, any split of the batch: the same losses over 50 steps.
 
 Gradient norms are compared too: Adam and the clip hide a wrong scale of gradients from the loss.
+All of it is gloo on CPUs in float32: NCCL, GPUs and bfloat16 are not run here.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -40,6 +42,9 @@ THREE_EXPERTS: Final = Run(recipe="mixtral-8x7b", model={"experts": 3}, keys={"s
 
 SHORT: Final = {"steps": "15"}
 DDP: Final = {"parallelism": "ddp"}
+SPLIT: Final = {"tensor_parallel": "2", "steps": "15"}
+# Mistral, and an embedding that is not tied to the head.
+MATHSTRAL: Final = Run(recipe="mathstral-7b", keys=SHORT)
 
 # Each run on two ranks, and the run of a lone rank whose first steps it must equal.
 ON_TWO_RANKS: Final = {
@@ -67,6 +72,15 @@ ON_TWO_RANKS: Final = {
         Run(keys={"parallelism": "hybrid"} | ACCUMULATED | SHORT, as_large_model=True),
         Run(),
     ),
+    "tensor parallel": (Run(keys=SPLIT), Run()),
+    "tensor parallel, accumulated, full checkpointing": (
+        Run(keys=SPLIT | ACCUMULATED | {"activation_checkpointing": "full"}),
+        Run(),
+    ),
+    "tensor parallel, mathstral, selective checkpointing": (
+        replace(MATHSTRAL, keys=SPLIT | {"activation_checkpointing": "selective"}),
+        MATHSTRAL,
+    ),
     "mixtral, fsdp": (MIXTRAL, MIXTRAL),
     "mixtral, fsdp, accumulated": (
         Run(recipe="mixtral-8x7b", keys=ACCUMULATED | SHORT),
@@ -75,6 +89,15 @@ ON_TWO_RANKS: Final = {
     "mixtral, experts that do not divide": (THREE_EXPERTS, THREE_EXPERTS),
 }
 ON_FOUR_RANKS: Final = {
+    "tensor parallel, fsdp over pairs": Run(keys=SPLIT),
+    "tensor parallel, hybrid, accumulated, exchanging every time": Run(
+        keys=SPLIT | {"parallelism": "hybrid", "micro_batch_size": "1"},
+        local_world_size=2,
+        as_large_model=True,
+    ),
+    "tensor parallel, hybrid, one node": Run(
+        keys=SPLIT | {"parallelism": "hybrid"}, local_world_size=4
+    ),
     "hybrid, two nodes of two": Run(keys={"parallelism": "hybrid"}, local_world_size=2),
     "hybrid, accumulated, exchanging within a node every time": Run(
         keys={"parallelism": "hybrid", "micro_batch_size": "1"} | SHORT,
@@ -202,6 +225,7 @@ def test_two_ranks_give_a_lone_ranks_losses(on_two_ranks: dict[str, Result], nam
         ("ddp", 1.0),
         ("hybrid, two nodes", 1.0),
         ("mixtral, experts that do not divide", 0.5),
+        ("tensor parallel", 0.5),
     ],
 )
 def test_ranks_hold_equal_shares(on_two_ranks: dict[str, Result], name: str, share: float) -> None:

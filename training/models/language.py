@@ -91,7 +91,11 @@ class LanguageTask:
         return Forward(loss_sum=loss, reported_sum=reported, correct={})
 
     def _documents(self, batch: Batch) -> dict[str, Tensor]:
-        """What keeps the documents of a sequence apart; nothing where there is one."""
+        """What keeps the documents of a sequence apart; places alone, or nothing, for one."""
+        if batch.positions is None and self._ranks.tensor_parallel > 1:
+            # A rank sees a part of the sequence between the products, and would count only that.
+            length = batch.inputs.shape[1]
+            return {"position_ids": torch.arange(length, device=batch.inputs.device).unsqueeze(0)}
         if batch.positions is None:
             return {}
         places = {"position_ids": batch.positions}

@@ -15,6 +15,7 @@ from typing import Final, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from stationmaster.domain.catalogue.models import ImageModel, LanguageModel
+from stationmaster.domain.catalogue.tensor_parallel import check_tensor_parallel
 from stationmaster.domain.catalogue.training_config import ImageTraining, LanguageTraining
 from stationmaster.domain.datasets import read_s3_source
 from stationmaster.domain.errors import BadParameter
@@ -88,6 +89,8 @@ class Recipe(BaseModel):
             raise BadParameter(f'{key}="{typed.get(key)}" is not accepted: {expected}') from exc
         training = _follow(training, self.training, typed=typed.keys())
         _check_together(training)
+        if isinstance(training, LanguageTraining) and isinstance(self.model, LanguageModel):
+            check_tensor_parallel(training, self.model, name=self.name)
         return self.model_copy(update={"training": training})
 
     def _preset(self, name: str) -> Recipe:
@@ -130,10 +133,13 @@ def _follow(
 ) -> LanguageTraining | ImageTraining:
     """Let defaults that nobody typed follow what was typed.
 
-    A 3-step run has no 5-step warm-up. An image classifier's SGD rate grows with its batch, as the
-    published schedules do (0.1 for 256 images): its accuracy would depend on the batch otherwise.
+    A 3-step run has no 5-step warm-up. Blocks whose products are split are not compiled. An image
+    classifier's SGD rate grows with its batch, as the published schedules do (0.1 for 256 images):
+    its accuracy would depend on the batch otherwise.
     """
     follow: dict[str, int | float] = {}
+    if getattr(training, "tensor_parallel", 1) > 1 and "compile" not in typed:
+        follow["compile"] = False
     if (
         isinstance(training, ImageTraining)
         and training.optimizer == "sgd"

@@ -97,6 +97,13 @@ class TrainingConfig(BaseModel):
 class LanguageTraining(TrainingConfig):
     """Keys of language models."""
 
+    tensor_parallel: int = Field(
+        default=1,
+        ge=1,
+        le=64,
+        description="neighbouring GPUs of a node that compute each sample together, every matrix "
+        "product split among them; FSDP shards over the rest (Llama and Mistral)",
+    )
     sequence_length: int = Field(ge=8, le=1_048_576, description="tokens a sequence")
     document_mask: bool = Field(
         default=False,

@@ -534,6 +534,7 @@ KEY_MEANINGS: Final[Mapping[str, tuple[str, ...]]] = {
     "steps": ("max_steps", "num_steps", "iterations", "iters"),
     "learning_rate": ("lr",),
     "weight_decay": ("wd",),
+    "tensor_parallel": ("tp", "tp_size", "tensor_model_parallel_size"),
     "sequence_length": ("seq_len", "seq_length", "context_length"),
     "grad_clip": ("max_grad_norm", "clip_grad_norm"),
     "schedule": ("scheduler", "lr_schedule"),

@@ -1,0 +1,67 @@
+"""How the ranks are arranged: which of them share weights, copy them, or split a product.
+
+Called by `training.sharding`. It knows ranks, not models. The dimensions, outermost first:
+
+    replicate   parallelism=hybrid: one copy of the model for each place along it
+    shard       FSDP: each rank has a part of every weight, and other samples
+    tensor      tensor_parallel above 1: neighbours of one node, which compute the same samples,
+                each with some of the attention heads and some columns of each product
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+
+from stationmaster.domain.catalogue.training_config import TrainingConfig
+from stationmaster.domain.errors import BadParameter
+from training.parallel import Ranks
+
+REPLICATE: Final = "replicate"
+SHARD: Final = "shard"
+TENSOR: Final = "tensor"
+
+
+def build_mesh(training: TrainingConfig, ranks: Ranks) -> DeviceMesh:
+    """All ranks in one line to shard over; for hybrid, a row for each node's copy.
+
+    With tensor_parallel each place is a group of neighbours, in a last dimension of their own.
+
+    Raises:
+        BadParameter: hybrid, and nodes run different numbers of processes.
+    """
+    sizes = {SHARD: ranks.data_world_size}
+    if training.parallelism == "hybrid":
+        _check_equal_nodes(ranks)
+        shards = ranks.local_world_size // ranks.tensor_parallel
+        sizes = {REPLICATE: ranks.data_world_size // shards, SHARD: shards}
+    if ranks.tensor_parallel > 1:
+        sizes[TENSOR] = ranks.tensor_parallel
+    return init_device_mesh(ranks.device.type, tuple(sizes.values()), mesh_dim_names=tuple(sizes))
+
+
+def without_tensor(mesh: DeviceMesh) -> DeviceMesh:
+    """The part of a mesh that FSDP shards and copies over."""
+    if TENSOR not in dimensions(mesh):
+        return mesh
+    data = tuple(name for name in dimensions(mesh) if name != TENSOR)
+    return mesh[data]
+
+
+def dimensions(mesh: DeviceMesh) -> tuple[str, ...]:
+    """The names of a mesh's dimensions, outermost first."""
+    return mesh.mesh_dim_names or ()
+
+
+def _check_equal_nodes(ranks: Ranks) -> None:
+    of_nodes: list[int | None] = [None] * ranks.world_size
+    dist.all_gather_object(of_nodes, ranks.local_world_size)
+    if len(set(of_nodes)) > 1 or ranks.world_size % ranks.local_world_size:
+        raise BadParameter(
+            f"parallelism=hybrid shards within a node and needs the same number of processes on "
+            f"every node; {ranks.world_size} processes are on nodes of "
+            f"{', '.join(str(size) for size in sorted(set(of_nodes), key=str))}; "
+            "use equal nodes or parallelism=full"
+        )
