@@ -19,8 +19,9 @@ from stationmaster.domain.catalogue.training_config import MADE_ON_THE_SPOT, Lan
 from stationmaster.domain.errors import UserError
 from stationmaster.domain.planning.cost import Figures, Shared, estimate
 from stationmaster.domain.planning.layout import Layout
+from stationmaster.domain.planning.machine_checks import can_split, check_instance, other_splits
 from stationmaster.domain.planning.memory import GIB, checkpoint_bytes
-from stationmaster.domain.planning.speed import UNKNOWN_PEAK_TFLOPS
+from stationmaster.domain.planning.speed import UNKNOWN_PEAK_TFLOPS, split_bytes
 from stationmaster.domain.planning.staging import CHECKPOINTS_ON_DISK, legal_size_gib
 
 # Above this part of what is usable, a longer batch or another version of a library may not fit.
@@ -32,34 +33,16 @@ _NOTABLE_WAIT_S: Final = 30
 # With fewer images, the statistics of batch normalisation are too noisy (He et al. train with 32).
 _FEWEST_IMAGES_TO_NORMALISE: Final = 16
 
-# Settings that take memory away, beside smaller micro-batches.
+_FULL_CHECKPOINTING: Final = {"activation_checkpointing": "full", "micro_batch_size": "1"}
+# Settings that take memory away, beside smaller micro-batches and splitting samples.
 _SAVING_SETTINGS: Final[tuple[Mapping[str, str], ...]] = (
     {"parallelism": "full"},
     {"activation_checkpointing": "selective"},
     {"activation_checkpointing": "full"},
-    {"activation_checkpointing": "full", "micro_batch_size": "1"},
+    _FULL_CHECKPOINTING,
     {"cpu_offload": "true"},
-    {"cpu_offload": "true", "activation_checkpointing": "full", "micro_batch_size": "1"},
+    {"cpu_offload": "true", **_FULL_CHECKPOINTING},
 )
-
-
-def check_instance(layout: Layout) -> str | None:
-    """Why these machines cannot run the recipe at all, or None."""
-    recipe, instance = layout.recipe, layout.instance
-    if instance.is_neuron:
-        return f"has Trainium accelerators and {recipe.name} needs CUDA"
-    if not recipe.needs_gpu:
-        return None
-    if instance.num_gpus == 0:
-        return f"has no GPU and {recipe.name} needs one"
-    figures = instance.gpu_figures
-    if figures is not None and not figures.runs_cuda_13:
-        return f"has {instance.gpu} GPUs, which the training image's CUDA 13 does not support"
-    if instance.price_per_hour_usd is None:
-        return "has no on-demand price in the catalogue, so what a run costs is unknown"
-    if figures is not None and not figures.has_bf16 and layout.compute == "bf16":
-        return f"has {instance.gpu} GPUs, which lack bfloat16; add precision=fp32 (far slower)"
-    return None
 
 
 def warnings_of(figures: Figures) -> list[str]:
@@ -68,6 +51,7 @@ def warnings_of(figures: Figures) -> list[str]:
         *_memory_warnings(figures),
         *_file_system_warnings(figures),
         *_speed_warnings(figures),
+        *_split_notes(figures),
         *_training_warnings(figures.layout),
     ]
 
@@ -110,7 +94,12 @@ def _other_settings(layout: Layout) -> Iterator[tuple[str, Layout]]:
     training = layout.recipe.training
     halves = [layout.rows >> halving for halving in range(1, layout.rows.bit_length())]
     smaller = [{"micro_batch_size": str(rows)} for rows in halves]
-    for settings in (*smaller, *_SAVING_SETTINGS):
+    split = [
+        {"tensor_parallel": str(size), "compile": "false"} | further
+        for size in other_splits(layout)
+        for further in ({}, _FULL_CHECKPOINTING)
+    ]
+    for settings in (*smaller, *_SAVING_SETTINGS, *split):
         changed = {
             key: value
             for key, value in settings.items()
@@ -131,7 +120,9 @@ def _other_machines(layout: Layout) -> Iterator[tuple[str, Layout]]:
             changed = replace(layout, instance=instance, nodes=nodes)
             if nodes > layout.recipe.max_nodes or check_instance(changed) is not None:
                 break
-            if batch % changed.processes == 0 and estimate(changed).fits:
+            if not can_split(changed):
+                break
+            if batch % changed.data_ranks == 0 and estimate(changed).fits:
                 words = {"nodes": str(nodes)} if nodes != layout.nodes else {}
                 if instance != layout.instance:
                     words["instance"] = instance.name
@@ -143,7 +134,7 @@ def _more_nodes(layout: Layout, shared: Shared) -> Iterator[tuple[str, Layout]]:
     batch = layout.recipe.training.global_batch_size
     for nodes in range(layout.nodes + 1, min(shared.nodes, layout.recipe.max_nodes) + 1):
         changed = replace(layout, nodes=nodes)
-        if batch % changed.processes == 0:
+        if batch % changed.data_ranks == 0:
             yield _words({"nodes": str(nodes)}), changed
 
 
@@ -237,6 +228,37 @@ def _speed_warnings(figures: Figures) -> Iterator[str]:
         yield f"{step.limited_by} takes longer than computing: GPUs idle {idle:.0%} of the time"
     if layout.compute == "fp32":
         yield "precision=fp32 is at most half as fast as bf16"
+
+
+def _split_notes(figures: Figures) -> Iterator[str]:
+    """What tensor parallelism gives and takes, beside the same machines without it."""
+    layout = figures.layout
+    size = layout.tensor_parallel
+    if size == 1:
+        return
+    whole = layout.recipe.with_overrides({"tensor_parallel": "1"})
+    alone = estimate(replace(layout, recipe=whole))
+    batch = layout.recipe.training.global_batch_size
+    share = f"tensor_parallel={size}: {size} neighbouring {_holder(layout)}s share each sample"
+    gives = (
+        f"{(figures.memory.activations + figures.memory.logits) / GIB:.1f} GiB of activations and "
+        f"logits on each, not {(alone.memory.activations + alone.memory.logits) / GIB:.1f}"
+    )
+    takes = (
+        f"each receives {split_bytes(layout) / 1e9:,.1f} GB of the others a step, over the node's "
+        "own links, while nothing else is computed, and blocks are not compiled"
+    )
+    yield f"{share}: {gives}; {takes}"
+    if batch < layout.processes:
+        yield (
+            f"without tensor_parallel, global_batch_size={batch} would leave "
+            f"{layout.processes - batch} of {layout.processes} {_holder(layout)}s without a sample"
+        )
+    elif alone.fits and alone.step.total < figures.step.total:
+        yield (
+            f"without tensor_parallel it fits as well, and a step takes {alone.step.total:.3g} s, "
+            f"not {figures.step.total:.3g}"
+        )
 
 
 def _training_warnings(layout: Layout) -> Iterator[str]:

@@ -41,9 +41,20 @@ class Layout:
         return self.nodes * self.processes_per_node
 
     @property
+    def tensor_parallel(self) -> int:
+        """Processes that compute a sample together; 1 where each computes its own."""
+        size: int = getattr(self.recipe.training, "tensor_parallel", 1)
+        return size
+
+    @property
+    def data_ranks(self) -> int:
+        """Processes, or groups of them, that compute samples of their own."""
+        return max(1, self.processes // self.tensor_parallel)
+
+    @property
     def rows_per_step(self) -> int:
         """Samples of one rank in an optimizer step; ranks fill up where it does not divide."""
-        return math.ceil(self.recipe.training.global_batch_size / self.processes)
+        return math.ceil(self.recipe.training.global_batch_size / self.data_ranks)
 
     @property
     def rows(self) -> int:
@@ -117,9 +128,15 @@ class Layout:
             return "one process"
         match self.recipe.training.parallelism:
             case "full":
-                return f"FSDP full shard over {self.processes} processes"
+                return f"FSDP full shard over {self._sharing(self.processes)}"
             case "hybrid":
                 copies = f"{self.nodes} copies" if self.nodes > 1 else "one copy"
-                return f"hybrid: FSDP over the {self.shards} processes of a node, {copies}"
+                return f"hybrid: FSDP over the {self._sharing(self.shards)} of a node, {copies}"
             case "ddp":
                 return f"DDP over {self.processes} processes"
+
+    def _sharing(self, processes: int) -> str:
+        size = self.tensor_parallel
+        if size == 1:
+            return f"{processes} processes"
+        return f"{processes // size} groups of {size} processes that split every product"

@@ -4,6 +4,9 @@ Pure arithmetic on shapes, used by `plan`. A test traces the trainer's own model
 trackers on tensors without memory and compares. The parts reach their peaks at different moments of
 a step; their sum errs on the high side, by one block or the logits at most.
 
+With tensor parallelism all of a block is split, but for what its products read: each rank gathers
+these rows whole (H e before attention, and H e before the feed-forward part).
+
 Legend, in bytes a token: H hidden size (for attention, its heads together), I inner size of the
 feed-forward part, e 2 (bf16) or 4 (fp32), s bytes of the residual stream, r key/value heads for
 each head, k experts a token.
@@ -135,15 +138,15 @@ def _gathered(layout: Layout) -> float:
     blocks it holds the one that computes and the next, a buffer that the next is received in, the
     gradients of one, and their fp32 copy that is reduced.
     """
-    num_parameters = layout.recipe.model.num_parameters
+    num_parameters, split = layout.recipe.model.num_parameters, layout.tensor_parallel
     e = layout.compute_bytes
     if not layout.is_wrapped:
         return float(e * num_parameters if e == BF16_BYTES else 0)
     if defers_gradient_exchange(num_parameters, layout.recipe.training.parallelism):
         waiting = FP32_BYTES * num_parameters if layout.micro_batches > 1 else 0
-        return float(e * num_parameters + waiting)
+        return float(e * num_parameters + waiting) / split
     root = 2 * e * layout.root_parameters
-    return float(root + (4 * e + FP32_BYTES) * layout.block_parameters)
+    return float(root + (4 * e + FP32_BYTES) * layout.block_parameters) / split
 
 
 def _activations(layout: Layout, model: LanguageModel) -> float:
@@ -156,19 +159,22 @@ def _activations(layout: Layout, model: LanguageModel) -> float:
         if training.compile
         else _kept_by_block(model, e=e, stream=stream, masked=masked)
     )
+    split = layout.tensor_parallel
+    read_whole = 2 * e * model.hidden_size + e * masked  # by the products, and attention's mask
+    whole_block = read_whole + (whole_block - read_whole) / split
     match training.activation_checkpointing:
         case "off":
             kept = whole_block
         case "selective":
-            kept = _kept_selectively(model, e=e, stream=stream)
+            kept = _kept_selectively(model, e=e, stream=stream) / split
         case "full":
-            kept = float(stream * model.hidden_size)
+            kept = float(stream * model.hidden_size) / split
     # While one block's backward runs: what its forward, run again, adds to what was kept, and the
     # gradients of the feed-forward part's products and of the stream.
     ffn = max(1, model.experts_per_token) * model.ffn_size
-    backward = whole_block - kept + 2 * e * ffn + 4 * model.hidden_size
+    backward = whole_block - kept + (2 * e * ffn + 4 * model.hidden_size) / split
     # Before that, the final norm keeps its input in fp32, its output, and what the head reads.
-    norm = (4 + stream + e) * model.hidden_size
+    norm = ((4 + stream) / split + e) * model.hidden_size
     return tokens * (model.layers * kept + max(backward, norm))
 
 
@@ -232,6 +238,7 @@ def _feed_forward(model: LanguageModel, *, e: int, products: int) -> float:
 
 def _logits(layout: Layout, model: LanguageModel) -> float:
     values = layout.rows * tokens_per_sample(layout.recipe) * model.vocab_size
+    values //= layout.tensor_parallel
     working = min(2 * FP32_BYTES * values, _LOSS_WORKING_BYTES)
     return float(layout.compute_bytes * values + working)
 

@@ -25,7 +25,6 @@ from stationmaster.domain.errors import BadParameter
 from stationmaster.domain.names import SYSTEM_INSTANCE_TYPE
 from stationmaster.domain.planning.advice import (
     changes_that_fit,
-    check_instance,
     hub_notes,
     misfits_of,
     warnings_of,
@@ -40,6 +39,7 @@ from stationmaster.domain.planning.cost import (
     tokens_per_s,
 )
 from stationmaster.domain.planning.layout import Layout
+from stationmaster.domain.planning.machine_checks import check_batch, check_machines
 from stationmaster.domain.planning.memory import GIB, checkpoint_bytes
 from stationmaster.domain.planning.ranges import (
     FewestNodes,
@@ -203,14 +203,9 @@ def plan_recipe(
         instance=instance,
         nodes=recipe.default_nodes if nodes is None else nodes,
     )
-    _check_nodes(recipe, layout.nodes)
-    if (reason := check_instance(layout)) is not None:
-        named, remedy = f"instance={instance.name}", f"use {recipe.default_instance}"
-        if shared is not None:
-            named, remedy = f"cluster {shared.label}: {instance.name}", "leave on= out"
-        raise BadParameter(f"{named} {reason}; {remedy}")
+    check_machines(layout, cluster=shared.label if shared else None)
     if trains:
-        _check_batch(recipe, layout.processes)
+        check_batch(layout)
     if min_nodes is not None:
         check_range(layout, min_nodes, trains=trains)
     layout, data = _with_data(layout, listing, shared, restored_bytes=restored_bytes)
@@ -335,23 +330,6 @@ def _data_notes(recipe: Recipe, data: DataPlan | None, shared: Shared | None) ->
             "how much room it needs is asked in the channel, where the hub answers: /train plan"
         ]
     return []
-
-
-def _check_nodes(recipe: Recipe, nodes: int) -> None:
-    if not 1 <= nodes <= recipe.max_nodes:
-        raise BadParameter(
-            f"nodes={nodes} is not possible for {recipe.name}; use 1 to {recipe.max_nodes}"
-        )
-
-
-def _check_batch(recipe: Recipe, processes: int) -> None:
-    batch = recipe.training.global_batch_size
-    if batch % processes:
-        nearest_valid = max(processes, round(batch / processes) * processes)
-        raise BadParameter(
-            f"global_batch_size={batch} does not divide over {processes} processes; "
-            f"use {nearest_valid}"
-        )
 
 
 def _memory_per_gpu(figures: Figures) -> MemoryPerGpu:

@@ -139,7 +139,7 @@ def range_notes(figures: Figures, fewest: Figures) -> Iterator[str]:
     uneven = [
         str(nodes)
         for nodes in range(least, most)
-        if training.global_batch_size % replace(layout, nodes=nodes).processes
+        if training.global_batch_size % replace(layout, nodes=nodes).data_ranks
     ]
     if uneven:
         shown = ", ".join(uneven[:6]) + (" and others" if len(uneven) > 6 else "")

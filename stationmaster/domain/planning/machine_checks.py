@@ -1,0 +1,104 @@
+"""Whether machines can run a recipe at all, before anything is estimated.
+
+Pure functions of the layout, used by `plan` and, for machines that it suggests, by `advice`.
+"""
+
+from __future__ import annotations
+
+from stationmaster.domain.catalogue.models import LanguageModel
+from stationmaster.domain.catalogue.tensor_parallel import possible_sizes, words_of
+from stationmaster.domain.catalogue.training_config import LanguageTraining
+from stationmaster.domain.errors import BadParameter
+from stationmaster.domain.planning.layout import Layout
+
+
+def check_machines(layout: Layout, *, cluster: str | None) -> None:
+    """Refuse a number of nodes, or machines, that the recipe cannot run on.
+
+    Args:
+        cluster: the kept cluster that has the machines; None for one that is made for the run.
+
+    Raises:
+        BadParameter: naming what was typed and what to use.
+    """
+    recipe, instance = layout.recipe, layout.instance
+    if not 1 <= layout.nodes <= recipe.max_nodes:
+        raise BadParameter(
+            f"nodes={layout.nodes} is not possible for {recipe.name}; use 1 to {recipe.max_nodes}"
+        )
+    if (reason := check_instance(layout)) is not None:
+        named, remedy = f"instance={instance.name}", f"use {recipe.default_instance}"
+        if cluster is not None:
+            named, remedy = f"cluster {cluster}: {instance.name}", "leave on= out"
+        raise BadParameter(f"{named} {reason}; {remedy}")
+    if (reason := _check_split(layout)) is not None:
+        raise BadParameter(reason)
+
+
+def check_instance(layout: Layout) -> str | None:
+    """Why these machines cannot run the recipe at all, or None."""
+    recipe, instance = layout.recipe, layout.instance
+    if instance.is_neuron:
+        return f"has Trainium accelerators and {recipe.name} needs CUDA"
+    if not recipe.needs_gpu:
+        return None
+    if instance.num_gpus == 0:
+        return f"has no GPU and {recipe.name} needs one"
+    figures = instance.gpu_figures
+    if figures is not None and not figures.runs_cuda_13:
+        return f"has {instance.gpu} GPUs, which the training image's CUDA 13 does not support"
+    if instance.price_per_hour_usd is None:
+        return "has no on-demand price in the catalogue, so what a run costs is unknown"
+    if figures is not None and not figures.has_bf16 and layout.compute == "bf16":
+        return f"has {instance.gpu} GPUs, which lack bfloat16; add precision=fp32 (far slower)"
+    return None
+
+
+def can_split(layout: Layout) -> bool:
+    """Whether the processes of a node come out even in groups that compute a sample together."""
+    return layout.processes_per_node % layout.tensor_parallel == 0
+
+
+def _check_split(layout: Layout) -> str | None:
+    if can_split(layout):
+        return None
+    has = layout.processes_per_node
+    unit = "GPUs" if layout.recipe.needs_gpu else "processes"
+    remedy = words_of([size for size in _sizes(layout) if has % size == 0])
+    return (
+        f"tensor_parallel={layout.tensor_parallel} splits each sample over neighbours of one node, "
+        f"and the number of {unit} of a {layout.instance.name}, {has}, is no multiple of it; "
+        f"{remedy}"
+    )
+
+
+def _sizes(layout: Layout) -> tuple[int, ...]:
+    model, training = layout.recipe.model, layout.recipe.training
+    if not isinstance(model, LanguageModel) or not isinstance(training, LanguageTraining):
+        return ()
+    return possible_sizes(model, training)
+
+
+def other_splits(layout: Layout) -> list[int]:
+    """Further numbers of GPUs of these nodes that could compute each sample together."""
+    has = layout.processes_per_node
+    return [size for size in _sizes(layout) if has % size == 0 and size != layout.tensor_parallel]
+
+
+def check_batch(layout: Layout) -> None:
+    """Refuse a batch that does not come out even.
+
+    Raises:
+        BadParameter: naming the nearest that does.
+    """
+    batch, ranks = layout.recipe.training.global_batch_size, layout.data_ranks
+    if batch % ranks == 0:
+        return
+    nearest_valid = max(ranks, round(batch / ranks) * ranks)
+    split = layout.tensor_parallel
+    over = f"{ranks} processes" if split == 1 else f"{ranks} groups of {split} processes"
+    remedy = f"use {nearest_valid}"
+    enough = [size for size in other_splits(layout) if batch % (layout.processes // size) == 0]
+    if enough and layout.recipe.training.parallelism != "ddp":
+        remedy += f", or tensor_parallel={enough[0]}, with which {enough[0]} share a sample"
+    raise BadParameter(f"global_batch_size={batch} does not divide over {over}; {remedy}")
