@@ -1,11 +1,13 @@
 """Recipes of every kind through the whole product, in their small presets, on two nodes each.
 
-All of them are typed at once into one channel: side by side they take little longer than one.
+A day trains half of them, by the seed of the sweeps. They are typed at once into one channel: side
+by side they take little longer than one.
 """
 
 import pytest
 from e2e_world import World, world
 
+from bench.sweeps.points import of_day, seed_of_day
 from stationmaster.diagnosis.explaining import explain
 from stationmaster.diagnosis.reading import read_source
 from stationmaster.domain.cluster.aggregate import TeardownStatus
@@ -13,7 +15,8 @@ from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.domain.run.events import RunPhase
 
 # One of each kind: experts, weights from a checkpoint and instructions, images, whole replicas.
-RECIPES = ("mixtral-8x7b", "llama2-7b-finetune", "resnet50", "ddp-cpu")
+KINDS = ("mixtral-8x7b", "llama2-7b-finetune", "resnet50", "ddp-cpu")
+RECIPES = of_day(KINDS, seed_of_day(), days=2)
 # The job of one has a master, as trainers need that know nothing of an elastic rendezvous.
 STATIC = "ddp-cpu"
 
@@ -41,6 +44,12 @@ def test_small_preset_of_a_recipe_trains_on_two_nodes_to_its_receipt(ended, name
     assert _of(local, run.run_id, "training.started").world_size == 2
     assert local.cluster(run.run_id).teardown is TeardownStatus.COMPLETED
     assert local.left(run.run_id) == []
+    # Images are described by their accuracy, text by its perplexity.
+    assert (run.evaluation.top1 is not None) == (name == "resnet50")
+    assert name == "resnet50" or run.evaluation.perplexity > 1
+    assert _pods(local, run.run_id) == (
+        {"master-0", "worker-0"} if name == STATIC else {"worker-0", "worker-1"}
+    )
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -58,23 +67,12 @@ def test_healthy_run_raises_no_finding(ended, name, tmp_path):
     assert "\u26a0" not in str(local.card(run_id).blocks)
 
 
-def test_static_rendezvous_trains_on_a_master_and_a_worker(ended):
-    local, runs = ended
-    run_id = runs[STATIC].run_id
-
-    pods = {
+def _pods(local: World, run_id: str) -> set[str]:
+    return {
         event.pod.removeprefix(f"{run_id}-")
         for event in local.of_type("pod.changed")
         if event.run_id == run_id and event.phase == "Running"
     }
-    assert pods == {"master-0", "worker-0"}
-
-
-def test_images_are_described_by_accuracy_and_text_by_perplexity(ended):
-    _, runs = ended
-
-    assert runs["resnet50"].evaluation.top1 is not None
-    assert runs["llama2-7b-finetune"].evaluation.perplexity > 1
 
 
 def _words(name: str) -> str:

@@ -32,6 +32,7 @@ from bench.gang import (
     num_starts,
     start_agent,
 )
+from bench.sweeps.points import of_day, seed_of_day
 from stationmaster.domain.run.attempts import first_assignment
 from stationmaster.rendering import job_spec
 from stationmaster.rendering.pytorch_job import rendezvous_conf
@@ -82,7 +83,8 @@ def freeze_worker(gang: Gang, pod: Pod) -> None:
     os.kill(worker, signal.SIGCONT)
 
 
-@pytest.mark.parametrize("backend", ["c10d", "etcd-v2"])
+# A day has one of them, by the seed of the sweeps: ten starts of a worker each.
+@pytest.mark.parametrize("backend", of_day(["c10d", "etcd-v2"], seed_of_day(), days=2))
 def test_elastic_deaths_in_a_row_lose_nothing_but_time(
     backend: str, workspace: Workspace, tmp_path: Path, undisturbed: dict[int, float]
 ) -> None:

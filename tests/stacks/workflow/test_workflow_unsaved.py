@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from bench.sweeps.points import of_day, seed_of_day
 from bench.sweeps.rules import ApiFault, Fault
 from bench.sweeps.world import World
 from stationmaster import commands
@@ -102,15 +103,21 @@ def by_reaper(world: World, run_id: str) -> None:
 THROTTLED = (ApiFault("s3", "GetObject", "SlowDown"),)
 
 
-@pytest.mark.parametrize(
-    ("breaks", "faults", "said", "again"),
+# One a day, by the seed of the sweeps; each in its turn.
+BROKEN = of_day(
     [
-        (deny, (), "AccessDenied", by_button),
-        (delete_bucket, (), "does not exist; deploy the data stack", by_reaper),
-        (lambda world: None, THROTTLED, "SlowDown", by_button),
+        pytest.param(deny, (), "AccessDenied", by_button, id="denied"),
+        pytest.param(
+            delete_bucket, (), "does not exist; deploy the data stack", by_reaper, id="bucket gone"
+        ),
+        pytest.param(lambda world: None, THROTTLED, "SlowDown", by_button, id="throttled"),
     ],
-    ids=["denied", "bucket gone", "throttled"],
+    seed_of_day(),
+    days=3,
 )
+
+
+@pytest.mark.parametrize(("breaks", "faults", "said", "again"), BROKEN)
 def test_results_that_cannot_be_saved_stay_with_their_price_until_a_retry_saves_them(
     world: World,
     breaks: Callable[[World], None],
