@@ -4,7 +4,7 @@ import pytest
 from factories import CLUSTER_ID, make_cluster
 
 from stationmaster.domain.cluster.events import ClusterPhase
-from stationmaster.domain.commands.grammar import parse_command
+from stationmaster.domain.commands.grammar import parse_command, parse_request
 from stationmaster.domain.commands.own_code import OwnCodeRules
 from stationmaster.domain.commands.start import StartRun
 from stationmaster.domain.errors import UserError
@@ -41,6 +41,7 @@ def test_job_options_are_read_explained_and_can_be_typed_again():
         "nccl_debug=INFO: NCCL writes all",
     ):
         assert any(words in warning for warning in start.plan.warnings)
+    assert parse_request(["tiny-llama", "queue=night"]).job_options.queue == "night"
     assert start_of("tiny-llama host_network=false").job_options == JobOptions()
 
 

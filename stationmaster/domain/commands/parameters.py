@@ -179,7 +179,9 @@ def read_values(
         refuse_with_on(eks_name, on)
         refuse_full_with_on(on, is_full=is_full)
         refuse_with_cluster(storage, on)
-    refuse_without_cluster(job_options, on=on, eks_name=eks_name)
+    if find_eks_cluster is not no_eks_clusters:
+        # Where no cluster can be named, as on the command line, what is rendered may be for any.
+        refuse_without_cluster(job_options, on=on, eks_name=eks_name)
     refuse_without_file_system(eks_name, storage.existing)
     refuse_mistyped_keys(recipe, values)
     refuse_idle_keys(own, values)
