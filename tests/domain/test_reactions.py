@@ -655,14 +655,14 @@ def test_job_that_kueue_admits_before_its_wait_is_written_runs_all_the_same():
 def test_job_that_kueue_preempts_is_queued_again_and_its_time_there_counts_for_no_limit():
     day = 86_400.0
     pods = {"pod": "w-0", "node": "n-0"}
-    run = queued_run(
+    preempted = queued_run(
         RunPhase.RUNNING,
         of_job("Running", at=0),
         event(ev.PodChanged, at=1, phase="Running", **pods),
         event(ev.PodChanged, at=60, phase="Failed", reason="Error", exit_code=143, **pods),
         of_job("Suspended", at=61),
-        event(ev.PodChanged, at=62, phase="Deleted", **pods),
     )
+    run = take(preempted, event(ev.PodChanged, at=62, phase="Deleted", **pods))
     later = START + timedelta(days=3)
     back = take(run, of_job("Running", at=3 * day))
     back = take(back, event(ev.PodChanged, at=3 * day, phase="Pending", reason="Pulling", **pods))
@@ -678,6 +678,8 @@ def test_job_that_kueue_preempts_is_queued_again_and_its_time_there_counts_for_n
     )
     assert back.phase is RunPhase.RUNNING
     assert decide(back, WaitOpen(later + timedelta(minutes=5)), POLICY) == ()
+    unheard = take(preempted, of_job("Running", at=3 * day))  # of the deletion
+    assert decide(unheard, WaitOpen(later + timedelta(minutes=5)), POLICY) == ()
     (end,) = decide(back, WaitOpen(later + timedelta(hours=1)), POLICY)
     assert end.sentence == "pod w-0 is Pending (Pulling); no step in 60 minutes"
 

@@ -38,8 +38,8 @@ def queued_by_kueue(run: Run, why: str) -> tuple[ChangePhase, ...]:
 def after_condition(run: Run, event: ev.JobConditionChanged) -> tuple[ChangePhase, ...]:
     """What follows where the operator says that the job was suspended, or runs."""
     queue = run.request.job_options.queue
-    if not queue or event.condition != run.job_condition:
-        return ()  # an older one, delivered again
+    if not queue:
+        return ()
     if event.condition == "Suspended" and run.phase in _TRAINS:
         return (ChangePhase(RunPhase.QUEUED, f"Kueue has put the job back into queue {queue}"),)
     return _admitted(run)
