@@ -11,7 +11,6 @@ import gc
 import math
 import threading
 import time
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Final
@@ -34,11 +33,14 @@ from stationmaster.domain.progress_lines import (
     Sample,
     StartedLine,
 )
+from stationmaster.domain.results import PROFILE
 from training.checkpoint import Checkpointer, State
 from training.config import TrainerConfig
 from training.final_model import FinalModel
 from training.gpu_use import watch_gpu
 from training.parallel import Ranks, start_sum_over_ranks, sum_over_ranks
+from training.position import Position, StepResult
+from training.profiling import recorded
 from training.progress import ProgressWriter
 from training.schedule import learning_rate
 from training.sharding import ParallelModel
@@ -56,26 +58,6 @@ class Outcome(StrEnum):
 
     FINISHED = "finished"
     STOPPED = "stopped"
-
-
-@dataclass(slots=True)
-class Position:
-    """How far the run is; with the seed it decides all that follows."""
-
-    step: int = 0
-    samples_seen: int = 0
-    targets_seen: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class StepResult:
-    """What one step reports, the same on every rank."""
-
-    loss_nats: float
-    grad_norm: float
-    learning_rate: float
-    targets: float
-    stop_agreed: bool
 
 
 class Trainer:
@@ -111,6 +93,7 @@ class Trainer:
         self._evaluation: EvaluatedLine | None = None
         """The newest."""
         self._num_samples = config.num_samples
+        self._profile = config.output_dir / PROFILE
         self._newest_batches: list[Batch] = []
         self._throughput = Throughput(config.recipe, world_size=ranks.world_size)
         self._gpu_use = watch_gpu(ranks.device)
@@ -195,7 +178,10 @@ class Trainer:
 
     def _step_or_conclude(self) -> StepResult:
         try:
-            return self._train_step()
+            if self._position.step + 1 != self._training.profile:
+                return self._train_step()
+            with self._watchdog.paused("a profile"), recorded(self._profile, ranks=self._ranks):
+                return self._train_step()
         except TrainingFailed:
             # Every rank fails in the same step: the save in progress can still be made complete.
             self._conclude_save(wait=True)

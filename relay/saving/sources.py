@@ -159,14 +159,17 @@ class RunDirectory:
         ]
 
     def lines(self, *, still_written: bool = False) -> list[LocalFile]:
-        """The trainer's progress lines and samples, if it has written any.
+        """The trainer's progress lines, samples and profile, if it has written any.
 
         While they are still written, these are the lines that were whole when they were found.
         """
-        names = (results.METRICS_FILE, results.SAMPLES_FILE)
+        names = [results.METRICS_FILE, results.SAMPLES_FILE]
+        if not still_written:
+            profile = (results.PROFILE_TRACE, results.PROFILE_MEMORY)
+            names += [f"{results.PROFILE}/{name}" for name in profile]
         found = self._are_files(self._path / name for name in names)
         if not still_written:
-            return [_local(path, path.name) for path in found]
+            return [_local(path, path.relative_to(self._path).as_posix()) for path in found]
         return [LocalFile(path, path.name, _whole_lines(path), grows=True) for path in found]
 
     def facts(self) -> TrainerFacts:

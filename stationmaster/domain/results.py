@@ -8,6 +8,7 @@ the cluster, and by `stationmaster results`, which downloads it. Pure: nothing h
     runs/RUN/checkpoint/huggingface the configuration and tokenizer of its model
     runs/RUN/metrics.jsonl          the trainer's progress lines
     runs/RUN/samples.jsonl          texts that a language model wrote at the end
+    runs/RUN/profile/...            what one step did, where that was asked for
     runs/RUN/output/...             in place of these: what a command of people's own has written
     runs/RUN/logs/POD.log           what the pods printed
     runs/RUN/manifest.json          lists all of them; written last: without it nothing is complete
@@ -38,6 +39,9 @@ from stationmaster.domain.progress_lines import Count, PrintedLine
 MODEL: Final = "model"
 CHECKPOINT: Final = "checkpoint"
 OUTPUT: Final = "output"
+PROFILE: Final = "profile"
+PROFILE_TRACE: Final = "trace.json.gz"
+PROFILE_MEMORY: Final = "memory.pickle"
 LOGS: Final = "logs"
 METRICS_FILE: Final = "metrics.jsonl"
 SAMPLES_FILE: Final = "samples.jsonl"

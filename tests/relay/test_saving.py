@@ -61,12 +61,15 @@ def test_result_holds_what_the_run_left_and_the_manifest_lists_it(large: SavedRu
     assert sum(large.report.taken) == large.report.expected == saved.manifest.num_bytes
 
 
-def test_result_holds_the_samples_of_a_language_model(run: SavedRun) -> None:
-    run.write("samples.jsonl", b'{"prompt":"a","text":"b"}\n')
+@pytest.mark.parametrize(
+    "name", ["samples.jsonl", "profile/trace.json.gz", "profile/memory.pickle"]
+)
+def test_result_holds_what_else_the_trainer_wrote(run: SavedRun, name: str) -> None:
+    run.write(name, b"{}")
 
     run.save()
 
-    assert run.stored()["samples.jsonl"] == b'{"prompt":"a","text":"b"}\n'
+    assert run.stored()[name] == b"{}"
 
 
 def test_result_of_a_command_is_what_it_wrote_below_its_output_directory(run: SavedRun) -> None:
@@ -161,6 +164,7 @@ def test_output_directory_that_is_a_link_is_not_followed(
         "model/more",
         "metrics.jsonl",
         "samples.jsonl",
+        "profile/trace.json.gz",
         "facts.json",
         f"checkpoints/{CONFIGURATION}/huggingface/token",
         f"checkpoints/{CONFIGURATION}/step-00000060/weights.pt",
@@ -174,6 +178,7 @@ def test_links_in_the_place_of_a_trainers_files_are_not_followed(
     secret.mkdir()
     (secret / "token").write_bytes(b'{"seed": 7}')
     path = run.directory / place
+    path.parent.mkdir(exist_ok=True)
     path.unlink(missing_ok=True)
     path.symlink_to(secret if place.endswith("more") else secret / "token")
 

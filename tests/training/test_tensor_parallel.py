@@ -6,6 +6,9 @@ NCCL, GPUs and bfloat16 are not run here.
 
 from __future__ import annotations
 
+import gzip
+import json
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -17,7 +20,7 @@ from trainer_runs import Workspace, losses, of_kind, train_here
 
 from stationmaster.domain.catalogue.entries import CATALOGUE
 from stationmaster.domain.errors import BadParameter
-from stationmaster.domain.results import MODEL
+from stationmaster.domain.results import MODEL, PROFILE, PROFILE_TRACE
 from training.config import parse_config
 from training.models.architectures import build_model
 from training.tensor_parallel import split_products
@@ -33,9 +36,10 @@ def test_checkpoint_goes_between_split_and_whole_products(
     alone = Workspace(tmp_path / "alone", workspace.cache_dir, workspace.text_dir)
     expected = train_here(alone, *KEYS, "steps=6")
 
-    lines = train_on_ranks(workspace, *KEYS, "steps=2", "tensor_parallel=2", num_ranks=2)
+    split = (*KEYS, "tensor_parallel=2")
+    lines = train_on_ranks(workspace, *split, "steps=2", "profile=2", num_ranks=2)
     lines += train_on_ranks(workspace, *KEYS, "steps=4", num_ranks=4)
-    lines += train_on_ranks(workspace, *KEYS, "steps=6", "tensor_parallel=2", num_ranks=4)
+    lines += train_on_ranks(workspace, *split, "steps=6", num_ranks=4)
 
     assert [line["step"] for line in of_kind(lines, "resumed")] == [2, 4]
     assert losses(lines) == pytest.approx(losses(expected), abs=1e-5)
@@ -44,6 +48,7 @@ def test_checkpoint_goes_between_split_and_whole_products(
     ends = [of_kind(x, "finished")[-1] for x in (lines, expected)]
     assert ends[0]["tokens_seen"] == ends[1]["tokens_seen"]
     assert ends[0]["samples_seen"] == ends[1]["samples_seen"] == 30
+    _check_profile(workspace)
     ours, theirs = (
         AutoModelForCausalLM.from_pretrained(place.output_dir / MODEL).state_dict()
         for place in (workspace, alone)
@@ -51,6 +56,14 @@ def test_checkpoint_goes_between_split_and_whole_products(
     assert ours.keys() == theirs.keys()
     for name, weight in theirs.items():
         torch.testing.assert_close(ours[name], weight, rtol=0, atol=2e-4, msg=name)
+
+
+def _check_profile(workspace: Workspace) -> None:
+    """Rank 0 has recorded the exchanges of a step between the ranks that split its products."""
+    with gzip.open(workspace.output_dir / PROFILE / PROFILE_TRACE) as trace:
+        names = Counter(event.get("name") for event in json.load(trace)["traceEvents"])
+    assert names["gloo:all_gather"] >= 1
+    assert [path.name for path in (workspace.output_dir / PROFILE).iterdir()] == [PROFILE_TRACE]
 
 
 def test_node_of_too_few_processes_is_refused() -> None:

@@ -16,6 +16,7 @@ NOT_DECISIVE: Final = frozenset(
         "steps",
         "checkpoint_every",
         "log_every",
+        "profile",
         "eval_every",
         "micro_batch_size",
         "parallelism",

@@ -167,6 +167,11 @@ def _check_together(training: LanguageTraining | ImageTraining) -> None:
             f"warmup_steps={training.warmup_steps} is more than steps={training.steps}; "
             f"use {training.steps} or less"
         )
+    if training.profile > training.steps:
+        raise BadParameter(
+            f"profile={training.profile} is after the last of steps={training.steps}; use "
+            f"{training.steps} or less"
+        )
     if training.eval_every and not training.eval_samples and isinstance(training, LanguageTraining):
         raise BadParameter(
             f"eval_every={training.eval_every} needs samples to evaluate on; "

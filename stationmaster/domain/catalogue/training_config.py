@@ -81,6 +81,11 @@ class TrainingConfig(BaseModel):
     )
     checkpoint_every: int = Field(ge=1, description="steps between checkpoints")
     log_every: int = Field(default=1, ge=1, description="steps between progress lines")
+    profile: int = Field(
+        default=0,
+        ge=0,
+        description="step whose trace and use of memory are saved with the result; 0 for none",
+    )
     eval_every: int = Field(default=0, ge=0, description="steps between evaluations; 0 for none")
     eval_samples: int = Field(
         default=0, ge=0, le=1_000_000, description="samples held out for evaluation; 0 for none"
