@@ -512,3 +512,5 @@ def test_defaults_follow_what_was_typed():
 def test_overrides_that_contradict_each_other_are_refused():
     with pytest.raises(BadParameter, match="warmup_steps=9 is more than steps=3"):
         TINY_LLAMA.with_overrides({"steps": "3", "warmup_steps": "9"})
+    with pytest.raises(BadParameter, match="profile=4 is after the last of steps=3; use 3 or less"):
+        TINY_LLAMA.with_overrides({"steps": "3", "profile": "4"})
