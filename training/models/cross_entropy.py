@@ -4,7 +4,7 @@ Called by the language task. With 128,256 entries the logits are the largest ten
 2.1 GB in bfloat16 for 8,192 tokens, and float32 copies of logits, log-probabilities and gradient
 would add three times 4.2 GB. Here they are read a few rows at a time, and backward writes the
 gradient over them. With tensor parallelism each rank has some columns of them; what the ranks tell
-each other is two numbers a token.
+each other is three numbers a token.
 
 Shape legend: N tokens, V vocabulary (or this rank's part of it), R rows at a time.
 """
