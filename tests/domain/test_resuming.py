@@ -11,7 +11,7 @@ from test_cluster_commands import finding, kept
 from stationmaster.domain.cluster.spec import FileSystemSpec
 from stationmaster.domain.commands.grammar import parse_command
 from stationmaster.domain.commands.requests import ShowPlan
-from stationmaster.domain.commands.resuming import SavedRun
+from stationmaster.domain.commands.resuming import SavedRun, continued_words
 from stationmaster.domain.commands.start import StartRun
 from stationmaster.domain.commands.storing import FoundFileSystem
 from stationmaster.domain.errors import (
@@ -27,7 +27,7 @@ from stationmaster.domain.results import FileHasher, ResultManifest
 from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.aggregate import apply
 from stationmaster.domain.run.attempts import first_assignment
-from stationmaster.domain.run.request import Placement
+from stationmaster.domain.run.request import JobOptions, Placement
 from stationmaster.rendering import job_spec
 from stationmaster.rendering.pytorch_job import command
 
@@ -104,6 +104,21 @@ def test_resume_is_a_start_with_the_runs_own_keys(label):
     assert start.words == (
         f"tiny-llama nodes=2 instance=m5.2xlarge resume_from={RUN}@60 schedule=constant steps=100"
     )
+
+
+def test_resume_keeps_how_the_job_is_run_and_its_queue_only_in_the_same_cluster():
+    storage = FileSystemSpec(storage_gib=1200, mbps_per_tib=125, existing_id="fs-0123456789abcdef0")
+    options = JobOptions(queue="night", priority_class="high", host_network=True, nccl_debug="INFO")
+    on_kept = saved(job_options=options)
+    guest = saved(job_options=options, eks_name="theirs", file_system=storage)
+
+    alone = read(f"resume {RUN} steps=+40", on_kept)
+    again = continued_words(guest, {}, at="", cluster=None)
+    elsewhere = continued_words(guest, {}, at="", cluster=kept())
+
+    assert alone.job_options == JobOptions(host_network=True, nccl_debug="INFO")
+    assert {"queue=night", "priority_class=high", "host_network=true"} <= set(again)
+    assert not {"queue=night", "priority_class=high"} & set(elsewhere)
 
 
 def test_resume_keeps_the_range_of_nodes_unless_a_cluster_has_fewer_than_its_least():
