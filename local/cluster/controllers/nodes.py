@@ -178,8 +178,11 @@ class NodeController(Controller):
 
     def _remove(self, node: Object) -> None:
         name = node["metadata"]["name"]
+        outlived = "pods-outlive-nodes" in self._faults
 
         def not_ready(stored: Object) -> None:
+            if not outlived:  # a pod that tolerates everything must not come onto it now
+                stored["spec"]["unschedulable"] = True
             for condition in stored["status"]["conditions"]:
                 if condition["type"] == "Ready":
                     condition.update(
@@ -194,7 +197,7 @@ class NodeController(Controller):
             return
         message = f"Node {name} status is now: NodeNotReady"
         self._recorder.record(marked, "Normal", "NodeNotReady", message)
-        if "pods-outlive-nodes" in self._faults:
+        if outlived:
             self._lose(name)
             return
         for pod in self.objects.list(resources.PODS):

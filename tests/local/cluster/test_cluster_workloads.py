@@ -220,6 +220,28 @@ def test_add_nodes_again_changes_nothing(empty_cluster: Cluster) -> None:
     assert "nvidia.com/gpu.present" not in labels
 
 
+def test_node_that_goes_takes_no_pod_that_tolerates_everything(
+    empty_cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    empty_cluster.add_nodes()
+    empty_cluster.run_pod("first", "sleep 60")
+    node = empty_cluster.pod_phase("first", "Running").spec.node_name
+    objects = empty_cluster.local._objects
+    remove_now, seen = objects.remove_now, list[str]()
+
+    def in_the_middle(resource: Any, *identity: str) -> None:
+        if "first" in identity:
+            empty_cluster.run_pod("second", "sleep 60", tolerations=[{"operator": "Exists"}])
+            seen.append(empty_cluster.event("second", "FailedScheduling").message)
+        remove_now(resource, *identity)
+
+    monkeypatch.setattr(objects, "remove_now", in_the_middle)
+    empty_cluster.local.lose_node(node)
+
+    (message,) = seen
+    assert message.startswith("0/1 nodes are available: 1 node(s) were unschedulable.")
+
+
 def test_removed_nodes_take_their_pods_and_the_job_makes_new_ones(empty_cluster: Cluster) -> None:
     own = empty_cluster
     own.add_nodes(node_group="system", labels={"role": "system"})
