@@ -11,7 +11,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from stationmaster.checks.whole_job import how_it_ended, job_name, look_at_job, with_nodes
+from stationmaster.checks.whole_job import (
+    how_it_ended,
+    job_name,
+    look_at_job,
+    with_nodes,
+    with_volume,
+)
 from stationmaster.diagnosis.nccl.gate import GateReport, judge_gate
 from stationmaster.diagnosis.nccl.log import read_log
 from stationmaster.diagnosis.nccl.report import Finding as NcclFinding
@@ -23,9 +29,6 @@ from stationmaster.inspection import Finding, LiveCluster, Verdict
 from stationmaster.kubernetes.views import PodView
 from stationmaster.rendering.collectives_job import render_collectives_job
 from stationmaster.rendering.job_spec import KubernetesObject
-from stationmaster.rendering.metadata import namespace
-from stationmaster.rendering.storage import render_storage
-from stationmaster.storage import shared_storage
 
 NAME: Final = "network"
 _LETTERS: Final = "nw"
@@ -45,20 +48,16 @@ def render(cluster: LiveCluster) -> list[KubernetesObject]:
     Raises:
         TransientError: the file system is not there (any more).
     """
-    cluster_id, services = cluster.cluster_id, cluster.services
-    return [
-        namespace(),
-        *render_storage(cluster_id, shared_storage(services, cluster_id)),
-        render_collectives_job(
-            cluster_id,
-            cluster.spec,
-            check=NAME,
-            name=job_name(cluster, _LETTERS),
-            nodes=len(cluster.idle_nodes),
-            image=services.settings.training_image,
-            is_full=cluster.is_full,
-        ),
-    ]
+    job = render_collectives_job(
+        cluster.cluster_id,
+        cluster.spec,
+        check=NAME,
+        name=job_name(cluster, _LETTERS),
+        nodes=len(cluster.idle_nodes),
+        image=cluster.services.settings.training_image,
+        is_full=cluster.is_full,
+    )
+    return with_volume(cluster, job)
 
 
 def look(cluster: LiveCluster) -> Finding:

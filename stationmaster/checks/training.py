@@ -10,7 +10,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from stationmaster.checks.whole_job import Ended, how_it_ended, job_name, look_at_job, with_nodes
+from stationmaster.checks.whole_job import (
+    Ended,
+    how_it_ended,
+    job_name,
+    look_at_job,
+    with_nodes,
+    with_volume,
+)
 from stationmaster.diagnosis.explaining import Context, Seen, Source
 from stationmaster.diagnosis.rules import POD
 from stationmaster.diagnosis.training_smoke import Tried, explain_failure, fault_of
@@ -21,10 +28,7 @@ from stationmaster.inspection import Finding, LiveCluster, Verdict
 from stationmaster.kubernetes.views import PodView
 from stationmaster.rendering.check_job import processes_on_node
 from stationmaster.rendering.job_spec import KubernetesObject
-from stationmaster.rendering.metadata import namespace
 from stationmaster.rendering.smoke_job import STEPS, render_smoke_job
-from stationmaster.rendering.storage import render_storage
-from stationmaster.storage import shared_storage
 
 NAME: Final = "training"
 _LETTERS: Final = "tr"
@@ -43,20 +47,16 @@ def render(cluster: LiveCluster) -> list[KubernetesObject]:
     Raises:
         TransientError: the file system is not there (any more).
     """
-    cluster_id, services = cluster.cluster_id, cluster.services
-    return [
-        namespace(),
-        *render_storage(cluster_id, shared_storage(services, cluster_id)),
-        render_smoke_job(
-            cluster_id,
-            cluster.spec,
-            check=NAME,
-            name=job_name(cluster, _LETTERS),
-            nodes=len(cluster.idle_nodes),
-            image=services.settings.training_image,
-            recipe=recipe_name(cluster),
-        ),
-    ]
+    job = render_smoke_job(
+        cluster.cluster_id,
+        cluster.spec,
+        check=NAME,
+        name=job_name(cluster, _LETTERS),
+        nodes=len(cluster.idle_nodes),
+        image=cluster.services.settings.training_image,
+        recipe=recipe_name(cluster),
+    )
+    return with_volume(cluster, job)
 
 
 def recipe_name(cluster: LiveCluster) -> str:
@@ -81,12 +81,12 @@ def look(cluster: LiveCluster) -> Finding:
     ended = look_at_job(cluster, check=NAME, name=name, undone=undone)
     if isinstance(ended, Finding):
         return ended
+    if ended.failed is not None:
+        return _bad(cluster, ended, ended.failed)
     # One log at a time: those of many nodes do not fit into the memory of a function together.
     tried = Tried()
     for pod in ended.pods:
         tried.take(cluster.kubernetes.log(pod.name).splitlines())
-    if ended.failed is not None:
-        return _bad(cluster, ended, ended.failed)
     num_ranks = num_nodes * processes_on_node(cluster.spec)
     device = "cuda" if cluster.spec.num_gpus else "cpu"
     fault = fault_of(tried, num_ranks=num_ranks, steps=STEPS, device=device)

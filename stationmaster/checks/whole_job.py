@@ -9,7 +9,10 @@ from stationmaster.checks.node_jobs import digest
 from stationmaster.domain.names import LABEL_CLUSTER_ID
 from stationmaster.inspection import Finding, LiveCluster, Verdict
 from stationmaster.kubernetes.views import PodView
-from stationmaster.rendering.metadata import LABEL_CHECK
+from stationmaster.rendering.job_spec import KubernetesObject
+from stationmaster.rendering.metadata import LABEL_CHECK, namespace
+from stationmaster.rendering.storage import render_storage
+from stationmaster.storage import shared_storage
 
 
 @dataclass(frozen=True)
@@ -24,6 +27,16 @@ def job_name(cluster: LiveCluster, letters: str) -> str:
     """Name of the job for these nodes in this pass; its pods' names are labels, 63 letters long."""
     hostnames = sorted(node.hostname for node in cluster.idle_nodes)
     return f"{cluster.cluster_id}-{letters}-{digest(hostnames, cluster.passes)}"
+
+
+def with_volume(cluster: LiveCluster, job: KubernetesObject) -> list[KubernetesObject]:
+    """The job behind what its pods mount, as training pods do.
+
+    Raises:
+        TransientError: the file system is not there (any more).
+    """
+    storage = shared_storage(cluster.services, cluster.cluster_id)
+    return [namespace(), *render_storage(cluster.cluster_id, storage), job]
 
 
 def look_at_job(cluster: LiveCluster, *, check: str, name: str, undone: str) -> Ended | Finding:
