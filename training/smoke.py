@@ -13,7 +13,6 @@ name but for its last part, and by any other after hours.
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import shutil
@@ -34,6 +33,7 @@ from stationmaster.domain.progress_lines import (
     Line,
     ProgressLine,
     ResumedLine,
+    SmokeLine,
 )
 from training.build import Prepared, build_trainer, prepare_data
 from training.config import TrainerConfig, parse_config
@@ -187,7 +187,7 @@ def _train(config: TrainerConfig, leftovers: Leftovers, *, node: str) -> int:
                 _start(config, prepared, ranks, seen=seen, stop=stop, leftovers=leftovers)
                 stop.clear()
             _require_read_back(seen, steps=steps)
-            sys.stdout.write(_line(seen, ranks, node=node) + "\n")
+            sys.stdout.write(_line(seen, ranks, node=node).text() + "\n")
             sys.stdout.flush()
             sum_over_ranks([1.0], ranks)  # nobody deletes before all have read
     except RuntimeError as error:
@@ -246,19 +246,16 @@ def _require_read_back(seen: Seen, *, steps: int) -> None:
         )
 
 
-def _line(seen: Seen, ranks: Ranks, *, node: str) -> str:
-    return json.dumps(
-        {
-            "stationmaster": 1,
-            "kind": KIND,
-            "rank": ranks.rank,
-            "world_size": ranks.world_size,
-            "node": node,
-            "device": ranks.device.type,
-            "losses_nats": [seen.losses[step] for step in sorted(seen.losses)],
-            "resumed_from_step": seen.resumed_from,
-            "checkpoint_bytes": seen.checkpoint_bytes,
-        }
+def _line(seen: Seen, ranks: Ranks, *, node: str) -> SmokeLine:
+    assert seen.resumed_from is not None, "it was required"
+    return SmokeLine(
+        rank=ranks.rank,
+        world_size=ranks.world_size,
+        node=node,
+        device=ranks.device.type,
+        losses_nats=tuple(seen.losses[step] for step in sorted(seen.losses)),
+        resumed_from_step=seen.resumed_from,
+        checkpoint_bytes=seen.checkpoint_bytes,
     )
 
 

@@ -10,39 +10,20 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import ValidationError
 
 from stationmaster.diagnosis.explaining import UNEXPLAINED, UNKNOWN, Context, Role, Source, explain
 from stationmaster.diagnosis.rules import Rank
 from stationmaster.diagnosis.table import RULE
-from stationmaster.domain.progress_lines import ProgressLine, read_line
-
-KIND = "smoke"
-
-
-class RankLine(BaseModel):
-    """What one rank printed at its end; `losses_nats` are of all steps in order."""
-
-    model_config = ConfigDict(frozen=True)
-
-    stationmaster: Literal[1]
-    kind: Literal["smoke"]
-    rank: int = Field(ge=0)
-    world_size: int = Field(ge=1)
-    node: str
-    device: str
-    losses_nats: tuple[float, ...]
-    resumed_from_step: int
-    checkpoint_bytes: int
+from stationmaster.domain.progress_lines import ProgressLine, SmokeLine, read_line
 
 
 @dataclass(slots=True)
 class Tried:
     """What the logs of all pods say together."""
 
-    ranks: dict[int, RankLine] = field(default_factory=dict)
+    ranks: dict[int, SmokeLine] = field(default_factory=dict)
     steps_reported: set[int] = field(default_factory=set)
     """Of which the log has a progress line."""
 
@@ -68,12 +49,12 @@ class Tried:
         return max((each.checkpoint_bytes for each in self.ranks.values()), default=0)
 
 
-def _rank_line(text: str) -> RankLine | None:
+def _rank_line(text: str) -> SmokeLine | None:
     start = text.find("{")
-    if start < 0 or f'"{KIND}"' not in text:
+    if start < 0 or '"smoke"' not in text:
         return None
     try:
-        return RankLine.model_validate_json(text[start:])
+        return SmokeLine.model_validate_json(text[start:])
     except ValidationError:
         return None
 

@@ -173,6 +173,22 @@ class FailedLine(PrintedLine):
     restarting: bool = False
 
 
+class SmokeLine(PrintedLine):
+    """What one rank of `training.smoke` prints at its end; no run prints it, and no relay reads it.
+
+    Its losses are of all steps in order.
+    """
+
+    kind: Literal["smoke"] = "smoke"
+    rank: Count
+    world_size: Annotated[int, Field(ge=1)]
+    node: str
+    device: str
+    losses_nats: tuple[Figure, ...]
+    resumed_from_step: int
+    checkpoint_bytes: int
+
+
 Line = Annotated[
     StartedLine
     | ProgressLine
