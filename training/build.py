@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from stationmaster.domain import checkpoints
 from stationmaster.domain.catalogue.models import ImageModel
+from stationmaster.domain.catalogue.training_config import tensor_parallel_of
 from training.config import TrainerConfig, decisive, fingerprint
 from training.data.images import PreparedImages, prepare_images
 from training.data.sources import PreparedData, prepare_source
@@ -94,7 +95,7 @@ def build_trainer(
 
     recipe = config.recipe
     training = recipe.training
-    ranks = replace(ranks, tensor_parallel=getattr(training, "tensor_parallel", 1))
+    ranks = replace(ranks, tensor_parallel=tensor_parallel_of(training))
     # Dropout differs between ranks; first weights do not come from this generator.
     torch.manual_seed(training.seed + ranks.rank)
     task = build_task(config, prepared, ranks)

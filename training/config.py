@@ -22,6 +22,7 @@ from stationmaster.domain.catalogue.training_config import (
     ImageTraining,
     LanguageTraining,
     TrainingConfig,
+    tensor_parallel_of,
 )
 from stationmaster.domain.commands.meanings import refuse_mistyped_keys
 from stationmaster.domain.errors import BadParameter
@@ -126,7 +127,7 @@ def parse_config(argv: Sequence[str], environ: Mapping[str, str]) -> TrainerConf
 
 
 def _check_node(recipe: Recipe, launch: Launch) -> None:
-    size, has = getattr(recipe.training, "tensor_parallel", 1), launch.local_world_size
+    size, has = tensor_parallel_of(recipe.training), launch.local_world_size
     if has % size:
         raise BadParameter(
             f"tensor_parallel={size} splits each sample over processes of one node, and this one "

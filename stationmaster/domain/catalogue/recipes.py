@@ -16,7 +16,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from stationmaster.domain.catalogue.models import ImageModel, LanguageModel
 from stationmaster.domain.catalogue.tensor_parallel import check_tensor_parallel
-from stationmaster.domain.catalogue.training_config import ImageTraining, LanguageTraining
+from stationmaster.domain.catalogue.training_config import (
+    ImageTraining,
+    LanguageTraining,
+    tensor_parallel_of,
+)
 from stationmaster.domain.datasets import read_s3_source
 from stationmaster.domain.errors import BadParameter
 
@@ -138,7 +142,7 @@ def _follow(
     its accuracy would depend on the batch otherwise.
     """
     follow: dict[str, int | float] = {}
-    if getattr(training, "tensor_parallel", 1) > 1 and "compile" not in typed:
+    if tensor_parallel_of(training) > 1 and "compile" not in typed:
         follow["compile"] = False
     if (
         isinstance(training, ImageTraining)

@@ -130,6 +130,11 @@ class LanguageTraining(TrainingConfig):
     )
 
 
+def tensor_parallel_of(training: TrainingConfig) -> int:
+    """Processes that compute a sample together; 1 where each computes its own."""
+    return training.tensor_parallel if isinstance(training, LanguageTraining) else 1
+
+
 class ImageTraining(TrainingConfig):
     """Keys of image classifiers."""
 

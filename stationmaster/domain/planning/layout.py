@@ -12,6 +12,7 @@ from typing import Final, Literal
 from stationmaster.domain.catalogue.instances import InstanceType
 from stationmaster.domain.catalogue.models import LanguageModel
 from stationmaster.domain.catalogue.recipes import Recipe
+from stationmaster.domain.catalogue.training_config import tensor_parallel_of
 
 FP32_BYTES: Final = 4
 BF16_BYTES: Final = 2
@@ -43,8 +44,7 @@ class Layout:
     @property
     def tensor_parallel(self) -> int:
         """Processes that compute a sample together; 1 where each computes its own."""
-        size: int = getattr(self.recipe.training, "tensor_parallel", 1)
-        return size
+        return tensor_parallel_of(self.recipe.training)
 
     @property
     def data_ranks(self) -> int:
