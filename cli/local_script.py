@@ -93,7 +93,7 @@ class Script:
 
     def _type(self, text: str) -> Typed:
         self._pause_before(text)
-        typed = self._now(text)
+        typed = self._begun(text)
         typed.is_question = is_question(text)
         self._typed.append(typed)
         self._watch.take_effects()
@@ -104,7 +104,7 @@ class Script:
             take_in(typed, effect)
         return typed
 
-    def _now(self, text: str) -> Typed:
+    def _begun(self, text: str) -> Typed:
         return Typed(text, time.monotonic(), self._services.now())
 
     def _pause_before(self, text: str) -> None:
@@ -155,7 +155,7 @@ class Script:
                 self._watch.print_line("delete", f"cluster {view.cluster.label}, which is kept")
                 self._mode.slack.type_command(f"/train cluster delete {view.cluster.label}")
         if ids:
-            end = self._now("the deletion of what is kept")
+            end = self._begun("the deletion of what is kept")
             end.gone = ids
             self._wait_until_over(end, limit_s=max(self._timeout_s, TEARDOWN_GRACE_S))
 

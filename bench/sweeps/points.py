@@ -95,7 +95,7 @@ def sample(points: Sequence[Point], seed: int | None) -> list[Point]:
 
 
 def of_day(things: Sequence[T], seed: int | None, *, days: int = DAYS) -> list[T]:
-    """Every so many'th thing: each once in so many `days`; all without a seed."""
+    """One of `days` things, another one each day; all without a seed."""
     if seed is None:
         return list(things)
     return [each for number, each in enumerate(things) if number % days == seed % days]

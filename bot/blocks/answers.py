@@ -112,7 +112,7 @@ def _by_severity(finding: Finding) -> int:
 
 
 def _finding_line(finding: Finding) -> str:
-    mark = {"error": md.FAILED, "warning": "\u26a0\ufe0f", "info": md.DONE}[finding.severity]
+    mark = {"error": md.FAILED, "warning": md.WARNING, "info": md.DONE}[finding.severity]
     return f"{mark} {md.code(finding.check, 40)} {md.escape(finding.sentence, 600)}"
 
 

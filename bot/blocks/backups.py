@@ -17,7 +17,6 @@ from stationmaster.domain.run.backups import Backup, BackupEvent
 from stationmaster.domain.sizes import size_text
 
 _DISK: Final = "\U0001f4be"
-_WARNING: Final = "\u26a0\ufe0f"
 
 
 def backup_blocks(run: Run) -> list[Block]:
@@ -28,7 +27,7 @@ def backup_blocks(run: Run) -> list[Block]:
     blocks = []
     if backups.failed:
         why = md.escape(backups.failed, 400)
-        blocks.append(section(f"{_WARNING} *The last backup failed:* {why}. It is tried again."))
+        blocks.append(section(f"{md.WARNING} *The last backup failed:* {why}. It is tried again."))
     shown = []
     if backups.newest is not None:
         shown.append(
@@ -65,7 +64,7 @@ def backup_line(event: BackupEvent) -> str:
             return f"{_DISK} backup of step {event.step:,} saved and verified: {size} in {where}"
         case ev.BackupFailed():
             return (
-                f"{_WARNING} *a backup failed:* {md.escape(event.reason, 600)}; it is tried again"
+                f"{md.WARNING} *a backup failed:* {md.escape(event.reason, 600)}; it is tried again"
             )
         case ev.BackupStarted():
             return f"\u25b8 a backup was begun at step {event.step:,}"

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from bot.blocks import mrkdwn as md
 from stationmaster.domain.cluster import events as cl
 from stationmaster.domain.cluster.replacing import MAX_REPLACED
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.domain.sizes import counted
 
-_WARNING: Final = "\u26a0\ufe0f"
-
 
 def settled_line(event: cl.SizeSettled) -> str:
     """With how many nodes a cluster goes on, because AWS has no more."""
     nodes = counted(event.nodes, "node")
-    return f"{_WARNING} it goes on with {nodes}: {md.escape(event.reason, 300)}"
+    return f"{md.WARNING} it goes on with {nodes}: {md.escape(event.reason, 300)}"
 
 
 def zone_line(event: cl.ZoneGivenUp) -> str:
@@ -25,7 +21,7 @@ def zone_line(event: cl.ZoneGivenUp) -> str:
     if event.lacking is ResourceKind.FILE_SYSTEM:
         lacking = "room for a file system"
     here, there = md.escape(event.zone, 40), md.escape(event.next_zone, 40)
-    return f"{_WARNING} no {lacking} in {here}, trying {there}"
+    return f"{md.WARNING} no {lacking} in {here}, trying {there}"
 
 
 def replacement_line(event: cl.NodeReplacementBegan | cl.NodeReplaced) -> str:
@@ -34,6 +30,6 @@ def replacement_line(event: cl.NodeReplacementBegan | cl.NodeReplaced) -> str:
     if isinstance(event, cl.NodeReplaced):
         return f"{md.DONE} another node came for {node}; every check begins anew"
     return (
-        f"{_WARNING} node {node} failed check *{md.escape(event.check, 80)}* and is replaced "
+        f"{md.WARNING} node {node} failed check *{md.escape(event.check, 80)}* and is replaced "
         f"({event.number} of at most {MAX_REPLACED}): {md.escape(event.reason, 300)}"
     )

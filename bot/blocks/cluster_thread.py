@@ -19,7 +19,6 @@ from stationmaster.domain.cluster.events import ClusterPhase
 from stationmaster.domain.commands.table import COMMAND
 from stationmaster.domain.sizes import counted
 
-_WARNING: Final = "\u26a0\ufe0f"
 # Figures that people ask for; of other checks that pass, the card says enough.
 _MEASURED: Final = ("_gbps", "_mbps", "_loss_nats")
 _POSTED_PHASES: Final = (ClusterPhase.READY, ClusterPhase.FAILED, ClusterPhase.DRAINING)
@@ -137,9 +136,11 @@ def _ending(event: cl.KeepEnding, cluster: Cluster) -> str:
     label = md.escape(cluster.label, 40)
     extend = f"`{COMMAND} cluster extend {label} 2h`"
     if cluster.keep_until != event.keep_until:
-        return f"{_WARNING} cluster {label} was to go {md.when(event.keep_until)}; it was extended"
+        return (
+            f"{md.WARNING} cluster {label} was to go {md.when(event.keep_until)}; it was extended"
+        )
     if cluster.is_wanted:
-        return f"{_WARNING} *cluster {label} goes {goes(cluster)}*, unless you type {extend}"
+        return f"{md.WARNING} *cluster {label} goes {goes(cluster)}*, unless you type {extend}"
     return (
-        f"{_WARNING} *cluster {label} goes {md.when(event.keep_until)}*, unless you type {extend}"
+        f"{md.WARNING} *cluster {label} goes {md.when(event.keep_until)}*, unless you type {extend}"
     )

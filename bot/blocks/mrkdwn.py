@@ -17,6 +17,7 @@ DONE: Final = "\u2713"  # check mark
 CURRENT: Final = "\u25cf"  # black circle
 COMING: Final = "\u25cb"  # white circle
 FAILED: Final = "\u2717"  # ballot x
+WARNING: Final = "\u26a0\ufe0f"  # warning sign, as an emoji
 DOT: Final = "\u00b7"
 ELLIPSIS: Final = "\u2026"
 TIMES: Final = "\u00d7"

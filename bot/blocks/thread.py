@@ -35,7 +35,6 @@ ThreadEvent = RunEvent | ClusterEvent
 """An event that may be posted in a run's thread: of the run, or of the cluster that it leases."""
 
 _MAX_NAMES: Final = 6
-_WARNING: Final = "\u26a0\ufe0f"
 _MAIN_RESOURCES: Final = (ResourceKind.CLUSTER, ResourceKind.NODE_GROUP, ResourceKind.FILE_SYSTEM)
 
 # What only the relay sees, inside the run's cluster.
@@ -234,14 +233,14 @@ def _line(same: list[ThreadEvent], run: Run) -> str:
                 return f"\U0001f6d1 the run is {md.escape(first.why, 400)}"
             return f"\U0001f6d1 {md.user(first.user_id)} asked to stop the run"
         case ev.CapacityEnding():
-            return f"{_WARNING} {md.escape(first.reason, 400)}"
+            return f"{md.WARNING} {md.escape(first.reason, 400)}"
         case ev.ClusterWarning():
             times = f" ({first.count} times)" if first.count > 1 else ""
             name = md.code(_short(first.object_name, run), 80)
             reason, message = md.escape(first.reason, 80), md.escape(first.message, 400)
-            return f"{_WARNING} {name} {reason}{times}: {message}"
+            return f"{md.WARNING} {name} {reason}{times}: {message}"
         case ev.NodeLost():
-            return f"{_WARNING} node {md.code(first.node, 80)} is lost: {md.escape(first.reason)}"
+            return f"{md.WARNING} node {md.code(first.node, 80)} is lost: {md.escape(first.reason)}"
         case ev.NetworkObserved():
             return network_line(first, run)
         case ev.NodeTakenBack():
@@ -275,7 +274,7 @@ def _line(same: list[ThreadEvent], run: Run) -> str:
 def preflight_line(event: ev.PreflightWarned | cl.ClusterPreflightWarned) -> str:
     """What may be lacking, of what was looked at before anything was made."""
     said = (md.escape(sentence, 400) for sentence in event.findings)
-    return "\n".join(f"{_WARNING} before the start: {each}" for each in said)
+    return "\n".join(f"{md.WARNING} before the start: {each}" for each in said)
 
 
 def taken_back_line(event: ev.NodeTakenBack, run: Run) -> str:
@@ -284,7 +283,7 @@ def taken_back_line(event: ev.NodeTakenBack, run: Run) -> str:
     then = "from its last checkpoint" + (f", step {step:,}," if step is not None else "")
     node = md.code(event.node, 80)
     return (
-        f"{_WARNING} spot node {node} is being taken back by AWS; the run goes on {then} once "
+        f"{md.WARNING} spot node {node} is being taken back by AWS; the run goes on {then} once "
         "there is another node"
     )
 
@@ -298,7 +297,7 @@ def _training_line(event: ThreadEvent, run: Run) -> str:
             return f"\U0001f4e6 job {md.code(event.job, 80)} submitted"
         case ev.JobConditionChanged():
             said = f": {md.escape(event.message, 300)}" if event.message else ""
-            mark = _WARNING if event.condition in ("Failed", "Restarting") else "\u25b8"
+            mark = md.WARNING if event.condition in ("Failed", "Restarting") else "\u25b8"
             return f"{mark} job is {event.condition.lower()}{said}"
         case ev.JobDisappeared():
             name = md.code(event.job, 80)
@@ -309,7 +308,7 @@ def _training_line(event: ThreadEvent, run: Run) -> str:
         case ev.DataStaged():
             return f"{md.DONE} {words.staged(event)}"
         case ev.DataUnlinked():
-            return f"{_WARNING} data is copied, not linked: {md.escape(event.reason, 600)}"
+            return f"{md.WARNING} data is copied, not linked: {md.escape(event.reason, 600)}"
         case ev.TrainingStarted():
             parts = [counted(event.total_steps, "step")]
             if event.world_size:
@@ -324,7 +323,7 @@ def _training_line(event: ThreadEvent, run: Run) -> str:
             return f"\U0001f4be checkpoint at step {event.step:,}{took}"
         case ev.WorkersRestarting():
             pod = md.code(_short(event.pod, run), 80)
-            return f"{_WARNING} workers restart in {pod}: {md.escape(event.reason, 300)}"
+            return f"{md.WARNING} workers restart in {pod}: {md.escape(event.reason, 300)}"
         case ev.ProcessFailed():
             pod = md.code(_short(event.pod, run), 80)
             said = ": ".join(part for part in (event.process, event.line) if part)
@@ -332,7 +331,7 @@ def _training_line(event: ThreadEvent, run: Run) -> str:
         case ev.TrainingResumed():
             return f"\u21bb training resumed from step {event.step:,}"
         case ev.TrainingReportedFailure(restarting=True):
-            return f"{_WARNING} the workers start again: {md.escape(event.reason, 600)}"
+            return f"{md.WARNING} the workers start again: {md.escape(event.reason, 600)}"
         case ev.TrainingReportedFailure():
             return f"{md.FAILED} the trainer says: {md.escape(event.reason, 600)}"
         case ev.TrainingFinished():
@@ -354,7 +353,7 @@ def _phase(event: ev.PhaseChanged, run: Run) -> str:
         return f"{words.EMOJI[event.phase]} *run {words.STATUS[event.phase]}*{reason}"
     if event.phase is RunPhase.RUNNING and (recovered := recovery_line(event, run)):
         return recovered
-    mark = _WARNING if event.phase is RunPhase.RECOVERING else "\u25b8"
+    mark = md.WARNING if event.phase is RunPhase.RECOVERING else "\u25b8"
     return f"{mark} *{words.STATUS[event.phase]}*{reason}"
 
 
@@ -391,7 +390,7 @@ def _pods(same: list[ev.PodChanged], run: Run) -> str:
         case "Deleted":
             return f"\u25b8 {names} gone"
         case _:
-            return f"{_WARNING} {names}: {first.phase.lower()}{again}{said}"
+            return f"{md.WARNING} {names}: {first.phase.lower()}{again}{said}"
 
 
 def _names(names: list[str]) -> str:
