@@ -30,8 +30,8 @@ import logging
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Final
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Final
 
 from stationmaster.domain.errors import (
     BadCommand,
@@ -59,6 +59,9 @@ from training.metrics import MetricsFile
 from training.progress import ProgressWriter, take_attempt
 from training.sinks import open_sinks, require_packages
 from training.watchdog import Watchdog, report_and_exit
+
+if TYPE_CHECKING:
+    from training.parallel import Ranks
 
 EXIT_FINISHED: Final = 0
 EXIT_FAILED: Final = 1
@@ -131,7 +134,7 @@ def _train(config: TrainerConfig, progress: ProgressWriter, *, restarting: bool)
     # missing data set is reported before.
     with _garbage_kept():
         from training.flight_recorder import record_directory
-        from training.parallel import is_lost_peer, joined_ranks
+        from training.parallel import is_lost_peer
         from training.trainer import Outcome
 
     # NCCL, when a collective gives up, writes there and makes no directory.
@@ -139,9 +142,7 @@ def _train(config: TrainerConfig, progress: ProgressWriter, *, restarting: bool)
     watchdog = _watchdog(config, progress, restarting=restarting)
     try:
         logger.info("libraries loaded")
-        with joined_ranks(config.launch) as ranks:
-            logger.info("joined: rank %d of %d on %s", ranks.rank, ranks.world_size, ranks.device)
-            watchdog.start()
+        with _joined(config, watchdog) as ranks:
             with _garbage_kept():
                 trainer = build_trainer(
                     config,
@@ -166,6 +167,19 @@ def _train(config: TrainerConfig, progress: ProgressWriter, *, restarting: bool)
     if code == EXIT_STOPPED and config.launch.elastic:
         wait_for_own_sigterm(stop)
     return code
+
+
+@contextmanager
+def _joined(config: TrainerConfig, watchdog: Watchdog) -> Iterator[Ranks]:
+    """The ranks, under the watchdog's eyes already while they join: NCCL connects there."""
+    from training.parallel import joined_ranks
+
+    watchdog.start()
+    with ExitStack() as stack:
+        with watchdog.paused("joining the other ranks"):
+            ranks = stack.enter_context(joined_ranks(config.launch))
+        logger.info("joined: rank %d of %d on %s", ranks.rank, ranks.world_size, ranks.device)
+        yield ranks
 
 
 def _watchdog(config: TrainerConfig, progress: ProgressWriter, *, restarting: bool) -> Watchdog:

@@ -122,7 +122,7 @@ class Checkpointer:
             directory, configuration=self._configuration, waits_s=read_again_after_s
         )
         self._group = ranks.checkpoint_group
-        self._writers = dist.new_group([0], backend="gloo") if rank_0_only else self._group
+        self._writers = _group_of_rank_0(ranks) if rank_0_only else self._group
         self._is_writer = ranks.rank == 0 or not rank_0_only
         self._stager = Stager(ranks.device)
         # The current device is a thread's own; without it every rank would use the first GPU.
@@ -357,6 +357,17 @@ class Checkpointer:
         )  # fmt: skip
         everyones = gathered(on_every_rank(read, self._ranks), self._ranks)
         return next(filter(None, everyones), "")
+
+
+def _group_of_rank_0(ranks: Ranks) -> dist.ProcessGroup | None:
+    """A group that rank 0 makes for itself; None elsewhere.
+
+    Where ranks are bound to GPUs, making a group that leaves ranks out has these split NCCL's
+    communicator, which waits for all, and rank 0 does not come: a gloo group needs no split.
+    """
+    if ranks.rank:
+        return None
+    return dist.new_group([0], backend="gloo", use_local_synchronization=True)
 
 
 def _first_cause(error: BaseException) -> BaseException:

@@ -66,9 +66,15 @@ class Ranks:
 
 @contextmanager
 def joined_ranks(launch: Launch) -> Iterator[Ranks]:
-    """Join the other processes, or stand alone when there are none; leave them at a good end."""
+    """Join the other processes, or stand alone when there are none; leave them at a good end.
+
+    On GPUs the group is bound to this process's own: NCCL connects here and not in the first
+    collective, groups of fewer ranks are split from what is connected, and no barrier guesses which
+    GPU is meant.
+    """
+    bound = None
     if torch.cuda.is_available():
-        device = torch.device("cuda", launch.local_rank)
+        device = bound = torch.device("cuda", launch.local_rank)
         torch.cuda.set_device(device)
         torch.set_float32_matmul_precision("high")
         backend = "cpu:gloo,cuda:nccl"
@@ -76,7 +82,7 @@ def joined_ranks(launch: Launch) -> Iterator[Ranks]:
         device = torch.device("cpu")
         backend = "gloo"
     if launch.elastic:
-        dist.init_process_group(backend, timeout=_COLLECTIVE_TIMEOUT)
+        dist.init_process_group(backend, timeout=_COLLECTIVE_TIMEOUT, device_id=bound)
     else:
         dist.init_process_group(
             backend,
@@ -84,6 +90,7 @@ def joined_ranks(launch: Launch) -> Iterator[Ranks]:
             rank=0,
             world_size=1,
             timeout=_COLLECTIVE_TIMEOUT,
+            device_id=bound,
         )
     yield Ranks(
         rank=dist.get_rank(),

@@ -8,9 +8,22 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from checkpoint_ranks import TinyRun, checkpointer_in, results, run_ranks
 
 from training.parallel import Ranks
+
+
+def train_bound_to_gpus(
+    ranks: Ranks, directory: Path, until: int, options: dict[str, Any]
+) -> dict[str, Any]:
+    """As `train_on`, with the default group marked as `init_process_group(device_id=)` marks it.
+
+    Its backend for that device is gloo, which splits no communicators: torch fails where, with
+    NCCL, it would wait for ever.
+    """
+    dist.distributed_c10d._get_default_group().bound_device_id = torch.device("cuda", ranks.rank)
+    return train_on(ranks, directory, until, options, True)
 
 
 def train_on(
@@ -86,6 +99,15 @@ def test_checkpoint_rank_0_only_writes_for_all(tmp_path: Path) -> None:
     for rank in range(2):
         assert first[rank]["losses"] + second[rank]["losses"] == whole[rank]["losses"]
         assert second[rank]["rng"] == [f"rank-{rank}"]
+
+
+def test_rank_0_alone_writes_where_ranks_are_bound_to_gpus(tmp_path: Path) -> None:
+    options = {"replicated": True}
+
+    results(run_ranks(train_bound_to_gpus, tmp_path, 2, options, world_size=2))
+    more = results(run_ranks(train_bound_to_gpus, tmp_path, 4, options, world_size=2))
+
+    assert [rank["began"] for rank in more] == [2, 2]
 
 
 def test_checkpoint_files_are_hashed_by_the_rank_that_wrote_them(tmp_path: Path) -> None:

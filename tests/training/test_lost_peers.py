@@ -10,9 +10,15 @@ import pytest
 import torch
 import torch.distributed as dist
 from checkpoint_ranks import lone_rank, run_ranks
+from forked_ranks import start_ranks
+from torch.multiprocessing import ProcessExitedException
+from trainer_runs import Workspace, parse_lines
 
+from training.__main__ import main
+from training.elastic import exit_now
 from training.flight_recorder import write_record
 from training.parallel import Ranks, is_lost_peer
+from training.watchdog import EXIT_STALLED
 
 
 def lose_the_peer(ranks: Ranks) -> tuple[bool, str]:
@@ -70,6 +76,22 @@ def test_error_of_a_lost_peer_is_one(error: RuntimeError) -> None:
 )
 def test_error_of_this_worker_is_none(error: RuntimeError) -> None:
     assert not is_lost_peer(error)
+
+
+def join_without_the_peer(_rank: int, arguments: list[str], environ: dict[str, str]) -> None:
+    os.environ["WORLD_SIZE"] = "2"
+    exit_now(main(arguments, {**environ, **os.environ}))
+
+
+def test_rank_that_hangs_while_it_joins_the_others_ends_itself(workspace: Workspace) -> None:
+    arguments = workspace.arguments("steps=1", "--watchdog-slow", "1")
+
+    with pytest.raises(ProcessExitedException) as ended:
+        start_ranks(join_without_the_peer, arguments, workspace.environ(), world_size=1)
+
+    assert ended.value.exit_code == EXIT_STALLED
+    failed = parse_lines((workspace.output_dir / "metrics.jsonl").read_text())[-1]
+    assert "rank 0 stood still in joining the other ranks for" in failed["reason"]
 
 
 def test_record_of_collectives_is_kept_with_the_run(tmp_path: Path) -> None:
