@@ -304,7 +304,7 @@ def _render(arguments: argparse.Namespace) -> int:
         nodes=plan.nodes,
         min_nodes=plan.min_nodes,
         instance_type=plan.instance_type,
-        overrides=start.overrides,
+        overrides=start.overrides | plan.settled_keys,
         model=start.model,
         job_options=start.job_options,
         command="/train " + " ".join(arguments.words),

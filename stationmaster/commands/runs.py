@@ -220,7 +220,7 @@ def request_run(
             nodes=plan.nodes,
             min_nodes=plan.min_nodes,
             instance_type=plan.instance_type,
-            overrides=start.overrides,
+            overrides=start.overrides | plan.settled_keys,
             cluster_id=start.cluster_id,
             reservation=start.reservation,
             is_spot=start.is_spot,

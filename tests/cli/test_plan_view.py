@@ -37,6 +37,15 @@ def test_parts_of_memory_follow_one_another_like_a_fall():
     assert gradients.index(bar) == weights.rindex(bar) + 1
 
 
+def test_job_of_images_on_a_range_has_the_passes_of_its_most_nodes(capsys):
+    assert main(["render", "resnet50", "nodes=1:4"]) == 0
+
+    manifest = capsys.readouterr().out
+    assert "minReplicas: 1\n" in manifest
+    assert "maxReplicas: 4\n" in manifest
+    assert "- norm_batch_size=64\n" in manifest
+
+
 def test_plan_that_does_not_fit_ends_with_a_command_that_plans_what_does(capsys):
     assert main(["plan", "llama2-7b", "nodes=1", "instance=g5.12xlarge", "steps=10"]) == 1
     last = capsys.readouterr().out.splitlines()[-1]

@@ -226,7 +226,7 @@ def test_plan_of_a_command_knows_machines_and_price_only():
 
 
 def test_command_takes_a_range_of_nodes_where_its_rendezvous_does():
-    # The recipe's own trainer would see other batches on fewer nodes.
+    # The batch of the recipe's own trainer does not divide over 24 GPUs.
     plan = start("resnet50 nodes=1:3 instance=p4d.24xlarge command=true").plan
 
     assert (plan.min_nodes, plan.nodes) == (1, 3)

@@ -65,15 +65,35 @@ def test_range_that_does_not_fit_on_its_fewest_nodes_is_offered_with_more():
 
 
 @pytest.mark.parametrize(
-    ("words", "seen"),
-    [
-        ("resnet50 nodes=1:4", "on 3 nodes batch normalisation would see 85.3 images on average"),
-        ("efficientnet-b7 nodes=1:3", "on 2 nodes batch normalisation would see 12 images"),
-    ],
+    ("name", "most", "size", "passes_of_fewest"),
+    [("resnet50", 4, 64, 4), ("resnet50", 2, 128, 2), ("efficientnet-b7", 3, 16, 3)],
 )
-def test_images_are_refused_where_batch_normalisation_would_see_another_number(words, seen):
-    with pytest.raises(BadParameter, match=seen):
-        make_plan(words.split()[0], nodes=int(words[-1]), min_nodes=int(words[-3]))
+def test_images_go_through_the_passes_of_the_most_nodes_on_any_number(
+    name, most, size, passes_of_fewest
+):
+    plan = make_plan(name, nodes=most, min_nodes=1)
+
+    assert (plan.norm_batch_size, plan.micro_batch_size, plan.micro_batches) == (size, size, 1)
+    assert plan.settled_keys == {"norm_batch_size": str(size)}
+    assert plan.fewest.micro_batches == passes_of_fewest
+    assert f"batch normalisation sees the same {size} together" in "\n".join(plan.warnings)
+
+
+def test_images_that_do_not_divide_over_some_nodes_take_as_long_there_as_on_fewer():
+    overrides = {"norm_batch_size": "64"}
+    two = make_plan("resnet50", nodes=2, overrides=overrides)
+    three = make_plan("resnet50", nodes=4, min_nodes=3)
+
+    assert three.fewest.micro_batches == two.micro_batches == 2
+    assert "does not divide over 3 nodes, where some processes wait" in "\n".join(three.warnings)
+    assert make_plan("resnet50", nodes=2).settled_keys == {}
+
+
+def test_norm_batch_size_is_a_part_of_the_batch_for_every_process():
+    with pytest.raises(BadParameter, match="60 does not divide global_batch_size=1024; use 32"):
+        make_plan("resnet50", overrides={"norm_batch_size": "60"})
+    with pytest.raises(BadParameter, match=r"makes 8 forward passes .* over 16 processes; use 64"):
+        make_plan("resnet50", nodes=4, overrides={"norm_batch_size": "128"})
 
 
 def test_static_rendezvous_has_a_fixed_number_of_nodes():

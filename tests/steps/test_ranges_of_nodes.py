@@ -21,14 +21,19 @@ from cluster_steps import (  # noqa: F401
 from factories import make_cluster_event
 from kill_acts import finish, of_cluster, sizes
 
+from stationmaster.commands.runs import request_run
 from stationmaster.domain.cluster import events as cluster_events
 from stationmaster.domain.cluster.events import ClusterPhase
 from stationmaster.domain.cluster.spec import spec_for
+from stationmaster.domain.commands.grammar import parse_command
 from stationmaster.domain.errors import ClusterFailed, ResourceFailed
 from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.planning.cost import node_group_price
 from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.domain.resources import ResourceKind
+from stationmaster.domain.run.attempts import first_assignment
+from stationmaster.domain.run.request import Placement
+from stationmaster.rendering.job_spec import job_spec
 from stationmaster.steps.acquire_cluster import acquire_cluster
 from stationmaster.steps.ensure_cluster import ensure_cluster
 from stationmaster.steps.ensure_node_group import ensure_node_group
@@ -228,3 +233,24 @@ def test_range_in_an_eks_cluster_of_others_takes_the_nodes_that_have_room(accoun
     reasons = [event.reason for event in account.events("cluster.size_settled")]
     said = "4 were asked for: 3 m5.2xlarge nodes of EKS cluster theirs have room"
     assert reasons == {3: [said], 5: [""], 1: []}[room]
+
+
+def test_run_of_images_keeps_the_passes_of_its_most_nodes_on_those_that_it_leases(account: Account):
+    typed = "resnet50 nodes=1:4 preset=smoke"
+    run, _ = request_run(
+        account.services,
+        parse_command(typed),
+        request_id="1",
+        command=f"/train {typed}",
+        team_id="T1",
+        channel_id="C1",
+        user_id="U1",
+    )
+
+    leased = first_assignment(run.run_id, run.request)
+    leased = leased.model_copy(update={"placement": Placement(nodes=3, instance_type="m5.2xlarge")})
+    spec = job_spec(run.request, leased, run_id=run.run_id, image="i")
+
+    assert run.request.overrides == {"preset": "smoke", "norm_batch_size": "4"}
+    assert (spec.least_nodes, spec.nodes) == (1, 3)
+    assert spec.overrides["norm_batch_size"] == "4"

@@ -456,3 +456,27 @@ def test_central_box_is_the_published_part_of_the_shorter_side(size: int, part: 
 
     assert right - left == bottom - top == pytest.approx(800 * part)
     assert (left + right, top + bottom) == (1000, 800)
+
+
+def test_micro_batches_of_a_norm_batch_size_are_the_same_on_any_number_of_ranks(
+    folder: Path, cache: Path
+) -> None:
+    keys = ("global_batch_size=6", "norm_batch_size=2")
+    (alone,) = (list(_source(folder, cache, *keys).micro_batches(6)),)
+
+    shared = [
+        list(_source(folder, cache, *keys, rank=rank, world_size=2).micro_batches(6))
+        for rank in range(2)
+    ]
+
+    # Three passes: the first and the third, and the second and one that counts for nothing.
+    assert [[b.count_targets() for b in batches] for batches in shared] == [[2, 2], [2, 0]]
+    for one, other in zip(alone, (shared[0][0], shared[1][0], shared[0][1]), strict=True):
+        assert torch.equal(one.inputs, other.inputs)
+        assert torch.equal(one.targets, other.targets)
+
+
+def test_open_images_fewer_passes_than_ranks_are_refused(folder: Path, cache: Path) -> None:
+    keys = ("global_batch_size=6", "norm_batch_size=3")
+    with pytest.raises(BadParameter, match="a step has 2, and there are 3; use fewer nodes"):
+        _source(folder, cache, *keys, world_size=3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
@@ -11,10 +12,12 @@ from typing import Any
 
 import pytest
 import torch
+from forked_ranks import start_ranks
 from trainer_runs import Lines, parse_lines
 
 from training.__main__ import main
 from training.data.images import IMAGE_SUFFIXES
+from training.elastic import exit_now
 
 
 @pytest.fixture(autouse=True)
@@ -119,3 +122,27 @@ def test_run_with_other_number_of_classes_is_refused_before_training(
     assert code == 1
     assert "has 4 classes in" in err.getvalue()
     assert [line["kind"] for line in parse_lines(out.getvalue())] == ["failed"]
+
+
+def _train_as_rank(_rank: int, output_dir: Path, cache: Path, keys: tuple[str, ...]) -> None:
+    arguments = ["resnet50", "preset=smoke", *keys, "--output-dir", str(output_dir)]
+    exit_now(main(arguments, {"STATIONMASTER_CACHE_DIR": str(cache), **os.environ}))
+
+
+def test_run_on_three_ranks_is_that_of_one_where_the_passes_are_the_same(
+    tmp_path: Path, cache: Path
+) -> None:
+    # Four passes of four images: on three ranks two each, and two of the six count for nothing.
+    keys = ("norm_batch_size=4", "steps=3", "eval_every=0")
+    _, alone, _ = _train(tmp_path / "alone", cache, *keys)
+
+    start_ranks(_train_as_rank, tmp_path / "three", cache, keys, world_size=3)
+
+    shared = parse_lines((tmp_path / "three" / "metrics.jsonl").read_text())
+    for name in ("loss_nats", "grad_norm"):
+        one, three = (
+            [line[name] for line in lines if line["kind"] == "progress"]
+            for lines in (alone, shared)
+        )
+        assert len(one) == 3
+        assert three == pytest.approx(one, rel=1e-4)

@@ -76,8 +76,19 @@ class ImageSource:
                 f"global_batch_size={batch} leaves ranks without an image, there are {world_size}; "
                 f"use {world_size} or more, or fewer nodes"
             )
-        self.num_micro_batches, self.micro_batch_size = micro_batch_shape(
-            -(-batch // world_size), micro_batch_size=training.micro_batch_size
+        size = training.norm_batch_size
+        if size * world_size > batch:
+            raise BadParameter(
+                f"norm_batch_size={size} leaves ranks without a forward pass: a step has "
+                f"{batch // size}, and there are {world_size}; use fewer nodes, or norm_batch_size="
+                f"{batch // world_size} or less"
+            )
+        self.num_micro_batches, self.micro_batch_size = (
+            (-(-batch // size // world_size), size)
+            if size
+            else micro_batch_shape(
+                -(-batch // world_size), micro_batch_size=training.micro_batch_size
+            )
         )
         self.identity = prepared.train.sha256
         self._train = prepared.train
@@ -162,18 +173,26 @@ class ImageSource:
         """Nothing but the counter: it is enough to continue."""
 
     def _start_step(self, start: int) -> list[Read]:
-        counters = rank_counters(
-            start=start,
-            global_batch_size=self._training.global_batch_size,
-            rank=self._rank,
-            world_size=self._world_size,
-        )
-        # The order is asked for here, not in the threads: it remembers what it computed last.
-        indices = self._order.indices(counters).tolist()
         return [
             self._submit(partial(self._read_training, counter, index))
-            for counter, index in zip(counters, indices, strict=True)
+            for counters in self._counters(start)
+            # The order is asked for here, not in the threads: it remembers what it computed last.
+            for counter, index in zip(counters, self._order.indices(counters).tolist(), strict=True)
         ]
+
+    def _counters(self, start: int) -> list[range]:
+        """Which samples of a step are this rank's: every so many, or those of whole passes.
+
+        With norm_batch_size the passes of a step are the same for any number of ranks, and dealt
+        out among them: where that does not come out even, a rank's last pass counts for nothing.
+        """
+        batch, size = self._training.global_batch_size, self._training.norm_batch_size
+        cut = partial(rank_counters, start=start, global_batch_size=batch)
+        if not size:
+            return [cut(rank=self._rank, world_size=self._world_size)]
+        passes = batch // size
+        own = range(self._rank, passes, self._world_size)
+        return [cut(rank=number, world_size=passes) for number in own]
 
     def _submit(self, read: Read) -> Read:
         return read if self._pool is None else self._pool.submit(read).result

@@ -19,6 +19,7 @@ NOT_DECISIVE: Final = frozenset(
         "profile",
         "eval_every",
         "micro_batch_size",
+        "norm_batch_size",
         "parallelism",
         "tensor_parallel",
         "activation_checkpointing",

@@ -182,6 +182,12 @@ def _check_together(training: LanguageTraining | ImageTraining) -> None:
             "add e.g. eval_samples=64"
         )
     if isinstance(training, ImageTraining):
+        size, batch = training.norm_batch_size, training.global_batch_size
+        if size and batch % size:
+            raise BadParameter(
+                f"norm_batch_size={size} does not divide global_batch_size={batch}; use "
+                f"{next(n for n in range(min(size, batch), 0, -1) if batch % n == 0)}"
+            )
         for key, only in (("parallelism", "ddp"), ("activation_checkpointing", "off")):
             if getattr(training, key) != only:
                 raise BadParameter(

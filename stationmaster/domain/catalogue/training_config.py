@@ -142,6 +142,18 @@ class ImageTraining(TrainingConfig):
     label_smoothing: float = Field(
         default=0.0, ge=0, lt=1, description="part of the target spread over all classes"
     )
+    norm_batch_size: int = Field(
+        default=0,
+        ge=0,
+        le=100_000,
+        description="images of each forward pass, which batch normalisation sees together, on any "
+        "number of nodes; 0: what a rank has of a step, in passes of up to micro_batch_size",
+    )
     data_workers: int = Field(
         default=4, ge=0, le=64, description="threads of a rank that decode images; 0: none"
     )
+
+
+def norm_batch_of(training: TrainingConfig) -> int:
+    """Images of a forward pass on any number of nodes; 0 where the number of ranks decides."""
+    return training.norm_batch_size if isinstance(training, ImageTraining) else 0

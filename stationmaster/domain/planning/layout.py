@@ -12,7 +12,7 @@ from typing import Final, Literal
 from stationmaster.domain.catalogue.instances import InstanceType
 from stationmaster.domain.catalogue.models import LanguageModel
 from stationmaster.domain.catalogue.recipes import Recipe
-from stationmaster.domain.catalogue.training_config import tensor_parallel_of
+from stationmaster.domain.catalogue.training_config import norm_batch_of, tensor_parallel_of
 
 FP32_BYTES: Final = 4
 BF16_BYTES: Final = 2
@@ -54,12 +54,24 @@ class Layout:
     @property
     def rows_per_step(self) -> int:
         """Samples of one rank in an optimizer step; ranks fill up where it does not divide."""
-        return math.ceil(self.recipe.training.global_batch_size / self.data_ranks)
+        size = self._norm_batch_size or 1
+        return math.ceil(self.divisible_parts / self.data_ranks) * size
 
     @property
     def rows(self) -> int:
         """Samples of one forward pass of a rank."""
-        return min(self.recipe.training.micro_batch_size, self.rows_per_step)
+        return self._norm_batch_size or min(
+            self.recipe.training.micro_batch_size, self.rows_per_step
+        )
+
+    @property
+    def divisible_parts(self) -> int:
+        """What a step is divided into among ranks: samples, or forward passes of a given size."""
+        return self.recipe.training.global_batch_size // (self._norm_batch_size or 1)
+
+    @property
+    def _norm_batch_size(self) -> int:
+        return norm_batch_of(self.recipe.training)
 
     @property
     def micro_batches(self) -> int:

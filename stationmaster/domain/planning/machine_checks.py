@@ -5,9 +5,11 @@ Pure functions of the layout, used by `plan` and, for machines that it suggests,
 
 from __future__ import annotations
 
+import math
+
 from stationmaster.domain.catalogue.models import LanguageModel
 from stationmaster.domain.catalogue.tensor_parallel import possible_sizes, words_of
-from stationmaster.domain.catalogue.training_config import LanguageTraining
+from stationmaster.domain.catalogue.training_config import LanguageTraining, norm_batch_of
 from stationmaster.domain.errors import BadParameter
 from stationmaster.domain.planning.layout import Layout
 
@@ -92,8 +94,14 @@ def check_batch(layout: Layout) -> None:
         BadParameter: naming the nearest that does.
     """
     batch, ranks = layout.recipe.training.global_batch_size, layout.data_ranks
-    if batch % ranks == 0:
+    if layout.divisible_parts % ranks == 0:
         return
+    if batch % ranks == 0:
+        passes, size = layout.divisible_parts, norm_batch_of(layout.recipe.training)
+        raise BadParameter(
+            f"norm_batch_size={size} makes {passes} forward passes of global_batch_size={batch}, "
+            f"which do not divide over {ranks} processes; use {math.gcd(size, batch // ranks)}"
+        )
     nearest_valid = max(ranks, round(batch / ranks) * ranks)
     split = layout.tensor_parallel
     over = f"{ranks} processes" if split == 1 else f"{ranks} groups of {split} processes"

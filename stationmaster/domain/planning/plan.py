@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict
 from stationmaster.domain.catalogue.instances import PRICES_AS_OF, InstanceType, get_instance
 from stationmaster.domain.catalogue.models import ImageModel, LanguageModel
 from stationmaster.domain.catalogue.recipes import Recipe
+from stationmaster.domain.catalogue.training_config import norm_batch_of
 from stationmaster.domain.datasets import (
     S3_SCHEME,
     Listing,
@@ -49,6 +50,7 @@ from stationmaster.domain.planning.ranges import (
     range_notes,
     smallest_fitting,
     summary_of,
+    with_norm_batch,
     words_of,
 )
 from stationmaster.domain.planning.recipe_lookup import get_recipe
@@ -98,6 +100,9 @@ class Plan(BaseModel):
     """Samples in one forward pass of a process."""
     micro_batches: int
     """Forward passes of a process in an optimizer step."""
+    norm_batch_size: int = 0
+    """Images that batch normalisation sees together on any number of nodes; 0 where that is no
+    fixed number."""
     fits: bool
     memory_per_gpu_gib: MemoryPerGpu
     price_per_hour_usd: float
@@ -138,6 +143,11 @@ class Plan(BaseModel):
     def min_nodes(self) -> int | None:
         """The fewest nodes of a range; None for a fixed number."""
         return self.fewest.nodes if self.fewest is not None else None
+
+    @property
+    def settled_keys(self) -> dict[str, str]:
+        """Keys of the recipe that the plan has chosen, for the run to keep."""
+        return {"norm_batch_size": str(self.norm_batch_size)} if self.norm_batch_size else {}
 
     @property
     def node_words(self) -> str:
@@ -207,7 +217,8 @@ def plan_recipe(
     if trains:
         check_batch(layout)
     if min_nodes is not None:
-        check_range(layout, min_nodes, trains=trains)
+        check_range(layout, min_nodes)
+        layout = with_norm_batch(layout) if trains else layout
     layout, data = _with_data(layout, listing, shared, restored_bytes=restored_bytes)
     recipe = layout.recipe
     stage_s = (data.stage_s if data else 0) + restore_s(recipe, restored_bytes)
@@ -234,6 +245,7 @@ def plan_recipe(
         parallelism=layout.parallelism,
         micro_batch_size=layout.rows,
         micro_batches=layout.micro_batches,
+        norm_batch_size=norm_batch_of(recipe.training),
         fits=not misfits,
         memory_per_gpu_gib=_memory_per_gpu(figures),
         price_per_hour_usd=round(figures.price_per_hour_usd, 2),

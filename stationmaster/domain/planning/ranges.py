@@ -1,8 +1,8 @@
-"""A run on as many nodes as there are of a range: what stays the same, and which recipes allow it.
+"""A run on as many nodes as there are of a range: what stays the same, and what that costs.
 
 The batch of a step, and with it the learning rate and the order of samples, are those of the
-recipe at any number of nodes; ranks take more or fewer micro-batches. So a recipe is refused only
-where a rank's part of the batch decides more than how long a step takes. Used by `plan`. Pure.
+recipe at any number of nodes; ranks take more or fewer micro-batches. For image classifiers also
+the images that batch normalisation sees together stay the same. Used by `plan`. Pure.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dataclasses import replace
 from pydantic import BaseModel, ConfigDict
 
 from stationmaster.domain.catalogue.models import ImageModel
+from stationmaster.domain.catalogue.training_config import ImageTraining, norm_batch_of
 from stationmaster.domain.errors import BadParameter
 from stationmaster.domain.planning.cost import Figures, Shared, estimate
 from stationmaster.domain.planning.layout import Layout
@@ -36,13 +37,11 @@ class FewestNodes(BaseModel):
     """Forward passes of a process in an optimizer step."""
 
 
-def check_range(layout: Layout, least: int, *, trains: bool = True) -> None:
-    """Refuse a range from `least` nodes to those of the layout on which training is not the same.
-
-    Without `trains`, another program takes the trainer's place, and knows itself what it does.
+def check_range(layout: Layout, least: int) -> None:
+    """Refuse a range from `least` nodes to those of the layout where their number has to be fixed.
 
     Raises:
-        BadParameter: naming the number of nodes that would differ, or the rendezvous.
+        BadParameter: naming the rendezvous.
     """
     typed = f"nodes={least}:{layout.nodes}"
     if layout.recipe.training.rendezvous == "static":
@@ -50,27 +49,21 @@ def check_range(layout: Layout, least: int, *, trains: bool = True) -> None:
             f"{typed} is not possible with rendezvous=static, whose master knows the number of "
             f"workers when it starts; use nodes={layout.nodes}, or leave rendezvous= out"
         )
-    if not trains or not isinstance(layout.recipe.model, ImageModel):
-        return
-    usual = _images_at_a_time(layout)
-    for nodes in range(layout.nodes - 1, least - 1, -1):
-        seen = _images_at_a_time(replace(layout, nodes=nodes))
-        if seen != usual:
-            told = f"{seen:g} images" if seen == int(seen) else f"{seen:.1f} images on average"
-            raise BadParameter(
-                f"{typed} is not possible for {layout.recipe.name}: on "
-                f"{counted(nodes, 'node')} batch normalisation would see {told} at a time, not "
-                f"{usual:g}, which is other training; use nodes={layout.nodes}"
-            )
 
 
-def _images_at_a_time(layout: Layout) -> float:
-    """Images that batch normalisation sees in a forward pass, as an average over its ranks.
+def with_norm_batch(layout: Layout) -> Layout:
+    """A range's layout in which batch normalisation sees the same images on any number of nodes.
 
-    Where the batch does not divide, some passes see an image twice: no whole number says so.
+    Its forward passes are those of the most nodes. Fewer nodes take each several of them, so that
+    what is trained does not depend on how many nodes there are.
     """
-    rows = layout.recipe.training.global_batch_size / layout.processes
-    return rows / math.ceil(rows / layout.recipe.training.micro_batch_size)
+    training = layout.recipe.training
+    if not isinstance(training, ImageTraining) or training.norm_batch_size:
+        return layout
+    rows = layout.rows_per_step
+    passes = next(n for n in range(layout.micro_batches, rows + 1) if rows % n == 0)
+    passing = training.model_copy(update={"norm_batch_size": rows // passes})
+    return replace(layout, recipe=layout.recipe.model_copy(update={"training": passing}))
 
 
 def fewest_nodes(layout: Layout, least: int, *, shared: Shared | None, stage_s: float) -> Figures:
@@ -131,15 +124,18 @@ def range_notes(figures: Figures, fewest: Figures) -> Iterator[str]:
         f"to {least}, and takes back those that return"
     )
     what = "images" if isinstance(layout.recipe.model, ImageModel) else "sequences"
+    norm_batch = norm_batch_of(training)
+    together = f"; batch normalisation sees the same {norm_batch} together" if norm_batch else ""
     same = (
         f"a step has {training.global_batch_size:,} {what} at any number of nodes: "
         f"{_passes(small)} in each process on {counted(least, 'node')}, {_passes(layout)} on "
-        f"{most}; the order of samples stays, and losses differ by rounding{_dropout(layout)}"
+        f"{most}{together}; the order of samples stays, and losses differ by "
+        f"rounding{_dropout(layout)}"
     )
     uneven = [
         str(nodes)
         for nodes in range(least, most)
-        if training.global_batch_size % replace(layout, nodes=nodes).data_ranks
+        if layout.divisible_parts % replace(layout, nodes=nodes).data_ranks
     ]
     if uneven:
         shown = ", ".join(uneven[:6]) + (" and others" if len(uneven) > 6 else "")
