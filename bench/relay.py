@@ -80,6 +80,7 @@ def _memory_growth_kib() -> float:
 
 def _pipeline() -> LogPipeline:
     facts = PodFacts(
+        container="pytorch",
         run_id=RunId("tiny-llama-0123abcd"),
         job="tiny-llama-0123abcd",
         name="tiny-llama-0123abcd-worker-0",

@@ -13,7 +13,9 @@ from typing import Final
 from pydantic import BaseModel, ConfigDict
 
 from relay.variables import namespace, region, required
+from stationmaster.domain.errors import PermanentError
 from stationmaster.domain.ids import RunId
+from stationmaster.domain.job_kinds import JobKind
 from stationmaster.domain.names import NAMESPACE
 
 _SETTER: Final = "the relay's Deployment"
@@ -26,7 +28,9 @@ class RelayConfig(BaseModel):
 
     run_id: RunId
     job: str
-    """Name of the PyTorchJob of the attempt that is watched."""
+    """Name of the job of the attempt that is watched."""
+    job_kind: JobKind = JobKind.PYTORCH_JOB
+    """What it is in Kubernetes."""
     bus_name: str
     region: str
     namespace: str = NAMESPACE
@@ -40,17 +44,28 @@ class RelayConfig(BaseModel):
     def from_variables(cls, variables: Mapping[str, str]) -> RelayConfig:
         """Read STATIONMASTER_RUN_ID, STATIONMASTER_JOB, STATIONMASTER_BUS_NAME and AWS_REGION.
 
-        STATIONMASTER_NAMESPACE may be set as well, and STATIONMASTER_LEASE with STATIONMASTER_POD.
+        STATIONMASTER_JOB_KIND and STATIONMASTER_NAMESPACE may be set as well, and
+        STATIONMASTER_LEASE with STATIONMASTER_POD.
 
         Raises:
-            PermanentError: naming the variable that is missing or empty.
+            PermanentError: naming the variable that is missing, empty or of no known value.
         """
         return cls(
             run_id=RunId(required(variables, "STATIONMASTER_RUN_ID", setter=_SETTER)),
             job=required(variables, "STATIONMASTER_JOB", setter=_SETTER),
+            job_kind=_job_kind(variables.get("STATIONMASTER_JOB_KIND", JobKind.PYTORCH_JOB)),
             bus_name=required(variables, "STATIONMASTER_BUS_NAME", setter=_SETTER),
             region=region(variables, setter=_SETTER),
             namespace=namespace(variables),
             lease=variables.get("STATIONMASTER_LEASE", ""),
             pod=variables.get("STATIONMASTER_POD", ""),
         )
+
+
+def _job_kind(text: str) -> JobKind:
+    try:
+        return JobKind(text)
+    except ValueError:
+        known = " or ".join(JobKind)
+        message = f'STATIONMASTER_JOB_KIND is "{text}", and {_SETTER} has to set it to {known}'
+        raise PermanentError(message) from None

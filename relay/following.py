@@ -16,7 +16,7 @@ from relay.batching import Batcher
 from relay.cluster import ClusterApi, ClusterUnreachable, ObjectMissing, RequestRefused
 from relay.lines import LogLine, PodFacts
 from relay.logs import LogPipeline
-from relay.objects import TRAINING_CONTAINER, JsonObject, uid_of
+from relay.objects import JsonObject, uid_of
 from relay.parsing import LineInterpreter
 from relay.pending import LogPlace
 from relay.pods import ContainerState, container_state
@@ -136,7 +136,7 @@ class LogFollower:
             return False
         since = self._pipeline.since
         with self._api.log(
-            self._path, container=TRAINING_CONTAINER, since=since, follow=True
+            self._path, container=self._pod.container, since=since, follow=True
         ) as chunks:
             # Which run is this the log of? That of the status, if it is the same before and after.
             if self._look().restarts != state.restarts:
@@ -179,7 +179,7 @@ class LogFollower:
     def _read_ended(self, container_run: int, *, previous: bool, exit_code: int | None) -> None:
         since = self._pipeline.since
         with self._api.log(
-            self._path, container=TRAINING_CONTAINER, since=since, previous=previous
+            self._path, container=self._pod.container, since=since, previous=previous
         ) as chunks:
             self._pipeline.begin_stream(container_run=container_run)
             if not self._take_in(chunks):

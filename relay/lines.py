@@ -32,8 +32,11 @@ class PodFacts:
 
     run_id: RunId
     job: str
-    """Name of its PyTorchJob, which no other attempt at the run has."""
+    """Name of its job, which no other attempt at the run has."""
     name: str
+    """Its place in the job: events name it so, because a pod that follows takes the same place."""
+    container: str
+    """The container whose log is read."""
     uid: str
     max_restarts: int | None = None  # of torch elastic; None when the specification does not say
     total_steps: int | None = None

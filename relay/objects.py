@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any, Final
 
-TRAINING_CONTAINER: Final = "pytorch"  # the operator demands a container of this name
-JOB_NAME_LABEL: Final = "training.kubeflow.org/job-name"
+from stationmaster.rendering.job_backends import TRAINING_CONTAINERS
+
 MAX_MESSAGE: Final = 1000  # characters of a message that go into an event
 
 JsonObject = dict[str, Any]
@@ -33,9 +33,8 @@ def parse_time(value: object) -> datetime | None:
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
-def has_ended(job: JsonObject) -> bool:
-    """The PyTorchJob succeeded or failed."""
-    return any(
-        condition.get("type") in ("Succeeded", "Failed") and condition.get("status") == "True"
-        for condition in (job.get("status") or {}).get("conditions") or []
-    )
+def training_container(pod: JsonObject) -> str:
+    """The name of the container that trains; "" in a pod that has none."""
+    containers = (pod.get("spec") or {}).get("containers") or []
+    names = (str(each.get("name")) for each in containers)
+    return next((name for name in names if name in TRAINING_CONTAINERS), "")

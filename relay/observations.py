@@ -7,12 +7,10 @@ again and sees the same objects reports the same events. Objects are the API's J
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from datetime import datetime
-from typing import Final, get_args
 
-from relay.objects import MAX_MESSAGE, JsonObject, has_ended, name_of, parse_time, uid_of
+from relay.objects import MAX_MESSAGE, JsonObject, name_of, parse_time, uid_of
 from relay.pods import PodView, missed_exit, pod_view
 from stationmaster.domain.cluster.spec import CapacityType
 from stationmaster.domain.ids import RunId
@@ -28,18 +26,18 @@ from stationmaster.domain.run.events import (
     RunEvent,
     run_event_id,
 )
-
-_CONDITIONS: Final = frozenset(get_args(JobConditionChanged.model_fields["condition"].annotation))
+from stationmaster.rendering.job_backends import JobBackend
 
 Clock = Callable[[], datetime]
 
 
 class JobObserver:
-    """Reports each condition of the PyTorchJob when it turns true, and its deletion."""
+    """Reports each condition of the job when it turns true, and its deletion."""
 
-    def __init__(self, run_id: RunId, *, job: str, now: Clock) -> None:
+    def __init__(self, run_id: RunId, *, job: str, backend: JobBackend, now: Clock) -> None:
         self._run_id = run_id
         self._job = job
+        self._backend = backend
         self._now = now
         self._reported: set[str] = set()
         self._uid = ""
@@ -51,12 +49,10 @@ class JobObserver:
         self.exists = True
         self._uid = uid_of(job)
         events: list[RunEvent] = []
-        for condition in (job.get("status") or {}).get("conditions") or []:
-            kind = condition.get("type")
-            if condition.get("status") != "True" or kind not in _CONDITIONS:
-                continue
-            since = condition.get("lastTransitionTime")
-            event_id = run_event_id(self._run_id, "condition", uid_of(job), kind, since)
+        conditions = self._backend.conditions(job)
+        for condition in conditions:
+            name, since = condition.name, condition.since
+            event_id = run_event_id(self._run_id, "condition", uid_of(job), name, since)
             if event_id in self._reported:
                 continue
             self._reported.add(event_id)
@@ -65,12 +61,12 @@ class JobObserver:
                     event_id=event_id,
                     run_id=self._run_id,
                     at=parse_time(since) or self._now(),
-                    condition=kind,
-                    reason=str(condition.get("reason", "")),
-                    message=str(condition.get("message", ""))[:MAX_MESSAGE],
+                    condition=name,
+                    reason=condition.reason,
+                    message=condition.message[:MAX_MESSAGE],
                 )
             )
-        self.ended = has_ended(job)
+        self.ended = any(condition.ends for condition in conditions)
         return sorted(events, key=lambda event: event.at)
 
     def absent(self) -> None:
@@ -96,8 +92,9 @@ class JobObserver:
 class PodObserver:
     """Reports what changes about the pods of the job."""
 
-    def __init__(self, run_id: RunId, *, now: Clock) -> None:
+    def __init__(self, run_id: RunId, *, backend: JobBackend, now: Clock) -> None:
         self._run_id = run_id
+        self._backend = backend
         self._now = now
         self._last: dict[str, PodView] = {}  # by uid
         self._names: dict[str, str] = {}
@@ -107,13 +104,13 @@ class PodObserver:
 
     @property
     def known(self) -> dict[str, str]:
-        """Names of the pods that are there, by uid."""
+        """Places in the job of the pods that are there, by uid."""
         return dict(self._names)
 
     def observe(self, pod: JsonObject) -> list[RunEvent]:
         """The events of what changed since this pod was last seen."""
         uid = uid_of(pod)
-        self._names[uid] = name_of(pod)
+        self._names[uid] = self._backend.replica_of(pod)
         view, at = pod_view(pod)
         if view.node:
             self.nodes.add(view.node)
@@ -161,11 +158,11 @@ class WarningObserver:
     scheduled for an hour would otherwise fill the thread. Nothing else decides what is reported.
     """
 
-    def __init__(self, run_id: RunId, *, job: str, now: Clock) -> None:
+    def __init__(self, run_id: RunId, *, job: str, backend: JobBackend, now: Clock) -> None:
         self._run_id = run_id
         self._job = job
+        self._backend = backend
         self._now = now
-        self._pod_name = re.compile(rf"{re.escape(job)}-(?:master|worker)-\d+")
         self._reported: dict[str, int] = {}
 
     def observe(self, event: JsonObject) -> list[RunEvent]:
@@ -198,14 +195,8 @@ class WarningObserver:
         self._reported.pop(uid, None)
 
     def _is_ours(self, involved: JsonObject) -> bool:
-        name = str(involved.get("name", ""))
-        match involved.get("kind"):
-            case "PyTorchJob":
-                return name == self._job
-            case "Pod":
-                return self._pod_name.fullmatch(name) is not None
-            case _:
-                return False
+        kind, name = str(involved.get("kind", "")), str(involved.get("name", ""))
+        return self._backend.is_of_job(kind, name, job=self._job)
 
 
 class NodeObserver:

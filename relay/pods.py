@@ -14,14 +14,14 @@ from typing import Final, get_args
 from relay.lines import PodFacts
 from relay.objects import (
     MAX_MESSAGE,
-    TRAINING_CONTAINER,
     JsonObject,
-    name_of,
     parse_time,
+    training_container,
     uid_of,
 )
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.run.events import PodChanged
+from stationmaster.rendering.job_backends import TRAINING_CONTAINERS, JobBackend
 
 # The device plugin's name for an EFA interface.
 _EFA: Final = "vpc.amazonaws.com/efa"
@@ -33,10 +33,11 @@ _STEP_OPTIONS = re.compile(
 _RESTART_OPTION = re.compile(r"(?:^|\s)--max[_-]restarts[= ](\d{1,6})")
 
 
-def pod_facts(run_id: RunId, job: str, pod: JsonObject) -> PodFacts:
+def pod_facts(run_id: RunId, job: str, backend: JobBackend, pod: JsonObject) -> PodFacts:
     """What the pod's specification says that its log lines leave out."""
+    container = training_container(pod)
     containers = (pod.get("spec") or {}).get("containers") or []
-    training: JsonObject = next((c for c in containers if c.get("name") == TRAINING_CONTAINER), {})
+    training: JsonObject = next((c for c in containers if c.get("name") == container), {})
     command = " ".join(
         str(part) for part in [*(training.get("command") or []), *(training.get("args") or [])]
     )
@@ -50,7 +51,8 @@ def pod_facts(run_id: RunId, job: str, pod: JsonObject) -> PodFacts:
     return PodFacts(
         run_id=run_id,
         job=job,
-        name=name_of(pod),
+        name=backend.replica_of(pod),
+        container=container,
         uid=uid_of(pod),
         max_restarts=int(restarts) if restarts and str(restarts).isdecimal() else None,
         total_steps=int(steps[1]) if steps and steps[1] else None,
@@ -97,7 +99,7 @@ def is_finished(pod: JsonObject) -> bool:
 
 def _training_status(pod: JsonObject) -> JsonObject:
     for status in (pod.get("status") or {}).get("containerStatuses") or []:
-        if status.get("name") == TRAINING_CONTAINER:
+        if status.get("name") in TRAINING_CONTAINERS:
             return dict(status)
     return {}
 

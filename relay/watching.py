@@ -1,6 +1,6 @@
 """Lists and watches what the run has in the cluster, and starts a follower for each pod's log.
 
-Composed by relay/__main__.py. Four watches, each in a thread that sleeps in a read: the PyTorchJob,
+Composed by relay/__main__.py. Four watches, each in a thread that sleeps in a read: the job,
 its pods, Warning events of the namespace, the nodes. Each survives an API server that goes away, a
 resource version that expired, and a type that is not installed yet.
 """
@@ -26,9 +26,10 @@ from relay.cluster import (
 )
 from relay.config import RelayConfig
 from relay.following import LogFollower
-from relay.objects import JOB_NAME_LABEL, JsonObject, has_ended, name_of, uid_of
+from relay.objects import JsonObject, name_of, uid_of
 from relay.observations import JobObserver, NodeObserver, PodObserver, WarningObserver
 from relay.pods import container_state, is_finished, pod_facts
+from stationmaster.rendering.job_backends import backend_of
 
 logger = logging.getLogger(__name__)
 
@@ -143,9 +144,11 @@ class RunWatcher:
         self._batcher = batcher
         self._stop = stop
         self._lock = threading.RLock()  # the four threads share the observers
-        self._job = JobObserver(config.run_id, job=config.job, now=_now)
-        self._pods = PodObserver(config.run_id, now=_now)
-        self._warnings = WarningObserver(config.run_id, job=config.job, now=_now)
+        run_id, job = config.run_id, config.job
+        self._backend = backend = backend_of(config.job_kind)
+        self._job = JobObserver(run_id, job=job, backend=backend, now=_now)
+        self._pods = PodObserver(run_id, backend=backend, now=_now)
+        self._warnings = WarningObserver(run_id, job=job, backend=backend, now=_now)
         self._nodes = NodeObserver(config.run_id, now=_now)
         self._followers: dict[str, LogFollower] = {}  # by the pod's uid
         self._were_listed = threading.Event()  # the pods, at least once
@@ -163,9 +166,10 @@ class RunWatcher:
         """Start the watches; each runs until the process ends."""
         namespace, job = self._config.namespace, self._config.job
         core = f"/api/v1/namespaces/{namespace}"
+        _, plural = self._backend.TYPES[0]
         watches = [
             Watch(
-                f"/apis/kubeflow.org/v1/namespaces/{namespace}/pytorchjobs",
+                f"/apis/{self._backend.API_VERSION}/namespaces/{namespace}/{plural}",
                 {"fieldSelector": f"metadata.name={job}"},
                 self._jobs_listed,
                 self._job_changed,
@@ -174,7 +178,7 @@ class RunWatcher:
             ),
             Watch(
                 f"{core}/pods",
-                {"labelSelector": f"{JOB_NAME_LABEL}={job}"},
+                {"labelSelector": f"{self._backend.LABEL_JOB_NAME}={job}"},
                 self._pods_listed,
                 self._pod_changed,
             ),
@@ -202,7 +206,8 @@ class RunWatcher:
             self._job_changed("ADDED", job)
 
     def _job_changed(self, kind: str, job: JsonObject) -> None:
-        if has_ended(job) and not self._job.ended:
+        has_ended = any(condition.ends for condition in self._backend.conditions(job))
+        if has_ended and not self._job.ended:
             self._let_logs_finish()
         with self._lock:
             if name_of(job) != self._config.job:
@@ -261,7 +266,7 @@ class RunWatcher:
         return LogFollower(
             api=self._api,
             batcher=self._batcher,
-            pod=pod_facts(self._config.run_id, self._config.job, pod),
+            pod=pod_facts(self._config.run_id, self._config.job, self._backend, pod),
             path=path,
             stop=self._stop,
         )

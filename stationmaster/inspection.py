@@ -18,7 +18,7 @@ from stationmaster.domain.names import (
 )
 from stationmaster.kubernetes.room import amounts_of, why_not
 from stationmaster.rendering.metadata import GPU_TAINT, LABEL_INSTANCE_TYPE, LABEL_NODE_GROUP
-from stationmaster.rendering.pytorch_job import pod_resources
+from stationmaster.rendering.training_pod import pod_resources
 from stationmaster.services import Services
 
 if TYPE_CHECKING:

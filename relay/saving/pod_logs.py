@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from relay.cluster import ClusterApi, ObjectMissing, RequestRefused
-from relay.objects import TRAINING_CONTAINER, JsonObject, name_of
+from relay.objects import JsonObject, name_of, training_container
 from relay.pods import container_state
 from stationmaster.domain.errors import TransientError
 from stationmaster.domain.ids import RunId
@@ -69,7 +69,7 @@ class PodLogs:
         held = dropped = 0
         try:
             with self._api.log(
-                path, container=TRAINING_CONTAINER, since=None, previous=previous
+                path, container=training_container(pod), since=None, previous=previous
             ) as chunks:
                 for chunk in chunks:
                     kept.append(chunk)

@@ -60,7 +60,7 @@ CHECKS: Final[tuple[Check, ...]] = (
 )
 
 NEEDS_NO_NODES: Final = (access.NAME, nodes.NAME)
-# They have a PyTorchJob, whose pods use whole nodes.
+# They have a training job, whose pods use whole nodes.
 USE_WHOLE_NODES: Final = (network.NAME, training.NAME)
 # Of the deployment's limit for a check: rights that have not settled in 3 of 15 minutes never do.
 _SHARES_OF_LIMIT: Final = {access.NAME: 0.2}

@@ -38,7 +38,7 @@ def applies(spec: ClusterSpec, *, is_full: bool) -> bool:
 
 def render(cluster: LiveCluster) -> list[KubernetesObject]:
     """The accounts and what they may do."""
-    return [namespace(), *_rights()]
+    return [namespace(), *_rights(cluster)]
 
 
 def look(cluster: LiveCluster) -> Finding:
@@ -47,7 +47,7 @@ def look(cluster: LiveCluster) -> Finding:
     if fault:
         return Finding(Verdict.WAITING, fault)
     gateway = cluster.kubernetes
-    granted = granted_rights([placed(item, gateway.namespace) for item in _rights()])
+    granted = granted_rights([placed(item, gateway.namespace) for item in _rights(cluster)])
     for account, rights in granted.items():
         if not gateway.exists("v1", "ServiceAccount", name=account.name):
             return Finding(Verdict.MISSING, f"{account} is not there")
@@ -71,7 +71,11 @@ def own_fault(cluster: LiveCluster) -> str:
     gateway = cluster.kubernetes
     if gateway.may(EVERYTHING):
         return ""
-    missing = [right for right in needed_rights(gateway.namespace) if not gateway.may(right)]
+    missing = [
+        right
+        for right in needed_rights(gateway.namespace, gateway.backend)
+        if not gateway.may(right)
+    ]
     if not missing:
         return ""
     eks_name = cluster.spec.eks_name or cluster_name(cluster.cluster_id)
@@ -98,5 +102,5 @@ def _listed(missing: Sequence[Right]) -> str:
     return f"{missing[0]}" + (f" and {counted(others, 'other right')}" if others else "")
 
 
-def _rights() -> list[KubernetesObject]:
-    return [*render_relay_rights(), *render_saving_rights()]
+def _rights(cluster: LiveCluster) -> list[KubernetesObject]:
+    return [*render_relay_rights(cluster.kubernetes.backend), *render_saving_rights()]

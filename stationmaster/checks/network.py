@@ -1,6 +1,6 @@
 """The network check: collectives among the idle training nodes, measured with the training stack.
 
-A PyTorchJob, rendered as those of runs are, sends all-reduces and broadcasts of rising sizes and
+A job, rendered as those of runs are, sends all-reduces and broadcasts of rising sizes and
 compares every value. The logs of its pods prove the transport, and are judged by the floors of the
 instance type. Quick passes measure all nodes together, where there are GPUs or EFA; full ones also
 pairs of nodes, on any machines.
@@ -51,6 +51,7 @@ def render(cluster: LiveCluster) -> list[KubernetesObject]:
     job = render_collectives_job(
         cluster.cluster_id,
         cluster.spec,
+        backend=cluster.kubernetes.backend,
         check=NAME,
         name=job_name(cluster, _LETTERS),
         nodes=len(cluster.idle_nodes),

@@ -12,7 +12,7 @@ from stationmaster.domain.cluster.spec import ClusterSpec
 from stationmaster.domain.sizes import counted
 from stationmaster.inspection import Finding, LiveCluster, Verdict
 from stationmaster.rendering.job_spec import KubernetesObject
-from stationmaster.rendering.pytorch_job import pod_resources
+from stationmaster.rendering.training_pod import pod_resources
 
 NAME: Final = "room"
 _GIB: Final = 1 << 30

@@ -1,6 +1,6 @@
 """The training check: a few steps of a small model on all idle nodes, in passes that run all.
 
-A PyTorchJob, rendered as those of runs are, trains the preset `smoke` of the recipe that the
+A job, rendered as those of runs are, trains the preset `smoke` of the recipe that the
 cluster was made for, stops half way with a checkpoint on the file system, and goes on from it
 (`training.smoke`). It passes when every rank has the same finite losses and the log has them; what
 makes it fail is explained as the failure of a run is.
@@ -50,6 +50,7 @@ def render(cluster: LiveCluster) -> list[KubernetesObject]:
     job = render_smoke_job(
         cluster.cluster_id,
         cluster.spec,
+        backend=cluster.kubernetes.backend,
         check=NAME,
         name=job_name(cluster, _LETTERS),
         nodes=len(cluster.idle_nodes),

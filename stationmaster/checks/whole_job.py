@@ -1,4 +1,4 @@
-"""One PyTorchJob on all idle training nodes: how checks that run one name and watch it."""
+"""One training job on all idle training nodes: how checks that run one name and watch it."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def job_name(cluster: LiveCluster, letters: str) -> str:
     return f"{cluster.cluster_id}-{letters}-{digest(hostnames, cluster.passes)}"
 
 
-def with_volume(cluster: LiveCluster, job: KubernetesObject) -> list[KubernetesObject]:
+def with_volume(cluster: LiveCluster, job: Sequence[KubernetesObject]) -> list[KubernetesObject]:
     """The job behind what its pods mount, as training pods do.
 
     Raises:
         TransientError: the file system is not there (any more).
     """
     storage = shared_storage(cluster.services, cluster.cluster_id)
-    return [namespace(), *render_storage(cluster.cluster_id, storage), job]
+    return [namespace(), *render_storage(cluster.cluster_id, storage), *job]
 
 
 def look_at_job(cluster: LiveCluster, *, check: str, name: str, undone: str) -> Ended | Finding:

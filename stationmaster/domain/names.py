@@ -79,7 +79,7 @@ def own_namespace(cluster_id: ClusterId) -> str:
 
 
 def job_name(run_id: RunId) -> str:
-    """Name of the PyTorchJob of a run's first attempt: a DNS-1035 label, pods append -worker-NN."""
+    """Name of the job of a run's first attempt: a DNS-1035 label, pods append -worker-NN."""
     return run_id
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from stationmaster.diagnosis.evidence import Evidence
 from stationmaster.domain.errors import TransientError
+from stationmaster.domain.job_kinds import JobKind
 from stationmaster.domain.names import NAMESPACE
 from stationmaster.domain.run.failure_lines import FailureLines
 from stationmaster.kubernetes.calls import Calls, NotFound, PageExpired
@@ -32,6 +33,7 @@ from stationmaster.kubernetes.views import (
     parse_warning,
     parse_workload_message,
 )
+from stationmaster.rendering.job_backends import backend_of
 from stationmaster.rendering.placing import placed
 from stationmaster.settings import Settings
 
@@ -49,22 +51,34 @@ _FIRST: Final = {"Namespace": 0, "CustomResourceDefinition": 1}
 
 
 class KubernetesGateway:
-    """One cluster. Where no namespace is given, it is the product's own in it."""
+    """One cluster; in its own namespace there, and with jobs of its own `kind`."""
 
-    def __init__(self, client: ApiClient, *, namespace: str = NAMESPACE) -> None:
+    def __init__(
+        self,
+        client: ApiClient,
+        *,
+        namespace: str = NAMESPACE,
+        kind: JobKind = JobKind.PYTORCH_JOB,
+    ) -> None:
         self._calls = Calls(client)
         self.namespace = namespace
+        self.backend = backend_of(kind)
 
     @classmethod
     def connect(
-        cls, settings: Settings, *, cluster: ClusterAddress | None, namespace: str = NAMESPACE
+        cls,
+        settings: Settings,
+        *,
+        cluster: ClusterAddress | None,
+        namespace: str = NAMESPACE,
+        kind: JobKind = JobKind.PYTORCH_JOB,
     ) -> KubernetesGateway:
         """The gateway of a cluster; nothing is sent yet.
 
         Raises:
             TransientError: the cluster has no endpoint yet.
         """
-        return cls(connect(settings, cluster=cluster), namespace=namespace)
+        return cls(connect(settings, cluster=cluster), namespace=namespace, kind=kind)
 
     def apply(self, objects: Sequence[Mapping[str, Any]]) -> None:
         """Create or update objects, repeatable at any time.
@@ -157,13 +171,13 @@ class KubernetesGateway:
         return self._get("storage.k8s.io/v1", "CSIDriver", name=name) is not None
 
     def job(self, name: str) -> JobView | None:
-        """A PyTorchJob, or None."""
-        item = self._get("kubeflow.org/v1", "PyTorchJob", name=name)
-        return None if item is None else parse_job(item)
+        """A training job, or None."""
+        item = self._get(self.backend.API_VERSION, self.backend.KIND, name=name)
+        return None if item is None else parse_job(item, self.backend)
 
     def job_names(self, *, labels: Mapping[str, str]) -> list[str]:
-        """Names of the PyTorchJobs that carry all the labels."""
-        items = self._list("kubeflow.org/v1", "PyTorchJob", labels=labels)
+        """Names of the training jobs that carry all the labels."""
+        items = self._list(self.backend.API_VERSION, self.backend.KIND, labels=labels)
         return sorted(str(item["metadata"]["name"]) for item in items)
 
     def batch_jobs(
@@ -281,6 +295,11 @@ class KubernetesGateway:
             self._calls.delete(path, what=f"deleting {kind} {name}")
         except NotFound:
             return
+
+    def delete_job(self, name: str) -> None:
+        """Request the deletion of a training job with all its parts; what is gone is fine."""
+        for api_version, kind, part in self.backend.parts(name):
+            self.delete(api_version, kind, name=part)
 
     def cordon(self, node: str) -> None:
         """Let no further pods onto a node; one that is gone is fine."""

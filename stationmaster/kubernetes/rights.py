@@ -10,8 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from stationmaster.rendering.job_backends import JobBackend
+
 _MAKE: Final = ("get", "create", "patch", "delete")
 _READ: Final = ("get", "list", "watch")
+_JOBS: Final = (*_MAKE, "list", "watch")
 _RBAC: Final = "rbac.authorization.k8s.io"
 
 
@@ -100,12 +103,14 @@ _IN_NAMESPACE: Final[dict[tuple[str, str], tuple[str, ...]]] = {
     ("coordination.k8s.io", "leases"): (*_MAKE, "update"),
     (_RBAC, "roles"): _MAKE,
     (_RBAC, "rolebindings"): _MAKE,
-    ("kubeflow.org", "pytorchjobs"): (*_MAKE, "list", "watch"),
 }
 
 
-def needed_rights(namespace: str) -> list[Right]:
-    """Every right that the product uses, with its own namespace called `namespace`."""
+def needed_rights(namespace: str, backend: JobBackend) -> list[Right]:
+    """Every right that the product uses, with its own namespace called `namespace`.
+
+    `backend` is the kind of jobs that it has there.
+    """
     wide = [
         Right(verb, group, resource)
         for (group, resource), verbs in _IN_CLUSTER.items()
@@ -113,7 +118,9 @@ def needed_rights(namespace: str) -> list[Right]:
     ]
     narrow = [
         Right(verb, group, resource, namespace)
-        for (group, resource), verbs in _IN_NAMESPACE.items()
+        for (group, resource), verbs in (
+            _IN_NAMESPACE | dict.fromkeys(backend.TYPES, _JOBS)
+        ).items()
         for verb in verbs
     ]
     return [*wide, *narrow]

@@ -11,6 +11,8 @@ from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict
 
+from stationmaster.domain.job_kinds import ConditionName, JobCondition, JobKind
+from stationmaster.rendering.job_backends import JobBackend
 from stationmaster.rendering.metadata import (
     LABEL_HOSTNAME,
     LABEL_INSTANCE_TYPE,
@@ -101,26 +103,19 @@ class PodView(_View):
         return f"pod {self.name} is {self.phase}"
 
 
-class Condition(_View):
-    """One condition that is true."""
-
-    type: str
-    reason: str = ""
-    message: str = ""
-
-
 class JobView(_View):
-    """A PyTorchJob by the conditions that are true."""
+    """A training job by the conditions that are true."""
 
+    kind: JobKind
     name: str
     uid: str = ""
-    conditions: list[Condition] = []
+    conditions: list[JobCondition] = []
     suspended: bool = False
     """Whether it is to have no pods: nobody has admitted it yet, or somebody has stopped it."""
 
-    def condition(self, kind: str) -> Condition | None:
-        """The condition of that type if it is true."""
-        return next((c for c in self.conditions if c.type == kind), None)
+    def condition(self, name: ConditionName) -> JobCondition | None:
+        """The condition of that name if it is true."""
+        return next((c for c in self.conditions if c.name == name), None)
 
 
 class BatchJobView(_View):
@@ -149,7 +144,7 @@ def parse_node(item: Json) -> NodeView:
     return NodeView(
         name=metadata["name"],
         hostname=labels.get(LABEL_HOSTNAME, metadata["name"]),
-        ready=any(c.type == "Ready" for c in _holding(status)),
+        ready="Ready" in _holding(status),
         instance_type=labels.get(LABEL_INSTANCE_TYPE, ""),
         zone=labels.get(LABEL_ZONE, ""),
         node_group=labels.get(LABEL_NODE_GROUP, ""),
@@ -239,7 +234,7 @@ def parse_pod(item: Json) -> PodView:
         name=item["metadata"]["name"],
         phase=status.get("phase", "Unknown"),
         node=(item.get("spec") or {}).get("nodeName", ""),
-        ready=any(c.type == "Ready" for c in _holding(status)),
+        ready="Ready" in _holding(status),
         waiting_reason=waiting.get("reason", ""),
         waiting_message=waiting.get("message", ""),
         terminated_reason=terminated.get("reason", ""),
@@ -258,14 +253,14 @@ def parse_pod(item: Json) -> PodView:
     )
 
 
-def parse_job(item: Json) -> JobView:
-    """From a PyTorchJob."""
-    policy = (item.get("spec") or {}).get("runPolicy") or {}
+def parse_job(item: Json, backend: JobBackend) -> JobView:
+    """From a training job of the kind of `backend`."""
     return JobView(
+        kind=backend.KIND,
         name=item["metadata"]["name"],
         uid=item["metadata"].get("uid", ""),
-        conditions=_holding(item.get("status") or {}),
-        suspended=bool(policy.get("suspend")),
+        conditions=backend.conditions(item),
+        suspended=backend.is_suspended(item),
     )
 
 
@@ -278,13 +273,13 @@ def parse_workload_message(item: Json) -> str:
 
 def parse_batch_job(item: Json) -> BatchJobView:
     """From a batch/v1 Job."""
-    holding = {each.type: each for each in _holding(item.get("status") or {})}
+    holding = _holding(item.get("status") or {})
     failed = holding.get("Failed")
     return BatchJobView(
         name=item["metadata"]["name"],
         succeeded="Complete" in holding,
         failed=failed is not None,
-        message=(failed.message or failed.reason) if failed is not None else "",
+        message=(failed.get("message") or failed.get("reason") or "") if failed is not None else "",
     )
 
 
@@ -298,13 +293,7 @@ def parse_warning(item: Json) -> WarningView:
     )
 
 
-def _holding(status: Json) -> list[Condition]:
-    return [
-        Condition(
-            type=condition["type"],
-            reason=condition.get("reason") or "",
-            message=condition.get("message") or "",
-        )
-        for condition in status.get("conditions") or []
-        if condition.get("status") == "True"
-    ]
+def _holding(status: Json) -> dict[str, Json]:
+    """The conditions that are true, by their types."""
+    conditions = status.get("conditions") or []
+    return {each["type"]: each for each in conditions if each.get("status") == "True"}

@@ -1,4 +1,4 @@
-"""A PyTorchJob of a check: a program on a cluster's nodes, before anything trains there.
+"""The training job of a check: a program on a cluster's nodes, before anything trains there.
 
 It is rendered as a training job is: the same image, launcher, devices and environment, so what it
 finds is what training gets. Different are its program, its labels, and that nothing is started
@@ -14,9 +14,9 @@ from stationmaster.domain.catalogue.entries import CATALOGUE
 from stationmaster.domain.cluster.spec import ClusterSpec
 from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.planning.layout import processes_per_node
-from stationmaster.rendering.job_spec import JobSpec, KubernetesObject
+from stationmaster.rendering.job_backends import JobBackend
+from stationmaster.rendering.job_spec import CheckJob, JobSpec, KubernetesObject
 from stationmaster.rendering.metadata import LABEL_CHECK, cluster_labels
-from stationmaster.rendering.pytorch_job import render_pytorch_job
 
 # Rendered like these, which start a process on each GPU, or one on each node without.
 _ON_GPUS: Final = CATALOGUE["llama2-7b"]
@@ -34,6 +34,7 @@ def render_check_job(
     cluster_id: ClusterId,
     spec: ClusterSpec,
     *,
+    backend: JobBackend,
     check: str,
     name: str,
     nodes: int,
@@ -41,12 +42,13 @@ def render_check_job(
     program: Sequence[str],
     environment: Mapping[str, str],
     without: Sequence[str] = (),
-) -> KubernetesObject:
+) -> list[KubernetesObject]:
     """The job called `name`, on `nodes` nodes.
 
     Args:
         cluster_id: whose nodes it runs on.
         spec: what these are.
+        backend: the kind of jobs that run there.
         check: the check that it belongs to.
         name: short enough for the names of its pods to be labels.
         nodes: how many pods it has.
@@ -55,7 +57,7 @@ def render_check_job(
         environment: variables that differ from those of training, or are added.
         without: variables of training that are left out.
     """
-    job = render_pytorch_job(
+    return backend.render(
         JobSpec(
             run_id=RunId(cluster_id),
             cluster_id=cluster_id,
@@ -67,22 +69,11 @@ def render_check_job(
             nodes=nodes,
             image=image,
             program=tuple(program),
+            check=CheckJob(
+                labels=cluster_labels(cluster_id, "check") | {LABEL_CHECK: check},
+                deadline_s=_DEADLINE_S,
+                environment=environment,
+                without=tuple(without),
+            ),
         )
     )
-    labels = cluster_labels(cluster_id, "check") | {LABEL_CHECK: check}
-    job["metadata"]["labels"] = labels
-    policy, elastic = job["spec"]["runPolicy"], job["spec"]["elasticPolicy"]
-    policy |= {"backoffLimit": 1, "activeDeadlineSeconds": _DEADLINE_S}
-    elastic["maxRestarts"] = 0
-    for replica in job["spec"]["pytorchReplicaSpecs"].values():
-        replica["restartPolicy"] = "Never"
-        replica["template"]["metadata"]["labels"] = labels
-        [container] = replica["template"]["spec"]["containers"]
-        kept = [each for each in container["env"] if each["name"] not in {*environment, *without}]
-        container["env"] = [
-            *kept,
-            *({"name": key, "value": value} for key, value in environment.items()),
-            # The name that people know the node by.
-            {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
-        ]
-    return job

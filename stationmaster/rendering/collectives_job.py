@@ -1,4 +1,4 @@
-"""The PyTorchJob that measures collectives on a cluster's nodes before anything trains there.
+"""The job that measures collectives on a cluster's nodes before anything trains there.
 
 Different from training is NCCL's log, which names the transport at the level INFO only.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 from stationmaster.domain.cluster.spec import ClusterSpec
 from stationmaster.domain.ids import ClusterId
 from stationmaster.rendering.check_job import render_check_job
+from stationmaster.rendering.job_backends import JobBackend
 from stationmaster.rendering.job_spec import KubernetesObject
 
 
@@ -15,16 +16,18 @@ def render_collectives_job(
     cluster_id: ClusterId,
     spec: ClusterSpec,
     *,
+    backend: JobBackend,
     check: str,
     name: str,
     nodes: int,
     image: str,
     is_full: bool,
-) -> KubernetesObject:
+) -> list[KubernetesObject]:
     """The job called `name`, on `nodes` nodes; with single nodes first, and with pairs if full."""
     return render_check_job(
         cluster_id,
         spec,
+        backend=backend,
         check=check,
         name=name,
         nodes=nodes,

@@ -34,6 +34,19 @@ KubernetesObject = dict[str, Any]
 
 
 @dataclass(frozen=True)
+class CheckJob:
+    """What a job of a check has that training has not. It is never started again."""
+
+    labels: Mapping[str, str]
+    """Of the job and its pods, in place of a run's."""
+    deadline_s: int
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables that differ from those of training, or are added."""
+    without: tuple[str, ...] = ()
+    """Variables of training that are left out."""
+
+
+@dataclass(frozen=True)
 class JobSpec:
     """The job of one attempt at a run: the recipe, where it runs and in which image."""
 
@@ -57,6 +70,8 @@ class JobSpec:
     """What such a program is told of its data: where it was brought, or what was typed."""
     options: JobOptions = field(default_factory=JobOptions)
     """How Kubernetes is to run it."""
+    check: CheckJob | None = None
+    """Where it is the job of a check: what is different."""
 
     @property
     def least_nodes(self) -> int:

@@ -23,7 +23,7 @@ from stationmaster.rendering.metadata import (
     cluster_labels,
     metadata,
 )
-from stationmaster.rendering.pytorch_job import pod_resources
+from stationmaster.rendering.training_pod import pod_resources
 
 # AWS's own image; aws-ofi-nccl 1.20 and newer do not hang in large broadcasts.
 IMAGE: Final = (

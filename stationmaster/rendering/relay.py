@@ -21,6 +21,7 @@ from stationmaster.domain.names import (
     RELAY,
     relay_name,
 )
+from stationmaster.rendering.job_backends import JobBackend
 from stationmaster.rendering.job_spec import KubernetesObject
 from stationmaster.rendering.metadata import (
     GPU_TAINT,
@@ -38,15 +39,24 @@ _READ: Final = ["get", "list", "watch"]
 
 
 def render_relay(
-    run_id: RunId, *, job: str, image: str, bus_name: str, region: str, replicas: int = 2
+    run_id: RunId,
+    *,
+    job: str,
+    image: str,
+    bus_name: str,
+    region: str,
+    backend: JobBackend,
+    replicas: int = 2,
 ) -> list[KubernetesObject]:
     """The relays of a run, in a cluster that has the account and the rights of relays.
 
-    `job` is the PyTorchJob of the attempt that they watch. Two or more need a Lease; one is alone.
+    `job` is the job of the attempt that they watch, of the kind of `backend`. Two or more need a
+    Lease; one is alone.
     """
     variables = {
         "STATIONMASTER_RUN_ID": run_id,
         "STATIONMASTER_JOB": job,
+        "STATIONMASTER_JOB_KIND": backend.KIND.value,
         "STATIONMASTER_BUS_NAME": bus_name,
         "AWS_REGION": region,
     }
@@ -56,8 +66,9 @@ def render_relay(
     return [_lease(run_id), _replicated(_deployment(run_id, image, variables), replicas)]
 
 
-def render_relay_rights() -> list[KubernetesObject]:
-    """The account of all relays of a cluster, and what it may do."""
+def render_relay_rights(backend: JobBackend) -> list[KubernetesObject]:
+    """The account of all relays of a cluster, and what it may do; `backend` is of its jobs."""
+    group, plural = backend.TYPES[0]
     ours = {LABEL_MANAGED_BY: "stationmaster"}
     shared = {"name": RELAY, "namespace": NAMESPACE, "labels": ours}
     subject = {"kind": "ServiceAccount", "name": RELAY, "namespace": NAMESPACE}
@@ -74,7 +85,7 @@ def render_relay_rights() -> list[KubernetesObject]:
             "rules": [
                 {"apiGroups": [""], "resources": ["pods", "events"], "verbs": _READ},
                 {"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"]},
-                {"apiGroups": ["kubeflow.org"], "resources": ["pytorchjobs"], "verbs": _READ},
+                {"apiGroups": [group], "resources": [plural], "verbs": _READ},
                 {
                     "apiGroups": ["coordination.k8s.io"],
                     "resources": ["leases"],

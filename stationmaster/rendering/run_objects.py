@@ -10,12 +10,13 @@ from typing import Final
 
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.images import RELAY_IMAGE, TRAINING_IMAGE
+from stationmaster.domain.job_kinds import JobKind
 from stationmaster.domain.run.attempts import first_assignment
 from stationmaster.domain.run.request import TrainingRequest
 from stationmaster.rendering.etcd import render_rendezvous
+from stationmaster.rendering.job_backends import backend_of
 from stationmaster.rendering.job_spec import KubernetesObject, job_spec
 from stationmaster.rendering.metadata import namespace
-from stationmaster.rendering.pytorch_job import render_pytorch_job
 from stationmaster.rendering.relay import render_relay, render_relay_rights
 from stationmaster.rendering.storage import SharedStorage, render_storage
 
@@ -36,7 +37,11 @@ EXAMPLE: Final = Surroundings()
 
 
 def render_all(
-    request: TrainingRequest, *, run_id: RunId, surroundings: Surroundings = EXAMPLE
+    request: TrainingRequest,
+    *,
+    run_id: RunId,
+    surroundings: Surroundings = EXAMPLE,
+    kind: JobKind = JobKind.PYTORCH_JOB,
 ) -> list[KubernetesObject]:
     """Every object of the run in an order in which they can be applied.
 
@@ -51,18 +56,20 @@ def render_all(
         mount_name=surroundings.mount_name,
         storage_gib=spec.recipe.file_system_gib,
     )
+    backend = backend_of(kind)
     relay = render_relay(
         run_id,
         job=assignment.job,
         image=surroundings.relay_image,
         bus_name=surroundings.bus_name,
         region=surroundings.region,
+        backend=backend,
     )
     return [
         namespace(),
         *render_storage(assignment.cluster_id, storage),
-        *render_relay_rights(),
+        *render_relay_rights(backend),
         *relay,
         *render_rendezvous(spec),
-        render_pytorch_job(spec),
+        *backend.render(spec),
     ]

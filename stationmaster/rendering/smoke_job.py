@@ -1,4 +1,4 @@
-"""The PyTorchJob that trains a few steps of a small model before a run trains.
+"""The job that trains a few steps of a small model before a run trains.
 
 A recipe's preset `smoke` on the nodes and devices of a run. It writes to a directory of its own
 beside those of runs, and deletes it.
@@ -13,6 +13,7 @@ from stationmaster.domain.cluster.spec import ClusterSpec
 from stationmaster.domain.ids import ClusterId
 from stationmaster.rendering.check_job import processes_on_node, render_check_job
 from stationmaster.rendering.environment import SCRATCH_MOUNT
+from stationmaster.rendering.job_backends import JobBackend
 from stationmaster.rendering.job_spec import RUNS_DIRECTORY, KubernetesObject
 
 STEPS: Final = 6
@@ -26,12 +27,13 @@ def render_smoke_job(
     cluster_id: ClusterId,
     spec: ClusterSpec,
     *,
+    backend: JobBackend,
     check: str,
     name: str,
     nodes: int,
     image: str,
     recipe: str,
-) -> KubernetesObject:
+) -> list[KubernetesObject]:
     """The job called `name`, on `nodes` nodes; `recipe` is one of the catalogue."""
     settings = {
         PRESET: SMOKE,
@@ -44,6 +46,7 @@ def render_smoke_job(
     return render_check_job(
         cluster_id,
         spec,
+        backend=backend,
         check=check,
         name=name,
         nodes=nodes,

@@ -51,9 +51,9 @@ from stationmaster.rendering.metadata import (
     off_the_training_nodes,
     run_labels,
 )
-from stationmaster.rendering.pytorch_job import pod_resources, training_node_selector
 from stationmaster.rendering.retried_job import retried_job
 from stationmaster.rendering.storage import shared_mount, shared_volume
+from stationmaster.rendering.training_pod import pod_resources, training_node_selector
 
 CONTAINER: Final = "stage"
 LABEL_STAGING: Final = "stationmaster/staging"

@@ -1,7 +1,7 @@
 """What a run asks of its cluster that others have to bring: a queue of Kueue, a priority class.
 
 Kueue knows a job by its label, makes a Workload for it, and ends its suspension when there is room.
-The job is suspended when it is made: where Kueue does not look after PyTorchJobs it does not pass
+The job is suspended when it is made: where Kueue does not look after such jobs it does not pass
 the queue unseen, and `ensure_job_started` says why it waits. Source: Kueue, "Run a PyTorchJob".
 """
 
@@ -86,6 +86,6 @@ def _version(gateway: KubernetesGateway, queue: str) -> str:
         raise JobNotStarted(
             f"queue={queue}: the cluster has no Kueue that serves {' or '.join(_VERSIONS)} of "
             f"{_GROUP}; leave queue= out, or install Kueue with its integration "
-            "kubeflow.org/pytorchjob"
+            f"{gateway.backend.QUEUE_INTEGRATION}"
         )
     return f"{_GROUP}/{found}"

@@ -43,7 +43,7 @@ def ensure_job_started(services: Services, run_id: RunId) -> StepResult:
     gateway = services.kubernetes(cluster_of(run))
     job = gateway.job(run.job)
     if job is None:
-        raise JobNotStarted(f"PyTorchJob {run.job} is not in the cluster any more")
+        raise JobNotStarted(f"{gateway.backend.KIND} {run.job} is not in the cluster any more")
     pods = gateway.pods(labels={LABEL_RUN_ID: run_id, LABEL_ROLE: "training"})
     failed = job.condition("Failed")
     if failed is not None:
@@ -55,7 +55,7 @@ def ensure_job_started(services: Services, run_id: RunId) -> StepResult:
         up = sum(pod.phase in _UP for pod in pods)
         if up < max(run.placement.nodes, len(pods)) and not _trains_with_fewer(run, up):
             what = f"the job did not start, {up} of {run.placement.nodes} pods run"
-            what = f"PyTorchJob {job.name} was suspended by others" if job.suspended else what
+            what = f"{job.kind} {job.name} was suspended by others" if job.suspended else what
             _check_deadline(services, gateway, run, what, pods)
             return NOT_READY
     if not _is_watched(services, gateway, run):
@@ -85,8 +85,9 @@ def _wait_in_queue(
             services,
             since=run.entered(RunPhase.SUBMITTING),
             limit_s=services.settings.job_start_timeout_s,
-            what=f"Kueue has made no Workload for PyTorchJob {job.name}",
-            then="enable the integration kubeflow.org/pytorchjob in Kueue's configuration",
+            what=f"Kueue has made no Workload for {job.kind} {job.name}",
+            then=f"enable the integration {gateway.backend.QUEUE_INTEGRATION} in Kueue's "
+            "configuration",
         )
         return NOT_READY
     if not _is_watched(services, gateway, run):

@@ -79,7 +79,10 @@ def _explain_inside(services: Services, run: Run) -> tuple[str, bool]:
     name = run.job
     job = gateway.job(name)
     if job is None:
-        return f"PyTorchJob {name} was deleted from the cluster before it had ended", False
+        return (
+            f"{gateway.backend.KIND} {name} was deleted from the cluster before it had ended",
+            False,
+        )
     if job.condition("Succeeded") is not None:
         return "", True
     pods = gateway.pods(labels={LABEL_RUN_ID: run.run_id, LABEL_ROLE: "training"})

@@ -15,7 +15,6 @@ from stationmaster.domain.names import LABEL_ROLE, LABEL_RUN_ID, job_name, relay
 from stationmaster.kubernetes.gateway import KubernetesGateway
 from stationmaster.kubernetes.views import PodView
 from stationmaster.rendering.etcd import etcd_name
-from stationmaster.rendering.pytorch_job import API_VERSION, KIND
 from stationmaster.services import Services
 
 # The roles of the Jobs that work before a training job, beside it, or after it.
@@ -23,7 +22,7 @@ _BESIDE: Final = ("staging", "backup", "pushing")
 
 
 def jobs_of(services: Services, cluster: Cluster, runs: Sequence[RunId]) -> list[str]:
-    """Names of the PyTorchJobs of all attempts of these runs that ran on the cluster.
+    """Names of the training jobs of all attempts of these runs that ran on the cluster.
 
     Of a run that cannot be read it is the name of its first attempt.
     """
@@ -38,7 +37,7 @@ def remove_jobs(
 ) -> list[PodView]:
     """Delete the jobs, and those that serve them; their pods that are still there."""
     for name in jobs:
-        gateway.delete(API_VERSION, KIND, name=name)
+        gateway.delete_job(name)
     for run_id in runs:
         for role in _BESIDE:
             of_run = {LABEL_RUN_ID: run_id, LABEL_ROLE: role}
@@ -50,13 +49,13 @@ def remove_jobs(
 def remove_labelled_jobs(
     gateway: KubernetesGateway, labels: Mapping[str, str], *, but: Collection[str] = ()
 ) -> None:
-    """Delete the Jobs and PyTorchJobs with these labels, but for some names."""
+    """Delete the Jobs and training jobs with these labels, but for some names."""
     for job in gateway.batch_jobs(labels=labels):
         if job.name not in but:
             gateway.delete("batch/v1", "Job", name=job.name)
     for name in gateway.job_names(labels=labels):
         if name not in but:
-            gateway.delete(API_VERSION, KIND, name=name)
+            gateway.delete_job(name)
 
 
 def remove_attendants(

@@ -25,7 +25,6 @@ from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.names import LABEL_CLUSTER_ID
 from stationmaster.inspection import Finding, LiveCluster, Verdict
 from stationmaster.rendering.metadata import LABEL_CHECK
-from stationmaster.rendering.pytorch_job import KIND
 from stationmaster.services import Services
 from stationmaster.steps import NOT_READY, READY, StepResult
 from stationmaster.steps.live import live_cluster
@@ -114,7 +113,8 @@ def _look(cluster: LiveCluster, check: Check) -> Finding:
 def _start(cluster: LiveCluster, check: Check) -> None:
     """Apply what the check runs, and delete its jobs for nodes that are no longer there."""
     objects = check.render(cluster)
-    wanted = {each["metadata"]["name"] for each in objects if each["kind"] in ("Job", KIND)}
+    kinds = ("Job", cluster.kubernetes.backend.KIND)
+    wanted = {each["metadata"]["name"] for each in objects if each["kind"] in kinds}
     selector = {LABEL_CLUSTER_ID: cluster.cluster_id, LABEL_CHECK: check.NAME}
     remove_labelled_jobs(cluster.kubernetes, selector, but=wanted)
     cluster.kubernetes.apply(objects)

@@ -105,7 +105,7 @@ def _training_is_over(services: Services, gateway: KubernetesGateway, run: Run) 
     """
     job = gateway.job(run.job)
     if job is not None and not (job.condition("Succeeded") or job.condition("Failed")):
-        gateway.delete("kubeflow.org/v1", "PyTorchJob", name=run.job)
+        gateway.delete_job(run.job)
     pods = gateway.pods(labels={LABEL_RUN_ID: run.run_id, LABEL_ROLE: "training"})
     if all(pod.phase in ("Succeeded", "Failed") or pod.waiting_reason for pod in pods):
         return True

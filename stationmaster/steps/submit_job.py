@@ -9,7 +9,6 @@ from stationmaster.rendering import job_spec
 from stationmaster.rendering.environment import render_hugging_face_secret
 from stationmaster.rendering.etcd import render_rendezvous
 from stationmaster.rendering.metadata import namespace
-from stationmaster.rendering.pytorch_job import render_pytorch_job
 from stationmaster.rendering.relay import render_relay
 from stationmaster.rendering.storage import render_storage
 from stationmaster.services import Services
@@ -51,20 +50,21 @@ def submit_job(services: Services, run_id: RunId) -> StepResult:
         image=settings.training_image,
         data_root=staging.root if staging else "",
     )
+    token = services.secrets.hugging_face_token()
+    gateway = services.kubernetes(cluster_id)
     relay = render_relay(
         run_id,
         job=attempt.job,
         image=settings.relay_image,
         bus_name=settings.bus_name,
         region=settings.region,
+        backend=gateway.backend,
         replicas=settings.relay_replicas,
     )
-    token = services.secrets.hugging_face_token()
-    gateway = services.kubernetes(cluster_id)
     refuse_missing(gateway, spec.options)
-    job = render_pytorch_job(spec)
+    job = gateway.backend.render(spec)
     # What Kueue has admitted since must not be suspended once more.
-    is_admitted_by_others = bool(spec.options.queue) and gateway.has(job)
+    is_admitted_by_others = bool(spec.options.queue) and gateway.has(job[-1])
     with taken_out_when_late(services, cluster_id):
         gateway.apply(
             [
@@ -74,10 +74,11 @@ def submit_job(services: Services, run_id: RunId) -> StepResult:
                 *relay,
                 *render_rendezvous(spec),
                 *render_queue(gateway, spec.options),
-                *([] if is_admitted_by_others else [job]),
+                *([] if is_admitted_by_others else job),
             ]
         )
-    run = services.runs.record(run_id, [job_submitted(run_id, attempt, at=services.now())])
+    submitted = job_submitted(run_id, attempt, kind=gateway.backend.KIND, at=services.now())
+    run = services.runs.record(run_id, [submitted])
     if run.phase.is_terminal:
         # Whoever ended the run in this moment has looked for a job, and seen none.
         remove_jobs(gateway, runs=[run_id], jobs=[attempt.job])

@@ -20,7 +20,7 @@ from stationmaster.domain.run.attempts import first_assignment
 from stationmaster.kubernetes.gateway import KubernetesGateway
 from stationmaster.kubernetes.manifests import load_manifests
 from stationmaster.kubernetes.rights import needed_rights
-from stationmaster.rendering import job_spec, render_all
+from stationmaster.rendering import job_spec, pytorch_job, render_all
 from stationmaster.rendering.pytorch_job import render_pytorch_job
 
 
@@ -157,7 +157,7 @@ def test_what_others_hold_and_run_is_seen_in_all_namespaces(
     assert load.node in {node.name for node in gateway.nodes()}
     assert operator[0] == "kubeflow/training-operator"
     assert operator[1].rpartition(":")[2].startswith("v1")
-    assert all(gateway.may(right) for right in needed_rights("stationmaster-c-1"))
+    assert all(gateway.may(right) for right in needed_rights("stationmaster-c-1", pytorch_job))
 
 
 def test_reading_what_is_not_there_finds_nothing(gateway: KubernetesGateway):

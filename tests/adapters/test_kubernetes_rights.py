@@ -13,6 +13,7 @@ from stationmaster.domain.ids import ClusterId
 from stationmaster.kubernetes.gateway import KubernetesGateway
 from stationmaster.kubernetes.kinds import path_of
 from stationmaster.kubernetes.rights import Account, Right, granted_rights, needed_rights
+from stationmaster.rendering import pytorch_job
 from stationmaster.rendering.examples import example, saving_example
 from stationmaster.rendering.metadata import namespace
 from stationmaster.rendering.placing import placed
@@ -20,7 +21,7 @@ from stationmaster.rendering.relay import render_relay_rights
 from stationmaster.rendering.storage import SharedStorage, render_storage
 
 SPACE = "stationmaster-c-1"
-RIGHTS = {*needed_rights(SPACE)}
+RIGHTS = {*needed_rights(SPACE, pytorch_job)}
 STORAGE = SharedStorage("fs-1", dns_name="fs-1.fsx", mount_name="m", storage_gib=1200)
 
 
@@ -32,7 +33,7 @@ def every_object() -> list[dict[str, Any]]:
         for item in (
             *objects,
             namespace(),
-            *render_relay_rights(),
+            *render_relay_rights(pytorch_job),
             *render_storage(ClusterId("c-1"), STORAGE),
         )
     ]
@@ -79,7 +80,7 @@ def test_right_that_the_cluster_does_not_grant_is_not_there(
 
 
 def test_accounts_have_the_rights_of_every_role_that_is_bound_to_them() -> None:
-    objects = [placed(item, SPACE) for item in render_relay_rights()]
+    objects = [placed(item, SPACE) for item in render_relay_rights(pytorch_job)]
 
     ((account, rights),) = granted_rights(objects).items()
 

@@ -13,6 +13,7 @@ from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.inspection import LiveCluster, Verdict
 from stationmaster.kubernetes.rights import EVERYTHING, Right, needed_rights
 from stationmaster.kubernetes.views import NodeView, PodLoad
+from stationmaster.rendering import pytorch_job
 
 GIB = 1 << 30
 SMALL = spec_for(get_recipe("tiny-llama"), nodes=2, instance_type="m5.2xlarge").model_copy(
@@ -63,6 +64,8 @@ class Theirs:
     asked: list[Right] = field(default_factory=list)
     is_administered: bool = False
 
+    backend = pytorch_job
+
     def kubernetes(self, cluster_id):
         return self
 
@@ -109,7 +112,7 @@ def test_cluster_that_has_everything_is_good_and_every_right_was_asked_for():
     finding = look(theirs)
 
     assert (finding.verdict, finding.figures) == (Verdict.GOOD, {"nodes": 2})
-    assert theirs.asked == [EVERYTHING, *needed_rights("stationmaster-c-1")]
+    assert theirs.asked == [EVERYTHING, *needed_rights("stationmaster-c-1", pytorch_job)]
     assert {right.namespace for right in theirs.asked} == {"", "stationmaster-c-1"}
 
 

@@ -10,9 +10,11 @@ from nccl_logs import Figures, efa, ramp, sockets, whole
 from stationmaster.checks import network
 from stationmaster.checks.whole_job import job_name
 from stationmaster.domain.cluster.spec import ClusterSpec, FileSystemSpec, spec_for
+from stationmaster.domain.job_kinds import JobCondition, JobKind
 from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.inspection import LiveCluster, Verdict
-from stationmaster.kubernetes.views import Condition, JobView, NodeView, PodView
+from stationmaster.kubernetes.views import JobView, NodeView, PodView
+from stationmaster.rendering import pytorch_job
 from stationmaster.rendering.collectives_job import render_collectives_job
 
 SPEC = spec_for(get_recipe("llama2-7b"), nodes=2, instance_type="p4d.24xlarge")
@@ -33,6 +35,8 @@ class World:
     waiting_reason: str = ""
     training_on: tuple[str, ...] = ()
 
+    backend = pytorch_job
+
     def kubernetes(self, cluster_id):
         return self
 
@@ -40,8 +44,12 @@ class World:
         return [NodeView(name=name, hostname=name, ready=True) for name in self.names]
 
     def job(self, name):
-        conditions = [Condition(type=each, message="why") for each in self.conditions]
-        return JobView(name=name, conditions=conditions) if self.is_started else None
+        conditions = [JobCondition(each, message="why") for each in self.conditions]
+        return (
+            JobView(kind=JobKind.PYTORCH_JOB, name=name, conditions=conditions)
+            if self.is_started
+            else None
+        )
 
     def pods(self, *, labels):
         if labels == {"stationmaster/role": "training"}:
@@ -310,8 +318,15 @@ def test_network_is_measured_where_messages_travel(instance, nodes, quick, full)
 
 
 def test_job_runs_as_training_does_but_for_its_program_and_its_log():
-    job = render_collectives_job(
-        "c-1", SPEC, check="network", name="c-1-nw", nodes=2, image="training:1", is_full=True
+    [job] = render_collectives_job(
+        "c-1",
+        SPEC,
+        backend=pytorch_job,
+        check="network",
+        name="c-1-nw",
+        nodes=2,
+        image="training:1",
+        is_full=True,
     )
 
     spec = job["spec"]

@@ -11,9 +11,11 @@ import pytest
 from stationmaster.checks import training
 from stationmaster.checks.whole_job import job_name
 from stationmaster.domain.cluster.spec import ClusterSpec, spec_for
+from stationmaster.domain.job_kinds import JobKind
 from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.inspection import LiveCluster, Verdict
 from stationmaster.kubernetes.views import JobView, NodeView, PodView
+from stationmaster.rendering import pytorch_job
 from stationmaster.rendering.smoke_job import STEPS, render_smoke_job
 
 CPUS = spec_for(get_recipe("tiny-llama"), nodes=2, instance_type="m5.2xlarge")
@@ -67,6 +69,8 @@ class World:
     def load_each(self, run_ids):
         return [SimpleNamespace(request=self.request) for _ in run_ids], []
 
+    backend = pytorch_job
+
     def kubernetes(self, cluster_id):
         return self
 
@@ -74,7 +78,7 @@ class World:
         return [NodeView(name=name, hostname=name, ready=True) for name in NODES]
 
     def job(self, name):
-        return JobView(name=name) if self.is_started else None
+        return JobView(kind=JobKind.PYTORCH_JOB, name=name) if self.is_started else None
 
     def pods(self, *, labels):
         if labels == {"stationmaster/role": "training"}:
@@ -262,8 +266,15 @@ def test_recipe_of_the_run_is_tried_where_it_has_a_small_preset(request_of_run, 
 
 
 def test_job_trains_as_runs_do_in_a_directory_of_its_own():
-    job = render_smoke_job(
-        "c-1", GPUS, check="training", name="c-1-tr", nodes=2, image="t:1", recipe="llama2-7b"
+    [job] = render_smoke_job(
+        "c-1",
+        GPUS,
+        backend=pytorch_job,
+        check="training",
+        name="c-1-tr",
+        nodes=2,
+        image="t:1",
+        recipe="llama2-7b",
     )
 
     [worker] = job["spec"]["pytorchReplicaSpecs"].values()

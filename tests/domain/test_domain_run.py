@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stationmaster.domain.errors import IllegalTransition
+from stationmaster.domain.job_kinds import JobKind
 from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.aggregate import (
     MAX_LOSS_POINTS,
@@ -193,7 +194,8 @@ def test_job_of_each_attempt_is_submitted_once():
     second = first.model_copy(update={"attempt_id": attempt_id(RUN_ID, 2), "job": "job-2"})
 
     once, again, of_second = (
-        job_submitted(RUN_ID, each, at=START) for each in (first, first, second)
+        job_submitted(RUN_ID, each, kind=JobKind.PYTORCH_JOB, at=START)
+        for each in (first, first, second)
     )
 
     assert once.event_id == again.event_id

@@ -158,7 +158,14 @@ def test_failure_lines_of_any_text_are_short(texts):
 
 def read(*texts, restarts_allowed=0, exit_code=None):
     """The failures that the relay tells of a container's log and of its end."""
-    facts = PodFacts(run_id="run", job="run", name="w-0", uid="uid", max_restarts=restarts_allowed)
+    facts = PodFacts(
+        container="pytorch",
+        run_id="run",
+        job="run",
+        name="w-0",
+        uid="uid",
+        max_restarts=restarts_allowed,
+    )
     interpreter = LineInterpreter(facts)
     events = []
     for second, text in enumerate(texts):

@@ -132,7 +132,9 @@ def test_cursor_long_stream_keeps_memory_bounded():
 
 def test_pipeline_resumed_stream_tells_only_what_is_new():
     kept = []
-    pod = PodFacts(run_id="run-1", job="run-1", name="run-1-worker-0", uid="uid-0")
+    pod = PodFacts(
+        container="pytorch", run_id="run-1", job="run-1", name="run-1-worker-0", uid="uid-0"
+    )
     pipeline = LogPipeline(LineInterpreter(pod), keep_line=kept.append)
     reported = [ProgressLine(seq=n, step=n, total_steps=9, loss_nats=1.0) for n in range(6)]
     lines = [f"{stamp(n * 10)} {line.text()}\n".encode() for n, line in enumerate(reported)]

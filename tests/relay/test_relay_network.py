@@ -11,6 +11,7 @@ from relay.lines import LogLine, PodFacts
 from relay.parsing import LineInterpreter
 from relay.pods import pod_facts
 from stationmaster.domain.run.events import NetworkObserved
+from stationmaster.rendering import pytorch_job
 
 HEALTHY = sorted((Path(__file__).parents[1] / "diagnosis" / "healthy").glob("*.log"))
 HOST = HOSTS[0]
@@ -18,7 +19,14 @@ TCP = info(HOST, "NET/OFI Selected provider is tcp;ofi_rxm, fabric is 10.0.0.0/1
 
 
 def observed(lines, *, num_efa=4, name="run-1-worker-0", runs=1):
-    facts = PodFacts(run_id="run-1", job="run-1", name=name, uid=f"u-{name}", num_efa=num_efa)
+    facts = PodFacts(
+        container="pytorch",
+        run_id="run-1",
+        job="run-1",
+        name=name,
+        uid=f"u-{name}",
+        num_efa=num_efa,
+    )
     interpreter = LineInterpreter(facts)
     events = []
     for run in range(runs):
@@ -95,4 +103,4 @@ def test_only_a_pod_with_others_is_judged(nodes, num_efa):
     }
     pod = {"metadata": {"name": "p", "uid": "u"}, "spec": {"containers": [container]}}
 
-    assert pod_facts("run-1", "run-1", pod).num_efa == num_efa
+    assert pod_facts("run-1", "run-1", pytorch_job, pod).num_efa == num_efa

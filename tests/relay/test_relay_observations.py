@@ -10,6 +10,7 @@ from relay.config import RelayConfig
 from relay.observations import JobObserver, NodeObserver, PodObserver, WarningObserver
 from relay.pods import container_state, pod_facts
 from stationmaster.domain.errors import PermanentError
+from stationmaster.rendering import pytorch_job
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 EARLIER = "2026-01-02T03:00:00Z"
@@ -94,7 +95,7 @@ def node(*, ready="True", since=EARLIER, capacity="ON_DEMAND", drained=False):
 
 
 def test_job_conditions_are_reported_once_when_they_turn_true():
-    observer = JobObserver("run-1", job="run-1", now=now)
+    observer = JobObserver("run-1", job="run-1", backend=pytorch_job, now=now)
     created = ("Created", "True", EARLIER)
 
     first = observer.observe(job(created))
@@ -117,7 +118,7 @@ def test_job_conditions_are_reported_once_when_they_turn_true():
 
 
 def test_job_running_again_is_another_fact():
-    observer = JobObserver("run-1", job="run-1", now=now)
+    observer = JobObserver("run-1", job="run-1", backend=pytorch_job, now=now)
 
     events = observer.observe(job(("Running", "True", EARLIER)))
     events += observer.observe(job(("Running", "True", "2026-01-02T03:00:09Z")))
@@ -126,7 +127,7 @@ def test_job_running_again_is_another_fact():
 
 
 def test_job_not_looked_for_may_exist_and_absent_one_does_not():
-    observer = JobObserver("run-1", job="run-1", now=now)
+    observer = JobObserver("run-1", job="run-1", backend=pytorch_job, now=now)
 
     unseen = observer.exists
     observer.absent()
@@ -138,7 +139,7 @@ def test_job_not_looked_for_may_exist_and_absent_one_does_not():
 
 
 def test_job_deleted_before_its_end_has_disappeared_once():
-    observer = JobObserver("run-1", job="run-1", now=now)
+    observer = JobObserver("run-1", job="run-1", backend=pytorch_job, now=now)
     observer.observe(job(("Running", "True", EARLIER)))
 
     reported = observer.deleted() + observer.deleted()
@@ -148,14 +149,14 @@ def test_job_deleted_before_its_end_has_disappeared_once():
 
 
 def test_job_deleted_after_its_end_is_no_news():
-    observer = JobObserver("run-1", job="run-1", now=now)
+    observer = JobObserver("run-1", job="run-1", backend=pytorch_job, now=now)
     observer.observe(job(("Failed", "True", EARLIER)))
 
     assert observer.deleted() == []
 
 
 def test_pod_is_reported_only_when_the_reported_fields_change():
-    observer = PodObserver("run-1", now=now)
+    observer = PodObserver("run-1", backend=pytorch_job, now=now)
     scheduled = {"conditions": [{"type": "PodScheduled", "status": "True"}]}
 
     first = observer.observe(pod(state=running()))
@@ -168,7 +169,10 @@ def test_pod_is_reported_only_when_the_reported_fields_change():
 
 
 def test_pod_exit_that_was_not_seen_is_reported_from_the_last_state():
-    seen, missed = PodObserver("run-1", now=now), PodObserver("run-1", now=now)
+    seen, missed = (
+        PodObserver("run-1", backend=pytorch_job, now=now),
+        PodObserver("run-1", backend=pytorch_job, now=now),
+    )
     steps = [
         pod(state=running()),
         pod(state=terminated(137)),
@@ -189,7 +193,7 @@ def test_pod_exit_that_was_not_seen_is_reported_from_the_last_state():
 
 
 def test_pod_first_seen_after_its_end_tells_both_exits():
-    observer = PodObserver("run-1", now=now)
+    observer = PodObserver("run-1", backend=pytorch_job, now=now)
 
     reported = observer.observe(
         pod(
@@ -242,13 +246,15 @@ def test_pod_first_seen_after_its_end_tells_both_exits():
     ],
 )
 def test_pod_that_does_not_run_says_why(status, reason, message):
-    (event,) = PodObserver("run-1", now=now).observe(pod(phase="Pending", **status))
+    (event,) = PodObserver("run-1", backend=pytorch_job, now=now).observe(
+        pod(phase="Pending", **status)
+    )
 
     assert (event.phase, event.reason, event.message) == ("Pending", reason, message)
 
 
 def test_pod_deleted_is_reported_once():
-    observer = PodObserver("run-1", now=now)
+    observer = PodObserver("run-1", backend=pytorch_job, now=now)
     observer.observe(pod(state=running()))
 
     events = observer.deleted("pod-uid") + observer.deleted("pod-uid")
@@ -288,7 +294,7 @@ def test_container_state_has_the_exit_codes_of_this_run_and_the_one_before(state
 
 
 def test_warning_of_job_and_pods_only():
-    observer = WarningObserver("run-1", job="run-1", now=now)
+    observer = WarningObserver("run-1", job="run-1", backend=pytorch_job, now=now)
     others = [
         warning(name="run-1-check-0"),
         warning(name="other-worker-0"),
@@ -305,8 +311,8 @@ def test_warning_of_job_and_pods_only():
 
 
 def test_warning_repeated_is_reported_at_powers_of_two_whenever_it_is_seen():
-    steady = WarningObserver("run-1", job="run-1", now=now)
-    late = WarningObserver("run-1", job="run-1", now=now)
+    steady = WarningObserver("run-1", job="run-1", backend=pytorch_job, now=now)
+    late = WarningObserver("run-1", job="run-1", backend=pytorch_job, now=now)
 
     reported = [e for count in range(1, 12) for e in steady.observe(warning(count=count))]
     (seen_late,) = late.observe(warning(count=11))
@@ -385,6 +391,7 @@ def test_pod_facts_come_from_the_specification(container, max_restarts, total_st
     facts = pod_facts(
         "run-1",
         "run-1-2",
+        pytorch_job,
         {
             "metadata": {"name": "p", "uid": "u"},
             "spec": {"containers": [{"name": "pytorch", **container}]},

@@ -29,6 +29,7 @@ STAMP = "2026-01-02T03:04:05.678901234Z"
 
 def pod(**facts):
     usual = {"run_id": "run-1", "job": "run-1", "name": "run-1-worker-0", "uid": "uid-0"}
+    usual["container"] = "pytorch"
     return PodFacts(**(usual | facts))
 
 

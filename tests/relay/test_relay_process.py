@@ -23,6 +23,7 @@ from kubernetes.utils import create_from_dict
 
 from stationmaster.domain.bus import RelayBatch
 from stationmaster.domain.progress_lines import FinishedLine, ProgressLine, StartedLine
+from stationmaster.rendering import pytorch_job
 from stationmaster.rendering.metadata import namespace
 from stationmaster.rendering.relay import render_relay, render_relay_rights
 
@@ -312,9 +313,14 @@ def test_relays_of_a_deployment_lose_nothing_with_the_leader_s_process_nor_with_
         taints = [{"key": "stationmaster/training", "value": "true", "effect": "NoSchedule"}]
         started.add_nodes(node_group="training", labels={"pool": "Worker"}, taints=taints)
         relay = render_relay(
-            "run-h", job="run-h", image="relay:1", bus_name="bus", region="us-east-1"
+            "run-h",
+            job="run-h",
+            image="relay:1",
+            bus_name="bus",
+            region="us-east-1",
+            backend=pytorch_job,
         )
-        for body in (namespace(), *render_relay_rights(), *relay):
+        for body in (namespace(), *render_relay_rights(pytorch_job), *relay):
             create_from_dict(started.api, body)
         read = started.apps.read_namespaced_deployment
         eventually(

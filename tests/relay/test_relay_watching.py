@@ -196,7 +196,9 @@ def follow():
         follower = LogFollower(
             api=api,
             batcher=batcher,
-            pod=PodFacts(run_id="run-1", job="run-1", name="run-1-worker-0", uid="uid-0"),
+            pod=PodFacts(
+                container="pytorch", run_id="run-1", job="run-1", name="run-1-worker-0", uid="uid-0"
+            ),
             path="/api/v1/namespaces/n/pods/run-1-worker-0",
             stop=stop,
         )
@@ -250,7 +252,9 @@ def test_follower_wait_until_read_returns_after_the_last_line():
     api = SlowLog(statuses=[pod(state=ENDED)], streams=[[line(1)], [line(1)]])
     sink = Sink()
     batcher = Batcher(run_id="run-1", sender=sink)
-    facts = PodFacts(run_id="run-1", job="run-1", name="run-1-worker-0", uid="uid-0")
+    facts = PodFacts(
+        container="pytorch", run_id="run-1", job="run-1", name="run-1-worker-0", uid="uid-0"
+    )
     follower = LogFollower(api=api, batcher=batcher, pod=facts, path="/pod", stop=threading.Event())
     follower.update(container_state(pod(state=ENDED)))
     follower.start()

@@ -7,6 +7,7 @@ import pytest
 from relay.config import RelayConfig
 from stationmaster.domain.errors import PermanentError
 from stationmaster.kubernetes.manifests import load_manifests
+from stationmaster.rendering import pytorch_job
 from stationmaster.rendering.relay import render_relay, render_relay_rights
 from stationmaster.rendering.storage import SharedStorage, render_storage
 
@@ -50,7 +51,7 @@ def test_volume_names_the_file_system_as_the_driver_reads_it():
 
 
 def test_relay_may_only_read_but_for_its_lease():
-    objects = render_relay_rights()
+    objects = render_relay_rights(pytorch_job)
 
     rules = [rule for item in objects for rule in item.get("rules", [])]
     leases = {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"]}
@@ -65,12 +66,19 @@ def test_relay_may_only_read_but_for_its_lease():
 
 def relay_deployment(**changes: Any) -> dict[str, Any]:
     relay = render_relay(
-        RUN_ID, job="job-1", image="relay:1", bus_name="bus", region="us-west-2", **changes
+        RUN_ID,
+        job="job-1",
+        image="relay:1",
+        bus_name="bus",
+        region="us-west-2",
+        backend=pytorch_job,
+        **changes,
     )
     return by_kind(relay)["Deployment"]
 
 
 VARIABLES = {
+    "STATIONMASTER_JOB_KIND": "PyTorchJob",
     "STATIONMASTER_RUN_ID": RUN_ID,
     "STATIONMASTER_JOB": "job-1",
     "STATIONMASTER_BUS_NAME": "bus",
@@ -107,7 +115,9 @@ def test_two_relays_are_on_two_nodes_of_which_one_may_be_for_training():
 
 
 def test_two_relays_have_a_lease_of_their_run_that_nobody_holds_yet():
-    relay = render_relay(RUN_ID, job="job-1", image="i", bus_name="bus", region="us-west-2")
+    relay = render_relay(
+        RUN_ID, job="job-1", image="i", bus_name="bus", region="us-west-2", backend=pytorch_job
+    )
     lease, deployment = by_kind(relay)["Lease"], by_kind(relay)["Deployment"]
 
     (container,) = deployment["spec"]["template"]["spec"]["containers"]

@@ -9,6 +9,7 @@ from stationmaster.domain.catalogue.entries import CATALOGUE
 from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.names import NAMESPACE
 from stationmaster.kubernetes.manifests import load_manifests
+from stationmaster.rendering import pytorch_job
 from stationmaster.rendering.examples import example, saving_example
 from stationmaster.rendering.placing import placed
 from stationmaster.rendering.relay import render_relay_rights
@@ -23,7 +24,7 @@ def every_object() -> list[dict]:
 
     examples = [example(recipe) for recipe in CATALOGUE.values()] + [saving_example()]
     objects = [item for text in examples for item in yaml.safe_load_all(text)]
-    return [*objects, *render_relay_rights(), *render_storage(ClusterId("c-1"), STORAGE)]
+    return [*objects, *render_relay_rights(pytorch_job), *render_storage(ClusterId("c-1"), STORAGE)]
 
 
 def test_in_the_usual_namespace_nothing_changes():
@@ -49,7 +50,7 @@ def test_in_another_namespace_nothing_names_the_usual_one_any_more():
 
 def test_rights_of_two_namespaces_have_different_names_and_their_own_subjects():
     first, second = (
-        [placed(item, f"stationmaster-{run}") for item in render_relay_rights()]
+        [placed(item, f"stationmaster-{run}") for item in render_relay_rights(pytorch_job)]
         for run in ("a", "b")
     )
 

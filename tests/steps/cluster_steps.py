@@ -36,7 +36,7 @@ from stationmaster.domain.names import LABEL_CLUSTER_ID, LABEL_ROLE, LABEL_RUN_I
 from stationmaster.domain.run import events as ev
 from stationmaster.kubernetes.gateway import KubernetesGateway
 from stationmaster.kubernetes.manifests import load_manifests
-from stationmaster.rendering import job_spec
+from stationmaster.rendering import job_spec, pytorch_job
 from stationmaster.rendering.etcd import render_etcd
 from stationmaster.rendering.metadata import namespace
 from stationmaster.rendering.pytorch_job import render_pytorch_job
@@ -130,7 +130,7 @@ def without_rights_of_relays(account: Account) -> None:
     """What relays share is not there; everything else in the cluster is."""
     account.request()
     gateway = account.services.kubernetes(account.cluster_id)
-    for item in render_relay_rights():
+    for item in render_relay_rights(pytorch_job):
         about = item["metadata"]
         gateway.delete(
             item["apiVersion"], item["kind"], name=about["name"], namespace=about.get("namespace")
@@ -287,7 +287,12 @@ def job(account: Account) -> dict[str, Any]:
 
 def relay(account: Account) -> list[dict[str, Any]]:
     return render_relay(
-        account.run_id, job=account.run_id, image="image", bus_name="events", region="us-west-2"
+        account.run_id,
+        job=account.run_id,
+        image="image",
+        bus_name="events",
+        region="us-west-2",
+        backend=pytorch_job,
     )
 
 

@@ -192,9 +192,10 @@ def test_network_check_measures_between_real_pods_and_leaves_no_job(
     world.cluster_states.record(CLUSTER_ID, [trained])
     # As after a step that was killed before it had deleted the job.
     for check in ("network", "training"):
-        left = render_collectives_job(
+        [left] = render_collectives_job(
             CLUSTER_ID,
             world.cluster_states.load(CLUSTER_ID).spec,
+            backend=world.gateway.backend,
             check=check,
             name=f"left-{check}",
             nodes=2,

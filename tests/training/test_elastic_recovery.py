@@ -35,7 +35,7 @@ from bench.gang import (
 from bench.sweeps.points import of_day, seed_of_day
 from stationmaster.domain.run.attempts import first_assignment
 from stationmaster.rendering import job_spec
-from stationmaster.rendering.pytorch_job import rendezvous_conf
+from stationmaster.rendering.rendezvous import rendezvous_conf
 from training.watchdog import EXIT_STALLED
 
 BATCH = 8

@@ -362,7 +362,7 @@ def _why_failed(run: Run) -> str:
         said = run.job_message or "the job failed"
         return said if cause is None else f"{cause.sentence}; {said}"
     if run.job_disappeared:
-        return f"PyTorchJob {run.job} was deleted from the cluster before it had ended"
+        return f"{run.job_kind} {run.job} was deleted from the cluster before it had ended"
     return ""
 
 

@@ -18,9 +18,10 @@ from pydantic import Field
 from stationmaster.domain.aggregate import State
 from stationmaster.domain.errors import IllegalTransition
 from stationmaster.domain.ids import ClusterId, RunId
+from stationmaster.domain.job_kinds import JobKind
 from stationmaster.domain.names import job_name
 from stationmaster.domain.run import events as ev
-from stationmaster.domain.run.attempts import Attempt, begun, ended, placed
+from stationmaster.domain.run.attempts import Attempt, begun, ended, placed, submitted
 from stationmaster.domain.run.backups import Backups, backups_after
 from stationmaster.domain.run.events import RunEvent, RunPhase
 from stationmaster.domain.run.failure_lines import says_lost_peer
@@ -197,8 +198,13 @@ class Run(State):
 
     @property
     def job(self) -> str:
-        """Name of the newest attempt's PyTorchJob."""
+        """Name of the newest attempt's job in Kubernetes."""
         return self.attempt.job if self.attempt is not None else job_name(self.run_id)
+
+    @property
+    def job_kind(self) -> JobKind:
+        """What that is in Kubernetes."""
+        return self.attempt.job_kind if self.attempt is not None else JobKind.PYTORCH_JOB
 
     def entered(self, phase: RunPhase) -> datetime | None:
         """When the run last came into `phase`, or None when it never was in it."""
@@ -213,7 +219,7 @@ class Run(State):
 def new_run_id(recipe: str, *, dedup_key: str) -> RunId:
     """The id of a run: readable, a valid Kubernetes and EKS name, the same for the same dedup key.
 
-    At most 45 characters, DNS-1035: it names the PyTorchJob, and pods append `-worker-NN`.
+    At most 45 characters, DNS-1035: it names the job, and pods append `-worker-NN`.
     """
     slug = re.sub(r"[^a-z0-9]+", "-", recipe.lower()).strip("-")[:36].strip("-")
     if not slug or not slug[0].isalpha():
@@ -262,6 +268,8 @@ def _changes(run: Run, event: RunEvent) -> dict[str, object]:
             if run.phase.is_terminal:
                 raise IllegalTransition(f"run {run.run_id} is {run.phase.value} already")
             return {"attempts": begun(run.attempts, event), "network": None, "speeds": Speeds()}
+        case ev.JobSubmitted():
+            return {"attempts": submitted(run.attempts, event)}
         case ev.NodesLeased():
             attempts = placed(run.attempts, event)
             return {"attempts": attempts, "price_per_hour_usd": event.price_per_hour_usd}
@@ -305,11 +313,7 @@ def _changes(run: Run, event: RunEvent) -> dict[str, object]:
             own = not event.restarting and not says_lost_peer(event.reason)
             return {"trainer_failure": event.reason} if own else {}
         case (
-            ev.PreflightWarned()
-            | ev.CapacityEnding()
-            | ev.JobSubmitted()
-            | ev.ClusterWarning()
-            | ev.TrainingFinished()
+            ev.PreflightWarned() | ev.CapacityEnding() | ev.ClusterWarning() | ev.TrainingFinished()
         ):
             return {}  # posted in the thread; they change no state
         case _:

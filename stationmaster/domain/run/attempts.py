@@ -12,6 +12,7 @@ from datetime import datetime
 from pydantic import BaseModel, ConfigDict
 
 from stationmaster.domain.ids import AttemptId, ClusterId, RunId
+from stationmaster.domain.job_kinds import JobKind
 from stationmaster.domain.names import job_name
 from stationmaster.domain.run.events import (
     AttemptStarted,
@@ -32,7 +33,7 @@ class Assignment(BaseModel):
     """The cluster whose lease it runs on; the lease itself is the cluster's to keep."""
     placement: Placement
     job: str
-    """Name of its PyTorchJob."""
+    """Name of its job in Kubernetes."""
     rendezvous_id: str
     """By which its processes find each other; those of another attempt have another one."""
 
@@ -41,6 +42,8 @@ class Attempt(Assignment):
     """One try at the run's job, on a lease of one cluster."""
 
     started_at: datetime
+    job_kind: JobKind = JobKind.PYTORCH_JOB
+    """What its job is in Kubernetes, once that is submitted."""
     ended_at: datetime | None = None
     why: str = ""
     """Why it ended, as a sentence; empty while it is under way and after success."""
@@ -65,14 +68,25 @@ def first_assignment(run_id: RunId, request: TrainingRequest) -> Assignment:
     )
 
 
-def job_submitted(run_id: RunId, assignment: Assignment, *, at: datetime) -> JobSubmitted:
+def job_submitted(
+    run_id: RunId, assignment: Assignment, *, kind: JobKind, at: datetime
+) -> JobSubmitted:
     """The event that the cluster has accepted the attempt's job: once for each attempt."""
     return JobSubmitted(
         event_id=run_event_id(run_id, "job.submitted", assignment.attempt_id),
         run_id=run_id,
         at=at,
         job=assignment.job,
+        kind=kind,
     )
+
+
+def submitted(known: Sequence[Attempt], event: JobSubmitted) -> list[Attempt]:
+    """The attempts once the cluster has accepted the job of one of them."""
+    return [
+        attempt.model_copy(update={"job_kind": event.kind}) if attempt.job == event.job else attempt
+        for attempt in known
+    ]
 
 
 def begun(known: Sequence[Attempt], event: AttemptStarted) -> list[Attempt]:

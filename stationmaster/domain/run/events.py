@@ -15,6 +15,7 @@ from pydantic import Field, TypeAdapter
 from stationmaster.domain.datasets import Preparation
 from stationmaster.domain.event import Event, make_event_id
 from stationmaster.domain.ids import AttemptId, ClusterId, EventId, RunId
+from stationmaster.domain.job_kinds import ConditionName, JobKind
 from stationmaster.domain.progress_lines import Sample
 from stationmaster.domain.run.request import Placement, TrainingRequest
 
@@ -243,23 +244,24 @@ class DataUnlinked(_Event):
 
 
 class JobSubmitted(_Event):
-    """The PyTorchJob was accepted by the cluster."""
+    """The job was accepted by the cluster."""
 
     type: Literal["job.submitted"] = "job.submitted"
     job: str
+    kind: JobKind = JobKind.PYTORCH_JOB
 
 
 class JobConditionChanged(_Event):
-    """A condition of the PyTorchJob turned true."""
+    """A condition of the job turned true."""
 
     type: Literal["job.condition_changed"] = "job.condition_changed"
-    condition: Literal["Created", "Running", "Restarting", "Suspended", "Succeeded", "Failed"]
+    condition: ConditionName
     reason: str
     message: str
 
 
 class JobDisappeared(_Event):
-    """The PyTorchJob was deleted before it had ended; nothing makes it again."""
+    """The job was deleted before it had ended; nothing makes it again."""
 
     type: Literal["job.disappeared"] = "job.disappeared"
     job: str

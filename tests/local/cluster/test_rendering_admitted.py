@@ -40,6 +40,7 @@ from stationmaster.domain.planning.plan import Plan
 from stationmaster.domain.restoring import RestoringOrder
 from stationmaster.domain.run.attempts import first_assignment
 from stationmaster.kubernetes.manifests import load_manifests
+from stationmaster.rendering import pytorch_job
 from stationmaster.rendering.collectives_job import render_collectives_job
 from stationmaster.rendering.environment import render_hugging_face_secret
 from stationmaster.rendering.etcd import render_etcd
@@ -73,7 +74,9 @@ PLUGINS = ("training-operator", "nvidia-device-plugin", "efa-device-plugin")
 def of_run(recipe: str, **overrides: Any) -> list[dict[str, Any]]:
     request = make_request(recipe=recipe, overrides=overrides)
     spec = job_spec(request, first_assignment(RUN_ID, request), run_id=RUN_ID, image="training:1")
-    relay = render_relay(RUN_ID, job=RUN_ID, image="relay:1", bus_name="bus", region="us-west-2")
+    relay = render_relay(
+        RUN_ID, job=RUN_ID, image="relay:1", bus_name="bus", region="us-west-2", backend=pytorch_job
+    )
     return [render_pytorch_job(spec), *relay, *render_etcd(RUN_ID, job=RUN_ID)]
 
 
@@ -95,18 +98,20 @@ def of_data() -> list[dict[str, Any]]:
         *render_jobs(LONG, hostnames=[HOSTNAME], image="t:1"),
         *render_speed_jobs(LONG, hostnames=[HOSTNAME], image="t:1", storage_gib=1200),
         *gpu_health.render_jobs(LONG, hostnames=[HOSTNAME], image="t:1", spec=GPU_CLUSTER),
-        render_collectives_job(
+        *render_collectives_job(
             LONG,
             GPU_CLUSTER,
+            backend=pytorch_job,
             check="network",
             name=f"{LONG}-nw-0a1b2c",
             nodes=64,
             image="t:1",
             is_full=True,
         ),
-        render_smoke_job(
+        *render_smoke_job(
             LONG,
             GPU_CLUSTER,
+            backend=pytorch_job,
             check="training",
             name=f"{LONG}-tr-0a1b2c",
             nodes=64,
@@ -118,7 +123,11 @@ def of_data() -> list[dict[str, Any]]:
 
 
 SETS: dict[str, list[dict[str, Any]]] = {
-    "shared": [*render_relay_rights(), *render_people_rights(), *render_storage(LONG, STORAGE)],
+    "shared": [
+        *render_relay_rights(pytorch_job),
+        *render_people_rights(),
+        *render_storage(LONG, STORAGE),
+    ],
     "data": of_data(),
     **{name: list(load_manifests(name)) for name in PLUGINS},
     **{name: list(yaml.safe_load_all(example(CATALOGUE[name]))) for name in CATALOGUE},

@@ -1,0 +1,34 @@
+"""The kinds of Kubernetes jobs that may train a run, and the conditions that they share. Pure.
+
+`rendering/job_backends.py` has a module for each kind, which puts what its operator writes into
+these words.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Literal
+
+ConditionName = Literal["Created", "Running", "Restarting", "Suspended", "Succeeded", "Failed"]
+
+
+class JobKind(StrEnum):
+    """What a run's job is in Kubernetes."""
+
+    PYTORCH_JOB = "PyTorchJob"
+
+
+@dataclass(frozen=True, slots=True)
+class JobCondition:
+    """A condition of a job that is true; `since` is its time as Kubernetes writes it."""
+
+    name: ConditionName
+    reason: str = ""
+    message: str = ""
+    since: str | None = None
+
+    @property
+    def ends(self) -> bool:
+        """Whether the job is over."""
+        return self.name in ("Succeeded", "Failed")

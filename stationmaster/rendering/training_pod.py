@@ -1,0 +1,231 @@
+"""The pods of a run's job, whatever kind of job makes them: one on each node.
+
+Read by the modules of `job_backends`, which say how pods find each other and are started again, and
+by whatever else runs on training nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from stationmaster.domain.catalogue.instances import InstanceType
+from stationmaster.domain.catalogue.models import LanguageModel
+from stationmaster.domain.names import LABEL_CLUSTER_ID, TRAINING_NODE_GROUP
+from stationmaster.rendering.environment import SCRATCH_MOUNT, literal, render_environment
+from stationmaster.rendering.etcd import render_wait
+from stationmaster.rendering.job_spec import JobSpec, KubernetesObject
+from stationmaster.rendering.metadata import (
+    LABEL_HOSTNAME,
+    LABEL_INSTANCE_TYPE,
+    LABEL_NODE_GROUP,
+    TRAINER_USER,
+    TRAINING_TOLERATION,
+    container_security,
+    run_labels,
+)
+from stationmaster.rendering.storage import shared_mount, shared_volume
+
+NUM_SAMPLES: Final = 3
+# Kueue keeps a job with this label suspended until it admits it. Source: Kueue, "Run a PyTorchJob".
+LABEL_QUEUE: Final = "kueue.x-k8s.io/queue-name"
+
+# Compiler caches and NCCL's traces take a few GiB. A pod that writes more is evicted, which is
+# better than a node whose root volume is full.
+SCRATCH_SIZE: Final = "20Gi"
+
+# EFA images set 5128 huge pages of 2 MiB aside, which pods do not ask for: libfabric is set to use
+# none (FI_EFA_USE_HUGE_PAGE=0), because data loaders could not fork beside them.
+_HUGE_PAGES_GIB: Final = 10.1
+# Allocatable is about 0.92 of a large node's memory, 0.90 of a small one's, less DaemonSets.
+_MEMORY_SHARE: Final = 0.85
+_CPU_LEFT_TO_NODE: Final = 0.05
+
+
+def job_labels(spec: JobSpec) -> dict[str, str]:
+    """Of the job: those of the run, and its queue."""
+    queue = spec.options.queue
+    return pod_labels(spec) | ({LABEL_QUEUE: queue} if queue else {})
+
+
+def pod_labels(spec: JobSpec) -> dict[str, str]:
+    """Of its pods, by which steps find them."""
+    return dict(spec.check.labels) if spec.check else run_labels(spec.run_id, "training")
+
+
+def pod_template(
+    spec: JobSpec,
+    *,
+    container: str,
+    job_label: str,
+    port: KubernetesObject,
+    variables: Sequence[KubernetesObject] = (),
+) -> KubernetesObject:
+    """A pod as operators make it.
+
+    Args:
+        spec: the job.
+        container: what its operator wants the training container to be called.
+        job_label: the label by which the operator marks pods with the name of their job.
+        port: where the agents of the pods meet.
+        variables: what torchrun has to know and the operator does not say.
+    """
+    return {
+        "metadata": {
+            "labels": pod_labels(spec),
+            "annotations": {
+                # A gang must not lose a node to scale-down.
+                "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
+                "karpenter.sh/do-not-disrupt": "true",
+            },
+        },
+        "spec": {
+            **_placing(spec, job_label),
+            "containers": [
+                {
+                    "name": container,
+                    "image": spec.image,
+                    "command": command(spec),
+                    "ports": [port],
+                    "env": _environment(spec, variables),
+                    "resources": pod_resources(
+                        spec.instance, num_gpus=spec.num_gpus, num_efa=spec.num_efa
+                    ),
+                    "securityContext": _security(spec),
+                    "volumeMounts": [
+                        shared_mount(),
+                        {"name": "shm", "mountPath": "/dev/shm"},
+                        {"name": "scratch", "mountPath": SCRATCH_MOUNT},
+                    ],
+                }
+            ],
+            "volumes": [
+                shared_volume(spec.cluster_id),
+                # NCCL and data loaders exchange through shared memory; a container's default is
+                # 64 MiB.
+                {
+                    "name": "shm",
+                    "emptyDir": {
+                        "medium": "Memory",
+                        "sizeLimit": f"{max(1, spec.instance.memory_gib // 4)}Gi",
+                    },
+                },
+                {"name": "scratch", "emptyDir": {"sizeLimit": SCRATCH_SIZE}},
+            ],
+        },
+    }
+
+
+def _placing(spec: JobSpec, job_label: str) -> KubernetesObject:
+    """Where the pod runs, and what is true of it beside its containers and volumes."""
+    waiting = render_wait(spec)
+    return {
+        **_host_network(spec),
+        **({"priorityClassName": priority} if (priority := spec.options.priority_class) else {}),
+        "terminationGracePeriodSeconds": spec.termination_grace_s,
+        "automountServiceAccountToken": False,
+        "nodeSelector": training_node_selector(spec),
+        "tolerations": [TRAINING_TOLERATION, {"key": "nvidia.com/gpu", "operator": "Exists"}]
+        if spec.num_gpus
+        else [TRAINING_TOLERATION],
+        "affinity": {
+            "podAntiAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": [
+                    {
+                        "topologyKey": LABEL_HOSTNAME,
+                        "labelSelector": {"matchLabels": {job_label: spec.job}},
+                    }
+                ]
+            }
+        },
+        **({"initContainers": waiting} if waiting else {}),
+    }
+
+
+def as_variables(values: Mapping[str, str]) -> list[KubernetesObject]:
+    """As a container's `env` has them."""
+    return [{"name": name, "value": value} for name, value in values.items()]
+
+
+def _environment(spec: JobSpec, variables: Sequence[KubernetesObject]) -> list[KubernetesObject]:
+    """The variables of training; a check may leave some out, change some and add some."""
+    environment = [*render_environment(spec), *variables]
+    if spec.check is None:
+        return environment
+    own, without = spec.check.environment, spec.check.without
+    return [
+        *(each for each in environment if each["name"] not in {*own, *without}),
+        *as_variables(own),
+        # The name that people know the node by.
+        {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
+    ]
+
+
+def _host_network(spec: JobSpec) -> KubernetesObject:
+    """The node's network, with the cluster's names: pods are found by their Services."""
+    if not spec.options.host_network:
+        return {}
+    return {"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet"}
+
+
+def command(spec: JobSpec) -> list[str]:
+    """What each pod runs. How many nodes and where they meet comes from the operator's PET_*."""
+    if spec.program:
+        return [literal(word) for word in spec.program]
+    return [
+        "torchrun",
+        "-m",
+        "training",
+        spec.recipe.name,
+        *(literal(f"{key}={value}") for key, value in spec.overrides.items()),
+        "--stop-deadline",
+        str(spec.stop_deadline_s),
+        *_samples(spec),
+        "--output-dir",
+        spec.output_dir,
+        *_resume_from(spec),
+    ]
+
+
+def _samples(spec: JobSpec) -> list[str]:
+    """Texts for the run's thread; only language models write any."""
+    return ["--samples", str(NUM_SAMPLES)] if isinstance(spec.recipe.model, LanguageModel) else []
+
+
+def _resume_from(spec: JobSpec) -> list[str]:
+    """The checkpoint of another run, where it was brought."""
+    point = spec.resume_from
+    return ["--resume-from", f"{spec.output_dir}/{point.directory}"] if point is not None else []
+
+
+def _security(spec: JobSpec) -> KubernetesObject:
+    """No privilege; an image that nobody here built runs as the user of the deployment's."""
+    user = {"runAsUser": TRAINER_USER} if spec.has_own_image else {}
+    return container_security() | user
+
+
+def training_node_selector(spec: JobSpec) -> dict[str, str]:
+    """The nodes that the run may use."""
+    return {
+        LABEL_NODE_GROUP: TRAINING_NODE_GROUP,
+        LABEL_CLUSTER_ID: spec.cluster_id,  # clusters may share Kubernetes, but not nodes
+        LABEL_INSTANCE_TYPE: spec.instance.name,
+    }
+
+
+def pod_resources(instance: InstanceType, *, num_gpus: int, num_efa: int) -> KubernetesObject:
+    """What a training pod asks of its node, in whole CPUs and GiB.
+
+    Requests stay below what the node can allocate; devices and memory are limited to their request.
+    There is no CPU limit: the pod has the node to itself, and throttling would only slow it down.
+    """
+    memory_gib = instance.memory_gib * _MEMORY_SHARE
+    if num_efa:
+        memory_gib -= _HUGE_PAGES_GIB
+    fixed = {"memory": f"{int(memory_gib)}Gi"}
+    if num_gpus:
+        fixed["nvidia.com/gpu"] = str(num_gpus)
+    if num_efa:
+        fixed["vpc.amazonaws.com/efa"] = str(num_efa)
+    cpu = instance.vcpus - max(1, round(instance.vcpus * _CPU_LEFT_TO_NODE))
+    return {"requests": {"cpu": str(cpu), **fixed}, "limits": dict(fixed)}
