@@ -19,7 +19,7 @@ from pydantic import SecretStr
 
 from stationmaster.domain.catalogue.hub import language_model_from_config
 from stationmaster.domain.catalogue.models import LanguageModel
-from stationmaster.domain.datasets import C4, HubSource, Listing, Preparation, prepared_bytes
+from stationmaster.domain.datasets import C4, HubSource, Listing, preparation_of, prepared_bytes
 from stationmaster.domain.errors import BadParameter, NotPossibleNow
 
 _TIMEOUT_S: Final = 2.0
@@ -84,8 +84,8 @@ class Hub:
             if not isinstance(cause, urllib.error.HTTPError) or _code(cause) != _NO_SUCH_FILE:
                 raise
 
-    def measure(self, source: HubSource) -> Listing:
-        """How much a data set holds that is packed before training: the most it can be.
+    def measure(self, source: HubSource, task: str) -> Listing:
+        """How much a data set holds that is packed for a task: the most it can be.
 
         Which of its files a configuration has is decided where it is packed; here those count
         whose path names it, or else all.
@@ -96,13 +96,14 @@ class Hub:
         """
         sizes = _C4_SIZES if source == C4 else self._sizes(source)
         tokens = _C4_TOKENS if source == C4 else None
+        preparation = preparation_of(task, ())
         return Listing(
             source=source.uri,
             num_bytes=sum(sizes.values()),
             num_objects=len(sizes),
-            preparation=Preparation.TOKENS,
+            preparation=preparation,
             prepared_bytes=sum(
-                prepared_bytes(Preparation.TOKENS, name, size) for name, size in sizes.items()
+                prepared_bytes(preparation, name, size) for name, size in sizes.items()
             )
             if tokens is None
             else tokens * _MOST_TOKEN_BYTES,

@@ -4,6 +4,7 @@
     python -m training.prepare tokens ID --tokenizer bpe --vocab-size 512 --data-directory /fsx/data
 
     python -m training.prepare tokens --dataset c4 --tokenizer T --vocab-size N --data-directory D
+    python -m training.prepare megatron ID --tokenizer T --vocab-size N --data-directory D
 
 ID names data that `relay.stage` has copied below the data directory. Any number of these programs,
 on any nodes that see the directory, divide the work; the result does not depend on their number.
@@ -31,14 +32,9 @@ from stationmaster.domain.datasets import Preparation, StagedLine, StagingLine
 from stationmaster.domain.errors import StationmasterError, UserError
 from stationmaster.domain.exit_codes import EXIT_NOT_DONE, EXIT_REFUSED
 from training.config import positive
-from training.data.preparing import (
-    ImageWork,
-    Settings,
-    TokenWork,
-    find_target,
-    find_target_on_hub,
-    prepare,
-)
+from training.data.indexed_work import IndexedWork
+from training.data.preparing import ImageWork, TokenWork, Work, prepare
+from training.data.targets import Settings, find_target, find_target_on_hub
 
 REPORT_EVERY_S: Final = 5.0
 # More processes than this wait for the file system and not for a core.
@@ -63,18 +59,24 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def _work(arguments: argparse.Namespace) -> ImageWork | TokenWork:
+def _work(arguments: argparse.Namespace) -> Work:
     data, name = arguments.data_directory, arguments.id
     if arguments.what == "images":
         settings: Settings = {"num_classes": arguments.classes}
         return ImageWork(find_target(data, name, preparation=Preparation.IMAGES, settings=settings))
     settings = {"tokenizer": arguments.tokenizer, "vocab_size": arguments.vocab_size}
+    preparation = Preparation(arguments.what)
     if arguments.dataset is not None:
-        run_id = arguments.run_id or "no run"
-        return TokenWork(
-            find_target_on_hub(data, arguments.dataset, run_id=run_id, settings=settings)
+        target = find_target_on_hub(
+            data,
+            arguments.dataset,
+            run_id=arguments.run_id or "no run",
+            preparation=preparation,
+            settings=settings,
         )
-    return TokenWork(find_target(data, name, preparation=Preparation.TOKENS, settings=settings))
+    else:
+        target = find_target(data, name, preparation=preparation, settings=settings)
+    return TokenWork(target) if preparation is Preparation.TOKENS else IndexedWork(target)
 
 
 class _Report:
@@ -116,14 +118,18 @@ def _parser() -> argparse.ArgumentParser:
     images = what.add_parser("images", help="archives become class folders; folders are counted")
     images.add_argument("--classes", type=positive, required=True, metavar="N")
     tokens = what.add_parser("tokens", help="text is tokenised and packed")
-    tokens.add_argument("--tokenizer", required=True, metavar="T")
-    tokens.add_argument("--vocab-size", type=positive, required=True, metavar="N")
+    megatron = what.add_parser("megatron", help="text becomes an indexed data set of Megatron")
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
     images.add_argument("id", metavar="ID", help="names the copied data")
-    source = tokens.add_mutually_exclusive_group(required=True)
-    source.add_argument("id", nargs="?", metavar="ID", help="names the copied data")
-    source.add_argument("--dataset", metavar="D", help="of the hub: c4, or hub:ORG/NAME[/CONFIG]")
-    for each in (images, tokens):
+    for each in (tokens, megatron):
+        each.add_argument("--tokenizer", required=True, metavar="T")
+        each.add_argument("--vocab-size", type=positive, required=True, metavar="N")
+        source = each.add_mutually_exclusive_group(required=True)
+        source.add_argument("id", nargs="?", metavar="ID", help="names the copied data")
+        source.add_argument(
+            "--dataset", metavar="D", help="of the hub: c4, or hub:ORG/NAME[/CONFIG]"
+        )
+    for each in (images, tokens, megatron):
         each.add_argument("--data-directory", type=Path, required=True, metavar="DIR")
         each.add_argument("--run-id", metavar="RUN", help="for the lines that are printed")
         each.add_argument(

@@ -21,6 +21,7 @@ from relay.staging.config import LookingConfig
 from relay.staging.source import StagingRefused
 from stationmaster.domain.datasets import (
     AS_IT_IS,
+    FOR_MEGATRON,
     MANIFEST_FILE,
     PACKED,
     SHARED_PREFIX,
@@ -28,6 +29,8 @@ from stationmaster.domain.datasets import (
     Preparation,
     StagedLine,
 )
+from stationmaster.domain.errors import BadParameter
+from stationmaster.domain.indexed import BIN, IDX, check_indexed
 
 ROW_ENDINGS: Final = (".jsonl", ".json", ".jsonl.gz", ".json.gz", ".csv", ".parquet")
 IMAGE_ENDINGS: Final = (".jpg", ".jpeg", ".png")
@@ -55,7 +58,8 @@ def look(
     """
     began = time.monotonic()
     found = _Data(config)
-    found.check_there()
+    if config.order.task != FOR_MEGATRON:  # a prefix names two files
+        found.check_there()
     room, needed = free_bytes(config.mount), config.order.keep_free_bytes
     if needed > room:
         raise StagingRefused(
@@ -69,6 +73,8 @@ def look(
             counts = _look_at_rows(found)
         case task if task == AS_IT_IS:
             counts = _look_at_all(found)
+        case task if task == FOR_MEGATRON:
+            counts = _look_at_indexed(found)
         case _:
             counts = _look_at_text(found)
     return StagedLine(
@@ -109,6 +115,23 @@ class _Data:
         if self.root.is_dir():
             self.entries(self.root)
 
+    def check_prefix(self) -> None:
+        """Refuse the prefix of no file of Megatron, with the prefixes that are near."""
+        parent = self.root if self.root.is_dir() else self.root.parent
+        if not parent.is_dir():
+            raise self._missing()
+        self.check_inside(parent)
+        names = [entry.name for entry in self.entries(parent) if entry.name.endswith(IDX)]
+        prefixes = [self.shown(parent / name.removesuffix(IDX)) for name in names]
+        if self.shown(self.root) in prefixes:
+            return
+        near = get_close_matches(self.shown(self.root), prefixes, n=3, cutoff=0.5) or prefixes[:3]
+        there = f"there are {', '.join(near)}" if near else f"there is none in {self.shown(parent)}"
+        raise StagingRefused(
+            f"{self.shown(self.root)} is no indexed data set of Megatron: expected the prefix of "
+            f"PREFIX{BIN} and PREFIX{IDX}; {there}"
+        )
+
     def check_inside(self, path: Path | str) -> None:
         """Refuse a path that links lead outside of the file system."""
         real = Path(os.path.realpath(path))
@@ -144,12 +167,17 @@ class _Data:
             StagingRefused: one cannot be read.
         """
         with ThreadPoolExecutor(_LOOKS_AT_ONCE) as pool:
-            sizes = list(pool.map(self._size, paths, chunksize=64))
+            sizes = list(pool.map(self.size, paths, chunksize=64))
         self.num_files += len(sizes)
         self.num_bytes += sum(sizes)
         return len(sizes)
 
-    def _size(self, path: str) -> int:
+    def size(self, path: str | Path) -> int:
+        """Of a file that can be read.
+
+        Raises:
+            StagingRefused: it cannot.
+        """
         with self._reading(path):
             if not os.access(path, os.R_OK, effective_ids=True):
                 raise PermissionError
@@ -295,6 +323,26 @@ def _look_at_text(data: _Data) -> dict[str, int]:
         )
     named = {"files_of_rows": kinds[True], "text_files": kinds[False]}
     return {name: number for name, number in named.items() if number}
+
+
+def _look_at_indexed(data: _Data) -> dict[str, int]:
+    """The two files that a prefix names."""
+    files = [data.root.with_name(data.root.name + ending) for ending in (BIN, IDX)]
+    data.check_prefix()
+    sizes = [data.size(file) if file.exists() else None for file in files]
+
+    def read(offset: int, number: int) -> bytes:
+        with files[1].open("rb") as opened:
+            opened.seek(offset)
+            return opened.read(number)
+
+    name = data.shown(data.root)
+    try:
+        head, num_tokens = check_indexed(name, bin_bytes=sizes[0], idx_bytes=sizes[1], read=read)
+    except BadParameter as error:
+        raise StagingRefused(str(error)) from error
+    data.count([str(file) for file in files])
+    return {"tokens": num_tokens, "documents": head.num_documents}
 
 
 def _files(data: _Data) -> list[str]:

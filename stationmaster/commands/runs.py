@@ -75,7 +75,7 @@ def measure(services: Services, source: S3Source | HubSource, task: str) -> List
     if isinstance(source, S3Source):
         return services.datasets.measure(source, task)
     try:
-        return services.hub.measure(source)
+        return services.hub.measure(source, task)
     except NotPossibleNow as error:
         logger.warning("data set not measured", extra={"reason": str(error)})
         return None

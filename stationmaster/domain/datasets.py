@@ -32,16 +32,15 @@ SHARED_PREFIX: Final = "/fsx/"
 MANIFEST_FILE: Final = "manifest.json"
 FILES: Final = "files"
 
-# In place of a recipe's task where nothing is made of the data: another program reads it.
+# In place of a recipe's task where another program reads the data: as it is, or as Megatron does.
 AS_IT_IS: Final = "as-it-is"
+FOR_MEGATRON: Final = "megatron"
 
 # How a packed data set is recognised: see `training.data.shards`.
 PACKED: Final = frozenset({"manifest.json", "tokenizer.json"})
 # Source: Amazon S3 user guide, "General purpose bucket naming rules", and "Naming Amazon S3
 # objects": a key has up to 1,024 bytes. What would need quoting in a shell is not taken.
 _S3_URI: Final = re.compile(r"s3://([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(?:/([\w.+=@:/-]{0,450}))?")
-
-
 _SHARED_PATH: Final = re.compile(r"[\w./@+-]{1,450}")
 _ARCHIVES: Final = (".tar", ".tar.gz", ".tgz")
 _COMPRESSED: Final = (".gz", ".parquet", ".zst", ".bz2", ".xz")
@@ -55,6 +54,8 @@ class Preparation(StrEnum):
     """Archives become class folders; class folders are counted."""
     TOKENS = "tokens"
     """Text is tokenised and packed."""
+    MEGATRON = "megatron"
+    """Text becomes an indexed data set of Megatron's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +211,8 @@ def preparation_of(task: str, paths: Iterable[str]) -> Preparation:
     match task:
         case "image-classification":
             return Preparation.IMAGES
+        case task if task == FOR_MEGATRON:
+            return Preparation.MEGATRON
         case "pretraining" if not set(paths) >= PACKED:
             return Preparation.TOKENS
         case _:
@@ -220,7 +223,8 @@ def prepared_bytes(preparation: Preparation, path: str, num_bytes: int) -> int:
     """Room that preparing one file takes beside the file itself, at most.
 
     An archive of images holds what its files hold. Text becomes 2 or 4 bytes a token, of 3 to 5
-    characters each: no more than the text, which may lie there compressed to a third.
+    characters each: no more than the text, which may lie there compressed to a third. A fifth of
+    that is Megatron's index, of 20 bytes a document, or less.
     """
     match preparation:
         case Preparation.NONE:
@@ -229,6 +233,9 @@ def prepared_bytes(preparation: Preparation, path: str, num_bytes: int) -> int:
             return num_bytes if path.endswith(_ARCHIVES) else 0
         case Preparation.TOKENS:
             return 3 * num_bytes if path.endswith(_COMPRESSED) else num_bytes
+        case Preparation.MEGATRON:
+            tokens = prepared_bytes(Preparation.TOKENS, path, num_bytes)
+            return 0 if path.endswith((".bin", ".idx")) else tokens * 5 // 4
 
 
 def is_plain(path: str) -> bool:

@@ -237,7 +237,7 @@ def _words(preparation: Preparation, recipe: Recipe, data_id: str) -> Sequence[s
     tokenizer = str(settings["tokenizer"]).replace("$", "$$")
     what = [data_id] if data_id else ["--dataset", read_packed_source(recipe.training.dataset)]
     size = str(settings["vocab_size"])
-    return ["tokens", *what, "--tokenizer", tokenizer, "--vocab-size", size]
+    return [preparation.value, *what, "--tokenizer", tokenizer, "--vocab-size", size]
 
 
 def _job(

@@ -18,11 +18,11 @@ from stationmaster.domain.catalogue.models import ImageModel
 from stationmaster.domain.catalogue.recipes import Recipe
 from stationmaster.domain.datasets import (
     LookingOrder,
-    Preparation,
     StagedLine,
     StagingLine,
     StagingOrder,
     is_staged,
+    preparation_of,
     read_s3_source,
     read_shared_path,
     read_staging_line,
@@ -197,7 +197,9 @@ def _objects(
             # Later runs find what is prepared by its name: it is always the deployment's work.
             replace(spec, image=settings.training_image),
             data_id=staging.data_id if staging else "",
-            preparation=staging.preparation if staging and staging.data_id else Preparation.TOKENS,
+            preparation=staging.preparation
+            if staging and staging.data_id
+            else preparation_of(run.request.data_task, ()),
         ),
     ]
 

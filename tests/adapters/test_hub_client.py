@@ -244,7 +244,7 @@ def test_where_the_hub_is_comes_from_the_usual_variables() -> None:
 
 def measured(page: Any, source: HubSource) -> Listing:
     with hub_with({"/api/datasets/org/texts?blobs=true": ok(page)}) as url:
-        return Hub(url, token=SecretStr(""), timeout_s=10.0).measure(source)
+        return Hub(url, token=SecretStr(""), timeout_s=10.0).measure(source, "pretraining")
 
 
 FILES = [
@@ -291,8 +291,8 @@ def test_a_data_set_that_is_missing_is_refused_and_c4_is_known() -> None:
     with hub_with({}) as url:
         hub = Hub(url, token=SecretStr(""), timeout_s=10.0)
         with pytest.raises(BadParameter, match="org/texts is not on the Hugging Face hub"):
-            hub.measure(HubSource("org/texts"))
-        found = hub.measure(C4)
+            hub.measure(HubSource("org/texts"), "pretraining")
+        found = hub.measure(C4, "pretraining")
 
     assert found.num_objects == 1024
     assert found.num_bytes == pytest.approx(305e9, rel=1e-6)

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stationmaster.domain.datasets import (
+    FOR_MEGATRON,
     DataFile,
     DataManifest,
     Preparation,
@@ -94,6 +95,9 @@ def test_id_names_source_version_preparation_and_settings() -> None:
         ("pretraining", ["a.jsonl"], Preparation.TOKENS),
         ("pretraining", ["manifest.json", "tokenizer.json", "t.bin"], Preparation.NONE),
         ("finetuning", ["a.jsonl"], Preparation.NONE),
+        (FOR_MEGATRON, ["a.jsonl"], Preparation.MEGATRON),
+        (FOR_MEGATRON, ["x.bin", "x.idx"], Preparation.MEGATRON),
+        (FOR_MEGATRON, (), Preparation.MEGATRON),
     ],
 )
 def test_preparation_follows_from_recipe_and_objects(
@@ -108,6 +112,9 @@ def test_room_for_what_is_made_depends_on_the_kind_of_file() -> None:
     assert prepared_bytes(Preparation.IMAGES, "train/a/1.jpg", 9) == 0
     assert prepared_bytes(Preparation.TOKENS, "a.json.gz", 9) == 27
     assert prepared_bytes(Preparation.TOKENS, "a.txt", 9) == 9
+    assert prepared_bytes(Preparation.MEGATRON, "a.txt", 8) == 10
+    assert prepared_bytes(Preparation.MEGATRON, "a.json.gz", 8) == 30
+    assert prepared_bytes(Preparation.MEGATRON, "a.bin", 8) == 0
 
 
 def test_manifest_reads_back_equal() -> None:

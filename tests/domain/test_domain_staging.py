@@ -114,6 +114,23 @@ def test_packing_takes_longer_on_fewer_cores() -> None:
     assert one.stage_s > four.stage_s
 
 
+def test_joining_the_parts_for_megatron_takes_longer() -> None:
+    recipe = get_recipe("llama2-7b").with_overrides({"dataset": ADDRESS})
+    packed, joined = (
+        plan_recipe(
+            recipe,
+            nodes=2,
+            listing=listing(100 * GB, preparation=preparation, prepared_bytes=300 * GB),
+        ).data
+        for preparation in (Preparation.TOKENS, Preparation.MEGATRON)
+    )
+
+    assert packed is not None
+    assert joined is not None
+    # 600 GB more are read or written, at 150 MB/s to 3 GB/s.
+    assert 200 < joined.stage_s - packed.stage_s < 4000
+
+
 def test_plan_says_what_is_brought() -> None:
     (sentence,) = [line for line in plan(listing(300 * GB)).warnings if line.startswith("data:")]
     assert sentence.startswith(f"data: 3 objects, 300.0 GB of {ADDRESS} are brought to the file")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
+import struct
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,13 +18,21 @@ from relay.staging import looking
 from relay.staging.config import LookingConfig
 from relay.staging.looking import look
 from relay.staging.source import StagingRefused
-from stationmaster.domain.datasets import AS_IT_IS, LookingOrder, StagedLine, read_staging_line
+from stationmaster.domain.datasets import (
+    AS_IT_IS,
+    FOR_MEGATRON,
+    LookingOrder,
+    StagedLine,
+    read_staging_line,
+)
 from stationmaster.domain.exit_codes import EXIT_MISUNDERSTOOD, EXIT_REFUSED
 from stationmaster.domain.ids import RunId
 from training.data import corpus, images, shards, sources
 
 NOBODY = 65534
 TEXT, ROWS, IMAGES = "pretraining", "finetuning", "image-classification"
+# Of two documents in uint16, of 3 and 2 tokens.
+INDEX = struct.pack("<9sQBQQ2i2q3q", b"MMIDIDX\0\0", 1, 8, 2, 3, 3, 2, 0, 6, 0, 1, 2)
 
 
 class FileSystem:
@@ -342,3 +352,36 @@ def test_what_is_looked_for_is_what_the_trainer_reads() -> None:
     assert looking.IMAGE_PLACES == images._PLACES
     assert looking.PACKING_FILE == shards.PACKING
     assert looking.LARGEST_TEXT_BYTES == sources._LARGEST_TO_PREPARE_BYTES
+
+
+def test_indexed_data_set_is_named_by_its_prefix(fsx: FileSystem) -> None:
+    fsx.put("mine/law_text_document.bin", struct.pack("<5H", 1, 2, 0, 3, 0))
+    fsx.put("mine/law_text_document.idx", INDEX)
+
+    found = fsx.look("mine/law_text_document", FOR_MEGATRON)
+
+    assert found.counts == {"tokens": 5, "documents": 2}
+    assert (found.num_files, found.num_bytes) == (2, 10 + len(INDEX))
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("mine", "mine is no indexed data set .* there are .*/mine/law_text_document$"),
+        ("mine/law", r"expected the prefix of PREFIX\.bin and PREFIX\.idx; there are .*/mine/law_"),
+        ("mine/law_text_document.bin", "there are .*/mine/law_text_document$"),
+        ("other/law", "does not exist"),
+        ("empty/law", "there is none in .*/empty$"),
+        ("cut/law", r"law\.bin has 4 bytes, its index says 10"),
+        ("alone/law", r"law\.bin does not exist"),
+    ],
+)
+def test_prefix_of_no_whole_data_set_is_refused(fsx: FileSystem, path: str, said: str) -> None:
+    fsx.put("mine/law_text_document.bin", bytes(10))
+    fsx.put("mine/law_text_document.idx", INDEX)
+    fsx.put("cut/law.bin", bytes(4))
+    fsx.put("cut/law.idx", INDEX)
+    fsx.put("alone/law.idx", INDEX)
+    fsx.put("empty/text.txt")
+
+    assert re.search(said, fsx.refusal(path, FOR_MEGATRON))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from factories import make_request
 
 from stationmaster.domain.datasets import LookingOrder, Preparation, StagingOrder
@@ -108,13 +109,14 @@ def test_preparing_has_a_pod_on_each_node_and_asks_for_no_gpu() -> None:
     assert container["resources"]["requests"].keys() == {"cpu", "memory"}
 
 
-def test_packing_names_the_tokenizer_and_the_models_vocabulary() -> None:
-    job = preparing("llama2-7b", Preparation.TOKENS, overrides={"tokenizer": "a/b"})
+@pytest.mark.parametrize("preparation", [Preparation.TOKENS, Preparation.MEGATRON])
+def test_packing_names_the_tokenizer_and_the_models_vocabulary(preparation: Preparation) -> None:
+    job = preparing("llama2-7b", preparation, overrides={"tokenizer": "a/b"})
 
     (container,) = pod(job)["containers"]
     words = container["command"]
     assert words[3:] == [
-        *("tokens", "copied", "--tokenizer", "a/b", "--vocab-size", "32000"),
+        *(preparation.value, "copied", "--tokenizer", "a/b", "--vocab-size", "32000"),
         *("--data-directory", "/fsx/data", "--run-id", RUN_ID),
     ]
 

@@ -9,14 +9,16 @@ import pytest
 from data_sets import number_tokenizer, numbered, write_rows
 from dataset_hub import DatasetHub, dataset_hub
 
+from stationmaster.domain.datasets import Preparation
 from stationmaster.domain.errors import BadParameter, PermanentError
 from training.data.corpus_lookup import find_corpus
 from training.data.corpus_reading import read_documents
 from training.data.hub_files import open_on_hub
 from training.data.pack import DEFAULT_SHARD_TOKENS, make_plan, pack
-from training.data.preparing import Target, TokenWork, find_target_on_hub, prepare
+from training.data.preparing import TokenWork, prepare
 from training.data.shards import PackedData, read_packed
 from training.data.streaming import StreamingSource
+from training.data.targets import Target, find_target_on_hub
 from training.data.tokenizers import describe_tokenizer
 
 OLD, NEW = "a" * 40, "b" * 40
@@ -214,7 +216,9 @@ def test_c4_is_packed_in_parts_at_the_commit_that_the_run_began_with(
 
     def target(run_id: str) -> Target:
         settings: dict[str, str | int] = {"tokenizer": "bpe", "vocab_size": 270}
-        return find_target_on_hub(data, "c4", run_id=run_id, settings=settings)
+        return find_target_on_hub(
+            data, "c4", run_id=run_id, preparation=Preparation.TOKENS, settings=settings
+        )
 
     begun = target("run-1")
     hub.commits[NEW] = files(tmp_path / "new", first=500)
@@ -244,7 +248,13 @@ def test_c4_is_packed_in_parts_at_the_commit_that_the_run_began_with(
 def test_data_set_without_room_for_its_tokens_is_refused(hub: DatasetHub, tmp_path: Path) -> None:
     hub.commits[OLD] = {"a.jsonl.gz": b"x" * 1000}
     settings: dict[str, str | int] = {"tokenizer": str(tmp_path), "vocab_size": 4096}
-    target = find_target_on_hub(tmp_path, "hub:allenai/c4", run_id="r", settings=settings)
+    target = find_target_on_hub(
+        tmp_path,
+        "hub:allenai/c4",
+        run_id="r",
+        preparation=Preparation.TOKENS,
+        settings=settings,
+    )
     number_tokenizer(tmp_path)
 
     with pytest.raises(BadParameter, match=r"needs up to 0\.0 GB when it is packed"):

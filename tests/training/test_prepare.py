@@ -36,9 +36,10 @@ from training.data.imagenet import Size, check_size, find_archives
 from training.data.mat_file import read_structs
 from training.data.pack import DEFAULT_SHARD_TOKENS, make_plan, pack
 from training.data.packed_parts import split_into_parts
-from training.data.preparing import ImageWork, TokenWork, find_target, prepare
+from training.data.preparing import ImageWork, TokenWork, prepare
 from training.data.shards import PackedData, read_packed, verify_packed, write_atomically
 from training.data.shares import Share, Shares
+from training.data.targets import find_target
 from training.data.tokenizers import describe_tokenizer
 from training.prepare import main
 
@@ -387,6 +388,7 @@ def test_share_of_a_killed_process_is_done_by_another(tmp_path: Path) -> None:
 import sys, time
 from pathlib import Path
 from training.data.shares import Share, Shares
+from training.data.targets import find_target
 def do(share):
     print(share.name, flush=True)
     time.sleep(600)

@@ -25,6 +25,7 @@ from training.data.shards import (
     TOKENIZER,
     Manifest,
     PackedData,
+    PackPlan,
     Shard,
     read_packed,
     write_atomically,
@@ -102,7 +103,7 @@ class PackedParts:
         plan = make_plan(
             part, self._tokenizer, spec=self.tokenizer, shard_tokens=DEFAULT_SHARD_TOKENS
         )
-        packed = pack(part, self._tokenizer, plan, directory=self._part(number), may_be_empty=True)
+        packed = pack(part, self._tokenizer, plan, directory=self.part(number), may_be_empty=True)
         return {"num_tokens": packed.manifest.num_tokens}
 
     def join(self, files: Path) -> PackedData:
@@ -114,16 +115,13 @@ class PackedParts:
         if (files / MANIFEST).exists():
             return read_packed(files)
         files.mkdir(parents=True, exist_ok=True)
-        parts = [
-            Manifest.model_validate_json((self._part(number) / MANIFEST).read_bytes())
-            for number in range(len(self._parts))
-        ]
+        parts = self.manifests()
         shards: list[Shard] = []
         for number, part in enumerate(parts):
             for shard in part.shards:
                 name = f"tokens-{len(shards):05d}.bin"
                 if not (files / name).exists():
-                    (self._part(number) / shard.file).rename(files / name)
+                    (self.part(number) / shard.file).rename(files / name)
                 shards.append(shard.model_copy(update={"file": name}))
         if not shards:
             raise BadParameter(f"{self.name} holds no text")
@@ -132,9 +130,7 @@ class PackedParts:
         return read_packed(files)
 
     def _manifest(self, parts: Sequence[Manifest], shards: Sequence[Shard]) -> Manifest:
-        plan = make_plan(
-            self.corpus, self._tokenizer, spec=self.tokenizer, shard_tokens=DEFAULT_SHARD_TOKENS
-        )
+        plan = self.plan
         digests = [plan.tokenizer_sha256, *(shard.sha256 for shard in shards)]
         return Manifest(
             plan=plan,
@@ -144,7 +140,27 @@ class PackedParts:
             shards=tuple(shards),
         )
 
-    def _part(self, number: int) -> Path:
+    @property
+    def tokenizer_file(self) -> Path:
+        """The tokenizer's own file; what configures it lies beside it."""
+        return self._tokenizer.path
+
+    @property
+    def plan(self) -> PackPlan:
+        """What decides the tokens of all parts."""
+        return make_plan(
+            self.corpus, self._tokenizer, spec=self.tokenizer, shard_tokens=DEFAULT_SHARD_TOKENS
+        )
+
+    def manifests(self) -> list[Manifest]:
+        """What each part came to, once all are packed."""
+        return [
+            Manifest.model_validate_json((self.part(number) / MANIFEST).read_bytes())
+            for number in range(len(self._parts))
+        ]
+
+    def part(self, number: int) -> Path:
+        """The directory of one part."""
         return self.directory / "parts" / f"{number:05d}"
 
 

@@ -8,33 +8,27 @@ torch.
 from __future__ import annotations
 
 import fcntl
-import hashlib
-import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 
 from stationmaster.domain.datasets import (
     FILES,
     MANIFEST_FILE,
     DataFile,
-    DataFolder,
     DataManifest,
     Preparation,
     StagedLine,
-    data_id,
     prepared_bytes,
     read_data_manifest,
 )
-from stationmaster.domain.errors import BadParameter, NotPossibleNow
-from training.data.corpus import SHORT_NAMES
-from training.data.corpus_lookup import find_corpus
+from stationmaster.domain.errors import BadParameter
 from training.data.imagenet import (
     IMAGENET,
     Archives,
@@ -43,69 +37,45 @@ from training.data.imagenet import (
     count_folders,
     find_archives,
 )
-from training.data.images import class_root, locked
+from training.data.images import class_root
 from training.data.packed_parts import PART_BYTES, PackedParts, file_sizes
-from training.data.shards import TOKENIZER, write_atomically
+from training.data.shards import TOKENIZER
 from training.data.shares import Result, Share, Shares, in_processes
+from training.data.targets import Target
 
-Settings = dict[str, str | int]
+SHARES: Final = "shares"
+
 Progress = Callable[[int, int], None]
 """Hears of the bytes that are done, of all bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """Shares that any process may do; all of them are done before the next pass begins."""
+
+    name: str
+    """Of the directory with their markers."""
+    shares: list[Share]
+    """In an order that is always the same."""
+    do: Callable[[Share], Result]
+    """Does one of them."""
 
 
 class Work(Protocol):
     """What is to be done with a data set; another process makes an equal one from the same."""
 
-    def shares(self) -> list[Share]:
-        """Its shares, in an order that is always the same."""
+    @property
+    def target(self) -> Target:
+        """Where it goes."""
 
-    def do(self, share: Share) -> Result:
-        """Do one of them."""
+    def passes(self) -> list[Pass]:
+        """Its shares."""
 
     def finish(self) -> DataManifest:
         """What is there when all are done."""
 
-
-@dataclass(frozen=True)
-class Target:
-    """Where a data set goes, and what its manifest says of where it came from."""
-
-    data: Path
-    copied: DataManifest
-    """Of the copy; without a root, a data set of the hub that is read while it is packed."""
-    preparation: Preparation
-    settings: Settings
-
-    @property
-    def name(self) -> str:
-        """Its id."""
-        copied = self.copied
-        return data_id(copied.source, copied.source_version, self.preparation, self.settings)
-
-    @property
-    def directory(self) -> Path:
-        """Its directory."""
-        return self.data / self.name
-
-    def manifest(
-        self,
-        *,
-        root: str,
-        counts: dict[str, int],
-        files: tuple[DataFile, ...] = (),
-        folders: tuple[DataFolder, ...] = (),
-    ) -> DataManifest:
-        """Its manifest."""
-        return DataManifest(
-            source=self.copied.source,
-            source_version=self.copied.source_version,
-            preparation=self.preparation,
-            settings=self.settings,
-            root=root,
-            files=files,
-            folders=folders,
-            counts=counts,
-        )
+    def needed_bytes(self) -> int:
+        """Room that it takes, at most, where nobody has looked for it; 0 elsewhere."""
 
 
 @dataclass(frozen=True)
@@ -119,6 +89,14 @@ class ImageWork:
         """A share for each class, and one for the validation images; none for class folders."""
         archives = self._archives
         return archives.shares() if archives is not None else []
+
+    def passes(self) -> list[Pass]:
+        """One."""
+        return [Pass(SHARES, self.shares(), self.do)]
+
+    def needed_bytes(self) -> int:
+        """The copying has looked."""
+        return 0
 
     def do(self, share: Share) -> Result:
         """Unpack one archive."""
@@ -170,16 +148,20 @@ class TokenWork:
 
     def shares(self) -> list[Share]:
         """A share for each part; the tokenizer is there before they are begun."""
-        self._parts.prepare()
-        return self._parts.shares()
+        self.parts.prepare()
+        return self.parts.shares()
+
+    def passes(self) -> list[Pass]:
+        """One."""
+        return [Pass(SHARES, self.shares(), self.do)]
 
     def do(self, share: Share) -> Result:
         """Pack one part."""
-        return self._parts.pack(share)
+        return self.parts.pack(share)
 
     def finish(self) -> DataManifest:
         """Join the parts."""
-        packed = self._parts.join(self.target.directory / FILES)
+        packed = self.parts.join(self.target.directory / FILES)
         names = [*(path.name for path in packed.paths), "manifest.json", TOKENIZER]
         sha256 = {shard.file: shard.sha256 for shard in packed.manifest.shards}
         return self.target.manifest(
@@ -199,12 +181,13 @@ class TokenWork:
         )
 
     def needed_bytes(self) -> int:
-        """Room that the tokens take, at most."""
-        sizes = file_sizes(self._parts.corpus)
-        return sum(prepared_bytes(Preparation.TOKENS, file, size) for file, size in sizes.items())
+        """Of a data set of the hub; of what was copied, the copying has looked."""
+        target = self.target
+        sizes = file_sizes(self.parts.corpus) if not target.copied.root else {}
+        return sum(prepared_bytes(target.preparation, file, size) for file, size in sizes.items())
 
     @cached_property
-    def _parts(self) -> PackedParts:
+    def parts(self) -> PackedParts:
         settings, copied = self.target.settings, self.target.copied
         return PackedParts(
             name=copied.source,
@@ -217,47 +200,8 @@ class TokenWork:
         )
 
 
-def find_target(data: Path, name: str, *, preparation: Preparation, settings: Settings) -> Target:
-    """Where the data set that was copied as `name` goes when it is prepared.
-
-    Raises:
-        NotPossibleNow: it was not copied to its end.
-        PermanentError: its manifest cannot be read.
-    """
-    path = data / name / MANIFEST_FILE
-    try:
-        copied = read_data_manifest(path.read_bytes(), path=str(path))
-    except FileNotFoundError as exc:
-        raise NotPossibleNow(
-            f"{path} is not there: the data was not copied to its end; start the copying again"
-        ) from exc
-    return Target(data, copied, preparation, settings)
-
-
-def find_target_on_hub(data: Path, dataset: str, *, run_id: str, settings: Settings) -> Target:
-    """Where a data set of the hub goes when it is packed, at the commit that the run began with.
-
-    The first process of a run that asks settles the commit for all of them.
-
-    Raises:
-        BadParameter: there is no such data set.
-        PermanentError: the hub cannot be reached.
-    """
-    name = SHORT_NAMES.get(dataset, dataset)
-    commits = data / ".commits"
-    commits.mkdir(parents=True, exist_ok=True)
-    key = hashlib.sha256(f"{run_id} {name}".encode()).hexdigest()[:24]
-    with locked(commits / f"{key}.lock"):
-        known = commits / f"{key}.json"
-        if not known.exists():
-            write_atomically(known, {"commit": find_corpus(name).revision})
-        commit = json.loads(known.read_text())["commit"]
-    source = DataManifest(source=name, source_version=commit, root="")
-    return Target(data, source, Preparation.TOKENS, settings)
-
-
 def prepare(
-    work: ImageWork | TokenWork,
+    work: Work,
     *,
     processes: int,
     progress: Progress,
@@ -275,17 +219,20 @@ def prepare(
     target.directory.mkdir(parents=True, exist_ok=True)
     manifest = _find(target)
     was_there = manifest is not None
-    if manifest is None:
-        shares = work.shares()
-        divided = Shares(target.directory / "shares", shares)
-        if not divided.num_bytes_done():
+    if manifest is not None:
+        _check_files(target, manifest)
+    else:
+        passes = work.passes()
+        divided = [Shares(target.directory / each.name, each.shares) for each in passes]
+        if not any(each.num_bytes_done() for each in divided):
             _check_room(work, free_bytes(target.data))
-        total = sum(share.weight for share in shares)
-        if shares:
+        total = sum(share.weight for each in passes for share in each.shares)
+        largest = max(len(each.shares) for each in passes)
+        if largest:
             in_processes(
-                partial(_work_off, work, divided),
-                number=min(processes, len(shares)),
-                meanwhile=lambda: progress(divided.num_bytes_done(), total),
+                partial(_work_off, passes, divided),
+                number=min(processes, largest),
+                meanwhile=lambda: progress(sum(each.num_bytes_done() for each in divided), total),
             )
         with _alone(target.directory):
             manifest = _find(target)
@@ -305,26 +252,26 @@ def prepare(
     )
 
 
-def _check_room(work: ImageWork | TokenWork, free_bytes: int) -> None:
-    """Of what was copied, the copying has checked it.
+def _check_room(work: Work, free_bytes: int) -> None:
+    """Compare what will be made with the room for it.
 
     Raises:
-        BadParameter: the file system has no room for what will be made.
+        BadParameter: the file system has no room for it.
     """
     name = work.target.copied.source
-    if work.target.copied.root or isinstance(work, ImageWork):
-        return
     needed = work.needed_bytes()
+    is_for_trainer = work.target.preparation is Preparation.TOKENS
+    stream = f"stream it with dataset={name}, or " if is_for_trainer else ""
     if needed > free_bytes:
         raise BadParameter(
             f"{name} needs up to {needed / 1e9:,.1f} GB when it is packed, and the file system has "
-            f"{free_bytes / 1e9:,.1f} GB free; stream it with dataset={name}, or use a cluster "
-            "with a larger file system"
+            f"{free_bytes / 1e9:,.1f} GB free; {stream}use a cluster with a larger file system"
         )
 
 
-def _work_off(work: ImageWork | TokenWork, shares: Shares) -> None:
-    shares.work(work.do)
+def _work_off(passes: Sequence[Pass], divided: Sequence[Shares]) -> None:
+    for each, shares in zip(passes, divided, strict=True):
+        shares.work(each.do)
 
 
 def _find(target: Target) -> DataManifest | None:
@@ -333,6 +280,22 @@ def _find(target: Target) -> DataManifest | None:
         return read_data_manifest(path.read_bytes(), path=str(path))
     except FileNotFoundError:
         return None
+
+
+def _check_files(target: Target, manifest: DataManifest) -> None:
+    """Compare the sizes of what an earlier run has made with its manifest.
+
+    Raises:
+        BadParameter: a file is missing or has another size.
+    """
+    for file in manifest.files:
+        path = target.data / manifest.root / file.path
+        found = path.stat().st_size if path.is_file() else 0
+        if found != file.num_bytes:
+            raise BadParameter(
+                f"{path} has {found:,} bytes, its manifest says {file.num_bytes:,}; remove "
+                f"{target.directory} and have it made again"
+            )
 
 
 def _write_manifest(directory: Path, manifest: DataManifest) -> None:

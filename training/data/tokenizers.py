@@ -107,6 +107,13 @@ def describe_tokenizer(path: Path) -> TokenizerFile:
     )
 
 
+def token_of(path: Path, token_id: int) -> str:
+    """The token with an id, as a tokenizer.json spells it."""
+    token = _open(path).id_to_token(token_id)
+    assert token is not None
+    return token
+
+
 class TextTokenizer:
     """Encodes batches of text on one core."""
 

@@ -152,9 +152,11 @@ def _prepare_s(layout: Layout, listing: Listing) -> float:
     match listing.preparation:
         case Preparation.IMAGES:  # read once and written once
             return 2 * listing.prepared_bytes / file_system_bytes_per_s(layout.recipe)
-        case Preparation.TOKENS:
+        case Preparation.TOKENS | Preparation.MEGATRON:
             cores = layout.nodes * layout.instance.vcpus
             packing = listing.prepared_bytes / (PACK_BYTES_PER_S * cores)
+            if listing.preparation is Preparation.MEGATRON:  # parts are read and written again
+                packing += 2 * listing.prepared_bytes / file_system_bytes_per_s(layout.recipe)
             if listing.is_stored:
                 return packing
             # Each node reads its share of the hub, as fast as the system node reads S3.

@@ -1,0 +1,287 @@
+"""Packed parts joined to Megatron's indexed data set: one `.bin`, and the `.idx` of its documents.
+
+    FILES/text_document.bin     the ids of all documents, each between the tokenizer's begin and end
+    FILES/text_document.idx     where each begins
+    FILES/text_document.json    the hash of every part, for whoever wants to compare
+    FILES/tokenizer/            for Megatron's --tokenizer-model
+
+Once all parts are packed, the place of each in the `.bin` is known, and any number of processes on
+any nodes copy them there, each part once. Called by `training.data.indexed_work`. The layout of the
+files is in `stationmaster.domain.indexed`. This module must not import torch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import os
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import IO, Any, Final
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import BaseModel, ConfigDict
+
+from stationmaster.domain.errors import BadParameter, PermanentError
+from stationmaster.domain.indexed import BIN, DATA_NAME, IDX, UINT16, IndexHead, id_type
+from training.data.packed_parts import PackedParts
+from training.data.shards import TOKENIZER, Manifest, PackPlan, write_atomically
+from training.data.shares import Result, Share
+from training.data.tokenizers import token_of
+
+_LENGTHS: Final = "lengths.int32"
+_JOINED: Final = "joined.json"
+_PIECE_BYTES: Final = 2**24
+_LENGTHS_AT_ONCE: Final = 2**20
+
+Lengths = npt.NDArray[np.int32]
+
+
+class IndexedPart(BaseModel):
+    """A part of the `.bin`; the parts follow each other."""
+
+    model_config = ConfigDict(frozen=True)
+
+    num_tokens: int
+    num_documents: int
+    sha256: str
+    """Of its bytes."""
+
+
+class IndexedManifest(BaseModel):
+    """text_document.json."""
+
+    model_config = ConfigDict(frozen=True)
+
+    plan: PackPlan
+    num_tokens: int
+    num_documents: int
+    parts: tuple[IndexedPart, ...]
+    index_sha256: str
+    """Of the `.idx`."""
+
+
+@dataclass(frozen=True)
+class IndexedParts:
+    """Parts that are packed, and the directory of the data set that they become."""
+
+    parts: PackedParts
+    directory: Path
+
+    def join(self, share: Share) -> Result:
+        """Copy one part to its place, and keep the lengths of its documents.
+
+        Raises:
+            PermanentError: its tokens are not what was packed.
+        """
+        number = int(share.name)
+        part, manifest = self.parts.part(number), self._manifests[number]
+        done = part / _JOINED
+        if not done.exists():
+            joined = self._copy(number, part, manifest)
+            write_atomically(done, joined.model_dump(mode="json"))
+        # After its end is written: there is room for the parts once, not twice.
+        for shard in manifest.shards:
+            (part / shard.file).unlink(missing_ok=True)
+        return {"num_tokens": manifest.num_tokens}
+
+    def finish(self, files: Path) -> IndexedManifest:
+        """Give the `.bin` its name and write what belongs to it; repeating it changes nothing.
+
+        Raises:
+            BadParameter: there is no text in any part.
+        """
+        described = files / f"{DATA_NAME}.json"
+        if described.exists():
+            return IndexedManifest.model_validate_json(described.read_bytes())
+        if not sum(each.num_tokens for each in self._manifests):
+            raise BadParameter(f"{self.parts.name} holds no text")
+        files.mkdir(parents=True, exist_ok=True)
+        if self._begun.exists():
+            self._begun.rename(files / f"{DATA_NAME}{BIN}")
+        joined = [self._joined(number) for number in range(len(self._manifests))]
+        lengths = [self.parts.part(number) / _LENGTHS for number in range(len(joined))]
+        num_documents = sum(each.num_documents for each in joined)
+        head = IndexHead(self._id_type, num_sequences=num_documents, num_documents=num_documents)
+        manifest = IndexedManifest(
+            plan=self.parts.plan,
+            num_tokens=sum(each.num_tokens for each in joined),
+            num_documents=num_documents,
+            parts=tuple(joined),
+            index_sha256=write_index(files / f"{DATA_NAME}{IDX}", head, lengths),
+        )
+        _copy_tokenizer(self.parts.tokenizer_file, files / "tokenizer", plan=manifest.plan)
+        write_atomically(described, manifest.model_dump(mode="json"))
+        for each in lengths:
+            each.unlink()
+        return manifest
+
+    @cached_property
+    def _manifests(self) -> list[Manifest]:
+        return self.parts.manifests()
+
+    @cached_property
+    def _first_tokens(self) -> list[int]:
+        """Where each part begins in the `.bin`, in tokens."""
+        numbers = (each.num_tokens for each in self._manifests)
+        return [0, *itertools.accumulate(numbers)]
+
+    @property
+    def _id_type(self) -> int:
+        return id_type(self._manifests[0].plan.vocab_size)
+
+    @property
+    def _dtype(self) -> np.dtype[Any]:
+        return np.dtype("<u2" if self._id_type == UINT16 else "<i4")
+
+    @property
+    def _begun(self) -> Path:
+        return self.directory / f".{DATA_NAME}{BIN}"
+
+    def _joined(self, number: int) -> IndexedPart:
+        return IndexedPart.model_validate_json((self.parts.part(number) / _JOINED).read_bytes())
+
+    def _copy(self, number: int, part: Path, manifest: Manifest) -> IndexedPart:
+        digest = hashlib.sha256()
+        ends = _DocumentEnds(manifest.plan)
+        # Others write to other places of the same file, at the same time.
+        descriptor = os.open(self._begun, os.O_WRONLY | os.O_CREAT, 0o644)
+        with os.fdopen(descriptor, "wb") as out, (part / f".{_LENGTHS}").open("wb") as lengths:
+            out.seek(self._first_tokens[number] * self._dtype.itemsize)
+            for ids in _tokens(part, manifest):
+                data = ids.astype(self._dtype, copy=False).tobytes()
+                digest.update(data)
+                out.write(data)
+                lengths.write(ends.lengths(ids).tobytes())
+            ends.check(manifest, part=part)
+            for file in (out, lengths):
+                _to_disk(file)
+        (part / f".{_LENGTHS}").rename(part / _LENGTHS)
+        return IndexedPart(
+            num_tokens=manifest.num_tokens,
+            num_documents=manifest.num_documents,
+            sha256=digest.hexdigest(),
+        )
+
+
+class _DocumentEnds:
+    """Finds documents in a stream of tokens: no text spells the end token, so it ends each."""
+
+    def __init__(self, plan: PackPlan) -> None:
+        self._end_id = plan.end_id
+        # Where a document begins with the end token as well, every second one ends it.
+        self._every = 1 + plan.begin_ids.count(plan.end_id)
+        self._seen = 0
+        self._open = 0
+        self._found = 0
+
+    def lengths(self, ids: npt.NDArray[Any]) -> Lengths:
+        """The lengths of the documents that end in these tokens, which follow those before."""
+        places = np.flatnonzero(ids == self._end_id) + 1
+        first = (self._every - 1 - self._seen) % self._every
+        self._seen += len(places)
+        ends = places[first :: self._every]
+        lengths = np.diff(ends, prepend=-self._open).astype(np.int32)
+        self._open = len(ids) - int(ends[-1]) if len(ends) else self._open + len(ids)
+        self._found += len(ends)
+        return lengths
+
+    def check(self, manifest: Manifest, *, part: Path) -> None:
+        """Compare what was found with what was packed.
+
+        Raises:
+            PermanentError: it differs.
+        """
+        if self._open or self._found != manifest.num_documents:
+            raise PermanentError(
+                f"{part} has {self._found:,} ends of documents and {self._open:,} tokens after "
+                f"the last, and was packed from {manifest.num_documents:,} documents; remove "
+                f"{part.parent.parent} and have it made again"
+            )
+
+
+def write_index(path: Path, head: IndexHead, lengths: Sequence[Path]) -> str:
+    """Write a `.idx` whose documents are one sequence each; its SHA-256.
+
+    Args:
+        path: of the file, which is there whole or not at all.
+        head: of the file.
+        lengths: files of int32, in order; together they hold as many as there are documents.
+    """
+    digest = hashlib.sha256()
+    temporary = path.with_name(f".{path.name}.tmp")
+    with temporary.open("wb") as out:
+        for data in itertools.chain(
+            [head.to_bytes()],
+            (each.tobytes() for each in _read(lengths)),
+            _pointers(_read(lengths), item_bytes=head.item_bytes),
+            _counting(head.num_documents + 1),
+        ):
+            digest.update(data)
+            out.write(data)
+        _to_disk(out)
+    temporary.rename(path)
+    return digest.hexdigest()
+
+
+def _read(paths: Iterable[Path]) -> Iterator[Lengths]:
+    for path in paths:
+        with path.open("rb") as opened:
+            while data := opened.read(_LENGTHS_AT_ONCE * 4):
+                yield np.frombuffer(data, dtype="<i4")
+
+
+def _pointers(lengths: Iterable[Lengths], *, item_bytes: int) -> Iterator[bytes]:
+    begin = 0
+    for some in lengths:
+        ends = begin + np.cumsum(some.astype("<i8") * item_bytes)
+        yield np.concatenate(([begin], ends[:-1])).astype("<i8").tobytes()
+        begin = int(ends[-1])
+
+
+def _counting(number: int) -> Iterator[bytes]:
+    for first in range(0, number, _LENGTHS_AT_ONCE):
+        yield np.arange(first, min(number, first + _LENGTHS_AT_ONCE), dtype="<i8").tobytes()
+
+
+def _tokens(part: Path, manifest: Manifest) -> Iterator[npt.NDArray[Any]]:
+    """The tokens of a part, in pieces, compared with their hashes.
+
+    Raises:
+        PermanentError: a file is not what was packed.
+    """
+    for shard in manifest.shards:
+        digest = hashlib.sha256()
+        with (part / shard.file).open("rb") as opened:
+            while data := opened.read(_PIECE_BYTES):
+                digest.update(data)
+                yield np.frombuffer(data, dtype=np.dtype(manifest.plan.dtype))
+        if digest.hexdigest() != shard.sha256:
+            raise PermanentError(
+                f"{part / shard.file} is not what was packed; remove {part.parent.parent} and "
+                "have it made again"
+            )
+
+
+def _copy_tokenizer(path: Path, directory: Path, *, plan: PackPlan) -> None:
+    """What `AutoTokenizer` reads, so that no rank asks the hub for it."""
+    directory.mkdir(exist_ok=True)
+    shutil.copyfile(path, directory / TOKENIZER)
+    for name in ("tokenizer_config.json", "special_tokens_map.json"):
+        if path.with_name(name).is_file():
+            shutil.copyfile(path.with_name(name), directory / name)
+    config = directory / "tokenizer_config.json"
+    if not config.exists():
+        end = token_of(path, plan.end_id)
+        text = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": end}
+        config.write_text(json.dumps(text, indent=2) + "\n")
+
+
+def _to_disk(file: IO[bytes]) -> None:
+    file.flush()
+    os.fsync(file.fileno())

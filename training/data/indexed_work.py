@@ -1,0 +1,136 @@
+"""Text, or files of Megatron, to the indexed data set that Megatron-LM and Megatron-Bridge read.
+
+Whatever it is made of, it is `text_document` below the root of the staged data. Called by
+`training.prepare`. This module must not import torch.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Final
+
+from stationmaster.domain.datasets import FILES, DataFile, DataManifest
+from stationmaster.domain.errors import BadParameter
+from stationmaster.domain.indexed import BIN, DATA_NAME, IDX, IndexHead, check_indexed
+from training.data.indexed_parts import IndexedParts
+from training.data.packed_parts import PART_BYTES
+from training.data.preparing import SHARES, Pass, TokenWork
+from training.data.shares import Result, Share
+from training.data.targets import Target
+
+JOINS: Final = "joins"
+# Of a part's work, beside tokenising it: what copying its tokens is worth where progress is shown.
+_JOIN_WEIGHT: Final = 8
+
+
+@dataclass(frozen=True)
+class IndexedWork:
+    """Text to tokens, in parts as for the trainer; then the parts to one indexed data set."""
+
+    target: Target
+    part_bytes: int = PART_BYTES
+
+    def passes(self) -> list[Pass]:
+        """All parts are packed, then joined; none where the files are Megatron's already."""
+        if self._ready is not None:
+            return [Pass(SHARES, [], self._packing.do)]
+        packed = self._packing.shares()
+        joined = [Share(name=each.name, weight=each.weight // _JOIN_WEIGHT) for each in packed]
+        return [Pass(SHARES, packed, self._packing.do), Pass(JOINS, joined, self.join)]
+
+    def join(self, share: Share) -> Result:
+        """Copy one part to its place."""
+        return self._indexed.join(share)
+
+    def finish(self) -> DataManifest:
+        """Write the index, or take in the files that were copied; compare their sizes.
+
+        Raises:
+            BadParameter: there is no text, or the files do not belong together.
+        """
+        files = self.target.directory / FILES
+        if self._ready is not None:
+            files.mkdir(parents=True, exist_ok=True)
+            for ending in (BIN, IDX):
+                _point_to(files / (DATA_NAME + ending), _with(self._ready, ending))
+            sha256 = {}
+        else:
+            sha256 = {DATA_NAME + IDX: self._indexed.finish(files).index_sha256}
+        head, num_tokens = look_at_indexed(files / DATA_NAME)
+        found = sorted(path for path in files.rglob("*") if path.is_file())
+        names = [str(path.relative_to(files)) for path in found]
+        return self.target.manifest(
+            root=f"{self.target.name}/{FILES}",
+            counts={"tokens": num_tokens, "documents": head.num_documents},
+            files=tuple(
+                DataFile(path=name, num_bytes=path.stat().st_size, sha256=sha256.get(name, ""))
+                for name, path in zip(names, found, strict=True)
+            ),
+        )
+
+    def needed_bytes(self) -> int:
+        """As for packed tokens, and the index."""
+        return self._packing.needed_bytes()
+
+    @cached_property
+    def _packing(self) -> TokenWork:
+        return TokenWork(self.target, self.part_bytes)
+
+    @cached_property
+    def _indexed(self) -> IndexedParts:
+        return IndexedParts(self._packing.parts, self.target.directory)
+
+    @cached_property
+    def _ready(self) -> Path | None:
+        """The prefix of the files of Megatron that were copied, where they were.
+
+        Raises:
+            BadParameter: of several data sets.
+        """
+        copied = self.target.copied
+        if not copied.root:
+            return None
+        root = self.target.data / copied.root
+        names = {file.path for file in copied.files} or set(os.listdir(root))
+        found = sorted(name.removesuffix(IDX) for name in names if name.endswith(IDX))
+        if not found:
+            return None
+        if len(found) > 1:
+            raise BadParameter(
+                f"{copied.source} holds {len(found):,} indexed data sets of Megatron, "
+                f"{', '.join(found[:3])}; put the one to train on below a prefix of its own"
+            )
+        return root / found[0]
+
+
+def look_at_indexed(prefix: Path) -> tuple[IndexHead, int]:
+    """The head of an indexed data set, and how many tokens it has.
+
+    Raises:
+        BadParameter: a file is missing, or the sizes do not agree.
+    """
+    sizes = [
+        path.stat().st_size if path.is_file() else None
+        for path in (_with(prefix, BIN), _with(prefix, IDX))
+    ]
+
+    def read(offset: int, number: int) -> bytes:
+        with _with(prefix, IDX).open("rb") as opened:
+            opened.seek(offset)
+            return opened.read(number)
+
+    return check_indexed(str(prefix), bin_bytes=sizes[0], idx_bytes=sizes[1], read=read)
+
+
+def _point_to(name: Path, file: Path) -> None:
+    """Give a file that stays where a later run looks for it a second name."""
+    # A hard link would need the right to write to it: another user has copied it.
+    name.unlink(missing_ok=True)
+    name.symlink_to(os.path.relpath(file, name.parent))
+
+
+def _with(prefix: Path, ending: str) -> Path:
+    return prefix.with_name(prefix.name + ending)

@@ -1,0 +1,111 @@
+"""Where prepared data goes, and what it is made of: copied files, or a data set of the hub.
+
+Called by `training.prepare` and by what prepares. This module must not import torch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from stationmaster.domain.datasets import (
+    MANIFEST_FILE,
+    DataFile,
+    DataFolder,
+    DataManifest,
+    Preparation,
+    data_id,
+    read_data_manifest,
+)
+from stationmaster.domain.errors import NotPossibleNow
+from training.data.corpus import SHORT_NAMES
+from training.data.corpus_lookup import find_corpus
+from training.data.images import locked
+from training.data.shards import write_atomically
+
+Settings = dict[str, str | int]
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where a data set goes, and what its manifest says of where it came from."""
+
+    data: Path
+    copied: DataManifest
+    """Of the copy; without a root, a data set of the hub that is read while it is packed."""
+    preparation: Preparation
+    settings: Settings
+
+    @property
+    def name(self) -> str:
+        """Its id."""
+        copied = self.copied
+        return data_id(copied.source, copied.source_version, self.preparation, self.settings)
+
+    @property
+    def directory(self) -> Path:
+        """Its directory."""
+        return self.data / self.name
+
+    def manifest(
+        self,
+        *,
+        root: str,
+        counts: dict[str, int],
+        files: tuple[DataFile, ...] = (),
+        folders: tuple[DataFolder, ...] = (),
+    ) -> DataManifest:
+        """Its manifest."""
+        return DataManifest(
+            source=self.copied.source,
+            source_version=self.copied.source_version,
+            preparation=self.preparation,
+            settings=self.settings,
+            root=root,
+            files=files,
+            folders=folders,
+            counts=counts,
+        )
+
+
+def find_target(data: Path, name: str, *, preparation: Preparation, settings: Settings) -> Target:
+    """Where the data set that was copied as `name` goes when it is prepared.
+
+    Raises:
+        NotPossibleNow: it was not copied to its end.
+        PermanentError: its manifest cannot be read.
+    """
+    path = data / name / MANIFEST_FILE
+    try:
+        copied = read_data_manifest(path.read_bytes(), path=str(path))
+    except FileNotFoundError as exc:
+        raise NotPossibleNow(
+            f"{path} is not there: the data was not copied to its end; start the copying again"
+        ) from exc
+    return Target(data, copied, preparation, settings)
+
+
+def find_target_on_hub(
+    data: Path, dataset: str, *, run_id: str, preparation: Preparation, settings: Settings
+) -> Target:
+    """Where a data set of the hub goes when it is packed, at the commit that the run began with.
+
+    The first process of a run that asks settles the commit for all of them.
+
+    Raises:
+        BadParameter: there is no such data set.
+        PermanentError: the hub cannot be reached.
+    """
+    name = SHORT_NAMES.get(dataset, dataset)
+    commits = data / ".commits"
+    commits.mkdir(parents=True, exist_ok=True)
+    key = hashlib.sha256(f"{run_id} {name}".encode()).hexdigest()[:24]
+    with locked(commits / f"{key}.lock"):
+        known = commits / f"{key}.json"
+        if not known.exists():
+            write_atomically(known, {"commit": find_corpus(name).revision})
+        commit = json.loads(known.read_text())["commit"]
+    source = DataManifest(source=name, source_version=commit, root="")
+    return Target(data, source, preparation, settings)
