@@ -28,6 +28,7 @@ from stationmaster.domain.catalogue.models import LanguageModel
 from stationmaster.domain.commands.grammar import parse_request
 from stationmaster.domain.commands.table import key_names
 from stationmaster.domain.errors import BadCommand, StationmasterError, UserError
+from stationmaster.domain.job_kinds import JobKind
 from stationmaster.domain.planning.requirements import check_data
 from stationmaster.domain.run.aggregate import new_run_id
 from stationmaster.domain.run.request import TrainingRequest
@@ -86,6 +87,12 @@ def make_parser() -> argparse.ArgumentParser:
 
     render = commands.add_parser("render", help="a run's Kubernetes objects as YAML")
     render.add_argument("words", nargs="*", metavar="RECIPE key=value")
+    render.add_argument(
+        "--backend",
+        choices=[kind.lower() for kind in JobKind],
+        default=JobKind.PYTORCH_JOB.lower(),
+        help="who runs the job: the Training Operator v1, or Kubeflow Trainer v2",
+    )
     render.set_defaults(run=_render)
 
     nccl_report.add_to(commands)
@@ -297,6 +304,7 @@ def _plan(arguments: argparse.Namespace) -> int:
 
 
 def _render(arguments: argparse.Namespace) -> int:
+    kind = next(kind for kind in JobKind if kind.lower() == arguments.backend)
     start = parse_request(arguments.words, look_up=_look_up)
     plan = start.plan
     request = TrainingRequest(
@@ -313,7 +321,7 @@ def _render(arguments: argparse.Namespace) -> int:
         user_id="",
     )
     run_id = new_run_id(plan.recipe, dedup_key=request.command)
-    print(to_yaml(render_all(request, run_id=run_id)), end="")
+    print(to_yaml(render_all(request, run_id=run_id, kind=kind)), end="")
     return OK
 
 

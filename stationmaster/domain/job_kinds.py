@@ -17,6 +17,7 @@ class JobKind(StrEnum):
     """What a run's job is in Kubernetes."""
 
     PYTORCH_JOB = "PyTorchJob"
+    TRAIN_JOB = "TrainJob"
 
 
 @dataclass(frozen=True, slots=True)

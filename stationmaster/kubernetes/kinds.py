@@ -41,6 +41,8 @@ _KINDS: Final[dict[tuple[str, str], tuple[str, bool]]] = {
         False,
     ),
     ("kubeflow.org/v1", "PyTorchJob"): ("pytorchjobs", True),
+    ("trainer.kubeflow.org/v1alpha1", "TrainJob"): ("trainjobs", True),
+    ("trainer.kubeflow.org/v1alpha1", "TrainingRuntime"): ("trainingruntimes", True),
     ("scheduling.k8s.io/v1", "PriorityClass"): ("priorityclasses", False),
     **{
         (f"kueue.x-k8s.io/{version}", kind): where

@@ -1,8 +1,8 @@
 """python -m stationmaster.rendering.examples [--write]
 
-Renders each recipe of the catalogue with its defaults into manifests/examples, the Job that saves a
-result, and the job that measures NCCL. Without --write it only compares, and exits 1 when a
-committed file is stale; a test does the same.
+Renders each recipe of the catalogue with its defaults into manifests/examples, one of them as a
+TrainJob, the Job that saves a result, and the job that measures NCCL. Without --write it only
+compares, and exits 1 when a committed file is stale; a test does the same.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from stationmaster.domain.catalogue.entries import CATALOGUE
 from stationmaster.domain.catalogue.instances import get_instance
 from stationmaster.domain.catalogue.recipes import Recipe
 from stationmaster.domain.ids import ClusterId
+from stationmaster.domain.job_kinds import JobKind
 from stationmaster.domain.results import RunFacts
 from stationmaster.domain.run.aggregate import new_run_id
 from stationmaster.domain.run.request import TrainingRequest
@@ -31,6 +32,8 @@ DIRECTORY: Final = Path(__file__).resolve().parents[2] / "manifests" / "examples
 SAVED: Final = "tiny-llama"
 SAVING: Final = f"{SAVED}-save"
 NCCL: Final = "nccl-tests"
+# A run on a cluster that has Kubeflow Trainer v2 in place of the Training Operator.
+TRAIN_JOB: Final = "llama2-7b-trainjob"
 _NCCL_INSTANCE: Final = "p5.48xlarge"
 _HEADER: Final = (
     "# Rendered from the recipe {name} with its defaults; do not edit.\n"
@@ -58,8 +61,8 @@ def to_yaml(objects: Iterable[KubernetesObject]) -> str:
     return yaml.dump_all(objects, Dumper=_Dumper, sort_keys=False, width=100, explicit_start=True)
 
 
-def example(recipe: Recipe) -> str:
-    """The file of one recipe."""
+def example(recipe: Recipe, *, kind: JobKind = JobKind.PYTORCH_JOB) -> str:
+    """The file of one recipe, with a job of the kind."""
     request = TrainingRequest(
         recipe=recipe.name,
         nodes=recipe.default_nodes,
@@ -69,7 +72,8 @@ def example(recipe: Recipe) -> str:
         channel_id="C0000000000",
         user_id="U0000000000",
     )
-    objects = render_all(request, run_id=new_run_id(recipe.name, dedup_key="example"))
+    run_id = new_run_id(recipe.name, dedup_key="example")
+    objects = render_all(request, run_id=run_id, kind=kind)
     return _HEADER.format(name=recipe.name) + to_yaml(objects)
 
 
@@ -106,7 +110,9 @@ def nccl_example() -> str:
 def all_examples() -> dict[str, str]:
     """Every file's text, by its name without the ending."""
     recipes = {recipe.name: example(recipe) for recipe in CATALOGUE.values()}
-    return {**recipes, SAVING: saving_example(), NCCL: nccl_example()}
+    train_job = example(CATALOGUE["llama2-7b"], kind=JobKind.TRAIN_JOB)
+    others = {SAVING: saving_example(), NCCL: nccl_example(), TRAIN_JOB: train_job}
+    return recipes | others
 
 
 def main(arguments: list[str]) -> int:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, Final, Protocol
 
 from stationmaster.domain.job_kinds import JobCondition, JobKind
-from stationmaster.rendering import pytorch_job
+from stationmaster.rendering import pytorch_job, train_job
 from stationmaster.rendering.job_spec import JobSpec, KubernetesObject
 
 
@@ -74,6 +74,7 @@ class JobBackend(Protocol):
 
 BACKENDS: Final[Mapping[JobKind, JobBackend]] = {
     JobKind.PYTORCH_JOB: pytorch_job,
+    JobKind.TRAIN_JOB: train_job,
 }
 # A pod of a job has one container with one of these names.
 TRAINING_CONTAINERS: Final = frozenset(backend.CONTAINER for backend in BACKENDS.values())

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from stationmaster.domain.errors import BadParameter
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.images import RELAY_IMAGE, TRAINING_IMAGE
 from stationmaster.domain.job_kinds import JobKind
@@ -46,7 +47,8 @@ def render_all(
     """Every object of the run in an order in which they can be applied.
 
     Raises:
-        UserError: the recipe, the instance type or an override is not known.
+        UserError: the recipe, the instance type or an override is not known, or jobs of the kind
+            cannot do what is asked.
     """
     assignment = first_assignment(run_id, request)
     spec = job_spec(request, assignment, run_id=run_id, image=surroundings.training_image)
@@ -57,6 +59,8 @@ def render_all(
         storage_gib=spec.recipe.file_system_gib,
     )
     backend = backend_of(kind)
+    if refusal := backend.refusal(spec):
+        raise BadParameter(refusal)
     relay = render_relay(
         run_id,
         job=assignment.job,

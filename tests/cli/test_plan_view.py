@@ -46,6 +46,24 @@ def test_job_of_images_on_a_range_has_the_passes_of_its_most_nodes(capsys):
     assert "- norm_batch_size=64\n" in manifest
 
 
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["nodes=1:2", "--backend", "trainjob"], "nodes=1:2 cannot be had: Kubeflow Trainer v2"),
+        (["--backend", "mpijob"], "invalid choice: 'mpijob' (choose from"),
+    ],
+)
+def test_render_refuses_what_the_kind_of_job_cannot_do(capsys, words, says):
+    try:
+        code = main(["render", "tiny-llama", *words])
+    except SystemExit as ended:
+        code = ended.code
+
+    said = capsys.readouterr()
+    assert (code, said.out) == (2, "")
+    assert says in said.err
+
+
 def test_plan_that_does_not_fit_ends_with_a_command_that_plans_what_does(capsys):
     assert main(["plan", "llama2-7b", "nodes=1", "instance=g5.12xlarge", "steps=10"]) == 1
     last = capsys.readouterr().out.splitlines()[-1]

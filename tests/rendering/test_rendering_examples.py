@@ -12,6 +12,8 @@ from stationmaster.rendering.examples import (
     DIRECTORY,
     NCCL,
     SAVING,
+    TRAIN_JOB,
+    all_examples,
     example,
     nccl_example,
     saving_example,
@@ -65,7 +67,7 @@ def test_example_of_each_recipe_has_only_fields_that_kubernetes_declares(name: s
 
 
 def test_examples_have_no_file_without_a_recipe():
-    assert {path.stem for path in DIRECTORY.glob("*.yaml")} == {*CATALOGUE, SAVING, NCCL}
+    assert {path.stem for path in DIRECTORY.glob("*.yaml")} == {*CATALOGUE, SAVING, NCCL, TRAIN_JOB}
 
 
 def test_example_of_saving_is_fresh_and_has_only_declared_fields():
@@ -74,6 +76,16 @@ def test_example_of_saving_is_fresh_and_has_only_declared_fields():
     assert committed == saving_example()
     for item in yaml.safe_load_all(committed):
         check_applied(Catalog().by_kind(item["apiVersion"], item["kind"]), item, namespace="")
+
+
+def test_example_of_a_trainjob_is_fresh_and_ends_with_the_job():
+    committed = (DIRECTORY / f"{TRAIN_JOB}.yaml").read_text(encoding="utf-8")
+
+    assert committed == all_examples()[TRAIN_JOB]
+    kinds = [item["kind"] for item in yaml.safe_load_all(committed)]
+    assert kinds[-2:] == ["TrainingRuntime", "TrainJob"]
+    assert "PyTorchJob" not in committed
+    assert "pytorchjobs" not in committed
 
 
 def test_example_of_nccl_tests_is_fresh():
