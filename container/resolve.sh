@@ -17,7 +17,7 @@ resolve() {
 }
 
 # python-etcd is published as source alone; building it takes no compiler.
-trainer=(--no-binary python-etcd --constraint constraints.txt --extra training --extra metrics)
+trainer=(--no-binary python-etcd --constraint constraints.txt --extra training --extra metrics --extra float8)
 resolve 3.12 x86_64 "${trainer[@]}" pyproject.toml
 resolve 3.13 x86_64 --constraint constraints.txt --extra relay pyproject.toml
 resolve 3.13 aarch64 --constraint constraints.txt --extra relay pyproject.toml

@@ -52,13 +52,13 @@ _OF_THE_SYSTEM: Final = "/usr/lib"
 
 IMAGES: Final = {
     "training": Expected(
-        modules=_TRAINER,
+        modules=(*_TRAINER, "torchao.float8"),
         programs=("torchrun", "fi_info"),
         nccl=_IN_ITS_OWN_PYTHON,
         caches=_GPU_CACHES,
     ),
     "dlc": Expected(
-        modules=_TRAINER,
+        modules=(*_TRAINER, "torchao.float8"),
         programs=("torchrun", "fi_info"),
         nccl=_IN_ITS_OWN_PYTHON,
         caches=_GPU_CACHES,

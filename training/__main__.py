@@ -54,6 +54,7 @@ from training.elastic import (
     stop_on_sigterm,
     wait_for_own_sigterm,
 )
+from training.float8 import prepare_torchao
 from training.manifest import is_disk_full
 from training.metrics import MetricsFile
 from training.progress import ProgressWriter, take_attempt
@@ -128,6 +129,7 @@ def _train(config: TrainerConfig, progress: ProgressWriter, *, restarting: bool)
     stop = stop_on_sigterm(deadline_s=config.stop_deadline_s)
     if config.launch.elastic:
         exit_with_parent()
+    prepare_torchao(config.recipe.training)
     prepared = prepare_data(config)
     logger.info("data ready")
     # Imported only now: these load torch and transformers, 2 s and more, and a mistyped key or a

@@ -15,7 +15,7 @@ from typing import Final
 from stationmaster.domain.catalogue.recipes import Recipe
 from stationmaster.domain.results import TRAINER_FACTS_FILE, TrainerFacts
 
-_LIBRARIES: Final = ("torch", "transformers", "tokenizers", "stationmaster")
+_LIBRARIES: Final = ("torch", "transformers", "tokenizers", "torchao", "stationmaster")
 _PACKAGES: Final = ("training", "stationmaster/domain")
 
 

@@ -6,7 +6,7 @@ checkpoints do not depend on any of this.
 
 The order is fixed, and each part of it has a reason:
 
-0. Tensor parallelism: it replaces weights, which all that follows wraps.
+0. float8 and tensor parallelism: they replace layers and weights, which all that follows wraps.
 1. Activation checkpointing, innermost: what is compiled next contains the recomputation, and the
    compiler decides what it keeps of it.
 2. torch.compile of each block's forward: a model of 80 equal blocks compiles one of them. The hooks
@@ -43,6 +43,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
 
+from stationmaster.domain.catalogue.float8 import FLOAT8
 from stationmaster.domain.catalogue.training_config import (
     ActivationCheckpointing,
     Parallelism,
@@ -61,6 +62,9 @@ _KEPT_OPERATIONS: Final = [
     _aten.mm.default,
     _aten.addmm.default,
     _aten._grouped_mm.default,
+    _aten._scaled_mm.default,
+    # The largest elements, by which float8 products are scaled. Few numbers, and a pass over much.
+    _aten.max.default,
     _aten._scaled_dot_product_flash_attention.default,
     _aten._scaled_dot_product_efficient_attention.default,
     _aten._scaled_dot_product_cudnn_attention.default,
@@ -182,6 +186,7 @@ def parallelise(
     ranks: Ranks,
     initialise: Callable[[], None],
     compile_backend: str = "inductor",
+    emulates_float8: bool = False,
     defers_exchange: Callable[[int, Parallelism], bool] = defers_gradient_exchange,
 ) -> ParallelModel:
     """Spread a model on the meta device over the ranks and give it its first values.
@@ -194,6 +199,7 @@ def parallelise(
         initialise: called once, when every parameter has its place, to give all parameters and
             buffers memory on the ranks' device and their values.
         compile_backend: what torch.compile calls; tests name one that needs no C++ compiler.
+        emulates_float8: computes float8 products where no GPU does; for tests.
         defers_exchange: decides by the number of parameters which models are small; see
             `_ShardedModel.micro_batch`.
 
@@ -202,6 +208,10 @@ def parallelise(
     """
     _check(model, training)
     in_bfloat16 = _computes_in_bfloat16(training, ranks)
+    if training.precision == FLOAT8:
+        from training.float8 import multiply_in_float8
+
+        multiply_in_float8(blocks, device=ranks.device, emulated=emulates_float8)
     for block in blocks:
         _checkpoint_activations(block, training.activation_checkpointing)
     if training.compile:
@@ -237,7 +247,7 @@ def parallelise(
 
 def _computes_in_bfloat16(training: TrainingConfig, ranks: Ranks) -> bool:
     on_gpus = ranks.device.type == "cuda"
-    return training.precision == "bf16" or (training.precision == "auto" and on_gpus)
+    return training.precision in ("bf16", FLOAT8) or (training.precision == "auto" and on_gpus)
 
 
 def _mixed_precision(*, in_bfloat16: bool) -> MixedPrecisionPolicy:

@@ -12,6 +12,7 @@ from typing import Final, TypedDict
 
 import torch
 
+from stationmaster.domain.catalogue.float8 import FLOAT8
 from stationmaster.domain.catalogue.models import LanguageModel
 from stationmaster.domain.catalogue.recipes import Recipe
 from stationmaster.domain.planning.estimate import flops_per_sample
@@ -35,6 +36,7 @@ class Throughput:
 
     def __init__(self, recipe: Recipe, *, world_size: int) -> None:
         self._flops_per_sample = flops_per_sample(recipe)
+        self._has_one_peak = recipe.training.precision != FLOAT8
         self._reads_tokens = isinstance(recipe.model, LanguageModel)
         self._world_size = world_size
         self.start()
@@ -59,7 +61,8 @@ class Throughput:
         """The rates of the window as fields of a progress line; a new window starts.
 
         `mfu` is the recipe's FLOPs a sample (`stationmaster.domain.planning.estimate`) times
-        samples a second over the peak bfloat16 FLOP/s of all GPUs; null on a CPU or an unknown GPU.
+        samples a second over the peak bfloat16 FLOP/s of all GPUs; null on a CPU or an unknown GPU,
+        and with products in float8: they have another peak than the rest.
         """
         elapsed = time.perf_counter() - self._started
         samples_per_s = self._samples / elapsed
@@ -75,7 +78,7 @@ class Throughput:
 
     def _mfu(self, samples_per_s: float, device: torch.device) -> float | None:
         peak = peak_flops(device)
-        if peak is None:
+        if peak is None or not self._has_one_peak:
             return None
         return round(samples_per_s * self._flops_per_sample / (peak * self._world_size), 4)
 

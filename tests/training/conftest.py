@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 from trainer_runs import Workspace
 
+# As the trainer has it: transformers imports torchao wherever it is installed, with warnings.
+sys.modules.setdefault("torchao", None)  # type: ignore[arg-type]
+
 
 @pytest.fixture(scope="module", autouse=True)
 def _leave_process_group() -> Iterator[None]:

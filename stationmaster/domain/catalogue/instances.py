@@ -24,6 +24,9 @@ class Gpu(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     has_bf16: bool = True
+    has_float8: bool = True
+    """Products in float8 need compute capability 8.9. Source: NVIDIA's data sheets of Ada, Hopper
+    and Blackwell; A100 (8.0) and A10G (8.6) have none."""
     runs_cuda_13: bool = True
     """CUDA 13, and with it the training image, needs compute capability 7.5. Source: CUDA 13.0
     release notes, which drop Maxwell, Pascal and Volta."""
@@ -50,6 +53,7 @@ _PCIE_GB_PER_S: Final = 10.0
 GPUS: Final[dict[str, Gpu]] = {
     "V100": Gpu(
         has_bf16=False,
+        has_float8=False,
         runs_cuda_13=False,
         memory_gb_per_s=900,
         tflops_fp32=15.7,
@@ -58,18 +62,29 @@ GPUS: Final[dict[str, Gpu]] = {
     ),
     "T4": Gpu(
         has_bf16=False,
+        has_float8=False,
         memory_gb_per_s=320,
         tflops_fp32=8.1,
         link_gb_per_s=_PCIE_GB_PER_S,
         assumed_mfu=0.30,
     ),
-    "A100": Gpu(memory_gb_per_s=1555, tflops_fp32=156, link_gb_per_s=230, assumed_mfu=0.45),
+    "A100": Gpu(
+        has_float8=False,
+        memory_gb_per_s=1555,
+        tflops_fp32=156,
+        link_gb_per_s=230,
+        assumed_mfu=0.45,
+    ),
     "H100": Gpu(memory_gb_per_s=3350, tflops_fp32=494.5, link_gb_per_s=468, assumed_mfu=0.39),
     "H200": Gpu(memory_gb_per_s=4800, tflops_fp32=494.5, link_gb_per_s=468, assumed_mfu=0.40),
     "B200": Gpu(memory_gb_per_s=8000, tflops_fp32=1125, link_gb_per_s=800, assumed_mfu=0.38),
     "B300": Gpu(memory_gb_per_s=8000, tflops_fp32=1125, link_gb_per_s=800, assumed_mfu=0.38),
     "A10G": Gpu(
-        memory_gb_per_s=600, tflops_fp32=35, link_gb_per_s=_PCIE_GB_PER_S, assumed_mfu=0.35
+        has_float8=False,
+        memory_gb_per_s=600,
+        tflops_fp32=35,
+        link_gb_per_s=_PCIE_GB_PER_S,
+        assumed_mfu=0.35,
     ),
     "L4": Gpu(
         memory_gb_per_s=300, tflops_fp32=60.5, link_gb_per_s=_PCIE_GB_PER_S, assumed_mfu=0.30

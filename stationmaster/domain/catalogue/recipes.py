@@ -14,6 +14,7 @@ from typing import Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from stationmaster.domain.catalogue.float8 import check_float8
 from stationmaster.domain.catalogue.models import ImageModel, LanguageModel
 from stationmaster.domain.catalogue.tensor_parallel import check_tensor_parallel
 from stationmaster.domain.catalogue.training_config import (
@@ -95,6 +96,7 @@ class Recipe(BaseModel):
         _check_together(training)
         if isinstance(training, LanguageTraining) and isinstance(self.model, LanguageModel):
             check_tensor_parallel(training, self.model, name=self.name)
+        check_float8(training, self.model, name=self.name)
         return self.model_copy(update={"training": training})
 
     def _preset(self, name: str) -> Recipe:

@@ -14,7 +14,7 @@ Schedule = Literal["cosine", "linear", "step", "constant"]
 Optimizer = Literal["adamw", "sgd"]
 Parallelism = Literal["full", "hybrid", "ddp"]
 ActivationCheckpointing = Literal["off", "full", "selective"]
-Precision = Literal["auto", "bf16", "fp32"]
+Precision = Literal["auto", "bf16", "fp32", "float8"]
 Rendezvous = Literal["c10d", "etcd", "static"]
 
 # Values of `tokenizer` and `weights` that stand for no repository and no path.
@@ -60,7 +60,8 @@ class TrainingConfig(BaseModel):
     )
     precision: Precision = Field(
         default="auto",
-        description="bf16 (gradients summed in fp32), fp32 (TF32 products), or auto: bf16 on a GPU",
+        description="bf16 (gradients summed in fp32), fp32 (TF32 products), auto: bf16 on a GPU, "
+        "or float8: bf16 with the products of linear layers in float8 (Hopper, Ada, Blackwell)",
     )
     activation_checkpointing: ActivationCheckpointing = Field(
         default="off",

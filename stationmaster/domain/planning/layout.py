@@ -9,6 +9,7 @@ import math
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from stationmaster.domain.catalogue.float8 import FLOAT8
 from stationmaster.domain.catalogue.instances import InstanceType
 from stationmaster.domain.catalogue.models import LanguageModel
 from stationmaster.domain.catalogue.recipes import Recipe
@@ -80,10 +81,12 @@ class Layout:
 
     @property
     def compute(self) -> Literal["bf16", "fp32"]:
-        """What matrix products are computed in."""
+        """What is computed in, but for products in float8, whose results are bf16 as well."""
         match self.recipe.training.precision:
             case "auto":
                 return "bf16" if self.recipe.needs_gpu else "fp32"
+            case "float8":
+                return "bf16"
             case precision:
                 return precision
 
@@ -91,6 +94,11 @@ class Layout:
     def compute_bytes(self) -> int:
         """Bytes of a number in matrix products."""
         return BF16_BYTES if self.compute == "bf16" else FP32_BYTES
+
+    @property
+    def multiplies_in_float8(self) -> bool:
+        """Whether linear layers cast what they multiply to float8."""
+        return self.recipe.training.precision == FLOAT8
 
     @property
     def shards(self) -> int:

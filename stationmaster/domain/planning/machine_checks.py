@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import math
 
+from stationmaster.domain.catalogue.float8 import GENERATIONS
+from stationmaster.domain.catalogue.float8 import TYPED as FLOAT8_TYPED
 from stationmaster.domain.catalogue.models import LanguageModel
 from stationmaster.domain.catalogue.tensor_parallel import possible_sizes, words_of
 from stationmaster.domain.catalogue.training_config import LanguageTraining, norm_batch_of
@@ -27,6 +29,13 @@ def check_machines(layout: Layout, *, cluster: str | None) -> None:
     if not 1 <= layout.nodes <= recipe.max_nodes:
         raise BadParameter(
             f"nodes={layout.nodes} is not possible for {recipe.name}; use 1 to {recipe.max_nodes}"
+        )
+    if _lacks_float8(layout):
+        what = f"{instance.name} has {instance.gpu or 'no'} GPUs"
+        what = what if recipe.needs_gpu else f"{recipe.name} trains on CPUs"
+        remedy = "instance=p5.48xlarge, or precision=bf16" if recipe.needs_gpu else "precision=bf16"
+        raise BadParameter(
+            f"{FLOAT8_TYPED}: {what}, and products in float8 need {GENERATIONS}; use {remedy}"
         )
     if (reason := check_instance(layout)) is not None:
         named, remedy = f"instance={instance.name}", f"use {recipe.default_instance}"
@@ -53,7 +62,15 @@ def check_instance(layout: Layout) -> str | None:
         return "has no on-demand price in the catalogue, so what a run costs is unknown"
     if figures is not None and not figures.has_bf16 and layout.compute == "bf16":
         return f"has {instance.gpu} GPUs, which lack bfloat16; add precision=fp32 (far slower)"
+    if _lacks_float8(layout):
+        return f"has {instance.gpu} GPUs, which compute no products in float8"
     return None
+
+
+def _lacks_float8(layout: Layout) -> bool:
+    """Whether float8 is asked for, and the GPUs have none, or none are used."""
+    figures = layout.instance.gpu_figures if layout.recipe.needs_gpu else None
+    return layout.multiplies_in_float8 and not (figures is not None and figures.has_float8)
 
 
 def can_split(layout: Layout) -> bool:
