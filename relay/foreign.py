@@ -19,11 +19,12 @@ from stationmaster.domain.progress_lines import MAX_COUNT
 class Progress:
     """One progress line; `total_steps` is None where the format does not say it.
 
-    `loss_nats` is None where the trainer prints nan or inf.
+    `loss_nats` is None where the trainer prints nan or inf, or no loss at all (`has_loss`).
     """
 
     step: int
     loss_nats: float | None
+    has_loss: bool = True
     total_steps: int | None = None
     tokens_per_s: float | None = None
     samples_per_s: float | None = None
@@ -98,7 +99,7 @@ _COOKBOOK = re.compile(
 )
 
 _DDP = re.compile(
-    rf"\[(?:RANK|GPU) ?{_N}\] Epoch {_N} \| Batchsize: {_N} \| Steps: {_N} \| Loss: {_F}"
+    rf"\[(?:RANK|GPU) ?{_N}\] Epoch {_N} \| Batchsize: {_N} \| Steps: {_N}(?: \| Loss: {_F})?"
 )
 _DDP_SAVED = re.compile(rf"\bEpoch {_N} \| Training snapshot saved at (\S{{1,1000}})")
 _DDP_RESUMED = re.compile(rf"Resuming training from snapshot at Epoch {_N}")
@@ -208,12 +209,20 @@ def _epochs(text: str) -> Finding | None:
         return _progress(step=epoch * batches + batch, loss=match[5], step_time_s=number(match[4]))
     # The DDP toy reports once an epoch: its epochs are its steps. Every rank prints, rank 0 counts.
     if match := _DDP.search(text):
-        return _progress(step=int(match[2]), loss=match[5]) if int(match[1]) == 0 else None
+        return _ddp(match) if int(match[1]) == 0 else None
     if match := _DDP_SAVED.search(text):
         return Saved(int(match[1]), match[2])
     if match := _DDP_RESUMED.search(text):
         return Resumed(int(match[1]), "")
     return None
+
+
+def _ddp(match: re.Match[str]) -> Progress | None:
+    """Its first versions print no loss, which says how far training is all the same."""
+    step, loss = int(match[2]), match[5]
+    if loss is None and step < MAX_COUNT:
+        return Progress(step=step, loss_nats=None, has_loss=False)
+    return _progress(step=step, loss=loss)
 
 
 def _titan(text: str) -> Finding | None:

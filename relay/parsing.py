@@ -149,6 +149,7 @@ class LineInterpreter:
                 step=progress.step,
                 total_steps=progress.total_steps or self._total_steps or 0,
                 loss_nats=progress.loss_nats,
+                has_loss=progress.has_loss,
                 tokens_per_s=progress.tokens_per_s,
                 samples_per_s=progress.samples_per_s,
                 learning_rate=progress.learning_rate,

@@ -245,7 +245,7 @@ def _run_line(view: RunView, *, now: datetime) -> str:
     parts = [words.status(run)]
     if run.progress is not None:
         parts.append(words.step(run.progress))
-        parts.append(words.loss(run.progress.loss_nats))
+        parts += words.reported_loss(run.progress)
     parts.append(words.cost(view, now=now))
     parts.append(f"{md.duration(now - run.requested_at)} ago")
     parts.append(f"by {md.user(run.request.user_id)}")

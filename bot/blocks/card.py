@@ -166,7 +166,7 @@ def _origin(run: Run) -> list[str]:
 def _headline(run: Run) -> str:
     text = f"{md.escape(run.request.recipe, 80)}: {words.status(run)}"
     if run.progress is not None:
-        text += f", {words.step(run.progress)}, {words.loss(run.progress.loss_nats)}"
+        text += ", ".join(["", words.step(run.progress), *words.reported_loss(run.progress)])
     if run.phase is RunPhase.FAILED and run.reason:
         text += f", {md.escape(run.reason, 200)}"
     return text
@@ -297,11 +297,9 @@ def _progress(view: RunView, *, now: datetime) -> list[Block]:
     shown_loss = f"*{md.loss(progress.loss_nats)}*"
     if run.first_loss_nats is not None and len(run.loss_points) > 1:
         shown_loss = f"{md.loss(run.first_loss_nats)} {md.ARROW} {shown_loss}"
-    pairs = [
-        ("Loss", f"{shown_loss}\n`{spark}`" if spark else shown_loss),
-        ("Throughput", _throughput(run)),
-        (cost_label, spent),
-    ]
+    pairs = [("Throughput", _throughput(run)), (cost_label, spent)]
+    if progress.has_loss:
+        pairs.insert(0, ("Loss", f"{shown_loss}\n`{spark}`" if spark else shown_loss))
     if run.evaluation is not None:
         pairs.append(("Held-out", words.evaluation(run.evaluation)))
     if not run.phase.is_terminal:

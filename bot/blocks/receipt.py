@@ -91,7 +91,7 @@ def _outcome(run: Run) -> str:
     parts = [words.status(run)]
     if run.progress is not None:
         parts.append(words.step(run.progress))
-        parts.append(words.loss(run.progress.loss_nats, name="final loss"))
+        parts += words.reported_loss(run.progress, name="final loss")
     return ", ".join(parts)
 
 

@@ -169,7 +169,7 @@ def saved_in_words(results: Results) -> str:
 def _saved(run: Run, results: Results) -> str:
     shown = f"\U0001f4be *Result*  {saved_in_words(results)}"
     if run.progress is not None:
-        shown += f", {words.loss(run.progress.loss_nats)}"
+        shown += "".join(f", {said}" for said in words.reported_loss(run.progress))
     return shown
 
 

@@ -198,6 +198,11 @@ def loss(value: float | None, *, name: str = "loss") -> str:
     return f"{name} {md.loss(value)}"
 
 
+def reported_loss(progress: ProgressReported, *, name: str = "loss") -> list[str]:
+    """The loss of a progress line as part of a sentence; nothing where the trainer prints none."""
+    return [loss(progress.loss_nats, name=name)] if progress.has_loss else []
+
+
 def evaluation(event: TrainingEvaluated) -> str:
     """What the newest evaluation on held-out samples found."""
     if event.top1 is not None:

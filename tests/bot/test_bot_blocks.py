@@ -415,6 +415,16 @@ def test_card_and_receipt_say_that_the_loss_is_not_finite():
     assert "final loss is not finite" in seen(run_receipt(run, now=NOW))
 
 
+def test_card_of_a_trainer_that_prints_no_loss_names_none():
+    run = apply(running(), progress(12, loss_nats=None, has_loss=False))
+
+    card, receipt = run_card(run, now=NOW), run_receipt(run, now=NOW)
+
+    assert card.text.endswith("step 12 of 60")
+    assert "Loss" not in seen(card)
+    assert "loss" not in seen(receipt)
+
+
 @pytest.mark.parametrize(
     ("figures", "expected"),
     [

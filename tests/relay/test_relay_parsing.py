@@ -257,7 +257,15 @@ FOREIGN = {
     ),
     "ddp toy": (
         "[RANK 0] Epoch 12 | Batchsize: 32 | Steps: 8 | Loss: 0.51",
-        {"step": 12, "loss_nats": 0.51},
+        {"step": 12, "loss_nats": 0.51, "has_loss": True},
+    ),
+    "ddp toy without loss": (
+        "[RANK 0] Epoch 12 | Batchsize: 32 | Steps: 8",
+        {"step": 12, "loss_nats": None, "has_loss": False},
+    ),
+    "ddp toy with a loss that is not finite": (
+        "[GPU0] Epoch 3 | Batchsize: 32 | Steps: 8 | Loss: nan",
+        {"step": 3, "loss_nats": None, "has_loss": True},
     ),
     "imagenet": (
         "Epoch: [1][ 10/834]\tTime  0.500 ( 0.600)\tData  0.001 ( 0.002)\tLoss 6.9e+00 (7.0e+00)\t"
@@ -314,6 +322,23 @@ def test_read_other_ranks_than_0_are_left_out():
     toy = "[RANK 3] Epoch 12 | Batchsize: 32 | Steps: 8 | Loss: 0.51"
 
     assert read(toy, FOREIGN["torchtitan"][0].replace("rank0", "rank8")) == []
+
+
+def test_read_etcd_rendezvous_says_nothing_of_training():
+    etcd = """Etcd machines: ['http://0.0.0.0:2379']
+Attempting to join next rendezvous
+Observed existing rendezvous state: {'status': 'joinable', 'version': '1', 'participants': [0]}
+Joined rendezvous version 1 as rank 1. Full state: {'status': 'frozen', 'version': '1'}
+Waiting for remaining peers.
+All peers arrived. Confirming membership.
+Rendezvous version 1 is complete. Final state: {'status': 'final', 'version': '1'}
+Creating EtcdStore as the c10d::Store implementation
+[RANK 0] Epoch 1 | Batchsize: 32 | Steps: 8
+Epoch 1 | Training snapshot saved at /fsx/snapshot.pt"""
+
+    events = read(*etcd.splitlines())
+
+    assert [type(event) for event in events] == [ProgressReported, CheckpointSaved]
 
 
 def test_read_foreign_line_beside_our_format_is_left_out():

@@ -305,7 +305,7 @@ class TrainingStarted(_Event):
 class ProgressReported(_Event):
     """One progress line of the trainer; `seq` grows within a run, over restarts too.
 
-    A figure that is not finite is None. A loss is always reported, so None says just that.
+    A figure that is not finite is None. A loss of None says just that, unless there is none.
     """
 
     is_frequent: ClassVar[bool] = True
@@ -315,6 +315,8 @@ class ProgressReported(_Event):
     step: int
     total_steps: int
     loss_nats: float | None
+    has_loss: bool = True
+    """False for trainers of others whose log says how far they are, and no loss."""
     tokens_per_s: float | None = None
     samples_per_s: float | None = None
     learning_rate: float | None = None
