@@ -18,6 +18,7 @@ from torch import nn
 from stationmaster.domain.errors import BadParameter
 from training.float8 import multiply_in_float8, prepare_torchao
 from training.models.architectures import build_model
+from training.models.initialisation import initialise
 from training.sharding import parallelise
 from training.throughput import Throughput
 
@@ -31,22 +32,15 @@ def torchao(monkeypatch: pytest.MonkeyPatch) -> None:
     if sys.modules.get("torchao", ...) is None:
         monkeypatch.delitem(sys.modules, "torchao")
     if importlib.util.find_spec("torchao") is None:
-        pytest.skip("needs torchao: uv pip install -c constraints.txt torchao")
+        pytest.skip("needs PYTHONPATH=DIR: uv pip install --target DIR -c constraints.txt torchao")
 
 
-def trained(keys: dict[str, str]) -> tuple[nn.Module, list[float]]:
+def trained(keys: dict[str, str], steps: int = 6) -> tuple[nn.Module, list[float]]:
     """A small model after a few steps on one batch, as a lone rank of FSDP trains it."""
     config = Run(keys=keys).config({})
     recipe = config.recipe
     model = build_model(recipe.model)  # type: ignore[arg-type]
     blocks = list(model.model.layers)
-
-    def initialise() -> None:
-        model.to_empty(device="cpu")
-        generator = torch.Generator().manual_seed(1)
-        with torch.no_grad():
-            for parameter in model.parameters():
-                parameter.to_local().normal_(0.0, 0.1, generator=generator)  # type: ignore[attr-defined]
 
     with lone_rank() as ranks:
         parallel = parallelise(
@@ -54,13 +48,14 @@ def trained(keys: dict[str, str]) -> tuple[nn.Module, list[float]]:
             blocks,
             training=recipe.training,
             ranks=ranks,
-            initialise=initialise,
+            initialise=lambda: initialise(model, seed=1, device=torch.device("cpu")),
+            compile_backend="aot_eager",
             emulates_float8=True,
         )
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, foreach=False)
         tokens = torch.arange(64).reshape(4, 16)
         losses = []
-        for _step in range(6):
+        for _step in range(steps):
             with parallel.micro_batch(last=True):
                 logits = parallel.module(tokens, position_ids=torch.arange(16)[None]).logits.float()
                 loss = nn.functional.cross_entropy(logits.flatten(0, 1), tokens.flatten())
@@ -86,6 +81,23 @@ def test_training_in_float8_learns_as_in_bfloat16_and_keeps_its_weights(torchao:
     assert {name: (weight.shape, weight.dtype, type(weight)) for name, weight in ours.items()} == {
         name: (weight.shape, weight.dtype, type(weight)) for name, weight in theirs.items()
     }
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"activation_checkpointing": "selective"},
+        {"activation_checkpointing": "full"},
+        {"compile": "true"},
+        {"compile": "true", "activation_checkpointing": "selective"},
+    ],
+)
+def test_float8_is_the_same_recomputed_and_compiled(torchao: None, keys: dict[str, str]) -> None:
+    _, expected = trained(KEYS, steps=2)
+    _, losses = trained(KEYS | keys, steps=2)
+
+    assert losses == pytest.approx(expected, rel=1e-3)
 
 
 @pytest.mark.filterwarnings("ignore")
