@@ -250,7 +250,9 @@ def _recipes(arguments: argparse.Namespace) -> int:
     console = Console()
     console.print(table)
     console.print("\nany causal language model of the Hugging Face hub: hf:ORG/MODEL")
-    console.print("add preset=smoke to run any recipe small, on CPUs", highlight=False)
+    console.print(
+        "add preset=smoke to run a recipe of our own trainer small, on CPUs", highlight=False
+    )
     return OK
 
 

@@ -17,6 +17,7 @@ from constructs import Construct
 from stacks.acknowledgements import accept, accept_wildcard
 from stacks.config import StageConfig
 from stacks.packages import ROOT
+from stationmaster.domain.catalogue.recipes import FRAMEWORK_IMAGES
 
 # What the Dockerfiles copy, and the script; everything else of the repository stays at home.
 BUILT_FROM: Final = (
@@ -33,6 +34,8 @@ BUILT_FROM: Final = (
 
 # What every deployment takes; `more_images` of its configuration are built besides.
 NEEDED: Final = ("training", "relay")
+# Those of them that recipes of other frameworks run in; the setting NAME_image has its address.
+FRAMEWORKS: Final = frozenset(FRAMEWORK_IMAGES.values())
 
 
 class ImagesStack(cdk.Stack):
@@ -48,6 +51,11 @@ class ImagesStack(cdk.Stack):
         self.training_image, self.relay_image = (
             repositories[image].repository_uri_for_tag(config.image_tag) for image in NEEDED
         )
+        self.framework_images = {
+            image: repositories[image].repository_uri_for_tag(config.image_tag)
+            for image in images
+            if image in FRAMEWORKS
+        }
         self._add_builder(config, repositories)
 
     def _add_builder(self, config: StageConfig, repositories: dict[str, ecr.Repository]) -> None:

@@ -179,6 +179,7 @@ class WorkflowStack(cdk.Stack):
             metrics_role_arn=roles.metrics.role_arn if roles.metrics is not None else "",
             training_image=images.training_image,
             relay_image=images.relay_image,
+            megatron_image=images.framework_images.get("megatron", ""),
             relay_replicas=config.relay_replicas,
             slack_secret_id=data.slack_secret.secret_arn,
             hugging_face_secret_id=data.hugging_face_secret.secret_arn,

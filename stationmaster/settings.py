@@ -15,6 +15,7 @@ from typing import Final
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
 
+from stationmaster.domain.catalogue.recipes import Framework
 from stationmaster.domain.errors import PermanentError
 from stationmaster.domain.images import RELAY_IMAGE, TRAINING_IMAGE
 
@@ -125,6 +126,9 @@ class Settings(BaseModel):
         description="role of the CloudWatch agent on clusters with GPUs; none without it",
     )
     training_image: str = TRAINING_IMAGE
+    megatron_image: str = Field(
+        default="", description="image of the recipes that Megatron-LM trains; none without it"
+    )
     relay_image: str = RELAY_IMAGE
     relay_replicas: int = Field(
         default=2, ge=1, le=3, description="relays of a run, on different nodes; one of them sends"
@@ -190,6 +194,14 @@ class Settings(BaseModel):
             raise PermanentError(
                 f"setting {name} is {problem['type'].replace('_', ' ')}: {problem['msg']}"
             ) from exc
+
+    def image_of(self, framework: Framework) -> str:
+        """The image of the pods that `framework` trains in; "" where the deployment has none."""
+        match framework:
+            case "megatron-lm":
+                return self.megatron_image
+            case "fsdp" | "ddp" | "torch-elastic":
+                return self.training_image
 
     def to_environment(self) -> dict[str, str]:
         """The variables that `from_environment` reads back to an equal object.

@@ -129,7 +129,7 @@ def _train(config: TrainerConfig, progress: ProgressWriter, *, restarting: bool)
     stop = stop_on_sigterm(deadline_s=config.stop_deadline_s)
     if config.launch.elastic:
         exit_with_parent()
-    prepare_torchao(config.recipe.training)
+    prepare_torchao(config.recipe.own_training)
     prepared = prepare_data(config)
     logger.info("data ready")
     # Imported only now: these load torch and transformers, 2 s and more, and a mistyped key or a

@@ -94,7 +94,7 @@ def build_trainer(
     from training.trainer import Trainer
 
     recipe = config.recipe
-    training = recipe.training
+    training = recipe.own_training
     ranks = replace(ranks, tensor_parallel=tensor_parallel_of(training))
     # Dropout differs between ranks; first weights do not come from this generator.
     torch.manual_seed(training.seed + ranks.rank)
@@ -156,7 +156,7 @@ def _open_checkpoints(
         ranks=ranks,
         kept=config.checkpoints_kept,
         configuration=configuration,
-        rank_0_only=recipe.training.parallelism == "ddp",
+        rank_0_only=recipe.own_training.parallelism == "ddp",
     )
     # So that training.export can write the checkpoints' weights for the Hub without the recipe.
     describe_model(

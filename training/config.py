@@ -17,7 +17,7 @@ from pathlib import Path
 
 from stationmaster.domain.catalogue.continuing import NOT_DECISIVE, falls_to_its_end
 from stationmaster.domain.catalogue.entries import CATALOGUE
-from stationmaster.domain.catalogue.recipes import PRESET, SMOKE, Recipe
+from stationmaster.domain.catalogue.recipes import FRAMEWORK_NAMES, PRESET, SMOKE, Recipe
 from stationmaster.domain.catalogue.training_config import (
     ImageTraining,
     LanguageTraining,
@@ -34,6 +34,8 @@ from training.watchdog import (
     DEFAULT_SLOW_S,
     WatchdogLimits,
 )
+
+_OWN_RECIPES = [name for name, recipe in CATALOGUE.items() if recipe.uses_own_trainer]
 
 # Keys that older checkpoints do not have, with the value that these were made with.
 _ADDED_LATER = {"model.own_head_dim": "None", "document_mask": "False"}
@@ -97,6 +99,11 @@ def parse_config(argv: Sequence[str], environ: Mapping[str, str]) -> TrainerConf
     cache_dir = cache_dir_from(environ)
     model = hub_model(arguments.recipe, weights=overrides.get("weights"), cache_dir=cache_dir)
     recipe = get_recipe(arguments.recipe, model)
+    if not recipe.uses_own_trainer:
+        raise BadParameter(
+            f"recipe {recipe.name} is trained by {FRAMEWORK_NAMES[recipe.framework]}, not by this "
+            f"program; stationmaster render {recipe.name} prints the command of its pods"
+        )
     refuse_mistyped_keys(recipe, overrides)
     recipe = recipe.with_overrides(overrides)
     launch = Launch(
@@ -127,7 +134,7 @@ def parse_config(argv: Sequence[str], environ: Mapping[str, str]) -> TrainerConf
 
 
 def _check_node(recipe: Recipe, launch: Launch) -> None:
-    size, has = tensor_parallel_of(recipe.training), launch.local_world_size
+    size, has = tensor_parallel_of(recipe.own_training), launch.local_world_size
     if has % size:
         raise BadParameter(
             f"tensor_parallel={size} splits each sample over processes of one node, and this one "
@@ -265,7 +272,7 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "recipe", metavar="RECIPE", help=f"one of {', '.join(CATALOGUE)}, or hf:ORG/MODEL"
+        "recipe", metavar="RECIPE", help=f"one of {', '.join(_OWN_RECIPES)}, or hf:ORG/MODEL"
     )
     parser.add_argument("overrides", metavar="key=value", nargs="*", help="see keys below")
     parser.add_argument(

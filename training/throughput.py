@@ -36,7 +36,7 @@ class Throughput:
 
     def __init__(self, recipe: Recipe, *, world_size: int) -> None:
         self._flops_per_sample = flops_per_sample(recipe)
-        self._has_one_peak = recipe.training.precision != FLOAT8
+        self._has_one_peak = recipe.own_training.precision != FLOAT8
         self._reads_tokens = isinstance(recipe.model, LanguageModel)
         self._world_size = world_size
         self.start()

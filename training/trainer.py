@@ -78,7 +78,7 @@ class Trainer:
         watchdog: Watchdog,
     ) -> None:
         self._recipe = config.recipe
-        self._training = config.recipe.training
+        self._training = config.recipe.own_training
         self._ranks = ranks
         self._progress = progress
         self._stop = stop

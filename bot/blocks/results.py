@@ -177,7 +177,7 @@ def _usage(run: Run, results: Results) -> str:
     """The commands that bring the result to a machine and use it."""
     # Local mode's bucket is found by itself; that of a deployment is named.
     bucket = "" if run.emulated_speed else f" --bucket {results.uri.split('/')[2]}"
-    if run.request.program:
+    if not run.request.uses_own_trainer:
         lines = [
             f"stationmaster results {run.run_id} --to {_OUTPUT_FOLDER}{bucket}",
             f"ls {_OUTPUT_FOLDER}/{OUTPUT}",

@@ -14,6 +14,7 @@ from stationmaster.domain.bus import LogTail
 from stationmaster.domain.catalogue.instances import get_instance
 from stationmaster.domain.catalogue.models import LanguageModel
 from stationmaster.domain.commands.capacity import FoundReservation
+from stationmaster.domain.commands.frameworks import why_no_image
 from stationmaster.domain.commands.guards import Spending
 from stationmaster.domain.commands.own_code import OwnCodeRules
 from stationmaster.domain.commands.pushing import refuse_push
@@ -139,7 +140,9 @@ def plan_run(services: Services, start: StartRun) -> Plan:
     """
     _check_data(start)
     _check_push(services, start)
-    return offered_plan(services, start)
+    plan = offered_plan(services, start)
+    missing = _missing_image(services, start)
+    return plan.model_copy(update={"warnings": [missing, *plan.warnings]}) if missing else plan
 
 
 def _check_data(start: StartRun) -> None:
@@ -157,6 +160,15 @@ def _check_push(services: Services, start: StartRun) -> None:
         organisations=services.settings.push_organisations,
         has_token=services.secrets.hugging_face_token() is not None,
     )
+
+
+def _missing_image(services: Services, start: StartRun) -> str | None:
+    """Why the deployment cannot run the recipe's framework; None where it can."""
+    framework = start.resolved.framework
+    if start.image or services.settings.image_of(framework):
+        return None
+    is_this_machine = services.settings.emulated_speed is not None
+    return why_no_image(start.resolved, is_this_machine=is_this_machine)
 
 
 def offered_plan(services: Services, start: StartRun) -> Plan:
@@ -204,6 +216,8 @@ def request_run(
     """
     _check_data(start)
     _check_push(services, start)
+    if missing := _missing_image(services, start):
+        raise NotPossibleNow(missing)
     plan = start.plan
     if not plan.fits:
         # A plan, because what fits may cost more than what was asked for.

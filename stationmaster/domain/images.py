@@ -12,10 +12,16 @@ from typing import Final
 from stationmaster import __version__
 from stationmaster.domain.errors import BadCommand
 
+
+def product_image(name: str) -> str:
+    """One of the images below `container/`, of this version."""
+    return f"stationmaster/{name}:{__version__}"
+
+
 # The product's own images where no deployment names others: in local mode, and in examples. A
 # version, because pods of one run that start at different times must run the same.
-TRAINING_IMAGE: Final = f"stationmaster/training:{__version__}"
-RELAY_IMAGE: Final = f"stationmaster/relay:{__version__}"
+TRAINING_IMAGE: Final = product_image("training")
+RELAY_IMAGE: Final = product_image("relay")
 
 # The grammar of references, with an explicit registry: without one, tools add docker.io unasked.
 # Source: github.com/distribution/reference, reference.go and regexp.go.

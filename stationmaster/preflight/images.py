@@ -22,7 +22,7 @@ def look(services: Services, account: Account, subject: Subject) -> list[Finding
     settings = services.settings
     images = {"relay": settings.relay_image}
     if subject.trains:
-        images["training"] = subject.image or settings.training_image
+        images["training"] = subject.image or settings.image_of(subject.framework)
     return [_judge(account, what, image) for what, image in images.items()]
 
 

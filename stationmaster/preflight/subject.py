@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stationmaster.domain.catalogue.hub import is_repository
 from stationmaster.domain.catalogue.instances import InstanceType, get_instance
-from stationmaster.domain.catalogue.recipes import Recipe
-from stationmaster.domain.catalogue.training_config import MADE_ON_THE_SPOT, LanguageTraining
+from stationmaster.domain.catalogue.recipes import Framework
 from stationmaster.domain.cluster.spec import ClusterSpec, Reservation
 from stationmaster.domain.commands.start import StartRun
 from stationmaster.domain.datasets import AS_IT_IS, S3Source, read_s3_source
+from stationmaster.domain.planning.requirements import repositories_of
 from stationmaster.domain.run.request import TrainingRequest
 
 
@@ -36,6 +35,8 @@ class Subject:
     """None where no cluster would be made."""
     image: str = ""
     """Of the training pods, where it is not the deployment's; "" for that."""
+    framework: Framework = "fsdp"
+    """What trains; decides the deployment's image."""
     repositories: tuple[str, ...] = ()
     """Of the Hugging Face hub, that the pods would read."""
     dataset: S3Source | None = None
@@ -58,9 +59,12 @@ def of_start(start: StartRun) -> Subject:
         if start.cluster_id is None and not start.eks_name
         else None,
         image=start.image,
-        repositories=() if start.program else _repositories(start.resolved),
+        framework=start.resolved.framework,
+        repositories=() if start.program else repositories_of(start.resolved),
         dataset=read_s3_source(start.overrides.get("dataset", "")),
-        task=AS_IT_IS if start.program else start.resolved.task,
+        task=start.resolved.task
+        if start.resolved.uses_own_trainer and not start.program
+        else AS_IT_IS,
     )
 
 
@@ -75,7 +79,8 @@ def of_request(request: TrainingRequest) -> Subject:
         if request.cluster_id is None and not request.eks_name
         else None,
         image=request.image,
-        repositories=() if request.program else _repositories(request.resolved),
+        framework=request.resolved.framework,
+        repositories=() if request.program else repositories_of(request.resolved),
         dataset=read_s3_source(request.dataset),
         task=request.data_task,
     )
@@ -106,16 +111,4 @@ def _machines(
         least_nodes=nodes if min_nodes is None else min_nodes,
         reservation_id=reservation.reservation_id if reservation is not None else "",
         is_spot=is_spot,
-    )
-
-
-def _repositories(recipe: Recipe) -> tuple[str, ...]:
-    training = recipe.training
-    if not isinstance(training, LanguageTraining):
-        return ()
-    named = (training.weights, training.tokenizer)
-    return tuple(
-        dict.fromkeys(
-            each for each in named if each not in MADE_ON_THE_SPOT and is_repository(each)
-        )
     )

@@ -17,6 +17,7 @@ from pydantic import SecretStr
 from stationmaster.domain.catalogue.places import Machine
 from stationmaster.domain.catalogue.variables import wanted_values
 from stationmaster.domain.names import NAMESPACE
+from stationmaster.rendering.frameworks import framework_environment
 from stationmaster.rendering.job_spec import RUNS_DIRECTORY, JobSpec, KubernetesObject
 from stationmaster.rendering.metadata import LABEL_MANAGED_BY
 
@@ -50,6 +51,7 @@ def render_environment(spec: JobSpec) -> list[KubernetesObject]:
         values["NCCL_DEBUG"] = spec.options.nccl_debug
         values.pop("NCCL_DEBUG_SUBSYS", None)  # a level that was typed is of all subsystems
     values |= _gpu_values(spec) if spec.num_gpus else {}
+    values |= framework_environment(spec.recipe, spec.instance)
     values |= _own_code_values(spec)
     return [
         *({"name": name, "value": value} for name, value in values.items()),

@@ -25,6 +25,7 @@ from stationmaster.domain.restoring import ResumePoint, model_directory
 from stationmaster.domain.results import OUTPUT
 from stationmaster.domain.run.attempts import Assignment
 from stationmaster.domain.run.request import JobOptions, TrainingRequest
+from stationmaster.rendering.frameworks import FrameworkPaths, framework_program
 
 RUNS_DIRECTORY: Final = f"{SHARED_MOUNT}/runs"
 DATA_DIRECTORY: Final = f"{SHARED_MOUNT}/data"
@@ -65,7 +66,7 @@ class JobSpec:
     has_own_image: bool = False
     """The image is not the deployment's: nobody knows its user and its programs."""
     program: tuple[str, ...] = ()
-    """What the pods run in place of the recipe's trainer."""
+    """What the pods run in place of the product's own trainer: what was typed, or a framework."""
     dataset: str = ""
     """What such a program is told of its data: where it was brought, or what was typed."""
     options: JobOptions = field(default_factory=JobOptions)
@@ -145,12 +146,13 @@ def job_spec(
     brought = {"dataset": f"{DATA_DIRECTORY}/{data_root}"} if data_root else {}
     brought |= _first_weights(request, run_id)
     overrides = request.overrides | brought
+    recipe = request.resolved.with_overrides(brought)
     return JobSpec(
         run_id=run_id,
         cluster_id=assignment.cluster_id,
         job=assignment.job,
         rendezvous_id=assignment.rendezvous_id,
-        recipe=request.resolved.with_overrides(brought),
+        recipe=recipe,
         overrides=dict(sorted(overrides.items())),
         instance=get_instance(assignment.placement.instance_type),
         nodes=assignment.placement.nodes,
@@ -158,10 +160,16 @@ def job_spec(
         min_nodes=request.min_nodes,
         resume_from=request.resume_from,
         has_own_image=bool(request.image),
-        program=request.program,
+        program=request.program or framework_program(recipe, framework_paths(run_id)),
         dataset=overrides.get("dataset", ""),
         options=request.job_options,
     )
+
+
+def framework_paths(run_id: RunId) -> FrameworkPaths:
+    """Where a framework writes for a run."""
+    directory = f"{RUNS_DIRECTORY}/{run_id}"
+    return FrameworkPaths(output_dir=f"{directory}/{OUTPUT}", work_dir=directory)
 
 
 def _first_weights(request: TrainingRequest, run_id: RunId) -> dict[str, str]:

@@ -8,9 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from stationmaster.domain.catalogue.recipes import FRAMEWORK_IMAGES, Framework
 from stationmaster.domain.errors import BadParameter
 from stationmaster.domain.ids import RunId
-from stationmaster.domain.images import RELAY_IMAGE, TRAINING_IMAGE
+from stationmaster.domain.images import RELAY_IMAGE, TRAINING_IMAGE, product_image
 from stationmaster.domain.job_kinds import JobKind
 from stationmaster.domain.run.attempts import first_assignment
 from stationmaster.domain.run.request import TrainingRequest
@@ -33,6 +34,11 @@ class Surroundings:
     file_system_id: str = "fs-0123456789abcdef0"
     mount_name: str = "abcdefgh"
 
+    def image_of(self, framework: Framework) -> str:
+        """The image of the training pods, of a framework or of the product's own trainer."""
+        image = FRAMEWORK_IMAGES.get(framework)
+        return product_image(image) if image is not None else self.training_image
+
 
 EXAMPLE: Final = Surroundings()
 
@@ -51,7 +57,8 @@ def render_all(
             cannot do what is asked.
     """
     assignment = first_assignment(run_id, request)
-    spec = job_spec(request, assignment, run_id=run_id, image=surroundings.training_image)
+    image = surroundings.image_of(request.resolved.framework)
+    spec = job_spec(request, assignment, run_id=run_id, image=image)
     storage = SharedStorage(
         file_system_id=surroundings.file_system_id,
         dns_name=f"{surroundings.file_system_id}.fsx.{surroundings.region}.amazonaws.com",

@@ -11,6 +11,8 @@ from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import RunPhase
 from stationmaster.kubernetes.gateway import KubernetesGateway
 from stationmaster.kubernetes.views import PodView
+from stationmaster.rendering.frameworks import framework_program
+from stationmaster.rendering.job_spec import framework_paths
 from stationmaster.rendering.metadata import run_labels
 from stationmaster.services import Services
 from stationmaster.steps.recording import cluster_of
@@ -24,7 +26,8 @@ def result_facts(
     recipe = get_recipe(request.recipe, request.model).with_overrides(request.overrides)
     progress = run.progress
     trained = (request.model.repository if request.model is not None else "") or request.recipe
-    # What a command of people's own has trained, nobody has said.
+    # What a command of people's own has trained, nobody has said; a framework has no result but
+    # its own checkpoints, which are saved as a command's are.
     return RunFacts(
         run_id=run.run_id,
         recipe=request.recipe,
@@ -33,10 +36,10 @@ def result_facts(
         nodes=run.placement.nodes,
         instance_type=run.placement.instance_type,
         image=_with_digest(
-            request.image or services.settings.training_image,
+            request.image or services.settings.image_of(recipe.framework),
             gateway.pods(labels=run_labels(run.run_id, "training")),
         ),
-        program=request.program,
+        program=request.program or framework_program(recipe, framework_paths(run.run_id)),
         versions={"stationmaster": __version__},
         seed=None if request.program else recipe.training.seed,
         data=_data(run, request.dataset),

@@ -47,7 +47,7 @@ def submit_job(services: Services, run_id: RunId) -> StepResult:
         run.request,
         attempt,
         run_id=run_id,
-        image=settings.training_image,
+        image=settings.image_of(run.request.resolved.framework),
         data_root=staging.root if staging else "",
     )
     token = services.secrets.hugging_face_token()

@@ -75,6 +75,7 @@ def test_heartbeat_prolongs_the_wait_before_a_backup_begins():
         {"last_checkpoint_step": None},
         {"request": make_request(backup_every_s=3600, program=("torchrun", "theirs.py"))},
         {"stop_requested_by": "U7"},
+        {"request": make_request(backup_every_s=3600, recipe="megatron-llama3-8b")},
         {"request": make_request(backup_every_s=None)},
         {"request": make_request()},  # every six hours
     ],

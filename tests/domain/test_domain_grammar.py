@@ -392,9 +392,10 @@ def test_offered_values_of_a_training_key_are_accepted():
         for name, values in offered.items():
             for value in values:
                 recipe.training.model_validate(recipe.training.model_dump() | {name: value})
-        assert offered["optimizer"] == ("adamw", "sgd")
-        assert offered["compile"] == ("true", "false")
         assert offered["steps"] == ()
+        if recipe.uses_own_trainer:
+            assert offered["optimizer"] == ("adamw", "sgd")
+            assert offered["compile"] == ("true", "false")
 
 
 @pytest.mark.parametrize("key", PLANNED_KEYS)

@@ -14,6 +14,7 @@ from stationmaster.domain.planning.offer import Offer, offer_warnings
 from stationmaster.domain.planning.plan import make_plan
 from stationmaster.domain.planning.recipe_lookup import get_recipe
 
+OWN = [name for name, recipe in CATALOGUE.items() if recipe.uses_own_trainer]
 NINE = (
     "llama3.2-1b",
     "llama3.2-3b",
@@ -391,7 +392,7 @@ def test_file_system_that_cannot_hold_the_checkpoints_is_reported_with_the_right
     assert any("training waits for it; use checkpoint_every=" in w for w in warnings)
 
 
-@pytest.mark.parametrize("name", CATALOGUE)
+@pytest.mark.parametrize("name", OWN)
 def test_no_recipe_is_warned_about_with_its_defaults(name):
     assert all(text.startswith(("prices as of", "pods read")) for text in make_plan(name).warnings)
 
@@ -457,7 +458,7 @@ def test_every_recipe_fits_on_its_default_machines_with_room_to_spare(name):
     assert memory.total < 0.9 * memory.available
 
 
-@pytest.mark.parametrize("name", CATALOGUE)
+@pytest.mark.parametrize("name", OWN)
 def test_smoke_preset_of_every_recipe_is_planned_on_two_small_cpu_nodes(name):
     plan = make_plan(name, overrides={"preset": "smoke"})
 

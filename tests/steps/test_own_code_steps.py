@@ -214,3 +214,20 @@ def test_data_is_prepared_by_the_deployments_own_image(account: Account):
     (job,) = of_run(account, "jobs")
     container = job["spec"]["template"]["spec"]["containers"][0]
     assert container["image"] == account.settings.training_image
+
+
+MEGATRON = {"recipe": "megatron-llama3-8b", "instance_type": "p5.48xlarge"}
+
+
+def test_framework_runs_in_its_own_image_of_the_deployment(account: Account):
+    account.settings = account.settings.model_copy(update={"megatron_image": IMAGE})
+    account.restart()
+    account.request(**MEGATRON)
+    with_file_system(account)
+    account.enter(*TO_RUNNING[1:2])
+
+    submit_job(account.services, account.run_id)
+
+    (job,) = of_run(account, "pytorchjobs")
+    assert container_of(job)["image"] == IMAGE
+    assert container_of(job)["command"][:2] == ["torchrun", "/opt/Megatron-LM/pretrain_gpt.py"]

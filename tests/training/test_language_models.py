@@ -49,7 +49,9 @@ PUBLISHED_PARAMETERS = {
     "llama2-7b-finetune": 6_738_415_616,
 }
 LANGUAGE_RECIPES = {
-    name: recipe for name, recipe in CATALOGUE.items() if isinstance(recipe.model, LanguageModel)
+    name: recipe
+    for name, recipe in CATALOGUE.items()
+    if isinstance(recipe.model, LanguageModel) and recipe.uses_own_trainer
 }
 
 _COMMON: dict[str, Any] = {

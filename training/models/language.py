@@ -48,7 +48,7 @@ class LanguageTask:
         self._cache_dir = cache_dir
         # The head of a model that we do not know may need its result for its own backward.
         self._overwrite_logits = recipe.model.family != "hub"
-        self._compiled_loss = recipe.training.compile and ranks.device.type == "cuda"
+        self._compiled_loss = recipe.own_training.compile and ranks.device.type == "cuda"
 
     def initialise(self, *, device: torch.device) -> None:
         """Give every parameter and buffer its memory and first value: drawn, or a checkpoint's.

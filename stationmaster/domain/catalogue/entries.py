@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from stationmaster.domain.catalogue.framework_entries import framework_recipes
 from stationmaster.domain.catalogue.models import ImageModel, LanguageModel, RopeScaling
 from stationmaster.domain.catalogue.recipes import Recipe
 from stationmaster.domain.catalogue.training_config import ImageTraining, LanguageTraining
@@ -590,5 +591,6 @@ CATALOGUE: Final[dict[str, Recipe]] = {
         DDP_CPU,
         RESNET50,
         EFFICIENTNET_B7,
+        *framework_recipes(LLAMA31_8B.model),
     )
 }

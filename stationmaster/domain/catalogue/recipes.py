@@ -15,20 +15,24 @@ from typing import Final, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from stationmaster.domain.catalogue.float8 import check_float8
+from stationmaster.domain.catalogue.framework_training import FrameworkTraining, MegatronTraining
 from stationmaster.domain.catalogue.models import ImageModel, LanguageModel
 from stationmaster.domain.catalogue.tensor_parallel import check_tensor_parallel
-from stationmaster.domain.catalogue.training_config import (
-    ImageTraining,
-    LanguageTraining,
-    tensor_parallel_of,
-)
+from stationmaster.domain.catalogue.training_config import ImageTraining, LanguageTraining
 from stationmaster.domain.datasets import read_s3_source
 from stationmaster.domain.errors import BadParameter
 
 PRESET: Final = "preset"
 SMOKE: Final = "smoke"
 
-Framework = Literal["fsdp", "ddp", "torch-elastic"]
+Framework = Literal["fsdp", "ddp", "torch-elastic", "megatron-lm"]
+"""What trains: the first three are ways of the product's own trainer."""
+FRAMEWORK_NAMES: Final[dict[Framework, str]] = {"megatron-lm": "Megatron-LM"}
+"""The frameworks of others, as they write themselves."""
+FRAMEWORK_IMAGES: Final[dict[Framework, str]] = {"megatron-lm": "megatron"}
+"""Which of the images below `container/` each of them trains in."""
+OwnTraining = LanguageTraining | ImageTraining
+Training = OwnTraining | MegatronTraining
 Task = Literal["pretraining", "finetuning", "image-classification"]
 
 
@@ -42,7 +46,7 @@ class Recipe(BaseModel):
     task: Task
     summary: str
     model: LanguageModel | ImageModel
-    training: LanguageTraining | ImageTraining
+    training: Training
     default_instance: str
     default_nodes: int
     max_nodes: int
@@ -61,6 +65,17 @@ class Recipe(BaseModel):
     def keys(self) -> tuple[str, ...]:
         """Every key that a person may set, in the order of help texts."""
         return (PRESET, *type(self.training).model_fields)
+
+    @property
+    def uses_own_trainer(self) -> bool:
+        """Whether the product's own trainer, `python -m training`, runs it, and no framework."""
+        return not isinstance(self.training, FrameworkTraining)
+
+    @property
+    def own_training(self) -> OwnTraining:
+        """The keys of the product's own trainer, for code that is about that one only."""
+        assert not isinstance(self.training, FrameworkTraining), f"{self.name} has another trainer"
+        return self.training
 
     @property
     def directory_name(self) -> str:
@@ -94,14 +109,24 @@ class Recipe(BaseModel):
             raise BadParameter(f'{key}="{typed.get(key)}" is not accepted: {expected}') from exc
         training = _follow(training, self.training, typed=typed.keys())
         _check_together(training)
-        if isinstance(training, LanguageTraining) and isinstance(self.model, LanguageModel):
-            check_tensor_parallel(training, self.model, name=self.name)
-        check_float8(training, self.model, name=self.name)
+        if isinstance(self.model, LanguageModel):
+            match training:
+                case LanguageTraining():
+                    check_tensor_parallel(training, self.model, name=self.name)
+                case FrameworkTraining():
+                    training.check(self.model)
+        if not isinstance(training, FrameworkTraining):
+            check_float8(training, self.model, name=self.name)
         return self.model_copy(update={"training": training})
 
     def _preset(self, name: str) -> Recipe:
         if name != SMOKE:
             raise BadParameter(f'{PRESET}="{name}" is not accepted: expected {SMOKE}')
+        if not self.uses_own_trainer:
+            raise BadParameter(
+                f"recipe {self.name} has no preset {SMOKE}: {FRAMEWORK_NAMES[self.framework]} "
+                "trains on GPUs only; /train tiny-llama tries a cluster on CPUs"
+            )
         if self.smoke is None:
             raise BadParameter(f"recipe {self.name} has no preset {SMOKE}; leave it out")
         return self.smoke
@@ -132,11 +157,11 @@ def _expectation(kind: str, problem: Mapping[str, object]) -> str:
 
 
 def _follow(
-    training: LanguageTraining | ImageTraining,
-    default: LanguageTraining | ImageTraining,
+    training: Training,
+    default: Training,
     *,
     typed: Collection[str],
-) -> LanguageTraining | ImageTraining:
+) -> Training:
     """Let defaults that nobody typed follow what was typed.
 
     A 3-step run has no 5-step warm-up. Blocks whose products are split are not compiled. An image
@@ -144,7 +169,11 @@ def _follow(
     its accuracy would depend on the batch otherwise.
     """
     follow: dict[str, int | float] = {}
-    if tensor_parallel_of(training) > 1 and "compile" not in typed:
+    if (
+        isinstance(training, LanguageTraining)
+        and training.tensor_parallel > 1
+        and "compile" not in typed
+    ):
         follow["compile"] = False
     if (
         isinstance(training, ImageTraining)
@@ -161,7 +190,7 @@ def _follow(
     return training.model_copy(update=follow)
 
 
-def _check_together(training: LanguageTraining | ImageTraining) -> None:
+def _check_together(training: Training) -> None:
     """Hold the rules that involve two keys."""
     if training.min_learning_rate > training.learning_rate:
         raise BadParameter(
@@ -173,6 +202,18 @@ def _check_together(training: LanguageTraining | ImageTraining) -> None:
             f"warmup_steps={training.warmup_steps} is more than steps={training.steps}; "
             f"use {training.steps} or less"
         )
+    if not isinstance(training, FrameworkTraining):
+        _check_own(training)
+    read_s3_source(training.dataset)
+    for key in ("dataset", "tokenizer", "weights"):
+        value = getattr(training, key, "")
+        if value.startswith("/") and not re.fullmatch(r"[\w./@+-]+", value):
+            raise BadParameter(
+                f'{key}="{value}" is not accepted: expected a path of letters, digits and ._-/@+'
+            )
+
+
+def _check_own(training: OwnTraining) -> None:
     if training.profile > training.steps:
         raise BadParameter(
             f"profile={training.profile} is after the last of steps={training.steps}; use "
@@ -198,10 +239,3 @@ def _check_together(training: LanguageTraining | ImageTraining) -> None:
                 )
     if training.cpu_offload and training.parallelism == "ddp":
         raise BadParameter("cpu_offload=true needs sharded weights; use parallelism=full or hybrid")
-    read_s3_source(training.dataset)
-    for key in ("dataset", "tokenizer", "weights"):
-        value = getattr(training, key, "")
-        if value.startswith("/") and not re.fullmatch(r"[\w./@+-]+", value):
-            raise BadParameter(
-                f'{key}="{value}" is not accepted: expected a path of letters, digits and ._-/@+'
-            )

@@ -155,6 +155,6 @@ class ImageTraining(TrainingConfig):
     )
 
 
-def norm_batch_of(training: TrainingConfig) -> int:
+def norm_batch_of(training: BaseModel) -> int:
     """Images of a forward pass on any number of nodes; 0 where the number of ranks decides."""
     return training.norm_batch_size if isinstance(training, ImageTraining) else 0

@@ -25,6 +25,10 @@ from stationmaster.domain.commands.capacity import (
     reservation_of,
     reserved_type,
 )
+from stationmaster.domain.commands.frameworks import (
+    refuse_own_trainers_keys,
+    refuse_own_trainers_model,
+)
 from stationmaster.domain.commands.hosting import (
     CLUSTER,
     FindEksCluster,
@@ -153,6 +157,7 @@ def read_values(
     instance_type = values.pop("instance", None)
     on, keep_s = values.pop("on", None), read_keep(values.pop("keep", None))
     is_full = read_validate(values.pop(VALIDATE, None))
+    typed_keys = frozenset(values)
     own = read_own_code(values, own_code)
     job_options = read_job_options(values)
     refuse_with_own_code(job_options, image=own.image, program=own.program)
@@ -193,6 +198,9 @@ def read_values(
         resolved = with_file_system(resolved, storage.existing)
     refuse_unfit(returning, resolved)
     refuse_etcd(own, resolved.training.rendezvous)
+    if not own.program:
+        refuse_own_trainers_keys(resolved, typed_keys)
+        refuse_own_trainers_model(resolved, values.get("weights", ""), returning.weights_from)
     planned = returning.planned(resolved)
     if cluster is None:
         plan = plan_recipe(
@@ -221,7 +229,11 @@ def read_values(
         whole = cluster.spec.price_per_hour_usd
     plan = plan_of_program(plan) if own.program else plan
     plan = plan_with_notes(plan, cluster=cluster, keep_s=keep_s, whole=whole)
-    plan = plan if own.program else plan_with_backups(plan, backup_every_s)
+    plan = (
+        plan
+        if own.program or not resolved.uses_own_trainer
+        else plan_with_backups(plan, backup_every_s)
+    )
     plan = plan_with_push(plan, push_to)
     plan = plan_with_returning(plan, returning, resolved)
     plan = plan_with_host(plan_with_storage(plan, storage, is_guest=bool(eks_name)), eks_name)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from stationmaster.domain.catalogue.continuing import MAY_CHANGE, changed_keys, falls_to_its_end
-from stationmaster.domain.catalogue.recipes import Recipe
+from stationmaster.domain.catalogue.recipes import FRAMEWORK_NAMES, Recipe
 from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.commands.backing_up import BACKUP_EVERY, typed_backup_every
 from stationmaster.domain.commands.hosting import CLUSTER, typed_host
@@ -172,6 +172,12 @@ def _of_recipe(key: str, saved: SavedRun) -> SavedRun:
             f"{key}={saved.run_id}: that run ran a command of its own, and what it has saved is "
             "not known to a recipe's trainer; stationmaster results "
             f"{saved.run_id} --to DIR downloads it"
+        )
+    if not saved.request.uses_own_trainer:
+        name = FRAMEWORK_NAMES[saved.request.resolved.framework]
+        raise NotPossibleNow(
+            f"{key}={saved.run_id}: {name} trained that run, and no run goes on from its "
+            f"checkpoints; stationmaster results {saved.run_id} --to DIR downloads them"
         )
     return saved
 

@@ -11,16 +11,25 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from stationmaster.domain.catalogue.hub import is_repository
+from stationmaster.domain.catalogue.framework_training import FrameworkTraining
 from stationmaster.domain.catalogue.instances import CATALOGUE as INSTANCES
 from stationmaster.domain.catalogue.models import LanguageModel
 from stationmaster.domain.catalogue.recipes import Recipe
-from stationmaster.domain.catalogue.training_config import MADE_ON_THE_SPOT, LanguageTraining
+from stationmaster.domain.catalogue.training_config import ImageTraining
 from stationmaster.domain.errors import UserError
 from stationmaster.domain.planning.cost import Figures, Shared, estimate
+from stationmaster.domain.planning.estimators import checkpoint_bytes
+from stationmaster.domain.planning.frameworks.machines import other_settings
+from stationmaster.domain.planning.frameworks.notes import framework_notes
 from stationmaster.domain.planning.layout import Layout
-from stationmaster.domain.planning.machine_checks import can_split, check_instance, other_splits
-from stationmaster.domain.planning.memory import GIB, checkpoint_bytes
+from stationmaster.domain.planning.machine_checks import (
+    can_split,
+    check_instance,
+    has_even_batch,
+    other_splits,
+)
+from stationmaster.domain.planning.memory import GIB
+from stationmaster.domain.planning.requirements import repositories_of
 from stationmaster.domain.planning.speed import UNKNOWN_PEAK_TFLOPS, split_bytes
 from stationmaster.domain.planning.staging import CHECKPOINTS_ON_DISK, legal_size_gib
 
@@ -52,6 +61,7 @@ def warnings_of(figures: Figures) -> list[str]:
         *_file_system_warnings(figures),
         *_speed_warnings(figures),
         *_split_notes(figures),
+        *framework_notes(figures.layout),
         *_training_warnings(figures.layout),
     ]
 
@@ -92,14 +102,11 @@ def _cheapest(layouts: Iterator[tuple[str, Layout]], shared: Shared | None) -> C
 def _other_settings(layout: Layout) -> Iterator[tuple[str, Layout]]:
     """Each change of keys as a person would type it, and the layout it leads to."""
     training = layout.recipe.training
-    halves = [layout.rows >> halving for halving in range(1, layout.rows.bit_length())]
-    smaller = [{"micro_batch_size": str(rows)} for rows in halves]
-    split = [
-        {"tensor_parallel": str(size), "compile": "false"} | further
-        for size in other_splits(layout)
-        for further in ({}, _FULL_CHECKPOINTING)
-    ]
-    for settings in (*smaller, *_SAVING_SETTINGS, *split):
+    if isinstance(training, FrameworkTraining):
+        candidates = list(other_settings(training))
+    else:
+        candidates = _own_settings(layout)
+    for settings in candidates:
         changed = {
             key: value
             for key, value in settings.items()
@@ -109,20 +116,32 @@ def _other_settings(layout: Layout) -> Iterator[tuple[str, Layout]]:
             recipe = layout.recipe.with_overrides(changed)
         except UserError:
             continue  # not for images, say
-        yield _words(changed), replace(layout, recipe=recipe)
+        other = replace(layout, recipe=recipe)
+        if layout.recipe.uses_own_trainer or (can_split(other) and has_even_batch(other)):
+            yield _words(changed), other
+
+
+def _own_settings(layout: Layout) -> list[Mapping[str, str]]:
+    halves = [layout.rows >> halving for halving in range(1, layout.rows.bit_length())]
+    smaller = [{"micro_batch_size": str(rows)} for rows in halves]
+    split = [
+        {"tensor_parallel": str(size), "compile": "false"} | further
+        for size in other_splits(layout)
+        for further in ({}, _FULL_CHECKPOINTING)
+    ]
+    return [*smaller, *_SAVING_SETTINGS, *split]
 
 
 def _other_machines(layout: Layout) -> Iterator[tuple[str, Layout]]:
     """For each instance type, the fewest nodes that fit."""
-    batch = layout.recipe.training.global_batch_size
     for instance in INSTANCES.values():
         for nodes in _NODE_COUNTS:
             changed = replace(layout, instance=instance, nodes=nodes)
             if nodes > layout.recipe.max_nodes or check_instance(changed) is not None:
                 break
             if not can_split(changed):
-                break
-            if batch % changed.data_ranks == 0 and estimate(changed).fits:
+                continue
+            if has_even_batch(changed) and estimate(changed).fits:
                 words = {"nodes": str(nodes)} if nodes != layout.nodes else {}
                 if instance != layout.instance:
                     words["instance"] = instance.name
@@ -131,10 +150,9 @@ def _other_machines(layout: Layout) -> Iterator[tuple[str, Layout]]:
 
 
 def _more_nodes(layout: Layout, shared: Shared) -> Iterator[tuple[str, Layout]]:
-    batch = layout.recipe.training.global_batch_size
     for nodes in range(layout.nodes + 1, min(shared.nodes, layout.recipe.max_nodes) + 1):
         changed = replace(layout, nodes=nodes)
-        if batch % changed.data_ranks == 0:
+        if can_split(changed) and has_even_batch(changed):
             yield _words({"nodes": str(nodes)}), changed
 
 
@@ -232,7 +250,7 @@ def _speed_warnings(figures: Figures) -> Iterator[str]:
         yield (
             "precision=float8 is planned as 1.28 times as fast as bf16, which torchtitan published "
             "for Llama 3.1 8B on H100; small models gain less"
-            if layout.recipe.training.compile
+            if layout.recipe.own_training.compile
             else "precision=float8 gains nothing without torch.compile; add compile=true"
         )
 
@@ -241,7 +259,7 @@ def _split_notes(figures: Figures) -> Iterator[str]:
     """What tensor parallelism gives and takes, beside the same machines without it."""
     layout = figures.layout
     size = layout.tensor_parallel
-    if size == 1:
+    if size == 1 or not layout.recipe.uses_own_trainer:
         return
     whole = layout.recipe.with_overrides({"tensor_parallel": "1"})
     alone = estimate(replace(layout, recipe=whole))
@@ -271,7 +289,7 @@ def _split_notes(figures: Figures) -> Iterator[str]:
 def _training_warnings(layout: Layout) -> Iterator[str]:
     recipe, training = layout.recipe, layout.recipe.training
     model = recipe.model
-    if isinstance(training, LanguageTraining) and isinstance(model, LanguageModel):
+    if isinstance(model, LanguageModel) and not isinstance(training, ImageTraining):
         if training.sequence_length > model.context_length:
             yield (
                 f"sequence_length={training.sequence_length:,} is longer than the "
@@ -288,14 +306,7 @@ def _training_warnings(layout: Layout) -> Iterator[str]:
 
 def hub_notes(recipe: Recipe) -> list[str]:
     """What the pods read from the Hugging Face hub; most published weights need an account."""
-    training = recipe.training
-    if not isinstance(training, LanguageTraining):
-        return []
-    read = dict.fromkeys(
-        text
-        for text in (training.weights, training.tokenizer)
-        if text not in MADE_ON_THE_SPOT and is_repository(text)
-    )
+    read = repositories_of(recipe)
     if not read:
         return []
     return [

@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
+from stationmaster.domain.catalogue.framework_training import FrameworkTraining
 from stationmaster.domain.catalogue.instances import InstanceType, get_instance
 from stationmaster.domain.catalogue.kubernetes_versions import STANDARD_USD_PER_HOUR
 from stationmaster.domain.catalogue.models import ImageModel
@@ -17,15 +18,10 @@ from stationmaster.domain.catalogue.recipes import Recipe
 from stationmaster.domain.errors import UnknownInstance
 from stationmaster.domain.names import SYSTEM_INSTANCE_TYPE
 from stationmaster.domain.planning.estimate import tokens_per_sample
+from stationmaster.domain.planning.estimators import checkpoint_bytes, memory_of, step_time
 from stationmaster.domain.planning.layout import Layout
-from stationmaster.domain.planning.memory import (
-    Memory,
-    available_bytes,
-    available_host_bytes,
-    checkpoint_bytes,
-    memory_of,
-)
-from stationmaster.domain.planning.speed import StepTime, step_time
+from stationmaster.domain.planning.memory import Memory, available_bytes, available_host_bytes
+from stationmaster.domain.planning.speed import StepTime
 
 HOURS_PER_MONTH: Final = 730
 
@@ -184,6 +180,11 @@ def _training_s(layout: Layout, *, step: StepTime, write_s: float) -> float:
     """
     recipe, training = layout.recipe, layout.recipe.training
     seconds = training.steps * step.total
+    if isinstance(training, FrameworkTraining):
+        # Evaluations of as many batches, and checkpoints that training waits for.
+        evaluations = training.evaluations * training.eval_steps
+        checkpoints = math.ceil(training.steps / training.checkpoint_every)
+        return seconds + evaluations * step.total / 3 + checkpoints * write_s
     if training.eval_every:
         whole_folder = _VALIDATION_IMAGES if isinstance(recipe.model, ImageModel) else 0
         samples = (training.eval_samples or whole_folder) * (training.steps // training.eval_every)

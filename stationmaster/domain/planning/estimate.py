@@ -10,11 +10,7 @@ from typing import Final
 
 from stationmaster.domain.catalogue.models import ImageModel, LanguageModel
 from stationmaster.domain.catalogue.recipes import Recipe
-from stationmaster.domain.catalogue.training_config import (
-    ImageTraining,
-    LanguageTraining,
-    Parallelism,
-)
+from stationmaster.domain.catalogue.training_config import ImageTraining, Parallelism
 
 
 def flops_per_token(model: LanguageModel, *, sequence_length: int) -> float:
@@ -41,9 +37,9 @@ def flops_per_sample(recipe: Recipe) -> float:
 
 def tokens_per_sample(recipe: Recipe) -> int:
     """Tokens of a sequence; an image counts as one."""
-    if isinstance(recipe.training, LanguageTraining):
-        return recipe.training.sequence_length
-    return 1
+    if isinstance(recipe.training, ImageTraining):
+        return 1
+    return recipe.training.sequence_length
 
 
 # Gradients that wait for the last micro-batch are whole and in fp32 on every rank.

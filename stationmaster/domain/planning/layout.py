@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from stationmaster.domain.catalogue.float8 import FLOAT8
+from stationmaster.domain.catalogue.framework_training import FrameworkTraining
 from stationmaster.domain.catalogue.instances import InstanceType
 from stationmaster.domain.catalogue.models import LanguageModel
 from stationmaster.domain.catalogue.recipes import Recipe
@@ -44,13 +45,26 @@ class Layout:
 
     @property
     def tensor_parallel(self) -> int:
-        """Processes that compute a sample together; 1 where each computes its own."""
-        return tensor_parallel_of(self.recipe.training)
+        """Processes that split every product; 1 where each computes its own."""
+        match self.recipe.training:
+            case FrameworkTraining() as training:
+                return training.tensor_parallel
+            case training:
+                return tensor_parallel_of(training)
+
+    @property
+    def processes_per_sample(self) -> int:
+        """Processes that compute a sample together; of a framework, stages and parts as well."""
+        match self.recipe.training:
+            case FrameworkTraining() as training:
+                return training.processes_per_sample
+            case _:
+                return self.tensor_parallel
 
     @property
     def data_ranks(self) -> int:
         """Processes, or groups of them, that compute samples of their own."""
-        return max(1, self.processes // self.tensor_parallel)
+        return max(1, self.processes // self.processes_per_sample)
 
     @property
     def rows_per_step(self) -> int:
@@ -82,7 +96,9 @@ class Layout:
     @property
     def compute(self) -> Literal["bf16", "fp32"]:
         """What is computed in, but for products in float8, whose results are bf16 as well."""
-        match self.recipe.training.precision:
+        if not self.recipe.uses_own_trainer:
+            return "bf16"
+        match self.recipe.own_training.precision:
             case "auto":
                 return "bf16" if self.recipe.needs_gpu else "fp32"
             case "float8":
@@ -98,12 +114,14 @@ class Layout:
     @property
     def multiplies_in_float8(self) -> bool:
         """Whether linear layers cast what they multiply to float8."""
-        return self.recipe.training.precision == FLOAT8
+        if not self.recipe.uses_own_trainer:
+            return False
+        return self.recipe.own_training.precision == FLOAT8
 
     @property
     def shards(self) -> int:
         """Ranks that share one copy of weights, gradients and optimizer state."""
-        match self.recipe.training.parallelism:
+        match self.recipe.own_training.parallelism:
             case "full":
                 return self.processes
             case "hybrid":
@@ -114,14 +132,16 @@ class Layout:
     @property
     def is_wrapped(self) -> bool:
         """Whether FSDP gathers weights: not under DDP, and not for a lone rank in fp32."""
-        if self.recipe.training.parallelism == "ddp":
+        if self.recipe.own_training.parallelism == "ddp":
             return False
         return self.processes > 1 or self.compute == "bf16" or self.offloads
 
     @property
     def offloads(self) -> bool:
         """Whether weights and optimizer state live in host memory; means nothing on CPUs."""
-        return self.recipe.training.cpu_offload and self.recipe.needs_gpu
+        if not self.recipe.uses_own_trainer:
+            return False
+        return self.recipe.own_training.cpu_offload and self.recipe.needs_gpu
 
     @property
     def block_parameters(self) -> int:
@@ -144,6 +164,8 @@ class Layout:
     @property
     def parallelism(self) -> str:
         """In words, for people."""
+        if isinstance(self.recipe.training, FrameworkTraining):
+            return self.recipe.training.parallelism_words(self.processes)
         if self.processes == 1:
             return "one process"
         match self.recipe.training.parallelism:

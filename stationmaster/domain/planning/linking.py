@@ -51,7 +51,7 @@ def samples_read(recipe: Recipe) -> int | None:
     """
     if not isinstance(recipe.model, ImageModel):
         return None
-    training = recipe.training
+    training = recipe.own_training
     evaluates = 0 < training.eval_every <= training.steps
     evaluated = (training.eval_samples or _VALIDATION_IMAGES) if evaluates else 0
     return training.steps * training.global_batch_size + evaluated

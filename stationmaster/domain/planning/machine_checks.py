@@ -9,10 +9,16 @@ import math
 
 from stationmaster.domain.catalogue.float8 import GENERATIONS
 from stationmaster.domain.catalogue.float8 import TYPED as FLOAT8_TYPED
+from stationmaster.domain.catalogue.framework_training import FrameworkTraining
 from stationmaster.domain.catalogue.models import LanguageModel
 from stationmaster.domain.catalogue.tensor_parallel import possible_sizes, words_of
 from stationmaster.domain.catalogue.training_config import LanguageTraining, norm_batch_of
 from stationmaster.domain.errors import BadParameter
+from stationmaster.domain.planning.frameworks.machines import (
+    can_divide,
+    why_batch_uneven,
+    why_not_divided,
+)
 from stationmaster.domain.planning.layout import Layout
 
 
@@ -61,6 +67,8 @@ def check_instance(layout: Layout) -> str | None:
     if instance.price_per_hour_usd is None:
         return "has no on-demand price in the catalogue, so what a run costs is unknown"
     if figures is not None and not figures.has_bf16 and layout.compute == "bf16":
+        if not recipe.uses_own_trainer:
+            return f"has {instance.gpu} GPUs, which lack bfloat16, and {recipe.name} computes in it"
         return f"has {instance.gpu} GPUs, which lack bfloat16; add precision=fp32 (far slower)"
     if _lacks_float8(layout):
         return f"has {instance.gpu} GPUs, which compute no products in float8"
@@ -75,10 +83,14 @@ def _lacks_float8(layout: Layout) -> bool:
 
 def can_split(layout: Layout) -> bool:
     """Whether the processes of a node come out even in groups that compute a sample together."""
+    if isinstance(layout.recipe.training, FrameworkTraining):
+        return can_divide(layout, layout.recipe.training)
     return layout.processes_per_node % layout.tensor_parallel == 0
 
 
 def _check_split(layout: Layout) -> str | None:
+    if isinstance(layout.recipe.training, FrameworkTraining):
+        return why_not_divided(layout, layout.recipe.training)
     if can_split(layout):
         return None
     has = layout.processes_per_node
@@ -104,17 +116,28 @@ def other_splits(layout: Layout) -> list[int]:
     return [size for size in _sizes(layout) if has % size == 0 and size != layout.tensor_parallel]
 
 
+def has_even_batch(layout: Layout) -> bool:
+    """Whether the batch divides over the layout's ranks."""
+    training = layout.recipe.training
+    if isinstance(training, FrameworkTraining):
+        return training.global_batch_size % (layout.data_ranks * training.micro_batch_size) == 0
+    return layout.divisible_parts % layout.data_ranks == 0
+
+
 def check_batch(layout: Layout) -> None:
     """Refuse a batch that does not come out even.
 
     Raises:
         BadParameter: naming the nearest that does.
     """
-    batch, ranks = layout.recipe.training.global_batch_size, layout.data_ranks
-    if layout.divisible_parts % ranks == 0:
+    if has_even_batch(layout):
         return
+    training = layout.recipe.training
+    batch, ranks = training.global_batch_size, layout.data_ranks
+    if isinstance(training, FrameworkTraining):
+        raise BadParameter(why_batch_uneven(layout, training))
     if batch % ranks == 0:
-        passes, size = layout.divisible_parts, norm_batch_of(layout.recipe.training)
+        passes, size = layout.divisible_parts, norm_batch_of(training)
         raise BadParameter(
             f"norm_batch_size={size} makes {passes} forward passes of global_batch_size={batch}, "
             f"which do not divide over {ranks} processes; use {math.gcd(size, batch // ranks)}"
@@ -124,6 +147,6 @@ def check_batch(layout: Layout) -> None:
     over = f"{ranks} processes" if split == 1 else f"{ranks} groups of {split} processes"
     remedy = f"use {nearest_valid}"
     enough = [size for size in other_splits(layout) if batch % (layout.processes // size) == 0]
-    if enough and layout.recipe.training.parallelism != "ddp":
+    if enough and layout.recipe.own_training.parallelism != "ddp":
         remedy += f", or tensor_parallel={enough[0]}, with which {enough[0]} share a sample"
     raise BadParameter(f"global_batch_size={batch} does not divide over {over}; {remedy}")

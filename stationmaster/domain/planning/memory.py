@@ -95,12 +95,12 @@ def state_bytes(training: TrainingConfig) -> int:
 def checkpoint_bytes(layout: Layout) -> float:
     """Size of one checkpoint on the file system: fp32 weights and optimizer state."""
     recipe = layout.recipe
-    return recipe.model.num_parameters * float(FP32_BYTES + state_bytes(recipe.training))
+    return recipe.model.num_parameters * float(FP32_BYTES + state_bytes(recipe.own_training))
 
 
 def memory_of(layout: Layout) -> Memory:
     """Add up every part."""
-    model, training = layout.recipe.model, layout.recipe.training
+    model, training = layout.recipe.model, layout.recipe.own_training
     of_rank = model.num_parameters / layout.shards
     weights = FP32_BYTES * of_rank
     optimizer = state_bytes(training) * of_rank
@@ -142,7 +142,7 @@ def _gathered(layout: Layout) -> float:
     e = layout.compute_bytes
     if not layout.is_wrapped:
         return float(e * num_parameters if e == BF16_BYTES else 0)
-    if defers_gradient_exchange(num_parameters, layout.recipe.training.parallelism):
+    if defers_gradient_exchange(num_parameters, layout.recipe.own_training.parallelism):
         waiting = FP32_BYTES * num_parameters if layout.micro_batches > 1 else 0
         return float(e * num_parameters + waiting) / split
     root = 2 * e * layout.root_parameters
@@ -150,7 +150,7 @@ def _gathered(layout: Layout) -> float:
 
 
 def _activations(layout: Layout, model: LanguageModel) -> float:
-    training = layout.recipe.training
+    training = layout.recipe.own_training
     e, stream = layout.compute_bytes, _stream_bytes(layout)
     masked = tokens_per_sample(layout.recipe) if getattr(training, "document_mask", False) else 0
     tokens = layout.rows * tokens_per_sample(layout.recipe)

@@ -39,9 +39,10 @@ from stationmaster.domain.planning.cost import (
     estimate,
     tokens_per_s,
 )
+from stationmaster.domain.planning.estimators import assumed_mfu, checkpoint_bytes
 from stationmaster.domain.planning.layout import Layout
 from stationmaster.domain.planning.machine_checks import check_batch, check_machines
-from stationmaster.domain.planning.memory import GIB, checkpoint_bytes
+from stationmaster.domain.planning.memory import GIB
 from stationmaster.domain.planning.ranges import (
     FewestNodes,
     check_range,
@@ -54,7 +55,6 @@ from stationmaster.domain.planning.ranges import (
     words_of,
 )
 from stationmaster.domain.planning.recipe_lookup import get_recipe
-from stationmaster.domain.planning.speed import assumed_mfu
 from stationmaster.domain.planning.staging import (
     LARGEST_GIB,
     DataPlan,
@@ -217,7 +217,7 @@ def plan_recipe(
     if trains:
         check_batch(layout)
     if min_nodes is not None:
-        check_range(layout, min_nodes)
+        check_range(layout, min_nodes, trains=trains)
         layout = with_norm_batch(layout) if trains else layout
     layout, data = _with_data(layout, listing, shared, restored_bytes=restored_bytes)
     recipe = layout.recipe

@@ -14,6 +14,7 @@ from dataclasses import replace
 from pydantic import BaseModel, ConfigDict
 
 from stationmaster.domain.catalogue.models import ImageModel
+from stationmaster.domain.catalogue.recipes import FRAMEWORK_NAMES
 from stationmaster.domain.catalogue.training_config import ImageTraining, norm_batch_of
 from stationmaster.domain.errors import BadParameter
 from stationmaster.domain.planning.cost import Figures, Shared, estimate
@@ -37,13 +38,21 @@ class FewestNodes(BaseModel):
     """Forward passes of a process in an optimizer step."""
 
 
-def check_range(layout: Layout, least: int) -> None:
+def check_range(layout: Layout, least: int, *, trains: bool) -> None:
     """Refuse a range from `least` nodes to those of the layout where their number has to be fixed.
 
+    Without `trains`, another program takes the recipe's trainer's place.
+
     Raises:
-        BadParameter: naming the rendezvous.
+        BadParameter: naming the rendezvous, or the framework.
     """
     typed = f"nodes={least}:{layout.nodes}"
+    if trains and not layout.recipe.uses_own_trainer:
+        raise BadParameter(
+            f"{typed} is not possible for {layout.recipe.name}: "
+            f"{FRAMEWORK_NAMES[layout.recipe.framework]} trains on a number of GPUs that is fixed "
+            f"when it starts; use nodes={layout.nodes}"
+        )
     if layout.recipe.training.rendezvous == "static":
         raise BadParameter(
             f"{typed} is not possible with rendezvous=static, whose master knows the number of "

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from stationmaster.domain.catalogue.framework_training import MOCK
 from stationmaster.domain.catalogue.hub import is_repository
 from stationmaster.domain.catalogue.instances import InstanceType
 from stationmaster.domain.catalogue.models import ImageModel
@@ -23,6 +24,7 @@ from stationmaster.domain.datasets import (
     read_shared_path,
 )
 from stationmaster.domain.errors import NotPossibleNow
+from stationmaster.domain.planning.frameworks.data import check_framework_data
 
 # What each kind of recipe can train on although its file system starts empty.
 BUILT_IN_DATASETS: Final[dict[Task, tuple[str, ...]]] = {
@@ -48,6 +50,15 @@ def num_useful_efa(instance: InstanceType) -> int:
     return 0 if instance.name.startswith(_EFA_WITHOUT_BENEFIT) else instance.num_efa
 
 
+def repositories_of(recipe: Recipe) -> tuple[str, ...]:
+    """The repositories of the Hugging Face hub that pods read weights and tokenizer from."""
+    makes_tokens_up = getattr(recipe.training, "dataset", "") == MOCK
+    keys = ("weights",) if makes_tokens_up else ("weights", "tokenizer")
+    named = (getattr(recipe.training, key, "") for key in keys)
+    is_read = (each for each in named if each not in MADE_ON_THE_SPOT and is_repository(each))
+    return tuple(dict.fromkeys(is_read))
+
+
 def check_data(recipe: Recipe, *, on_cluster: bool = False) -> None:
     """Refuse data that the run's pods could not read.
 
@@ -59,6 +70,9 @@ def check_data(recipe: Recipe, *, on_cluster: bool = False) -> None:
         BadParameter: an address of S3, or a path, that is none.
         NotPossibleNow: naming the key, its value and what can be read instead.
     """
+    if not recipe.uses_own_trainer:
+        check_framework_data(recipe, has_files=on_cluster or bool(recipe.file_system_id))
+        return
     for key, value in _data_keys(recipe).items():
         if key == "dataset" and (path := read_shared_path(value)) is not None:
             check_shared_path(value, path)

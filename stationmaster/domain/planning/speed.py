@@ -134,7 +134,7 @@ def assumed_mfu(layout: Layout) -> float | None:
 def _utilisation(layout: Layout) -> float | None:
     """The same, with float8's gain counted as use of the bf16 peak."""
     figures = layout.instance.gpu_figures
-    model, training = layout.recipe.model, layout.recipe.training
+    model, training = layout.recipe.model, layout.recipe.own_training
     if not layout.recipe.needs_gpu or figures is None or isinstance(model, ImageModel):
         return None
     mfu = figures.assumed_mfu if figures.has_bf16 else _FP32_UTILISATION
@@ -169,7 +169,7 @@ def _exchanged_bytes(layout: Layout) -> float:
     Where ranks split products, it is what those of one sample receive together.
     """
     num_parameters = layout.recipe.model.num_parameters
-    parallelism = layout.recipe.training.parallelism
+    parallelism = layout.recipe.own_training.parallelism
     if parallelism == "ddp":
         return 2.0 * FP32_BYTES * num_parameters
     e = layout.compute_bytes
@@ -206,7 +206,7 @@ def _crossing_bytes(layout: Layout) -> float:
     if layout.nodes == 1:
         return 0.0
     elsewhere = (layout.nodes - 1) / layout.nodes
-    if layout.recipe.training.parallelism == "hybrid":
+    if layout.recipe.own_training.parallelism == "hybrid":
         # The shards of a node are all of the gradients, reduced and spread once a step.
         return 2 * FP32_BYTES * layout.recipe.model.num_parameters * elsewhere
     return _exchanged_bytes(layout) * elsewhere

@@ -13,9 +13,10 @@ from pydantic import BaseModel, ConfigDict
 from stationmaster.domain.catalogue.recipes import Recipe
 from stationmaster.domain.datasets import Listing, Preparation
 from stationmaster.domain.planning.cost import file_system_bytes_per_s
+from stationmaster.domain.planning.estimators import checkpoint_bytes
 from stationmaster.domain.planning.layout import Layout
 from stationmaster.domain.planning.linking import Choice, choose
-from stationmaster.domain.planning.memory import GIB, checkpoint_bytes
+from stationmaster.domain.planning.memory import GIB
 
 # Two checkpoints are kept while a third is written.
 CHECKPOINTS_ON_DISK: Final = 3

@@ -59,8 +59,8 @@ def backup_due(run: Run, now: datetime, policy: BackupPolicy) -> BackupReactions
     since = backups.newest.saved_at if backups.newest is not None else run.training_started_at
     if step is None or since is None or run.request.backup_every_s is None:
         return ()
-    if run.request.program:
-        return ()  # what a command has written is not known to be whole before it ends
+    if not run.request.uses_own_trainer:
+        return ()  # what others have written is not known to be whole before they end
     due_at = since + timedelta(seconds=run.request.backup_every_s)
     if backups.failed and backups.ended_at is not None:
         due_at = max(due_at, backups.ended_at + policy.pause)

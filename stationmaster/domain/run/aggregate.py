@@ -146,14 +146,14 @@ class Run(State):
 
     @property
     def has_trained(self) -> bool:
-        """Whether its pods have begun to train; of a command, whether it has run at all.
+        """Whether its pods have begun to train; of a command or framework, whether it has run.
 
-        What a command prints need not say that it trains, and what it writes is worth as much.
+        What these print need not say that it trains, and what it writes is worth as much.
         """
         if self.training_started_at is not None:
             return True
         has_run = any(pod.was_up or pod.exit_code is not None for pod in self.pods.values())
-        return bool(self.request.program) and (
+        return not self.request.uses_own_trainer and (
             has_run or self.entered(RunPhase.RUNNING) is not None
         )
 

@@ -6,10 +6,11 @@ from typing import Final, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict
 
+from stationmaster.domain.catalogue.entries import CATALOGUE
 from stationmaster.domain.catalogue.models import LanguageModel
 from stationmaster.domain.catalogue.recipes import Recipe
 from stationmaster.domain.cluster.spec import FileSystemSpec, Reservation, with_file_system
-from stationmaster.domain.datasets import AS_IT_IS, is_staged
+from stationmaster.domain.datasets import AS_IT_IS, FOR_MEGATRON, is_staged
 from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.domain.restoring import RestoringOrder, ResumePoint
@@ -104,6 +105,12 @@ class TrainingRequest(BaseModel):
         return self.reservation is not None and self.reservation.window is not None
 
     @property
+    def uses_own_trainer(self) -> bool:
+        """Whether the product's own trainer runs: no command that was typed, and no framework."""
+        known = CATALOGUE.get(self.recipe)
+        return not self.program and (known is None or known.uses_own_trainer)
+
+    @property
     def node_words(self) -> str:
         """How many nodes it is for, as typed: "8", or "2:8"."""
         return f"{self.min_nodes}:{self.nodes}" if self.min_nodes is not None else str(self.nodes)
@@ -137,7 +144,9 @@ class TrainingRequest(BaseModel):
     @property
     def data_task(self) -> str:
         """What its data is prepared for; another program gets it as it is."""
-        return AS_IT_IS if self.program else self.resolved.task
+        if self.program:
+            return AS_IT_IS
+        return self.resolved.task if self.uses_own_trainer else FOR_MEGATRON
 
     @property
     def resolved(self) -> Recipe:

@@ -174,7 +174,9 @@ def _megatron(container: Container, launch: Launch) -> Iterator[Found]:
     load, save = flags.get("load"), flags.get("save")
     if load is None or save is None or load.value != save.value:
         return
-    if "pretrained_checkpoint" not in flags and says_llama:
+    # Where tokens are made up, nobody expects the model to know anything.
+    begins_anew = "pretrained_checkpoint" not in flags and "mock_data" not in flags
+    if begins_anew and says_llama:
         yield found(
             "megatron",
             load.path,

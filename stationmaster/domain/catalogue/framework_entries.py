@@ -1,0 +1,59 @@
+"""The recipes that other frameworks train; `entries` has all recipes.
+
+Shapes are those of the recipes of the product's own trainer.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from stationmaster.domain.catalogue.framework_training import MOCK, MegatronTraining
+from stationmaster.domain.catalogue.models import ImageModel, LanguageModel
+from stationmaster.domain.catalogue.recipes import Recipe
+
+_MACHINES: Final[dict[str, Any]] = {
+    "default_instance": "p5.48xlarge",
+    "default_nodes": 2,
+    "max_nodes": 64,
+    "needs_gpu": True,
+    "nproc_per_node": 0,
+    "file_system_gib": 2400,
+    "file_system_mbps_per_tib": 250,
+}
+
+
+def framework_recipes(llama31_8b: LanguageModel | ImageModel) -> tuple[Recipe, ...]:
+    """All of them."""
+    assert isinstance(llama31_8b, LanguageModel)
+    return (_megatron_llama3(llama31_8b),)
+
+
+def _megatron_llama3(model: LanguageModel) -> Recipe:
+    """Llama 3.1 8B; the schedule of the public continual pre-training workshop for Megatron-LM.
+
+    That one trains with tensor parallel 2, a rate of 1e-5 and no warm-up; here it has one, the
+    published shape, and a batch of 128 sequences of 8,192 tokens, about 1 M tokens.
+    """
+    return Recipe(
+        name="megatron-llama3-8b",
+        framework="megatron-lm",
+        task="pretraining",
+        summary="Megatron-LM: tensor, pipeline and data parallel, 8,192 tokens",
+        model=model,
+        training=MegatronTraining(
+            steps=100,
+            global_batch_size=128,
+            micro_batch_size=1,
+            sequence_length=8192,
+            learning_rate=1e-5,
+            min_learning_rate=1e-6,
+            warmup_steps=10,
+            tensor_parallel=2,
+            checkpoint_every=50,
+            eval_every=50,
+            eval_steps=10,
+            dataset=MOCK,
+            tokenizer=model.repository,
+        ),
+        **_MACHINES,
+    )

@@ -1,0 +1,48 @@
+"""Whose arithmetic a layout is estimated with: the product's own trainer's, or a framework's.
+
+`cost`, `plan` and `advice` ask here, and know nothing of trainers.
+"""
+
+from __future__ import annotations
+
+from stationmaster.domain.planning import memory, speed
+from stationmaster.domain.planning.frameworks import megatron
+from stationmaster.domain.planning.layout import Layout
+from stationmaster.domain.planning.memory import Memory
+from stationmaster.domain.planning.speed import StepTime
+
+
+def memory_of(layout: Layout) -> Memory:
+    """What training holds on each GPU, or in each CPU process."""
+    match layout.recipe.framework:
+        case "megatron-lm":
+            return megatron.memory_of(layout)
+        case _:
+            return memory.memory_of(layout)
+
+
+def step_time(layout: Layout) -> StepTime:
+    """How long an optimizer step takes."""
+    match layout.recipe.framework:
+        case "megatron-lm":
+            return megatron.step_time(layout)
+        case _:
+            return speed.step_time(layout)
+
+
+def assumed_mfu(layout: Layout) -> float | None:
+    """Part of the GPUs' peak that the estimate counts on; None where it estimates otherwise."""
+    match layout.recipe.framework:
+        case "megatron-lm":
+            return megatron.assumed_mfu(layout)
+        case _:
+            return speed.assumed_mfu(layout)
+
+
+def checkpoint_bytes(layout: Layout) -> float:
+    """Size of one checkpoint on the file system."""
+    match layout.recipe.framework:
+        case "megatron-lm":
+            return megatron.checkpoint_bytes(layout)
+        case _:
+            return memory.checkpoint_bytes(layout)

@@ -1,0 +1,47 @@
+"""What a framework's recipe can read: its data set, its tokenizer and its first weights. Pure.
+
+Called by `requirements`, with the plan, before anything is created.
+"""
+
+from __future__ import annotations
+
+from stationmaster.domain.catalogue.framework_training import MOCK, RANDOM
+from stationmaster.domain.catalogue.hub import is_repository
+from stationmaster.domain.catalogue.recipes import FRAMEWORK_NAMES, Recipe
+from stationmaster.domain.datasets import SHARED_PREFIX, check_shared_path, read_shared_path
+from stationmaster.domain.errors import NotPossibleNow
+
+
+def check_framework_data(recipe: Recipe, *, has_files: bool) -> None:
+    """Refuse what the framework could not read.
+
+    Args:
+        has_files: whether its file system may have files already: one that exists, or that of a
+            cluster that is kept.
+
+    Raises:
+        BadParameter: a path that is none.
+        NotPossibleNow: naming the key, its value and what can be read instead.
+    """
+    reads = {
+        "dataset": f"{MOCK}, or {SHARED_PREFIX}PREFIX of a data set made for it",
+        "weights": f"{RANDOM}, or {SHARED_PREFIX}PATH of a checkpoint made for it",
+        "tokenizer": "ORG/MODEL of the Hugging Face hub",
+    }
+    for key, readable in reads.items():
+        value = getattr(recipe.training, key, "")
+        if not value or value in (MOCK, RANDOM):
+            continue
+        if key == "tokenizer" and is_repository(value):
+            continue
+        path = read_shared_path(value) if key != "tokenizer" else None
+        if path is None:
+            name = FRAMEWORK_NAMES[recipe.framework]
+            raise NotPossibleNow(f'{key}="{value}" is not read by {name} here; use {readable}')
+        check_shared_path(value, path)
+        if not has_files:
+            raise NotPossibleNow(
+                f'{key}="{value}" is a path, and the run\'s file system is new and empty; '
+                "file_system=fs-... names one that exists, and on= a kept cluster, which has one; "
+                f"or use {readable.partition(',')[0]}"
+            )

@@ -1,0 +1,292 @@
+"""Recipes that another framework trains: their keys, the machines they divide, what is refused."""
+
+import re
+from typing import Any
+
+import pytest
+from factories import START, make_request, make_run
+from test_resuming import RUN, channel, saved
+
+from stationmaster.domain.catalogue.entries import CATALOGUE
+from stationmaster.domain.catalogue.instances import get_instance
+from stationmaster.domain.commands.frameworks import why_no_image
+from stationmaster.domain.commands.grammar import parse_command
+from stationmaster.domain.commands.start import StartRun
+from stationmaster.domain.datasets import FOR_MEGATRON
+from stationmaster.domain.errors import BadParameter, NotPossibleNow, UserError
+from stationmaster.domain.planning.estimators import checkpoint_bytes, memory_of, step_time
+from stationmaster.domain.planning.frameworks.megatron import bubble, padded_vocabulary
+from stationmaster.domain.planning.layout import Layout
+from stationmaster.domain.planning.memory import GIB
+from stationmaster.domain.planning.plan import make_plan
+from stationmaster.domain.planning.requirements import check_data, repositories_of
+from stationmaster.domain.run.events import RunPhase
+
+MEGATRON = "megatron-llama3-8b"
+FRAMEWORKS = [name for name, recipe in CATALOGUE.items() if not recipe.uses_own_trainer]
+
+
+def lay(*, nodes: int = 2, instance: str = "p5.48xlarge", **overrides: Any) -> Layout:
+    keys = {key: str(value) for key, value in overrides.items()}
+    recipe = CATALOGUE[MEGATRON].with_overrides(keys)
+    return Layout(recipe=recipe, instance=get_instance(instance), nodes=nodes)
+
+
+def start(text: str, **asked: Any) -> StartRun:
+    command = parse_command(text, **asked)
+    assert isinstance(command, StartRun)
+    return command
+
+
+def refusal(text: str, **asked: Any) -> UserError:
+    with pytest.raises(UserError) as error:
+        start(text, **asked)
+    return error.value
+
+
+@pytest.mark.parametrize("name", FRAMEWORKS)
+def test_framework_has_no_key_of_the_own_trainer_that_it_ignores(name: str) -> None:
+    ignored = {"optimizer", "momentum", "compile", "cpu_offload", "profile", "document_mask"}
+
+    assert not ignored & set(CATALOGUE[name].keys)
+    assert str(refusal(f"{name} cpu_offload=true")).startswith(
+        f'recipe {name} has no key "cpu_offload"'
+    )
+
+
+@pytest.mark.parametrize("name", FRAMEWORKS)
+def test_framework_has_no_small_preset(name: str) -> None:
+    assert "trains on GPUs only; /train tiny-llama" in str(refusal(f"{name} preset=smoke"))
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("tensor_parallel=3", "3 does not divide the model's 32 attention heads; use 1, 2, 4, 8"),
+        ("tensor_parallel=16", "16 does not divide the model's 8 key/value groups; use 1, 2, 4 or"),
+        (
+            "pipeline_parallel=5",
+            "5 does not divide the model's 32 layers; use 1, 2, 4, 8, 16 or 32",
+        ),
+        ("sequence_length=8190 context_parallel=2", "8190 is no multiple of 8, .* use 8192"),
+        ("eval_every=10 eval_steps=0", "eval_every=10 needs batches .* add e.g. eval_steps=10"),
+        ("warmup_steps=101", "warmup_steps=101 is more than steps=100"),
+        ("tensor_parallel=8 instance=g6e.12xlarge", "the 4 of a g6e.12xlarge .* use 1 or 2 or 4"),
+        (
+            "pipeline_parallel=4 context_parallel=4",
+            "groups of 32 GPUs, which 16 GPUs on nodes=2 are no multiple of; use nodes=4",
+        ),
+        (
+            "global_batch_size=100",
+            "100 is no multiple of 8: micro_batch_size=1 on each of 8 data-parallel ranks "
+            r"\(16 GPUs in groups of 2\); use 96",
+        ),
+        ("global_batch_size=20 micro_batch_size=4", "20 is no multiple of 32: .* use 32"),
+        ("nodes=1:2", "Megatron-LM trains on a number of GPUs that is fixed .* use nodes=2"),
+        ("instance=p3.16xlarge", "p3"),
+        ("rendezvous=etcd", "expected 'c10d' or 'static'"),
+        ("activation_checkpointing=selective", "expected 'off' or 'full'"),
+    ],
+)
+def test_sizes_that_do_not_come_out_even_are_refused(words: str, said: str) -> None:
+    error = refusal(f"{MEGATRON} {words}")
+
+    assert re.search(said, str(error)), error
+
+
+# What Megatron-LM's own estimate says of its arguments for these keys on 16 GPUs (core_v0.19.0,
+# compute_weight_and_optimizer_memory), in GiB.
+@pytest.mark.parametrize(
+    ("keys", "gib"),
+    [
+        ({}, 28.05),
+        ({"tensor_parallel": 4, "pipeline_parallel": 2}, 11.22),
+        ({"tensor_parallel": 1, "distributed_optimizer": "false"}, 134.62),
+        ({"pipeline_parallel": 4}, 12.69),
+    ],
+)
+def test_weights_and_optimizer_take_what_megatron_estimates(keys: Any, gib: float) -> None:
+    memory = memory_of(lay(**keys))
+
+    assert (memory.weights + memory.gradients + memory.optimizer) / GIB == pytest.approx(
+        gib, abs=0.01
+    )
+
+
+def test_activations_of_a_layer_take_what_megatron_estimates() -> None:
+    layer = 8192 * 4096 * (18 + 4 * 14336 / 4096)  # bytes of a sequence
+
+    assert memory_of(lay()).activations == pytest.approx(32 * layer / 2)
+    assert memory_of(lay(sequence_parallel="false")).activations == pytest.approx(
+        32 * 8192 * 4096 * (10 + (8 + 4 * 3.5) / 2)
+    )
+    recomputed = memory_of(lay(activation_checkpointing="full")).activations
+    assert recomputed == pytest.approx((31 * 2 * 8192 * 4096 + layer) / 2)
+
+
+def test_stages_keep_the_activations_of_as_many_micro_batches() -> None:
+    whole = memory_of(lay()).activations
+
+    # Two stages have half of the layers each, and the first keeps two micro-batches of them.
+    assert memory_of(lay(pipeline_parallel=2)).activations == pytest.approx(whole)
+    # Of one micro-batch there is no second.
+    few = lay(pipeline_parallel=2, global_batch_size=4)
+    assert few.micro_batches == 1
+    assert memory_of(few).activations == pytest.approx(whole / 2)
+
+
+def test_bubble_makes_a_step_longer() -> None:
+    flat, staged = lay(global_batch_size=32), lay(global_batch_size=32, pipeline_parallel=2)
+
+    assert bubble(flat) == 0
+    assert staged.micro_batches == 8
+    assert bubble(staged) == pytest.approx(1 / 9)
+    assert step_time(staged).computing == pytest.approx(step_time(flat).computing * 9 / 8)
+    assert any(
+        "stages wait for each other 11% of a step" in note
+        for note in make_plan(
+            MEGATRON, overrides={"pipeline_parallel": "2", "global_batch_size": "32"}
+        ).warnings
+    )
+
+
+def test_gradients_of_a_stage_within_a_node_do_not_cross_its_border() -> None:
+    spread, within = lay(), lay(pipeline_parallel=2)
+
+    # What crosses it then are activations on their way to the next stage, and their gradients.
+    passed = 8 * 2 * 32 * 8192 / 2 * 4096 * 2
+    assert step_time(within).network == pytest.approx(passed / (3200e9 / 8 * 0.7))
+    assert step_time(spread).network > 2 * step_time(within).network
+
+
+def test_split_products_are_exchanged_and_nothing_hides_it() -> None:
+    assert step_time(lay(tensor_parallel=1)).splitting == 0
+    assert step_time(lay(tensor_parallel=8)).splitting > step_time(lay()).splitting > 0
+
+
+def test_vocabulary_is_padded_for_the_gpus_that_share_it() -> None:
+    model = lay().recipe.model
+
+    assert [padded_vocabulary(model, size) for size in (1, 2, 4, 8)] == [  # type: ignore[arg-type]
+        128256,
+        128256,
+        128512,
+        129024,
+    ]
+
+
+def test_checkpoint_has_weights_twice_and_two_moments() -> None:
+    assert checkpoint_bytes(lay()) == 14 * 8_030_261_248
+
+
+def test_recipe_that_does_not_fit_is_refused_with_what_does() -> None:
+    plan = make_plan(MEGATRON, overrides={"tensor_parallel": "1", "distributed_optimizer": "false"})
+
+    assert not plan.fits
+    assert plan.suggestion is not None
+    words = dict(word.split("=") for word in plan.suggestion.split())
+    machines = {"nodes": words.pop("nodes", "2"), "instance": words.pop("instance", "p5.48xlarge")}
+    fitting = make_plan(
+        MEGATRON,
+        nodes=int(machines["nodes"]),
+        instance_type=machines["instance"],
+        overrides={"tensor_parallel": "1", "distributed_optimizer": "false"} | words,
+    )
+    assert fitting.fits
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("backup_every=1h", "backup_every= has no effect"),
+        ("push_to=org/model", "push_to= has no effect"),
+    ],
+)
+def test_keys_about_own_checkpoints_are_refused(words: str, said: str) -> None:
+    assert said in str(refusal(f"{MEGATRON} {words}"))
+
+
+@pytest.mark.parametrize(
+    "words", ["resume {}", f"{MEGATRON} resume_from={{}}", f"{MEGATRON} weights={{}}"]
+)
+def test_result_of_a_framework_is_continued_by_no_run(words: str) -> None:
+    theirs = saved(recipe=MEGATRON, instance_type="p5.48xlarge")
+
+    with pytest.raises(NotPossibleNow, match="Megatron-LM trained that run") as error:
+        parse_command(words.format(RUN), find_saved=channel(theirs))
+
+    assert f"stationmaster results {RUN} --to DIR" in str(error.value)
+
+
+def test_model_of_an_own_run_is_no_checkpoint_of_a_framework() -> None:
+    ours = saved(recipe="llama3.1-8b", instance_type="p5.48xlarge")
+
+    error = refusal(f"{MEGATRON} weights={RUN}", find_saved=channel(ours))
+
+    assert "Megatron-LM reads checkpoints of its own" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ({"dataset": "c4"}, 'dataset="c4" is not read by Megatron-LM here; use mock, or /fsx/'),
+        ({"dataset": "/fsx/a"}, "the run's file system is new and empty"),
+        ({"weights": "org/model"}, 'weights="org/model" is not read by Megatron-LM here'),
+        ({"weights": "/fsx/a"}, "the run's file system is new and empty"),
+        ({"tokenizer": "/fsx/a"}, 'tokenizer="/fsx/a" is not read'),
+    ],
+)
+def test_data_that_the_framework_cannot_read_is_refused(keys: dict[str, str], said: str) -> None:
+    recipe = CATALOGUE[MEGATRON].with_overrides(keys)
+
+    with pytest.raises(NotPossibleNow) as error:
+        check_data(recipe)
+
+    assert said in str(error.value)
+
+
+def test_data_on_the_file_system_of_a_kept_cluster_is_accepted() -> None:
+    keys = {"dataset": "/fsx/data/c4_text_document", "weights": "/fsx/weights/llama"}
+    recipe = CATALOGUE[MEGATRON].with_overrides(keys)
+
+    check_data(recipe, on_cluster=True)
+
+    assert make_request(recipe=MEGATRON, overrides=keys).data_task == FOR_MEGATRON
+    assert repositories_of(recipe) == ("meta-llama/Llama-3.1-8B",)
+
+
+def test_tokens_that_are_made_up_need_no_tokenizer_and_are_said_to_teach_nothing() -> None:
+    assert repositories_of(CATALOGUE[MEGATRON]) == ()
+    assert any("nothing is learned" in note for note in make_plan(MEGATRON).warnings)
+
+
+def test_run_of_a_framework_is_no_run_of_the_own_trainer() -> None:
+    request = make_request(recipe=MEGATRON, instance_type="p5.48xlarge")
+    running = [(RunPhase.RUNNING, START)]
+    run = make_run(RunPhase.RUNNING, request=request, phases=running)
+
+    assert not request.uses_own_trainer
+    # Whatever it prints: what it has written is to be saved.
+    assert run.has_trained
+    assert not make_run(RunPhase.RUNNING, phases=running).has_trained
+    assert make_request(recipe="llama3.1-8b").uses_own_trainer
+    assert not make_request(recipe="llama3.1-8b", program=("true",)).uses_own_trainer
+
+
+def test_deployment_without_the_image_says_what_to_set() -> None:
+    recipe = CATALOGUE[MEGATRON]
+
+    assert 'add "megatron" to more_images in cdk.json' in why_no_image(
+        recipe, is_this_machine=False
+    )
+    assert "local mode has neither" in why_no_image(recipe, is_this_machine=True)
+
+
+def test_parallelism_is_described_in_words() -> None:
+    assert lay().parallelism == "tensor parallel 2 x data parallel 8 over 16 GPUs"
+    assert lay(tensor_parallel=1, nodes=1, instance="p5.4xlarge").parallelism == "one GPU"
+
+
+def test_key_of_two_that_contradict_is_named() -> None:
+    with pytest.raises(BadParameter, match="is above learning_rate"):
+        CATALOGUE[MEGATRON].with_overrides({"learning_rate": "0.01", "min_learning_rate": "0.1"})
