@@ -29,7 +29,7 @@ from stationmaster.domain.run.aggregate import apply
 from stationmaster.domain.run.attempts import first_assignment
 from stationmaster.domain.run.request import JobOptions, Placement
 from stationmaster.rendering import job_spec
-from stationmaster.rendering.pytorch_job import command
+from stationmaster.rendering.training_pod import command
 
 RUN = RunId("tiny-llama-0000aaaa")
 WITHOUT = RunId("tiny-llama-0000bbbb")
